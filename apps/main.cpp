@@ -2,12 +2,13 @@
 //
 //   troupe doctor
 //
-// Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense, 3 a run hangs.
+// Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense, 3 a run
+// hangs.
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/apps/verbs/verbs.hpp>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <algorithm>
 #include <cerrno>
@@ -28,20 +29,24 @@ using namespace troupe::verbs;
 
 constexpr int kMisuse = 2;
 
-// Not by fmt::print, which throws where stderr is full, or closed: the exit status says what is amiss all the same. What was given may
-// be anything.
-void complain(const std::string& message) { std::fputs(fmt::format("troupe: {}\n", printable(message)).c_str(), stderr); }
+// Not by fmt::print, which throws where stderr is full, or closed: the exit status says what is
+// amiss all the same. What was given may be anything.
+void complain(const std::string& message) {
+  std::fputs(fmt::format("troupe: {}\n", printable(message)).c_str(), stderr);
+}
 
 int misuse(const std::string& message) {
   complain(message);
   return kMisuse;
 }
 
-// Of standard input, output and error those that are closed: what is opened next, a file or a socket, would take their place, and be given
-// what is printed. What takes it here can be read or written as little as before.
+// Of standard input, output and error those that are closed: what is opened next, a file or a
+// socket, would take their place, and be given what is printed. What takes it here can be read or
+// written as little as before.
 void occupy_closed_streams() {
   for (int fd = 0; fd <= 2; ++fd)
-    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;  // the lowest that is free: fd
+    // the lowest that is free: fd
+    if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
 /// What is wrong with the command line, and what to do, in one sentence.
@@ -52,14 +57,19 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   if (app.get_subcommands().empty()) {
     const auto unknown = app.remaining();
     if (!unknown.empty() && unknown[0].starts_with('-'))
-      return fmt::format("there is no flag '{}'; run 'troupe --help' for those there are", unknown[0]);
-    return unknown.empty() ? fmt::format("name a verb: {}; 'troupe --help' tells what they do", verbs)
-                           : fmt::format("there is no verb '{}'; the verbs are {}", unknown[0], verbs);
+      return fmt::format("there is no flag '{}'; run 'troupe --help' for those there are",
+                         unknown[0]);
+    return unknown.empty()
+               ? fmt::format("name a verb: {}; 'troupe --help' tells what they do", verbs)
+               : fmt::format("there is no verb '{}'; the verbs are {}", unknown[0], verbs);
   }
   const std::string verb = app.get_subcommands()[0]->get_name();
   const auto unknown = app.get_subcommands()[0]->remaining();
-  if (verb == "trace" && std::any_of(unknown.begin(), unknown.end(), [](const std::string& word) { return word.starts_with("--watch"); }))
-    return "'trace' takes no --watch: a trace is one span of time, as long as --seconds says; run 'troupe trace --help' for what 'trace' takes";
+  if (verb == "trace" && std::any_of(unknown.begin(), unknown.end(), [](const std::string& word) {
+        return word.starts_with("--watch");
+      }))
+    return "'trace' takes no --watch: a trace is one span of time, as long as --seconds says; run "
+           "'troupe trace --help' for what 'trace' takes";
   return fmt::format("{}; run 'troupe {} --help' for what '{}' takes", error.what(), verb, verb);
 }
 
@@ -69,7 +79,8 @@ Completed completed(const CLI::App& verb) {
   for (const CLI::Option* option : verb.get_options()) {
     const std::string type = option->get_type_name();  // TEXT:{json,text}, where there is a choice
     std::vector<std::string> choices;
-    if (const auto open = type.find('{'); open != std::string::npos) choices = CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
+    if (const auto open = type.find('{'); open != std::string::npos)
+      choices = CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
     if (option->get_positional()) {
       c.choices = choices;
       continue;
@@ -86,106 +97,233 @@ Completed completed(const CLI::App& verb) {
 }
 
 int run(int argc, char** argv) {
-  // A range holds what is no number, and an option nothing at all: `--authorize "$KEY"` of a variable that is not set.
-  const CLI::Validator number([](const std::string& given) { return std::isnan(std::strtod(given.c_str(), nullptr)) ? fmt::format("'{}' is no number", given) : std::string(); }, "");
-  const CLI::Validator something([](const std::string& given) { return given.empty() ? std::string("it is given nothing, ''") : std::string(); }, "");
-  const CLI::Validator folder_or_none([](const std::string& given) {
-    std::error_code unknown;
-    return given == kNoFlight || std::filesystem::is_directory(given, unknown) ? std::string() : fmt::format("there is no folder '{}'", given);
-  }, "");
+  // A range holds what is no number, and an option nothing at all: `--authorize "$KEY"` of a
+  // variable that is not set.
+  const CLI::Validator number(
+      [](const std::string& given) {
+        return std::isnan(std::strtod(given.c_str(), nullptr))
+                   ? fmt::format("'{}' is no number", given)
+                   : std::string();
+      },
+      "");
+  const CLI::Validator something(
+      [](const std::string& given) {
+        return given.empty() ? std::string("it is given nothing, ''") : std::string();
+      },
+      "");
+  const CLI::Validator folder_or_none(
+      [](const std::string& given) {
+        std::error_code unknown;
+        return given == kNoFlight || std::filesystem::is_directory(given, unknown)
+                   ? std::string()
+                   : fmt::format("there is no folder '{}'", given);
+      },
+      "");
   constexpr int kDay = 86'400;
   CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
   app.require_subcommand(0, 1);
-  app.footer("Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense, 3 a run hangs.");
+  app.footer(
+      "Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense, 3 a run "
+      "hangs.");
   app.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version and leave");
   int status = 0;
 
-  app.add_subcommand("version", "Print the version, the compiler and the libraries it was built with")
+  app.add_subcommand("version",
+                     "Print the version, the compiler and the libraries it was built with")
       ->callback([&] { status = version(); });
 
-  app.add_subcommand("doctor", "Examine this machine and test the engine; exit status 1 if something is amiss")
+  app.add_subcommand(
+         "doctor", "Examine this machine and test the engine; exit status 1 if something is amiss")
       ->callback([&] { status = doctor(); });
 
   std::string op;
-  CLI::App* ops_verb = app.add_subcommand("ops", "List the operations and the functions made of them, or tell all about one");
+  CLI::App* ops_verb = app.add_subcommand(
+      "ops", "List the operations and the functions made of them, or tell all about one");
   ops_verb->add_option("NAME", op, "An operation, such as MatMul, or a function, such as einsum");
   ops_verb->callback([&] { status = ops(op); });
 
   KeygenOptions keys;
-  CLI::App* keygen_verb = app.add_subcommand("keygen", "Make the keys of a node, or authorize another node's public key");
-  keygen_verb->add_option("--keys", keys.folder, "The folder of keys")->type_name("DIR")->capture_default_str()->check(something);
-  keygen_verb->add_option("--name", keys.name, "The node the key belongs to (default: this host)")->type_name("NAME");
-  keygen_verb->add_option("--authorize", keys.authorize, "A public key that may connect from now on")->type_name("KEY")->check(something);
+  CLI::App* keygen_verb = app.add_subcommand(
+      "keygen", "Make the keys of a node, or authorize another node's public key");
+  keygen_verb->add_option("--keys", keys.folder, "The folder of keys")
+      ->type_name("DIR")
+      ->capture_default_str()
+      ->check(something);
+  keygen_verb->add_option("--name", keys.name, "The node the key belongs to (default: this host)")
+      ->type_name("NAME");
+  keygen_verb
+      ->add_option("--authorize", keys.authorize, "A public key that may connect from now on")
+      ->type_name("KEY")
+      ->check(something);
   keygen_verb->callback([&] { status = keygen(keys); });
 
   NodeFlags of_node;
-  CLI::App* node_verb = app.add_subcommand("node", "Make this machine a node of a cluster, until SIGTERM");
-  node_verb->add_option("--listen", of_node.listen, "Where other nodes reach it; port 0 takes any that is free; large payload has the next port")->capture_default_str();
-  node_verb->add_option("--join", of_node.join, "A node of the cluster to join; may be given several times (default: what Slurm, Kubernetes or TROUPE_JOIN say)");
-  node_verb->add_option("--peers", of_node.peers, "A file of such addresses, one a line")->type_name("FILE");
+  CLI::App* node_verb =
+      app.add_subcommand("node", "Make this machine a node of a cluster, until SIGTERM");
+  node_verb
+      ->add_option("--listen", of_node.listen,
+                   "Where other nodes reach it; port 0 takes any that is free; large payload has "
+                   "the next port")
+      ->capture_default_str();
+  node_verb->add_option("--join", of_node.join,
+                        "A node of the cluster to join; may be given several times (default: what "
+                        "Slurm, Kubernetes or TROUPE_JOIN say)");
+  node_verb->add_option("--peers", of_node.peers, "A file of such addresses, one a line")
+      ->type_name("FILE");
   node_verb->add_option("--name", of_node.name, "Its name in the cluster; otherwise the machine's");
-  node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")->capture_default_str()->check(CLI::Range(0, 4096));
-  node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")->capture_default_str()->check(CLI::Range(0, kDay));
-  node_verb->add_option("--keys", of_node.keys, "The folder of its keys ('troupe keygen' makes one); without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
-  node_verb->add_option("--labels", of_node.labels, "What others know of it, for placement")->type_name("KEY=VALUE,...");
-  node_verb->add_option("--http", of_node.http, "Serve inspections there (cluster/inspect/INSPECTION.md); a port alone is on loopback, 0 any that is free")->type_name("[HOST:]PORT");
-  node_verb->add_option("--http-token-file", of_node.http_token, "A file with what who asks there must say; needed where --http is not loopback")->type_name("FILE")->envname("TROUPE_HTTP_TOKEN_FILE");
-  node_verb->add_option("--log", of_node.log, "How what happens is told on stderr: text, or json, an object a line")->capture_default_str()->check(CLI::IsMember({"text", "json"}));
-  node_verb->add_option("--flight", of_node.flight, "Write what led to the failure of a run there, of each node's last 16; 'none': nowhere (default: 'flight' in $STATE_DIRECTORY, else in troupe in $XDG_STATE_HOME or ~/.local/state)")->type_name("DIR")->check(folder_or_none);
-  node_verb->add_option("--standalone", of_node.standalone, "So many nodes of one cluster on this machine, a process each")->type_name("N")->check(CLI::Range(1, 256));
+  node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 4096));
+  node_verb->add_option("--patience", of_node.patience, "Seconds to wait for a node to join")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kDay));
+  node_verb
+      ->add_option("--keys", of_node.keys,
+                   "The folder of its keys ('troupe keygen' makes one); without, only loopback")
+      ->type_name("DIR")
+      ->envname("TROUPE_KEYS");
+  node_verb->add_option("--labels", of_node.labels, "What others know of it, for placement")
+      ->type_name("KEY=VALUE,...");
+  node_verb
+      ->add_option("--http", of_node.http,
+                   "Serve inspections there (cluster/inspect/INSPECTION.md); a port alone is on "
+                   "loopback, 0 any that is free")
+      ->type_name("[HOST:]PORT");
+  node_verb
+      ->add_option("--http-token-file", of_node.http_token,
+                   "A file with what who asks there must say; needed where --http is not loopback")
+      ->type_name("FILE")
+      ->envname("TROUPE_HTTP_TOKEN_FILE");
+  node_verb
+      ->add_option("--log", of_node.log,
+                   "How what happens is told on stderr: text, or json, an object a line")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"text", "json"}));
+  node_verb
+      ->add_option("--flight", of_node.flight,
+                   "Write what led to the failure of a run there, of each node's last 16; 'none': "
+                   "nowhere (default: 'flight' in $STATE_DIRECTORY, else in troupe in "
+                   "$XDG_STATE_HOME or ~/.local/state)")
+      ->type_name("DIR")
+      ->check(folder_or_none);
+  node_verb
+      ->add_option("--standalone", of_node.standalone,
+                   "So many nodes of one cluster on this machine, a process each")
+      ->type_name("N")
+      ->check(CLI::Range(1, 256));
   node_verb->callback([&] { status = node(of_node); });
 
   ClearFlags of_clear;
-  CLI::App* clear_verb = app.add_subcommand("clear", "Drop what programs keep in a container (NodeOptions::container), on nodes of a cluster");
-  clear_verb->add_option("CONTAINER", of_clear.container, "Its name, as programs give it")->required();
-  clear_verb->add_option("--on", of_clear.on, "A node that is to drop it; may be given several times")->required()->type_name("NODE")->allow_extra_args(false);
-  clear_verb->add_option("--join", of_clear.join, "A node of the cluster, by where it listens; may be given several times (default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")->allow_extra_args(false);
-  clear_verb->add_option("--keys", of_clear.keys, "A folder of keys that the nodes have authorized; without, only loopback")->type_name("DIR")->envname("TROUPE_KEYS");
-  clear_verb->add_option("--patience", of_clear.patience, "Seconds to wait for these nodes")->capture_default_str()->check(CLI::Range(0, kDay));
+  CLI::App* clear_verb = app.add_subcommand(
+      "clear",
+      "Drop what programs keep in a container (NodeOptions::container), on nodes of a cluster");
+  clear_verb->add_option("CONTAINER", of_clear.container, "Its name, as programs give it")
+      ->required();
+  clear_verb
+      ->add_option("--on", of_clear.on, "A node that is to drop it; may be given several times")
+      ->required()
+      ->type_name("NODE")
+      ->allow_extra_args(false);
+  clear_verb
+      ->add_option("--join", of_clear.join,
+                   "A node of the cluster, by where it listens; may be given several times "
+                   "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
+      ->allow_extra_args(false);
+  clear_verb
+      ->add_option("--keys", of_clear.keys,
+                   "A folder of keys that the nodes have authorized; without, only loopback")
+      ->type_name("DIR")
+      ->envname("TROUPE_KEYS");
+  clear_verb->add_option("--patience", of_clear.patience, "Seconds to wait for these nodes")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kDay));
   clear_verb->callback([&] { status = clear(of_clear); });
 
   LookFlags look;
-  // Not by `envname`: verbs share the two, and CLI11 would set them from the environment for those that were not called too.
+  // Not by `envname`: verbs share the two, and CLI11 would set them from the environment for those
+  // that were not called too.
   if (const char* said = std::getenv("TROUPE_HTTP"); said && *said) look.node = said;
   if (const char* said = std::getenv("TROUPE_HTTP_TOKEN_FILE"); said && *said) look.token = said;
   const auto looks = [&](const char* name, const char* what, int (*verb)(const LookFlags&)) {
     CLI::App* app_of = app.add_subcommand(name, what);
-    app_of->add_option("--node", look.node, "The node to ask, by where it serves --http (Env:TROUPE_HTTP)")->type_name("URL")->capture_default_str();
-    app_of->add_option("--token-file", look.token, "A file with the token that it demands (Env:TROUPE_HTTP_TOKEN_FILE)")->type_name("FILE");
-    app_of->add_option("--patience", look.patience, "Seconds that an answer may take")->capture_default_str()->check(CLI::Range(1, kDay));
+    app_of
+        ->add_option("--node", look.node,
+                     "The node to ask, by where it serves --http (Env:TROUPE_HTTP)")
+        ->type_name("URL")
+        ->capture_default_str();
+    app_of
+        ->add_option("--token-file", look.token,
+                     "A file with the token that it demands (Env:TROUPE_HTTP_TOKEN_FILE)")
+        ->type_name("FILE");
+    app_of->add_option("--patience", look.patience, "Seconds that an answer may take")
+        ->capture_default_str()
+        ->check(CLI::Range(1, kDay));
     app_of->callback([&look, &status, verb] { status = verb(look); });
     return app_of;
   };
   const auto repeats = [&](CLI::App* verb, const char* json = "What the node answers, as it is") {
     verb->add_flag("--json", look.json, json);
-    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")->type_name("SECONDS")->expected(0, 1)->default_str("1")->check(number)->check(CLI::Range(0.05, 86'400.0));
+    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")
+        ->type_name("SECONDS")
+        ->expected(0, 1)
+        ->default_str("1")
+        ->check(number)
+        ->check(CLI::Range(0.05, 86'400.0));
     return verb;
   };
   repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));
-  CLI::App* top_verb = repeats(looks("top", "The same on a full screen, with the busiest actors; q leaves. On a pipe: once, or as --watch says", top),
-                               "What the node answers, and what actors did since the look before: an object on a line");
-  top_verb->add_option("--every", look.every, "Asks every so many seconds")->type_name("SECONDS")->capture_default_str()->check(number)->check(CLI::Range(0.05, 86'400.0))
+  CLI::App* top_verb = repeats(
+      looks("top",
+            "The same on a full screen, with the busiest actors; q leaves. On a pipe: once, or as "
+            "--watch says",
+            top),
+      "What the node answers, and what actors did since the look before: an object on a line");
+  top_verb->add_option("--every", look.every, "Asks every so many seconds")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(number)
+      ->check(CLI::Range(0.05, 86'400.0))
       ->excludes(top_verb->get_option("--watch"));
-  repeats(looks("inspect", "All about one actor", inspect))->add_option("ACTOR", look.what, "Its id, such as a/3:12, or its name")->required();
-  CLI::App* graph_verb = repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
+  repeats(looks("inspect", "All about one actor", inspect))
+      ->add_option("ACTOR", look.what, "Its id, such as a/3:12, or its name")
+      ->required();
+  CLI::App* graph_verb =
+      repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
   graph_verb->add_option("PLAN", look.what, "Its id, such as a/3; otherwise the newest");
-  graph_verb->add_flag("--dot", look.dot, "For Graphviz")->excludes(graph_verb->get_option("--json"));
+  graph_verb->add_flag("--dot", look.dot, "For Graphviz")
+      ->excludes(graph_verb->get_option("--json"));
   repeats(looks("diagnose", "Which runs hang, and why; exit status 3 if any does", diagnose));
-  CLI::App* trace_verb = looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
-  trace_verb->add_option("--seconds", look.seconds, "For how long")->capture_default_str()->check(CLI::Range(1, 60));
-  trace_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");
-  trace_verb->add_flag("--json", look.json, "Says what was written to the file as an object on a line");
-  repeats(looks("metrics", "What Prometheus is told of a node; --json: as families of samples", metrics));
-  CLI::App* report_verb = looks("report", "A run as one HTML file: plan, timeline, slowest ops, loops, communication, memory", report);
-  report_verb->add_option("RUN", look.what, "Its id, such as a/17, of those under way and the last that ended")->required();
-  report_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")->type_name("FILE");
+  CLI::App* trace_verb =
+      looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
+  trace_verb->add_option("--seconds", look.seconds, "For how long")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 60));
+  trace_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")
+      ->type_name("FILE");
+  trace_verb->add_flag("--json", look.json,
+                       "Says what was written to the file as an object on a line");
+  repeats(looks("metrics", "What Prometheus is told of a node; --json: as families of samples",
+                metrics));
+  CLI::App* report_verb = looks(
+      "report", "A run as one HTML file: plan, timeline, slowest ops, loops, communication, memory",
+      report);
+  report_verb
+      ->add_option("RUN", look.what,
+                   "Its id, such as a/17, of those under way and the last that ended")
+      ->required();
+  report_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")
+      ->type_name("FILE");
 
   std::string shell;
-  CLI::App* completions_verb = app.add_subcommand("completions", "Print a script that completes the command line");
-  completions_verb->add_option("SHELL", shell, "bash, zsh or fish")->required()->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  CLI::App* completions_verb =
+      app.add_subcommand("completions", "Print a script that completes the command line");
+  completions_verb->add_option("SHELL", shell, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
   completions_verb->callback([&] {
     std::vector<Completed> verbs;
-    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) verbs.push_back(completed(*verb));
+    for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+      verbs.push_back(completed(*verb));
     status = completions(shell, verbs);
   });
 

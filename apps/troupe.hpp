@@ -13,9 +13,9 @@
 #include <troupe/controlflow/primitives.hpp>
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/format/records.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
-#include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
-#include <troupe/ops/format/records.hpp>
 #include <troupe/ops/graph/variable.hpp>

@@ -29,7 +29,8 @@ bool reads_wanted(const Node& node, const Flags& states) {
   return false;
 }
 
-// Of a call: what a function that calls itself does to each result is not followed; all depend on all.
+// Of a call: what a function that calls itself does to each result is not followed; all depend on
+// all.
 bool is_opaque(const Node& node) {
   const FunctionDef* f = function_of(node);
   return f && (f->is_recursive || !f->body);
@@ -49,12 +50,14 @@ Flags active_arguments(const Node& node, const Flags& active_inputs, const Flags
   WhileView w(node);
   Flags arguments(w.body.inputs.size(), 0);
   for (int i = 0; i < static_cast<int>(active_inputs.size()); ++i)
-    arguments[troupe::at(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)] = active_inputs[troupe::at(i)];
+    arguments[troupe::at(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)] =
+        active_inputs[troupe::at(i)];
   for (bool grows = true; grows;) {
     grows = false;
     Activity body = activity_of(w.body, arguments, states);
     for (int k = 0; k < w.variables; ++k)
-      if (!arguments[troupe::at(k)] && body.is_active(w.body.outputs[troupe::at(k)])) arguments[troupe::at(k)] = grows = true;
+      if (!arguments[troupe::at(k)] && body.is_active(w.body.outputs[troupe::at(k)]))
+        arguments[troupe::at(k)] = grows = true;
   }
   return arguments;
 }
@@ -70,7 +73,8 @@ bool is_wanted_read(const Node& node, const Flags& states) {
 Activity::Activity(const Graph& graph, std::int32_t size, Flags states)
     : graph_(graph), size_(size), offset_(troupe::at(size) + 1, 0), states_(std::move(states)) {
   for (std::int32_t id = 0; id < size_; ++id)
-    offset_[troupe::at(id) + 1] = offset_[troupe::at(id)] + static_cast<std::int32_t>(graph_.node(id).outputs.size());
+    offset_[troupe::at(id) + 1] =
+        offset_[troupe::at(id)] + static_cast<std::int32_t>(graph_.node(id).outputs.size());
   active_.assign(troupe::at(offset_.back()), 0);
 }
 
@@ -80,7 +84,8 @@ void Activity::mark(Edge x) {
 
 Flags Activity::active_inputs(const Node& node) const {
   Flags out;
-  for (std::size_t i = 0; i < node.inputs.size(); ++i) out.push_back(is_active(node.inputs[i]) && !node.op->takes_only_shape(i));
+  for (std::size_t i = 0; i < node.inputs.size(); ++i)
+    out.push_back(is_active(node.inputs[i]) && !node.op->takes_only_shape(i));
   return out;
 }
 
@@ -98,7 +103,8 @@ void Activity::spread() {
     }
     bool depends = is_wanted_read(node, states_);
     if (!depends && node.op->differentiable)
-      for (std::size_t i = 0; i < node.inputs.size() && !depends; ++i) depends = is_active(node.inputs[i]) && !node.op->takes_only_shape(i);
+      for (std::size_t i = 0; i < node.inputs.size() && !depends; ++i)
+        depends = is_active(node.inputs[i]) && !node.op->takes_only_shape(i);
     if (!depends) continue;
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (carries_gradient(node.outputs[i].dtype)) active_[troupe::at(first(id)) + i] = 1;
@@ -121,7 +127,8 @@ Activity::Reached Activity::reached_from(const std::vector<Edge>& ys) const {
     if (node.op->evaluate) {
       ReachedInputs inside = reached_inputs(node, inputs, outputs, states_);
       inputs = std::move(inside.inputs);
-      for (std::size_t s = 0; s < inside.states.size(); ++s) r.states[s] = r.states[s] || inside.states[s];
+      for (std::size_t s = 0; s < inside.states.size(); ++s)
+        r.states[s] = r.states[s] || inside.states[s];
     } else if (!node.op->differentiable) {
       continue;
     }
@@ -136,15 +143,18 @@ Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& 
   if (is_loop(node)) {
     if (!WhileView(node).back_prop) return out;
     Flags arguments = active_arguments(node, active_inputs, states);
-    for (std::size_t k = 0; k < out.size(); ++k) out[k] = arguments[k] && carries_gradient(node.outputs[k].dtype);
+    for (std::size_t k = 0; k < out.size(); ++k)
+      out[k] = arguments[k] && carries_gradient(node.outputs[k].dtype);
     return out;
   }
   if (is_opaque(node)) {
     const bool is_active = any(active_inputs) || reads_wanted(node, states);
-    for (std::size_t o = 0; o < out.size(); ++o) out[o] = is_active && carries_gradient(node.outputs[o].dtype);
+    for (std::size_t o = 0; o < out.size(); ++o)
+      out[o] = is_active && carries_gradient(node.outputs[o].dtype);
     return out;
   }
-  const Flags arguments(active_inputs.begin() + static_cast<std::ptrdiff_t>(first_argument(node)), active_inputs.end());
+  const Flags arguments(active_inputs.begin() + static_cast<std::ptrdiff_t>(first_argument(node)),
+                        active_inputs.end());
   for (const auto& branch : graphs_of(node)) {
     Activity a = activity_of(*branch, arguments, states);
     for (std::size_t o = 0; o < out.size(); ++o) out[o] = out[o] || a.is_active(branch->outputs[o]);
@@ -152,11 +162,14 @@ Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& 
   return out;
 }
 
-LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states) {
+LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached,
+                   const Flags& states) {
   WhileView w(node);
-  LoopFlow flow{active_arguments(node, active_inputs, states), Flags(w.body.inputs.size(), 0), Flags(states.size(), 0)};
+  LoopFlow flow{active_arguments(node, active_inputs, states), Flags(w.body.inputs.size(), 0),
+                Flags(states.size(), 0)};
   for (int k = 0; k < w.variables; ++k)
-    flow.reached[troupe::at(k)] = k < static_cast<int>(reached.size()) && reached[troupe::at(k)] && flow.active[troupe::at(k)];
+    flow.reached[troupe::at(k)] = k < static_cast<int>(reached.size()) && reached[troupe::at(k)] &&
+                                  flow.active[troupe::at(k)];
   Activity body = activity_of(w.body, flow.active, states);
   for (bool grows = true; grows;) {
     grows = false;
@@ -174,25 +187,31 @@ LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& re
   return flow;
 }
 
-ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states) {
+ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached,
+                             const Flags& states) {
   ReachedInputs out{Flags(node.inputs.size(), 0), Flags(states.size(), 0)};
   if (is_loop(node)) {
     WhileView w(node);
     if (!w.back_prop) return out;
     LoopFlow flow = loop_flow(node, active_inputs, reached, states);
     for (int i = 0; i < static_cast<int>(out.inputs.size()); ++i)
-      out.inputs[troupe::at(i)] = active_inputs[troupe::at(i)] && flow.reached[troupe::at(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)];
+      out.inputs[troupe::at(i)] =
+          active_inputs[troupe::at(i)] &&
+          flow.reached[troupe::at(
+              i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)];
     out.states = flow.states;
     return out;
   }
   if (is_opaque(node)) {
     if (!any(reached)) return out;
     out.inputs = active_inputs;
-    for (auto [state, effect] : effects_of(node)) out.states[troupe::at(state)] = states[troupe::at(state)];
+    for (auto [state, effect] : effects_of(node))
+      out.states[troupe::at(state)] = states[troupe::at(state)];
     return out;
   }
   const std::size_t first = first_argument(node);
-  const Flags arguments(active_inputs.begin() + static_cast<std::ptrdiff_t>(first), active_inputs.end());
+  const Flags arguments(active_inputs.begin() + static_cast<std::ptrdiff_t>(first),
+                        active_inputs.end());
   for (const auto& branch : graphs_of(node)) {
     Activity a = activity_of(*branch, arguments, states);
     std::vector<Edge> ys;
@@ -200,7 +219,8 @@ ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const
       if (reached[o]) ys.push_back(branch->outputs[o]);
     Activity::Reached r = a.reached_from(ys);
     for (std::size_t c = 0; c < arguments.size(); ++c)
-      out.inputs[c + first] = out.inputs[c + first] || r.values[troupe::at(a.at(branch->inputs[c]))];
+      out.inputs[c + first] =
+          out.inputs[c + first] || r.values[troupe::at(a.at(branch->inputs[c]))];
     for (std::size_t s = 0; s < r.states.size(); ++s) out.states[s] = out.states[s] || r.states[s];
   }
   return out;

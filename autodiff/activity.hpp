@@ -1,5 +1,5 @@
-// What depends on what, differentiably: which values of a graph depend on an x, and through which of
-// them something reaches a y. Of nodes with sub-graphs each output and input is told apart: what
+// What depends on what, differentiably: which values of a graph depend on an x, and through which
+// of them something reaches a y. Of nodes with sub-graphs each output and input is told apart: what
 // passes beside a loop's other variables is not held for one of them.
 #pragma once
 
@@ -33,7 +33,9 @@ class Activity {
   /// An x: active, and with it what depends on it once `spread` was called.
   void mark(Edge x);
   void spread();
-  bool is_active(Edge e) const { return e.node < size_ && active_[static_cast<std::size_t>(at(e))]; }
+  bool is_active(Edge e) const {
+    return e.node < size_ && active_[static_cast<std::size_t>(at(e))];
+  }
   Flags active_inputs(const Node& node) const;
 
   /// Backwards from ys: which active values something reaches them through.
@@ -60,14 +62,17 @@ struct ReachedInputs {
   Flags inputs;
   Flags states;
 };
-ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states);
+ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached,
+                             const Flags& states);
 
-/// Of a While node: the variables and captures of its body that are active, and those of them that are reached.
+/// Of a While node: the variables and captures of its body that are active, and those of them that
+/// are reached.
 struct LoopFlow {
   Flags active;   // arguments of the body
   Flags reached;  // arguments of the body
   Flags states;   // reached
 };
-LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached, const Flags& states);
+LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached,
+                   const Flags& states);
 
 }  // namespace troupe

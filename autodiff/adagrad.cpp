@@ -23,7 +23,8 @@ Expr Adagrad::update_rows(const Variable& v, const Expr& indices, const Expr& ro
   Variable accumulator = slot(v, "accumulator", options_.initial_accumulator);
   Expr sums = row_sums(indices, rows, v);
   Expr now = gather(accumulator, indices) + square(sums);
-  return group({accumulator.scatter_update(indices, now), descend_rows(v, indices, change(v, sums, now))});
+  return group(
+      {accumulator.scatter_update(indices, now), descend_rows(v, indices, change(v, sums, now))});
 }
 
 }  // namespace troupe

@@ -13,12 +13,17 @@ inline void require_adam(const Variable& v, const AdamOptions& o) {
   require_option(v, "epsilon", o.epsilon, 0);
 }
 
-inline Expr first_moment(const AdamOptions& o, const Expr& old, const Expr& gradient) { return o.beta1 * old + (1 - o.beta1) * gradient; }
+inline Expr first_moment(const AdamOptions& o, const Expr& old, const Expr& gradient) {
+  return o.beta1 * old + (1 - o.beta1) * gradient;
+}
 
-inline Expr second_moment(const AdamOptions& o, const Expr& old, const Expr& gradient) { return o.beta2 * old + (1 - o.beta2) * square(gradient); }
+inline Expr second_moment(const AdamOptions& o, const Expr& old, const Expr& gradient) {
+  return o.beta2 * old + (1 - o.beta2) * square(gradient);
+}
 
 /// The step counts up first: its new value is the t of the paper.
-inline Expr adam_change(const AdamOptions& o, const Variable& v, const Variable& step, const Expr& m, const Expr& s) {
+inline Expr adam_change(const AdamOptions& o, const Variable& v, const Variable& step,
+                        const Expr& m, const Expr& s) {
   Expr t = cast(step.assign_add(1), DType::f64);
   Expr correction1 = cast(1.0 / (1.0 - pow(o.beta1, t)), computed_in(v));
   Expr correction2 = cast(1.0 / (1.0 - pow(o.beta2, t)), computed_in(v));

@@ -9,7 +9,8 @@
 
 namespace troupe {
 
-std::vector<Tensor> evaluate_eagerly(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches) {
+std::vector<Tensor> evaluate_eagerly(const Graph& graph, const Feeds& feeds,
+                                     const std::vector<Expr>& fetches) {
   Interpreter interpreter;
   return interpreter.run(graph, feeds, fetches);
 }
@@ -58,7 +59,9 @@ void compare(CheckReport& report, double exact, double measured, const std::stri
   else if (std::isnan(error)) error = std::numeric_limits<double>::infinity();
   if (error > report.worst) {
     report.worst = error;
-    report.text = fmt::format("{}: the gradient says {:.12g}, the check {:.12g} (relative error {:.3g})", place, exact, measured, error);
+    report.text =
+        fmt::format("{}: the gradient says {:.12g}, the check {:.12g} (relative error {:.3g})",
+                    place, exact, measured, error);
   }
 }
 
@@ -78,7 +81,10 @@ struct Traced {
       if (is_floating(values[i].dtype())) floating.push_back(i);
     }
     y = f(graph, xs);
-    if (y.is_empty()) throw Error(Code::invalid_argument, "the function to check returned an empty expression; it must return what an op returned");
+    if (y.is_empty())
+      throw Error(
+          Code::invalid_argument,
+          "the function to check returned an empty expression; it must return what an op returned");
   }
   Exprs differentiated() const {
     Exprs out;
@@ -98,7 +104,8 @@ std::vector<Tensor> in_doubles(const std::vector<Tensor>& xs) {
   return out;
 }
 
-CheckReport compare_with_differences(const Differentiable& f, const std::vector<Tensor>& xs, const CheckOptions& options) {
+CheckReport compare_with_differences(const Differentiable& f, const std::vector<Tensor>& xs,
+                                     const CheckOptions& options) {
   CheckReport report;
   report.tolerance = options.tolerance;
   Traced t(f, xs, options);
@@ -119,13 +126,16 @@ CheckReport compare_with_differences(const Differentiable& f, const std::vector<
     std::size_t which = t.floating[k];
     for (std::int64_t i = 0; i < xs[which].elements(); ++i) {
       double x = xs[which].at(i);
-      volatile double up = x + std::cbrt(std::numeric_limits<double>::epsilon()) * std::max(1.0, std::abs(x));
+      volatile double up =
+          x + std::cbrt(std::numeric_limits<double>::epsilon()) * std::max(1.0, std::abs(x));
       double step = up - x;  // what the addition really added
       // The difference of y first: the weighted sum of large values would cancel.
       Tensor above = value_at(which, i, x + step), below = value_at(which, i, x - step);
       double slope = 0;
-      for (std::int64_t j = 0; j < w.elements(); ++j) slope += w.at(j) * ((above.at(j) - below.at(j)) / (2 * step));
-      compare(report, exact[k].at(i), slope, fmt::format("input {}, element {} ({:g})", which, i, x));
+      for (std::int64_t j = 0; j < w.elements(); ++j)
+        slope += w.at(j) * ((above.at(j) - below.at(j)) / (2 * step));
+      compare(report, exact[k].at(i), slope,
+              fmt::format("input {}, element {} ({:g})", which, i, x));
     }
   }
   return report;
@@ -133,7 +143,8 @@ CheckReport compare_with_differences(const Differentiable& f, const std::vector<
 
 }  // namespace
 
-CheckReport check_gradients(const Differentiable& f, const std::vector<Tensor>& xs, const CheckOptions& options) {
+CheckReport check_gradients(const Differentiable& f, const std::vector<Tensor>& xs,
+                            const CheckOptions& options) {
   std::vector<Tensor> values = in_doubles(xs);
   CheckReport report = compare_with_differences(f, values, options);
   if (options.order < 2 || !report.ok()) return report;
@@ -145,7 +156,8 @@ CheckReport check_gradients(const Differentiable& f, const std::vector<Tensor>& 
     for (const Expr& e : x)
       if (is_floating(e.dtype())) wanted.push_back(e);
     Expr y = f(g, x);
-    for (const Expr& d : gradients({y}, wanted, {g.constant(w)})) flat.push_back(reshape(d, Shape{kAny}));
+    for (const Expr& d : gradients({y}, wanted, {g.constant(w)}))
+      flat.push_back(reshape(d, Shape{kAny}));
     return concat(flat, 0);
   };
   CheckReport second = compare_with_differences(first, values, options);
@@ -155,7 +167,8 @@ CheckReport check_gradients(const Differentiable& f, const std::vector<Tensor>& 
   return second;
 }
 
-CheckReport check_dot_product(const Differentiable& f, const std::vector<Tensor>& xs, const CheckOptions& options) {
+CheckReport check_dot_product(const Differentiable& f, const std::vector<Tensor>& xs,
+                              const CheckOptions& options) {
   std::vector<Tensor> values = in_doubles(xs);
   CheckReport report;
   report.tolerance = options.tolerance;

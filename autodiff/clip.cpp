@@ -16,7 +16,8 @@ using At = std::source_location;
 // What the norm is kept in: f16 would not hold it, and bf16 coarsely.
 DType kept_in(const std::vector<Cotangent>& gradients) {
   for (const Cotangent& g : gradients)
-    if (!g.is_none() && (g.is_sparse() ? g.values : g.dense).dtype() == DType::f64) return DType::f64;
+    if (!g.is_none() && (g.is_sparse() ? g.values : g.dense).dtype() == DType::f64)
+      return DType::f64;
   return DType::f32;
 }
 
@@ -26,7 +27,8 @@ Expr norm_of(const std::vector<Cotangent>& unique) {
     Expr total;
     for (const Cotangent& g : unique) {
       if (g.is_none()) continue;
-      Expr wide = cast(g.is_sparse() ? g.values : g.dense, DType::f64);  // the square of 2e19 is infinite in f32
+      // the square of 2e19 is infinite in f32
+      Expr wide = cast(g.is_sparse() ? g.values : g.dense, DType::f64);
       Expr of_one = sum(square(by.is_empty() ? wide : wide * by));
       total = total.is_empty() ? of_one : total + of_one;
     }
@@ -48,7 +50,8 @@ std::vector<Cotangent> all_unique(const std::vector<Cotangent>& gradients) {
 Reader& reader_of(const std::vector<Cotangent>& gradients, const char* what, const Site& at) {
   for (const Cotangent& g : gradients)
     if (!g.is_none()) return (g.is_sparse() ? g.values : g.dense).reader();
-  throw Error(Code::invalid_argument, fmt::format("{} at {}: there is no gradient", what, at.text()));
+  throw Error(Code::invalid_argument,
+              fmt::format("{} at {}: there is no gradient", what, at.text()));
 }
 
 }  // namespace
@@ -58,14 +61,19 @@ Expr global_norm(const std::vector<Cotangent>& gradients, At at) {
   return norm_of(all_unique(gradients));
 }
 
-std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm, At at) {
+std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm,
+                                           At at) {
   const Reader::AtSite here(reader_of(gradients, "clip_by_global_norm", at), at);
   if (norm.is_number() && !(norm.literal().at(0) > 0))
-    throw Error(Code::invalid_argument, fmt::format("clip_by_global_norm at {}: the norm to clip to must be positive, not {:g}", Site(at).text(), norm.literal().at(0)));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("clip_by_global_norm at {}: the norm to clip to must be positive, not {:g}",
+                    Site(at).text(), norm.literal().at(0)));
   std::vector<Cotangent> out = all_unique(gradients);
   Expr total = norm_of(out);
   Operand limit = norm.is_expr() ? Operand(cast(norm, total.dtype())) : norm;
-  Expr scale = where(is_finite(total), limit / maximum(total, limit), std::numeric_limits<double>::quiet_NaN());
+  Expr scale = where(is_finite(total), limit / maximum(total, limit),
+                     std::numeric_limits<double>::quiet_NaN());
   for (Cotangent& g : out) {
     if (g.is_sparse()) g.values = g.values * cast(scale, g.values.dtype());
     else if (!g.is_none()) g.dense = g.dense * cast(scale, g.dense.dtype());
@@ -75,7 +83,8 @@ std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradien
 
 std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm, At at) {
   std::vector<Expr> out;
-  for (const Cotangent& g : clip_by_global_norm(std::vector<Cotangent>(gradients.begin(), gradients.end()), norm, at))
+  for (const Cotangent& g :
+       clip_by_global_norm(std::vector<Cotangent>(gradients.begin(), gradients.end()), norm, at))
     out.push_back(g.dense);
   return out;
 }

@@ -9,18 +9,23 @@ namespace control {
 Expr refined(const Expr& e, const ValueSpec& spec) {
   ValueSpec is = e.spec();
   if (is.depth == ValueSpec::kAnyDepth || spec.covers(is)) return e;
-  return e.reader().bind(find_op("EnsureShape"), std::span<const Expr>(&e, 1), attrs_of(spec), Site())[0];
+  return e.reader().bind(find_op("EnsureShape"), std::span<const Expr>(&e, 1), attrs_of(spec),
+                         Site())[0];
 }
 
 Expr OuterValues::in(std::size_t i, SubGraph& sub, const Expr& outer, const ValueSpec& spec) {
   auto& graph = static_cast<Graph&>(outer.reader());
   const Node& source = graph.node(outer.edge().node);
-  if (source.op->name == "Constant" && source.controls.empty() && !carries_gradient(source.outputs[0].dtype)) {
+  if (source.op->name == "Constant" && source.controls.empty() &&
+      !carries_gradient(source.outputs[0].dtype)) {
     graph.build_on(outer.edge());
     return sub.graph.constant(source.attrs.get<Tensor>("value"));
   }
-  auto is_same = [&](const Expr& e) { return &e.reader() == &outer.reader() && e.edge() == outer.edge(); };
-  std::size_t k = static_cast<std::size_t>(std::find_if(values_.begin(), values_.end(), is_same) - values_.begin());
+  auto is_same = [&](const Expr& e) {
+    return &e.reader() == &outer.reader() && e.edge() == outer.edge();
+  };
+  std::size_t k = static_cast<std::size_t>(std::find_if(values_.begin(), values_.end(), is_same) -
+                                           values_.begin());
   if (k == values_.size()) {
     values_.push_back(outer);
     specs_.push_back(spec);
@@ -34,7 +39,9 @@ Expr OuterValues::in(std::size_t i, SubGraph& sub, const Expr& outer, const Valu
 
 std::size_t captures_begin(const Node& node) {
   if (node.op->name == "Call") return node.inputs.size();
-  return node.op->name == "While" ? static_cast<std::size_t>(node.attrs.get<std::int64_t>("variables")) : 1;
+  return node.op->name == "While"
+             ? static_cast<std::size_t>(node.attrs.get<std::int64_t>("variables"))
+             : 1;
 }
 
 ControlCotangents differentiate_control(const ControlStep& step) {

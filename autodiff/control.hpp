@@ -1,9 +1,9 @@
-// Reverse mode through nodes that hold sub-graphs: the gradient of a conditional is a conditional on
-// the same predicate, that of a loop a counted loop which walks saved values backwards.
+// Reverse mode through nodes that hold sub-graphs: the gradient of a conditional is a conditional
+// on the same predicate, that of a loop a counted loop which walks saved values backwards.
 //
 // Both go the same way. The sub-graph's nodes are copied, and a sweep appends their gradient; then
-// the whole is cut in two: what was appended becomes the sub-graph of the backward node, and what it
-// uses of the forward nodes comes to it in the cheapest way there is:
+// the whole is cut in two: what was appended becomes the sub-graph of the backward node, and what
+// it uses of the forward nodes comes to it in the cheapest way there is:
 //
 //   constants                           are copied
 //   captured values                     are captured by the backward node too
@@ -11,7 +11,8 @@
 //   what only a shape is taken of       its shape is saved, or known
 //   everything else                     is saved: by a loop one value an iteration, in a list
 //
-// Saved values are more outputs of the forward node, of which a new version is made (Graph::extend).
+// Saved values are more outputs of the forward node, of which a new version is made
+// (Graph::extend).
 #pragma once
 
 #include <map>
@@ -40,7 +41,8 @@ struct ControlCotangents {
 /// The index of a functional node's first input that is captured by its sub-graphs.
 std::size_t captures_begin(const Node& node);
 
-/// Appends the backward node, and makes a new version of the forward node if that has to save values.
+/// Appends the backward node, and makes a new version of the forward node if that has to save
+/// values.
 ControlCotangents differentiate_control(const ControlStep& step);
 
 }  // namespace troupe

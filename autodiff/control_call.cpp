@@ -2,9 +2,9 @@
 //
 //   f(x) ─► y          becomes   f'(x) ─► y, saved        and   f'/gradient(dy, saved) ─► dx
 //
-// `saved` is one list of any kind: what the gradient needs of f's body, and where that calls f, the list
-// that the inner call saved. Both functions are declared before f's body is looked at, so that the calls
-// in there find them.
+// `saved` is one list of any kind: what the gradient needs of f's body, and where that calls f, the
+// list that the inner call saved. Both functions are declared before f's body is looked at, so that
+// the calls in there find them.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -32,7 +32,8 @@ struct Wish {
   std::string text() const {
     std::string out;
     for (const Flags* flags : {&inputs, &outputs, &states}) {
-      const auto last = std::find(flags->rbegin(), flags->rend(), 1).base();  // a later version has more outputs
+      // a later version has more outputs
+      const auto last = std::find(flags->rbegin(), flags->rend(), 1).base();
       for (auto f = flags->begin(); f != last; ++f) out += *f ? '1' : '0';
       out += '/';
     }
@@ -43,9 +44,13 @@ struct Wish {
 // Makes the pair of a function.
 class Differentiation {
  public:
-  Differentiation(Graph& root, const FunctionDef& f, const Wish& wish) : root_(root), f_(f), wish_(wish) {
+  Differentiation(Graph& root, const FunctionDef& f, const Wish& wish)
+      : root_(root), f_(f), wish_(wish) {
     if (!f.body)
-      throw Error(Code::failed_precondition, fmt::format("function '{}' ({}) has no body yet; ask for its gradient once it is defined", f.name, f.site.text()));
+      throw Error(
+          Code::failed_precondition,
+          fmt::format("function '{}' ({}) has no body yet; ask for its gradient once it is defined",
+                      f.name, f.site.text()));
   }
 
   Pair make() {
@@ -88,14 +93,17 @@ class Differentiation {
       if (known.get() == &f_) known->derived[wish_.text()] = {saving_, gradient_};
   }
 
-  // A gradient that could not be built, and those that call it: whoever asks again is told why again.
+  // A gradient that could not be built, and those that call it: whoever asks again is told why
+  // again.
   void forget_unfinished() {
     auto is_unfinished = [](const FunctionDef* f) {
       const std::vector<const FunctionDef*> all = reachable_from(*f);
       return std::any_of(all.begin(), all.end(), [](const FunctionDef* g) { return !g->body; });
     };
     for (const auto& f : root_.functions())
-      std::erase_if(f->derived, [&](const auto& made) { return std::any_of(made.second.begin(), made.second.end(), is_unfinished); });
+      std::erase_if(f->derived, [&](const auto& made) {
+        return std::any_of(made.second.begin(), made.second.end(), is_unfinished);
+      });
   }
 
   void differentiate_body() {
@@ -115,20 +123,25 @@ class Differentiation {
       if (sweep.activity().is_active(y)) sweep.seed(y, refined(arguments_.back(), g.spec(y)));
     }
     sweep.run();
-    for (Edge x : xs) results_.push_back(refined(zero_or(sweep.of(x), g.expr(x)), g.spec(x)).edge());
+    for (Edge x : xs)
+      results_.push_back(refined(zero_or(sweep.of(x), g.expr(x)), g.spec(x)).edge());
     for (std::size_t s = 0; s < wish_.states.size(); ++s) {
       if (!wish_.states[s]) continue;
       const ValueSpec& spec = root_.states()[s].values[0];
       Cotangent c = sweep.of_state(static_cast<std::int32_t>(s));
-      results_.push_back(refined(c.is_none() ? g.zeros(spec.dtype, spec.shape) : c.to_dense(), spec).edge());
+      results_.push_back(
+          refined(c.is_none() ? g.zeros(spec.dtype, spec.shape) : c.to_dense(), spec).edge());
     }
   }
-  static Expr zero_or(const Cotangent& c, const Expr& x) { return c.is_none() ? zero_cotangent(x) : c.to_dense(); }
+  static Expr zero_or(const Cotangent& c, const Expr& x) {
+    return c.is_none() ? zero_cotangent(x) : c.to_dense();
+  }
 
   // Nothing is computed again but constants: what a call was given is not there any more.
   std::vector<Free> free_values() const {
     std::vector<Free> free;
-    for (const Node& node : f_.body->graph.nodes()) free.push_back(node.op->name == "Constant" ? Free::copied : Free::no);
+    for (const Node& node : f_.body->graph.nodes())
+      free.push_back(node.op->name == "Constant" ? Free::copied : Free::no);
     return free;
   }
 
@@ -150,14 +163,19 @@ class Differentiation {
     body->inputs.clear();
     Graph& g = body->graph;
     Graph::AtSite site(g, f_.site);
-    for (const ValueSpec& spec : gradient_->parameters) body->inputs.push_back(g.argument(spec, f_.site).edge());
+    for (const ValueSpec& spec : gradient_->parameters)
+      body->inputs.push_back(g.argument(spec, f_.site).edge());
     const Expr saved = g.expr(body->inputs.back());
     Exprs restored;
-    for (std::size_t i = 0; i < cut.saved().size(); ++i) restored.push_back(list_read(saved, g.constant(static_cast<std::int64_t>(i)), cut.saved()[i].spec));
+    for (std::size_t i = 0; i < cut.saved().size(); ++i)
+      restored.push_back(
+          list_read(saved, g.constant(static_cast<std::int64_t>(i)), cut.saved()[i].spec));
     auto given = [&](Edge e) {
       const auto same = [&](const Expr& a) { return a.edge() == e; };
       const auto it = std::find_if(arguments_.begin(), arguments_.end(), same);
-      if (it == arguments_.end()) throw Error(Code::internal, both_->graph.describe(e.node) + " is no argument of the gradient");
+      if (it == arguments_.end())
+        throw Error(Code::internal,
+                    both_->graph.describe(e.node) + " is no argument of the gradient");
       return g.expr(body->inputs[static_cast<std::size_t>(it - arguments_.begin())]);
     };
     body->outputs = cut.backward_part(*body, given, restored);
@@ -195,7 +213,8 @@ class CallStep : Step {
     const Exprs out = bind_call(here_, gradient, inputs, forward_.site);
     ControlCotangents answer = nothing();
     std::size_t next = 0;
-    for (std::int32_t i : wanted(wish_.inputs)) answer.inputs[at(i)] = refined(out[next++], input(i).spec());
+    for (std::int32_t i : wanted(wish_.inputs))
+      answer.inputs[at(i)] = refined(out[next++], input(i).spec());
     for (std::int32_t s : states) answer.states[s] = out[next++];
     return answer;
   }
@@ -206,7 +225,8 @@ class CallStep : Step {
     const std::string wish = wish_.text();
     for (const FunctionDef* f = &function_; f; f = f->base) {
       const auto more = wish_.outputs.begin() + static_cast<std::ptrdiff_t>(f->results.size());
-      if (std::find(more, wish_.outputs.end(), 1) != wish_.outputs.end()) break;  // f does not yield it
+      // f does not yield it
+      if (std::find(more, wish_.outputs.end(), 1) != wish_.outputs.end()) break;
       const auto it = f->derived.find(wish);
       if (it == f->derived.end()) continue;
       const Pair pair{it->second[0], it->second[1]};

@@ -32,9 +32,9 @@ class CaseStep : Step {
   // A branch and its gradient.
   struct Branch {
     std::shared_ptr<SubGraph> both;
-    std::map<Edge, Expr> outside;     // arguments of the gradient, and what they are
+    std::map<Edge, Expr> outside;  // arguments of the gradient, and what they are
     std::unique_ptr<Cut> cut;
-    std::vector<int> saved_in;        // of each saved value, the forward output
+    std::vector<int> saved_in;  // of each saved value, the forward output
   };
 
   void differentiate_branch(const std::shared_ptr<const SubGraph>& branch) {
@@ -55,7 +55,8 @@ class CaseStep : Step {
     for (int i : wanted_) xs.push_back(branch->inputs[at(i - 1)]);
     Sweep sweep(g, nodes, xs, flags_);
     for (int i : wanted_)
-      if (const Cotangent& c = s_.arrived[at(i)]; !c.is_none()) sweep.seed(branch->inputs[at(i - 1)], argument(at_home(c.to_dense())));
+      if (const Cotangent& c = s_.arrived[at(i)]; !c.is_none())
+        sweep.seed(branch->inputs[at(i - 1)], argument(at_home(c.to_dense())));
     for (std::size_t o = 0; o < s_.cotangents.size(); ++o) {
       Edge y = branch->outputs[o];
       if (s_.cotangents[o].is_none() || !sweep.activity().is_active(y)) continue;
@@ -66,7 +67,8 @@ class CaseStep : Step {
     for (Edge x : xs) results.push_back(result(sweep.of(x), g.expr(x)).edge());
     for (std::int32_t s : states_) {
       Cotangent c = sweep.of_state(s);
-      results.push_back((c.is_none() ? g.zeros(state_spec(s).dtype, state_spec(s).shape) : c.to_dense()).edge());
+      results.push_back(
+          (c.is_none() ? g.zeros(state_spec(s).dtype, state_spec(s).shape) : c.to_dense()).edge());
     }
     b.cut = std::make_unique<Cut>(b.both, nodes, std::move(results), free_values(*branch));
   }
@@ -80,7 +82,9 @@ class CaseStep : Step {
     for (std::int32_t id = 0; id < g.size(); ++id) {
       const Node& node = g.node(id);
       if (node.op->name == "Constant") free[at(id)] = Free::copied;
-      if (!node.op->pointwise || !is_integer(node.outputs[0].dtype) || !node.outputs[0].shape.is_scalar()) continue;
+      if (!node.op->pointwise || !is_integer(node.outputs[0].dtype) ||
+          !node.outputs[0].shape.is_scalar())
+        continue;
       int others = 0;
       bool has_all = true;
       for (Edge e : node.inputs) {
@@ -99,7 +103,8 @@ class CaseStep : Step {
     return it->second;
   }
 
-  // The forward node's new version: what a branch saves comes out, and something empty of other branches.
+  // The forward node's new version: what a branch saves comes out, and something empty of other
+  // branches.
   void save() {
     struct Slot {
       ValueSpec spec;
@@ -116,11 +121,17 @@ class CaseStep : Step {
       for (std::size_t i = 0; i < where.size(); ++i) {
         const ValueSpec& spec = branch.cut->saved()[i].spec;
         int o = 0;
-        while (o < before && !branch.cut->is_saved_as(branch.cut->saved()[i], branches_[b]->outputs[at(o)])) ++o;
+        while (o < before &&
+               !branch.cut->is_saved_as(branch.cut->saved()[i], branches_[b]->outputs[at(o)]))
+          ++o;
         branch.saved_in.push_back(o);
         if (o < before) continue;
-        auto fits = [&](const Slot& s) { return !s.of.count(b) && s.spec.dtype == spec.dtype && s.spec.depth == spec.depth && (!spec.is_list() || s.spec == spec); };
-        std::size_t k = static_cast<std::size_t>(std::find_if(slots.begin(), slots.end(), fits) - slots.begin());
+        auto fits = [&](const Slot& s) {
+          return !s.of.count(b) && s.spec.dtype == spec.dtype && s.spec.depth == spec.depth &&
+                 (!spec.is_list() || s.spec == spec);
+        };
+        std::size_t k = static_cast<std::size_t>(std::find_if(slots.begin(), slots.end(), fits) -
+                                                 slots.begin());
         if (k == slots.size()) slots.push_back({spec, {}});
         slots[k].spec = common_spec(slots[k].spec, spec);
         slots[k].of[b] = where[i];
@@ -131,7 +142,8 @@ class CaseStep : Step {
     std::vector<ValueSpec> more;
     for (Slot& slot : slots) {
       // Whatever stands for a tensor where there is none is a scalar.
-      if (!slot.spec.is_list() && slot.of.size() < branches_.size()) slot.spec = common_spec(slot.spec, {slot.spec.dtype, Shape{}});
+      if (!slot.spec.is_list() && slot.of.size() < branches_.size())
+        slot.spec = common_spec(slot.spec, {slot.spec.dtype, Shape{}});
       more.push_back(slot.spec);
     }
     std::vector<std::shared_ptr<const SubGraph>> graphs;
@@ -166,13 +178,17 @@ class CaseStep : Step {
       Exprs restored;
       for (std::size_t i = 0; i < branch.saved_in.size(); ++i) {
         const int o = branch.saved_in[i];
-        restored.push_back(refined(outside.in(b, sub, output(o), output(o).spec()), branch.cut->saved()[i].spec));
+        restored.push_back(
+            refined(outside.in(b, sub, output(o), output(o).spec()), branch.cut->saved()[i].spec));
       }
       auto given = [&](Edge e) {
-        if (auto it = branch.outside.find(e); it != branch.outside.end()) return outside.in(b, sub, it->second, it->second.spec());
-        if (auto outer = taken(*branch.both, e)) return outside.in(b, sub, *outer, branch.both->graph.spec(e));
+        if (auto it = branch.outside.find(e); it != branch.outside.end())
+          return outside.in(b, sub, it->second, it->second.spec());
+        if (auto outer = taken(*branch.both, e))
+          return outside.in(b, sub, *outer, branch.both->graph.spec(e));
         const auto& inputs = branches_[b]->inputs;
-        const auto i = static_cast<int>(std::find(inputs.begin(), inputs.end(), e) - inputs.begin());
+        const auto i =
+            static_cast<int>(std::find(inputs.begin(), inputs.end(), e) - inputs.begin());
         return outside.in(b, sub, input(i + 1), branch.both->graph.spec(e));
       };
       sub.outputs = branch.cut->backward_part(sub, given, restored);
@@ -185,7 +201,8 @@ class CaseStep : Step {
     }
     Exprs captures;
     for (const Expr& e : outside.values()) captures.push_back(at_home(e));
-    Exprs out = bind_case(here_, at_home(input(0)), std::move(graphs), captures, label(), {}, forward_.site);
+    Exprs out = bind_case(here_, at_home(input(0)), std::move(graphs), captures, label(), {},
+                          forward_.site);
     ControlCotangents answer = nothing();
     std::size_t next = 0;
     for (int i : wanted_) answer.inputs[at(i)] = refined(out[next++], input(i).spec());

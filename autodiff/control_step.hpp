@@ -17,7 +17,8 @@ namespace troupe::control {
 // than what it is the cotangent of.
 Expr refined(const Expr& e, const ValueSpec& spec);
 
-// Values of the outer graph that the backward node's sub-graphs take, each an argument of all of them.
+// Values of the outer graph that the backward node's sub-graphs take, each an argument of all of
+// them.
 class OuterValues {
  public:
   explicit OuterValues(std::size_t graphs) : arguments_(graphs) {}
@@ -28,7 +29,8 @@ class OuterValues {
   void finish(std::size_t i, SubGraph& sub) {
     for (std::size_t k = 0; k < values_.size(); ++k) {
       auto it = arguments_[i].find(k);
-      sub.inputs.push_back(it != arguments_[i].end() ? it->second : sub.graph.argument(specs_[k], Site()).edge());
+      sub.inputs.push_back(
+          it != arguments_[i].end() ? it->second : sub.graph.argument(specs_[k], Site()).edge());
     }
   }
   const Exprs& values() const { return values_; }
@@ -49,7 +51,8 @@ inline std::shared_ptr<SubGraph> fresh(Graph& outer, std::string what) {
 // What both kinds of node share: a node, and a sub-graph of it to which a sweep appends.
 class Step {
  public:
-  explicit Step(const ControlStep& s) : s_(s), forward_(s.graph.node(s.id)), here_(s.graph.current()) {}
+  explicit Step(const ControlStep& s)
+      : s_(s), forward_(s.graph.node(s.id)), here_(s.graph.current()) {}
 
  protected:
   Expr input(int i) const { return s_.graph.expr(forward_.inputs[at(i)]); }
@@ -60,7 +63,9 @@ class Step {
     Expr dense = c.is_none() ? zero_cotangent(at_home(output(o))) : c.to_dense();
     return refined(at_home(dense), forward_.outputs[at(o)]);
   }
-  Expr at_home(const Expr& e) const { return &e.reader() == &here_ ? e : here_.adopt(e, forward_.site); }
+  Expr at_home(const Expr& e) const {
+    return &e.reader() == &here_ ? e : here_.adopt(e, forward_.site);
+  }
   ValueSpec state_spec(std::int32_t state) const { return s_.graph.states()[at(state)].values[0]; }
   std::string label() const { return forward_.attrs.get<std::string>("label") + "/gradient"; }
   /// What has arrived at the inputs is passed on, whatever else is found.

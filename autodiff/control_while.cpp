@@ -53,7 +53,8 @@ class WhileStep : Step {
     Graph::AtSite site(g, forward_.site);
     auto scope = g.scope("gradients");
     for (int k : carried_) arguments_.push_back(g.argument(variable(k), forward_.site));
-    for (int c : accumulated_) arguments_.push_back(g.argument(variable(w_.variables + c), forward_.site));
+    for (int c : accumulated_)
+      arguments_.push_back(g.argument(variable(w_.variables + c), forward_.site));
     for (std::int32_t s : states_) arguments_.push_back(g.argument(state_spec(s), forward_.site));
     std::vector<Edge> xs;
     for (int k : carried_) xs.push_back(body_input(k));
@@ -69,7 +70,8 @@ class WhileStep : Step {
     }
     sweep.run();
     for (Edge x : xs) results_.push_back(result(sweep.of(x), g.expr(x)).edge());
-    for (std::int32_t s : states_) results_.push_back(refined(sweep.of_state(s).to_dense(), state_spec(s)).edge());
+    for (std::int32_t s : states_)
+      results_.push_back(refined(sweep.of_state(s).to_dense(), state_spec(s)).edge());
     set_products_aside();
   }
 
@@ -109,7 +111,8 @@ class WhileStep : Step {
     if (!is_add && !is_sub) return {};
     for (std::size_t own : {0u, 1u}) {
       const Node& other = g.node(next.inputs[1 - own].node);
-      if (next.inputs[own] != body_input(k) || other.op->name != "Constant" || (is_sub && own == 1)) continue;
+      if (next.inputs[own] != body_input(k) || other.op->name != "Constant" || (is_sub && own == 1))
+        continue;
       const Tensor& by = other.attrs.get<Tensor>("value");
       if (!by.shape().is_scalar()) continue;
       auto step = static_cast<std::int64_t>(by.at(0));
@@ -146,7 +149,8 @@ class WhileStep : Step {
         has_all = has_all && free[at(e.node)] != Free::no;
         changed = changed || changes[at(e.node)];
       }
-      for (const ValueSpec& s : node.outputs) is_small = is_small && !s.is_list() && s.shape.is_scalar();
+      for (const ValueSpec& s : node.outputs)
+        is_small = is_small && !s.is_list() && s.shape.is_scalar();
       const bool is_cheap = (node.op->pointwise && is_small) || node.op->name == "ListRead";
       changes[at(id)] = changed;
       if (has_all && (!changed || is_cheap)) free[at(id)] = Free::copied;
@@ -157,14 +161,18 @@ class WhileStep : Step {
   // The implicit variable that counts iterations, or one of the user's; -1: none.
   int iteration_counter() const {
     for (int k = 0; k < w_.variables; ++k)
-      if (variable(k).dtype == DType::i64 && counter(k) && counter(k)->step == 1 && counts_from_zero(k)) return k;
+      if (variable(k).dtype == DType::i64 && counter(k) && counter(k)->step == 1 &&
+          counts_from_zero(k))
+        return k;
     return -1;
   }
   // The implicit list in which the loop saves the value already; -1: none.
   int list_of(const Cut& cut, const Cut::Saved& saved) const {
     for (int k = w_.explicit_variables; k < w_.variables; ++k) {
       const Node& push = w_.body.graph.node(body_output(k).node);
-      if (push.op->name == "ListPush" && push.inputs[0] == body_input(k) && cut.is_saved_as(saved, push.inputs[1])) return k;
+      if (push.op->name == "ListPush" && push.inputs[0] == body_input(k) &&
+          cut.is_saved_as(saved, push.inputs[1]))
+        return k;
     }
     return -1;
   }
@@ -174,7 +182,8 @@ class WhileStep : Step {
     std::vector<Edge> where;
     std::shared_ptr<SubGraph> body = cut.forward_part(s_.graph, where);
     body->made_from = both_;
-    auto condition = std::make_shared<SubGraph>(subgraphs_of(forward_)[0], s_.graph, w_.condition.graph.size());
+    auto condition =
+        std::make_shared<SubGraph>(subgraphs_of(forward_)[0], s_.graph, w_.condition.graph.size());
     condition->made_from = subgraphs_of(forward_)[0];
     Graph::AtSite site(body->graph, forward_.site);
     std::vector<ValueSpec> more;
@@ -182,7 +191,8 @@ class WhileStep : Step {
       const auto place = static_cast<std::ptrdiff_t>(at(w_.variables) + more.size());
       Edge e = body->graph.argument(spec, forward_.site).edge();
       body->inputs.insert(body->inputs.begin() + place, e);
-      condition->inputs.insert(condition->inputs.begin() + place, condition->graph.argument(spec, forward_.site).edge());
+      condition->inputs.insert(condition->inputs.begin() + place,
+                               condition->graph.argument(spec, forward_.site).edge());
       more.push_back(spec);
       return body->graph.expr(e);
     };
@@ -219,7 +229,8 @@ class WhileStep : Step {
     if (auto outer = taken(*both_, e)) return outside.in(0, *body_, *outer, both_->graph.spec(e));
     int i = 0;
     while (body_input(i) != e) ++i;
-    if (i >= w_.variables) return outside.in(0, *body_, input(i - w_.variables + w_.explicit_variables), variable(i));
+    if (i >= w_.variables)
+      return outside.in(0, *body_, input(i - w_.variables + w_.explicit_variables), variable(i));
     if (body_output(i) == e) return outside.in(0, *body_, input(i), variable(i));
     const std::int64_t step = counter(i)->step;
     Expr n = iteration;
@@ -231,8 +242,9 @@ class WhileStep : Step {
 
   // Operands of the products: what lists of theirs hold is in the order of the iterations.
   struct OperandPlace {
-    enum From { list, saved, sum } from = list;  // a list of its own, one that the forward loop saves, one that is summed up anyway
-    std::size_t which = 0;                        // of the lists, of `lists_`, of the sums
+    // a list of its own, one that the forward loop saves, one that is summed up anyway
+    enum From { list, saved, sum } from = list;
+    std::size_t which = 0;  // of the lists, of `lists_`, of the sums
   };
 
   OperandPlace place_of(Edge e, const Cut& cut) const {
@@ -241,14 +253,18 @@ class WhileStep : Step {
     const Graph& g = both_->graph;
     for (std::size_t i = carried_.size(); i < carried_.size() + accumulated_.size(); ++i) {
       const Node& put = g.node(without_refinement(g, results_[i]).node);
-      if (put.op->name == "ListAccumulate" && put.inputs[0] == arguments_[i].edge() && without_refinement(g, put.inputs[2]) == without_refinement(g, e) &&
-          counts_iterations(put.inputs[1]) && starts_as_zero(i) && tells_columns(arguments_[i].spec()))
+      if (put.op->name == "ListAccumulate" && put.inputs[0] == arguments_[i].edge() &&
+          without_refinement(g, put.inputs[2]) == without_refinement(g, e) &&
+          counts_iterations(put.inputs[1]) && starts_as_zero(i) &&
+          tells_columns(arguments_[i].spec()))
         return {OperandPlace::sum, i};
     }
     return {};
   }
   // Of no iterations, nothing but its spec tells how wide the elements of a list are.
-  static bool tells_columns(const ValueSpec& list) { return list.shape.has_rank() && list.shape.rank() == 2 && list.shape[1] >= 0; }
+  static bool tells_columns(const ValueSpec& list) {
+    return list.shape.has_rank() && list.shape.rank() == 2 && list.shape[1] >= 0;
+  }
   bool counts_iterations(Edge e) const {
     for (int k = 0; k < w_.variables; ++k)
       if (body_input(k) == e) return counter(k) && counter(k)->step == 1 && counts_from_zero(k);
@@ -279,10 +295,12 @@ class WhileStep : Step {
     std::vector<ValueSpec> specs{{DType::i64, Shape{}}};
     for (const Expr& a : arguments_) specs.push_back(a.spec());
     for (std::size_t i = 0; i < operands_.size(); ++i)
-      if (operands_[i].from == OperandPlace::list) specs.push_back(both_->graph.spec(results_[arguments_.size() + i]).list_of());
+      if (operands_[i].from == OperandPlace::list)
+        specs.push_back(both_->graph.spec(results_[arguments_.size() + i]).list_of());
     const std::size_t first_list = specs.size();
     for (const Cut::Saved& s : cut.saved()) specs.push_back(s.spec.list_of());
-    for (const ValueSpec& spec : specs) body_->inputs.push_back(g.argument(spec, forward_.site).edge());
+    for (const ValueSpec& spec : specs)
+      body_->inputs.push_back(g.argument(spec, forward_.site).edge());
     OuterValues outside(2);
     {
       Graph::AtSite site(g, forward_.site);
@@ -295,17 +313,22 @@ class WhileStep : Step {
         restored.push_back(p.value);
         rests.push_back(p.list.edge());
       }
-      const std::vector<Edge> made = cut.backward_part(*body_, [&](Edge x) { return given(x, outside, iteration); }, restored);
-      body_->outputs.insert(body_->outputs.end(), made.begin(), made.begin() + static_cast<std::ptrdiff_t>(arguments_.size()));
+      const std::vector<Edge> made = cut.backward_part(
+          *body_, [&](Edge x) { return given(x, outside, iteration); }, restored);
+      body_->outputs.insert(body_->outputs.end(), made.begin(),
+                            made.begin() + static_cast<std::ptrdiff_t>(arguments_.size()));
       for (std::size_t i = 0; i < operands_.size(); ++i) {
         if (operands_[i].from != OperandPlace::list) continue;
-        const Expr list = g.expr(body_->inputs[body_->outputs.size()]);  // the variable that it goes to
-        body_->outputs.push_back(bind1("ListPut", {list, iteration, g.expr(made[arguments_.size() + i])}).edge());
+        // the variable that it goes to
+        const Expr list = g.expr(body_->inputs[body_->outputs.size()]);
+        body_->outputs.push_back(
+            bind1("ListPut", {list, iteration, g.expr(made[arguments_.size() + i])}).edge());
       }
       body_->outputs.insert(body_->outputs.end(), rests.begin(), rests.end());
     }
     auto condition = fresh(here_, "the condition of the gradient of " + of);
-    for (const ValueSpec& spec : specs) condition->inputs.push_back(condition->graph.argument(spec, forward_.site).edge());
+    for (const ValueSpec& spec : specs)
+      condition->inputs.push_back(condition->graph.argument(spec, forward_.site).edge());
     {
       Graph::AtSite site(condition->graph, forward_.site);
       condition->outputs.push_back((condition->graph.expr(condition->inputs[0]) > 0).edge());
@@ -320,9 +343,12 @@ class WhileStep : Step {
     parts.initial.push_back(at_home(output(count_)));
     for (int k : carried_) parts.initial.push_back(dy(k));
     for (int c : accumulated_) parts.initial.push_back(sum_so_far(c));
-    for (std::int32_t s : states_) parts.initial.push_back(here_.zeros(state_spec(s).dtype, state_spec(s).shape));
+    for (std::int32_t s : states_)
+      parts.initial.push_back(here_.zeros(state_spec(s).dtype, state_spec(s).shape));
     for (std::size_t i = 0; i < operands_.size(); ++i)
-      if (operands_[i].from == OperandPlace::list) parts.initial.push_back(list_of_saved(here_, both_->graph.spec(results_[arguments_.size() + i])));
+      if (operands_[i].from == OperandPlace::list)
+        parts.initial.push_back(
+            list_of_saved(here_, both_->graph.spec(results_[arguments_.size() + i])));
     for (int k : lists_) parts.initial.push_back(at_home(output(k)));
     for (const Expr& e : outside.values()) parts.captures.push_back(at_home(e));
     parts.parallel_iterations = w_.parallel_iterations;
@@ -341,7 +367,8 @@ class WhileStep : Step {
     ControlCotangents made = nothing();
     std::size_t next = 0;
     for (int k : carried_) {
-      if (k < w_.explicit_variables && s_.needed[at(k)]) made.inputs[at(k)] = refined(out[next + 1], input(k).spec());
+      if (k < w_.explicit_variables && s_.needed[at(k)])
+        made.inputs[at(k)] = refined(out[next + 1], input(k).spec());
       ++next;
     }
     for (int c : accumulated_) {
@@ -367,7 +394,8 @@ class WhileStep : Step {
   }
   bool starts_as_zero(std::size_t i) const {
     const std::size_t c = i - carried_.size();
-    return c >= accumulated_.size() || s_.arrived[at(w_.explicit_variables + accumulated_[c])].is_none();
+    return c >= accumulated_.size() ||
+           s_.arrived[at(w_.explicit_variables + accumulated_[c])].is_none();
   }
 
   const WhileView w_;
@@ -384,10 +412,10 @@ class WhileStep : Step {
     std::string device;
   };
   std::vector<SetAside> products_;
-  std::vector<OperandPlace> operands_;     // two of each product
-  int count_ = 0;                     // the forward output that says how many iterations there were
-  std::vector<int> lists_;            // the forward outputs that hold saved values
-  std::shared_ptr<SubGraph> body_;    // of the backward loop
+  std::vector<OperandPlace> operands_;  // two of each product
+  int count_ = 0;                   // the forward output that says how many iterations there were
+  std::vector<int> lists_;          // the forward outputs that hold saved values
+  std::shared_ptr<SubGraph> body_;  // of the backward loop
 };
 
 }  // namespace

@@ -8,9 +8,10 @@
 
 namespace troupe {
 
-Cut::Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results, std::vector<Free> free)
-    : both_(std::move(both)), forward_(forward), results_(std::move(results)), free_(std::move(free)),
-      needed_(troupe::at(both_->graph.size()), 0), hoisted_(needed_) {
+Cut::Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results,
+         std::vector<Free> free)
+    : both_(std::move(both)), forward_(forward), results_(std::move(results)),
+      free_(std::move(free)), needed_(troupe::at(both_->graph.size()), 0), hoisted_(needed_) {
   find_needed();
   find_hoisted();
   find_saved();
@@ -27,16 +28,19 @@ void Cut::find_needed() {
   }
 }
 
-// Only what tells of shapes, and arithmetic on that: small, and instead of a value that may be large.
+// Only what tells of shapes, and arithmetic on that: small, and instead of a value that may be
+// large.
 bool Cut::can_be_hoisted(const Node& node) const {
   if (!node.op->is_pure() || node.op->evaluate || node.inputs.empty()) return false;
   for (const ValueSpec& s : node.outputs)
-    if (s.is_list() || !is_integer(s.dtype) || !s.shape.has_rank() || s.shape.rank() > 1) return false;
+    if (s.is_list() || !is_integer(s.dtype) || !s.shape.has_rank() || s.shape.rank() > 1)
+      return false;
   bool is_worth_it = false;
   for (std::size_t i = 0; i < node.inputs.size(); ++i) {
     std::int32_t from = node.inputs[i].node;
     if (is_constant(from)) continue;
-    if (!is_forward(from) ? !hoisted_[troupe::at(from)] : !node.op->takes_only_shape(i)) return false;
+    if (!is_forward(from) ? !hoisted_[troupe::at(from)] : !node.op->takes_only_shape(i))
+      return false;
     is_worth_it = is_worth_it || !is_forward(from) || !is_free(from);
   }
   return is_worth_it;
@@ -60,7 +64,8 @@ void Cut::find_saved() {
   for (std::int32_t id = forward_; id < graph().size(); ++id) {
     const Node& node = graph().node(id);
     if (!needed_[troupe::at(id)] || hoisted_[troupe::at(id)]) continue;
-    for (std::size_t i = 0; i < node.inputs.size(); ++i) use(node.inputs[i], node.op->takes_only_shape(i));
+    for (std::size_t i = 0; i < node.inputs.size(); ++i)
+      use(node.inputs[i], node.op->takes_only_shape(i));
   }
   for (Edge e : results_) use(e, false);
   for (auto& [e, is_shape] : uses_) {
@@ -73,7 +78,8 @@ void Cut::find_saved() {
 
 std::shared_ptr<SubGraph> Cut::forward_part(Graph& outer, std::vector<Edge>& saved) const {
   auto part = std::make_shared<SubGraph>(both_, outer, forward_);
-  // What the saved values are made of has smaller ids: they are found downwards, and put there upwards. No recursion: they may be a long chain.
+  // What the saved values are made of has smaller ids: they are found downwards, and put there
+  // upwards. No recursion: they may be a long chain.
   Flags is_put(troupe::at(graph().size()), 0);
   for (const Saved& s : saved_) is_put[troupe::at(s.value.node)] = 1;
   for (std::int32_t id = graph().size() - 1; id >= forward_; --id)
@@ -101,10 +107,12 @@ bool Cut::is_saved_as(const Saved& saved, Edge edge) const {
   if (saved.is_shape) return there.op->name == "ShapeOf" && there.inputs[0] == saved.value;
   if (is_forward(saved.value.node)) return saved.value == edge;
   const Node& node = graph().node(saved.value.node);
-  return node.op == there.op && node.inputs == there.inputs && node.attrs == there.attrs && saved.value.output == edge.output;
+  return node.op == there.op && node.inputs == there.inputs && node.attrs == there.attrs &&
+         saved.value.output == edge.output;
 }
 
-std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge)>& given, const Exprs& restored) const {
+std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge)>& given,
+                                     const Exprs& restored) const {
   std::map<Edge, Edge> at, blanks;
   for (std::size_t i = 0; i < saved_.size(); ++i)
     if (!saved_[i].is_shape) at[saved_[i].value] = restored[i].edge();
@@ -115,19 +123,22 @@ std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge
     Exprs shape;
     for (std::size_t i = 0; i < saved_.size(); ++i)
       if (saved_[i].is_shape && saved_[i].value == e) shape.push_back(restored[i]);
-    Expr made = to.graph.bind(find_op("Blank"), shape, Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}}, Site())[0];
+    Expr made = to.graph.bind(find_op("Blank"), shape,
+                              Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}}, Site())[0];
     return blanks[e] = made.edge();
   };
   // What is there, or comes without the node that makes it; none: that node is copied.
   auto known = [&](Edge e, bool is_shape) -> std::optional<Edge> {
     if (auto it = at.find(e); it != at.end()) return it->second;
-    const bool is_given = is_forward(e.node) ? free_[troupe::at(e.node)] == Free::given : graph().node(e.node).op->name == "Input";
+    const bool is_given = is_forward(e.node) ? free_[troupe::at(e.node)] == Free::given
+                                             : graph().node(e.node).op->name == "Input";
     if (is_given) return at[e] = given(e).edge();
     if (!is_forward(e.node) || is_free(e.node)) return {};
     if (!is_shape) throw Error(Code::internal, graph().describe(e.node) + " was to be saved");
     return blank(e);
   };
-  // A node after what it is made of, which may be a long chain: those that wait for their inputs are on a stack of their own.
+  // A node after what it is made of, which may be a long chain: those that wait for their inputs
+  // are on a stack of their own.
   struct Copying {
     std::int32_t id;
     Node node;

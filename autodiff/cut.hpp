@@ -23,13 +23,14 @@ class Cut {
  public:
   /// The first `forward` nodes are forward ones; `free` says it of each. `results`: what the
   /// backward part yields. Both parts become sub-graphs of their own; `both` stays as it is.
-  Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results, std::vector<Free> free);
+  Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results,
+      std::vector<Free> free);
 
   /// What the forward part has to save.
   struct Saved {
-    Edge value;          // of `both`
-    bool is_shape;       // what is saved is the value's shape
-    ValueSpec spec;      // of what is saved
+    Edge value;      // of `both`
+    bool is_shape;   // what is saved is the value's shape
+    ValueSpec spec;  // of what is saved
   };
   const std::vector<Saved>& saved() const { return saved_; }
 
@@ -38,9 +39,10 @@ class Cut {
   /// Is what is saved there what `edge` of the original sub-graph is?
   bool is_saved_as(const Saved& saved, Edge edge) const;
 
-  /// Copies the backward part into `to` and yields its results there. `given` yields what stands for
-  /// a value of `both` that the caller has; `restored`: the saved values.
-  std::vector<Edge> backward_part(SubGraph& to, const std::function<Expr(Edge)>& given, const Exprs& restored) const;
+  /// Copies the backward part into `to` and yields its results there. `given` yields what stands
+  /// for a value of `both` that the caller has; `restored`: the saved values.
+  std::vector<Edge> backward_part(SubGraph& to, const std::function<Expr(Edge)>& given,
+                                  const Exprs& restored) const;
 
  private:
   Graph& graph() const { return both_->graph; }

@@ -30,8 +30,9 @@ bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
   return false;
 }
 
-// An op's gradient says dy f'(x). Of a holomorphic f the gradient of a real number is dy conj(f'(x)): the conjugate of
-// what the op says of conj(dy). Ops from complex to real numbers or back say it themselves.
+// An op's gradient says dy f'(x). Of a holomorphic f the gradient of a real number is dy
+// conj(f'(x)): the conjugate of what the op says of conj(dy). Ops from complex to real numbers or
+// back say it themselves.
 bool is_holomorphic(const Differentiated& firing) {
   bool has_complex = false;
   for (std::size_t i = 0; i < firing.inputs.size(); ++i) {
@@ -46,7 +47,8 @@ bool is_holomorphic(const Differentiated& firing) {
 
 Cotangent conjugated(const Cotangent& c) {
   if (c.is_none()) return c;
-  return c.is_sparse() ? Cotangent::sparse(c.indices, conjugate(c.values), c.like) : Cotangent(conjugate(c.dense));
+  return c.is_sparse() ? Cotangent::sparse(c.indices, conjugate(c.values), c.like)
+                       : Cotangent(conjugate(c.dense));
 }
 
 }  // namespace
@@ -55,20 +57,25 @@ std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Differ
   if (!op.gradient) throw Error(Code::unimplemented, fmt::format("{} has no gradient", op.name));
   std::vector<Expr> inputs = firing.inputs;
   std::vector<bool> needed = firing.needed;
-  const bool conjugates = op.name != "WithGradient" && is_holomorphic(firing);  // a user's function is given dL/dy itself
+  // a user's function is given dL/dy itself
+  const bool conjugates = op.name != "WithGradient" && is_holomorphic(firing);
   if (conjugates)
     for (Cotangent& c : firing.cotangents) c = conjugated(c);
-  Gradient g(std::move(firing.inputs), std::move(firing.outputs), std::move(firing.cotangents), attrs, std::move(firing.needed));
+  Gradient g(std::move(firing.inputs), std::move(firing.outputs), std::move(firing.cotangents),
+             attrs, std::move(firing.needed));
   op.gradient(g);
   std::vector<Cotangent> result = std::move(g.result());
   for (std::size_t i = 0; i < result.size(); ++i) {
     if (!needed[i]) result[i] = Cotangent();
     if (result[i].is_none()) continue;
     if (conjugates) result[i] = conjugated(result[i]);
-    if (inputs[i].spec().depth == ValueSpec::kAnyDepth) continue;  // whose elements have dtypes of their own
-    DType given = (result[i].is_sparse() ? result[i].values : result[i].dense).dtype(), wanted = inputs[i].dtype();
+    // whose elements have dtypes of their own
+    if (inputs[i].spec().depth == ValueSpec::kAnyDepth) continue;
+    DType given = (result[i].is_sparse() ? result[i].values : result[i].dense).dtype(),
+          wanted = inputs[i].dtype();
     if (given != wanted)
-      throw Error(Code::internal, fmt::format("its gradient with respect to input {} is {}, not {}", i, name_of(given), name_of(wanted)));
+      throw Error(Code::internal, fmt::format("its gradient with respect to input {} is {}, not {}",
+                                              i, name_of(given), name_of(wanted)));
     if (op.pointwise && !result[i].is_sparse() && may_be_broadcast(inputs, i))
       result[i] = sum_to(result[i].dense, inputs[i]);
   }

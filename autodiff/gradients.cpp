@@ -15,7 +15,9 @@ namespace {
 
 Graph& graph_of(const Expr& y) {
   auto* graph = dynamic_cast<Graph*>(&y.reader());
-  if (!graph) throw Error(Code::invalid_argument, "gradients are taken of a graph; an eager value has none without a tape");
+  if (!graph)
+    throw Error(Code::invalid_argument,
+                "gradients are taken of a graph; an eager value has none without a tape");
   return *graph;
 }
 
@@ -41,47 +43,65 @@ Graph& outermost(Graph& graph) {
 
 // Before anybody asks them for their graph.
 void refuse_empty(const std::vector<Expr>& ys, const Independents& xs, const Site& at) {
-  auto refuse = [&](const std::string& why, Code code = Code::failed_precondition) { throw Error(code, fmt::format("gradients at {}: {}", at.text(), why)); };
+  auto refuse = [&](const std::string& why, Code code = Code::failed_precondition) {
+    throw Error(code, fmt::format("gradients at {}: {}", at.text(), why));
+  };
   if (ys.empty()) refuse("there is no y", Code::invalid_argument);
   for (const Expr& y : ys)
     if (y.is_empty()) refuse("a y is an empty expression; take what an op returned");
   for (std::size_t i = 0; i < xs.size(); ++i) {
-    if (xs[i].expr() && xs[i].expr()->is_empty()) refuse(fmt::format("x {} is an empty expression; take what an op returned", i));
-    if (xs[i].variable() && xs[i].variable()->state() < 0) refuse(fmt::format("x {} is a variable that was never declared; take what the graph's `variable` returned", i), Code::invalid_argument);
+    if (xs[i].expr() && xs[i].expr()->is_empty())
+      refuse(fmt::format("x {} is an empty expression; take what an op returned", i));
+    if (xs[i].variable() && xs[i].variable()->state() < 0)
+      refuse(fmt::format("x {} is a variable that was never declared; take what the graph's "
+                         "`variable` returned",
+                         i),
+             Code::invalid_argument);
   }
 }
 
-void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys, const Site& at) {
-  auto refuse = [&](const std::string& why) { throw Error(Code::invalid_argument, fmt::format("gradients at {}: {}", at.text(), why)); };
+void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs,
+           const std::vector<Expr>& dys, const Site& at) {
+  auto refuse = [&](const std::string& why) {
+    throw Error(Code::invalid_argument, fmt::format("gradients at {}: {}", at.text(), why));
+  };
   auto text = [&](const Expr& e) { return graph_of(e).describe(e.edge().node); };
-  if (!dys.empty() && dys.size() != ys.size()) refuse(fmt::format("{} ys have {} dys", ys.size(), dys.size()));
+  if (!dys.empty() && dys.size() != ys.size())
+    refuse(fmt::format("{} ys have {} dys", ys.size(), dys.size()));
   graph.current().require_open("gradients", at);
   for (const Expr& y : ys) {
     if (!is_around(y.reader(), graph)) refuse("the ys are of several graphs");
     const bool has_dy = !dys.empty() && is_complex(y.dtype());
     if (!is_floating(y.dtype()) && !has_dy)
-      refuse(fmt::format("y is {}, the output of {}; only floating values have gradients{}", name_of(y.dtype()), text(y), is_complex(y.dtype()) ? ", and complex ones whose dy is given" : ""));
+      refuse(fmt::format("y is {}, the output of {}; only floating values have gradients{}",
+                         name_of(y.dtype()), text(y),
+                         is_complex(y.dtype()) ? ", and complex ones whose dy is given" : ""));
   }
   for (const Independent& x : xs) {
     const Reader& reader = x.expr() ? x.expr()->reader() : x.variable()->reader();
     std::string name = x.expr() ? "an expression" : "variable '" + x.variable()->name() + "'";
     auto* of = dynamic_cast<const Graph*>(&reader);
-    if (!of || !(is_around(reader, graph) || is_around(graph, *of))) refuse(name + " is not of the graph of y");
+    if (!of || !(is_around(reader, graph) || is_around(graph, *of)))
+      refuse(name + " is not of the graph of y");
     if (!is_floating(x.dtype()) && !is_complex(x.dtype()))
-      refuse(fmt::format("{} is {}; only floating and complex values have gradients", x.expr() ? text(*x.expr()) : name, name_of(x.dtype())));
+      refuse(fmt::format("{} is {}; only floating and complex values have gradients",
+                         x.expr() ? text(*x.expr()) : name, name_of(x.dtype())));
   }
   for (std::size_t i = 0; i < dys.size(); ++i) {
     if (dys[i].is_empty()) continue;
     if (!is_around(dys[i].reader(), graph.current())) refuse("a dy is not of the graph of y");
     ValueSpec y = ys[i].spec(), dy = dys[i].spec();
-    if (y.dtype != dy.dtype || y.depth != dy.depth || !y.shape.is_compatible(dy.shape)) refuse(fmt::format("dy of {} must be {}, not {}", text(ys[i]), y.text(), dy.text()));
+    if (y.dtype != dy.dtype || y.depth != dy.depth || !y.shape.is_compatible(dy.shape))
+      refuse(fmt::format("dy of {} must be {}, not {}", text(ys[i]), y.text(), dy.text()));
   }
 }
 
 Expr ones(Graph& here, const Expr& y) {
   ValueSpec s = y.spec();
   if (s.is_list())
-    throw Error(Code::invalid_argument, fmt::format("the gradient of {}: a list has no ones; give its dy, or stack it", graph_of(y).describe(y.edge().node)));
+    throw Error(Code::invalid_argument,
+                fmt::format("the gradient of {}: a list has no ones; give its dy, or stack it",
+                            graph_of(y).describe(y.edge().node)));
   if (s.shape.is_scalar()) return here.constant(Tensor::scalar_as(s.dtype, 1));
   return s.shape.is_known() ? here.ones(s.dtype, s.shape) : ones_like(y);
 }
@@ -102,7 +122,9 @@ struct Level {
 // From the innermost graph outwards, as far as there are xs.
 std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const Independents& xs) {
   auto has_x = [&](const Graph& g) {
-    return std::any_of(xs.begin(), xs.end(), [&](const Independent& x) { return x.variable() || &x.expr()->reader() == &g; });
+    return std::any_of(xs.begin(), xs.end(), [&](const Independent& x) {
+      return x.variable() || &x.expr()->reader() == &g;
+    });
   };
   std::vector<Level> levels;
   std::size_t wanted = 1;
@@ -115,7 +137,8 @@ std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const In
   levels.resize(wanted);
   for (std::size_t i = 1; i < levels.size(); ++i)
     for (const Graph::Capture& c : levels[i - 1].graph->captures())
-      if (carries_gradient(levels[i].graph->spec(c.outer.edge()).dtype)) levels[i].captures.push_back(c);
+      if (carries_gradient(levels[i].graph->spec(c.outer.edge()).dtype))
+        levels[i].captures.push_back(c);
   Flags states(outermost(inner).states().size(), 0);
   for (const Independent& x : xs)
     if (x.variable()) states[static_cast<std::size_t>(x.variable()->state())] = 1;
@@ -137,8 +160,9 @@ std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const In
 
 }  // namespace
 
-std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys,
-                                  const GradientOptions& options, std::source_location at) {
+std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs,
+                                  const std::vector<Expr>& dys, const GradientOptions& options,
+                                  std::source_location at) {
   refuse_empty(ys, xs, at);
   Graph& inner = innermost_of(ys);
   check(inner, ys, xs, dys, at);
@@ -148,12 +172,15 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
   for (std::size_t i = 0; i < levels.size(); ++i) {
     Level& level = levels[i];
     for (std::size_t k = 0; k < ys.size(); ++k) {
-      if (&ys[k].reader() != level.graph || !level.sweep->activity().is_active(ys[k].edge())) continue;
+      if (&ys[k].reader() != level.graph || !level.sweep->activity().is_active(ys[k].edge()))
+        continue;
       Graph::AtSite site(here, level.graph->node(ys[k].edge().node).site);
-      level.sweep->seed(ys[k].edge(), dys.empty() || dys[k].is_empty() ? ones(here, ys[k]) : dys[k]);
+      level.sweep->seed(ys[k].edge(),
+                        dys.empty() || dys[k].is_empty() ? ones(here, ys[k]) : dys[k]);
     }
     for (const Graph::Capture& c : level.captures)
-      if (Cotangent inside = levels[i - 1].sweep->of(c.inner); !inside.is_none()) level.sweep->seed(c.outer.edge(), std::move(inside));
+      if (Cotangent inside = levels[i - 1].sweep->of(c.inner); !inside.is_none())
+        level.sweep->seed(c.outer.edge(), std::move(inside));
     level.sweep->run();
   }
   const Graph::AtSite site(here, at);
@@ -162,20 +189,24 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
     std::vector<Cotangent> terms;
     for (const Level& level : levels) {
       if (x.variable()) terms.push_back(level.sweep->of_state(x.variable()->state()));
-      else if (&x.expr()->reader() == level.graph) terms.push_back(level.sweep->of(x.expr()->edge()));
+      else if (&x.expr()->reader() == level.graph)
+        terms.push_back(level.sweep->of(x.expr()->edge()));
     }
     out.push_back(sum_of(terms));
-    if (out.back().is_none() && options.unconnected == Unconnected::zero) out.back() = zeros_for(here, x, at);
+    if (out.back().is_none() && options.unconnected == Unconnected::zero)
+      out.back() = zeros_for(here, x, at);
   }
   return out;
 }
 
-std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs, const GradientOptions& options, std::source_location at) {
+std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs,
+                                  const GradientOptions& options, std::source_location at) {
   return cotangents(std::vector<Expr>{y}, xs, {}, options, at);
 }
 
-std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys,
-                            const GradientOptions& options, std::source_location at) {
+std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs,
+                            const std::vector<Expr>& dys, const GradientOptions& options,
+                            std::source_location at) {
   std::vector<Expr> out;
   for (const Cotangent& c : cotangents(ys, xs, dys, options, at)) {
     if (c.is_none()) {
@@ -189,7 +220,8 @@ std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs,
   return out;
 }
 
-std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options, std::source_location at) {
+std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options,
+                            std::source_location at) {
   return gradients(std::vector<Expr>{y}, xs, {}, options, at);
 }
 

@@ -5,12 +5,12 @@
 //   Expr dd = gradients(sum(square(d[0])), w)[0];      // gradients of gradients are no different
 //
 // A graph is append-only, so gradients may be asked for before or after it was run; the nodes they
-// add stand in the scope `gradients/`, on the device and with the line of the forward node.
-// They may be asked for inside a branch or a body too, of values there and with respect to values outside.
-// Threads: as the graph.
-// Invariants: 1. only nodes on paths from xs to ys are differentiated; each once; 2. a path ends at
-// an op that is not differentiable by definition, at an integer and at a bool; 3. the gradient of a
-// variable is the sum over all its reads in the graph, whatever was assigned between them.
+// add stand in the scope `gradients/`, on the device and with the line of the forward node. They
+// may be asked for inside a branch or a body too, of values there and with respect to values
+// outside. Threads: as the graph. Invariants: 1. only nodes on paths from xs to ys are
+// differentiated; each once; 2. a path ends at an op that is not differentiable by definition, at
+// an integer and at a bool; 3. the gradient of a variable is the sum over all its reads in the
+// graph, whatever was assigned between them.
 #pragma once
 
 #include <initializer_list>
@@ -25,8 +25,8 @@ namespace troupe {
 /// What a gradient is taken with respect to: an expression, or a variable.
 class Independent {
  public:
-  Independent(Expr e) : what_(std::move(e)) {}   // NOLINT
-  Independent(Variable v) : what_(v) {}          // NOLINT
+  Independent(Expr e) : what_(std::move(e)) {}  // NOLINT
+  Independent(Variable v) : what_(v) {}         // NOLINT
   const Expr* expr() const { return std::get_if<Expr>(&what_); }
   const Variable* variable() const { return std::get_if<Variable>(&what_); }
   DType dtype() const { return expr() ? expr()->dtype() : variable()->dtype(); }
@@ -39,11 +39,11 @@ class Independent {
 class Independents {
  public:
   Independents(std::initializer_list<Independent> xs) : xs_(xs) {}
-  Independents(std::vector<Independent> xs) : xs_(std::move(xs)) {}                    // NOLINT
-  Independents(const std::vector<Expr>& xs) : xs_(xs.begin(), xs.end()) {}             // NOLINT
-  Independents(const std::vector<Variable>& xs) : xs_(xs.begin(), xs.end()) {}         // NOLINT
-  Independents(const Expr& x) : xs_{x} {}                                              // NOLINT
-  Independents(const Variable& x) : xs_{x} {}                                          // NOLINT
+  Independents(std::vector<Independent> xs) : xs_(std::move(xs)) {}             // NOLINT
+  Independents(const std::vector<Expr>& xs) : xs_(xs.begin(), xs.end()) {}      // NOLINT
+  Independents(const std::vector<Variable>& xs) : xs_(xs.begin(), xs.end()) {}  // NOLINT
+  Independents(const Expr& x) : xs_{x} {}                                       // NOLINT
+  Independents(const Variable& x) : xs_{x} {}                                   // NOLINT
   std::size_t size() const { return xs_.size(); }
   const Independent& operator[](std::size_t i) const { return xs_[i]; }
   auto begin() const { return xs_.begin(); }
@@ -61,18 +61,24 @@ struct GradientOptions {
 };
 
 /// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not
-/// floating or not of one graph (or graphs one inside the other), unimplemented if a node on a path has no gradient; both name it, and the caller's line.
-std::vector<Expr> gradients(const Expr& y, const Independents& xs, const GradientOptions& options = {},
+/// floating or not of one graph (or graphs one inside the other), unimplemented if a node on a path
+/// has no gradient; both name it, and the caller's line.
+std::vector<Expr> gradients(const Expr& y, const Independents& xs,
+                            const GradientOptions& options = {},
                             std::source_location at = std::source_location::current());
 /// The sum over several ys, each weighted with its dy: dys is empty (ones) or has one entry a y, of
 /// its dtype and shape, in which an empty expression stands for ones.
-std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys = {},
-                            const GradientOptions& options = {}, std::source_location at = std::source_location::current());
+std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs,
+                            const std::vector<Expr>& dys = {}, const GradientOptions& options = {},
+                            std::source_location at = std::source_location::current());
 
 /// The same, but rows that a gather used stay sparse.
-std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs, const GradientOptions& options = {},
+std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs,
+                                  const GradientOptions& options = {},
                                   std::source_location at = std::source_location::current());
-std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs, const std::vector<Expr>& dys = {},
-                                  const GradientOptions& options = {}, std::source_location at = std::source_location::current());
+std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs,
+                                  const std::vector<Expr>& dys = {},
+                                  const GradientOptions& options = {},
+                                  std::source_location at = std::source_location::current());
 
 }  // namespace troupe

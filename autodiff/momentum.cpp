@@ -24,7 +24,8 @@ Expr Momentum::update_rows(const Variable& v, const Expr& indices, const Expr& r
   Variable velocity = slot(v, "velocity");
   Expr sums = row_sums(indices, rows, v);
   Expr now = options_.momentum * gather(velocity, indices) + sums;
-  return group({velocity.scatter_update(indices, now), descend_rows(v, indices, change(v, sums, now))});
+  return group(
+      {velocity.scatter_update(indices, now), descend_rows(v, indices, change(v, sums, now))});
 }
 
 }  // namespace troupe

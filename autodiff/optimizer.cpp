@@ -16,32 +16,46 @@ void refuse_other(const Cotangent& g, const Variable& v, const std::source_locat
   const Shape& shape = (g.is_sparse() ? g.like : g.dense).spec().shape;
   const DType dtype = (g.is_sparse() ? g.values : g.dense).spec().dtype;
   if (shape.is_compatible(v.shape()) && (dtype == v.dtype() || dtype == computed_in(v))) return;
-  throw Error(Code::invalid_argument, fmt::format("apply at {}: the gradient of variable '{}' must be {}{}, as it is, not {}{}", Site(at).text(), v.name(), name_of(v.dtype()),
-                                                  v.shape().text(), name_of(dtype), shape.text()));
+  throw Error(
+      Code::invalid_argument,
+      fmt::format("apply at {}: the gradient of variable '{}' must be {}{}, as it is, not {}{}",
+                  Site(at).text(), v.name(), name_of(v.dtype()), v.shape().text(), name_of(dtype),
+                  shape.text()));
 }
 
 }  // namespace
 
 Expr Optimizer::minimize(const Expr& loss, const std::vector<Variable>& variables, At at) const {
-  std::vector<Cotangent> gradients = cotangents(loss, variables, {.unconnected = Unconnected::none}, at);
+  std::vector<Cotangent> gradients =
+      cotangents(loss, variables, {.unconnected = Unconnected::none}, at);
   for (const Cotangent& g : gradients)
     if (!g.is_none()) return apply(gradients, variables, at);
-  throw Error(Code::invalid_argument, fmt::format("minimize at {}: the loss depends on none of the {} variables", Site(at).text(), variables.size()));
+  throw Error(Code::invalid_argument,
+              fmt::format("minimize at {}: the loss depends on none of the {} variables",
+                          Site(at).text(), variables.size()));
 }
 
-Expr Optimizer::apply(const std::vector<Expr>& gradients, const std::vector<Variable>& variables, At at) const {
+Expr Optimizer::apply(const std::vector<Expr>& gradients, const std::vector<Variable>& variables,
+                      At at) const {
   return apply(std::vector<Cotangent>(gradients.begin(), gradients.end()), variables, at);
 }
 
-Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector<Variable>& variables, At at) const {
+Expr Optimizer::apply(const std::vector<Cotangent>& gradients,
+                      const std::vector<Variable>& variables, At at) const {
   if (gradients.size() != variables.size())
     throw Error(Code::invalid_argument,
-                fmt::format("apply at {}: {} gradients for {} variables", Site(at).text(), gradients.size(), variables.size()));
+                fmt::format("apply at {}: {} gradients for {} variables", Site(at).text(),
+                            gradients.size(), variables.size()));
   std::set<std::pair<const Reader*, int>> seen;
   for (auto v = variables.begin(); v != variables.end(); ++v) {
-    if (v->state() < 0) throw Error(Code::invalid_argument, fmt::format("apply at {}: variable {} was never declared", Site(at).text(), v - variables.begin()));
+    if (v->state() < 0)
+      throw Error(Code::invalid_argument, fmt::format("apply at {}: variable {} was never declared",
+                                                      Site(at).text(), v - variables.begin()));
     if (!seen.emplace(&v->reader(), v->state()).second)
-      throw Error(Code::invalid_argument, fmt::format("apply at {}: variable '{}' is named twice, which would take two steps", Site(at).text(), v->name()));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("apply at {}: variable '{}' is named twice, which would take two steps",
+                      Site(at).text(), v->name()));
   }
   for (std::size_t i = 0; i < variables.size(); ++i) {
     if (gradients[i].is_none()) continue;
@@ -55,10 +69,13 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients, const std::vector
     const Cotangent& g = gradients[i];
     if (g.is_none()) continue;
     Reader::AtSite site(v.reader(), at);
-    if (Cotangent rows = flattened(g); rows.is_sparse()) updates.push_back(update_rows(v, rows.indices, cast(rows.values, computed_in(v))));
+    if (Cotangent rows = flattened(g); rows.is_sparse())
+      updates.push_back(update_rows(v, rows.indices, cast(rows.values, computed_in(v))));
     else updates.push_back(update(v, cast(rows.dense, computed_in(v))));
   }
-  if (updates.empty()) throw Error(Code::invalid_argument, fmt::format("apply at {}: there is no gradient", Site(at).text()));
+  if (updates.empty())
+    throw Error(Code::invalid_argument,
+                fmt::format("apply at {}: there is no gradient", Site(at).text()));
   Reader::AtSite site(updates[0].reader(), at);
   return group(updates);
 }
@@ -67,7 +84,8 @@ Variable Optimizer::slot(const Variable& v, const std::string& name, double init
   return slot(v, name, computed_in(v), v.shape(), initial);
 }
 
-Variable Optimizer::slot(const Variable& v, const std::string& name, DType dtype, const Shape& shape, double initial) const {
+Variable Optimizer::slot(const Variable& v, const std::string& name, DType dtype,
+                         const Shape& shape, double initial) const {
   StateSpec spec;
   spec.kind = StateSpec::Kind::variable;
   spec.name = v.name() + "/" + name_ + "/" + name;

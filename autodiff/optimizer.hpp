@@ -4,13 +4,14 @@
 //   engine.run(feeds, {step, loss});              // one step; loss is that of the old variables
 //
 // An optimizer is a value; what it remembers (momenta, step counts) are variables named
-// `<variable>/<optimizer>/<slot>` on the variable's device and of its dtype (f32 for f16 and bf16, in
-// which no step is computed), so that checkpoints save them and two optimizers of one variable share them only if they are of one kind.
-// Order: an update comes after every read that stands before it in the program, so all gradients of
-// a step see the old values. Where an update needs a slot's new value it takes what `assign` yields.
-// Sparse cotangents touch only the rows used, and a row that occurs twice counts once, with its sum.
-// For Sgd and Adagrad that is what the dense step does; the others are lazy: a row's slots
-// stand still while it is not used (as in TensorFlow's LazyAdam and PyTorch's SparseAdam).
+// `<variable>/<optimizer>/<slot>` on the variable's device and of its dtype (f32 for f16 and bf16,
+// in which no step is computed), so that checkpoints save them and two optimizers of one variable
+// share them only if they are of one kind. Order: an update comes after every read that stands
+// before it in the program, so all gradients of a step see the old values. Where an update needs a
+// slot's new value it takes what `assign` yields. Sparse cotangents touch only the rows used, and a
+// row that occurs twice counts once, with its sum. For Sgd and Adagrad that is what the dense step
+// does; the others are lazy: a row's slots stand still while it is not used (as in TensorFlow's
+// LazyAdam and PyTorch's SparseAdam).
 #pragma once
 
 #include <string>
@@ -27,15 +28,19 @@ class Optimizer {
 
   /// One step down the gradient of `loss`: an expression to fetch. Variables on which the loss does
   /// not depend stay as they are; throws invalid_argument if it depends on none of them.
-  Expr minimize(const Expr& loss, const std::vector<Variable>& variables, At at = At::current()) const;
+  Expr minimize(const Expr& loss, const std::vector<Variable>& variables,
+                At at = At::current()) const;
   /// One step with gradients that came from elsewhere (clipped, averaged over replicas), one a
   /// variable; none leaves its variable as it is.
-  Expr apply(const std::vector<Cotangent>& gradients, const std::vector<Variable>& variables, At at = At::current()) const;
-  Expr apply(const std::vector<Expr>& gradients, const std::vector<Variable>& variables, At at = At::current()) const;
+  Expr apply(const std::vector<Cotangent>& gradients, const std::vector<Variable>& variables,
+             At at = At::current()) const;
+  Expr apply(const std::vector<Expr>& gradients, const std::vector<Variable>& variables,
+             At at = At::current()) const;
 
  protected:
   explicit Optimizer(std::string name) : name_(std::move(name)) {}
-  /// Throws invalid_argument if its options make no step; asked of all variables before any is changed.
+  /// Throws invalid_argument if its options make no step; asked of all variables before any is
+  /// changed.
   virtual void check(const Variable& v) const = 0;
   /// The updates of one variable; what they yield is fetched. Gradients come in `computed_in(v)`.
   virtual Expr update(const Variable& v, const Expr& gradient) const = 0;
@@ -44,7 +49,8 @@ class Optimizer {
 
   /// A variable beside `v` that starts as `initial` everywhere, of `computed_in(v)`.
   Variable slot(const Variable& v, const std::string& name, double initial = 0) const;
-  Variable slot(const Variable& v, const std::string& name, DType dtype, const Shape& shape, double initial) const;
+  Variable slot(const Variable& v, const std::string& name, DType dtype, const Shape& shape,
+                double initial) const;
 
  private:
   std::string name_;
@@ -76,10 +82,12 @@ struct MomentumOptions {
 };
 
 /// velocity = momentum * velocity + dw; w -= learning_rate * velocity (Polyak, 1964), or with
-/// Nesterov's look-ahead w -= learning_rate * (dw + momentum * velocity) (Sutskever et al., ICML 2013).
+/// Nesterov's look-ahead w -= learning_rate * (dw + momentum * velocity) (Sutskever et al., ICML
+/// 2013).
 class Momentum final : public Optimizer {
  public:
-  explicit Momentum(MomentumOptions options = {}) : Optimizer("momentum"), options_(std::move(options)) {}
+  explicit Momentum(MomentumOptions options = {})
+      : Optimizer("momentum"), options_(std::move(options)) {}
 
  private:
   void check(const Variable& v) const override;
@@ -117,12 +125,15 @@ struct AdamWOptions {
   double weight_decay = 0.01;
 };
 
-/// Adam whose decay is not in the gradient: w -= learning_rate * weight_decay * w beside Adam's step, both of the old w (Loshchilov and Hutter, ICLR 2019;
-/// the learning rate is their schedule times their alpha, as elsewhere). Sparse steps decay the rows used alone.
+/// Adam whose decay is not in the gradient: w -= learning_rate * weight_decay * w beside Adam's
+/// step, both of the old w (Loshchilov and Hutter, ICLR 2019; the learning rate is their schedule
+/// times their alpha, as elsewhere). Sparse steps decay the rows used alone.
 class AdamW final : public Optimizer {
  public:
   explicit AdamW(AdamWOptions options = {})
-      : Optimizer("adamw"), adam_{options.learning_rate, options.beta1, options.beta2, options.epsilon}, weight_decay_(options.weight_decay) {}
+      : Optimizer("adamw"), adam_{options.learning_rate, options.beta1, options.beta2,
+                                  options.epsilon},
+        weight_decay_(options.weight_decay) {}
 
  private:
   void check(const Variable& v) const override;
@@ -141,11 +152,14 @@ struct RmsPropOptions {
   bool centered = false;
 };
 
-/// square = decay * square + (1 - decay) dw^2; step = dw / (sqrt(square) + epsilon) (Tieleman and Hinton, 2012); w -= learning_rate * step, or with momentum
-/// velocity = momentum * velocity + step; w -= learning_rate * velocity. Centered, a mean of dw is kept likewise, whose square is taken off (Graves, 2013).
+/// square = decay * square + (1 - decay) dw^2; step = dw / (sqrt(square) + epsilon) (Tieleman and
+/// Hinton, 2012); w -= learning_rate * step, or with momentum velocity = momentum * velocity +
+/// step; w -= learning_rate * velocity. Centered, a mean of dw is kept likewise, whose square is
+/// taken off (Graves, 2013).
 class RmsProp final : public Optimizer {
  public:
-  explicit RmsProp(RmsPropOptions options = {}) : Optimizer("rmsprop"), options_(std::move(options)) {}
+  explicit RmsProp(RmsPropOptions options = {})
+      : Optimizer("rmsprop"), options_(std::move(options)) {}
 
  private:
   void check(const Variable& v) const override;
@@ -162,11 +176,12 @@ struct AdagradOptions {
   double epsilon = 1e-7;
 };
 
-/// accumulator += dw^2; w -= learning_rate * dw / (sqrt(accumulator) + epsilon) (Duchi et al., JMLR 2011).
-/// Sparse steps are exact.
+/// accumulator += dw^2; w -= learning_rate * dw / (sqrt(accumulator) + epsilon) (Duchi et al., JMLR
+/// 2011). Sparse steps are exact.
 class Adagrad final : public Optimizer {
  public:
-  explicit Adagrad(AdagradOptions options = {}) : Optimizer("adagrad"), options_(std::move(options)) {}
+  explicit Adagrad(AdagradOptions options = {})
+      : Optimizer("adagrad"), options_(std::move(options)) {}
 
  private:
   void check(const Variable& v) const override;
@@ -176,11 +191,16 @@ class Adagrad final : public Optimizer {
   AdagradOptions options_;
 };
 
-/// The Euclidean norm of all gradients taken together, as f32 (f64 if one of them is). None counts as zero.
-Expr global_norm(const std::vector<Cotangent>& gradients, std::source_location at = std::source_location::current());
+/// The Euclidean norm of all gradients taken together, as f32 (f64 if one of them is). None counts
+/// as zero.
+Expr global_norm(const std::vector<Cotangent>& gradients,
+                 std::source_location at = std::source_location::current());
 /// All gradients scaled by min(1, norm / global_norm) (Pascanu et al., ICML 2013); sparse ones stay
 /// sparse. A norm that is not finite makes them all NaN: it is not hidden.
-std::vector<Cotangent> clip_by_global_norm(const std::vector<Cotangent>& gradients, Operand norm, std::source_location at = std::source_location::current());
-std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm, std::source_location at = std::source_location::current());
+std::vector<Cotangent> clip_by_global_norm(
+    const std::vector<Cotangent>& gradients, Operand norm,
+    std::source_location at = std::source_location::current());
+std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm,
+                                      std::source_location at = std::source_location::current());
 
 }  // namespace troupe

@@ -18,20 +18,25 @@ Edge without_refinement(const Graph& g, Edge e) {
 
 // The extents of columns must be known: of no iterations at all, nothing else tells them.
 bool has_few_rows(const ValueSpec& s) {
-  return !s.is_list() && s.shape.has_rank() && s.shape.rank() == 2 && s.shape[1] >= 0 && s.shape[0] <= kFewRows;
+  return !s.is_list() && s.shape.has_rank() && s.shape.rank() == 2 && s.shape[1] >= 0 &&
+         s.shape[0] <= kFewRows;
 }
 
 }  // namespace
 
-TermsOfSum terms_of(const Graph& g, Edge sum, Edge argument, const std::function<bool(std::int32_t)>& changes) {
+TermsOfSum terms_of(const Graph& g, Edge sum, Edge argument,
+                    const std::function<bool(std::int32_t)>& changes) {
   TermsOfSum terms;
-  for (sum = without_refinement(g, sum); sum != argument; sum = without_refinement(g, g.node(sum.node).inputs[0])) {
+  for (sum = without_refinement(g, sum); sum != argument;
+       sum = without_refinement(g, g.node(sum.node).inputs[0])) {
     const Node& add = g.node(sum.node);
     if (add.op->name != "Add") return {};
     const Edge term = without_refinement(g, add.inputs[1]);
     const Node& node = g.node(term.node);
-    const bool is_product = node.op->name == "MatMul" && node.attrs.get<bool>("transpose_a") && !node.attrs.get<bool>("transpose_b") &&
-                            has_few_rows(g.spec(node.inputs[0])) && has_few_rows(g.spec(node.inputs[1])) && changes(node.inputs[0].node) &&
+    const bool is_product = node.op->name == "MatMul" && node.attrs.get<bool>("transpose_a") &&
+                            !node.attrs.get<bool>("transpose_b") &&
+                            has_few_rows(g.spec(node.inputs[0])) &&
+                            has_few_rows(g.spec(node.inputs[1])) && changes(node.inputs[0].node) &&
                             changes(node.inputs[1].node);
     if (is_product) terms.products.push_back({node.inputs[0], node.inputs[1], node.device});
     else terms.others.push_back(add.inputs[1]);

@@ -2,12 +2,14 @@
 //
 //   sum over t of transpose(a_t) b_t  =  transpose(a) b,  where a and b hold the rows of all a_t and b_t
 //
-// The gradient of what every iteration multiplies with (the weights of a recurrent cell) is such a sum.
-// Term by term it costs a product with a short inner extent and a pass over the whole sum an iteration;
-// as one product it runs at the machine's speed. The price is memory: b_t, a cotangent with as many rows
-// as the batch, is kept until the loop is done, as a_t, a saved value, was before. So terms with more than
-// kFewRows rows, of which a product is long enough by itself, are added up as they come. Where a device's memory is limited the products are
-// taken a few hundred rows at a time (controlflow/library/list_product.cpp), so that lists that are swapped out never come back whole.
+// The gradient of what every iteration multiplies with (the weights of a recurrent cell) is such a
+// sum. Term by term it costs a product with a short inner extent and a pass over the whole sum an
+// iteration; as one product it runs at the machine's speed. The price is memory: b_t, a cotangent
+// with as many rows as the batch, is kept until the loop is done, as a_t, a saved value, was
+// before. So terms with more than kFewRows rows, of which a product is long enough by itself, are
+// added up as they come. Where a device's memory is limited the products are taken a few hundred
+// rows at a time (controlflow/library/list_product.cpp), so that lists that are swapped out never
+// come back whole.
 #pragma once
 
 #include <functional>
@@ -30,9 +32,10 @@ struct TermsOfSum {
   std::vector<Edge> others;
 };
 
-/// `changes` says of a node whether its value may differ between iterations: an operand that does not is
-/// no row of anything. No products: the sum is to stay as it is.
-TermsOfSum terms_of(const Graph& graph, Edge sum, Edge argument, const std::function<bool(std::int32_t)>& changes);
+/// `changes` says of a node whether its value may differ between iterations: an operand that does
+/// not is no row of anything. No products: the sum is to stay as it is.
+TermsOfSum terms_of(const Graph& graph, Edge sum, Edge argument,
+                    const std::function<bool(std::int32_t)>& changes);
 
 /// The sum of the products of all elements of two lists, [rows, m] and [rows, n].
 Expr sum_of_products(const Expr& as, const Expr& bs);

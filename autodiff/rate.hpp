@@ -17,24 +17,36 @@ inline DType computed_in(const Variable& v) {
   return v.dtype() == DType::f16 || v.dtype() == DType::bf16 ? DType::f32 : v.dtype();
 }
 
-/// Throws invalid_argument unless `value` is in [low, high), naming the option and the caller's line.
-inline void require_option(const Variable& v, const char* name, double value, double low, double high = std::numeric_limits<double>::infinity()) {
+/// Throws invalid_argument unless `value` is in [low, high), naming the option and the caller's
+/// line.
+inline void require_option(const Variable& v, const char* name, double value, double low,
+                           double high = std::numeric_limits<double>::infinity()) {
   if (value >= low && value < high) return;
-  const std::string range = std::isinf(high) ? fmt::format("{:g} or more, and finite", low) : fmt::format("in [{:g}, {:g})", low, high);
-  throw Error(Code::invalid_argument, fmt::format("the optimizer of variable '{}' at {}: {} must be {}, not {:g}", v.name(), v.reader().current().site_for(Site()).text(), name, range, value));
+  const std::string range = std::isinf(high) ? fmt::format("{:g} or more, and finite", low)
+                                             : fmt::format("in [{:g}, {:g})", low, high);
+  throw Error(Code::invalid_argument,
+              fmt::format("the optimizer of variable '{}' at {}: {} must be {}, not {:g}", v.name(),
+                          v.reader().current().site_for(Site()).text(), name, range, value));
 }
 
 /// The same of a rate, which must be finite; a negative one climbs.
 inline void require_rate(const Variable& v, const Rate& rate) {
   if (!rate.is_number() || std::isfinite(rate.literal().at(0))) return;
-  throw Error(Code::invalid_argument, fmt::format("the optimizer of variable '{}' at {}: learning_rate must be finite, not {:g}", v.name(), v.reader().current().site_for(Site()).text(), rate.literal().at(0)));
+  throw Error(
+      Code::invalid_argument,
+      fmt::format("the optimizer of variable '{}' at {}: learning_rate must be finite, not {:g}",
+                  v.name(), v.reader().current().site_for(Site()).text(), rate.literal().at(0)));
 }
 
 /// A number adapts by itself; an expression is cast.
-inline Operand rate_for(const Variable& v, const Rate& rate) { return rate.is_expr() ? Operand(cast(rate, computed_in(v))) : rate; }
+inline Operand rate_for(const Variable& v, const Rate& rate) {
+  return rate.is_expr() ? Operand(cast(rate, computed_in(v))) : rate;
+}
 
 /// v -= change, computed in the optimizer's dtype.
-inline Expr descend(const Variable& v, const Expr& change) { return v.assign_sub(cast(change, v.dtype())); }
+inline Expr descend(const Variable& v, const Expr& change) {
+  return v.assign_sub(cast(change, v.dtype()));
+}
 /// The same for whole rows, which may be named twice with one change.
 inline Expr descend_rows(const Variable& v, const Expr& indices, const Expr& change) {
   Expr rows = cast(gather(v, indices), computed_in(v)) - change;

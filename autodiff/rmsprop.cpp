@@ -11,7 +11,9 @@ void RmsProp::check(const Variable& v) const {
   require_option(v, "momentum", options_.momentum, 0);
 }
 
-Expr RmsProp::decayed(const Expr& old, const Expr& now) const { return options_.decay * old + (1 - options_.decay) * now; }
+Expr RmsProp::decayed(const Expr& old, const Expr& now) const {
+  return options_.decay * old + (1 - options_.decay) * now;
+}
 
 Expr RmsProp::scaled(const Expr& gradient, const Expr& of_squares, const Expr& mean) const {
   // A gradient that stays the same has no spread, of which rounding makes less than none.
@@ -36,7 +38,8 @@ Expr RmsProp::update(const Variable& v, const Expr& gradient) const {
 
 Expr RmsProp::update_rows(const Variable& v, const Expr& indices, const Expr& rows) const {
   Variable of_squares = slot(v, "square");
-  Expr sums = row_sums(indices, rows, v), now = decayed(gather(of_squares, indices), square(sums)), mean;
+  Expr sums = row_sums(indices, rows, v), now = decayed(gather(of_squares, indices), square(sums)),
+       mean;
   Exprs updates{of_squares.scatter_update(indices, now)};
   if (options_.centered) {
     Variable of_gradients = slot(v, "mean");

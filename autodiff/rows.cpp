@@ -13,7 +13,8 @@ Cotangent without_duplicates(const Cotangent& c) {
   Cotangent flat = flattened(c);
   if (!flat.is_sparse()) return flat;
   Expr last = last_position(flat.indices, flat.like);
-  return Cotangent::sparse(flat.indices, scatter_add(zeros_like(flat.values), last, flat.values), flat.like);
+  return Cotangent::sparse(flat.indices, scatter_add(zeros_like(flat.values), last, flat.values),
+                           flat.like);
 }
 
 }  // namespace troupe

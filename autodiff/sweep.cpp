@@ -22,7 +22,8 @@ void Arrivals::add(std::int32_t output, Cotangent c) {
 Cotangent Arrivals::take(std::int32_t output) {
   if (!any(output)) return {};
   std::vector<Cotangent> terms;
-  for (std::int32_t slot = std::exchange(first_[static_cast<std::size_t>(output)], -1); slot >= 0;) {
+  for (std::int32_t slot = std::exchange(first_[static_cast<std::size_t>(output)], -1);
+       slot >= 0;) {
     Slot& s = pool_[static_cast<std::size_t>(slot)];
     terms.push_back(std::move(s.cotangent));
     std::int32_t next = std::exchange(s.next, free_);
@@ -33,7 +34,8 @@ Cotangent Arrivals::take(std::int32_t output) {
 }
 
 Sweep::Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states)
-    : graph_(graph), activity_(graph, size, std::move(states)), is_x_(static_cast<std::size_t>(activity_.outputs()), 0), arrivals_(activity_.outputs()) {
+    : graph_(graph), activity_(graph, size, std::move(states)),
+      is_x_(static_cast<std::size_t>(activity_.outputs()), 0), arrivals_(activity_.outputs()) {
   for (Edge x : xs) {
     if (x.node >= size) continue;
     activity_.mark(x);
@@ -75,7 +77,8 @@ void Sweep::visit(std::int32_t id) {
   const std::int32_t first = activity_.first(id), outputs = activity_.first(id + 1) - first;
   for (std::int32_t i = 0; i < outputs; ++i) {
     totals.push_back(arrivals_.take(first + i));
-    if (is_x_[static_cast<std::size_t>(first + i)] && !totals.back().is_none()) of_edges_[Edge{id, i}] = totals.back();
+    if (is_x_[static_cast<std::size_t>(first + i)] && !totals.back().is_none())
+      of_edges_[Edge{id, i}] = totals.back();
   }
   const Node& node = graph_.node(id);
   if (is_wanted_read(node, activity_.states())) of_states_[node.state].push_back(totals[0]);
@@ -99,13 +102,12 @@ void Sweep::pass_on(std::int32_t id, std::vector<Cotangent> totals) {
     any_needed = any_needed || is_active;
   }
   if (!any_needed) return;
-  for (std::int32_t i = 0; i < activity_.first(id + 1) - activity_.first(id); ++i) firing.outputs.push_back(graph_.expr(Edge{id, i}));
+  for (std::int32_t i = 0; i < activity_.first(id + 1) - activity_.first(id); ++i)
+    firing.outputs.push_back(graph_.expr(Edge{id, i}));
   std::vector<Cotangent> dxs;
   try {
     dxs = differentiate(op, attrs, std::move(firing));
-  } catch (const Error& e) {
-    fail(id, e.code(), e.what());
-  }
+  } catch (const Error& e) { fail(id, e.code(), e.what()); }
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (!dxs[i].is_none()) arrivals_.add(activity_.at(inputs[i]), std::move(dxs[i]));
 }
@@ -113,21 +115,22 @@ void Sweep::pass_on(std::int32_t id, std::vector<Cotangent> totals) {
 void Sweep::pass_through_control(std::int32_t id, std::vector<Cotangent> totals) {
   const Node& node = graph_.node(id);
   const std::vector<Edge> inputs = node.inputs;
-  ControlStep step{graph_, id, std::move(totals), activity_.active_inputs(node), activity_.states(), {}};
+  ControlStep step{graph_, id, std::move(totals), activity_.active_inputs(node), activity_.states(),
+                   {}};
   // What has arrived already at a list goes through the node: it is added to where it lies.
   const std::size_t first_capture = captures_begin(node);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    const bool goes_through = i >= first_capture && step.needed[i] && graph_.spec(inputs[i]).is_list();
+    const bool goes_through =
+        i >= first_capture && step.needed[i] && graph_.spec(inputs[i]).is_list();
     step.arrived.push_back(goes_through ? arrivals_.take(activity_.at(inputs[i])) : Cotangent());
   }
   ControlCotangents made;
   try {
     made = differentiate_control(step);
-  } catch (const Error& e) {
-    fail(id, e.code(), e.what());
-  }
+  } catch (const Error& e) { fail(id, e.code(), e.what()); }
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    if (!made.inputs[i].is_none()) arrivals_.add(activity_.at(inputs[i]), std::move(made.inputs[i]));
+    if (!made.inputs[i].is_none())
+      arrivals_.add(activity_.at(inputs[i]), std::move(made.inputs[i]));
   for (auto& [state, c] : made.states) of_states_[state].push_back(std::move(c));
 }
 

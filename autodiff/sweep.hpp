@@ -1,6 +1,6 @@
-// One sweep of reverse mode over the first nodes of a graph: forwards to mark what depends on the xs,
-// backwards to differentiate. Nodes are appended meanwhile; none of them is visited. They go where
-// the graph binds: into the graph, or into the sub-graph that is being built inside it.
+// One sweep of reverse mode over the first nodes of a graph: forwards to mark what depends on the
+// xs, backwards to differentiate. Nodes are appended meanwhile; none of them is visited. They go
+// where the graph binds: into the graph, or into the sub-graph that is being built inside it.
 #pragma once
 
 #include <map>
@@ -38,7 +38,8 @@ class Sweep {
   Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states);
 
   const Activity& activity() const { return activity_; }
-  /// A cotangent of y, and of every output of it; those of what does not depend on an x are dropped.
+  /// A cotangent of y, and of every output of it; those of what does not depend on an x are
+  /// dropped.
   void seed(Edge y, Cotangent dy);
   /// What is said of a state beside what its reads say.
   void seed_state(std::int32_t state, Cotangent c) { of_states_[state].push_back(std::move(c)); }
@@ -59,8 +60,9 @@ class Sweep {
   Activity activity_;
   Flags is_x_;  // an output
   Arrivals arrivals_;
-  std::map<Edge, Cotangent> of_edges_;                        // of the xs that are expressions
-  std::map<std::int32_t, std::vector<Cotangent>> of_states_;  // of each read of the xs that are variables
+  std::map<Edge, Cotangent> of_edges_;  // of the xs that are expressions
+  // of each read of the xs that are variables
+  std::map<std::int32_t, std::vector<Cotangent>> of_states_;
 };
 
 }  // namespace troupe

@@ -32,7 +32,8 @@ Operands SubGraphBuilder::add(std::string what, const std::vector<ValueSpec>& ar
   for (Operand& o : out) {
     if (o.is_number()) continue;
     Expr e = o.is_expr() ? o.expr() : Expr(nullptr, o.literal());
-    if (!o.is_expr() || &e.reader() != &sub->graph) o = Operand(sub->graph.adopt(e, o.site()), o.site());
+    if (!o.is_expr() || &e.reader() != &sub->graph)
+      o = Operand(sub->graph.adopt(e, o.site()), o.site());
   }
   return out;
 }
@@ -44,11 +45,18 @@ Expr SubGraphBuilder::argument(int i, const ValueSpec& spec) {
   return e;
 }
 
-void SubGraphBuilder::set_outputs(int i, const Operands& results, const std::vector<DType>& dtypes) {
+void SubGraphBuilder::set_outputs(int i, const Operands& results,
+                                  const std::vector<DType>& dtypes) {
   SubGraph& sub = *graphs_[static_cast<std::size_t>(i)];
   for (std::size_t k = 0; k < results.size(); ++k) {
     const Operand& o = results[k];
-    Expr e = o.is_number() ? sub.graph.adopt(Expr(nullptr, o.number_as(dtypes[k], fmt::format("{}: value {} ", sub.graph.what(), k))), o.site()) : o.expr();
+    Expr e =
+        o.is_number()
+            ? sub.graph.adopt(
+                  Expr(nullptr,
+                       o.number_as(dtypes[k], fmt::format("{}: value {} ", sub.graph.what(), k))),
+                  o.site())
+            : o.expr();
     sub.outputs.push_back(e.edge());
   }
 }
@@ -63,15 +71,20 @@ Exprs SubGraphBuilder::finish() {
   for (const auto& sub : graphs_) {
     for (const Graph::Capture& c : sub->graph.captures()) {
       if (sub->graph.node(c.inner.node).op->name == "Constant") continue;
-      if (std::none_of(all.begin(), all.end(), [&](const Expr& e) { return e.edge() == c.outer.edge(); })) all.push_back(c.outer);
+      if (std::none_of(all.begin(), all.end(),
+                       [&](const Expr& e) { return e.edge() == c.outer.edge(); }))
+        all.push_back(c.outer);
     }
-    controls_.insert(controls_.end(), sub->graph.outer_controls().begin(), sub->graph.outer_controls().end());
+    controls_.insert(controls_.end(), sub->graph.outer_controls().begin(),
+                     sub->graph.outer_controls().end());
   }
   for (const auto& sub : graphs_) {
     for (const Expr& e : all) {
       const auto& captures = sub->graph.captures();
-      auto it = std::find_if(captures.begin(), captures.end(), [&](const Graph::Capture& c) { return c.outer.edge() == e.edge(); });
-      sub->inputs.push_back(it != captures.end() ? it->inner : sub->graph.argument(e.spec(), site_).edge());
+      auto it = std::find_if(captures.begin(), captures.end(),
+                             [&](const Graph::Capture& c) { return c.outer.edge() == e.edge(); });
+      sub->inputs.push_back(it != captures.end() ? it->inner
+                                                 : sub->graph.argument(e.spec(), site_).edge());
     }
     sub->graph.seal();
   }
@@ -93,9 +106,11 @@ Value implicit_value(const ValueSpec& spec) {
 namespace {
 
 // Binds with the scope's name and the controls that the sub-graphs asked for.
-Exprs bind_after(Graph& graph, const char* op, const Exprs& inputs, Attrs attrs, const std::vector<std::int32_t>& controls, const Site& site) {
+Exprs bind_after(Graph& graph, const char* op, const Exprs& inputs, Attrs attrs,
+                 const std::vector<std::int32_t>& controls, const Site& site) {
   std::vector<std::unique_ptr<Graph::Scope>> scopes;
-  for (std::int32_t c : controls) scopes.emplace_back(new Graph::Scope(graph.after({Expr(&graph, Edge{c, 0})})));
+  for (std::int32_t c : controls)
+    scopes.emplace_back(new Graph::Scope(graph.after({Expr(&graph, Edge{c, 0})})));
   return graph.bind(find_op(op), inputs, std::move(attrs), site);
 }
 
@@ -113,12 +128,16 @@ Exprs bind_while(Graph& graph, const WhileParts& p, const Site& site) {
   return bind_after(graph, "While", inputs, std::move(attrs), p.controls, site);
 }
 
-Exprs bind_case(Graph& graph, const Expr& index, std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
-                const std::string& name, const std::vector<std::int32_t>& controls, const Site& site) {
+Exprs bind_case(Graph& graph, const Expr& index,
+                std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
+                const std::string& name, const std::vector<std::int32_t>& controls,
+                const Site& site) {
   Exprs inputs{index};
   inputs.insert(inputs.end(), captures.begin(), captures.end());
   const auto results = static_cast<std::int64_t>(branches[0]->outputs.size());
-  Attrs attrs{{"graphs", make_subgraphs(std::move(branches))}, {"results", results}, {"label", capped(name, "cond")}};
+  Attrs attrs{{"graphs", make_subgraphs(std::move(branches))},
+              {"results", results},
+              {"label", capped(name, "cond")}};
   return bind_after(graph, "Case", inputs, std::move(attrs), controls, site);
 }
 
@@ -133,14 +152,18 @@ WhileView::WhileView(const Node& node)
       variables(static_cast<int>(body.outputs.size())),
       explicit_variables(static_cast<int>(node.attrs.get<std::int64_t>("variables"))),
       captures(static_cast<int>(node.inputs.size()) - explicit_variables),
-      implicit(static_cast<const SpecsAttr&>(*node.attrs.get<std::shared_ptr<const AttrObject>>("implicit")).specs),
+      implicit(static_cast<const SpecsAttr&>(
+                   *node.attrs.get<std::shared_ptr<const AttrObject>>("implicit"))
+                   .specs),
       parallel_iterations(static_cast<int>(node.attrs.get<std::int64_t>("parallel_iterations"))),
       back_prop(node.attrs.get<bool>("back_prop")) {}
 
 double predicate_of(const Node& node, const Tensor& value) {
   if (value.shape().elements() != 1)
-    throw Error(Code::invalid_argument, fmt::format("{} '{}' ({}): its predicate must be a scalar, not {}", node.op->name, node.attrs.get<std::string>("label"),
-                                                    node.site.text(), value.shape().text()));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("{} '{}' ({}): its predicate must be a scalar, not {}", node.op->name,
+                    node.attrs.get<std::string>("label"), node.site.text(), value.shape().text()));
   return value.at(0);
 }
 

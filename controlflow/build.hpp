@@ -21,8 +21,10 @@ class SubGraphBuilder {
  public:
   SubGraphBuilder(Graph& outer, const Site& site) : outer_(outer), site_(site) {}
 
-  /// Builds one: `outer` binds into it while `build` runs. Yields what `build` did; numbers are not yet values.
-  Operands add(std::string what, const std::vector<ValueSpec>& arguments, const std::function<Operands(const Exprs&)>& build);
+  /// Builds one: `outer` binds into it while `build` runs. Yields what `build` did; numbers are not
+  /// yet values.
+  Operands add(std::string what, const std::vector<ValueSpec>& arguments,
+               const std::function<Operands(const Exprs&)>& build);
   int size() const { return static_cast<int>(graphs_.size()); }
   /// One more argument of sub-graph i, after those it has.
   Expr argument(int i, const ValueSpec& spec);
@@ -58,8 +60,10 @@ struct WhileParts {
 Exprs bind_while(Graph& graph, const WhileParts& parts, const Site& site);
 
 /// A Case node: one sub-graph a branch; their arguments are the captures.
-Exprs bind_case(Graph& graph, const Expr& index, std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
-                const std::string& name, const std::vector<std::int32_t>& controls, const Site& site);
+Exprs bind_case(Graph& graph, const Expr& index,
+                std::vector<std::shared_ptr<const SubGraph>> branches, const Exprs& captures,
+                const std::string& name, const std::vector<std::int32_t>& controls,
+                const Site& site);
 
 /// A Call node; `inputs` are the function's parameters, its environment included.
 Exprs bind_call(Graph& graph, const FunctionDef& function, const Exprs& inputs, const Site& site);
@@ -68,7 +72,8 @@ ValueSpec any_list();
 
 /// What an implicit loop variable starts as.
 Value implicit_value(const ValueSpec& spec);
-/// What is known of a value that is either of the two; throws invalid_argument if they are of different kinds.
+/// What is known of a value that is either of the two; throws invalid_argument if they are of
+/// different kinds.
 ValueSpec common_spec(const ValueSpec& a, const ValueSpec& b);
 
 /// A While node's parts by name.
@@ -84,8 +89,9 @@ struct WhileView {
   bool back_prop;
 };
 
-/// What a predicate, or the number of a branch, is as a node is evaluated. Throws invalid_argument, naming the node and the user's line,
-/// unless it is one element, as an engine does: where its rank was unknown, nobody has asked before.
+/// What a predicate, or the number of a branch, is as a node is evaluated. Throws invalid_argument,
+/// naming the node and the user's line, unless it is one element, as an engine does: where its rank
+/// was unknown, nobody has asked before.
 double predicate_of(const Node& node, const Tensor& value);
 
 }  // namespace troupe

@@ -26,7 +26,8 @@ std::vector<char> needed_in(const Graph& g, const std::vector<Edge>& outputs) {
 // Which variables of a loop does anybody need, if these results are used?
 std::vector<char> needed_variables(const WhileView& w, std::vector<char> needed) {
   std::vector<char> by_condition = needed_in(w.condition.graph, w.condition.outputs);
-  for (std::size_t k = 0; k < needed.size(); ++k) needed[k] = needed[k] || by_condition[at(w.condition.inputs[k].node)];
+  for (std::size_t k = 0; k < needed.size(); ++k)
+    needed[k] = needed[k] || by_condition[at(w.condition.inputs[k].node)];
   for (bool changed = true; changed;) {
     changed = false;
     std::vector<Edge> outputs;
@@ -39,7 +40,8 @@ std::vector<char> needed_variables(const WhileView& w, std::vector<char> needed)
   return needed;
 }
 
-// Results that the user wrote, which stay: what computes them may fail, and is to. Those after them were added.
+// Results that the user wrote, which stay: what computes them may fail, and is to. Those after them
+// were added.
 std::int64_t own_results(const Node& node) {
   if (!node.op->evaluate) return 0;
   return node.attrs.get<std::int64_t>(node.op->name == "While" ? "variables" : "results");
@@ -54,7 +56,8 @@ std::vector<T> kept(const std::vector<T>& all, const std::vector<char>& keep) {
 }
 
 // The sub-graph with these inputs and outputs, without what they do not need.
-std::shared_ptr<const SubGraph> reduced(const SubGraph& sub, std::vector<Edge> inputs, std::vector<Edge> outputs) {
+std::shared_ptr<const SubGraph> reduced(const SubGraph& sub, std::vector<Edge> inputs,
+                                        std::vector<Edge> outputs) {
   Program p = drop_unused(prune(sub.graph, inputs, outputs, Keep::effects));
   auto made = std::make_shared<SubGraph>(std::move(p.graph));
   made->inputs = std::move(p.feeds);
@@ -65,7 +68,9 @@ std::shared_ptr<const SubGraph> reduced(const SubGraph& sub, std::vector<Edge> i
 // What a call may call instead, if nobody uses more of it than `used` says.
 const FunctionDef& least_version(const FunctionDef& function, const std::vector<char>& used) {
   const FunctionDef* f = &function;
-  while (f->base && std::find(used.begin() + static_cast<std::ptrdiff_t>(f->base->results.size()), used.end(), 1) == used.end()) f = f->base;
+  while (f->base && std::find(used.begin() + static_cast<std::ptrdiff_t>(f->base->results.size()),
+                              used.end(), 1) == used.end())
+    f = f->base;
   return *f;
 }
 
@@ -80,7 +85,8 @@ Node reduced(const Node& node, const std::vector<char>& used) {
     graphs.push_back(reduced(w.condition, kept(w.condition.inputs, used), w.condition.outputs));
     graphs.push_back(reduced(w.body, kept(w.body.inputs, used), kept(w.body.outputs, used)));
   } else {
-    for (const auto& sub : subgraphs_of(node)) graphs.push_back(reduced(*sub, sub->inputs, kept(sub->outputs, used)));
+    for (const auto& sub : subgraphs_of(node))
+      graphs.push_back(reduced(*sub, sub->inputs, kept(sub->outputs, used)));
   }
   out.attrs.set("graphs", make_subgraphs(std::move(graphs)));
   return out;
@@ -90,7 +96,9 @@ Node reduced(const Node& node, const std::vector<char>& used) {
 
 Program drop_unused(Program program) {
   const Graph& g = program.graph;
-  if (std::none_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return bool(n.op->evaluate); })) return program;
+  if (std::none_of(g.nodes().begin(), g.nodes().end(),
+                   [](const Node& n) { return bool(n.op->evaluate); }))
+    return program;
   std::vector<std::vector<char>> used(at(g.size()));
   for (std::int32_t id = 0; id < g.size(); ++id)
     if (g.node(id).op->evaluate) used[at(id)].assign(g.node(id).outputs.size(), 0);
@@ -111,12 +119,14 @@ Program drop_unused(Program program) {
       const auto last = static_cast<std::int32_t>(least.results.size()) - 1;
       const std::int32_t made = rewriter.graph().append(std::move(node));
       std::vector<Edge> edges;
-      for (std::int32_t o = 0; o < static_cast<std::int32_t>(keep.size()); ++o) edges.push_back({made, std::min(o, std::max(0, last))});
+      for (std::int32_t o = 0; o < static_cast<std::int32_t>(keep.size()); ++o)
+        edges.push_back({made, std::min(o, std::max(0, last))});
       rewriter.alias(id, edges, made);
       continue;
     }
     const std::int64_t own = own_results(node);
-    for (std::size_t k = 0; k < keep.size(); ++k) keep[k] = keep[k] || static_cast<std::int64_t>(k) < own;
+    for (std::size_t k = 0; k < keep.size(); ++k)
+      keep[k] = keep[k] || static_cast<std::int64_t>(k) < own;
     if (node.op->name == "While") keep = needed_variables(WhileView(node), keep);
     if (std::find(keep.begin(), keep.end(), 0) == keep.end()) {
       rewriter.replace(id, std::move(node));

@@ -7,13 +7,13 @@
 //   GraphFunction<Expr(Expr)> factorial(g, "factorial", {count}, {count});   // what it takes, what it yields
 //   factorial.define([&](Expr n) { return cond(n <= 1, [&] { return g.constant(1); }, [&] { return n * factorial(n - 1); }); });
 //
-// A function that calls itself, or is called before it is defined, is declared first. Parameters and
-// results are what a loop's variables may be (structure.hpp); specs are given flattened. Values of the
-// outermost graph that a body uses come to it by themselves, variables by reference.
-// A call happens once all its arguments are there; all effects of the body happen, in program order
-// with those around the call. How deep calls may nest is the engine's to say (`EngineOptions::call_depth`).
-// A function of an Eager scope runs its body at once.
-// Errors: what does not fit throws invalid_argument while building, naming the function and the user's line.
+// A function that calls itself, or is called before it is defined, is declared first. Parameters
+// and results are what a loop's variables may be (structure.hpp); specs are given flattened. Values
+// of the outermost graph that a body uses come to it by themselves, variables by reference. A call
+// happens once all its arguments are there; all effects of the body happen, in program order with
+// those around the call. How deep calls may nest is the engine's to say
+// (`EngineOptions::call_depth`). A function of an Eager scope runs its body at once. Errors: what
+// does not fit throws invalid_argument while building, naming the function and the user's line.
 // Lifetime: a handle must not outlive its reader; copies are the same function.
 #pragma once
 
@@ -41,8 +41,8 @@ class NamedFunction {
     std::int64_t takes = -1, yields = -1;
   };
   /// `results`: none if they follow from the body.
-  NamedFunction(Reader& reader, std::string name, std::vector<ValueSpec> parameters, std::optional<std::vector<ValueSpec>> results, Counts counts,
-                const Site& at);
+  NamedFunction(Reader& reader, std::string name, std::vector<ValueSpec> parameters,
+                std::optional<std::vector<ValueSpec>> results, Counts counts, const Site& at);
 
   void define(Body body, const Site& at);
   Exprs call(const Operands& arguments, const Site& at);
@@ -81,23 +81,29 @@ class GraphFunction<Result(Parameters...)> {
   using At = std::source_location;
   /// What a caller gives for a parameter: for an expression also a literal, a tensor, a variable.
   template <class P>
-  using Given = std::conditional_t<std::is_same_v<std::decay_t<P>, Expr>, Operand, const std::decay_t<P>&>;
+  using Given =
+      std::conditional_t<std::is_same_v<std::decay_t<P>, Expr>, Operand, const std::decay_t<P>&>;
 
   /// Declares it; `define` has to follow.
-  GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, std::vector<ValueSpec> results, At at = At::current())
-      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::move(results), counts(), at)) {}
+  GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters,
+                std::vector<ValueSpec> results, At at = At::current())
+      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters),
+                                                          std::move(results), counts(), at)) {}
   /// Declares and defines it; the results follow from the body, which therefore cannot call it.
   template <class Body>
-    requires std::is_invocable_v<Body&, Built<Parameters>...>
-  GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, Body body, At at = At::current())
-      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters), std::nullopt, counts(), at)) {
+  requires std::is_invocable_v<Body&, Built<Parameters>...> GraphFunction(
+      Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, Body body,
+      At at = At::current())
+      : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters),
+                                                          std::nullopt, counts(), at)) {
     define(std::move(body), at);
   }
 
   /// `body`: of the parameters, to the results. Once.
   template <class Body>
   void define(Body body, At at = At::current()) {
-    function_->define([body, at](const Exprs& all) mutable { return flattened(apply(body, all), at); }, at);
+    function_->define(
+        [body, at](const Exprs& all) mutable { return flattened(apply(body, all), at); }, at);
   }
 
   Built<Result> operator()(Given<Parameters>... arguments, At at = At::current()) const {
@@ -113,7 +119,8 @@ class GraphFunction<Result(Parameters...)> {
     else return static_cast<std::int64_t>(Structure<std::decay_t<T>>::count());
   }
   static detail::NamedFunction::Counts counts() {
-    if constexpr ((std::is_same_v<std::decay_t<Parameters>, Exprs> || ...)) return {-1, values_in<Result>()};
+    if constexpr ((std::is_same_v<std::decay_t<Parameters>, Exprs> || ...))
+      return {-1, values_in<Result>()};
     else return {(std::int64_t{0} + ... + values_in<Parameters>()), values_in<Result>()};
   }
   template <class Body>
@@ -122,7 +129,9 @@ class GraphFunction<Result(Parameters...)> {
       return body(built<Parameters>(all)...);
     } else {
       [[maybe_unused]] const Expr* next = all.data();
-      return std::apply(body, std::tuple<Built<Parameters>...>{Structure<std::decay_t<Parameters>>::build(next)...});  // braces: in order
+      // braces: in order
+      return std::apply(body, std::tuple<Built<Parameters>...>{
+                                  Structure<std::decay_t<Parameters>>::build(next)...});
     }
   }
 

@@ -16,7 +16,8 @@ namespace troupe {
 Reader* reader_of(const Operands& operands) {
   Reader* reader = nullptr;
   for (const Operand& o : operands)
-    if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth())) reader = &o.expr().reader();
+    if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth()))
+      reader = &o.expr().reader();
   return reader;
 }
 
@@ -42,12 +43,16 @@ Exprs in_reader(Reader& reader, const Operands& operands) {
 }
 
 std::string title(const char* what, const std::string& name, const Site& at) {
-  return name.empty() ? fmt::format("{} ({})", what, at.text()) : fmt::format("{} '{}' ({})", what, name, at.text());
+  return name.empty() ? fmt::format("{} ({})", what, at.text())
+                      : fmt::format("{} '{}' ({})", what, name, at.text());
 }
 
-[[noreturn]] void refuse(const std::string& title, const std::string& why) { throw Error(Code::invalid_argument, title + ": " + why); }
+[[noreturn]] void refuse(const std::string& title, const std::string& why) {
+  throw Error(Code::invalid_argument, title + ": " + why);
+}
 
-// Binding a functional node checks its sub-graphs: what it says is said of the construct, not of the node.
+// Binding a functional node checks its sub-graphs: what it says is said of the construct, not of
+// the node.
 template <class F>
 Exprs named_errors(const std::string& title, const Site& at, F bind) {
   try {
@@ -55,7 +60,10 @@ Exprs named_errors(const std::string& title, const Site& at, F bind) {
   } catch (const Error& e) {
     std::string text = e.what();
     std::size_t found = text.find(at.text() + ": ");
-    throw Error(e.code(), title + ": " + (found == std::string::npos ? text : text.substr(found + at.text().size() + 2)));
+    throw Error(
+        e.code(),
+        title + ": " +
+            (found == std::string::npos ? text : text.substr(found + at.text().size() + 2)));
   }
 }
 
@@ -64,7 +72,8 @@ Expr stacked(const Expr& list, std::int64_t n, const Site& at) {
   const ValueSpec element = list.spec().element();
   if (n < 0 || element.is_list() || !element.shape.is_known()) return list_stack(Operand(list, at));
   const Operand operands[] = {Operand(list, at)};
-  return bind1("ListStackLike", operands, attrs_of({element.dtype, element.shape.with_inserted(0, n)}), at);
+  return bind1("ListStackLike", operands,
+               attrs_of({element.dtype, element.shape.with_inserted(0, n)}), at);
 }
 
 // Binds what the construct itself needs, of which the user wrote none.
@@ -81,28 +90,39 @@ Expr next_in(Reader& reader, const Operand& o, DType dtype, const std::string& t
 }
 
 // What a variable may start as and become: the same in a graph and at once. `which`: `variable 1`.
-void require_start(const std::string& title, const std::string& which, const ValueSpec& variable, const ValueSpec& first) {
-  if (!variable.covers(first)) refuse(title, fmt::format("{} starts as {}, which its invariant {} does not cover", which, first.text(), variable.text()));
+void require_start(const std::string& title, const std::string& which, const ValueSpec& variable,
+                   const ValueSpec& first) {
+  if (!variable.covers(first))
+    refuse(title, fmt::format("{} starts as {}, which its invariant {} does not cover", which,
+                              first.text(), variable.text()));
 }
-void require_same(const std::string& title, const std::string& which, const ValueSpec& variable, const ValueSpec& next, const char* after, const char* advice) {
+void require_same(const std::string& title, const std::string& which, const ValueSpec& variable,
+                  const ValueSpec& next, const char* after, const char* advice) {
   if (variable.dtype != next.dtype || variable.depth != next.depth)
-    refuse(title, fmt::format("{} is {} at first and {} after {}; it must keep its dtype", which, variable.text(), next.text(), after));
-  if (!variable.covers(next)) refuse(title, fmt::format("{} is {} at first and {} after {}; {}", which, variable.text(), next.text(), after, advice));
+    refuse(title, fmt::format("{} is {} at first and {} after {}; it must keep its dtype", which,
+                              variable.text(), next.text(), after));
+  if (!variable.covers(next))
+    refuse(title, fmt::format("{} is {} at first and {} after {}; {}", which, variable.text(),
+                              next.text(), after, advice));
 }
 constexpr const char* kGiveInvariant = "give it a shape invariant that covers both";
 
 Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const std::string& title) {
   const Tensor& t = index.value();
-  if (!t.shape().is_scalar()) refuse(title, "the predicate must be a scalar, not " + index.spec().text());
+  if (!t.shape().is_scalar())
+    refuse(title, "the predicate must be a scalar, not " + index.spec().text());
   if (t.dtype() != DType::boolean && t.dtype() != DType::i32 && t.dtype() != DType::i64)
-    refuse(title, "the predicate must be bool, or i32 or i64 for a choice of several, not " + index.spec().text());
+    refuse(title, "the predicate must be bool, or i32 or i64 for a choice of several, not " +
+                      index.spec().text());
   auto i = static_cast<std::int64_t>(t.at(0));
   auto last = static_cast<std::int64_t>(branches.size()) - 1;
-  return in_reader(index.reader(), branches[static_cast<std::size_t>(i < 0 || i > last ? last : i)]());
+  return in_reader(index.reader(),
+                   branches[static_cast<std::size_t>(i < 0 || i > last ? last : i)]());
 }
 
-// Runs `build`, of what starts as `initial`. Where it finds that dtypes differ, an integer to start from may be why: it is i64. That it found this
-// is told by how pointwise ops, `require_same_dtype`, the algebra and branches word it.
+// Runs `build`, of what starts as `initial`. Where it finds that dtypes differ, an integer to start
+// from may be why: it is i64. That it found this is told by how pointwise ops,
+// `require_same_dtype`, the algebra and branches word it.
 template <class F>
 auto explained(const std::string& title, const Operands& initial, const char* which, F build) {
   try {
@@ -110,13 +130,18 @@ auto explained(const std::string& title, const Operands& initial, const char* wh
   } catch (const Error& e) {
     std::string text = e.what();
     const auto has = [&](const char* part) { return text.find(part) != std::string::npos; };
-    const bool differ = has("cast one of them") || has("must have one dtype") || has("must be of one dtype");
-    if (e.code() != Code::invalid_argument || !differ || !has("i64[]") || has("starts as the number")) throw;
+    const bool differ =
+        has("cast one of them") || has("must have one dtype") || has("must be of one dtype");
+    if (e.code() != Code::invalid_argument || !differ || !has("i64[]") ||
+        has("starts as the number"))
+      throw;
     std::string why;
     for (std::size_t k = 0; k < initial.size(); ++k)
       if (initial[k].is_number() && initial[k].literal().dtype() == DType::i64) {
         const auto n = initial[k].literal().item<std::int64_t>();
-        why += fmt::format("; {}{} of {} starts as the number {}, which is i64: write {}.0 for f32", why.empty() ? "" : "or ", fmt::format(fmt::runtime(which), k), title, n, n);
+        why +=
+            fmt::format("; {}{} of {} starts as the number {}, which is i64: write {}.0 for f32",
+                        why.empty() ? "" : "or ", fmt::format(fmt::runtime(which), k), title, n, n);
       }
     if (why.empty()) throw;
     throw Error(e.code(), text + why);
@@ -124,7 +149,8 @@ auto explained(const std::string& title, const Operands& initial, const char* wh
 }
 
 // What a condition yields at once, and what it compared meanwhile.
-Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition, const Exprs& variables) {
+Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition,
+             const Exprs& variables) {
   if (!eager) return condition(variables);
   const Eager::Watching watching(*eager, by);
   return condition(variables);
@@ -132,22 +158,29 @@ Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition, c
 
 constexpr std::int32_t kVariable = -2;  // the node that marks name; -1 is that of what has none
 
-// The condition has yielded false: would it have, had comparisons with NaN been true? One that changes states, or draws, is not asked again.
-// Its variables are marked meanwhile, so that the one that was NaN is known by more than its value.
-void require_end(Eager& eager, const Eager::Comparisons& seen, const Condition& condition, const Exprs& variables, const std::string& title) {
+// The condition has yielded false: would it have, had comparisons with NaN been true? One that
+// changes states, or draws, is not asked again. Its variables are marked meanwhile, so that the one
+// that was NaN is known by more than its value.
+void require_end(Eager& eager, const Eager::Comparisons& seen, const Condition& condition,
+                 const Exprs& variables, const std::string& title) {
   if (!seen.compares || seen.has_effect) return;
   Exprs marked;
-  for (const Expr& v : variables) marked.emplace_back(&eager, v.held(), Edge{kVariable, static_cast<std::int32_t>(marked.size())});
+  for (const Expr& v : variables)
+    marked.emplace_back(&eager, v.held(),
+                        Edge{kVariable, static_cast<std::int32_t>(marked.size())});
   Eager::Comparisons again;
   again.nan_holds = true;
   if (watched(&eager, again, condition, marked).value().at(0) == 0 || again.nan.empty()) return;
-  const std::string which = again.operand.node == kVariable ? fmt::format("variable {}", again.operand.output) : "a value";
+  const std::string which = again.operand.node == kVariable
+                                ? fmt::format("variable {}", again.operand.output)
+                                : "a value";
   refuse(title, ended_by_nan(fmt::format("{} compares {}", again.nan, which), 0));
 }
 
 }  // namespace
 
-Exprs switch_case(const Operand& index, const std::vector<Branch>& branches, const CondOptions& options, const char* what, const Site& at) {
+Exprs switch_case(const Operand& index, const std::vector<Branch>& branches,
+                  const CondOptions& options, const char* what, const Site& at) {
   const std::string name = title(what, options.name, at);
   if (branches.empty()) refuse(name, "there is no branch");
   if (!index.is_expr()) refuse(name, "the predicate is no expression: use C++'s own if");
@@ -160,10 +193,14 @@ Exprs switch_case(const Operand& index, const std::vector<Branch>& branches, con
   std::vector<Operands> results;
   for (std::size_t b = 0; b < branches.size(); ++b) {
     bool is_cond = branches.size() == 2 && predicate.dtype() == DType::boolean;
-    std::string which = is_cond ? (b ? "the true branch" : "the false branch") : fmt::format("branch {}", b);
-    results.push_back(builder.add(which + " of " + name, {}, [&](const Exprs&) { return branches[b](); }));
+    std::string which =
+        is_cond ? (b ? "the true branch" : "the false branch") : fmt::format("branch {}", b);
+    results.push_back(
+        builder.add(which + " of " + name, {}, [&](const Exprs&) { return branches[b](); }));
     if (results[b].size() != results[0].size())
-      refuse(name, fmt::format("its branches yield {} and {} values; they must yield the same structure", results[0].size(), results[b].size()));
+      refuse(name,
+             fmt::format("its branches yield {} and {} values; they must yield the same structure",
+                         results[0].size(), results[b].size()));
   }
   // A number takes the dtype that another branch gives.
   std::vector<DType> dtypes;
@@ -173,9 +210,13 @@ Exprs switch_case(const Operand& index, const std::vector<Branch>& branches, con
       if (!r[k].is_number()) t = r[k].expr().dtype();
     dtypes.push_back(t);
   }
-  for (std::size_t b = 0; b < branches.size(); ++b) builder.set_outputs(static_cast<int>(b), results[b], dtypes);
+  for (std::size_t b = 0; b < branches.size(); ++b)
+    builder.set_outputs(static_cast<int>(b), results[b], dtypes);
   Exprs captures = builder.finish();
-  return named_errors(name, at, [&] { return bind_case(graph, predicate, builder.take(), captures, options.name.empty() ? what : options.name, builder.controls(), at); });
+  return named_errors(name, at, [&] {
+    return bind_case(graph, predicate, builder.take(), captures,
+                     options.name.empty() ? what : options.name, builder.controls(), at);
+  });
 }
 
 namespace {
@@ -185,25 +226,33 @@ Expr bound_of(Reader& reader, const Operand& most, const std::string& name) {
   if (most.is_number()) {
     const Tensor number = most.number_as(DType::i64, name + ": maximum_iterations ");
     const auto n = number.item<std::int64_t>();
-    if (n < -1) refuse(name, fmt::format("maximum_iterations is {}; it is -1 where there is none", n));
+    if (n < -1)
+      refuse(name, fmt::format("maximum_iterations is {}; it is -1 where there is none", n));
     return n < 0 ? Expr() : reader.adopt(Expr(nullptr, number), most.site());
   }
   const Expr bound = in_reader(reader, most);
-  if (bound.spec().is_list() || (bound.dtype() != DType::i32 && bound.dtype() != DType::i64) || !bound.shape().has_rank() || !bound.shape().is_scalar())
+  if (bound.spec().is_list() || (bound.dtype() != DType::i32 && bound.dtype() != DType::i64) ||
+      !bound.shape().has_rank() || !bound.shape().is_scalar())
     refuse(name, "maximum_iterations must be an i32 or i64 scalar, not " + bound.spec().text());
   return bound.dtype() == DType::i64 ? bound : cast(Operand(bound, most.site()), DType::i64);
 }
 
 }  // namespace
 
-Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condition, const LoopBody& user_body, const WhileOptions& options,
-                 const Site& at) {
+Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condition,
+                 const LoopBody& user_body, const WhileOptions& options, const Site& at) {
   const std::string name = title("while_loop", options.name, at);
-  const LoopBody body = [&](const Exprs& v) { return explained(name, initial, "variable {}", [&] { return user_body(v); }); };
+  const LoopBody body = [&](const Exprs& v) {
+    return explained(name, initial, "variable {}", [&] { return user_body(v); });
+  };
   if (!reader) reader = reader_of(initial);
-  if (!reader) refuse(name, "none of its variables starts as an expression; pass the graph, or start one from g.constant(...)");
+  if (!reader)
+    refuse(name,
+           "none of its variables starts as an expression; pass the graph, or start one from "
+           "g.constant(...)");
   if (options.shape_invariants.size() > initial.size())
-    refuse(name, fmt::format("{} shape invariants are given for {} variables", options.shape_invariants.size(), initial.size()));
+    refuse(name, fmt::format("{} shape invariants are given for {} variables",
+                             options.shape_invariants.size(), initial.size()));
   if (options.parallel_iterations < 1) refuse(name, "parallel_iterations must be at least 1");
   auto* outer = dynamic_cast<Graph*>(reader);
   if (!outer) {  // eager: at once
@@ -211,41 +260,52 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
     std::vector<ValueSpec> specs;
     for (std::size_t k = 0; k < variables.size(); ++k) {
       specs.push_back(variables[k].spec());
-      if (k < options.shape_invariants.size() && options.shape_invariants[k]) specs[k].shape = *options.shape_invariants[k];
+      if (k < options.shape_invariants.size() && options.shape_invariants[k])
+        specs[k].shape = *options.shape_invariants[k];
       require_start(name, fmt::format("variable {}", k), specs[k], variables[k].spec());
     }
     auto* eager = dynamic_cast<Eager*>(reader);
     const Expr bound = bound_of(*reader, options.maximum_iterations, name);
-    const std::int64_t most = bound.is_empty() ? std::numeric_limits<std::int64_t>::max() : bound.value().item<std::int64_t>();
+    const std::int64_t most = bound.is_empty() ? std::numeric_limits<std::int64_t>::max()
+                                               : bound.value().item<std::int64_t>();
     for (std::int64_t n = 0;; ++n) {
       Eager::Comparisons seen;
       Expr more = watched(eager, seen, condition, variables);
-      if (more.dtype() != DType::boolean || !more.shape().is_scalar()) refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
+      if (more.dtype() != DType::boolean || !more.shape().is_scalar())
+        refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
       if (n >= most) break;  // behind the condition, what it does included, as in a graph
       if (more.value().at(0) == 0) {
         if (eager) require_end(*eager, seen, condition, variables, name);
         break;
       }
       Operands next = body(variables);
-      if (next.size() != variables.size()) refuse(name, fmt::format("its body yields {} values for {} variables", next.size(), variables.size()));
+      if (next.size() != variables.size())
+        refuse(name, fmt::format("its body yields {} values for {} variables", next.size(),
+                                 variables.size()));
       for (std::size_t k = 0; k < next.size(); ++k) {
         variables[k] = next_in(*reader, next[k], specs[k].dtype, name);
-        require_same(name, fmt::format("variable {}", k), specs[k], variables[k].spec(), "one iteration", kGiveInvariant);
+        require_same(name, fmt::format("variable {}", k), specs[k], variables[k].spec(),
+                     "one iteration", kGiveInvariant);
       }
     }
     return variables;
   }
   Graph& graph = outer->current();
   Exprs first = in_reader(graph, initial);
-  if (first.empty() && !graph.outer()) refuse(name, "it has no variables, so that nothing could ask for its end and it would never run; give it one, such as a counter");
+  if (first.empty() && !graph.outer())
+    refuse(name,
+           "it has no variables, so that nothing could ask for its end and it would never run; "
+           "give it one, such as a counter");
   const Expr bound = bound_of(graph, options.maximum_iterations, name);
   const bool is_bounded = !bound.is_empty();
-  if (is_bounded) first.push_back(on_behalf(graph, at, [&] { return graph.constant(std::int64_t{0}); }));
+  if (is_bounded)
+    first.push_back(on_behalf(graph, at, [&] { return graph.constant(std::int64_t{0}); }));
   std::vector<ValueSpec> specs;
   std::vector<DType> dtypes;
   for (std::size_t k = 0; k < first.size(); ++k) {
     specs.push_back(first[k].spec());
-    if (k < options.shape_invariants.size() && options.shape_invariants[k]) specs[k].shape = *options.shape_invariants[k];
+    if (k < options.shape_invariants.size() && options.shape_invariants[k])
+      specs[k].shape = *options.shape_invariants[k];
     dtypes.push_back(specs[k].dtype);
   }
   const std::string label = options.name.empty() ? "while_loop" : options.name;
@@ -255,8 +315,10 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands {
     Expr holds = condition(users(v));
     // Of unknown rank it may be the scalar that it must be; another shape is refused below.
-    if (is_bounded && holds.dtype() == DType::boolean && (!holds.shape().has_rank() || holds.shape().is_scalar()))
-      holds = on_behalf(v.back().reader(), at, [&] { return logical_and(v.back() < bound, holds); });
+    if (is_bounded && holds.dtype() == DType::boolean &&
+        (!holds.shape().has_rank() || holds.shape().is_scalar()))
+      holds =
+          on_behalf(v.back().reader(), at, [&] { return logical_and(v.back() < bound, holds); });
     return {Operand(holds, at)};
   });
   Operands next = builder.add("the body of " + name, specs, [&](const Exprs& v) -> Operands {
@@ -265,7 +327,8 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
     return out;
   });
   if (next.size() != first.size())
-    refuse(name, fmt::format("its body yields {} values for {} variables", next.size() - is_bounded, first.size() - is_bounded));
+    refuse(name, fmt::format("its body yields {} values for {} variables", next.size() - is_bounded,
+                             first.size() - is_bounded));
   builder.set_outputs(0, more, {DType::boolean});
   builder.set_outputs(1, next, dtypes);
   WhileParts parts;
@@ -281,35 +344,43 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   return out;
 }
 
-Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& user_step, std::size_t states, const ScanOptions& options,
-           const char* what, const Site& at) {
+Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& user_step,
+           std::size_t states, const ScanOptions& options, const char* what, const Site& at) {
   const std::string name = title(what, options.name, at);
-  // A scan's step comes as one that yields its state twice, the second time to be put out; a map's may yield anything, and dynamic_rnn looks itself.
+  // A scan's step comes as one that yields its state twice, the second time to be put out; a map's
+  // may yield anything, and dynamic_rnn looks itself.
   const bool is_scan = std::string_view(what) == "scan", is_fold = std::string_view(what) == "fold";
   const LoopBody step = [&](const Exprs& v) {
     Operands made = explained(name, initial, "part {} of the state", [&] { return user_step(v); });
     const std::size_t yields = is_scan ? made.size() / 2 : made.size();
-    if ((is_scan || is_fold) && yields != states) refuse(name, fmt::format("its step yields {} values for a state of {}", yields, states));
+    if ((is_scan || is_fold) && yields != states)
+      refuse(name, fmt::format("its step yields {} values for a state of {}", yields, states));
     return made;
   };
   if (elements.empty()) refuse(name, "there are no elements to go over");
   Operands all = elements;
   all.insert(all.end(), initial.begin(), initial.end());
   Reader* found = reader_of(all);
-  if (!found) refuse(name, "none of its operands is an expression; start from a Graph or an Eager scope");
+  if (!found)
+    refuse(name, "none of its operands is an expression; start from a Graph or an Eager scope");
   auto* outer = dynamic_cast<Graph*>(found);
   Reader& reader = outer ? outer->current() : *found;
   if (options.parallel_iterations < 1) refuse(name, "parallel_iterations must be at least 1");
   if (options.shape_invariants.size() > initial.size())
-    refuse(name, fmt::format("{} shape invariants are given for a state of {}", options.shape_invariants.size(), initial.size()));
+    refuse(name, fmt::format("{} shape invariants are given for a state of {}",
+                             options.shape_invariants.size(), initial.size()));
   Exprs lists;
-  std::int64_t steps = kAny, told_by = 0;  // how many elements there are, and which of the operands says so
+  // how many elements there are, and which of the operands says so
+  std::int64_t steps = kAny, told_by = 0;
   for (const Expr& x : in_reader(reader, elements)) {
     if (x.spec().is_list()) refuse(name, "an element is a list; stack it first");
-    if (x.shape().has_rank() && x.shape().rank() == 0) refuse(name, "it goes over axis 0 of its elements, and a scalar has none");
+    if (x.shape().has_rank() && x.shape().rank() == 0)
+      refuse(name, "it goes over axis 0 of its elements, and a scalar has none");
     if (const std::int64_t n = x.shape().has_rank() ? x.shape()[0] : kAny; n >= 0) {
       if (steps >= 0 && n != steps)
-        refuse(name, fmt::format("elements {} and {} are {} and {} long on axis 0; they are gone over together, and must be as long", told_by, lists.size(), steps, n));
+        refuse(name, fmt::format("elements {} and {} are {} and {} long on axis 0; they are gone "
+                                 "over together, and must be as long",
+                                 told_by, lists.size(), steps, n));
       if (steps < 0) steps = n, told_by = static_cast<std::int64_t>(lists.size());
     }
     lists.push_back(list_unstack(Operand(x, at)));
@@ -319,18 +390,22 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   auto which = [](std::size_t k) { return fmt::format("part {} of the state", k); };
   for (std::size_t k = 0; k < first.size(); ++k) {
     state_specs.push_back(first[k].spec());
-    if (k < options.shape_invariants.size() && options.shape_invariants[k]) state_specs[k].shape = *options.shape_invariants[k];
+    if (k < options.shape_invariants.size() && options.shape_invariants[k])
+      state_specs[k].shape = *options.shape_invariants[k];
     require_start(name, which(k), state_specs[k], first[k].spec());
   }
   auto require_state = [&](std::size_t k, const ValueSpec& next) {
-    require_same(name, which(k), state_specs[k], next, "one step", is_scan || is_fold ? kGiveInvariant : "it must keep its shape");
+    require_same(name, which(k), state_specs[k], next, "one step",
+                 is_scan || is_fold ? kGiveInvariant : "it must keep its shape");
   };
   const Expr length = [&] {
     Operands all_lists;
     for (const Expr& l : lists) all_lists.emplace_back(l, at);
     return common_length(all_lists, at);
   }();
-  auto position = [&](const Expr& i) { return on_behalf(i.reader(), at, [&] { return options.reverse ? length - 1 - i : i; }); };
+  auto position = [&](const Expr& i) {
+    return on_behalf(i.reader(), at, [&] { return options.reverse ? length - 1 - i : i; });
+  };
   auto apply = [&](const Exprs& state, const Expr& at_index) {
     Exprs arguments = state;
     for (const Expr& l : lists) arguments.push_back(list_read(Operand(l, at), at_index));
@@ -338,14 +413,16 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   };
   // What is put out may be the state once more: a number is of its dtype then.
   auto put_out = [&](Reader& into, const Operands& made, std::size_t k) {
-    return made.size() == 2 * states ? next_in(into, made[k], state_specs[k - states].dtype, name) : in_reader(into, made[k]);
+    return made.size() == 2 * states ? next_in(into, made[k], state_specs[k - states].dtype, name)
+                                     : in_reader(into, made[k]);
   };
   if (!outer) {  // eager: at once
     Exprs state = first;
     std::vector<Expr> written;
     const std::int64_t n = length.value().item<std::int64_t>();
     if (n == 0 && !is_fold) {
-      // Nothing is computed, and nothing happens: what would be put out is known from a graph that nobody runs.
+      // Nothing is computed, and nothing happens: what would be put out is known from a graph that
+      // nobody runs.
       Graph unused;
       Exprs arguments;
       for (const ValueSpec& spec : state_specs) arguments.push_back(unused.argument(spec, at));
@@ -363,12 +440,14 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
       const Operands next = apply(state, index);
       Exprs made;
       for (std::size_t k = 0; k < next.size(); ++k) {
-        made.push_back(k < states ? next_in(reader, next[k], state_specs[k].dtype, name) : put_out(reader, next, k));
+        made.push_back(k < states ? next_in(reader, next[k], state_specs[k].dtype, name)
+                                  : put_out(reader, next, k));
         if (k < states) require_state(k, made[k].spec());
       }
       state.assign(made.begin(), made.begin() + static_cast<std::ptrdiff_t>(states));
       for (std::size_t k = states; k < made.size(); ++k) {
-        if (written.size() <= k - states) written.push_back(list_reserve(reader, length, made[k].spec()));
+        if (written.size() <= k - states)
+          written.push_back(list_reserve(reader, length, made[k].spec()));
         written[k - states] = list_write(written[k - states], index, made[k]);
       }
     }
@@ -394,11 +473,14 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
       Expr value = put_out(body, made, k);
       specs.push_back(value.spec().list_of());
       dtypes.push_back(value.dtype());
-      out.emplace_back(list_write(Operand(builder.argument(0, specs.back()), at), index, value), at);
+      out.emplace_back(list_write(Operand(builder.argument(0, specs.back()), at), index, value),
+                       at);
     }
     return out;
   });
-  Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands { return {on_behalf(v[0].reader(), at, [&] { return v[0] < length; })}; });
+  Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands {
+    return {on_behalf(v[0].reader(), at, [&] { return v[0] < length; })};
+  });
   builder.set_outputs(0, next, dtypes);
   builder.set_outputs(1, more, {DType::boolean});
   for (std::size_t k = 0; k < states; ++k) require_state(k, builder.output_spec(0, 1 + k));
@@ -408,7 +490,8 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   on_behalf(graph, at, [&] {
     parts.initial = {graph.constant(std::int64_t{0})};
     parts.initial.insert(parts.initial.end(), first.begin(), first.end());
-    for (std::size_t k = 1 + states; k < specs.size(); ++k) parts.initial.push_back(list_reserve(graph, length, specs[k].element()));
+    for (std::size_t k = 1 + states; k < specs.size(); ++k)
+      parts.initial.push_back(list_reserve(graph, length, specs[k].element()));
   });
   parts.parallel_iterations = options.parallel_iterations;
   parts.back_prop = options.back_prop;
@@ -416,7 +499,8 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   parts.controls = builder.controls();
   Exprs out = named_errors(name, at, [&] { return bind_while(graph, parts, at); });
   Exprs results(out.begin() + 1, out.begin() + 1 + static_cast<std::ptrdiff_t>(states));
-  for (std::size_t k = 1 + states; k < out.size(); ++k) results.push_back(stacked(out[k], steps, at));
+  for (std::size_t k = 1 + states; k < out.size(); ++k)
+    results.push_back(stacked(out[k], steps, at));
   return results;
 }
 

@@ -5,16 +5,16 @@
 //   auto [rest, last] = list_pop(list);
 //
 // A list is an `Expr` whose `spec().depth` is 1 or more. It is a value like any other: every
-// function yields a new list and leaves the old one as it was, at the cost that devices/list/list.hpp
-// states. `TensorArray` is the same under the names of the field.
+// function yields a new list and leaves the old one as it was, at the cost that
+// devices/list/list.hpp states. `TensorArray` is the same under the names of the field.
 //
-// An element's shape fits the list's, which may have unknown extents (`Shape::unknown()`: elements of
-// any shape). What does not fit is refused while the graph is built, or when it runs. Indices are
-// scalars, i32 or i64, in [0, length): out_of_range otherwise; negative ones do not count from the end.
-// An element that was never written reads as zeros where the list's element shape is known in full, and
-// is an error (failed_precondition) where it is not.
-// The gradient with respect to a list is a list: element i for element i; those that it lacks are zero.
-// Errors of a run name the node, its line and the index.
+// An element's shape fits the list's, which may have unknown extents (`Shape::unknown()`: elements
+// of any shape). What does not fit is refused while the graph is built, or when it runs. Indices
+// are scalars, i32 or i64, in [0, length): out_of_range otherwise; negative ones do not count from
+// the end. An element that was never written reads as zeros where the list's element shape is known
+// in full, and is an error (failed_precondition) where it is not. The gradient with respect to a
+// list is a list: element i for element i; those that it lacks are zero. Errors of a run name the
+// node, its line and the index.
 #pragma once
 
 #include <vector>
@@ -25,12 +25,15 @@
 namespace troupe {
 
 /// An empty list of elements like `element` (itself a list's spec, for lists of lists).
-Expr list_empty(Reader& reader, const ValueSpec& element, std::source_location at = std::source_location::current());
-/// An empty list whose elements may be tensors and lists of any kind; `list_pop` and `list_read` are
-/// told what they get. `dtype` says whether gradients pass through it.
-Expr list_of_any(Reader& reader, DType dtype = DType::f32, std::source_location at = std::source_location::current());
+Expr list_empty(Reader& reader, const ValueSpec& element,
+                std::source_location at = std::source_location::current());
+/// An empty list whose elements may be tensors and lists of any kind; `list_pop` and `list_read`
+/// are told what they get. `dtype` says whether gradients pass through it.
+Expr list_of_any(Reader& reader, DType dtype = DType::f32,
+                 std::source_location at = std::source_location::current());
 /// A list of `size` (a scalar) elements that are not written yet.
-Expr list_reserve(Reader& reader, Operand size, const ValueSpec& element, std::source_location at = std::source_location::current());
+Expr list_reserve(Reader& reader, Operand size, const ValueSpec& element,
+                  std::source_location at = std::source_location::current());
 
 /// The list with `value` as one more element.
 Expr list_push(Operand list, Operand value);
@@ -41,14 +44,15 @@ struct Popped {
 };
 /// The list without its last element, and that. Throws out_of_range on an empty list.
 Popped list_pop(Operand list);
-/// The same for a list of any kind, where it must be a `value`: invalid_argument in the run if it is not.
+/// The same for a list of any kind, where it must be a `value`: invalid_argument in the run if it
+/// is not.
 Popped list_pop(Operand list, const ValueSpec& value);
 
 /// Element `index`; the list keeps it.
 Expr list_read(Operand list, Operand index);
 Expr list_read(Operand list, Operand index, const ValueSpec& value);
-/// The list with `value` as element `index`, which must not have been written (failed_precondition in
-/// the run). `dynamic_size`: an index past the end makes the list longer.
+/// The list with `value` as element `index`, which must not have been written (failed_precondition
+/// in the run). `dynamic_size`: an index past the end makes the list longer.
 Expr list_write(Operand list, Operand index, Operand value, bool dynamic_size = false);
 /// The number of elements, an i64 scalar.
 Expr list_length(Operand list);
@@ -89,7 +93,8 @@ class TensorArray {
     bool dynamic_size = false;  // writing past the end makes it longer
   };
   explicit TensorArray(Reader& reader, const Options& options, At at = At::current())
-      : list_(list_reserve(reader, options.size, {options.dtype, options.element_shape}, at)), dynamic_size_(options.dynamic_size) {}
+      : list_(list_reserve(reader, options.size, {options.dtype, options.element_shape}, at)),
+        dynamic_size_(options.dynamic_size) {}
   /// Throws invalid_argument unless `list` is a list of tensors.
   TensorArray(Expr list, bool dynamic_size = false);  // NOLINT
 
@@ -99,17 +104,23 @@ class TensorArray {
   Shape element_shape() const { return list_.shape(); }
   bool is_dynamic() const { return dynamic_size_; }
 
-  TensorArray write(Operand index, Operand value) const { return {list_write(list_at(index), index, value, dynamic_size_), dynamic_size_}; }
+  TensorArray write(Operand index, Operand value) const {
+    return {list_write(list_at(index), index, value, dynamic_size_), dynamic_size_};
+  }
   Expr read(Operand index) const { return list_read(list_at(index), index); }
   Expr size(At at = At::current()) const { return list_length(Operand(list_, at)); }
   Expr stack(At at = At::current()) const { return list_stack(Operand(list_, at)); }
   Expr concat(At at = At::current()) const { return list_concat(Operand(list_, at)); }
   Expr gather(Operand indices) const { return list_gather(list_at(indices), indices); }
-  TensorArray scatter(Operand indices, Operand x) const { return {list_scatter_into(list_at(indices), indices, x, dynamic_size_), dynamic_size_}; }
-  /// An array of x's slices, or pieces, in place of what this one holds; its dtype and element shape
-  /// must be this one's.
+  TensorArray scatter(Operand indices, Operand x) const {
+    return {list_scatter_into(list_at(indices), indices, x, dynamic_size_), dynamic_size_};
+  }
+  /// An array of x's slices, or pieces, in place of what this one holds; its dtype and element
+  /// shape must be this one's.
   TensorArray unstack(Operand x) const { return filled(list_unstack(x), x.site()); }
-  TensorArray split(Operand x, Operand lengths) const { return filled(list_split(x, lengths), x.site()); }
+  TensorArray split(Operand x, Operand lengths) const {
+    return filled(list_split(x, lengths), x.site());
+  }
 
  private:
   Operand list_at(const Operand& beside) const { return Operand(list_).at(beside.site()); }

@@ -9,15 +9,18 @@ namespace troupe {
 // ---- inference
 
 void require_list(const Inference& c, int i) {
-  c.require(c.input(i).is_list(), fmt::format("input {} must be a list, not {}", i, c.input(i).text()));
+  c.require(c.input(i).is_list(),
+            fmt::format("input {} must be a list, not {}", i, c.input(i).text()));
 }
 
 void require_tensor_list(const Inference& c, int i) {
-  c.require(c.input(i).depth == 1, fmt::format("input {} must be a list of tensors, not {}", i, c.input(i).text()));
+  c.require(c.input(i).depth == 1,
+            fmt::format("input {} must be a list of tensors, not {}", i, c.input(i).text()));
 }
 
 void require_tensor(const Inference& c, int i, std::string_view what) {
-  c.require(!c.input(i).is_list(), fmt::format("{} must be a tensor, not {}", what, c.input(i).text()));
+  c.require(!c.input(i).is_list(),
+            fmt::format("{} must be a tensor, not {}", what, c.input(i).text()));
 }
 
 void require_integers(const Inference& c, int i, int rank, std::string_view what) {
@@ -36,10 +39,13 @@ void require_element(const Inference& c, int list, int value) {
 
 void require_element_shape(const Inference& c, int list, DType dtype, const Shape& shape) {
   const ValueSpec& l = c.input(list);
-  c.require(dtype == l.dtype && shape.is_compatible(l.shape), fmt::format("{} is no element of {}", ValueSpec{dtype, shape}.text(), l.text()));
+  c.require(dtype == l.dtype && shape.is_compatible(l.shape),
+            fmt::format("{} is no element of {}", ValueSpec{dtype, shape}.text(), l.text()));
 }
 
-Shape with_leading(std::int64_t n, const Shape& element) { return element.has_rank() ? element.with_inserted(0, n) : Shape::unknown(); }
+Shape with_leading(std::int64_t n, const Shape& element) {
+  return element.has_rank() ? element.with_inserted(0, n) : Shape::unknown();
+}
 
 void spec_attrs(OpBuilder& op) {
   op.attr<DType>("dtype");
@@ -47,19 +53,25 @@ void spec_attrs(OpBuilder& op) {
   op.attr<std::int64_t>("depth");
 }
 
-Attrs attrs_of(const ValueSpec& spec) { return {{"dtype", spec.dtype}, {"shape", spec.shape}, {"depth", std::int64_t{spec.depth}}}; }
+Attrs attrs_of(const ValueSpec& spec) {
+  return {{"dtype", spec.dtype}, {"shape", spec.shape}, {"depth", std::int64_t{spec.depth}}};
+}
 
 ValueSpec spec_of(const Attrs& attrs) {
-  return {attrs.get<DType>("dtype"), attrs.get<Shape>("shape"), static_cast<std::uint8_t>(attrs.get<std::int64_t>("depth"))};
+  return {attrs.get<DType>("dtype"), attrs.get<Shape>("shape"),
+          static_cast<std::uint8_t>(attrs.get<std::int64_t>("depth"))};
 }
 
 ValueSpec element_of(const Operand& list) {
   if (!list.is_expr() || !list.expr().spec().is_list())
-    throw Error(Code::invalid_argument, fmt::format("at {}: a list is wanted, not {}", list.site().text(),
-                                                    list.is_expr() ? list.expr().spec().text() : std::string("a literal")));
+    throw Error(Code::invalid_argument,
+                fmt::format("at {}: a list is wanted, not {}", list.site().text(),
+                            list.is_expr() ? list.expr().spec().text() : std::string("a literal")));
   ValueSpec spec = list.expr().spec();
   if (spec.depth == ValueSpec::kAnyDepth)
-    throw Error(Code::invalid_argument, fmt::format("at {}: say what is read from a list of elements of any kind", list.site().text()));
+    throw Error(Code::invalid_argument,
+                fmt::format("at {}: say what is read from a list of elements of any kind",
+                            list.site().text()));
   return spec.element();
 }
 
@@ -74,7 +86,8 @@ ValueSpec inferred_element(const Inference& c, int list) {
 
 void check_element(const Value& element, const Attrs& attrs) {
   if (ValueSpec wanted = spec_of(attrs); !fits(element, wanted))
-    throw Error(Code::invalid_argument, fmt::format("the element is {}, not {}", text_of(element), wanted.text()));
+    throw Error(Code::invalid_argument,
+                fmt::format("the element is {}, not {}", text_of(element), wanted.text()));
 }
 
 // ---- gradients
@@ -106,7 +119,9 @@ Exprs take_cotangent(const Expr& dlist, const Operand& index, const Expr& x) {
 
 // ---- kernels
 
-Tensor slice_of(const Tensor& t, std::int64_t i) { return t.rows(i, i + 1).reshaped(t.shape().without(0)); }
+Tensor slice_of(const Tensor& t, std::int64_t i) {
+  return t.rows(i, i + 1).reshaped(t.shape().without(0));
+}
 
 Value zeros(KernelContext& c, const ValueSpec& spec) {
   if (spec.is_list()) return List(spec.dtype, spec.shape, spec.depth);
@@ -121,11 +136,14 @@ Value zeros(KernelContext& c, const ValueSpec& spec) {
 namespace {
 
 Value sum_of_tensors(KernelContext& c, Value a, Value b) {
-  if (a.is_list() || b.is_list() || a.dtype() != b.dtype() || a.tensor().shape() != b.tensor().shape())
-    throw Error(Code::invalid_argument, fmt::format("{} and {} of one element cannot be added", text_of(a), text_of(b)));
+  if (a.is_list() || b.is_list() || a.dtype() != b.dtype() ||
+      a.tensor().shape() != b.tensor().shape())
+    throw Error(Code::invalid_argument,
+                fmt::format("{} and {} of one element cannot be added", text_of(a), text_of(b)));
   DType types[2] = {a.dtype(), b.dtype()};
   // The program is kept for ever where it is typed, as work enqueued on a stream needs.
-  std::unique_ptr<Kernel> add = make_pointwise_kernel(find_op("Add").pointwise->program(types, Attrs()));
+  std::unique_ptr<Kernel> add =
+      make_pointwise_kernel(find_op("Add").pointwise->program(types, Attrs()));
   Value in[2] = {std::move(a), std::move(b)}, out[1];
   KernelContext context(in, out, c.device(), c.stream(), c.run());
   add->run(context);
@@ -140,7 +158,8 @@ Value sum_of_lists(KernelContext& c, List a, List b) {
   };
   std::vector<Open> open;
   const auto begin = [&](List x, List y) {
-    if (x.length() == 0 || (y.length() > 0 && !x.is_sole_holder() && y.is_sole_holder())) std::swap(x, y);
+    if (x.length() == 0 || (y.length() > 0 && !x.is_sole_holder() && y.is_sole_holder()))
+      std::swap(x, y);
     x.grow(y.length());
     open.push_back({std::move(x), std::move(y), 0});
   };
@@ -161,7 +180,8 @@ Value sum_of_lists(KernelContext& c, List a, List b) {
         begin(std::move(known.list()), std::move(more.list()));
         continue;
       }
-      top.a.put(top.next, known.has_value() ? sum_of_tensors(c, std::move(known), std::move(more)) : std::move(more));
+      top.a.put(top.next, known.has_value() ? sum_of_tensors(c, std::move(known), std::move(more))
+                                            : std::move(more));
     }
     ++top.next;
   }
@@ -179,7 +199,9 @@ Value sum_of_values(KernelContext& c, Value a, Value b) {
 namespace {
 [[noreturn]] void never_written(const List& list, std::int64_t i) {
   throw Error(Code::failed_precondition,
-              fmt::format("element {} of the {} was never written; its shape is not known, so zeros cannot stand for it", i, list.text()));
+              fmt::format("element {} of the {} was never written; its shape is not known, so "
+                          "zeros cannot stand for it",
+                          i, list.text()));
 }
 }  // namespace
 
@@ -195,7 +217,8 @@ Value read_or_zeros(KernelContext& c, const List& list, std::int64_t i, const Va
 View Rows::next(const Shape& shape) {
   View v(static_cast<unsigned char*>(view_.data) + written_, view_.dtype, shape);
   written_ += v.bytes();
-  if (written_ > view_.bytes()) throw Error(Code::internal, fmt::format("more rows than {} holds", view_.shape.text()));
+  if (written_ > view_.bytes())
+    throw Error(Code::internal, fmt::format("more rows than {} holds", view_.shape.text()));
   return v;
 }
 
@@ -210,7 +233,9 @@ void Rows::add_zeros(std::int64_t elements) {
   if (elements) c_.primitives().fill(c_.stream(), Tensor::scalar_as(view_.dtype, 0), to);
 }
 
-Tensor Rows::finish() { return out_.dtype() == DType::string ? out_.with_own_text() : std::move(out_); }
+Tensor Rows::finish() {
+  return out_.dtype() == DType::string ? out_.with_own_text() : std::move(out_);
+}
 
 Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
   Shape shape = list.element_shape();
@@ -224,15 +249,21 @@ Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
     }
     const Shape& own = v.tensor().shape();
     if (first >= 0 && own != shape)
-      throw Error(Code::invalid_argument, fmt::format("elements {} and {} have shapes {} and {}; only elements of one shape make a tensor", first,
-                                                      i, shape.text(), own.text()));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format(
+              "elements {} and {} have shapes {} and {}; only elements of one shape make a tensor",
+              first, i, shape.text(), own.text()));
     if (first < 0) first = i, shape = own;
   }
   // Of no elements, extents that nothing tells count as 0: there is nothing in the tensor anyway.
   if (which.empty() && shape.has_rank())
     for (int axis = 0; axis < shape.rank(); ++axis)
       if (shape[axis] < 0) shape.set(axis, 0);
-  if (!shape.is_known()) throw Error(Code::failed_precondition, fmt::format("no element of the {} is asked for, and their shape is not known", list.text()));
+  if (!shape.is_known())
+    throw Error(Code::failed_precondition,
+                fmt::format("no element of the {} is asked for, and their shape is not known",
+                            list.text()));
   return shape;
 }
 

@@ -5,9 +5,9 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/ops/families/host_inputs.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/list/list.hpp>
+#include <troupe/ops/families/host_inputs.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
@@ -33,15 +33,19 @@ void spec_attrs(OpBuilder& op);
 Attrs attrs_of(const ValueSpec& spec);
 ValueSpec spec_of(const Attrs& attrs);
 
-/// What `list_pop` and `list_read` yield if they are not told: throws for a list of any kind, naming the line.
+/// What `list_pop` and `list_read` yield if they are not told: throws for a list of any kind,
+/// naming the line.
 ValueSpec element_of(const Operand& list);
 /// The attributes' spec, which an element of list `list` must be able to be.
 ValueSpec inferred_element(const Inference& c, int list);
 /// Throws invalid_argument unless the element is what the attributes say.
 void check_element(const Value& element, const Attrs& attrs);
 
-/// What is written into a list: true and false stay what they are, beside an index that is a number.
-inline Operand element_operand(const Operand& value) { return value.literal().dtype() == DType::boolean ? value.as_written() : value; }
+/// What is written into a list: true and false stay what they are, beside an index that is a
+/// number.
+inline Operand element_operand(const Operand& value) {
+  return value.literal().dtype() == DType::boolean ? value.as_written() : value;
+}
 /// The length of lists that must be of one length.
 Expr common_length(const std::vector<Operand>& lists, const Site& site);
 /// `list_reserve`, at a line.
@@ -49,8 +53,9 @@ Expr reserved(Reader& reader, const Operand& size, const ValueSpec& element, con
 
 // ---- gradients
 
-/// Appends x to the operands of an op that makes zeros like x (its last input, if it has one) unless the
-/// attributes, which it gets from here, say all that is needed: a value kept for its shape alone is costly.
+/// Appends x to the operands of an op that makes zeros like x (its last input, if it has one)
+/// unless the attributes, which it gets from here, say all that is needed: a value kept for its
+/// shape alone is costly.
 Attrs attrs_like(const Expr& x, std::vector<Operand>& operands);
 /// What such an op yields: the attributes' spec, with the shape of input `like` if there is one.
 ValueSpec inferred_like(const Inference& c, int like);
@@ -61,7 +66,8 @@ ValueSpec spec_like(KernelContext& c, const Attrs& attrs, int like);
 Expr unstacked_as(const Expr& list, const Expr& x);
 /// The same for a concatenation, cut into pieces of `lengths`.
 Expr split_as(const Expr& list, const Expr& x, const Expr& lengths);
-/// Element `index` of a cotangent of a list, taken out of it: {the rest, dL/dx}. `index` an expression.
+/// Element `index` of a cotangent of a list, taken out of it: {the rest, dL/dx}. `index` an
+/// expression.
 Exprs take_cotangent(const Expr& dlist, const Operand& index, const Expr& x);
 
 /// What ops from (list, index, value) to the list with something done to that element declare.
@@ -70,25 +76,32 @@ void declare_element_at(OpBuilder& op);
 void set_element_gradient(Gradient& g);
 
 /// An empty list in which a gradient keeps values: they may be swapped out.
-Expr list_of_saved(Reader& reader, const ValueSpec& element, std::source_location at = std::source_location::current());
+Expr list_of_saved(Reader& reader, const ValueSpec& element,
+                   std::source_location at = std::source_location::current());
 
 // ---- kernels
 
-inline List take_list(KernelContext& c, int i) { return std::move(c.all_inputs()[static_cast<std::size_t>(i)].list()); }
-inline const List& list_input(KernelContext& c, int i) { return c.all_inputs()[static_cast<std::size_t>(i)].list(); }
+inline List take_list(KernelContext& c, int i) {
+  return std::move(c.all_inputs()[static_cast<std::size_t>(i)].list());
+}
+inline const List& list_input(KernelContext& c, int i) {
+  return c.all_inputs()[static_cast<std::size_t>(i)].list();
+}
 /// Slice i of axis 0; shares the buffer.
 Tensor slice_of(const Tensor& t, std::int64_t i);
 /// Zeros on the firing's device, or an empty list. The shape must be known.
 Value zeros(KernelContext& c, const ValueSpec& spec);
 /// a + b of two tensors or lists; what is empty is zero. May write over what nobody else holds.
 Value sum_of_values(KernelContext& c, Value a, Value b);
-/// The element, or zeros if it was not written. Throws failed_precondition if their shape is not known.
+/// The element, or zeros if it was not written. Throws failed_precondition if their shape is not
+/// known.
 Value read_or_zeros(KernelContext& c, const List& list, std::int64_t i, const ValueSpec& spec);
 
 /// Writes tensors one after the other into a new one.
 class Rows {
  public:
-  Rows(KernelContext& c, DType dtype, const Shape& shape) : c_(c), out_(c.allocate(dtype, shape)), view_(out_) {}
+  Rows(KernelContext& c, DType dtype, const Shape& shape)
+      : c_(c), out_(c.allocate(dtype, shape)), view_(out_) {}
   void add(const Tensor& piece);
   void add_zeros(std::int64_t elements);
   Tensor finish();
@@ -101,10 +114,12 @@ class Rows {
   std::size_t written_ = 0;  // bytes
 };
 
-/// All of a list in order, as a tensor of `shape`, which `write` fills; not twice while others hold the list as it is.
+/// All of a list in order, as a tensor of `shape`, which `write` fills; not twice while others hold
+/// the list as it is.
 template <class Write>
 Tensor joined_rows(KernelContext& c, const List& list, const Shape& shape, Write write) {
-  if (Tensor known = list.joined(); known.has_value() && known.elements() == shape.elements()) return known.reshaped(shape);
+  if (Tensor known = list.joined(); known.has_value() && known.elements() == shape.elements())
+    return known.reshaped(shape);
   Rows rows(c, list.dtype(), shape);
   write(rows);
   Tensor made = rows.finish();
@@ -112,11 +127,12 @@ Tensor joined_rows(KernelContext& c, const List& list, const Shape& shape, Write
   return made;
 }
 
-/// All elements along axis 0, zeros for one that was not written. Throws if they do not fit each other.
+/// All elements along axis 0, zeros for one that was not written. Throws if they do not fit each
+/// other.
 Tensor concatenated(KernelContext& c, const List& list);
 
-/// The one shape of the elements `which` of a list; throws, naming the element, if they differ or if one was
-/// not written and the list leaves open what it would be.
+/// The one shape of the elements `which` of a list; throws, naming the element, if they differ or
+/// if one was not written and the list leaves open what it would be.
 Shape shape_of_all(const List& list, std::span<const std::int64_t> which);
 
 }  // namespace troupe

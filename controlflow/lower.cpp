@@ -21,10 +21,13 @@ class Lowering {
  public:
   explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {
     for (const StateSpec& s : from.graph.states())
-      has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue || s.kind == StateSpec::Kind::shuffling_queue;
+      has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue ||
+                    s.kind == StateSpec::Kind::shuffling_queue;
     const auto anywhere = [&](std::string_view op) {
       const auto& functions = from.graph.functions();
-      return holds(from.graph, op) || std::any_of(functions.begin(), functions.end(), [&](const auto& f) { return f->body && holds(f->body->graph, op); });
+      return holds(from.graph, op) ||
+             std::any_of(functions.begin(), functions.end(),
+                         [&](const auto& f) { return f->body && holds(f->body->graph, op); });
     };
     has_frames_by_hand_ = anywhere("Enter");
     has_primitives_ = has_frames_by_hand_ || anywhere("Switch");
@@ -46,12 +49,14 @@ class Lowering {
  private:
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-  // Primitives in a program that is yet to be lowered are somebody's who wires control flow by hand: a value may be dead, or of an iteration, where its
-  // graph does not show it.
+  // Primitives in a program that is yet to be lowered are somebody's who wires control flow by
+  // hand: a value may be dead, or of an iteration, where its graph does not show it.
   static bool holds(const Graph& graph, std::string_view op) {
     return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) {
       const auto subs = subgraphs_of(n);
-      return n.op->name == op || std::any_of(subs.begin(), subs.end(), [&](const auto& sub) { return holds(sub->graph, op); });
+      return n.op->name == op || std::any_of(subs.begin(), subs.end(), [&](const auto& sub) {
+               return holds(sub->graph, op);
+             });
     });
   }
 
@@ -67,13 +72,14 @@ class Lowering {
     std::int32_t pivot = -1;  // live where this runs; -1: always
     std::map<std::int32_t, Open> open;
     std::vector<Edge> invariant;  // values that are there without this iteration having begun
-    std::vector<std::int32_t> checks;  // of loops that have ended here: writes that come later wait for them
+    // of loops that have ended here: writes that come later wait for them
+    std::vector<std::int32_t> checks;
   };
 
   // ---- nodes
 
-  std::int32_t append(const char* op, std::vector<Edge> inputs, std::vector<ValueSpec> outputs, const Node& like, Attrs attrs = {},
-                      std::vector<std::int32_t> controls = {}) {
+  std::int32_t append(const char* op, std::vector<Edge> inputs, std::vector<ValueSpec> outputs,
+                      const Node& like, Attrs attrs = {}, std::vector<std::int32_t> controls = {}) {
     Node n;
     n.op = &find_op(op);
     n.attrs = std::move(attrs);
@@ -90,20 +96,26 @@ class Lowering {
 
   Edge switched(Edge data, Edge predicate, std::int64_t branches, const Node& like) {
     std::vector<ValueSpec> outputs(static_cast<std::size_t>(branches), spec(data));
-    return {append("Switch", {data, predicate}, std::move(outputs), like, Attrs{{"branches", branches}}), 0};
+    return {append("Switch", {data, predicate}, std::move(outputs), like,
+                   Attrs{{"branches", branches}}),
+            0};
   }
   Edge merged(std::vector<Edge> inputs, const ValueSpec& out, const Node& like) {
     return {append("Merge", std::move(inputs), {out, {DType::i32, Shape{}}}, like), 0};
   }
-  Edge entered(Edge value, const std::string& frame, bool constant, int parallel, const Node& like) {
+  Edge entered(Edge value, const std::string& frame, bool constant, int parallel,
+               const Node& like) {
     return {append("Enter", {value}, {spec(value)}, like,
-                   Attrs{{"frame", frame}, {"constant", constant}, {"parallel_iterations", std::int64_t{parallel}},
+                   Attrs{{"frame", frame},
+                         {"constant", constant},
+                         {"parallel_iterations", std::int64_t{parallel}},
                          {"key", static_cast<std::int64_t>(like.origin)}}),
             0};
   }
   /// A unit-valued token that is there after `after`.
   std::int32_t token(std::vector<std::int32_t> after, const Node& like) {
-    return append("Constant", {}, {{DType::boolean, Shape{}}}, like, Attrs{{"value", Tensor::scalar(true)}}, std::move(after));
+    return append("Constant", {}, {{DType::boolean, Shape{}}}, like,
+                  Attrs{{"value", Tensor::scalar(true)}}, std::move(after));
   }
   Edge identity(Edge e, const Node& like, std::vector<std::int32_t> controls) {
     std::int32_t id = append("Identity", {e}, {spec(e)}, like, {}, std::move(controls));
@@ -120,7 +132,8 @@ class Lowering {
   }
   /// The same value as a token of this frame: a constant has none of its own.
   Edge as_token(Edge e, const Frame& frame, const Node& like) {
-    bool has_one = !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) == frame.invariant.end();
+    bool has_one = !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(),
+                                                e) == frame.invariant.end();
     return has_one || frame.pivot < 0 ? e : identity(e, like, {frame.pivot});
   }
 
@@ -131,20 +144,28 @@ class Lowering {
     std::vector<std::int32_t> nodes;
     for (auto a = open.begin(); a != open.end(); ++a)
       if (conflicts(a->effect, effect) &&
-          std::none_of(a + 1, open.end(), [&](const Access& b) { return conflicts(a->effect, b.effect) && conflicts(b.effect, effect); }) &&
-          std::find(nodes.begin(), nodes.end(), a->node) == nodes.end())  // a call that enqueues and dequeues is there twice
+          std::none_of(a + 1, open.end(),
+                       [&](const Access& b) {
+                         return conflicts(a->effect, b.effect) && conflicts(b.effect, effect);
+                       }) &&
+          // a call that enqueues and dequeues is there twice
+          std::find(nodes.begin(), nodes.end(), a->node) == nodes.end())
         nodes.push_back(a->node);
     return nodes;
   }
-  // An access goes if whatever would have to wait for it waits for the new one, which waits for it. A
-  // read is no such one after a write: the next read does not wait for it.
+  // An access goes if whatever would have to wait for it waits for the new one, which waits for it.
+  // A read is no such one after a write: the next read does not wait for it.
   static void add_access(Open& open, Access access) {
     constexpr Effect kAll[] = {Effect::read, Effect::write, Effect::enqueue, Effect::dequeue};
     std::erase_if(open, [&](const Access& a) {
-      return std::all_of(std::begin(kAll), std::end(kAll), [&](Effect e) { return !conflicts(a.effect, e) || conflicts(access.effect, e); }) &&
+      return std::all_of(std::begin(kAll), std::end(kAll),
+                         [&](Effect e) {
+                           return !conflicts(a.effect, e) || conflicts(access.effect, e);
+                         }) &&
              conflicts(a.effect, access.effect);
     });
-    if (is_planted(Planted::read_hides_write) && access.effect == Effect::read) std::erase_if(open, [](const Access& a) { return a.effect == Effect::write; });
+    if (is_planted(Planted::read_hides_write) && access.effect == Effect::read)
+      std::erase_if(open, [](const Access& a) { return a.effect == Effect::write; });
     open.push_back(access);
   }
 
@@ -155,24 +176,35 @@ class Lowering {
     std::vector<std::int32_t> before;  // what accesses of any of them wait for
   };
 
-  /// What stands, inside, for what came before the group: only reads do not conflict with each other.
-  static Effect seen_inside(Effect of_group) { return of_group == Effect::read ? Effect::write : of_group; }
+  /// What stands, inside, for what came before the group: only reads do not conflict with each
+  /// other.
+  static Effect seen_inside(Effect of_group) {
+    return of_group == Effect::read ? Effect::write : of_group;
+  }
 
   using Accessors = std::map<std::int32_t, std::vector<std::int32_t>>;  // of each state
 
-  /// States that wait for the same nodes, and that a loop's body gives to the same branches and loops only, wait for
-  /// each other as one: an optimizer has dozens of slots, and each token costs ten firings an iteration. Not where there
-  /// are queues: what waits for a state that it does not use might wait for an element that comes after it.
-  std::vector<OrderGroup> grouped(const Effects& effects, const Frame& frame, const Accessors& accessors = {}) const {
+  /// States that wait for the same nodes, and that a loop's body gives to the same branches and
+  /// loops only, wait for each other as one: an optimizer has dozens of slots, and each token costs
+  /// ten firings an iteration. Not where there are queues: what waits for a state that it does not
+  /// use might wait for an element that comes after it.
+  std::vector<OrderGroup> grouped(const Effects& effects, const Frame& frame,
+                                  const Accessors& accessors = {}) const {
     std::vector<OrderGroup> groups;
-    using Key = std::tuple<Effect, std::vector<std::int32_t>, std::vector<std::int32_t>, std::string>;
+    using Key =
+        std::tuple<Effect, std::vector<std::int32_t>, std::vector<std::int32_t>, std::string>;
     std::map<Key, std::size_t> place;
     for (auto [state, effect] : effects) {
       auto open = frame.open.find(state);
-      std::vector<std::int32_t> before = open == frame.open.end() ? std::vector<std::int32_t>() : conflicting(open->second, effect);
-      if (effect == Effect::write) before.insert(before.end(), frame.checks.begin(), frame.checks.end());
+      std::vector<std::int32_t> before = open == frame.open.end()
+                                             ? std::vector<std::int32_t>()
+                                             : conflicting(open->second, effect);
+      if (effect == Effect::write)
+        before.insert(before.end(), frame.checks.begin(), frame.checks.end());
       auto by = accessors.find(state);
-      std::vector<std::int32_t> who = has_queues_ ? std::vector{state} : by == accessors.end() ? std::vector<std::int32_t>() : by->second;
+      std::vector<std::int32_t> who = has_queues_             ? std::vector{state}
+                                      : by == accessors.end() ? std::vector<std::int32_t>()
+                                                              : by->second;
       Key key{effect, before, std::move(who), from_.graph.states()[index(state)].device};
       auto [it, is_new] = place.emplace(std::move(key), groups.size());
       if (is_new) groups.push_back({{}, effect, std::move(before)});
@@ -181,16 +213,21 @@ class Lowering {
     return groups;
   }
 
-  /// Appends what ends the group's accesses in `frame` and `nodes` lacks, but for `known`: those still open, and what writes wait for besides.
-  static void add_accesses(std::vector<std::int32_t>& nodes, const OrderGroup& group, Frame& frame, std::int32_t known = -1) {
+  /// Appends what ends the group's accesses in `frame` and `nodes` lacks, but for `known`: those
+  /// still open, and what writes wait for besides.
+  static void add_accesses(std::vector<std::int32_t>& nodes, const OrderGroup& group, Frame& frame,
+                           std::int32_t known = -1) {
     for (std::int32_t state : group.states)
       for (const Access& a : frame.open[state])
-        if (a.node != known && conflicts(a.effect, seen_inside(group.effect)) && std::find(nodes.begin(), nodes.end(), a.node) == nodes.end())
+        if (a.node != known && conflicts(a.effect, seen_inside(group.effect)) &&
+            std::find(nodes.begin(), nodes.end(), a.node) == nodes.end())
           nodes.push_back(a.node);
-    if (group.effect == Effect::write) nodes.insert(nodes.end(), frame.checks.begin(), frame.checks.end());
+    if (group.effect == Effect::write)
+      nodes.insert(nodes.end(), frame.checks.begin(), frame.checks.end());
   }
 
-  /// Of each state, which nodes of a loop's sub-graphs access it, and how. An op that is no branch or loop has one state.
+  /// Of each state, which nodes of a loop's sub-graphs access it, and how. An op that is no branch
+  /// or loop has one state.
   static Accessors accessors_in(const Node& loop) {
     Accessors all;
     std::int32_t place = 0;
@@ -208,9 +245,11 @@ class Lowering {
   // ---- graphs
 
   /// Puts a graph's nodes here; its Input nodes are `inputs`, given as `arguments`.
-  std::vector<std::vector<Edge>> inline_graph(const Graph& graph, const std::vector<Edge>& inputs, const std::vector<Edge>& arguments, Frame& frame) {
+  std::vector<std::vector<Edge>> inline_graph(const Graph& graph, const std::vector<Edge>& inputs,
+                                              const std::vector<Edge>& arguments, Frame& frame) {
     std::vector<std::vector<Edge>> at(index(graph.size()));
-    std::vector<std::vector<std::int32_t>> done(index(graph.size()));  // what a control edge from a node waits for
+    // what a control edge from a node waits for
+    std::vector<std::vector<std::int32_t>> done(index(graph.size()));
     std::vector<char> is_waited_for(index(graph.size()), 0);
     for (const Node& n : graph.nodes())
       for (std::int32_t c : n.controls) is_waited_for[index(c)] = 1;
@@ -231,11 +270,15 @@ class Lowering {
       mine.controls.clear();
       for (std::int32_t c : node.controls) {
         for (std::int32_t d : done[index(c)])
-          if (!is_constant({d, 0}) && std::find(mine.controls.begin(), mine.controls.end(), d) == mine.controls.end()) mine.controls.push_back(d);
+          if (!is_constant({d, 0}) &&
+              std::find(mine.controls.begin(), mine.controls.end(), d) == mine.controls.end())
+            mine.controls.push_back(d);
       }
       if (node.op->name == "Case") at[index(id)] = lower_case(mine, frame, done[index(id)]);
       else if (node.op->name == "While") at[index(id)] = lower_while(mine, frame, done[index(id)]);
-      else if (node.op->name == "Call") at[index(id)] = lower_call(std::move(mine), frame, done[index(id)], is_waited_for[index(id)] != 0);
+      else if (node.op->name == "Call")
+        at[index(id)] =
+            lower_call(std::move(mine), frame, done[index(id)], is_waited_for[index(id)] != 0);
       else at[index(id)] = put(std::move(mine), frame, done[index(id)]);
     }
     return at;
@@ -245,23 +288,29 @@ class Lowering {
     const bool is_plain_constant = node.op->name == "Constant" && node.controls.empty();
     if (frame.pivot >= 0 && !is_plain_constant && node.controls.empty()) {
       bool has_token = std::any_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) {
-        return !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) == frame.invariant.end();
+        return !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(), e) ==
+                                      frame.invariant.end();
       });
       if (!has_token && !is_planted(Planted::pivot_forgotten)) node.controls.push_back(frame.pivot);
     }
     const Effects effects = effects_of(node);
     const auto wait_for = [&](const std::vector<std::int32_t>& nodes) {
       for (std::int32_t c : nodes)
-        if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end()) node.controls.push_back(c);
+        if (std::find(node.controls.begin(), node.controls.end(), c) == node.controls.end())
+          node.controls.push_back(c);
     };
     for (auto [state, effect] : effects) wait_for(conflicting(frame.open[state], effect));
-    if (std::any_of(effects.begin(), effects.end(), [](const auto& e) { return e.second == Effect::write; })) wait_for(frame.checks);
+    if (std::any_of(effects.begin(), effects.end(),
+                    [](const auto& e) { return e.second == Effect::write; }))
+      wait_for(frame.checks);
     // These pass a token on and never fire: it is their value that waits.
-    if (!node.controls.empty() && (node.op->name == "Enter" || node.op->name == "Exit" || node.op->name == "NextIteration"))
+    if (!node.controls.empty() &&
+        (node.op->name == "Enter" || node.op->name == "Exit" || node.op->name == "NextIteration"))
       node.inputs[0] = identity(node.inputs[0], node, std::exchange(node.controls, {}));
     if (node.op->name == "Merge")
       for (Edge& e : node.inputs) e = enter_of_its_own(e);
-    if (node.op->name == "MatMul" && frame.pivot >= 0 && recurs(node.inputs[1], frame)) node.attrs.set("b_recurs", true);
+    if (node.op->name == "MatMul" && frame.pivot >= 0 && recurs(node.inputs[1], frame))
+      node.attrs.set("b_recurs", true);
     std::size_t outputs = node.outputs.size();
     std::int32_t id = to_.graph.append(std::move(node));
     for (auto [state, effect] : effects) add_access(frame.open[state], {id, effect});
@@ -271,16 +320,20 @@ class Lowering {
     return edges;
   }
 
-  // By hand several Merges may start from one Enter; what an Enter brings goes to the users of one Merge.
+  // By hand several Merges may start from one Enter; what an Enter brings goes to the users of one
+  // Merge.
   Edge enter_of_its_own(Edge e) {
-    if (to_.graph.node(e.node).op->name != "Enter" || entered_by_hand_.insert(e.node).second) return e;
+    if (to_.graph.node(e.node).op->name != "Enter" || entered_by_hand_.insert(e.node).second)
+      return e;
     Node again = to_.graph.node(e.node);
     return {to_.graph.append(std::move(again)), e.output};
   }
 
-  std::vector<Edge> outputs_of(const SubGraph& sub, const std::vector<std::vector<Edge>>& at, const Frame& frame, const Node& like) {
+  std::vector<Edge> outputs_of(const SubGraph& sub, const std::vector<std::vector<Edge>>& at,
+                               const Frame& frame, const Node& like) {
     std::vector<Edge> out;
-    for (Edge e : sub.outputs) out.push_back(as_token(at[index(e.node)][index(e.output)], frame, like));
+    for (Edge e : sub.outputs)
+      out.push_back(as_token(at[index(e.node)][index(e.output)], frame, like));
     return out;
   }
 
@@ -306,23 +359,30 @@ class Lowering {
     // What each branch's effects on a group of states have to wait for, as one token.
     const std::vector<OrderGroup> groups = grouped(effects, frame);
     std::vector<Edge> order;
-    for (const OrderGroup& g : groups) order.push_back(g.before.empty() ? Edge{} : switched({token(g.before, node), 0}, predicate, n, node));
-    std::vector<Edge> through(node.inputs.size(), Edge{});  // the Switch of each captured value, made when first used
+    for (const OrderGroup& g : groups)
+      order.push_back(g.before.empty() ? Edge{}
+                                       : switched({token(g.before, node), 0}, predicate, n, node));
+    // the Switch of each captured value, made when first used
+    std::vector<Edge> through(node.inputs.size(), Edge{});
     Edge pivots{};
     std::vector<std::vector<Edge>> results;
     std::vector<std::vector<Edge>> after(groups.size());  // a token a branch
     std::vector<Edge> ends;
     for (std::int64_t b = 0; b < n; ++b) {
       const SubGraph& sub = *branches[static_cast<std::size_t>(b)];
-      const std::int64_t number = is_planted(Planted::nested_switch_turned) && frame.pivot >= 0 ? n - 1 - b : b;
-      auto side = [&](Edge of_switch) { return Edge{of_switch.node, static_cast<std::int32_t>(number)}; };
+      const std::int64_t number =
+          is_planted(Planted::nested_switch_turned) && frame.pivot >= 0 ? n - 1 - b : b;
+      auto side = [&](Edge of_switch) {
+        return Edge{of_switch.node, static_cast<std::int32_t>(number)};
+      };
       Frame inside;
       if (pivots.node < 0) pivots = switched(predicate, predicate, n, node);
       inside.pivot = identity(side(pivots), node, {}).node;
       for (std::size_t i = 0; i < groups.size(); ++i) {
         if (order[i].node < 0) continue;
         const std::int32_t before = identity(side(order[i]), node, {}).node;
-        for (std::int32_t state : groups[i].states) inside.open[state].push_back({before, seen_inside(groups[i].effect)});
+        for (std::int32_t state : groups[i].states)
+          inside.open[state].push_back({before, seen_inside(groups[i].effect)});
       }
       std::vector<char> used = used_arguments(sub);
       std::vector<Edge> arguments;
@@ -354,9 +414,11 @@ class Lowering {
     for (std::size_t i = 0; i < groups.size(); ++i) {
       std::int32_t end = merged(std::move(after[i]), {DType::boolean, Shape{}}, node).node;
       done.push_back(end);
-      for (std::int32_t state : groups[i].states) add_access(frame.open[state], {end, groups[i].effect});
+      for (std::int32_t state : groups[i].states)
+        add_access(frame.open[state], {end, groups[i].effect});
     }
-    if (!ends.empty()) done.push_back(merged(std::move(ends), {DType::boolean, Shape{}}, node).node);
+    if (!ends.empty())
+      done.push_back(merged(std::move(ends), {DType::boolean, Shape{}}, node).node);
     return out;
   }
 
@@ -377,33 +439,44 @@ class Lowering {
     Frame each;  // an iteration: the condition, then the body
     std::vector<Edge> variables, arguments;
     for (int k = 0; k < w.variables; ++k) {
-      Edge first = k < w.explicit_variables ? node.inputs[index(k)] : implicit(w.implicit[static_cast<std::size_t>(k - w.explicit_variables)], frame, node);
+      Edge first = k < w.explicit_variables
+                       ? node.inputs[index(k)]
+                       : implicit(w.implicit[static_cast<std::size_t>(k - w.explicit_variables)],
+                                  frame, node);
       variables.push_back(merged({into(first, false)}, node.outputs[index(k)], node));
     }
     // The order token of a group of states: a variable of the loop.
     struct Order {
       OrderGroup group;
       Edge merge;
-      bool is_serial;     // accesses of different iterations wait for each other
+      bool is_serial;            // accesses of different iterations wait for each other
       std::int32_t before = -1;  // a constant Enter: what accesses of every iteration wait for
     };
     std::vector<Order> orders;
     for (OrderGroup& group : grouped(effects, frame, accessors_in(node))) {
       std::vector<std::int32_t> before = group.before;
       bool waits = !before.empty();
-      if (frame.pivot >= 0) before.push_back(frame.pivot);  // what it waits for may have come before a call that this is in the body of
+      // what it waits for may have come before a call that this is in the body of
+      if (frame.pivot >= 0) before.push_back(frame.pivot);
       Edge start{token(std::move(before), node), 0};
-      const bool is_serial = conflicts(group.effect, group.effect) && !is_planted(Planted::order_not_threaded);
-      Order o{std::move(group), merged({into(start, false)}, {DType::boolean, Shape{}}, node), is_serial};
+      const bool is_serial =
+          conflicts(group.effect, group.effect) && !is_planted(Planted::order_not_threaded);
+      Order o{std::move(group), merged({into(start, false)}, {DType::boolean, Shape{}}, node),
+              is_serial};
       if (!o.is_serial && waits) o.before = into(start, true).node;
       orders.push_back(std::move(o));
     }
     Edge trigger{};
     if (variables.empty() && orders.empty()) {
-      Edge start{token(frame.pivot >= 0 ? std::vector<std::int32_t>{frame.pivot} : std::vector<std::int32_t>{}, node), 0};
+      Edge start{token(frame.pivot >= 0 ? std::vector<std::int32_t>{frame.pivot}
+                                        : std::vector<std::int32_t>{},
+                       node),
+                 0};
       trigger = merged({into(start, false)}, {DType::boolean, Shape{}}, node);
     }
-    const Edge first_merge = !variables.empty() ? variables[0] : !orders.empty() ? orders[0].merge : trigger;
+    const Edge first_merge = !variables.empty() ? variables[0]
+                             : !orders.empty()  ? orders[0].merge
+                                                : trigger;
     each.pivot = first_merge.node;
 
     arguments = variables;
@@ -423,9 +496,12 @@ class Lowering {
         if (first >= 0) each.open[state].push_back({first, seen_inside(o.group.effect)});
     }
     auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
-    const std::vector<Edge> told = outputs_of(w.condition, at, each, node);  // the predicate, then what it compares
+    // the predicate, then what it compares
+    const std::vector<Edge> told = outputs_of(w.condition, at, each, node);
     Edge predicate = told[0];
-    predicate = {append("LoopCond", {predicate}, {{DType::boolean, Shape{}}}, node, Attrs{{"structured", !has_primitives_}}), 0};
+    predicate = {append("LoopCond", {predicate}, {{DType::boolean, Shape{}}}, node,
+                        Attrs{{"structured", !has_primitives_}}),
+                 0};
 
     std::vector<Edge> switches;
     for (Edge v : variables) switches.push_back(switched(v, predicate, 2, node));
@@ -459,10 +535,13 @@ class Lowering {
     for (std::size_t i = 0; i < orders.size(); ++i) {
       std::vector<std::int32_t> accesses{order_inside[i]};
       add_accesses(accesses, orders[i].group, body, orders[i].before);
-      Edge end = accesses.size() > 1 ? Edge{token(std::move(accesses), node), 0} : next(order_switches[i]);
+      Edge end =
+          accesses.size() > 1 ? Edge{token(std::move(accesses), node), 0} : next(order_switches[i]);
       append("NextIteration", {end, orders[i].merge}, {{DType::boolean, Shape{}}}, node);
     }
-    if (trigger.node >= 0) append("NextIteration", {next(order_switches[0]), trigger}, {{DType::boolean, Shape{}}}, node);
+    if (trigger.node >= 0)
+      append("NextIteration", {next(order_switches[0]), trigger}, {{DType::boolean, Shape{}}},
+             node);
 
     std::vector<Edge> out;
     for (std::size_t k = 0; k < variables.size(); ++k) {
@@ -470,32 +549,42 @@ class Lowering {
       done.push_back(out.back().node);
     }
     for (std::size_t i = 0; i < orders.size(); ++i) {
-      std::int32_t exit = append("Exit", {last(order_switches[i])}, {{DType::boolean, Shape{}}}, node);
+      std::int32_t exit =
+          append("Exit", {last(order_switches[i])}, {{DType::boolean, Shape{}}}, node);
       done.push_back(exit);
-      for (std::int32_t state : orders[i].group.states) add_access(frame.open[state], {exit, orders[i].group.effect});
+      for (std::int32_t state : orders[i].group.states)
+        add_access(frame.open[state], {exit, orders[i].group.effect});
     }
-    if (trigger.node >= 0) done.push_back(append("Exit", {last(order_switches[0])}, {{DType::boolean, Shape{}}}, node));
+    if (trigger.node >= 0)
+      done.push_back(append("Exit", {last(order_switches[0])}, {{DType::boolean, Shape{}}}, node));
     if (subgraphs_of(node).size() > 2) {
       std::vector<Edge> ended = out;
       ended.insert(ended.end(), node.inputs.begin() + w.explicit_variables, node.inputs.end());
       for (std::size_t i = 1; i < told.size(); ++i)
-        ended.push_back({append("Exit", {last(switched(told[i], predicate, 2, node))}, {spec(told[i])}, node), 0});
+        ended.push_back(
+            {append("Exit", {last(switched(told[i], predicate, 2, node))}, {spec(told[i])}, node),
+             0});
       check_end(node, ended, done[0], frame);
     }
     return out;
   }
 
-  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own. What is written later is not written if so. Not where the loop
-  // may wait for an element that something after a write enqueues, nor where it may be dead, or of an iteration, and a write after it not.
-  void check_end(const Node& node, const std::vector<Edge>& ended, std::int32_t exit, Frame& frame) {
+  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own. What is
+  // written later is not written if so. Not where the loop may wait for an element that something
+  // after a write enqueues, nor where it may be dead, or of an iteration, and a write after it not.
+  void check_end(const Node& node, const std::vector<Edge>& ended, std::int32_t exit,
+                 Frame& frame) {
     const SubGraph& check = *subgraphs_of(node)[2];
     auto at = inline_graph(check.graph, check.inputs, ended, frame);
-    const std::int32_t done = append("CheckComparisons", outputs_of(check, at, frame, node), {}, node,
-                                     Attrs{{"loop", name_of_loop(node)}, {"compared", node.attrs.get<std::string>("compared")}}, {exit});
+    const std::int32_t done = append(
+        "CheckComparisons", outputs_of(check, at, frame, node), {}, node,
+        Attrs{{"loop", name_of_loop(node)}, {"compared", node.attrs.get<std::string>("compared")}},
+        {exit});
     if (!has_queues_ && !has_primitives_) frame.checks.push_back(done);
   }
 
-  /// Nodes that have fired, or are dead, when these values are there, or dead. A Switch fires for both sides, a call ends after its results.
+  /// Nodes that have fired, or are dead, when these values are there, or dead. A Switch fires for
+  /// both sides, a call ends after its results.
   std::vector<std::int32_t> there(const std::vector<Edge>& values, const Node& like) {
     std::vector<std::int32_t> nodes;
     for (Edge e : values) {
@@ -506,27 +595,38 @@ class Lowering {
     return nodes;
   }
 
-  // A call that cannot lead to another of its function is replaced by the body. Not where somebody waits for the whole of it, unless it puts elements into
-  // a queue and takes others out of it: it fires once, and would wait for a put that waits for its take. Nor where its draws have to differ from those of
-  // other calls. What the body does, it does once all arguments are there, and not at all where one is dead: so it runs in a frame of its own, whose pivot
-  // comes after them. A body that does nothing computes when it can; what it yields is as dead as any argument, which shows where values are dead by hand only.
-  std::vector<Edge> lower_call(Node node, Frame& frame, std::vector<std::int32_t>& done, bool is_waited_for) {
+  // A call that cannot lead to another of its function is replaced by the body. Not where somebody
+  // waits for the whole of it, unless it puts elements into a queue and takes others out of it: it
+  // fires once, and would wait for a put that waits for its take. Nor where its draws have to
+  // differ from those of other calls. What the body does, it does once all arguments are there, and
+  // not at all where one is dead: so it runs in a frame of its own, whose pivot comes after them. A
+  // body that does nothing computes when it can; what it yields is as dead as any argument, which
+  // shows where values are dead by hand only.
+  std::vector<Edge> lower_call(Node node, Frame& frame, std::vector<std::int32_t>& done,
+                               bool is_waited_for) {
     const FunctionDef& f = *function_of(node);
-    if (!f.body) throw Error(Code::failed_precondition, fmt::format("function '{}' ({}) is called at {} and was never defined", f.name, f.site.text(), node.site.text()));
-    const bool is_whole = (is_waited_for || !node.controls.empty()) && (has_primitives_ || !puts_and_takes(f.effects));
+    if (!f.body)
+      throw Error(Code::failed_precondition,
+                  fmt::format("function '{}' ({}) is called at {} and was never defined", f.name,
+                              f.site.text(), node.site.text()));
+    const bool is_whole = (is_waited_for || !node.controls.empty()) &&
+                          (has_primitives_ || !puts_and_takes(f.effects));
     if (f.is_recursive || f.has_draws || is_whole) {
       if (lowered_.insert(&f).second) called_.push_back(&f);
       return put(std::move(node), frame, done);
     }
     const std::int32_t first = to_.graph.size();
     std::vector<Edge> arguments = node.inputs;
-    // The environment is no argument of the user's. It counts where effects take values from it, but in a loop by hand, outside of which it is.
+    // The environment is no argument of the user's. It counts where effects take values from it,
+    // but in a loop by hand, outside of which it is.
     std::size_t waited_for = arguments.size();
     if (!f.parameters.empty() && f.parameters.back().depth == ValueSpec::kAnyDepth)
       if (!f.has_effect || has_frames_by_hand_ || !used_arguments(*f.body).back()) --waited_for;
     const std::int32_t outer_pivot = frame.pivot;
     std::vector<std::int32_t> given;
-    if (f.has_effect || has_primitives_) given = there({arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(waited_for)}, node);
+    if (f.has_effect || has_primitives_)
+      given = there(
+          {arguments.begin(), arguments.begin() + static_cast<std::ptrdiff_t>(waited_for)}, node);
     given.insert(given.end(), node.controls.begin(), node.controls.end());
     if (f.has_effect && !given.empty()) {
       if (outer_pivot >= 0) given.push_back(outer_pivot);
@@ -540,7 +640,8 @@ class Lowering {
     std::vector<Edge> out;
     for (Edge e : f.body->outputs) {
       const Edge result = at[index(e.node)][index(e.output)];
-      if (f.has_effect) out.push_back(frame.pivot == outer_pivot ? result : as_token(result, frame, node));
+      if (f.has_effect)
+        out.push_back(frame.pivot == outer_pivot ? result : as_token(result, frame, node));
       else out.push_back(given.empty() ? result : identity(result, node, given));
     }
     if (is_waited_for) done = there(out, node);
@@ -552,21 +653,27 @@ class Lowering {
   }
 
   static bool puts_and_takes(const Effects& effects) {
-    return std::any_of(effects.begin(), effects.end(), [&](const auto& e) { return e.second == Effect::enqueue && effects.contains({e.first, Effect::dequeue}); });
+    return std::any_of(effects.begin(), effects.end(), [&](const auto& e) {
+      return e.second == Effect::enqueue && effects.contains({e.first, Effect::dequeue});
+    });
   }
 
   // The body of a function, once, for all calls of it.
   void lower_function(const FunctionDef& f) {
     Node like;
     like.site = f.site;
-    auto numbered = [&](std::size_t i) { return Attrs{{"function", refer_to(f)}, {"index", static_cast<std::int64_t>(i)}}; };
+    auto numbered = [&](std::size_t i) {
+      return Attrs{{"function", refer_to(f)}, {"index", static_cast<std::int64_t>(i)}};
+    };
     std::vector<Edge> arguments;
-    for (std::size_t i = 0; i < f.parameters.size(); ++i) arguments.push_back({append("Argument", {}, {f.parameters[i]}, like, numbered(i)), 0});
+    for (std::size_t i = 0; i < f.parameters.size(); ++i)
+      arguments.push_back({append("Argument", {}, {f.parameters[i]}, like, numbered(i)), 0});
     Frame body;
     body.pivot = arguments[0].node;
     auto at = inline_graph(f.body->graph, f.body->inputs, arguments, body);
     std::vector<Edge> results = outputs_of(*f.body, at, body, like);
-    for (std::size_t i = 0; i < results.size(); ++i) append("Return", {results[i]}, {}, like, numbered(i));
+    for (std::size_t i = 0; i < results.size(); ++i)
+      append("Return", {results[i]}, {}, like, numbered(i));
   }
 
   Edge implicit(const ValueSpec& s, const Frame& frame, const Node& like) {

@@ -10,18 +10,18 @@
 //
 // State order: what a sub-graph does to a state is ordered, within it and against the outside, by a
 // unit-valued token for that state, which goes through branches like a captured value and through
-// iterations like a loop variable. Where a loop only reads a state, its iterations are not ordered by it.
-// A node with no input of its iteration or branch (a random draw, an op on captured values in a
-// loop) gets a control edge from the branch's or iteration's pivot, so that it runs where and as
-// often as it is written. Constants are known to their users without a token.
+// iterations like a loop variable. Where a loop only reads a state, its iterations are not ordered
+// by it. A node with no input of its iteration or branch (a random draw, an op on captured values
+// in a loop) gets a control edge from the branch's or iteration's pivot, so that it runs where and
+// as often as it is written. Constants are known to their users without a token.
 #pragma once
 
 #include <troupe/ops/graph/program.hpp>
 
 namespace troupe {
 
-/// A program without functional nodes but calls, effects on states ordered by control edges. Required: it is
-/// what the planner understands.
+/// A program without functional nodes but calls, effects on states ordered by control edges.
+/// Required: it is what the planner understands.
 Program lower(Program program);
 
 }  // namespace troupe

@@ -10,10 +10,11 @@
 //
 // A token is live or dead. Switch sends its data to one side, dead to the others; Merge passes on
 // the first live input, dead if all are dead; every other node that gets a dead token sends dead
-// tokens. Enter takes a value into a frame, Exit out of it; NextIteration takes it one iteration on.
-// A constant Enter's value is there in every iteration. Effects on states happen in program order within an iteration only:
-// between iterations control edges must say it, and no state may be used both in such a loop and elsewhere.
-// Gradients go through cond, while_loop and their like, not through these: `gradients` of what depends on one throws unimplemented.
+// tokens. Enter takes a value into a frame, Exit out of it; NextIteration takes it one iteration
+// on. A constant Enter's value is there in every iteration. Effects on states happen in program
+// order within an iteration only: between iterations control edges must say it, and no state may be
+// used both in such a loop and elsewhere. Gradients go through cond, while_loop and their like, not
+// through these: `gradients` of what depends on one throws unimplemented.
 #pragma once
 
 #include <string>
@@ -36,20 +37,24 @@ struct Merged {
   Expr index;  // i32: which input was live
 };
 /// Inputs of one dtype.
-Merged merge(const std::vector<Expr>& inputs, std::source_location at = std::source_location::current());
+Merged merge(const std::vector<Expr>& inputs,
+             std::source_location at = std::source_location::current());
 
 struct EnterOptions {
   bool constant = false;
   int parallel_iterations = 32;
 };
-/// Frames are known by name; a frame inside a frame is another. In a frame that loops, what is not constant is taken from a Merge.
+/// Frames are known by name; a frame inside a frame is another. In a frame that loops, what is not
+/// constant is taken from a Merge.
 Expr enter(Operand data, const std::string& frame, const EnterOptions& options = {});
 Expr exit(Operand data);
-/// Closes a loop: `value` becomes what `merge`, the value of a Merge of one Enter, yields in the next iteration. Each is closed once.
+/// Closes a loop: `value` becomes what `merge`, the value of a Merge of one Enter, yields in the
+/// next iteration. Each is closed once.
 Expr next_iteration(Operand value, Operand merge);
 /// What the Switches of a loop listen to. `predicate`: bool, scalar.
 Expr loop_cond(Operand predicate);
 /// Fires when all of `after` have, dead or live: true. For control edges.
-Expr trigger(const std::vector<Expr>& after, std::source_location at = std::source_location::current());
+Expr trigger(const std::vector<Expr>& after,
+             std::source_location at = std::source_location::current());
 
 }  // namespace troupe::control

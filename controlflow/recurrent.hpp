@@ -1,23 +1,23 @@
 // Recurrent layers whose loop over time is in the graph: as many steps as the sequence has, each
-// example as many as its own length. With `fused` a layer is one op instead, which is faster, but has no second
-// derivative, and runs on one device that holds all that its gradient needs.
+// example as many as its own length. With `fused` a layer is one op instead, which is faster, but
+// has no second derivative, and runs on one device that holds all that its gradient needs.
 //
 //   auto [outputs, last] = lstm(x, {wx, wh, b}, {.lengths = lengths});        // x: [time, batch, features]
 //   auto [same, last] = lstm(x, {wx, wh, b}, {.lengths = lengths, .fused = true});
 //   auto [top, states] = lstm_layers(x, {{wx1, wh1, b1}, {wx2, wh2, b2}}, {.fused = true});
 //   auto [states, h] = dynamic_rnn([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, x, h0);
 //
-// Time is the leading axis, the batch the next one; both may be unknown until the graph runs (for no
-// steps at all, the batch must be known). Past an
-// example's length its state stays as it is and its output is zero; so the last state is that after its
-// last element. With `reverse` time is walked from the end: an example's first element is then the one
-// before its length, the last state that at time 0, and outputs stand where their elements do.
+// Time is the leading axis, the batch the next one; both may be unknown until the graph runs (for
+// no steps at all, the batch must be known). Past an example's length its state stays as it is and
+// its output is zero; so the last state is that after its last element. With `reverse` time is
+// walked from the end: an example's first element is then the one before its length, the last state
+// that at time 0, and outputs stand where their elements do.
 //
 // What depends on the input alone is computed for all steps at once, before the loop: one product
 // [time * batch, features] x [features, n * units].
 //
-// Errors: what does not fit throws invalid_argument while building, naming the function, the argument
-// and the user's line.
+// Errors: what does not fit throws invalid_argument while building, naming the function, the
+// argument and the user's line.
 #pragma once
 
 #include <troupe/controlflow/functional.hpp>
@@ -26,7 +26,9 @@ namespace troupe {
 
 struct RnnOptions {
   std::string name = {};
-  Expr lengths = {};  // [batch], i32 or i64: how many elements of each example count; none: all. More than there are: all
+  // [batch], i32 or i64: how many elements of each example count; none: all. More than there are:
+  // all
+  Expr lengths = {};
   bool reverse = false;
   int parallel_iterations = 32;
   bool fused = false;  // lstm, gru, rnn: one op for all steps
@@ -42,8 +44,8 @@ struct RnnResult {
   State state;
 };
 
-/// Of a layer with n gates: input [features, n * units], recurrent [units, n * units], bias [n * units].
-/// `units` must be known while the graph is built, from any of them.
+/// Of a layer with n gates: input [features, n * units], recurrent [units, n * units], bias [n *
+/// units]. `units` must be known while the graph is built, from any of them.
 struct RecurrentWeights {
   Operand input, recurrent, bias;
 };
@@ -54,8 +56,8 @@ struct LstmState {
   auto members() { return std::tie(h, c); }
 };
 
-/// One step of an LSTM (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al., 2000).
-/// x: [batch, features]. The gates stand in the order input, forget, candidate, output:
+/// One step of an LSTM (Hochreiter and Schmidhuber, 1997, with the forget gate of Gers et al.,
+/// 2000). x: [batch, features]. The gates stand in the order input, forget, candidate, output:
 ///   i, f, g, o = x W + h R + b;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
 LstmState lstm_cell(Operand x, const LstmState& state, const RecurrentWeights& weights);
 /// The same where x W + b, [batch, 4 * units], is computed already.
@@ -68,49 +70,65 @@ Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights);
 /// The same where x W + b, [batch, 3 * units], is computed already.
 Expr gru_cell(Operand projected, Operand h, Operand recurrent);
 
-/// One step of a plain recurrent layer (Elman, 1990): h' = activation(x W + h R + b). x: [batch, features], h: [batch, units].
-Expr rnn_cell(Operand x, Operand h, const RecurrentWeights& weights, RnnActivation activation = RnnActivation::tanh);
+/// One step of a plain recurrent layer (Elman, 1990): h' = activation(x W + h R + b). x: [batch,
+/// features], h: [batch, units].
+Expr rnn_cell(Operand x, Operand h, const RecurrentWeights& weights,
+              RnnActivation activation = RnnActivation::tanh);
 
 /// An LSTM over x [time, batch, features]. The state starts as zeros if none is given.
-RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const RnnOptions& options = {},
+RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights,
+                          const RnnOptions& options = {},
                           std::source_location at = std::source_location::current());
-RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const LstmState& initial, const RnnOptions& options = {},
+RnnResult<LstmState> lstm(Operand x, const RecurrentWeights& weights, const LstmState& initial,
+                          const RnnOptions& options = {},
                           std::source_location at = std::source_location::current());
 
-/// A gated recurrent unit over x [time, batch, features]; its state [batch, units] starts as zeros if none is given.
+/// A gated recurrent unit over x [time, batch, features]; its state [batch, units] starts as zeros
+/// if none is given.
 RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, const RnnOptions& options = {},
                     std::source_location at = std::source_location::current());
-RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, Expr initial, const RnnOptions& options = {},
+RnnResult<Expr> gru(Operand x, const RecurrentWeights& weights, Expr initial,
+                    const RnnOptions& options = {},
                     std::source_location at = std::source_location::current());
 
-/// A plain recurrent layer over x [time, batch, features]; its state [batch, units] starts as zeros if none is given.
-RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights, RnnActivation activation = RnnActivation::tanh, const RnnOptions& options = {},
+/// A plain recurrent layer over x [time, batch, features]; its state [batch, units] starts as zeros
+/// if none is given.
+RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights,
+                    RnnActivation activation = RnnActivation::tanh, const RnnOptions& options = {},
                     std::source_location at = std::source_location::current());
-RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights, Expr initial, RnnActivation activation = RnnActivation::tanh, const RnnOptions& options = {},
+RnnResult<Expr> rnn(Operand x, const RecurrentWeights& weights, Expr initial,
+                    RnnActivation activation = RnnActivation::tanh, const RnnOptions& options = {},
                     std::source_location at = std::source_location::current());
 
-/// Both directions over x: outputs [time, batch, 2 * units], those of `forward` first; the last states of both.
-RnnResult<std::vector<LstmState>> bidirectional_lstm(Operand x, const RecurrentWeights& forward, const RecurrentWeights& backward, const RnnOptions& options = {},
-                                                     std::source_location at = std::source_location::current());
-RnnResult<Exprs> bidirectional_gru(Operand x, const RecurrentWeights& forward, const RecurrentWeights& backward, const RnnOptions& options = {},
+/// Both directions over x: outputs [time, batch, 2 * units], those of `forward` first; the last
+/// states of both.
+RnnResult<std::vector<LstmState>> bidirectional_lstm(
+    Operand x, const RecurrentWeights& forward, const RecurrentWeights& backward,
+    const RnnOptions& options = {}, std::source_location at = std::source_location::current());
+RnnResult<Exprs> bidirectional_gru(Operand x, const RecurrentWeights& forward,
+                                   const RecurrentWeights& backward, const RnnOptions& options = {},
                                    std::source_location at = std::source_location::current());
 
-/// Layers on layers: each reads what the one below puts out. The outputs of the last, the last states of all.
-RnnResult<std::vector<LstmState>> lstm_layers(Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options = {},
-                                              std::source_location at = std::source_location::current());
-RnnResult<Exprs> gru_layers(Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options = {},
+/// Layers on layers: each reads what the one below puts out. The outputs of the last, the last
+/// states of all.
+RnnResult<std::vector<LstmState>> lstm_layers(
+    Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options = {},
+    std::source_location at = std::source_location::current());
+RnnResult<Exprs> gru_layers(Operand x, const std::vector<RecurrentWeights>& layers,
+                            const RnnOptions& options = {},
                             std::source_location at = std::source_location::current());
 
 namespace detail {
 /// `cell`: (state..., element...) to (state...); yields (last state..., outputs).
-Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopBody& cell, const RnnOptions& options, const char* what,
-                  const Site& at);
+Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopBody& cell,
+                  const RnnOptions& options, const char* what, const Site& at);
 }  // namespace detail
 
-/// state = cell(state, element) over axis 0 of x, each [time, batch, ...]; what the layer puts out is
-/// the first part of its state.
+/// state = cell(state, element) over axis 0 of x, each [time, batch, ...]; what the layer puts out
+/// is the first part of its state.
 template <class Cell, class X, class State>
-RnnResult<Built<State>> dynamic_rnn(Cell cell, const X& x, const State& initial, const RnnOptions& options = {},
+RnnResult<Built<State>> dynamic_rnn(Cell cell, const X& x, const State& initial,
+                                    const RnnOptions& options = {},
                                     std::source_location at = std::source_location::current()) {
   using S = Built<State>;
   using E = Built<X>;
@@ -119,7 +137,9 @@ RnnResult<Built<State>> dynamic_rnn(Cell cell, const X& x, const State& initial,
   Exprs all = detail::dynamic_rnn(
       flattened(x, at), first,
       [&](const Exprs& v) {
-        return flattened(cell(built<S>(Exprs(v.begin(), v.begin() + states)), built<E>(Exprs(v.begin() + states, v.end()))), at);
+        return flattened(cell(built<S>(Exprs(v.begin(), v.begin() + states)),
+                              built<E>(Exprs(v.begin() + states, v.end()))),
+                         at);
       },
       options, "dynamic_rnn", at);
   return {all.back(), built<S>(Exprs(all.begin(), all.end() - 1))};

@@ -1,5 +1,5 @@
-// Structured values: what loop variables, branch results and scanned elements may be: an expression,
-// or tuples, pairs, arrays, vectors and structs of such, nested at will.
+// Structured values: what loop variables, branch results and scanned elements may be: an
+// expression, or tuples, pairs, arrays, vectors and structs of such, nested at will.
 //
 //   struct State { Expr h, c; auto members() { return std::tie(h, c); } };
 //   State last = while_loop(condition, step, State{h0, c0});
@@ -34,8 +34,8 @@ struct Structure<Expr> {
 };
 
 template <class T>
-  requires std::is_arithmetic_v<T> || std::is_same_v<T, Tensor> || std::is_same_v<T, Variable> || std::is_same_v<T, Operand> ||
-           std::is_convertible_v<const T&, Expr>  // a TensorArray
+requires std::is_arithmetic_v<T> || std::is_same_v<T, Tensor> || std::is_same_v<T, Variable> ||
+    std::is_same_v<T, Operand> || std::is_convertible_v<const T&, Expr>  // a TensorArray
 struct Structure<T> {
   using Built = Expr;
   static std::size_t count() { return 1; }
@@ -65,7 +65,9 @@ struct Structure<std::pair<A, B>> {
     Structure<A>::flatten(p.first, out, at);
     Structure<B>::flatten(p.second, out, at);
   }
-  static Built build(const Expr*& next) { return Built{Structure<A>::build(next), Structure<B>::build(next)}; }
+  static Built build(const Expr*& next) {
+    return Built{Structure<A>::build(next), Structure<B>::build(next)};
+  }
 };
 
 template <class T, std::size_t N>
@@ -97,15 +99,19 @@ struct Structure<T, std::void_t<decltype(std::declval<T&>().members())>> {
   using Built = T;
   static std::size_t count() {
     T sample;
-    return std::apply([]<class... M>(M&...) { return (std::size_t{0} + ... + Structure<M>::count()); }, sample.members());
+    return std::apply(
+        []<class... M>(M&...) { return (std::size_t{0} + ... + Structure<M>::count()); },
+        sample.members());
   }
   static void flatten(const T& s, Operands& out, const Site& at) {
-    std::apply([&]<class... M>(M&... part) { (Structure<std::remove_cv_t<M>>::flatten(part, out, at), ...); },
+    std::apply([&]<class... M>(
+                   M&... part) { (Structure<std::remove_cv_t<M>>::flatten(part, out, at), ...); },
                const_cast<T&>(s).members());
   }
   static T build(const Expr*& next) {
     T built;
-    std::apply([&]<class... M>(M&... part) { ((part = Structure<M>::build(next)), ...); }, built.members());
+    std::apply([&]<class... M>(M&... part) { ((part = Structure<M>::build(next)), ...); },
+               built.members());
     return built;
   }
 };
@@ -127,7 +133,9 @@ Built<T> built(const Exprs& es) {
     return es;
   } else {
     if (const std::size_t wanted = Structure<std::decay_t<T>>::count(); es.size() != wanted)
-      throw Error(Code::invalid_argument, std::to_string(es.size()) + " values are given for a structure of " + std::to_string(wanted) + "; give as many");
+      throw Error(Code::invalid_argument, std::to_string(es.size()) +
+                                              " values are given for a structure of " +
+                                              std::to_string(wanted) + "; give as many");
     const Expr* next = es.data();
     return Structure<std::decay_t<T>>::build(next);
   }

@@ -17,22 +17,32 @@
 namespace troupe {
 namespace {
 
-// Beside pointwise ops, what takes no longer than to read what it is given and to write what it yields.
-const std::set<std::string_view> kLinear{"Sum",        "Mean",      "Max",   "Min",   "Product", "Any",    "All",  "Reshape",  "ReshapeLike",   "Squeeze",
-                                         "ExpandDims", "Transpose", "Slice", "Split", "Concat",  "Gather", "Fill", "FillLike", "BroadcastLike", "ShapeOf",
-                                         "Identity",   "StopGradient", "EdgeAsBf16", "ReshapeTo"};
+// Beside pointwise ops, what takes no longer than to read what it is given and to write what it
+// yields.
+const std::set<std::string_view> kLinear{
+    "Sum",           "Mean",    "Max",         "Min",          "Product",    "Any",
+    "All",           "Reshape", "ReshapeLike", "Squeeze",      "ExpandDims", "Transpose",
+    "Slice",         "Split",   "Concat",      "Gather",       "Fill",       "FillLike",
+    "BroadcastLike", "ShapeOf", "Identity",    "StopGradient", "EdgeAsBf16", "ReshapeTo"};
 
 class Watch {
  public:
-  Watch(const SubGraph& condition, int variables) : from_(condition), g_(condition.graph), variables_(variables), check_(condition.graph.blank()) {
+  Watch(const SubGraph& condition, int variables)
+      : from_(condition), g_(condition.graph), variables_(variables),
+        check_(condition.graph.blank()) {
     std::vector<char> is_argument(at(g_.size()), 0);
     for (Edge e : from_.inputs) is_argument[at(e.node)] = 1;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
       const bool goes = goes_through(n);
-      depends_.push_back(is_comparison(n) || (goes && std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return depends(e); })));
+      depends_.push_back(is_comparison(n) ||
+                         (goes && std::any_of(n.inputs.begin(), n.inputs.end(),
+                                              [&](Edge e) { return depends(e); })));
       const bool is_given = n.op->name == "Constant" || is_argument[at(id)] != 0;
-      anew_.push_back(is_given ? 0 : goes && (n.op->pointwise || kLinear.contains(n.op->name)) ? bytes_for(n.inputs) : kNever);
+      anew_.push_back(is_given ? 0
+                      : goes && (n.op->pointwise || kLinear.contains(n.op->name))
+                          ? bytes_for(n.inputs)
+                          : kNever);
     }
   }
 
@@ -62,22 +72,30 @@ class Watch {
   }
 
  private:
-  bool is_comparison(const Node& n) const { return is_ordering(*n.op) && is_floating(g_.spec(n.inputs[0]).dtype); }
-  // What is computed anew of a comparison's other outcome: functional nodes, what reads a state and primitives are not pure, and so remain what they
-  // have yielded. Lists are not copied for it.
+  bool is_comparison(const Node& n) const {
+    return is_ordering(*n.op) && is_floating(g_.spec(n.inputs[0]).dtype);
+  }
+  // What is computed anew of a comparison's other outcome: functional nodes, what reads a state and
+  // primitives are not pure, and so remain what they have yielded. Lists are not copied for it.
   bool goes_through(const Node& n) const {
-    return n.op->is_pure() && std::none_of(n.outputs.begin(), n.outputs.end(), [](const ValueSpec& s) { return s.is_list(); }) &&
-           std::none_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return g_.spec(e).is_list(); });
+    return n.op->is_pure() &&
+           std::none_of(n.outputs.begin(), n.outputs.end(),
+                        [](const ValueSpec& s) { return s.is_list(); }) &&
+           std::none_of(n.inputs.begin(), n.inputs.end(),
+                        [&](Edge e) { return g_.spec(e).is_list(); });
   }
   bool depends(Edge e) const { return depends_[at(e.node)] != 0; }
 
   // ---- what is computed again, and what leaves the loop for it. The check runs once an execution: whatever the condition computes in time linear in
-  // what it reads may be computed once more, all else is carried, or what that is made of, if it is less.
+  // what it reads may be computed once more, all else is carried, or what that is made of, if it is
+  // less.
 
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   double bytes_of(Edge e) const {
     const ValueSpec& s = g_.spec(e);
-    return s.is_list() || !s.shape.is_known() ? kNever : static_cast<double>(s.shape.elements()) * static_cast<double>(size_of(s.dtype));
+    return s.is_list() || !s.shape.is_known()
+               ? kNever
+               : static_cast<double>(s.shape.elements()) * static_cast<double>(size_of(s.dtype));
   }
   bool is_anew(Edge e) const {
     const double bytes = bytes_of(e), from = anew_[at(e.node)];
@@ -86,11 +104,13 @@ class Watch {
   double bytes_for(const std::vector<Edge>& inputs) const {
     double bytes = 0;
     for (auto e = inputs.begin(); e != inputs.end(); ++e)
-      if (std::find(inputs.begin(), e, *e) == e) bytes += is_anew(*e) ? anew_[at(e->node)] : bytes_of(*e);
+      if (std::find(inputs.begin(), e, *e) == e)
+        bytes += is_anew(*e) ? anew_[at(e->node)] : bytes_of(*e);
     return bytes;
   }
 
-  // Makes copies of all that `predicate` needs. Conditions are as large as users write them: no recursion.
+  // Makes copies of all that `predicate` needs. Conditions are as large as users write them: no
+  // recursion.
   void copy_for(Edge predicate) {
     std::vector<char> is_wanted(at(g_.size()), 0);
     std::set<Edge> carried;
@@ -133,7 +153,8 @@ class Watch {
       return;
     }
     const std::int32_t copied = check_.append(std::move(made));
-    for (std::size_t o = 0; o < n.outputs.size(); ++o) copies_[{id, static_cast<std::int32_t>(o)}] = {copied, static_cast<std::int32_t>(o)};
+    for (std::size_t o = 0; o < n.outputs.size(); ++o)
+      copies_[{id, static_cast<std::int32_t>(o)}] = {copied, static_cast<std::int32_t>(o)};
   }
 
   // ---- nodes of the check
@@ -161,15 +182,20 @@ class Watch {
   void compare(std::int32_t comparison, Edge operand, Edge copy) {
     const Node& n = g_.node(operand.node);
     if (n.op->name == "Constant" && !has_nan(n.attrs.get<Tensor>("value"))) return;
-    compared_.emplace_back(copy, fmt::format("{} compares {}", g_.describe(comparison), text(operand)));
+    compared_.emplace_back(copy,
+                           fmt::format("{} compares {}", g_.describe(comparison), text(operand)));
   }
 
   std::string text(Edge e) const {
-    // What only repeats a value, in other bits perhaps, as mixed precision has it, is known by what it repeats.
-    while (g_.node(e.node).op->name == "Cast" || g_.node(e.node).op->name == "Identity") e = g_.node(e.node).inputs[0];
+    // What only repeats a value, in other bits perhaps, as mixed precision has it, is known by what
+    // it repeats.
+    while (g_.node(e.node).op->name == "Cast" || g_.node(e.node).op->name == "Identity")
+      e = g_.node(e.node).inputs[0];
     if (g_.node(e.node).op->name == "Constant") return "a constant";
     for (std::size_t k = 0; k < from_.inputs.size(); ++k)
-      if (from_.inputs[k] == e) return k < at(variables_) ? fmt::format("variable {}", k) : "a value from outside of the loop";
+      if (from_.inputs[k] == e)
+        return k < at(variables_) ? fmt::format("variable {}", k)
+                                  : "a value from outside of the loop";
     std::set<std::size_t> variables;
     std::vector<Edge> open{e};
     std::set<Edge> seen;
@@ -178,10 +204,12 @@ class Watch {
       open.pop_back();
       if (!seen.insert(next).second) continue;
       const auto it = std::find(from_.inputs.begin(), from_.inputs.end(), next);
-      if (it != from_.inputs.end() && it - from_.inputs.begin() < variables_) variables.insert(static_cast<std::size_t>(it - from_.inputs.begin()));
+      if (it != from_.inputs.end() && it - from_.inputs.begin() < variables_)
+        variables.insert(static_cast<std::size_t>(it - from_.inputs.begin()));
       for (Edge in : g_.node(next.node).inputs) open.push_back(in);
     }
-    return g_.describe(e.node) + (variables.empty() ? "" : fmt::format(" of variable {}", fmt::join(variables, ", ")));
+    return g_.describe(e.node) +
+           (variables.empty() ? "" : fmt::format(" of variable {}", fmt::join(variables, ", ")));
   }
 
   // The number itself: one firing less.
@@ -206,10 +234,12 @@ class Watch {
   const SubGraph& from_;
   const Graph& g_;
   const int variables_;
-  std::vector<char> depends_;  // of each node: does it come of a comparison, by what is computed anew?
-  std::vector<double> anew_;   // of each node: bytes that have to be carried so that it is computed anew; kNever: it is not
+  // of each node: does it come of a comparison, by what is computed anew?
+  std::vector<char> depends_;
+  // of each node: bytes that have to be carried so that it is computed anew; kNever: it is not
+  std::vector<double> anew_;
   Graph check_;
-  std::vector<Edge> inputs_;   // of the check
+  std::vector<Edge> inputs_;  // of the check
   std::map<Edge, Edge> copies_;
   std::vector<Edge> carried_;  // of the condition
   std::vector<std::pair<Edge, std::string>> compared_;
@@ -217,24 +247,33 @@ class Watch {
 
 }  // namespace
 
-std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables) { return Watch(condition, variables).run(); }
+std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables) {
+  return Watch(condition, variables).run();
+}
 
-bool holds_nan(const Tensor& compared) { return is_floating(compared.dtype()) ? std::isnan(compared.at(0)) : compared.at(0) != 0; }
+bool holds_nan(const Tensor& compared) {
+  return is_floating(compared.dtype()) ? std::isnan(compared.at(0)) : compared.at(0) != 0;
+}
 
 std::string name_of_loop(const Node& node) {
   const auto& label = node.attrs.get<std::string>("label");
-  return label == "while_loop" ? fmt::format("while_loop ({})", node.site.text()) : fmt::format("while_loop '{}' ({})", label, node.site.text());
+  return label == "while_loop" ? fmt::format("while_loop ({})", node.site.text())
+                               : fmt::format("while_loop '{}' ({})", label, node.site.text());
 }
 
 std::string ended_by_nan(const std::string& what, std::size_t i) {
   std::size_t from = 0;
   for (; i > 0; --i) from = what.find('\n', from) + 1;
-  return fmt::format("it has ended only because {}, which is NaN, and no comparison with NaN is true; if it is to end there, let its condition ask is_finite",
-                     what.substr(from, what.find('\n', from) - from));
+  return fmt::format(
+      "it has ended only because {}, which is NaN, and no comparison with NaN is true; if it is to "
+      "end there, let its condition ask is_finite",
+      what.substr(from, what.find('\n', from) - from));
 }
 
 Program watch_predicates(Program program) {
-  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return n.op->name == "While"; })) return program;
+  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(),
+                   [](const Node& n) { return n.op->name == "While"; }))
+    return program;
   Rewriter rewriter(program);
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {
     Node node = rewriter.translated(id);
@@ -242,7 +281,8 @@ Program watch_predicates(Program program) {
       const WhileView w(node);
       if (auto compared = comparisons_of(w.condition, w.variables)) {
         node.attrs.set("compared", compared->what);
-        node.attrs.set("graphs", make_subgraphs({compared->condition, subgraphs_of(node)[1], compared->check}));
+        node.attrs.set("graphs", make_subgraphs({compared->condition, subgraphs_of(node)[1],
+                                                 compared->check}));
       }
     }
     rewriter.replace(id, std::move(node));

@@ -1,14 +1,18 @@
-// A loop that ends because what its condition compares is NaN has not got where it was going, and says so.
+// A loop that ends because what its condition compares is NaN has not got where it was going, and
+// says so.
 //
 //   while_loop([](Expr x) { return x < 10.0; }, ...)   // x becomes NaN: the run fails, naming the loop, x and this line
 //
-// A comparison with NaN is false, as IEEE 754 has it. So, once a loop has ended, its condition is looked at once more, on the
-// values with which it ended, with each <, <=, >, >= of floats that saw NaN taken as true: if the loop would have gone on, NaN is
-// what ended it. A condition that asks is_finite, is_nan or x != x itself is false, or true, either way, and none of this concerns it.
-// Nothing is done in an iteration: variables are there when the loop has ended; what the predicate makes of comparisons is computed again, and so is
-// what the condition compares where that takes time linear in what it reads: pointwise ops, sums, cuts. Only what is made of more (a product, an element
-// of a list) leaves the loop as a value of its own, or what it is made of, where that is less. What is computed again has the same bits.
-// Not watched is what reaches the predicate by a list, a state or a functional node. At once the user's condition is called once more.
+// A comparison with NaN is false, as IEEE 754 has it. So, once a loop has ended, its condition is
+// looked at once more, on the values with which it ended, with each <, <=, >, >= of floats that saw
+// NaN taken as true: if the loop would have gone on, NaN is what ended it. A condition that asks
+// is_finite, is_nan or x != x itself is false, or true, either way, and none of this concerns it.
+// Nothing is done in an iteration: variables are there when the loop has ended; what the predicate
+// makes of comparisons is computed again, and so is what the condition compares where that takes
+// time linear in what it reads: pointwise ops, sums, cuts. Only what is made of more (a product, an
+// element of a list) leaves the loop as a value of its own, or what it is made of, where that is
+// less. What is computed again has the same bits. Not watched is what reaches the predicate by a
+// list, a state or a functional node. At once the user's condition is called once more.
 //
 // Invariant: a loop's value, and how often it runs, are the same with and without.
 #pragma once
@@ -23,13 +27,16 @@
 namespace troupe {
 
 struct Comparisons {
-  std::shared_ptr<const SubGraph> condition;  // the same, with what it compares and others cannot compute again as further outputs
-  /// Of the condition's arguments and its further outputs: would the loop have gone on, then what is compared, as `holds_nan` takes it.
+  // the same, with what it compares and others cannot compute again as further outputs
+  std::shared_ptr<const SubGraph> condition;
+  /// Of the condition's arguments and its further outputs: would the loop have gone on, then what
+  /// is compared, as `holds_nan` takes it.
   std::shared_ptr<const SubGraph> check;
   std::string what;  // of each, a line
 };
 
-/// None if the predicate does not come of comparisons of floats. `variables`: the arguments before the captures.
+/// None if the predicate does not come of comparisons of floats. `variables`: the arguments before
+/// the captures.
 std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables);
 
 /// A number that was compared, or, of a tensor, whether it holds NaN.

@@ -16,14 +16,19 @@ std::map<std::int32_t, std::int32_t> numbered(const std::vector<Edge>& feeds) {
   return fed;
 }
 
-Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition)
-    : g_(g), partition_(partition), role_(at(g.size()), Role::kernel), frame_(at(g.size()), kNone), frames_{{}} {
+Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed,
+               const std::vector<std::int32_t>& partition)
+    : g_(g), partition_(partition), role_(at(g.size()), Role::kernel),
+      frame_(at(g.size()), kNone), frames_{{}} {
   for (std::int32_t id = 0; id < g.size(); ++id)
     if (g.node(id).op->name == "NextIteration") {
       const auto [closed, is_first] = is_closed_.emplace(g.node(id).inputs[1].node, id);
       if (!is_first)
-        throw Error(Code::invalid_argument, fmt::format("{}: {} closes the loop at {} already; merge their values, and close it once", g.describe(id),
-                                                        g.describe(closed->second), g.describe(closed->first)));
+        throw Error(
+            Code::invalid_argument,
+            fmt::format(
+                "{}: {} closes the loop at {} already; merge their values, and close it once",
+                g.describe(id), g.describe(closed->second), g.describe(closed->first)));
     }
   for (std::int32_t id = 0; id < g.size(); ++id) {
     role_[at(id)] = fed.contains(id) ? Role::feed : role_of(id);
@@ -38,7 +43,8 @@ Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, 
   check_enters();
 }
 
-// A value that a loop takes from outside comes once: nothing would say in each iteration that it goes on.
+// A value that a loop takes from outside comes once: nothing would say in each iteration that it
+// goes on.
 bool Frames::is_same_each_time(std::int32_t id) const {
   while (role_[at(id)] == Role::alias) id = g_.node(id).inputs[0].node;
   return role_[at(id)] == Role::enter && g_.node(id).attrs.get_or("constant", false);
@@ -58,8 +64,12 @@ Role Frames::role_of(std::int32_t id) const {
   if (op == "Argument") return Role::argument;
   if (op == "Return") return Role::return_;
   if (op == "LoopCond" || op == "Identity") {
-    bool is_here = partition_[at(n.inputs[0].node)] == partition_[at(id)] || role_[at(n.inputs[0].node)] == Role::constant;
-    return n.controls.empty() && is_here && !(op == "LoopCond" && is_same_each_time(n.inputs[0].node)) ? Role::alias : Role::identity;
+    bool is_here = partition_[at(n.inputs[0].node)] == partition_[at(id)] ||
+                   role_[at(n.inputs[0].node)] == Role::constant;
+    return n.controls.empty() && is_here &&
+                   !(op == "LoopCond" && is_same_each_time(n.inputs[0].node))
+               ? Role::alias
+               : Role::identity;
   }
   return Role::kernel;
 }
@@ -74,24 +84,38 @@ std::int32_t Frames::find_frame(std::int32_t id) {
     if (f == kNone) return;
     if (inputs == kNone) inputs = f, decided_by = from;
     else if (inputs != f)
-      throw Error(Code::invalid_argument,
-                  fmt::format("{}: its inputs come from different frames: {} is {}, and {} is {}; {}",
-                              g_.describe(id), g_.describe(decided_by), place(inputs), g_.describe(from), place(f), advice));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("{}: its inputs come from different frames: {} is {}, and {} is {}; {}",
+                      g_.describe(id), g_.describe(decided_by), place(inputs), g_.describe(from),
+                      place(f), advice));
   };
   if (role_[at(id)] == Role::loop_merge && !n.controls.empty())
-    throw Error(Code::invalid_argument, fmt::format("{}: the Merge of a loop starts its iterations and waits for nothing else; let its users wait for {}", g_.describe(id), g_.describe(n.controls[0])));
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: the Merge of a loop starts its iterations and waits for nothing "
+                            "else; let its users wait for {}",
+                            g_.describe(id), g_.describe(n.controls[0])));
   std::size_t count = n.op->name == "NextIteration" ? 1 : n.inputs.size();
   // What calls of it take from outside is the last of their inputs, which no user has in hand.
-  static constexpr const char* kCalled = "a function that calls itself, draws or is waited for cannot be called in a loop that is built by hand: use while_loop";
-  for (std::size_t i = 0; i < count; ++i) join(n.inputs[i].node, role_[at(id)] == Role::call && i + 1 == count ? kCalled : kInAndOut);
-  for (std::int32_t c : n.controls) join(c, n.state < 0 ? kInAndOut : "effects in a loop that is built by hand have no order with those elsewhere: use while_loop");
+  static constexpr const char* kCalled =
+      "a function that calls itself, draws or is waited for cannot be called in a loop that is "
+      "built by hand: use while_loop";
+  for (std::size_t i = 0; i < count; ++i)
+    join(n.inputs[i].node, role_[at(id)] == Role::call && i + 1 == count ? kCalled : kInAndOut);
+  for (std::int32_t c : n.controls)
+    join(c, n.state < 0 ? kInAndOut
+                        : "effects in a loop that is built by hand have no order with those "
+                          "elsewhere: use while_loop");
   switch (role_[at(id)]) {
     case Role::constant: return kNone;
     case Role::alias: return inputs;
     case Role::enter: return entered(n, inputs, id);
     case Role::argument: return called(*function_of(n));
     case Role::exit:
-      if (inputs <= 0) throw Error(Code::invalid_argument, fmt::format("{}: its input is in no frame that it could leave", g_.describe(id)));
+      if (inputs <= 0)
+        throw Error(
+            Code::invalid_argument,
+            fmt::format("{}: its input is in no frame that it could leave", g_.describe(id)));
       return frames_[at(inputs)].parent;
     default: return std::max(0, inputs);
   }
@@ -100,12 +124,14 @@ std::int32_t Frames::find_frame(std::int32_t id) {
 std::int32_t Frames::entered(const Node& n, std::int32_t parent, std::int32_t id) {
   const auto& name = n.attrs.get<std::string>("frame");
   for (std::size_t f = 1; f < frames_.size(); ++f)
-    if (frames_[f].name == name && (parent == kNone || frames_[f].parent == parent)) return static_cast<std::int32_t>(f);
+    if (frames_[f].name == name && (parent == kNone || frames_[f].parent == parent))
+      return static_cast<std::int32_t>(f);
   Frame f;
   f.name = name;
   f.parent = std::max(0, parent);
   f.depth = frames_[at(f.parent)].depth + 1;
-  f.window = static_cast<std::int32_t>(std::min(n.attrs.get<std::int64_t>("parallel_iterations"), kMostOpen));
+  f.window = static_cast<std::int32_t>(
+      std::min(n.attrs.get<std::int64_t>("parallel_iterations"), kMostOpen));
   f.key = static_cast<std::uint64_t>(n.attrs.get<std::int64_t>("key"));
   if (f.key == 0) f.key = g_.node(id).origin;
   frames_.push_back(std::move(f));
@@ -125,41 +151,58 @@ std::int32_t Frames::called(const FunctionDef& function) {
 
 std::string Frames::place(std::int32_t frame) const {
   if (frame == 0) return "outside of loops";
-  return fmt::format("in {} '{}'", frames_[at(frame)].function ? "function" : "loop", frames_[at(frame)].name);
+  return fmt::format("in {} '{}'", frames_[at(frame)].function ? "function" : "loop",
+                     frames_[at(frame)].name);
 }
 
 void Frames::check_loop(std::int32_t merge, std::int32_t next) const {
   const Node& m = g_.node(merge);
   if (role_[at(merge)] != Role::loop_merge)
-    throw Error(Code::invalid_argument, fmt::format("{} closes a loop at {}, which is no Merge", g_.describe(next), g_.describe(merge)));
+    throw Error(Code::invalid_argument, fmt::format("{} closes a loop at {}, which is no Merge",
+                                                    g_.describe(next), g_.describe(merge)));
   for (Edge e : m.inputs)
     if (role_[at(e.node)] != Role::enter)
-      throw Error(Code::invalid_argument, fmt::format("{}: a Merge at which {} closes a loop takes Enters only, not {}", g_.describe(merge),
-                                                      g_.describe(next), g_.describe(e.node)));
+      throw Error(Code::invalid_argument,
+                  fmt::format("{}: a Merge at which {} closes a loop takes Enters only, not {}",
+                              g_.describe(merge), g_.describe(next), g_.describe(e.node)));
   if (m.inputs.size() > 1)
-    throw Error(Code::invalid_argument, fmt::format("{}: a Merge at which {} closes a loop takes one Enter; merge what it may start from before that", g_.describe(merge),
-                                                    g_.describe(next)));
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: a Merge at which {} closes a loop takes one Enter; merge what it "
+                            "may start from before that",
+                            g_.describe(merge), g_.describe(next)));
   if (g_.node(m.inputs[0].node).attrs.get<bool>("constant"))
-    throw Error(Code::invalid_argument, fmt::format("{}: {} is constant: its value is there in every iteration, and none starts with it alone", g_.describe(merge),
-                                                    g_.describe(m.inputs[0].node)));
-  for (const std::int32_t with : {m.inputs[0].node, next})  // as placement has put them: they bring tokens to its users, in its partition
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: {} is constant: its value is there in every iteration, and none "
+                            "starts with it alone",
+                            g_.describe(merge), g_.describe(m.inputs[0].node)));
+  // as placement has put them: they bring tokens to its users, in its partition
+  for (const std::int32_t with : {m.inputs[0].node, next})
     if (partition_[at(with)] != partition_[at(merge)])
-      throw Error(Code::invalid_argument, fmt::format("{} is on another device than {}, where its loop starts", g_.describe(with), g_.describe(merge)));
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} is on another device than {}, where its loop starts",
+                              g_.describe(with), g_.describe(merge)));
   if (frame(merge) != frame(next))
-    throw Error(Code::invalid_argument, fmt::format("{} is {} and closes a loop at {}, which is {}", g_.describe(next), place(frame(next)),
-                                                    g_.describe(merge), place(frame(merge))));
+    throw Error(Code::invalid_argument,
+                fmt::format("{} is {} and closes a loop at {}, which is {}", g_.describe(next),
+                            place(frame(next)), g_.describe(merge), place(frame(merge))));
   if (role_[at(resolve(g_.node(next).inputs[0]).node)] == Role::loop_merge)
-    throw Error(Code::invalid_argument, fmt::format("{}: the loop has no Switch, so it never ends", g_.describe(next)));
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: the loop has no Switch, so it never ends", g_.describe(next)));
 }
 
-// In every iteration every node fires, so whoever uses what the first alone is given would be waited for in the second.
+// In every iteration every node fires, so whoever uses what the first alone is given would be
+// waited for in the second.
 void Frames::check_enters() const {
   std::set<std::int32_t> loops;
   for (const auto& [merge, next] : is_closed_) loops.insert(frame(merge));
   const auto check = [&](std::int32_t user, std::int32_t enter) {
-    if (role(enter) == Role::enter && role(user) != Role::loop_merge && loops.contains(frame(enter)) && !g_.node(enter).attrs.get<bool>("constant"))
-      throw Error(Code::invalid_argument, fmt::format("{}: the value of {} is there in the first iteration of loop '{}' only; take it from a Merge, or make it a constant Enter",
-                                                      g_.describe(user), g_.describe(enter), frames_[at(frame(enter))].name));
+    if (role(enter) == Role::enter && role(user) != Role::loop_merge &&
+        loops.contains(frame(enter)) && !g_.node(enter).attrs.get<bool>("constant"))
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("{}: the value of {} is there in the first iteration of loop '{}' only; take "
+                      "it from a Merge, or make it a constant Enter",
+                      g_.describe(user), g_.describe(enter), frames_[at(frame(enter))].name));
   };
   for (std::int32_t id = 0; id < g_.size(); ++id) {
     for (Edge e : g_.node(id).inputs) check(id, e.node);

@@ -10,7 +10,8 @@
 
 namespace troupe {
 
-/// Iterations of a loop that are open at once, or ahead of who is to have them, whatever is asked for: an instance has a place for each from the start.
+/// Iterations of a loop that are open at once, or ahead of who is to have them, whatever is asked
+/// for: an instance has a place for each from the start.
 inline constexpr std::int64_t kMostOpen = 1 << 16;
 
 /// A loop of the program, or a function's body; number 0 is what is outside of all.
@@ -24,7 +25,23 @@ struct Frame {
   const FunctionDef* function = nullptr;
 };
 
-enum class Role : std::uint8_t { kernel, identity, switch_, merge, trigger, enter, exit, next, loop_merge, alias, constant, feed, call, argument, return_ };
+enum class Role : std::uint8_t {
+  kernel,
+  identity,
+  switch_,
+  merge,
+  trigger,
+  enter,
+  exit,
+  next,
+  loop_merge,
+  alias,
+  constant,
+  feed,
+  call,
+  argument,
+  return_
+};
 
 /// Which feed each fed node is.
 std::map<std::int32_t, std::int32_t> numbered(const std::vector<Edge>& feeds);
@@ -33,10 +50,13 @@ std::map<std::int32_t, std::int32_t> numbered(const std::vector<Edge>& feeds);
 /// and for loops that cannot work. Refers to the graph and to `partition`.
 class Frames {
  public:
-  Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed, const std::vector<std::int32_t>& partition);
+  Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed,
+         const std::vector<std::int32_t>& partition);
 
   Role role(std::int32_t id) const { return role_[static_cast<std::size_t>(id)]; }
-  std::int32_t frame(std::int32_t id) const { return frame_[static_cast<std::size_t>(id)] < 0 ? 0 : frame_[static_cast<std::size_t>(id)]; }
+  std::int32_t frame(std::int32_t id) const {
+    return frame_[static_cast<std::size_t>(id)] < 0 ? 0 : frame_[static_cast<std::size_t>(id)];
+  }
   const std::vector<Frame>& all() const { return frames_; }
   /// The edge that `e` merely repeats.
   Edge resolve(Edge e) const {

@@ -6,8 +6,9 @@
 //   Tensor w = engine.get("layer1/w");
 //
 // Ownership: the engine owns threads, devices and state; functions and runs must not outlive it.
-// Threads: compile, run, start, get and set from any thread; several runs may be in flight. A user's actor may start runs of
-// its own engine, but wait for them only if it is declared to block (`ActorOptions::blocks`): else failed_precondition.
+// Threads: compile, run, start, get and set from any thread; several runs may be in flight. A
+// user's actor may start runs of its own engine, but wait for them only if it is declared to block
+// (`ActorOptions::blocks`): else failed_precondition.
 #pragma once
 
 #include <chrono>
@@ -19,8 +20,8 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/actors/placement/cost_options.hpp>
 #include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/actors/placement/cost_options.hpp>
 #include <troupe/actors/plan/options.hpp>
 #include <troupe/devices/device/device.hpp>
 #include <troupe/ops/graph/graph.hpp>
@@ -41,39 +42,49 @@ struct EngineOptions {
   Granularity granularity = Granularity::automatic;
   std::uint64_t seed = 0;  // of random draws
   bool optimize = true;    // run the passes; pruning and state order always run
-  /// No threads: runs advance only while somebody waits for them or calls `step`; the order is drawn
-  /// from the seed and time is virtual. For tests, on one node also with simulated devices, which have threads of their own.
+  /// No threads: runs advance only while somebody waits for them or calls `step`; the order is
+  /// drawn from the seed and time is virtual. For tests, on one node also with simulated devices,
+  /// which have threads of their own.
   bool deterministic = false;
-  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to `cpu:99`, which
-  /// are the same cores (a graph over several of them is cut as over any devices), and `sim:N`.
+  /// Where unconstrained nodes go; empty: `cpu:0`. Devices are made on first use: `cpu:0` to
+  /// `cpu:99`, which are the same cores (a graph over several of them is cut as over any devices),
+  /// and `sim:N`.
   std::string default_device = {};
-  /// `automatic`: unconstrained nodes go where a run is predicted to end earliest, in the memory there is; a plan is
-  /// then never predicted to be slower than with all of them on the default device.
+  /// `automatic`: unconstrained nodes go where a run is predicted to end earliest, in the memory
+  /// there is; a plan is then never predicted to be slower than with all of them on the default
+  /// device.
   Placement placement = Placement::constraints;
-  /// Where the cost model, and constraints that name no single device, may place nodes; empty: the default device
-  /// and `cpu:0` of every node of the cluster.
+  /// Where the cost model, and constraints that name no single device, may place nodes; empty: the
+  /// default device and `cpu:0` of every node of the cluster.
   std::vector<std::string> devices = {};
   CostOptions costs = {};
   EdgeOptions edges = {};
-  /// For tests: unconstrained nodes go to these devices instead, each to one that is drawn from the seed.
+  /// For tests: unconstrained nodes go to these devices instead, each to one that is drawn from the
+  /// seed.
   std::vector<std::string> scatter = {};
   SwapOptions swap = {};  // of devices with a limit of their memory
-  SimOptions sim = {};    // of simulated devices; name, swap and what the seed starts from are the engine's
-  /// Runs in flight, at most; who starts one more waits until one has ended. Each holds its values and a
-  /// record for every open iteration.
+  // of simulated devices; name, swap and what the seed starts from are the engine's
+  SimOptions sim = {};
+  /// Runs in flight, at most; who starts one more waits until one has ended. Each holds its values
+  /// and a record for every open iteration.
   int max_runs = 256;
-  /// Gets what `Console`s print, a line at a time, on whatever thread prints; empty: standard output.
+  /// Gets what `Console`s print, a line at a time, on whatever thread prints; empty: standard
+  /// output.
   PrintLine print = {};
-  /// Calls of functions inside each other, at most: what recursion without end runs into, at a few hundred
-  /// bytes and what it saves for a gradient a call. A run that goes deeper fails with resource_exhausted.
+  /// Calls of functions inside each other, at most: what recursion without end runs into, at a few
+  /// hundred bytes and what it saves for a gradient a call. A run that goes deeper fails with
+  /// resource_exhausted.
   int call_depth = 10'000;
-  /// Where the flight recorder is written when a run fails: `DIR/NODE@OWNER-RUN.flight.json`, of the last kFlights of this node, each
-  /// with the firing that failed and why; of those that fail within a minute, the first kFlights. Nodes may share the folder, which
-  /// holds the last 16 * kFlights of them all. The log says which file it is. Empty: nowhere (`troupe node` has a place by default).
+  /// Where the flight recorder is written when a run fails: `DIR/NODE@OWNER-RUN.flight.json`, of
+  /// the last kFlights of this node, each with the firing that failed and why; of those that fail
+  /// within a minute, the first kFlights. Nodes may share the folder, which holds the last 16 *
+  /// kFlights of them all. The log says which file it is. Empty: nowhere (`troupe node` has a place
+  /// by default).
   std::string flight = {};
   static constexpr std::uint64_t kFlights = 16;
-  /// Gets what happens to runs and nodes, on whatever thread it happens; must not block; what it throws is lost. Of runs that fail within a
-  /// minute it hears of the first kFailuresLogged, and with the next one after that how many more there were. Empty: nobody.
+  /// Gets what happens to runs and nodes, on whatever thread it happens; must not block; what it
+  /// throws is lost. Of runs that fail within a minute it hears of the first kFailuresLogged, and
+  /// with the next one after that how many more there were. Empty: nobody.
   std::function<void(const LogRecord&)> log = {};
   static constexpr std::uint64_t kFailuresLogged = 100;
 };
@@ -81,26 +92,31 @@ struct EngineOptions {
 struct RunOptions {
   /// Keys random draws; -1: counts up with every run of this engine. Save it with a checkpoint.
   std::int64_t step = -1;
-  /// 0: none. Counts from the call: waiting for others to end (`max_runs`) is part of it. A run that takes longer ends with deadline_exceeded and what it was waiting for (`diagnose`).
+  /// 0: none. Counts from the call: waiting for others to end (`max_runs`) is part of it. A run
+  /// that takes longer ends with deadline_exceeded and what it was waiting for (`diagnose`).
   std::chrono::nanoseconds timeout{0};
-  /// A file for what the partitions of this node do in this run, each firing timed, in the format of Chrome and Perfetto; it is there
-  /// a little after the run has ended. Those of other nodes are not in it: of all together `troupe trace` tells. Throws invalid_argument where no file can be made. Empty: none.
+  /// A file for what the partitions of this node do in this run, each firing timed, in the format
+  /// of Chrome and Perfetto; it is there a little after the run has ended. Those of other nodes are
+  /// not in it: of all together `troupe trace` tells. Throws invalid_argument where no file can be
+  /// made. Empty: none.
   std::string trace = {};
 };
 
 struct CompileOptions {
   bool optimize = true;
-  std::vector<std::string> skip_passes = {};  // by name, for tests and for finding the culprit; others are refused with invalid_argument
-  /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in ops/graph/program.hpp); variables stay
-  /// f32. For f16 scale the loss (autodiff/loss_scale.hpp). Needs `optimize`.
+  // by name, for tests and for finding the culprit; others are refused with invalid_argument
+  std::vector<std::string> skip_passes = {};
+  /// f16 or bf16: f32 products, and what joins them, are stored in it (`mixed_precision` in
+  /// ops/graph/program.hpp); variables stay f32. For f16 scale the loss (autodiff/loss_scale.hpp).
+  /// Needs `optimize`.
   std::optional<DType> mixed_precision = {};
 };
 
 class Run;
 class EngineImpl;
 
-/// A run in flight. Dropping the handle lets the run finish by itself. An empty one, or one that was moved from, answers every
-/// call with failed_precondition.
+/// A run in flight. Dropping the handle lets the run finish by itself. An empty one, or one that
+/// was moved from, answers every call with failed_precondition.
 class RunHandle {
  public:
   RunHandle();
@@ -112,7 +128,8 @@ class RunHandle {
   /// Blocks until the run has ended; its status.
   Status wait();
   bool is_done() const;
-  /// The fetched tensors, which are given away: once, then failed_precondition. Throws the run's error.
+  /// The fetched tensors, which are given away: once, then failed_precondition. Throws the run's
+  /// error.
   std::vector<Tensor> get();
   /// Answers the waiter at once; kernels that have started finish, their results are dropped.
   void cancel();
@@ -128,22 +145,23 @@ class RunHandle {
 class Compiled;
 struct LoopReport;
 
-/// A graph compiled for certain feeds and fetches. A value; copies share the plan. One over several nodes is made again, by
-/// the next call, after one of them was lost; that call throws not_found while such a node is not there.
+/// A graph compiled for certain feeds and fetches. A value; copies share the plan. One over several
+/// nodes is made again, by the next call, after one of them was lost; that call throws not_found
+/// while such a node is not there.
 class Function {
  public:
   Function() = default;
   explicit Function(std::shared_ptr<Compiled> compiled) : compiled_(std::move(compiled)) {}
-  /// Throws invalid_argument if a feed's number, dtype or shape is wrong, and the run's error. The calling
-  /// thread may run kernels itself, in the place of an idle worker.
+  /// Throws invalid_argument if a feed's number, dtype or shape is wrong, and the run's error. The
+  /// calling thread may run kernels itself, in the place of an idle worker.
   std::vector<Tensor> operator()(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
-  /// What a run is predicted to do: its time and critical path, nodes, work and peak memory of each device, the bytes
-  /// that go over each cut edge; then what each pass did, and the optimised program, one node a line. The same text
-  /// for the same plan. README.md of this folder reads one.
+  /// What a run is predicted to do: its time and critical path, nodes, work and peak memory of each
+  /// device, the bytes that go over each cut edge; then what each pass did, and the optimised
+  /// program, one node a line. The same text for the same plan. README.md of this folder reads one.
   std::string explain() const;
-  /// How far the iterations of each loop ran side by side, over all runs so far, on all nodes; see loop_report.hpp. Asks
-  /// the other nodes: those that are lost are left out.
+  /// How far the iterations of each loop ran side by side, over all runs so far, on all nodes; see
+  /// loop_report.hpp. Asks the other nodes: those that are lost are left out.
   std::vector<LoopReport> loops() const;
 
  private:
@@ -160,17 +178,20 @@ class Engine {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  /// Throws invalid_argument for feeds or fetches of another graph, inputs that are not fed, and feeds of what loops, branches or gradients
-  /// were built with the value of: integer constants that they use, and the count of a loop by which its gradient counts.
-  Function compile(const Graph& graph, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches,
-                   const CompileOptions& options = {});
+  /// Throws invalid_argument for feeds or fetches of another graph, inputs that are not fed, and
+  /// feeds of what loops, branches or gradients were built with the value of: integer constants
+  /// that they use, and the count of a loop by which its gradient counts.
+  Function compile(const Graph& graph, const std::vector<Expr>& feeds,
+                   const std::vector<Expr>& fetches, const CompileOptions& options = {});
   /// Compiles, or takes the plan from a bounded cache, and runs.
   std::vector<Tensor> run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches,
                           const RunOptions& options = {});
-  RunHandle start(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, const RunOptions& options = {});
+  RunHandle start(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches,
+                  const RunOptions& options = {});
 
-  /// A variable's value, on the host. Throws not_found if no run or declaration made it, and failed_precondition for a name that is there on
-  /// several nodes of a cluster, or a value that was lost with its node (cluster/README.md).
+  /// A variable's value, on the host. Throws not_found if no run or declaration made it, and
+  /// failed_precondition for a name that is there on several nodes of a cluster, or a value that
+  /// was lost with its node (cluster/README.md).
   Tensor get(const std::string& variable);
   Tensor get(const Variable& variable);
   /// Throws invalid_argument if dtype or shape differ.
@@ -184,8 +205,8 @@ class Engine {
   /// A device by name, made if it was not used yet: for its allocator's and its swapper's counters.
   Device& device(const std::string& name);
 
-  /// What is under way, and what it waits for. Asks partitions, and waits for their answers, but not for long: who is in
-  /// the midst of a kernel does not answer. Not from within an actor.
+  /// What is under way, and what it waits for. Asks partitions, and waits for their answers, but
+  /// not for long: who is in the midst of a kernel does not answer. Not from within an actor.
   EngineSnapshot snapshot(std::chrono::nanoseconds patience = std::chrono::milliseconds(100));
 
   std::uint64_t step() const;
@@ -195,13 +216,15 @@ class Engine {
   /// What stands behind it, for the folders that build on this one (engine_impl.hpp).
   EngineImpl& impl() { return *impl_; }
 
-  /// Deterministic engines: takes one step of one actor; false if nothing is pending, or if the engine has threads, which take them all.
+  /// Deterministic engines: takes one step of one actor; false if nothing is pending, or if the
+  /// engine has threads, which take them all.
   bool take_step();
   /// Deterministic engines: moves the virtual clock; deadlines that pass are due.
   void advance_time(std::chrono::nanoseconds by);
 
  private:
-  Function function_of(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches, std::vector<Tensor>& values);
+  Function function_of(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches,
+                       std::vector<Tensor>& values);
 
   std::unique_ptr<EngineImpl> impl_;
 };

@@ -14,8 +14,9 @@
 
 namespace troupe {
 
-// Ends runs whose deadline has passed in virtual time. CAF's clock sends it their ids, and steps are drawn for it as for all
-// actors. In real time it would wait for a worker, which the kernel that takes too long may hold: that is what `Deadlines` are for.
+// Ends runs whose deadline has passed in virtual time. CAF's clock sends it their ids, and steps
+// are drawn for it as for all actors. In real time it would wait for a worker, which the kernel
+// that takes too long may hold: that is what `Deadlines` are for.
 class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
  public:
   Timekeeper(caf::actor_config& config, std::function<void(std::uint64_t)> expire)
@@ -25,7 +26,8 @@ class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
  protected:
   void receive(std::uint64_t& run_id) override { expire_(run_id); }
   void receive_control(caf::mailbox_element& element) override {
-    if (element.content().match_elements<std::uint64_t>()) expire_(element.content().get_as<std::uint64_t>(0));
+    if (element.content().match_elements<std::uint64_t>())
+      expire_(element.content().get_as<std::uint64_t>(0));
     else LeanActor::receive_control(element);
   }
 
@@ -33,16 +35,20 @@ class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
   std::function<void(std::uint64_t)> expire_;
 };
 
-constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365 * 100);  // as a time-out: later ones are no point in time
+// as a time-out: later ones are no point in time
+constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365 * 100);
 
 EngineImpl::SystemConfig::SystemConfig(WorkerPool& pool) { SchedulerModule::load(*this, pool); }
 
 namespace {
 
 int workers_of(const EngineOptions& options) {
-  constexpr int kMostWorkers = 4096;  // threads, which one process can start and some machine has the cores for
+  // threads, which one process can start and some machine has the cores for
+  constexpr int kMostWorkers = 4096;
   if (options.workers < 0 || options.workers > kMostWorkers)
-    throw Error(Code::invalid_argument, fmt::format("EngineOptions::workers must be 1 to {}, or 0 for one a core, not {}", kMostWorkers, options.workers));
+    throw Error(Code::invalid_argument,
+                fmt::format("EngineOptions::workers must be 1 to {}, or 0 for one a core, not {}",
+                            kMostWorkers, options.workers));
   if (options.workers > 0) return options.workers;
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
@@ -54,10 +60,18 @@ std::unique_ptr<WorkerPool> make_pool(const EngineOptions& options) {
 
 void check_costs(const CostOptions& costs) {
   const auto check = [](const char* what, double value) {
-    if (!(value >= 0)) throw Error(Code::invalid_argument, fmt::format("EngineOptions::costs: {} must not be negative, and is {}", what, value));
+    if (!(value >= 0))
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("EngineOptions::costs: {} must not be negative, and is {}", what, value));
   };
-  const auto check_device = [&](const DeviceCost& d) { check("flops_per_ns", d.flops_per_ns), check("bytes_per_ns", d.bytes_per_ns), check("op_ns", d.op_ns); };
-  const auto check_link = [&](const LinkCost& l) { check("latency_ns", l.latency_ns), check("bytes_per_ns", l.bytes_per_ns); };
+  const auto check_device = [&](const DeviceCost& d) {
+    check("flops_per_ns", d.flops_per_ns), check("bytes_per_ns", d.bytes_per_ns),
+        check("op_ns", d.op_ns);
+  };
+  const auto check_link = [&](const LinkCost& l) {
+    check("latency_ns", l.latency_ns), check("bytes_per_ns", l.bytes_per_ns);
+  };
   check_device(costs.device);
   for (const auto& [name, cost] : costs.devices) check_device(cost);
   for (const LinkBetween& link : costs.links) check_link(link.cost);
@@ -73,9 +87,7 @@ void on_own_thread(F f) {
   std::thread([&] {
     try {
       f();
-    } catch (...) {
-      thrown = std::current_exception();
-    }
+    } catch (...) { thrown = std::current_exception(); }
   }).join();
   if (thrown) std::rethrow_exception(thrown);
 }
@@ -84,9 +96,13 @@ Status shutting_down() { return Status(Code::cancelled, "the engine is shutting 
 
 }  // namespace
 
-EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
+EngineImpl::EngineImpl(EngineOptions options)
+    : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
   check_costs(options_.costs);
-  if (options_.max_runs < 1) throw Error(Code::invalid_argument, fmt::format("EngineOptions::max_runs must be at least 1, not {}", options_.max_runs));
+  if (options_.max_runs < 1)
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("EngineOptions::max_runs must be at least 1, not {}", options_.max_runs));
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
   if (options_.default_device.empty()) options_.default_device = "cpu:0";
   states_.print_to(options_.print);
@@ -94,13 +110,13 @@ EngineImpl::EngineImpl(EngineOptions options) : options_(std::move(options)), po
     options_.log = [log = std::move(options_.log)](const LogRecord& record) {
       try {
         log(record);
-      } catch (...) {
-      }
+      } catch (...) {}
     };
   recent_.reserve(kRecent);  // then the end of a run allocates nothing
   errors_.reserve(kErrors);
   device(options_.default_device);
-  if (options_.deterministic) timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
+  if (options_.deterministic)
+    timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
 }
 
 EngineImpl::~EngineImpl() {
@@ -128,11 +144,13 @@ void EngineImpl::shut_down() {
   }
   drained_.wait(lock, [&] { return live_.empty(); });
   lock.unlock();
-  {  // A stream tells that a run has ended on its own thread, which may be the last to hold the run, and so its plan's actors and states.
+  // A stream tells that a run has ended on its own thread, which may be the last to hold the run,
+  // and so its plan's actors and states.
+  {
     std::lock_guard devices(devices_mutex_);
     for (const auto& [name, device] : devices_) try {
         device->compute_stream()->synchronize();  // nothing, where there are no streams
-      } catch (...) {  // of work that no run waits for
+      } catch (...) {                             // of work that no run waits for
       }
   }
   lock.lock();
@@ -146,44 +164,48 @@ void EngineImpl::shut_down() {
   for (const auto& states : all_states()) states->clear();
 }
 
-void EngineImpl::join(Peers& peers) {
-  peers_ = &peers;
-}
+void EngineImpl::join(Peers& peers) { peers_ = &peers; }
 
 // ---- devices
 
 Device* EngineImpl::find(const std::string& name) {
   const std::string_view on = node_of(name);
   if (on.empty() || (peers_ && on == peers_->name())) return &device(std::string(short_name(name)));
-  if (!peers_) throw Error(Code::not_found, fmt::format("there is no device '{}': this engine is no node of a cluster", name));
+  if (!peers_)
+    throw Error(Code::not_found,
+                fmt::format("there is no device '{}': this engine is no node of a cluster", name));
   return nullptr;
 }
 
 Device& EngineImpl::device(const std::string& name) {
-    std::lock_guard lock(devices_mutex_);
-    auto it = devices_.find(name);
-    if (it != devices_.end()) return *it->second;
-    std::unique_ptr<Device> device;
-    const auto is_numbered = [&](std::string_view kind, std::size_t most_digits) {
-      if (!name.starts_with(kind)) return false;
-      const std::string_view number = std::string_view(name).substr(kind.size());
-      return !number.empty() && number.size() <= most_digits && (number == "0" || number[0] != '0') && std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
-    };
-    if (is_numbered("cpu:", 2)) {
-      CpuOptions cpu;
-      cpu.pool = pool_.get();
-      cpu.name = name;
-      device = make_cpu_device(cpu);
-    } else if (is_numbered("sim:", 9)) {
-      SimOptions sim = options_.sim;
-      sim.name = name;
-      sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));  // nine digits at most
-      sim.swap = options_.swap;
-      device = make_sim_device(sim);
-    } else {
-      throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to cpu:99, which share its cores, and simulated sim:N", name));
-    }
-    return *devices_.emplace(name, std::move(device)).first->second;
+  std::lock_guard lock(devices_mutex_);
+  auto it = devices_.find(name);
+  if (it != devices_.end()) return *it->second;
+  std::unique_ptr<Device> device;
+  const auto is_numbered = [&](std::string_view kind, std::size_t most_digits) {
+    if (!name.starts_with(kind)) return false;
+    const std::string_view number = std::string_view(name).substr(kind.size());
+    return !number.empty() && number.size() <= most_digits && (number == "0" || number[0] != '0') &&
+           std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
+  };
+  if (is_numbered("cpu:", 2)) {
+    CpuOptions cpu;
+    cpu.pool = pool_.get();
+    cpu.name = name;
+    device = make_cpu_device(cpu);
+  } else if (is_numbered("sim:", 9)) {
+    SimOptions sim = options_.sim;
+    sim.name = name;
+    // nine digits at most
+    sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));
+    sim.swap = options_.swap;
+    device = make_sim_device(sim);
+  } else {
+    throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to "
+                                             "cpu:99, which share its cores, and simulated sim:N",
+                                             name));
+  }
+  return *devices_.emplace(name, std::move(device)).first->second;
 }
 
 Ref<State> EngineImpl::host(const StateSpec& spec) {
@@ -199,24 +221,36 @@ Ref<State> EngineImpl::host(const StateSpec& spec) {
 // ---- runs
 
 std::chrono::nanoseconds EngineImpl::time() const {
-  return options_.deterministic ? std::chrono::nanoseconds(system_->scheduler().clock().now().time_since_epoch()) : std::chrono::steady_clock::now().time_since_epoch();
+  return options_.deterministic
+             ? std::chrono::nanoseconds(system_->scheduler().clock().now().time_since_epoch())
+             : std::chrono::steady_clock::now().time_since_epoch();
 }
 
-Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+                           const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
   return begin(compiled, std::move(feeds), options, admit(options));
 }
 
 void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds) {
   if (feeds.size() != plan.feeds.size())
-    throw Error(Code::invalid_argument, fmt::format("the function takes {} feeds, not {}{}", plan.feeds.size(), feeds.size(),
-                                                         feeds.size() < plan.feeds.size() ? ": there is none for " + plan.program.graph.describe(plan.program.feeds[feeds.size()].node) : ""));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("the function takes {} feeds, not {}{}", plan.feeds.size(), feeds.size(),
+                    feeds.size() < plan.feeds.size()
+                        ? ": there is none for " +
+                              plan.program.graph.describe(plan.program.feeds[feeds.size()].node)
+                        : ""));
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const ValueSpec& want = plan.feeds[i];
-    if (!feeds[i].has_value() || feeds[i].dtype() != want.dtype || !want.shape.is_compatible(feeds[i].shape()))
-      throw Error(Code::invalid_argument,
-                  fmt::format("feed '{}' ({}) must be {}, not {}", plan.feed_names[i], plan.program.graph.node(plan.program.feeds[i].node).site.text(), want.text(),
-                              feeds[i].has_value() ? ValueSpec{feeds[i].dtype(), feeds[i].shape()}.text() : "nothing"));
+    if (!feeds[i].has_value() || feeds[i].dtype() != want.dtype ||
+        !want.shape.is_compatible(feeds[i].shape()))
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("feed '{}' ({}) must be {}, not {}", plan.feed_names[i],
+                      plan.program.graph.node(plan.program.feeds[i].node).site.text(), want.text(),
+                      feeds[i].has_value() ? ValueSpec{feeds[i].dtype(), feeds[i].shape()}.text()
+                                           : "nothing"));
   }
 }
 
@@ -224,32 +258,47 @@ namespace {
 
 // Nothing is made yet: who waits for the file waits for what is in it.
 void check_writable(const std::string& path) {
-  const std::filesystem::path file(path), folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
+  const std::filesystem::path file(path),
+      folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
   std::error_code ignored;
   const bool is_there = std::filesystem::exists(file, ignored);
-  const char* why = std::filesystem::is_directory(file, ignored)     ? "it is a folder"
+  const char* why = std::filesystem::is_directory(file, ignored)      ? "it is a folder"
                     : !std::filesystem::is_directory(folder, ignored) ? "its folder is not there"
-                    : ::access(is_there ? file.c_str() : folder.c_str(), W_OK) != 0 ? "this user may not"
-                                                                                    : nullptr;
-  if (why) throw Error(Code::invalid_argument, fmt::format("RunOptions::trace: '{}' cannot be written: {}", path, why));
+                    : ::access(is_there ? file.c_str() : folder.c_str(), W_OK) != 0
+                        ? "this user may not"
+                        : nullptr;
+  if (why)
+    throw Error(Code::invalid_argument,
+                fmt::format("RunOptions::trace: '{}' cannot be written: {}", path, why));
 }
 
 }  // namespace
 
-// Waits until another run may be in flight. What runs hold is bounded by how many there are; a caller
-// that starts them faster than they end is slowed down, not remembered.
+// Waits until another run may be in flight. What runs hold is bounded by how many there are; a
+// caller that starts them faster than they end is slowed down, not remembered.
 EngineImpl::Place EngineImpl::admit(const RunOptions& options) {
   if (options.timeout.count() < 0)
-    throw Error(Code::invalid_argument, fmt::format("RunOptions::timeout must not be negative, but is {} ns; 0 means none", options.timeout.count()));
-  if (options.step < -1) throw Error(Code::invalid_argument, fmt::format("RunOptions::step must not be negative, but is {}; -1 counts up by itself", options.step));
+    throw Error(Code::invalid_argument,
+                fmt::format("RunOptions::timeout must not be negative, but is {} ns; 0 means none",
+                            options.timeout.count()));
+  if (options.step < -1)
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("RunOptions::step must not be negative, but is {}; -1 counts up by itself",
+                    options.step));
   if (!options.trace.empty()) check_writable(options.trace);
   std::unique_lock lock(mutex_);
-  const auto has_room = [&] { return closing_ || in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs); };
+  const auto has_room = [&] {
+    return closing_ ||
+           in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs);
+  };
   std::chrono::nanoseconds left = options.timeout;
   if (!has_room()) {
     if (Worker::current() && &Worker::current()->pool() == pool_.get())
       throw Error(Code::resource_exhausted,
-                  fmt::format("{} runs are in flight, as many as EngineOptions::max_runs allows, and an actor cannot wait for one to end", options_.max_runs));
+                  fmt::format("{} runs are in flight, as many as EngineOptions::max_runs allows, "
+                              "and an actor cannot wait for one to end",
+                              options_.max_runs));
     const std::chrono::nanoseconds began = time();
     while (options_.deterministic && !has_room()) {
       lock.unlock();
@@ -257,11 +306,15 @@ EngineImpl::Place EngineImpl::admit(const RunOptions& options) {
       lock.lock();
     }
     if (left.count() == 0) room_.wait(lock, has_room);
-    else if (room_.wait_for(lock, std::min(left, kLongestTimeout), has_room)) left -= time() - began;  // the run gets what is left
+    else if (room_.wait_for(lock, std::min(left, kLongestTimeout), has_room))
+      left -= time() - began;  // the run gets what is left
     else left = {};
     if (options.timeout.count() > 0 && left.count() <= 0) {
       room_.notify_one();  // if there is room after all, it is another's
-      throw Error(Code::deadline_exceeded, fmt::format("the run's time-out has passed before it could start: {} runs are in flight", options_.max_runs));
+      throw Error(
+          Code::deadline_exceeded,
+          fmt::format("the run's time-out has passed before it could start: {} runs are in flight",
+                      options_.max_runs));
     }
   }
   if (closing_) shutting_down().throw_if_error();
@@ -281,8 +334,10 @@ void EngineImpl::leave_place() {
   room_.notify_one();
 }
 
-Ref<Run> EngineImpl::make_run(const std::shared_ptr<Compiled>& compiled, std::uint64_t step, std::uint64_t seed, std::vector<Tensor> feeds, int leavers) {
-  Ref<Run> run(new Run(next_run_.fetch_add(1, std::memory_order_relaxed), step, seed, compiled->troupe.plan, std::move(feeds), leavers));
+Ref<Run> EngineImpl::make_run(const std::shared_ptr<Compiled>& compiled, std::uint64_t step,
+                              std::uint64_t seed, std::vector<Tensor> feeds, int leavers) {
+  Ref<Run> run(new Run(next_run_.fetch_add(1, std::memory_order_relaxed), step, seed,
+                       compiled->troupe.plan, std::move(feeds), leavers));
   run->troupe = &compiled->troupe;
   run->on_failed = [this](Run& failed) { give_up(failed); };
   run->started = options_.deterministic ? time() : run->began.time_since_epoch();
@@ -295,12 +350,17 @@ void EngineImpl::keep(const Ref<Run>& run, Compiled& compiled) {
   compiled.started.fetch_add(1, std::memory_order_relaxed);
 }
 
-Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options, Place place) {
-  std::uint64_t step = options.step >= 0 ? static_cast<std::uint64_t>(options.step) : step_.fetch_add(1, std::memory_order_relaxed);
+Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+                           const RunOptions& options, Place place) {
+  std::uint64_t step = options.step >= 0 ? static_cast<std::uint64_t>(options.step)
+                                         : step_.fetch_add(1, std::memory_order_relaxed);
   PlanTroupe& troupe = compiled->troupe;
-  Ref<Run> run = make_run(compiled, step, options_.seed, std::move(feeds), troupe.here() + (troupe.remote ? troupe.remote->nodes() : 0));
+  Ref<Run> run = make_run(compiled, step, options_.seed, std::move(feeds),
+                          troupe.here() + (troupe.remote ? troupe.remote->nodes() : 0));
   // The run keeps its actors; the engine keeps the run until it has drained.
-  run->on_drained = [this, compiled, trace = options.trace](Run& drained) { forget(drained, compiled, true, trace); };
+  run->on_drained = [this, compiled, trace = options.trace](Run& drained) {
+    forget(drained, compiled, true, trace);
+  };
   {
     std::lock_guard lock(mutex_);
     keep(run, *compiled);
@@ -318,7 +378,8 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
       troupe.weigh();
       troupe.remote->start(*run);
       run->is_named.store(true, std::memory_order_seq_cst);
-      // Whoever made it fail before had no name to tell the others by: one of the two sees what the other has written.
+      // Whoever made it fail before had no name to tell the others by: one of the two sees what the
+      // other has written.
       if (run->info().cancelled.load(std::memory_order_seq_cst)) troupe.remote->failed(*run);
     }
     // Only now: who asks the other nodes about the run needs its name there.
@@ -326,22 +387,24 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
       std::lock_guard lock(mutex_);
       if (live_.contains(run->info().id)) remind_in(place.left(), *run);
     }
-  } catch (...) {
-    fail(*run, Status::from_current_exception());
-  }
+  } catch (...) { fail(*run, Status::from_current_exception()); }
   bool is_whole = true;
   for (const auto& partition : troupe.partitions)
     if (partition && !partition->send(StartRun{run})) {
       is_whole = false;
-      fail(*run, Status(Code::internal, fmt::format("the partition on {} has ended; compile the function again", partition->partition().plan().name)));
+      fail(*run, Status(Code::internal,
+                        fmt::format("the partition on {} has ended; compile the function again",
+                                    partition->partition().plan().name)));
       run->leave();
     }
-  for (const auto& partition : troupe.partitions)  // which may await something of one that has ended
+  // which may await something of one that has ended
+  for (const auto& partition : troupe.partitions)
     if (partition && !is_whole) partition->send(Abandon{run});
   return run;
 }
 
-Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key, std::uint64_t owners_id, std::uint64_t step, std::uint64_t seed,
+Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key,
+                                std::uint64_t owners_id, std::uint64_t step, std::uint64_t seed,
                                 std::vector<Tensor> feeds, std::function<void(Run&)> on_end) {
   Ref<Run> run = make_run(compiled, step, seed, std::move(feeds), compiled->troupe.here());
   run->key = key, run->owners_id = owners_id;
@@ -357,7 +420,8 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
   return run;
 }
 
-Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds, const RunOptions& options) {
+Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+                         const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
   require_may_wait();
   Place place = admit(options);
@@ -365,7 +429,8 @@ Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<
   if (options.timeout.count() == 0) stand_in.emplace(*pool_);
   Ref<Run> run = begin(compiled, std::move(feeds), options, std::move(place));
   if (stand_in && *stand_in) {
-    stand_in->run_until([&] { return run->is_settled() || in_flight_.load(std::memory_order_relaxed) > 1; });
+    stand_in->run_until(
+        [&] { return run->is_settled() || in_flight_.load(std::memory_order_relaxed) > 1; });
     stand_in.reset();
   }
   try {
@@ -385,23 +450,31 @@ void EngineImpl::step_until(const std::function<bool()>& is_done) {
 // No step is pending: a stream device, whose thread is its own, may still bring one.
 void EngineImpl::wait_for_streams() {
   std::lock_guard lock(devices_mutex_);
-  if (std::all_of(devices_.begin(), devices_.end(), [](const auto& d) { return d.second->is_synchronous(); }))
-    throw Error(Code::failed_precondition, "the run waits for something that no pending step will bring");
+  if (std::all_of(devices_.begin(), devices_.end(),
+                  [](const auto& d) { return d.second->is_synchronous(); }))
+    throw Error(Code::failed_precondition,
+                "the run waits for something that no pending step will bring");
   std::this_thread::yield();
 }
 
-// What waits in states for it comes to an end here; what comes later looks whether its run was cancelled (ops/graph/state.cpp). A run
-// over several nodes is given up everywhere: what its other nodes would still send may never come. They are sent word before its
-// caller is answered, and so ahead of what he begins next; it goes by a lane of its own, so that the two may cross on the way.
+// What waits in states for it comes to an end here; what comes later looks whether its run was
+// cancelled (ops/graph/state.cpp). A run over several nodes is given up everywhere: what its other
+// nodes would still send may never come. They are sent word before its caller is answered, and so
+// ahead of what he begins next; it goes by a lane of its own, so that the two may cross on the way.
 void EngineImpl::give_up(Run& run) {
   for (const auto& states : all_states()) states->cancel_waiters(run.info().id, given_up());
   if (!run.troupe->remote) return;
   run.retain();
   Ref<Run> keep(&run);
-  const auto partitions = [&] { std::lock_guard lock(mutex_); return run.troupe->partitions; }();  // the run may end meanwhile, and the engine, which empties them
+  // the run may end meanwhile, and the engine, which empties them
+  const auto partitions = [&] {
+    std::lock_guard lock(mutex_);
+    return run.troupe->partitions;
+  }();
   for (const auto& partition : partitions)
     if (partition) partition->send(Abandon{keep});
-  if (run.is_named.load(std::memory_order_seq_cst)) run.troupe->remote->failed(run);  // else `begin` does, once it is
+  // else `begin` does, once it is
+  if (run.is_named.load(std::memory_order_seq_cst)) run.troupe->remote->failed(run);
 }
 
 void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
@@ -412,22 +485,32 @@ void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
     return deadlines_.add(run.due, id);
   }
   auto& clock = system_->scheduler().clock();
-  clock.schedule_message(clock.now() + delay, caf::actor_cast<caf::strong_actor_ptr>(timekeeper_.strong()),
+  clock.schedule_message(clock.now() + delay,
+                         caf::actor_cast<caf::strong_actor_ptr>(timekeeper_.strong()),
                          caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, id));
 }
 
-void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned, const std::string& trace) {
+void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
+                        const std::string& trace) {
   const std::uint64_t id = run.info().id;
   const bool has_failed = run.is_poisoned();  // whoever made it fail may be about to say so
-  EndedRun end{run.number(), is_owned, compiled->troupe.plan->name, epoch_ns(), (time() - run.started).count(), has_failed ? run.status().message() : std::string(), run.fired()};
+  EndedRun end{run.number(),
+               is_owned,
+               compiled->troupe.plan->name,
+               epoch_ns(),
+               (time() - run.started).count(),
+               has_failed ? run.status().message() : std::string(),
+               run.fired()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   try {
     if (has_failed && options_.log) log_failure(end);
     if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
-    if (has_failed && may_write_flight()) write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
+    if (has_failed && may_write_flight())
+      write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
   } catch (...) {  // no memory to tell of it with: it has ended all the same
   }
-  const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count, const EndedRun& e) {
+  const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count,
+                       const EndedRun& e) {
     if (ring.size() < most) ring.push_back(e);
     else ring[count % most] = e;
     ++count;

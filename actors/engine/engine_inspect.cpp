@@ -13,13 +13,15 @@
 
 namespace troupe {
 
-// At first asks the run's partitions, and the other nodes, what they wait for, for the caller wants to know; the second time, soon
-// after, ends the run with what they have said.
+// At first asks the run's partitions, and the other nodes, what they wait for, for the caller wants
+// to know; the second time, soon after, ends the run with what they have said.
 void EngineImpl::expire(std::uint64_t id) {
-  constexpr auto kPatience = std::chrono::milliseconds(30), kPatienceWithNodes = std::chrono::milliseconds(500);
+  constexpr auto kPatience = std::chrono::milliseconds(30),
+                 kPatienceWithNodes = std::chrono::milliseconds(500);
   Ref<Run> run;
   Expiring said;
-  std::vector<LeanRef<PartitionActor>> partitions;  // the run may end meanwhile, and the engine, which empties the troupe's own
+  // the run may end meanwhile, and the engine, which empties the troupe's own
+  std::vector<LeanRef<PartitionActor>> partitions;
   bool is_new;
   {
     std::lock_guard lock(mutex_);
@@ -27,19 +29,22 @@ void EngineImpl::expire(std::uint64_t id) {
     if (it == live_.end() || it->second->is_settled()) return;
     run = it->second;
     partitions = run->troupe->partitions;
-    const auto here = static_cast<std::size_t>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
+    const auto here = static_cast<std::size_t>(
+        std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
     Expiring& slot = expiring_[id];
     is_new = !slot.here;
     if (is_new) {
       slot.here = std::make_shared<Inspection>(here, [this, id] { answered(id); });
       slot.nodes = run->troupe->remote ? static_cast<std::size_t>(run->troupe->remote->nodes()) : 0;
     }
-    if (is_new && !slot.is_answered()) remind_in(slot.nodes > 0 ? kPatienceWithNodes : kPatience, *run);
+    if (is_new && !slot.is_answered())
+      remind_in(slot.nodes > 0 ? kPatienceWithNodes : kPatience, *run);
     else is_new = false;
     said = slot;
   }
   if (!is_new) return time_out(*run, partitions, said.here->answers(), said.elsewhere);
-  if (said.nodes > 0) peers_->ask_about(*run, [this, id](const RunSnapshot& part) { heard(id, part); });
+  if (said.nodes > 0)
+    peers_->ask_about(*run, [this, id](const RunSnapshot& part) { heard(id, part); });
   std::size_t place = 0;
   for (const auto& partition : partitions)
     if (partition) partition->send(Inspect{said.here, place++});
@@ -65,32 +70,45 @@ void EngineImpl::answered(std::uint64_t id) {
   expire(id);
 }
 
-// Has every partition of the plan said what it has done of the run? Who has a part of the plan does not know.
+// Has every partition of the plan said what it has done of the run? Who has a part of the plan does
+// not know.
 static bool all_have_said(const RunSnapshot& run, const Plan& plan) {
-  return !plan.is_part() && std::all_of(plan.partitions.begin(), plan.partitions.end(), [&](const PartitionPlan& of_plan) {
-    return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == of_plan.name && p.has_answered && !p.runs.empty(); });
-  });
+  return !plan.is_part() &&
+         std::all_of(
+             plan.partitions.begin(), plan.partitions.end(), [&](const PartitionPlan& of_plan) {
+               return std::any_of(
+                   run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) {
+                     return p.device == of_plan.name && p.has_answered && !p.runs.empty();
+                   });
+             });
 }
 
-void EngineImpl::time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers, const std::vector<RunSnapshot>& elsewhere) {
+void EngineImpl::time_out(Run& run, const std::vector<LeanRef<PartitionActor>>& partitions,
+                          const std::vector<PartitionSnapshot>& answers,
+                          const std::vector<RunSnapshot>& elsewhere) {
   std::string text = "the run's time-out has passed";
   constexpr std::size_t kMost = 4;
   RunSnapshot all = snapshot_of(run, partitions, answers);
   for (const RunSnapshot& part : elsewhere) add_part(all, part);
   if (run.troupe->remote)
-    for (const std::string& node : all.other_nodes) all.silent.push_back({node, "it was asked what it waits for"});
+    for (const std::string& node : all.other_nodes)
+      all.silent.push_back({node, "it was asked what it waits for"});
   all.is_whole = all_have_said(all, run.plan());
   const std::vector<std::string> causes = diagnose(all);
-  for (std::size_t i = 0; i < std::min(causes.size(), kMost); ++i) text += (i == 0 ? ": " : "; ") + causes[i];
+  for (std::size_t i = 0; i < std::min(causes.size(), kMost); ++i)
+    text += (i == 0 ? ": " : "; ") + causes[i];
   if (causes.size() > kMost) text += fmt::format("; and {} more", causes.size() - kMost);
   fail(run, Status(Code::deadline_exceeded, text));
 }
 
-RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<PartitionActor>>& partitions, const std::vector<PartitionSnapshot>& answers) {
+RunSnapshot EngineImpl::snapshot_of(const Run& run,
+                                    const std::vector<LeanRef<PartitionActor>>& partitions,
+                                    const std::vector<PartitionSnapshot>& answers) {
   RunSnapshot s;
   s.run = run.info().id;
   s.step = run.info().step;
-  if (run.is_named.load(std::memory_order_acquire)) s.owner = run.key.owner, s.number = run.key.number;
+  if (run.is_named.load(std::memory_order_acquire))
+    s.owner = run.key.owner, s.number = run.key.number;
   s.plan = run.plan().name;
   s.queues = run.plan().queues;
   s.for_so_long = time() - run.started;
@@ -106,7 +124,9 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
     PartitionSnapshot p;
     if (partition) p = answers[place++];
     else if (!done) continue;
-    if (done) {  // it has left the run, possibly since it answered: what it says of it is that, whatever else it is at
+    // it has left the run, possibly since it answered: what it says of it is that, whatever else it
+    // is at
+    if (done) {
       not_asked.erase(plan.partitions[i].node);
       p.device = plan.partitions[i].name;
       p.has_answered = true;
@@ -122,7 +142,8 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
       if (p.busy_with.empty()) add_user_code(p, run, silent.plan());
       if (std::optional<RunPart> said; p.is_busy_for_another && (said = silent.stands(s.run))) {
         p.has_answered = true;
-        p.is_busy_for_another = !silent.plan().receives.empty() || !silent.plan().sends.empty();  // else nothing can have come: that is an answer
+        // else nothing can have come: that is an answer
+        p.is_busy_for_another = !silent.plan().receives.empty() || !silent.plan().sends.empty();
         p.runs.push_back(std::move(*said));
       }
     }
@@ -132,9 +153,11 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
         for (Wait& w : part.waits) w.for_so_long = {};
     s.partitions.push_back(std::move(p));
   }
-  for (const std::int32_t node : not_asked) s.other_nodes.push_back(plan.nodes[static_cast<std::size_t>(node)]);
+  for (const std::int32_t node : not_asked)
+    s.other_nodes.push_back(plan.nodes[static_cast<std::size_t>(node)]);
   s.is_whole = all_have_said(s, plan);
-  // So far it was to be told from the other runs of this engine; others know it by its owner's number.
+  // So far it was to be told from the other runs of this engine; others know it by its owner's
+  // number.
   s.run = run.number();
   for (PartitionSnapshot& p : s.partitions)
     for (RunPart& part : p.runs) part.run = s.run;
@@ -142,7 +165,8 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run, const std::vector<LeanRef<Pa
 }
 
 // A user's actor that holds the worker that its partition wants: the partition cannot say so.
-void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const PartitionPlan& plan) {
+void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run,
+                               const PartitionPlan& plan) {
   const Graph& graph = run.plan().program.graph;
   std::lock_guard lock(hosted_mutex_);
   for (const auto& weak : hosted_) {
@@ -152,14 +176,18 @@ void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run, const 
     for (const FramePlan& frame : plan.frames)
       for (const PlanNode& node : frame.nodes) {
         const std::int32_t state = graph.node(node.source).state;
-        if (state < 0 || graph.states()[static_cast<std::size_t>(state)].kind != StateSpec::Kind::actor || graph.states()[static_cast<std::size_t>(state)].name != at_work->name) continue;
+        if (state < 0 ||
+            graph.states()[static_cast<std::size_t>(state)].kind != StateSpec::Kind::actor ||
+            graph.states()[static_cast<std::size_t>(state)].name != at_work->name)
+          continue;
         Wait w;
         w.node = run.plan().number_of(node.source);
         w.what = graph.describe(node.source);
         w.state = fmt::format("actor '{}'", at_work->name);
         w.for_so_long = std::chrono::nanoseconds(std::max<std::int64_t>(1, steady_ns() - since));
         w.longest = std::chrono::nanoseconds(at_work->longest_ns.load(std::memory_order_relaxed));
-        if (const auto& actor = graph.states()[static_cast<std::size_t>(state)].actor) w.holds_worker = !actor->options.blocks;
+        if (const auto& actor = graph.states()[static_cast<std::size_t>(state)].actor)
+          w.holds_worker = !actor->options.blocks;
         if (silent.runs.empty()) silent.runs.emplace_back().run = run.info().id;
         silent.runs.back().waits.push_back(std::move(w));
       }
@@ -175,7 +203,8 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
     for (const auto& [name, device] : devices_) {
       const AllocatorCounters memory = device->allocator().counters();
       Swapper* const swaps = device->swapper();
-      s.devices.push_back({full_name(name, node()), memory.in_use, memory.peak, memory.limit, swaps ? swaps->counters().on_host : 0});
+      s.devices.push_back({full_name(name, node()), memory.in_use, memory.peak, memory.limit,
+                           swaps ? swaps->counters().on_host : 0});
     }
   }
   std::vector<Ref<Run>> runs;
@@ -183,12 +212,14 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
     std::lock_guard lock(mutex_);
     for (const auto& [id, run] : live_) runs.push_back(run);
   }
-  std::sort(runs.begin(), runs.end(), [](const Ref<Run>& a, const Ref<Run>& b) { return a->info().id < b->info().id; });
+  std::sort(runs.begin(), runs.end(),
+            [](const Ref<Run>& a, const Ref<Run>& b) { return a->info().id < b->info().id; });
   {
     std::lock_guard lock(mutex_);
     const auto latest_first = [](const std::vector<EndedRun>& ring, std::uint64_t count) {
       std::vector<EndedRun> all;
-      for (std::uint64_t i = 0; i < ring.size(); ++i) all.push_back(ring[(count - 1 - i) % ring.size()]);
+      for (std::uint64_t i = 0; i < ring.size(); ++i)
+        all.push_back(ring[(count - 1 - i) % ring.size()]);
       return all;
     };
     s.recent = latest_first(recent_, ended_);
@@ -216,13 +247,20 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
   return s;
 }
 
-std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionActor>>& partitions, Inspect question, std::function<void(Inspection&)> on_complete) {
-  const auto here = static_cast<std::size_t>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
-  auto self = std::make_shared<std::weak_ptr<Inspection>>();  // whoever answers last holds the inspection
-  question.inspection = on_complete ? std::make_shared<Inspection>(here, [self, on_complete] { on_complete(*self->lock()); }) : std::make_shared<Inspection>(here);
+std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionActor>>& partitions,
+                                            Inspect question,
+                                            std::function<void(Inspection&)> on_complete) {
+  const auto here = static_cast<std::size_t>(
+      std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
+  // whoever answers last holds the inspection
+  auto self = std::make_shared<std::weak_ptr<Inspection>>();
+  question.inspection = on_complete ? std::make_shared<Inspection>(
+                                          here, [self, on_complete] { on_complete(*self->lock()); })
+                                    : std::make_shared<Inspection>(here);
   *self = question.inspection;
   question.place = 0;
-  if (question.asks_of_events || question.asks_of_actors || question.trace == Inspect::Trace::on) question.clock = TickClock::now();
+  if (question.asks_of_events || question.asks_of_actors || question.trace == Inspect::Trace::on)
+    question.clock = TickClock::now();
   for (const auto& partition : partitions) {
     if (!partition) continue;
     partition->send(question);
@@ -231,11 +269,17 @@ std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionA
   return question.inspection;
 }
 
-void EngineImpl::wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections, std::chrono::nanoseconds patience) {
+void EngineImpl::wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections,
+                          std::chrono::nanoseconds patience) {
   const auto deadline = std::chrono::steady_clock::now() + patience;
-  const auto all_are_complete = [&] { return std::all_of(inspections.begin(), inspections.end(), [](const auto& i) { return i->is_complete(); }); };
+  const auto all_are_complete = [&] {
+    return std::all_of(inspections.begin(), inspections.end(),
+                       [](const auto& i) { return i->is_complete(); });
+  };
   while (options_.deterministic && !all_are_complete() && pool_->step()) {}
-  for (const auto& inspection : inspections) inspection->wait(std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(), std::chrono::nanoseconds(0)));
+  for (const auto& inspection : inspections)
+    inspection->wait(std::max<std::chrono::nanoseconds>(deadline - std::chrono::steady_clock::now(),
+                                                        std::chrono::nanoseconds(0)));
 }
 
 // How full the queue is that an actor works with.
@@ -245,7 +289,8 @@ void EngineImpl::add_queue(ActorCounters& counters, const Compiled& compiled) {
   const std::int32_t state = graph.node(plan.node_of_number(counters.node)).state;
   if (state < 0) return;
   const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
-  if (spec.kind != StateSpec::Kind::fifo_queue && spec.kind != StateSpec::Kind::shuffling_queue) return;
+  if (spec.kind != StateSpec::Kind::fifo_queue && spec.kind != StateSpec::Kind::shuffling_queue)
+    return;
   const Ref<State> keep = (compiled.states ? *compiled.states : states_).find(spec.name);
   const auto* queue = dynamic_cast<const QueueState*>(keep.get());
   counters.capacity = static_cast<std::uint64_t>(spec.capacity);
@@ -256,22 +301,26 @@ std::vector<std::shared_ptr<Compiled>> EngineImpl::plans() {
   std::vector<std::shared_ptr<Compiled>> all;
   std::lock_guard lock(mutex_);
   for (const auto& weak : compiled_)
-    if (auto compiled = weak.lock(); compiled && compiled->engine) all.push_back(std::move(compiled));
+    if (auto compiled = weak.lock(); compiled && compiled->engine)
+      all.push_back(std::move(compiled));
   return all;
 }
 
 // Who has not answered is there by its device.
-std::vector<PartitionSnapshot> EngineImpl::answers_of(const Compiled& compiled, const Inspection& inspection) {
+std::vector<PartitionSnapshot> EngineImpl::answers_of(const Compiled& compiled,
+                                                      const Inspection& inspection) {
   std::vector<PartitionSnapshot> answers = inspection.answers();
   std::size_t place = 0;
   for (const auto& partition : compiled.troupe.partitions)
-    if (partition && answers[place++].device.empty()) answers[place - 1].device = partition->partition().plan().name;
+    if (partition && answers[place++].device.empty())
+      answers[place - 1].device = partition->partition().plan().name;
   for (PartitionSnapshot& p : answers)
     for (ActorCounters& c : p.actors) add_queue(c, compiled);
   return answers;
 }
 
-std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspect& question, std::chrono::nanoseconds patience) {
+std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspect& question,
+                                               std::chrono::nanoseconds patience) {
   for (const auto& compiled : plans()) {
     if (compiled->troupe.plan->name != plan) continue;
     const std::shared_ptr<Inspection> inspection = ask(compiled->troupe.partitions, question);
@@ -281,40 +330,58 @@ std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspe
   throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", node(), plan.text()));
 }
 
-std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> EngineImpl::ask_all(const Inspect& question, std::chrono::nanoseconds patience) {
+std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>>
+EngineImpl::ask_all(const Inspect& question, std::chrono::nanoseconds patience) {
   const std::vector<std::shared_ptr<Compiled>> all = plans();
   std::vector<std::shared_ptr<Inspection>> inspections;
-  for (const auto& compiled : all) inspections.push_back(ask(compiled->troupe.partitions, question));
+  for (const auto& compiled : all)
+    inspections.push_back(ask(compiled->troupe.partitions, question));
   wait_for(inspections, patience);
   std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> answers;
-  for (std::size_t i = 0; i < all.size(); ++i) answers.emplace_back(all[i], answers_of(*all[i], *inspections[i]));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    answers.emplace_back(all[i], answers_of(*all[i], *inspections[i]));
   return answers;
 }
 
-void EngineImpl::write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled, const std::string& path, Inspect::Trace trace) {
+void EngineImpl::write_events(const Run& run, const EndedRun& end,
+                              const std::shared_ptr<Compiled>& compiled, const std::string& path,
+                              Inspect::Trace trace) {
   Inspect question{};
   question.asks_of_events = true;
   question.trace = trace;
   question.tracer = {run.info().id};
-  const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();  // as events go by, also where the engine's time is virtual
+  // as events go by, also where the engine's time is virtual
+  const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
   const std::string number = std::to_string(end.run);
-  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), end.ended_ns - took_ns, took_ns, end.error};
-  ask(compiled->troupe.partitions, question, [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight, log = options_.log](Inspection& inspection) {
-    try {  // in a partition's turn, whose trouble it is not
-      const bool is_flight = path.empty();
-      const std::string file = is_flight ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights) : path;
-      const bool is_written = write_trace(file, traced, *compiled->troupe.plan, inspection.answers());
-      if (!log || (is_written && !is_flight)) return;
-      log({is_written ? LogRecord::Level::info : LogRecord::Level::warning, epoch_ns(), traced.node, traced.run, compiled->troupe.plan->name.text(), {},
-           is_written ? fmt::format("what led to the failure of run '{}' is in '{}'", traced.run, file) : fmt::format("what was recorded cannot be written to '{}'", file)});
-    } catch (...) {
-    }
-  });
+  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), end.ended_ns - took_ns,
+                   took_ns, end.error};
+  ask(compiled->troupe.partitions, question,
+      [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight,
+       log = options_.log](Inspection& inspection) {
+        try {  // in a partition's turn, whose trouble it is not
+          const bool is_flight = path.empty();
+          const std::string file =
+              is_flight ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights)
+                        : path;
+          const bool is_written =
+              write_trace(file, traced, *compiled->troupe.plan, inspection.answers());
+          if (!log || (is_written && !is_flight)) return;
+          log({is_written ? LogRecord::Level::info : LogRecord::Level::warning,
+               epoch_ns(),
+               traced.node,
+               traced.run,
+               compiled->troupe.plan->name.text(),
+               {},
+               is_written
+                   ? fmt::format("what led to the failure of run '{}' is in '{}'", traced.run, file)
+                   : fmt::format("what was recorded cannot be written to '{}'", file)});
+        } catch (...) {}
+      });
 }
 
-// Who cancels runs, or lets their time run out, as a matter of course, does not write thousands of files; of what fails together the
-// first tell why.
+// Who cancels runs, or lets their time run out, as a matter of course, does not write thousands of
+// files; of what fails together the first tell why.
 bool EngineImpl::may_write_flight() {
   if (options_.flight.empty()) return false;
   const auto now = std::chrono::steady_clock::now();
@@ -329,15 +396,26 @@ void EngineImpl::log_failure(const EndedRun& end) {
   {
     const auto now = std::chrono::steady_clock::now();
     std::lock_guard lock(mutex_);
-    if (now - logged_since_ >= std::chrono::minutes(1)) logged_since_ = now, untold = std::exchange(untold_, 0), logged_ = 0;
+    if (now - logged_since_ >= std::chrono::minutes(1))
+      logged_since_ = now, untold = std::exchange(untold_, 0), logged_ = 0;
     if (logged_ == EngineOptions::kFailuresLogged) {
       ++untold_;
       return;
     }
     ++logged_;
   }
-  if (untold > 0) options_.log({LogRecord::Level::warning, end.ended_ns, node(), {}, {}, {}, fmt::format("{} more runs have failed since, of which nothing was said here", untold)});
-  options_.log({LogRecord::Level::error, end.ended_ns, node(), fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor_of(end.error), end.error});
+  if (untold > 0)
+    options_.log(
+        {LogRecord::Level::warning,
+         end.ended_ns,
+         node(),
+         {},
+         {},
+         {},
+         fmt::format("{} more runs have failed since, of which nothing was said here", untold)});
+  options_.log({LogRecord::Level::error, end.ended_ns, node(),
+                fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor_of(end.error),
+                end.error});
 }
 
 }  // namespace troupe

@@ -1,4 +1,5 @@
-// Variables, as an engine's callers see them: by name, wherever they live; and what programs of other nodes keep here.
+// Variables, as an engine's callers see them: by name, wherever they live; and what programs of
+// other nodes keep here.
 #include <troupe/actors/engine/engine_impl.hpp>
 
 #include <algorithm>
@@ -50,7 +51,8 @@ Tensor EngineImpl::get(const std::string& variable) {
 
 void EngineImpl::set(const std::string& variable, Tensor value) {
   StateSpec home;
-  if (is_elsewhere(variable, home)) return peers_->set(std::string(node_of(home.device)), home, std::move(value));
+  if (is_elsewhere(variable, home))
+    return peers_->set(std::string(node_of(home.device)), home, std::move(value));
   replace(states_, variable, std::move(value));
 }
 
@@ -75,7 +77,8 @@ void EngineImpl::set_in(StateStore& states, const StateSpec& spec, Tensor value)
   replace(states, spec.name, std::move(value));
 }
 
-// Who asks for a variable by its name alone means the one that plans have used, if there is one only.
+// Who asks for a variable by its name alone means the one that plans have used, if there is one
+// only.
 void EngineImpl::remember_homes(const Graph& graph) {
   std::lock_guard lock(mutex_);
   std::vector<bool> is_used(graph.states().size());
@@ -111,11 +114,18 @@ bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {
   auto& homes = found->second;
   if (is_here) homes.try_emplace(peers_->name());
   // Of several the one counts whose node is still there.
-  if (homes.size() > 1) std::erase_if(homes, [&](const auto& h) { return std::none_of(there.begin(), there.end(), [&](const NodeLabels& n) { return n.name == h.first; }); });
+  if (homes.size() > 1)
+    std::erase_if(homes, [&](const auto& h) {
+      return std::none_of(there.begin(), there.end(),
+                          [&](const NodeLabels& n) { return n.name == h.first; });
+    });
   if (homes.size() > 1) {
     std::vector<std::string> nodes;
     for (const auto& [node, spec] : homes) nodes.push_back(node);
-    throw Error(Code::failed_precondition, fmt::format("there is a variable '{}' on each of the nodes {}: ask for it by its Variable, not by its name", variable, fmt::join(nodes, ", ")));
+    throw Error(Code::failed_precondition,
+                fmt::format("there is a variable '{}' on each of the nodes {}: ask for it by its "
+                            "Variable, not by its name",
+                            variable, fmt::join(nodes, ", ")));
   }
   if (homes.empty() || homes.begin()->first == peers_->name()) return false;
   home = homes.begin()->second;

@@ -1,5 +1,6 @@
-// Tokens that wait in a frame's instance for an iteration that is not open yet, by iteration: what an iteration begins with is found without a look at
-// what waits for others, and what has waited once is stored where something else did before.
+// Tokens that wait in a frame's instance for an iteration that is not open yet, by iteration: what
+// an iteration begins with is found without a look at what waits for others, and what has waited
+// once is stored where something else did before.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@ class EarlyTokens {
 
   bool empty() const { return count_ == 0; }
 
-  /// For an iteration whose place is one of so many. Where there is no memory for it the token stays as it is.
+  /// For an iteration whose place is one of so many. Where there is no memory for it the token
+  /// stays as it is.
   Token& add(std::size_t place, std::size_t places, Token&& token) {
     if (first_.size() < places) first_.resize(places, kNone);
     if (spare_ == kNone) {
@@ -35,18 +37,26 @@ class EarlyTokens {
   /// The tokens of a place, one after the other, which stay: true if one of them is meant.
   template <class Is>
   bool any_of(std::size_t place, Is is_it) const {
-    for (std::int32_t i = place < first_.size() ? first_[place] : kNone; i != kNone; i = entries_[static_cast<std::size_t>(i)].next)
+    for (std::int32_t i = place < first_.size() ? first_[place] : kNone; i != kNone;
+         i = entries_[static_cast<std::size_t>(i)].next)
       if (is_it(entries_[static_cast<std::size_t>(i)].token)) return true;
     return false;
   }
 
-  /// All of a place at once: the first of them, whose place is then empty. What is done with each may add others.
-  std::int32_t take(std::size_t place) { return place < first_.size() ? std::exchange(first_[place], kNone) : kNone; }
+  /// All of a place at once: the first of them, whose place is then empty. What is done with each
+  /// may add others.
+  std::int32_t take(std::size_t place) {
+    return place < first_.size() ? std::exchange(first_[place], kNone) : kNone;
+  }
   /// Of those taken: a reference that lasts until something is added, and which is after it.
   Token& token(std::int32_t entry) { return entries_[static_cast<std::size_t>(entry)].token; }
-  std::int32_t after(std::int32_t entry) const { return entries_[static_cast<std::size_t>(entry)].next; }
+  std::int32_t after(std::int32_t entry) const {
+    return entries_[static_cast<std::size_t>(entry)].next;
+  }
   /// One that was taken waits again, for another iteration.
-  void put_back(std::int32_t entry, std::size_t place) { entries_[static_cast<std::size_t>(entry)].next = std::exchange(first_[place], entry); }
+  void put_back(std::int32_t entry, std::size_t place) {
+    entries_[static_cast<std::size_t>(entry)].next = std::exchange(first_[place], entry);
+  }
   /// Or is done with.
   void drop(std::int32_t entry) {
     Entry& e = entries_[static_cast<std::size_t>(entry)];

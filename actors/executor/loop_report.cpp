@@ -15,13 +15,16 @@ std::vector<double> costs_of(const Plan& plan, const std::vector<const Partition
   std::vector<double> cost(at(plan.program.graph.size()), 0.0);
   for (const Partition* p : partitions)
     for (const FramePlan& f : p->plan().frames)
-      for (const PlanNode& n : f.nodes) cost[at(n.source)] = 1e-3 * static_cast<double>(p->cost_ns(n.index));
+      for (const PlanNode& n : f.nodes)
+        cost[at(n.source)] = 1e-3 * static_cast<double>(p->cost_ns(n.index));
   return cost;
 }
 
-// The longest way through the graph from a loop's Merge to the value of its NextIteration. Inputs have
-// smaller ids, and the edge that closes the loop is none of them. None where what goes on was made before the Merge.
-double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t merge, std::int32_t last) {
+// The longest way through the graph from a loop's Merge to the value of its NextIteration. Inputs
+// have smaller ids, and the edge that closes the loop is none of them. None where what goes on was
+// made before the Merge.
+double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t merge,
+                  std::int32_t last) {
   if (last < merge) return 0;
   std::vector<double> way(at(last - merge + 1), -1.0);
   way[0] = 0;
@@ -39,7 +42,8 @@ double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t 
 
 }  // namespace
 
-std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const Partition*>& partitions) {
+std::vector<LoopReport> report_loops(const Plan& plan,
+                                     const std::vector<const Partition*>& partitions) {
   const Graph& g = plan.program.graph;
   const std::vector<double> cost = costs_of(plan, partitions);
   std::vector<LoopReport> reports;
@@ -60,7 +64,8 @@ std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const P
       r.most_bytes_on_way = p->most_on_way();
       const auto iterations = static_cast<double>(std::max<std::uint64_t>(1, r.iterations));
       r.achieved_parallelism = achieved_parallelism(c);
-      r.limited_by_window = static_cast<double>(c.window_waits.load(std::memory_order_relaxed)) / iterations;
+      r.limited_by_window =
+          static_cast<double>(c.window_waits.load(std::memory_order_relaxed)) / iterations;
       for (const PlanNode& n : frame.nodes) r.iteration_us += cost[at(n.source)];
       for (const PartitionPlan::Loop& loop : p->plan().loops) {
         if (loop.frame != static_cast<std::int32_t>(f)) continue;
@@ -77,10 +82,15 @@ std::vector<LoopReport> report_loops(const Plan& plan, const std::vector<const P
 }
 
 std::string LoopReport::text() const {
-  std::string out = fmt::format("loop '{}' on {}: {} executions, {} iterations, {:.2f} open side by side (at most {}, allowed {}), {:.0f} % waited for the limit; "
-                                "{:.1f} us of kernels an iteration",
-                                loop, device, executions, iterations, achieved_parallelism, most_parallel, parallel_iterations, 100 * limited_by_window, iteration_us);
-  if (!limiting_dependence.empty()) out += fmt::format(", {:.1f} of them one after the other through {}", recurrence_us, limiting_dependence);
+  std::string out = fmt::format(
+      "loop '{}' on {}: {} executions, {} iterations, {:.2f} open side by side (at most {}, "
+      "allowed {}), {:.0f} % waited for the limit; "
+      "{:.1f} us of kernels an iteration",
+      loop, device, executions, iterations, achieved_parallelism, most_parallel,
+      parallel_iterations, 100 * limited_by_window, iteration_us);
+  if (!limiting_dependence.empty())
+    out += fmt::format(", {:.1f} of them one after the other through {}", recurrence_us,
+                       limiting_dependence);
   return out;
 }
 

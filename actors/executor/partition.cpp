@@ -16,14 +16,19 @@ std::int64_t now_ns() { return steady_ns(); }
 
 }  // namespace
 
-Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity, int workers,
-                     PartitionDriver& driver)
-    : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]), index_(index), granularity_(granularity),
-      driver_(driver), stream_(mine_.device->compute_stream()),
-      scratch_(static_cast<std::size_t>(std::max(1, mine_.max_outputs))), spare_iterations_(mine_.frames.size()),
-      spare_instances_(mine_.frames.size()), loop_counters_(mine_.frames.size()),
-      hands_over_(granularity == Granularity::automatic && workers > 1 && mine_.device->is_synchronous()), has_loops_(mine_.frames.size() > 1), costs_(static_cast<std::size_t>(mine_.nodes)),
-      dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()), received_(mine_.receives.size()), going_(mine_.sends.size()), work_(costs_.size()) {
+Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity,
+                     int workers, PartitionDriver& driver)
+    : plan_(std::move(plan)), mine_(plan_->partitions[static_cast<std::size_t>(index)]),
+      index_(index), granularity_(granularity), driver_(driver),
+      stream_(mine_.device->compute_stream()),
+      scratch_(static_cast<std::size_t>(std::max(1, mine_.max_outputs))),
+      spare_iterations_(mine_.frames.size()), spare_instances_(mine_.frames.size()),
+      loop_counters_(mine_.frames.size()),
+      hands_over_(granularity == Granularity::automatic && workers > 1 &&
+                  mine_.device->is_synchronous()),
+      has_loops_(mine_.frames.size() > 1), costs_(static_cast<std::size_t>(mine_.nodes)),
+      dead_(costs_.size()), skipped_(costs_.size()), sent_(mine_.sends.size()),
+      received_(mine_.receives.size()), going_(mine_.sends.size()), work_(costs_.size()) {
   are_going_.reserve(mine_.sends.size());
 }
 
@@ -32,7 +37,8 @@ Partition::~Partition() = default;
 // ---- messages
 
 void Partition::handle(PartitionMessage& message) {
-  // One look for a few messages, and all that is told of them: a token that waited, what it is recorded as, and the turn that they begin.
+  // One look for a few messages, and all that is told of them: a token that waited, what it is
+  // recorded as, and the turn that they begin.
   if (heard_ == 0 || recorder_.traces() || ++heard_by_look_ == kMessagesALook) {
     look_at_clock(heard_ = ticks());
     heard_by_look_ = 0;
@@ -52,7 +58,8 @@ void Partition::handle(PartitionMessage& message) {
       if (record.outside == 0) discard(record);
       return;
     }
-    if (!f.node || f.node->kind == PlanNode::Kind::switch_) {  // a predicate has come from the device
+    // a predicate has come from the device
+    if (!f.node || f.node->kind == PlanNode::Kind::switch_) {
       Value value = std::move(f.outputs[0]);
       spare_.push_back(&f);
       if (f.node) {
@@ -96,7 +103,8 @@ void Partition::handle(PartitionMessage& message) {
   } else if (auto* lost = std::get_if<Lost>(&message)) {
     accept(*lost);
   } else if (auto* failed = std::get_if<FailedLater>(&message)) {
-    recorder_.add({RecordedEvent::Kind::failure, false, failed->node, failed->at, 0, failed->run, 0, 0});
+    recorder_.add(
+        {RecordedEvent::Kind::failure, false, failed->node, failed->at, 0, failed->run, 0, 0});
   } else if (auto* question = std::get_if<Inspect>(&message)) {
     answer(*question);
     heard_ = 0;  // to answer is no part of a turn
@@ -163,7 +171,8 @@ void Partition::start(const Ref<Run>& run) {
 // ---- firing
 
 bool Partition::turn(int budget) {
-  // Runs in flight take turns of a hundred firings; within a run the newest enabled node goes first, but for one a turn (give_way).
+  // Runs in flight take turns of a hundred firings; within a run the newest enabled node goes
+  // first, but for one a turn (give_way).
   constexpr int kShare = 100;
   std::size_t without_work = 0;
   if (batches_ >= kBatches) {  // goes on when the stream has passed
@@ -184,7 +193,9 @@ bool Partition::turn(int budget) {
     Record& record = *active_[next_active_];
     run_number = record.run->number();
     const int share = share_ = left_ = active_.size() > 1 ? std::min(budget, kShare) : budget;
-    int left = share;  // counted here, and told to left_: read back from memory, it costs a tiny loop 13 ns an iteration
+    // counted here, and told to left_: read back from memory, it costs a tiny loop 13 ns an
+    // iteration
+    int left = share;
     if (record.has_ready()) add(record.handled);
     try {
       while (left > 0 && record.is_active) {
@@ -205,7 +216,8 @@ bool Partition::turn(int budget) {
           fire(*next.iteration, *next.node);
         }
         left_ = --left;
-        if (--until_look == 0) [[unlikely]] look_at_clock(ticks()), until_look = kFiringsALook;
+        if (--until_look == 0) [[unlikely]]
+          look_at_clock(ticks()), until_look = kFiringsALook;
       }
     } catch (...) {
       if (!record.is_active) {
@@ -221,7 +233,8 @@ bool Partition::turn(int budget) {
     budget -= used;
     record.fired += static_cast<std::uint64_t>(used);
     without_work = used == 0 ? without_work + 1 : 0;
-    if (record.is_active) ++next_active_;  // else it left `active_`, and the next stands in its place
+    // else it left `active_`, and the next stands in its place
+    if (record.is_active) ++next_active_;
   }
   flush();  // before the books of the turn, for which nobody elsewhere waits
   if (budget < allowed) {
@@ -234,21 +247,24 @@ bool Partition::turn(int budget) {
       recorder_.expire(driver_.time_at(parked_));
     }
   }
-  const bool has_more = std::any_of(active_.begin(), active_.end(), [](const Record* r) { return r->has_ready(); });
+  const bool has_more =
+      std::any_of(active_.begin(), active_.end(), [](const Record* r) { return r->has_ready(); });
   if (has_more || active_.empty()) parked_ = 0;
   return has_more;
 }
 
-// Counters, predicates, scalar losses: the program on the elements themselves, with no context and no
-// clock around it. False if an input has several, or is on a stream device.
+// Counters, predicates, scalar losses: the program on the elements themselves, with no context and
+// no clock around it. False if an input has several, or is on a stream device.
 inline bool Partition::run_scalars(Iteration& iteration, const PlanNode& node) {
   if (node.held) take_held(iteration, node);
-  const std::span inputs(iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs));
+  const std::span inputs(iteration.values.data() + node.first_input,
+                         static_cast<std::size_t>(node.inputs));
   Value result;
   std::size_t scalars = 0;
   while (scalars < inputs.size() && inputs[scalars].is_inline()) ++scalars;
   if (scalars == inputs.size()) evaluate_scalars(*node.scalars, inputs, result);
-  else if (iteration.instance->record->fault || !evaluate_elements(*node.scalars, inputs, result)) return false;
+  else if (iteration.instance->record->fault || !evaluate_elements(*node.scalars, inputs, result))
+    return false;
   finish(iteration, node, &result);
   return true;
 }
@@ -259,7 +275,8 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
     record_failure(*record.run, static_cast<std::int32_t>(record.fault->origin()));
     fail_at(*record.run, static_cast<std::int32_t>(record.fault->origin()), record.fault->status());
   }
-  if ((iteration.awaited[static_cast<std::size_t>(node.place)] & Iteration::kDead) || record.run->is_poisoned()) {
+  if ((iteration.awaited[static_cast<std::size_t>(node.place)] & Iteration::kDead) ||
+      record.run->is_poisoned()) {
     if (node.kind == PlanNode::Kind::trigger && !record.run->is_poisoned()) {
       scratch_[0] = Tensor::scalar(true);
       finish(iteration, node, scratch_.data());
@@ -305,13 +322,16 @@ void Partition::fire(Iteration& iteration, const PlanNode& node) {
 }
 
 KernelContext Partition::context(Iteration& iteration, const PlanNode& node, Value* outputs) {
-  KernelContext c({iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs)},
-                  {outputs, static_cast<std::size_t>(node.outputs)}, *mine_.device, *stream_, iteration.instance->record->run->info());
+  KernelContext c(
+      {iteration.values.data() + node.first_input, static_cast<std::size_t>(node.inputs)},
+      {outputs, static_cast<std::size_t>(node.outputs)}, *mine_.device, *stream_,
+      iteration.instance->record->run->info());
   c.set_tag(iteration.tag);
   return c;
 }
 
-// A Switch, whose inputs are all there: its data to the side that the predicate names, dead tokens to the others.
+// A Switch, whose inputs are all there: its data to the side that the predicate names, dead tokens
+// to the others.
 void Partition::choose(Iteration& iteration, const PlanNode& node) {
   Value& predicate = iteration.values[static_cast<std::size_t>(node.first_input) + 1];
   std::int64_t side = 0;
@@ -321,7 +341,9 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
     side = b;
   } else if (const Tensor& t = predicate.tensor(); t.shape().elements() != 1) {
     fail(*iteration.instance->record->run, &node,
-         in_loop(iteration, Status(Code::invalid_argument, fmt::format("its predicate must be a scalar, not {}", t.shape().text()))));
+         in_loop(iteration,
+                 Status(Code::invalid_argument,
+                        fmt::format("its predicate must be a scalar, not {}", t.shape().text()))));
     finish_dead(iteration, node);
     return;
   } else if (!t.is_on_host()) {
@@ -334,25 +356,29 @@ void Partition::choose(Iteration& iteration, const PlanNode& node) {
   predicate.reset();
   if (side < 0 || side >= node.outputs) side = node.outputs - 1;
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
-  if (is_planted(Planted::early_exit) && side == 1 && ranges[0] < ranges[1] && mine_.targets[static_cast<std::size_t>(ranges[0])].node == Target::kExit)
+  if (is_planted(Planted::early_exit) && side == 1 && ranges[0] < ranges[1] &&
+      mine_.targets[static_cast<std::size_t>(ranges[0])].node == Target::kExit)
     deliver_all(iteration, {ranges[0], ranges[1]}, Value(data));
   for (std::int32_t o = 0; o < node.outputs; ++o)
-    if (o != side && ranges[2 * o] != ranges[2 * o + 1]) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+    if (o != side && ranges[2 * o] != ranges[2 * o + 1])
+      deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   deliver_all(iteration, {ranges[2 * side], ranges[2 * side + 1]}, std::move(data));
   data.reset();
-  if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1]) deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
+  if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1])
+    deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
-// A predicate is in a device's memory: it comes back as the end of a firing, for no thread waits for a
-// stream. `node`: the Switch that asks; null: the loop.
+// A predicate is in a device's memory: it comes back as the end of a firing, for no thread waits
+// for a stream. `node`: the Switch that asks; null: the loop.
 void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Tensor& predicate) {
   Firing& firing = spare_firing();
   firing.iteration = &iteration;
   firing.node = node;
   Tensor host = land(predicate);
   ++iteration.instance->record->outside;
-  stream_->record()->then([this, &firing, host, source = predicate, run = iteration.instance->record->run](const Status&) {
+  stream_->record()->then([this, &firing, host, source = predicate,
+                           run = iteration.instance->record->run](const Status&) {
     firing.outputs.resize(1);
     firing.outputs[0] = host.reshaped(Shape{});
     count_end(firing);
@@ -360,7 +386,8 @@ void Partition::ask_device(Iteration& iteration, const PlanNode* node, const Ten
   });
 }
 
-// What comes from outside of the partition. A run that fails over it skips its kernels: the value stays where it is.
+// What comes from outside of the partition. A run that fails over it skips its kernels: the value
+// stays where it is.
 void Partition::bring_or_fail(Run& run, Value& value, std::int32_t source) {
   const bool is_copied = !mine_.device->is_synchronous();
   const std::uint64_t began = is_copied ? ticks() : 0;
@@ -393,9 +420,11 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
   const bool was_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
   constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
-  const bool is_noticed = has_loops_ && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
+  const bool is_noticed =
+      has_loops_ && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
   bool timed = was_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
-  const std::uint64_t put = timed && node.makes_list ? put_into_lists(iteration, node) : 0;  // its kernel moves its inputs
+  // its kernel moves its inputs
+  const std::uint64_t put = timed && node.makes_list ? put_into_lists(iteration, node) : 0;
   std::int64_t start = timed ? now_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
@@ -424,12 +453,14 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
   if (record.fault && ++in_batch_ == kBatch) {
     in_batch_ = 0;
     ++batches_;
-    stream_->record()->then([this, run = record.run](const Status&) { driver_.post_self(Passed{}); });
+    stream_->record()->then(
+        [this, run = record.run](const Status&) { driver_.post_self(Passed{}); });
   }
   running_.store(nullptr, std::memory_order_relaxed);
   if (is_noticed || timed) look_at_clock(ticks());
   if (c.was_deferred()) {
-    ticket->began = std::chrono::nanoseconds(now_ns());  // its end, which others may have posted, is handled in a later turn
+    // its end, which others may have posted, is handled in a later turn
+    ticket->began = std::chrono::nanoseconds(now_ns());
     return false;
   }
   --record.outside;
@@ -439,7 +470,8 @@ bool Partition::run_kernel(Iteration& iteration, const PlanNode& node) {
     measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, put, true);
     if (took >= kHeavy) {
       if (!is_drawn_) record_kernel(iteration, node, start, took);
-      if ((heavy_ns_ += took) >= kLongTurn && !driver_.is_stepped()) is_long_ = looks_closer_ = true;
+      if ((heavy_ns_ += took) >= kLongTurn && !driver_.is_stepped())
+        is_long_ = looks_closer_ = true;
     }
   }
   return true;
@@ -453,8 +485,10 @@ void Partition::finish(Iteration& iteration, const PlanNode& node, Value* output
     return;
   }
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
-  for (std::int32_t o = 0; o < node.outputs; ++o) deliver_all(iteration, {ranges[2 * o], ranges[2 * o + 1]}, std::move(outputs[o]));
-  if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1]) deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
+  for (std::int32_t o = 0; o < node.outputs; ++o)
+    deliver_all(iteration, {ranges[2 * o], ranges[2 * o + 1]}, std::move(outputs[o]));
+  if (ranges[2 * node.outputs] != ranges[2 * node.outputs + 1])
+    deliver_controls(iteration, {ranges[2 * node.outputs], ranges[2 * node.outputs + 1]});
   fired(iteration);
 }
 
@@ -463,29 +497,35 @@ void Partition::finish_dead(Iteration& iteration, const PlanNode& node) {
   empty_inputs(iteration, node);
   const std::int32_t* ranges = mine_.output_targets.data() + node.first_output;
   for (std::int32_t o = 0; o <= node.outputs; ++o)
-    if (ranges[2 * o] != ranges[2 * o + 1]) deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
+    if (ranges[2 * o] != ranges[2 * o + 1])
+      deliver_all_dead(iteration, {ranges[2 * o], ranges[2 * o + 1]});
   fired(iteration);
 }
 
 namespace {
 
-// Does what a kernel took tell what it will take? Not where a run decides how large its operands are, or how long are lists that it goes through side by
-// side, nor where it writes text that nobody may be reading.
+// Does what a kernel took tell what it will take? Not where a run decides how large its operands
+// are, or how long are lists that it goes through side by side, nor where it writes text that
+// nobody may be reading.
 bool tells_its_work(const Graph& graph, std::int32_t id) {
   const Node& node = graph.node(id);
-  if (node.state >= 0 && graph.states()[static_cast<std::size_t>(node.state)].is_of_host()) return false;
-  const auto lists = std::count_if(node.inputs.begin(), node.inputs.end(), [&](const Edge& e) { return graph.spec(e).is_list(); });
+  if (node.state >= 0 && graph.states()[static_cast<std::size_t>(node.state)].is_of_host())
+    return false;
+  const auto lists = std::count_if(node.inputs.begin(), node.inputs.end(),
+                                   [&](const Edge& e) { return graph.spec(e).is_list(); });
   if (lists > 1) return false;  // of one they take elements, or what they yield says how many
   const auto is_known = [](const ValueSpec& spec) { return spec.shape.is_known(); };
   return std::all_of(node.outputs.begin(), node.outputs.end(), is_known) &&
-         std::all_of(node.inputs.begin(), node.inputs.end(), [&](const Edge& e) { return is_known(graph.spec(e)); });
+         std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](const Edge& e) { return is_known(graph.spec(e)); });
 }
 
 }  // namespace
 
 bool Partition::is_light() const {
   constexpr std::int32_t kLooked = 500;
-  if (mine_.nodes > kLooked || granularity_ == Granularity::op || !mine_.device->is_synchronous()) return false;
+  if (mine_.nodes > kLooked || granularity_ == Granularity::op || !mine_.device->is_synchronous())
+    return false;
   for (const FramePlan& f : mine_.frames)
     for (const PlanNode& n : f.nodes) {
       const std::int64_t ns = cost_ns(n.index);
@@ -502,17 +542,21 @@ void Partition::end(Record& record) {
   idle_.push_back(&record);
   if (mine_.has_cut_function) forget_calls(record);
   flush();  // who has left a run says nothing more of it
-  const std::uint64_t fired_now = share_ > 0 ? static_cast<std::uint64_t>(share_ - left_) + 1 : 0;  // in the turn under way, which adds them up when it is over
+  // in the turn under way, which adds them up when it is over
+  const std::uint64_t fired_now = share_ > 0 ? static_cast<std::uint64_t>(share_ - left_) + 1 : 0;
   const RunTotals done{record.fired + fired_now, record.sent, record.received};
   if (mine_.device->is_synchronous()) {
     run->has_done(index_, done);
     run->leave();
     return;
   }
-  // What ran later may have failed later: by then the recorder is other runs', and is told in a turn.
-  stream_->record()->then([run, this, done, fault = record.fault, landings = std::move(record.landings)](const Status& status) {
+  // What ran later may have failed later: by then the recorder is other runs', and is told in a
+  // turn.
+  stream_->record()->then([run, this, done, fault = record.fault,
+                           landings = std::move(record.landings)](const Status& status) {
     const auto origin = fault->is_set() ? static_cast<std::int32_t>(fault->origin()) : -1;
-    if ((fault->is_set() || !status.ok()) && !run->is_poisoned()) driver_.post_self(FailedLater{run->number(), origin, ticks()});
+    if ((fault->is_set() || !status.ok()) && !run->is_poisoned())
+      driver_.post_self(FailedLater{run->number(), origin, ticks()});
     if (fault->is_set()) fail_at(*run, origin, fault->status());
     else if (!status.ok()) run->fail(status);
     for (const Landing& l : landings) run->set_fetch(l.index, l.host.reshaped(l.shape));
@@ -526,7 +570,8 @@ void Partition::end(Record& record) {
 void Partition::fail_at(Run& run, std::int32_t source, const Status& status) {
   failed_.store(source, std::memory_order_relaxed);
   std::string where = source < 0 ? mine_.device->name() : plan_->program.graph.describe(source);
-  if (plan_->is_shared()) where = fmt::format("node '{}': {}", plan_->nodes[static_cast<std::size_t>(mine_.node)], where);
+  if (plan_->is_shared())
+    where = fmt::format("node '{}': {}", plan_->nodes[static_cast<std::size_t>(mine_.node)], where);
   run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())));
 }
 

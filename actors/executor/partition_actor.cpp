@@ -17,9 +17,12 @@ class PartitionActor::OpActor final : public LeanActor<Firing*> {
   void receive(Firing*& firing) override { firing->partition->run_elsewhere(*firing); }
 };
 
-PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index,
-                               Granularity granularity, WorkerPool& pool, PlanTroupe& troupe)
-    : LeanActor(config), pool_(pool), virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr), troupe_(troupe), granularity_(granularity),
+PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan,
+                               std::int32_t index, Granularity granularity, WorkerPool& pool,
+                               PlanTroupe& troupe)
+    : LeanActor(config), pool_(pool),
+      virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr),
+      troupe_(troupe), granularity_(granularity),
       partition_(std::move(plan), index, granularity, pool.size(), *this) {}
 
 PartitionActor::~PartitionActor() = default;
@@ -40,7 +43,8 @@ void PlanTroupe::weigh() {
 }
 
 int PlanTroupe::here() const {
-  return static_cast<int>(std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
+  return static_cast<int>(
+      std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
 }
 
 bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
@@ -53,7 +57,8 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
       before->last = grant->last;
       return true;
     }
-  if (posted_.capacity() == 0) posted_.reserve(kMostPosted);  // what `waiting` gave stays where it is until it goes
+  // what `waiting` gave stays where it is until it goes
+  if (posted_.capacity() == 0) posted_.reserve(kMostPosted);
   posted_.emplace_back(partition, std::move(message));
   if (++posts_ == last_posts_ && same_ >= kSame) {
     flush();
@@ -74,13 +79,17 @@ void PartitionActor::end_turn() {
 template <class Message, class Is>
 Message* PartitionActor::last_posted(std::int32_t partition, Is is_it) {
   const std::size_t looked_at = std::min(posted_.size(), kLookedAt);
-  for (auto p = posted_.rbegin(); p != posted_.rbegin() + static_cast<std::ptrdiff_t>(looked_at); ++p)
-    if (auto* m = p->partition == partition ? std::get_if<Message>(&p->message) : nullptr; m && is_it(*m)) return m;
+  for (auto p = posted_.rbegin(); p != posted_.rbegin() + static_cast<std::ptrdiff_t>(looked_at);
+       ++p)
+    if (auto* m = p->partition == partition ? std::get_if<Message>(&p->message) : nullptr;
+        m && is_it(*m))
+      return m;
   return nullptr;
 }
 
 Token* PartitionActor::waiting(std::int32_t partition, std::int32_t receive) {
-  Token* const token = last_posted<Token>(partition, [&](const Token& t) { return t.receive == receive; });
+  Token* const token =
+      last_posted<Token>(partition, [&](const Token& t) { return t.receive == receive; });
   if (token) last_posts_ = 0;  // which may go on, and should wait for it
   return token;
 }
@@ -89,11 +98,14 @@ Token* PartitionActor::waiting(std::int32_t partition, std::int32_t receive) {
 Grant* PartitionActor::lesser(std::int32_t partition, const Grant& grant) {
   return last_posted<Grant>(partition, [&](const Grant& g) {
     const auto around = static_cast<std::ptrdiff_t>(grant.path.depth) - 1;
-    return g.send == grant.send && &*g.run == &*grant.run && g.path.depth == grant.path.depth && g.last < grant.last && std::equal(g.path.number, g.path.number + around, grant.path.number);
+    return g.send == grant.send && &*g.run == &*grant.run && g.path.depth == grant.path.depth &&
+           g.last < grant.last &&
+           std::equal(g.path.number, g.path.number + around, grant.path.number);
   });
 }
 
-// The turn goes on whatever cannot be sent: nobody can tell how much of it was, so runs that it is of are given up, whoever's turn it is.
+// The turn goes on whatever cannot be sent: nobody can tell how much of it was, so runs that it is
+// of are given up, whoever's turn it is.
 void PartitionActor::flush() {
   if (posted_.empty()) return;
   partition_.have_gone();
@@ -113,10 +125,15 @@ void PartitionActor::flush() {
   }
 }
 
-void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) { troupe_.remote->refused(run, partition, what); }
+void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) {
+  troupe_.remote->refused(run, partition, what);
+}
 
 std::uint64_t PartitionActor::time_at(std::uint64_t now) const {
-  return virtual_clock_ ? static_cast<std::uint64_t>(std::chrono::nanoseconds(virtual_clock_->now().time_since_epoch()).count()) : now;
+  return virtual_clock_
+             ? static_cast<std::uint64_t>(
+                   std::chrono::nanoseconds(virtual_clock_->now().time_since_epoch()).count())
+             : now;
 }
 
 void PartitionActor::hand_over(Firing& firing) {

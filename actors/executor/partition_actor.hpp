@@ -6,8 +6,8 @@
 
 #include <caf/actor_clock.hpp>
 
-#include <troupe/actors/runtime/lean_actor.hpp>
 #include <troupe/actors/executor/partition.hpp>
+#include <troupe/actors/runtime/lean_actor.hpp>
 
 namespace troupe {
 
@@ -19,7 +19,8 @@ struct PlanTroupe {
   std::shared_ptr<const Plan> plan;
   std::vector<LeanRef<PartitionActor>> partitions;  // null: of another node
   std::shared_ptr<RemotePlan> remote;               // of a plan over several nodes
-  /// All kernels that are here were measured to be short: who brings a token may run what it enables.
+  /// All kernels that are here were measured to be short: who brings a token may run what it
+  /// enables.
   std::atomic<bool> is_light{false};  // publishes nothing but itself
 
   /// To a partition of this node or of another, at once. Any thread.
@@ -32,16 +33,17 @@ struct PlanTroupe {
 
 class PartitionActor final : public LeanActor<PartitionMessage>, private PartitionDriver {
  public:
-  PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity,
-                 WorkerPool& pool, PlanTroupe& troupe);
+  PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index,
+                 Granularity granularity, WorkerPool& pool, PlanTroupe& troupe);
 
   ~PartitionActor() override;
 
   const char* name() const override { return "partition"; }
   const Partition& partition() const { return partition_; }
 
-  /// For who has a worker's place: if the actor waits for a message, its turn here and now, in which `messages` calls what it is given
-  /// with each PartitionMessage that there is. No inbox is on their way, nor a job. False: nothing was done.
+  /// For who has a worker's place: if the actor waits for a message, its turn here and now, in
+  /// which `messages` calls what it is given with each PartitionMessage that there is. No inbox is
+  /// on their way, nor a job. False: nothing was done.
   template <class Messages>
   bool turn_here(Messages messages) {
     struct First {
@@ -69,16 +71,21 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   }
 
  private:
-  static constexpr int kFirings = 2000;  // about 50 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
+  // about 50 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
+  static constexpr int kFirings = 2000;
   static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
-  static constexpr std::size_t kLookedAt = 8;     // of these, the last, for one that another goes on or replaces
-  static constexpr int kSame = 32;                // turns that have posted as much as the one before them: the next one will too
+  // of these, the last, for one that another goes on or replaces
+  static constexpr std::size_t kLookedAt = 8;
+  // turns that have posted as much as the one before them: the next one will too
+  static constexpr int kSame = 32;
 
   template <class Message, class Is>
   Message* last_posted(std::int32_t partition, Is is_it);
   Grant* lesser(std::int32_t partition, const Grant& grant);
   void post_self(PartitionMessage message) override { send(std::move(message)); }
-  void post_at_once(std::int32_t partition, PartitionMessage message) override { troupe_.post(partition, std::move(message)); }
+  void post_at_once(std::int32_t partition, PartitionMessage message) override {
+    troupe_.post(partition, std::move(message));
+  }
   bool post(std::int32_t partition, PartitionMessage message) override;
   Token* waiting(std::int32_t partition, std::int32_t receive) override;
   void flush() override;
@@ -90,7 +97,9 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
   std::uint64_t time_at(std::uint64_t now) const override;
   bool is_stepped() const override { return virtual_clock_ != nullptr; }
-  std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override { return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time); }
+  std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override {
+    return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time);
+  }
   std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const override {
     return virtual_clock_ ? static_cast<std::uint64_t>(nanoseconds) : clock.ticks_of(nanoseconds);
   }
@@ -100,8 +109,9 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   PlanTroupe& troupe_;
   const Granularity granularity_;
   std::vector<Posted> posted_;  // to other nodes, by this turn
-  // A loop whose iterations wait for another node posts the same in each turn. The last of it is known for the last then, and takes all along:
-  // what the turn has still to do, a fifth of it, is done while the other works. A wrong guess costs a message.
+  // A loop whose iterations wait for another node posts the same in each turn. The last of it is
+  // known for the last then, and takes all along: what the turn has still to do, a fifth of it, is
+  // done while the other works. A wrong guess costs a message.
   int posts_ = 0;       // by this turn, but for those that go on with another
   int last_posts_ = 0;  // by the last one that posted; 0: in this turn one may go on
   int same_ = 0;        // turns with as many, before that

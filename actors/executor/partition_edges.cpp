@@ -7,34 +7,42 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/list/list_walk.hpp>
 #include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/list/list_walk.hpp>
 #include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {
 namespace {
 
-std::int64_t number_in_path(const Iteration& iteration) { return iteration.instance->frame->function ? iteration.instance->call : iteration.number; }
+std::int64_t number_in_path(const Iteration& iteration) {
+  return iteration.instance->frame->function ? iteration.instance->call : iteration.number;
+}
 
 Path path_to(const Iteration& iteration) {
   Path path;
   path.depth = iteration.instance->frame->depth;
   const Iteration* it = &iteration;
-  for (std::int32_t d = path.depth; d > 0; --d, it = it->instance->parent) path.number[d - 1] = number_in_path(*it);
+  for (std::int32_t d = path.depth; d > 0; --d, it = it->instance->parent)
+    path.number[d - 1] = number_in_path(*it);
   return path;
 }
 
-// A list whose elements lie where they lie now: what was swapped out is on the host, and goes from there.
+// A list whose elements lie where they lie now: what was swapped out is on the host, and goes from
+// there.
 Value at_rest(const Value& value) {
   return with_tensors(value, nullptr, [](const Tensor& t) { return t; });
 }
 
 // What a token adds to its edge's count: that of a scalar lies in it, and it holds no memory.
-std::uint64_t bytes_sent(const Value& value) { return value.is_inline() ? size_of(value.dtype()) : bytes_of(value); }
+std::uint64_t bytes_sent(const Value& value) {
+  return value.is_inline() ? size_of(value.dtype()) : bytes_of(value);
+}
 
 bool holds_bytes(const Value& value) { return value.has_value() && !value.is_inline(); }
 
-bool is_in_loop(const Iteration& iteration) { return iteration.instance->frame->depth > 0 && !iteration.instance->frame->function; }
+bool is_in_loop(const Iteration& iteration) {
+  return iteration.instance->frame->depth > 0 && !iteration.instance->frame->function;
+}
 
 }  // namespace
 
@@ -56,7 +64,8 @@ Record* Partition::find(const Run& run) {
 void Partition::accept(Token& token) {
   start(token.run);
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-  add(received_[static_cast<std::size_t>(token.receive)].tokens, static_cast<std::uint64_t>(token.times));
+  add(received_[static_cast<std::size_t>(token.receive)].tokens,
+      static_cast<std::uint64_t>(token.times));
   if (parked_ != 0) record_wait(token);
   record_received(token);
   if (Record* record = find(*token.run)) {
@@ -76,12 +85,15 @@ void Partition::accept_one_by_one(Record& record, const Token& token) {
     one.times = 1;
     one.path.number[one.path.depth - 1] += i;
     if (record.run.get() == token.run.get()) accept_from_outside(record, one);
-    else refuse(*token.run, mine_.receives[static_cast<std::size_t>(token.receive)], "when all of its run was done");  // what followed from one has ended it
+    else
+      refuse(*token.run, mine_.receives[static_cast<std::size_t>(token.receive)],
+             "when all of its run was done");  // what followed from one has ended it
   }
 }
 
 void Partition::accept_from_outside(Record& record, Token& token) {
-  if (mine_.receives[static_cast<std::size_t>(token.receive)].function < 0) accept_at(*record.root, token);
+  if (mine_.receives[static_cast<std::size_t>(token.receive)].function < 0)
+    accept_at(*record.root, token);
   else accept_in_call(record, token);
 }
 
@@ -92,15 +104,22 @@ void Partition::accept_at(Instance& instance, Token& token) {
   const std::int64_t n = number_in(instance, token);
   const char* why = why_refused(instance, n, instance.frame->window);
   const bool is_open = !why && n < instance.opened;
-  if (is_open && instance.at(n)->children[static_cast<std::size_t>(next_towards(receive.frame, instance.number).child_slot)] == &over_) why = "for a loop that has ended";
-  const char* why_not_all = why || is_open ? nullptr : why_refused_early(token, instance.number, instance.early, instance.known_place(n));
-  if (why || (why_not_all && token.times == 1)) refuse(*instance.record->run, receive, why ? why : why_not_all);
+  if (is_open && instance.at(n)->children[static_cast<std::size_t>(
+                     next_towards(receive.frame, instance.number).child_slot)] == &over_)
+    why = "for a loop that has ended";
+  const char* why_not_all =
+      why || is_open
+          ? nullptr
+          : why_refused_early(token, instance.number, instance.early, instance.known_place(n));
+  if (why || (why_not_all && token.times == 1))
+    refuse(*instance.record->run, receive, why ? why : why_not_all);
   else if (why_not_all) accept_one_by_one(*instance.record, token);
   else if (is_open) pass_on(*instance.at(n), token);
   else instance.early.add(instance.known_place(n), instance.known_places(), std::move(token));
 }
 
-// Of several tokens one after the other, as if each had come by itself, until the rest can wait together.
+// Of several tokens one after the other, as if each had come by itself, until the rest can wait
+// together.
 void Partition::accept_here(Instance& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   Record& record = *instance.record;
@@ -111,7 +130,9 @@ void Partition::accept_here(Instance& instance, Token& token) {
     return why ? why : instance.has_come(n, receive) ? "that had come" : nullptr;
   };
   for (std::int64_t n = first; n < end; ++n) {
-    if (n > first && (record.run.get() != token.run.get() || instance.record != &record || instance.execution != execution)) {  // what followed from the one before has ended it
+    // what followed from the one before has ended it
+    if (n > first && (record.run.get() != token.run.get() || instance.record != &record ||
+                      instance.execution != execution)) {
       token.path.number[token.path.depth - 1] = n;
       token.times = static_cast<std::int32_t>(end - n);
       accept_one_by_one(record, token);
@@ -124,48 +145,61 @@ void Partition::accept_here(Instance& instance, Token& token) {
     instance.has_come(n, receive) = 1;
     if (n == first) note(instance, token);
     if (n < instance.opened) {
-      arrive(*instance.at(n), receive, token.is_dead, n + 1 == end ? std::move(token.value) : Value(token.value));
+      arrive(*instance.at(n), receive, token.is_dead,
+             n + 1 == end ? std::move(token.value) : Value(token.value));
       continue;
     }
     std::int64_t after = n + 1;
     for (; after < end && !why_not(after); ++after) instance.has_come(after, receive) = 1;
     const std::size_t place = instance.known_place(n), places = instance.known_places();
-    Token& waits = after == end ? instance.early.add(place, places, std::move(token)) : instance.early.add(place, places, Token(token));
+    Token& waits = after == end ? instance.early.add(place, places, std::move(token))
+                                : instance.early.add(place, places, Token(token));
     if (waits.times > 1) waits.path.number[waits.path.depth - 1] = n;
     waits.times = static_cast<std::int32_t>(after - n);
     n = after - 1;
   }
 }
 
-// What no partition sends that keeps to the protocol, of a token for iteration n: null if it is all right so far.
-const char* Partition::why_refused(const Instance& instance, std::int64_t n, std::int32_t window) const {
+// What no partition sends that keeps to the protocol, of a token for iteration n: null if it is all
+// right so far.
+const char* Partition::why_refused(const Instance& instance, std::int64_t n,
+                                   std::int32_t window) const {
   if (n < instance.oldest) return "for an iteration that is done";
   return n - instance.oldest >= window ? "that it was not granted" : nullptr;
 }
 
-// The executions within `around` are yet to come: none of their iterations was granted beyond the first window. `early`: what waits for them already, at `place`.
-const char* Partition::why_refused_early(const Token& token, std::int32_t around, const EarlyTokens& early, std::size_t place) const {
+// The executions within `around` are yet to come: none of their iterations was granted beyond the
+// first window. `early`: what waits for them already, at `place`.
+const char* Partition::why_refused_early(const Token& token, std::int32_t around,
+                                         const EarlyTokens& early, std::size_t place) const {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   const auto last_of = [](const Token& t) { return t.path.number[t.path.depth - 1] + t.times - 1; };
-  for (std::int32_t f = receive.frame; f != around; f = mine_.frames[static_cast<std::size_t>(f)].parent) {
+  for (std::int32_t f = receive.frame; f != around;
+       f = mine_.frames[static_cast<std::size_t>(f)].parent) {
     const FramePlan& frame = mine_.frames[static_cast<std::size_t>(f)];
-    if (f == receive.frame ? last_of(token) >= receive.window : token.path.number[frame.depth - 1] >= frame.window) return "that it was not granted";
+    if (f == receive.frame ? last_of(token) >= receive.window
+                           : token.path.number[frame.depth - 1] >= frame.window)
+      return "that it was not granted";
   }
   const std::int32_t last = token.path.depth - 1;
   const auto has_one_of_them = [&](const Token& t) {
-    return t.receive == token.receive && std::equal(t.path.number, t.path.number + last, token.path.number) && t.path.number[last] <= last_of(token) && token.path.number[last] <= last_of(t);
+    return t.receive == token.receive &&
+           std::equal(t.path.number, t.path.number + last, token.path.number) &&
+           t.path.number[last] <= last_of(token) && token.path.number[last] <= last_of(t);
   };
   return early.any_of(place, has_one_of_them) ? "that had come" : nullptr;
 }
 
 // Its iteration of an instance around its own is open.
 void Partition::pass_on(Iteration& iteration, Token& token) {
-  const FramePlan& next = next_towards(mine_.receives[static_cast<std::size_t>(token.receive)].frame, iteration.instance->number);
+  const FramePlan& next = next_towards(
+      mine_.receives[static_cast<std::size_t>(token.receive)].frame, iteration.instance->number);
   accept_at(instance_at(iteration, static_cast<std::int32_t>(&next - mine_.frames.data())), token);
 }
 
 // It is for that iteration, which is open.
-void Partition::arrive(Iteration& iteration, const PartitionPlan::Receive& receive, bool is_dead, Value&& value) {
+void Partition::arrive(Iteration& iteration, const PartitionPlan::Receive& receive, bool is_dead,
+                       Value&& value) {
   if (is_dead) {
     deliver_all_dead(iteration, receive.targets);
     if (receive.decides) decide(iteration, false);
@@ -185,9 +219,11 @@ void Partition::arrive(Iteration& iteration, const PartitionPlan::Receive& recei
 void Partition::take_early(Iteration& iteration) {
   Instance& instance = *iteration.instance;
   EarlyTokens& early = instance.early;
-  for (std::int32_t entry = early.take(instance.known_place(iteration.number)), next; entry != EarlyTokens::kNone; entry = next) {
+  for (std::int32_t entry = early.take(instance.known_place(iteration.number)), next;
+       entry != EarlyTokens::kNone; entry = next) {
     next = early.after(entry);
-    if (mine_.receives[static_cast<std::size_t>(early.token(entry).receive)].frame == instance.number) {
+    if (mine_.receives[static_cast<std::size_t>(early.token(entry).receive)].frame ==
+        instance.number) {
       arrive_early(instance, iteration.number, entry);
       continue;
     }
@@ -197,14 +233,16 @@ void Partition::take_early(Iteration& iteration) {
   }
 }
 
-// A token of iteration n, which is open, and of as many behind it. What was taken before it may have said that the loop goes on: it arrives at
-// all that are open by now, and waits for the one that opens next.
+// A token of iteration n, which is open, and of as many behind it. What was taken before it may
+// have said that the loop goes on: it arrives at all that are open by now, and waits for the one
+// that opens next.
 void Partition::arrive_early(Instance& instance, std::int64_t n, std::int32_t entry) {
   EarlyTokens& early = instance.early;
   for (;; ++n) {
     Token& token = early.token(entry);
     const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
-    const bool is_dead = token.is_dead, is_last = token.times == 1, has_to_wait = !is_last && n + 1 == instance.opened;
+    const bool is_dead = token.is_dead, is_last = token.times == 1,
+               has_to_wait = !is_last && n + 1 == instance.opened;
     Value value = is_last ? std::move(token.value) : token.value;
     if (is_last) {
       early.drop(entry);
@@ -212,7 +250,8 @@ void Partition::arrive_early(Instance& instance, std::int64_t n, std::int32_t en
       ++token.path.number[token.path.depth - 1];
       --token.times;
     }
-    if (has_to_wait) early.put_back(entry, instance.known_place(n + 1));  // before the iteration's token arrives, by which the next may open
+    // before the iteration's token arrives, by which the next may open
+    if (has_to_wait) early.put_back(entry, instance.known_place(n + 1));
     arrive(*instance.at(n), receive, is_dead, std::move(value));
     if (is_last || has_to_wait) return;
   }
@@ -220,14 +259,17 @@ void Partition::arrive_early(Instance& instance, std::int64_t n, std::int32_t en
 
 // Of the frames on the way to `frame` the one within `around`.
 const FramePlan& Partition::next_towards(std::int32_t frame, std::int32_t around) const {
-  while (mine_.frames[static_cast<std::size_t>(frame)].parent != around) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+  while (mine_.frames[static_cast<std::size_t>(frame)].parent != around)
+    frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
   return mine_.frames[static_cast<std::size_t>(frame)];
 }
 
 // Dropped, whoever sent it. Another node may be faulty; this one may not.
 void Partition::refuse(Run& run, const PartitionPlan::Receive& edge, const char* why) {
-  const std::string what = fmt::format("a token of {} {}", plan_->program.graph.describe(edge.source), why);
-  if (plan_->is_here(static_cast<std::size_t>(edge.partition))) fail(run, nullptr, Status(Code::internal, what));
+  const std::string what =
+      fmt::format("a token of {} {}", plan_->program.graph.describe(edge.source), why);
+  if (plan_->is_here(static_cast<std::size_t>(edge.partition)))
+    fail(run, nullptr, Status(Code::internal, what));
   else driver_.refused(run, edge.partition, what);
 }
 
@@ -253,7 +295,8 @@ void Partition::fetch(Record& record, std::int32_t index, Value&& value) {
 
 // Starts the copy of a device's tensor to the host; it is there when the stream has passed.
 Tensor Partition::land(const Tensor& on_device) {
-  Shape shape = on_device.shape().is_scalar() ? Shape{1} : on_device.shape();  // a host scalar has no address to copy to
+  // a host scalar has no address to copy to
+  Shape shape = on_device.shape().is_scalar() ? Shape{1} : on_device.shape();
   Tensor host = Tensor::empty(on_device.dtype(), shape);
   mine_.device->copy_to_host(*stream_, on_device, View(host));
   return host;
@@ -271,7 +314,8 @@ bool Partition::is_granted(const Iteration& from, const PartitionPlan::Send& to)
 void Partition::send(Iteration& from, std::int32_t send, Value* value) {
   if (extend(from, send, value)) return;
   const bool is_granted_now = is_granted(from, mine_.sends[static_cast<std::size_t>(send)]);
-  if (is_granted_now && (!value || !holds_bytes(*value) || has_room(from, send, bytes_of(*value)))) {
+  if (is_granted_now &&
+      (!value || !holds_bytes(*value) || has_room(from, send, bytes_of(*value)))) {
     post(from, send, value);
     return;
   }
@@ -282,7 +326,9 @@ void Partition::send(Iteration& from, std::int32_t send, Value* value) {
   auto& held = from.instance->record->held;
   for (std::size_t back = 1; back <= std::min(held.size(), kLookedAt); ++back) {
     Record::Held& h = held[held.size() - back];
-    if (h.send != send || !h.iteration || h.iteration->instance != from.instance || h.iteration->number + h.times != from.number) continue;
+    if (h.send != send || !h.iteration || h.iteration->instance != from.instance ||
+        h.iteration->number + h.times != from.number)
+      continue;
     if (!is_in_loop(from) || !is_same(h.is_dead, h.value, value)) break;
     ++h.times;
     return;
@@ -297,22 +343,26 @@ bool Partition::has_room(const Iteration& from, std::int32_t send, std::uint64_t
   std::uint64_t sum = bytes;
   for (const Instance::OnWay& t : instance.on_way)
     if (t.send == send) sum += t.bytes;
-  const std::int32_t place = mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
-  const bool is_oldest = from.number <= instance.granted[static_cast<std::size_t>(place)] - mine_.sends[static_cast<std::size_t>(send)].window + 1;
+  const std::int32_t place =
+      mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
+  const bool is_oldest = from.number <= instance.granted[static_cast<std::size_t>(place)] -
+                                            mine_.sends[static_cast<std::size_t>(send)].window + 1;
   if (sum > plan_->edge_bytes && sum > bytes && !is_oldest) return false;
   instance.on_way.push_back({send, from.number, bytes});
   if (sum > most_on_way()) most_on_way_.store(sum, std::memory_order_relaxed);
   return true;
 }
 
-// A token has come for this instance. Its sender may hold another back until it knows the oldest iteration.
+// A token has come for this instance. Its sender may hold another back until it knows the oldest
+// iteration.
 void Partition::note(Instance& instance, const Token& token) {
   if (instance.has_large || !instance.parent || bytes_of(token.value) < large()) return;
   instance.has_large = true;
   grant(instance, Told::behind);
 }
 
-// The window of an instance has moved: who sends to it may go on, and hears of it now or when that is worth a message.
+// The window of an instance has moved: who sends to it may go on, and hears of it now or when that
+// is worth a message.
 void Partition::grant(Instance& instance, Told whom) {
   for (const FramePlan::Sender& sender : instance.frame->senders) {
     const bool is_due = (instance.oldest & (sender.every - 1)) == 0;
@@ -321,7 +371,8 @@ void Partition::grant(Instance& instance, Told whom) {
     Grant message{instance.record->run, r.send, {}, instance.oldest + sender.window - 1};
     message.path.depth = instance.frame->depth;
     const Iteration* it = instance.parent;
-    for (std::int32_t d = instance.frame->depth - 1; d > 0; --d, it = it->instance->parent) message.path.number[d - 1] = number_in_path(*it);
+    for (std::int32_t d = instance.frame->depth - 1; d > 0; --d, it = it->instance->parent)
+      message.path.number[d - 1] = number_in_path(*it);
     has_posted_ |= driver_.post(r.partition, std::move(message));
   }
 }
@@ -331,7 +382,8 @@ template <class End>  // PartitionPlan::Send or PartitionPlan::Receive
 Instance* Partition::instance_of(Record& record, const End& edge, const Path& path) {
   const auto frame_at = [&](std::int32_t depth) {
     std::int32_t frame = edge.frame;
-    while (mine_.frames[static_cast<std::size_t>(frame)].depth > depth) frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
+    while (mine_.frames[static_cast<std::size_t>(frame)].depth > depth)
+      frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
     return static_cast<std::size_t>(frame);
   };
   Instance* instance = record.root;
@@ -345,13 +397,15 @@ Instance* Partition::instance_of(Record& record, const End& edge, const Path& pa
   for (; d <= path.depth; ++d) {
     const std::int64_t n = d == 1 || instance->frame->function ? 0 : path.number[d - 2];
     if (n < instance->oldest || n >= instance->opened) return nullptr;
-    instance = instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
+    instance =
+        instance->at(n)->children[static_cast<std::size_t>(mine_.frames[frame_at(d)].child_slot)];
     if (!instance || instance == &over_) return nullptr;
   }
   return instance;
 }
 
-// Grants overtake each other and may come late: the highest counts, and one for what is over is dropped.
+// Grants overtake each other and may come late: the highest counts, and one for what is over is
+// dropped.
 void Partition::accept(const Grant& grant) {
   Record* record = find(*grant.run);
   if (!record || record->is_abandoned) return;
@@ -359,19 +413,28 @@ void Partition::accept(const Grant& grant) {
   const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(grant.send)];
   Instance* const instance = instance_of(*record, send, grant.path);
   if (!instance) return;
-  if (grant.last <= instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])]) return;
-  const std::int32_t window = send.frame == instance->number ? send.window : instance->frame->window;
-  if (grant.last >= instance->opened + window) {  // who has not had this edge's token of an iteration is not done with it
+  if (grant.last <= instance->granted[static_cast<std::size_t>(send.place[grant.path.depth - 1])])
+    return;
+  const std::int32_t window =
+      send.frame == instance->number ? send.window : instance->frame->window;
+  // who has not had this edge's token of an iteration is not done with it
+  if (grant.last >= instance->opened + window) {
     if (!plan_->is_here(static_cast<std::size_t>(send.partition)))
-      driver_.refused(*grant.run, send.partition, fmt::format("a grant of iteration {} of '{}', where none was sent since {}", grant.last, instance->frame->name, instance->opened - 1));
+      driver_.refused(*grant.run, send.partition,
+                      fmt::format("a grant of iteration {} of '{}', where none was sent since {}",
+                                  grant.last, instance->frame->name, instance->opened - 1));
     return;
   }
-  const auto goes_there = [&](std::int32_t edge) { return mine_.sends[static_cast<std::size_t>(edge)].partition == send.partition; };
+  const auto goes_there = [&](std::int32_t edge) {
+    return mine_.sends[static_cast<std::size_t>(edge)].partition == send.partition;
+  };
   for (std::size_t place = 0; place < instance->granted.size(); ++place)
     if (goes_there(instance->frame->edges_out[place])) instance->granted[place] = grant.last;
   const std::int64_t oldest = grant.last - window + 1;
-  std::erase_if(instance->on_way, [&](const Instance::OnWay& t) { return goes_there(t.send) && t.number < oldest; });
-  // Whoever granted it may have nothing to do without them; what this turn fires now is ahead of the next grant. Not where it is so far behind.
+  std::erase_if(instance->on_way,
+                [&](const Instance::OnWay& t) { return goes_there(t.send) && t.number < oldest; });
+  // Whoever granted it may have nothing to do without them; what this turn fires now is ahead of
+  // the next grant. Not where it is so far behind.
   const bool is_far_behind = window > instance->frame->window;
   if (retry_held(*record, send.partition) && !is_far_behind) flush();
 }
@@ -386,12 +449,18 @@ bool Partition::retry_held(Record& record, std::int32_t partition) {
     Instance& instance = *token.iteration->instance;
     std::int32_t n = 0;
     while (n < token.times && is_granted(*instance.at(token.iteration->number + n), send)) ++n;
-    return n == 1 && holds_bytes(token.value) && !has_room(*token.iteration, token.send, bytes_of(token.value)) ? 0 : n;
+    return n == 1 && holds_bytes(token.value) &&
+                   !has_room(*token.iteration, token.send, bytes_of(token.value))
+               ? 0
+               : n;
   };
   bool any_went = false;
-  std::size_t kept = 0, next = 0;  // those that stay go to the front, in their order; what lies between is empty
+  // those that stay go to the front, in their order; what lies between is empty
+  std::size_t kept = 0, next = 0;
   const auto drop_empty = [&] {
-    if (next <= held.size()) held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept), held.begin() + static_cast<std::ptrdiff_t>(next));
+    if (next <= held.size())
+      held.erase(held.begin() + static_cast<std::ptrdiff_t>(kept),
+                 held.begin() + static_cast<std::ptrdiff_t>(next));
   };
   try {
     while (next < held.size()) {
@@ -415,7 +484,8 @@ bool Partition::retry_held(Record& record, std::int32_t partition) {
       if (n == 0) continue;
       any_went = true;
       let_go(going);
-      if (held.size() < next) return true;  // what followed was the end of the run, here or by a faulty node: nothing is held any more
+      // what followed was the end of the run, here or by a faulty node: nothing is held any more
+      if (held.size() < next) return true;
     }
   } catch (...) {
     drop_empty();
@@ -436,7 +506,9 @@ void Partition::let_go(Record::Held& token) {
 bool Partition::goes_on(const Token& token, const Iteration& from, const Value* value) {
   const Instance& instance = *from.instance;
   const std::int32_t depth = instance.frame->depth;
-  if (!is_in_loop(from) || token.run.get() != instance.record->run.get() || from.number != token.path.number[depth - 1] + token.times) return false;
+  if (!is_in_loop(from) || token.run.get() != instance.record->run.get() ||
+      from.number != token.path.number[depth - 1] + token.times)
+    return false;
   if (!is_same(token.is_dead, token.value, value)) return false;
   const Iteration* around = instance.parent;
   for (std::int32_t d = depth - 1; d > 0; --d, around = around->instance->parent)
@@ -445,24 +517,30 @@ bool Partition::goes_on(const Token& token, const Iteration& from, const Value* 
 }
 
 // `bytes`: of each.
-void Partition::count_sent(Record& record, std::int32_t send, std::int32_t times, std::uint64_t bytes) {
+void Partition::count_sent(Record& record, std::int32_t send, std::int32_t times,
+                           std::uint64_t bytes) {
   const auto n = static_cast<std::uint64_t>(times);
   add(sent_[static_cast<std::size_t>(send)].tokens, n);
   add(sent_[static_cast<std::size_t>(send)].bytes, n * bytes);
   record.sent += n;
 }
 
-// Of as many iterations as were added to it last; the next one may go on as well, with less of a look.
-void Partition::goes_on_after(Token& token, const Iteration& from, std::int32_t send, std::int32_t times) {
+// Of as many iterations as were added to it last; the next one may go on as well, with less of a
+// look.
+void Partition::goes_on_after(Token& token, const Iteration& from, std::int32_t send,
+                              std::int32_t times) {
   const Instance& instance = *from.instance;
-  const std::int32_t place = mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
+  const std::int32_t place =
+      mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
   const std::int64_t next = from.number + times;
-  const std::int64_t end = std::min(instance.granted[static_cast<std::size_t>(place)] + 1, next - token.times + kTimesAMessage);
+  const std::int64_t end = std::min(instance.granted[static_cast<std::size_t>(place)] + 1,
+                                    next - token.times + kTimesAMessage);
   if (next >= end) return;
   Going& going = going_[static_cast<std::size_t>(send)];
   if (going.token) count_gone(send);
   else are_going_.push_back(send);
-  going = {instance.execution, next, end, !token.is_dead && is_true(token.value), next, &token, instance.record};
+  going = {instance.execution, next, end, !token.is_dead && is_true(token.value), next, &token,
+           instance.record};
 }
 
 // As far as one message says, or as was granted.
@@ -474,7 +552,8 @@ void Partition::went_on_to_the_end(Going& going) {
 // Of those iterations that were not counted yet.
 void Partition::count_gone(std::int32_t send) {
   Going& going = going_[static_cast<std::size_t>(send)];
-  const auto times = static_cast<std::int32_t>(going.next - std::exchange(going.counted, going.next));
+  const auto times =
+      static_cast<std::int32_t>(going.next - std::exchange(going.counted, going.next));
   going.token->times += times;
   count_sent(*going.record, send, times, bytes_sent(going.token->value));
 }
@@ -490,12 +569,15 @@ void Partition::have_gone() {
 // `times`: and of as many iterations behind it in all.
 void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int32_t times) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
-  // A run over nodes that has failed is given up on all of them. What follows from that would be taken there for what has caused it,
-  // if it came before the news.
-  if (from.instance->record->run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;
+  // A run over nodes that has failed is given up on all of them. What follows from that would be
+  // taken there for what has caused it, if it came before the news.
+  if (from.instance->record->run->is_poisoned() &&
+      !plan_->is_here(static_cast<std::size_t>(to.partition)))
+    return;
   count_sent(*from.instance->record, send, times, value ? bytes_sent(*value) : 0);
   if (going_[static_cast<std::size_t>(send)].token) count_gone(send);
-  if (Token* before = driver_.waiting(to.partition, to.receive); before && goes_on(*before, from, value)) {
+  if (Token* before = driver_.waiting(to.partition, to.receive);
+      before && goes_on(*before, from, value)) {
     before->times += times;
     if (recorder_.traces()) record_sent(*before, to, before->times - times, times);
     else goes_on_after(*before, from, send, times);
@@ -504,7 +586,8 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int3
   }
   Token token{from.instance->record->run, to.receive, value == nullptr, {}, path_to(from), times};
   record_sent(token, to, 0, recorder_.traces() ? times : 1);
-  if (is_planted(Planted::path_turned)) std::reverse(token.path.number, token.path.number + token.path.depth);
+  if (is_planted(Planted::path_turned))
+    std::reverse(token.path.number, token.path.number + token.path.depth);
   std::vector<Tensor> hosts;  // before the event that says they are there
   Value source;
   if (value && !mine_.device->is_synchronous()) {
@@ -521,9 +604,12 @@ void Partition::post(Iteration& from, std::int32_t send, Value* value, std::int3
     return;
   }
   // The source stays alive until then; copies to the host, of what was swapped out too, have ended.
-  stream_->record()->then([this, to, token = std::move(token), hosts = std::move(hosts), source = std::move(source)](const Status&) mutable {
+  stream_->record()->then([this, to, token = std::move(token), hosts = std::move(hosts),
+                           source = std::move(source)](const Status&) mutable {
     auto next = hosts.begin();
-    token.value = with_tensors(source, nullptr, [&](const Tensor& t) { return (t.is_on_host() ? t : *next++).reshaped(t.shape()); });
+    token.value = with_tensors(source, nullptr, [&](const Tensor& t) {
+      return (t.is_on_host() ? t : *next++).reshaped(t.shape());
+    });
     driver_.post_at_once(to.partition, std::move(token));
   });
 }

@@ -1,4 +1,5 @@
-// Kernels that end outside their partition's turn: those that another worker runs, and those that took their Completion.
+// Kernels that end outside their partition's turn: those that another worker runs, and those that
+// took their Completion.
 #include <troupe/actors/executor/partition.hpp>
 
 #include <algorithm>
@@ -8,16 +9,20 @@
 namespace troupe {
 namespace {
 
-// The kernel under way on this thread. One that throws drops the Completion that it had taken while the exception is on its way,
-// before anybody can know what was thrown: then the firing ends when the kernel has, with that.
+// The kernel under way on this thread. One that throws drops the Completion that it had taken while
+// the exception is on its way, before anybody can know what was thrown: then the firing ends when
+// the kernel has, with that.
 class Under {
  public:
-  explicit Under(void* ticket) : ticket_(ticket), exceptions_(std::uncaught_exceptions()), outer_(std::exchange(innermost_, this)) {}
+  explicit Under(void* ticket)
+      : ticket_(ticket), exceptions_(std::uncaught_exceptions()),
+        outer_(std::exchange(innermost_, this)) {}
   ~Under() { innermost_ = outer_; }
   Under(const Under&) = delete;
   Under& operator=(const Under&) = delete;
 
-  /// Is this the Completion of the kernel under way, dropped by an exception? Keeps what it says of itself, in case the kernel goes on.
+  /// Is this the Completion of the kernel under way, dropped by an exception? Keeps what it says of
+  /// itself, in case the kernel goes on.
   static bool drops(void* ticket, Status& status) {
     Under* const u = innermost_;
     if (!u || u->ticket_ != ticket || std::uncaught_exceptions() <= u->exceptions_) return false;
@@ -56,7 +61,9 @@ Firing& Partition::take_firing(Iteration& iteration, const PlanNode& node) {
 }
 
 // Before it is posted: the record is this run's until the end is taken.
-void Partition::count_end(const Firing& firing) { firing.iteration->instance->record->posted.fetch_add(1, std::memory_order_relaxed); }
+void Partition::count_end(const Firing& firing) {
+  firing.iteration->instance->record->posted.fetch_add(1, std::memory_order_relaxed);
+}
 
 void Partition::run_elsewhere(Firing& firing) {
   Ref<Run> run = firing.run;  // stays until the kernel has returned

@@ -20,9 +20,12 @@ std::string tag_of(const Iteration& iteration) {
   for (const Iteration* it = &iteration; it->instance->parent; it = it->instance->parent) {
     if (named++ == kNamed) return "..., " + tag;
     const Instance& instance = *it->instance;
-    const std::string here = !instance.frame->function ? fmt::format("iteration {} of loop '{}'", it->number, instance.frame->name)
-                             : instance.caller         ? fmt::format("a call of '{}'", instance.frame->name)
-                                                       : fmt::format("a call of '{}', {} deep", instance.frame->name, instance.depth);
+    const std::string here =
+        !instance.frame->function
+            ? fmt::format("iteration {} of loop '{}'", it->number, instance.frame->name)
+        : instance.caller
+            ? fmt::format("a call of '{}'", instance.frame->name)
+            : fmt::format("a call of '{}', {} deep", instance.frame->name, instance.depth);
     tag = tag.empty() ? here : here + ", " + tag;
   }
   return tag;
@@ -51,7 +54,8 @@ std::string Partition::busy_with() const {
 struct Partition::Said {
   struct Part {
     RunPart part;
-    const Record* record;  // lives as long as the partition, and may be another run's by then, which `handled` tells
+    // lives as long as the partition, and may be another run's by then, which `handled` tells
+    const Record* record;
     std::uint64_t handled, ended;
   };
   std::vector<Part> parts;
@@ -72,7 +76,8 @@ void Partition::answer(const Inspect& question) {
   auto parts = std::make_shared<Said>();
   for (const Record* r : active_) {
     s.runs.push_back(part_of(*r));
-    parts->parts.push_back({s.runs.back(), r, r->handled.load(std::memory_order_relaxed), r->ended});
+    parts->parts.push_back(
+        {s.runs.back(), r, r->handled.load(std::memory_order_relaxed), r->ended});
   }
   {
     std::shared_ptr<const Said> said = std::move(parts);
@@ -80,7 +85,9 @@ void Partition::answer(const Inspect& question) {
     said_.swap(said);
   }
   if (recorder_.traces()) recorder_.expire(driver_.time_at(ticks()));
-  if (question.asks_of_actors) s.actors = actor_counters(), s.edges = edge_counters(), s.loops = loop_snapshots(question.clock);
+  if (question.asks_of_actors)
+    s.actors = actor_counters(), s.edges = edge_counters(),
+    s.loops = loop_snapshots(question.clock);
   if (question.asks_of_events) {
     s.events = recorder_.since(question.since_ns, question.clock);
     for (RecordedEvent& e : s.events) e.node = plan_->number_of(e.node);
@@ -89,9 +96,11 @@ void Partition::answer(const Inspect& question) {
     s.whole_since_ns = recorder_.whole_since(question.clock);
     if (question.watches) recorder_.watch(question.clock);
   }
-  constexpr std::int64_t kLongestTrace = 75'000'000'000;  // ns: who asks for one from outside asks for a minute at most, and may be gone then
+  // ns: who asks for one from outside asks for a minute at most, and may be gone then
+  constexpr std::int64_t kLongestTrace = 75'000'000'000;
   if (question.trace != Inspect::Trace::as_it_is)
-    recorder_.trace(question.trace == Inspect::Trace::on, question.tracer, driver_.time_at(ticks()) + driver_.time_of(kLongestTrace, question.clock));
+    recorder_.trace(question.trace == Inspect::Trace::on, question.tracer,
+                    driver_.time_at(ticks()) + driver_.time_of(kLongestTrace, question.clock));
   looks_closer_ = observes_ > 0 || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
 }
@@ -104,16 +113,21 @@ std::optional<RunPart> Partition::stands(std::uint64_t run) const {
     said = said_;
   }
   if (!said) return std::nullopt;
-  const auto it = std::find_if(said->parts.begin(), said->parts.end(), [&](const Said::Part& p) { return p.part.run == run; });
+  const auto it = std::find_if(said->parts.begin(), said->parts.end(),
+                               [&](const Said::Part& p) { return p.part.run == run; });
   if (it == said->parts.end() || it->part.ready > 0) return std::nullopt;
-  if (it->record->posted.load(std::memory_order_relaxed) != it->ended || it->record->handled.load(std::memory_order_relaxed) != it->handled) return std::nullopt;
+  if (it->record->posted.load(std::memory_order_relaxed) != it->ended ||
+      it->record->handled.load(std::memory_order_relaxed) != it->handled)
+    return std::nullopt;
   RunPart part = it->part;
   for (Wait& w : part.waits)
-    if (w.for_so_long.count() > 0) w.for_so_long += std::chrono::nanoseconds(steady_ns() - said->at_ns);
+    if (w.for_so_long.count() > 0)
+      w.for_so_long += std::chrono::nanoseconds(steady_ns() - said->at_ns);
   return part;
 }
 
-// Which waits of a run at queues nothing of it can end any more. What they have in common is found once a look, and only where somebody waits at one.
+// Which waits of a run at queues nothing of it can end any more. What they have in common is found
+// once a look, and only where somebody waits at one.
 class Partition::Lone {
  public:
   Lone(Partition& partition, const Record& record) : partition_(partition), record_(record) {}
@@ -121,7 +135,8 @@ class Partition::Lone {
   bool is_alone(const Firing& firing) {
     const std::int32_t source = firing.node->source;
     const auto& others = may_end(source, firing.iteration->instance->number == 0);
-    return std::all_of(others.begin(), others.end(), [&](std::int32_t other) { return has_ended(other); });
+    return std::all_of(others.begin(), others.end(),
+                       [&](std::int32_t other) { return has_ended(other); });
   }
 
  private:
@@ -139,7 +154,8 @@ class Partition::Lone {
     return it->second;
   }
 
-  // Has a node that is outside of all loops and functions ended in this run, alive or dead? That is known of those in this partition.
+  // Has a node that is outside of all loops and functions ended in this run, alive or dead? That is
+  // known of those in this partition.
   bool has_ended(std::int32_t source) {
     if (!is_known_) find_under_way();
     const auto found = partition_.by_source_.find(source);
@@ -147,7 +163,8 @@ class Partition::Lone {
     const PlanNode* const node = found->second;
     const std::vector<PlanNode>& nodes = outside_->instance->frame->nodes;
     const auto place = static_cast<std::size_t>(node->place);
-    return place < nodes.size() && &nodes[place] == node && (outside_->awaited[place] & Iteration::kCount) == 0 && !under_way_.contains(node);
+    return place < nodes.size() && &nodes[place] == node &&
+           (outside_->awaited[place] & Iteration::kCount) == 0 && !under_way_.contains(node);
   }
 
   void find_under_way() {
@@ -158,9 +175,11 @@ class Partition::Lone {
     for (const auto* ready : {&record_.ready, &record_.heavy, &record_.first, &record_.last})
       for (const Record::Ready& one : *ready)
         if (one.iteration == outside_) under_way_.insert(one.node);
-    const std::unordered_set<const Firing*> spare(partition_.spare_.begin(), partition_.spare_.end());
+    const std::unordered_set<const Firing*> spare(partition_.spare_.begin(),
+                                                  partition_.spare_.end());
     for (const auto& firing : partition_.firings_)
-      if (!spare.contains(firing.get()) && firing->iteration == outside_) under_way_.insert(firing->node);
+      if (!spare.contains(firing.get()) && firing->iteration == outside_)
+        under_way_.insert(firing->node);
   }
 
   Partition& partition_;
@@ -168,7 +187,8 @@ class Partition::Lone {
   std::optional<QueueUsers> users_;
   bool is_known_ = false;
   const Iteration* outside_ = nullptr;  // of all loops and functions
-  std::unordered_set<const PlanNode*> under_way_;  // there: can fire, or has begun, and has not ended
+  // there: can fire, or has begun, and has not ended
+  std::unordered_set<const PlanNode*> under_way_;
 };
 
 RunPart Partition::part_of(const Record& record) {
@@ -178,7 +198,8 @@ RunPart Partition::part_of(const Record& record) {
   part.sent = record.sent;
   part.received = record.received;
   part.ready = record.ready.size() + record.heavy.size() + record.first.size() + record.last.size();
-  const auto add_wait = [&](Wait::Kind kind, std::int32_t source, const Iteration& iteration, std::string from) -> Wait* {
+  const auto add_wait = [&](Wait::Kind kind, std::int32_t source, const Iteration& iteration,
+                            std::string from) -> Wait* {
     if (part.waits.size() == RunPart::kMostWaits) {
       ++part.more_waits;
       return nullptr;
@@ -192,7 +213,8 @@ RunPart Partition::part_of(const Record& record) {
       const StateSpec& state = plan_->program.graph.states()[static_cast<std::size_t>(node.state)];
       w.state = fmt::format("{} '{}'", name_of(state.kind), state.name);
       w.puts = node.op->effect == Effect::enqueue;
-      w.holds_worker = state.kind == StateSpec::Kind::actor && state.actor && !state.actor->options.blocks;
+      w.holds_worker =
+          state.kind == StateSpec::Kind::actor && state.actor && !state.actor->options.blocks;
     }
     w.tag = tag_of(iteration);
     w.from = std::move(from);
@@ -205,15 +227,21 @@ RunPart Partition::part_of(const Record& record) {
   for (const auto& firing : firings_) {
     if (spare.contains(firing.get()) || firing->iteration->instance->record != &record) continue;
     const bool is_predicate = !firing->node || firing->node->kind == PlanNode::Kind::switch_;
-    const std::int32_t source = firing->node ? firing->node->source : predicate_of(*firing->iteration->instance->frame);
+    const std::int32_t source =
+        firing->node ? firing->node->source : predicate_of(*firing->iteration->instance->frame);
     if (source < 0) continue;
-    Wait* const w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source, *firing->iteration, {});
+    Wait* const w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source,
+                             *firing->iteration, {});
     if (!w || is_predicate) continue;
-    if (firing->waits_for_worker.load(std::memory_order_relaxed)) {  // it is not at its queue yet, nor with its actor
+    // it is not at its queue yet, nor with its actor
+    if (firing->waits_for_worker.load(std::memory_order_relaxed)) {
       w->state.clear(), w->holds_worker = false;
       continue;
     }
-    if (firing->began.count() > 0) w->for_so_long = now - firing->began, w->longest = std::chrono::nanoseconds(costs_[static_cast<std::size_t>(firing->node->index)].longest);
+    if (firing->began.count() > 0)
+      w->for_so_long = now - firing->began,
+      w->longest =
+          std::chrono::nanoseconds(costs_[static_cast<std::size_t>(firing->node->index)].longest);
     w->is_alone = is_at_queue(*w) && lone.is_alone(*firing);
   }
 
@@ -229,30 +257,40 @@ RunPart Partition::part_of(const Record& record) {
       loop.last = instance->opened - 1;
       loop.window = instance->frame->window;
       if (const std::int32_t predicate = predicate_of(*instance->frame); predicate >= 0) {
-        loop.predicate = plan_->program.graph.describe(predicate), loop.predicate_node = plan_->number_of(predicate);
+        loop.predicate = plan_->program.graph.describe(predicate),
+        loop.predicate_node = plan_->number_of(predicate);
         if (!deciding_.empty()) tell_decision(*instance, loop);
       }
     }
     for (std::int64_t n = instance->oldest; n < instance->opened; ++n) {
-      const Iteration* iteration = instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
+      const Iteration* iteration =
+          instance->ring[static_cast<std::size_t>(n) & (instance->ring.size() - 1)];
       if (!iteration) continue;
       for (const PartitionPlan::Receive& receive : mine_.receives)
-        if (receive.frame == instance->number && receive.says != PartitionPlan::Says::over && !instance->has_come(n, receive))
-          add_wait(Wait::Kind::token, receive.source, *iteration, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
+        if (receive.frame == instance->number && receive.says != PartitionPlan::Says::over &&
+            !instance->has_come(n, receive))
+          add_wait(Wait::Kind::token, receive.source, *iteration,
+                   plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
     }
   }
   const auto add_grant = [&](const Record::Held& held, std::int32_t ahead) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(held.send)];
-    add_wait(Wait::Kind::grant, send.source, *held.iteration->instance->at(held.iteration->number + ahead), plan_->partitions[static_cast<std::size_t>(send.partition)].name);
+    add_wait(Wait::Kind::grant, send.source,
+             *held.iteration->instance->at(held.iteration->number + ahead),
+             plan_->partitions[static_cast<std::size_t>(send.partition)].name);
   };
   for (const Record::Held& held : record.held) add_grant(held, 0);
   if (record.is_through)
     for (const PartitionPlan::Receive& receive : mine_.receives)
-      if (receive.says == PartitionPlan::Says::over && !record.came_over[static_cast<std::size_t>(receive.place)])
-        add_wait(Wait::Kind::token, receive.source, record.elsewhere, plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
-  for (const Record::Held& held : record.held)  // last, so that all edges are named before one takes what there is room for
+      if (receive.says == PartitionPlan::Says::over &&
+          !record.came_over[static_cast<std::size_t>(receive.place)])
+        add_wait(Wait::Kind::token, receive.source, record.elsewhere,
+                 plan_->partitions[static_cast<std::size_t>(receive.partition)].name);
+  // last, so that all edges are named before one takes what there is room for
+  for (const Record::Held& held : record.held)
     for (std::int32_t i = 1; i < held.times; ++i) add_grant(held, i);
-  std::stable_sort(part.loops.begin(), part.loops.end(), [](const OpenLoop& a, const OpenLoop& b) { return a.depth < b.depth; });
+  std::stable_sort(part.loops.begin(), part.loops.end(),
+                   [](const OpenLoop& a, const OpenLoop& b) { return a.depth < b.depth; });
   return part;
 }
 
@@ -263,21 +301,28 @@ void Partition::tell_decision(const Instance& instance, OpenLoop& loop) const {
   if (!instance.compared.empty()) loop.decision.comparisons = instance.compared;
   constexpr std::int64_t kFew = 4;  // iterations, in which a round of two is found
   loop.repeats = instance.recurrence.period();
-  loop.may_repeat = !deciding.variables.empty() && loop.repeats == 0 && instance.recurrence.seen() < kFew;
+  loop.may_repeat =
+      !deciding.variables.empty() && loop.repeats == 0 && instance.recurrence.seen() < kFew;
   for (const Followed::Watch& watch : deciding.followed.watches)
-    if (Comparison& c = loop.decision.comparisons[static_cast<std::size_t>(watch.comparison)]; watch.node < 0 && loop.last > 0)
-      c.at = loop.last - 1, c.left = 1;  // it was true, or the iteration after that would not be open
+    if (Comparison& c = loop.decision.comparisons[static_cast<std::size_t>(watch.comparison)];
+        watch.node < 0 && loop.last > 0)
+      // it was true, or the iteration after that would not be open
+      c.at = loop.last - 1, c.left = 1;
 }
 
 // A server's loop takes from a queue, and ends, as its run does, when that is closed.
 bool Partition::ends_with_a_queue(const FramePlan& loop) const {
   const Graph& graph = plan_->program.graph;
-  const auto takes = [&](const PlanNode& node) { return graph.node(node.source).op->effect == Effect::dequeue; };
+  const auto takes = [&](const PlanNode& node) {
+    return graph.node(node.source).op->effect == Effect::dequeue;
+  };
   for (const PartitionPlan& p : plan_->partitions)
     for (const FramePlan& frame : p.frames) {
       const FramePlan* around = &frame;
-      while (around->parent >= 0 && around->name != loop.name) around = &p.frames[static_cast<std::size_t>(around->parent)];
-      if (around->name == loop.name && std::any_of(frame.nodes.begin(), frame.nodes.end(), takes)) return true;
+      while (around->parent >= 0 && around->name != loop.name)
+        around = &p.frames[static_cast<std::size_t>(around->parent)];
+      if (around->name == loop.name && std::any_of(frame.nodes.begin(), frame.nodes.end(), takes))
+        return true;
     }
   return false;
 }
@@ -295,17 +340,22 @@ void Partition::follow_predicates() {
     deciding.followed = endless->follow(predicate);
     for (const Followed::Watch& watch : deciding.followed.watches)
       for (const PlanNode& node : mine_.frames[f].nodes)
-        if (node.source == watch.node && node.kind == PlanNode::Kind::kernel && static_cast<std::size_t>(node.inputs) == watch.left->inputs.size())
+        if (node.source == watch.node && node.kind == PlanNode::Kind::kernel &&
+            static_cast<std::size_t>(node.inputs) == watch.left->inputs.size())
           deciding.here.push_back({&node, &watch});
     const auto is_elsewhere = [&](const Followed::Watch& watch) {
-      return watch.node >= 0 && std::none_of(deciding.here.begin(), deciding.here.end(), [&](const Deciding::Watch& w) { return w.of == &watch; });
+      return watch.node >= 0 &&
+             std::none_of(deciding.here.begin(), deciding.here.end(),
+                          [&](const Deciding::Watch& w) { return w.of == &watch; });
     };
     for (const Followed::Watch& watch : deciding.followed.watches)
       if (is_elsewhere(watch)) deciding.followed.decision.forget(watch.comparison);
     for (const std::int32_t variable : deciding.followed.variables)
       for (std::size_t loop = 0; loop < mine_.loops.size(); ++loop)
-        if (mine_.loops[loop].source == variable) deciding.variables.push_back(static_cast<std::int32_t>(loop));
-    if (deciding.variables.size() != deciding.followed.variables.size()) deciding.variables.clear();  // some are elsewhere
+        if (mine_.loops[loop].source == variable)
+          deciding.variables.push_back(static_cast<std::int32_t>(loop));
+    // some are elsewhere
+    if (deciding.variables.size() != deciding.followed.variables.size()) deciding.variables.clear();
   }
 }
 
@@ -313,16 +363,21 @@ void Partition::follow_predicates() {
 std::int32_t Partition::predicate_of(const FramePlan& frame) const {
   if (const PlanNode* node = predicate_node(frame)) return node->source;
   const auto decides = [&](const TargetRange& range) {
-    return std::any_of(mine_.targets.begin() + range.first, mine_.targets.begin() + range.last, [](const Target& t) { return t.node == Target::kPredicate; });
+    return std::any_of(mine_.targets.begin() + range.first, mine_.targets.begin() + range.last,
+                       [](const Target& t) { return t.node == Target::kPredicate; });
   };
   // A variable of the loop decides itself: its next value is told as the predicate.
   for (const PartitionPlan::Loop& loop : mine_.loops)
-    if (&mine_.frames[static_cast<std::size_t>(loop.frame)] == &frame && decides(loop.targets)) return plan_->program.graph.node(loop.source).inputs[1].node;
+    if (&mine_.frames[static_cast<std::size_t>(loop.frame)] == &frame && decides(loop.targets))
+      return plan_->program.graph.node(loop.source).inputs[1].node;
   // Or what leaves a loop within.
   for (const FramePlan& within : mine_.frames) {
-    if (within.parent < 0 || &mine_.frames[static_cast<std::size_t>(within.parent)] != &frame) continue;
+    if (within.parent < 0 || &mine_.frames[static_cast<std::size_t>(within.parent)] != &frame)
+      continue;
     for (const std::int32_t e : within.exits)
-      if (const PartitionPlan::Exit& exit = mine_.exits[static_cast<std::size_t>(e)]; decides(exit.targets)) return exit.source;
+      if (const PartitionPlan::Exit& exit = mine_.exits[static_cast<std::size_t>(e)];
+          decides(exit.targets))
+        return exit.source;
   }
   return -1;
 }
@@ -341,8 +396,9 @@ const PlanNode* Partition::predicate_node(const FramePlan& frame) const {
   return nullptr;
 }
 
-// A drawn firing begins where the one before it ended: one look at the ticks each. When a turn may draw no more, the rest of it
-// fires as if nobody looked: then its long kernels are recorded as ever.
+// A drawn firing begins where the one before it ended: one look at the ticks each. When a turn may
+// draw no more, the rest of it fires as if nobody looked: then its long kernels are recorded as
+// ever.
 void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
   if (observes_ > 0) observe(iteration, node), --observes_;
   if (!recorder_.traces() || !recorder_.draws()) {
@@ -361,7 +417,8 @@ void Partition::fire_closely(Iteration& iteration, const PlanNode& node) {
     fire(iteration, node);
   }
   const std::uint64_t now = ticks();
-  recorder_.add({RecordedEvent::Kind::firing, false, node.source, last_tick_, now - last_tick_, run, number, 0});
+  recorder_.add({RecordedEvent::Kind::firing, false, node.source, last_tick_, now - last_tick_, run,
+                 number, 0});
   last_tick_ = now;
 }
 

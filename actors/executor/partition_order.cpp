@@ -1,4 +1,5 @@
-// What fires next, where it is not what was enabled last: heavy kernels and who gives way, and elements of lists as late as can be.
+// What fires next, where it is not what was enabled last: heavy kernels and who gives way, and
+// elements of lists as late as can be.
 #include <troupe/actors/executor/partition_tokens.hpp>
 
 #include <chrono>
@@ -6,12 +7,14 @@
 
 namespace troupe {
 
-// Which iteration comes first where one is run after the other: negative if it is a. 0: the order does not say.
+// Which iteration comes first where one is run after the other: negative if it is a. 0: the order
+// does not say.
 int Partition::compare(const Iteration& a, const Iteration& b) {
   const std::int32_t depth_a = a.instance->frame->depth, depth_b = b.instance->frame->depth;
   if (depth_a != depth_b) {
     const bool a_is_deeper = depth_a > depth_b;
-    const int around = a_is_deeper ? compare(*a.instance->parent, b) : compare(a, *b.instance->parent);
+    const int around =
+        a_is_deeper ? compare(*a.instance->parent, b) : compare(a, *b.instance->parent);
     return around != 0 ? around : a_is_deeper ? 1 : -1;
   }
   if (a.instance == b.instance) return a.number < b.number ? -1 : a.number > b.number;
@@ -38,10 +41,12 @@ bool is_oldest(const Iteration& iteration) {
 
 }  // namespace
 
-// After a turn that left something ready: what is fired next is the newest no more, but each in turn, or a loop whose iterations are cheap
-// would keep all that was ready before it (and heavy nodes, which wait until nothing light is ready) until it is done. Once a turn costs
-// nothing, and is too seldom to change in what order a program's values are made and dropped. What is to be `last` has its turn in the oldest
-// iteration only, where it is needed next anyway: elements taken out of a list for later ones are what a full device can least do with (dispatch_others).
+// After a turn that left something ready: what is fired next is the newest no more, but each in
+// turn, or a loop whose iterations are cheap would keep all that was ready before it (and heavy
+// nodes, which wait until nothing light is ready) until it is done. Once a turn costs nothing, and
+// is too seldom to change in what order a program's values are made and dropped. What is to be
+// `last` has its turn in the oldest iteration only, where it is needed next anyway: elements taken
+// out of a list for later ones are what a full device can least do with (dispatch_others).
 void Partition::give_way(Record& record) {
   Stack<Record::Ready>& from = record.first.empty() ? record.ready : record.first;
   if (from.empty()) return;
@@ -51,15 +56,17 @@ void Partition::give_way(Record& record) {
     from.push_back(waiting.back());
     waiting.pop_back();
   }
-  if (Record::Ready* next = earliest(record.last, compare); next != record.last.end() && is_oldest(*next->iteration)) {
+  if (Record::Ready* next = earliest(record.last, compare);
+      next != record.last.end() && is_oldest(*next->iteration)) {
     from.push_back(*next);
     record.last.erase(next);
   }
   while (!record.heavy.empty()) hand_over_newest(record);
 }
 
-// A value taken out of a list early is memory that nothing can swap out: loops that go backwards know how
-// far they go before they have computed anything, and would take as many as their window has iterations.
+// A value taken out of a list early is memory that nothing can swap out: loops that go backwards
+// know how far they go before they have computed anything, and would take as many as their window
+// has iterations.
 void Partition::dispatch_others(Record& record) {
   dispatch_heavy(record);
   if (!record.ready.empty() || record.last.empty()) return;
@@ -86,7 +93,8 @@ void Partition::dispatch_heavy(Record& record) {
 void Partition::hand_over_newest(Record& record) {
   const Record::Ready next = record.heavy.back();
   record.heavy.pop_back();
-  const bool is_dead = next.iteration->awaited[static_cast<std::size_t>(next.node->place)] & Iteration::kDead;
+  const bool is_dead =
+      next.iteration->awaited[static_cast<std::size_t>(next.node->place)] & Iteration::kDead;
   if (is_dead || record.run->is_poisoned()) record.ready.push_back(next);
   else hand_over(*next.iteration, *next.node);
 }

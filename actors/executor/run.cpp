@@ -49,8 +49,9 @@ std::uint64_t Run::fired() const {
 }
 
 void Run::wait() const {
-  // A parked thread takes 22 to 70 µs to come back, as long as a small run takes altogether: a chain
-  // of 1,000 one-element ops lost up to twice its time to that while this spun for 40 µs only.
+  // A parked thread takes 22 to 70 µs to come back, as long as a small run takes altogether: a
+  // chain of 1,000 one-element ops lost up to twice its time to that while this spun for 40 µs
+  // only.
   constexpr auto kSpin = std::chrono::microseconds(120);
   const auto deadline = std::chrono::steady_clock::now() + kSpin;
   do {

@@ -14,19 +14,23 @@
 namespace troupe {
 namespace {
 
-// Whatever a node is called, which may be what another node says: a part of a file's name, without '@'.
+// Whatever a node is called, which may be what another node says: a part of a file's name, without
+// '@'.
 std::string for_file(const std::string& name) {
   constexpr std::size_t kLongest = 60;
   std::string out = name.substr(0, kLongest);
   for (char& c : out)
-    if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && c != '-' && c != '.') c = '_';
+    if (!(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && c != '-' &&
+        c != '.')
+      c = '_';
   return out.empty() ? "local" : out;
 }
 
 }  // namespace
 
 const char* name_of(RecordedEvent::Kind kind) {
-  constexpr const char* names[] = {"turn", "kernel", "firing", "send", "receive", "wait", "copy", "failure"};
+  constexpr const char* names[] = {"turn",    "kernel", "firing", "send",
+                                   "receive", "wait",   "copy",   "failure"};
   return names[static_cast<std::size_t>(kind)];
 }
 
@@ -34,20 +38,28 @@ std::string title_of(const RecordedEvent& event, const std::string& node) {
   using Kind = RecordedEvent::Kind;
   if (event.kind == Kind::turn) return fmt::format("{} firings", event.tag);
   if (event.kind == Kind::failure && event.node < 0) return "failed";
-  return (event.kind == Kind::wait ? "waits: " : event.kind == Kind::failure ? "failed: " : "") + node;
+  return (event.kind == Kind::wait      ? "waits: "
+          : event.kind == Kind::failure ? "failed: "
+                                        : "") +
+         node;
 }
 
-std::string flight_file(const std::string& folder, const std::string& node, const std::string& owner, const std::string& run, std::size_t most) {
+std::string flight_file(const std::string& folder, const std::string& node,
+                        const std::string& owner, const std::string& run, std::size_t most) {
   namespace fs = std::filesystem;
   constexpr std::string_view kEnd = ".flight.json";
-  const std::string mine = for_file(node) + "@", file = fmt::format("{}{}-{}{}", mine, for_file(owner), for_file(run), kEnd);
-  constexpr std::size_t kNodes = 16;  // whose files a folder holds, if each has all that it may: names come and go
+  const std::string mine = for_file(node) + "@",
+                    file = fmt::format("{}{}-{}{}", mine, for_file(owner), for_file(run), kEnd);
+  // whose files a folder holds, if each has all that it may: names come and go
+  constexpr std::size_t kNodes = 16;
   std::vector<std::pair<fs::file_time_type, fs::path>> others;
   std::error_code ignored;  // a folder that cannot be read is said when the file cannot be written
-  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end; it.increment(ignored)) {
+  for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
+       it.increment(ignored)) {
     const std::string name = it->path().filename().string();
     std::error_code gone;  // another process of that name removed it meanwhile
-    if (name != file && name.find('@') != std::string::npos && name.ends_with(kEnd)) others.emplace_back(it->last_write_time(gone), it->path());
+    if (name != file && name.find('@') != std::string::npos && name.ends_with(kEnd))
+      others.emplace_back(it->last_write_time(gone), it->path());
   }
   std::sort(others.rbegin(), others.rend());  // the newest first
   std::size_t of_node = 1, of_all = 1;        // that are kept, with this one
@@ -59,18 +71,27 @@ std::string flight_file(const std::string& folder, const std::string& node, cons
   return folder + "/" + file;
 }
 
-std::int64_t Slice::arrow_ns() const { return event->kind == RecordedEvent::Kind::send ? begin_ns : begin_ns + std::min<std::int64_t>(200, length_ns / 2); }
+std::int64_t Slice::arrow_ns() const {
+  return event->kind == RecordedEvent::Kind::send
+             ? begin_ns
+             : begin_ns + std::min<std::int64_t>(200, length_ns / 2);
+}
 
 std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   constexpr std::int64_t kMoment = 500;  // ns
   std::vector<Slice> all;
   all.reserve(events.size());
-  const auto is_moment = [](const Slice& s) { return s.event->kind == RecordedEvent::Kind::send || s.event->kind == RecordedEvent::Kind::receive; };
+  const auto is_moment = [](const Slice& s) {
+    return s.event->kind == RecordedEvent::Kind::send ||
+           s.event->kind == RecordedEvent::Kind::receive;
+  };
   for (const RecordedEvent* e : events) {
     Slice& s = all.emplace_back(Slice{e, e->begin_ns, e->length_ns, 0});
     s.length_ns = std::max(e->length_ns, is_moment(s) ? kMoment : 1);
   }
-  std::stable_sort(all.begin(), all.end(), [](const Slice& a, const Slice& b) { return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.length_ns > b.length_ns; });
+  std::stable_sort(all.begin(), all.end(), [](const Slice& a, const Slice& b) {
+    return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.length_ns > b.length_ns;
+  });
   std::vector<std::vector<Slice*>> lanes(1);  // what is open on each, the innermost last
   for (Slice& s : all) {
     const auto end = [](const Slice& of) { return of.begin_ns + of.length_ns; };
@@ -78,11 +99,15 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
       if (s.lane == lanes.size()) lanes.emplace_back();
       std::vector<Slice*>& open = lanes[s.lane];
       // A moment gives way to what begins after it; what begins with it lies beside it.
-      while (!open.empty() && (end(*open.back()) <= s.begin_ns || (is_moment(*open.back()) && end(*open.back()) < end(s) && open.back()->begin_ns < s.begin_ns))) {
-        open.back()->length_ns = std::min(open.back()->length_ns, s.begin_ns - open.back()->begin_ns);
+      while (!open.empty() && (end(*open.back()) <= s.begin_ns ||
+                               (is_moment(*open.back()) && end(*open.back()) < end(s) &&
+                                open.back()->begin_ns < s.begin_ns))) {
+        open.back()->length_ns =
+            std::min(open.back()->length_ns, s.begin_ns - open.back()->begin_ns);
         open.pop_back();
       }
-      if (!open.empty() && is_moment(s)) s.length_ns = std::min(s.length_ns, end(*open.back()) - s.begin_ns);
+      if (!open.empty() && is_moment(s))
+        s.length_ns = std::min(s.length_ns, end(*open.back()) - s.begin_ns);
       if (!open.empty() && end(*open.back()) < end(s)) continue;
       open.push_back(&s);
       break;
@@ -91,19 +116,32 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   return all;
 }
 
-std::string run_name(const std::string& owner, std::uint64_t number) { return number == 0 ? std::string() : fmt::format("{}/{}", owner, number); }
+std::string run_name(const std::string& owner, std::uint64_t number) {
+  return number == 0 ? std::string() : fmt::format("{}/{}", owner, number);
+}
 
-std::string slice_text(const Slice& s, const std::string& name, const std::string& run, double begin_us, int process, std::size_t track, std::uint64_t number) {
-  const std::string args = fmt::format("{{\"run\":{},\"{}\":{}}}", json_text(run), s.event->kind == RecordedEvent::Kind::turn ? "fired" : "iteration", s.event->tag);
+std::string slice_text(const Slice& s, const std::string& name, const std::string& run,
+                       double begin_us, int process, std::size_t track, std::uint64_t number) {
+  const std::string args =
+      fmt::format("{{\"run\":{},\"{}\":{}}}", json_text(run),
+                  s.event->kind == RecordedEvent::Kind::turn ? "fired" : "iteration", s.event->tag);
   const char* kind = name_of(s.event->kind);
   const double length_us = static_cast<double>(s.length_ns) * 1e-3;
   if (s.lane < Slice::kMost)
-    return fmt::format("{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":{},\"args\":{}}}", name, kind, begin_us, length_us, process, track + s.lane, args);
-  const std::string id = fmt::format("\"cat\":\"{}\",\"name\":{},\"id\":\"{}.{}\",\"pid\":{},\"tid\":{}", kind, name, track, number, process, track);
-  return fmt::format("{{\"ph\":\"b\",{},\"ts\":{:.3f},\"args\":{}}},\n{{\"ph\":\"e\",{},\"ts\":{:.3f}}}", id, begin_us, args, id, begin_us + length_us);
+    return fmt::format(
+        "{{\"ph\":\"X\",\"name\":{},\"cat\":\"{}\",\"ts\":{:.3f},\"dur\":{:.3f},\"pid\":{},\"tid\":"
+        "{},\"args\":{}}}",
+        name, kind, begin_us, length_us, process, track + s.lane, args);
+  const std::string id =
+      fmt::format("\"cat\":\"{}\",\"name\":{},\"id\":\"{}.{}\",\"pid\":{},\"tid\":{}", kind, name,
+                  track, number, process, track);
+  return fmt::format(
+      "{{\"ph\":\"b\",{},\"ts\":{:.3f},\"args\":{}}},\n{{\"ph\":\"e\",{},\"ts\":{:.3f}}}", id,
+      begin_us, args, id, begin_us + length_us);
 }
 
-bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan, const std::vector<PartitionSnapshot>& partitions) {
+bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan,
+                 const std::vector<PartitionSnapshot>& partitions) {
   using Kind = RecordedEvent::Kind;
   std::FILE* file = std::fopen(path.c_str(), "we");
   if (!file) return false;
@@ -126,23 +164,42 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
     for (const Slice& s : slices(std::move(events))) {
       const RecordedEvent& e = *s.event;
       for (; lanes <= s.lane && lanes < Slice::kMost; ++lanes)
-        out += fmt::format("{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}},\n", tracks + lanes + 1, json_text(p.device));
-      const std::string name = title_of(e, e.node < 0 ? std::string() : plan.program.graph.describe(plan.node_of_number(e.node)));
+        out += fmt::format(
+            "{{\"ph\":\"M\",\"name\":\"thread_name\",\"pid\":1,\"tid\":{},\"args\":{{\"name\":{}}}}"
+            "},\n",
+            tracks + lanes + 1, json_text(p.device));
+      const std::string name = title_of(
+          e, e.node < 0 ? std::string() : plan.program.graph.describe(plan.node_of_number(e.node)));
       const std::size_t track = tracks + s.lane + 1;
       overlapping += s.lane == Slice::kMost;
-      out += slice_text(s, json_text(name), run_name(plan.name.owner, e.run), us(s.begin_ns - origin), 1, tracks + 1, overlapping) + ",\n";
+      out += slice_text(s, json_text(name), run_name(plan.name.owner, e.run),
+                        us(s.begin_ns - origin), 1, tracks + 1, overlapping) +
+             ",\n";
       if (e.flow && sent.contains(e.flow) && received.contains(e.flow))
-        out += fmt::format("{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\",\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n", e.kind == Kind::send ? "s" : "f", e.flow,
-                           us(s.arrow_ns() - origin), track);
+        out += fmt::format(
+            "{{\"ph\":\"{}\",\"bp\":\"e\",\"name\":\"token\",\"cat\":\"token\",\"id\":\"{}\","
+            "\"ts\":{:.3f},\"pid\":1,\"tid\":{}}},\n",
+            e.kind == Kind::send ? "s" : "f", e.flow, us(s.arrow_ns() - origin), track);
     }
     tracks += lanes;
   }
   std::uint64_t lost = 0, thinned = 0;
-  for (const PartitionSnapshot& p : partitions) lost += p.dropped_events, thinned += p.thinned_events;
-  const std::string begin = fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z", fmt::gmtime(static_cast<std::time_t>(run.begin_ns / 1'000'000'000)), run.begin_ns / 1'000'000 % 1000);
-  out += fmt::format("{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{{\"name\":{}}}}}\n],\n", json_text(run.node.empty() ? "plan " + plan.name.text() : "node " + run.node));
-  out += fmt::format("\"otherData\":{{\"node\":{},\"run\":{},\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\",\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"overlapping\":{},\"error\":{}}}}}\n", json_text(run.node),
-                     json_text(run.run), json_text(plan.name.text()), begin, run.begin_ns, run.took_ns, origin, lost, thinned, overlapping, json_text(run.error));
+  for (const PartitionSnapshot& p : partitions)
+    lost += p.dropped_events, thinned += p.thinned_events;
+  const std::string begin =
+      fmt::format("{:%Y-%m-%dT%H:%M:%S}.{:03}Z",
+                  fmt::gmtime(static_cast<std::time_t>(run.begin_ns / 1'000'000'000)),
+                  run.begin_ns / 1'000'000 % 1000);
+  out += fmt::format(
+      "{{\"ph\":\"M\",\"name\":\"process_name\",\"pid\":1,\"tid\":0,\"args\":{{\"name\":{}}}}}\n],"
+      "\n",
+      json_text(run.node.empty() ? "plan " + plan.name.text() : "node " + run.node));
+  out += fmt::format(
+      "\"otherData\":{{\"node\":{},\"run\":{},\"plan\":{},\"begin\":\"{}\",\"begin_ns\":\"{}\","
+      "\"took_ns\":{},\"origin_ns\":\"{}\",\"lost\":{},\"thinned\":{},\"overlapping\":{},\"error\":"
+      "{}}}}}\n",
+      json_text(run.node), json_text(run.run), json_text(plan.name.text()), begin, run.begin_ns,
+      run.took_ns, origin, lost, thinned, overlapping, json_text(run.error));
   const bool is_written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
   return std::fclose(file) == 0 && is_written;
 }

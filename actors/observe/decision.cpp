@@ -23,7 +23,8 @@ bool relates(Relation relation, double l, double r) {
   return false;
 }
 
-// Does a difference left - right that is `d` now, and goes on upwards (1), downwards (-1) or not at all (0), leave the comparison as it is?
+// Does a difference left - right that is `d` now, and goes on upwards (1), downwards (-1) or not at
+// all (0), leave the comparison as it is?
 bool leads_away(Relation relation, double d, int direction) {
   switch (relation) {
     case Relation::lt: return d < 0 ? direction <= 0 : direction >= 0;
@@ -31,7 +32,8 @@ bool leads_away(Relation relation, double d, int direction) {
     case Relation::gt: return d > 0 ? direction >= 0 : direction <= 0;
     case Relation::ge: return d >= 0 ? direction >= 0 : direction <= 0;
     case Relation::eq:
-    case Relation::ne: return direction == 0 || (d > 0 && direction > 0) || (d < 0 && direction < 0);
+    case Relation::ne:
+      return direction == 0 || (d > 0 && direction > 0) || (d < 0 && direction < 0);
   }
   return false;
 }
@@ -41,22 +43,28 @@ int sign(double x) { return x > 0 ? 1 : x < 0 ? -1 : 0; }
 // An integer that steps evenly, and does so for long yet before its type ends.
 bool is_on_line(double then, double now, double step, double iterations, double whole_below) {
   const double ahead = std::max(0x1p20, 1e4 * iterations);
-  return now - then == step * iterations && std::abs(now) + ahead * std::abs(step) < whole_below && std::abs(then) < whole_below;
+  return now - then == step * iterations && std::abs(now) + ahead * std::abs(step) < whole_below &&
+         std::abs(then) < whole_below;
 }
 
 bool is_settled(const Comparison& then, const Comparison& now) {
   const double moved_left = now.left - then.left, moved_right = now.right - then.right;
   const auto iterations = static_cast<double>(now.at - then.at);
-  if (now.course == Course::exact && now.has_step && is_on_line(then.left, now.left, now.left_step, iterations, now.whole_below) &&
+  if (now.course == Course::exact && now.has_step &&
+      is_on_line(then.left, now.left, now.left_step, iterations, now.whole_below) &&
       is_on_line(then.right, now.right, now.right_step, iterations, now.whole_below) &&
       leads_away(now.relation, now.left - now.right, sign(now.left_step - now.right_step)))
     return true;
   const int direction = sign(moved_left) - sign(moved_right);
-  return now.course == Course::one_way && now.has_step && (moved_left == 0) != (moved_right == 0) && direction != 0 && direction == sign(now.left_step) - sign(now.right_step) &&
+  return now.course == Course::one_way && now.has_step && (moved_left == 0) != (moved_right == 0) &&
+         direction != 0 && direction == sign(now.left_step) - sign(now.right_step) &&
          leads_away(now.relation, now.left - now.right, direction);
 }
 
-bool is_same_kind(const Comparison& a, const Comparison& b) { return a.relation == b.relation && a.course == b.course && a.is_truth == b.is_truth && a.whole_below == b.whole_below; }
+bool is_same_kind(const Comparison& a, const Comparison& b) {
+  return a.relation == b.relation && a.course == b.course && a.is_truth == b.is_truth &&
+         a.whole_below == b.whole_below;
+}
 
 }  // namespace
 
@@ -71,14 +79,17 @@ bool Comparison::holds() const { return relates(relation, left, right); }
 
 std::string Comparison::text() const {
   constexpr const char* kSigns[] = {"<", "<=", ">", ">=", "==", "!="};
-  const auto number = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };  // whichever sign it has
-  return fmt::format("{} {} {}{}", number(left), kSigns[static_cast<std::size_t>(relation)], number(right), holds() ? "" : " is not true");
+  // whichever sign it has
+  const auto number = [](double x) { return std::isnan(x) ? "nan" : fmt::format("{}", x); };
+  return fmt::format("{} {} {}{}", number(left), kSigns[static_cast<std::size_t>(relation)],
+                     number(right), holds() ? "" : " is not true");
 }
 
 void Decision::forget(std::int32_t comparison) {
   for (Term& term : terms) {
     if (term.comparison != comparison) continue;
-    if (term.kind != Term::Kind::compares) return terms.clear();  // a carried truth, of which nothing follows then
+    // a carried truth, of which nothing follows then
+    if (term.kind != Term::Kind::compares) return terms.clear();
     term = {};
   }
 }
@@ -86,7 +97,8 @@ void Decision::forget(std::int32_t comparison) {
 bool Decision::is_observed() const {
   const auto is_missing = [&](const Term& t) {
     if (t.kind != Term::Kind::compares && t.kind != Term::Kind::keeps) return false;
-    return t.comparison < 0 || static_cast<std::size_t>(t.comparison) >= comparisons.size() || comparisons[static_cast<std::size_t>(t.comparison)].at < 0;
+    return t.comparison < 0 || static_cast<std::size_t>(t.comparison) >= comparisons.size() ||
+           comparisons[static_cast<std::size_t>(t.comparison)].at < 0;
   };
   return is_followed() && std::none_of(terms.begin(), terms.end(), is_missing);
 }
@@ -107,16 +119,21 @@ Truth settled(const Comparison& then, const Comparison& now) {
   if (!is_same_kind(then, now) || now.at < 0) return Truth::unknown;
   const Truth truth = truth_of(now.holds());
   if (now.course == Course::same) return truth;
-  if (now.course == Course::carried || then.at < 0 || then.at >= now.at || then.holds() != now.holds()) return Truth::unknown;
+  if (now.course == Course::carried || then.at < 0 || then.at >= now.at ||
+      then.holds() != now.holds())
+    return Truth::unknown;
   return is_settled(then, now) ? truth : Truth::unknown;
 }
 
 bool stays_true(const Decision& then, const Decision& now) {
   if (then.terms != now.terms || then.comparisons.size() != now.comparisons.size()) return false;
-  // What is settled is so from the earlier look on; what is carried, from where it was seen, which must not be before that.
+  // What is settled is so from the earlier look on; what is carried, from where it was seen, which
+  // must not be before that.
   std::int64_t settled_from = -1;
   for (std::size_t i = 0; i < now.comparisons.size(); ++i)
-    if (const Course course = now.comparisons[i].course; course != Course::same && course != Course::carried) settled_from = std::max(settled_from, then.comparisons[i].at);
+    if (const Course course = now.comparisons[i].course;
+        course != Course::same && course != Course::carried)
+      settled_from = std::max(settled_from, then.comparisons[i].at);
   std::vector<Truth> stack;
   const auto pop = [&] {
     if (stack.empty()) return Truth::unknown;
@@ -126,15 +143,23 @@ bool stays_true(const Decision& then, const Decision& now) {
   };
   for (const Decision::Term& term : now.terms) {
     using Kind = Decision::Term::Kind;
-    const bool names_one = term.kind == Kind::compares || term.kind == Kind::keeps || term.kind == Kind::before;
-    if (names_one && (term.comparison < 0 || static_cast<std::size_t>(term.comparison) >= now.comparisons.size())) return false;
-    if (term.kind == Kind::both || term.kind == Kind::either || term.kind == Kind::negates || term.kind == Kind::keeps)
-      if (stack.size() < (term.kind == Kind::both || term.kind == Kind::either ? 2u : 1u)) return false;
+    const bool names_one =
+        term.kind == Kind::compares || term.kind == Kind::keeps || term.kind == Kind::before;
+    if (names_one && (term.comparison < 0 ||
+                      static_cast<std::size_t>(term.comparison) >= now.comparisons.size()))
+      return false;
+    if (term.kind == Kind::both || term.kind == Kind::either || term.kind == Kind::negates ||
+        term.kind == Kind::keeps)
+      if (stack.size() < (term.kind == Kind::both || term.kind == Kind::either ? 2u : 1u))
+        return false;
     const auto i = static_cast<std::size_t>(names_one ? term.comparison : 0);
     switch (term.kind) {
       case Kind::unknown: stack.push_back(Truth::unknown); break;
       case Kind::compares: stack.push_back(settled(then.comparisons[i], now.comparisons[i])); break;
-      case Kind::before: stack.push_back(now.comparisons[i].at < 0 ? Truth::unknown : truth_of(now.comparisons[i].holds())); break;
+      case Kind::before:
+        stack.push_back(now.comparisons[i].at < 0 ? Truth::unknown
+                                                  : truth_of(now.comparisons[i].holds()));
+        break;
       case Kind::keeps: {
         const Comparison& c = now.comparisons[i];
         const Truth next = pop();
@@ -145,12 +170,16 @@ bool stays_true(const Decision& then, const Decision& now) {
       case Kind::negates: stack.push_back(negation(pop())); break;
       case Kind::both: {
         const Truth a = pop(), b = pop();
-        stack.push_back(a == Truth::no || b == Truth::no ? Truth::no : a == Truth::yes && b == Truth::yes ? Truth::yes : Truth::unknown);
+        stack.push_back(a == Truth::no || b == Truth::no     ? Truth::no
+                        : a == Truth::yes && b == Truth::yes ? Truth::yes
+                                                             : Truth::unknown);
         break;
       }
       case Kind::either: {
         const Truth a = pop(), b = pop();
-        stack.push_back(a == Truth::yes || b == Truth::yes ? Truth::yes : a == Truth::no && b == Truth::no ? Truth::no : Truth::unknown);
+        stack.push_back(a == Truth::yes || b == Truth::yes ? Truth::yes
+                        : a == Truth::no && b == Truth::no ? Truth::no
+                                                           : Truth::unknown);
         break;
       }
       default: return false;

@@ -1,7 +1,8 @@
 // What decides whether a loop goes on, and whether it can still change.
 //
-// The predicate of a loop is followed back to comparisons of numbers (actors/observe/endless.hpp). A partition notes for a while what they
-// compare; two such looks tell of each whether it can ever come out differently:
+// The predicate of a loop is followed back to comparisons of numbers (actors/observe/endless.hpp).
+// A partition notes for a while what they compare; two such looks tell of each whether it can ever
+// come out differently:
 //
 //   same      neither side depends on anything that the loop changes: it stays as it is
 //   exact     both sides are integers that change by the same step in each iteration: their difference is on a line, and stays if it
@@ -26,15 +27,17 @@ enum class Truth : std::uint8_t { no, yes, unknown };
 constexpr Truth truth_of(bool b) { return b ? Truth::yes : Truth::no; }
 constexpr Truth negation(Truth t) { return t == Truth::unknown ? t : truth_of(t == Truth::no); }
 
-/// Two numbers that a loop compares in its iterations, as one of them was seen to. A truth by itself is compared with 0.
+/// Two numbers that a loop compares in its iterations, as one of them was seen to. A truth by
+/// itself is compared with 0.
 struct Comparison {
   enum class Relation : std::uint8_t { lt, le, gt, ge, eq, ne };
   enum class Course : std::uint8_t { any, same, exact, one_way, carried };
   Relation relation = Relation::lt;
   Course course = Course::any;
-  bool is_truth = false;     // `left` is 0 or 1, and of no interest to people
-  double whole_below = 0;    // both are integers that count on below this only; 0: they are not both
-  std::int64_t at = -1;      // the iteration; -1: none was seen yet
+  bool is_truth = false;  // `left` is 0 or 1, and of no interest to people
+  // both are integers that count on below this only; 0: they are not both
+  double whole_below = 0;
+  std::int64_t at = -1;  // the iteration; -1: none was seen yet
   double left = 0, right = 0;
   double left_step = 0, right_step = 0;  // since the iteration before
   bool has_step = false;                 // which was seen too
@@ -55,7 +58,9 @@ struct Decision {
       compares,  // a comparison
       before,    // a carried truth, which is `comparison`, in what makes its next value
       keeps,     // takes that next value: the carried truth
-      negates, both, either,
+      negates,
+      both,
+      either,
     };
     Kind kind = Kind::unknown;
     std::int32_t comparison = -1;
@@ -74,11 +79,12 @@ struct Decision {
   std::string text() const;
 };
 
-/// What is known of the iterations that follow the one of `now`: does the comparison come out as it did, for ever?
+/// What is known of the iterations that follow the one of `now`: does the comparison come out as it
+/// did, for ever?
 Truth settled(const Comparison& then, const Comparison& now);
 
-/// Is the predicate true for ever, as two looks at the same execution of a loop tell? Kleene's logic of three values. Formulas may come from
-/// a peer: one that is none is not true.
+/// Is the predicate true for ever, as two looks at the same execution of a loop tell? Kleene's
+/// logic of three values. Formulas may come from a peer: one that is none is not true.
 bool stays_true(const Decision& then, const Decision& now);
 
 }  // namespace troupe

@@ -16,7 +16,9 @@ namespace troupe {
 Endless::Endless(const Graph& program) : program_(program) {
   for (std::int32_t id = 0; id < program.size(); ++id) {
     if (program.node(id).op->name == "NextIteration") closed_[program.node(id).inputs[1].node] = id;
-    if (program.node(id).op->name == "LoopCond" && program.node(id).attrs.get_or("structured", false)) deciding_.push_back(source_of(program.node(id).inputs[0]));
+    if (program.node(id).op->name == "LoopCond" &&
+        program.node(id).attrs.get_or("structured", false))
+      deciding_.push_back(source_of(program.node(id).inputs[0]));
   }
 }
 
@@ -53,10 +55,13 @@ bool Endless::is_same_for_ever(std::int32_t node) const {
       if (!is_handed_on(cone[i], it->second)) return false;
       continue;
     }
-    const bool only_routes = op == "Switch" || op == "Merge" || op == "LoopCond" || op == "Identity" || op == "ControlTrigger";
-    if (!only_routes && (!n.op->is_pure() || n.state >= 0 || !subgraphs_of(n).empty())) return false;
+    const bool only_routes = op == "Switch" || op == "Merge" || op == "LoopCond" ||
+                             op == "Identity" || op == "ControlTrigger";
+    if (!only_routes && (!n.op->is_pure() || n.state >= 0 || !subgraphs_of(n).empty()))
+      return false;
     for (const Edge e : n.inputs) {
-      if (e.output == 1 && closed_.contains(e.node)) return false;  // whether this is the first iteration
+      // whether this is the first iteration
+      if (e.output == 1 && closed_.contains(e.node)) return false;
       add(e.node);
     }
     for (const std::int32_t c : n.controls) add(c);
@@ -64,8 +69,8 @@ bool Endless::is_same_for_ever(std::int32_t node) const {
   return true;
 }
 
-// The variables of its own loop that a node's value comes from. Whoever asks again may be told something else of states, queues, draws, calls and
-// users' actors: then there are none.
+// The variables of its own loop that a node's value comes from. Whoever asks again may be told
+// something else of states, queues, draws, calls and users' actors: then there are none.
 std::vector<std::int32_t> Endless::made_of(std::int32_t node) const {
   constexpr std::size_t kMost = 1 << 15, kMostVariables = 64;
   struct Place {
@@ -83,13 +88,16 @@ std::vector<std::int32_t> Endless::made_of(std::int32_t node) const {
     int before = depth;
     if (op == "Enter" && before-- == 0) continue;
     if (op == "Exit") ++before;
-    const bool only_routes = op == "Enter" || op == "Exit" || op == "Switch" || op == "Merge" || op == "NextIteration" || op == "LoopCond" || op == "Identity" || op == "ControlTrigger";
+    const bool only_routes = op == "Enter" || op == "Exit" || op == "Switch" || op == "Merge" ||
+                             op == "NextIteration" || op == "LoopCond" || op == "Identity" ||
+                             op == "ControlTrigger";
     if (!only_routes && (!n.op->is_pure() || n.state >= 0 || !subgraphs_of(n).empty())) return {};
     const auto add = [&](std::int32_t from) {
       if (seen.insert(from).second) cone.push_back({from, before});
     };
     for (const Edge e : n.inputs) {
-      if (e.output == 1 && depth == 0 && closed_.contains(e.node)) return {};  // whether this is the first iteration
+      // whether this is the first iteration
+      if (e.output == 1 && depth == 0 && closed_.contains(e.node)) return {};
       add(e.node);
     }
     for (const std::int32_t c : n.controls) add(c);
@@ -103,13 +111,15 @@ std::vector<std::int32_t> Endless::made_of(std::int32_t node) const {
   return variables;
 }
 
-// Goes back from a predicate through what is computed of scalars: instructions of the programs of nodes.
+// Goes back from a predicate through what is computed of scalars: instructions of the programs of
+// nodes.
 class Following {
  public:
   explicit Following(const Endless& loops) : loops_(loops), graph_(loops.program_) {}
 
   Followed follow(Edge predicate) {
-    if (const auto it = loops_.closed_.find(predicate.node); it != loops_.closed_.end() && predicate.output == 0) {
+    if (const auto it = loops_.closed_.find(predicate.node);
+        it != loops_.closed_.end() && predicate.output == 0) {
       carried_truth(it->first, Followed::Watch{});
     } else {
       truth(predicate);
@@ -121,7 +131,8 @@ class Following {
  private:
   using Term = Decision::Term;
   static constexpr std::size_t kTerms = 64;
-  // How a number goes on from iteration to iteration (decision.hpp); `line`: an integer with even steps.
+  // How a number goes on from iteration to iteration (decision.hpp); `line`: an integer with even
+  // steps.
   enum class Pace : std::uint8_t { any, same, line, one_way };
   struct Instruction {
     std::int32_t node;
@@ -137,19 +148,31 @@ class Following {
     if (is_new && (n.op->pointwise || n.op->name == "Fused")) it->second = program_of(graph_, n);
     return it->second.get();
   }
-  const ScalarInstruction& code(Instruction i) { return program(i.node)->code[static_cast<std::size_t>(i.at)]; }
+  const ScalarInstruction& code(Instruction i) {
+    return program(i.node)->code[static_cast<std::size_t>(i.at)];
+  }
   Instruction operand(Instruction i, std::size_t n) { return {i.node, code(i).operand[n]}; }
-  Edge input(Instruction i) { return loops_.source_of(graph_.node(i.node).inputs[static_cast<std::size_t>(code(i).operand[0])]); }
+  Edge input(Instruction i) {
+    return loops_.source_of(
+        graph_.node(i.node).inputs[static_cast<std::size_t>(code(i).operand[0])]);
+  }
   // The instruction that makes this value; -1: it is not computed of scalars.
   Instruction maker(Edge e) {
     const ScalarProgram* p = program(e.node);
-    return {e.node, p && static_cast<std::size_t>(e.output) < p->results.size() ? p->results[static_cast<std::size_t>(e.output)] : std::int16_t{-1}};
+    return {e.node, p && static_cast<std::size_t>(e.output) < p->results.size()
+                        ? p->results[static_cast<std::size_t>(e.output)]
+                        : std::int16_t{-1}};
   }
   // The loop's variable that this is; -1: none.
-  std::int32_t variable(Edge e) const { return e.output == 0 && loops_.closed_.contains(e.node) ? e.node : -1; }
-  Edge next_of(std::int32_t merge) const { return loops_.source_of(graph_.node(loops_.closed_.at(merge)).inputs[0]); }
+  std::int32_t variable(Edge e) const {
+    return e.output == 0 && loops_.closed_.contains(e.node) ? e.node : -1;
+  }
+  Edge next_of(std::int32_t merge) const {
+    return loops_.source_of(graph_.node(loops_.closed_.at(merge)).inputs[0]);
+  }
   bool stays(Edge e) {
-    if (const auto it = loops_.closed_.find(e.node); it != loops_.closed_.end()) return e.output == 0 && loops_.is_handed_on(e.node, it->second);
+    if (const auto it = loops_.closed_.find(e.node); it != loops_.closed_.end())
+      return e.output == 0 && loops_.is_handed_on(e.node, it->second);
     const auto [it, is_new] = stays_.try_emplace(e.node);
     if (is_new) it->second = loops_.is_same_for_ever(e.node);
     return it->second;
@@ -182,7 +205,9 @@ class Following {
     return side;
   }
   Followed::Watch watch(Instruction left) { return {left.node, 0, up_to(left), nullptr}; }
-  Followed::Watch watch(Instruction left, Instruction right) { return {left.node, 0, up_to(left), up_to(right)}; }
+  Followed::Watch watch(Instruction left, Instruction right) {
+    return {left.node, 0, up_to(left), up_to(right)};
+  }
 
   void truth(Edge e) {
     const Instruction i = maker(e);
@@ -195,9 +220,18 @@ class Following {
     const ScalarInstruction& c = code(i);
     switch (c.op) {
       case ScalarOp::logical_not: truth(operand(i, 0)), add(Term::Kind::negates); return;
-      case ScalarOp::logical_and: truth(operand(i, 0)), truth(operand(i, 1)), add(Term::Kind::both); return;
-      case ScalarOp::logical_or: truth(operand(i, 0)), truth(operand(i, 1)), add(Term::Kind::either); return;
-      case ScalarOp::eq: case ScalarOp::ne: case ScalarOp::lt: case ScalarOp::le: case ScalarOp::gt: case ScalarOp::ge: comparison(i); return;
+      case ScalarOp::logical_and:
+        truth(operand(i, 0)), truth(operand(i, 1)), add(Term::Kind::both);
+        return;
+      case ScalarOp::logical_or:
+        truth(operand(i, 0)), truth(operand(i, 1)), add(Term::Kind::either);
+        return;
+      case ScalarOp::eq:
+      case ScalarOp::ne:
+      case ScalarOp::lt:
+      case ScalarOp::le:
+      case ScalarOp::gt:
+      case ScalarOp::ge: comparison(i); return;
       case ScalarOp::input: truth_that_comes_in(i); return;
       default: add(Term::Kind::unknown);
     }
@@ -206,7 +240,8 @@ class Following {
   void truth_that_comes_in(Instruction i) {
     const Edge e = input(i);
     const std::int32_t merge = variable(e);
-    if (const Instruction made = maker(e); made.at >= 0 && code(made).op >= ScalarOp::eq && code(made).op <= ScalarOp::ge) {
+    if (const Instruction made = maker(e);
+        made.at >= 0 && code(made).op >= ScalarOp::eq && code(made).op <= ScalarOp::ge) {
       truth(made);
     } else if (stays(e)) {
       Comparison c = bare_truth();
@@ -239,8 +274,9 @@ class Following {
 
   void comparison(Instruction i) {
     static_assert(static_cast<int>(ScalarOp::ge) - static_cast<int>(ScalarOp::eq) == 5);
-    constexpr Comparison::Relation kRelations[] = {Comparison::Relation::eq, Comparison::Relation::ne, Comparison::Relation::lt,
-                                                   Comparison::Relation::le, Comparison::Relation::gt, Comparison::Relation::ge};
+    constexpr Comparison::Relation kRelations[] = {
+        Comparison::Relation::eq, Comparison::Relation::ne, Comparison::Relation::lt,
+        Comparison::Relation::le, Comparison::Relation::gt, Comparison::Relation::ge};
     const Instruction left = operand(i, 0), right = operand(i, 1);
     const DType type = code(left).type;
     if (is_complex(type)) return add(Term::Kind::unknown);  // is more than a number
@@ -255,11 +291,14 @@ class Following {
       return;
     } else if (is_signed_integer(type) && l != Pace::any && r != Pace::any) {
       c.course = Comparison::Course::exact;
-    } else if (is_floating(type) && ((l == Pace::one_way && r == Pace::same) || (l == Pace::same && r == Pace::one_way))) {
+    } else if (is_floating(type) && ((l == Pace::one_way && r == Pace::same) ||
+                                     (l == Pace::same && r == Pace::one_way))) {
       c.course = Comparison::Course::one_way;
     }
     constexpr double kWholeDoubles = 0x1p53;
-    if (is_integer(type)) c.whole_below = std::min(kWholeDoubles, std::exp2(static_cast<double>(8 * size_of(type) - 1)));
+    if (is_integer(type))
+      c.whole_below =
+          std::min(kWholeDoubles, std::exp2(static_cast<double>(8 * size_of(type) - 1)));
     add(Term::Kind::compares, compare(c, watch(left, right)));
   }
 
@@ -269,11 +308,14 @@ class Following {
     if (!may_go_on()) return Pace::any;
     if (stays(e)) return Pace::same;
     if (const std::int32_t merge = variable(e); merge >= 0) {
-      const auto [known, is_new] = paces_.try_emplace(merge, Pace::any);  // as it counts while it is found out: variables may step by each other
+      // as it counts while it is found out: variables may step by each other
+      const auto [known, is_new] = paces_.try_emplace(merge, Pace::any);
       if (!is_new) return known->second;
       const DType type = graph_.spec(e).dtype;
       if (!is_step(next_of(merge), merge)) return Pace::any;
-      return paces_[merge] = is_signed_integer(type) ? Pace::line : is_floating(type) ? Pace::one_way : Pace::any;
+      return paces_[merge] = is_signed_integer(type) ? Pace::line
+                             : is_floating(type)     ? Pace::one_way
+                                                     : Pace::any;
     }
     const Instruction i = maker(e);
     return i.at < 0 ? Pace::any : pace(i);
@@ -285,27 +327,34 @@ class Following {
     if (c.op == ScalarOp::constant) return Pace::same;
     if (c.op == ScalarOp::input) return pace(input(i));
     std::vector<Pace> of;
-    for (std::size_t n = 0; n < static_cast<std::size_t>(arity(c.op)); ++n) of.push_back(pace(operand(i, n)));
-    const auto are_all = [&](Pace p) { return std::all_of(of.begin(), of.end(), [&](Pace q) { return q == p || q == Pace::same; }); };
+    for (std::size_t n = 0; n < static_cast<std::size_t>(arity(c.op)); ++n)
+      of.push_back(pace(operand(i, n)));
+    const auto are_all = [&](Pace p) {
+      return std::all_of(of.begin(), of.end(), [&](Pace q) { return q == p || q == Pace::same; });
+    };
     const auto moving = std::count_if(of.begin(), of.end(), [](Pace p) { return p != Pace::same; });
     if (moving == 0) return Pace::same;
-    const bool is_whole = is_signed_integer(c.type) && are_all(Pace::line), is_rounded = is_floating(c.type) && are_all(Pace::one_way) && moving == 1;
+    const bool is_whole = is_signed_integer(c.type) && are_all(Pace::line),
+               is_rounded = is_floating(c.type) && are_all(Pace::one_way) && moving == 1;
     switch (c.op) {
       case ScalarOp::neg: return is_whole ? Pace::line : is_rounded ? Pace::one_way : Pace::any;
       case ScalarOp::add:
       case ScalarOp::sub: return is_whole ? Pace::line : is_rounded ? Pace::one_way : Pace::any;
-      case ScalarOp::mul: return is_whole && moving == 1 ? Pace::line : is_rounded ? Pace::one_way : Pace::any;
+      case ScalarOp::mul:
+        return is_whole && moving == 1 ? Pace::line : is_rounded ? Pace::one_way : Pace::any;
       case ScalarOp::cast: {
         const DType from = code(operand(i, 0)).type;
-        if (is_whole && from == c.type) return Pace::line;  // a narrower one wraps around before the wider one does
+        // a narrower one wraps around before the wider one does
+        if (is_whole && from == c.type) return Pace::line;
         return is_rounded && is_floating(from) ? Pace::one_way : Pace::any;
       }
       default: return Pace::any;
     }
   }
 
-  // Is it the variable and what stays, added up; of floats, any function of the variable that never falls? One that begins to rise, or to fall,
-  // goes on so for ever, for what is rounded never falls either.
+  // Is it the variable and what stays, added up; of floats, any function of the variable that never
+  // falls? One that begins to rise, or to fall, goes on so for ever, for what is rounded never
+  // falls either.
   bool is_step(Edge e, std::int32_t merge) {
     if (variable(e) >= 0) return e.node == merge;
     const Instruction i = maker(e);
@@ -317,11 +366,19 @@ class Following {
     const ScalarInstruction& c = code(i);
     switch (c.op) {
       case ScalarOp::input: return is_step(input(i), merge);
-      case ScalarOp::add: return (is_step(operand(i, 0), merge) && pace(operand(i, 1)) == Pace::same) || (is_step(operand(i, 1), merge) && pace(operand(i, 0)) == Pace::same);
+      case ScalarOp::add:
+        return (is_step(operand(i, 0), merge) && pace(operand(i, 1)) == Pace::same) ||
+               (is_step(operand(i, 1), merge) && pace(operand(i, 0)) == Pace::same);
       case ScalarOp::sub: return is_step(operand(i, 0), merge) && pace(operand(i, 1)) == Pace::same;
-      case ScalarOp::mul: return is_floating(c.type) && ((is_step(operand(i, 0), merge) && is_positive(operand(i, 1))) || (is_step(operand(i, 1), merge) && is_positive(operand(i, 0))));
-      case ScalarOp::div: return is_floating(c.type) && is_step(operand(i, 0), merge) && is_positive(operand(i, 1));
-      case ScalarOp::cast: return is_floating(c.type) && is_floating(code(operand(i, 0)).type) && is_step(operand(i, 0), merge);
+      case ScalarOp::mul:
+        return is_floating(c.type) &&
+               ((is_step(operand(i, 0), merge) && is_positive(operand(i, 1))) ||
+                (is_step(operand(i, 1), merge) && is_positive(operand(i, 0))));
+      case ScalarOp::div:
+        return is_floating(c.type) && is_step(operand(i, 0), merge) && is_positive(operand(i, 1));
+      case ScalarOp::cast:
+        return is_floating(c.type) && is_floating(code(operand(i, 0)).type) &&
+               is_step(operand(i, 0), merge);
       default: return false;
     }
   }
@@ -332,10 +389,13 @@ class Following {
     if (c.op == ScalarOp::constant) return c.constant > 0 && std::isfinite(c.constant);
     if (c.op != ScalarOp::input) return false;
     Edge e = input(i);
-    while (graph_.node(e.node).op->name == "Enter" && graph_.node(e.node).attrs.get<bool>("constant")) e = loops_.source_of(graph_.node(e.node).inputs[0]);
+    while (graph_.node(e.node).op->name == "Enter" &&
+           graph_.node(e.node).attrs.get<bool>("constant"))
+      e = loops_.source_of(graph_.node(e.node).inputs[0]);
     if (graph_.node(e.node).op->name != "Constant") return false;
     const Tensor& value = graph_.node(e.node).attrs.get<Tensor>("value");
-    return is_floating(value.dtype()) && value.elements() == 1 && value.at(0) > 0 && std::isfinite(value.at(0));
+    return is_floating(value.dtype()) && value.elements() == 1 && value.at(0) > 0 &&
+           std::isfinite(value.at(0));
   }
 
   const Endless& loops_;

@@ -23,22 +23,28 @@ struct Followed {
   };
   Decision decision;
   std::vector<Watch> watches;  // one a comparison
-  // The NextIterations of the variables that an iteration begins with and the predicate depends on, if on nothing but these and what is
-  // always computed the same of them (actors/observe/recurrence.hpp). Empty: on more than those, or on more variables than some dozen.
+  // The NextIterations of the variables that an iteration begins with and the predicate depends on,
+  // if on nothing but these and what is always computed the same of them
+  // (actors/observe/recurrence.hpp). Empty: on more than those, or on more variables than some
+  // dozen.
   std::vector<std::int32_t> variables;
 };
 
-/// A lowered program that is asked about its loops. Of those in programs where somebody has wired control flow by hand it says nothing: there a value
-/// may be dead, which ends a loop, where its graph does not show it.
+/// A lowered program that is asked about its loops. Of those in programs where somebody has wired
+/// control flow by hand it says nothing: there a value may be dead, which ends a loop, where its
+/// graph does not show it.
 class Endless {
  public:
   /// It is referred to.
   explicit Endless(const Graph& program);
-  /// Does `predicate`, which decides whether a loop goes on, depend on nothing that the loop changes? True once, it is true for ever then. Also
-  /// false where more than some thousand nodes would have to be looked at, and where states, draws, calls or inner loops have a say.
-  bool is_endless(std::int32_t predicate) const { return decides(predicate) && is_same_for_ever(predicate); }
-  /// The comparisons behind the output of `predicate` that decides, through logic, fused programs and truths that the loop carries along; not
-  /// followed where they are more than some dozen.
+  /// Does `predicate`, which decides whether a loop goes on, depend on nothing that the loop
+  /// changes? True once, it is true for ever then. Also false where more than some thousand nodes
+  /// would have to be looked at, and where states, draws, calls or inner loops have a say.
+  bool is_endless(std::int32_t predicate) const {
+    return decides(predicate) && is_same_for_ever(predicate);
+  }
+  /// The comparisons behind the output of `predicate` that decides, through logic, fused programs
+  /// and truths that the loop carries along; not followed where they are more than some dozen.
   Followed follow(std::int32_t predicate) const;
 
  private:

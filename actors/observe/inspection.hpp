@@ -13,7 +13,8 @@ namespace troupe {
 /// Threads: any. `on_complete` is called once, by whoever answers last, without the lock.
 class Inspection {
  public:
-  explicit Inspection(std::size_t partitions, std::function<void()> on_complete = {}) : answers_(partitions), missing_(partitions), on_complete_(std::move(on_complete)) {}
+  explicit Inspection(std::size_t partitions, std::function<void()> on_complete = {})
+      : answers_(partitions), missing_(partitions), on_complete_(std::move(on_complete)) {}
 
   void answer(std::size_t partition, PartitionSnapshot snapshot) {
     std::function<void()> complete;

@@ -12,8 +12,11 @@
 namespace troupe {
 
 std::string queue_text(const StateSpec& state) {
-  if (state.kind != StateSpec::Kind::fifo_queue && state.kind != StateSpec::Kind::shuffling_queue) return {};
-  return fmt::format("{} '{}'", state.kind == StateSpec::Kind::fifo_queue ? "queue" : "shuffling queue", state.name);
+  if (state.kind != StateSpec::Kind::fifo_queue && state.kind != StateSpec::Kind::shuffling_queue)
+    return {};
+  return fmt::format("{} '{}'",
+                     state.kind == StateSpec::Kind::fifo_queue ? "queue" : "shuffling queue",
+                     state.name);
 }
 
 QueueUses queue_uses(const Graph& program) {
@@ -28,11 +31,16 @@ QueueUses queue_uses(const Graph& program) {
   return {{filled.begin(), filled.end()}, {emptied.begin(), emptied.end()}};
 }
 
-QueueUsers::QueueUsers(const Graph& program) : program_(program), users_(static_cast<std::size_t>(program.size())) {
+QueueUsers::QueueUsers(const Graph& program)
+    : program_(program), users_(static_cast<std::size_t>(program.size())) {
   for (std::int32_t id = 0; id < program.size(); ++id) {
-    for (const Edge e : program.node(id).inputs) users_[static_cast<std::size_t>(e.node)].push_back(id);
-    for (const std::int32_t c : program.node(id).controls) users_[static_cast<std::size_t>(c)].push_back(id);
-    if (const Node& n = program.node(id); n.state >= 0 && n.op->effect != Effect::none && n.op->effect != Effect::read) of_state_[n.state].push_back(id);
+    for (const Edge e : program.node(id).inputs)
+      users_[static_cast<std::size_t>(e.node)].push_back(id);
+    for (const std::int32_t c : program.node(id).controls)
+      users_[static_cast<std::size_t>(c)].push_back(id);
+    if (const Node& n = program.node(id);
+        n.state >= 0 && n.op->effect != Effect::none && n.op->effect != Effect::read)
+      of_state_[n.state].push_back(id);
   }
 }
 
@@ -40,12 +48,17 @@ QueueUsers::QueueUsers(const Graph& program) : program_(program), users_(static_
 void QueueUsers::drop_behind(std::int32_t node, std::vector<std::int32_t>& others) {
   seen_.resize(users_.size());
   ++search_;
-  const auto waits = [&](std::int32_t id) { return seen_[static_cast<std::size_t>(id)] == search_; };
+  const auto waits = [&](std::int32_t id) {
+    return seen_[static_cast<std::size_t>(id)] == search_;
+  };
   const auto has_to_wait = [&](std::int32_t id) {
     const Node& n = program_.node(id);
     constexpr std::string_view kOther[] = {"Call", "Argument", "Return"};
-    if (std::find(std::begin(kOther), std::end(kOther), n.op->name) != std::end(kOther)) return false;
-    return n.op->name != "Merge" || std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return program_.node(e.node).op->name == "NextIteration" || waits(e.node); });
+    if (std::find(std::begin(kOther), std::end(kOther), n.op->name) != std::end(kOther))
+      return false;
+    return n.op->name != "Merge" || std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) {
+             return program_.node(e.node).op->name == "NextIteration" || waits(e.node);
+           });
   };
   std::vector<std::int32_t> next{node};
   seen_[static_cast<std::size_t>(node)] = search_;
@@ -66,7 +79,9 @@ std::vector<std::int32_t> QueueUsers::may_end(std::int32_t node, bool is_outermo
   const Effect opposite = waiting.op->effect == Effect::dequeue ? Effect::enqueue : Effect::dequeue;
   std::vector<std::int32_t> others;
   for (const std::int32_t id : of_state_.at(waiting.state))
-    if (const Effect effect = program_.node(id).op->effect; effect == opposite || effect == Effect::write) others.push_back(id);
+    if (const Effect effect = program_.node(id).op->effect;
+        effect == opposite || effect == Effect::write)
+      others.push_back(id);
   if (is_outermost) drop_behind(node, others);
   return others;
 }

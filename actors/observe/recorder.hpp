@@ -3,14 +3,18 @@
 //   recorder.add({Event::Kind::turn, began, ticks() - began, ...});
 //   for (const RecordedEvent& e : recorder.since(0)) ...            // on the system's clock, oldest first
 //
-// What is recorded always: turns, tokens of cut edges (of those that go as one the first), kernels of 20 µs and more, waits, copies, failures. Turns that follow each other
-// closely are one event of up to a millisecond or two. While it traces, each turn is its own and firings are recorded too: as many a turn
-// as take a sixteenth of its time, so that a loop of scalars is thinned out and a model's kernels are all there. Then the ring grows, for as
-// long as all recorders of the process together take no more than kGrowth events; after that the latest are kept. While somebody watches, who
-// asks for events again and again, it has room for what happens between two questions, of the same events.
+// What is recorded always: turns, tokens of cut edges (of those that go as one the first), kernels
+// of 20 µs and more, waits, copies, failures. Turns that follow each other closely are one event of
+// up to a millisecond or two. While it traces, each turn is its own and firings are recorded too:
+// as many a turn as take a sixteenth of its time, so that a loop of scalars is thinned out and a
+// model's kernels are all there. Then the ring grows, for as long as all recorders of the process
+// together take no more than kGrowth events; after that the latest are kept. While somebody
+// watches, who asks for events again and again, it has room for what happens between two questions,
+// of the same events.
 //
-// Threads: the partition's turn writes and reads; nothing here is shared but how much the process's recorders have grown. Times are the
-// processor's ticks, which cost a third of a clock read; they become nanoseconds when somebody asks, by a TickClock.
+// Threads: the partition's turn writes and reads; nothing here is shared but how much the process's
+// recorders have grown. Times are the processor's ticks, which cost a third of a clock read; they
+// become nanoseconds when somebody asks, by a TickClock.
 #pragma once
 
 #include <algorithm>
@@ -26,7 +30,8 @@
 
 namespace troupe {
 
-/// Who traces: a run, by its number; or a node, by its incarnation, as often as it numbers its traces.
+/// Who traces: a run, by its number; or a node, by its incarnation, as often as it numbers its
+/// traces.
 struct Tracer {
   std::uint64_t number = 0;
   std::optional<std::uint64_t> node = {};  // none: a run of this engine. A peer may say any number
@@ -35,8 +40,10 @@ struct Tracer {
 
 class FlightRecorder {
  public:
-  static constexpr std::size_t kAlways = 512;       // events that are kept, unless it traces or somebody watches
-  static constexpr std::size_t kWatched = 1 << 14;  // while somebody does: 20,000 a second from one question to the next
+  // events that are kept, unless it traces or somebody watches
+  static constexpr std::size_t kAlways = 512;
+  // while somebody does: 20,000 a second from one question to the next
+  static constexpr std::size_t kWatched = 1 << 14;
 
   struct Event {
     RecordedEvent::Kind kind = RecordedEvent::Kind::turn;
@@ -66,7 +73,8 @@ class FlightRecorder {
   /// A turn has ended. One that began soon after the end of another of its run is told with it.
   void add_turn(std::uint64_t begin, std::uint64_t length, std::uint64_t run, std::int64_t fired) {
     if (watched_until_ != 0 && begin > watched_until_) keep_less();
-    if (Event* last = traces_ || ring_.empty() ? nullptr : &ring_[place_of(count_ - 1)]; last && last->kind == RecordedEvent::Kind::turn && last->run == run) {
+    if (Event* last = traces_ || ring_.empty() ? nullptr : &ring_[place_of(count_ - 1)];
+        last && last->kind == RecordedEvent::Kind::turn && last->run == run) {
       const std::uint64_t both = begin + length - last->begin;
       if (begin - (last->begin + last->length) <= kSoon && both <= kLongTurn) {
         last->length = both;
@@ -77,19 +85,26 @@ class FlightRecorder {
     add({RecordedEvent::Kind::turn, false, -1, begin, length, run, fired, 0});
   }
   /// What ended at or after `since_ns` of the Unix epoch, in the order in which it ended.
-  std::vector<RecordedEvent> since(std::int64_t since_ns, const TickClock& clock = TickClock::now()) const {
+  std::vector<RecordedEvent> since(std::int64_t since_ns,
+                                   const TickClock& clock = TickClock::now()) const {
     std::vector<RecordedEvent> all;
     all.reserve(ring_.size());
     for (std::uint64_t i = count_ - ring_.size(); i < count_; ++i) {
       const Event& e = ring_[place_of(i)];
-      const std::int64_t begin = begin_of(e, clock), length = e.is_ns ? static_cast<std::int64_t>(e.length) : clock.nanoseconds(e.length);
+      const std::int64_t begin = begin_of(e, clock),
+                         length = e.is_ns ? static_cast<std::int64_t>(e.length)
+                                          : clock.nanoseconds(e.length);
       if (begin + length < since_ns) continue;
       all.push_back({e.kind, e.node, begin, length, e.run, e.tag, e.flow});
     }
     return all;
   }
   /// Since when all is there, of the Unix epoch; 0: nothing was written over.
-  std::int64_t whole_since(const TickClock& clock) const { return dropped() == 0 || ring_.empty() ? 0 : begin_of(ring_[place_of(count_ - ring_.size())], clock); }
+  std::int64_t whole_since(const TickClock& clock) const {
+    return dropped() == 0 || ring_.empty()
+               ? 0
+               : begin_of(ring_[place_of(count_ - ring_.size())], clock);
+  }
   /// Events that were written over.
   std::uint64_t dropped() const { return count_ - ring_.size(); }
   /// Firings that were not drawn.
@@ -106,13 +121,14 @@ class FlightRecorder {
   // ---- tracing
 
   bool traces() const { return traces_; }
-  /// It goes on until the last of all tracers has had enough, and for a node until that time at most, for it may be gone: by the clock
-  /// of `expire`.
+  /// It goes on until the last of all tracers has had enough, and for a node until that time at
+  /// most, for it may be gone: by the clock of `expire`.
   void trace(bool on, const Tracer& who = {}, std::uint64_t until = kForEver) {
     std::erase_if(tracers_, [&](const Tracing& t) { return t.who == who; });
     if (on) {
       const auto of_node = [](const Tracing& t) { return t.who.node.has_value(); };
-      if (std::count_if(tracers_.begin(), tracers_.end(), of_node) >= kMostOfNodes) tracers_.erase(std::find_if(tracers_.begin(), tracers_.end(), of_node));
+      if (std::count_if(tracers_.begin(), tracers_.end(), of_node) >= kMostOfNodes)
+        tracers_.erase(std::find_if(tracers_.begin(), tracers_.end(), of_node));
       tracers_.push_back({who, who.node ? until : kForEver});
     }
     begin_or_end();
@@ -135,9 +151,11 @@ class FlightRecorder {
   static constexpr std::ptrdiff_t kMostOfNodes = 32;  // traces: the oldest gives way
   static constexpr std::size_t kTraced = 1 << 15;
   static constexpr std::size_t kGrowth = 1 << 19;  // events, of all recorders: 28 MB
-  static constexpr std::uint64_t kCost = 300;  // ticks that drawing one takes, with the caches that it takes from others
+  // ticks that drawing one takes, with the caches that it takes from others
+  static constexpr std::uint64_t kCost = 300;
   static constexpr std::uint64_t kAtFirst = 64;
-  static constexpr std::uint64_t kSoon = 1 << 16, kLongTurn = 1 << 22;  // ticks: some 25 µs and 2 ms
+  // ticks: some 25 µs and 2 ms
+  static constexpr std::uint64_t kSoon = 1 << 16, kLongTurn = 1 << 22;
 
   /// Twice as many events, if the others have left so many: it has not been written over yet.
   void grow() {
@@ -172,13 +190,16 @@ class FlightRecorder {
   void resize(std::size_t size) {
     std::vector<Event> kept;
     kept.reserve(size);
-    for (std::uint64_t i = count_ - std::min(ring_.size(), size); i < count_; ++i) kept.push_back(ring_[place_of(i)]);
+    for (std::uint64_t i = count_ - std::min(ring_.size(), size); i < count_; ++i)
+      kept.push_back(ring_[place_of(i)]);
     ring_ = std::move(kept);
     size_ = size;
     first_ = count_ - ring_.size();
   }
   std::size_t place_of(std::uint64_t event) const { return (event - first_) & (size_ - 1); }
-  static std::int64_t begin_of(const Event& e, const TickClock& clock) { return e.is_ns ? clock.at_steady(static_cast<std::int64_t>(e.begin)) : clock.at_ticks(e.begin); }
+  static std::int64_t begin_of(const Event& e, const TickClock& clock) {
+    return e.is_ns ? clock.at_steady(static_cast<std::int64_t>(e.begin)) : clock.at_ticks(e.begin);
+  }
   void give_back() { growth().fetch_sub(std::exchange(grown_, 0), std::memory_order_relaxed); }
   /// By how many events the recorders of the process have grown; publishes nothing.
   static std::atomic<std::size_t>& growth() {
@@ -188,17 +209,19 @@ class FlightRecorder {
 
   std::vector<Event> ring_;
   std::size_t grown_ = 0;
-  std::size_t size_ = kAlways;       // a power of two
+  std::size_t size_ = kAlways;  // a power of two
   std::uint64_t count_ = 0, thinned_ = 0;
-  std::uint64_t first_ = 0;          // the number of the event that is at the ring's beginning, in its first round
+  // the number of the event that is at the ring's beginning, in its first round
+  std::uint64_t first_ = 0;
   std::uint64_t watched_until_ = 0;  // ticks; 0: nobody watches
-  std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;  // firings of this turn that may still be drawn, and that could be
+  // firings of this turn that may still be drawn, and that could be
+  std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;
   struct Tracing {
     Tracer who;
     std::uint64_t until;
   };
   std::vector<Tracing> tracers_;
-  bool traces_ = false;              // there are some
+  bool traces_ = false;  // there are some
 };
 
 }  // namespace troupe

@@ -8,7 +8,8 @@
 namespace troupe {
 namespace {
 
-// splitmix64's finaliser: a bijection in which every bit depends on every other (Steele, Lea and Flood, 2014).
+// splitmix64's finaliser: a bijection in which every bit depends on every other (Steele, Lea and
+// Flood, 2014).
 std::uint64_t mixed(std::uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EB;
@@ -16,7 +17,8 @@ std::uint64_t mixed(std::uint64_t x) {
 }
 
 bool is_readable(const Value& value) {
-  return (value.is_inline() || value.kind() == Value::Kind::tensor) && value.dtype() != DType::string && value.tensor().is_on_host();
+  return (value.is_inline() || value.kind() == Value::Kind::tensor) &&
+         value.dtype() != DType::string && value.tensor().is_on_host();
 }
 
 }  // namespace
@@ -29,7 +31,8 @@ void Recurrence::begin(std::size_t variables, std::size_t window) {
 }
 
 void Recurrence::see(std::int64_t n, std::size_t variable, const Value& value, std::size_t& bytes) {
-  if (period_ > 0 || variables_ == 0 || !is_readable(value) || value.tensor().bytes() > bytes) return;
+  if (period_ > 0 || variables_ == 0 || !is_readable(value) || value.tensor().bytes() > bytes)
+    return;
   bytes -= value.tensor().bytes();
   State& state = open_[static_cast<std::size_t>(n) & (open_.size() - 1)];
   if (state.iteration != n) state = {n, 0, {}};

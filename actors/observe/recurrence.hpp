@@ -1,13 +1,16 @@
 // Does what decides whether a loop goes on come back?
 //
-// If the predicate depends on nothing but some variables of the loop, and what is computed of them always comes out the same (no draws, states,
-// queues, calls, users' actors), then an iteration that begins with the same values of these as an earlier one goes as that did, and so do all that
-// follow: since the loop has gone on from the one to the other, it goes on for ever. So ends no search that converged before it was as near as
-// it should be, no loss that became NaN, no counter that goes round.
+// If the predicate depends on nothing but some variables of the loop, and what is computed of them
+// always comes out the same (no draws, states, queues, calls, users' actors), then an iteration
+// that begins with the same values of these as an earlier one goes as that did, and so do all that
+// follow: since the loop has gone on from the one to the other, it goes on for ever. So ends no
+// search that converged before it was as near as it should be, no loss that became NaN, no counter
+// that goes round.
 //
-// While somebody looks, the values that begin iterations are kept as digests of 128 bits, and compared with those of one iteration, a later one each
-// time the distance has doubled (Brent, 1980): a round of n iterations is found within 3n of its beginning, in constant memory. Two different
-// states have the same digest with a probability of some 2^-128.
+// While somebody looks, the values that begin iterations are kept as digests of 128 bits, and
+// compared with those of one iteration, a later one each time the distance has doubled (Brent,
+// 1980): a round of n iterations is found within 3n of its beginning, in constant memory. Two
+// different states have the same digest with a probability of some 2^-128.
 #pragma once
 
 #include <cstddef>
@@ -20,13 +23,15 @@ namespace troupe {
 
 class Recurrence {
  public:
-  /// A loop begins that has so many of these variables, and at most so many iterations open at once.
+  /// A loop begins that has so many of these variables, and at most so many iterations open at
+  /// once.
   void begin(std::size_t variables, std::size_t window);
   /// There is none any more.
   void forget() { variables_ = 0, period_ = seen_ = 0; }
   bool is_new() const { return variables_ == 0; }
-  /// With this value of that variable iteration `n` begins; each is seen at most once, in any order. `bytes` is what may be read yet. What is no
-  /// number on the host, or larger than that, is left out, and its iteration with it.
+  /// With this value of that variable iteration `n` begins; each is seen at most once, in any
+  /// order. `bytes` is what may be read yet. What is no number on the host, or larger than that, is
+  /// left out, and its iteration with it.
   void see(std::int64_t n, std::size_t variable, const Value& value, std::size_t& bytes);
   /// After so many iterations all is as it was; 0: it was not seen to be.
   std::int64_t period() const { return period_; }

@@ -1,15 +1,18 @@
-// What the nodes of a partition have taken and put out in all, though few of their firings are timed.
+// What the nodes of a partition have taken and put out in all, though few of their firings are
+// timed.
 //
 //   account.timed(node, ns, bytes, true);      // counts as it is
 //   account.settle(fires, turns_ns);           // between two firings, when somebody asks: the others since the last time
 //   account.busy_ns(node), account.bytes_out(node)
 //
-// A firing that was not timed is priced once, at what its node usually takes when it is settled, so that no later sample changes what
-// was said of it and sums never fall. What is usual follows samples by a quarter of the difference, but none further than four times
-// itself: a thread that the kernel put aside in the midst of one does not price a million others. What is never timed, a scalar's
-// operation that is computed where it stands, is priced at what such a firing takes. And all that was not timed has taken
-// no longer than the turns that it was fired in, which are measured: so a partition's actors are never busier than its turns and the
-// workers that its kernels were handed to.
+// A firing that was not timed is priced once, at what its node usually takes when it is settled, so
+// that no later sample changes what was said of it and sums never fall. What is usual follows
+// samples by a quarter of the difference, but none further than four times itself: a thread that
+// the kernel put aside in the midst of one does not price a million others. What is never timed, a
+// scalar's operation that is computed where it stands, is priced at what such a firing takes. And
+// all that was not timed has taken no longer than the turns that it was fired in, which are
+// measured: so a partition's actors are never busier than its turns and the workers that its
+// kernels were handed to.
 //
 // Threads: the partition's turn.
 #pragma once
@@ -53,7 +56,8 @@ class WorkAccount {
     const double share = all > left ? left / all : 1.0;
     for (Node& n : nodes_) {
       if (n.timed > 0) n.usual_bytes = n.timed_bytes / n.timed;
-      n.busy_ns += static_cast<std::uint64_t>(share * static_cast<double>(n.untimed) * static_cast<double>(n.usual_ns));
+      n.busy_ns += static_cast<std::uint64_t>(share * static_cast<double>(n.untimed) *
+                                              static_cast<double>(n.usual_ns));
       n.bytes_out += n.untimed * n.usual_bytes;
       n.timed = n.timed_bytes = n.untimed = 0;
     }
@@ -72,8 +76,8 @@ class WorkAccount {
     std::uint64_t busy_ns = 0, bytes_out = 0;
     std::int64_t usual_ns = 0;
     std::uint64_t usual_bytes = 0;
-    std::uint64_t settled = 0;                // firings
-    std::uint64_t timed = 0, timed_bytes = 0; // since they were settled
+    std::uint64_t settled = 0;                 // firings
+    std::uint64_t timed = 0, timed_bytes = 0;  // since they were settled
     std::uint64_t untimed = 0;
     int samples = 0;
   };

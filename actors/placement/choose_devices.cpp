@@ -14,8 +14,10 @@ namespace {
 
 class Chooser {
  public:
-  Chooser(const Program& program, const CostModel& model, std::size_t home, const std::vector<Choice>& choices)
-      : g_(program.graph), model_(model), choices_(choices), forecaster_(program, model, home), unit_(choices.size(), -1) {
+  Chooser(const Program& program, const CostModel& model, std::size_t home,
+          const std::vector<Choice>& choices)
+      : g_(program.graph), model_(model), choices_(choices), forecaster_(program, model, home),
+        unit_(choices.size(), -1) {
     make_units();
   }
 
@@ -57,7 +59,9 @@ class Chooser {
       std::int32_t loop = frames.frame(id);
       while (loop > 0 && frames.all()[at(loop)].parent > 0) loop = frames.all()[at(loop)].parent;
       if (c.group >= 0) put(id, {0, c.group});
-      else if (loop > 0 && c.allowed.size() == widest && (!known.contains({1, loop}) || units_[at(known[{1, loop}])].allowed == c.allowed)) put(id, {1, loop});
+      else if (loop > 0 && c.allowed.size() == widest &&
+               (!known.contains({1, loop}) || units_[at(known[{1, loop}])].allowed == c.allowed))
+        put(id, {1, loop});
       else put(id, {2, id});
     }
   }
@@ -90,15 +94,18 @@ class Chooser {
     if (is_better(other.forecast, best.forecast)) best = std::move(other);
   }
 
-  // HEFT. What a device holds is taken to stay there: which values are freed, only a whole schedule tells.
+  // HEFT. What a device holds is taken to stay there: which values are freed, only a whole schedule
+  // tells.
   std::vector<std::int32_t> earliest_finish() {
     std::vector<std::int32_t> device = decided();
     const auto& items = forecaster_.items();
-    std::vector<double> end(items.size(), 0), free_at(model_.devices().size(), 0), held(model_.devices().size(), 0);
+    std::vector<double> end(items.size(), 0), free_at(model_.devices().size(), 0),
+        held(model_.devices().size(), 0);
     std::vector<std::int32_t> at_item(items.size(), -1);
     for (std::size_t i = 0; i < items.size(); ++i) {
       const Forecaster::Item& item = items[i];
-      std::vector<std::int32_t> nodes = item.node >= 0 ? std::vector{item.node} : forecaster_.nodes_within(item.frame);
+      std::vector<std::int32_t> nodes =
+          item.node >= 0 ? std::vector{item.node} : forecaster_.nodes_within(item.frame);
       std::int32_t unit = -1;
       bool is_open = false;
       for (std::int32_t id : nodes)
@@ -118,7 +125,8 @@ class Chooser {
         const double took = forecaster_.item_ns(item, d);
         double start = took > 0 ? free_at[d] : 0;
         for (const Forecaster::In& in : forecaster_.inputs_of(0, i))
-          start = std::max(start, end[at(in.from)] + model_.transfer_ns(in.bytes, at(at_item[at(in.from)]), d));
+          start = std::max(
+              start, end[at(in.from)] + model_.transfer_ns(in.bytes, at(at_item[at(in.from)]), d));
         const auto limit = static_cast<double>(model_.memory_of(d));
         const double over = limit > 0 ? std::max(0.0, held[d] + bytes - limit) : 0;
         if (c > 0 && (over != best_over ? over > best_over : start + took >= best_end)) continue;
@@ -151,7 +159,8 @@ class Chooser {
       for (const Unit& unit : units_)
         for (std::int32_t to : unit.allowed) {
           if (best.device[at(unit.nodes[0])] == to) continue;
-          left -= static_cast<double>(static_cast<std::size_t>(g_.size()) + model_.devices().size());
+          left -=
+              static_cast<double>(static_cast<std::size_t>(g_.size()) + model_.devices().size());
           if (left < 0) return;
           std::vector<std::int32_t> other = best.device;
           assign(other, unit, to);
@@ -168,10 +177,17 @@ class Chooser {
     for (std::size_t d = 0; d < f.devices.size(); ++d) {
       const auto limit = static_cast<double>(model_.memory_of(d));
       if (limit == 0 || f.devices[d].peak_bytes <= limit) continue;
-      text += fmt::format("{}{} would hold {} of {}", text.empty() ? "" : ", and ", model_.devices()[d], readable_bytes(f.devices[d].peak_bytes), readable_bytes(limit));
-      if (f.devices[d].largest >= 0) text += fmt::format(", {} of it by {}", readable_bytes(f.devices[d].largest_bytes), g_.describe(f.devices[d].largest));
+      text +=
+          fmt::format("{}{} would hold {} of {}", text.empty() ? "" : ", and ", model_.devices()[d],
+                      readable_bytes(f.devices[d].peak_bytes), readable_bytes(limit));
+      if (f.devices[d].largest >= 0)
+        text += fmt::format(", {} of it by {}", readable_bytes(f.devices[d].largest_bytes),
+                            g_.describe(f.devices[d].largest));
     }
-    throw Error(Code::resource_exhausted, fmt::format("the program does not fit into the memory of its devices: {}; the best placement found was this one", text));
+    throw Error(Code::resource_exhausted,
+                fmt::format("the program does not fit into the memory of its devices: {}; the best "
+                            "placement found was this one",
+                            text));
   }
 
   const Graph& g_;
@@ -184,7 +200,8 @@ class Chooser {
 
 }  // namespace
 
-std::vector<std::int32_t> choose_devices(const Program& program, const CostModel& model, std::size_t home, const std::vector<Choice>& choices) {
+std::vector<std::int32_t> choose_devices(const Program& program, const CostModel& model,
+                                         std::size_t home, const std::vector<Choice>& choices) {
   return Chooser(program, model, home, choices).choose();
 }
 

@@ -22,7 +22,8 @@ bool is_device(std::string_view kind, std::string_view number) {
   const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
   const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
   return !kind.empty() && std::all_of(kind.begin(), kind.end(), is_lower) &&
-         (number == "*" || (!number.empty() && std::all_of(number.begin(), number.end(), is_digit)));
+         (number == "*" ||
+          (!number.empty() && std::all_of(number.begin(), number.end(), is_digit)));
 }
 
 }  // namespace
@@ -39,8 +40,10 @@ Constraint parse_constraint(std::string_view text, std::string_view here) {
   Constraint c;
   const auto refuse = [&](const std::string& why) -> void {
     throw Error(Code::invalid_argument,
-                fmt::format("the device constraint '{}' {}; it is a device such as cpu:0, or parts out of /node:NAME, /label:KEY, /label:KEY=VALUE, and at the end "
-                            "/cpu:0 or /cpu:*", text, why));
+                fmt::format("the device constraint '{}' {}; it is a device such as cpu:0, or parts "
+                            "out of /node:NAME, /label:KEY, /label:KEY=VALUE, and at the end "
+                            "/cpu:0 or /cpu:*",
+                            text, why));
   };
   std::string_view rest = text;
   if (const std::size_t with = company_at(rest); with != std::string_view::npos) {
@@ -79,7 +82,8 @@ bool Constraint::allows(std::string_view device_name, const NodeLabels& where) c
   for (const auto& [key, value] : labels)
     if (!where.has(key, value)) return false;
   const std::string_view name = short_name(device_name);
-  if (device.ends_with('*')) return name.starts_with(std::string_view(device).substr(0, device.size() - 1));
+  if (device.ends_with('*'))
+    return name.starts_with(std::string_view(device).substr(0, device.size() - 1));
   return device.empty() || device == name;
 }
 

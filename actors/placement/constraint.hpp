@@ -23,26 +23,30 @@ struct NodeLabels {
   std::string name;
   std::string labels;
   bool has(std::string_view key, std::string_view value) const;
-  /// `placement=named`: it gets what names it, and nothing of others that leave the node open. Who only visits a cluster says so.
+  /// `placement=named`: it gets what names it, and nothing of others that leave the node open. Who
+  /// only visits a cluster says so.
   bool is_only_named() const { return has("placement", "named"); }
 };
 
 struct Constraint {
-  std::string node;    // empty: any
+  std::string node;                                         // empty: any
   std::vector<std::pair<std::string, std::string>> labels;  // all of them; an empty value: any
-  std::string device;  // `cpu:0`, `cpu:*`; empty: any
-  std::string group;   // what `with:` names
+  std::string device;                                       // `cpu:0`, `cpu:*`; empty: any
+  std::string group;                                        // what `with:` names
 
   bool is_free() const { return node.empty() && labels.empty() && device.empty(); }
   /// Names one device.
-  bool is_exact() const { return labels.empty() && !device.empty() && !device.ends_with(":*") && !is_anywhere; }
+  bool is_exact() const {
+    return labels.empty() && !device.empty() && !device.ends_with(":*") && !is_anywhere;
+  }
   /// `node`: where the device is, with its labels.
   bool allows(std::string_view device_name, const NodeLabels& node) const;
 
   bool is_anywhere = false;  // began with a '/' and names no node
 };
 
-/// `here`: the caller's node; empty where there is no cluster. Throws invalid_argument, without the user's line.
+/// `here`: the caller's node; empty where there is no cluster. Throws invalid_argument, without the
+/// user's line.
 Constraint parse_constraint(std::string_view text, std::string_view here);
 
 }  // namespace troupe

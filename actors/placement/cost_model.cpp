@@ -12,24 +12,32 @@ namespace {
 // Elements that an op works on: all that it reads or all that it makes, whichever are more.
 double elements(const CostModel& model, const Graph& g, const Node& n) {
   double in = 0, out = 0;
-  for (Edge e : n.inputs) in = std::max(in, model.size_of(g.spec(e)).bytes / static_cast<double>(size_of(g.spec(e).dtype)));
-  for (const ValueSpec& s : n.outputs) out = std::max(out, model.size_of(s).bytes / static_cast<double>(size_of(s.dtype)));
+  for (Edge e : n.inputs)
+    in = std::max(in,
+                  model.size_of(g.spec(e)).bytes / static_cast<double>(size_of(g.spec(e).dtype)));
+  for (const ValueSpec& s : n.outputs)
+    out = std::max(out, model.size_of(s).bytes / static_cast<double>(size_of(s.dtype)));
   return std::max(in, out);
 }
 
 }  // namespace
 
 bool only_moves_tokens(const Node& n) {
-  static const char* const names[] = {"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond", "ControlTrigger", "Identity"};
-  return std::any_of(std::begin(names), std::end(names), [&](const char* name) { return n.op->name == name; }) ||
+  static const char* const names[] = {"Switch",        "Merge",    "Enter",          "Exit",
+                                      "NextIteration", "LoopCond", "ControlTrigger", "Identity"};
+  return std::any_of(std::begin(names), std::end(names),
+                     [&](const char* name) { return n.op->name == name; }) ||
          (n.op->name == "Constant" && !n.controls.empty());
 }
 
-CostModel::CostModel(CostOptions options, std::vector<std::string> devices, const Measured& measured) : options_(std::move(options)), devices_(std::move(devices)) {
+CostModel::CostModel(CostOptions options, std::vector<std::string> devices,
+                     const Measured& measured)
+    : options_(std::move(options)), devices_(std::move(devices)) {
   std::unordered_map<std::string_view, std::size_t> index;
   for (std::size_t d = 0; d < devices_.size(); ++d) index.emplace(devices_[d], d);
   for (const auto& [what, ns] : measured)
-    if (const auto device = index.find(what.second); device != index.end()) measured_[what.first].emplace_back(device->second, ns);
+    if (const auto device = index.find(what.second); device != index.end())
+      measured_[what.first].emplace_back(device->second, ns);
   for (auto& [origin, all] : measured_) std::sort(all.begin(), all.end());
   for (const std::string& name : devices_) {
     of_device_.push_back(options_.device);
@@ -37,10 +45,12 @@ CostModel::CostModel(CostOptions options, std::vector<std::string> devices, cons
       if (named == name || named == short_name(name)) of_device_.back() = cost;
   }
   std::unordered_map<std::string_view, std::size_t> nodes;
-  for (const std::string& name : devices_) node_of_.push_back(nodes.emplace(node_of(name), nodes.size()).first->second);
+  for (const std::string& name : devices_)
+    node_of_.push_back(nodes.emplace(node_of(name), nodes.size()).first->second);
   const std::size_t count = nodes.size();
   links_.assign(count * count, options_.between_nodes);
-  for (auto l = options_.links.rbegin(); l != options_.links.rend(); ++l) {  // of several the first holds
+  // of several the first holds
+  for (auto l = options_.links.rbegin(); l != options_.links.rend(); ++l) {
     const auto a = nodes.find(l->a), b = nodes.find(l->b);
     if (a == nodes.end() || b == nodes.end()) continue;
     links_[a->second * count + b->second] = links_[b->second * count + a->second] = l->cost;
@@ -51,7 +61,8 @@ CostModel::CostModel(CostOptions options, std::vector<std::string> devices, cons
 
 Size CostModel::size_of(const ValueSpec& spec) const {
   Size size{static_cast<double>(troupe::size_of(spec.dtype)), !spec.is_list()};
-  if (spec.depth == ValueSpec::kAnyDepth || !spec.shape.has_rank()) return {size.bytes * static_cast<double>(options_.extent), false};
+  if (spec.depth == ValueSpec::kAnyDepth || !spec.shape.has_rank())
+    return {size.bytes * static_cast<double>(options_.extent), false};
   for (int i = 0; i < spec.shape.rank(); ++i) {
     const std::int64_t extent = spec.shape[i];
     size.is_known = size.is_known && extent != kAny;
@@ -66,17 +77,21 @@ Work CostModel::work_of(const Graph& g, std::int32_t id) const {
   if (only_moves_tokens(n) || n.op->name == "Constant" || n.op->name == "Input") return work;
   for (const ValueSpec& s : n.outputs) work.bytes += size_of(s).bytes;
   for (std::size_t i = 0; i < n.inputs.size(); ++i)
-    if (!n.op->takes_only_shape(i) && !g.spec(n.inputs[i]).is_list()) work.bytes += size_of(g.spec(n.inputs[i])).bytes;
+    if (!n.op->takes_only_shape(i) && !g.spec(n.inputs[i]).is_list())
+      work.bytes += size_of(g.spec(n.inputs[i])).bytes;
   if (n.op->name == "MatMul") {
     const ValueSpec& a = g.spec(n.inputs[0]);
     const bool is_transposed = n.attrs.find("transpose_a") && n.attrs.get<bool>("transpose_a");
     const bool is_shaped = a.shape.has_rank() && a.shape.rank() >= 2;
     const std::int64_t inner = is_shaped ? a.shape[a.shape.rank() - (is_transposed ? 2 : 1)] : kAny;
-    work.flops = 2 * static_cast<double>(inner == kAny ? options_.extent : inner) * size_of(n.outputs[0]).bytes / static_cast<double>(troupe::size_of(n.outputs[0].dtype));
+    work.flops = 2 * static_cast<double>(inner == kAny ? options_.extent : inner) *
+                 size_of(n.outputs[0]).bytes /
+                 static_cast<double>(troupe::size_of(n.outputs[0].dtype));
   } else if (const auto* value = n.attrs.find("program")) {
     const auto* object = std::get_if<std::shared_ptr<const AttrObject>>(value);
     const auto* program = object ? dynamic_cast<const ProgramAttr*>(object->get()) : nullptr;
-    work.flops = elements(*this, g, n) * (program ? static_cast<double>(program->program->code.size()) : 1);
+    work.flops =
+        elements(*this, g, n) * (program ? static_cast<double>(program->program->code.size()) : 1);
   } else {
     work.flops = elements(*this, g, n);
   }
@@ -86,7 +101,8 @@ Work CostModel::work_of(const Graph& g, std::int32_t id) const {
 // What is no matrix product runs at the memory's speed, whatever it computes.
 double CostModel::predicted_ns(const Work& work, const DeviceCost& device) const {
   if (work.flops == 0 && work.bytes == 0) return 0;
-  return device.op_ns + std::max(work.flops / device.flops_per_ns, work.bytes / device.bytes_per_ns);
+  return device.op_ns +
+         std::max(work.flops / device.flops_per_ns, work.bytes / device.bytes_per_ns);
 }
 
 double CostModel::ns(const Graph& g, std::int32_t id, std::size_t device) const {

@@ -1,4 +1,5 @@
-// The cost model: what a node takes on a device, and a value between two. From shapes; where a node was measured, by that.
+// The cost model: what a node takes on a device, and a value between two. From shapes; where a node
+// was measured, by that.
 #pragma once
 
 #include <cstddef>
@@ -14,12 +15,14 @@
 
 namespace troupe {
 
-/// Nanoseconds that the node of an origin took on a device, which is named in full where there is a cluster.
+/// Nanoseconds that the node of an origin took on a device, which is named in full where there is a
+/// cluster.
 using Measured = std::map<std::pair<std::uint64_t, std::string>, double>;
 
 struct Size {
   double bytes = 0;
-  bool is_known = true;  // false: an extent is unknown and was guessed, or it is a list, of one element
+  // false: an extent is unknown and was guessed, or it is a list, of one element
+  bool is_known = true;
 };
 
 /// What one firing computes and touches.
@@ -36,10 +39,13 @@ class CostModel {
   const CostOptions& options() const { return options_; }
   Size size_of(const ValueSpec& spec) const;
   Work work_of(const Graph& graph, std::int32_t id) const;
-  /// Of one firing. As measured on that device; else as on another, in proportion to what is predicted of the two.
+  /// Of one firing. As measured on that device; else as on another, in proportion to what is
+  /// predicted of the two.
   double ns(const Graph& graph, std::int32_t id, std::size_t device) const;
   double transfer_ns(double bytes, std::size_t from, std::size_t to) const;
-  bool is_measured(const Graph& graph, std::int32_t id, std::size_t device) const { return measured_ns(graph.node(id).origin, device) != nullptr; }
+  bool is_measured(const Graph& graph, std::int32_t id, std::size_t device) const {
+    return measured_ns(graph.node(id).origin, device) != nullptr;
+  }
   std::uint64_t memory_of(std::size_t device) const { return of_device_[device].memory_bytes; }
 
  private:

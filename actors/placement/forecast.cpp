@@ -12,14 +12,17 @@
 namespace troupe {
 
 Forecaster::Forecaster(const Program& program, const CostModel& model, std::size_t home)
-    : program_(program), model_(model), home_(home), fed_(numbered(program.feeds)), nowhere_(at(program.graph.size()), 0),
-      frames_(program.graph, fed_, nowhere_), scopes_(frames_.all().size()) {
+    : program_(program), model_(model), home_(home), fed_(numbered(program.feeds)),
+      nowhere_(at(program.graph.size()), 0), frames_(program.graph, fed_, nowhere_),
+      scopes_(frames_.all().size()) {
   const Graph& g = program_.graph;
   for (const Node& n : g.nodes()) {
     const std::string& op = n.op->name;
     Made v;
-    v.is_alias = (only_moves_tokens(n) && op != "Exit") || op == "ReadVariable" || op == "Reshape" || op == "ExpandDims" || op == "Squeeze";
-    for (const ValueSpec& s : n.outputs) v.bytes += model_.size_of(s).bytes, v.is_known = v.is_known && model_.size_of(s).is_known;
+    v.is_alias = (only_moves_tokens(n) && op != "Exit") || op == "ReadVariable" ||
+                 op == "Reshape" || op == "ExpandDims" || op == "Squeeze";
+    for (const ValueSpec& s : n.outputs)
+      v.bytes += model_.size_of(s).bytes, v.is_known = v.is_known && model_.size_of(s).is_known;
     v.work = model_.work_of(g, static_cast<std::int32_t>(values_.size()));
     values_.push_back(v);
   }
@@ -29,13 +32,16 @@ Forecaster::Forecaster(const Program& program, const CostModel& model, std::size
   // A call takes what the function's body does once; how often it calls itself, nobody knows.
   std::map<const FunctionDef*, std::int32_t> frame_of;
   for (std::size_t f = 1; f < frames_.all().size(); ++f)
-    if (const FunctionDef* function = frames_.all()[f].function) frame_of[function] = static_cast<std::int32_t>(f);
+    if (const FunctionDef* function = frames_.all()[f].function)
+      frame_of[function] = static_cast<std::int32_t>(f);
   if (!frame_of.empty()) {
     const std::vector<std::vector<double>> own = cost_;
     for (std::int32_t id = 0; id < g.size(); ++id)
-      if (const FunctionDef* function = frames_.role(id) == Role::call ? function_of(g.node(id)) : nullptr)
+      if (const FunctionDef* function =
+              frames_.role(id) == Role::call ? function_of(g.node(id)) : nullptr)
         for (std::size_t d = 0; d < cost_.size(); ++d)
-          for (std::int32_t in : nodes_within(frame_of.at(function))) cost_[d][at(id)] += own[d][at(in)];
+          for (std::int32_t in : nodes_within(frame_of.at(function)))
+            cost_[d][at(id)] += own[d][at(in)];
   }
   build();
 }
@@ -53,7 +59,9 @@ std::vector<std::int32_t> Forecaster::nodes_within(std::int32_t frame) const {
 
 // ---- what is to be scheduled
 
-double Forecaster::trips(std::int32_t frame) const { return frames_.all()[at(frame)].function ? 1 : model_.options().trips; }
+double Forecaster::trips(std::int32_t frame) const {
+  return frames_.all()[at(frame)].function ? 1 : model_.options().trips;
+}
 
 std::int32_t Forecaster::common(std::int32_t a, std::int32_t b) const {
   while (a != b) {
@@ -73,7 +81,8 @@ void Forecaster::build() {
     return static_cast<std::int32_t>(s.items.size()) - 1;
   };
   for (std::size_t f = 1; f < scopes_.size(); ++f)
-    if (!frames_.all()[f].function) of_frame[f] = add(frames_.all()[f].parent, {-1, static_cast<std::int32_t>(f)});
+    if (!frames_.all()[f].function)
+      of_frame[f] = add(frames_.all()[f].parent, {-1, static_cast<std::int32_t>(f)});
   for (std::int32_t id = 0; id < g.size(); ++id)
     if (frames_.role(id) != Role::constant) of_node[at(id)] = add(frames_.frame(id), {id, -1});
   for (Scope& s : scopes_) s.inputs.resize(s.items.size());
@@ -93,7 +102,8 @@ void Forecaster::build() {
   for (std::int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     const std::size_t inputs = n.op->name == "NextIteration" ? 1 : n.inputs.size();
-    for (std::size_t i = 0; i < inputs; ++i) connect(n.inputs[i].node, id, model_.size_of(g.spec(n.inputs[i])).bytes);
+    for (std::size_t i = 0; i < inputs; ++i)
+      connect(n.inputs[i].node, id, model_.size_of(g.spec(n.inputs[i])).bytes);
     for (std::int32_t c : n.controls) connect(c, id, 0);
   }
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) order(*scope);
@@ -105,7 +115,8 @@ void Forecaster::order(Scope& scope) {
   std::vector<std::vector<std::pair<std::int32_t, double>>> users(count);
   std::vector<std::int32_t> awaited(count, 0);
   for (std::size_t i = 0; i < count; ++i)
-    for (const In& in : scope.inputs[i]) users[at(in.from)].emplace_back(static_cast<std::int32_t>(i), in.bytes), ++awaited[i];
+    for (const In& in : scope.inputs[i])
+      users[at(in.from)].emplace_back(static_cast<std::int32_t>(i), in.bytes), ++awaited[i];
   std::vector<std::int32_t> sorted;
   {
     std::vector<std::int32_t> left = awaited;
@@ -119,8 +130,12 @@ void Forecaster::order(Scope& scope) {
   for (auto i = sorted.rbegin(); i != sorted.rend(); ++i) {
     double after = 0;
     for (const auto& [user, bytes] : users[at(*i)]) {
-      // Of all pairs of devices: the way between the first and the last stands for those that are apart.
-      const double sent = devices > 1 ? model_.transfer_ns(bytes, 0, devices - 1) * static_cast<double>(devices - 1) / static_cast<double>(devices) : 0;
+      // Of all pairs of devices: the way between the first and the last stands for those that are
+      // apart.
+      const double sent = devices > 1
+                              ? model_.transfer_ns(bytes, 0, devices - 1) *
+                                    static_cast<double>(devices - 1) / static_cast<double>(devices)
+                              : 0;
       after = std::max(after, sent + scope.items[at(user)].rank);
     }
     scope.items[at(*i)].rank = item_ns(scope.items[at(*i)], home_) + after;
@@ -172,7 +187,8 @@ Forecast Forecaster::run(std::vector<std::int32_t> device) {
   out.devices.resize(model_.devices().size());
   within_.assign(scopes_.size(), {});
   for (std::size_t f = scopes_.size() - 1; f > 0; --f)
-    if (!frames_.all()[f].function) within_[f] = schedule(static_cast<std::int32_t>(f), nullptr, out);
+    if (!frames_.all()[f].function)
+      within_[f] = schedule(static_cast<std::int32_t>(f), nullptr, out);
   std::vector<Timed> timed;
   const Iterated all = schedule(0, &timed, out);
   for (std::size_t d = 0; d < out.devices.size(); ++d) {
@@ -188,7 +204,8 @@ Forecast Forecaster::run(std::vector<std::int32_t> device) {
     if (work.flops == 0 && work.bytes == 0) continue;
     Forecast::OnDevice& d = out.devices[at(device_[at(id)])];
     double times = 1;
-    for (std::int32_t f = frames_.frame(id); f > 0; f = frames_.all()[at(f)].parent) times *= trips(f);
+    for (std::int32_t f = frames_.frame(id); f > 0; f = frames_.all()[at(f)].parent)
+      times *= trips(f);
     ++d.nodes;
     d.flops += times * work.flops;
     d.is_known = d.is_known && values_[at(id)].is_known;
@@ -209,10 +226,12 @@ void Forecaster::resolve_devices() {
   }
 }
 
-Forecaster::Iterated Forecaster::schedule(std::int32_t frame, std::vector<Timed>* kept, Forecast& out) {
+Forecaster::Iterated Forecaster::schedule(std::int32_t frame, std::vector<Timed>* kept,
+                                          Forecast& out) {
   const Scope& scope = scopes_[at(frame)];
   const std::size_t devices = model_.devices().size();
-  Iterated result{0, std::vector<double>(devices), std::vector<double>(devices), std::vector<char>(devices)};
+  Iterated result{0, std::vector<double>(devices), std::vector<double>(devices),
+                  std::vector<char>(devices)};
   std::vector<Timed> timed(scope.items.size());
   std::vector<double> free_at(devices, 0);
   std::vector<std::int32_t> last_on(devices, -1);
@@ -221,8 +240,10 @@ Forecaster::Iterated Forecaster::schedule(std::int32_t frame, std::vector<Timed>
     Timed& t = timed[i];
     for (const In& in : scope.inputs[i]) {
       const auto from = at(device_[at(in.from_node)]), to = at(device_[at(in.to_node)]);
-      const double made = timed[at(in.from)].end, came = made + model_.transfer_ns(in.bytes, from, to);
-      if (t.because < 0 || came > t.start) t = {came, 0, in.from, from == to ? -1 : in.from_node, made};
+      const double made = timed[at(in.from)].end,
+                   came = made + model_.transfer_ns(in.bytes, from, to);
+      if (t.because < 0 || came > t.start)
+        t = {came, 0, in.from, from == to ? -1 : in.from_node, made};
     }
     const auto occupy = [&](std::size_t d) {
       result.is_used[d] = 1;
@@ -258,11 +279,16 @@ Forecaster::Iterated Forecaster::schedule(std::int32_t frame, std::vector<Timed>
 
 // ---- memory
 
-// A value is held from when its node begins until its last user ends; on another device from when it comes.
-void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed, const std::vector<Iterated>& within, Iterated& out, Forecast& forecast) const {
+// A value is held from when its node begins until its last user ends; on another device from when
+// it comes.
+void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed,
+                      const std::vector<Iterated>& within, Iterated& out,
+                      Forecast& forecast) const {
   const Graph& g = program_.graph;
   const Scope& scope = scopes_[at(frame)];
-  const auto is_alias = [&](const Item& item) { return item.node >= 0 && values_[at(item.node)].is_alias; };
+  const auto is_alias = [&](const Item& item) {
+    return item.node >= 0 && values_[at(item.node)].is_alias;
+  };
   constexpr double kEver = std::numeric_limits<double>::infinity();
   std::vector<double> until(timed.size(), 0);
   if (frame == 0)
@@ -283,7 +309,8 @@ void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed, const
     double when, bytes;
   };
   std::vector<std::vector<Change>> changes(out.peak.size());
-  const auto take = [&](std::int32_t device, double from, double to, double bytes, std::int32_t node) {
+  const auto take = [&](std::int32_t device, double from, double to, double bytes,
+                        std::int32_t node) {
     if (bytes == 0) return;
     changes[at(device)].push_back({from, bytes});
     if (to != kEver) changes[at(device)].push_back({std::max(from, to), -bytes});
@@ -293,14 +320,20 @@ void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed, const
   for (std::size_t i = 0; i < timed.size(); ++i) {
     const Item& item = scope.items[i];
     if (item.frame >= 0) {
-      const double open = std::min(trips(item.frame), static_cast<double>(frames_.all()[at(item.frame)].window));
-      for (std::size_t d = 0; d < out.peak.size(); ++d) take(static_cast<std::int32_t>(d), timed[i].start, timed[i].end, open * within[at(item.frame)].peak[d], -1);
+      const double open =
+          std::min(trips(item.frame), static_cast<double>(frames_.all()[at(item.frame)].window));
+      for (std::size_t d = 0; d < out.peak.size(); ++d)
+        take(static_cast<std::int32_t>(d), timed[i].start, timed[i].end,
+             open * within[at(item.frame)].peak[d], -1);
       continue;
     }
     const double bytes = values_[at(item.node)].bytes;
-    if (!is_alias(item)) take(device_[at(item.node)], timed[i].start, std::max(until[i], timed[i].end), bytes, item.node);
+    if (!is_alias(item))
+      take(device_[at(item.node)], timed[i].start, std::max(until[i], timed[i].end), bytes,
+           item.node);
     for (const auto& [device, end] : copies[i])
-      take(device, timed[i].end + model_.transfer_ns(bytes, at(device_[at(item.node)]), at(device)), end, bytes, item.node);
+      take(device, timed[i].end + model_.transfer_ns(bytes, at(device_[at(item.node)]), at(device)),
+           end, bytes, item.node);
   }
   if (frame == 0) {
     std::map<std::pair<std::int32_t, std::int32_t>, bool> there;  // what is held always, and where
@@ -308,14 +341,18 @@ void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed, const
       const Node& n = g.node(id);
       const std::int32_t d = device_[at(id)];
       const StateSpec* state = n.state >= 0 ? &g.states()[at(n.state)] : nullptr;
-      if (state && state->kind == StateSpec::Kind::variable && !std::exchange(there[{d, -1 - n.state}], true))
+      if (state && state->kind == StateSpec::Kind::variable &&
+          !std::exchange(there[{d, -1 - n.state}], true))
         take(d, 0, kEver, model_.size_of(state->values[0]).bytes, id);
       for (Edge e : n.inputs)
-        if (frames_.role(e.node) == Role::constant && !std::exchange(there[{d, e.node}], true)) take(d, 0, kEver, model_.size_of(g.spec(e)).bytes, e.node);
+        if (frames_.role(e.node) == Role::constant && !std::exchange(there[{d, e.node}], true))
+          take(d, 0, kEver, model_.size_of(g.spec(e)).bytes, e.node);
     }
   }
   for (std::size_t d = 0; d < changes.size(); ++d) {
-    std::sort(changes[d].begin(), changes[d].end(), [](const Change& a, const Change& b) { return a.when != b.when ? a.when < b.when : a.bytes < b.bytes; });
+    std::sort(changes[d].begin(), changes[d].end(), [](const Change& a, const Change& b) {
+      return a.when != b.when ? a.when < b.when : a.bytes < b.bytes;
+    });
     double now = 0;
     for (const Change& c : changes[d]) out.peak[d] = std::max(out.peak[d], now += c.bytes);
   }
@@ -332,20 +369,27 @@ void Forecaster::trace(const std::vector<Timed>& timed, Forecast& out) const {
   for (Edge e : program_.fetches)
     for (std::size_t i = 0; i < timed.size(); ++i) {
       if (scope.items[i].node != e.node) continue;
-      const double came = timed[i].end + model_.transfer_ns(model_.size_of(program_.graph.spec(e)).bytes, at(device_[at(e.node)]), home_);
+      const double came =
+          timed[i].end + model_.transfer_ns(model_.size_of(program_.graph.spec(e)).bytes,
+                                            at(device_[at(e.node)]), home_);
       if (came > out.ns) out.ns = came, last = static_cast<std::int32_t>(i), fetched = e.node;
     }
-  if (fetched >= 0) out.path.push_back({fetched, -1, static_cast<std::int32_t>(home_), true, timed[at(last)].end, out.ns});
+  if (fetched >= 0)
+    out.path.push_back(
+        {fetched, -1, static_cast<std::int32_t>(home_), true, timed[at(last)].end, out.ns});
   for (std::int32_t i = last; i >= 0; i = timed[at(i)].because) {
     const Item& item = scope.items[at(i)];
     const Timed& t = timed[at(i)];
     if (item.frame >= 0) {
       const std::vector<std::int32_t> nodes = nodes_within(item.frame);
-      out.path.push_back({nodes.empty() ? -1 : nodes[0], item.frame, nodes.empty() ? -1 : device_[at(nodes[0])], false, t.start, t.end});
+      out.path.push_back({nodes.empty() ? -1 : nodes[0], item.frame,
+                          nodes.empty() ? -1 : device_[at(nodes[0])], false, t.start, t.end});
     } else if (t.end > t.start) {
       out.path.push_back({item.node, -1, device_[at(item.node)], false, t.start, t.end});
     }
-    if (t.sent >= 0) out.path.push_back({t.sent, -1, item.node >= 0 ? device_[at(item.node)] : -1, true, t.sent_at, t.start});
+    if (t.sent >= 0)
+      out.path.push_back(
+          {t.sent, -1, item.node >= 0 ? device_[at(item.node)] : -1, true, t.sent_at, t.start});
   }
   std::reverse(out.path.begin(), out.path.end());
 }

@@ -16,19 +16,26 @@ namespace {
 // What constraints allow.
 class Allowed {
  public:
-  explicit Allowed(const PlacementOptions& options) : options_(options), devices_(devices_to_choose_from(options)) {}
+  explicit Allowed(const PlacementOptions& options)
+      : options_(options), devices_(devices_to_choose_from(options)) {}
 
   const std::vector<std::string>& devices() const { return devices_; }
 
   /// The one preferred first.
   std::vector<std::string> by(const Constraint& c, const std::string& text) const {
-    if (c.is_exact()) return {c.node.empty() ? c.device : fmt::format("/node:{}/{}", c.node, c.device)};
+    if (c.is_exact())
+      return {c.node.empty() ? c.device : fmt::format("/node:{}/{}", c.node, c.device)};
     std::vector<std::string> found;
     for (const std::string& d : devices_)
       if (c.allows(d, labels_of(node_of(d)))) found.push_back(d);
     // Who names a node may have what others are not given.
-    if (const std::string there = fmt::format("/node:{}/cpu:0", c.node); found.empty() && !c.node.empty() && c.allows(there, labels_of(c.node))) found.push_back(there);
-    if (found.empty()) throw Error(Code::invalid_argument, fmt::format("no device is what '{}' asks for; there are {}", text, fmt::join(devices_, ", ")));
+    if (const std::string there = fmt::format("/node:{}/cpu:0", c.node);
+        found.empty() && !c.node.empty() && c.allows(there, labels_of(c.node)))
+      found.push_back(there);
+    if (found.empty())
+      throw Error(Code::invalid_argument,
+                  fmt::format("no device is what '{}' asks for; there are {}", text,
+                              fmt::join(devices_, ", ")));
     return found;
   }
 
@@ -44,21 +51,29 @@ class Allowed {
 };
 
 bool knows_node(const PlacementOptions& options, std::string_view node) {
-  return std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; });
+  return std::any_of(options.nodes.begin(), options.nodes.end(),
+                     [&](const NodeLabels& n) { return n.name == node; });
 }
 
-std::string home_of(const StateSpec& state, const Allowed& allowed, const PlacementOptions& options) {
+std::string home_of(const StateSpec& state, const Allowed& allowed,
+                    const PlacementOptions& options) {
   const Constraint c = parse_constraint(state.device, options.here);
   auto settled = options.homes.find(state.name);
-  if (!c.is_exact() && settled != options.homes.end() && knows_node(options, node_of(settled->second))) return settled->second;
-  const std::string home = c.is_free() ? full_name(options.default_device, options.here) : allowed.by(c, state.device)[0];
-  return !state.is_of_host() || short_name(home).starts_with("cpu:") ? home : full_name("cpu:0", node_of(home));
+  if (!c.is_exact() && settled != options.homes.end() &&
+      knows_node(options, node_of(settled->second)))
+    return settled->second;
+  const std::string home = c.is_free() ? full_name(options.default_device, options.here)
+                                       : allowed.by(c, state.device)[0];
+  return !state.is_of_host() || short_name(home).starts_with("cpu:")
+             ? home
+             : full_name("cpu:0", node_of(home));
 }
 
 class PlacementOf {
  public:
   PlacementOf(const Program& p, const PlacementOptions& options)
-      : program_(p), g_(p.graph), options_(options), node_(options.here), default_(full_name(options.default_device, options.here)), allowed_(options),
+      : program_(p), g_(p.graph), options_(options), node_(options.here),
+        default_(full_name(options.default_device, options.here)), allowed_(options),
         device_(at(g_.size())), wishes_(at(g_.size())) {
     for (std::int32_t id = 0; id < g_.size(); ++id) wish(id);
     for (std::int32_t id = 0; id < g_.size(); ++id) device_[at(id)] = demanded(id);
@@ -66,10 +81,13 @@ class PlacementOf {
     if (options_.policy == Placement::automatic && options_.scatter.empty()) choose();
     for (std::int32_t id = 0; id < g_.size(); ++id)
       if (device_[at(id)].empty() && !only_moves_tokens(g_.node(id))) device_[at(id)] = drawn(id);
-    const bool is_spread = std::any_of(device_.begin(), device_.end(), [&](const std::string& d) { return !d.empty() && d != default_; });
+    const bool is_spread = std::any_of(device_.begin(), device_.end(), [&](const std::string& d) {
+      return !d.empty() && d != default_;
+    });
     if (is_spread) follow();
     for (std::int32_t id = 0; id < g_.size(); ++id)
-      if (device_[at(id)].empty()) device_[at(id)] = in_[at(id)] ? homes_.at(in_[at(id)]) : default_;
+      if (device_[at(id)].empty())
+        device_[at(id)] = in_[at(id)] ? homes_.at(in_[at(id)]) : default_;
     join_loops();
   }
 
@@ -93,8 +111,8 @@ class PlacementOf {
     Wish& w = wishes_[at(id)];
     try {
       const Constraint c = parse_constraint(n.device, node_);
-      // What is done to a state is done where it lives, whatever scope that is written in: where it was
-      // declared. A user's own code and a console read and write the host's memory.
+      // What is done to a state is done where it lives, whatever scope that is written in: where it
+      // was declared. A user's own code and a console read and write the host's memory.
       if (n.state >= 0) check_not_lost(g_.states()[at(n.state)], options_);
       if (n.state >= 0) w.allowed = {home_of(g_.states()[at(n.state)], allowed_, options_)};
       else if (!c.is_free()) w.allowed = allowed_.by(c, n.device);
@@ -115,8 +133,10 @@ class PlacementOf {
     for (const std::string& d : group.allowed)
       if (std::find(w.allowed.begin(), w.allowed.end(), d) != w.allowed.end()) both.push_back(d);
     if (group.who >= 0 && both.empty())
-      throw Error(Code::invalid_argument, fmt::format("it can be on {}, and {}, with which it is colocated, on {}", fmt::join(w.allowed, ", "),
-                                                      g_.describe(group.who), fmt::join(group.allowed, ", ")));
+      throw Error(Code::invalid_argument,
+                  fmt::format("it can be on {}, and {}, with which it is colocated, on {}",
+                              fmt::join(w.allowed, ", "), g_.describe(group.who),
+                              fmt::join(group.allowed, ", ")));
     group.allowed = group.who < 0 ? w.allowed : both;
     if (group.who < 0) group.who = id;
   }
@@ -129,8 +149,10 @@ class PlacementOf {
   // What constraints alone decide; nothing where the cost model is to choose.
   std::string demanded(std::int32_t id) const {
     const std::vector<std::string>& allowed = allowed_of(id);
-    const bool is_open = options_.policy == Placement::automatic && options_.scatter.empty() && allowed.size() > 1;
-    if (allowed.empty() && wishes_[at(id)].group >= 0 && options_.policy == Placement::constraints) return drawn(static_cast<std::uint64_t>(wishes_[at(id)].group));
+    const bool is_open =
+        options_.policy == Placement::automatic && options_.scatter.empty() && allowed.size() > 1;
+    if (allowed.empty() && wishes_[at(id)].group >= 0 && options_.policy == Placement::constraints)
+      return drawn(static_cast<std::uint64_t>(wishes_[at(id)].group));
     return allowed.empty() || is_open ? std::string() : allowed[0];
   }
 
@@ -160,15 +182,18 @@ class PlacementOf {
       if (chosen[at(id)] >= 0) device_[at(id)] = names[at(chosen[at(id)])];
     for (std::int32_t id = 0; id < g_.size(); ++id)  // constants stand with who uses them first
       for (Edge e : g_.node(id).inputs)
-        if (g_.node(e.node).op->name == "Constant" && device_[at(e.node)].empty()) device_[at(e.node)] = device_[at(id)];
+        if (g_.node(e.node).op->name == "Constant" && device_[at(e.node)].empty())
+          device_[at(e.node)] = device_[at(id)];
   }
 
-  // All calls of a function, its Arguments and its Returns are on one device, its home: what its body demands first, else what its
-  // first call does, else that of functions that it calls or that call it. There is also what of the body has no constraint (but what
-  // only moves tokens, if the body is on several devices), and what is colocated with a call.
+  // All calls of a function, its Arguments and its Returns are on one device, its home: what its
+  // body demands first, else what its first call does, else that of functions that it calls or that
+  // call it. There is also what of the body has no constraint (but what only moves tokens, if the
+  // body is on several devices), and what is colocated with a call.
   void place_functions() {
     in_.assign(at(g_.size()), nullptr);
-    std::map<const FunctionDef*, const FunctionDef*> leader;  // of those that belong together; itself: it is the leader
+    // of those that belong together; itself: it is the leader
+    std::map<const FunctionDef*, const FunctionDef*> leader;
     auto find = [&](const FunctionDef* f) {
       while (leader.emplace(f, f).first->second != f) f = leader.at(f);
       return f;
@@ -209,14 +234,20 @@ class PlacementOf {
       const FunctionDef* f = function_at(id);
       if (!f) continue;
       const Home& all = together[find(f)];
-      const std::string& demanded = all.is_spread && !own[f].device.empty() ? own[f].device : all.device;
+      const std::string& demanded =
+          all.is_spread && !own[f].device.empty() ? own[f].device : all.device;
       auto home = homes_.find(f);
-      if (home == homes_.end()) home = homes_.emplace(f, demanded.empty() ? drawn(0x5EED + homes_.size()) : demanded).first;
+      if (home == homes_.end())
+        home = homes_.emplace(f, demanded.empty() ? drawn(0x5EED + homes_.size()) : demanded).first;
       const std::string& op = g_.node(id).op->name;
-      const bool is_free = (all.is_spread || !options_.scatter.empty()) && !is_call(id) && op != "Argument" && op != "Return";
+      const bool is_free = (all.is_spread || !options_.scatter.empty()) && !is_call(id) &&
+                           op != "Argument" && op != "Return";
       if (!is_free) device_[at(id)] = home->second;
       else if (!allowed_of(id).empty()) device_[at(id)] = allowed_of(id)[0];
-      else device_[at(id)] = only_moves_tokens(g_.node(id)) || !options_.scatter.empty() ? std::string() : home->second;
+      else
+        device_[at(id)] = only_moves_tokens(g_.node(id)) || !options_.scatter.empty()
+                              ? std::string()
+                              : home->second;
     }
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       auto found = in_group.find(wishes_[at(id)].group);
@@ -224,25 +255,34 @@ class PlacementOf {
       const FunctionDef* f = function_at(found->second);
       const std::vector<std::string>& allowed = allowed_of(id);
       std::string device = homes_.at(f);
-      const bool is_allowed = allowed.empty() || std::find(allowed.begin(), allowed.end(), device) != allowed.end();
+      const bool is_allowed =
+          allowed.empty() || std::find(allowed.begin(), allowed.end(), device) != allowed.end();
       if (!is_call(found->second) && !is_allowed) device = allowed[0];
       else if (!is_allowed)
-        throw Error(Code::invalid_argument, fmt::format("{}: it is colocated with a call of function '{}', which runs on {}; its group can be on {}", g_.describe(id),
-                                                        f->name, device, fmt::join(allowed, ", ")));
+        throw Error(Code::invalid_argument,
+                    fmt::format("{}: it is colocated with a call of function '{}', which runs on "
+                                "{}; its group can be on {}",
+                                g_.describe(id), f->name, device, fmt::join(allowed, ", ")));
       if (is_call(id) && homes_.at(function_at(id)) != device)
-        throw Error(Code::invalid_argument, fmt::format("{}: it is colocated with a call of function '{}', which is called on {}, and '{}' is called on {}: "
-                                                        "take one of them out of the group", g_.describe(id), f->name, device, function_at(id)->name, homes_.at(function_at(id))));
+        throw Error(Code::invalid_argument,
+                    fmt::format("{}: it is colocated with a call of function '{}', which is called "
+                                "on {}, and '{}' is called on {}: "
+                                "take one of them out of the group",
+                                g_.describe(id), f->name, device, function_at(id)->name,
+                                homes_.at(function_at(id))));
       device_[at(id)] = device;
     }
   }
 
   bool is_call(std::int32_t id) const { return g_.node(id).op->name == "Call"; }
   /// That is called, or in whose body it is; null: none.
-  const FunctionDef* function_at(std::int32_t id) const { return is_call(id) ? function_of(g_.node(id)) : in_[at(id)]; }
+  const FunctionDef* function_at(std::int32_t id) const {
+    return is_call(id) ? function_of(g_.node(id)) : in_[at(id)];
+  }
 
   // Those that only move tokens, from what they serve, until nothing changes.
   void follow() {
-    std::map<std::int32_t, std::int32_t> next_of;  // a loop's Merge
+    std::map<std::int32_t, std::int32_t> next_of;   // a loop's Merge
     std::map<std::int32_t, std::int32_t> merge_of;  // an Enter
     std::vector<std::vector<std::int32_t>> users(at(g_.size()));
     for (std::int32_t id = 0; id < g_.size(); ++id) {
@@ -250,7 +290,8 @@ class PlacementOf {
       if (n.op->name == "NextIteration") next_of[n.inputs[1].node] = id;
       for (Edge e : n.inputs) users[at(e.node)].push_back(id);
       for (std::int32_t c : n.controls)
-        if (g_.node(c).op->name == "Enter") users[at(c)].push_back(id);  // what accesses of every iteration wait for
+        // what accesses of every iteration wait for
+        if (g_.node(c).op->name == "Enter") users[at(c)].push_back(id);
     }
     for (const auto& [merge, next] : next_of)
       for (Edge e : g_.node(merge).inputs) merge_of[e.node] = merge;
@@ -266,7 +307,8 @@ class PlacementOf {
           if (op == "NextIteration") found = device_[at(n.inputs[1].node)];
           else if (op == "Merge" && next_of.contains(id)) {
             found = device_[at(g_.node(next_of[id]).inputs[0].node)];
-            if (round == 1 && found.empty()) found = device_[at(g_.node(n.inputs[0].node).inputs[0].node)];
+            if (round == 1 && found.empty())
+              found = device_[at(g_.node(n.inputs[0].node).inputs[0].node)];
           } else if (op == "Enter" && merge_of.contains(id)) {
             found = device_[at(merge_of[id])];
           } else if (op == "Enter") {
@@ -287,7 +329,8 @@ class PlacementOf {
     }
   }
 
-  // What starts and what closes a loop is where its Merge is, in whatever scope it was written: it brings a token to the users of that.
+  // What starts and what closes a loop is where its Merge is, in whatever scope it was written: it
+  // brings a token to the users of that.
   void join_loops() {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       if (g_.node(id).op->name != "NextIteration") continue;
@@ -319,19 +362,24 @@ class PlacementOf {
   std::map<const FunctionDef*, std::string> homes_;
 };
 
-// Rewrites a program for where its nodes are: what is the same in all iterations of a loop enters it on every device that uses it,
-// f32 tensors between nodes as bf16 where that is wanted: of all edges, or of those from and to an EdgeAsBf16.
+// Rewrites a program for where its nodes are: what is the same in all iterations of a loop enters
+// it on every device that uses it, f32 tensors between nodes as bf16 where that is wanted: of all
+// edges, or of those from and to an EdgeAsBf16.
 class Cutter {
  public:
   Cutter(const Program& program, const std::vector<std::string>& device, bool as_bf16)
-      : g_(program.graph), device_(device), rewriter_(program), enter_(at(g_.size()), -1), is_lossy_(at(g_.size()), as_bf16), wants_lossy_(at(g_.size()), false) {
-    std::vector<char> is_loops(at(g_.size()), false);  // a Merge, of which a NextIteration says more
+      : g_(program.graph), device_(device), rewriter_(program), enter_(at(g_.size()), -1),
+        is_lossy_(at(g_.size()), as_bf16), wants_lossy_(at(g_.size()), false) {
+    // a Merge, of which a NextIteration says more
+    std::vector<char> is_loops(at(g_.size()), false);
     for (std::int32_t id = 0; id < g_.size(); ++id)
       if (g_.node(id).op->name == "NextIteration") is_loops[at(g_.node(id).inputs[1].node)] = true;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
-      is_lossy_[at(id)] = as_bf16 || n.op->name == "EdgeAsBf16" || (!is_loops[at(id)] && routes_lossy(n));
-      const bool only_repeats = (n.op->name == "Identity" || n.op->name == "LoopCond") && n.controls.empty();
+      is_lossy_[at(id)] =
+          as_bf16 || n.op->name == "EdgeAsBf16" || (!is_loops[at(id)] && routes_lossy(n));
+      const bool only_repeats =
+          (n.op->name == "Identity" || n.op->name == "LoopCond") && n.controls.empty();
       if (n.op->name == "Enter" && n.attrs.get<bool>("constant")) enter_[at(id)] = id;
       else if (only_repeats) enter_[at(id)] = enter_[at(n.inputs[0].node)];
     }
@@ -361,9 +409,12 @@ class Cutter {
     Node node = rewriter_.translated(id);
     const Node& old = g_.node(id);
     for (std::size_t i = 0; i < old.inputs.size(); ++i)
-      if (old.op->name != "NextIteration" || i != 1) node.inputs[i] = brought(old.inputs[i], device, wants_lossy_[at(id)]);
+      if (old.op->name != "NextIteration" || i != 1)
+        node.inputs[i] = brought(old.inputs[i], device, wants_lossy_[at(id)]);
     for (std::int32_t c : old.controls)
-      if (enter_[at(c)] >= 0) std::replace(node.controls.begin(), node.controls.end(), rewriter_.control_at(c), entered(enter_[at(c)], device).node);
+      if (enter_[at(c)] >= 0)
+        std::replace(node.controls.begin(), node.controls.end(), rewriter_.control_at(c),
+                     entered(enter_[at(c)], device).node);
     return node;
   }
 
@@ -371,10 +422,12 @@ class Cutter {
     const std::string& op = n.op->name;
     return op == "Identity" || op == "Switch" || op == "Enter" || op == "Exit";
   }
-  // Hands on, as it is, what comes from an EdgeAsBf16. What a loop begins with is not what its later iterations have.
+  // Hands on, as it is, what comes from an EdgeAsBf16. What a loop begins with is not what its
+  // later iterations have.
   bool routes_lossy(const Node& n) const {
     if (hands_on(n)) return is_lossy_[at(n.inputs[0].node)];
-    return n.op->name == "Merge" && std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_lossy_[at(e.node)]; });
+    return n.op->name == "Merge" && std::all_of(n.inputs.begin(), n.inputs.end(),
+                                                [&](Edge e) { return is_lossy_[at(e.node)]; });
   }
   // An EdgeAsBf16, and what hands a value on to such and to nobody else.
   void find_who_wants_lossy(const std::vector<Edge>& fetches) {
@@ -382,8 +435,10 @@ class Cutter {
     for (const Edge e : fetches) ++users[at(e.node)];
     for (std::int32_t id = g_.size() - 1; id >= 0; --id) {
       const Node& n = g_.node(id);
-      wants_lossy_[at(id)] = n.op->name == "EdgeAsBf16" || (hands_on(n) && users[at(id)] > 0 && users[at(id)] == wanting[at(id)]);
-      for (const Edge e : n.inputs) ++users[at(e.node)], wanting[at(e.node)] += wants_lossy_[at(id)];
+      wants_lossy_[at(id)] = n.op->name == "EdgeAsBf16" ||
+                             (hands_on(n) && users[at(id)] > 0 && users[at(id)] == wanting[at(id)]);
+      for (const Edge e : n.inputs)
+        ++users[at(e.node)], wanting[at(e.node)] += wants_lossy_[at(id)];
     }
   }
 
@@ -391,7 +446,9 @@ class Cutter {
   Edge brought(Edge e, const std::string& device, bool is_wanted_lossy) {
     if (device_[at(e.node)] == device) return rewriter_.at(e);
     if (enter_[at(e.node)] >= 0) return entered(enter_[at(e.node)], device);
-    return (is_wanted_lossy || is_lossy_[at(e.node)]) && may_be_narrowed(e, device) ? widened(e, device) : rewriter_.at(e);
+    return (is_wanted_lossy || is_lossy_[at(e.node)]) && may_be_narrowed(e, device)
+               ? widened(e, device)
+               : rewriter_.at(e);
   }
 
   // The same in all iterations: it crosses where its loop begins.
@@ -406,10 +463,12 @@ class Cutter {
   bool may_be_narrowed(Edge e, const std::string& device) const {
     const ValueSpec& spec = g_.spec(e);
     const std::string& op = g_.node(e.node).op->name;
-    return spec.dtype == DType::f32 && !spec.is_list() && !spec.shape.is_scalar() && op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device);
+    return spec.dtype == DType::f32 && !spec.is_list() && !spec.shape.is_scalar() &&
+           op != "Input" && op != "Constant" && node_of(device_[at(e.node)]) != node_of(device);
   }
 
-  Edge cast(Edge from, const ValueSpec& spec, DType to, const Node& like, const std::string& device) {
+  Edge cast(Edge from, const ValueSpec& spec, DType to, const Node& like,
+            const std::string& device) {
     Node n;
     n.op = &find_op("Cast");
     n.attrs.set("dtype", to);
@@ -424,7 +483,8 @@ class Cutter {
   Edge widened(Edge e, const std::string& device) {
     const Node& source = g_.node(e.node);
     auto [narrow, is_new] = narrowed_.emplace(e, Edge{});
-    if (is_new) narrow->second = cast(rewriter_.at(e), g_.spec(e), DType::bf16, source, device_[at(e.node)]);
+    if (is_new)
+      narrow->second = cast(rewriter_.at(e), g_.spec(e), DType::bf16, source, device_[at(e.node)]);
     auto [wide, is_first] = widened_.emplace(Key{e, device}, Edge{});
     if (is_first) wide->second = cast(narrow->second, g_.spec(e), DType::f32, source, device);
     return wide->second;
@@ -433,8 +493,10 @@ class Cutter {
   const Graph& g_;
   const std::vector<std::string>& device_;
   Rewriter rewriter_;
-  std::vector<std::int32_t> enter_;  // of what is, or only repeats, the value of a constant Enter: that Enter; else -1
-  std::vector<char> is_lossy_, wants_lossy_;  // what a node yields, or takes, may go between nodes as bf16
+  // of what is, or only repeats, the value of a constant Enter: that Enter; else -1
+  std::vector<std::int32_t> enter_;
+  // what a node yields, or takes, may go between nodes as bf16
+  std::vector<char> is_lossy_, wants_lossy_;
   std::vector<std::string>* placed_ = nullptr;
   std::map<Key, Edge> entered_, widened_;
   std::map<Edge, Edge> narrowed_;
@@ -451,12 +513,19 @@ std::vector<std::string> devices_to_choose_from(const PlacementOptions& options)
     for (const std::string& d : options.devices) {
       add(full_name(d, options.here));
       const std::string node(node_of(devices.back()));
-      if (node == options.here || std::any_of(options.nodes.begin(), options.nodes.end(), [&](const NodeLabels& n) { return n.name == node; })) continue;
+      if (node == options.here || std::any_of(options.nodes.begin(), options.nodes.end(),
+                                              [&](const NodeLabels& n) { return n.name == node; }))
+        continue;
       std::vector<std::string> names;
       for (const NodeLabels& n : options.nodes) names.push_back(n.name);
-      throw Error(Code::not_found, fmt::format("EngineOptions::devices names '{}', and there is no node '{}'; there are {}{}", d, node, fmt::join(names, ", "), did_you_mean(node, {names.begin(), names.end()})));
+      throw Error(
+          Code::not_found,
+          fmt::format(
+              "EngineOptions::devices names '{}', and there is no node '{}'; there are {}{}", d,
+              node, fmt::join(names, ", "), did_you_mean(node, {names.begin(), names.end()})));
     }
-    auto preferred = std::find(devices.begin(), devices.end(), full_name(options.default_device, options.here));
+    auto preferred =
+        std::find(devices.begin(), devices.end(), full_name(options.default_device, options.here));
     if (preferred != devices.end()) std::rotate(devices.begin(), preferred, preferred + 1);
     return devices;
   }
@@ -471,7 +540,9 @@ std::vector<std::string> devices_to_choose_from(const PlacementOptions& options)
   return devices;
 }
 
-std::string home_of(const StateSpec& state, const PlacementOptions& options) { return home_of(state, Allowed(options), options); }
+std::string home_of(const StateSpec& state, const PlacementOptions& options) {
+  return home_of(state, Allowed(options), options);
+}
 
 void check_not_lost(const StateSpec& state, const PlacementOptions& options) {
   const auto settled = options.homes.find(state.name);
@@ -481,8 +552,10 @@ void check_not_lost(const StateSpec& state, const PlacementOptions& options) {
   const std::string_view node = node_of(settled->second);
   if (knows_node(options, node)) return;
   throw Error(Code::failed_precondition,
-              fmt::format("the value of variable '{}' is lost: node '{}', where it was, is not there any more; give it one by Engine::set, or its initial value by "
-                          "Engine::initialize, which make it on another node", state.name, node));
+              fmt::format("the value of variable '{}' is lost: node '{}', where it was, is not "
+                          "there any more; give it one by Engine::set, or its initial value by "
+                          "Engine::initialize, which make it on another node",
+                          state.name, node));
 }
 
 Placed place(Program program, const PlacementOptions& options) {
@@ -493,7 +566,8 @@ Placed place(Program program, const PlacementOptions& options) {
   placed.edge_ahead = options.edges.ahead;
   Graph& g = placed.program.graph;
   for (std::size_t s = 0; s < g.states().size(); ++s)
-    if (!options.here.empty()) g.settle(static_cast<std::int32_t>(s), home_of(g.states()[s], options));
+    if (!options.here.empty())
+      g.settle(static_cast<std::int32_t>(s), home_of(g.states()[s], options));
   return placed;
 }
 

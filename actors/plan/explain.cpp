@@ -27,18 +27,24 @@ std::string readable_flops(double flops) {
 
 class Explanation {
  public:
-  Explanation(const Plan& plan, const CostOptions& costs, const Measured& measured, const std::string& home)
-      : plan_(plan), g_(plan.program.graph), model_(costs, names(plan, home), measured), home_(index(home)), forecaster_(plan.program, model_, home_) {
+  Explanation(const Plan& plan, const CostOptions& costs, const Measured& measured,
+              const std::string& home)
+      : plan_(plan), g_(plan.program.graph), model_(costs, names(plan, home), measured),
+        home_(index(home)), forecaster_(plan.program, model_, home_) {
     std::vector<std::int32_t> device;
-    for (std::int32_t p : plan.partition_of) device.push_back(static_cast<std::int32_t>(index(plan.partitions[at(p)].name)));
+    for (std::int32_t p : plan.partition_of)
+      device.push_back(static_cast<std::int32_t>(index(plan.partitions[at(p)].name)));
     forecast_ = forecaster_.run(device);
-    const Forecast alone = forecaster_.run(std::vector<std::int32_t>(plan.partition_of.size(), static_cast<std::int32_t>(home_)));
+    const Forecast alone = forecaster_.run(
+        std::vector<std::int32_t>(plan.partition_of.size(), static_cast<std::int32_t>(home_)));
     all_at_home_ = alone.ns;
   }
 
   std::string text() {
     std::string out = fmt::format("predicted: {} a run", readable_ns(forecast_.ns));
-    if (model_.devices().size() > 1) out += fmt::format("; {} with all of it on {}", readable_ns(all_at_home_), model_.devices()[home_]);
+    if (model_.devices().size() > 1)
+      out += fmt::format("; {} with all of it on {}", readable_ns(all_at_home_),
+                         model_.devices()[home_]);
     return out + "\n" + devices() + sources() + edges() + path();
   }
 
@@ -50,18 +56,23 @@ class Explanation {
     return names;
   }
   std::size_t index(const std::string& name) const {
-    return static_cast<std::size_t>(std::find(model_.devices().begin(), model_.devices().end(), name) - model_.devices().begin());
+    return static_cast<std::size_t>(
+        std::find(model_.devices().begin(), model_.devices().end(), name) -
+        model_.devices().begin());
   }
 
   std::string devices() const {
     std::size_t width = 6;
     for (const std::string& d : model_.devices()) width = std::max(width, d.size());
-    std::string out = fmt::format("\n{:<{}} {:>7} {:>12} {:>10} {:>12}\n", "device", width, "nodes", "flops a run", "busy", "peak memory");
+    std::string out = fmt::format("\n{:<{}} {:>7} {:>12} {:>10} {:>12}\n", "device", width, "nodes",
+                                  "flops a run", "busy", "peak memory");
     for (std::size_t d = 0; d < model_.devices().size(); ++d) {
       const Forecast::OnDevice& f = forecast_.devices[d];
-      out += fmt::format("{:<{}} {:>7} {:>12} {:>10} {:>12}", model_.devices()[d], width, f.nodes, readable_flops(f.flops), readable_ns(f.busy_ns),
+      out += fmt::format("{:<{}} {:>7} {:>12} {:>10} {:>12}", model_.devices()[d], width, f.nodes,
+                         readable_flops(f.flops), readable_ns(f.busy_ns),
                          (f.is_known ? "" : "~") + readable_bytes(f.peak_bytes));
-      if (model_.memory_of(d) > 0) out += fmt::format(" of {}", readable_bytes(static_cast<double>(model_.memory_of(d))));
+      if (model_.memory_of(d) > 0)
+        out += fmt::format(" of {}", readable_bytes(static_cast<double>(model_.memory_of(d))));
       out += "\n";
     }
     return out;
@@ -73,19 +84,23 @@ class Explanation {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       if (plan_.partition_of[at(id)] < 0 || model_.work_of(g_, id).bytes == 0) continue;
       ++all;
-      measured += model_.is_measured(g_, id, index(plan_.partitions[at(plan_.partition_of[at(id)])].name));
+      measured +=
+          model_.is_measured(g_, id, index(plan_.partitions[at(plan_.partition_of[at(id)])].name));
     }
     std::string out;
-    if (measured > 0) out += fmt::format("measured: {} of {} nodes where they are; the others by their shapes\n", measured, all);
+    if (measured > 0)
+      out += fmt::format("measured: {} of {} nodes where they are; the others by their shapes\n",
+                         measured, all);
     for (const LinkBetween& l : model_.options().links)
-      out += fmt::format("link {} - {}: {}, {}/s (measured)\n", l.a, l.b, readable_ns(l.cost.latency_ns), readable_bytes(l.cost.bytes_per_ns * 1e9));
+      out += fmt::format("link {} - {}: {}, {}/s (measured)\n", l.a, l.b,
+                         readable_ns(l.cost.latency_ns), readable_bytes(l.cost.bytes_per_ns * 1e9));
     return out.empty() ? out : "\n" + out;
   }
 
   // ---- cut edges
 
   struct Cut {
-    double bytes = 0;    // a run
+    double bytes = 0;  // a run
     bool is_known = true;
     std::string line;
   };
@@ -99,7 +114,8 @@ class Explanation {
     bool is_known = true;
     std::string lines;
     for (const Cut& c : cuts) bytes += c.bytes, is_known = is_known && c.is_known, lines += c.line;
-    return fmt::format("\n{} cut edge{}, {}{} a run\n{}", cuts.size(), cuts.size() == 1 ? "" : "s", is_known ? "" : "~", readable_bytes(bytes), lines);
+    return fmt::format("\n{} cut edge{}, {}{} a run\n{}", cuts.size(), cuts.size() == 1 ? "" : "s",
+                       is_known ? "" : "~", readable_bytes(bytes), lines);
   }
 
   // Feeds go to every other node that takes them, once a run.
@@ -109,24 +125,34 @@ class Explanation {
       std::vector<std::int32_t> to;
       for (const PartitionPlan& p : plan_.partitions)
         for (const PartitionPlan::Feed& taken : p.feeds)
-          if (taken.index == static_cast<std::int32_t>(f) && p.node != plan_.here && std::find(to.begin(), to.end(), p.node) == to.end()) to.push_back(p.node);
+          if (taken.index == static_cast<std::int32_t>(f) && p.node != plan_.here &&
+              std::find(to.begin(), to.end(), p.node) == to.end())
+            to.push_back(p.node);
       const Size size = model_.size_of(plan_.feeds[f]);
       for (std::int32_t node : to)
-        cuts.push_back({size.bytes, size.is_known, fmt::format("  the caller -> node {}: feed '{}' {}, {}\n", plan_.nodes[at(node)], plan_.feed_names[f],
-                                                               plan_.feeds[f].text(), sized(size))});
+        cuts.push_back(
+            {size.bytes, size.is_known,
+             fmt::format("  the caller -> node {}: feed '{}' {}, {}\n", plan_.nodes[at(node)],
+                         plan_.feed_names[f], plan_.feeds[f].text(), sized(size))});
     }
     return cuts;
   }
 
-  // What is fetched comes from the node that has it, once a run. (What was fed and is fetched as it is has not gone anywhere.)
+  // What is fetched comes from the node that has it, once a run. (What was fed and is fetched as it
+  // is has not gone anywhere.)
   std::vector<Cut> fetches() const {
     std::vector<Cut> cuts;
     for (const Edge& e : plan_.program.fetches) {
       const std::int32_t where = plan_.partition_of[at(e.node)];
-      if (where < 0 || plan_.partitions[at(where)].node == plan_.here || g_.node(e.node).op->name == "Input") continue;
+      if (where < 0 || plan_.partitions[at(where)].node == plan_.here ||
+          g_.node(e.node).op->name == "Input")
+        continue;
       const ValueSpec& spec = g_.spec(e);
       const Size size = model_.size_of(spec);
-      cuts.push_back({size.bytes, size.is_known, fmt::format("  node {} -> the caller: fetch {} {}, {}\n", plan_.nodes[at(plan_.partitions[at(where)].node)], g_.describe(e.node), spec.text(), sized(size))});
+      cuts.push_back({size.bytes, size.is_known,
+                      fmt::format("  node {} -> the caller: fetch {} {}, {}\n",
+                                  plan_.nodes[at(plan_.partitions[at(where)].node)],
+                                  g_.describe(e.node), spec.text(), sized(size))});
     }
     return cuts;
   }
@@ -135,7 +161,9 @@ class Explanation {
     const PartitionPlan& to = plan_.partitions[at(s.partition)];
     const PartitionPlan::Receive& r = to.receives[at(s.receive)];
     Cut made;
-    const char* const kSays[] = {"a control edge", "that it is called", "that its part of a call has ended", "that nothing more is called"};
+    const char* const kSays[] = {"a control edge", "that it is called",
+                                 "that its part of a call has ended",
+                                 "that nothing more is called"};
     std::string what = kSays[static_cast<std::size_t>(r.says)];
     if (r.output >= 0) {
       const ValueSpec& spec = g_.spec({r.source, r.output});
@@ -145,15 +173,20 @@ class Explanation {
       if (g_.node(r.source).op->name == "Cast" && spec.dtype == DType::bf16) what += " (rounded)";
     }
     std::string loops;
-    for (std::int32_t f = to.frames[at(r.frame)].parent < 0 ? 0 : r.frame; f > 0; f = to.frames[at(f)].parent) {
+    for (std::int32_t f = to.frames[at(r.frame)].parent < 0 ? 0 : r.frame; f > 0;
+         f = to.frames[at(f)].parent) {
       made.bytes *= model_.options().trips;
-      loops += fmt::format("{} '{}'", loops.empty() ? ", each iteration of" : " in", to.frames[at(f)].name);
+      loops += fmt::format("{} '{}'", loops.empty() ? ", each iteration of" : " in",
+                           to.frames[at(f)].name);
     }
-    made.line = fmt::format("  {} -> {}: {} {}{}\n", from.name, to.name, g_.describe(r.source), what, loops);
+    made.line = fmt::format("  {} -> {}: {} {}{}\n", from.name, to.name, g_.describe(r.source),
+                            what, loops);
     return made;
   }
 
-  static std::string sized(const Size& size) { return (size.is_known ? "" : "~") + readable_bytes(size.bytes); }
+  static std::string sized(const Size& size) {
+    return (size.is_known ? "" : "~") + readable_bytes(size.bytes);
+  }
 
   // ---- the critical path
 
@@ -166,13 +199,19 @@ class Explanation {
         what = fmt::format("loop '{}', {} iterations", f.name, model_.options().trips);
       }
       const std::string where = s.device >= 0 ? model_.devices()[at(s.device)] : std::string();
-      out += fmt::format("  {:>9} +{:<9} {}{}\n", readable_ns(s.start_ns), readable_ns(s.end_ns - s.start_ns), what,
-                         where.empty() ? "" : (s.is_transfer ? " goes to " : " on ") + where + (is_measured(s) ? " (measured)" : ""));
+      out += fmt::format("  {:>9} +{:<9} {}{}\n", readable_ns(s.start_ns),
+                         readable_ns(s.end_ns - s.start_ns), what,
+                         where.empty() ? ""
+                                       : (s.is_transfer ? " goes to " : " on ") + where +
+                                             (is_measured(s) ? " (measured)" : ""));
     }
     return out;
   }
 
-  bool is_measured(const Forecast::Step& s) const { return !s.is_transfer && s.frame < 0 && s.node >= 0 && s.device >= 0 && model_.is_measured(g_, s.node, at(s.device)); }
+  bool is_measured(const Forecast::Step& s) const {
+    return !s.is_transfer && s.frame < 0 && s.node >= 0 && s.device >= 0 &&
+           model_.is_measured(g_, s.node, at(s.device));
+  }
 
   const Plan& plan_;
   const Graph& g_;
@@ -185,10 +224,12 @@ class Explanation {
 
 }  // namespace
 
-std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const Measured& measured, const std::string& home) {
+std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs,
+                    const Measured& measured, const std::string& home) {
   std::string out = Explanation(plan, costs, measured, home).text();
   if (!passes.empty()) out += "\nnodes after each pass\n";
-  for (const PassReport& r : passes) out += fmt::format("  {:<16} {:>7} -> {:>7}\n", r.name, r.nodes_before, r.nodes_after);
+  for (const PassReport& r : passes)
+    out += fmt::format("  {:<16} {:>7} -> {:>7}\n", r.name, r.nodes_before, r.nodes_after);
   return out + "\nthe program\n" + plan.program.graph.text();
 }
 

@@ -10,7 +10,9 @@
 
 namespace troupe {
 
-/// The same text for the same plan and costs. `home`: the device where feeds come from and fetches go.
-std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs, const Measured& measured, const std::string& home);
+/// The same text for the same plan and costs. `home`: the device where feeds come from and fetches
+/// go.
+std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs,
+                    const Measured& measured, const std::string& home);
 
 }  // namespace troupe

@@ -28,9 +28,12 @@ struct PassReport {
 };
 
 /// Prunes to feeds and fetches and runs the passes. After each pass the program is verified: inputs
-/// before their users, every edge's output there; a violation throws internal naming the pass. `low`: mixed precision, after
-/// folding, which is exact, and before what is common is merged, casts among it.
-Program optimize(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, bool all_passes,
-                 const std::vector<std::string>& skip, std::vector<PassReport>* reports, std::optional<DType> low = {});
+/// before their users, every edge's output there; a violation throws internal naming the pass.
+/// `low`: mixed precision, after folding, which is exact, and before what is common is merged,
+/// casts among it.
+Program optimize(const Graph& graph, const std::vector<Edge>& feeds,
+                 const std::vector<Edge>& fetches, bool all_passes,
+                 const std::vector<std::string>& skip, std::vector<PassReport>* reports,
+                 std::optional<DType> low = {});
 
 }  // namespace troupe

@@ -29,7 +29,8 @@ class Planner {
     d_.plan.fetches = static_cast<std::int32_t>(d_.plan.program.fetches.size());
     d_.plan.queues = d_.plan_part ? d_.plan_part->queues : queue_uses(d_.plan.program.graph);
     if (d_.plan_part)
-      for (const PlanPart::Wait& w : d_.plan_part->waits) d_.plan.ends_queue_waits.emplace(w.node, w.ended_by);
+      for (const PlanPart::Wait& w : d_.plan_part->waits)
+        d_.plan.ends_queue_waits.emplace(w.node, w.ended_by);
     add_partitions(placed, devices);
     const auto here = nodes_.find(devices.node());
     d_.plan.here = here == nodes_.end() ? -1 : here->second;
@@ -72,16 +73,19 @@ class Planner {
     }
   }
 
-  // One a device, in the order of their first nodes; a part names them in the order of the whole, with those that values only go to.
+  // One a device, in the order of their first nodes; a part names them in the order of the whole,
+  // with those that values only go to.
   void add_partitions(const Placed& placed, DeviceFinder& devices) {
     const std::vector<std::string>& names = placed.device;
     std::map<std::string, std::int32_t> index;
     if (d_.plan_part) {
       d_.plan.nodes = d_.plan_part->nodes;
-      for (std::size_t i = 0; i < d_.plan.nodes.size(); ++i) nodes_.emplace(d_.plan.nodes[i], static_cast<std::int32_t>(i));
+      for (std::size_t i = 0; i < d_.plan.nodes.size(); ++i)
+        nodes_.emplace(d_.plan.nodes[i], static_cast<std::int32_t>(i));
       d_.plan.numbers = d_.plan_part->numbers;
       std::map<std::string, std::int32_t> first;
-      for (std::size_t id = 0; id < names.size(); ++id) first.emplace(names[id], static_cast<std::int32_t>(id));
+      for (std::size_t id = 0; id < names.size(); ++id)
+        first.emplace(names[id], static_cast<std::int32_t>(id));
       for (const PlanPart::Partition& p : d_.plan_part->partitions) {
         index.emplace(p.device, static_cast<std::int32_t>(d_.plan.partitions.size()));
         const auto known = first.find(p.device);
@@ -95,20 +99,27 @@ class Planner {
         d_.partition_of[id] = d_.partition_of[id - 1];
         continue;
       }
-      auto [it, is_new] = index.try_emplace(names[id], static_cast<std::int32_t>(d_.plan.partitions.size()));
+      auto [it, is_new] =
+          index.try_emplace(names[id], static_cast<std::int32_t>(d_.plan.partitions.size()));
       if (is_new) add_partition(names[id], devices, static_cast<std::int32_t>(id));
       d_.partition_of[id] = it->second;
     }
     if (d_.plan.partitions.empty()) add_partition(placed.default_device, devices);
-    if (d_.plan_part && d_.plan.partitions.size() != d_.plan_part->partitions.size()) throw Error(Code::data_loss, "a part of a program has nodes in partitions that it does not name");
+    if (d_.plan_part && d_.plan.partitions.size() != d_.plan_part->partitions.size())
+      throw Error(Code::data_loss,
+                  "a part of a program has nodes in partitions that it does not name");
     d_.plan.partitions_on.resize(d_.plan.nodes.size());
-    for (std::size_t q = 0; q < d_.plan.partitions.size(); ++q) d_.plan.partitions_on[at(d_.plan.partitions[q].node)].push_back(static_cast<std::int32_t>(q));
+    for (std::size_t q = 0; q < d_.plan.partitions.size(); ++q)
+      d_.plan.partitions_on[at(d_.plan.partitions[q].node)].push_back(static_cast<std::int32_t>(q));
   }
 
   void take_outs() {
     for (const PlanPart::Out& out : d_.plan_part->outs) {
       if (d_.frames->frame(out.node) != 0)
-        throw Error(Code::data_loss, fmt::format("{} leaves a part of a program from inside of a loop that is not in it", d_.graph().describe(out.node)));
+        throw Error(
+            Code::data_loss,
+            fmt::format("{} leaves a part of a program from inside of a loop that is not in it",
+                        d_.graph().describe(out.node)));
       d_.outs[{out.node, out.output}].insert(out.partition);
     }
   }
@@ -120,9 +131,12 @@ class Planner {
     try {
       made.device = devices.find(name);
     } catch (const Error& e) {
-      throw Error(e.code(), first < 0 ? e.what() : fmt::format("{}: {}", d_.graph().describe(first), e.what()));
+      throw Error(e.code(), first < 0
+                                ? e.what()
+                                : fmt::format("{}: {}", d_.graph().describe(first), e.what()));
     }
-    const auto [node, is_new] = nodes_.try_emplace(std::string(node_of(name)), static_cast<std::int32_t>(d_.plan.nodes.size()));
+    const auto [node, is_new] = nodes_.try_emplace(std::string(node_of(name)),
+                                                   static_cast<std::int32_t>(d_.plan.nodes.size()));
     made.node = node->second;
     if (is_new) d_.plan.nodes.push_back(node->first);
   }
@@ -135,15 +149,18 @@ class Planner {
     };
     for (Edge e : d_.plan.program.fetches)
       if (e.node >= 0) mark(e);
-    for (const auto& [edge, partitions] : d_.outs) d_.is_materialized[at(edge.first)] = 1;  // looked at of constants only
+    // looked at of constants only
+    for (const auto& [edge, partitions] : d_.outs) d_.is_materialized[at(edge.first)] = 1;
     for (std::int32_t id = 0; id < d_.graph().size(); ++id) {
       Role r = d_.frames->role(id);
-      bool needs_tokens = r == Role::merge || r == Role::enter || r == Role::exit || r == Role::next || r == Role::loop_merge;
+      bool needs_tokens = r == Role::merge || r == Role::enter || r == Role::exit ||
+                          r == Role::next || r == Role::loop_merge;
       if (!needs_tokens) continue;
       for (Edge e : d_.graph().node(id).inputs) {
         if (d_.frames->is_constant(e) && r != Role::enter && d_.frames->frame(id) != 0)
-          throw Error(Code::invalid_argument, fmt::format("{}: its input {} is no value of its loop; take it in with Enter", d_.graph().describe(id),
-                                                          d_.graph().describe(e.node)));
+          throw Error(Code::invalid_argument,
+                      fmt::format("{}: its input {} is no value of its loop; take it in with Enter",
+                                  d_.graph().describe(id), d_.graph().describe(e.node)));
         mark(e);
       }
     }
@@ -161,7 +178,10 @@ class Planner {
         FramePlan& f = d_.frame_of(id);
         ++f.enters;
         d_.local[at(id)] = static_cast<std::int32_t>(p.enters.size());
-        p.enters.push_back({d_.part(q, d_.frames->frame(id)), n.attrs.get<bool>("constant") ? f.invariants++ : -1, {}, {}});
+        p.enters.push_back({d_.part(q, d_.frames->frame(id)),
+                            n.attrs.get<bool>("constant") ? f.invariants++ : -1,
+                            {},
+                            {}});
         return;
       }
       case Role::exit: {
@@ -212,14 +232,19 @@ class Planner {
         p.kernels.push_back(kernels_->make(id, *p.device));
         node.kernel = p.kernels.back().get();
         node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
-        node.makes_list = std::any_of(n.outputs.begin(), n.outputs.end(), [](const ValueSpec& spec) { return spec.is_list(); });
+        node.makes_list = std::any_of(n.outputs.begin(), n.outputs.end(),
+                                      [](const ValueSpec& spec) { return spec.is_list(); });
     }
     if (p.device && !p.device->is_synchronous()) node.rank = rank_of(n);
     if (node.kind == PlanNode::Kind::merge && !n.controls.empty())
-      throw Error(Code::invalid_argument, fmt::format("{}: a Merge cannot have control inputs; give them to an Identity after it", d_.graph().describe(id)));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("{}: a Merge cannot have control inputs; give them to an Identity after it",
+                      d_.graph().describe(id)));
     for (std::int32_t i = 0; i < node.inputs; ++i)
       if (d_.frames->is_constant(n.inputs[at(i)]) && node.kind != PlanNode::Kind::merge)
-        d_.held[at(id)].push_back({node.first_input + i, constant(q, d_.frames->resolve(n.inputs[at(i)]).node), -1});
+        d_.held[at(id)].push_back(
+            {node.first_input + i, constant(q, d_.frames->resolve(n.inputs[at(i)]).node), -1});
     d_.local[at(id)] = node.place = static_cast<std::int32_t>(f.nodes.size());
     f.nodes.push_back(node);
   }
@@ -227,23 +252,29 @@ class Planner {
   static PlanNode::Rank rank_of(const Node& n) {
     const std::string& op = n.op->name;
     if (op == "ListPop" || op == "ListTake" || op == "ListRead") return PlanNode::Rank::last;
-    return !n.outputs.empty() && n.outputs[0].is_list() ? PlanNode::Rank::first : PlanNode::Rank::usual;
+    return !n.outputs.empty() && n.outputs[0].is_list() ? PlanNode::Rank::first
+                                                        : PlanNode::Rank::usual;
   }
 
   std::int32_t constant(std::int32_t q, std::int32_t id) {
-    auto [it, is_new] = constants_[at(q)].emplace(id, static_cast<std::int32_t>(d_.partition(q).constants.size()));
+    auto [it, is_new] =
+        constants_[at(q)].emplace(id, static_cast<std::int32_t>(d_.partition(q).constants.size()));
     if (is_new) {
       Device* device = d_.partition(q).device;
-      d_.partition(q).constants.push_back(device ? constant_on(*device, d_.graph().node(id)) : Tensor());
+      d_.partition(q).constants.push_back(device ? constant_on(*device, d_.graph().node(id))
+                                                 : Tensor());
     }
     return it->second;
   }
 
-  // What decides whether the loop goes on is sent to others by who decides. Yields where the targets end.
+  // What decides whether the loop goes on is sent to others by who decides. Yields where the
+  // targets end.
   static std::int32_t tell_others(PartitionPlan& p, FramePlan& frame, TargetRange range) {
     const auto first = p.targets.begin() + range.first, last = p.targets.begin() + range.last;
-    if (std::none_of(first, last, [](const Target& t) { return t.node == Target::kPredicate; })) return range.last;
-    const auto others = std::stable_partition(first, last, [](const Target& t) { return t.node != Target::kRemote; });
+    if (std::none_of(first, last, [](const Target& t) { return t.node == Target::kPredicate; }))
+      return range.last;
+    const auto others = std::stable_partition(
+        first, last, [](const Target& t) { return t.node != Target::kRemote; });
     for (auto t = others; t != last; ++t) frame.told.push_back(t->slot);
     return static_cast<std::int32_t>(others - p.targets.begin());
   }
@@ -258,7 +289,8 @@ class Planner {
       p.held.insert(p.held.end(), held.begin(), held.end());
       f.awaited.push_back(n.awaited);
       std::int32_t* const range = p.output_targets.data() + n.first_output;
-      for (std::int32_t o = 0; o < n.outputs; ++o) range[2 * o + 1] = tell_others(p, f, {range[2 * o], range[2 * o + 1]});
+      for (std::int32_t o = 0; o < n.outputs; ++o)
+        range[2 * o + 1] = tell_others(p, f, {range[2 * o], range[2 * o + 1]});
       n.has_only = n.outputs == 1 && range[1] - range[0] == 1 && range[2] == range[3];
       if (n.has_only) n.only = p.targets[at(range[0])];
     }
@@ -272,7 +304,9 @@ class Planner {
     }
     for (std::size_t n = 0; n < f.nodes.size(); ++n) {
       if (f.awaited[n] == 0 && number > 0)
-        throw Error(Code::invalid_argument, fmt::format("{} is in loop '{}' and waits for nothing of it", d_.graph().describe(f.nodes[n].source), f.name));
+        throw Error(Code::invalid_argument,
+                    fmt::format("{} is in loop '{}' and waits for nothing of it",
+                                d_.graph().describe(f.nodes[n].source), f.name));
       if (f.steady[n] == 0) f.roots.push_back(static_cast<std::int32_t>(n));
     }
   }
@@ -286,10 +320,15 @@ class Planner {
 
 }  // namespace
 
-Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states) { return Planner(std::move(placed), devices, states).make(); }
+Plan make_plan(Placed placed, DeviceFinder& devices, StateStore& states) {
+  return Planner(std::move(placed), devices, states).make();
+}
 
-Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device, StateStore& states) {
-  return make_plan(place(std::move(program), {.default_device = default_device, .here = devices.node()}), devices, states);
+Plan make_plan(Program program, DeviceFinder& devices, const std::string& default_device,
+               StateStore& states) {
+  return make_plan(
+      place(std::move(program), {.default_device = default_device, .here = devices.node()}),
+      devices, states);
 }
 
 }  // namespace troupe

@@ -7,7 +7,8 @@ namespace {
 
 class CallEdges {
  public:
-  CallEdges(Plan& plan, const Frames& frames, const std::vector<std::int32_t>& partition, const std::vector<std::vector<std::int32_t>>& parts)
+  CallEdges(Plan& plan, const Frames& frames, const std::vector<std::int32_t>& partition,
+            const std::vector<std::vector<std::int32_t>>& parts)
       : plan_(plan), frames_(frames), partition_(partition), parts_(parts) {}
 
   void add() {
@@ -18,14 +19,17 @@ class CallEdges {
       const std::int32_t call = of(q).has_cut_function ? outer_call_of(q) : -1;
       if (call < 0) continue;
       for (std::int32_t to = 0; to < partitions(); ++to)
-        if (to != q && of(to).has_cut_function) of(q).overs.push_back(add_edge(q, to, 0, call, PartitionPlan::Says::over));
+        if (to != q && of(to).has_cut_function)
+          of(q).overs.push_back(add_edge(q, to, 0, call, PartitionPlan::Says::over));
     }
   }
 
  private:
   std::int32_t partitions() const { return static_cast<std::int32_t>(plan_.partitions.size()); }
   PartitionPlan& of(std::int32_t q) { return plan_.partitions[at(q)]; }
-  FramePlan& part(std::int32_t q, std::int32_t frame) { return of(q).frames[at(parts_[at(q)][at(frame)])]; }
+  FramePlan& part(std::int32_t q, std::int32_t frame) {
+    return of(q).frames[at(parts_[at(q)][at(frame)])];
+  }
 
   void add_function(std::int32_t frame) {
     std::int32_t argument = 0;
@@ -36,8 +40,10 @@ class CallEdges {
       FramePlan& mine = part(q, frame);
       mine.home = home;
       if (q == home) continue;
-      part(home, frame).begins.push_back(add_edge(home, q, frame, argument, PartitionPlan::Says::begins));
-      mine.tells = add_edge(q, home, frame, mine.nodes.empty() ? argument : mine.nodes[0].source, PartitionPlan::Says::ended);
+      part(home, frame)
+          .begins.push_back(add_edge(home, q, frame, argument, PartitionPlan::Says::begins));
+      mine.tells = add_edge(q, home, frame, mine.nodes.empty() ? argument : mine.nodes[0].source,
+                            PartitionPlan::Says::ended);
       of(home).has_cut_function = of(q).has_cut_function = true;
     }
   }
@@ -66,12 +72,23 @@ class CallEdges {
   }
 
   /// The send; `source`: the node that messages name.
-  std::int32_t add_edge(std::int32_t from, std::int32_t to, std::int32_t frame, std::int32_t source, PartitionPlan::Says says) {
+  std::int32_t add_edge(std::int32_t from, std::int32_t to, std::int32_t frame, std::int32_t source,
+                        PartitionPlan::Says says) {
     const bool is_over = says == PartitionPlan::Says::over;
     const std::int32_t here = parts_[at(from)][at(frame)], there = parts_[at(to)][at(frame)];
     FramePlan &sender = of(from).frames[at(here)], &receiver = of(to).frames[at(there)];
-    const auto send = static_cast<std::int32_t>(of(from).sends.size()), receive = static_cast<std::int32_t>(of(to).receives.size());
-    of(to).receives.push_back({there, {}, source, -1, from, send, is_over ? of(to).overs_in++ : receiver.receives++, false, says, 0});
+    const auto send = static_cast<std::int32_t>(of(from).sends.size()),
+               receive = static_cast<std::int32_t>(of(to).receives.size());
+    of(to).receives.push_back({there,
+                               {},
+                               source,
+                               -1,
+                               from,
+                               send,
+                               is_over ? of(to).overs_in++ : receiver.receives++,
+                               false,
+                               says,
+                               0});
     of(from).sends.push_back({to, receive, here, source, {}});
     if (is_over) return send;
     of(from).sends.back().place[0] = static_cast<std::int32_t>(sender.edges_out.size());
@@ -88,7 +105,8 @@ class CallEdges {
 
 }  // namespace
 
-void add_call_edges(Plan& plan, const Frames& frames, const std::vector<std::int32_t>& partition, const std::vector<std::vector<std::int32_t>>& parts) {
+void add_call_edges(Plan& plan, const Frames& frames, const std::vector<std::int32_t>& partition,
+                    const std::vector<std::vector<std::int32_t>>& parts) {
   CallEdges(plan, frames, partition, parts).add();
 }
 

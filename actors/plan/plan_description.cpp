@@ -37,7 +37,8 @@ PlanDescription describe(const Plan& plan) {
     a.line = n.site.text();
     a.is_user_actor = n.state >= 0 && g.states()[at(n.state)].kind == StateSpec::Kind::actor;
     constexpr std::size_t kLongest = 200;
-    if (a.attributes = n.attrs.text(); a.attributes.size() > kLongest) a.attributes.resize(kLongest);
+    if (a.attributes = n.attrs.text(); a.attributes.size() > kLongest)
+      a.attributes.resize(kLongest);
   }
   for (const PartitionPlan& p : plan.partitions)
     for (const FramePlan& f : p.frames)
@@ -45,19 +46,25 @@ PlanDescription describe(const Plan& plan) {
         d.actors[at(n.source)].frame = f.parent < 0 && !f.function ? std::string() : f.name;
         d.actors[at(n.source)].frame_depth = f.depth;
       }
-  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> receives;  // by partition, source, output
+  // by partition, source, output
+  std::map<std::tuple<std::int32_t, std::int32_t, std::int32_t>, std::int32_t> receives;
   for (std::size_t p = 0; p < plan.partitions.size(); ++p)
     for (std::size_t r = 0; r < plan.partitions[p].receives.size(); ++r) {
       const PartitionPlan::Receive& receive = plan.partitions[p].receives[r];
-      receives.emplace(std::tuple{static_cast<std::int32_t>(p), receive.source, receive.output}, static_cast<std::int32_t>(r));
+      receives.emplace(std::tuple{static_cast<std::int32_t>(p), receive.source, receive.output},
+                       static_cast<std::int32_t>(r));
     }
-  const auto add_edge = [&](std::int32_t from, std::int32_t output, std::int32_t to, std::int32_t input) {
+  const auto add_edge = [&](std::int32_t from, std::int32_t output, std::int32_t to,
+                            std::int32_t input) {
     EdgeDescription& e = d.edges.emplace_back();
     e.from = from, e.output = output, e.to = to, e.input = input;
-    e.kind = output < 0 ? EdgeDescription::Kind::control : from >= to ? EdgeDescription::Kind::back : EdgeDescription::Kind::data;
+    e.kind = output < 0   ? EdgeDescription::Kind::control
+             : from >= to ? EdgeDescription::Kind::back
+                          : EdgeDescription::Kind::data;
     e.is_cut = d.actors[at(from)].partition != d.actors[at(to)].partition;
     if (e.is_cut)
-      if (auto it = receives.find({d.actors[at(to)].partition, from, output}); it != receives.end()) e.receive = it->second;
+      if (auto it = receives.find({d.actors[at(to)].partition, from, output}); it != receives.end())
+        e.receive = it->second;
     if (output < 0) return;
     const ValueSpec& spec = g.spec({from, output});
     e.dtype = std::string(name_of(spec.dtype));
@@ -67,7 +74,8 @@ PlanDescription describe(const Plan& plan) {
   for (std::int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
     for (std::size_t i = 0; i < n.inputs.size(); ++i) {
-      // A NextIteration's second input names the Merge that its value goes to in the next iteration.
+      // A NextIteration's second input names the Merge that its value goes to in the next
+      // iteration.
       if (n.op->name == "NextIteration" && i == 1) add_edge(id, 0, n.inputs[1].node, 1);
       else add_edge(n.inputs[i].node, n.inputs[i].output, id, static_cast<std::int32_t>(i));
     }
@@ -76,19 +84,28 @@ PlanDescription describe(const Plan& plan) {
   return d;
 }
 
-// FNV-1a over what a node and the plan's owner must agree on: which token goes where, and how often.
+// FNV-1a over what a node and the plan's owner must agree on: which token goes where, and how
+// often.
 std::vector<std::uint64_t> fingerprints(const Plan& plan) {
   std::vector<std::uint64_t> all(plan.nodes.size(), 0xCBF29CE484222325ull);
-  const auto number_of = [&](std::int32_t partition) { return plan.partitions[at(partition)].number; };
+  const auto number_of = [&](std::int32_t partition) {
+    return plan.partitions[at(partition)].number;
+  };
   for (const PartitionPlan& p : plan.partitions) {
     std::uint64_t& hash = all[at(p.node)];
     const auto take = [&](std::initializer_list<std::int64_t> numbers) {
-      for (std::int64_t n : numbers) hash = (hash ^ static_cast<std::uint64_t>(n)) * 0x100000001B3ull;
+      for (std::int64_t n : numbers)
+        hash = (hash ^ static_cast<std::uint64_t>(n)) * 0x100000001B3ull;
     };
     take({p.number, p.nodes, static_cast<std::int64_t>(p.targets.size())});
-    for (const FramePlan& f : p.frames) take({f.parent, f.depth, f.window, f.known, f.enters, f.receives, f.unfired(), static_cast<std::int64_t>(f.key)});
-    for (const PartitionPlan::Send& s : p.sends) take({number_of(s.partition), s.receive, s.frame, plan.number_of(s.source), s.window});
-    for (const PartitionPlan::Receive& r : p.receives) take({number_of(r.partition), r.send, r.frame, plan.number_of(r.source), r.output, r.window, r.decides, static_cast<std::int64_t>(r.says)});
+    for (const FramePlan& f : p.frames)
+      take({f.parent, f.depth, f.window, f.known, f.enters, f.receives, f.unfired(),
+            static_cast<std::int64_t>(f.key)});
+    for (const PartitionPlan::Send& s : p.sends)
+      take({number_of(s.partition), s.receive, s.frame, plan.number_of(s.source), s.window});
+    for (const PartitionPlan::Receive& r : p.receives)
+      take({number_of(r.partition), r.send, r.frame, plan.number_of(r.source), r.output, r.window,
+            r.decides, static_cast<std::int64_t>(r.says)});
     for (const PartitionPlan::Feed& f : p.feeds) take({f.index, f.targets.first, f.targets.last});
   }
   return all;

@@ -14,13 +14,13 @@ struct ValueSpec;
 
 struct ActorDescription {
   std::string op, name, scope;
-  std::string device;         // in full where there is a cluster
+  std::string device;  // in full where there is a cluster
   std::int32_t partition = 0;
-  std::string line;           // `train.cpp:41`
-  std::string frame;          // the loop or function it is in; empty: none
+  std::string line;   // `train.cpp:41`
+  std::string frame;  // the loop or function it is in; empty: none
   std::int32_t frame_depth = 0;
   bool is_user_actor = false;
-  std::string attributes;     // as text
+  std::string attributes;  // as text
 };
 
 struct EdgeDescription {
@@ -30,8 +30,9 @@ struct EdgeDescription {
   Kind kind = Kind::data;
   std::string dtype, shape;
   bool is_cut = false;
-  std::int32_t receive = -1;           // of a cut edge: its number at the partition of `to`; -1: not known
-  std::uint64_t bytes = 0;             // of a token; 0: not known
+  // of a cut edge: its number at the partition of `to`; -1: not known
+  std::int32_t receive = -1;
+  std::uint64_t bytes = 0;  // of a token; 0: not known
 };
 
 struct PlanDescription {

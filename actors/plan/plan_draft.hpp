@@ -1,4 +1,5 @@
-// A plan as it is made: what the nodes of its program have become so far, and where. For those who make it (plan.cpp, plan_edges.cpp).
+// A plan as it is made: what the nodes of its program have become so far, and where. For those who
+// make it (plan.cpp, plan_edges.cpp).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,8 @@ namespace troupe {
 struct PlanDraft {
   Plan plan;
   std::shared_ptr<const PlanPart> plan_part;  // null: the program is whole
-  std::map<std::pair<std::int32_t, std::int32_t>, std::set<std::int32_t>> outs;  // node, output: partitions of other nodes
+  // node, output: partitions of other nodes
+  std::map<std::pair<std::int32_t, std::int32_t>, std::set<std::int32_t>> outs;
   std::map<std::int32_t, std::int32_t> fed;
   std::vector<std::int32_t> partition_of;  // each node
   std::optional<Frames> frames;            // refers to what is above
@@ -30,14 +32,18 @@ struct PlanDraft {
 
   const Graph& graph() const { return plan.program.graph; }
   PartitionPlan& partition(std::int32_t q) { return plan.partitions[at(q)]; }
-  FramePlan& frame_of(std::int32_t id) { return partition(partition_of[at(id)]).frames[at(part(partition_of[at(id)], frames->frame(id)))]; }
+  FramePlan& frame_of(std::int32_t id) {
+    return partition(partition_of[at(id)])
+        .frames[at(part(partition_of[at(id)], frames->frame(id)))];
+  }
   /// The part of a frame that is in a partition; with it come parts of the frames around it.
   std::int32_t part(std::int32_t q, std::int32_t frame);
   /// Is it a node of a frame, with tokens of its own?
   bool fires(std::int32_t id) const;
 };
 
-/// Who uses what, as targets in partitions; and where users are in others, cut edges. All nodes are there.
+/// Who uses what, as targets in partitions; and where users are in others, cut edges. All nodes are
+/// there.
 void add_edges(PlanDraft& draft);
 
 }  // namespace troupe

@@ -45,7 +45,8 @@ class EdgeMaker {
       if (r == Role::loop_merge) continue;  // its Enters and NextIterations look its users up
       for (std::size_t i = 0; i < n.inputs.size(); ++i) {
         if (r == Role::next && i == 1) continue;
-        bool needs_token = r == Role::enter || r == Role::exit || r == Role::next || r == Role::merge;
+        bool needs_token =
+            r == Role::enter || r == Role::exit || r == Role::next || r == Role::merge;
         if (d_.frames->is_constant(n.inputs[i]) && !needs_token) continue;
         use(n.inputs[i], {0, id, static_cast<std::int32_t>(i)});
       }
@@ -55,15 +56,18 @@ class EdgeMaker {
         if (rc == Role::alias) {
           // Of an Identity that only repeats: its source's token, for it has none of its own.
           Edge e = d_.frames->resolve({c, 0});
-          if (d_.frames->role(e.node) != Role::constant && d_.frames->role(e.node) != Role::feed) users_[at(e.node)].push_back({e.output, id, Target::kControl});
+          if (d_.frames->role(e.node) != Role::constant && d_.frames->role(e.node) != Role::feed)
+            users_[at(e.node)].push_back({e.output, id, Target::kControl});
           continue;
         }
-        bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge || rc == Role::argument || leaves_loop_elsewhere(c);
+        bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge ||
+                             rc == Role::argument || leaves_loop_elsewhere(c);
         users_[at(c)].push_back({has_one_token ? 0 : -1, id, Target::kControl});
       }
     }
     for (std::size_t f = 0; f < d_.plan.program.fetches.size(); ++f)
-      if (d_.plan.program.fetches[f].node >= 0) use(d_.plan.program.fetches[f], {0, -1, static_cast<std::int32_t>(f)});
+      if (d_.plan.program.fetches[f].node >= 0)
+        use(d_.plan.program.fetches[f], {0, -1, static_cast<std::int32_t>(f)});
   }
 
   bool leaves_loop_elsewhere(std::int32_t id) const {
@@ -76,18 +80,25 @@ class EdgeMaker {
     PartitionPlan& p = d_.partition(q);
     TargetRange range{static_cast<std::int32_t>(p.targets.size()), 0};
     for (const User& u : users_[at(from)])
-      if (u.output == output && (u.consumer < 0 ? home_of_fetch(from) : d_.partition_of[at(u.consumer)]) == q) append_target(p.targets, u, from, q);
+      if (u.output == output &&
+          (u.consumer < 0 ? home_of_fetch(from) : d_.partition_of[at(u.consumer)]) == q)
+        append_target(p.targets, u, from, q);
     range.last = static_cast<std::int32_t>(p.targets.size());
     return range;
   }
 
-  std::int32_t home_of_fetch(std::int32_t from) const { return d_.frames->role(from) == Role::feed ? 0 : d_.partition_of[at(from)]; }
+  std::int32_t home_of_fetch(std::int32_t from) const {
+    return d_.frames->role(from) == Role::feed ? 0 : d_.partition_of[at(from)];
+  }
 
   void append_target(std::vector<Target>& out, const User& u, std::int32_t from, std::int32_t q) {
     if (u.consumer < 0) {
       if (d_.frames->frame(from) != 0)
-        throw Error(Code::invalid_argument, fmt::format("{} is inside loop '{}': only what leaves it through an Exit can be fetched",
-                                                        d_.graph().describe(from), d_.frames->all()[at(d_.frames->frame(from))].name));
+        throw Error(
+            Code::invalid_argument,
+            fmt::format(
+                "{} is inside loop '{}': only what leaves it through an Exit can be fetched",
+                d_.graph().describe(from), d_.frames->all()[at(d_.frames->frame(from))].name));
       out.push_back({Target::kFetch, u.slot});
       return;
     }
@@ -105,13 +116,16 @@ class EdgeMaker {
     else if (n.kind == PlanNode::Kind::merge) out.push_back({local, Target::kMerge - u.slot});
     else out.push_back({local, n.first_input + u.slot});
     // A constant Enter's value is held by the instance: only its arrival is counted.
-    if (d_.frames->role(from) == Role::enter && d_.graph().node(from).attrs.get<bool>("constant") && u.slot != Target::kControl &&
-        n.kind != PlanNode::Kind::merge) {
+    if (d_.frames->role(from) == Role::enter && d_.graph().node(from).attrs.get<bool>("constant") &&
+        u.slot != Target::kControl && n.kind != PlanNode::Kind::merge) {
       if (d_.partition_of[at(from)] != q)  // placement puts one on every device
-        throw Error(Code::invalid_argument, fmt::format("{}: it takes {}, which is constant in its loop, from another device; enter the value there too",
-                                                        d_.graph().describe(u.consumer), d_.graph().describe(from)));
+        throw Error(Code::invalid_argument,
+                    fmt::format("{}: it takes {}, which is constant in its loop, from another "
+                                "device; enter the value there too",
+                                d_.graph().describe(u.consumer), d_.graph().describe(from)));
       out.back().slot = Target::kControl;
-      d_.held[at(u.consumer)].push_back({n.first_input + u.slot, -1, d_.partition(q).enters[at(d_.local[at(from)])].invariant});
+      d_.held[at(u.consumer)].push_back(
+          {n.first_input + u.slot, -1, d_.partition(q).enters[at(d_.local[at(from)])].invariant});
     }
   }
 
@@ -121,12 +135,15 @@ class EdgeMaker {
     static const std::set<std::int32_t> kNone;
     const auto known = d_.outs.find({from, output});
     const std::set<std::int32_t>& outs = known != d_.outs.end() ? known->second : kNone;
-    std::map<std::int32_t, std::int32_t> others;  // partition: receive, unless that is in another's part of the plan
+    // partition: receive, unless that is in another's part of the plan
+    std::map<std::int32_t, std::int32_t> others;
     for (const std::int32_t to : outs) others.emplace(to, -1);
     for (const User& u : users_[at(from)])
-      if (u.output == output && u.consumer >= 0 && d_.partition_of[at(u.consumer)] != q) others.emplace(d_.partition_of[at(u.consumer)], -1);
+      if (u.output == output && u.consumer >= 0 && d_.partition_of[at(u.consumer)] != q)
+        others.emplace(d_.partition_of[at(u.consumer)], -1);
     for (auto& [to, receive] : others)
-      if (!outs.contains(to)) receive = add_receive(to, from, output, local_targets(from, output, to));
+      if (!outs.contains(to))
+        receive = add_receive(to, from, output, local_targets(from, output, to));
     TargetRange range = local_targets(from, output, q);
     for (auto [to, receive] : others) {
       if (outs.contains(to)) append_out(range, q, to, from);
@@ -141,13 +158,17 @@ class EdgeMaker {
     append(range, q, {Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
   }
 
-  std::int32_t add_receive(std::int32_t to, std::int32_t from, std::int32_t output, TargetRange targets) {
+  std::int32_t add_receive(std::int32_t to, std::int32_t from, std::int32_t output,
+                           TargetRange targets) {
     PartitionPlan& p = d_.partition(to);
     std::int32_t frame = d_.part(to, d_.frames->frame(from));
     if (p.frames[at(frame)].depth > Path::kMaxDepth)
-      throw Error(Code::unimplemented, fmt::format("{}: its value goes to another device from inside {} loops, and what travels names the iterations of {} at most; "
-                                                   "keep the innermost of them on one device, with graph.on_device around it",
-                                                   d_.graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
+      throw Error(
+          Code::unimplemented,
+          fmt::format("{}: its value goes to another device from inside {} loops, and what travels "
+                      "names the iterations of {} at most; "
+                      "keep the innermost of them on one device, with graph.on_device around it",
+                      d_.graph().describe(from), p.frames[at(frame)].depth, Path::kMaxDepth));
     p.receives.push_back({frame, targets, from, output, 0, 0, p.frames[at(frame)].receives++});
     return static_cast<std::int32_t>(p.receives.size()) - 1;
   }
@@ -172,14 +193,18 @@ class EdgeMaker {
     there.partition = q;
     there.send = send;
     for (std::int32_t f = p.sends.back().frame; f > 0; f = p.frames[at(f)].parent) {
-      p.sends.back().place[p.frames[at(f)].depth - 1] = static_cast<std::int32_t>(p.frames[at(f)].edges_out.size());
+      p.sends.back().place[p.frames[at(f)].depth - 1] =
+          static_cast<std::int32_t>(p.frames[at(f)].edges_out.size());
       p.frames[at(f)].edges_out.push_back(send);
     }
     PartitionPlan& other = d_.partition(to);
     for (std::int32_t f = there.frame; f > 0; f = other.frames[at(f)].parent) {
       FramePlan& frame = other.frames[at(f)];
       frame.edges_in.push_back(receive);
-      if (std::none_of(frame.senders.begin(), frame.senders.end(), [&](const FramePlan::Sender& s) { return other.receives[at(s.receive)].partition == q; })) frame.senders.push_back({receive});
+      if (std::none_of(frame.senders.begin(), frame.senders.end(), [&](const FramePlan::Sender& s) {
+            return other.receives[at(s.receive)].partition == q;
+          }))
+        frame.senders.push_back({receive});
     }
     append(range, q, {Target::kRemote, send});
   }
@@ -192,7 +217,8 @@ class EdgeMaker {
         // A feed is delivered by each partition that uses it; a fed fetch by the first.
         for (std::size_t k = 0; k < d_.plan.partitions.size(); ++k) {
           TargetRange range = local_targets(id, 0, static_cast<std::int32_t>(k));
-          if (range.first != range.last) d_.plan.partitions[k].feeds.push_back({d_.fed.at(id), range});
+          if (range.first != range.last)
+            d_.plan.partitions[k].feeds.push_back({d_.fed.at(id), range});
         }
         return;
       case Role::enter: {
@@ -209,7 +235,8 @@ class EdgeMaker {
       }
       case Role::argument: {
         TargetRange range = targets_of(id, 0);
-        d_.frame_of(id).arguments[at(static_cast<std::int32_t>(n.attrs.get<std::int64_t>("index")))] = range;
+        d_.frame_of(id)
+            .arguments[at(static_cast<std::int32_t>(n.attrs.get<std::int64_t>("index")))] = range;
         return;
       }
       case Role::call: find_callee(id); break;
@@ -236,13 +263,17 @@ class EdgeMaker {
   void find_callee(std::int32_t id) {
     const FunctionDef* function = function_of(d_.graph().node(id));
     PartitionPlan& p = d_.partition(d_.partition_of[at(id)]);
-    auto f = std::find_if(p.frames.begin(), p.frames.end(), [&](const FramePlan& frame) { return frame.function == function; });
-    if (f == p.frames.end()) throw Error(Code::internal, fmt::format("{}: function '{}' is on another device", d_.graph().describe(id), function->name));
-    p.calls[at(d_.frame_of(id).nodes[at(d_.local[at(id)])].number)].frame = static_cast<std::int32_t>(f - p.frames.begin());
+    auto f = std::find_if(p.frames.begin(), p.frames.end(),
+                          [&](const FramePlan& frame) { return frame.function == function; });
+    if (f == p.frames.end())
+      throw Error(Code::internal, fmt::format("{}: function '{}' is on another device",
+                                              d_.graph().describe(id), function->name));
+    p.calls[at(d_.frame_of(id).nodes[at(d_.local[at(id)])].number)].frame =
+        static_cast<std::int32_t>(f - p.frames.begin());
   }
 
-  // Whoever uses the Merge of a loop gets what its Enters and NextIterations bring. An Enter may also
-  // be used without a Merge. The targets of a Merge are made once: they count what is awaited.
+  // Whoever uses the Merge of a loop gets what its Enters and NextIterations bring. An Enter may
+  // also be used without a Merge. The targets of a Merge are made once: they count what is awaited.
   std::pair<TargetRange, TargetRange> merge_targets(std::int32_t id, bool is_enter) {
     std::int32_t merge = id;
     if (is_enter) {
@@ -251,7 +282,8 @@ class EdgeMaker {
       merge = known->second;
     }
     auto it = merges_.find(merge);
-    if (it == merges_.end()) it = merges_.emplace(merge, std::pair{targets_of(merge, 0), targets_of(merge, 1)}).first;
+    if (it == merges_.end())
+      it = merges_.emplace(merge, std::pair{targets_of(merge, 0), targets_of(merge, 1)}).first;
     return it->second;
   }
 
@@ -268,22 +300,30 @@ class EdgeMaker {
   // Each partition that has part of a loop is told the predicate of every iteration.
   void add_predicates() {
     for (std::size_t frame = 1; frame < d_.frames->all().size(); ++frame) {
-      auto parts = std::count_if(d_.parts.begin(), d_.parts.end(), [&](const auto& of) { return of[frame] >= 0; });
+      auto parts = std::count_if(d_.parts.begin(), d_.parts.end(),
+                                 [&](const auto& of) { return of[frame] >= 0; });
       if (parts > 1 && !d_.frames->all()[frame].function && d_.frames->all()[frame].leader < 0)
-        throw Error(Code::invalid_argument, fmt::format("loop '{}' spans several devices and has no LoopCond to tell them when it ends",
-                                                        d_.frames->all()[frame].name));
+        throw Error(
+            Code::invalid_argument,
+            fmt::format(
+                "loop '{}' spans several devices and has no LoopCond to tell them when it ends",
+                d_.frames->all()[frame].name));
     }
     for (std::int32_t id = 0; id < d_.graph().size(); ++id) {
       if (d_.graph().node(id).op->name != "LoopCond") continue;
       std::int32_t frame = d_.frames->frame(id);
-      if (frame <= 0) throw Error(Code::invalid_argument, fmt::format("{}: its predicate is no value of a loop", d_.graph().describe(id)));
-      Edge predicate = d_.frames->role(id) == Role::alias ? d_.frames->resolve({id, 0}) : Edge{id, 0};
+      if (frame <= 0)
+        throw Error(Code::invalid_argument, fmt::format("{}: its predicate is no value of a loop",
+                                                        d_.graph().describe(id)));
+      Edge predicate =
+          d_.frames->role(id) == Role::alias ? d_.frames->resolve({id, 0}) : Edge{id, 0};
       for (std::size_t q = 0; q < d_.parts.size(); ++q) {
         std::int32_t part = d_.parts[q][at(frame)];
         if (part < 0) continue;
         FramePlan& f = d_.plan.partitions[q].frames[at(part)];
         if (std::exchange(f.has_predicate, true))
-          throw Error(Code::invalid_argument, fmt::format("{}: loop '{}' has another LoopCond", d_.graph().describe(id), f.name));
+          throw Error(Code::invalid_argument, fmt::format("{}: loop '{}' has another LoopCond",
+                                                          d_.graph().describe(id), f.name));
         tell_predicate(predicate, static_cast<std::int32_t>(q));
       }
     }
@@ -294,7 +334,9 @@ class EdgeMaker {
     std::int32_t receive = -1;
     if (to != q) {
       std::vector<PartitionPlan::Receive>& there = d_.partition(to).receives;
-      auto known = std::find_if(there.begin(), there.end(), [&](const auto& r) { return r.source == predicate.node && r.output == predicate.output; });
+      auto known = std::find_if(there.begin(), there.end(), [&](const auto& r) {
+        return r.source == predicate.node && r.output == predicate.output;
+      });
       if (known != there.end()) {  // it goes there anyway, to a node
         known->decides = true;
         return;
@@ -309,19 +351,30 @@ class EdgeMaker {
     if (d_.frames->role(predicate.node) == Role::loop_merge) {
       auto& [value, chosen] = merges_.at(predicate.node);
       extend(value);
-      for (std::int32_t id = 0; id < d_.graph().size(); ++id) {  // those who bring it hold copies of the range
-        if (d_.frames->role(id) == Role::next && d_.graph().node(id).inputs[1].node == predicate.node) d_.partition(q).loops[at(d_.local[at(id)])].targets = value;
-        if (d_.frames->role(id) == Role::enter && enter_merges().contains(id) && enter_merges().at(id) == predicate.node)
+      // those who bring it hold copies of the range
+      for (std::int32_t id = 0; id < d_.graph().size(); ++id) {
+        if (d_.frames->role(id) == Role::next &&
+            d_.graph().node(id).inputs[1].node == predicate.node)
+          d_.partition(q).loops[at(d_.local[at(id)])].targets = value;
+        if (d_.frames->role(id) == Role::enter && enter_merges().contains(id) &&
+            enter_merges().at(id) == predicate.node)
           d_.partition(q).enters[at(d_.local[at(id)])].targets = value;
       }
       return;
     }
-    if (d_.frames->role(predicate.node) == Role::exit) return extend(d_.partition(q).exits[at(d_.local[at(predicate.node)])].targets);  // of a loop within
+    // of a loop within
+    if (d_.frames->role(predicate.node) == Role::exit)
+      return extend(d_.partition(q).exits[at(d_.local[at(predicate.node)])].targets);
     if (d_.frames->role(predicate.node) == Role::enter)
-      throw Error(Code::invalid_argument, fmt::format("the predicate of loop '{}' is what comes into its first iteration: nothing tells the next whether it is to be", d_.frames->all()[at(d_.frames->frame(predicate.node))].name));
-    const auto first_output = at(d_.frame_of(predicate.node).nodes[at(d_.local[at(predicate.node)])].first_output);
+      throw Error(Code::invalid_argument,
+                  fmt::format("the predicate of loop '{}' is what comes into its first iteration: "
+                              "nothing tells the next whether it is to be",
+                              d_.frames->all()[at(d_.frames->frame(predicate.node))].name));
+    const auto first_output =
+        at(d_.frame_of(predicate.node).nodes[at(d_.local[at(predicate.node)])].first_output);
     const auto place = first_output + 2 * static_cast<std::size_t>(predicate.output);
-    TargetRange range{d_.partition(q).output_targets[place], d_.partition(q).output_targets[place + 1]};
+    TargetRange range{d_.partition(q).output_targets[place],
+                      d_.partition(q).output_targets[place + 1]};
     extend(range);
     d_.partition(q).output_targets[place] = range.first;
     d_.partition(q).output_targets[place + 1] = range.last;

@@ -12,7 +12,8 @@ std::unique_ptr<Kernel> PlanKernels::make(std::int32_t id, Device& device) {
   const Node& n = program_.node(id);
   try {
     NodeTypes types(program_, n);
-    return make_node_kernel(*n.op, types.setup(n, device, n.state >= 0 ? state(n.state) : Ref<State>()));
+    return make_node_kernel(*n.op,
+                            types.setup(n, device, n.state >= 0 ? state(n.state) : Ref<State>()));
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("{}: {}", program_.describe(id), e.what()));
   }

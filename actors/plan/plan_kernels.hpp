@@ -1,4 +1,5 @@
-// What only the node that has a partition needs of it: kernels, with their states, and constants on its device.
+// What only the node that has a partition needs of it: kernels, with their states, and constants on
+// its device.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +16,8 @@ namespace troupe {
 /// Kernels of one program's nodes. Refers to it.
 class PlanKernels {
  public:
-  PlanKernels(const Graph& program, StateStore& states) : program_(program), states_(states), state_of_(program.states().size()) {}
+  PlanKernels(const Graph& program, StateStore& states)
+      : program_(program), states_(states), state_of_(program.states().size()) {}
   /// Throws what making the kernel throws, naming node and line.
   std::unique_ptr<Kernel> make(std::int32_t id, Device& device);
 

@@ -17,10 +17,14 @@ namespace troupe {
 
 // What all parts are made from, looked up once.
 struct PlanParts::Whole {
-  Whole(const Plan& p, const Placed& from) : plan(p), placed(from), fed(numbered(from.program.feeds)), frames(from.program.graph, fed, p.partition_of), nodes_on(p.nodes.size()) {
-    is_divisible = std::none_of(plan.partitions.begin(), plan.partitions.end(), [](const PartitionPlan& q) { return q.has_cut_function; });
+  Whole(const Plan& p, const Placed& from)
+      : plan(p), placed(from), fed(numbered(from.program.feeds)),
+        frames(from.program.graph, fed, p.partition_of), nodes_on(p.nodes.size()) {
+    is_divisible = std::none_of(plan.partitions.begin(), plan.partitions.end(),
+                                [](const PartitionPlan& q) { return q.has_cut_function; });
     for (std::size_t f = 1; f < frames.all().size(); ++f)
-      if (const FunctionDef* function = frames.all()[f].function) frame_of.emplace(function, static_cast<std::int32_t>(f));
+      if (const FunctionDef* function = frames.all()[f].function)
+        frame_of.emplace(function, static_cast<std::int32_t>(f));
     if (plan.queues != QueueUses()) queue_users.emplace(from.program.graph);
     unit_of.resize(plan.partition_of.size());
     nodes_in.resize(frames.all().size());
@@ -32,8 +36,10 @@ struct PlanParts::Whole {
   }
 
   std::int32_t find_unit(std::int32_t id) const {
-    std::int32_t f = frames.frame(frames.role(id) == Role::exit ? placed.program.graph.node(id).inputs[0].node : id);
-    while (f > 0 && !frames.all()[at(f)].function && frames.all()[at(f)].parent > 0) f = frames.all()[at(f)].parent;
+    std::int32_t f = frames.frame(
+        frames.role(id) == Role::exit ? placed.program.graph.node(id).inputs[0].node : id);
+    while (f > 0 && !frames.all()[at(f)].function && frames.all()[at(f)].parent > 0)
+      f = frames.all()[at(f)].parent;
     return f;
   }
 
@@ -43,7 +49,8 @@ struct PlanParts::Whole {
   const Frames frames;
   bool is_divisible = false;
   std::vector<std::vector<std::int32_t>> nodes_on;  // by node of the cluster
-  std::vector<std::int32_t> unit_of;                // of each node: the outermost loop or function that it is in, or leaves; 0: none
+  // of each node: the outermost loop or function that it is in, or leaves; 0: none
+  std::vector<std::int32_t> unit_of;
   std::vector<std::vector<std::int32_t>> nodes_in;  // by unit
   std::map<const FunctionDef*, std::int32_t> frame_of;
   mutable std::optional<QueueUsers> queue_users;  // if there are any queues
@@ -54,7 +61,8 @@ namespace {
 // One part, as it is put together.
 class PartMaker {
  public:
-  PartMaker(const PlanParts::Whole& of, std::int32_t node) : of_(of), g_(of.placed.program.graph), node_(node) {}
+  PartMaker(const PlanParts::Whole& of, std::int32_t node)
+      : of_(of), g_(of.placed.program.graph), node_(node) {}
 
   Placed make() {
     for (const std::int32_t id : of_.nodes_on[at(node_)]) keep(id);
@@ -107,7 +115,8 @@ class PartMaker {
   void add_partitions(PlanPart& part) {
     for (const auto& [id, as] : there_) places_.emplace(partition_of(id), 0);
     for (const std::int32_t p : of_.plan.partitions_on[at(node_)])
-      for (const PartitionPlan::Send& s : of_.plan.partitions[at(p)].sends) places_.emplace(s.partition, 0);
+      for (const PartitionPlan::Send& s : of_.plan.partitions[at(p)].sends)
+        places_.emplace(s.partition, 0);
     for (auto& [p, place] : places_) {
       place = static_cast<std::int32_t>(part.partitions.size());
       part.partitions.push_back({of_.plan.partitions[at(p)].name, p});
@@ -118,7 +127,10 @@ class PartMaker {
     Graph& made = made_.program.graph;
     std::set<const FunctionDef*> used;
     for (const auto& [id, as] : there_)
-      if (const Role role = of_.frames.role(id); as == As::itself && (role == Role::call || role == Role::argument || role == Role::return_)) used.insert(function_of(g_.node(id)));
+      if (const Role role = of_.frames.role(id);
+          as == As::itself &&
+          (role == Role::call || role == Role::argument || role == Role::return_))
+        used.insert(function_of(g_.node(id)));
     std::vector<std::shared_ptr<FunctionDef>> functions;
     if (!used.empty())
       for (const auto& f : g_.functions())
@@ -159,14 +171,17 @@ class PartMaker {
     return n;
   }
 
-  // What leaves for other nodes from outside of loops, whoever uses it there; and the other ends of all cut edges.
+  // What leaves for other nodes from outside of loops, whoever uses it there; and the other ends of
+  // all cut edges.
   void add_edges(PlanPart& part) {
     for (const std::int32_t p : of_.plan.partitions_on[at(node_)]) {
       const PartitionPlan& mine = of_.plan.partitions[at(p)];
       for (const PartitionPlan::Send& s : mine.sends) {
         part.receives.push_back(s.receive);
         if (s.frame == 0 && !of_.plan.is_on(s.partition, node_))
-          part.outs.push_back({here(s.source), of_.plan.partitions[at(s.partition)].receives[at(s.receive)].output, places_.at(s.partition)});
+          part.outs.push_back({here(s.source),
+                               of_.plan.partitions[at(s.partition)].receives[at(s.receive)].output,
+                               places_.at(s.partition)});
       }
       for (const PartitionPlan::Receive& r : mine.receives) part.sends.push_back(r.send);
     }
@@ -178,11 +193,13 @@ class PartMaker {
     if (!of_.queue_users) return;
     for (const std::int32_t id : of_.nodes_on[at(node_)]) {
       const Node& n = g_.node(id);
-      if (n.state < 0 || (n.op->effect != Effect::enqueue && n.op->effect != Effect::dequeue)) continue;
+      if (n.state < 0 || (n.op->effect != Effect::enqueue && n.op->effect != Effect::dequeue))
+        continue;
       PlanPart::Wait& wait = part.waits.emplace_back();
       wait.node = here(id);
       for (const std::int32_t other : of_.queue_users->may_end(id, of_.frames.frame(id) == 0)) {
-        if (partition_of(other) != partition_of(id)) {  // whether that has ended, this partition cannot tell
+        // whether that has ended, this partition cannot tell
+        if (partition_of(other) != partition_of(id)) {
           wait.ended_by = {-1};
           break;
         }
@@ -194,8 +211,12 @@ class PartMaker {
   // Each keeps its place; those of others name no node.
   void add_ends() {
     const Program& whole = of_.placed.program;
-    for (Edge e : whole.feeds) made_.program.feeds.push_back(there_.contains(e.node) ? Edge{here(e.node), e.output} : Edge{-1, 0});
-    for (Edge e : whole.fetches) made_.program.fetches.push_back(is_fetched_here(of_.frames.resolve(e).node) ? Edge{here(e.node), e.output} : Edge{-1, 0});
+    for (Edge e : whole.feeds)
+      made_.program.feeds.push_back(there_.contains(e.node) ? Edge{here(e.node), e.output}
+                                                            : Edge{-1, 0});
+    for (Edge e : whole.fetches)
+      made_.program.fetches.push_back(
+          is_fetched_here(of_.frames.resolve(e).node) ? Edge{here(e.node), e.output} : Edge{-1, 0});
     made_.default_device = of_.placed.default_device;
     made_.edge_bytes = of_.placed.edge_bytes;
     made_.edge_ahead = of_.placed.edge_ahead;
@@ -221,36 +242,48 @@ class PartMaker {
 
 }  // namespace
 
-PlanParts::PlanParts(const Plan& plan, const Placed& placed) : whole_(std::make_unique<const Whole>(plan, placed)) {}
+PlanParts::PlanParts(const Plan& plan, const Placed& placed)
+    : whole_(std::make_unique<const Whole>(plan, placed)) {}
 PlanParts::~PlanParts() = default;
 
 // Of edges within this node both ends are here; of the others each end has its own node's number.
 void number_ends(Plan& plan, const PlanPart& part) {
   auto receive = part.receives.begin(), send = part.sends.begin();
   const auto next = [](auto& it, auto end) {
-    if (it == end) throw Error(Code::data_loss, "a part of a program has more edges than other ends of them");
+    if (it == end)
+      throw Error(Code::data_loss, "a part of a program has more edges than other ends of them");
     return *it++;
   };
   for (PartitionPlan& p : plan.partitions) {
     if (p.node != plan.here) continue;
     for (PartitionPlan::Send& s : p.sends)
-      if (const std::int32_t number = next(receive, part.receives.end()); !plan.is_on(s.partition, plan.here)) s.receive = number;
+      if (const std::int32_t number = next(receive, part.receives.end());
+          !plan.is_on(s.partition, plan.here))
+        s.receive = number;
     for (PartitionPlan::Receive& r : p.receives)
-      if (const std::int32_t number = next(send, part.sends.end()); !plan.is_on(r.partition, plan.here)) r.send = number;
+      if (const std::int32_t number = next(send, part.sends.end());
+          !plan.is_on(r.partition, plan.here))
+        r.send = number;
   }
-  if (receive != part.receives.end() || send != part.sends.end()) throw Error(Code::data_loss, "a part of a program has fewer edges than other ends of them");
+  if (receive != part.receives.end() || send != part.sends.end())
+    throw Error(Code::data_loss, "a part of a program has fewer edges than other ends of them");
 }
 
 std::int32_t Plan::node_of_number(std::int32_t number) const {
   if (!is_part()) return number >= 0 && number < program.graph.size() ? number : -1;
   const auto it = std::lower_bound(numbers.begin(), numbers.end(), number);
-  return it != numbers.end() && *it == number ? static_cast<std::int32_t>(it - numbers.begin()) : -1;
+  return it != numbers.end() && *it == number ? static_cast<std::int32_t>(it - numbers.begin())
+                                              : -1;
 }
 
 std::int32_t Plan::partition_of_number(std::int32_t number) const {
   if (!is_part()) return number >= 0 && at(number) < partitions.size() ? number : -1;
-  const auto it = std::lower_bound(partitions.begin(), partitions.end(), number, [](const PartitionPlan& p, std::int32_t n) { return p.number < n; });
-  return it != partitions.end() && it->number == number ? static_cast<std::int32_t>(it - partitions.begin()) : -1;
+  const auto it =
+      std::lower_bound(partitions.begin(), partitions.end(), number,
+                       [](const PartitionPlan& p, std::int32_t n) { return p.number < n; });
+  return it != partitions.end() && it->number == number
+             ? static_cast<std::int32_t>(it - partitions.begin())
+             : -1;
 }
 
 bool PlanParts::is_divisible() const { return whole_->is_divisible; }

@@ -22,7 +22,8 @@ bool is_small(const Graph& graph, std::int32_t source, std::int32_t output) {
 
 class Windows {
  public:
-  Windows(const Plan& plan, PartitionPlan& partition, std::int32_t ahead) : plan_(plan), p_(partition), ahead_(ahead) {}
+  Windows(const Plan& plan, PartitionPlan& partition, std::int32_t ahead)
+      : plan_(plan), p_(partition), ahead_(ahead) {}
 
   void set() {
     find_other_edges(p_.sends);
@@ -37,23 +38,29 @@ class Windows {
     }
     for (std::size_t f = 0; f < p_.frames.size(); ++f) {
       FramePlan& frame = p_.frames[f];
-      const auto window_in = [&](const auto& edge) { return at(edge.frame) == f ? edge.window : frame.window; };
+      const auto window_in = [&](const auto& edge) {
+        return at(edge.frame) == f ? edge.window : frame.window;
+      };
       for (FramePlan::Sender& s : frame.senders) {
         s.window = window_in(p_.receives[at(s.receive)]);
-        s.every = static_cast<std::int32_t>(std::bit_floor(static_cast<std::uint32_t>(std::max(4, s.window)) / 4));
+        s.every = static_cast<std::int32_t>(
+            std::bit_floor(static_cast<std::uint32_t>(std::max(4, s.window)) / 4));
       }
       frame.granted.clear();
-      for (const std::int32_t send : frame.edges_out) frame.granted.push_back(window_in(p_.sends[at(send)]) - 1);
+      for (const std::int32_t send : frame.edges_out)
+        frame.granted.push_back(window_in(p_.sends[at(send)]) - 1);
     }
   }
 
  private:
-  // Those for whose sake a frame's edges, to or from another partition, keep its window: what is large, and what a loop within has.
+  // Those for whose sake a frame's edges, to or from another partition, keep its window: what is
+  // large, and what a loop within has.
   template <class Edges>
   void find_other_edges(const Edges& edges) {
     for (const auto& e : edges) {
       if (!is_small(plan_.program.graph, e.source, e.output)) others_.emplace(e.frame, e.partition);
-      for (std::int32_t f = p_.frames[at(e.frame)].parent; f > 0; f = p_.frames[at(f)].parent) others_.emplace(f, e.partition);
+      for (std::int32_t f = p_.frames[at(e.frame)].parent; f > 0; f = p_.frames[at(f)].parent)
+        others_.emplace(f, e.partition);
     }
   }
   std::int32_t of(std::int32_t frame, std::int32_t partition) const {

@@ -1,5 +1,5 @@
-// Clocks of the process: nanoseconds of the steady clock and of the system clock, and processor ticks.
-// A tick costs a third of a clock read; TickClock converts ticks to nanoseconds.
+// Clocks of the process: nanoseconds of the steady clock and of the system clock, and processor
+// ticks. A tick costs a third of a clock read; TickClock converts ticks to nanoseconds.
 #pragma once
 
 #include <chrono>
@@ -9,10 +9,16 @@ namespace troupe {
 
 /// Returns nanoseconds since the Unix epoch.
 inline std::int64_t epoch_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
-inline std::int64_t steady_ns() { return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+inline std::int64_t steady_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 
 inline std::uint64_t ticks() {
 #if defined(__x86_64__)
@@ -30,13 +36,22 @@ class TickClock {
     static const Look first = look();  // of this process
     TickClock c;
     c.at_ = look();
-    if (c.at_.ticks > first.ticks) c.ns_a_tick_ = static_cast<double>(c.at_.steady_ns - first.steady_ns) / static_cast<double>(c.at_.ticks - first.ticks);
+    if (c.at_.ticks > first.ticks)
+      c.ns_a_tick_ = static_cast<double>(c.at_.steady_ns - first.steady_ns) /
+                     static_cast<double>(c.at_.ticks - first.ticks);
     return c;
   }
-  std::int64_t nanoseconds(std::uint64_t length) const { return static_cast<std::int64_t>(static_cast<double>(length) * ns_a_tick_); }
-  std::uint64_t ticks_of(std::int64_t ns) const { return static_cast<std::uint64_t>(static_cast<double>(ns) / ns_a_tick_); }
+  std::int64_t nanoseconds(std::uint64_t length) const {
+    return static_cast<std::int64_t>(static_cast<double>(length) * ns_a_tick_);
+  }
+  std::uint64_t ticks_of(std::int64_t ns) const {
+    return static_cast<std::uint64_t>(static_cast<double>(ns) / ns_a_tick_);
+  }
   /// Of the Unix epoch, at a moment of the ticks and of the steady clock.
-  std::int64_t at_ticks(std::uint64_t t) const { return at_.system_ns - (t > at_.ticks ? -nanoseconds(t - at_.ticks) : nanoseconds(at_.ticks - t)); }
+  std::int64_t at_ticks(std::uint64_t t) const {
+    return at_.system_ns -
+           (t > at_.ticks ? -nanoseconds(t - at_.ticks) : nanoseconds(at_.ticks - t));
+  }
   std::int64_t at_steady(std::int64_t ns) const { return at_.system_ns - (at_.steady_ns - ns); }
 
  private:
@@ -50,7 +65,9 @@ class TickClock {
       Look l;
       const std::uint64_t began = ticks();
       l.steady_ns = troupe::steady_ns();
-      l.system_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+      l.system_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                        std::chrono::system_clock::now().time_since_epoch())
+                        .count();
       l.width = ticks() - began;
       l.ticks = began + l.width / 2;
       if (l.width < best.width) best = l;

@@ -1,13 +1,14 @@
-// Deadlines on the real clock, kept by a thread of their own: they are met however long kernels and actors hold the workers.
+// Deadlines on the real clock, kept by a thread of their own: they are met however long kernels and
+// actors hold the workers.
 //
 //   Deadlines deadlines([](std::uint64_t id) { ... });
 //   deadlines.add(due, id);     // the first starts the thread
 //   deadlines.remove(due, id);  // what has ended is not waited for
 //
-// Threads: `add` and `remove` from any, under any lock that `expire` does not hold while it adds. `expire` runs on that thread,
-// one call at a time, with nothing locked.
-// Cost: deadlines that come in order wake nobody: the thread sleeps until the earliest that it knew when it lay down, and looks
-// again then. Only one that is due before that wakes it.
+// Threads: `add` and `remove` from any, under any lock that `expire` does not hold while it adds.
+// `expire` runs on that thread, one call at a time, with nothing locked. Cost: deadlines that come
+// in order wake nobody: the thread sleeps until the earliest that it knew when it lay down, and
+// looks again then. Only one that is due before that wakes it.
 #pragma once
 
 #include <chrono>
@@ -43,7 +44,8 @@ class Deadlines {
   std::mutex mutex_;  // guards everything below
   std::condition_variable changed_;
   std::set<std::pair<Clock::time_point, std::uint64_t>> pending_;
-  Clock::time_point wakes_at_ = Clock::time_point::max();  // when the thread, if it sleeps, looks again by itself
+  // when the thread, if it sleeps, looks again by itself
+  Clock::time_point wakes_at_ = Clock::time_point::max();
   bool is_stopped_ = false;
   std::thread thread_;
 };

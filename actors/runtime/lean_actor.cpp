@@ -19,8 +19,8 @@ struct InboxActor::ControlNode : InboxNode {
 
 namespace {
 
-/// Tells the sender of a request that nobody will answer. Unlike monitorable_actor::bounce it takes no
-/// lock: CAF enqueues exit messages while it holds the receiver's.
+/// Tells the sender of a request that nobody will answer. Unlike monitorable_actor::bounce it takes
+/// no lock: CAF enqueues exit messages while it holds the receiver's.
 void refuse(const caf::mailbox_element& element) {
   const caf::detail::sync_request_bouncer bouncer(caf::make_error(caf::exit_reason::unreachable));
   bouncer(element);
@@ -35,10 +35,8 @@ InboxActor::~InboxActor() = default;
 
 void InboxActor::enqueue(caf::mailbox_element_ptr element, caf::execution_unit*) {
   auto node = std::make_unique<ControlNode>(std::move(element));
-  if (push(node.get()) == Inbox::Pushed::closed)
-    refuse(*node->element);
-  else
-    node.release();
+  if (push(node.get()) == Inbox::Pushed::closed) refuse(*node->element);
+  else node.release();
 }
 
 void InboxActor::intrusive_ptr_add_ref_impl() { caf::intrusive_ptr_add_ref(ctrl()); }
@@ -47,15 +45,14 @@ void InboxActor::intrusive_ptr_release_impl() { release_actor(ctrl()); }
 /// The scheduler holds a reference to an actor that is about to run.
 void InboxActor::schedule() {
   caf::intrusive_ptr_add_ref(ctrl());
-  if (module_ != nullptr)
-    module_->enqueue(this);
-  else
-    home_system().scheduler().enqueue(this);
+  if (module_ != nullptr) module_->enqueue(this);
+  else home_system().scheduler().enqueue(this);
 }
 
 // ---- a turn ------------------------------------------------------------------------------------
 
-caf::resumable::resume_result InboxActor::resume(caf::execution_unit* host, std::size_t max_messages) {
+caf::resumable::resume_result InboxActor::resume(caf::execution_unit* host,
+                                                 std::size_t max_messages) {
   if (getf(is_terminated_flag)) return done;
   host_ = host;
   const bool again = handle(max_messages);
@@ -148,10 +145,8 @@ bool InboxActor::cleanup(caf::error&& reason, caf::execution_unit* host) {
 
 void InboxActor::discard_waiting() {
   while (auto* const node = inbox_.next()) {
-    if (node->control)
-      refuse(*static_cast<ControlNode&>(*node).element);
-    else
-      discard(*node);
+    if (node->control) refuse(*static_cast<ControlNode&>(*node).element);
+    else discard(*node);
     inbox_.done(node);
   }
 }
@@ -165,7 +160,8 @@ void InboxActor::on_destroy() {
 // ---- watching others ---------------------------------------------------------------------------
 
 void InboxActor::monitor(const caf::strong_actor_ptr& other) {
-  if (other != nullptr) other->get()->attach(caf::default_attachable::make_monitor(other->address(), address()));
+  if (other != nullptr)
+    other->get()->attach(caf::default_attachable::make_monitor(other->address(), address()));
 }
 
 void InboxActor::demonitor(const caf::strong_actor_ptr& other) {

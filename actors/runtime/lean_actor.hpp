@@ -12,15 +12,16 @@
 //   caf::actor_cast<caf::actor>(counter.strong());     // to monitor, link, register, send stock messages
 //
 // A message costs a pooled node, one compare-and-swap into the inbox and one activation; no
-// allocation, no type matching, no mailbox element. The receiver is always resumed by the scheduler,
-// never inside the sender's turn; but who has a worker's place, and is in no turn, may take one of an actor that waits (`take_turn`). What stock CAF sends (exit_msg, down_msg, any control message)
-// arrives in the same inbox, in order with the messages, at `receive_control`.
+// allocation, no type matching, no mailbox element. The receiver is always resumed by the
+// scheduler, never inside the sender's turn; but who has a worker's place, and is in no turn, may
+// take one of an actor that waits (`take_turn`). What stock CAF sends (exit_msg, down_msg, any
+// control message) arrives in the same inbox, in order with the messages, at `receive_control`.
 //
-// Ownership and threads: an actor lives while a LeanRef, a CAF handle, its place in the scheduler or
-// a link needs it; if the last reference goes before it has quit it ends as unreachable. `send` and
-// `enqueue` from any thread; all virtual functions and everything protected on the worker whose turn
-// it is. Lean actors do not count as running for `await_all_actors_done`: their owner ends them, or
-// the system's end does. Handles must be gone before the system is.
+// Ownership and threads: an actor lives while a LeanRef, a CAF handle, its place in the scheduler
+// or a link needs it; if the last reference goes before it has quit it ends as unreachable. `send`
+// and `enqueue` from any thread; all virtual functions and everything protected on the worker whose
+// turn it is. Lean actors do not count as running for `await_all_actors_done`: their owner ends
+// them, or the system's end does. Handles must be gone before the system is.
 //
 // One turn, on one worker at a time:
 //
@@ -30,8 +31,8 @@
 //
 // Invariants
 // 1. A turn handles what had arrived when it began, at most the scheduler's max-throughput.
-// 2. On the end: the inbox closes (later messages are dropped and freed, later requests bounce), what
-//    was waiting is dropped or bounced, then monitors and links are told, once.
+// 2. On the end: the inbox closes (later messages are dropped and freed, later requests bounce),
+//    what was waiting is dropped or bounced, then monitors and links are told, once.
 // 3. Under SchedulerModule a wake-up goes straight to the worker's ring; under a stock scheduler
 //    through its `enqueue`, correct but slower.
 #pragma once
@@ -71,20 +72,21 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
 
   // CAF's side; called by the scheduler and by CAF.
   resume_result resume(caf::execution_unit* host, std::size_t max_messages) final;
-  subtype_t subtype() const final { return unspecified; }  // scheduled_actor means a CAF class to CAF
+  // scheduled_actor means a CAF class to CAF
+  subtype_t subtype() const final { return unspecified; }
   void intrusive_ptr_add_ref_impl() final;
   void intrusive_ptr_release_impl() final;
   bool cleanup(caf::error&& reason, caf::execution_unit* host) override;
   void on_destroy() override;
 
  protected:
-  /// A stock CAF message. This default ends the actor on an exit_msg with an abnormal reason, answers
-  /// CAF's `sys` queries, bounces other requests as unexpected and drops the rest; overrides call it
-  /// for what they do not handle.
+  /// A stock CAF message. This default ends the actor on an exit_msg with an abnormal reason,
+  /// answers CAF's `sys` queries, bounces other requests as unexpected and drops the rest;
+  /// overrides call it for what they do not handle.
   virtual void receive_control(caf::mailbox_element& element);
 
-  /// Called after the messages of a turn. Does a bounded piece of further work and returns true to be
-  /// resumed again even if no message arrives.
+  /// Called after the messages of a turn. Does a bounded piece of further work and returns true to
+  /// be resumed again even if no message arrives.
   virtual bool continue_turn() { return false; }
   /// Called instead if a turn ends before its messages do, so that others get theirs.
   virtual void break_turn() {}
@@ -104,7 +106,8 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   template <class... Ts>
   void reply(caf::mailbox_element& request, Ts&&... values) {
     if (request.sender == nullptr || !request.mid.is_request() || request.mid.is_answered()) return;
-    auto answer = caf::make_mailbox_element(ctrl(), request.mid.response_id(), {}, std::forward<Ts>(values)...);
+    auto answer = caf::make_mailbox_element(ctrl(), request.mid.response_id(), {},
+                                            std::forward<Ts>(values)...);
     request.mid.mark_as_answered();
     request.sender->enqueue(std::move(answer), host());
   }
@@ -112,8 +115,9 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   /// The worker running this turn, as CAF sees it; null outside of a turn.
   caf::execution_unit* host() const { return host_; }
 
-  /// On a worker's place, while somebody holds the actor: its turn here and now, which begins with `first(what)` in the place of a
-  /// message, if it waits for one. False: it does not, or has ended, and nothing was done.
+  /// On a worker's place, while somebody holds the actor: its turn here and now, which begins with
+  /// `first(what)` in the place of a message, if it waits for one. False: it does not, or has
+  /// ended, and nothing was done.
   bool take_turn(void (*first)(void*), void* what);
 
   /// Hands one message to `receive`, and destroys it also if that throws.
@@ -153,8 +157,8 @@ class LeanActor : public InboxActor {
  public:
   using InboxActor::InboxActor;
 
-  /// Sends `Message(args...)`. Any thread; messages of one sender arrive in order. False if the actor
-  /// has ended; the message is destroyed then.
+  /// Sends `Message(args...)`. Any thread; messages of one sender arrive in order. False if the
+  /// actor has ended; the message is destroyed then.
   template <class... Args>
   bool send(Args&&... args) {
     auto* const node = Node::make(std::forward<Args>(args)...);
@@ -207,8 +211,8 @@ class LeanActor : public InboxActor {
   void discard(InboxNode& node) noexcept final { static_cast<Node&>(node).message()->~Message(); }
 };
 
-/// Releases one strong reference. CAF's own does the same out of line, where TSan cannot see that it
-/// orders the last use of an actor before its destruction.
+/// Releases one strong reference. CAF's own does the same out of line, where TSan cannot see that
+/// it orders the last use of an actor before its destruction.
 inline void release_actor(caf::actor_control_block* actor) {
   if (actor->strong_refs.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   actor->data_dtor(actor->get());
@@ -247,7 +251,9 @@ class LeanRef {
   explicit operator bool() const { return actor_ != nullptr; }
 
   /// The same actor as CAF knows it.
-  caf::strong_actor_ptr strong() const { return actor_ == nullptr ? nullptr : caf::strong_actor_ptr(actor_->ctrl()); }
+  caf::strong_actor_ptr strong() const {
+    return actor_ == nullptr ? nullptr : caf::strong_actor_ptr(actor_->ctrl());
+  }
 
  private:
   Actor* actor_ = nullptr;
@@ -257,8 +263,8 @@ class LeanRef {
 template <class Actor, class... Args>
 LeanRef<Actor> lean_spawn(caf::actor_system& system, Args&&... args) {
   caf::actor_config config;
-  auto made = caf::make_actor<Actor, caf::strong_actor_ptr>(system.next_actor_id(), system.node(), &system, config,
-                                                            std::forward<Args>(args)...);
+  auto made = caf::make_actor<Actor, caf::strong_actor_ptr>(
+      system.next_actor_id(), system.node(), &system, config, std::forward<Args>(args)...);
   return LeanRef<Actor>::adopt(static_cast<Actor*>(made.release()->get()));
 }
 

@@ -13,16 +13,19 @@
 //        ▲                             │
 //        └──────── try_block ◄─────────┘  only if head_ is still the node that was handled last
 //
-// 1. Exactly one push turns `blocked` into a node; that sender schedules the reader. So the actor is
-//    in the scheduler at most once, and `collect` … `try_block` run on one thread at a time.
-// 2. `collect` does not detach: it walks from head_ down to `kept_`, the newest node of the last walk,
-//    turning the links around. Senders only ever write the link of a node they have not pushed yet.
-// 3. The newest node collected stays where it is, handled or not, until head_ has moved on, as kept_.
-//    It is not recycled before, so its address cannot be pushed again and try_block's
+// 1. Exactly one push turns `blocked` into a node; that sender schedules the reader. So the actor
+//    is in the scheduler at most once, and `collect` … `try_block` run on one thread at a time.
+// 2. `collect` does not detach: it walks from head_ down to `kept_`, the newest node of the last
+//    walk, turning the links around. Senders only ever write the link of a node they have not
+//    pushed yet.
+// 3. The newest node collected stays where it is, handled or not, until head_ has moved on, as
+//    kept_. It is not recycled before, so its address cannot be pushed again and try_block's
 //    compare-and-swap cannot take a new message for the old one (no ABA).
-// 4. A reader that comes by itself (`try_wake`) pushes a node of the inbox's own, which counts as handled: so is 1 kept, and 3.
-// 5. push (acq_rel) publishes the node to collect (acquire). try_block (acq_rel) publishes the actor's
-//    state to the sender that wakes it, and that sender's submission passes it on to the next worker.
+// 4. A reader that comes by itself (`try_wake`) pushes a node of the inbox's own, which counts as
+//    handled: so is 1 kept, and 3.
+// 5. push (acq_rel) publishes the node to collect (acquire). try_block (acq_rel) publishes the
+//    actor's state to the sender that wakes it, and that sender's submission passes it on to the
+//    next worker.
 #pragma once
 
 #include <atomic>
@@ -33,9 +36,9 @@ namespace troupe {
 
 /// What an inbox holds: a link, and how the node's memory goes back once its content is gone.
 struct InboxNode {
-  InboxNode* link = nullptr;                      // the inbox's while the node is in it
+  InboxNode* link = nullptr;                       // the inbox's while the node is in it
   void (*recycle)(InboxNode*) noexcept = nullptr;  // memory only: the content has been destroyed
-  bool control = false;                           // a CAF mailbox element, not a message
+  bool control = false;                            // a CAF mailbox element, not a message
 };
 
 /// Multi-producer single-consumer queue of nodes; see above for who may call what.
@@ -53,14 +56,17 @@ class Inbox {
     do {
       if (head == closed()) return Pushed::closed;
       node->link = head == blocked() ? nullptr : head;
-    } while (!head_.compare_exchange_weak(head, node, std::memory_order_acq_rel, std::memory_order_relaxed));
+    } while (!head_.compare_exchange_weak(head, node, std::memory_order_acq_rel,
+                                          std::memory_order_relaxed));
     return head == blocked() ? Pushed::woke : Pushed::queued;
   }
 
   /// Who will be the reader, if the actor waits: as a push that wakes it, with no message.
   bool try_wake() {
     auto* head = blocked();
-    if (!head_.compare_exchange_strong(head, &nothing_, std::memory_order_acq_rel, std::memory_order_relaxed)) return false;
+    if (!head_.compare_exchange_strong(head, &nothing_, std::memory_order_acq_rel,
+                                       std::memory_order_relaxed))
+      return false;
     kept_ = &nothing_;
     return true;
   }
@@ -78,7 +84,8 @@ class Inbox {
     return in_hand_;
   }
 
-  /// Reader: the node's content has been destroyed; its memory is recycled as soon as invariant 3 allows.
+  /// Reader: the node's content has been destroyed; its memory is recycled as soon as invariant 3
+  /// allows.
   void done(InboxNode* node) {
     in_hand_ = nullptr;
     if (node != kept_) node->recycle(node);
@@ -87,12 +94,13 @@ class Inbox {
   /// Reader: nothing collected is left to handle.
   bool empty() const { return first_ == nullptr; }
 
-  /// Reader, when empty: waits for the next push if nothing has arrived since `collect`. Once this is
-  /// true the next reader may be at work already: touch nothing of the actor's.
+  /// Reader, when empty: waits for the next push if nothing has arrived since `collect`. Once this
+  /// is true the next reader may be at work already: touch nothing of the actor's.
   bool try_block() {
     auto* const last = std::exchange(kept_, nullptr);
     auto* head = last;
-    if (!head_.compare_exchange_strong(head, blocked(), std::memory_order_acq_rel, std::memory_order_relaxed)) {
+    if (!head_.compare_exchange_strong(head, blocked(), std::memory_order_acq_rel,
+                                       std::memory_order_relaxed)) {
       kept_ = last;
       return false;
     }
@@ -100,13 +108,15 @@ class Inbox {
     return true;
   }
 
-  /// Reader: refuses messages from now on; what had arrived is left for `next`, and `done` for each.
+  /// Reader: refuses messages from now on; what had arrived is left for `next`, and `done` for
+  /// each.
   void close() {
     auto* const head = head_.exchange(closed(), std::memory_order_acq_rel);
     if (head == closed()) return;
     if (head != kept_ && head != blocked()) adopt(head);
     if (first_ == nullptr) return drop_kept();
-    kept_ = nullptr;  // still in the list: nobody can push above it any more, so it is like the others
+    // still in the list: nobody can push above it any more, so it is like the others
+    kept_ = nullptr;
   }
 
  private:
@@ -116,7 +126,8 @@ class Inbox {
   /// Takes the nodes from `head` down to kept_ in order of arrival; `head` is the new kept_.
   void adopt(InboxNode* head) {
     InboxNode* oldest = nullptr;
-    for (auto* node = head; node != kept_;) node = std::exchange(node->link, std::exchange(oldest, node));
+    for (auto* node = head; node != kept_;)
+      node = std::exchange(node->link, std::exchange(oldest, node));
     if (first_ == nullptr) {
       drop_kept();
       first_ = oldest;
@@ -134,10 +145,12 @@ class Inbox {
 
   alignas(64) std::atomic<InboxNode*> head_{blocked()};
   alignas(64) InboxNode* first_ = nullptr;  // collected, oldest first; reader only, as all below
-  InboxNode* last_ = nullptr;               // the newest collected, equal to kept_ while first_ is set
-  InboxNode* in_hand_ = nullptr;            // between `next` and `done`
-  InboxNode* kept_ = nullptr;               // bottom of the stack: collected, not yet recycled
-  InboxNode nothing_{.recycle = [](InboxNode*) noexcept {}};  // of `try_wake`; pushed while blocked only, when nobody can know it any more
+  // the newest collected, equal to kept_ while first_ is set
+  InboxNode* last_ = nullptr;
+  InboxNode* in_hand_ = nullptr;  // between `next` and `done`
+  InboxNode* kept_ = nullptr;     // bottom of the stack: collected, not yet recycled
+  // of `try_wake`; pushed while blocked only, when nobody can know it any more
+  InboxNode nothing_{.recycle = [](InboxNode*) noexcept {}};
 };
 
 }  // namespace troupe

@@ -4,7 +4,8 @@
 //   NodePool<64>::give(piece);           // on any thread
 //
 // A free list per thread alone would let a producer allocate for ever while its consumer hoards. So
-// each thread keeps two magazines of up to kMagazine pieces (Bonwick and Adams, "Magazines and Vmem",
+// each thread keeps two magazines of up to kMagazine pieces (Bonwick and Adams, "Magazines and
+// Vmem",
 // 2001) and trades full ones through a shared depot, one lock in kMagazine messages:
 //
 //   thread A, sends                       depot                      thread B, receives
@@ -68,7 +69,8 @@ class NodePool {
 
   struct Cache {
     Magazine loaded, spare;
-    int limit = 0;       // kMagazine once a guard stands at the thread's end; 0 before, and after the thread's end
+    // kMagazine once a guard stands at the thread's end; 0 before, and after the thread's end
+    int limit = 0;
     bool ended = false;  // the guard has run: later pieces go straight to the allocator
   };
 

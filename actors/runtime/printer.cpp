@@ -11,8 +11,10 @@ void Printer::receive_control(caf::mailbox_element& element) {
   auto& content = element.content();
   if (content.match_elements<caf::add_atom, caf::actor_id, std::string>())
     return add(content.get_as<caf::actor_id>(1), content.get_as<std::string>(2));
-  if (content.match_elements<caf::flush_atom, caf::actor_id>()) return flush(content.get_as<caf::actor_id>(1));
-  if (content.match_elements<caf::delete_atom, caf::actor_id>()) return flush(content.get_as<caf::actor_id>(1));
+  if (content.match_elements<caf::flush_atom, caf::actor_id>())
+    return flush(content.get_as<caf::actor_id>(1));
+  if (content.match_elements<caf::delete_atom, caf::actor_id>())
+    return flush(content.get_as<caf::actor_id>(1));
   InboxActor::receive_control(element);
 }
 

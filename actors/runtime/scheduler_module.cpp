@@ -14,8 +14,8 @@
 namespace troupe {
 namespace {
 
-/// Collects what ending one actor wakes, so that a chain of linked actors ends in a loop and not in a
-/// recursion.
+/// Collects what ending one actor wakes, so that a chain of linked actors ends in a loop and not in
+/// a recursion.
 class EndedUnit final : public caf::execution_unit {
  public:
   explicit EndedUnit(caf::actor_system& system) : execution_unit(&system) {}
@@ -32,7 +32,9 @@ void bump(std::atomic<std::uint64_t>& counter) {
 
 void SchedulerModule::load(caf::actor_system_config& config, WorkerPool& pool) {
   config.module_factories.push_back(
-      [&pool](caf::actor_system& system) -> caf::actor_system::module* { return new SchedulerModule(system, pool); });
+      [&pool](caf::actor_system& system) -> caf::actor_system::module* {
+        return new SchedulerModule(system, pool);
+      });
 }
 
 SchedulerModule* SchedulerModule::of(caf::actor_system& system) {
@@ -40,7 +42,8 @@ SchedulerModule* SchedulerModule::of(caf::actor_system& system) {
 }
 
 SchedulerModule::SchedulerModule(caf::actor_system& system, WorkerPool& pool)
-    : abstract_coordinator(system), pool_(pool), slot_(pool.attach(this)), run_job_(run_job_of(slot_)) {
+    : abstract_coordinator(system), pool_(pool), slot_(pool.attach(this)),
+      run_job_(run_job_of(slot_)) {
   for (int i = 0; i < pool.size(); ++i) units_.push_back(std::make_unique<Unit>(system, *this));
 }
 
@@ -53,18 +56,19 @@ void SchedulerModule::init(caf::actor_system_config& config) {
 }
 
 void SchedulerModule::start() {
-  if (!pool_.deterministic()) clock_thread_ = std::thread([this] {
-    system().thread_started();
-    real_clock_.run_dispatch_loop();
-    system().thread_terminates();
-  });
+  if (!pool_.deterministic())
+    clock_thread_ = std::thread([this] {
+      system().thread_started();
+      real_clock_.run_dispatch_loop();
+      system().thread_terminates();
+    });
   servers_ = {system().spawn_serv(), system().config_serv()};
   printer_ = lean_spawn<Printer>(system());
   utility_actors_[printer_id] = caf::actor_cast<caf::actor>(printer_.strong());
 }
 
-/// The printer first, by an ordinary message behind what it has to print. The clock goes last: ending
-/// actors still cancel their timeouts, and its queue is bounded.
+/// The printer first, by an ordinary message behind what it has to print. The clock goes last:
+/// ending actors still cancel their timeouts, and its queue is bounded.
 void SchedulerModule::stop() {
   caf::anon_send_exit(utility_actors_[printer_id], caf::exit_reason::user_shutdown);
   run_until([this] { return printer_->getf(caf::abstract_actor::is_terminated_flag); });
@@ -82,10 +86,8 @@ void SchedulerModule::stop() {
 template <class Condition>
 void SchedulerModule::run_until(Condition met) {
   while (!met()) {
-    if (pool_.deterministic())
-      pool_.step();
-    else
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (pool_.deterministic()) pool_.step();
+    else std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
 }
 
@@ -95,7 +97,8 @@ caf::actor_clock& SchedulerModule::clock() noexcept {
 }
 
 std::size_t SchedulerModule::advance_time(std::chrono::nanoseconds by) {
-  if (!pool_.deterministic()) throw std::logic_error("only a deterministic pool's clock can be advanced");
+  if (!pool_.deterministic())
+    throw std::logic_error("only a deterministic pool's clock can be advanced");
   return virtual_clock_.advance_time(by);
 }
 
@@ -103,10 +106,8 @@ std::size_t SchedulerModule::advance_time(std::chrono::nanoseconds by) {
 
 void SchedulerModule::enqueue(caf::resumable* job) {
   auto* worker = Worker::current();
-  if (worker != nullptr && &worker->pool() == &pool_)
-    submit_here(*worker, job);
-  else
-    submit_from_outside(job);
+  if (worker != nullptr && &worker->pool() == &pool_) submit_here(*worker, job);
+  else submit_from_outside(job);
 }
 
 void SchedulerModule::Unit::exec_later(caf::resumable* job) { module_.enqueue(job); }
@@ -143,19 +144,18 @@ void SchedulerModule::run_here(caf::resumable* job) {
 SchedulerModule::RunJob SchedulerModule::run_job_of(int slot) {
   static constexpr auto table = []<std::size_t... Slots>(std::index_sequence<Slots...>) {
     return std::array<RunJob, sizeof...(Slots)>{&run_job<static_cast<int>(Slots)>...};
-  }(std::make_index_sequence<WorkerPool::kSlots>());
+  }
+  (std::make_index_sequence<WorkerPool::kSlots>());
   return table[static_cast<std::size_t>(slot)];
 }
 
 void SchedulerModule::run(caf::resumable* job, Unit& unit) {
   if (stopping_.load(std::memory_order_acquire)) return end(job);
   switch (job->resume(&unit, max_throughput_)) {
-    case caf::resumable::resume_later:
-      return unit.exec_later(job);
+    case caf::resumable::resume_later: return unit.exec_later(job);
     case caf::resumable::awaiting_message:
     case caf::resumable::done:
-    case caf::resumable::shutdown_execution_unit:
-      return job->intrusive_ptr_release_impl();
+    case caf::resumable::shutdown_execution_unit: return job->intrusive_ptr_release_impl();
   }
 }
 

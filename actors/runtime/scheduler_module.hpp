@@ -15,25 +15,25 @@
 // destructor must not run on a worker of the pool. In a deterministic pool it waits, as CAF always
 // does, for registered actors to end: end them and step first, or switch
 // `await_actors_before_shutdown` off. CAF's thread hooks see the clock's thread only: the workers
-// exist before the system. Detached actors keep threads of their own; aout's printer (printer.hpp) does
-// not have one.
+// exist before the system. Detached actors keep threads of their own; aout's printer (printer.hpp)
+// does not have one.
 //
 // Invariants
 // 1. Whoever submits a resumable gives the module one strong reference to it. It is released when
 //    `resume` returns `done` or `awaiting_message`, and kept across `resume_later`, which puts the
 //    resumable behind what its worker has already. `shutdown_execution_unit` ends a thread in stock
 //    CAF; here the threads belong to the pool and it counts as `done`.
-// 2. After `stop` no job of this system is in the pool, running or pending. Actors that still had one
-//    were ended with `exit_reason::user_shutdown`, as in stock CAF.
+// 2. After `stop` no job of this system is in the pool, running or pending. Actors that still had
+//    one were ended with `exit_reason::user_shutdown`, as in stock CAF.
 //
-// Ending, while jobs make jobs: every execution unit counts what it has submitted and finished, each
-// counter written by one worker only. `stop` sets `stopping_`, from when jobs are ended instead of
-// resumed, then waits until it has read equal sums, the finished ones first. A job counts as finished
-// after it has counted what it submitted, and `finished` is released and acquired, so the jobs read
-// as submitted include every job read as finished and all that those submitted. Equal numbers make
-// the two sets equal: no finished job has an unfinished child (Mattern, 1987). Submitters from outside
-// the pool count themselves before they read `stopping_` (both seq_cst): either `stop` sees them or
-// they see it and end their job on the spot.
+// Ending, while jobs make jobs: every execution unit counts what it has submitted and finished,
+// each counter written by one worker only. `stop` sets `stopping_`, from when jobs are ended
+// instead of resumed, then waits until it has read equal sums, the finished ones first. A job
+// counts as finished after it has counted what it submitted, and `finished` is released and
+// acquired, so the jobs read as submitted include every job read as finished and all that those
+// submitted. Equal numbers make the two sets equal: no finished job has an unfinished child
+// (Mattern, 1987). Submitters from outside the pool count themselves before they read `stopping_`
+// (both seq_cst): either `stop` sees them or they see it and end their job on the spot.
 #pragma once
 
 #include <array>
@@ -78,14 +78,15 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   /// one strong reference.
   void enqueue(caf::resumable* job) override;
 
-  /// Runs `job` at once, on the worker's place of this pool that the calling thread has. Takes over one strong reference.
+  /// Runs `job` at once, on the worker's place of this pool that the calling thread has. Takes over
+  /// one strong reference.
   void run_here(caf::resumable* job);
 
   /// Jobs submitted to this module and not finished. Exact only while nothing runs.
   std::uint64_t outstanding() const;
 
-  /// Deterministic pool only: moves the virtual clock, which makes timeouts and delayed messages due.
-  /// Returns how many were triggered.
+  /// Deterministic pool only: moves the virtual clock, which makes timeouts and delayed messages
+  /// due. Returns how many were triggered.
   std::size_t advance_time(std::chrono::nanoseconds by);
 
   caf::actor_clock& clock() noexcept override;
@@ -99,10 +100,12 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   /// What an actor of this system sees of the worker that runs it.
   class Unit final : public caf::execution_unit {
    public:
-    Unit(caf::actor_system& system, SchedulerModule& module) : execution_unit(&system), module_(module) {}
+    Unit(caf::actor_system& system, SchedulerModule& module)
+        : execution_unit(&system), module_(module) {}
     void exec_later(caf::resumable* job) override;
 
-    // Written by the worker that owns the unit; publish that its earlier jobs are submitted, finished.
+    // Written by the worker that owns the unit; publish that its earlier jobs are submitted,
+    // finished.
     alignas(64) std::atomic<std::uint64_t> submitted{0};
     std::atomic<std::uint64_t> finished{0};
 
@@ -124,16 +127,18 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   WorkerPool& pool_;
   const int slot_;
   const RunJob run_job_;
-  std::vector<std::unique_ptr<Unit>> units_;     // by worker index
-  std::atomic<bool> stopping_{false};            // publishes that jobs are to be ended, not resumed
-  std::atomic<std::uint64_t> from_outside_{0};   // jobs submitted by other threads; orders against stopping_
+  std::vector<std::unique_ptr<Unit>> units_;  // by worker index
+  std::atomic<bool> stopping_{false};         // publishes that jobs are to be ended, not resumed
+  // jobs submitted by other threads; orders against stopping_
+  std::atomic<std::uint64_t> from_outside_{0};
   std::atomic<std::uint64_t> ended_outside_{0};  // those of them that were ended on the spot
   caf::detail::thread_safe_actor_clock real_clock_;
   caf::detail::test_actor_clock virtual_clock_;
   std::thread clock_thread_;
   LeanRef<Printer> printer_;
-  // CAF's own actors, which end while their system does. With these references they are destroyed in
-  // `stop`, after the workers; CAF orders that by counts in its library, where TSan cannot see them.
+  // CAF's own actors, which end while their system does. With these references they are destroyed
+  // in `stop`, after the workers; CAF orders that by counts in its library, where TSan cannot see
+  // them.
   std::array<caf::strong_actor_ptr, 2> servers_;
 };
 

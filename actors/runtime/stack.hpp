@@ -1,5 +1,6 @@
-// A stack of small things. A push is a comparison and a store: it grows out of line, where `std::vector` puts the code that
-// grows it, and the registers which that takes, into whoever pushes. What it held keeps its place in memory until it grows.
+// A stack of small things. A push is a comparison and a store: it grows out of line, where
+// `std::vector` puts the code that grows it, and the registers which that takes, into whoever
+// pushes. What it held keeps its place in memory until it grows.
 //
 // One thread at a time. Memory is kept until the end.
 #pragma once
@@ -30,7 +31,8 @@ class Stack {
   const T* end() const { return top_; }
 
   void push_back(T value) {
-    if (top_ == limit_) [[unlikely]] grow(std::max<std::size_t>(8, 2 * size()));
+    if (top_ == limit_) [[unlikely]]
+      grow(std::max<std::size_t>(8, 2 * size()));
     *top_++ = value;
   }
   T& back() { return top_[-1]; }

@@ -7,9 +7,9 @@
 #include <thread>
 #include <variant>
 
+#include <fmt/format.h>
 #include <caf/send.hpp>
 #include <caf/system_messages.hpp>
-#include <fmt/format.h>
 
 #include <troupe/actors/runtime/clock.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
@@ -39,7 +39,9 @@ class Stay {
     at_work_.since_ns.store(since_, std::memory_order_relaxed);
   }
   ~Stay() {
-    at_work_.longest_ns.store(std::max(at_work_.longest_ns.load(std::memory_order_relaxed), steady_ns() - since_), std::memory_order_relaxed);
+    at_work_.longest_ns.store(
+        std::max(at_work_.longest_ns.load(std::memory_order_relaxed), steady_ns() - since_),
+        std::memory_order_relaxed);
     at_work_.since_ns.store(0, std::memory_order_relaxed);
   }
   Stay(const Stay&) = delete;
@@ -69,7 +71,8 @@ class Supervisor;
 // The actor on a worker.
 class UserActor final : public LeanActor<ActorFiring> {
  public:
-  UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& at_work, LeanRef<Supervisor> supervisor);
+  UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& at_work,
+            LeanRef<Supervisor> supervisor);
   const char* name() const override { return "user_actor"; }
 
  protected:
@@ -82,10 +85,12 @@ class UserActor final : public LeanActor<ActorFiring> {
   std::unique_ptr<NodeActor> actor_;
 };
 
-// The actor on a thread of its own. Protocol: one firing at a time goes in by `start`, Done comes back.
+// The actor on a thread of its own. Protocol: one firing at a time goes in by `start`, Done comes
+// back.
 class OwnThread {
  public:
-  OwnThread(const StateSpec& spec, AtWork& at_work, std::function<void(bool)> done) : spec_(spec), at_work_(at_work), done_(std::move(done)), thread_([this] { live(); }) {}
+  OwnThread(const StateSpec& spec, AtWork& at_work, std::function<void(bool)> done)
+      : spec_(spec), at_work_(at_work), done_(std::move(done)), thread_([this] { live(); }) {}
   ~OwnThread() {
     {
       std::lock_guard lock(mutex_);
@@ -142,8 +147,10 @@ class OwnThread {
 
 class Supervisor final : public LeanActor<SupervisorMessage> {
  public:
-  Supervisor(caf::actor_config& config, StateSpec spec, bool has_threads, std::shared_ptr<AtWork> at_work)
-      : LeanActor(config), spec_(std::move(spec)), at_work_(std::move(at_work)), needs_thread_(spec_.actor->options.blocks && has_threads) {}
+  Supervisor(caf::actor_config& config, StateSpec spec, bool has_threads,
+             std::shared_ptr<AtWork> at_work)
+      : LeanActor(config), spec_(std::move(spec)), at_work_(std::move(at_work)),
+        needs_thread_(spec_.actor->options.blocks && has_threads) {}
   const char* name() const override { return "supervisor"; }
 
  protected:
@@ -170,7 +177,8 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
 
   // The actor ended: it threw, or could not be made.
   void receive_control(caf::mailbox_element& element) override {
-    if (!element.content().match_elements<caf::down_msg>()) return LeanActor::receive_control(element);
+    if (!element.content().match_elements<caf::down_msg>())
+      return LeanActor::receive_control(element);
     actor_ = {};
     busy_ = false;
     ++failures_;
@@ -178,7 +186,8 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
   }
 
   void ended(const caf::error&) override {
-    for (ActorFiring& f : waiting_) f.completion.fail(Status(Code::aborted, "the engine is shutting down"));
+    for (ActorFiring& f : waiting_)
+      f.completion.fail(Status(Code::aborted, "the engine is shutting down"));
     waiting_.clear();
     actor_ = {};
     own_thread_.reset();  // waits for the user's code to return: it cannot be interrupted
@@ -197,7 +206,8 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
   std::unique_ptr<OwnThread> own_thread_;
 };
 
-UserActor::UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& at_work, LeanRef<Supervisor> supervisor)
+UserActor::UserActor(caf::actor_config& config, const StateSpec& spec, AtWork& at_work,
+                     LeanRef<Supervisor> supervisor)
     : LeanActor(config), spec_(spec), at_work_(at_work), supervisor_(std::move(supervisor)) {}
 
 void UserActor::receive(ActorFiring& firing) {
@@ -208,7 +218,8 @@ void UserActor::receive(ActorFiring& firing) {
     firing.completion.fail(Status::from_current_exception());
     throw;
   }
-  if (!fire(*actor_, spec_, at_work_, firing)) throw Error(Code::aborted, "the user's actor has failed");
+  if (!fire(*actor_, spec_, at_work_, firing))
+    throw Error(Code::aborted, "the user's actor has failed");
   supervisor_->send(Done{});
 }
 
@@ -223,7 +234,8 @@ void Supervisor::next() {
     busy_ = true;
     if (needs_thread_) {
       if (!own_thread_)
-        own_thread_ = std::make_unique<OwnThread>(spec_, *at_work_, [this](bool failed) { send(Done{failed}); });
+        own_thread_ = std::make_unique<OwnThread>(spec_, *at_work_,
+                                                  [this](bool failed) { send(Done{failed}); });
       own_thread_->start(std::move(firing));
       continue;
     }
@@ -237,13 +249,19 @@ void Supervisor::next() {
 
 class HostedActor final : public ActorState {
  public:
-  HostedActor(caf::actor_system& system, const StateSpec& spec, bool has_threads, std::shared_ptr<AtWork> at_work)
+  HostedActor(caf::actor_system& system, const StateSpec& spec, bool has_threads,
+              std::shared_ptr<AtWork> at_work)
       : supervisor_(lean_spawn<Supervisor>(system, spec, has_threads, std::move(at_work))) {}
-  ~HostedActor() override { caf::anon_send_exit(caf::actor_cast<caf::actor>(supervisor_.strong()), caf::exit_reason::user_shutdown); }
+  ~HostedActor() override {
+    caf::anon_send_exit(caf::actor_cast<caf::actor>(supervisor_.strong()),
+                        caf::exit_reason::user_shutdown);
+  }
   void fire(std::uint64_t run_id, std::vector<Value> inputs, Completion completion) override {
     supervisor_->send(ActorFiring{run_id, std::move(inputs), std::move(completion)});
   }
-  void cancel(std::uint64_t run_id, const Status& status) override { supervisor_->send(CancelFirings{run_id, status}); }
+  void cancel(std::uint64_t run_id, const Status& status) override {
+    supervisor_->send(CancelFirings{run_id, status});
+  }
 
  private:
   LeanRef<Supervisor> supervisor_;
@@ -251,7 +269,8 @@ class HostedActor final : public ActorState {
 
 }  // namespace
 
-Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads, std::shared_ptr<AtWork> at_work) {
+Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads,
+                      std::shared_ptr<AtWork> at_work) {
   return Ref<State>(new HostedActor(system, spec, has_threads, std::move(at_work)));
 }
 

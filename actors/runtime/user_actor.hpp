@@ -31,7 +31,9 @@ struct AtWork {
 };
 
 /// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing. Without
-/// `has_threads` one that blocks is fired as any other: a deterministic engine takes every step itself.
-Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads, std::shared_ptr<AtWork> at_work);
+/// `has_threads` one that blocks is fired as any other: a deterministic engine takes every step
+/// itself.
+Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads,
+                      std::shared_ptr<AtWork> at_work);
 
 }  // namespace troupe

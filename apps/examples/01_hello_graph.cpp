@@ -15,7 +15,8 @@ int main() {
   // Compiling prunes, fuses and places it; calling feeds tensors in and gets tensors out.
   Engine engine;
   Function f = engine.compile(g, {x, w}, {y});
-  Tensor out = f({Tensor::of<float>({1, 2, 3, 4, -5, -6}, {3, 2}), Tensor::of<float>({10, 1}, {2, 1})})[0];
+  Tensor out =
+      f({Tensor::of<float>({1, 2, 3, 4, -5, -6}, {3, 2}), Tensor::of<float>({10, 1}, {2, 1})})[0];
   std::printf("relu(x w + 1) = %s\n", out.text().c_str());
   if (out.to_vector<float>() != std::vector<float>{13, 35, 0}) return 1;
 
@@ -23,8 +24,6 @@ int main() {
   try {
     matmul(w, w);
     return 1;
-  } catch (const Error& e) {
-    std::printf("refused, as it should be: %s\n", e.what());
-  }
+  } catch (const Error& e) { std::printf("refused, as it should be: %s\n", e.what()); }
   return 0;
 }

@@ -43,7 +43,8 @@ int main() {
   Engine engine;
   Function minute = engine.compile(g, {target}, {now, noted, remembered});
   for (int i = 0; i < 60; ++i) minute({Tensor::scalar(20.f)});
-  for (std::size_t i = 0; i < history->size(); i += 10) std::printf("minute %2zu: %.2f degrees\n", i + 1, (*history)[i]);
+  for (std::size_t i = 0; i < history->size(); i += 10)
+    std::printf("minute %2zu: %.2f degrees\n", i + 1, (*history)[i]);
   bool is_warm = history->size() == 60 && std::abs(history->back() - 20) < 0.1f;
 
   // What an actor throws fails its run only, and says who and where.

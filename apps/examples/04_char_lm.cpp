@@ -10,9 +10,9 @@
 //   char_lm --http 7200                            # and a browser at http://127.0.0.1:7200/
 //   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
 //
-// Exit codes: 0 done; 2 something given is wrong or out of reach, in a sentence that says what to do; 130
-// (SIGINT) and 143 (SIGTERM) interrupted after saving; 1 Troupe's own fault.
-// Test: --steps 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
+// Exit codes: 0 done; 2 something given is wrong or out of reach, in a sentence that says what to
+// do; 130 (SIGINT) and 143 (SIGTERM) interrupted after saving; 1 Troupe's own fault. Test: --steps
+// 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -32,7 +32,9 @@ using namespace troupe::char_lm;
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point t) { return std::chrono::duration<double>(Clock::now() - t).count(); }
+double seconds_since(Clock::time_point t) {
+  return std::chrono::duration<double>(Clock::now() - t).count();
+}
 
 std::atomic<int> g_signal{0};  // publishes nothing but itself: the loop looks at it between steps
 
@@ -75,7 +77,8 @@ class Job {
     if (checkpoint) {
       checkpoint->restore(*trainer);
       first_ = step_ = checkpoint->step();
-      progress_.line(fmt::format("{} continues after step {}", options_.resume, with_commas(step_)));
+      progress_.line(
+          fmt::format("{} continues after step {}", options_.resume, with_commas(step_)));
     }
     listen();  // from here on there is something to save
     validation_ = trainer->validate(options_.validate_characters);
@@ -96,26 +99,45 @@ class Job {
 
   void refuse_to_replace() const {
     if (!options_.saves) return;
-    std::error_code unseen;  // a place that cannot be looked at is one where nothing can be written, which is said then
-    auto is = [&](const std::string& other) { return !other.empty() && (options_.save == other || std::filesystem::equivalent(options_.save, other, unseen)); };
-    auto refuse = [&](const char* why) { throw Error(Code::invalid_argument, fmt::format("cannot save '{}': {} with --save FILE", options_.save, why)); };
+    // a place that cannot be looked at is one where nothing can be written, which is said then
+    std::error_code unseen;
+    auto is = [&](const std::string& other) {
+      return !other.empty() &&
+             (options_.save == other || std::filesystem::equivalent(options_.save, other, unseen));
+    };
+    auto refuse = [&](const char* why) {
+      throw Error(Code::invalid_argument,
+                  fmt::format("cannot save '{}': {} with --save FILE", options_.save, why));
+    };
     if (std::filesystem::is_directory(options_.save, unseen)) refuse("it is a folder; name a file");
     if (is(options_.text)) refuse("it is the text to learn from; name another file");
-    if (options_.overwrites || is(options_.resume) || !std::filesystem::exists(options_.save, unseen)) return;
-    const std::string resumes = options_.resume.empty() ? fmt::format("go on from it with --resume {}, ", shell_word(options_.save)) : "";
+    if (options_.overwrites || is(options_.resume) ||
+        !std::filesystem::exists(options_.save, unseen))
+      return;
+    const std::string resumes =
+        options_.resume.empty()
+            ? fmt::format("go on from it with --resume {}, ", shell_word(options_.save))
+            : "";
     throw Error(Code::already_exists,
-                fmt::format("'{}' is there already: {}replace it with --overwrite, or name another file with --save FILE", options_.save, resumes));
+                fmt::format("'{}' is there already: {}replace it with --overwrite, or name another "
+                            "file with --save FILE",
+                            options_.save, resumes));
   }
 
   void prepare() {
     ModelOptions& m = options_.trainer.model;
     m.symbols = static_cast<std::int64_t>(text_.alphabet().size());
-    if (std::string why = too_short(text_, options_.trainer); !why.empty()) throw Error(Code::invalid_argument, why);
+    if (std::string why = too_short(text_, options_.trainer); !why.empty())
+      throw Error(Code::invalid_argument, why);
     order0_ = entropy(text_);
     order1_ = conditional_entropy(text_);
-    progress_.line(fmt::format("{}: {} characters, {} different; the last {} are held out", options_.text.empty() ? "King James Bible" : options_.text,
-                               with_commas(text_.size()), m.symbols, with_commas(text_.held_out_size())));
-    progress_.line(fmt::format("entropy of the held-out part: order 0 {:.3f}, order 1 {:.3f} bits/char", order0_, order1_));
+    progress_.line(fmt::format("{}: {} characters, {} different; the last {} are held out",
+                               options_.text.empty() ? "King James Bible" : options_.text,
+                               with_commas(text_.size()), m.symbols,
+                               with_commas(text_.held_out_size())));
+    progress_.line(
+        fmt::format("entropy of the held-out part: order 0 {:.3f}, order 1 {:.3f} bits/char",
+                    order0_, order1_));
   }
 
   void show_on(InspectionServer& page) {
@@ -138,14 +160,17 @@ class Job {
       }
       if (records_) records_->scalar("loss", step_, loss_);
       if (!std::isfinite(loss_)) refuse_divergence();
-      if (!is_planned && step_ - first_ == kMeasured) is_planned = plan(trainer, seconds_since(begin));
+      if (!is_planned && step_ - first_ == kMeasured)
+        is_planned = plan(trainer, seconds_since(begin));
       double speed = speed_of(trainer.characters() - since_characters, seconds_since(since));
       progress_.step(step_, options_.trainer.steps, loss_, validation_, speed);
       const std::int64_t interval = options_.validation_interval();
-      if (is_planned && step_ >= last_line + interval && step_ + interval / 2 < options_.trainer.steps) {
+      if (is_planned && step_ >= last_line + interval &&
+          step_ + interval / 2 < options_.trainer.steps) {
         Clock::time_point pause = Clock::now();
         validation_ = trainer.validate(options_.validate_characters);
-        if (options_.seconds > 0) plan(trainer, seconds_since(begin) - paused - seconds_since(pause));
+        if (options_.seconds > 0)
+          plan(trainer, seconds_since(begin) - paused - seconds_since(pause));
         report(speed);
         save_now(trainer);
         paused += seconds_since(pause);
@@ -161,34 +186,50 @@ class Job {
 
   // Before anything is saved over what was good.
   [[noreturn]] void refuse_divergence() const {
-    throw Error(Code::failed_precondition,
-                fmt::format("the loss is no number any more after step {}: start again with a lower --rate than {}{}", step_, options_.trainer.rate,
-                            options_.saves ? fmt::format("; '{}' is as it was at the last line above", options_.save) : ""));
+    throw Error(
+        Code::failed_precondition,
+        fmt::format("the loss is no number any more after step {}: start again with a lower --rate "
+                    "than {}{}",
+                    step_, options_.trainer.rate,
+                    options_.saves
+                        ? fmt::format("; '{}' is as it was at the last line above", options_.save)
+                        : ""));
   }
 
   // A node of the cluster, after which weights may have been updated in part.
   [[noreturn]] void refuse_loss(const Error& e) const {
-    throw Error(e.code(), fmt::format("{}{}", e.what(), options_.saves ? fmt::format("; '{0}' is as it was at the last line above: go on with --resume {0} over the nodes that "
-                                                                                    "are left", options_.save) : ""));
+    throw Error(
+        e.code(),
+        fmt::format("{}{}", e.what(),
+                    options_.saves ? fmt::format("; '{0}' is as it was at the last line above: go "
+                                                 "on with --resume {0} over the nodes that "
+                                                 "are left",
+                                                 options_.save)
+                                   : ""));
   }
 
-  // --seconds, in steps at the speed so far; once more at each line, as speed may change. The rate's fall
-  // follows, and is saved.
+  // --seconds, in steps at the speed so far; once more at each line, as speed may change. The
+  // rate's fall follows, and is saved.
   bool plan(Trainer& trainer, double seconds) {
     const double begin = trainer.work_before(first_), done = trainer.work_before(step_) - begin;
-    options_.trainer.steps = std::max(step_, trainer.step_after(begin + done * options_.seconds / seconds));
+    options_.trainer.steps =
+        std::max(step_, trainer.step_after(begin + done * options_.seconds / seconds));
     trainer.set_steps(options_.trainer.steps);
     return true;
   }
 
-  static double speed_of(std::int64_t characters, double seconds) { return seconds > 0 ? static_cast<double>(characters) / seconds : 0; }
+  static double speed_of(std::int64_t characters, double seconds) {
+    return seconds > 0 ? static_cast<double>(characters) / seconds : 0;
+  }
 
   void report(double speed) {
     std::string text = fmt::format("step {:>7}", with_commas(step_));
-    if (options_.trainer.steps > 0) text += fmt::format(" of {}", with_commas(options_.trainer.steps));
+    if (options_.trainer.steps > 0)
+      text += fmt::format(" of {}", with_commas(options_.trainer.steps));
     if (step_ > first_) text += fmt::format("  loss {:.3f}", loss_);
     text += fmt::format("  validation {:.3f} bits/char", validation_);
-    if (speed > 0) text += fmt::format("  {} chars/s", with_commas(static_cast<std::int64_t>(speed)));
+    if (speed > 0)
+      text += fmt::format("  {} chars/s", with_commas(static_cast<std::int64_t>(speed)));
     progress_.line(text);
     if (!records_) return;
     records_->scalar("validation/bits_per_character", step_, validation_);
@@ -200,9 +241,12 @@ class Job {
   }
 
   int interrupted(int number) {
-    progress_.line(fmt::format("stopped after step {} of {}", with_commas(step_), with_commas(options_.trainer.steps)));
-    const bool is_planned = options_.seconds == 0 || step_ - first_ >= kMeasured;  // and the file has the steps
-    if (!is_planned && options_.has_given("seconds")) options_.again.emplace_back("--seconds", fmt::format("{}", options_.seconds));
+    progress_.line(fmt::format("stopped after step {} of {}", with_commas(step_),
+                               with_commas(options_.trainer.steps)));
+    // and the file has the steps
+    const bool is_planned = options_.seconds == 0 || step_ - first_ >= kMeasured;
+    if (!is_planned && options_.has_given("seconds"))
+      options_.again.emplace_back("--seconds", fmt::format("{}", options_.seconds));
     if (options_.saves) progress_.line("go on with: " + go_on_with(options_));
     else progress_.line("nothing was saved, because of --no-save");
     return 128 + number;
@@ -211,18 +255,24 @@ class Job {
   void finish(Trainer& trainer) {
     validation_ = trainer.validate(text_.held_out_size());
     report(speed_);
-    progress_.line(fmt::format("the {} model after {:.0f} seconds of training, {} characters", options_.trainer.model.kind, trained_,
+    progress_.line(fmt::format("the {} model after {:.0f} seconds of training, {} characters",
+                               options_.trainer.model.kind, trained_,
                                with_commas(trainer.characters())));
-    progress_.line(fmt::format("validation over the whole held-out part: {:.3f} bits/char, {:.3f} {} its order-1 entropy of {:.3f}", validation_,
-                               std::abs(order1_ - validation_), validation_ < order1_ ? "below" : "above", order1_));
+    progress_.line(
+        fmt::format("validation over the whole held-out part: {:.3f} bits/char, {:.3f} {} its "
+                    "order-1 entropy of {:.3f}",
+                    validation_, std::abs(order1_ - validation_),
+                    validation_ < order1_ ? "below" : "above", order1_));
     if (options_.saves) progress_.line(fmt::format("saved to {}", options_.save));
     if (options_.sample_characters == 0) return;
-    const std::string sample = printable(trainer.sample(options_.sample_characters, options_.temperature));
+    const std::string sample =
+        printable(trainer.sample(options_.sample_characters, options_.temperature));
     progress_.line("\na sample:\n\n" + sample);
     if (records_) records_->text("sample", step_, sample);
   }
 
-  static constexpr std::int64_t kMeasured = 50;  // steps after which --seconds is planned: within the warm-up
+  // steps after which --seconds is planned: within the warm-up
+  static constexpr std::int64_t kMeasured = 50;
 
   Options options_;
   Text text_;
@@ -236,8 +286,11 @@ class Job {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app{"Trains a character-level language model on a text, and writes a sample of what it has learnt.\n"
-               "Ctrl-C stops after the step, saves, and says how to go on.", "char_lm"};
+  CLI::App app{
+      "Trains a character-level language model on a text, and writes a sample of what it has "
+      "learnt.\n"
+      "Ctrl-C stops after the step, saves, and says how to go on.",
+      "char_lm"};
   Options options;
   if (argc > 0) options.program = argv[0];
   declare(app, options);

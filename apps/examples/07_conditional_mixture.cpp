@@ -21,7 +21,8 @@ int main() {
         std::vector<std::function<Expr()>> experts;
         for (int k = 0; k < 3; ++k)
           experts.push_back([&, k] {
-            runs.scatter_add(g.constant(Tensor::of<std::int32_t>({k})), g.constant(Tensor::of<float>({1})));
+            runs.scatter_add(g.constant(Tensor::of<std::int32_t>({k})),
+                             g.constant(Tensor::of<float>({1})));
             return square(gather(slope, g.constant(k)) * xi + gather(offset, g.constant(k)) - yi);
           });
         return switch_case(which, experts, {.name = "experts"});
@@ -51,8 +52,10 @@ int main() {
   bool learned = error < 1e-3f;
   float total = 0;
   for (std::int64_t k = 0; k < 3; ++k) {
-    const double a = engine.get(slope).at(k), b = engine.get(offset).at(k), n = engine.get(runs).at(k);
-    std::printf("expert %lld: y = %.3f x + %.3f, ran %.0f times\n", static_cast<long long>(k), a, b, n);
+    const double a = engine.get(slope).at(k), b = engine.get(offset).at(k),
+                 n = engine.get(runs).at(k);
+    std::printf("expert %lld: y = %.3f x + %.3f, ran %.0f times\n", static_cast<long long>(k), a, b,
+                n);
     learned = learned && std::abs(a - slopes[k]) < 0.05 && std::abs(b - offsets[k]) < 0.05;
     total += static_cast<float>(n);
   }

@@ -1,5 +1,6 @@
-// Recursion: a function that calls itself on the branches of a tree. Its gradient, a function too, finds
-// the rule by which the values of random trees were made, each of another shape, without a new graph.
+// Recursion: a function that calls itself on the branches of a tree. Its gradient, a function too,
+// finds the rule by which the values of random trees were made, each of another shape, without a
+// new graph.
 #include <cmath>
 #include <cstdio>
 #include <random>
@@ -40,13 +41,16 @@ int main() {
   Graph g;
   Expr left = g.input("left", DType::i64, {kAny}), right = g.input("right", DType::i64, {kAny});
   Expr leaf = g.input("leaf", DType::f32, {kAny}), wanted = g.input("wanted", DType::f32, Shape{});
-  Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f)), c = g.variable("c", Tensor::scalar(0.f));
+  Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f)),
+           c = g.variable("c", Tensor::scalar(0.f));
 
-  // What it takes and what it yields is declared, for its body calls it; the arrays come in by themselves.
+  // What it takes and what it yields is declared, for its body calls it; the arrays come in by
+  // themselves.
   GraphFunction<Expr(Expr)> value(g, "value", {{DType::i64, Shape{}}}, {{DType::f32, Shape{}}});
   value.define([&](Expr i) {
-    return cond(gather(left, i) < 0, [&] { return gather(leaf, i); },
-                [&] { return a * value(gather(left, i)) + b * value(gather(right, i)) + c; });
+    return cond(
+        gather(left, i) < 0, [&] { return gather(leaf, i); },
+        [&] { return a * value(gather(left, i)) + b * value(gather(right, i)) + c; });
   });
   Expr loss = square(value(0) - wanted);
   Expr step = Adam({.learning_rate = 0.01}).minimize(loss, {a, b, c});
@@ -59,11 +63,15 @@ int main() {
     Tree t;
     t.grow(random, 5);
     const Shape nodes{static_cast<std::int64_t>(t.leaf.size())};
-    Tensor loss_now = train({Tensor::of(t.left, nodes), Tensor::of(t.right, nodes), Tensor::of(t.leaf, nodes), Tensor::scalar(t.value(0))})[0];
+    Tensor loss_now = train({Tensor::of(t.left, nodes), Tensor::of(t.right, nodes),
+                             Tensor::of(t.leaf, nodes), Tensor::scalar(t.value(0))})[0];
     error = 0.98f * error + 0.02f * loss_now.item<float>();
-    if (i % 500 == 0) std::printf("step %4d  a tree of %2zu nodes, mean error %.6f\n", i, t.leaf.size(), static_cast<double>(error));
+    if (i % 500 == 0)
+      std::printf("step %4d  a tree of %2zu nodes, mean error %.6f\n", i, t.leaf.size(),
+                  static_cast<double>(error));
   }
-  const double found[] = {engine.get(a).at(0), engine.get(b).at(0), engine.get(c).at(0)}, rule[] = {0.7, -0.4, 0.2};
+  const double found[] = {engine.get(a).at(0), engine.get(b).at(0), engine.get(c).at(0)},
+               rule[] = {0.7, -0.4, 0.2};
   std::printf("value = %.3f left %+.3f right %+.3f\n", found[0], found[1], found[2]);
   bool is_found = true;
   for (int k = 0; k < 3; ++k) is_found = is_found && std::abs(found[k] - rule[k]) < 0.02;

@@ -1,5 +1,6 @@
-// One program over two nodes: a loop that spans both, a variable that lives on the other one, an error that comes from
-// there. The nodes of this example are in one process; started by `troupe node`, the other may as well be another process:
+// One program over two nodes: a loop that spans both, a variable that lives on the other one, an
+// error that comes from there. The nodes of this example are in one process; started by `troupe
+// node`, the other may as well be another process:
 //
 //   troupe node --name worker --listen tcp://127.0.0.1:7117
 #include <chrono>
@@ -20,7 +21,8 @@ int main() {
   ClusterNode here({.name = "here", .transport = tcp, .join = {worker.address()}});
   here.wait_for({"worker"}, std::chrono::seconds(30));
 
-  // Powers of a matrix on the worker, until their sum, which this node looks at, is above the limit.
+  // Powers of a matrix on the worker, until their sum, which this node looks at, is above the
+  // limit.
   Graph g;
   Expr limit = g.input("limit", DType::f32, {});
   Variable growth;
@@ -36,7 +38,8 @@ int main() {
                                    },
                                    std::tuple{g.constant(1), growth.read()}, {.name = "grow"});
   const Function grow = here.engine().compile(g, {limit}, {steps, power});
-  std::puts(grow.explain().c_str());  // what is where, what goes between the nodes and what that is predicted to take
+  // what is where, what goes between the nodes and what that is predicted to take
+  std::puts(grow.explain().c_str());
   std::vector<Tensor> out = grow({Tensor::scalar(1000.f)});
   std::printf("after %d steps: %s\n", out[0].item<int>(), out[1].text().c_str());
   if (out[0].item<int>() != 14 || out[1].at(0) != 610) return 1;
@@ -50,8 +53,6 @@ int main() {
   try {
     here.engine().run(g, {{limit, Tensor::scalar(7.f)}}, {picked});
     return 1;
-  } catch (const Error& e) {
-    std::printf("refused, as it should be: %s\n", e.what());
-  }
+  } catch (const Error& e) { std::printf("refused, as it should be: %s\n", e.what()); }
   return 0;
 }

@@ -1,5 +1,6 @@
-// troupe clear: drops what programs keep in a container, on nodes of a cluster. It is a node of that cluster for as long as this takes, so that
-// who may connect may clear, and nobody else: what a node serves over HTTP only reads.
+// troupe clear: drops what programs keep in a container, on nodes of a cluster. It is a node of
+// that cluster for as long as this takes, so that who may connect may clear, and nobody else: what
+// a node serves over HTTP only reads.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <chrono>
@@ -11,14 +12,17 @@
 
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/cluster/membership/discovery.hpp>
-#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 
 namespace troupe::verbs {
 
 int clear(const ClearFlags& flags) {
-  if (flags.container.empty()) throw Misuse("name a container, as programs do (NodeOptions::container); what they keep without one goes with them");
+  if (flags.container.empty())
+    throw Misuse(
+        "name a container, as programs do (NodeOptions::container); what they keep without one "
+        "goes with them");
   NodeOptions options;
   ZeroMqOptions tcp;
   try {
@@ -26,13 +30,13 @@ int clear(const ClearFlags& flags) {
     for (const std::string& address : flags.join) options.join.push_back(full_address(address));
     if (options.join.empty()) options.join = joined_by(environment_of_process());
     if (options.join.empty()) options.join = {full_address("127.0.0.1")};
-  } catch (const Error& error) {
-    throw Misuse(error.what());
-  }
-  options.name = fmt::format("clear-{}-{}", host_name(), ::getpid());  // no node's, which it would take the place of
+  } catch (const Error& error) { throw Misuse(error.what()); }
+  // no node's, which it would take the place of
+  options.name = fmt::format("clear-{}-{}", host_name(), ::getpid());
   options.labels = "placement=named";  // nobody's program is to go here meanwhile
   options.engine.workers = 1;
-  options.transport = [&](PeerInfo self) { return make_zeromq_transport(std::move(self), tcp); };  // it listens nowhere
+  // it listens nowhere
+  options.transport = [&](PeerInfo self) { return make_zeromq_transport(std::move(self), tcp); };
   const auto patience = std::chrono::seconds(flags.patience);
   Cleared done;
   try {
@@ -43,10 +47,15 @@ int clear(const ClearFlags& flags) {
   } catch (const Error& error) {
     throw std::runtime_error(printable(error.what()));  // peers have a say in it
   }
-  fmt::print("{} state{} of container '{}' dropped on {}\n", done.states, done.states == 1 ? "" : "s", printable(flags.container), printable(fmt::format("{}", fmt::join(flags.on, ", "))));
+  fmt::print("{} state{} of container '{}' dropped on {}\n", done.states,
+             done.states == 1 ? "" : "s", printable(flags.container),
+             printable(fmt::format("{}", fmt::join(flags.on, ", "))));
   if (done.kept.empty()) return 0;
-  throw std::runtime_error(printable(fmt::format("{} keep{} container '{}' as {} own, which only a program there clears (ClusterNode::clear_container)", fmt::join(done.kept, ", "),
-                                                 done.kept.size() == 1 ? "s" : "", flags.container, done.kept.size() == 1 ? "its" : "their")));
+  throw std::runtime_error(
+      printable(fmt::format("{} keep{} container '{}' as {} own, which only a program there clears "
+                            "(ClusterNode::clear_container)",
+                            fmt::join(done.kept, ", "), done.kept.size() == 1 ? "s" : "",
+                            flags.container, done.kept.size() == 1 ? "its" : "their")));
 }
 
 }  // namespace troupe::verbs

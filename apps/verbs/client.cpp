@@ -33,28 +33,37 @@ struct Place {
 Place place_of(const std::string& node) {
   constexpr std::string_view kDigits = "0123456789";
   const auto demand = [&](bool holds) {
-    if (!holds) throw Misuse(fmt::format("--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'", node));
+    if (!holds)
+      throw Misuse(fmt::format(
+          "--node takes where a node serves --http, such as http://127.0.0.1:7200, not '{}'",
+          node));
   };
   std::string at = node.starts_with("http://") ? node.substr(7) : node;
-  if (at.find("://") != std::string::npos) throw Misuse(fmt::format("--node takes an address over http://, not '{}'", node));
+  if (at.find("://") != std::string::npos)
+    throw Misuse(fmt::format("--node takes an address over http://, not '{}'", node));
   while (at.ends_with('/')) at.pop_back();
   if (!at.empty() && at.find_first_not_of(kDigits) == std::string::npos) at = "127.0.0.1:" + at;
   const bool is_v6 = at.starts_with('[');
   const auto end = is_v6 ? at.find(']') : std::min(at.find(':'), at.size());
   demand(end != std::string::npos);
   Place place{is_v6 ? at.substr(1, end - 1) : at.substr(0, end), 80, "http://" + at};
-  demand(!place.host.empty() && std::all_of(place.host.begin(), place.host.end(), [](unsigned char c) { return c > ' ' && c != 127 && std::strchr("/?#@[]", c) == nullptr; }));
+  demand(!place.host.empty() &&
+         std::all_of(place.host.begin(), place.host.end(), [](unsigned char c) {
+           return c > ' ' && c != 127 && std::strchr("/?#@[]", c) == nullptr;
+         }));
   const std::string rest = at.substr(is_v6 ? end + 1 : end);
   if (rest.empty()) return place;
   const std::string port = rest.substr(1);
-  demand(rest.front() == ':' && !port.empty() && port.find_first_not_of(kDigits) == std::string::npos);
-  if (port.size() > 5 || std::stoi(port) > 65535) throw Misuse(fmt::format("--node takes a port up to 65535, not '{}'", port));
+  demand(rest.front() == ':' && !port.empty() &&
+         port.find_first_not_of(kDigits) == std::string::npos);
+  if (port.size() > 5 || std::stoi(port) > 65535)
+    throw Misuse(fmt::format("--node takes a port up to 65535, not '{}'", port));
   place.port = std::stoi(port);
   return place;
 }
 
-/// While it is there SIGINT and SIGTERM do what they do, though `repeat` keeps them waiting: whoever is asked may be silent for as long
-/// as the patience is.
+/// While it is there SIGINT and SIGTERM do what they do, though `repeat` keeps them waiting:
+/// whoever is asked may be silent for as long as the patience is.
 class Interruptible {
  public:
   Interruptible() {
@@ -74,11 +83,13 @@ class Interruptible {
 
 constexpr std::size_t kMostBytes = std::size_t(1) << 30;  // of an answer, unpacked
 
-/// What comes from whoever answers, up to what no node says. httplib matches the first line by a regular expression that recurses once a character, and
-/// again after each `100 Continue`; and gathers lines without end. Lines are what it reads byte by byte.
+/// What comes from whoever answers, up to what no node says. httplib matches the first line by a
+/// regular expression that recurses once a character, and again after each `100 Continue`; and
+/// gathers lines without end. Lines are what it reads byte by byte.
 class BoundedStream final : public httplib::Stream {
  public:
-  BoundedStream(httplib::Stream& from, bool& is_nonsense) : from_(from), is_nonsense_(is_nonsense) {}
+  BoundedStream(httplib::Stream& from, bool& is_nonsense)
+      : from_(from), is_nonsense_(is_nonsense) {}
   bool is_readable() const override { return from_.is_readable(); }
   bool is_writable() const override { return from_.is_writable(); }
   ssize_t read(char* to, std::size_t size) override {
@@ -92,8 +103,12 @@ class BoundedStream final : public httplib::Stream {
     return is_nonsense_ ? -1 : n;
   }
   ssize_t write(const char* from, std::size_t size) override { return from_.write(from, size); }
-  void get_remote_ip_and_port(std::string& ip, int& port) const override { from_.get_remote_ip_and_port(ip, port); }
-  void get_local_ip_and_port(std::string& ip, int& port) const override { from_.get_local_ip_and_port(ip, port); }
+  void get_remote_ip_and_port(std::string& ip, int& port) const override {
+    from_.get_remote_ip_and_port(ip, port);
+  }
+  void get_local_ip_and_port(std::string& ip, int& port) const override {
+    from_.get_local_ip_and_port(ip, port);
+  }
   socket_t socket() const override { return from_.socket(); }
 
  private:
@@ -102,7 +117,9 @@ class BoundedStream final : public httplib::Stream {
     constexpr std::size_t kMost = 1024, kCode = kBegins.size() + 2;
     line_ += c;
     has_line_ = c == '\n' || line_.size() > kMost;
-    if (has_line_) is_nonsense_ |= line_.size() > kMost || !line_.starts_with(kBegins) || line_.size() <= kCode || line_[kCode] == '1';
+    if (has_line_)
+      is_nonsense_ |= line_.size() > kMost || !line_.starts_with(kBegins) ||
+                      line_.size() <= kCode || line_[kCode] == '1';
   }
 
   httplib::Stream& from_;
@@ -120,10 +137,12 @@ class BoundedClient final : public httplib::ClientImpl {
 
  private:
   bool process_socket(const Socket& socket, std::function<bool(httplib::Stream&)> use) override {
-    return httplib::detail::process_client_socket(socket.sock, read_timeout_sec_, read_timeout_usec_, write_timeout_sec_, write_timeout_usec_, [&](httplib::Stream& from) {
-      BoundedStream bounded(from, is_nonsense_);
-      return use(bounded);
-    });
+    return httplib::detail::process_client_socket(socket.sock, read_timeout_sec_,
+                                                  read_timeout_usec_, write_timeout_sec_,
+                                                  write_timeout_usec_, [&](httplib::Stream& from) {
+                                                    BoundedStream bounded(from, is_nonsense_);
+                                                    return use(bounded);
+                                                  });
   }
 
   bool is_nonsense_ = false;
@@ -140,7 +159,8 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
   const int patience = std::max(flags.patience, least_s);
   http.set_connection_timeout(std::min(5, patience));
   http.set_read_timeout(patience + 1);  // it bounds silence; the deadline ends what drips
-  if (const std::string token = token_of(flags.token); !token.empty()) http.set_default_headers({{"Authorization", "Bearer " + token}});
+  if (const std::string token = token_of(flags.token); !token.empty())
+    http.set_default_headers({{"Authorization", "Bearer " + token}});
   std::atomic<bool> is_late{false};  // publishes nothing but itself
   std::string body;
   bool is_too_much = false;
@@ -157,14 +177,27 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
     });
     return http.Get(path, gathered);
   }();
-  const bool is_connected = answer.error() != httplib::Error::Connection && answer.error() != httplib::Error::ConnectionTimeout;
+  const bool is_connected = answer.error() != httplib::Error::Connection &&
+                            answer.error() != httplib::Error::ConnectionTimeout;
   if (is_connected && is_late.load(std::memory_order_relaxed))
-    throw std::runtime_error(fmt::format("{} is connected but has not answered for {} s: it is stopped or overloaded", url, patience));
-  if (is_too_much) throw std::runtime_error(fmt::format("what answers at {} says more than {} MiB, which no node does", url, kMostBytes >> 20));
+    throw std::runtime_error(
+        fmt::format("{} is connected but has not answered for {} s: it is stopped or overloaded",
+                    url, patience));
+  if (is_too_much)
+    throw std::runtime_error(fmt::format(
+        "what answers at {} says more than {} MiB, which no node does", url, kMostBytes >> 20));
   // Who is too busy says so before it is asked anything.
-  if (http.heard_nonsense() || (answer && answer->status < 405 && answer->get_header_value(kInspectionHeader) != kInspectionVersion))
-    throw std::runtime_error(fmt::format("what answers at {} is no node of Troupe, or one of another version: --node takes where a node of this version serves --http", url));
-  if (!answer) throw std::runtime_error(fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or name one with --node", url, httplib::to_string(answer.error())));
+  if (http.heard_nonsense() || (answer && answer->status < 405 &&
+                                answer->get_header_value(kInspectionHeader) != kInspectionVersion))
+    throw std::runtime_error(
+        fmt::format("what answers at {} is no node of Troupe, or one of another version: --node "
+                    "takes where a node of this version serves --http",
+                    url));
+  if (!answer)
+    throw std::runtime_error(
+        fmt::format("nobody answers at {} ({}): start a node with 'troupe node --http 7200', or "
+                    "name one with --node",
+                    url, httplib::to_string(answer.error())));
   if (answer->status == 200) return body;
   const auto said = nlohmann::json::parse(body, nullptr, false);
   std::string why = fmt::format("{} answers {}", url, answer->status);
@@ -175,16 +208,22 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
 
 std::string sentence_of(const std::exception& error) {
   const bool is_of_json = dynamic_cast<const nlohmann::json::exception*>(&error) != nullptr;
-  return is_of_json ? fmt::format("what the node answers is nothing that a node of this version says: {}", error.what()) : error.what();
+  return is_of_json
+             ? fmt::format("what the node answers is nothing that a node of this version says: {}",
+                           error.what())
+             : error.what();
 }
 
 nlohmann::json parsed(const std::string& said) {
   constexpr int kDeepest = 64;
   // Fractions are shares and counts of cores: so much fits whatever they are read as.
   constexpr double kMost = 2'147'483'648.0;
-  const auto is_said = [&](int depth, nlohmann::json::parse_event_t event, const nlohmann::json& value) {
-    const bool is_known = event != nlohmann::json::parse_event_t::value || !value.is_number_float() || (value >= 0.0 && value < kMost);
-    if (depth > kDeepest || !is_known) throw std::runtime_error("what the node answers is nothing that a node of this version says");
+  const auto is_said = [&](int depth, nlohmann::json::parse_event_t event,
+                           const nlohmann::json& value) {
+    const bool is_known = event != nlohmann::json::parse_event_t::value ||
+                          !value.is_number_float() || (value >= 0.0 && value < kMost);
+    if (depth > kDeepest || !is_known)
+      throw std::runtime_error("what the node answers is nothing that a node of this version says");
     return true;
   };
   return nlohmann::json::parse(said, is_said);
@@ -193,7 +232,9 @@ nlohmann::json parsed(const std::string& said) {
 std::string encoded(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == '~' || c == '/' || c == ':') out += c;
+    if (std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' ||
+        c == '~' || c == '/' || c == ':')
+      out += c;
     else out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return out;
@@ -202,7 +243,8 @@ std::string encoded(const std::string& text) {
 Output::Output(std::string name) : name_(std::move(name)) {
   if (name_.empty()) return;
   is_made_ = ::access(name_.c_str(), F_OK) != 0;
-  file_.open(name_, std::ios::binary | std::ios::app);  // what it holds stays, until there is something else
+  // what it holds stays, until there is something else
+  file_.open(name_, std::ios::binary | std::ios::app);
   if (!file_) throw Misuse(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
 }
 
@@ -218,7 +260,9 @@ void Output::write(const std::string& text) {
   is_made_ = false;
   file_.close();
   file_.open(name_, std::ios::binary | std::ios::trunc);
-  if (!(file_ << text).flush()) throw std::runtime_error(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
+  if (!(file_ << text).flush())
+    throw std::runtime_error(
+        fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
 }
 
 /// Once somebody has answered, who does not may do so again.
@@ -231,22 +275,24 @@ static int drawn_or_complained(const std::function<int()>& draw) {
     return draw();
   } catch (const Misuse& error) {  // what it asks for is not there any more
     return complained(error, 2);
-  } catch (const std::exception& error) {
-    return complained(error, 1);
-  }
+  } catch (const std::exception& error) { return complained(error, 1); }
 }
 
-// What is being printed, and what that has for a status, goes together: a look is left while somebody is asked (`fetch`), and at no other time.
+// What is being printed, and what that has for a status, goes together: a look is left while
+// somebody is asked (`fetch`), and at no other time.
 int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   if (flags.watch <= 0) return draw();
   const sigset_t endings = block_endings();
-  const timespec pause{static_cast<time_t>(flags.watch), static_cast<long>((flags.watch - static_cast<double>(static_cast<time_t>(flags.watch))) * 1e9)};
+  const timespec pause{
+      static_cast<time_t>(flags.watch),
+      static_cast<long>((flags.watch - static_cast<double>(static_cast<time_t>(flags.watch))) *
+                        1e9)};
   for (bool is_first = true;; is_first = false) {
     if (is_terminal() && !flags.json) std::fputs("\x1b[H\x1b[2J", stdout);
     const int status = is_first ? draw() : drawn_or_complained(draw);
     last_status = status;
     if (is_first) {  // before, they end it as they would without --watch: there is no status yet
-      struct sigaction on{};
+      struct sigaction on {};
       on.sa_handler = [](int) { _exit(last_status); };  // all that was said is written
       for (const int ending : {SIGINT, SIGTERM}) sigaction(ending, &on, nullptr);
     }

@@ -31,39 +31,64 @@ std::string bash(const std::vector<Completed>& verbs) {
     for (const auto& f : v.flags) {
       if (!f.takes_value) continue;
       std::string cases;
-      for (const std::string& name : f.names) cases += fmt::format("{}'{} {}'", cases.empty() ? "" : "|", v.verb, name);
-      values += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", cases, fmt::join(f.choices, " "));
+      for (const std::string& name : f.names)
+        cases += fmt::format("{}'{} {}'", cases.empty() ? "" : "|", v.verb, name);
+      values += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n",
+                            cases, fmt::join(f.choices, " "));
     }
-    words += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")) ;;\n", v.verb, words_of(v));
+    words += fmt::format("    {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")) ;;\n", v.verb,
+                         words_of(v));
   }
-  return "_troupe() {\n  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n  COMPREPLY=()\n"
-         "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    COMPREPLY=($(compgen -W '" + names_of(verbs) + "' -- \"$word\"))\n    return\n  fi\n"
-         "  case \"${COMP_WORDS[1]} $before\" in\n" + values + "  esac\n  case ${COMP_WORDS[1]} in\n" + words + "  esac\n}\ncomplete -o default -F _troupe troupe\n";
+  return "_troupe() {\n  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]}\n "
+         " COMPREPLY=()\n"
+         "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    COMPREPLY=($(compgen -W '" +
+         names_of(verbs) +
+         "' -- \"$word\"))\n    return\n  fi\n"
+         "  case \"${COMP_WORDS[1]} $before\" in\n" +
+         values + "  esac\n  case ${COMP_WORDS[1]} in\n" + words +
+         "  esac\n}\ncomplete -o default -F _troupe troupe\n";
 }
 
-/// Autoloaded from fpath, the file is the body of `_troupe`, which then completes; sourced, it registers.
+/// Autoloaded from fpath, the file is the body of `_troupe`, which then completes; sourced, it
+/// registers.
 std::string zsh(const std::vector<Completed>& verbs) {
-  std::string out = "#compdef troupe\n_troupe() {\n  if (( CURRENT == 2 )); then\n    compadd -- " + names_of(verbs) + "\n    return\n  fi\n  shift words\n  (( CURRENT-- ))\n  case $words[1] in\n";
+  std::string out = "#compdef troupe\n_troupe() {\n  if (( CURRENT == 2 )); then\n    compadd -- " +
+                    names_of(verbs) +
+                    "\n    return\n  fi\n  shift words\n  (( CURRENT-- ))\n  case $words[1] in\n";
   for (const Completed& v : verbs) {
     out += fmt::format("    {}) _arguments", v.verb);
     for (const auto& f : v.flags) {
-      const std::string value = !f.choices.empty() ? fmt::format("({})", fmt::join(f.choices, " ")) : f.is_file ? "_files" : " ";
-      for (const std::string& name : f.names) out += fmt::format(" '{}{}'", name, !f.takes_value ? "" : (f.may_lack_value ? "::value:" : ":value:") + value);
+      const std::string value = !f.choices.empty() ? fmt::format("({})", fmt::join(f.choices, " "))
+                                : f.is_file        ? "_files"
+                                                   : " ";
+      for (const std::string& name : f.names)
+        out +=
+            fmt::format(" '{}{}'", name,
+                        !f.takes_value ? "" : (f.may_lack_value ? "::value:" : ":value:") + value);
     }
-    out += v.choices.empty() ? " '*:value: ' ;;\n" : fmt::format(" '1:value:({})' ;;\n", fmt::join(v.choices, " "));
+    out += v.choices.empty() ? " '*:value: ' ;;\n"
+                             : fmt::format(" '1:value:({})' ;;\n", fmt::join(v.choices, " "));
   }
-  return out + "  esac\n}\nif [[ $funcstack[1] == _troupe ]]; then _troupe \"$@\"; else compdef _troupe troupe; fi\n";
+  return out +
+         "  esac\n}\nif [[ $funcstack[1] == _troupe ]]; then _troupe \"$@\"; else compdef _troupe "
+         "troupe; fi\n";
 }
 
 std::string fish(const std::vector<Completed>& verbs) {
-  std::string out = "complete -c troupe -f\ncomplete -c troupe -n __fish_use_subcommand -a '" + names_of(verbs) + "'\n";
+  std::string out = "complete -c troupe -f\ncomplete -c troupe -n __fish_use_subcommand -a '" +
+                    names_of(verbs) + "'\n";
   for (const Completed& v : verbs) {
-    const std::string of_verb = fmt::format("complete -c troupe -n '__fish_seen_subcommand_from {}'", v.verb);
+    const std::string of_verb =
+        fmt::format("complete -c troupe -n '__fish_seen_subcommand_from {}'", v.verb);
     if (!v.choices.empty()) out += fmt::format("{} -a '{}'\n", of_verb, fmt::join(v.choices, " "));
     for (const auto& f : v.flags) {
       out += of_verb;
-      for (const std::string& name : f.names) out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
-      if (f.takes_value && !f.may_lack_value) out += f.is_file ? " -r -F" : !f.choices.empty() ? fmt::format(" -x -a '{}'", fmt::join(f.choices, " ")) : " -x";
+      for (const std::string& name : f.names)
+        out += name.starts_with("--") ? " -l " + name.substr(2) : " -s " + name.substr(1);
+      if (f.takes_value && !f.may_lack_value)
+        out += f.is_file            ? " -r -F"
+               : !f.choices.empty() ? fmt::format(" -x -a '{}'", fmt::join(f.choices, " "))
+                                    : " -x";
       out += "\n";
     }
   }
@@ -73,7 +98,9 @@ std::string fish(const std::vector<Completed>& verbs) {
 }  // namespace
 
 int completions(const std::string& shell, const std::vector<Completed>& verbs) {
-  const std::string script = shell == "fish" ? fish(verbs) : shell == "zsh" ? zsh(verbs) : bash(verbs);
+  const std::string script = shell == "fish"  ? fish(verbs)
+                             : shell == "zsh" ? zsh(verbs)
+                                              : bash(verbs);
   std::fwrite(script.data(), 1, script.size(), stdout);
   return 0;
 }

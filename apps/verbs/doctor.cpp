@@ -15,7 +15,8 @@ namespace troupe::verbs {
 
 namespace {
 
-/// d/dw of sum(relu(x · w)²), and the updated w, on the engine; empty if all is right, else what is not.
+/// d/dw of sum(relu(x · w)²), and the updated w, on the engine; empty if all is right, else what is
+/// not.
 std::string self_test() {
   Graph g;
   const Expr x = g.input("x", DType::f32, {2, 2});
@@ -23,21 +24,21 @@ std::string self_test() {
   const Expr loss = sum(square(relu(matmul(x, w))));
   const Expr slope = gradients(loss, w)[0];
   Engine engine;
-  const auto out = engine.run(g, {{x, Tensor::of({1.f, 2.f, -3.f, 1.f}, {2, 2})}, {w, Tensor::of({1.f, 1.f}, {2, 1})}},
-                              {loss, slope});
+  const auto out = engine.run(
+      g, {{x, Tensor::of({1.f, 2.f, -3.f, 1.f}, {2, 2})}, {w, Tensor::of({1.f, 1.f}, {2, 1})}},
+      {loss, slope});
   // x · w = (3, -2), of which relu keeps 3: the loss is 9 and its slope 2 · 3 · (1, 2).
   const float* d = out[1].data<float>();
   if (out[0].item<float>() == 9 && d[0] == 6 && d[1] == 12) return {};
-  return fmt::format("a small graph gave a loss of {} (want 9) and a slope of ({}, {}) (want (6, 12))", out[0].item<float>(),
-                     d[0], d[1]);
+  return fmt::format(
+      "a small graph gave a loss of {} (want 9) and a slope of ({}, {}) (want (6, 12))",
+      out[0].item<float>(), d[0], d[1]);
 }
 
 std::string run_self_test() {
   try {
     return self_test();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
+  } catch (const std::exception& error) { return error.what(); }
 }
 
 void line(const char* what, const std::string& text) { fmt::print("{:<14}{}\n", what, text); }
@@ -48,12 +49,14 @@ std::vector<std::string> examine() {
   line("troupe", fmt::format("{} ({})", TROUPE_VERSION, compiler()));
   line("processor", processor());
   line("features", processor_features());
-  line("kernels", fmt::format("x86-64 level {} (TROUPE_CPU_LEVEL forces a lower one)", name_of(cpu_level())));
+  line("kernels",
+       fmt::format("x86-64 level {} (TROUPE_CPU_LEVEL forces a lower one)", name_of(cpu_level())));
   line("cores", cores());
   line("memory", memory());
   line("huge pages", huge_pages());
   for (const Library& library : libraries())
-    line(library.name.c_str(), library.version + (library.file.empty() ? "" : " in " + library.file));
+    line(library.name.c_str(),
+         library.version + (library.file.empty() ? "" : " in " + library.file));
   line("GPU", gpu());
   if (cpu_level() == CpuLevel::portable || cpu_level() == CpuLevel::v2)
     amiss.push_back("the CPU kernels run below x86-64-v3: expect a fraction of the speed");

@@ -9,7 +9,8 @@ namespace troupe::verbs {
 
 namespace {
 
-/// The path of the loaded shared object whose file name starts with `prefix`; empty if there is none.
+/// The path of the loaded shared object whose file name starts with `prefix`; empty if there is
+/// none.
 std::string loaded_file(std::string_view prefix) {
   struct Search {
     std::string_view prefix;

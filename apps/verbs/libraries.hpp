@@ -9,7 +9,8 @@ namespace troupe::verbs {
 struct Library {
   std::string name;
   std::string version;  // of the headers it was built with
-  std::string file;     // the shared object in this process; empty: the library is headers only, or was not loaded
+  // the shared object in this process; empty: the library is headers only, or was not loaded
+  std::string file;
 };
 
 std::vector<Library> libraries();

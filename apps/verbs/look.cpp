@@ -1,4 +1,5 @@
-// troupe ps, inspect, graph, diagnose, trace: what a running node says, for people. `--json`: as it says it.
+// troupe ps, inspect, graph, diagnose, trace: what a running node says, for people. `--json`: as it
+// says it.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -38,7 +39,8 @@ std::vector<json> rows_of(const json& table) {
   std::vector<json> all;
   for (const json& row : table.at("rows")) {
     json& o = all.emplace_back(json::object());
-    for (std::size_t c = 0; c < row.size(); ++c) o[table.at("columns").at(c).get<std::string>()] = row[c];
+    for (std::size_t c = 0; c < row.size(); ++c)
+      o[table.at("columns").at(c).get<std::string>()] = row[c];
   }
   return all;
 }
@@ -47,48 +49,69 @@ std::string ps_text(const json& s) {
   Table nodes({"NODE", "STATE", "CPU", "MEMORY", "WORKERS", "OUT", "IN", "QUEUED", "ADDRESS"});
   for (const json& n : s.at("nodes")) {
     if (!n.at("reachable").get<bool>()) {
-      nodes.add({n.at("name"), n.at("state"), "-", "-", "-", "-", "-", "-", fmt::format("does not answer: {}", n.at("why").get<std::string>())}, Colour::red);
+      nodes.add({n.at("name"), n.at("state"), "-", "-", "-", "-", "-", "-",
+                 fmt::format("does not answer: {}", n.at("why").get<std::string>())},
+                Colour::red);
       continue;
     }
     const json& t = n.at("transport");
-    nodes.add({n.at("name"), n.at("state"), fmt::format("{:.2f}/{}", n.at("cpu").get<double>(), n.at("cores").get<int>()), bytes_text(n.at("memory").at("resident")), std::to_string(n.at("workers").get<int>()),
-               bytes_text(t.at("sent_bytes")), bytes_text(t.at("received_bytes")), bytes_text(t.at("queued_bytes")), n.at("address")},
-              colour_of(n.at("state")));
+    nodes.add(
+        {n.at("name"), n.at("state"),
+         fmt::format("{:.2f}/{}", n.at("cpu").get<double>(), n.at("cores").get<int>()),
+         bytes_text(n.at("memory").at("resident")), std::to_string(n.at("workers").get<int>()),
+         bytes_text(t.at("sent_bytes")), bytes_text(t.at("received_bytes")),
+         bytes_text(t.at("queued_bytes")), n.at("address")},
+        colour_of(n.at("state")));
   }
   std::string out = nodes.text();
   Table devices({"DEVICE", "IN USE", "AT MOST", "LIMIT", "SWAPPED"});
   for (const json& n : s.at("nodes"))
     if (n.at("reachable").get<bool>())
       for (const json& d : n.at("devices"))
-        devices.add({d.at("name"), bytes_text(d.at("in_use")), bytes_text(d.at("peak")), d.at("limit") == 0 ? "-" : bytes_text(d.at("limit")), d.at("swapped") == 0 ? "-" : bytes_text(d.at("swapped"))});
+        devices.add({d.at("name"), bytes_text(d.at("in_use")), bytes_text(d.at("peak")),
+                     d.at("limit") == 0 ? "-" : bytes_text(d.at("limit")),
+                     d.at("swapped") == 0 ? "-" : bytes_text(d.at("swapped"))});
   if (!devices.is_empty()) out += "\n" + devices.text();
   constexpr std::size_t kMostLinks = 20;
   std::vector<std::pair<double, std::vector<std::string>>> ways;  // those on which most waits first
   for (const json& n : s.at("nodes")) {
     if (!n.at("reachable").get<bool>()) continue;
     for (const json& p : n.at("peers"))
-      ways.push_back({p.at("queued_bytes").get<double>() + p.at("unacknowledged_bytes").get<double>(),
-                      {n.at("name"), p.at("node"), bytes_text(p.at("sent_bytes")), bytes_text(p.at("received_bytes")), bytes_text(p.at("queued_bytes")), bytes_text(p.at("unacknowledged_bytes")),
-                       p.at("round_trip_ns") == 0 ? "-" : time_text(p.at("round_trip_ns"))}});
+      ways.push_back(
+          {p.at("queued_bytes").get<double>() + p.at("unacknowledged_bytes").get<double>(),
+           {n.at("name"), p.at("node"), bytes_text(p.at("sent_bytes")),
+            bytes_text(p.at("received_bytes")), bytes_text(p.at("queued_bytes")),
+            bytes_text(p.at("unacknowledged_bytes")),
+            p.at("round_trip_ns") == 0 ? "-" : time_text(p.at("round_trip_ns"))}});
   }
-  if (ways.size() > kMostLinks) std::stable_sort(ways.begin(), ways.end(), [](const auto& a, const auto& b) { return a.first > b.first; });
+  if (ways.size() > kMostLinks)
+    std::stable_sort(ways.begin(), ways.end(),
+                     [](const auto& a, const auto& b) { return a.first > b.first; });
   Table links({"FROM", "TO", "SENT", "RECEIVED", "QUEUED", "UNACKED", "ROUND TRIP"});
   for (auto& [waiting, row] : ways) links.add(std::move(row));
   if (!links.is_empty()) out += "\n" + links.text(SIZE_MAX, kMostLinks + 2);
   Table plans({"PLAN", "ACTORS", "EDGES", "RUNS", "FAILED", "NODES"});
   for (const json& p : s.at("plans"))
-    plans.add({p.at("id"), std::to_string(p.at("actors").get<int>()), std::to_string(p.at("edges").get<int>()), count_text(p.at("runs_started")), count_text(p.at("runs_failed")), joined(p.at("nodes"))});
+    plans.add({p.at("id"), std::to_string(p.at("actors").get<int>()),
+               std::to_string(p.at("edges").get<int>()), count_text(p.at("runs_started")),
+               count_text(p.at("runs_failed")), joined(p.at("nodes"))});
   if (!plans.is_empty()) out += "\n" + plans.text();
   Table runs({"RUN", "PLAN", "STEP", "FOR", "FIRED", "STATE", "NODES", "WHAT"});
   for (const json& r : s.at("runs")) {
-    std::string what = r.at("verdicts").empty() ? std::string() : r.at("verdicts")[0].get<std::string>();
-    runs.add({r.at("id"), r.at("plan"), std::to_string(r.at("step").get<std::uint64_t>()), time_text(r.at("for_ns")), count_text(r.at("fired")), r.at("state"), joined(r.at("nodes")), what}, colour_of(r.at("state")));
+    std::string what =
+        r.at("verdicts").empty() ? std::string() : r.at("verdicts")[0].get<std::string>();
+    runs.add({r.at("id"), r.at("plan"), std::to_string(r.at("step").get<std::uint64_t>()),
+              time_text(r.at("for_ns")), count_text(r.at("fired")), r.at("state"),
+              joined(r.at("nodes")), what},
+             colour_of(r.at("state")));
   }
   out += runs.is_empty() ? "\nno run is under way\n" : "\n" + runs.text();
   Table recent({"ENDED", "PLAN", "TOOK", "OUTCOME"});
   for (std::size_t i = 0; i < std::min<std::size_t>(5, s.at("recent").size()); ++i) {
     const json& r = s.at("recent")[i];
-    recent.add({r.at("id"), r.at("plan"), time_text(r.at("took_ns")), r.at("ok").get<bool>() ? "ok" : r.at("error").get<std::string>()}, r.at("ok").get<bool>() ? Colour::none : Colour::red);
+    recent.add({r.at("id"), r.at("plan"), time_text(r.at("took_ns")),
+                r.at("ok").get<bool>() ? "ok" : r.at("error").get<std::string>()},
+               r.at("ok").get<bool>() ? Colour::none : Colour::red);
   }
   if (!recent.is_empty()) out += "\n" + recent.text();
   return out;
@@ -97,18 +120,24 @@ std::string ps_text(const json& s) {
 /// NODE/NUMBER:NUMBER, of which there may be names too.
 bool may_be_id(const std::string& text) {
   const auto slash = text.find('/'), colon = text.rfind(':');
-  if (slash == std::string::npos || slash == 0 || colon == std::string::npos || colon <= slash + 1 || colon + 1 == text.size()) return false;
-  const std::string plan = text.substr(slash + 1, colon - slash - 1), actor = text.substr(colon + 1);
+  if (slash == std::string::npos || slash == 0 || colon == std::string::npos ||
+      colon <= slash + 1 || colon + 1 == text.size())
+    return false;
+  const std::string plan = text.substr(slash + 1, colon - slash - 1),
+                    actor = text.substr(colon + 1);
   return (plan + actor).find_first_not_of("0123456789") == std::string::npos;
 }
 
-/// The actors of a name, with its scopes or without, in the newest plan that has it; there a name with all its scopes comes first.
-/// `names`: those there are, if none has it.
-std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name, std::vector<std::string>& names) {
+/// The actors of a name, with its scopes or without, in the newest plan that has it; there a name
+/// with all its scopes comes first. `names`: those there are, if none has it.
+std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name,
+                                std::vector<std::string>& names) {
   const json state = parsed(fetch(flags, "/api/state"));
   std::vector<std::string> found, within;  // within: scopes
   std::vector<json> plans = state.at("plans");
-  std::stable_sort(plans.begin(), plans.end(), [](const json& a, const json& b) { return a.at("made_ns").get<std::int64_t>() > b.at("made_ns").get<std::int64_t>(); });
+  std::stable_sort(plans.begin(), plans.end(), [](const json& a, const json& b) {
+    return a.at("made_ns").get<std::int64_t>() > b.at("made_ns").get<std::int64_t>();
+  });
   for (auto plan = plans.begin(); plan != plans.end() && found.empty() && within.empty(); ++plan) {
     std::string said;
     try {
@@ -129,22 +158,30 @@ std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name,
 }
 
 /// The one of them; of none or several throws Misuse, with the nearest name, or with the ids.
-std::string only_of(std::vector<std::string> found, const std::string& name, const std::vector<std::string>& names) {
+std::string only_of(std::vector<std::string> found, const std::string& name,
+                    const std::vector<std::string>& names) {
   if (found.size() == 1) return found[0];
   if (!found.empty()) {
     constexpr std::size_t kMostIds = 20;
     const std::size_t rest = found.size() - std::min(found.size(), kMostIds);
     found.resize(found.size() - rest);
-    throw Misuse(printable(fmt::format("{} actors have the name '{}': {}{}; say which by its id", found.size() + rest, name, fmt::join(found, ", "), rest == 0 ? "" : fmt::format(" and {} more", rest))));
+    throw Misuse(printable(fmt::format("{} actors have the name '{}': {}{}; say which by its id",
+                                       found.size() + rest, name, fmt::join(found, ", "),
+                                       rest == 0 ? "" : fmt::format(" and {} more", rest))));
   }
   const std::string like = nearest(name, names);
-  throw Misuse(printable(fmt::format("there is no actor '{}'{}", name, like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them" : fmt::format("; did you mean '{}'", like))));
+  throw Misuse(printable(fmt::format(
+      "there is no actor '{}'{}", name,
+      like.empty() ? names.empty() ? ": no plan is there" : "; 'troupe graph' lists them"
+                   : fmt::format("; did you mean '{}'", like))));
 }
 
 /// What the node says of an actor that is named by its id or by its name.
 std::string said_of(const LookFlags& flags, const std::string& what) {
   if (what.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
-  const auto of = [&](const std::string& id) { return fetch(flags, "/api/actor?id=" + encoded(id), 10); };
+  const auto of = [&](const std::string& id) {
+    return fetch(flags, "/api/actor?id=" + encoded(id), 10);
+  };
   std::vector<std::string> names;
   if (!may_be_id(what)) return of(only_of(ids_of(flags, what, names), what, names));
   try {
@@ -158,15 +195,18 @@ std::string said_of(const LookFlags& flags, const std::string& what) {
 
 /// `at queue 'jobs' for 3 s, in iteration 2 of loop 'w', in run a/3`; of several, the first.
 std::string wait_text(const json& w, std::size_t times) {
-  const std::string kind = w.at("kind"), state = w.at("state"), from = w.at("from"), tag = w.at("tag");
-  std::string out = kind == "token"    ? fmt::format("by {}", w.at("device").get<std::string>())
-                    : kind == "grant"  ? fmt::format("for room at {}, which has not granted its token", from)
-                    : kind == "device" ? std::string("for its predicate, from the device")
-                    : state.empty()    ? std::string("for its kernel to end")
-                                       : (state.starts_with("actor ") ? "for an answer of " : "at ") + state;
+  const std::string kind = w.at("kind"), state = w.at("state"), from = w.at("from"),
+                    tag = w.at("tag");
+  std::string out =
+      kind == "token"    ? fmt::format("by {}", w.at("device").get<std::string>())
+      : kind == "grant"  ? fmt::format("for room at {}, which has not granted its token", from)
+      : kind == "device" ? std::string("for its predicate, from the device")
+      : state.empty()    ? std::string("for its kernel to end")
+                         : (state.starts_with("actor ") ? "for an answer of " : "at ") + state;
   if (w.at("for_ns").get<std::int64_t>() > 0) out += " for " + time_text(w.at("for_ns"));
   if (!tag.empty()) out += ", in " + tag;
-  return fmt::format("{}, in run {}{}", out, w.at("run").get<std::string>(), times == 1 ? "" : fmt::format(", and in {} more iterations", times - 1));
+  return fmt::format("{}, in run {}{}", out, w.at("run").get<std::string>(),
+                     times == 1 ? "" : fmt::format(", and in {} more iterations", times - 1));
 }
 
 /// Those that differ in the iteration only, as one: the first, and how many.
@@ -175,7 +215,8 @@ std::vector<std::pair<json, std::size_t>> alike(const json& waits) {
   for (const json& w : waits) {
     const auto is_like = [&](const auto& other) {
       const char* words[] = {"kind", "state", "device", "from", "run"};
-      return std::all_of(std::begin(words), std::end(words), [&](const char* word) { return other.first.at(word) == w.at(word); });
+      return std::all_of(std::begin(words), std::end(words),
+                         [&](const char* word) { return other.first.at(word) == w.at(word); });
     };
     const auto known = std::find_if(all.begin(), all.end(), is_like);
     if (known == all.end()) all.emplace_back(w, 1);
@@ -190,15 +231,20 @@ std::string awaited_text(const json& a) {
   std::string out = a.at("waiting_for");
   for (const json& e : a.at("inputs"))
     if (e.at("actor") == a.at("waiting_for") && e.at("input") == a.at("waiting_input")) {
-      out = fmt::format("{} '{}' {}", e.at("op").get<std::string>(), e.at("name").get<std::string>(), e.at("actor").get<std::string>());
+      out = fmt::format("{} '{}' {}", e.at("op").get<std::string>(),
+                        e.at("name").get<std::string>(), e.at("actor").get<std::string>());
       break;
     }
-  out += a.at("waiting_input") == -1 ? std::string(", over a control edge") : fmt::format(", as input {}", a.at("waiting_input").get<int>());
+  out += a.at("waiting_input") == -1
+             ? std::string(", over a control edge")
+             : fmt::format(", as input {}", a.at("waiting_input").get<int>());
   return tag.empty() ? out : out + ", in " + tag;
 }
 
 std::string actor_text(const json& a) {
-  std::string out = in(Colour::bold, printable(fmt::format("{} '{}'", a.at("op").get<std::string>(), a.at("name").get<std::string>()))) + "  " + printable(a.at("id")) + "\n";
+  std::string out = in(Colour::bold, printable(fmt::format("{} '{}'", a.at("op").get<std::string>(),
+                                                           a.at("name").get<std::string>()))) +
+                    "  " + printable(a.at("id")) + "\n";
   const auto line = [&](const char* what, const std::string& value, Colour colour = Colour::none) {
     if (!value.empty()) out += fmt::format("  {:<12}{}\n", what, in(colour, printable(value)));
   };
@@ -208,20 +254,46 @@ std::string actor_text(const json& a) {
   line("frame", a.at("frame"));
   line("attributes", a.at("attributes"));
   if (a.contains("fires"))
-    line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out", count_text(a.at("fires")), count_text(a.at("dead")), time_text(a.at("sampled_cost_ns")), time_text(a.at("busy_ns")), a.at("bytes_in").is_null() ? "an unknown number of bytes" : bytes_text(a.at("bytes_in")), bytes_text(a.at("bytes_out"))));
-  if (a.contains("waiting_for") && a.at("waiting_for") != "") line("waits for", awaited_text(a), Colour::yellow);
-  if (a.contains("queue")) line("queue", fmt::format("{} of {} elements", count_text(a.at("queue").at("elements")), count_text(a.at("queue").at("capacity"))));
-  for (const auto& [w, times] : alike(a.at("waits"))) line(w.at("kind") == "token" ? "awaited" : "waits", wait_text(w, times), Colour::yellow);
+    line("fires", fmt::format("{} and {} dead; {} each, {} in all; {} in, {} out",
+                              count_text(a.at("fires")), count_text(a.at("dead")),
+                              time_text(a.at("sampled_cost_ns")), time_text(a.at("busy_ns")),
+                              a.at("bytes_in").is_null() ? "an unknown number of bytes"
+                                                         : bytes_text(a.at("bytes_in")),
+                              bytes_text(a.at("bytes_out"))));
+  if (a.contains("waiting_for") && a.at("waiting_for") != "")
+    line("waits for", awaited_text(a), Colour::yellow);
+  if (a.contains("queue"))
+    line("queue", fmt::format("{} of {} elements", count_text(a.at("queue").at("elements")),
+                              count_text(a.at("queue").at("capacity"))));
+  for (const auto& [w, times] : alike(a.at("waits")))
+    line(w.at("kind") == "token" ? "awaited" : "waits", wait_text(w, times), Colour::yellow);
   if (a.contains("loop") && a.at("loop").at("executions") > 0)
-    line("loop", fmt::format("{} execution{}, {} iterations; {:.2f} open at once over the {} that it was open (at most {}, allowed {}); {:.0f} % waited for the limit", count_text(a.at("loop").at("executions")), a.at("loop").at("executions") == 1 ? "" : "s",
-                             count_text(a.at("loop").at("iterations")), a.at("loop").at("achieved_parallelism").get<double>(), time_text(a.at("loop").at("open_ns")), a.at("loop").at("most_parallel").get<std::uint64_t>(),
-                             a.at("loop").at("window").get<int>(), 100 * a.at("loop").at("limited_by_window").get<double>()));
+    line("loop", fmt::format("{} execution{}, {} iterations; {:.2f} open at once over the {} that "
+                             "it was open (at most {}, allowed {}); {:.0f} % waited for the limit",
+                             count_text(a.at("loop").at("executions")),
+                             a.at("loop").at("executions") == 1 ? "" : "s",
+                             count_text(a.at("loop").at("iterations")),
+                             a.at("loop").at("achieved_parallelism").get<double>(),
+                             time_text(a.at("loop").at("open_ns")),
+                             a.at("loop").at("most_parallel").get<std::uint64_t>(),
+                             a.at("loop").at("window").get<int>(),
+                             100 * a.at("loop").at("limited_by_window").get<double>()));
   for (const json& l : a.at("open_iterations"))
-    line("iterations", fmt::format("{} to {} open, of {} at most, in run {}", l.at("first").get<std::int64_t>(), l.at("last").get<std::int64_t>(), l.at("window").get<int>(), l.at("run").get<std::string>()));
+    line("iterations",
+         fmt::format("{} to {} open, of {} at most, in run {}", l.at("first").get<std::int64_t>(),
+                     l.at("last").get<std::int64_t>(), l.at("window").get<int>(),
+                     l.at("run").get<std::string>()));
   for (const char* side : {"inputs", "outputs"})
     for (const json& e : a.at(side))
-      line(side[0] == 'i' ? "input" : "output", fmt::format("{} '{}' {} {}{}{}", e.at("op").get<std::string>(), e.at("name").get<std::string>(), e.at("actor").get<std::string>(), e.at("dtype").get<std::string>(), e.at("shape").get<std::string>(),
-                                                        e.contains("tokens") ? fmt::format("; {} tokens, {} in flight, window {}", count_text(e.at("tokens")), e.at("in_flight").get<std::uint64_t>(), e.at("window").get<int>()) : ""));
+      line(side[0] == 'i' ? "input" : "output",
+           fmt::format(
+               "{} '{}' {} {}{}{}", e.at("op").get<std::string>(), e.at("name").get<std::string>(),
+               e.at("actor").get<std::string>(), e.at("dtype").get<std::string>(),
+               e.at("shape").get<std::string>(),
+               e.contains("tokens")
+                   ? fmt::format("; {} tokens, {} in flight, window {}", count_text(e.at("tokens")),
+                                 e.at("in_flight").get<std::uint64_t>(), e.at("window").get<int>())
+                   : ""));
   for (const json& e : a.at("errors")) line("error", e, Colour::red);
   return out;
 }
@@ -251,18 +323,30 @@ std::string graph_text(const json& plan, bool dot) {
   std::string out;
   if (dot) {
     out = "digraph " + quoted(plan.at("id")) + " {\n";
-    for (const json& a : actors) out += fmt::format("  {} [label={}];\n", quoted(a.at("id")), quoted(fmt::format("{} {}", a.at("op").get<std::string>(), a.at("name").get<std::string>())));
-    for (const json& e : edges) out += fmt::format("  {} -> {}{};\n", quoted(e.at("from")), quoted(e.at("to")), e.at("kind") == "control" ? " [style=dotted]" : e.at("cut").get<bool>() ? " [style=dashed]" : "");
+    for (const json& a : actors)
+      out += fmt::format("  {} [label={}];\n", quoted(a.at("id")),
+                         quoted(fmt::format("{} {}", a.at("op").get<std::string>(),
+                                            a.at("name").get<std::string>())));
+    for (const json& e : edges)
+      out += fmt::format("  {} -> {}{};\n", quoted(e.at("from")), quoted(e.at("to")),
+                         e.at("kind") == "control" ? " [style=dotted]"
+                         : e.at("cut").get<bool>() ? " [style=dashed]"
+                                                   : "");
     return out + "}\n";
   }
   std::map<std::string, std::string> inputs;
   for (const json& e : edges) {
     std::string& of = inputs[e.at("to").get<std::string>()];
     const std::string from = e.at("from");
-    of += (of.empty() ? "" : " ") + from.substr(from.rfind(':') + 1) + (e.at("kind") == "control" ? "!" : e.at("cut").get<bool>() ? "~" : "");
+    of += (of.empty() ? "" : " ") + from.substr(from.rfind(':') + 1) +
+          (e.at("kind") == "control" ? "!"
+           : e.at("cut").get<bool>() ? "~"
+                                     : "");
   }
   Table table({"ACTOR", "OP", "NAME", "DEVICE", "LINE", "FROM (~ cut, ! control)"});
-  for (const json& a : actors) table.add({a.at("id"), a.at("op"), a.at("name"), a.at("device"), a.at("line"), inputs[a.at("id").get<std::string>()]});
+  for (const json& a : actors)
+    table.add({a.at("id"), a.at("op"), a.at("name"), a.at("device"), a.at("line"),
+               inputs[a.at("id").get<std::string>()]});
   return table.text();
 }
 
@@ -303,11 +387,19 @@ int graph(const LookFlags& flags) {
 std::string diagnosis_text(const json& d) {
   constexpr std::size_t kShown = 8;  // runs that do not hang
   std::string text;
-  for (const json& v : d.at("verdicts")) text += fmt::format("{} {}\n", in(Colour::red, printable(fmt::format("run {}:", v.at("run").get<std::string>()))), printable(v.at("text")));
+  for (const json& v : d.at("verdicts"))
+    text += fmt::format(
+        "{} {}\n",
+        in(Colour::red, printable(fmt::format("run {}:", v.at("run").get<std::string>()))),
+        printable(v.at("text")));
   if (!text.empty()) return text;
-  text = fmt::format("nothing hangs; {} under way\n", d.at("runs") == 1 ? "1 run is" : fmt::format("{} runs are", d.at("runs").get<int>()));
+  text = fmt::format(
+      "nothing hangs; {} under way\n",
+      d.at("runs") == 1 ? "1 run is" : fmt::format("{} runs are", d.at("runs").get<int>()));
   const json& doing = d.at("doing");
-  for (std::size_t i = 0; i < std::min(kShown, doing.size()); ++i) text += fmt::format("run {}: {}\n", printable(doing[i].at("run")), printable(doing[i].at("text")));
+  for (std::size_t i = 0; i < std::min(kShown, doing.size()); ++i)
+    text +=
+        fmt::format("run {}: {}\n", printable(doing[i].at("run")), printable(doing[i].at("text")));
   if (doing.size() > kShown) text += fmt::format("and {} more: troupe ps\n", doing.size() - kShown);
   return text;
 }
@@ -324,7 +416,9 @@ int diagnose(const LookFlags& flags) {
 
 int trace(const LookFlags& flags) {
   Output out(flags.out);
-  const std::string said = fetch(flags, fmt::format("/api/trace?seconds={}", flags.seconds), flags.seconds + 60);  // nodes have 10 s to answer, who reads it 30
+  // nodes have 10 s to answer, who reads it 30
+  const std::string said =
+      fetch(flags, fmt::format("/api/trace?seconds={}", flags.seconds), flags.seconds + 60);
   out.write(said);
   if (flags.out.empty()) return 0;
   // What it says of itself stands behind the events, which may be half a million.
@@ -337,11 +431,16 @@ int trace(const LookFlags& flags) {
     print(json_text(line) + "\n");
     return 0;
   }
-  const auto in_seconds = [](std::int64_t ns) { return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9); };
-  fmt::print("{}: {} events; covers {} of {}", flags.out, grouped(other.at("events")), in_seconds(other.at("covered_ns")), in_seconds(other.at("asked_ns")));
+  const auto in_seconds = [](std::int64_t ns) {
+    return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
+  };
+  fmt::print("{}: {} events; covers {} of {}", flags.out, grouped(other.at("events")),
+             in_seconds(other.at("covered_ns")), in_seconds(other.at("asked_ns")));
   if (other.at("lost") > 0) fmt::print("; {} events did not fit", grouped(other.at("lost")));
   fmt::print("\n");
-  if (other.at("thinned") > 0) fmt::print("{} short firings were not drawn: drawing takes a sixteenth of a turn at most\n", grouped(other.at("thinned")));
+  if (other.at("thinned") > 0)
+    fmt::print("{} short firings were not drawn: drawing takes a sixteenth of a turn at most\n",
+               grouped(other.at("thinned")));
   fmt::print("open it in https://ui.perfetto.dev or chrome://tracing\n");
   return 0;
 }

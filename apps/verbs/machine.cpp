@@ -50,8 +50,9 @@ std::string processor() {
 
 std::string processor_features() {
   std::istringstream flags(value_in("/proc/cpuinfo", "flags"));
-  constexpr std::array<std::string_view, 10> used = {"sse4_2",   "avx",         "f16c",        "fma",         "avx2",
-                                                     "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"};
+  constexpr std::array<std::string_view, 10> used = {
+      "sse4_2",  "avx",         "f16c",        "fma",      "avx2",
+      "avx512f", "avx512_vnni", "avx512_bf16", "amx_tile", "amx_bf16"};
   std::string found;
   for (std::string flag; flags >> flag;)
     for (const std::string_view name : used)
@@ -63,15 +64,19 @@ std::string cores() {
   cpu_set_t mine;
   CPU_ZERO(&mine);
   const unsigned all = std::thread::hardware_concurrency();
-  const unsigned usable = sched_getaffinity(0, sizeof mine, &mine) == 0 ? static_cast<unsigned>(CPU_COUNT(&mine)) : all;
+  const unsigned usable =
+      sched_getaffinity(0, sizeof mine, &mine) == 0 ? static_cast<unsigned>(CPU_COUNT(&mine)) : all;
   const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
   double limit = 0, period = 0;
   std::istringstream(quota) >> limit >> period;  // "max 100000" leaves the limit at 0
-  return fmt::format("{} usable{}", usable, limit > 0 && period > 0 ? fmt::format(", limited to {:.1f}", limit / period) : "");
+  return fmt::format(
+      "{} usable{}", usable,
+      limit > 0 && period > 0 ? fmt::format(", limited to {:.1f}", limit / period) : "");
 }
 
 std::string memory() {
-  const double all = 1024 * kibibytes_in("/proc/meminfo", "MemTotal"), free = 1024 * kibibytes_in("/proc/meminfo", "MemAvailable");
+  const double all = 1024 * kibibytes_in("/proc/meminfo", "MemTotal"),
+               free = 1024 * kibibytes_in("/proc/meminfo", "MemAvailable");
   const std::string limit = first_line("/sys/fs/cgroup/memory.max");
   const bool limited = !limit.empty() && limit != "max";
   return fmt::format("{}, {} available{}", gibibytes(all), gibibytes(free),
@@ -81,7 +86,8 @@ std::string memory() {
 std::string huge_pages() {
   const std::string mode = first_line("/sys/kernel/mm/transparent_hugepage/enabled");
   const auto from = mode.find('['), to = mode.find(']');
-  const std::string chosen = from < to && to != std::string::npos ? mode.substr(from + 1, to - from - 1) : "unknown";
+  const std::string chosen =
+      from < to && to != std::string::npos ? mode.substr(from + 1, to - from - 1) : "unknown";
   const std::string reserved = value_in("/proc/meminfo", "HugePages_Total");
   return fmt::format("transparent: {}; reserved: {}", chosen, reserved.empty() ? "0" : reserved);
 }
@@ -89,7 +95,9 @@ std::string huge_pages() {
 std::string gpu() {
   const std::unique_ptr<void, int (*)(void*)> driver(dlopen("libcuda.so.1", RTLD_NOW), dlclose);
   if (!driver) return "none: the NVIDIA driver's libcuda.so.1 is not installed";
-  const auto function = [&]<class F>(F, const char* name) { return reinterpret_cast<F>(dlsym(driver.get(), name)); };
+  const auto function = [&]<class F>(F, const char* name) {
+    return reinterpret_cast<F>(dlsym(driver.get(), name));
+  };
   using Init = int (*)(unsigned);
   using Count = int (*)(int*);
   using Name = int (*)(char*, int, int);
@@ -97,9 +105,11 @@ std::string gpu() {
   const Count count = function(Count{}, "cuDeviceGetCount");
   const Name name = function(Name{}, "cuDeviceGetName");
   if (!init || !count || !name) return "none: libcuda.so.1 lacks functions every driver has";
-  if (const int code = init(0); code != 0) return fmt::format("none: the driver is there, but cuInit gave error {}", code);
+  if (const int code = init(0); code != 0)
+    return fmt::format("none: the driver is there, but cuInit gave error {}", code);
   int devices = 0;
-  if (const int code = count(&devices); code != 0 || devices == 0) return "none: the driver is there, but it shows no device";
+  if (const int code = count(&devices); code != 0 || devices == 0)
+    return "none: the driver is there, but it shows no device";
   std::string found;
   for (int i = 0; i < devices; ++i) {
     std::array<char, 128> text{};

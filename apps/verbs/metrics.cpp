@@ -28,7 +28,8 @@ std::string lines_of(std::string_view text) {
   return out;
 }
 
-/// `name="value",...` up to the brace that ends it, which goes too. In values \\, \" and \n are escaped.
+/// `name="value",...` up to the brace that ends it, which goes too. In values \\, \" and \n are
+/// escaped.
 Ordered labels_of(std::string_view& text) {
   Ordered labels = Ordered::object();
   while (!text.empty() && text.front() != '}') {
@@ -56,7 +57,10 @@ Ordered families_of(std::string_view text) {
     if (line.starts_with("# HELP ")) {
       line.remove_prefix(7);
       const std::string name(taken(line, ' '));
-      families.push_back({{"name", name}, {"help", std::string(line)}, {"type", "untyped"}, {"samples", Ordered::array()}});
+      families.push_back({{"name", name},
+                          {"help", std::string(line)},
+                          {"type", "untyped"},
+                          {"samples", Ordered::array()}});
     } else if (line.starts_with("# TYPE ") && !families.empty()) {
       families.back()["type"] = std::string(line.substr(line.rfind(' ') + 1));
     } else if (!line.empty() && line.front() != '#' && !families.empty()) {
@@ -68,7 +72,10 @@ Ordered families_of(std::string_view text) {
         labels = labels_of(line);
       }
       const double value = std::strtod(std::string(line).c_str(), nullptr);
-      families.back()["samples"].push_back({{"name", name}, {"labels", labels}, {"value", std::isfinite(value) ? Ordered(value) : Ordered()}});
+      families.back()["samples"].push_back(
+          {{"name", name},
+           {"labels", labels},
+           {"value", std::isfinite(value) ? Ordered(value) : Ordered()}});
     }
   }
   return families;
@@ -78,7 +85,8 @@ Ordered families_of(std::string_view text) {
 
 int metrics(const LookFlags& flags) {
   return repeat(flags, [&] {
-    const std::string said = fetch(flags, "/metrics"), text = flags.json ? families_of(said).dump() + "\n" : lines_of(said);
+    const std::string said = fetch(flags, "/metrics"),
+                      text = flags.json ? families_of(said).dump() + "\n" : lines_of(said);
     std::fwrite(text.data(), 1, text.size(), stdout);
     return 0;
   });

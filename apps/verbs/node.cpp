@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
@@ -17,8 +17,8 @@
 
 #include <troupe/apps/verbs/service.hpp>
 #include <troupe/apps/verbs/terminal.hpp>
-#include <troupe/cluster/membership/discovery.hpp>
 #include <troupe/cluster/inspect/inspection_server.hpp>
+#include <troupe/cluster/membership/discovery.hpp>
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/ops/format/json_text.hpp>
@@ -27,52 +27,78 @@ namespace troupe::verbs {
 
 namespace {
 
-constexpr int kToLeave = 20;  // seconds: for what is under way to end, and for others to take what they are told
+// seconds: for what is under way to end, and for others to take what they are told
+constexpr int kToLeave = 20;
 
 void demand_address(const std::string& address, const char* flag) {
-  if (!address.starts_with("tcp://") || address.rfind(':') <= 5) throw Misuse(fmt::format("{} takes an address such as tcp://127.0.0.1:7117, not '{}'", flag, address));
+  if (!address.starts_with("tcp://") || address.rfind(':') <= 5)
+    throw Misuse(
+        fmt::format("{} takes an address such as tcp://127.0.0.1:7117, not '{}'", flag, address));
   try {
     static_cast<void>(full_address(address));
-  } catch (const Error& error) {
-    throw Misuse(fmt::format("{}: {}", flag, error.what()));
-  }
+  } catch (const Error& error) { throw Misuse(fmt::format("{}: {}", flag, error.what())); }
 }
 
-int port_of(const std::string& address) { return std::atoi(address.c_str() + address.rfind(':') + 1); }
+int port_of(const std::string& address) {
+  return std::atoi(address.c_str() + address.rfind(':') + 1);
+}
 
-// One write a line, so that lines of several threads do not mix; names that users and peers gave forge none.
+// One write a line, so that lines of several threads do not mix; names that users and peers gave
+// forge none.
 void write_log(const LogRecord& r, bool is_json) {
   constexpr const char* levels[] = {"info", "warning", "error"};
-  std::string line = r.run.empty() ? fmt::format("troupe: {}\n", printable(r.text)) : fmt::format("troupe: run {}: {}\n", printable(r.run), printable(r.text));
+  std::string line = r.run.empty()
+                         ? fmt::format("troupe: {}\n", printable(r.text))
+                         : fmt::format("troupe: run {}: {}\n", printable(r.run), printable(r.text));
   if (is_json) {
-    const std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-    nlohmann::json j = {{"time_ns", r.time_ns ? r.time_ns : now}, {"level", levels[static_cast<std::size_t>(r.level)]}, {"text", r.text}};
-    for (const auto& [name, value] : {std::pair{"node", &r.node}, std::pair{"run", &r.run}, std::pair{"plan", &r.plan}, std::pair{"actor", &r.actor}})
+    const std::int64_t now = std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                 std::chrono::system_clock::now().time_since_epoch())
+                                 .count();
+    nlohmann::json j = {{"time_ns", r.time_ns ? r.time_ns : now},
+                        {"level", levels[static_cast<std::size_t>(r.level)]},
+                        {"text", r.text}};
+    for (const auto& [name, value] : {std::pair{"node", &r.node}, std::pair{"run", &r.run},
+                                      std::pair{"plan", &r.plan}, std::pair{"actor", &r.actor}})
       if (!value->empty()) j[name] = *value;
     line = json_text(j) + "\n";
   }
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// What outlives this process: of a service the folder that systemd gives it (of several the first), else where XDG has it. Empty: there is no home.
+// What outlives this process: of a service the folder that systemd gives it (of several the first),
+// else where XDG has it. Empty: there is no home.
 std::string state_folder(const Environment& environment) {
-  if (const auto of_service = environment("STATE_DIRECTORY")) return of_service->substr(0, of_service->find(':'));
-  if (const auto xdg = environment("XDG_STATE_HOME"); xdg && xdg->starts_with('/')) return *xdg + "/troupe";
+  if (const auto of_service = environment("STATE_DIRECTORY"))
+    return of_service->substr(0, of_service->find(':'));
+  if (const auto xdg = environment("XDG_STATE_HOME"); xdg && xdg->starts_with('/'))
+    return *xdg + "/troupe";
   const auto home = environment("HOME");
   return home ? *home + "/.local/state/troupe" : std::string();
 }
 
-// Where what leads to failures is written. By default nobody has asked for it: if it cannot be, that is said, and no more.
-std::string flight_folder(const std::string& given, const std::function<void(const LogRecord&)>& log) {
+// Where what leads to failures is written. By default nobody has asked for it: if it cannot be,
+// that is said, and no more.
+std::string flight_folder(const std::string& given,
+                          const std::function<void(const LogRecord&)>& log) {
   namespace fs = std::filesystem;
   if (!given.empty()) return given == kNoFlight ? std::string() : given;
   const std::string state = state_folder(environment_of_process()), folder = state + "/flight";
   std::error_code error;
   if (state.empty()) error = std::make_error_code(std::errc::no_such_file_or_directory);
-  else if (fs::create_directories(folder, error)) fs::permissions(folder, fs::perms::owner_all, error);
-  if (!error && access(folder.c_str(), W_OK | X_OK) != 0) error = std::error_code(errno, std::generic_category());
+  else if (fs::create_directories(folder, error))
+    fs::permissions(folder, fs::perms::owner_all, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0)
+    error = std::error_code(errno, std::generic_category());
   if (!error) return folder;
-  log({LogRecord::Level::warning, 0, {}, {}, {}, {}, fmt::format("what leads to failures cannot be kept in '{}' ({}): name a folder with --flight, or '{}'", folder, error.message(), kNoFlight)});
+  log({LogRecord::Level::warning,
+       0,
+       {},
+       {},
+       {},
+       {},
+       fmt::format("what leads to failures cannot be kept in '{}' ({}): name a folder with "
+                   "--flight, or '{}'",
+                   folder, error.message(), kNoFlight)});
   return {};
 }
 
@@ -107,8 +133,12 @@ std::string token_of(const std::string& file) {
   std::string text(kMost + 1, '\0'), token;
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(in.gcount()));
-  if (text.size() > kMost) throw Misuse(fmt::format("the file '{}' is longer than {} MiB: it must hold a token of 16 characters or more", file, kMost >> 20));
-  if (!(std::istringstream(text) >> token) || token.size() < 16) throw Misuse(fmt::format("the file '{}' must hold a token of 16 characters or more", file));
+  if (text.size() > kMost)
+    throw Misuse(fmt::format(
+        "the file '{}' is longer than {} MiB: it must hold a token of 16 characters or more", file,
+        kMost >> 20));
+  if (!(std::istringstream(text) >> token) || token.size() < 16)
+    throw Misuse(fmt::format("the file '{}' must hold a token of 16 characters or more", file));
   return token;
 }
 
@@ -116,9 +146,14 @@ Endpoint endpoint(const std::string& text) {
   const auto colon = text.rfind(':');
   std::string host = colon == std::string::npos ? "127.0.0.1" : text.substr(0, colon);
   const std::string digits = colon == std::string::npos ? text : text.substr(colon + 1);
-  const bool is_port = !digits.empty() && digits.size() <= 5 && digits.find_first_not_of("0123456789") == std::string::npos && std::stoi(digits) <= 65535;
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);  // an IPv6 address
-  if (!is_port || host.empty()) throw Misuse(fmt::format("--http takes a port, which is on loopback, or HOST:PORT, not '{}'", text));
+  const bool is_port = !digits.empty() && digits.size() <= 5 &&
+                       digits.find_first_not_of("0123456789") == std::string::npos &&
+                       std::stoi(digits) <= 65535;
+  // an IPv6 address
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  if (!is_port || host.empty())
+    throw Misuse(
+        fmt::format("--http takes a port, which is on loopback, or HOST:PORT, not '{}'", text));
   return {host, std::stoi(digits)};
 }
 
@@ -127,12 +162,18 @@ int node(const NodeFlags& flags) {
   if (flags.standalone > 0) return standalone(flags);
   NodeOptions options;
   ZeroMqOptions tcp;
-  options.engine.log = [is_json = flags.log == "json"](const LogRecord& r) { write_log(r, is_json); };
-  tcp.log = [log = options.engine.log](const std::string& line) { log({LogRecord::Level::info, 0, {}, {}, {}, {}, line}); };
+  options.engine.log = [is_json = flags.log == "json"](const LogRecord& r) {
+    write_log(r, is_json);
+  };
+  tcp.log = [log = options.engine.log](const std::string& line) {
+    log({LogRecord::Level::info, 0, {}, {}, {}, {}, line});
+  };
   try {
     if (!flags.keys.empty()) tcp.keys = read_keys(flags.keys);
     Discovery found = discover(environment_of_process());
-    options.name = !flags.name.empty() ? flags.name : !found.name.empty() ? found.name : host_name();
+    options.name = !flags.name.empty()   ? flags.name
+                   : !found.name.empty() ? found.name
+                                         : host_name();
     for (const std::string& address : flags.join) options.join.push_back(full_address(address));
     if (!flags.peers.empty())
       for (const std::string& address : read_peer_list(flags.peers))
@@ -140,14 +181,15 @@ int node(const NodeFlags& flags) {
     if (flags.join.empty() && flags.peers.empty()) options.join = found.join;
     found.join = options.join;
     require_company(found);
-  } catch (const Error& error) {
-    throw Misuse(error.what());
-  }
+  } catch (const Error& error) { throw Misuse(error.what()); }
   options.log = tcp.log;
   options.labels = flags.labels;
   std::replace(options.labels.begin(), options.labels.end(), ',', ' ');
-  // Large payload goes by the port after that of --listen, or by the next if inspections are to be there.
-  if (const int next = port_of(flags.listen) + 1; next > 1 && !flags.http.empty() && endpoint(flags.http).port == next && next < 65535) tcp.bulk_port = next + 1;
+  // Large payload goes by the port after that of --listen, or by the next if inspections are to be
+  // there.
+  if (const int next = port_of(flags.listen) + 1;
+      next > 1 && !flags.http.empty() && endpoint(flags.http).port == next && next < 65535)
+    tcp.bulk_port = next + 1;
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.engine.flight = flight_folder(flags.flight, options.engine.log);
@@ -168,14 +210,18 @@ int node(const NodeFlags& flags) {
       inspection.token = token_of(flags.http_token);
       page = std::make_unique<InspectionServer>(*here, std::move(inspection));
     }
-    has_joined = here->wait_joined(std::chrono::seconds(flags.patience), [&] { return is_asked_to_end(endings); });
+    has_joined = here->wait_joined(std::chrono::seconds(flags.patience),
+                                   [&] { return is_asked_to_end(endings); });
   } catch (const Error& error) {
-    if (error.code() != Code::invalid_argument && error.code() != Code::unavailable && error.code() != Code::failed_precondition) throw;
+    if (error.code() != Code::invalid_argument && error.code() != Code::unavailable &&
+        error.code() != Code::failed_precondition)
+      throw;
     throw Misuse(error.what());
   }
   int status = 0;
   if (has_joined) {
-    fmt::print("node '{}' listens at {}{}\n", here->name(), here->address(), page ? " and " + page->address() : "");
+    fmt::print("node '{}' listens at {}{}\n", here->name(), here->address(),
+               page ? " and " + page->address() : "");
     std::fflush(stdout);
     notify_service("READY=1");
     status = stay(*here, endings);

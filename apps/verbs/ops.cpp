@@ -1,4 +1,5 @@
-// troupe ops [NAME]: the registered operations and the functions that are made of them, or all about one.
+// troupe ops [NAME]: the registered operations and the functions that are made of them, or all
+// about one.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
@@ -30,7 +31,8 @@ std::string input_count(const OpDef& op) {
 
 std::string effect(const OpDef& op) {
   switch (op.effect) {
-    case Effect::none: return op.random ? "draws random numbers" : op.side_effect ? "acts on the world" : "none";
+    case Effect::none:
+      return op.random ? "draws random numbers" : op.side_effect ? "acts on the world" : "none";
     case Effect::read: return "reads state";
     case Effect::write: return "writes state";
     case Effect::enqueue: return "enqueues";
@@ -46,7 +48,9 @@ void print_one(const OpDef& op) {
     fmt::print("  attribute: {} ({}, {})\n", attr.name, kAttrTypes[attr.type],
                attr.fallback ? "default " + text_of(*attr.fallback) : "required");
   fmt::print("  pointwise: {}\n", op.pointwise ? "yes" : "no");
-  fmt::print("  gradient:  {}\n", !op.differentiable ? "none, by definition" : op.gradient ? "yes" : "none yet");
+  fmt::print("  gradient:  {}\n", !op.differentiable ? "none, by definition"
+                                  : op.gradient      ? "yes"
+                                                     : "none yet");
   fmt::print("  effect:    {}\n", effect(op));
 }
 
@@ -55,7 +59,8 @@ struct Function {
   std::string name, doc, declaration;
 };
 
-/// Those of <troupe/functions.hpp>: a declaration a line, behind lines that begin with ///; of several with one text the first has it.
+/// Those of <troupe/functions.hpp>: a declaration a line, behind lines that begin with ///; of
+/// several with one text the first has it.
 std::vector<Function> all_functions() {
   std::vector<Function> out;
   std::string doc;
@@ -65,14 +70,17 @@ std::vector<Function> all_functions() {
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (line.starts_with("///")) {
-      doc += (doc.empty() ? "" : " ") + std::string(line.substr(std::min<std::size_t>(4, line.size())));
+      doc += (doc.empty() ? "" : " ") +
+             std::string(line.substr(std::min<std::size_t>(4, line.size())));
     } else if (const std::size_t bracket = line.find('('); bracket != std::string_view::npos) {
       const std::size_t before = line.rfind(' ', bracket);
-      out.push_back({std::string(line.substr(before + 1, bracket - before - 1)), doc, std::string(line)});
+      out.push_back(
+          {std::string(line.substr(before + 1, bracket - before - 1)), doc, std::string(line)});
       doc.clear();
     }
   }
-  std::sort(out.begin(), out.end(), [](const Function& a, const Function& b) { return a.name < b.name; });
+  std::sort(out.begin(), out.end(),
+            [](const Function& a, const Function& b) { return a.name < b.name; });
   return out;
 }
 
@@ -106,7 +114,8 @@ void print_all() {
   for (const OpDef* op : ops) {
     fmt::print("{:<{}}  {}", op->name, name, op->doc);
     if (op->max_inputs != 0) fmt::print(" Inputs: {}.", input_count(*op));
-    for (std::size_t i = 0; i < op->attrs.size(); ++i) fmt::print("{}{}", i ? ", " : " Attributes: ", op->attrs[i].name);
+    for (std::size_t i = 0; i < op->attrs.size(); ++i)
+      fmt::print("{}{}", i ? ", " : " Attributes: ", op->attrs[i].name);
     fmt::print("{}\n", op->attrs.empty() ? "" : ".");
   }
   std::vector<Function> functions = all_functions();
@@ -114,7 +123,8 @@ void print_all() {
   for (const Function& f : functions) name = std::max(name, f.name.size());
   fmt::print("\nFunctions that are made of these, or call one of another name:\n");
   for (const Function& f : functions) fmt::print("{:<{}}  {}\n", f.name, name, f.doc);
-  fmt::print("\n{} operations and {} functions; 'troupe ops NAME' tells all about one.\n", ops.size(), functions.size());
+  fmt::print("\n{} operations and {} functions; 'troupe ops NAME' tells all about one.\n",
+             ops.size(), functions.size());
 }
 
 }  // namespace
@@ -125,7 +135,9 @@ int ops(const std::string& name) {
     return 0;
   }
   const auto ops = all_ops();
-  if (const auto op = std::find_if(ops.begin(), ops.end(), [&](const OpDef* def) { return def->name == name; }); op != ops.end()) {
+  if (const auto op =
+          std::find_if(ops.begin(), ops.end(), [&](const OpDef* def) { return def->name == name; });
+      op != ops.end()) {
     print_one(**op);
     return 0;
   }
@@ -134,7 +146,8 @@ int ops(const std::string& name) {
   std::vector<std::string_view> names;
   for (const OpDef* op : ops) names.push_back(op->name);
   for (const Function& f : functions) names.push_back(f.name);
-  throw Misuse(fmt::format("there is no op '{}'{} ('troupe ops' lists them all)", name, did_you_mean(name, names)));
+  throw Misuse(fmt::format("there is no op '{}'{} ('troupe ops' lists them all)", name,
+                           did_you_mean(name, names)));
 }
 
 }  // namespace troupe::verbs

@@ -19,11 +19,13 @@ using Json = nlohmann::json;
 std::string listed(const Json& runs) {
   constexpr std::size_t kMost = 8;
   std::string out;
-  for (std::size_t i = 0; i < std::min(kMost, runs.size()); ++i) out += (i == 0 ? "" : ", ") + runs[i].at("id").get<std::string>();
+  for (std::size_t i = 0; i < std::min(kMost, runs.size()); ++i)
+    out += (i == 0 ? "" : ", ") + runs[i].at("id").get<std::string>();
   return runs.size() > kMost ? fmt::format("{} and {} more", out, runs.size() - kMost) : out;
 }
 
-/// The plan of a run that is under way, or is among the last that ended. Throws Misuse, with those there are.
+/// The plan of a run that is under way, or is among the last that ended. Throws Misuse, with those
+/// there are.
 std::string plan_of(const Json& state, const std::string& run) {
   const Json &under_way = state.at("runs"), &ended = state.at("recent");
   for (const Json* runs : {&under_way, &ended})
@@ -32,11 +34,18 @@ std::string plan_of(const Json& state, const std::string& run) {
       const std::string plan = r.at("plan");
       for (const Json& p : state.at("plans"))
         if (p.at("id") == plan) return plan;
-      throw Misuse(printable(fmt::format("run '{}' has ended, and its plan '{}' with it: its program keeps the function no more, or its node is gone", run, plan)));
+      throw Misuse(
+          printable(fmt::format("run '{}' has ended, and its plan '{}' with it: its program keeps "
+                                "the function no more, or its node is gone",
+                                run, plan)));
     }
-  if (under_way.empty() && ended.empty()) throw Misuse(printable(fmt::format("there is no run '{}': none is under way there, and none has ended", run)));
-  throw Misuse(printable(fmt::format("there is no run '{}'; {} under way, and the last that ended are {}", run, under_way.empty() ? "none is" : listed(under_way) + (under_way.size() == 1 ? " is" : " are"),
-                                     ended.empty() ? "none" : listed(ended))));
+  if (under_way.empty() && ended.empty())
+    throw Misuse(printable(
+        fmt::format("there is no run '{}': none is under way there, and none has ended", run)));
+  throw Misuse(printable(fmt::format(
+      "there is no run '{}'; {} under way, and the last that ended are {}", run,
+      under_way.empty() ? "none is" : listed(under_way) + (under_way.size() == 1 ? " is" : " are"),
+      ended.empty() ? "none" : listed(ended))));
 }
 
 bool is_under_way(const Json& state, const std::string& run) {
@@ -48,12 +57,11 @@ bool is_under_way(const Json& state, const std::string& run) {
 std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
   try {
     return fetch(flags, path, 10);
-  } catch (const Misuse&) {
-    return "null";
-  }
+  } catch (const Misuse&) { return "null"; }
 }
 
-/// Who hangs is asked last, and of all nodes several times: a report without it is better than none. The page says why there is none.
+/// Who hangs is asked last, and of all nodes several times: a report without it is better than
+/// none. The page says why there is none.
 std::string fetch_diagnosis(const LookFlags& flags) {
   try {
     return fetch_or_null(flags, "/api/diagnose");
@@ -71,11 +79,18 @@ int report(const LookFlags& flags) {
   const std::string state = fetch(flags, "/api/state");
   const Json parsed = verbs::parsed(state);
   const std::string plan = encoded(plan_of(parsed, flags.what));
-  const std::string events = fetch_or_null(flags, "/api/events?limit=20000");  // first: they are overwritten soon
-  const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60), counters = fetch(flags, "/api/counters?since=0&plan=" + plan, 60);
+  // first: they are overwritten soon
+  const std::string events = fetch_or_null(flags, "/api/events?limit=20000");
+  const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60),
+                    counters = fetch(flags, "/api/counters?since=0&plan=" + plan, 60);
   const std::string scalars = fetch_or_null(flags, "/api/scalars");
   const std::string diagnosis = is_under_way(parsed, flags.what) ? fetch_diagnosis(flags) : "null";
-  const std::string html = report_page(flags.what, {.state = state, .plan = actors, .counters = counters, .events = events, .scalars = scalars, .diagnosis = diagnosis});
+  const std::string html = report_page(flags.what, {.state = state,
+                                                    .plan = actors,
+                                                    .counters = counters,
+                                                    .events = events,
+                                                    .scalars = scalars,
+                                                    .diagnosis = diagnosis});
   out.write(html);
   return 0;
 }

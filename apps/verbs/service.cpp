@@ -37,7 +37,8 @@ void notify_service(const std::string& what) {
   const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return;
   const auto length = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + std::strlen(path));
-  sendto(fd, what.data(), what.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to), length);
+  sendto(fd, what.data(), what.size(), MSG_NOSIGNAL, reinterpret_cast<const sockaddr*>(&to),
+         length);
   close(fd);
 }
 
@@ -50,7 +51,12 @@ struct Deadline::Watch {
 
 Deadline::Deadline(int seconds)
     : Deadline(seconds, [seconds] {
-        std::fputs(fmt::format("troupe: it did not come to an end within {} s, and is ended as it is\n", seconds).c_str(), stderr);  // print throws if it is closed
+        // print throws if it is closed
+        std::fputs(
+            fmt::format("troupe: it did not come to an end within {} s, and is ended as it is\n",
+                        seconds)
+                .c_str(),
+            stderr);
         std::fflush(nullptr);
         _exit(1);
       }) {}

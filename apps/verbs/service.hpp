@@ -11,8 +11,8 @@ namespace troupe::verbs {
 sigset_t block_endings();
 /// Tells systemd, if it is what started this process (`Type=notify`); sd_notify(3) has the words.
 void notify_service(const std::string& what);
-/// Calls `late`, on a thread of its own, if it is still there after so many seconds; without one it ends the process with status 1, saying
-/// so. Dropping it gives the all-clear.
+/// Calls `late`, on a thread of its own, if it is still there after so many seconds; without one it
+/// ends the process with status 1, saying so. Dropping it gives the all-clear.
 class Deadline {
  public:
   explicit Deadline(int seconds);

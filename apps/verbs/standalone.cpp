@@ -1,10 +1,11 @@
-// troupe node --standalone N: a cluster on this machine, as N processes that this one starts and ends.
+// troupe node --standalone N: a cluster on this machine, as N processes that this one starts and
+// ends.
 //
 //   supervisor ──fork──► local-1, which others join ──► its first line has the address
 //              ──fork──► local-2 … local-N, which join it
 //
-// It has no engine and one thread. What the nodes print passes through it. It restarts none: one that ends takes the others
-// along, and so does the supervisor, however it ends.
+// It has no engine and one thread. What the nodes print passes through it. It restarts none: one
+// that ends takes the others along, and so does the supervisor, however it ends.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
@@ -61,12 +62,16 @@ class Supervisor {
 
  private:
   std::vector<std::string> arguments(std::size_t i, const std::vector<std::string>& join) const {
-    std::vector<std::string> all{"troupe", "node", "--name", name(i), "--workers", std::to_string(flags_.workers), "--patience", std::to_string(flags_.patience)};
+    std::vector<std::string> all{"troupe",     "node",
+                                 "--name",     name(i),
+                                 "--workers",  std::to_string(flags_.workers),
+                                 "--patience", std::to_string(flags_.patience)};
     auto add = [&](const char* flag, const std::string& value) {
       if (!value.empty()) all.insert(all.end(), {flag, value});
     };
     // One address is the first one's; otherwise any port will do.
-    add("--listen", i == 0 && flags_.listen != NodeFlags().listen ? flags_.listen : "tcp://127.0.0.1:0");
+    add("--listen",
+        i == 0 && flags_.listen != NodeFlags().listen ? flags_.listen : "tcp://127.0.0.1:0");
     add("--keys", flags_.keys);
     add("--labels", flags_.labels);
     add("--http-token-file", flags_.http_token);
@@ -76,11 +81,14 @@ class Supervisor {
     if (i == 0) add("--peers", flags_.peers);
     if (!flags_.http.empty()) {
       const Endpoint first = endpoint(flags_.http);
-      add("--http", fmt::format("{}:{}", first.host, first.port == 0 ? 0 : first.port + static_cast<int>(i)));
+      add("--http",
+          fmt::format("{}:{}", first.host, first.port == 0 ? 0 : first.port + static_cast<int>(i)));
     }
     return all;
   }
-  std::string name(std::size_t i) const { return fmt::format("{}-{}", flags_.name.empty() ? "local" : flags_.name, i + 1); }
+  std::string name(std::size_t i) const {
+    return fmt::format("{}-{}", flags_.name.empty() ? "local" : flags_.name, i + 1);
+  }
 
   void start(std::size_t i, const std::vector<std::string>& join) {
     std::vector<std::string> all = arguments(i, join);
@@ -90,7 +98,8 @@ class Supervisor {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) != 0) throw std::runtime_error("no descriptor is left for a pipe");
     const pid_t parent = getpid(), pid = fork();
-    if (pid < 0) throw std::runtime_error(fmt::format("no process can be started: {}", std::strerror(errno)));
+    if (pid < 0)
+      throw std::runtime_error(fmt::format("no process can be started: {}", std::strerror(errno)));
     if (pid == 0) {
       // It does not outlive its supervisor, even one that is killed, or was before this line.
       prctl(PR_SET_PDEATHSIG, SIGTERM);
@@ -110,7 +119,8 @@ class Supervisor {
   }
 
   bool are_left() const {
-    return std::any_of(children_.begin(), children_.end(), [](const Child& c) { return c.pid > 0 || c.out >= 0; });
+    return std::any_of(children_.begin(), children_.end(),
+                       [](const Child& c) { return c.pid > 0 || c.out >= 0; });
   }
   /// False: nothing has come for as long as the nodes may take to end.
   bool wait() {
@@ -129,10 +139,13 @@ class Supervisor {
       c.pid = -1;
       const bool is_well = is_ending_ && WIFEXITED(how) && WEXITSTATUS(how) == 0;
       if (is_well) continue;
-      // What one was given makes no sense where it ends so before it is there: this process was given it.
-      status_ = std::max(status_, WIFEXITED(how) && WEXITSTATUS(how) == 2 && !c.is_there && !is_ending_ ? 2 : 1);
+      // What one was given makes no sense where it ends so before it is there: this process was
+      // given it.
+      status_ = std::max(
+          status_, WIFEXITED(how) && WEXITSTATUS(how) == 2 && !c.is_there && !is_ending_ ? 2 : 1);
       fmt::print(stderr, "troupe: node '{}' {}{}\n", c.name,
-                 WIFSIGNALED(how) ? fmt::format("was killed by signal {}", WTERMSIG(how)) : fmt::format("ended with status {}", WEXITSTATUS(how)),
+                 WIFSIGNALED(how) ? fmt::format("was killed by signal {}", WTERMSIG(how))
+                                  : fmt::format("ended with status {}", WEXITSTATUS(how)),
                  is_ending_ ? "" : "; the others are ended too");
       end();
     }
@@ -158,7 +171,8 @@ class Supervisor {
         return;
       }
       children_[i].unread.append(text, static_cast<std::size_t>(n));
-      for (std::size_t end; (end = children_[i].unread.find('\n')) != std::string::npos; children_[i].unread.erase(0, end + 1))
+      for (std::size_t end; (end = children_[i].unread.find('\n')) != std::string::npos;
+           children_[i].unread.erase(0, end + 1))
         said(i, children_[i].unread.substr(0, end));
     }
   }
@@ -172,7 +186,8 @@ class Supervisor {
         const std::string address = line.substr(std::min(line.find("tcp://"), line.size()));
         for (std::size_t k = 1; k < all; ++k) start(k, {address.substr(0, address.find(' '))});
       }
-      const auto there = std::count_if(children_.begin(), children_.end(), [](const Child& c) { return c.is_there; });
+      const auto there = std::count_if(children_.begin(), children_.end(),
+                                       [](const Child& c) { return c.is_there; });
       if (static_cast<std::size_t>(there) == all) {
         fmt::print("{} node{} in this cluster\n", all, all == 1 ? "" : "s");
         notify_service("READY=1");
@@ -191,9 +206,13 @@ class Supervisor {
 }  // namespace
 
 int standalone(const NodeFlags& flags) {
-  if (flags.standalone > 256) throw Misuse(fmt::format("--standalone takes up to 256 nodes, not {}", flags.standalone));
+  if (flags.standalone > 256)
+    throw Misuse(fmt::format("--standalone takes up to 256 nodes, not {}", flags.standalone));
   if (!flags.http.empty() && endpoint(flags.http).port + flags.standalone - 1 > 65535)
-    throw Misuse(fmt::format("--http takes a port for each node, from the one it is given: of {} nodes that is {} at most, not {}", flags.standalone, 65536 - flags.standalone, endpoint(flags.http).port));
+    throw Misuse(
+        fmt::format("--http takes a port for each node, from the one it is given: of {} nodes that "
+                    "is {} at most, not {}",
+                    flags.standalone, 65536 - flags.standalone, endpoint(flags.http).port));
   return Supervisor(flags).run();
 }
 

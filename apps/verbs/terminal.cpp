@@ -17,7 +17,9 @@ constexpr char32_t kNone = 0xfffffff;  // no UTF-8
 
 // The code point that begins at `place`, which moves behind it.
 char32_t next_of(const std::string& text, std::size_t& place) {
-  const auto byte = [&](std::size_t i) { return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u; };
+  const auto byte = [&](std::size_t i) {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0u;
+  };
   const char32_t first = byte(place++);
   if (first < 0x80) return first;
   const std::size_t more = first >= 0xf0 && first < 0xf5 ? 3 : first >= 0xe0 ? 2 : 1;
@@ -33,9 +35,12 @@ char32_t next_of(const std::string& text, std::size_t& place) {
   return code;
 }
 
-// What acts on a terminal: C0 and C1 (a lone U+009B begins a sequence, as ESC [ does), line separators, and what turns the direction.
+// What acts on a terminal: C0 and C1 (a lone U+009B begins a sequence, as ESC [ does), line
+// separators, and what turns the direction.
 bool acts(char32_t c) {
-  return c == kNone || c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 || c == 0x061c || c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
+  return c == kNone || c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
+         c == 0x061c || c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) ||
+         (c >= 0x2066 && c <= 0x2069);
 }
 
 std::size_t width_of(char32_t c) {
@@ -108,7 +113,8 @@ std::string Table::text(std::size_t columns, std::size_t lines) const {
     }
     out += in(r == 0 ? Colour::bold : colours_[r - 1], cut(line, columns)) + "\n";
   }
-  if (shown < rows.size() && lines >= 2) out += in(Colour::dim, cut(fmt::format("and {} more", rows.size() - shown), columns)) + "\n";
+  if (shown < rows.size() && lines >= 2)
+    out += in(Colour::dim, cut(fmt::format("and {} more", rows.size() - shown), columns)) + "\n";
   return out;
 }
 
@@ -128,7 +134,9 @@ std::string bytes_text(double bytes) {
 
 std::string count_text(double n) {
   if (n < 1e4) return fmt::format("{:.0f}", n);
-  return n < 1e6 ? fmt::format("{:.1f} k", n * 1e-3) : n < 1e9 ? fmt::format("{:.1f} M", n * 1e-6) : fmt::format("{:.1f} G", n * 1e-9);
+  return n < 1e6   ? fmt::format("{:.1f} k", n * 1e-3)
+         : n < 1e9 ? fmt::format("{:.1f} M", n * 1e-6)
+                   : fmt::format("{:.1f} G", n * 1e-9);
 }
 
 }  // namespace troupe::verbs

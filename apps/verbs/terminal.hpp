@@ -8,10 +8,11 @@
 
 namespace troupe::verbs {
 
-/// Names are data: what would move the cursor, colour the screen or turn the direction of writing is shown as `?`, and so is what
-/// is no UTF-8.
+/// Names are data: what would move the cursor, colour the screen or turn the direction of writing
+/// is shown as `?`, and so is what is no UTF-8.
 std::string printable(const std::string& text);
-/// Columns that it takes on a terminal, if it is printable: two for a wide character, none for one that joins the one before it.
+/// Columns that it takes on a terminal, if it is printable: two for a wide character, none for one
+/// that joins the one before it.
 std::size_t cells(const std::string& text);
 /// As much of it as fits in so many columns, with `…` for the rest.
 std::string cut(const std::string& text, std::size_t columns);
@@ -30,7 +31,8 @@ class Table {
     colours_.push_back(colour);
   }
   bool is_empty() const { return rows_.size() == 1; }
-  /// In so many columns and lines at most, the head and the line that tells of those left out included.
+  /// In so many columns and lines at most, the head and the line that tells of those left out
+  /// included.
   std::string text(std::size_t columns = SIZE_MAX, std::size_t lines = SIZE_MAX) const;
 
  private:

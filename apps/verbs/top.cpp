@@ -1,6 +1,8 @@
-// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C or SIGTERM; where there is no terminal, or as
-// JSON, once, of a second, or again and again (`--watch`). Lines are cut at the terminal's width, and tables at its height, also when that changes. One thread asks (for
-// several plans at a time, with others), and the first one draws and hears keys: a node that does not answer holds up neither.
+// troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C
+// or SIGTERM; where there is no terminal, or as JSON, once, of a second, or again and again
+// (`--watch`). Lines are cut at the terminal's width, and tables at its height, also when that
+// changes. One thread asks (for several plans at a time, with others), and the first one draws and
+// hears keys: a node that does not answer holds up neither.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -35,7 +37,8 @@ using json = nlohmann::json;
 termios as_it_was{};
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l", kLeave[] = "\x1b[?25h\x1b[?1049l";
 
-// Also in a handler: nothing but what may be called there. Whoever is being asked is not waited for.
+// Also in a handler: nothing but what may be called there. Whoever is being asked is not waited
+// for.
 [[noreturn]] void leave(int = 0) {
   (void)!write(STDOUT_FILENO, kLeave, sizeof kLeave - 1);
   tcsetattr(STDIN_FILENO, TCSANOW, &as_it_was);
@@ -47,10 +50,11 @@ class Screen {
  public:
   Screen() {
     tcgetattr(STDIN_FILENO, &as_it_was);
-    struct sigaction on{};
+    struct sigaction on {};
     on.sa_handler = leave;
     for (const int ending : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) sigaction(ending, &on, nullptr);
-    on.sa_handler = [](int) {};  // it interrupts `ppoll`, and nothing else: it is blocked elsewhere, and in threads to come
+    // it interrupts `ppoll`, and nothing else: it is blocked elsewhere, and in threads to come
+    on.sa_handler = [](int) {};
     sigaction(SIGWINCH, &on, nullptr);
     sigset_t resized;
     sigemptyset(&resized);
@@ -73,7 +77,8 @@ class Screen {
     if (s.ws_col == 0) s.ws_col = 80;
     return s;
   }
-  /// Lines, none longer than the terminal is wide: each where it belongs, so that a full one wraps nothing.
+  /// Lines, none longer than the terminal is wide: each where it belongs, so that a full one wraps
+  /// nothing.
   static void draw(const std::string& text) {
     std::string out;
     std::size_t begin = 0;
@@ -89,8 +94,11 @@ class Screen {
   enum class Event { time, told, key, resized, gone };
   /// `told`: a descriptor that can be read when there is something new.
   Event wait(int told, std::chrono::steady_clock::time_point until, char& key) const {
-    const auto left = std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now()).count());
-    const timespec time{static_cast<time_t>(left / 1000), static_cast<long>(left % 1000 * 1'000'000)};
+    const auto left = std::max<std::int64_t>(
+        0, std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
+               .count());
+    const timespec time{static_cast<time_t>(left / 1000),
+                        static_cast<long>(left % 1000 * 1'000'000)};
     pollfd in[] = {{STDIN_FILENO, POLLIN, 0}, {told, POLLIN, 0}};
     const int n = ppoll(in, 2, &time, &waiting_);
     if (n < 0) return Event::resized;
@@ -114,17 +122,23 @@ class Watched {
   explicit Watched(std::string life) : life_(std::move(life)) {}
   /// Of this life of its owner, which counts its plans from 1.
   bool is_of(const std::string& life) const { return life_ == life; }
-  void update(const LookFlags& flags, const std::string& plan, double seconds, std::vector<Busy>& busy) {
+  void update(const LookFlags& flags, const std::string& plan, double seconds,
+              std::vector<Busy>& busy) {
     if (name_.empty()) {
       const json description = parsed(fetch(flags, "/api/plan?id=" + encoded(plan), 60));
-      for (const json& row : description.at("actors").at("rows")) name_[row.at(0).get<std::string>()] = {row.at(1), row.at(2)};
+      for (const json& row : description.at("actors").at("rows"))
+        name_[row.at(0).get<std::string>()] = {row.at(1), row.at(2)};
     }
-    const json c = parsed(fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_), 10));
+    const json c = parsed(
+        fetch(flags, fmt::format("/api/counters?plan={}&since={}", encoded(plan), seq_), 10));
     for (const json& row : c.at("actors").at("rows")) {
       const auto fires = row.at(1).get<double>(), busy_ns = row.at(3).get<double>();
       const std::string id = row.at(0);
       auto [it, is_new] = last_.try_emplace(id, fires, busy_ns);
-      if (!is_new && seconds > 0) busy.push_back({id, row.at(5), name_[id].first, name_[id].second, (fires - it->second.first) / seconds, (busy_ns - it->second.second) * 1e-9 / seconds});
+      if (!is_new && seconds > 0)
+        busy.push_back({id, row.at(5), name_[id].first, name_[id].second,
+                        (fires - it->second.first) / seconds,
+                        (busy_ns - it->second.second) * 1e-9 / seconds});
       it->second = {fires, busy_ns};
     }
     seq_ = c.at("seq");
@@ -133,7 +147,7 @@ class Watched {
  private:
   std::string life_;
   std::uint64_t seq_ = 0;
-  std::map<std::string, std::pair<double, double>> last_;  // fires and busy time by actor
+  std::map<std::string, std::pair<double, double>> last_;            // fires and busy time by actor
   std::map<std::string, std::pair<std::string, std::string>> name_;  // operation and name by actor
 };
 
@@ -142,49 +156,64 @@ struct View {
   std::string title;
   std::string state;       // as the node has said it
   std::vector<Busy> busy;  // the busiest first
-  Table nodes{{"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "UNACKED", "ROUND TRIP"}}, runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}};
+  Table nodes{{"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "UNACKED", "ROUND TRIP"}},
+      runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}};
 
   /// `age`: seconds since it was heard, if that is long ago; `amiss`: why.
   std::string text(std::int64_t age, const std::string& amiss) const {
     const winsize size = Screen::size();
-    const std::size_t rows = size.ws_row, share = rows / 3;  // nodes and runs leave a third to the actors
-    const std::string first = title + (age > 0 ? fmt::format("; heard {} s ago", age) : "") + "; q leaves";
-    std::string out = cut(first, size.ws_col) + "\n" + in(Colour::red, cut(amiss, size.ws_col)) + "\n" + nodes.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n" + runs.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n";
+    // nodes and runs leave a third to the actors
+    const std::size_t rows = size.ws_row, share = rows / 3;
+    const std::string first =
+        title + (age > 0 ? fmt::format("; heard {} s ago", age) : "") + "; q leaves";
+    std::string out = cut(first, size.ws_col) + "\n" + in(Colour::red, cut(amiss, size.ws_col)) +
+                      "\n" + nodes.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n" +
+                      runs.text(size.ws_col, std::max<std::size_t>(share, 3)) + "\n";
     const auto used = static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
     return used < rows ? out + actors.text(size.ws_col, rows - used) : out;
   }
   /// For who has no terminal.
   std::string plain_text() const {
     constexpr std::size_t kMostLines = 100;
-    return title + "\n\n" + nodes.text() + "\n" + runs.text() + "\n" + actors.text(SIZE_MAX, kMostLines);
+    return title + "\n\n" + nodes.text() + "\n" + runs.text() + "\n" +
+           actors.text(SIZE_MAX, kMostLines);
   }
   /// On one line.
   std::string json_line() const {
     json rows = json::array();
-    for (const Busy& b : busy) rows.push_back({{"id", b.id}, {"op", b.op}, {"name", b.name}, {"state", b.state}, {"busy", b.share}, {"fires_per_s", b.fires}});
+    for (const Busy& b : busy)
+      rows.push_back({{"id", b.id},
+                      {"op", b.op},
+                      {"name", b.name},
+                      {"state", b.state},
+                      {"busy", b.share},
+                      {"fires_per_s", b.fires}});
     return fmt::format("{{\"state\": {}, \"actors\": {}}}\n", state, json_text(rows));
   }
 };
 
-/// What the actors of these plans, by id, have done in so many seconds. Several plans are asked for at a time: with a node that is silent each answer
-/// takes as long as the others wait for it. Those that have gone since the node told of them are left out, and forgotten.
-std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>& plans, const std::vector<std::string>& ids, double seconds) {
-  constexpr std::size_t kAtOnce = 4;  // as many as a node serves at a time (InspectionOptions::serve): more would only wait there
+/// What the actors of these plans, by id, have done in so many seconds. Several plans are asked for
+/// at a time: with a node that is silent each answer takes as long as the others wait for it. Those
+/// that have gone since the node told of them are left out, and forgotten.
+std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>& plans,
+                          const std::vector<std::string>& ids, double seconds) {
+  // as many as a node serves at a time (InspectionOptions::serve): more would only wait there
+  constexpr std::size_t kAtOnce = 4;
   struct Part {
     std::vector<Busy> busy;
     bool is_gone = false;
     std::exception_ptr amiss;
   };
   std::vector<Part> parts(ids.size());
-  std::atomic<std::size_t> next{0};    // publishes nothing: parts are heard when the threads have ended
-  std::atomic<bool> is_amiss{false};   // the same: whoever sees it late asks once more
+  // publishes nothing: parts are heard when the threads have ended
+  std::atomic<std::size_t> next{0};
+  std::atomic<bool> is_amiss{false};  // the same: whoever sees it late asks once more
   const auto ask = [&] {
-    for (std::size_t i; !is_amiss.load(std::memory_order_relaxed) && (i = next.fetch_add(1, std::memory_order_relaxed)) < ids.size();) {
+    for (std::size_t i; !is_amiss.load(std::memory_order_relaxed) &&
+                        (i = next.fetch_add(1, std::memory_order_relaxed)) < ids.size();) {
       try {
         plans.at(ids[i]).update(flags, ids[i], seconds, parts[i].busy);
-      } catch (const Misuse&) {
-        parts[i].is_gone = true;
-      } catch (...) {
+      } catch (const Misuse&) { parts[i].is_gone = true; } catch (...) {
         parts[i].amiss = std::current_exception();
         is_amiss.store(true, std::memory_order_relaxed);
       }
@@ -215,24 +244,37 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
       continue;
     }
     const json& t = n.at("transport");
-    view.nodes.add({n.at("name"), n.at("state"), fmt::format("{:.2f}/{}", n.at("cpu").get<double>(), n.at("cores").get<int>()), bytes_text(n.at("memory").at("resident")), bytes_text(t.at("queued_bytes")),
-                    bytes_text(t.at("unacknowledged_bytes")), n.at("round_trip_ns") == 0 ? "-" : time_text(n.at("round_trip_ns"))});
+    view.nodes.add({n.at("name"), n.at("state"),
+                    fmt::format("{:.2f}/{}", n.at("cpu").get<double>(), n.at("cores").get<int>()),
+                    bytes_text(n.at("memory").at("resident")), bytes_text(t.at("queued_bytes")),
+                    bytes_text(t.at("unacknowledged_bytes")),
+                    n.at("round_trip_ns") == 0 ? "-" : time_text(n.at("round_trip_ns"))});
   }
-  for (const json& r : s.at("runs")) view.runs.add({r.at("id"), time_text(r.at("for_ns")), count_text(r.at("fired")), r.at("verdicts").empty() ? std::string() : r.at("verdicts")[0].get<std::string>()});
+  for (const json& r : s.at("runs"))
+    view.runs.add(
+        {r.at("id"), time_text(r.at("for_ns")), count_text(r.at("fired")),
+         r.at("verdicts").empty() ? std::string() : r.at("verdicts")[0].get<std::string>()});
   std::vector<std::string> ids;
   for (const json& p : s.at("plans")) {
     const std::string id = p.at("id");
     auto it = plans.find(id);
-    if (it != plans.end() && !it->second.is_of(p.at("incarnation").get<std::string>())) plans.erase(it), it = plans.end();
+    if (it != plans.end() && !it->second.is_of(p.at("incarnation").get<std::string>()))
+      plans.erase(it), it = plans.end();
     if (it == plans.end()) plans.emplace(id, Watched(p.at("incarnation").get<std::string>()));
     ids.push_back(id);
   }
   std::vector<Busy>& busy = view.busy;
   busy = busy_of(flags, plans, ids, last > 0 ? now - last : 0);
-  std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) { return a.share != b.share ? a.share > b.share : a.fires > b.fires; });
-  for (const Busy& b : busy) view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state, b.op + " " + b.name});
+  std::stable_sort(busy.begin(), busy.end(), [](const Busy& a, const Busy& b) {
+    return a.share != b.share ? a.share > b.share : a.fires > b.fires;
+  });
+  for (const Busy& b : busy)
+    view.actors.add({b.id, fmt::format("{:.1f} %", 100 * b.share), count_text(b.fires), b.state,
+                     b.op + " " + b.name});
   last = now;
-  view.title = printable(fmt::format("troupe top: node '{}', {} run{}", s.at("node").get<std::string>(), s.at("runs").size(), s.at("runs").size() == 1 ? "" : "s"));
+  view.title =
+      printable(fmt::format("troupe top: node '{}', {} run{}", s.at("node").get<std::string>(),
+                            s.at("runs").size(), s.at("runs").size() == 1 ? "" : "s"));
   return view;
 }
 
@@ -244,7 +286,8 @@ class Asker {
     std::string amiss;  // why the last question was not answered; empty: it was
     std::chrono::steady_clock::time_point at = std::chrono::steady_clock::now();
   };
-  explicit Asker(const LookFlags& flags) : flags_(flags), told_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  explicit Asker(const LookFlags& flags)
+      : flags_(flags), told_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     heard_.view.title = "troupe top: asks " + printable(flags_.node);
     std::thread([this] { ask(); }).detach();
   }
@@ -262,7 +305,9 @@ class Asker {
     std::map<std::string, Watched> plans;
     double last = 0;
     for (;;) {
-      const auto next = std::chrono::steady_clock::now() + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(flags_.every));
+      const auto next = std::chrono::steady_clock::now() +
+                        std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                            std::chrono::duration<double>(flags_.every));
       try {
         Heard now{look(flags_, plans, last), {}};
         std::lock_guard lock(mutex_);
@@ -282,7 +327,8 @@ class Asker {
   Heard heard_;
 };
 
-/// What has been done between two looks, on a pipe, as JSON, or where no keys can be heard: once, or after every look but the first.
+/// What has been done between two looks, on a pipe, as JSON, or where no keys can be heard: once,
+/// or after every look but the first.
 int print_looks(const LookFlags& flags) {
   std::map<std::string, Watched> plans;
   double last = 0;
@@ -307,20 +353,24 @@ int top(const LookFlags& given) {
   if (flags.watch > 0) flags.every = flags.watch;
   if (flags.json || !is_terminal() || isatty(STDIN_FILENO) == 0) return print_looks(flags);
   fetch(flags, "/api/state");  // complains before the screen is taken
-  const Screen screen;  // first: it blocks signals, in threads to come too
+  const Screen screen;         // first: it blocks signals, in threads to come too
   Asker asker(flags);
   Asker::Heard heard = asker.heard();
   for (;;) {
-    // The next answer is due after `every`; who is later than a second is said to be, and since when, once a second.
+    // The next answer is due after `every`; who is later than a second is said to be, and since
+    // when, once a second.
     const auto now = std::chrono::steady_clock::now();
     const double age = std::chrono::duration<double>(now - heard.at).count();
     const bool is_late = age >= flags.every + 1;
     Screen::draw(heard.view.text(is_late ? static_cast<std::int64_t>(age) : 0, heard.amiss));
-    const auto until = now + std::chrono::milliseconds(is_late ? 1000 : static_cast<std::int64_t>(1000 * (flags.every + 1 - age)) + 1);
+    const auto until =
+        now + std::chrono::milliseconds(
+                  is_late ? 1000 : static_cast<std::int64_t>(1000 * (flags.every + 1 - age)) + 1);
     char key = 0;
     Screen::Event event = Screen::Event::key;
     while (event == Screen::Event::key && key != 'q') event = screen.wait(asker.told(), until, key);
-    if (event == Screen::Event::key || event == Screen::Event::gone) leave();  // here, while there is what the asking thread uses
+    // here, while there is what the asking thread uses
+    if (event == Screen::Event::key || event == Screen::Event::gone) leave();
     if (event == Screen::Event::told) heard = asker.heard();
   }
 }

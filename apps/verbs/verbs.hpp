@@ -1,5 +1,6 @@
-// The verbs of the binary `troupe`, one file each: a function of the verb's arguments that prints to
-// stdout and returns the process's exit status, 0 for done and 1 where it found something amiss (`diagnose`: 3 where a run hangs).
+// The verbs of the binary `troupe`, one file each: a function of the verb's arguments that prints
+// to stdout and returns the process's exit status, 0 for done and 1 where it found something amiss
+// (`diagnose`: 3 where a run hangs).
 //
 //   int version() { ...; return 0; }
 //
@@ -14,12 +15,14 @@
 
 namespace troupe::verbs {
 
-/// A command line that cannot be meant: main prints the message, which says what to do, and exits with 2.
+/// A command line that cannot be meant: main prints the message, which says what to do, and exits
+/// with 2.
 struct Misuse : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What an error says, for people: of an answer that is not what it should be, that, and not what was looked for in it.
+/// What an error says, for people: of an answer that is not what it should be, that, and not what
+/// was looked for in it.
 std::string sentence_of(const std::exception& error);
 
 /// Examines this machine and runs a small graph on the engine.
@@ -43,14 +46,16 @@ struct NodeFlags {
   std::string peers;  // a file with more addresses
   std::string name;   // empty: what the environment says, else the host's
   int workers = 0;
-  int patience = 10;  // seconds
-  std::string keys;   // a folder; empty: none, and loopback only
-  std::string labels = {};  // key=value,key=value
-  std::string http = {};    // PORT or HOST:PORT of the inspection server; empty: none
+  int patience = 10;            // seconds
+  std::string keys;             // a folder; empty: none, and loopback only
+  std::string labels = {};      // key=value,key=value
+  std::string http = {};        // PORT or HOST:PORT of the inspection server; empty: none
   std::string http_token = {};  // a file with what who asks there must say; empty: nothing
-  std::string log = "text";  // or `json`: one object a line on stderr
-  std::string flight = {};  // a folder, see EngineOptions::flight; kNoFlight: none; empty: the one for what lasts of services and users
-  int standalone = 0;       // so many nodes, as processes of this machine; 0: this process is one
+  std::string log = "text";     // or `json`: one object a line on stderr
+  // a folder, see EngineOptions::flight; kNoFlight: none; empty: the one for what lasts of services
+  // and users
+  std::string flight = {};
+  int standalone = 0;  // so many nodes, as processes of this machine; 0: this process is one
 };
 /// A node of a cluster, until SIGTERM or SIGINT.
 int node(const NodeFlags& flags);
@@ -59,7 +64,8 @@ int standalone(const NodeFlags& flags);
 
 struct ClearFlags {
   std::string container;
-  std::vector<std::string> join;  // nodes of the cluster; none: what TROUPE_JOIN says, else the one on this machine
+  // nodes of the cluster; none: what TROUPE_JOIN says, else the one on this machine
+  std::vector<std::string> join;
   std::vector<std::string> on;  // nodes that are to drop what they keep of it
   std::string keys;             // a folder; empty: none
   int patience = 10;            // seconds, to be connected
@@ -77,21 +83,25 @@ struct Endpoint {
 /// `PORT`, which is on loopback, or `HOST:PORT`. Throws Misuse.
 Endpoint endpoint(const std::string& text);
 
-/// What a file holds; empty for none. Throws Misuse for one that is missing or too short to keep anybody out.
+/// What a file holds; empty for none. Throws Misuse for one that is missing or too short to keep
+/// anybody out.
 std::string token_of(const std::string& file);
 
-/// Of the verbs that ask a running node (cluster/inspect/INSPECTION.md): they print to a terminal in colour, to a pipe plainly.
+/// Of the verbs that ask a running node (cluster/inspect/INSPECTION.md): they print to a terminal
+/// in colour, to a pipe plainly.
 struct LookFlags {
   std::string node = "http://127.0.0.1:7200";  // where an inspection server is
-  std::string token;   // a file
-  bool json = false;   // what the node answered, as it is; top, and trace to a file: an object on a line
-  int patience = 3;    // seconds for an answer, from its question to its end
-  double every = 1;    // top: asks every so many seconds
-  double watch = 0;    // again every so many seconds, until SIGINT; 0: once (top on a terminal: as `every` says)
-  std::string what;    // inspect: an actor's id or name; graph: a plan's id; report: a run's id
-  bool dot = false;    // graph: for Graphviz
-  int seconds = 1;     // trace
-  std::string out;     // trace and report: the file; empty: standard output
+  std::string token;                           // a file
+  // what the node answered, as it is; top, and trace to a file: an object on a line
+  bool json = false;
+  int patience = 3;  // seconds for an answer, from its question to its end
+  double every = 1;  // top: asks every so many seconds
+  // again every so many seconds, until SIGINT; 0: once (top on a terminal: as `every` says)
+  double watch = 0;
+  std::string what;  // inspect: an actor's id or name; graph: a plan's id; report: a run's id
+  bool dot = false;  // graph: for Graphviz
+  int seconds = 1;   // trace
+  std::string out;   // trace and report: the file; empty: standard output
 };
 int ps(const LookFlags& flags);
 int top(const LookFlags& flags);

@@ -17,20 +17,25 @@ std::string state_json(const std::string& node, const ClusterReport& report);
 /// The nodes that are known, of `node`.
 std::string members_json(const std::string& node, const std::vector<Member>& members);
 std::string plan_json(const PlanDescription& plan);
-std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts, const std::vector<RunSnapshot>& runs);
-/// The training records of all nodes, each series with its node; times are this node's clock. Empty: nobody records.
+std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts,
+                           const std::vector<RunSnapshot>& runs);
+/// The training records of all nodes, each series with its node; times are this node's clock.
+/// Empty: nobody records.
 std::string scalars_json(const ClusterReport& report);
 std::string error_json(const std::string& sentence);
-/// `report`: of all nodes, who were asked at `asked_ns`; events that are all outside of [since, until] are left out, the earliest beyond
-/// `limit` too. Times are this node's clock.
-std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std::int64_t since_ns, std::int64_t until_ns, std::size_t limit);
-/// In Chrome's trace format, which Perfetto reads: the latest `limit` events, 100 MB of text. `until_ns`: when it was over; 0: with the
-/// last event.
-std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0, std::int64_t until_ns = 0, std::size_t limit = std::size_t{1} << 19);
+/// `report`: of all nodes, who were asked at `asked_ns`; events that are all outside of [since,
+/// until] are left out, the earliest beyond `limit` too. Times are this node's clock.
+std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std::int64_t since_ns,
+                        std::int64_t until_ns, std::size_t limit);
+/// In Chrome's trace format, which Perfetto reads: the latest `limit` events, 100 MB of text.
+/// `until_ns`: when it was over; 0: with the last event.
+std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0,
+                       std::int64_t until_ns = 0, std::size_t limit = std::size_t{1} << 19);
 /// Prometheus text, of one node.
 std::string metrics_text(const NodeReport& report, const std::vector<Member>& members);
 
-/// The counters of a plan's actors on all nodes, and what of them has changed since somebody asked last. Threads: any.
+/// The counters of a plan's actors on all nodes, and what of them has changed since somebody asked
+/// last. Threads: any.
 class CounterCache {
  public:
   explicit CounterCache(PlanDescription plan);
@@ -42,17 +47,23 @@ class CounterCache {
   void update(const ClusterReport& report) { update(report, begin()); }
   std::string changes(std::uint64_t since) const;
   /// Everything of one actor.
-  std::string actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs, const std::vector<std::string>& errors) const;
-  std::string id_of(std::int32_t node) const { return plan_.name.text() + ":" + std::to_string(node); }
+  std::string actor_json(std::int32_t node, const std::vector<RunSnapshot>& runs,
+                         const std::vector<std::string>& errors) const;
+  std::string id_of(std::int32_t node) const {
+    return plan_.name.text() + ":" + std::to_string(node);
+  }
 
  private:
-  std::string awaited(const ActorCounters& c) const { return c.waiting_for < 0 ? std::string() : id_of(c.waiting_for); }
+  std::string awaited(const ActorCounters& c) const {
+    return c.waiting_for < 0 ? std::string() : id_of(c.waiting_for);
+  }
 
   std::optional<std::uint64_t> put_out_each(const EdgeDescription& edge) const;
 
   struct Edge {
     std::uint64_t sent = 0, bytes = 0, received = 0;
-    std::uint64_t lost = 0;   // of those sent, that runs which are over have not received, and never will
+    // of those sent, that runs which are over have not received, and never will
+    std::uint64_t lost = 0;
     std::int64_t window = 0;  // of all runs under way together; 0: no token waits to be granted
     // Its two nodes were asked one after the other: no more than may be.
     std::uint64_t in_flight() const {
@@ -69,7 +80,8 @@ class CounterCache {
   };
 
   const PlanDescription plan_;
-  // Numbers of one cache are none of another's: who asks with one that is not of this cache gets everything.
+  // Numbers of one cache are none of another's: who asks with one that is not of this cache gets
+  // everything.
   const std::uint64_t first_seq_ = static_cast<std::uint64_t>(steady_ns()) / 1000;
   mutable std::mutex mutex_;  // guards everything below
   std::uint64_t seq_ = first_seq_, last_ticket_ = 0;

@@ -1,4 +1,5 @@
-// Prometheus text. Names follow its conventions: base units, `_total` for what only grows; scripts/checks/metrics.sh has promtool check them.
+// Prometheus text. Names follow its conventions: base units, `_total` for what only grows;
+// scripts/checks/metrics.sh has promtool check them.
 #include <troupe/cluster/inspect/inspection_json.hpp>
 
 #include <fmt/format.h>
@@ -22,7 +23,10 @@ class Exposition {
     name_ = name;
     out_ += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, help, name, type);
   }
-  void sample(const std::string& labels, double value) { out_ += labels.empty() ? fmt::format("{} {}\n", name_, value) : fmt::format("{}{{{}}} {}\n", name_, labels, value); }
+  void sample(const std::string& labels, double value) {
+    out_ += labels.empty() ? fmt::format("{} {}\n", name_, value)
+                           : fmt::format("{}{{{}}} {}\n", name_, labels, value);
+  }
   void one(const char* name, const char* type, const char* help, double value) {
     family(name, type, help);
     sample({}, value);
@@ -42,24 +46,33 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   Exposition t;
   t.family("troupe_build_info", "gauge", "The version of Troupe; always 1.");
   t.sample(fmt::format("node=\"{}\",version=\"{}\"", escaped(r.name), escaped(r.version)), 1);
-  t.one("process_cpu_seconds_total", "counter", "Processor time that the process has taken.", d(r.cpu_ns) * 1e-9);
+  t.one("process_cpu_seconds_total", "counter", "Processor time that the process has taken.",
+        d(r.cpu_ns) * 1e-9);
   t.one("process_resident_memory_bytes", "gauge", "Memory that the process holds.", d(r.resident));
   t.one("troupe_workers", "gauge", "Threads that compute.", r.engine.workers);
   t.family("troupe_members", "gauge", "Nodes that this one knows, by what it holds them for.");
-  for (const MemberState state : {MemberState::alive, MemberState::suspect, MemberState::dead, MemberState::left}) {
+  for (const MemberState state :
+       {MemberState::alive, MemberState::suspect, MemberState::dead, MemberState::left}) {
     std::size_t n = 0;
     for (const Member& m : members) n += m.state == state;
     t.sample(fmt::format("state=\"{}\"", name_of(state)), static_cast<double>(n));
   }
   t.family("troupe_device_memory_bytes", "gauge", "Memory in use on a device.");
-  for (const auto& m : r.engine.devices) t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.in_use));
-  t.family("troupe_device_memory_peak_bytes", "gauge", "The most memory that was in use on a device.");
-  for (const auto& m : r.engine.devices) t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.peak));
-  t.family("troupe_device_swapped_bytes", "gauge", "Memory of the host that holds what was moved there from a device that is full.");
-  for (const auto& m : r.engine.devices) t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.swapped));
-  t.one("troupe_runs_in_flight", "gauge", "Runs that this node takes part in now.", static_cast<double>(r.engine.runs.size()));
+  for (const auto& m : r.engine.devices)
+    t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.in_use));
+  t.family("troupe_device_memory_peak_bytes", "gauge",
+           "The most memory that was in use on a device.");
+  for (const auto& m : r.engine.devices)
+    t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.peak));
+  t.family("troupe_device_swapped_bytes", "gauge",
+           "Memory of the host that holds what was moved there from a device that is full.");
+  for (const auto& m : r.engine.devices)
+    t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.swapped));
+  t.one("troupe_runs_in_flight", "gauge", "Runs that this node takes part in now.",
+        static_cast<double>(r.engine.runs.size()));
   t.family("troupe_runs_started_total", "counter", "Runs of a plan that this node took part in.");
-  for (const auto& p : r.engine.plans) t.sample(fmt::format("plan=\"{}\"", escaped(p.name.text())), d(p.started));
+  for (const auto& p : r.engine.plans)
+    t.sample(fmt::format("plan=\"{}\"", escaped(p.name.text())), d(p.started));
   t.family("troupe_runs_ended_total", "counter", "Of those, the ones that have ended, by how.");
   for (const auto& p : r.engine.plans) {
     t.sample(fmt::format("plan=\"{}\",outcome=\"ok\"", escaped(p.name.text())), d(p.ended));
@@ -68,29 +81,48 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   std::uint64_t waits = 0, ready = 0;
   for (const RunSnapshot& run : r.engine.runs)
     for (const PartitionSnapshot& p : run.partitions)
-      for (const RunPart& part : p.runs) waits += part.waits.size() + part.more_waits, ready += part.ready;
-  t.one("troupe_waits", "gauge", "Tokens, grants and kernels that runs wait for on this node now.", d(waits));
+      for (const RunPart& part : p.runs)
+        waits += part.waits.size() + part.more_waits, ready += part.ready;
+  t.one("troupe_waits", "gauge", "Tokens, grants and kernels that runs wait for on this node now.",
+        d(waits));
   t.one("troupe_ready_actors", "gauge", "Actors that can fire now.", d(ready));
   const TransportCounters& c = r.transport;
-  t.one("troupe_transport_sent_messages_total", "counter", "Messages sent to other nodes.", d(c.messages_out));
-  t.one("troupe_transport_received_messages_total", "counter", "Messages of other nodes.", d(c.messages_in));
-  t.one("troupe_transport_sent_bytes_total", "counter", "Bytes sent to other nodes.", d(c.bytes_out));
+  t.one("troupe_transport_sent_messages_total", "counter", "Messages sent to other nodes.",
+        d(c.messages_out));
+  t.one("troupe_transport_received_messages_total", "counter", "Messages of other nodes.",
+        d(c.messages_in));
+  t.one("troupe_transport_sent_bytes_total", "counter", "Bytes sent to other nodes.",
+        d(c.bytes_out));
   t.one("troupe_transport_received_bytes_total", "counter", "Bytes of other nodes.", d(c.bytes_in));
   t.one("troupe_transport_queued_bytes", "gauge", "Bytes that wait to be sent.", d(c.unsent_bytes));
-  t.one("troupe_transport_unacknowledged_bytes", "gauge", "Bytes that were sent and are not known to have arrived.", d(c.unacknowledged_bytes));
+  t.one("troupe_transport_unacknowledged_bytes", "gauge",
+        "Bytes that were sent and are not known to have arrived.", d(c.unacknowledged_bytes));
   const auto of_peers = [&](const char* name, const char* type, const char* help, auto value) {
     t.family(name, type, help);
-    for (const PeerReport& p : r.peers) t.sample(fmt::format("peer=\"{}\"", escaped(p.node)), value(p));
+    for (const PeerReport& p : r.peers)
+      t.sample(fmt::format("peer=\"{}\"", escaped(p.node)), value(p));
   };
-  of_peers("troupe_peer_sent_bytes_total", "counter", "Bytes sent to a node, since it was connected.", [](const PeerReport& p) { return d(p.sent); });
-  of_peers("troupe_peer_received_bytes_total", "counter", "Bytes of a node, since it was connected.", [](const PeerReport& p) { return d(p.received); });
-  of_peers("troupe_peer_queued_bytes", "gauge", "Bytes that wait to be sent to a node.", [](const PeerReport& p) { return d(p.queued); });
-  of_peers("troupe_peer_unacknowledged_bytes", "gauge", "Bytes that were sent to a node and are not known to have arrived.", [](const PeerReport& p) { return d(p.unacknowledged); });
-  of_peers("troupe_peer_round_trip_seconds", "gauge", "What the last ping of a node took, with its answer; 0: none has come back.", [](const PeerReport& p) { return static_cast<double>(p.round_trip_ns) * 1e-9; });
+  of_peers("troupe_peer_sent_bytes_total", "counter",
+           "Bytes sent to a node, since it was connected.",
+           [](const PeerReport& p) { return d(p.sent); });
+  of_peers("troupe_peer_received_bytes_total", "counter",
+           "Bytes of a node, since it was connected.",
+           [](const PeerReport& p) { return d(p.received); });
+  of_peers("troupe_peer_queued_bytes", "gauge", "Bytes that wait to be sent to a node.",
+           [](const PeerReport& p) { return d(p.queued); });
+  of_peers("troupe_peer_unacknowledged_bytes", "gauge",
+           "Bytes that were sent to a node and are not known to have arrived.",
+           [](const PeerReport& p) { return d(p.unacknowledged); });
+  of_peers("troupe_peer_round_trip_seconds", "gauge",
+           "What the last ping of a node took, with its answer; 0: none has come back.",
+           [](const PeerReport& p) { return static_cast<double>(p.round_trip_ns) * 1e-9; });
   t.one("troupe_transport_reconnects_total", "counter", "Connections made anew.", d(c.reconnects));
-  t.one("troupe_transport_dropped_total", "counter", "Frames that were malformed, repeated or not authenticated.", d(c.dropped));
-  t.one("troupe_transport_turned_away_total", "counter", "Connections that ended in their handshake, as those of who has no key.", d(c.turned_away));
-  t.one("troupe_transport_broken_off_total", "counter", "Connections from others that ended in the middle of a session.", d(c.broken_off));
+  t.one("troupe_transport_dropped_total", "counter",
+        "Frames that were malformed, repeated or not authenticated.", d(c.dropped));
+  t.one("troupe_transport_turned_away_total", "counter",
+        "Connections that ended in their handshake, as those of who has no key.", d(c.turned_away));
+  t.one("troupe_transport_broken_off_total", "counter",
+        "Connections from others that ended in the middle of a session.", d(c.broken_off));
   return t.take();
 }
 

@@ -28,21 +28,26 @@ namespace troupe {
 namespace {
 
 constexpr auto kReaderPatience = std::chrono::seconds(2);  // with who does not read on
-constexpr auto kAnswer = std::chrono::seconds(30);   // for all of an answer to be read
-constexpr auto kAsk = std::chrono::milliseconds(400);  // other nodes
-// That a plan counts for: of 400,000 no more than 4000 plans are remembered. Who watches all plans of a cluster asks for one after the
-// other: by number, 16, none was there any more when it was asked for again.
+constexpr auto kAnswer = std::chrono::seconds(30);         // for all of an answer to be read
+constexpr auto kAsk = std::chrono::milliseconds(400);      // other nodes
+// That a plan counts for: of 400,000 no more than 4000 plans are remembered. Who watches all plans
+// of a cluster asks for one after the other: by number, 16, none was there any more when it was
+// asked for again.
 constexpr std::size_t kLeastRows = 100;
-constexpr std::int64_t kMostSeconds = 60; // of a trace
+constexpr std::int64_t kMostSeconds = 60;  // of a trace
 
 bool is_address(const std::string& host) {
   unsigned char bytes[sizeof(in6_addr)];
-  return inet_pton(AF_INET, host.c_str(), bytes) == 1 || inet_pton(AF_INET6, host.c_str(), bytes) == 1;
+  return inet_pton(AF_INET, host.c_str(), bytes) == 1 ||
+         inet_pton(AF_INET6, host.c_str(), bytes) == 1;
 }
 
-bool is_loopback_name(const std::string& host) { return host == "localhost" || host == "::1" || (host.starts_with("127.") && is_address(host)); }
+bool is_loopback_name(const std::string& host) {
+  return host == "localhost" || host == "::1" || (host.starts_with("127.") && is_address(host));
+}
 
-// Is `host`, as requests say it, with a port or without, a name of the Internet's? No name without a dot is, nor one below localhost.
+// Is `host`, as requests say it, with a port or without, a name of the Internet's? No name without
+// a dot is, nor one below localhost.
 bool is_domain(std::string host) {
   if (host.starts_with('[')) return false;
   host = host.substr(0, host.find(':'));
@@ -52,31 +57,42 @@ bool is_domain(std::string host) {
 // In a time that does not tell how much of it was right.
 bool is_same(const std::string& a, const std::string& b) {
   unsigned char differs = a.size() != b.size();
-  for (std::size_t i = 0; i < a.size(); ++i) differs = static_cast<unsigned char>(differs | (a[i] ^ b[b.empty() ? 0 : i % b.size()]));
+  for (std::size_t i = 0; i < a.size(); ++i)
+    differs = static_cast<unsigned char>(differs | (a[i] ^ b[b.empty() ? 0 : i % b.size()]));
   return differs == 0;
 }
 
 std::int64_t number_in(const std::string& text, const char* name, std::int64_t least = 0) {
   std::int64_t n = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), n);
-  if (error != std::errc() || end != text.data() + text.size() || n < least) throw Error(Code::invalid_argument, fmt::format("'{}' takes a number{}", name, least == 0 ? " that is not negative" : ""));
+  if (error != std::errc() || end != text.data() + text.size() || n < least)
+    throw Error(Code::invalid_argument, fmt::format("'{}' takes a number{}", name,
+                                                    least == 0 ? " that is not negative" : ""));
   return n;
 }
 
-std::int64_t number_of(const httplib::Request& in, const char* name, std::int64_t otherwise) { return in.has_param(name) ? number_in(in.get_param_value(name), name) : otherwise; }
+std::int64_t number_of(const httplib::Request& in, const char* name, std::int64_t otherwise) {
+  return in.has_param(name) ? number_in(in.get_param_value(name), name) : otherwise;
+}
 
 // Of whichever life of its owner.
 PlanName plan_of(const std::string& id) {
   const auto slash = id.rfind('/');
   PlanName name;
-  if (slash == std::string::npos) throw Error(Code::invalid_argument, fmt::format("'{}' is no plan's id: it is NODE/NUMBER, as in 'a/3'", id));
-  const auto [end, error] = std::from_chars(id.data() + slash + 1, id.data() + id.size(), name.number);
-  if (error != std::errc() || end != id.data() + id.size()) throw Error(Code::invalid_argument, fmt::format("'{}' is no plan's id: it is NODE/NUMBER, as in 'a/3'", id));
+  if (slash == std::string::npos)
+    throw Error(Code::invalid_argument,
+                fmt::format("'{}' is no plan's id: it is NODE/NUMBER, as in 'a/3'", id));
+  const auto [end, error] =
+      std::from_chars(id.data() + slash + 1, id.data() + id.size(), name.number);
+  if (error != std::errc() || end != id.data() + id.size())
+    throw Error(Code::invalid_argument,
+                fmt::format("'{}' is no plan's id: it is NODE/NUMBER, as in 'a/3'", id));
   name.owner = id.substr(0, slash);
   return name;
 }
 
-// A request whose head is there, and which has no more: only GET and HEAD are answered, whose bodies nobody reads.
+// A request whose head is there, and which has no more: only GET and HEAD are answered, whose
+// bodies nobody reads.
 class HttpStream final : public httplib::Stream {
  public:
   HttpStream(socket_t socket, std::string head) : socket_(socket), head_(std::move(head)) {}
@@ -86,14 +102,19 @@ class HttpStream final : public httplib::Stream {
     if (end_ == std::chrono::steady_clock::time_point()) end_ = now + kAnswer;
     const auto left = std::min<std::chrono::steady_clock::duration>(end_ - now, kReaderPatience);
     pollfd one{socket_, POLLOUT, 0};
-    return left.count() > 0 && ::poll(&one, 1, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count())) == 1;
+    return left.count() > 0 &&
+           ::poll(&one, 1,
+                  static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count())) ==
+               1;
   }
   ssize_t read(char* to, std::size_t size) override {
     const std::size_t n = head_.copy(to, size, next_);
     next_ += n;
     return static_cast<ssize_t>(n);
   }
-  ssize_t write(const char* from, std::size_t size) override { return is_writable() ? ::send(socket_, from, size, MSG_NOSIGNAL) : -1; }
+  ssize_t write(const char* from, std::size_t size) override {
+    return is_writable() ? ::send(socket_, from, size, MSG_NOSIGNAL) : -1;
+  }
   void get_remote_ip_and_port(std::string&, int&) const override {}
   void get_local_ip_and_port(std::string&, int&) const override {}
   socket_t socket() const override { return socket_; }
@@ -105,26 +126,33 @@ class HttpStream final : public httplib::Stream {
   mutable std::chrono::steady_clock::time_point end_;  // set when the answer begins
 };
 
-// Where the next line begins whose header has this name, in lower case; npos: there is none. A line of httplib's ends with \n.
+// Where the next line begins whose header has this name, in lower case; npos: there is none. A line
+// of httplib's ends with \n.
 std::size_t find_header(const std::string& head, std::string_view name, std::size_t from = 0) {
   const std::string line = "\n" + std::string(name) + ":";
-  const auto is_same_letter = [](char a, char b) { return std::tolower(static_cast<unsigned char>(a)) == b; };
-  const auto at = std::search(head.begin() + static_cast<std::ptrdiff_t>(from), head.end(), line.begin(), line.end(), is_same_letter);
+  const auto is_same_letter = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) == b;
+  };
+  const auto at = std::search(head.begin() + static_cast<std::ptrdiff_t>(from), head.end(),
+                              line.begin(), line.end(), is_same_letter);
   return at == head.end() ? std::string::npos : static_cast<std::size_t>(at - head.begin()) + 1;
 }
 
-// The head of a request as if its browser took answers in this encoding alone, if it names any: httplib would choose Brotli, at its
-// best and slowest, and a plan of 10,000 actors took it seconds. And as if it wanted all: httplib gives a range as often as it is
-// named, and a head of 8 KiB names all of an asset thousands of times.
+// The head of a request as if its browser took answers in this encoding alone, if it names any:
+// httplib would choose Brotli, at its best and slowest, and a plan of 10,000 actors took it
+// seconds. And as if it wanted all: httplib gives a range as often as it is named, and a head of 8
+// KiB names all of an asset thousands of times.
 std::string accepting(std::string head, std::string_view encoding) {
   constexpr std::string_view kEncoding = "accept-encoding", kRange = "range";
   for (std::size_t at = 0; (at = find_header(head, kEncoding, at)) != std::string::npos;) {
     at += kEncoding.size() + 1;
-    const std::size_t line = std::min(head.find('\n', at), head.size()), end = line > at && head[line - 1] == '\r' ? line - 1 : line;
+    const std::size_t line = std::min(head.find('\n', at), head.size()),
+                      end = line > at && head[line - 1] == '\r' ? line - 1 : line;
     const bool is_taken = head.substr(at, end - at).find(encoding) != std::string::npos;
     head.replace(at, end - at, is_taken ? encoding : "identity");
   }
-  for (std::size_t at; (at = find_header(head, kRange)) != std::string::npos;) head.erase(at, std::min(head.find('\n', at), head.size() - 1) + 1 - at);
+  for (std::size_t at; (at = find_header(head, kRange)) != std::string::npos;)
+    head.erase(at, std::min(head.find('\n', at), head.size() - 1) + 1 - at);
   return head;
 }
 
@@ -136,15 +164,17 @@ class Routes final : public httplib::Server {
     HttpStream connection(socket, std::move(head));
     process(connection);
   }
-  /// httplib makes tables when it hears its first request. Here one thread makes them, before there are others: that later ones see them
-  /// whole is what a guard inside its library sees to, of which TSan, which does not look into it, learns nothing.
+  /// httplib makes tables when it hears its first request. Here one thread makes them, before there
+  /// are others: that later ones see them whole is what a guard inside its library sees to, of
+  /// which TSan, which does not look into it, learns nothing.
   void warm_up() {
     constexpr std::string_view kRequest = "OPTIONS * HTTP/1.1\r\n\r\n";
     httplib::detail::BufferStream heard;
     heard.write(kRequest.data(), kRequest.size());
     process(heard);
   }
-  /// Waits so long at most; has who is answered on this thread hung up? httplib's requests do not tell.
+  /// Waits so long at most; has who is answered on this thread hung up? httplib's requests do not
+  /// tell.
   static bool has_gone(std::chrono::milliseconds within) {
     pollfd one{asker_, POLLRDHUP, 0};
     return ::poll(&one, 1, static_cast<int>(within.count())) > 0;
@@ -163,27 +193,46 @@ class Routes final : public httplib::Server {
 
 class InspectionServer::Server {
  public:
-  Server(const ClusterNode& node, InspectionOptions options) : node_(node), options_(std::move(options)) {
+  Server(const ClusterNode& node, InspectionOptions options)
+      : node_(node), options_(std::move(options)) {
     if (options_.token.empty() && !is_loopback_name(options_.host))
-      throw Error(Code::invalid_argument, fmt::format("who serves inspections at {}, which is not loopback, needs a token that others must say (--http-token-file)", options_.host));
+      throw Error(Code::invalid_argument,
+                  fmt::format("who serves inspections at {}, which is not loopback, needs a token "
+                              "that others must say (--http-token-file)",
+                              options_.host));
     // Not SO_REUSEPORT, which it would set: two nodes would share a port unknowingly.
     http_.set_socket_options([this](socket_t s) {
       listening_ = s;
       const int yes = 1;
       setsockopt(s, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     });
-    http_.set_pre_routing_handler([this](const httplib::Request& in, httplib::Response& out) { return admit(in, out); });
+    http_.set_pre_routing_handler(
+        [this](const httplib::Request& in, httplib::Response& out) { return admit(in, out); });
     http_.set_error_handler([](const httplib::Request& in, httplib::Response& out) {
-      if (out.body.empty()) out.set_content(error_json(out.status == 404 ? fmt::format("there is nothing at '{}'", in.path) : fmt::format("the request makes no sense ({})", out.status)), "application/json");
+      if (out.body.empty())
+        out.set_content(
+            error_json(out.status == 404
+                           ? fmt::format("there is nothing at '{}'", in.path)
+                           : fmt::format("the request makes no sense ({})", out.status)),
+            "application/json");
     });
     add_probes();
     add_answers();
     http_.warm_up();
-    port_ = options_.port == 0 ? http_.bind_to_any_port(options_.host) : http_.bind_to_port(options_.host, options_.port) ? options_.port : -1;
-    if (port_ < 0) throw Error(Code::unavailable, fmt::format("the address {}:{} of --http is taken, or not this machine's", options_.host, options_.port));
-    reception_.emplace(listening_, Reception::Limits{options_.serve, options_.wait, options_.head}, [this](int socket, std::string head) {
-      http_.answer(socket, accepting(std::move(head), is_loopback_name(options_.host) ? "identity" : "gzip"));  // to this machine itself nothing is slow
-    });
+    port_ = options_.port == 0 ? http_.bind_to_any_port(options_.host)
+            : http_.bind_to_port(options_.host, options_.port) ? options_.port
+                                                               : -1;
+    if (port_ < 0)
+      throw Error(Code::unavailable,
+                  fmt::format("the address {}:{} of --http is taken, or not this machine's",
+                              options_.host, options_.port));
+    reception_.emplace(
+        listening_, Reception::Limits{options_.serve, options_.wait, options_.head},
+        [this](int socket, std::string head) {
+          // to this machine itself nothing is slow
+          http_.answer(socket, accepting(std::move(head),
+                                         is_loopback_name(options_.host) ? "identity" : "gzip"));
+        });
   }
   ~Server() {
     is_ending_.store(true, std::memory_order_relaxed);  // nobody waits for the end of a trace
@@ -210,7 +259,8 @@ class InspectionServer::Server {
     using Handled = httplib::Server::HandlerResponse;
     const auto end = [&](int status, const char* sentence) {
       out.status = status;
-      if (in.get_header_value("Connection") != "close") out.set_header("Connection", "close");  // who asks for it is answered by the library
+      // who asks for it is answered by the library
+      if (in.get_header_value("Connection") != "close") out.set_header("Connection", "close");
       out.set_content(error_json(sentence), "application/json");
       return Handled::Handled;
     };
@@ -219,17 +269,26 @@ class InspectionServer::Server {
       return end(405, "it is only read here: GET");
     }
     for (const auto& [name, value] : in.params)
-      if (value.find('\0') != std::string::npos) return end(400, "a NUL character is in no name and no number");
-    if (in.get_header_value("Content-Length").find_first_not_of("0123456789") != std::string::npos) return end(400, "its Content-Length is no length");
+      if (value.find('\0') != std::string::npos)
+        return end(400, "a NUL character is in no name and no number");
+    if (in.get_header_value("Content-Length").find_first_not_of("0123456789") != std::string::npos)
+      return end(400, "its Content-Length is no length");
     const bool is_page = in.path == "/" || in.path.starts_with("/assets/");  // which holds no data
     out.set_header(kInspectionHeader, kInspectionVersion);
-    // A page of anybody's may have its own name resolve to this machine, and its browser then takes this node's answers for that page's.
-    if (options_.token.empty() && in.path != "/healthz" && !is_page && is_domain(in.get_header_value("Host")))
-      return end(403, "who demands no token is asked as 127.0.0.1 or localhost, and not by another name (--http-token-file)");
+    // A page of anybody's may have its own name resolve to this machine, and its browser then takes
+    // this node's answers for that page's.
+    if (options_.token.empty() && in.path != "/healthz" && !is_page &&
+        is_domain(in.get_header_value("Host")))
+      return end(403,
+                 "who demands no token is asked as 127.0.0.1 or localhost, and not by another name "
+                 "(--http-token-file)");
     if (!options_.token.empty() && in.path != "/healthz" && !is_page) {
       const std::string bearer = in.get_header_value("Authorization");
-      const std::string said = bearer.starts_with("Bearer ") ? bearer.substr(7) : in.has_param("token") ? in.get_param_value("token") : std::string();
-      if (!is_same(said, options_.token)) return end(401, "say the token: 'Authorization: Bearer TOKEN', or '?token=TOKEN'");
+      const std::string said = bearer.starts_with("Bearer ") ? bearer.substr(7)
+                               : in.has_param("token")       ? in.get_param_value("token")
+                                                             : std::string();
+      if (!is_same(said, options_.token))
+        return end(401, "say the token: 'Authorization: Bearer TOKEN', or '?token=TOKEN'");
     }
     out.set_header("X-Content-Type-Options", "nosniff");
     out.set_header("Referrer-Policy", "no-referrer");
@@ -244,7 +303,9 @@ class InspectionServer::Server {
       try {
         out.set_content(answer(in), "application/json");
       } catch (const Error& e) {
-        out.status = e.code() == Code::not_found ? 404 : e.code() == Code::invalid_argument ? 400 : 503;
+        out.status = e.code() == Code::not_found          ? 404
+                     : e.code() == Code::invalid_argument ? 400
+                                                          : 503;
         out.set_content(error_json(e.what()), "application/json");
       }
     });
@@ -254,44 +315,68 @@ class InspectionServer::Server {
     http_.Get("/healthz", [this](const httplib::Request&, httplib::Response& out) {
       const Status status = node_.status();
       out.status = status.ok() && node_.has_joined() ? 200 : 503;
-      out.set_content(!status.ok() ? status.message() + "\n" : node_.has_joined() ? "ok\n" : "not in the cluster yet\n", "text/plain");
+      out.set_content(!status.ok()         ? status.message() + "\n"
+                      : node_.has_joined() ? "ok\n"
+                                           : "not in the cluster yet\n",
+                      "text/plain");
     });
-    http_.Get("/members", [this](const httplib::Request&, httplib::Response& out) { out.set_content(members_json(node_.name(), node_.members()), "application/json"); });
+    http_.Get("/members", [this](const httplib::Request&, httplib::Response& out) {
+      out.set_content(members_json(node_.name(), node_.members()), "application/json");
+    });
     http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& out) {
       const ClusterReport here = node_.inspect({}, kAsk, node_.name());
-      out.set_content(metrics_text(here.at(0).report, node_.members()), "text/plain; version=0.0.4; charset=utf-8");
+      out.set_content(metrics_text(here.at(0).report, node_.members()),
+                      "text/plain; version=0.0.4; charset=utf-8");
     });
   }
 
   void add_answers() {
-    get("/api/state", [this](const httplib::Request&) { return state_json(node_.name(), node_.inspect({}, kAsk)); });
-    get("/api/plan", [this](const httplib::Request& in) { return plan_json(cache_of(in.get_param_value("id"))->plan()); });
+    get("/api/state", [this](const httplib::Request&) {
+      return state_json(node_.name(), node_.inspect({}, kAsk));
+    });
+    get("/api/plan", [this](const httplib::Request& in) {
+      return plan_json(cache_of(in.get_param_value("id"))->plan());
+    });
     get("/api/counters", [this](const httplib::Request& in) {
       const auto since = static_cast<std::uint64_t>(number_of(in, "since", 0));
       const std::shared_ptr<CounterCache> cache = cache_of(in.get_param_value("plan"));
       update(*cache);
       return cache->changes(since);
     });
-    get("/api/actor", [this](const httplib::Request& in) { return actor(in.get_param_value("id")); });
+    get("/api/actor",
+        [this](const httplib::Request& in) { return actor(in.get_param_value("id")); });
     get("/api/diagnose", [this](const httplib::Request&) {
       const std::vector<Verdict> verdicts = node_.diagnose();
       return diagnosis_json(node_.name(), verdicts, joined_runs(node_.inspect({}, kAsk)));
     });
     get("/api/events", [this](const httplib::Request& in) {
-      const std::int64_t since = number_of(in, "since", 0), until = number_of(in, "until", INT64_MAX), limit = number_of(in, "limit", 10'000);
+      const std::int64_t since = number_of(in, "since", 0),
+                         until = number_of(in, "until", INT64_MAX),
+                         limit = number_of(in, "limit", 10'000);
       const std::int64_t asked = epoch_ns();
-      return events_json(node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), asked, since, until, static_cast<std::size_t>(limit));
+      return events_json(
+          node_.inspect({.what = NodeQuestion::What::events, .since_ns = since}, kAsk), asked,
+          since, until, static_cast<std::size_t>(limit));
     });
     get("/api/scalars", [this](const httplib::Request& in) {
-      constexpr std::int64_t kAll = INT64_MIN;  // also what was recorded at a step below 0, before training
-      const std::int64_t since = in.has_param("since") ? number_in(in.get_param_value("since"), "since", kAll) : kAll;
-      std::string said = scalars_json(node_.inspect({.what = NodeQuestion::What::scalars, .since_step = since}, kAsk));
-      if (said.empty()) throw Error(Code::not_found, "no program records its training on any node: InspectionServer::serve(records) does");
+      // also what was recorded at a step below 0, before training
+      constexpr std::int64_t kAll = INT64_MIN;
+      const std::int64_t since =
+          in.has_param("since") ? number_in(in.get_param_value("since"), "since", kAll) : kAll;
+      std::string said = scalars_json(
+          node_.inspect({.what = NodeQuestion::What::scalars, .since_step = since}, kAsk));
+      if (said.empty())
+        throw Error(
+            Code::not_found,
+            "no program records its training on any node: InspectionServer::serve(records) does");
       return said;
     });
-    get("/api/trace", [this](const httplib::Request& in) { return trace(number_of(in, "seconds", 1)); });
+    get("/api/trace",
+        [this](const httplib::Request& in) { return trace(number_of(in, "seconds", 1)); });
     const auto page = [](const httplib::Request& in, httplib::Response& out) {
-      const PageAsset* asset = find_page_asset(in.path == "/" ? "index.html" : std::string_view(in.path).substr(8));  // after /assets/
+      // after /assets/
+      const PageAsset* asset =
+          find_page_asset(in.path == "/" ? "index.html" : std::string_view(in.path).substr(8));
       if (!asset) {
         out.status = 404;
         return;
@@ -317,8 +402,9 @@ class InspectionServer::Server {
     });
   }
 
-  /// The counters of a plan, which are remembered from one request to the next, for as long as its owner lives. Throws not_found, with
-  /// those there are, and unavailable where those who take part in it are there and its owner, whose the description is, does not answer.
+  /// The counters of a plan, which are remembered from one request to the next, for as long as its
+  /// owner lives. Throws not_found, with those there are, and unavailable where those who take part
+  /// in it are there and its owner, whose the description is, does not answer.
   std::shared_ptr<CounterCache> cache_of(const std::string& id) {
     PlanName name = plan_of(id);
     name.life = life_of(name.owner);
@@ -329,7 +415,8 @@ class InspectionServer::Server {
         return it->second.cache;
       }
     }
-    for (const NodeAnswer& a : node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
+    for (const NodeAnswer& a :
+         node_.inspect({.what = NodeQuestion::What::plan, .plan = name}, kAsk)) {
       if (!a.has_answered || a.report.plan.name != name) continue;
       auto cache = std::make_shared<CounterCache>(a.report.plan);
       std::lock_guard lock(mutex_);
@@ -339,13 +426,17 @@ class InspectionServer::Server {
     throw why_not_described(name, node_.inspect({}, kAsk));
   }
 
-  static std::size_t rows_of(const CounterCache& cache) { return std::max(kLeastRows, cache.plan().actors.size() + cache.plan().edges.size()); }
+  static std::size_t rows_of(const CounterCache& cache) {
+    return std::max(kLeastRows, cache.plan().actors.size() + cache.plan().edges.size());
+  }
 
   /// Under the lock: forgets those plans that nobody has asked for for longest.
   void make_room(std::size_t rows) {
     for (const auto& [name, known] : caches_) rows += rows_of(*known.cache);
     while (rows > options_.rows && !caches_.empty()) {
-      const auto oldest = std::min_element(caches_.begin(), caches_.end(), [](const auto& x, const auto& y) { return x.second.used < y.second.used; });
+      const auto oldest = std::min_element(
+          caches_.begin(), caches_.end(),
+          [](const auto& x, const auto& y) { return x.second.used < y.second.used; });
       rows -= rows_of(*oldest->second.cache);
       caches_.erase(oldest);
     }
@@ -360,17 +451,25 @@ class InspectionServer::Server {
 
   void update(CounterCache& cache) {
     const std::uint64_t ticket = cache.begin();
-    cache.update(node_.inspect({.what = NodeQuestion::What::counters, .plan = cache.plan().name}, kAsk), ticket);
+    cache.update(
+        node_.inspect({.what = NodeQuestion::What::counters, .plan = cache.plan().name}, kAsk),
+        ticket);
   }
 
   std::string actor(const std::string& id) {
     const auto colon = id.rfind(':');
-    if (colon == std::string::npos) throw Error(Code::invalid_argument, fmt::format("'{}' is no actor's id: it is PLAN:NUMBER, as in 'a/3:12'", id));
+    if (colon == std::string::npos)
+      throw Error(Code::invalid_argument,
+                  fmt::format("'{}' is no actor's id: it is PLAN:NUMBER, as in 'a/3:12'", id));
     const std::shared_ptr<CounterCache> cache = cache_of(id.substr(0, colon));
     std::int32_t node = -1;
     const auto [end, error] = std::from_chars(id.data() + colon + 1, id.data() + id.size(), node);
-    if (error != std::errc() || end != id.data() + id.size() || node < 0 || node >= static_cast<std::int32_t>(cache->plan().actors.size()))
-      throw Error(Code::not_found, fmt::format("there is no actor '{}': plan '{}' has {}:0 to {}:{}", id, id.substr(0, colon), id.substr(0, colon), id.substr(0, colon), cache->plan().actors.size() - 1));
+    if (error != std::errc() || end != id.data() + id.size() || node < 0 ||
+        node >= static_cast<std::int32_t>(cache->plan().actors.size()))
+      throw Error(Code::not_found,
+                  fmt::format("there is no actor '{}': plan '{}' has {}:0 to {}:{}", id,
+                              id.substr(0, colon), id.substr(0, colon), id.substr(0, colon),
+                              cache->plan().actors.size() - 1));
     update(*cache);
     const ClusterReport state = node_.inspect({}, kAsk);
     std::vector<std::string> errors;
@@ -379,22 +478,32 @@ class InspectionServer::Server {
     const std::string name = fmt::format("{} '{}' (", self.op, self.name);
     for (const NodeAnswer& a : state)
       for (const EndedRun& e : a.report.engine.errors)
-        if (e.plan == cache->plan().name && actor_of(e.error).starts_with(name) && told.insert(e.run).second) errors.push_back(e.error);
+        if (e.plan == cache->plan().name && actor_of(e.error).starts_with(name) &&
+            told.insert(e.run).second)
+          errors.push_back(e.error);
     return cache->actor_json(node, joined_runs(state), errors);
   }
 
   std::string trace(std::int64_t seconds) {
-    if (seconds < 1 || seconds > kMostSeconds) throw Error(Code::invalid_argument, fmt::format("a trace takes 1 to {} seconds, not {}", kMostSeconds, seconds));
+    if (seconds < 1 || seconds > kMostSeconds)
+      throw Error(Code::invalid_argument,
+                  fmt::format("a trace takes 1 to {} seconds, not {}", kMostSeconds, seconds));
     std::unique_lock lock(trace_mutex_, std::try_to_lock);
-    if (!lock) throw Error(Code::unavailable, "somebody else is tracing through this node: come back when that is done");
+    if (!lock)
+      throw Error(Code::unavailable,
+                  "somebody else is tracing through this node: come back when that is done");
     const std::int64_t begin = epoch_ns();
     const auto number = static_cast<std::uint64_t>(begin);  // tells it from all others of this node
     node_.inspect({.what = NodeQuestion::What::trace_on, .tracer = number}, kAsk);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     bool has_gone = false;
-    while (!has_gone && std::chrono::steady_clock::now() < end && !is_ending_.load(std::memory_order_relaxed)) has_gone = Routes::has_gone(std::chrono::milliseconds(20));
+    while (!has_gone && std::chrono::steady_clock::now() < end &&
+           !is_ending_.load(std::memory_order_relaxed))
+      has_gone = Routes::has_gone(std::chrono::milliseconds(20));
     const std::int64_t until = epoch_ns();
-    const ClusterReport traced = node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin, .tracer = number}, std::chrono::seconds(10));
+    const ClusterReport traced =
+        node_.inspect({.what = NodeQuestion::What::trace_off, .since_ns = begin, .tracer = number},
+                      std::chrono::seconds(10));
     if (has_gone) throw Error(Code::cancelled, "who asked for the trace has hung up");
     return trace_json(traced, begin, until);
   }
@@ -410,8 +519,8 @@ class InspectionServer::Server {
   socket_t listening_ = -1;
   int port_ = -1;
   std::atomic<bool> is_ending_{false};  // publishes nothing but itself
-  std::mutex trace_mutex_;  // held by who traces
-  std::mutex mutex_;        // guards everything below
+  std::mutex trace_mutex_;              // held by who traces
+  std::mutex mutex_;                    // guards everything below
   std::map<PlanName, Cached> caches_;
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
@@ -419,10 +528,14 @@ class InspectionServer::Server {
   std::optional<Reception> reception_;  // last: whom it serves needs the others
 };
 
-InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions options) : server_(std::make_unique<Server>(node, std::move(options))) {}
+InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions options)
+    : server_(std::make_unique<Server>(node, std::move(options))) {}
 InspectionServer::~InspectionServer() = default;
 std::string InspectionServer::address() const { return server_->address(); }
-void InspectionServer::serve(const std::string& path, std::function<std::string(const Query&)> answer) { server_->serve(path, std::move(answer)); }
+void InspectionServer::serve(const std::string& path,
+                             std::function<std::string(const Query&)> answer) {
+  server_->serve(path, std::move(answer));
+}
 void InspectionServer::serve(const Records& records) { server_->serve(records); }
 
 }  // namespace troupe

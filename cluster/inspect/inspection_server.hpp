@@ -1,15 +1,17 @@
-// What a node says of itself and its cluster over HTTP: to probes, to the verbs of `troupe`, to a browser, to Prometheus.
+// What a node says of itself and its cluster over HTTP: to probes, to the verbs of `troupe`, to a
+// browser, to Prometheus.
 //
 //   InspectionServer server(node, {.host = "127.0.0.1", .port = 7200});      // until it is dropped
 //   server.address()                                                         // http://127.0.0.1:7200
 //
-// INSPECTION.md has what it answers. It only reads. On loopback anybody may ask, but no page of another name in a browser; elsewhere a token is demanded:
-// `Authorization: Bearer TOKEN`, or `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers 503. Who is
-// slow to ask, or to read, keeps nobody out (reception.hpp).
+// INSPECTION.md has what it answers. It only reads. On loopback anybody may ask, but no page of
+// another name in a browser; elsewhere a token is demanded: `Authorization: Bearer TOKEN`, or
+// `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers 503.
+// Who is slow to ask, or to read, keeps nobody out (reception.hpp).
 #pragma once
 
-#include <functional>
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -31,7 +33,8 @@ struct InspectionOptions {
   int serve = 4;      // requests at a time
   int wait = 60;      // requests that wait for their turn; further ones are told 503
   int head = 5;       // seconds that the head of a request may take
-  // Of the plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB, but for a plan that alone has more.
+  // Of the plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB,
+  // but for a plan that alone has more.
   std::size_t rows = 400'000;
 };
 
@@ -39,15 +42,16 @@ class InspectionServer {
  public:
   using Query = std::map<std::string, std::string>;
 
-  /// Throws unavailable if the port is taken, and invalid_argument for an address that is not loopback without a token. The node
-  /// outlives it.
+  /// Throws unavailable if the port is taken, and invalid_argument for an address that is not
+  /// loopback without a token. The node outlives it.
   InspectionServer(const ClusterNode& node, InspectionOptions options);
   ~InspectionServer();
   std::string address() const;  // http://HOST:PORT
-  /// Answers GET `path` with what `answer` makes of the query: JSON. It is called from several threads; an Error that it throws
-  /// becomes a 404 (not_found) or a 400.
+  /// Answers GET `path` with what `answer` makes of the query: JSON. It is called from several
+  /// threads; an Error that it throws becomes a 404 (not_found) or a 400.
   void serve(const std::string& path, std::function<std::string(const Query&)> answer);
-  /// The page's curves, as `/api/scalars` of every node of the cluster. The records outlive the server.
+  /// The page's curves, as `/api/scalars` of every node of the cluster. The records outlive the
+  /// server.
   void serve(const Records& records);
 
  private:

@@ -31,7 +31,10 @@ void hang_up(int socket) {
 
 void dismiss(int socket, const char* status, const char* sentence) {
   const std::string body = error_json(sentence);
-  const std::string answer = fmt::format("HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nRetry-After: 1\r\nConnection: close\r\n\r\n{}", status, body.size(), body);
+  const std::string answer = fmt::format(
+      "HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\nRetry-After: "
+      "1\r\nConnection: close\r\n\r\n{}",
+      status, body.size(), body);
   (void)!::send(socket, answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   hang_up(socket);
 }
@@ -39,7 +42,8 @@ void dismiss(int socket, const char* status, const char* sentence) {
 }  // namespace
 
 Reception::Reception(int listening, Limits limits, Serve answer)
-    : listening_(listening), ending_(::eventfd(0, EFD_CLOEXEC)), limits_(limits), answer_(std::move(answer)) {
+    : listening_(listening), ending_(::eventfd(0, EFD_CLOEXEC)), limits_(limits),
+      answer_(std::move(answer)) {
   ::fcntl(listening_, F_SETFL, O_NONBLOCK);
   ::listen(listening_, kBacklog);
   threads_.emplace_back([this] { receive(); });
@@ -68,11 +72,15 @@ void Reception::receive() {
     if (::poll(all.data(), all.size(), patience()) < 0) continue;  // a signal
     if (all[0].revents != 0) return;
     auto said = all.begin() + 2;
-    for (auto c = callers_.begin(); c != callers_.end(); ++said) c = said->revents != 0 && is_done(*c) ? callers_.erase(c) : std::next(c);
+    for (auto c = callers_.begin(); c != callers_.end(); ++said)
+      c = said->revents != 0 && is_done(*c) ? callers_.erase(c) : std::next(c);
     for (; !callers_.empty() && callers_.front().until <= Clock::now(); callers_.pop_front()) {
       Caller& late = callers_.front();
-      if (late.said.empty()) hang_up(late.socket);  // a browser's spare connection: no answer to a question to come
-      else dismiss(late.socket, "408 Request Timeout", "the head of the request was too long in coming");
+      // a browser's spare connection: no answer to a question to come
+      if (late.said.empty()) hang_up(late.socket);
+      else
+        dismiss(late.socket, "408 Request Timeout",
+                "the head of the request was too long in coming");
     }
     if (all[1].revents != 0) accept_all();
   }
@@ -81,13 +89,18 @@ void Reception::receive() {
 // Milliseconds until the first is late; -1: nobody is here.
 int Reception::patience() const {
   if (callers_.empty()) return -1;
-  return static_cast<int>(std::max<std::int64_t>(0, std::chrono::ceil<std::chrono::milliseconds>(callers_.front().until - Clock::now()).count()));
+  return static_cast<int>(std::max<std::int64_t>(
+      0,
+      std::chrono::ceil<std::chrono::milliseconds>(callers_.front().until - Clock::now()).count()));
 }
 
-// Those who wait in the kernel have mostly said all: they are heard before anybody gives way to them.
+// Those who wait in the kernel have mostly said all: they are heard before anybody gives way to
+// them.
 void Reception::accept_all() {
   const auto give_way = [&] {
-    if (!is_done(callers_.front())) dismiss(callers_.front().socket, "503 Service Unavailable", "too many connections: come back in a second");
+    if (!is_done(callers_.front()))
+      dismiss(callers_.front().socket, "503 Service Unavailable",
+              "too many connections: come back in a second");
     callers_.pop_front();
   };
   for (int i = 0; i < kBacklog; ++i) {
@@ -95,7 +108,9 @@ void Reception::accept_all() {
     if (socket < 0) {
       if (errno != EMFILE && errno != ENFILE) return;
       if (!callers_.empty()) give_way();
-      else std::this_thread::sleep_for(std::chrono::milliseconds(10));  // others of this process hold them all
+      else
+        std::this_thread::sleep_for(
+            std::chrono::milliseconds(10));  // others of this process hold them all
       return;
     }
     Caller caller{socket, Clock::now() + std::chrono::seconds(limits_.head), {}};
@@ -116,8 +131,11 @@ bool Reception::is_done(Caller& caller) {
   }
   const std::size_t before = caller.said.size();
   caller.said.append(block, static_cast<std::size_t>(n));
-  if (caller.said.find("\r\n\r\n", before < 3 ? 0 : before - 3) != std::string::npos) pass_on(caller);
-  else if (caller.said.size() > kMostSaid) dismiss(caller.socket, "431 Request Header Fields Too Large", "the head of the request is too long");
+  if (caller.said.find("\r\n\r\n", before < 3 ? 0 : before - 3) != std::string::npos)
+    pass_on(caller);
+  else if (caller.said.size() > kMostSaid)
+    dismiss(caller.socket, "431 Request Header Fields Too Large",
+            "the head of the request is too long");
   else return false;
   return true;
 }

@@ -1,4 +1,5 @@
-// Who comes to an inspection server: one thread accepts and gathers the heads of requests, a few serve those that are complete.
+// Who comes to an inspection server: one thread accepts and gathers the heads of requests, a few
+// serve those that are complete.
 //
 //   Reception reception(listening, {.serve = 4, .wait = 60, .head = 5}, [](int socket, std::string head) { ... });   // until it is dropped
 //
@@ -7,7 +8,8 @@
 //                  ├ more than kMostHeads: who is at it longest is told 503
 //                  └ longer than `head`: told 408
 //
-// 1. Who is slow to ask holds a descriptor, never a thread, and gives way to who comes later: it keeps nobody out.
+// 1. Who is slow to ask holds a descriptor, never a thread, and gives way to who comes later: it
+//    keeps nobody out.
 // 2. At most kMostHeads + wait + serve descriptors are held.
 #pragma once
 

@@ -13,7 +13,8 @@ std::string_view asset(std::string_view path) {
   return found->bytes;
 }
 
-// JSON in HTML: '<' stands in strings only, where this is the same character; so nothing ends the element.
+// JSON in HTML: '<' stands in strings only, where this is the same character; so nothing ends the
+// element.
 std::string embedded(std::string_view text) {
   std::string out;
   out.reserve(text.size());
@@ -29,7 +30,8 @@ std::string quoted(std::string_view text) {
   std::string out = "\"";
   for (const char c : text) {
     if (c == '"' || c == '\\') (out += '\\') += c;
-    else if (static_cast<unsigned char>(c) < 0x20) ((out += "\\u00") += kHex[c >> 4]) += kHex[c & 15];
+    else if (static_cast<unsigned char>(c) < 0x20)
+      ((out += "\\u00") += kHex[c >> 4]) += kHex[c & 15];
     else out += c;
   }
   return out + '"';
@@ -44,12 +46,16 @@ void add_script(std::string& out, std::string_view type, std::string_view text) 
 
 std::string report_page(std::string_view run, const ReportParts& parts) {
   std::string out =
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:\">\n"
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
+      "name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; script-src "
+      "'unsafe-inline'; style-src 'unsafe-inline'; img-src data:\">\n"
       "<title>Troupe</title>\n<style>\n";
   ((out += asset("page.css")) += asset("report.css")) += "</style>\n</head>\n<body>\n";
   std::string data = "{\"run\":" + quoted(run);
-  const auto add = [&](const char* name, std::string_view text) { ((((data += ",\"") += name) += "\":") += text); };
+  const auto add = [&](const char* name, std::string_view text) {
+    ((((data += ",\"") += name) += "\":") += text);
+  };
   add("state", parts.state);
   add("plan", parts.plan);
   add("counters", parts.counters);
@@ -60,7 +66,9 @@ std::string report_page(std::string_view run, const ReportParts& parts) {
   add_script(out, "", asset("d3.js"));
   add_script(out, "", asset("dagre.js"));
   add_script(out, " type=\"module\"", asset("report.js"));
-  return out + "<!-- " + "d3, dagre, graphlib and lodash are part of this file. Their copyright:\n" + std::string(asset("licences.txt")) + "-->\n</body>\n</html>\n";
+  return out + "<!-- " +
+         "d3, dagre, graphlib and lodash are part of this file. Their copyright:\n" +
+         std::string(asset("licences.txt")) + "-->\n</body>\n</html>\n";
 }
 
 }  // namespace troupe

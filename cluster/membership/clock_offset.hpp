@@ -1,13 +1,14 @@
-// How another node's clock differs from this one's, estimated from questions and answers as NTP does (Mills, RFC 5905):
+// How another node's clock differs from this one's, estimated from questions and answers as NTP
+// does (Mills, RFC 5905):
 //
 //        sent ──────── question ────────► received         offset = (received - sent + answered - ended) / 2,
 //       ended ◄──────── answer ────────── answered         wrong by half of what the way took, at most
 //
 //   clock.observe(incarnation, {sent, received, answered, ended});  …  clock.offset_ns()
 //
-// The quickest question tells most, but clocks drift apart: an estimate grows worse with its age, and the next question that
-// tells more takes its place. One that contradicts it says that a clock was set: it counts at once. Processes of one host read one clock:
-// there is nothing to estimate.
+// The quickest question tells most, but clocks drift apart: an estimate grows worse with its age,
+// and the next question that tells more takes its place. One that contradicts it says that a clock
+// was set: it counts at once. Processes of one host read one clock: there is nothing to estimate.
 #pragma once
 
 #include <algorithm>
@@ -25,13 +26,16 @@ class ClockOffset {
   /// What clocks drift apart, at most: as much as a kernel lets NTP correct them by.
   static constexpr std::int64_t kDriftDivisor = 2'000;  // 500 ns a ms
 
-  /// What a faulty node says of its clock, such as that it answered before it was asked, is not believed.
+  /// What a faulty node says of its clock, such as that it answered before it was asked, is not
+  /// believed.
   void observe(std::uint64_t incarnation, const Question& q) {
     constexpr std::int64_t kLatest = INT64_MAX / 2;
     if (q.received < 0 || q.answered < q.received || q.answered > kLatest) return;
-    const std::int64_t way = std::max<std::int64_t>(0, (q.ended - q.sent) - (q.answered - q.received));
+    const std::int64_t way =
+        std::max<std::int64_t>(0, (q.ended - q.sent) - (q.answered - q.received));
     const std::int64_t offset = ((q.received - q.sent) + (q.answered - q.ended)) / 2;
-    const bool is_another = !is_known_ || is_same_ || incarnation != incarnation_ || q.ended < at_;  // or this clock was set
+    // or this clock was set
+    const bool is_another = !is_known_ || is_same_ || incarnation != incarnation_ || q.ended < at_;
     const bool contradicts = std::abs(offset - offset_ns_) > way / 2 + error_ns(q.ended);
     if (!is_another && !contradicts && way / 2 > error_ns(q.ended)) return;
     is_known_ = true;
@@ -56,7 +60,9 @@ class ClockOffset {
   /// Of the question that the estimate is from.
   std::int64_t round_trip_ns() const { return round_trip_ns_; }
   /// How far off the estimate can be at that time of this clock.
-  std::int64_t error_ns(std::int64_t now) const { return is_same_ ? 0 : round_trip_ns_ / 2 + std::max<std::int64_t>(0, now - at_) / kDriftDivisor; }
+  std::int64_t error_ns(std::int64_t now) const {
+    return is_same_ ? 0 : round_trip_ns_ / 2 + std::max<std::int64_t>(0, now - at_) / kDriftDivisor;
+  }
 
  private:
   bool is_known_ = false, is_same_ = false;

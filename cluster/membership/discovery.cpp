@@ -18,7 +18,8 @@ namespace {
 [[noreturn]] void refuse(const std::string& why) { throw Error(Code::invalid_argument, why); }
 
 bool is_digits(std::string_view s) {
-  return !s.empty() && std::all_of(s.begin(), s.end(), [](unsigned char c) { return c >= '0' && c <= '9'; });
+  return !s.empty() &&
+         std::all_of(s.begin(), s.end(), [](unsigned char c) { return c >= '0' && c <= '9'; });
 }
 
 std::optional<long> number(std::string_view s) {
@@ -40,14 +41,17 @@ int ranks_of(const Environment& environment, const char* name, int rank) {
   const auto text = environment(name);
   if (!text) return 0;
   const auto ranks = number(*text);
-  if (!ranks || *ranks > 1'000'000) refuse(fmt::format("{}='{}' is no number of ranks", name, *text));
+  if (!ranks || *ranks > 1'000'000)
+    refuse(fmt::format("{}='{}' is no number of ranks", name, *text));
   if (rank >= *ranks) refuse(fmt::format("there is no rank {} of {}='{}'", rank, name, *text));
   return static_cast<int>(*ranks);
 }
 
 // Of what may be called anything: a name that a node can have, unless it is no UTF-8.
 std::string as_name(std::string text) {
-  std::replace_if(text.begin(), text.end(), [](unsigned char c) { return c <= ' ' || c == 127 || c == '*' || c == '/'; }, '-');
+  std::replace_if(
+      text.begin(), text.end(),
+      [](unsigned char c) { return c <= ' ' || c == 127 || c == '*' || c == '/'; }, '-');
   return text;
 }
 
@@ -61,7 +65,8 @@ std::vector<std::string> addresses_of(std::string_view list) {
   std::vector<std::string> all;
   while (!list.empty()) {
     const auto comma = list.find(',');
-    if (const std::string_view one = trimmed(list.substr(0, comma)); !one.empty()) all.push_back(full_address(one));
+    if (const std::string_view one = trimmed(list.substr(0, comma)); !one.empty())
+      all.push_back(full_address(one));
     list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
   }
   return all;
@@ -86,24 +91,30 @@ std::vector<std::string> expand_hosts(std::string_view list) {
     hosts.push_back(std::move(host));
   };
   // What one bracket stands for, then the same for what follows it.
-  std::function<void(const std::string&, std::string_view)> expand = [&](const std::string& before, std::string_view rest) {
+  std::function<void(const std::string&, std::string_view)> expand = [&](const std::string& before,
+                                                                         std::string_view rest) {
     const auto open = rest.find('[');
     if (open == std::string_view::npos) {
-      if (rest.find(']') != std::string_view::npos) refuse(fmt::format("'{}' is no list of hosts: ']' without '['", list));
+      if (rest.find(']') != std::string_view::npos)
+        refuse(fmt::format("'{}' is no list of hosts: ']' without '['", list));
       return add(before + std::string(rest));
     }
     const auto close = rest.find(']', open);
-    if (close == std::string_view::npos) refuse(fmt::format("'{}' is no list of hosts: '[' without ']'", list));
+    if (close == std::string_view::npos)
+      refuse(fmt::format("'{}' is no list of hosts: '[' without ']'", list));
     std::string_view ranges = rest.substr(open + 1, close - open - 1);
     for (;;) {
       const auto comma = ranges.find(',');
       const std::string_view range = ranges.substr(0, comma);
       const auto dash = range.find('-');
-      const std::string_view low = range.substr(0, dash), high = dash == std::string_view::npos ? low : range.substr(dash + 1);
+      const std::string_view low = range.substr(0, dash),
+                             high = dash == std::string_view::npos ? low : range.substr(dash + 1);
       const auto first = number(low), last = number(high);
-      if (!first || !last || *first > *last || *last == std::numeric_limits<long>::max()) refuse(fmt::format("'{}' is no list of hosts: '{}' is no range", list, range));
+      if (!first || !last || *first > *last || *last == std::numeric_limits<long>::max())
+        refuse(fmt::format("'{}' is no list of hosts: '{}' is no range", list, range));
       for (long k = *first; k <= *last; ++k)  // 01-03 keeps its zeros
-        expand(before + std::string(rest.substr(0, open)) + fmt::format("{:0{}}", k, low.size()), rest.substr(close + 1));
+        expand(before + std::string(rest.substr(0, open)) + fmt::format("{:0{}}", k, low.size()),
+               rest.substr(close + 1));
       if (comma == std::string_view::npos) break;
       ranges = ranges.substr(comma + 1);
     }
@@ -115,7 +126,8 @@ std::vector<std::string> expand_hosts(std::string_view list) {
     if (i < list.size() && list[i] == ']') --depth;
     if (i < list.size() && (list[i] != ',' || depth > 0)) continue;
     const std::string_view one = trimmed(list.substr(begin, i - begin));
-    if (static_cast<std::size_t>(std::count(one.begin(), one.end(), '[')) > kBrackets) refuse(fmt::format("a host's name with more than {} ranges", kBrackets));
+    if (static_cast<std::size_t>(std::count(one.begin(), one.end(), '[')) > kBrackets)
+      refuse(fmt::format("a host's name with more than {} ranges", kBrackets));
     expand("", one);
     begin = i + 1;
   }
@@ -123,29 +135,39 @@ std::vector<std::string> expand_hosts(std::string_view list) {
 }
 
 std::string full_address(std::string_view address) {
-  if (const auto scheme = address.find("://"); scheme != std::string_view::npos && address.substr(0, scheme) != "tcp") return std::string(address);
+  if (const auto scheme = address.find("://");
+      scheme != std::string_view::npos && address.substr(0, scheme) != "tcp")
+    return std::string(address);
   std::string_view rest = address.starts_with("tcp://") ? address.substr(6) : address;
   // An IPv6 address stands in brackets.
   const auto bracket = rest.starts_with('[') ? rest.find(']') : std::string_view::npos;
   const auto colon = bracket != std::string_view::npos ? rest.find(':', bracket) : rest.rfind(':');
   const std::string_view host = rest.substr(0, colon);
-  if (host.empty() || host.find_first_of(" \t/,") != std::string_view::npos || (bracket == std::string_view::npos && host.find(':') != std::string_view::npos))
+  if (host.empty() || host.find_first_of(" \t/,") != std::string_view::npos ||
+      (bracket == std::string_view::npos && host.find(':') != std::string_view::npos))
     refuse(fmt::format("'{}' is no address; write HOST, HOST:PORT or tcp://HOST:PORT", address));
   if (colon == std::string_view::npos) return fmt::format("tcp://{}:{}", host, kDefaultPort);
   const auto port = number(rest.substr(colon + 1));
-  if (!port || *port > 65535) refuse(fmt::format("'{}': '{}' is no port", address, rest.substr(colon + 1)));
+  if (!port || *port > 65535)
+    refuse(fmt::format("'{}': '{}' is no port", address, rest.substr(colon + 1)));
   return fmt::format("tcp://{}:{}", host, *port);
 }
 
 std::vector<std::string> read_peer_list(const std::string& path) {
   std::ifstream file(path);
-  if (!file) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read", path));
-  if (std::filesystem::is_directory(path)) throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read: it is a folder", path));
+  if (!file)
+    throw Error(Code::not_found, fmt::format("the list of peers '{}' cannot be read", path));
+  if (std::filesystem::is_directory(path))
+    throw Error(Code::not_found,
+                fmt::format("the list of peers '{}' cannot be read: it is a folder", path));
   constexpr std::size_t kMost = 1 << 20;
   std::string text(kMost + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<std::size_t>(file.gcount()));
-  if (text.size() > kMost) refuse(fmt::format("the list of peers '{}' is longer than {} MiB: it takes addresses, one a line", path, kMost >> 20));
+  if (text.size() > kMost)
+    refuse(
+        fmt::format("the list of peers '{}' is longer than {} MiB: it takes addresses, one a line",
+                    path, kMost >> 20));
   std::istringstream lines(text);
   return parse_peer_list(lines, path);
 }
@@ -154,39 +176,42 @@ std::vector<std::string> parse_peer_list(std::istream& text, const std::string& 
   std::vector<std::string> all;
   std::string line;
   for (int n = 1; std::getline(text, line); ++n) {
-    if (n == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);  // the mark that editors of Windows begin a text with
+    // the mark that editors of Windows begin a text with
+    if (n == 1 && line.starts_with("\xEF\xBB\xBF")) line.erase(0, 3);
     const std::string_view address = trimmed(std::string_view(line).substr(0, line.find('#')));
     if (address.empty()) continue;
     try {
       all.push_back(full_address(address));
-    } catch (const Error& e) {
-      refuse(fmt::format("{}:{}: {}", where, n, e.what()));
-    }
+    } catch (const Error& e) { refuse(fmt::format("{}:{}: {}", where, n, e.what())); }
   }
   return all;
 }
 
 void require_company(const Discovery& found) {
   if (found.rank <= 0 || !found.join.empty()) return;
-  const std::string way = found.from == "MPICH" ? fmt::format("mpirun -genv TROUPE_JOIN HOST:{} ...", kDefaultPort) : fmt::format("mpirun -x TROUPE_JOIN=HOST:{} ...", kDefaultPort);
+  const std::string way = found.from == "MPICH"
+                              ? fmt::format("mpirun -genv TROUPE_JOIN HOST:{} ...", kDefaultPort)
+                              : fmt::format("mpirun -x TROUPE_JOIN=HOST:{} ...", kDefaultPort);
   throw Error(Code::failed_precondition,
-              fmt::format("this is rank {}{}, and {} does not say where the others are: each would be a cluster of its own. Say where rank 0 listens, "
-                          "'{}', or by --join or --peers", found.rank, found.ranks > 0 ? fmt::format(" of {}", found.ranks) : "", found.from, way));
+              fmt::format("this is rank {}{}, and {} does not say where the others are: each would "
+                          "be a cluster of its own. Say where rank 0 listens, "
+                          "'{}', or by --join or --peers",
+                          found.rank, found.ranks > 0 ? fmt::format(" of {}", found.ranks) : "",
+                          found.from, way));
 }
 
 std::vector<std::string> joined_by(const Environment& environment) {
   const auto join = environment("TROUPE_JOIN");
   try {
     return join ? addresses_of(*join) : std::vector<std::string>();
-  } catch (const Error& e) {
-    refuse(fmt::format("TROUPE_JOIN: {}", e.what()));
-  }
+  } catch (const Error& e) { refuse(fmt::format("TROUPE_JOIN: {}", e.what())); }
 }
 
 Discovery discover(const Environment& environment) {
   Discovery d;
-  // Of two launchers the inner one counts: processes that mpirun starts within a job of Slurm share the SLURM_PROCID of who started mpirun. Where
-  // Slurm speaks PMI itself, the two ranks are the same.
+  // Of two launchers the inner one counts: processes that mpirun starts within a job of Slurm share
+  // the SLURM_PROCID of who started mpirun. Where Slurm speaks PMI itself, the two ranks are the
+  // same.
   const auto slurm = environment("SLURM_PROCID"), pmi = environment("PMI_RANK");
   if (environment("OMPI_COMM_WORLD_RANK")) {
     d.from = "Open MPI";
@@ -201,23 +226,30 @@ Discovery discover(const Environment& environment) {
   } else if (slurm) {
     d.from = "Slurm";
     d.rank = rank_of(environment, "SLURM_PROCID");
-    const char* variable = environment("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
+    const char* variable =
+        environment("SLURM_STEP_NODELIST") ? "SLURM_STEP_NODELIST" : "SLURM_JOB_NODELIST";
     const auto list = environment(variable);
-    if (!list) refuse("SLURM_PROCID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST");
+    if (!list)
+      refuse("SLURM_PROCID is set, but neither SLURM_STEP_NODELIST nor SLURM_JOB_NODELIST");
     d.name = fmt::format("{}-{}", as_name(environment("SLURM_JOB_NAME").value_or("task")), d.rank);
     try {
       if (d.rank > 0) d.join = {full_address(expand_hosts(*list).front())};
-    } catch (const Error& e) {
-      refuse(fmt::format("{}: {}", variable, e.what()));
-    }
+    } catch (const Error& e) { refuse(fmt::format("{}: {}", variable, e.what())); }
   } else if (const auto service = environment("TROUPE_SERVICE")) {
     d.from = "Kubernetes";
     for (const char* variable : {"KUBERNETES_SERVICE_HOST", "HOSTNAME"})
-      if (!environment(variable)) refuse(fmt::format("TROUPE_SERVICE is set, but not {}: it is for the pods of a StatefulSet, which have both", variable));
+      if (!environment(variable))
+        refuse(
+            fmt::format("TROUPE_SERVICE is set, but not {}: it is for the pods of a StatefulSet, "
+                        "which have both",
+                        variable));
     const auto pod = environment("HOSTNAME");
     const auto dash = pod->rfind('-');
-    const auto ordinal = dash == std::string::npos ? std::nullopt : number(std::string_view(*pod).substr(dash + 1));
-    if (!ordinal) refuse(fmt::format("HOSTNAME='{}' is no pod of a StatefulSet, whose names end in -0, -1, ...", *pod));
+    const auto ordinal =
+        dash == std::string::npos ? std::nullopt : number(std::string_view(*pod).substr(dash + 1));
+    if (!ordinal)
+      refuse(fmt::format("HOSTNAME='{}' is no pod of a StatefulSet, whose names end in -0, -1, ...",
+                         *pod));
     d.rank = static_cast<int>(*ordinal);
     d.name = *pod;
     if (d.rank > 0) d.join = {full_address(fmt::format("{}-0.{}", pod->substr(0, dash), *service))};

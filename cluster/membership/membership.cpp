@@ -25,14 +25,19 @@ const char* name_of(MemberState state) {
   return "left";
 }
 
-Membership::Membership(Member self, MembershipHost& host, const MembershipOptions& options, std::uint64_t seed)
+Membership::Membership(Member self, MembershipHost& host, const MembershipOptions& options,
+                       std::uint64_t seed)
     : self_(std::move(self)), host_(host), options_(options), random_(seed) {
   if (self_.name.empty()) throw Error(Code::invalid_argument, "a node needs a name");
   if (options_.timeout <= Time::zero() || options_.timeout >= options_.period)
-    throw Error(Code::invalid_argument, fmt::format("the time-out of a ping ({} ms) must be above 0 and below the period ({} ms)",
-                                                    options_.timeout.count() / 1'000'000, options_.period.count() / 1'000'000));
-  if (options_.helpers < 0 || options_.suspicion_factor < 1 || options_.spread_factor < 1 || options_.news_a_message < 1 || options_.sync_periods < 1)
-    throw Error(Code::invalid_argument, "of the options of membership only `helpers` may be 0, and none below");
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("the time-out of a ping ({} ms) must be above 0 and below the period ({} ms)",
+                    options_.timeout.count() / 1'000'000, options_.period.count() / 1'000'000));
+  if (options_.helpers < 0 || options_.suspicion_factor < 1 || options_.spread_factor < 1 ||
+      options_.news_a_message < 1 || options_.sync_periods < 1)
+    throw Error(Code::invalid_argument,
+                "of the options of membership only `helpers` may be 0, and none below");
   self_.state = MemberState::alive;
   own_.member = self_;
   spread(own_);
@@ -49,7 +54,8 @@ const Member* Membership::find(const std::string& name) const {
 std::vector<Member> Membership::members() const {
   std::vector<Member> all{self_};
   for (const auto& [name, entry] : others_) all.push_back(entry.member);
-  std::sort(all.begin(), all.end(), [](const Member& a, const Member& b) { return a.name < b.name; });
+  std::sort(all.begin(), all.end(),
+            [](const Member& a, const Member& b) { return a.name < b.name; });
   return all;
 }
 
@@ -64,7 +70,8 @@ Membership::Time Membership::suspicion_time(std::size_t nodes) const {
 }
 
 Membership::Time Membership::detection_bound(std::size_t nodes) const {
-  // Two rounds, at the start of the one and the end of the next, until it is pinged; one period for an answer.
+  // Two rounds, at the start of the one and the end of the next, until it is pinged; one period for
+  // an answer.
   return options_.period * (2 * static_cast<std::int64_t>(nodes) + 1) + suspicion_time(nodes);
 }
 
@@ -72,7 +79,8 @@ void Membership::learn(Time now, const Member& news) {
   if (news.name == self_.name) return learn_of_self(news);
   auto it = others_.find(news.name);
   if (it == others_.end()) {
-    if (!news.is_up() || others_.size() >= options_.most_members) return;  // of the former: or it would never be forgotten
+    // of the former: or it would never be forgotten
+    if (!news.is_up() || others_.size() >= options_.most_members) return;
     it = others_.emplace(news.name, Entry{}).first;
     it->second.member.state = MemberState::left;
   } else if (order(news) <= order(it->second.member)) {
@@ -95,7 +103,8 @@ void Membership::learn_of_self(const Member& news) {
 
 void Membership::become(Time now, Entry& entry, const Member& news) {
   const bool was_up = entry.member.is_up();
-  const bool is_told = entry.member.state != news.state || entry.member.incarnation != news.incarnation || entry.member.name.empty();
+  const bool is_told = entry.member.state != news.state ||
+                       entry.member.incarnation != news.incarnation || entry.member.name.empty();
   if (news.state == MemberState::suspect && is_told) ++counters_.suspicions;
   if (news.state == MemberState::dead && is_told) ++counters_.deaths;
   entry.member = news;
@@ -117,19 +126,23 @@ void Membership::spread(Entry& entry) {
 const Member* Membership::random_member(bool is_up) {
   std::vector<const Member*> all;
   for (const auto& [name, entry] : others_)
-    if (is_up ? entry.member.is_up() : entry.member.state == MemberState::dead) all.push_back(&entry.member);
+    if (is_up ? entry.member.is_up() : entry.member.state == MemberState::dead)
+      all.push_back(&entry.member);
   return all.empty() ? nullptr : all[random_() % all.size()];
 }
 
 // ---- messages
 
 void Membership::send(const Member& to, MembershipMessage message) {
-  if (message.kind != MembershipMessage::Kind::sync && message.kind != MembershipMessage::Kind::sync_answer) {
+  if (message.kind != MembershipMessage::Kind::sync &&
+      message.kind != MembershipMessage::Kind::sync_answer) {
     // Who is not alive for us hears it, so that it can say otherwise.
     const Member* known = find(to.name);
     if (known && known->state != MemberState::alive) message.members.push_back(*known);
-    const auto most = std::min(spreading_.size(), static_cast<std::size_t>(options_.news_a_message));
-    std::partial_sort(spreading_.begin(), spreading_.begin() + static_cast<std::ptrdiff_t>(most), spreading_.end(),
+    const auto most =
+        std::min(spreading_.size(), static_cast<std::size_t>(options_.news_a_message));
+    std::partial_sort(spreading_.begin(), spreading_.begin() + static_cast<std::ptrdiff_t>(most),
+                      spreading_.end(),
                       [](const Entry* a, const Entry* b) { return a->news > b->news; });
     for (std::size_t i = 0; i < most; ++i) {
       message.members.push_back(spreading_[i]->member);
@@ -157,7 +170,8 @@ void Membership::join(Time now, const Member& contact) {
 void Membership::greet(const Member& contact, bool wants_all) {
   if (has_left_) return;
   const Member* known = find(contact.name);
-  if (wants_all || others_.empty() || (known && known->state != MemberState::alive)) sync_with(contact, MembershipMessage::Kind::sync);
+  if (wants_all || others_.empty() || (known && known->state != MemberState::alive))
+    sync_with(contact, MembershipMessage::Kind::sync);
   else send(contact, {.kind = MembershipMessage::Kind::news});
 }
 
@@ -173,8 +187,12 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
       auto target = others_.find(message.target);
       if (target == others_.end()) break;
       const std::uint64_t number = next_number_++;
-      probes_[number] = {.target = message.target, .began = now, .ends = now + options_.period, .has_helpers = true,
-                         .asked_by = from.name, .number_there = message.number};
+      probes_[number] = {.target = message.target,
+                         .began = now,
+                         .ends = now + options_.period,
+                         .has_helpers = true,
+                         .asked_by = from.name,
+                         .number_there = message.number};
       send(target->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
       break;
     }
@@ -183,13 +201,19 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
       if (it == probes_.end()) break;  // too late
       const Probe probe = std::move(it->second);
       probes_.erase(it);
-      if (const auto target = others_.find(probe.target); target != others_.end() && from.name == probe.target) target->second.round_trip = now - probe.began;
+      if (const auto target = others_.find(probe.target);
+          target != others_.end() && from.name == probe.target)
+        target->second.round_trip = now - probe.began;
       if (const Member* asked = probe.asked_by.empty() ? nullptr : find(probe.asked_by))
-        send(*asked, {.kind = MembershipMessage::Kind::answer, .number = probe.number_there, .target = probe.target});
+        send(*asked, {.kind = MembershipMessage::Kind::answer,
+                      .number = probe.number_there,
+                      .target = probe.target});
       break;
     }
     case MembershipMessage::Kind::news: break;
-    case MembershipMessage::Kind::sync: sync_with(from, MembershipMessage::Kind::sync_answer); break;
+    case MembershipMessage::Kind::sync:
+      sync_with(from, MembershipMessage::Kind::sync_answer);
+      break;
     case MembershipMessage::Kind::sync_answer: break;
   }
 }
@@ -204,7 +228,8 @@ void Membership::leave(Time) {
   self_.state = MemberState::left;
   own_.member = self_;
   for (const auto& [name, entry] : others_)
-    if (entry.member.is_up()) send(entry.member, {.kind = MembershipMessage::Kind::news, .members = {self_}});
+    if (entry.member.is_up())
+      send(entry.member, {.kind = MembershipMessage::Kind::news, .members = {self_}});
 }
 
 // ---- time
@@ -230,7 +255,10 @@ void Membership::start_probe(Time now) {
     auto it = others_.find(name);
     if (it == others_.end() || !it->second.member.is_up()) continue;
     const std::uint64_t number = next_number_++;
-    probes_[number] = {.target = name, .began = now, .helped_at = now + options_.timeout, .ends = now + options_.period};
+    probes_[number] = {.target = name,
+                       .began = now,
+                       .helped_at = now + options_.timeout,
+                       .ends = now + options_.period};
     send(it->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
     return;
   }
@@ -240,10 +268,12 @@ void Membership::help(Probe& probe, std::uint64_t number) {
   probe.has_helpers = true;
   std::vector<const Member*> all;
   for (const auto& [name, entry] : others_)
-    if (entry.member.state == MemberState::alive && name != probe.target) all.push_back(&entry.member);
+    if (entry.member.state == MemberState::alive && name != probe.target)
+      all.push_back(&entry.member);
   std::shuffle(all.begin(), all.end(), random_);
   for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(options_.helpers), all.size()); ++i)
-    send(*all[i], {.kind = MembershipMessage::Kind::ping_for_me, .number = number, .target = probe.target});
+    send(*all[i],
+         {.kind = MembershipMessage::Kind::ping_for_me, .number = number, .target = probe.target});
 }
 
 // What was waited for while this node was held up may have come meanwhile, and lies unread.
@@ -273,7 +303,8 @@ Membership::Time Membership::tick(Time now) {
   if (has_left_) return Time::max();
   if (!std::exchange(has_started_, true)) {
     // Nodes that start together do not all ping at once.
-    next_period_ = now + Time(static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(options_.period.count())));
+    next_period_ = now + Time(static_cast<std::int64_t>(
+                             random_() % static_cast<std::uint64_t>(options_.period.count())));
     wanted_ = now;
   }
   if (now - wanted_ > options_.period) forgive(now - wanted_);
@@ -307,7 +338,8 @@ Membership::Time Membership::tick(Time now) {
   }
 
   wanted_ = next_period_;
-  for (const auto& [number, probe] : probes_) wanted_ = std::min(wanted_, probe.has_helpers ? probe.ends : probe.helped_at);
+  for (const auto& [number, probe] : probes_)
+    wanted_ = std::min(wanted_, probe.has_helpers ? probe.ends : probe.helped_at);
   for (const Entry* e : suspects_) wanted_ = std::min(wanted_, e->since + allowed);
   return wanted_;
 }

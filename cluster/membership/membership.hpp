@@ -1,24 +1,28 @@
-// Membership: which nodes make up the cluster, and which of them still answer. SWIM (Das, Gupta and Motivala, DSN
-// 2002) with its suspicion and incarnations, as a machine of messages and times that knows no clock and no network:
+// Membership: which nodes make up the cluster, and which of them still answer. SWIM (Das, Gupta and
+// Motivala, DSN
+// 2002) with its suspicion and incarnations, as a machine of messages and times that knows no clock
+//       and no network:
 //
 //   Membership m({.name = "a", .incarnation = started, .address = "tcp://..."}, host, {}, seed);
 //   m.join(now, "b");                    // a node that was reached and may know others
 //   m.receive(now, "b", message);        // what came from a node, known or not
 //   next = m.tick(now);                  // to be called again at `next`, or when something has come
 //
-// Detection. Each period a node pings one other, in a shuffled round. Without an answer within `timeout` it has
-// `helpers` others ping it; without one by the end of the period it suspects it. A suspicion that is not refuted
-// within suspicion_time(n) makes it dead. So whoever stops answering is dead everywhere detection_bound(n) later,
-// whatever gossip is lost; mostly much sooner, because the first to notice tells.
-// Spreading. News rides on pings and answers, each piece about log n times, the newest first. Every `sync_periods`
-// periods two nodes compare all they know, which brings what was lost on the way, and rejoins halves of a network that was
-// cut: dead nodes are asked too, for as long as they are remembered.
-// Order of news. Of what is said of a node the greater (incarnation, refutations, state) is true: a process that
-// starts again has a greater incarnation; a node that hears itself suspected or dead says `alive` with one more
-// refutation; of the same life and refutation dead beats suspect beats alive. So all nodes agree in the end, in
-// whatever order they hear, and nobody comes back from the dead but by its own word.
-// A node that was itself held up (stopped, swapped out) accuses nobody: what it waited for is given the time it slept.
-// Nor does one that has left: it ends its sessions itself, and hears no more of others, who may leave at the same time.
+// Detection. Each period a node pings one other, in a shuffled round. Without an answer within
+// `timeout` it has `helpers` others ping it; without one by the end of the period it suspects it. A
+// suspicion that is not refuted within suspicion_time(n) makes it dead. So whoever stops answering
+// is dead everywhere detection_bound(n) later, whatever gossip is lost; mostly much sooner, because
+// the first to notice tells. Spreading. News rides on pings and answers, each piece about log n
+// times, the newest first. Every `sync_periods` periods two nodes compare all they know, which
+// brings what was lost on the way, and rejoins halves of a network that was cut: dead nodes are
+// asked too, for as long as they are remembered. Order of news. Of what is said of a node the
+// greater (incarnation, refutations, state) is true: a process that starts again has a greater
+// incarnation; a node that hears itself suspected or dead says `alive` with one more refutation; of
+// the same life and refutation dead beats suspect beats alive. So all nodes agree in the end, in
+// whatever order they hear, and nobody comes back from the dead but by its own word. A node that
+// was itself held up (stopped, swapped out) accuses nobody: what it waited for is given the time it
+// slept. Nor does one that has left: it ends its sessions itself, and hears no more of others, who
+// may leave at the same time.
 //
 // Threads: one at a time, as an actor or a simulation calls it. The host must not call back.
 #pragma once
@@ -40,8 +44,8 @@ struct Member {
   std::uint64_t incarnation = 0;  // greater each time a process of that name starts
   std::uint32_t refutations = 0;
   MemberState state = MemberState::alive;
-  std::string address;            // where it listens
-  std::string labels = {};        // `key=value` and spaces, for placement
+  std::string address;      // where it listens
+  std::string labels = {};  // `key=value` and spaces, for placement
 
   bool is_up() const { return state == MemberState::alive || state == MemberState::suspect; }
 };
@@ -56,9 +60,11 @@ struct MembershipMessage {
 
 class MembershipHost {
  public:
-  /// To a node by its name; the host knows how to reach it by the address of the member. What cannot be sent is lost.
+  /// To a node by its name; the host knows how to reach it by the address of the member. What
+  /// cannot be sent is lost.
   virtual void send(const Member& to, MembershipMessage message) = 0;
-  /// What is known of a member has changed: it is new, or its state or its life is. Not of this node itself.
+  /// What is known of a member has changed: it is new, or its state or its life is. Not of this
+  /// node itself.
   virtual void changed(const Member& member) = 0;
   /// A process with this node's name has started since: this one is to stop.
   virtual void superseded(const Member& by) = 0;
@@ -69,14 +75,17 @@ class MembershipHost {
 
 struct MembershipOptions {
   std::chrono::nanoseconds period = std::chrono::milliseconds(500);
-  std::chrono::nanoseconds timeout = std::chrono::milliseconds(200);  // of a ping, before others are asked to help
+  // of a ping, before others are asked to help
+  std::chrono::nanoseconds timeout = std::chrono::milliseconds(200);
   int helpers = 3;
   int suspicion_factor = 2;  // suspicion_time(n): so many periods times log2(n + 1), rounded up
   int spread_factor = 3;     // a piece of news rides on so many messages times log2(n + 1)
   int news_a_message = 16;   // at most
   int sync_periods = 10;
-  std::chrono::nanoseconds remembered = std::chrono::minutes(10);  // how long a dead node is asked for
-  std::size_t most_members = 1 << 16;  // others that are known, those that are dead or have left too; of more nothing is heard
+  // how long a dead node is asked for
+  std::chrono::nanoseconds remembered = std::chrono::minutes(10);
+  // others that are known, those that are dead or have left too; of more nothing is heard
+  std::size_t most_members = 1 << 16;
 };
 
 struct MembershipCounters {
@@ -89,14 +98,15 @@ class Membership {
   using Time = std::chrono::nanoseconds;  // since whenever the host likes
 
   /// Throws invalid_argument if the options make no sense (a timeout longer than a period).
-  Membership(Member self, MembershipHost& host, const MembershipOptions& options, std::uint64_t seed);
+  Membership(Member self, MembershipHost& host, const MembershipOptions& options,
+             std::uint64_t seed);
 
   /// Before anything was said: where this node listens.
   void set_address(const std::string& address) { self_.address = own_.member.address = address; }
   /// Asks a node that was reached who else there is.
   void join(Time now, const Member& contact);
-  /// Says to a node that was reached who this one is, and asks it for all it knows if that is wanted, if nobody is known
-  /// here, or if it is not alive here. It is known when it has answered.
+  /// Says to a node that was reached who this one is, and asks it for all it knows if that is
+  /// wanted, if nobody is known here, or if it is not alive here. It is known when it has answered.
   void greet(const Member& contact, bool wants_all);
   void receive(Time now, const Member& from, const MembershipMessage& message);
   /// Does what is due; the time at which it wants to be called next.
@@ -115,7 +125,8 @@ class Membership {
   std::size_t count_up() const { return up_ + 1; }  // this node included
 
   Time suspicion_time(std::size_t nodes) const;
-  /// The time after which a node that has stopped answering is dead for every other, in a cluster of so many.
+  /// The time after which a node that has stopped answering is dead for every other, in a cluster
+  /// of so many.
   Time detection_bound(std::size_t nodes) const;
   const MembershipCounters& counters() const { return counters_; }
   /// What the last ping of this member took, with its answer; 0: none has come back yet.
@@ -124,9 +135,9 @@ class Membership {
  private:
   struct Entry {
     Member member;
-    Time since{};        // of its state
-    Time round_trip{};   // of the last ping that was answered
-    int rides = 0;       // messages that this news is still to ride on
+    Time since{};            // of its state
+    Time round_trip{};       // of the last ping that was answered
+    int rides = 0;           // messages that this news is still to ride on
     std::uint64_t news = 0;  // counts up: the newest first
   };
   /// A ping that waits for its answer.
@@ -134,7 +145,7 @@ class Membership {
     std::string target;
     Time began{}, helped_at{}, ends{};
     bool has_helpers = false;
-    std::string asked_by = {};   // by another node, which gets the answer, under its own number
+    std::string asked_by = {};  // by another node, which gets the answer, under its own number
     std::uint64_t number_there = 0;
   };
 
@@ -157,11 +168,11 @@ class Membership {
   std::mt19937_64 random_;
   std::map<std::string, Entry> others_;
   std::size_t up_ = 0;
-  Entry own_;                               // news of this node itself
+  Entry own_;  // news of this node itself
   std::vector<Entry*> suspects_;
-  std::vector<Entry*> spreading_;           // those with rides left
-  std::vector<std::string> round_;          // who is still to be pinged in this round
-  std::map<std::uint64_t, Probe> probes_;   // by number
+  std::vector<Entry*> spreading_;          // those with rides left
+  std::vector<std::string> round_;         // who is still to be pinged in this round
+  std::map<std::uint64_t, Probe> probes_;  // by number
   std::uint64_t next_number_ = 1, next_news_ = 1;
   Time next_period_{}, wanted_{};  // wanted: when tick was to be called again
   bool has_started_ = false, has_left_ = false;

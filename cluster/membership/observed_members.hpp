@@ -1,5 +1,6 @@
-// What a node has seen of members besides their own word: since when each is what it is, and without a session, and how its clock differs. Of those that are
-// known, and of no others: names come and go for as long as a node runs.
+// What a node has seen of members besides their own word: since when each is what it is, and
+// without a session, and how its clock differs. Of those that are known, and of no others: names
+// come and go for as long as a node runs.
 //
 //   for (const Member& m : observed.note(who_may_have_changed, now_ns)) ...      // whose state is another than it was
 //   if (observed.size() != roster.size()) observed.forget_but(roster.members());
@@ -37,7 +38,9 @@ class ObservedMembers {
   /// `known`: all that are, by name.
   void forget_but(const std::vector<Member>& known) {
     std::erase_if(seen_, [&](const auto& seen) {
-      const auto at = std::lower_bound(known.begin(), known.end(), seen.first, [](const Member& m, const std::string& name) { return m.name < name; });
+      const auto at =
+          std::lower_bound(known.begin(), known.end(), seen.first,
+                           [](const Member& m, const std::string& name) { return m.name < name; });
       return at == known.end() || at->name != seen.first;
     });
   }

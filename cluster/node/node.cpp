@@ -6,7 +6,8 @@
 namespace troupe {
 
 ClusterNode::ClusterNode(NodeOptions options) {
-  for (std::string& address : options.join) address = full_address(address);  // before anything is begun
+  // before anything is begun
+  for (std::string& address : options.join) address = full_address(address);
   EngineOptions of_engine = options.engine;
   core_ = std::make_shared<NodeCore>(options);
   engine_ = std::make_unique<Engine>(std::move(of_engine));
@@ -26,16 +27,36 @@ std::vector<Member> ClusterNode::members() const { return core_->members(); }
 bool ClusterNode::has_joined() const { return core_->has_joined(); }
 Status ClusterNode::status() const { return core_->status(); }
 void ClusterNode::connect(const std::string& address) { core_->connect(address); }
-void ClusterNode::wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout) { core_->wait_for(names, timeout); }
-bool ClusterNode::wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up) { return core_->wait_joined(timeout, gives_up); }
-RunCounters ClusterNode::run_counters() const { return {core_->runs().waited(), core_->runs().dropped(), core_->runs().refused(), core_->runs().taken()}; }
+void ClusterNode::wait_for(const std::vector<std::string>& names,
+                           std::chrono::nanoseconds timeout) {
+  core_->wait_for(names, timeout);
+}
+bool ClusterNode::wait_joined(std::chrono::nanoseconds timeout,
+                              const std::function<bool()>& gives_up) {
+  return core_->wait_joined(timeout, gives_up);
+}
+RunCounters ClusterNode::run_counters() const {
+  return {core_->runs().waited(), core_->runs().dropped(), core_->runs().refused(),
+          core_->runs().taken()};
+}
 MembershipCounters ClusterNode::membership_counters() const { return core_->membership_counters(); }
-std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const { return core_->detection_bound(nodes); }
-ClusterReport ClusterNode::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only) const { return core_->inspect(question, patience, only); }
-std::vector<Verdict> ClusterNode::diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience) const { return core_->diagnose(apart, patience); }
+std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const {
+  return core_->detection_bound(nodes);
+}
+ClusterReport ClusterNode::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience,
+                                   const std::string& only) const {
+  return core_->inspect(question, patience, only);
+}
+std::vector<Verdict> ClusterNode::diagnose(std::chrono::nanoseconds apart,
+                                           std::chrono::nanoseconds patience) const {
+  return core_->diagnose(apart, patience);
+}
 void ClusterNode::tell_of(const Records& records) const { core_->tell_of(records); }
 void ClusterNode::forget(const Records& records) const { core_->forget(records); }
-Cleared ClusterNode::clear_container(const std::string& container, const std::vector<std::string>& nodes) { return core_->clear_container(container, nodes); }
+Cleared ClusterNode::clear_container(const std::string& container,
+                                     const std::vector<std::string>& nodes) {
+  return core_->clear_container(container, nodes);
+}
 TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
 
 }  // namespace troupe

@@ -5,12 +5,14 @@
 //   Graph g;  ...  { auto there = g.on_device("/node:worker1/cpu:0");  y = matmul(x, w); }
 //   node.engine().run(g, {{x, value}}, {y});             // as with any engine
 //
-// The program is the same on one engine and on many nodes: where its parts run is said by device names. A name without
-// a node means the node that compiles. A state lives where it was declared; `Engine::get` and `set` find it there.
+// The program is the same on one engine and on many nodes: where its parts run is said by device
+// names. A name without a node means the node that compiles. A state lives where it was declared;
+// `Engine::get` and `set` find it there.
 //
-// Errors: a run that fails on another node throws here what it would have thrown, naming the node. A node that is lost
-// ends the runs it took part in with `unavailable`; runs over the other nodes go on, and so does the cluster. Lost is who
-// does not answer for long enough (cluster/membership/membership.hpp), or has missed messages; it may come back.
+// Errors: a run that fails on another node throws here what it would have thrown, naming the node.
+// A node that is lost ends the runs it took part in with `unavailable`; runs over the other nodes
+// go on, and so does the cluster. Lost is who does not answer for long enough
+// (cluster/membership/membership.hpp), or has missed messages; it may come back.
 //
 // Ownership: the node owns its engine; functions and runs must not outlive it. Threads: any.
 #pragma once
@@ -23,8 +25,8 @@
 #include <vector>
 
 #include <troupe/actors/engine/engine.hpp>
-#include <troupe/cluster/protocol/node_report.hpp>
 #include <troupe/cluster/membership/membership.hpp>
+#include <troupe/cluster/protocol/node_report.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 
 namespace troupe {
@@ -32,10 +34,12 @@ namespace troupe {
 class NodeCore;
 class Records;
 
-/// What is kept of one peer for runs that have not begun on this node, since it overtook their owner: messages, and bytes of this node's
-/// memory; and the same of its requests for plans and variables that wait, one of which is taken whatever its size. A peer that sends more is disconnected; a
-/// node keeps to the same bounds itself, and sends a request when those before it leave room: give all nodes of a cluster the same. A peer for which
-/// more bytes of answers wait gets no more until it has read them.
+/// What is kept of one peer for runs that have not begun on this node, since it overtook their
+/// owner: messages, and bytes of this node's memory; and the same of its requests for plans and
+/// variables that wait, one of which is taken whatever its size. A peer that sends more is
+/// disconnected; a node keeps to the same bounds itself, and sends a request when those before it
+/// leave room: give all nodes of a cluster the same. A peer for which more bytes of answers wait
+/// gets no more until it has read them.
 struct EarlyLimits {
   std::size_t messages = 1 << 16;
   std::uint64_t bytes = 1 << 30;
@@ -45,25 +49,34 @@ struct NodeOptions {
   std::string name;  // unique in the cluster; no '/'
   /// Makes what this node is reached by, given its name and incarnation.
   std::function<std::unique_ptr<Transport>(PeerInfo self)> transport;
-  std::vector<std::string> join = {};  // addresses of nodes, HOST:PORT for one of tcp; the others are heard of there
+  // addresses of nodes, HOST:PORT for one of tcp; the others are heard of there
+  std::vector<std::string> join = {};
   EngineOptions engine = {};
-  /// Whose the states are that programs of this node keep on others: of this node alone, which are freed with it; or, by a name, of all nodes that
-  /// name the same, which stay for as long as the nodes do where they are.
+  /// Whose the states are that programs of this node keep on others: of this node alone, which are
+  /// freed with it; or, by a name, of all nodes that name the same, which stay for as long as the
+  /// nodes do where they are.
   std::string container = {};
-  std::string labels = {};             // `key=value` and spaces: what others know of it, for placement; `placement=named`: it gets only what names it
-  MembershipOptions membership = {};   // how soon who does not answer is held for dead
+  // `key=value` and spaces: what others know of it, for placement; `placement=named`: it gets only
+  // what names it
+  std::string labels = {};
+  MembershipOptions membership = {};  // how soon who does not answer is held for dead
   EarlyLimits early = {};
-  std::function<void(const std::string& line)> log = {};  // what a node's peers did wrong; from any thread
-  std::uint64_t incarnation = 0;       // greater each time a node of this name starts; 0: by the clock
-  /// What inspections hold for the time, in nanoseconds since the Unix epoch; none: the system's clock. For simulations.
+  // what a node's peers did wrong; from any thread
+  std::function<void(const std::string& line)> log = {};
+  // greater each time a node of this name starts; 0: by the clock
+  std::uint64_t incarnation = 0;
+  /// What inspections hold for the time, in nanoseconds since the Unix epoch; none: the system's
+  /// clock. For simulations.
   std::function<std::int64_t()> clock = {};
-  /// Deterministic engines: lets something happen on another node or between them; false if nothing is pending.
+  /// Deterministic engines: lets something happen on another node or between them; false if nothing
+  /// is pending.
   std::function<bool()> step = {};
 };
 
-/// Messages for runs that had not begun on this node, which waited; for runs that were over, which were dropped; and such as
-/// no node sends that keeps to the protocol, repeated tokens among them, which were dropped too. And messages whose turn was taken by
-/// whoever brought them (cluster/node/RUNS.md).
+/// Messages for runs that had not begun on this node, which waited; for runs that were over, which
+/// were dropped; and such as no node sends that keeps to the protocol, repeated tokens among them,
+/// which were dropped too. And messages whose turn was taken by whoever brought them
+/// (cluster/node/RUNS.md).
 struct RunCounters {
   std::uint64_t early = 0;
   std::uint64_t late = 0;
@@ -73,13 +86,15 @@ struct RunCounters {
 
 /// What `ClusterNode::clear_container` has done.
 struct Cleared {
-  std::size_t states = 0;         // that were dropped
-  std::vector<std::string> kept;  // nodes that name the container themselves, and keep what is theirs
+  std::size_t states = 0;  // that were dropped
+  // nodes that name the container themselves, and keep what is theirs
+  std::vector<std::string> kept;
 };
 
 class ClusterNode {
  public:
-  /// Throws invalid_argument for a name, labels or an address to join that are none, and unavailable if its own address is taken.
+  /// Throws invalid_argument for a name, labels or an address to join that are none, and
+  /// unavailable if its own address is taken.
   explicit ClusterNode(NodeOptions options);
   /// Leaves: runs that this node takes part in end, other nodes are told.
   ~ClusterNode();
@@ -96,35 +111,46 @@ class ClusterNode {
   std::vector<Member> members() const;
   /// Is it in the cluster? Not before one of `options.join` is connected, if there are any.
   bool has_joined() const;
-  /// Not ok if another process of this name has started since: this one takes part in nothing any more.
+  /// Not ok if another process of this name has started since: this one takes part in nothing any
+  /// more.
   Status status() const;
   /// Asks for a connection.
   void connect(const std::string& address);
-  /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not and why.
+  /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not
+  /// and why.
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
-  /// Waits until one of `options.join` is connected, asking again while nobody answers; throws unavailable, saying what
-  /// each of them said. A name that does not resolve may do so later: if none does, the engine's log says so meanwhile. False: `gives_up`,
-  /// which is asked ten times a second, has said that nobody need wait any longer.
+  /// Waits until one of `options.join` is connected, asking again while nobody answers; throws
+  /// unavailable, saying what each of them said. A name that does not resolve may do so later: if
+  /// none does, the engine's log says so meanwhile. False: `gives_up`, which is asked ten times a
+  /// second, has said that nobody need wait any longer.
   bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up = {});
-  /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own programs keep on others) on these nodes; none
-  /// named: on all. Runs under way end with what they have. After it queues begin empty, actors anew; variables have
-  /// their initial value for programs of this node, if the container is its own; for who else used one the value is lost (cluster/README.md). A
-  /// node that names the container itself keeps its own. Throws not_found for a node that is not there. Not from within an actor.
+  /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own
+  /// programs keep on others) on these nodes; none named: on all. Runs under way end with what they
+  /// have. After it queues begin empty, actors anew; variables have their initial value for
+  /// programs of this node, if the container is its own; for who else used one the value is lost
+  /// (cluster/README.md). A node that names the container itself keeps its own. Throws not_found
+  /// for a node that is not there. Not from within an actor.
   Cleared clear_container(const std::string& container, const std::vector<std::string>& nodes = {});
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;
-  /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as `patience`; who does not answer
-  /// within it is there with the reason. Not from within an actor.
-  ClusterReport inspect(const NodeQuestion& question = {}, std::chrono::nanoseconds patience = std::chrono::milliseconds(500), const std::string& only = {}) const;
-  /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`); up to five times more where a partition has had no turn
-  /// for no known reason, since its machine may be busy. Takes three times `patience` and `apart` at most, or eight times and twice.
-  std::vector<Verdict> diagnose(std::chrono::nanoseconds apart = std::chrono::milliseconds(400), std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
-  /// The longest that a node of so many can have stopped answering before the runs it takes part in end.
+  /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as
+  /// `patience`; who does not answer within it is there with the reason. Not from within an actor.
+  ClusterReport inspect(const NodeQuestion& question = {},
+                        std::chrono::nanoseconds patience = std::chrono::milliseconds(500),
+                        const std::string& only = {}) const;
+  /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`); up to five times
+  /// more where a partition has had no turn for no known reason, since its machine may be busy.
+  /// Takes three times `patience` and `apart` at most, or eight times and twice.
+  std::vector<Verdict> diagnose(
+      std::chrono::nanoseconds apart = std::chrono::milliseconds(400),
+      std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
+  /// The longest that a node of so many can have stopped answering before the runs it takes part in
+  /// end.
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const;
 
-  /// What all nodes are told of this one's training (NodeQuestion::What::scalars), until `forget`, which the records outlive: of several
-  /// the last. The inspection server calls both.
+  /// What all nodes are told of this one's training (NodeQuestion::What::scalars), until `forget`,
+  /// which the records outlive: of several the last. The inspection server calls both.
   void tell_of(const Records& records) const;
   void forget(const Records& records) const;
 

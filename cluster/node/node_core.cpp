@@ -27,11 +27,13 @@ class NodeCore::Clerk final : public LeanActor<std::function<void()>> {
 
 namespace {
 
-// Greater each time, as long as the clock does not go back by more than a start takes, and another one for each of many
-// nodes that start in one millisecond.
+// Greater each time, as long as the clock does not go back by more than a start takes, and another
+// one for each of many nodes that start in one millisecond.
 std::uint64_t draw_incarnation() {
   constexpr int kDrawn = 22;  // bits; the milliseconds take 41 until 2039
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
+                      std::chrono::system_clock::now().time_since_epoch())
+                      .count();
   return static_cast<std::uint64_t>(ms) << kDrawn | std::random_device()() >> (32 - kDrawn);
 }
 
@@ -43,9 +45,16 @@ NodeId self_of(const NodeOptions& o) {
 }  // namespace
 
 NodeCore::NodeCore(NodeOptions& options)
-    : self_(self_of(options)), container_(options.container), most_asked_(options.early), deterministic_(options.engine.deterministic), step_(std::move(options.step)), clock_(std::move(options.clock)),
-      transport_(options.transport({self_.name, self_.incarnation, {}, {}})), runs_(*this, self_.incarnation, options.early, options.log),
-      roster_({.name = self_.name, .incarnation = self_.incarnation, .address = {}, .labels = options.labels}, options.membership, self_.incarnation) {}
+    : self_(self_of(options)), container_(options.container), most_asked_(options.early),
+      deterministic_(options.engine.deterministic), step_(std::move(options.step)),
+      clock_(std::move(options.clock)),
+      transport_(options.transport({self_.name, self_.incarnation, {}, {}})),
+      runs_(*this, self_.incarnation, options.early, options.log),
+      roster_({.name = self_.name,
+               .incarnation = self_.incarnation,
+               .address = {},
+               .labels = options.labels},
+              options.membership, self_.incarnation) {}
 
 // What happens to the roster, and then, without the lock, what follows.
 template <class Event>
@@ -102,7 +111,8 @@ void NodeCore::close() {
     std::lock_guard lock(mutex_);
     left = roster_.sessions();
   }
-  for (const auto& [peer, node] : left) lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
+  for (const auto& [peer, node] : left)
+    lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
   stop_inspector();
   clerk_ = {};
 }
@@ -207,7 +217,8 @@ void NodeCore::refused(const std::string& address, const Status& why) {
   retry_plans();
 }
 
-// A session has ended, and may have lost messages: nothing that was under way with that node can go on, whether it lives or not.
+// A session has ended, and may have lost messages: nothing that was under way with that node can go
+// on, whether it lives or not.
 void NodeCore::lost(Peer peer, const Status& why) {
   std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
   std::deque<Job> jobs;                          // as these
@@ -216,18 +227,23 @@ void NodeCore::lost(Peer peer, const Status& why) {
     if (!lost_node) return lost_node;
     direct_from_.store(0, std::memory_order_relaxed);
     jobs = forget_replies(peer);
-    std::erase_if(requests_, [&](const auto& request) { return request.second.to == peer && request.second.heard; });
+    std::erase_if(requests_, [&](const auto& request) {
+      return request.second.to == peer && request.second.heard;
+    });
     for (auto& [id, request] : requests_) {
       if (request.to != peer || request.is_done) continue;
       request.is_done = true;
       request.status = Status(Code::unavailable, "it was lost: " + why.message());
     }
     for (auto plan = plans_.begin(); plan != plans_.end();) {
-      if (plan->first.owner == lost_node->incarnation) plans.push_back(std::move(plan->second)), plan = plans_.erase(plan);
+      if (plan->first.owner == lost_node->incarnation)
+        plans.push_back(std::move(plan->second)), plan = plans_.erase(plan);
       else ++plan;
     }
     std::erase_if(waiting_plans_, [&](const Waiting& w) { return w.from == peer; });
-    std::erase_if(links_, [&](const auto& link) { return link.first.first == lost_node->name || link.first.second == lost_node->name; });
+    std::erase_if(links_, [&](const auto& link) {
+      return link.first.first == lost_node->name || link.first.second == lost_node->name;
+    });
     return lost_node;
   });
   tell_of_probes();
@@ -246,12 +262,11 @@ void NodeCore::received(Peer peer, Lane, Message message) {
   }
   try {
     dispatch(peer, from, message);
-  } catch (...) {
-    hang_up(peer);
-  }
+  } catch (...) { hang_up(peer); }
 }
 
-// As messages do, these come by the transport's thread; the lock is taken only if another peer spoke last, or one was lost since.
+// As messages do, these come by the transport's thread; the lock is taken only if another peer
+// spoke last, or one was lost since.
 void NodeCore::received_direct(Peer peer, std::span<const std::byte> record) {
   if (direct_from_.load(std::memory_order_relaxed) != peer) {
     std::lock_guard lock(mutex_);
@@ -260,9 +275,7 @@ void NodeCore::received_direct(Peer peer, std::span<const std::byte> record) {
   }
   try {
     runs_.handle_tokens(peer, record);
-  } catch (...) {
-    hang_up(peer);
-  }
+  } catch (...) { hang_up(peer); }
 }
 
 // In a catch block: it has said what makes no sense.
@@ -276,7 +289,9 @@ void NodeCore::hang_up(Peer peer) {
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   MessageReader r(message);
   const MessageKind kind = kind_of(r);
-  const std::uint64_t bytes = kind == MessageKind::tokens || kind == MessageKind::small_tokens ? 0 : bytes_of(message);  // before its tensors are taken out
+  // before its tensors are taken out
+  const std::uint64_t bytes =
+      kind == MessageKind::tokens || kind == MessageKind::small_tokens ? 0 : bytes_of(message);
   switch (kind) {
     case MessageKind::tokens: runs_.handle_tokens(peer, r); return;
     case MessageKind::small_tokens: runs_.handle_tokens(peer, message); return;
@@ -296,7 +311,9 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::inspect: handle(peer, from, read_all<InspectNode>(r)); return;
     case MessageKind::inspected: handle(peer, read_all<Inspected>(r)); return;
     case MessageKind::make_plan:
-      do_for(peer, bytes, [this, peer, kept = std::make_shared<Message>(std::move(message))] { return make_plan(peer, kept); });
+      do_for(peer, bytes, [this, peer, kept = std::make_shared<Message>(std::move(message))] {
+        return make_plan(peer, kept);
+      });
       return;
     case MessageKind::drop_plan:
       do_for(peer, 0, [this, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] {
@@ -306,7 +323,9 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
       return;
     case MessageKind::get_variable: handle(peer, from, read_all<GetVariable>(r), bytes); return;
     case MessageKind::get_loops:
-      do_for(peer, 0, [this, owner = from, m = read_all<GetLoops>(r)] { return Answer{m.request, {}, {}, loops_of({owner, m.plan})}; });
+      do_for(peer, 0, [this, owner = from, m = read_all<GetLoops>(r)] {
+        return Answer{m.request, {}, {}, loops_of({owner, m.plan})};
+      });
       return;
     case MessageKind::get_costs:
       do_for(peer, 0, [this, owner = from, m = read_all<GetCosts>(r)] {
@@ -320,13 +339,13 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::runs_begun: runs_.handle(from, read_all<RunsBegun>(r)); return;
     case MessageKind::probe_for: handle(peer, read_all<ProbeFor>(r)); return;
     case MessageKind::set_variable: handle(peer, from, read_all<SetVariable>(r), bytes); return;
-    case MessageKind::clear_container: handle(peer, from, read_all<ClearContainer>(r), bytes); return;
+    case MessageKind::clear_container:
+      handle(peer, from, read_all<ClearContainer>(r), bytes);
+      return;
   }
 }
 
-void NodeCore::do_later(std::function<void()> job) {
-  clerk_->send(std::move(job));
-}
+void NodeCore::do_later(std::function<void()> job) { clerk_->send(std::move(job)); }
 
 // ---- requests
 
@@ -362,7 +381,8 @@ void NodeCore::ask(std::uint64_t id, Lane lane, Message message) {
       const Request& mine = requests_.at(id);
       Asked before;
       for (const auto& [number, other] : requests_)
-        if (other.to == to && !other.is_done && other.turn != 0 && other.turn < mine.turn) ++before.requests, before.bytes += other.bytes;
+        if (other.to == to && !other.is_done && other.turn != 0 && other.turn < mine.turn)
+          ++before.requests, before.bytes += other.bytes;
       return mine.is_done || before.has_room(mine.bytes, most_asked_);
     });
     transport_->send(to, lane, std::move(message));
@@ -377,14 +397,17 @@ void NodeCore::ask(std::uint64_t id, Lane lane, Message message) {
 void NodeCore::handle(Peer from, Answer&& answer) {
   std::unique_lock lock(mutex_);
   auto it = requests_.find(answer.request);
-  if (it == requests_.end() || it->second.is_done || it->second.to != from) return;  // nobody waits any more, or not for this one
+  // nobody waits any more, or not for this one
+  if (it == requests_.end() || it->second.is_done || it->second.to != from) return;
   it->second.is_done = true;
   it->second.status = std::move(answer.status);
   it->second.value = std::move(answer.value);
   it->second.loops = std::move(answer.loops);
   it->second.costs = std::move(answer.costs);
   it->second.states = answer.states;
-  it->second.ns = it->second.began.count() > 0 ? static_cast<std::uint64_t>((transport_->now() - it->second.began).count()) : answer.ns;
+  it->second.ns = it->second.began.count() > 0
+                      ? static_cast<std::uint64_t>((transport_->now() - it->second.began).count())
+                      : answer.ns;
   changed_.notify_all();
   lock.unlock();
   tell_of_probes();
@@ -398,7 +421,8 @@ NodeCore::Request NodeCore::answer_to(std::uint64_t id) {
 
 // ---- plans
 
-std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) {
+std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>& plan,
+                                              const Placed& placed) {
   MakePlan m;
   std::vector<Peer> peers;
   for (const std::string& node : plan->nodes) {
@@ -407,13 +431,15 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     std::lock_guard lock(mutex_);
     const NodeId* there = roster_.session(peer);
     if (!is_here && !there) throw Error(Code::unavailable, fmt::format("node '{}' was lost", node));
-    m.participants.push_back(is_here ? NodeId{self_.name, self_.incarnation, transport_->address()} : *there);
+    m.participants.push_back(is_here ? NodeId{self_.name, self_.incarnation, transport_->address()}
+                                     : *there);
     peers.push_back(peer);
   }
   m.plan = plan->name.number;
   m.call_depth = plan->call_depth;
   m.container = container_;
-  auto shared = std::make_shared<SharedPlan>(shared_from_this(), RunKey{self_.incarnation, m.plan}, plan, std::move(peers), 0);
+  auto shared = std::make_shared<SharedPlan>(shared_from_this(), RunKey{self_.incarnation, m.plan},
+                                             plan, std::move(peers), 0);
   runs_.add(shared);
   std::vector<std::uint64_t> requests;
   const PlanParts parts(*plan, placed);
@@ -434,7 +460,9 @@ std::shared_ptr<RemotePlan> NodeCore::prepare(const std::shared_ptr<const Plan>&
     const std::size_t node = at(shared->node_of_peer(shared->others()[i]));
     const Request answer = answer_to(requests[i]);
     states[node] = answer.states;
-    if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", plan->nodes[node], answer.status.message()));
+    if (first.ok() && !answer.status.ok())
+      first = Status(answer.status.code(),
+                     fmt::format("node '{}': {}", plan->nodes[node], answer.status.message()));
   }
   first.throw_if_error();
   note_states(*plan, states);
@@ -455,14 +483,13 @@ std::optional<Answer> NodeCore::make_plan(Peer from, const std::shared_ptr<Messa
   Answer answer{m.request, {}, {}};
   try {
     if (!try_make_plan(from, message, m, reader, answer.states)) return std::nullopt;
-  } catch (...) {
-    answer.status = Status::from_current_exception();
-  }
+  } catch (...) { answer.status = Status::from_current_exception(); }
   return answer;
 }
 
 // False if it has to wait for connections; another of which then tries again.
-bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader, std::uint64_t& states) {
+bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m,
+                             MessageReader& reader, std::uint64_t& states) {
   NodeId owner;
   std::map<std::string, Peer> peers;
   {
@@ -480,11 +507,16 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
       }
       auto refusal = refusals_.find(p.address);
       if (known != 0 || p.address.empty() || refusal != refusals_.end())
-        throw Error(Code::unavailable, fmt::format("it cannot reach node '{}'{}", p.name, refusal == refusals_.end() ? "" : ": " + refusal->second.message()));
+        throw Error(
+            Code::unavailable,
+            fmt::format("it cannot reach node '{}'{}", p.name,
+                        refusal == refusals_.end() ? "" : ": " + refusal->second.message()));
       Asked waiting;
       for (const Waiting& w : waiting_plans_)
         if (w.from == from) ++waiting.requests, waiting.bytes += bytes_of(*w.message);
-      if (!waiting.has_room(bytes_of(*message), most_asked_)) throw Error(Code::resource_exhausted, "too many plans of this owner wait for connections, or too large ones");
+      if (!waiting.has_room(bytes_of(*message), most_asked_))
+        throw Error(Code::resource_exhausted,
+                    "too many plans of this owner wait for connections, or too large ones");
       waiting_plans_.push_back({from, message});
       transport_->connect(p.address);
       return false;
@@ -495,22 +527,30 @@ bool NodeCore::try_make_plan(Peer from, const std::shared_ptr<Message>& message,
   reader.end();
   EngineImpl::OthersStates owners = states_for(owner.incarnation, m.container);
   states = owners.number;
-  std::shared_ptr<Compiled> compiled = engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan, owner.incarnation}, std::move(owners.store));
+  std::shared_ptr<Compiled> compiled =
+      engine_->take_part(std::move(placed), m.call_depth, {owner.name, m.plan, owner.incarnation},
+                         std::move(owners.store));
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
-  if (plan->here < 0 || fingerprints(*plan)[at(plan->here)] != m.fingerprint) throw Error(Code::internal, "it makes another plan of this program");
+  if (plan->here < 0 || fingerprints(*plan)[at(plan->here)] != m.fingerprint)
+    throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;
   for (const std::string& node : plan->nodes) {
-    if (node != self_.name && !peers.contains(node)) throw Error(Code::data_loss, fmt::format("node '{}' is in the plan and does not take part", node));
+    if (node != self_.name && !peers.contains(node))
+      throw Error(Code::data_loss,
+                  fmt::format("node '{}' is in the plan and does not take part", node));
     of_nodes.push_back(node == self_.name ? 0 : peers.at(node));
   }
   const RunKey key{owner.incarnation, m.plan};
-  auto shared = std::make_shared<SharedPlan>(shared_from_this(), key, plan, std::move(of_nodes), from);
+  auto shared =
+      std::make_shared<SharedPlan>(shared_from_this(), key, plan, std::move(of_nodes), from);
   compiled->troupe.remote = shared;
   runs_.add(shared);
   std::lock_guard lock(mutex_);
-  // Who was lost while the plan was made found no plan to break: `lost` takes the session away first.
+  // Who was lost while the plan was made found no plan to break: `lost` takes the session away
+  // first.
   for (const auto& [name, peer] : peers)
-    if (!roster_.session(peer)) throw Error(Code::unavailable, fmt::format("node '{}' was lost", name));
+    if (!roster_.session(peer))
+      throw Error(Code::unavailable, fmt::format("node '{}' was lost", name));
   if (roster_.session(from)) plans_.emplace(key, std::move(compiled));
   return true;
 }

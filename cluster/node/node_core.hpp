@@ -1,12 +1,14 @@
-// What a node is made of, behind `ClusterNode`: requests to other nodes and their answers, plans made for others, and what
-// follows when somebody comes or goes. Who is there is the `Roster`'s, runs are `SharedRuns`'.
+// What a node is made of, behind `ClusterNode`: requests to other nodes and their answers, plans
+// made for others, and what follows when somebody comes or goes. Who is there is the `Roster`'s,
+// runs are `SharedRuns`'.
 //
 //   caller's thread:  prepare, get, set ──request──►  ┌─────────┐ ──►  transport ──►  other nodes
 //   partitions:       tokens, grants ───────────────► │ NodeCore│ ◄── listener: gossip, tokens, grants, outcomes
 //                                                     └────┬────┘
 //                                    make_plan, variables: the clerk, an actor on the engine's workers
 //
-// What takes long (making kernels) is the clerk's; the transport's thread decodes, looks up and posts.
+// What takes long (making kernels) is the clerk's; the transport's thread decodes, looks up and
+// posts.
 #pragma once
 
 #include <atomic>
@@ -22,14 +24,16 @@
 #include <vector>
 
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/membership/observed_members.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/node/roster.hpp>
 #include <troupe/cluster/node/shared_runs.hpp>
 
 namespace troupe {
 
-class NodeCore final : public TransportListener, public Peers, public std::enable_shared_from_this<NodeCore> {
+class NodeCore final : public TransportListener,
+                       public Peers,
+                       public std::enable_shared_from_this<NodeCore> {
  public:
   explicit NodeCore(NodeOptions& options);
   ~NodeCore();
@@ -48,7 +52,9 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   bool has_joined() const;
   Status status() const;
   MembershipCounters membership_counters() const;
-  std::chrono::nanoseconds detection_bound(std::size_t nodes) const { return roster_.detection_bound(nodes); }
+  std::chrono::nanoseconds detection_bound(std::size_t nodes) const {
+    return roster_.detection_bound(nodes);
+  }
   void connect(const std::string& address);
   // node_join.cpp
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
@@ -64,7 +70,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::vector<NodeCost> costs(const SharedPlan& plan);
 
   // ---- inspections: node_inspect.cpp
-  ClusterReport inspect(const NodeQuestion& question, std::chrono::nanoseconds patience, const std::string& only);
+  ClusterReport inspect(const NodeQuestion& question, std::chrono::nanoseconds patience,
+                        const std::string& only);
   std::vector<Verdict> diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience);
   void tell_of(const Records& records);
   void forget(const Records& records);
@@ -73,7 +80,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   const std::string& name() const override { return self_.name; }
   std::uint64_t incarnation() const override { return self_.incarnation; }
   std::vector<NodeLabels> nodes_with_labels() const override;
-  std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan, const Placed& placed) override;
+  std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan,
+                                      const Placed& placed) override;
   std::vector<LinkBetween> links() override;
   Tensor get(const std::string& node, const StateSpec& variable) override;
   void set(const std::string& node, const StateSpec& variable, Tensor value) override;
@@ -94,7 +102,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   class Inspector;
   struct Request {
     Peer to = 0;
-    std::uint64_t bytes = 0, turn = 0;  // that it keeps there until it is done; 0: not in the row of those
+    // that it keeps there until it is done; 0: not in the row of those
+    std::uint64_t bytes = 0, turn = 0;
     bool is_done = false;
     Status status;
     Tensor value;
@@ -108,7 +117,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::uint64_t number_there = 0;
     std::shared_ptr<NodeReport> report = {};
     std::int64_t ended_ns = 0;
-    std::function<void(const NodeReport&)> heard = {};  // nobody waits: who sent it wants to be told
+    // nobody waits: who sent it wants to be told
+    std::function<void(const NodeReport&)> heard = {};
   };
   /// Requests of a peer, and the memory that they keep.
   struct Asked {
@@ -116,7 +126,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
     std::uint64_t bytes = 0;
     /// May this come to them? One is taken whatever its size, if the others keep nothing.
     bool has_room(std::uint64_t more, const EarlyLimits& most) const {
-      return requests < most.messages && (bytes == 0 || more == 0 || (more <= most.bytes && bytes <= most.bytes - more));
+      return requests < most.messages &&
+             (bytes == 0 || more == 0 || (more <= most.bytes && bytes <= most.bytes - more));
     }
   };
   struct MeasuredLink {
@@ -146,17 +157,20 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::uint64_t probe(const std::string& a, const std::string& b, std::uint64_t bytes);
   void tell_of_probes();
   std::optional<Answer> make_plan(Peer from, const std::shared_ptr<Message>& message);
-  bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m, MessageReader& reader, std::uint64_t& states);
+  bool try_make_plan(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m,
+                     MessageReader& reader, std::uint64_t& states);
   void drop_plan(Peer from, RunKey key);
   void do_later(std::function<void()> job);
   // node_jobs.cpp
-  /// The same, for a peer that has asked for it, and whose request keeps so much of this node's memory meanwhile (0: next to nothing). The
-  /// peer, 0 for this node, is answered when it keeps nothing any more. Throws resource_exhausted if too many of its requests wait, or too much.
+  /// The same, for a peer that has asked for it, and whose request keeps so much of this node's
+  /// memory meanwhile (0: next to nothing). The peer, 0 for this node, is answered when it keeps
+  /// nothing any more. Throws resource_exhausted if too many of its requests wait, or too much.
   void do_for(Peer from, std::uint64_t bytes, std::function<std::optional<Answer>()> work);
   void do_next(Peer from);
   /// False: there are peers whose jobs still wait for them to read.
   bool resume_jobs();
-  /// Does it read what it asks for? Not as long as more wait for it than `most_asked_.bytes` of answers.
+  /// Does it read what it asks for? Not as long as more wait for it than `most_asked_.bytes` of
+  /// answers.
   bool reads(Peer peer);
   /// What a peer has asked for.
   template <class M>
@@ -208,8 +222,9 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::vector<std::uint64_t> ask_others(const SharedPlan& plan);
   /// One that was made for another; null if it is not there, or no more.
   std::shared_ptr<Compiled> plan_of(RunKey key);
-  /// Sends what a request is, which is kept there until it is done: when those that this node sent to that peer before leave room for it, by the
-  /// bound that it has for its own peers. Who sends more is disconnected.
+  /// Sends what a request is, which is kept there until it is done: when those that this node sent
+  /// to that peer before leave room for it, by the bound that it has for its own peers. Who sends
+  /// more is disconnected.
   void ask(std::uint64_t request, Lane lane, Message message);
   /// `is_done`: called under the lock.
   void await(const std::function<bool()>& is_done);
@@ -235,8 +250,8 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::vector<const Records*> records_;
 
   std::atomic<Peer> direct_from_{0};  // there is a session with it; written under mutex_
-  mutable std::mutex mutex_;  // guards everything below
-  std::condition_variable changed_;  // of roster_, refusals_ and requests_
+  mutable std::mutex mutex_;          // guards everything below
+  std::condition_variable changed_;   // of roster_, refusals_ and requests_
   Roster roster_;
   std::map<std::string, Status> refusals_;  // by address
   std::vector<std::string> join_;
@@ -246,12 +261,15 @@ class NodeCore final : public TransportListener, public Peers, public std::enabl
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_plans_;
   std::map<Peer, Asked> asked_;  // of each what is not done; those with nothing are not there
-  std::map<Peer, std::deque<Job>> jobs_;  // that have not begun, in order; those without are not there
+  // that have not begun, in order; those without are not there
+  std::map<Peer, std::deque<Job>> jobs_;
   std::map<Peer, std::uint64_t> replied_;  // bytes, which wait for it at the most
-  std::set<Peer> unread_;  // peers whose jobs wait until they read
-  std::map<std::pair<std::string, std::string>, MeasuredLink> links_;  // the lesser name first; until one of the two is lost
+  std::set<Peer> unread_;                  // peers whose jobs wait until they read
+  // the lesser name first; until one of the two is lost
+  std::map<std::pair<std::string, std::string>, MeasuredLink> links_;
   ObservedMembers observed_;
-  std::map<std::pair<std::string, std::string>, std::uint64_t> seen_states_;  // by node and variable: in which life it had a value
+  // by node and variable: in which life it had a value
+  std::map<std::pair<std::string, std::string>, std::uint64_t> seen_states_;
   struct {
     std::int64_t at_ns = 0;
     std::uint64_t cpu_ns = 0;

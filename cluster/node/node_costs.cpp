@@ -1,6 +1,8 @@
-// What placement goes by: the times of kernels on other nodes, beside what loops did there, and what links between nodes take. For these, messages that are
-// answered at once are sent by whoever is at one end of a link. It is measured when a plan asks for it, unless that was done within half a
-// minute, or a hundred times what measuring takes, or it is in use: probes would be measured behind what is under way.
+// What placement goes by: the times of kernels on other nodes, beside what loops did there, and
+// what links between nodes take. For these, messages that are answered at once are sent by whoever
+// is at one end of a link. It is measured when a plan asks for it, unless that was done within half
+// a minute, or a hundred times what measuring takes, or it is in use: probes would be measured
+// behind what is under way.
 //
 //   owner ── ProbeFor(c, bytes) ──► b ── Probe(load) ──► c
 //         ◄──── Answer(ns) ──────── b ◄──── Answer ──── c
@@ -13,12 +15,15 @@
 namespace troupe {
 namespace {
 
-constexpr int kTries = 3;                       // the least counts: what is added was somebody else's
-constexpr std::uint64_t kLoad = 256 << 10;      // bytes, as much as a few frames
-constexpr double kFastest = 100;                // bytes a nanosecond: what is faster was an accident
+// the least counts: what is added was somebody else's
+constexpr int kTries = 3;
+constexpr std::uint64_t kLoad = 256 << 10;  // bytes, as much as a few frames
+// bytes a nanosecond: what is faster was an accident
+constexpr double kFastest = 100;
 constexpr auto kFresh = std::chrono::seconds(30);
-constexpr int kWorth = 100;                     // times what it took: for so long at least a measurement holds
-constexpr std::size_t kAllPairs = 16;           // nodes; of more, links of this one only
+// times what it took: for so long at least a measurement holds
+constexpr int kWorth = 100;
+constexpr std::size_t kAllPairs = 16;  // nodes; of more, links of this one only
 
 }  // namespace
 
@@ -53,8 +58,10 @@ std::vector<NodeCost> NodeCore::costs(const SharedPlan& plan) {
   std::vector<NodeCost> all;
   for (std::size_t i = 0; i < requests.size(); ++i)
     for (const NodeCost& c : answer_to(requests[i]).costs)  // of its own nodes alone
-      if (std::isfinite(c.ns) && c.ns > 0 && c.ns < 1e15 && c.node >= 0 && c.node < plan.plan().program.graph.size() &&
-          plan.peer_of(plan.plan().partition_of[static_cast<std::size_t>(c.node)]) == plan.others()[i])
+      if (std::isfinite(c.ns) && c.ns > 0 && c.ns < 1e15 && c.node >= 0 &&
+          c.node < plan.plan().program.graph.size() &&
+          plan.peer_of(plan.plan().partition_of[static_cast<std::size_t>(c.node)]) ==
+              plan.others()[i])
         all.push_back(c);
   return all;
 }
@@ -75,13 +82,18 @@ std::vector<LinkBetween> NodeCore::links() {
     std::lock_guard lock(mutex_);
     std::set<std::string> in_use;
     for (const PeerCounters& p : traffic)
-      if (const NodeId* node = roster_.session(p.peer); node && p.unsent_bytes + p.unacknowledged_bytes > kLoad) in_use.insert(node->name);
+      if (const NodeId* node = roster_.session(p.peer);
+          node && p.unsent_bytes + p.unacknowledged_bytes > kLoad)
+        in_use.insert(node->name);
     const std::vector<std::string> names = roster_.names();  // this node first
     for (std::size_t a = 0; a < names.size() && (a == 0 || names.size() <= kAllPairs); ++a)
-      for (std::size_t b = a + 1; b < names.size(); ++b) all.push_back(std::minmax(names[a], names[b]));
+      for (std::size_t b = a + 1; b < names.size(); ++b)
+        all.push_back(std::minmax(names[a], names[b]));
     for (const auto& link : all) {
       const auto known = links_.find(link);
-      const bool is_of_use = known != links_.end() && (began < known->second.holds_until || in_use.contains(link.first) || in_use.contains(link.second));
+      const bool is_of_use =
+          known != links_.end() && (began < known->second.holds_until ||
+                                    in_use.contains(link.first) || in_use.contains(link.second));
       if (!is_of_use) unknown.push_back(link);
     }
   }
@@ -91,19 +103,25 @@ std::vector<LinkBetween> NodeCore::links() {
     std::vector<std::uint64_t> requests;
     for (const auto& [a, b] : unknown) requests.push_back(probe(a, b, round % 2 == 0 ? 0 : kLoad));
     for (std::size_t i = 0; i < requests.size(); ++i)
-      if (const Request answer = answer_to(requests[i]); answer.status.ok() && answer.ns > 0) found[i] = std::min(found[i], answer.ns);
+      if (const Request answer = answer_to(requests[i]); answer.status.ok() && answer.ns > 0)
+        found[i] = std::min(found[i], answer.ns);
   }
-  const std::chrono::nanoseconds now = transport_->now(), holds_until = now + std::max<std::chrono::nanoseconds>(kFresh, kWorth * (now - began));
+  const std::chrono::nanoseconds now = transport_->now(),
+                                 holds_until = now + std::max<std::chrono::nanoseconds>(
+                                                         kFresh, kWorth * (now - began));
   std::lock_guard lock(mutex_);
   for (std::size_t i = 0; i < unknown.size(); ++i) {
     if (least[i] == UINT64_MAX || loaded[i] == UINT64_MAX) continue;  // one of them was lost
-    const double more = std::max(static_cast<double>(kLoad) / kFastest, static_cast<double>(loaded[i]) - static_cast<double>(least[i]));
-    const LinkCost cost{.latency_ns = static_cast<double>(least[i]) / 2, .bytes_per_ns = static_cast<double>(kLoad) / more};
+    const double more = std::max(static_cast<double>(kLoad) / kFastest,
+                                 static_cast<double>(loaded[i]) - static_cast<double>(least[i]));
+    const LinkCost cost{.latency_ns = static_cast<double>(least[i]) / 2,
+                        .bytes_per_ns = static_cast<double>(kLoad) / more};
     links_.insert_or_assign(unknown[i], MeasuredLink{cost, holds_until});
   }
   std::vector<LinkBetween> known;
   for (const auto& link : all)
-    if (auto it = links_.find(link); it != links_.end()) known.push_back({link.first, link.second, it->second.cost});
+    if (auto it = links_.find(link); it != links_.end())
+      known.push_back({link.first, link.second, it->second.cost});
   return known;
 }
 
@@ -123,7 +141,8 @@ std::uint64_t NodeCore::probe(const std::string& a, const std::string& b, std::u
     std::lock_guard lock(mutex_);
     requests_.at(id).began = transport_->now();
   }
-  send(to, Probe{id, bytes > 0 ? Tensor::zeros(DType::u8, {static_cast<std::int64_t>(bytes)}) : Tensor::scalar(false)});
+  send(to, Probe{id, bytes > 0 ? Tensor::zeros(DType::u8, {static_cast<std::int64_t>(bytes)})
+                               : Tensor::scalar(false)});
   return id;
 }
 
@@ -131,8 +150,10 @@ void NodeCore::handle(Peer from, ProbeFor&& m) {
   if (m.bytes > kLoad) MessageReader::malformed("too large a probe");
   {
     std::lock_guard lock(mutex_);
-    const auto asked = std::count_if(requests_.begin(), requests_.end(), [&](const auto& r) { return r.second.asked_by == from; });
-    if (asked >= static_cast<std::ptrdiff_t>(kAllPairs * kAllPairs)) MessageReader::malformed("too many probes");
+    const auto asked = std::count_if(requests_.begin(), requests_.end(),
+                                     [&](const auto& r) { return r.second.asked_by == from; });
+    if (asked >= static_cast<std::ptrdiff_t>(kAllPairs * kAllPairs))
+      MessageReader::malformed("too many probes");
   }
   const std::uint64_t id = probe(self_.name, m.node, m.bytes);
   {

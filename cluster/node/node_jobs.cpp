@@ -1,11 +1,13 @@
-// What peers ask of this node: done one after the other, on the clerk, for who reads what it is answered.
+// What peers ask of this node: done one after the other, on the clerk, for who reads what it is
+// answered.
 //
 //   request ──► jobs_ of its peer ──► done, answered ──► replied_ ──► the transport, until the peer has it
 //                  ▲     bounded by its sender, or it is disconnected (asked_)        │
 //                  └──────────────── wait, while more than the bound is there ◄───────┘
 //
-// So who asks and does not read has of this node's memory what its requests may keep, as much in answers, and one more of any size. (What the transport
-// has not taken up yet is not seen: microseconds.) A node that keeps to the protocol always reads, and only waits.
+// So who asks and does not read has of this node's memory what its requests may keep, as much in
+// answers, and one more of any size. (What the transport has not taken up yet is not seen:
+// microseconds.) A node that keeps to the protocol always reads, and only waits.
 #include <troupe/cluster/node/node_core.hpp>
 #include <troupe/devices/base/text.hpp>
 
@@ -14,7 +16,6 @@
 
 #include <fmt/format.h>
 
-
 namespace troupe {
 
 void NodeCore::do_for(Peer from, std::uint64_t bytes, std::function<std::optional<Answer>()> work) {
@@ -22,8 +23,11 @@ void NodeCore::do_for(Peer from, std::uint64_t bytes, std::function<std::optiona
     std::lock_guard lock(mutex_);
     Asked& asked = asked_[from];
     if (!asked.has_room(bytes, most_asked_))
-      throw Error(Code::resource_exhausted, fmt::format("more than {} of its requests wait for node '{}', or more than {} of them; NodeOptions::early says how much may",
-                                                        most_asked_.messages, self_.name, readable_bytes(static_cast<double>(most_asked_.bytes))));
+      throw Error(Code::resource_exhausted,
+                  fmt::format("more than {} of its requests wait for node '{}', or more than {} of "
+                              "them; NodeOptions::early says how much may",
+                              most_asked_.messages, self_.name,
+                              readable_bytes(static_cast<double>(most_asked_.bytes))));
     ++asked.requests, asked.bytes += bytes;
     jobs_[from].push_back({bytes, std::move(work)});
   }
@@ -96,7 +100,8 @@ bool NodeCore::reads(Peer peer) {
     if (it == replied_.end() || it->second <= most_asked_.bytes) return true;
     replied = it->second;
   }
-  // Without the lock: the transport calls with its own held. What waits of answers is no more than what waits of all.
+  // Without the lock: the transport calls with its own held. What waits of answers is no more than
+  // what waits of all.
   std::uint64_t waits = 0;
   for (const PeerCounters& c : transport_->peers())
     if (c.peer == peer) waits = c.unsent_bytes + c.unacknowledged_bytes;

@@ -1,5 +1,5 @@
-// States of programs on other nodes than theirs: whose they are, when they go, and that nobody goes on with one that was lost as if it
-// were the one before.
+// States of programs on other nodes than theirs: whose they are, when they go, and that nobody goes
+// on with one that was lost as if it were the one before.
 #include <troupe/cluster/node/node_core.hpp>
 
 #include <algorithm>
@@ -17,7 +17,9 @@ namespace troupe {
 // A number that no earlier life of these states had, here or in an earlier life of this node.
 EngineImpl::OthersStates NodeCore::states_for(std::uint64_t owner, const std::string& container) {
   const bool is_own = !container.empty() && container == container_;
-  EngineImpl::OthersStates found = is_own ? EngineImpl::OthersStates{engine_->own_states(), 0} : engine_->states_of({container, container.empty() ? owner : 0});
+  EngineImpl::OthersStates found =
+      is_own ? EngineImpl::OthersStates{engine_->own_states(), 0}
+             : engine_->states_of({container, container.empty() ? owner : 0});
   found.number += self_.incarnation * 0x9e3779b97f4a7c15ull;
   return found;
 }
@@ -29,9 +31,7 @@ void NodeCore::handle(Peer from, std::uint64_t owner, GetVariable&& m, std::uint
       const EngineImpl::OthersStates states = states_for(owner, m.container);
       a.states = states.number;
       a.value = EngineImpl::get_in(*states.store, m.variable);
-    } catch (...) {
-      a.status = Status::from_current_exception();
-    }
+    } catch (...) { a.status = Status::from_current_exception(); }
     return a;
   });
 }
@@ -43,9 +43,7 @@ void NodeCore::handle(Peer from, std::uint64_t owner, SetVariable&& m, std::uint
       const EngineImpl::OthersStates states = states_for(owner, m.container);
       a.states = states.number;
       EngineImpl::set_in(*states.store, m.variable, m.value);
-    } catch (...) {
-      a.status = Status::from_current_exception();
-    }
+    } catch (...) { a.status = Status::from_current_exception(); }
     return a;
   });
 }
@@ -58,11 +56,13 @@ void NodeCore::handle(Peer from, std::uint64_t owner, ClearContainer&& m, std::u
   });
 }
 
-// On the clerk, as plans are made: none is about to be that has the states. Plans that have them are no more: who owns one makes it anew,
-// and so gets others. Runs under way end with what they have.
+// On the clerk, as plans are made: none is about to be that has the states. Plans that have them
+// are no more: who owns one makes it anew, and so gets others. Runs under way end with what they
+// have.
 std::uint64_t NodeCore::clear_here(std::uint64_t owner, const std::string& container) {
   const StateOwner who{container, container.empty() ? owner : 0};
-  if (!container.empty() && container == container_) return ClearContainer::kKept;  // its engine's own
+  // its engine's own
+  if (!container.empty() && container == container_) return ClearContainer::kKept;
   if (!engine_->has_states_of(who)) return 0;
   const std::shared_ptr<StateStore> store = engine_->states_of(who).store;
   std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
@@ -95,7 +95,8 @@ void NodeCore::drop_states() {
       for (const Member& m : roster_.members())
         if (m.is_up()) there.insert(m.incarnation);
     }
-    engine_->drop_states([&](const StateOwner& who) { return who.container.empty() && !there.contains(who.owner); });
+    engine_->drop_states(
+        [&](const StateOwner& who) { return who.container.empty() && !there.contains(who.owner); });
   });
 }
 
@@ -103,10 +104,14 @@ void NodeCore::drop_states() {
 
 namespace {
 
-[[noreturn]] void refuse_lost(const std::string& variable, const std::string& node, const std::string& who) {
+[[noreturn]] void refuse_lost(const std::string& variable, const std::string& node,
+                              const std::string& who) {
   throw Error(Code::failed_precondition,
-              fmt::format("{}the value of variable '{}' is lost: node '{}' has started again, or held this one for dead, or its container was cleared, since it had "
-                          "one; give it one by Engine::set or from a checkpoint, or its initial value by Engine::initialize", who, variable, node));
+              fmt::format("{}the value of variable '{}' is lost: node '{}' has started again, or "
+                          "held this one for dead, or its container was cleared, since it had "
+                          "one; give it one by Engine::set or from a checkpoint, or its initial "
+                          "value by Engine::initialize",
+                          who, variable, node));
 }
 
 }  // namespace
@@ -118,10 +123,13 @@ void NodeCore::note_states(const Plan& plan, const std::vector<std::uint64_t>& s
     const std::int32_t state = graph.node(id).state;
     if (state < 0) continue;
     const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
-    const std::int32_t there = plan.partitions[at(plan.partition_of[at(id)])].node;  // what is done to a state is done where that lives
+    // what is done to a state is done where that lives
+    const std::int32_t there = plan.partitions[at(plan.partition_of[at(id)])].node;
     if (spec.kind != StateSpec::Kind::variable || there == plan.here) continue;
     const std::string& node = plan.nodes[at(there)];
-    if (seen_states_.try_emplace({node, spec.name}, states[at(there)]).first->second != states[at(there)]) refuse_lost(spec.name, node, graph.describe(id) + ": ");
+    if (seen_states_.try_emplace({node, spec.name}, states[at(there)]).first->second !=
+        states[at(there)])
+      refuse_lost(spec.name, node, graph.describe(id) + ": ");
   }
 }
 
@@ -130,18 +138,22 @@ Tensor NodeCore::get(const std::string& node, const StateSpec& variable) {
   const std::uint64_t id = request(to);
   ask(id, GetVariable::kLane, written(GetVariable{id, variable, container_}).take());
   Request answer = answer_to(id);
-  if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
+  if (!answer.status.ok())
+    throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
   std::lock_guard lock(mutex_);
-  if (seen_states_.try_emplace({node, variable.name}, answer.states).first->second != answer.states) refuse_lost(variable.name, node, {});
+  if (seen_states_.try_emplace({node, variable.name}, answer.states).first->second != answer.states)
+    refuse_lost(variable.name, node, {});
   return std::move(answer.value);
 }
 
 void NodeCore::set(const std::string& node, const StateSpec& variable, Tensor value) {
   const Peer to = peer_of(node);
   const std::uint64_t id = request(to);
-  ask(id, SetVariable::kLane, written(SetVariable{id, variable, std::move(value), container_}).take());
+  ask(id, SetVariable::kLane,
+      written(SetVariable{id, variable, std::move(value), container_}).take());
   const Request answer = answer_to(id);
-  if (!answer.status.ok()) throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
+  if (!answer.status.ok())
+    throw Error(answer.status.code(), fmt::format("node '{}': {}", node, answer.status.message()));
   std::lock_guard lock(mutex_);
   seen_states_.insert_or_assign({node, variable.name}, answer.states);
 }
@@ -154,7 +166,8 @@ Cleared NodeCore::clear_container(const std::string& container, std::vector<std:
   for (const Peer peer : peers) {
     if (peer != 0) {
       requests.push_back(request(peer));
-      ask(requests.back(), ClearContainer::kLane, written(ClearContainer{requests.back(), container}).take());
+      ask(requests.back(), ClearContainer::kLane,
+          written(ClearContainer{requests.back(), container}).take());
       continue;
     }
     {
@@ -170,7 +183,9 @@ Cleared NodeCore::clear_container(const std::string& container, std::vector<std:
   std::set<std::string> cleared_nodes;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const Request answer = answer_to(requests[i]);
-    if (first.ok() && !answer.status.ok()) first = Status(answer.status.code(), fmt::format("node '{}': {}", nodes[i], answer.status.message()));
+    if (first.ok() && !answer.status.ok())
+      first = Status(answer.status.code(),
+                     fmt::format("node '{}': {}", nodes[i], answer.status.message()));
     if (!answer.status.ok()) continue;
     if (answer.states == ClearContainer::kKept) {
       done.kept.push_back(nodes[i]);
@@ -180,12 +195,13 @@ Cleared NodeCore::clear_container(const std::string& container, std::vector<std:
     cleared.push_back(peers[i]);
     cleared_nodes.insert(nodes[i]);
   }
-  // Its plans may not have heard yet that they are no more, and what they find anew is what was asked for. Where nothing was cleared, values
-  // that are lost later are missed as before.
+  // Its plans may not have heard yet that they are no more, and what they find anew is what was
+  // asked for. Where nothing was cleared, values that are lost later are missed as before.
   if (container == container_) {
     runs_.break_off(cleared);
     std::lock_guard lock(mutex_);
-    std::erase_if(seen_states_, [&](const auto& seen) { return cleared_nodes.contains(seen.first.first); });
+    std::erase_if(seen_states_,
+                  [&](const auto& seen) { return cleared_nodes.contains(seen.first.first); });
   }
   first.throw_if_error();
   return done;
@@ -203,9 +219,14 @@ Peer NodeCore::peer_of(const std::string& node, const Plan* plan) const {
       who = plan->program.graph.describe(static_cast<std::int32_t>(id)) + ": ";
   const Member* m = roster_.member(node);
   const std::vector<std::string> names = roster_.names();
-  throw Error(Code::not_found, fmt::format("{}there is no node '{}' in this cluster{}; there are {}{}", who, node,
-                                           m && !m->is_up() ? fmt::format(": it {}", m->state == MemberState::left ? "has left" : "is dead") : "",
-                                           fmt::join(names, ", "), m ? "" : did_you_mean(node, {names.begin(), names.end()})));
+  throw Error(
+      Code::not_found,
+      fmt::format(
+          "{}there is no node '{}' in this cluster{}; there are {}{}", who, node,
+          m && !m->is_up()
+              ? fmt::format(": it {}", m->state == MemberState::left ? "has left" : "is dead")
+              : "",
+          fmt::join(names, ", "), m ? "" : did_you_mean(node, {names.begin(), names.end()})));
 }
 
 }  // namespace troupe

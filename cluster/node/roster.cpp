@@ -14,10 +14,18 @@ constexpr std::size_t kLongest = 1024;  // bytes of a name, an address, or label
 // Without what is too long, a surrogate, or beyond Unicode.
 bool is_utf8(const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
-    const auto byte = [&](std::size_t at) { return at < text.size() ? static_cast<unsigned char>(text[at]) : 0; };
+    const auto byte = [&](std::size_t at) {
+      return at < text.size() ? static_cast<unsigned char>(text[at]) : 0;
+    };
     const int first = byte(i), second = byte(i + 1);
-    const std::size_t more = first < 0x80 ? 0 : first >= 0xc2 && first < 0xe0 ? 1 : first >= 0xe0 && first < 0xf0 ? 2 : first >= 0xf0 && first < 0xf5 ? 3 : text.size();
-    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) || (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90)) return false;
+    const std::size_t more = first < 0x80                    ? 0
+                             : first >= 0xc2 && first < 0xe0 ? 1
+                             : first >= 0xe0 && first < 0xf0 ? 2
+                             : first >= 0xf0 && first < 0xf5 ? 3
+                                                             : text.size();
+    if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second >= 0xa0) ||
+        (first == 0xf0 && second < 0x90) || (first == 0xf4 && second >= 0x90))
+      return false;
     for (std::size_t k = 1; k <= more; ++k)
       if ((byte(i + k) & 0xc0) != 0x80) return false;
     i += 1 + more;
@@ -29,7 +37,9 @@ std::string quoted_name(const std::string& name) {
   const bool is_text = is_utf8(name);
   std::string out = "'";
   for (const char c : name) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 127 || (!is_text && static_cast<unsigned char>(c) >= 0x80)) out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
+    if (static_cast<unsigned char>(c) < ' ' || c == 127 ||
+        (!is_text && static_cast<unsigned char>(c) >= 0x80))
+      out += fmt::format("\\x{:02x}", static_cast<unsigned char>(c));
     else out += c;
   }
   return out + "'";
@@ -38,27 +48,43 @@ std::string quoted_name(const std::string& name) {
 // What no node can be called, whoever says so: why not. Empty: a node can.
 std::string why_no_name(const std::string& name) {
   if (name.empty() || name.find('/') != std::string::npos || name.size() > kLongest)
-    return fmt::format("a node needs a name without '/', of {} bytes at most, not {}", kLongest, quoted_name(name.substr(0, kLongest)));
+    return fmt::format("a node needs a name without '/', of {} bytes at most, not {}", kLongest,
+                       quoted_name(name.substr(0, kLongest)));
   const auto is_of_text = [](unsigned char c) { return c > ' ' && c != 127 && c != '*'; };
   if (!std::all_of(name.begin(), name.end(), is_of_text))
-    return fmt::format("a node's name stands in device names and in logs: it has no spaces, control characters or '*', as {} has", quoted_name(name));
-  return is_utf8(name) ? std::string() : fmt::format("a node's name stands in JSON and in metrics: it is UTF-8, as {} is not", quoted_name(name));
+    return fmt::format(
+        "a node's name stands in device names and in logs: it has no spaces, control characters or "
+        "'*', as {} has",
+        quoted_name(name));
+  return is_utf8(name)
+             ? std::string()
+             : fmt::format("a node's name stands in JSON and in metrics: it is UTF-8, as {} is not",
+                           quoted_name(name));
 }
 
 Member checked(Member self) {
-  if (const std::string why = why_no_name(self.name); !why.empty()) throw Error(Code::invalid_argument, why);
+  if (const std::string why = why_no_name(self.name); !why.empty())
+    throw Error(Code::invalid_argument, why);
   const auto is_control = [](unsigned char c) { return c < ' ' || c == 127; };
-  if (!is_utf8(self.labels) || std::any_of(self.labels.begin(), self.labels.end(), is_control)) throw Error(Code::invalid_argument, "labels are UTF-8 without control characters");
-  if (self.labels.size() > kLongest) throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongest));
+  if (!is_utf8(self.labels) || std::any_of(self.labels.begin(), self.labels.end(), is_control))
+    throw Error(Code::invalid_argument, "labels are UTF-8 without control characters");
+  if (self.labels.size() > kLongest)
+    throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongest));
   std::set<std::string> keys;
   std::string rest = self.labels;
   while (!rest.empty()) {
     const std::string label = rest.substr(0, rest.find(' '));
     rest.erase(0, label.size() + 1);
     const auto equals = label.find('=');
-    if (equals == 0 || equals == std::string::npos || equals + 1 == label.size() || label.find_first_of("/,\"") != std::string::npos)
-      throw Error(Code::invalid_argument, fmt::format("'{}' is no label; write key=value, without '/', ',' or quotes", label));
-    if (!keys.insert(label.substr(0, equals)).second) throw Error(Code::invalid_argument, fmt::format("the label '{}' is there twice; a key has one value", label.substr(0, equals)));
+    if (equals == 0 || equals == std::string::npos || equals + 1 == label.size() ||
+        label.find_first_of("/,\"") != std::string::npos)
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("'{}' is no label; write key=value, without '/', ',' or quotes", label));
+    if (!keys.insert(label.substr(0, equals)).second)
+      throw Error(Code::invalid_argument,
+                  fmt::format("the label '{}' is there twice; a key has one value",
+                              label.substr(0, equals)));
   }
   return self;
 }
@@ -77,7 +103,8 @@ Roster::Roster(Member self, const MembershipOptions& options, std::uint64_t seed
 
 void Roster::connected(Time now, Peer peer, const PeerInfo& info) {
   now_ = now;
-  if (const std::string why = why_no_name(info.name); !why.empty()) return end(peer, Status(Code::invalid_argument, why));
+  if (const std::string why = why_no_name(info.name); !why.empty())
+    return end(peer, Status(Code::invalid_argument, why));
   sessions_.emplace(peer, NodeId{info.name, info.incarnation, info.address});
   by_name_.insert_or_assign(info.name, peer);
   note_change(info.name);
@@ -86,10 +113,14 @@ void Roster::connected(Time now, Peer peer, const PeerInfo& info) {
   if (!status_.ok()) return end(peer, status_);
   if (known && known->incarnation > info.incarnation) {
     // It hears of its successor, and goes.
-    effects_.said.emplace_back(peer, Gossip{membership_.self(), {.kind = MembershipMessage::Kind::news, .members = {*known}}});
-    return end(peer, Status(Code::already_exists, fmt::format("another node '{}' has started later", info.name)));
+    effects_.said.emplace_back(
+        peer,
+        Gossip{membership_.self(), {.kind = MembershipMessage::Kind::news, .members = {*known}}});
+    return end(peer, Status(Code::already_exists,
+                            fmt::format("another node '{}' has started later", info.name)));
   }
-  // Who was asked for by the user may know others; who came by itself, or was heard of, is known where this node is.
+  // Who was asked for by the user may know others; who came by itself, or was heard of, is known
+  // where this node is.
   membership_.greet(contact, asked_.contains(info.address));
 }
 
@@ -100,9 +131,11 @@ std::optional<NodeId> Roster::lost(Time now, Peer peer) {
   const NodeId node = std::move(it->second);
   sessions_.erase(it);
   farewells_.erase(peer);
-  if (auto named = by_name_.find(node.name); named != by_name_.end() && named->second == peer) by_name_.erase(named);
+  if (auto named = by_name_.find(node.name); named != by_name_.end() && named->second == peer)
+    by_name_.erase(named);
   note_change(node.name);
-  if (const Member* m = membership_.find(node.name); m && m->incarnation == node.incarnation) membership_.suspect(now, node.name);
+  if (const Member* m = membership_.find(node.name); m && m->incarnation == node.incarnation)
+    membership_.suspect(now, node.name);
   return node;
 }
 
@@ -110,19 +143,26 @@ void Roster::broken(Time now, Peer peer) {
   now_ = now;
   const NodeId* node = session(peer);
   if (!node) return;
-  if (const Member* m = membership_.find(node->name); m && m->incarnation == node->incarnation) membership_.suspect(now, node->name);
+  if (const Member* m = membership_.find(node->name); m && m->incarnation == node->incarnation)
+    membership_.suspect(now, node->name);
 }
 
 void Roster::heard(Time now, Peer peer, const Gossip& told) {
   now_ = now;
   const NodeId* node = session(peer);
   if (!node) return;
-  // Who listens at all addresses of its machine does not know which of them others see: that is for who has seen it, and passes it on.
+  // Who listens at all addresses of its machine does not know which of them others see: that is for
+  // who has seen it, and passes it on.
   Gossip gossip = told;
-  const auto resolve = [&](Member& m) { m.address = m.name == node->name && is_any_host(m.address) ? node->address : seen_through(m.address, node->address); };
+  const auto resolve = [&](Member& m) {
+    m.address = m.name == node->name && is_any_host(m.address)
+                    ? node->address
+                    : seen_through(m.address, node->address);
+  };
   resolve(gossip.from);
   for (Member& m : gossip.message.members) resolve(m);
-  if (gossip.from.name != node->name || gossip.from.incarnation != node->incarnation) MessageReader::malformed("what another node would say");
+  if (gossip.from.name != node->name || gossip.from.incarnation != node->incarnation)
+    MessageReader::malformed("what another node would say");
   check(gossip.from);
   for (const Member& m : gossip.message.members) check(m);
   const bool is_new = !membership_.find(node->name);
@@ -131,7 +171,9 @@ void Roster::heard(Time now, Peer peer, const Gossip& told) {
   if (is_new && gossip.message.kind == MembershipMessage::Kind::sync)
     for (const auto& [other, id] : sessions_)
       if (id.address.empty() && other != peer)
-        effects_.said.emplace_back(other, Gossip{membership_.self(), {.kind = MembershipMessage::Kind::news, .members = {gossip.from}}});
+        effects_.said.emplace_back(
+            other, Gossip{membership_.self(),
+                          {.kind = MembershipMessage::Kind::news, .members = {gossip.from}}});
 }
 
 Roster::Time Roster::tick(Time now) {
@@ -163,7 +205,8 @@ void Roster::leave(Time now) {
 // ---- what Membership wants
 
 void Roster::send(const Member& to, MembershipMessage message) {
-  if (const Peer peer = session_with(to.name)) effects_.said.emplace_back(peer, Gossip{membership_.self(), std::move(message)});
+  if (const Peer peer = session_with(to.name))
+    effects_.said.emplace_back(peer, Gossip{membership_.self(), std::move(message)});
   else dial(to);
 }
 
@@ -182,13 +225,16 @@ void Roster::changed(const Member& m) {
   const NodeId& node = sessions_.at(peer);
   if (node.incarnation < m.incarnation) end(peer, Status(Code::unavailable, "it has started anew"));
   if (node.incarnation != m.incarnation) return;
-  if (m.state == MemberState::dead) end(peer, Status(Code::unavailable, "it does not answer any more"));
-  if (m.state == MemberState::left) farewells_.emplace(peer, now_ + membership_.suspicion_time(membership_.count_up()));
+  if (m.state == MemberState::dead)
+    end(peer, Status(Code::unavailable, "it does not answer any more"));
+  if (m.state == MemberState::left)
+    farewells_.emplace(peer, now_ + membership_.suspicion_time(membership_.count_up()));
 }
 
 void Roster::superseded(const Member& by) {
   status_ = Status(Code::already_exists,
-                   fmt::format("another node '{}' has started later{}: this one takes part in nothing any more; give each a name of its own",
+                   fmt::format("another node '{}' has started later{}: this one takes part in "
+                               "nothing any more; give each a name of its own",
                                by.name, by.address.empty() ? "" : " at " + by.address));
   effects_.has_changed = true;
   for (const auto& [peer, node] : sessions_) end(peer, status_);

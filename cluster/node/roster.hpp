@@ -1,9 +1,11 @@
-// Who is there: the members that `Membership` knows and the sessions that the transport has with them, as one.
+// Who is there: the members that `Membership` knows and the sessions that the transport has with
+// them, as one.
 //
 //   roster.connected(now, peer, info);  roster.heard(now, peer, gossip);  due = roster.tick(now);
 //   for (auto& [peer, why] : roster.take().ended) ...        // what follows from it is the caller's to do
 //
-// A node can be worked with while a session with it is open and it is not held for dead. The two end apart:
+// A node can be worked with while a session with it is open and it is not held for dead. The two
+// end apart:
 //   its session is lost    messages were, so what was under way with it ends; it is only suspected, and dialled again
 //   its connection breaks  nothing is lost; it is suspected, and refutes that as soon as it is heard again
 //   it is dead             nobody has got an answer of it: its session is ended
@@ -32,10 +34,12 @@ class Roster final : private MembershipHost {
   /// What is to be done, in this order.
   struct Effects {
     std::vector<std::pair<Peer, Gossip>> said;
-    std::vector<std::pair<Peer, Status>> ended;  // sessions, and what was under way with those nodes
-    std::vector<std::string> dialled;            // addresses
-    bool has_changed = false;                    // who is there
-    std::vector<std::string> changed;            // whose state may be another, or who may be connected or not
+    // sessions, and what was under way with those nodes
+    std::vector<std::pair<Peer, Status>> ended;
+    std::vector<std::string> dialled;  // addresses
+    bool has_changed = false;          // who is there
+    // whose state may be another, or who may be connected or not
+    std::vector<std::string> changed;
   };
 
   /// Throws invalid_argument for a name, labels or options that make no sense.
@@ -58,7 +62,8 @@ class Roster final : private MembershipHost {
   /// Null: there is none.
   const NodeId* session(Peer peer) const;
   const std::map<Peer, NodeId>& sessions() const { return sessions_; }
-  /// The session with a node, whatever is thought of it, and with one that can be worked with; 0: none.
+  /// The session with a node, whatever is thought of it, and with one that can be worked with; 0:
+  /// none.
   Peer session_with(const std::string& name) const;
   Peer find(const std::string& name) const;
   /// Those that can be worked with, this node first.
@@ -71,7 +76,8 @@ class Roster final : private MembershipHost {
   Time detection_bound(std::size_t nodes) const { return membership_.detection_bound(nodes); }
   const MembershipCounters& counters() const { return membership_.counters(); }
   Time round_trip(const std::string& name) const { return membership_.round_trip(name); }
-  /// Not ok: another process of this name has started since, and this one takes part in nothing any more.
+  /// Not ok: another process of this name has started since, and this one takes part in nothing any
+  /// more.
   const Status& status() const { return status_; }
 
  private:
@@ -87,7 +93,8 @@ class Roster final : private MembershipHost {
   Membership membership_;
   std::map<Peer, NodeId> sessions_;
   std::map<std::string, Peer> by_name_;
-  std::map<Peer, Time> farewells_;  // sessions with nodes that have said that they leave: when patience ends
+  // sessions with nodes that have said that they leave: when patience ends
+  std::map<Peer, Time> farewells_;
   std::set<std::string> asked_;
   Time dial_at_{}, ask_at_{};
   Effects effects_;

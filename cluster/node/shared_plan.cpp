@@ -15,8 +15,10 @@ constexpr std::uint64_t kLarge = 16 << 10;  // bytes of a token that goes in a m
 
 }  // namespace
 
-SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan, std::vector<Peer> peers, Peer owner)
-    : core_(std::move(core)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)), owner_(owner) {
+SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan,
+                       std::vector<Peer> peers, Peer owner)
+    : core_(std::move(core)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)),
+      owner_(owner) {
   for (std::size_t n = 0; n < peers_.size(); ++n)
     if (static_cast<std::int32_t>(n) != plan_->here) others_.push_back(peers_[n]);
   fetched_from_.assign(plan_->program.fetches.size(), -1);
@@ -32,23 +34,29 @@ SharedPlan::~SharedPlan() {
 
 std::int32_t SharedPlan::node_of_peer(Peer peer) const {
   for (std::size_t n = 0; n < peers_.size(); ++n)
-    if (static_cast<std::int32_t>(n) != plan_->here && peers_[n] == peer) return static_cast<std::int32_t>(n);
+    if (static_cast<std::int32_t>(n) != plan_->here && peers_[n] == peer)
+      return static_cast<std::int32_t>(n);
   return -1;
 }
 
-// Directly, or as a message: then true. Without tokens, what there is overtakes messages of the data lane.
+// Directly, or as a message: then true. Without tokens, what there is overtakes messages of the
+// data lane.
 bool SharedPlan::post_message(const RunKey& run, std::span<Posted> posted, Peer to) {
   if (posted.empty()) return false;
-  const bool has_tokens = std::any_of(posted.begin(), posted.end(), [](const Posted& p) { return std::holds_alternative<Token>(p.message); });
+  const bool has_tokens = std::any_of(posted.begin(), posted.end(), [](const Posted& p) {
+    return std::holds_alternative<Token>(p.message);
+  });
   const SmallTokens small(run, posted, *plan_);
   const bool is_small = !small.bytes().empty();
   Transport& transport = core_->transport();
   if (is_small && transport.send_direct(to, small.bytes(), has_tokens)) return false;
-  transport.send(to, has_tokens ? RunTokens::kLane : Lane::control, is_small ? small.message() : written(run, posted, *plan_).take());
+  transport.send(to, has_tokens ? RunTokens::kLane : Lane::control,
+                 is_small ? small.message() : written(run, posted, *plan_).take());
   return true;
 }
 
-// One message for each node and run, or what takes its place by memory that is shared; but what is large goes by itself, so that nothing small waits for it.
+// One message for each node and run, or what takes its place by memory that is shared; but what is
+// large goes by itself, so that nothing small waits for it.
 void SharedPlan::post(std::span<Posted> posted) {
   const auto run_of = [](const Posted& p) -> const Run& {
     const auto* token = std::get_if<Token>(&p.message);
@@ -72,11 +80,15 @@ void SharedPlan::post(std::span<Posted> posted) {
     const Peer to = peer_of(posted.front().partition);
     const Run& run = run_of(posted.front());
     const RunKey key = run.key;
-    const std::span<Posted> ours = posted.first(to_front(posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
+    const std::span<Posted> ours = posted.first(to_front(
+        posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
     const std::size_t large = to_front(ours, is_large);
-    for (std::size_t i = 0; i < large; ++i) core_->transport().send(to, RunTokens::kLane, written(key, ours.subspan(i, 1), *plan_).take());
+    for (std::size_t i = 0; i < large; ++i)
+      core_->transport().send(to, RunTokens::kLane,
+                              written(key, ours.subspan(i, 1), *plan_).take());
     const bool is_message = post_message(key, ours.subspan(large), to);
-    if (is_message || large != 0) core_->transport().flush(to);  // what the turn leaves to be done is done meanwhile
+    // what the turn leaves to be done is done meanwhile
+    if (is_message || large != 0) core_->transport().flush(to);
     posted = posted.subspan(ours.size());
   }
 }
@@ -85,6 +97,8 @@ void SharedPlan::start(Run& run) { core_->runs().begin(run, *this); }
 std::vector<LoopReport> SharedPlan::loops() { return core_->loops(*this); }
 std::vector<NodeCost> SharedPlan::costs() { return core_->costs(*this); }
 void SharedPlan::failed(Run& run) { core_->runs().failed(run, *this); }
-void SharedPlan::refused(Run&, std::int32_t partition, const std::string& what) { core_->runs().refused(peer_of(partition), what); }
+void SharedPlan::refused(Run&, std::int32_t partition, const std::string& what) {
+  core_->runs().refused(peer_of(partition), what);
+}
 
 }  // namespace troupe

@@ -14,21 +14,24 @@
 namespace troupe {
 namespace {
 
-constexpr const char* kElsewhere = "the run has failed on another node";  // which its owner has said
+// which its owner has said
+constexpr const char* kElsewhere = "the run has failed on another node";
 
 Ref<Run> share(Run& run) {
   run.retain();
   return Ref<Run>(&run);
 }
 
-// What a value that waits takes of this node's memory, which may be more than its sender said: an element that a list lacks is a byte of a message.
+// What a value that waits takes of this node's memory, which may be more than its sender said: an
+// element that a list lacks is a byte of a message.
 std::uint64_t memory_of(const Value& value) {
-  constexpr std::uint64_t kList = 512;             // its log
-  constexpr std::uint64_t kTensor = 64;            // its body
+  constexpr std::uint64_t kList = 512;                // its log
+  constexpr std::uint64_t kTensor = 64;               // its body
   constexpr std::uint64_t kSlot = 2 * sizeof(Value);  // chunks double
   if (!value.is_list()) return value.has_value() ? kTensor + value.tensor().bytes() : 0;
   std::uint64_t bytes = kList;
-  for (std::int64_t i = 0; i < value.list().length(); ++i) bytes += kSlot + memory_of(value.list().peek(i));
+  for (std::int64_t i = 0; i < value.list().length(); ++i)
+    bytes += kSlot + memory_of(value.list().peek(i));
   return bytes;
 }
 
@@ -37,7 +40,9 @@ SharedPlan& plan_of(const Run& run) { return static_cast<SharedPlan&>(*run.troup
 // A node's own name comes first, unless it was said where the error was made.
 Status from_node(const std::string& node, const Status& status) {
   const std::string name = fmt::format("node '{}'", node);
-  return status.message().starts_with(name) ? status : Status(status.code(), fmt::format("{}: {}", name, status.message()));
+  return status.message().starts_with(name)
+             ? status
+             : Status(status.code(), fmt::format("{}: {}", name, status.message()));
 }
 
 // What other nodes, and the caller, get from one of a plan's.
@@ -49,7 +54,8 @@ std::string edges_out_of(const Plan& plan, std::int32_t node) {
       if (p.node == node && !plan.is_on(s.partition, node)) sources.insert(s.source);
   for (const PartitionPlan& p : plan.partitions)
     for (const Target& t : p.targets)
-      if (p.node == node && t.node == Target::kFetch) sources.insert(plan.program.fetches[at(t.slot)].node);
+      if (p.node == node && t.node == Target::kFetch)
+        sources.insert(plan.program.fetches[at(t.slot)].node);
   if (sources.empty()) return "that it has done its part";
   std::string out;
   std::size_t named = 0;
@@ -60,10 +66,14 @@ std::string edges_out_of(const Plan& plan, std::int32_t node) {
   return out;
 }
 
-Status lost_status(const NodeId& who, const Status& why) { return Status(Code::unavailable, fmt::format("node '{}' was lost ({})", who.name, why.message())); }
+Status lost_status(const NodeId& who, const Status& why) {
+  return Status(Code::unavailable, fmt::format("node '{}' was lost ({})", who.name, why.message()));
+}
 
 Status lost_status(const Plan& plan, std::int32_t node, const NodeId& who, const Status& why) {
-  return Status(Code::unavailable, fmt::format("{}; awaited from it: {}", lost_status(who, why).message(), edges_out_of(plan, node)));
+  return Status(Code::unavailable,
+                fmt::format("{}; awaited from it: {}", lost_status(who, why).message(),
+                            edges_out_of(plan, node)));
 }
 
 /// Tokens and grants in memory that is used again, which go however the use of it ends.
@@ -85,43 +95,57 @@ void check(bool holds, const char* what) {
   if (!holds) MessageReader::malformed(what);
 }
 
-// Only what this peer may send, to where it goes: from here on a partition is where it stands in this node's part of the plan.
+// Only what this peer may send, to where it goes: from here on a partition is where it stands in
+// this node's part of the plan.
 void check(RunToken& m, const Run& run, const SharedPlan& shared, Peer from) {
   const Plan& plan = run.plan();
   m.partition = plan.partition_of_number(m.partition);
-  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)], "a token for no partition of this node");
+  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)],
+        "a token for no partition of this node");
   const PartitionPlan& to = plan.partitions[at(m.partition)];
   check(m.receive >= 0 && at(m.receive) < to.receives.size(), "a token of no edge");
   const PartitionPlan::Receive& edge = to.receives[at(m.receive)];
   check(shared.peer_of(edge.partition) == from, "a token of another's edge");
   const FramePlan& frame = to.frames[at(edge.frame)];
   check(m.path.depth == frame.depth, "a token of another loop");
-  check(m.path.depth == 0 || m.path.number[m.path.depth - 1] <= INT64_MAX - std::max(1, m.times), "a token of no iteration");
+  check(m.path.depth == 0 || m.path.number[m.path.depth - 1] <= INT64_MAX - std::max(1, m.times),
+        "a token of no iteration");
   // No sender is further ahead of who has not heard it yet.
-  const bool may_be_several = frame.depth > 0 && !frame.function && edge.says == PartitionPlan::Says::value;
-  check(m.times == 1 || (m.times > 1 && m.times <= edge.window && may_be_several), "a token for too many iterations");
-  if (edge.says == PartitionPlan::Says::begins) check(!m.is_dead && fits(m.value, {DType::u64, Shape{}}), "a call without its tag");
+  const bool may_be_several =
+      frame.depth > 0 && !frame.function && edge.says == PartitionPlan::Says::value;
+  check(m.times == 1 || (m.times > 1 && m.times <= edge.window && may_be_several),
+        "a token for too many iterations");
+  if (edge.says == PartitionPlan::Says::begins)
+    check(!m.is_dead && fits(m.value, {DType::u64, Shape{}}), "a call without its tag");
   else if (m.is_dead || edge.output < 0) check(!m.value.has_value(), "a value where there is none");
-  else check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})), "a value of another kind than its edge's");
+  else
+    check(fits(m.value, plan.program.graph.spec({edge.source, edge.output})),
+          "a value of another kind than its edge's");
 }
 
 void check(RunGrant& m, const Run& run, const SharedPlan& shared, Peer from) {
   const Plan& plan = run.plan();
   m.partition = plan.partition_of_number(m.partition);
-  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)], "a grant for no partition of this node");
+  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)],
+        "a grant for no partition of this node");
   const PartitionPlan& to = plan.partitions[at(m.partition)];
   check(m.send >= 0 && at(m.send) < to.sends.size(), "a grant of no edge");
   const PartitionPlan::Send& edge = to.sends[at(m.send)];
   check(shared.peer_of(edge.partition) == from, "a grant of another's edge");
-  check(m.path.depth > 0 && m.path.depth <= to.frames[at(edge.frame)].depth, "a grant of another loop");
+  check(m.path.depth > 0 && m.path.depth <= to.frames[at(edge.frame)].depth,
+        "a grant of another loop");
 }
 
 // The partition that all of a message is for; -1: there are several, or none.
 std::int32_t only_partition(const RunTokens& m) {
   if (m.tokens.empty() && m.grants.empty()) return -1;
-  const std::int32_t first = m.tokens.empty() ? m.grants.front().partition : m.tokens.front().partition;
+  const std::int32_t first =
+      m.tokens.empty() ? m.grants.front().partition : m.tokens.front().partition;
   const auto is_for_it = [first](const auto& x) { return x.partition == first; };
-  return std::all_of(m.grants.begin(), m.grants.end(), is_for_it) && std::all_of(m.tokens.begin(), m.tokens.end(), is_for_it) ? first : -1;
+  return std::all_of(m.grants.begin(), m.grants.end(), is_for_it) &&
+                 std::all_of(m.tokens.begin(), m.tokens.end(), is_for_it)
+             ? first
+             : -1;
 }
 
 }  // namespace
@@ -139,7 +163,9 @@ void SharedRuns::add(const std::shared_ptr<SharedPlan>& plan) {
 
 void SharedRuns::begin(Run& run, SharedPlan& plan) {
   Ref<Run> keep = share(run);
-  Status why(Code::unavailable, "a node that takes part in this function was lost, or its states were cleared, as the run began; call it again");
+  Status why(Code::unavailable,
+             "a node that takes part in this function was lost, or its states were cleared, as the "
+             "run began; call it again");
   std::vector<Peer> asked;
   {
     std::lock_guard lock(mutex_);
@@ -152,7 +178,8 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
           BeginRun m{last_, run.info().id, plan.number(), run.info().step, run.info().seed, {}};
           std::set<std::int32_t> feeds;
           for (const std::int32_t p : plan.plan().partitions_on[at(plan.node_of_peer(peer))])
-            for (const PartitionPlan::Feed& f : plan.plan().partitions[at(p)].feeds) feeds.insert(f.index);
+            for (const PartitionPlan::Feed& f : plan.plan().partitions[at(p)].feeds)
+              feeds.insert(f.index);
           for (std::int32_t f : feeds) m.feeds.emplace_back(f, run.feeds()[at(f)]);
           core_.send(peer, m);
           asked.push_back(peer);
@@ -161,7 +188,9 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
       } catch (...) {  // those who were not asked leave now, the others by themselves
         why = Status::from_current_exception();
         if (auto it = owned_.find(last_); it != owned_.end()) {
-          std::erase_if(it->second.awaited, [&](Peer peer) { return std::find(asked.begin(), asked.end(), peer) == asked.end(); });
+          std::erase_if(it->second.awaited, [&](Peer peer) {
+            return std::find(asked.begin(), asked.end(), peer) == asked.end();
+          });
           if (asked.empty()) owned_.erase(it);
         }
       }
@@ -174,9 +203,11 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
 void SharedRuns::handle(Peer from, RunFailed&& m) {
   Ref<Run> run = find({self_, m.run});
   check(!m.status.ok(), "a failure that is none");
-  if (run) check(plan_of(*run).node_of_peer(from) >= 0, "a failure of a run that it takes no part in");
+  if (run)
+    check(plan_of(*run).node_of_peer(from) >= 0, "a failure of a run that it takes no part in");
   if (!run) return;
-  if (m.status.code() == Code::unavailable) plan_of(*run).break_off();  // two of the others may have lost each other: it is made again
+  // two of the others may have lost each other: it is made again
+  if (m.status.code() == Code::unavailable) plan_of(*run).break_off();
   core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
 }
 
@@ -197,45 +228,58 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   const std::int32_t node = plan.node_of_peer(from);
   std::set<std::int32_t> came;
   for (auto& [index, value] : m.fetches) {
-    const bool fits_here = index >= 0 && plan.is_fetched_from(node, index) && fits(value, program.graph.spec(program.fetches[at(index)])) && came.insert(index).second;
+    const bool fits_here = index >= 0 && plan.is_fetched_from(node, index) &&
+                           fits(value, program.graph.spec(program.fetches[at(index)])) &&
+                           came.insert(index).second;
     if (fits_here) run->set_fetch(index, std::move(value));
     else if (m.status.ok()) m.status = Status(Code::data_loss, "it sent what was not fetched");
   }
-  if (m.status.ok() && came.size() != plan.fetches_from(node)) m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
+  if (m.status.ok() && came.size() != plan.fetches_from(node))
+    m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
   if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
-  for (const std::int32_t p : run->plan().partitions_on[at(node)]) run->has_done(p, std::exchange(m.done, {}));  // the first of its partitions stands for all
+  // the first of its partitions stands for all
+  for (const std::int32_t p : run->plan().partitions_on[at(node)])
+    run->has_done(p, std::exchange(m.done, {}));
   run->leave();
 }
 
 void SharedRuns::break_off(const std::vector<Peer>& peers) {
-  std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
+  // kept: the last of one may not go under the lock
+  std::vector<std::shared_ptr<SharedPlan>> plans;
   std::lock_guard lock(mutex_);
   for (const auto& weak : plans_)
     if (auto plan = weak.lock()) {
       const auto takes_part = [&](Peer peer) { return peer != 0 && plan->node_of_peer(peer) >= 0; };
-      if (plan->is_owned() && std::any_of(peers.begin(), peers.end(), takes_part)) plan->break_off();
+      if (plan->is_owned() && std::any_of(peers.begin(), peers.end(), takes_part))
+        plan->break_off();
       plans.push_back(std::move(plan));
     }
 }
 
-// Two others have lost each other, or one has lost states of the plan's; the next call of its function makes it anew.
+// Two others have lost each other, or one has lost states of the plan's; the next call of its
+// function makes it anew.
 void SharedRuns::handle(Peer from, PlanBroken&& m) {
-  std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
+  // kept: the last of one may not go under the lock
+  std::vector<std::shared_ptr<SharedPlan>> plans;
   std::lock_guard lock(mutex_);
   for (const auto& weak : plans_)
     if (auto plan = weak.lock()) {
-      if (plan->is_owned() && plan->number() == m.plan && plan->node_of_peer(from) >= 0) plan->break_off();
+      if (plan->is_owned() && plan->number() == m.plan && plan->node_of_peer(from) >= 0)
+        plan->break_off();
       plans.push_back(std::move(plan));
     }
 }
 
-// What a message enables, if it is short, is run by who brings it: no worker need be woken, nor wake the transport's thread
-// to send what comes of it. That is most of what an iteration takes that waits for another node.
+// What a message enables, if it is short, is run by who brings it: no worker need be woken, nor
+// wake the transport's thread to send what comes of it. That is most of what an iteration takes
+// that waits for another node.
 template <class Send>
 void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
   std::optional<StandIn> worker;
-  // Where it is the only run, as for callers: what it wakes may else be another's, and long, or a user's code that asks a peer.
-  if (core_.engine().in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed)) worker.emplace(*core_.engine().pool(), StandIn::Stepped::drawn);
+  // Where it is the only run, as for callers: what it wakes may else be another's, and long, or a
+  // user's code that asks a peer.
+  if (core_.engine().in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed))
+    worker.emplace(*core_.engine().pool(), StandIn::Stepped::drawn);
   const bool is_here = worker && *worker;
   send(is_here);
   if (is_here) worker->run_some(kJobsHere - 1);
@@ -243,7 +287,8 @@ void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
 
 // ---- at the others
 
-void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled) {
+void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
+                        const std::shared_ptr<Compiled>& compiled) {
   const RunKey key{owner, m.run};
   check(m.id != 0, "a run without its owner's number");
   {
@@ -252,20 +297,25 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
     all_begun(owner, m.run - 1);
     begun_[owner] = m.run;
   }
-  auto refuse = [&](Code code, const char* why) { core_.send(from, LeftRun{m.run, Status(code, why), {}}); };
+  auto refuse = [&](Code code, const char* why) {
+    core_.send(from, LeftRun{m.run, Status(code, why), {}});
+  };
   if (!compiled) return refuse(Code::failed_precondition, "it has no such plan");
   const Plan& plan = *compiled->troupe.plan;
   std::vector<Tensor> feeds(plan.feeds.size());
   for (auto& [index, value] : m.feeds) {
-    check(index >= 0 && at(index) < feeds.size() && fits(value, plan.feeds[at(index)]), "a feed that does not fit");
+    check(index >= 0 && at(index) < feeds.size() && fits(value, plan.feeds[at(index)]),
+          "a feed that does not fit");
     feeds[at(index)] = std::move(value);
   }
   for (std::size_t p = 0; p < plan.partitions.size(); ++p)
     if (plan.is_here(p))
-      for (const PartitionPlan::Feed& f : plan.partitions[p].feeds) check(feeds[at(f.index)].has_value(), "a run without a feed");
+      for (const PartitionPlan::Feed& f : plan.partitions[p].feeds)
+        check(feeds[at(f.index)].has_value(), "a run without a feed");
   Ref<Run> run;
   try {
-    run = core_.engine().begin_part(compiled, key, m.id, m.step, m.seed, std::move(feeds), [this](Run& r) { ended(r); });
+    run = core_.engine().begin_part(compiled, key, m.id, m.step, m.seed, std::move(feeds),
+                                    [this](Run& r) { ended(r); });
   } catch (...) {  // it is shutting down, or has no memory: nothing that the owner has done
     const Status why = Status::from_current_exception();
     return refuse(why.code(), why.message().c_str());
@@ -278,7 +328,10 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m, const std:
     lost = plan_of(*run).lost;
     waiting = take_waiting(key);
   }
-  if (!lost.empty()) core_.engine().fail(*run, Status(Code::unavailable, fmt::format("node '{}' was lost before the run began here", lost)));
+  if (!lost.empty())
+    core_.engine().fail(*run,
+                        Status(Code::unavailable,
+                               fmt::format("node '{}' was lost before the run began here", lost)));
   here_if_light(compiled->troupe, [&](bool) {
     for (const auto& partition : compiled->troupe.partitions)
       if (partition) partition->send(StartRun{run});
@@ -307,7 +360,8 @@ void SharedRuns::handle(std::uint64_t owner, RunsBegun&& m) {
   all_begun(owner, m.last);
 }
 
-// What others said of runs up to `last` that this node has heard nothing of: their beginnings were lost with a session. Under the lock.
+// What others said of runs up to `last` that this node has heard nothing of: their beginnings were
+// lost with a session. Under the lock.
 void SharedRuns::all_begun(std::uint64_t owner, std::uint64_t last) {
   std::uint64_t& begun = begun_[owner];
   begun = std::max(begun, last);
@@ -324,14 +378,17 @@ void SharedRuns::ended(Run& run) {
     last = std::move(it->second);
     parts_.erase(it);
   }
-  // Poisoned is enough: whoever makes it fail may still be at telling others so, and what has been skipped since is no result.
+  // Poisoned is enough: whoever makes it fail may still be at telling others so, and what has been
+  // skipped since is no result.
   LeftRun m{run.key.number, run.is_poisoned() ? run.status() : Status(), {}};
   for (std::size_t p = 0; p < run.plan().partitions.size(); ++p)
-    if (const std::optional<RunTotals> done = run.done_by(p)) m.done.fired += done->fired, m.done.sent += done->sent, m.done.received += done->received;
+    if (const std::optional<RunTotals> done = run.done_by(p))
+      m.done.fired += done->fired, m.done.sent += done->sent, m.done.received += done->received;
   if (m.status.ok()) {
     std::vector<Tensor> fetches = run.take_fetches();
     for (std::size_t f = 0; f < fetches.size(); ++f)
-      if (fetches[f].has_value()) m.fetches.emplace_back(static_cast<std::int32_t>(f), std::move(fetches[f]));
+      if (fetches[f].has_value())
+        m.fetches.emplace_back(static_cast<std::int32_t>(f), std::move(fetches[f]));
   }
   core_.send(plan_of(run).owner(), m);
 }
@@ -355,7 +412,9 @@ bool SharedRuns::is_over(const RunKey& key) const {
 }
 
 void SharedRuns::drop_waiting(const RunKey& from, const RunKey& to) {
-  for (auto it = waiting_.lower_bound(from); it != waiting_.end() && it->first < to; it = waiting_.lower_bound(from)) take_waiting(it->first);
+  for (auto it = waiting_.lower_bound(from); it != waiting_.end() && it->first < to;
+       it = waiting_.lower_bound(from))
+    take_waiting(it->first);
 }
 
 std::vector<SharedRuns::Waiting> SharedRuns::take_waiting(const RunKey& key) {
@@ -370,7 +429,8 @@ std::vector<SharedRuns::Waiting> SharedRuns::take_waiting(const RunKey& key) {
   return taken;
 }
 
-// For a run that has not begun here; false if it is over. Who sends more of that than is kept is disconnected.
+// For a run that has not begun here; false if it is over. Who sends more of that than is kept is
+// disconnected.
 bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   std::lock_guard lock(mutex_);
   if (is_over(key)) {
@@ -379,12 +439,17 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   }
   if (const auto* tokens = std::get_if<RunTokens>(&message.message)) {
     message.messages = tokens->tokens.size();
-    for (const RunToken& token : tokens->tokens) message.bytes += sizeof token + memory_of(token.value);
+    for (const RunToken& token : tokens->tokens)
+      message.bytes += sizeof token + memory_of(token.value);
   }
   Early& early = early_[message.from];
-  if (early.messages + message.messages > limits_.messages || early.bytes + message.bytes > limits_.bytes)
-    throw Error(Code::resource_exhausted, fmt::format("it sent more than {} messages or {} for runs that have not begun on node '{}'; NodeOptions::early says how much that may be",
-                                                      limits_.messages, readable_bytes(static_cast<double>(limits_.bytes)), core_.name()));
+  if (early.messages + message.messages > limits_.messages ||
+      early.bytes + message.bytes > limits_.bytes)
+    throw Error(Code::resource_exhausted,
+                fmt::format("it sent more than {} messages or {} for runs that have not begun on "
+                            "node '{}'; NodeOptions::early says how much that may be",
+                            limits_.messages, readable_bytes(static_cast<double>(limits_.bytes)),
+                            core_.name()));
   early.messages += message.messages, early.bytes += message.bytes;
   waiting_[key].push_back(std::move(message));
   waited_.fetch_add(1, std::memory_order_relaxed);
@@ -414,7 +479,8 @@ void SharedRuns::handle_tokens(Peer from, const Message& message) {
   handle_read(from, [&](RunTokens& said) { read_small(message, said); });
 }
 
-// A grant for a run that is not under way here is dropped: who has no instance of a loop holds no token of it back.
+// A grant for a run that is not under way here is dropped: who has no instance of a loop holds no
+// token of it back.
 void SharedRuns::handle(Peer from, RunTokens&& m) {
   const Ref<Run> run = find(m.run);
   if (!run) {
@@ -427,8 +493,11 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
   for (RunToken& t : m.tokens) check(t, *run, plan, from);
   const auto& partitions = run->troupe->partitions;
   const auto each = [&](auto pass) {
-    for (const RunGrant& g : m.grants) pass(*partitions[at(g.partition)], std::in_place_type<Grant>, run, g.send, g.path, g.last);
-    for (RunToken& t : m.tokens) pass(*partitions[at(t.partition)], std::in_place_type<Token>, run, t.receive, t.is_dead, std::move(t.value), t.path, t.times);
+    for (const RunGrant& g : m.grants)
+      pass(*partitions[at(g.partition)], std::in_place_type<Grant>, run, g.send, g.path, g.last);
+    for (RunToken& t : m.tokens)
+      pass(*partitions[at(t.partition)], std::in_place_type<Token>, run, t.receive, t.is_dead,
+           std::move(t.value), t.path, t.times);
   };
   here_if_light(*run->troupe, [&](bool is_here) {
     const std::int32_t only = is_here ? only_partition(m) : -1;
@@ -438,7 +507,8 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
         receive(message);
       });
     });
-    if (was_taken) taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    if (was_taken)
+      taken_.store(taken_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     else each([](PartitionActor& to, auto&&... of) { to.send(std::forward<decltype(of)>(of)...); });
   });
 }
@@ -454,11 +524,13 @@ void SharedRuns::failed(Run& run, SharedPlan& plan) {
 void SharedRuns::refused(Peer peer, const std::string& what) {
   const std::uint64_t so_far = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (log_ && std::has_single_bit(so_far))
-    log_(fmt::format("node '{}' sent what it should not have: {}; dropped{}", core_.name_of(peer), what, so_far > 1 ? fmt::format(", as {} so far", so_far) : ""));
+    log_(fmt::format("node '{}' sent what it should not have: {}; dropped{}", core_.name_of(peer),
+                     what, so_far > 1 ? fmt::format(", as {} so far", so_far) : ""));
 }
 
 void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
-  std::vector<std::shared_ptr<SharedPlan>> plans;  // kept: the last of one may not go under the lock
+  // kept: the last of one may not go under the lock
+  std::vector<std::shared_ptr<SharedPlan>> plans;
   std::vector<Ref<Run>> owned, parts;
   {
     std::lock_guard lock(mutex_);
@@ -468,14 +540,16 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
         if (plan->node_of_peer(peer) < 0) continue;
         plan->break_off();
         if (plan->lost.empty()) plan->lost = node.name;
-        if (!plan->is_owned() && plan->owner() != peer) core_.send(plan->owner(), PlanBroken{plan->number()});
+        if (!plan->is_owned() && plan->owner() != peer)
+          core_.send(plan->owner(), PlanBroken{plan->number()});
       }
     for (auto it = owned_.begin(); it != owned_.end();) {
       if (std::erase(it->second.awaited, peer) > 0) owned.push_back(it->second.run);
       it = it->second.awaited.empty() ? owned_.erase(it) : std::next(it);
     }
     for (auto& [key, run] : parts_)
-      if (key.owner == node.incarnation || plan_of(*run).node_of_peer(peer) >= 0) parts.push_back(run);
+      if (key.owner == node.incarnation || plan_of(*run).node_of_peer(peer) >= 0)
+        parts.push_back(run);
     for (auto it = waiting_.begin(); it != waiting_.end();) {
       std::erase_if(it->second, [&](const Waiting& w) { return w.from == peer; });
       it = it->second.empty() ? waiting_.erase(it) : std::next(it);
@@ -485,24 +559,30 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     drop_waiting({node.incarnation, 0}, {node.incarnation, UINT64_MAX});
   }
   for (const Ref<Run>& run : owned) {
-    core_.engine().fail(*run, lost_status(run->plan(), plan_of(*run).node_of_peer(peer), node, why));
+    core_.engine().fail(*run,
+                        lost_status(run->plan(), plan_of(*run).node_of_peer(peer), node, why));
     run->leave();
   }
   for (const Ref<Run>& run : parts) {
     const std::int32_t lost_node = plan_of(*run).node_of_peer(peer);
     if (run->key.owner == node.incarnation) {
-      core_.engine().fail(*run, lost_node >= 0 ? lost_status(run->plan(), lost_node, node, why)
-                                               : Status(Code::unavailable, fmt::format("node '{}', whose run this was, was lost", node.name)));
+      core_.engine().fail(
+          *run, lost_node >= 0
+                    ? lost_status(run->plan(), lost_node, node, why)
+                    : Status(Code::unavailable,
+                             fmt::format("node '{}', whose run this was, was lost", node.name)));
       continue;
     }
-    // It may have done its part: a partition that has all it awaits of it goes on. If it had not, the owner knows.
+    // It may have done its part: a partition that has all it awaits of it goes on. If it had not,
+    // the owner knows.
     for (const auto& partition : run->troupe->partitions)
       if (partition) partition->send(Lost{run, lost_node, lost_status(node, why)});
   }
 }
 
-// Its runs of before are over here, and others' tokens for them are told by their numbers; a run that it begins now is of a
-// plan that this node makes after this. It hears how far this node's runs have got, ahead of the beginnings of others: no plan knows the session yet.
+// Its runs of before are over here, and others' tokens for them are told by their numbers; a run
+// that it begins now is of a plan that this node makes after this. It hears how far this node's
+// runs have got, ahead of the beginnings of others: no plan knows the session yet.
 void SharedRuns::met(Peer peer, std::uint64_t incarnation) {
   std::lock_guard lock(mutex_);
   gone_.erase(incarnation);
@@ -519,10 +599,13 @@ void SharedRuns::close() {
     for (auto& [number, o] : owned_) owned.push_back(o.run);
     for (auto& [key, run] : parts_) parts.push_back(run);
   }
-  for (const Ref<Run>& run : owned) core_.engine().fail(*run, Status(Code::cancelled, fmt::format("node '{}' is leaving", core_.name())));
+  for (const Ref<Run>& run : owned)
+    core_.engine().fail(*run,
+                        Status(Code::cancelled, fmt::format("node '{}' is leaving", core_.name())));
   // What the owner hears first, this or the loss, says the same.
   for (const Ref<Run>& run : parts)
-    core_.engine().fail(*run, lost_status(run->plan(), run->plan().here, {core_.name(), self_, {}}, Status(Code::unavailable, "it is leaving")));
+    core_.engine().fail(*run, lost_status(run->plan(), run->plan().here, {core_.name(), self_, {}},
+                                          Status(Code::unavailable, "it is leaving")));
 }
 
 }  // namespace troupe

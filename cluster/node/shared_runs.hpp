@@ -1,11 +1,13 @@
-// Runs over several nodes, seen from one of them: which run a message is for, who has still to leave it, and what becomes
-// of it when somebody fails or is lost. cluster/node/RUNS.md has the protocol and why it ends.
+// Runs over several nodes, seen from one of them: which run a message is for, who has still to
+// leave it, and what becomes of it when somebody fails or is lost. cluster/node/RUNS.md has the
+// protocol and why it ends.
 //
-// A message is for a run that is under way here, for one that is over (dropped), or for one that has not begun here yet,
-// for tokens of others overtake the owner's BeginRun: it waits. Which of the last two, the number says: an owner's
-// runs begin in the order of their numbers.
+// A message is for a run that is under way here, for one that is over (dropped), or for one that
+// has not begun here yet, for tokens of others overtake the owner's BeginRun: it waits. Which of
+// the last two, the number says: an owner's runs begin in the order of their numbers.
 //
-// Threads: any; the messages of one peer one at a time. The lock is held for book-keeping only, and while BeginRuns are sent.
+// Threads: any; the messages of one peer one at a time. The lock is held for book-keeping only, and
+// while BeginRuns are sent.
 #pragma once
 
 #include <algorithm>
@@ -20,8 +22,8 @@
 #include <vector>
 
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
 
 namespace troupe {
 
@@ -31,7 +33,8 @@ class NodeCore;
 class SharedPlan final : public RemotePlan {
  public:
   /// `peers`: of each of the plan's nodes; the one of this node is not looked at.
-  SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan, std::vector<Peer> peers, Peer owner);
+  SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan,
+             std::vector<Peer> peers, Peer owner);
   ~SharedPlan() override;
 
   int nodes() const override { return static_cast<int>(others_.size()); }
@@ -48,7 +51,10 @@ class SharedPlan final : public RemotePlan {
   Peer owner() const { return owner_; }
   std::uint64_t number() const { return key_.number; }
   bool is_owned() const { return owner_ == 0; }
-  Peer peer_of(std::int32_t partition) const { return peers_[static_cast<std::size_t>(plan_->partitions[static_cast<std::size_t>(partition)].node)]; }
+  Peer peer_of(std::int32_t partition) const {
+    return peers_[static_cast<std::size_t>(
+        plan_->partitions[static_cast<std::size_t>(partition)].node)];
+  }
   const Plan& plan() const { return *plan_; }
   /// The index of a peer among the plan's nodes; -1: it takes no part.
   std::int32_t node_of_peer(Peer peer) const;
@@ -57,7 +63,9 @@ class SharedPlan final : public RemotePlan {
     const auto f = static_cast<std::size_t>(fetch);
     return f < fetched_from_.size() && fetched_from_[f] == node;
   }
-  std::size_t fetches_from(std::int32_t node) const { return static_cast<std::size_t>(std::count(fetched_from_.begin(), fetched_from_.end(), node)); }
+  std::size_t fetches_from(std::int32_t node) const {
+    return static_cast<std::size_t>(std::count(fetched_from_.begin(), fetched_from_.end(), node));
+  }
   void break_off() { broken_.store(true, std::memory_order_release); }
   /// The first of its nodes that was lost here; empty: none. Under the lock of SharedRuns.
   std::string lost;
@@ -72,13 +80,14 @@ class SharedPlan final : public RemotePlan {
   const Peer owner_;  // 0: this node
   std::vector<Peer> others_;
   std::vector<std::int32_t> fetched_from_;  // by fetch, among the plan's nodes
-  std::atomic<bool> broken_{false};  // publishes nothing but itself
+  std::atomic<bool> broken_{false};         // publishes nothing but itself
 };
 
 class SharedRuns {
  public:
   /// `log`: may be empty.
-  SharedRuns(NodeCore& core, std::uint64_t self, const EarlyLimits& limits, std::function<void(const std::string&)> log)
+  SharedRuns(NodeCore& core, std::uint64_t self, const EarlyLimits& limits,
+             std::function<void(const std::string&)> log)
       : core_(core), self_(self), limits_(limits), log_(std::move(log)) {}
 
   /// Plans that losses break.
@@ -95,7 +104,8 @@ class SharedRuns {
 
   // ---- at the others; `owner`: the incarnation of `from`
   /// `compiled`: null if there is no such plan here.
-  void handle(Peer from, std::uint64_t owner, BeginRun&& m, const std::shared_ptr<Compiled>& compiled);
+  void handle(Peer from, std::uint64_t owner, BeginRun&& m,
+              const std::shared_ptr<Compiled>& compiled);
   void handle(Peer from, std::uint64_t owner, AbandonRun&& m);
   void handle(std::uint64_t owner, RunsBegun&& m);
 
@@ -109,7 +119,8 @@ class SharedRuns {
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
-  /// What a node should not have said was dropped: counted, and written to the log, the more there is the more seldom.
+  /// What a node should not have said was dropped: counted, and written to the log, the more there
+  /// is the more seldom.
   void refused(Peer peer, const std::string& what);
   /// A node of this incarnation is there, perhaps again; nobody else knows of the session yet.
   void met(Peer peer, std::uint64_t incarnation);
@@ -156,17 +167,19 @@ class SharedRuns {
   const EarlyLimits limits_;
   const std::function<void(const std::string&)> log_;
 
-  std::mutex mutex_;  // guards everything below
+  std::mutex mutex_;        // guards everything below
   std::uint64_t last_ = 0;  // number of a run of ours
   std::map<std::uint64_t, Owned> owned_;
   std::map<RunKey, Ref<Run>> parts_;
-  std::map<std::uint64_t, std::uint64_t> begun_;  // by owner: the last run that began here, or was lost before it did
-  std::set<std::uint64_t> gone_;                  // owners that there is no session with any more
+  // by owner: the last run that began here, or was lost before it did
+  std::map<std::uint64_t, std::uint64_t> begun_;
+  std::set<std::uint64_t> gone_;  // owners that there is no session with any more
   std::map<RunKey, std::vector<Waiting>> waiting_;
   std::map<Peer, Early> early_;  // what waits of each
   std::vector<std::weak_ptr<SharedPlan>> plans_;
   bool closed_ = false;
-  std::atomic<std::uint64_t> dropped_{0}, waited_{0}, refused_{0}, taken_{0};  // publish nothing but themselves
+  // publish nothing but themselves
+  std::atomic<std::uint64_t> dropped_{0}, waited_{0}, refused_{0}, taken_{0};
 };
 
 }  // namespace troupe

@@ -43,7 +43,8 @@ inline constexpr std::uint64_t kValues<Form> = 5;
 // ---- writing
 
 void MessageWriter::spill() {
-  message_.head.insert(message_.head.end(), next_.begin(), next_.begin() + static_cast<std::ptrdiff_t>(used_));
+  message_.head.insert(message_.head.end(), next_.begin(),
+                       next_.begin() + static_cast<std::ptrdiff_t>(used_));
   used_ = 0;
 }
 
@@ -87,18 +88,22 @@ void MessageWriter::bytes(const void* data, std::size_t size) {
 
 // ---- reading
 
-void MessageReader::malformed(const std::string& what) { throw Error(Code::data_loss, "a malformed message: " + what); }
+void MessageReader::malformed(const std::string& what) {
+  throw Error(Code::data_loss, "a malformed message: " + what);
+}
 
 PackScan::Element MessageReader::next() {
   const PackScan::Element e = scan_.next();
-  if (e.kind == PackScan::Kind::malformed) malformed("it ends early, or is no sequence of numbers and strings");
+  if (e.kind == PackScan::Kind::malformed)
+    malformed("it ends early, or is no sequence of numbers and strings");
   return e;
 }
 
 std::int64_t MessageReader::other_number() {
   const PackScan::Element e = next();
   if (e.kind == PackScan::Kind::negative) return e.negative;
-  if (e.kind != PackScan::Kind::number || e.number > static_cast<std::uint64_t>(INT64_MAX)) malformed("no number where one was expected");
+  if (e.kind != PackScan::Kind::number || e.number > static_cast<std::uint64_t>(INT64_MAX))
+    malformed("no number where one was expected");
   return static_cast<std::int64_t>(e.number);
 }
 
@@ -152,7 +157,8 @@ void write(MessageWriter& w, const Shape& shape) {
 
 void read(MessageReader& r, Shape& shape) {
   const std::int64_t rank = r.number();
-  if (rank < -1 || rank > Shape::kMaxRank) MessageReader::malformed("a shape of too many dimensions");
+  if (rank < -1 || rank > Shape::kMaxRank)
+    MessageReader::malformed("a shape of too many dimensions");
   shape = rank < 0 ? Shape::unknown() : Shape();
   for (std::int64_t i = 0; i < rank; ++i) {
     const std::int64_t extent = r.number();
@@ -163,8 +169,8 @@ void read(MessageReader& r, Shape& shape) {
 
 namespace {
 
-// Strings go as one tensor of bytes: their lengths, eight bytes each as they are in memory (all nodes are little-endian),
-// then what they hold.
+// Strings go as one tensor of bytes: their lengths, eight bytes each as they are in memory (all
+// nodes are little-endian), then what they hold.
 Tensor packed(const Tensor& strings) {
   const std::span elements(strings.data<StringRef>(), static_cast<std::size_t>(strings.elements()));
   std::size_t bytes = elements.size() * sizeof(std::uint64_t);
@@ -181,11 +187,13 @@ Tensor packed(const Tensor& strings) {
 }
 
 Tensor unpacked(const Tensor& bytes, const Shape& shape) {
-  if (!shape.is_known() || bytes.dtype() != DType::u8) MessageReader::malformed("strings of no shape");
+  if (!shape.is_known() || bytes.dtype() != DType::u8)
+    MessageReader::malformed("strings of no shape");
   const auto all = static_cast<std::uint64_t>(bytes.elements());
   std::uint64_t n = 1;
   for (const std::int64_t extent : shape.dims())
-    if (__builtin_mul_overflow(n, static_cast<std::uint64_t>(extent), &n)) MessageReader::malformed("more strings than 64 bits count");
+    if (__builtin_mul_overflow(n, static_cast<std::uint64_t>(extent), &n))
+      MessageReader::malformed("more strings than 64 bits count");
   if (n > all / sizeof(std::uint64_t)) MessageReader::malformed("strings that are not there");
   const auto* lengths = bytes.data<std::uint8_t>();
   std::uint64_t left = all - n * sizeof(std::uint64_t);
@@ -220,11 +228,15 @@ void write(MessageWriter& w, const Value& value, int depth) {
       w.attach(value.tensor());
       return;
     case Value::Kind::list: break;
-    case Value::Kind::saved: throw Error(Code::internal, "a value that was swapped out cannot leave its node");
+    case Value::Kind::saved:
+      throw Error(Code::internal, "a value that was swapped out cannot leave its node");
   }
-  if (depth == kMostNested) throw Error(Code::unimplemented, "a list goes to another node that holds lists a thousand deep");
+  if (depth == kMostNested)
+    throw Error(Code::unimplemented,
+                "a list goes to another node that holds lists a thousand deep");
   const List& list = value.list();
-  w(Form::list)(list.dtype())(list.element_shape())(list.depth())(list.is_saved())(static_cast<std::uint64_t>(list.length()));
+  w(Form::list)(list.dtype())(list.element_shape())(list.depth())(list.is_saved())(
+      static_cast<std::uint64_t>(list.length()));
   for (std::int64_t i = 0; i < list.length(); ++i) write(w, list.peek(i), depth + 1);
 }
 
@@ -239,7 +251,8 @@ void read(MessageReader& r, Value& value, int depth) {
       auto bits = r.bytes();
       if (dtype == DType::string) MessageReader::malformed("a scalar of strings");
       if (bits.size() != size_of(dtype)) MessageReader::malformed("a scalar of the wrong size");
-      if (dtype == DType::boolean && static_cast<unsigned>(bits[0]) > 1) MessageReader::malformed("a bool that is neither");
+      if (dtype == DType::boolean && static_cast<unsigned>(bits[0]) > 1)
+        MessageReader::malformed("a bool that is neither");
       value.set_scalar(dtype, bits.data(), bits.size());
       return;
     }

@@ -1,12 +1,14 @@
-// Archives: what goes between nodes as a flat sequence of msgpack numbers, strings and byte strings, beside it the
-// tensors, whose bytes nobody copies. One description of a type serves both directions:
+// Archives: what goes between nodes as a flat sequence of msgpack numbers, strings and byte
+// strings, beside it the tensors, whose bytes nobody copies. One description of a type serves both
+// directions:
 //
 //   template <class A> void fields(A& a, RunToken& t) { a(t.partition), a(t.receive), a(t.value); }
 //   MessageWriter w;  fields(w, token);  Message m = w.take();
 //   MessageReader r(m);  fields(r, token);  r.end();
 //
-// There are no msgpack arrays or maps: a count stands before what it counts and is at most what is left to read, so that
-// nothing is allocated that was not sent. A MessageReader throws data_loss for whatever it does not expect.
+// There are no msgpack arrays or maps: a count stands before what it counts and is at most what is
+// left to read, so that nothing is allocated that was not sent. A MessageReader throws data_loss
+// for whatever it does not expect.
 #pragma once
 
 #include <array>
@@ -63,14 +65,17 @@ class MessageWriter {
   static constexpr std::size_t kShort = 16;   // of a scalar
   static constexpr std::size_t kGathered = 192;
   void make_room(std::size_t bytes) {
-    if (kGathered - used_ < bytes) [[unlikely]] spill();
+    if (kGathered - used_ < bytes) [[unlikely]]
+      spill();
   }
   void spill();
   void negative_number(std::int64_t n);
   void long_number(std::uint64_t n);
 
   Message message_;
-  std::array<std::byte, kGathered> next_;  // of the head, behind what it has: a turn's tokens fit, and take one block of memory, of their size
+  // of the head, behind what it has: a turn's tokens fit, and take one block of memory, of their
+  // size
+  std::array<std::byte, kGathered> next_;
   std::size_t used_ = 0;
 };
 
@@ -82,7 +87,9 @@ class MessageReader {
   explicit MessageReader(Message& message) : scan_(message.head), tensors_(message.tensors) {}
   std::int64_t number() {
     std::uint64_t n = 0;
-    return scan_.next_number(n) && n <= static_cast<std::uint64_t>(INT64_MAX) ? static_cast<std::int64_t>(n) : other_number();
+    return scan_.next_number(n) && n <= static_cast<std::uint64_t>(INT64_MAX)
+               ? static_cast<std::int64_t>(n)
+               : other_number();
   }
   std::uint64_t unsigned_number() {
     std::uint64_t n = 0;

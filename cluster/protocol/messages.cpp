@@ -8,11 +8,14 @@
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> = static_cast<std::uint64_t>(MessageKind::small_tokens) + 1;
+inline constexpr std::uint64_t kValues<MessageKind> =
+    static_cast<std::uint64_t>(MessageKind::small_tokens) + 1;
 template <>
-inline constexpr std::uint64_t kValues<MemberState> = static_cast<std::uint64_t>(MemberState::left) + 1;
+inline constexpr std::uint64_t kValues<MemberState> =
+    static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
-inline constexpr std::uint64_t kValues<MembershipMessage::Kind> = static_cast<std::uint64_t>(MembershipMessage::Kind::sync_answer) + 1;
+inline constexpr std::uint64_t kValues<MembershipMessage::Kind> =
+    static_cast<std::uint64_t>(MembershipMessage::Kind::sync_answer) + 1;
 
 template <class A>
 void fields(A& a, NodeId& n) {
@@ -25,7 +28,8 @@ void fields(A& a, RunKey& k) {
 template <class A>
 void fields(A& a, Path& p) {
   a(p.depth);
-  if (p.depth < 0 || p.depth > Path::kMaxDepth) MessageReader::malformed("a path through too many loops");
+  if (p.depth < 0 || p.depth > Path::kMaxDepth)
+    MessageReader::malformed("a path through too many loops");
   for (std::int32_t d = 0; d < p.depth; ++d) {
     a(p.number[d]);
     if (p.number[d] < 0) MessageReader::malformed("a negative iteration");
@@ -107,12 +111,14 @@ template <class A>
 void fields(A& a, LeftRun& m) {
   a(m.run), a(m.status), a(m.fetches), a(m.done.fired), a(m.done.sent), a(m.done.received);
 }
-// What is asked for by itself is made if it is not there: a variable, not a user's actor that nobody here knows how to make.
+// What is asked for by itself is made if it is not there: a variable, not a user's actor that
+// nobody here knows how to make.
 template <class A>
 void only_variable(A& a, StateSpec& spec) {
   a(spec);
   if constexpr (A::reads)
-    if (spec.kind != StateSpec::Kind::variable) MessageReader::malformed("a value of what is no variable");
+    if (spec.kind != StateSpec::Kind::variable)
+      MessageReader::malformed("a value of what is no variable");
 }
 template <class A>
 void fields(A& a, GetVariable& m) {
@@ -128,8 +134,10 @@ void fields(A& a, ClearContainer& m) {
 }
 template <class A>
 void fields(A& a, LoopReport& r) {
-  a(r.loop), a(r.device), a(r.executions), a(r.iterations), a(r.parallel_iterations), a(r.achieved_parallelism), a(r.most_parallel);
-  a(r.limited_by_window), a(r.held_tokens), a(r.held_by_bytes), a(r.most_bytes_on_way), a(r.iteration_us), a(r.recurrence_us), a(r.limiting_dependence);
+  a(r.loop), a(r.device), a(r.executions), a(r.iterations), a(r.parallel_iterations),
+      a(r.achieved_parallelism), a(r.most_parallel);
+  a(r.limited_by_window), a(r.held_tokens), a(r.held_by_bytes), a(r.most_bytes_on_way),
+      a(r.iteration_us), a(r.recurrence_us), a(r.limiting_dependence);
 }
 template <class A>
 void fields(A& a, NodeCost& c) {
@@ -188,10 +196,15 @@ MessageWriter written(const M& message) {
 }
 
 MessageWriter written(const RunKey& run, std::span<Posted> posted, const Plan& plan) {
-  const auto number_of = [&](const Posted& p) { return plan.partitions[static_cast<std::size_t>(p.partition)].number; };
+  const auto number_of = [&](const Posted& p) {
+    return plan.partitions[static_cast<std::size_t>(p.partition)].number;
+  };
   MessageWriter w;
   w(RunTokens::kKind), w(run);
-  const auto grants = static_cast<std::size_t>(std::count_if(posted.begin(), posted.end(), [](const Posted& p) { return std::holds_alternative<Grant>(p.message); }));
+  const auto grants =
+      static_cast<std::size_t>(std::count_if(posted.begin(), posted.end(), [](const Posted& p) {
+        return std::holds_alternative<Grant>(p.message);
+      }));
   w.unsigned_number(grants);
   for (Posted& p : posted)
     if (auto* grant = std::get_if<Grant>(&p.message)) grant_fields(w, number_of(p), *grant);
@@ -206,8 +219,8 @@ void read_fields(MessageReader& reader, M& message) {
   fields(reader, message);
 }
 
-#define TROUPE_MESSAGE(M)               \
-  template MessageWriter written(const M&);    \
+#define TROUPE_MESSAGE(M)                   \
+  template MessageWriter written(const M&); \
   template void read_fields(MessageReader&, M&);
 TROUPE_MESSAGE(Gossip)
 TROUPE_MESSAGE(MakePlan)

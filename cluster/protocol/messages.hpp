@@ -1,7 +1,8 @@
-// What nodes say to each other, as plain structs; `node_core.hpp` says who says what when. One Kind a struct; its fields,
-// named once in messages.cpp, are what is written and read.
+// What nodes say to each other, as plain structs; `node_core.hpp` says who says what when. One Kind
+// a struct; its fields, named once in messages.cpp, are what is written and read.
 //
-// To add a message: a Kind, a struct with `kKind` and `kLane`, a line in `fields`, and an overload of `NodeCore::handle`.
+// To add a message: a Kind, a struct with `kKind` and `kLane`, a line in `fields`, and an overload
+// of `NodeCore::handle`.
 #pragma once
 
 #include <cstdint>
@@ -13,16 +14,34 @@
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/actors/executor/partition_messages.hpp>
 #include <troupe/actors/executor/remote_plan.hpp>
+#include <troupe/cluster/membership/membership.hpp>
 #include <troupe/cluster/protocol/archive.hpp>
 #include <troupe/cluster/protocol/node_report.hpp>
-#include <troupe/cluster/membership/membership.hpp>
 #include <troupe/ops/graph/state.hpp>
 
 namespace troupe {
 
 enum class MessageKind : std::uint8_t {
-  gossip, make_plan, drop_plan, begin_run, tokens, run_failed, abandon_run, left_run, get_variable, set_variable, get_loops, answer,
-  get_costs, probe, probe_for, inspect, inspected, plan_broken, runs_begun, clear_container,
+  gossip,
+  make_plan,
+  drop_plan,
+  begin_run,
+  tokens,
+  run_failed,
+  abandon_run,
+  left_run,
+  get_variable,
+  set_variable,
+  get_loops,
+  answer,
+  get_costs,
+  probe,
+  probe_for,
+  inspect,
+  inspected,
+  plan_broken,
+  runs_begun,
+  clear_container,
   small_tokens  // as RunTokens: small_tokens.hpp
 };
 
@@ -40,16 +59,17 @@ struct Gossip {
   Member from;
   MembershipMessage message;
 };
-/// Owner to participant: a plan to make. Its part of the placed program follows in the same message.
+/// Owner to participant: a plan to make. Its part of the placed program follows in the same
+/// message.
 struct MakePlan {
   static constexpr MessageKind kKind = MessageKind::make_plan;
   static constexpr Lane kLane = Lane::data;
   std::uint64_t request = 0;
-  std::uint64_t plan = 0;                // among the owner's
-  std::vector<NodeId> participants;      // the owner included
+  std::uint64_t plan = 0;            // among the owner's
+  std::vector<NodeId> participants;  // the owner included
   std::int32_t call_depth = 0;
-  std::uint64_t fingerprint = 0;         // of its part
-  std::string container = {};            // of its states; empty: the owner's own
+  std::uint64_t fingerprint = 0;  // of its part
+  std::string container = {};     // of its states; empty: the owner's own
 };
 /// Owner to participant: no run of this plan will begin any more.
 struct DropPlan {
@@ -83,7 +103,8 @@ struct RunGrant {
   Path path;
   std::int64_t last = 0;
 };
-/// Participant to participant: what one turn of a partition has for those of the other, or has so far. Grants alone go by the control lane.
+/// Participant to participant: what one turn of a partition has for those of the other, or has so
+/// far. Grants alone go by the control lane.
 struct RunTokens {
   static constexpr MessageKind kKind = MessageKind::tokens;
   static constexpr Lane kLane = Lane::data;
@@ -129,8 +150,8 @@ struct SetVariable {
   Tensor value;
   std::string container = {};
 };
-/// Drops the states of a container; empty: those of the sender's own programs. The answer's `states` are how many, or that the receiver
-/// names the container itself, and so keeps its own.
+/// Drops the states of a container; empty: those of the sender's own programs. The answer's
+/// `states` are how many, or that the receiver names the container itself, and so keeps its own.
 struct ClearContainer {
   static constexpr MessageKind kKind = MessageKind::clear_container;
   static constexpr Lane kLane = Lane::data;
@@ -155,7 +176,9 @@ struct Answer {
   std::vector<LoopReport> loops = {};
   std::vector<NodeCost> costs = {};
   std::uint64_t ns = 0;  // that a probe took
-  std::uint64_t states = 0;  // to a plan, a variable: which life of the owner's states there it was made in, or is from; or how many were dropped
+  // to a plan, a variable: which life of the owner's states there it was made in, or is from; or
+  // how many were dropped
+  std::uint64_t states = 0;
 };
 
 /// Owner to participant: what kernels of a plan took there.
@@ -196,14 +219,16 @@ struct Inspected {
   NodeReport report;
 };
 
-/// Participant to owner: it has lost another participant, or the states were cleared, so that no run of this plan can begin there any more.
+/// Participant to owner: it has lost another participant, or the states were cleared, so that no
+/// run of this plan can begin there any more.
 struct PlanBroken {
   static constexpr MessageKind kKind = MessageKind::plan_broken;
   static constexpr Lane kLane = Lane::control;
   std::uint64_t plan = 0;
 };
 
-/// Owner to any, the first that it says in a session: up to this number its runs have begun, and none of them begins in this session.
+/// Owner to any, the first that it says in a session: up to this number its runs have begun, and
+/// none of them begins in this session.
 struct RunsBegun {
   static constexpr MessageKind kKind = MessageKind::runs_begun;
   static constexpr Lane kLane = Lane::data;
@@ -213,7 +238,8 @@ struct RunsBegun {
 /// The kind, which comes first.
 MessageKind kind_of(MessageReader& reader);
 
-/// RunTokens of what partitions of `plan` have posted, which is of one run and for one node: as of the struct, without making one.
+/// RunTokens of what partitions of `plan` have posted, which is of one run and for one node: as of
+/// the struct, without making one.
 MessageWriter written(const RunKey& run, std::span<Posted> posted, const Plan& plan);
 
 // Defined for every struct above.

@@ -1,4 +1,5 @@
-// Inspections over nodes: what one asks another, what it says, and what follows from what all have said.
+// Inspections over nodes: what one asks another, what it says, and what follows from what all have
+// said.
 //
 //   ClusterReport now = node.inspect({}, 500ms);            // every node, or why it did not answer
 //   for (const RunSnapshot& run : joined_runs(now)) ...     // runs over several nodes as one
@@ -9,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include <troupe/actors/plan/plan_description.hpp>
 #include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/actors/plan/plan_description.hpp>
 #include <troupe/cluster/membership/membership.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 
@@ -21,14 +22,18 @@ struct NodeQuestion {
     state,     // NodeReport::engine and what the process takes
     counters,  // of a plan's actors and edges: NodeReport::partitions
     plan,      // NodeReport::plan
-    events,    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
-    trace_on, trace_off,  // also records firings, or not any more; for 75 s at most since `tracer` asked last
-    scalars,   // what a program there records of its training: NodeReport::scalars
+    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
+    events,
+    // also records firings, or not any more; for 75 s at most since `tracer` asked last
+    trace_on,
+    trace_off,
+    scalars,  // what a program there records of its training: NodeReport::scalars
   };
   What what = What::state;
   PlanName plan = {};         // counters and plan: which
   std::int64_t since_ns = 0;  // of the Unix epoch, by the clock of the node that asks
-  std::uint64_t tracer = 0;   // trace_on and trace_off: the trace, by its number at the node that asks
+  // trace_on and trace_off: the trace, by its number at the node that asks
+  std::uint64_t tracer = 0;
   std::int64_t since_step = INT64_MIN;  // scalars: of steps above it
 };
 
@@ -36,27 +41,30 @@ struct NodeQuestion {
 struct RecordedPlan {
   PlanName name;
   std::vector<PartitionSnapshot> partitions;
-  std::vector<std::pair<std::int32_t, std::string>> names;  // of the nodes of the program that occur
+  // of the nodes of the program that occur
+  std::vector<std::pair<std::int32_t, std::string>> names;
 };
 
 /// A peer as its transport sees it.
 struct PeerReport {
   std::string node;
-  std::uint64_t sent = 0, received = 0;          // bytes, since it was connected
-  std::uint64_t queued = 0, unacknowledged = 0;  // bytes now: not given to the network, and not known to have arrived
-  std::int64_t round_trip_ns = 0;                // of the last ping; 0: not known
+  std::uint64_t sent = 0, received = 0;  // bytes, since it was connected
+  // bytes now: not given to the network, and not known to have arrived
+  std::uint64_t queued = 0, unacknowledged = 0;
+  std::int64_t round_trip_ns = 0;  // of the last ping; 0: not known
 };
 
 struct NodeReport {
   std::string name;
   std::uint64_t incarnation = 0;
-  std::string version;                          // of Troupe
-  std::string host;                             // the same for whose clock is the same: the boot of the kernel; empty: a clock of its own
+  std::string version;  // of Troupe
+  // the same for whose clock is the same: the boot of the kernel; empty: a clock of its own
+  std::string host;
   std::int64_t received_ns = 0, answered_ns = 0;  // by its clock, since the Unix epoch
-  std::uint64_t cpu_ns = 0;                     // that the process has taken so far
-  double cpu = 0;                               // cores busy since somebody asked last
+  std::uint64_t cpu_ns = 0;                       // that the process has taken so far
+  double cpu = 0;                                 // cores busy since somebody asked last
   std::int32_t cores = 0;
-  std::uint64_t resident = 0, total = 0;        // bytes: of the process, of the machine
+  std::uint64_t resident = 0, total = 0;  // bytes: of the process, of the machine
   TransportCounters transport;
   std::vector<PeerReport> peers;
   EngineSnapshot engine;
@@ -64,7 +72,7 @@ struct NodeReport {
   PlanDescription plan;
   std::vector<RecordedPlan> recorded;
   static constexpr std::size_t kMostScalars = 4 << 20;  // bytes that others are told, names aside
-  std::string scalars;                          // Records::json; empty: nobody records there
+  std::string scalars;  // Records::json; empty: nobody records there
 };
 
 /// A node as the one that asks knows it, and what it said.
@@ -72,18 +80,19 @@ struct NodeAnswer {
   Member member;
   std::int64_t since_ns = 0;  // in that state
   bool has_answered = false;
-  std::string why;            // it has not answered
+  std::string why;  // it has not answered
   std::int64_t round_trip_ns = 0;
   std::int64_t offset_ns = 0;  // its clock less this one's (clock_offset.hpp)
   NodeReport report;
 };
 using ClusterReport = std::vector<NodeAnswer>;
 
-/// Runs over several nodes once each, with all their partitions and those of their nodes that have not answered; the number is
-/// their owner's. In the order of nodes and numbers.
+/// Runs over several nodes once each, with all their partitions and those of their nodes that have
+/// not answered; the number is their owner's. In the order of nodes and numbers.
 std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
-/// Why nobody has described a plan, by what all say that they are at: not_found, with the plans there are; or unavailable, where nodes
-/// that take part in it are there and its owner, who alone knows all of it, does not answer.
+/// Why nobody has described a plan, by what all say that they are at: not_found, with the plans
+/// there are; or unavailable, where nodes that take part in it are there and its owner, who alone
+/// knows all of it, does not answer.
 Error why_not_described(const PlanName& plan, const ClusterReport& now);
 /// `a/17`: whose run it is, as told by its plan, and its number there, whichever node says so.
 std::string run_name(const RunSnapshot& run);

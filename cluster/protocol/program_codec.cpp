@@ -45,7 +45,8 @@ void fields(A& a, PlanPart::Wait& w) {
 
 template <class A>
 void fields(A& a, PlanPart& p) {
-  a(p.nodes), a(p.numbers), a(p.partitions), a(p.outs), a(p.queues.filled), a(p.queues.emptied), a(p.waits), a(p.receives), a(p.sends);
+  a(p.nodes), a(p.numbers), a(p.partitions), a(p.outs), a(p.queues.filled), a(p.queues.emptied),
+      a(p.waits), a(p.receives), a(p.sends);
 }
 
 template <class A>
@@ -62,7 +63,8 @@ namespace {
 
 template <class A>
 void state_fields(A& a, StateSpec& s) {
-  a(s.kind), a(s.name), a(s.values), a(s.initial), a(s.capacity), a(s.min_after_dequeue), a(s.seed), a(s.device);
+  a(s.kind), a(s.name), a(s.values), a(s.initial), a(s.capacity), a(s.min_after_dequeue), a(s.seed),
+      a(s.device);
 }
 
 enum class Object : std::uint8_t { program, specs, function, opaque };
@@ -95,10 +97,10 @@ class Dictionary {
   std::shared_ptr<std::deque<std::string>> strings_ = std::make_shared<std::deque<std::string>>();
 };
 
-
 // The node whose value an Identity, or several, pass on.
 std::int32_t repeated(const Graph& g, std::int32_t id) {
-  while (g.node(id).op->name == "Identity" || g.node(id).op->name == "LoopCond") id = g.node(id).inputs[0].node;
+  while (g.node(id).op->name == "Identity" || g.node(id).op->name == "LoopCond")
+    id = g.node(id).inputs[0].node;
   return id;
 }
 
@@ -106,7 +108,8 @@ std::int32_t repeated(const Graph& g, std::int32_t id) {
 
 class ProgramWriter {
  public:
-  ProgramWriter(MessageWriter& w, const Placed& placed, const std::string& to) : w_(w), placed_(placed), wants_(constants_for(placed, to)) {}
+  ProgramWriter(MessageWriter& w, const Placed& placed, const std::string& to)
+      : w_(w), placed_(placed), wants_(constants_for(placed, to)) {}
 
   void write() {
     const Graph& g = placed_.program.graph;
@@ -118,8 +121,10 @@ class ProgramWriter {
       site(f->site);
     }
     w_(static_cast<std::uint64_t>(g.size()));
-    for (std::int32_t id = 0; id < g.size(); ++id) node(g.node(id), placed_.device[at(id)], wants_[at(id)]);
-    w_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes)(placed_.edge_ahead);
+    for (std::int32_t id = 0; id < g.size(); ++id)
+      node(g.node(id), placed_.device[at(id)], wants_[at(id)]);
+    w_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes)(
+        placed_.edge_ahead);
     w_(placed_.part != nullptr);
     if (placed_.part) w_(*placed_.part);
   }
@@ -153,7 +158,8 @@ class ProgramWriter {
     for (const auto& [name, value] : n.attrs.entries()) {
       strings_.write(w_, name);
       w_(static_cast<std::uint64_t>(value.index()));
-      if (!has_value && n.op->name == "Constant" && std::holds_alternative<Tensor>(value)) attribute(Tensor());
+      if (!has_value && n.op->name == "Constant" && std::holds_alternative<Tensor>(value))
+        attribute(Tensor());
       else std::visit([&](const auto& v) { attribute(v); }, value);
     }
   }
@@ -165,11 +171,13 @@ class ProgramWriter {
 
   void attribute(const std::shared_ptr<const AttrObject>& object) {
     if (const auto* program = dynamic_cast<const ProgramAttr*>(object.get())) {
-      w_(static_cast<std::uint64_t>(Object::program))(program->program->inputs)(program->program->code)(program->program->results);
+      w_(static_cast<std::uint64_t>(Object::program))(program->program->inputs)(
+          program->program->code)(program->program->results);
     } else if (const auto* specs = dynamic_cast<const SpecsAttr*>(object.get())) {
       w_(static_cast<std::uint64_t>(Object::specs))(specs->specs);
     } else if (const auto* function = dynamic_cast<const FunctionDef*>(object.get())) {
-      w_(static_cast<std::uint64_t>(Object::function))(static_cast<std::uint64_t>(functions_.at(function)));
+      w_(static_cast<std::uint64_t>(Object::function))(
+          static_cast<std::uint64_t>(functions_.at(function)));
     } else {
       w_(static_cast<std::uint64_t>(Object::opaque));
     }
@@ -198,53 +206,66 @@ void check(const ScalarProgram& p) {
       continue;
     }
     const int first = i.op == ScalarOp::select ? 1 : 0;
-    for (int k = 0; k < arity(i.op); ++k) demand(i.operand[static_cast<std::size_t>(k)] >= 0 && static_cast<std::size_t>(i.operand[static_cast<std::size_t>(k)]) < at);
-    auto type = [&](int k) { return p.code[static_cast<std::size_t>(i.operand[static_cast<std::size_t>(k)])].type; };
+    for (int k = 0; k < arity(i.op); ++k)
+      demand(i.operand[static_cast<std::size_t>(k)] >= 0 &&
+             static_cast<std::size_t>(i.operand[static_cast<std::size_t>(k)]) < at);
+    auto type = [&](int k) {
+      return p.code[static_cast<std::size_t>(i.operand[static_cast<std::size_t>(k)])].type;
+    };
     if (i.op == ScalarOp::constant || i.op == ScalarOp::cast) continue;
     for (int k = first + 1; k < arity(i.op); ++k) demand(type(k) == type(first));
     if (first == 1) demand(type(0) == DType::boolean);
     demand(i.type == (yields_bool(i.op) ? DType::boolean : type(first)));
     demand(type(first) != DType::f16 && type(first) != DType::bf16);
   }
-  for (std::int16_t result : p.results) demand(result >= 0 && static_cast<std::size_t>(result) < p.code.size());
+  for (std::int16_t result : p.results)
+    demand(result >= 0 && static_cast<std::size_t>(result) < p.code.size());
 }
 
 bool works_on(const OpDef& op, StateSpec::Kind kind) {
   using enum StateSpec::Kind;
   if (op.name == "Actor") return kind == actor;
   if (op.name == "Print") return kind == console;
-  const bool is_queue = op.name == "Enqueue" || op.name == "Dequeue" || op.name == "QueueSize" || op.name == "QueueClose";
+  const bool is_queue = op.name == "Enqueue" || op.name == "Dequeue" || op.name == "QueueSize" ||
+                        op.name == "QueueClose";
   return is_queue ? kind == fifo_queue || kind == shuffling_queue : kind == variable;
 }
 
-bool has_program(const std::string& op) { return op == "Fused" || op == "FusedSlices" || op == "FusedReduce" || op == "UpdateVariable"; }
+bool has_program(const std::string& op) {
+  return op == "Fused" || op == "FusedSlices" || op == "FusedReduce" || op == "UpdateVariable";
+}
 
 class ProgramReader {
  public:
-  ProgramReader(MessageReader& r, Placed& placed, const std::string& here) : r_(r), placed_(placed), here_(here) {}
+  ProgramReader(MessageReader& r, Placed& placed, const std::string& here)
+      : r_(r), placed_(placed), here_(here) {}
 
   void read() {
     std::vector<StateSpec> states;
     r_(states);
     for (const StateSpec& s : states) graph().declare(s, Site());
-    if (graph().states().size() != states.size()) MessageReader::malformed("a state that stands there twice");
+    if (graph().states().size() != states.size())
+      MessageReader::malformed("a state that stands there twice");
     read_functions();
     std::size_t nodes = 0;
     r_.count(nodes);
     for (std::size_t i = 0; i < nodes; ++i) read_node();
-    r_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes)(placed_.edge_ahead);
+    r_(placed_.program.feeds)(placed_.program.fetches)(placed_.default_device)(placed_.edge_bytes)(
+        placed_.edge_ahead);
     read_part();
     const auto is_of_others = [&](Edge e) { return placed_.part && e == Edge{-1, 0}; };
     for (Edge e : placed_.program.feeds)
       if (!is_of_others(e))
-        if (graph_check(e); graph().node(e.node).op->name != "Input") MessageReader::malformed("a feed of what takes none");
+        if (graph_check(e); graph().node(e.node).op->name != "Input")
+          MessageReader::malformed("a feed of what takes none");
     for (Edge e : placed_.program.fetches)
       if (!is_of_others(e)) graph_check(e);
     placed_.keep = strings_.strings();
     for (std::int32_t id = 0; id < graph().size(); ++id) {
       if (node_of(placed_.device[at(id)]) != here_) continue;
       bool is_whole = !absent_.contains(id);
-      for (Edge e : graph().node(id).inputs) is_whole = is_whole && !absent_.contains(repeated(graph(), e.node));
+      for (Edge e : graph().node(id).inputs)
+        is_whole = is_whole && !absent_.contains(repeated(graph(), e.node));
       if (!is_whole) MessageReader::malformed("a constant that is used here and has no value");
     }
     refuse_missing();
@@ -254,11 +275,13 @@ class ProgramReader {
   Graph& graph() { return placed_.program.graph; }
 
   void graph_check(Edge e) {
-    if (e.node < 0 || e.node >= graph().size() || e.output < 0 || static_cast<std::size_t>(e.output) >= graph().node(e.node).outputs.size())
+    if (e.node < 0 || e.node >= graph().size() || e.output < 0 ||
+        static_cast<std::size_t>(e.output) >= graph().node(e.node).outputs.size())
       MessageReader::malformed("an edge from nowhere");
   }
 
-  // Where nodes and partitions of a part stand in the whole goes up, and what leaves it goes to other nodes. What numbers others' ends of edges have, they look at.
+  // Where nodes and partitions of a part stand in the whole goes up, and what leaves it goes to
+  // other nodes. What numbers others' ends of edges have, they look at.
   void read_part() {
     bool is_part = false;
     if (r_(is_part); !is_part) return;
@@ -266,23 +289,39 @@ class ProgramReader {
     r_(*part);
     const auto goes_up = [](const auto& all, auto number) {
       std::int32_t before = -1;
-      return std::all_of(all.begin(), all.end(), [&](const auto& one) { return number(one) > std::exchange(before, number(one)); });
+      return std::all_of(all.begin(), all.end(), [&](const auto& one) {
+        return number(one) > std::exchange(before, number(one));
+      });
     };
-    const bool is_ordered = part->numbers.size() == at(graph().size()) && goes_up(part->numbers, [](std::int32_t n) { return n; }) &&
-                            goes_up(part->partitions, [](const PlanPart::Partition& p) { return p.number; });
-    if (!is_ordered || part->numbers.empty()) MessageReader::malformed("a part of a program that is in no order");
+    const bool is_ordered =
+        part->numbers.size() == at(graph().size()) &&
+        goes_up(part->numbers, [](std::int32_t n) { return n; }) &&
+        goes_up(part->partitions, [](const PlanPart::Partition& p) { return p.number; });
+    if (!is_ordered || part->numbers.empty())
+      MessageReader::malformed("a part of a program that is in no order");
     for (const PlanPart::Out& out : part->outs) {
-      const bool is_there = out.node >= 0 && out.node < graph().size() && out.output >= -1 && (out.output < 0 || at(out.output) < graph().node(out.node).outputs.size());
-      const bool goes_out = is_there && out.partition >= 0 && at(out.partition) < part->partitions.size() && node_of(part->partitions[at(out.partition)].device) != here_;
-      if (!goes_out) MessageReader::malformed("a value that leaves a part of a program for nowhere");
+      const bool is_there =
+          out.node >= 0 && out.node < graph().size() && out.output >= -1 &&
+          (out.output < 0 || at(out.output) < graph().node(out.node).outputs.size());
+      const bool goes_out = is_there && out.partition >= 0 &&
+                            at(out.partition) < part->partitions.size() &&
+                            node_of(part->partitions[at(out.partition)].device) != here_;
+      if (!goes_out)
+        MessageReader::malformed("a value that leaves a part of a program for nowhere");
     }
     const auto waits = [&](std::int32_t id) {
       const Node* const n = id >= 0 && id < graph().size() ? &graph().node(id) : nullptr;
-      return n && n->state >= 0 && (n->op->effect == Effect::enqueue || n->op->effect == Effect::dequeue);
+      return n && n->state >= 0 &&
+             (n->op->effect == Effect::enqueue || n->op->effect == Effect::dequeue);
     };
     for (const PlanPart::Wait& w : part->waits) {
-      const bool is_there = waits(w.node) && std::all_of(w.ended_by.begin(), w.ended_by.end(), [&](std::int32_t id) { return id >= -1 && id < graph().size(); });
-      if (!is_there) MessageReader::malformed("a part of a program that tells who ends waits at queues that are not there");
+      const bool is_there =
+          waits(w.node) && std::all_of(w.ended_by.begin(), w.ended_by.end(), [&](std::int32_t id) {
+            return id >= -1 && id < graph().size();
+          });
+      if (!is_there)
+        MessageReader::malformed(
+            "a part of a program that tells who ends waits at queues that are not there");
     }
     placed_.part = std::move(part);
   }
@@ -312,7 +351,8 @@ class ProgramReader {
     const std::string& op = strings_.read(r_);
     n.site = read_site();
     r_(n.inputs)(n.controls)(n.outputs)(n.name)(n.state)(n.origin);
-    if (const std::string& scope = strings_.read(r_); !scope.empty()) n.scope = std::make_shared<const std::string>(scope);
+    if (const std::string& scope = strings_.read(r_); !scope.empty())
+      n.scope = std::make_shared<const std::string>(scope);
     placed_.device.push_back(strings_.read(r_));
     read_attributes(n.attrs);
     for (Edge e : n.inputs) graph_check(e);
@@ -329,7 +369,8 @@ class ProgramReader {
     const AttrValue* value = op == "Constant" ? n.attrs.find("value") : nullptr;
     const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
     if (tensor && !tensor->has_value()) {  // of other nodes only
-      if (!n.inputs.empty() || n.outputs.size() != 1 || n.outputs[0].is_list() || n.state >= 0) MessageReader::malformed("a constant of no kind");
+      if (!n.inputs.empty() || n.outputs.size() != 1 || n.outputs[0].is_list() || n.state >= 0)
+        MessageReader::malformed("a constant of no kind");
       absent_.insert(graph().append(std::move(n)));
       return;
     }
@@ -354,7 +395,8 @@ class ProgramReader {
     } else {
       if (index != I) return read_attribute<I + 1>(index);
       std::variant_alternative_t<I, AttrValue> value{};
-      if constexpr (std::is_same_v<decltype(value), std::shared_ptr<const AttrObject>>) value = read_object();
+      if constexpr (std::is_same_v<decltype(value), std::shared_ptr<const AttrObject>>)
+        value = read_object();
       else r_(value);
       return AttrValue(std::in_place_index<I>, std::move(value));
     }
@@ -395,13 +437,17 @@ class ProgramReader {
     if (has_program(op)) fits = is("program", type_tag<ProgramAttr>{});
     if (op == "Actor") fits = is("outputs", type_tag<SpecsAttr>{});
     if (op == "Dequeue") fits = is("components", type_tag<SpecsAttr>{});
-    if (op == "Elsewhere") fits = is("outputs", type_tag<SpecsAttr>{}) && node_of(placed_.device.back()) != here_;
-    if (op == "Switch") fits = n.attrs.get<std::int64_t>("branches") == static_cast<std::int64_t>(n.outputs.size());
-    if (op == "Argument" || op == "Return" || op == "Call") fits = is("function", type_tag<FunctionDef>{});
+    if (op == "Elsewhere")
+      fits = is("outputs", type_tag<SpecsAttr>{}) && node_of(placed_.device.back()) != here_;
+    if (op == "Switch")
+      fits = n.attrs.get<std::int64_t>("branches") == static_cast<std::int64_t>(n.outputs.size());
+    if (op == "Argument" || op == "Return" || op == "Call")
+      fits = is("function", type_tag<FunctionDef>{});
     if (fits && (op == "Argument" || op == "Return")) {
       const FunctionDef& f = *function_of(n);
       const std::int64_t i = n.attrs.get<std::int64_t>("index");
-      fits = i >= 0 && static_cast<std::size_t>(i) < (op == "Return" ? f.results : f.parameters).size();
+      fits = i >= 0 &&
+             static_cast<std::size_t>(i) < (op == "Return" ? f.results : f.parameters).size();
     }
     if (n.op->evaluate && op != "Call") fits = false;  // lowering leaves none
     if (!fits) MessageReader::malformed(fmt::format("a node of {} that is none", op));
@@ -410,13 +456,18 @@ class ProgramReader {
   // What a node says of its state, which it was made by, is what that is.
   static bool is_of(const Node& n, const StateSpec& state) {
     if (state.kind == StateSpec::Kind::variable)
-      return n.attrs.get<DType>("dtype") == state.values[0].dtype && n.attrs.get<Shape>("shape") == state.values[0].shape;
-    const char* said = n.op->name == "Dequeue" ? "components" : n.op->name == "Actor" ? "outputs" : nullptr;
-    return !said || static_cast<const SpecsAttr&>(*n.attrs.get<std::shared_ptr<const AttrObject>>(said)).specs == state.values;
+      return n.attrs.get<DType>("dtype") == state.values[0].dtype &&
+             n.attrs.get<Shape>("shape") == state.values[0].shape;
+    const char* said = n.op->name == "Dequeue" ? "components"
+                       : n.op->name == "Actor" ? "outputs"
+                                               : nullptr;
+    return !said ||
+           static_cast<const SpecsAttr&>(*n.attrs.get<std::shared_ptr<const AttrObject>>(said))
+                   .specs == state.values;
   }
 
-  // A fused program's operands are the variable that it updates, if it does, and the node's inputs; kernels have room for so many results,
-  // and for as many inputs where these are sliced.
+  // A fused program's operands are the variable that it updates, if it does, and the node's inputs;
+  // kernels have room for so many results, and for as many inputs where these are sliced.
   static void check_program(const Node& n, const std::vector<ValueSpec>& inputs) {
     constexpr std::size_t kMost = 16;
     const ScalarProgram& program = program_of(n.attrs);
@@ -428,40 +479,56 @@ class ProgramReader {
       fits = fits && !in.is_list();
     }
     fits = fits && program.inputs == operands;
-    if (n.op->name == "FusedSlices") fits = fits && inputs.size() <= kMost && slices_fit(n, inputs, program);
+    if (n.op->name == "FusedSlices")
+      fits = fits && inputs.size() <= kMost && slices_fit(n, inputs, program);
     if (!fits) MessageReader::malformed(fmt::format("a program that is not of {}", n.op->name));
   }
 
-  // Slices lie within their inputs, what is not sliced is as wide as they are, or one element; results that stand beside each other are alike.
-  static bool slices_fit(const Node& n, const std::vector<ValueSpec>& inputs, const ScalarProgram& program) {
+  // Slices lie within their inputs, what is not sliced is as wide as they are, or one element;
+  // results that stand beside each other are alike.
+  static bool slices_fit(const Node& n, const std::vector<ValueSpec>& inputs,
+                         const ScalarProgram& program) {
     const auto columns = n.attrs.get<std::int64_t>("columns");
-    const auto starts = n.attrs.get<std::vector<std::int64_t>>("starts"), outputs = n.attrs.get<std::vector<std::int64_t>>("outputs");
-    if (columns <= 0 || starts.size() != inputs.size() || outputs.size() != program.results.size()) return false;
+    const auto starts = n.attrs.get<std::vector<std::int64_t>>("starts"),
+               outputs = n.attrs.get<std::vector<std::int64_t>>("outputs");
+    if (columns <= 0 || starts.size() != inputs.size() || outputs.size() != program.results.size())
+      return false;
     bool has_rows = false;
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       const Shape& shape = inputs[i].shape;
       if (!shape.has_rank()) return false;
       const std::int64_t wide = shape.rank() > 0 ? shape[shape.rank() - 1] : 1;
-      if (starts[i] != -1 ? starts[i] < 0 || shape.rank() == 0 || wide < columns || starts[i] > wide - columns : wide != columns && shape.elements() != 1) return false;
+      if (starts[i] != -1
+              ? starts[i] < 0 || shape.rank() == 0 || wide < columns || starts[i] > wide - columns
+              : wide != columns && shape.elements() != 1)
+        return false;
       has_rows = has_rows || (shape.rank() > 0 && (starts[i] >= 0 || wide == columns));
     }
     for (std::size_t k = 0; k < outputs.size(); ++k) {
       const std::int64_t before = k > 0 ? outputs[k - 1] : -1;
       if (outputs[k] != before && outputs[k] != before + 1) return false;
-      if (k > 0 && outputs[k] == before && program.result_type(static_cast<int>(k)) != program.result_type(static_cast<int>(k) - 1)) return false;
+      if (k > 0 && outputs[k] == before &&
+          program.result_type(static_cast<int>(k)) != program.result_type(static_cast<int>(k) - 1))
+        return false;
     }
     return has_rows && outputs[0] == 0;
   }
 
   void check(Node& n) {
     check_objects(n);
-    if ((n.state >= 0) != (n.op->effect != Effect::none) || n.state >= static_cast<std::int32_t>(graph().states().size()))
+    if ((n.state >= 0) != (n.op->effect != Effect::none) ||
+        n.state >= static_cast<std::int32_t>(graph().states().size()))
       MessageReader::malformed(fmt::format("{} without its state", n.op->name));
     if (n.state >= 0) {
       const StateSpec& state = graph().states()[static_cast<std::size_t>(n.state)];
-      if (!works_on(*n.op, state.kind)) MessageReader::malformed(fmt::format("{} of '{}', which is something else", n.op->name, state.name));
-      if (!is_of(n, state)) MessageReader::malformed(fmt::format("{} of '{}', as what it is not", n.op->name, state.name));
-      if (state.kind == StateSpec::Kind::actor && node_of(placed_.device.back()) == here_ && !find_actor(state.name))
+      if (!works_on(*n.op, state.kind))
+        MessageReader::malformed(
+            fmt::format("{} of '{}', which is something else", n.op->name, state.name));
+      if (!is_of(n, state))
+        MessageReader::malformed(
+            fmt::format("{} of '{}', as what it is not", n.op->name, state.name));
+      if (state.kind == StateSpec::Kind::actor && node_of(placed_.device.back()) == here_ &&
+          !find_actor(state.name))
         missing_.insert(fmt::format("user actor '{}' ({})", state.name, n.site.text()));
     }
     std::vector<ValueSpec> inputs;
@@ -470,7 +537,8 @@ class ProgramReader {
     const std::vector<ValueSpec> inferred = infer_outputs(*n.op, inputs, n.attrs);
     bool fits = inferred.size() == n.outputs.size();
     for (std::size_t o = 0; fits && o < inferred.size(); ++o)
-      fits = inferred[o].dtype == n.outputs[o].dtype && inferred[o].depth == n.outputs[o].depth && inferred[o].shape.is_compatible(n.outputs[o].shape);
+      fits = inferred[o].dtype == n.outputs[o].dtype && inferred[o].depth == n.outputs[o].depth &&
+             inferred[o].shape.is_compatible(n.outputs[o].shape);
     if (!fits) MessageReader::malformed(fmt::format("outputs that {} does not have", n.op->name));
   }
 
@@ -492,21 +560,33 @@ class ProgramReader {
 
 }  // namespace
 
-void write(MessageWriter& w, const Placed& placed, const std::string& to) { ProgramWriter(w, placed, to).write(); }
-void read(MessageReader& r, Placed& placed, const std::string& here) { ProgramReader(r, placed, here).read(); }
+void write(MessageWriter& w, const Placed& placed, const std::string& to) {
+  ProgramWriter(w, placed, to).write();
+}
+void read(MessageReader& r, Placed& placed, const std::string& here) {
+  ProgramReader(r, placed, here).read();
+}
 
-void write(MessageWriter& w, const StateSpec& spec) { state_fields(w, const_cast<StateSpec&>(spec)); }
+void write(MessageWriter& w, const StateSpec& spec) {
+  state_fields(w, const_cast<StateSpec&>(spec));
+}
 
 void read(MessageReader& r, StateSpec& spec) {
   state_fields(r, spec);
-  const bool has_value = spec.kind == StateSpec::Kind::actor || spec.kind == StateSpec::Kind::console || !spec.values.empty();
-  if (!has_value || (spec.kind == StateSpec::Kind::variable && spec.values.size() != 1)) MessageReader::malformed("a state without its values");
-  const bool is_queue = spec.kind == StateSpec::Kind::fifo_queue || spec.kind == StateSpec::Kind::shuffling_queue;
-  if (is_queue && (spec.capacity < 1 || spec.min_after_dequeue < 0 || spec.min_after_dequeue >= spec.capacity))
+  const bool has_value = spec.kind == StateSpec::Kind::actor ||
+                         spec.kind == StateSpec::Kind::console || !spec.values.empty();
+  if (!has_value || (spec.kind == StateSpec::Kind::variable && spec.values.size() != 1))
+    MessageReader::malformed("a state without its values");
+  const bool is_queue =
+      spec.kind == StateSpec::Kind::fifo_queue || spec.kind == StateSpec::Kind::shuffling_queue;
+  if (is_queue &&
+      (spec.capacity < 1 || spec.min_after_dequeue < 0 || spec.min_after_dequeue >= spec.capacity))
     MessageReader::malformed("a queue that keeps nothing, or gives what it has not got");
   if (spec.kind == StateSpec::Kind::variable) {  // kernels go by what it says
     if (!spec.values[0].shape.is_known()) MessageReader::malformed("a variable of no known shape");
-    const bool is_right = spec.values[0].depth == 0 && (spec.initial.kind != Initializer::Kind::tensor || fits(spec.initial.value, spec.values[0]));
+    const bool is_right =
+        spec.values[0].depth == 0 && (spec.initial.kind != Initializer::Kind::tensor ||
+                                      fits(spec.initial.value, spec.values[0]));
     if (!is_right) MessageReader::malformed("a variable whose first value is another than it says");
   }
   if (spec.kind == StateSpec::Kind::actor) spec.actor = find_actor(spec.name);

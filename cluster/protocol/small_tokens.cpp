@@ -17,7 +17,8 @@ static_assert(Path::kMaxDepth < 1 << kWhatAt);
 static_assert(SmallTokens::kMost <= direct::kMost && std::endian::native == std::endian::little);
 constexpr std::size_t kElement = 8;  // bytes: a wider one goes as a message
 constexpr std::size_t kNumber = 10;  // bytes, at most
-constexpr std::size_t kLongestOne = 4 * kNumber + Path::kMaxDepth * kNumber + 2 + kElement;  // of a token, or a grant
+// of a token, or a grant
+constexpr std::size_t kLongestOne = 4 * kNumber + Path::kMaxDepth * kNumber + 2 + kElement;
 
 /// Numbers with seven bits a byte, the lowest first; all bytes but the last have the eighth.
 class Numbers {
@@ -45,7 +46,8 @@ class Numbers {
 
 class NumberReader {
  public:
-  explicit NumberReader(std::span<const std::byte> bytes) : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
+  explicit NumberReader(std::span<const std::byte> bytes)
+      : at_(bytes.data()), end_(bytes.data() + bytes.size()) {}
   bool is_at_end() const { return at_ == end_; }
   void get(void* to, std::size_t n) {
     if (n > static_cast<std::size_t>(end_ - at_)) too_short();
@@ -62,11 +64,13 @@ class NumberReader {
   }
   std::int32_t index() {
     const std::uint64_t n = number();
-    if (n > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) MessageReader::malformed("a number that is too large");
+    if (n > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max()))
+      MessageReader::malformed("a number that is too large");
     return static_cast<std::int32_t>(n);
   }
   void path(unsigned depth, Path& to) {
-    if (depth > static_cast<unsigned>(Path::kMaxDepth)) MessageReader::malformed("a path through too many loops");
+    if (depth > static_cast<unsigned>(Path::kMaxDepth))
+      MessageReader::malformed("a path through too many loops");
     to.depth = static_cast<std::int32_t>(depth);
     for (unsigned d = 0; d < depth; ++d) {
       to.number[d] = static_cast<std::int64_t>(number());
@@ -86,7 +90,9 @@ class NumberReader {
     if (byte() != 1) written_otherwise();
     return n | std::uint64_t{1} << kLast;
   }
-  [[noreturn]] static void written_otherwise() { MessageReader::malformed("a number that is written otherwise"); }
+  [[noreturn]] static void written_otherwise() {
+    MessageReader::malformed("a number that is written otherwise");
+  }
   [[noreturn]] static void too_short() { MessageReader::malformed("tokens that end too soon"); }
   const std::byte* at_;
   const std::byte* end_;
@@ -118,7 +124,8 @@ SmallTokens::SmallTokens(const RunKey& run, std::span<const Posted> posted, cons
         const What what = token.is_dead ? What::dead : v.has_value() ? What::scalar : What::nothing;
         to.put(token.receive);
         to.put(token.times);
-        to.put_byte(static_cast<unsigned>(what) << kWhatAt | static_cast<unsigned>(token.path.depth));
+        to.put_byte(static_cast<unsigned>(what) << kWhatAt |
+                    static_cast<unsigned>(token.path.depth));
         to.put_path(token.path);
         if (what != What::scalar) continue;
         to.put_byte(static_cast<unsigned>(v.dtype()));
@@ -139,7 +146,8 @@ void read_small(std::span<const std::byte> bytes, RunTokens& said) {
   from.get(&said.run.owner, sizeof said.run.owner);
   said.run.number = from.number();
   const std::uint64_t grants = from.number(), tokens = from.number();
-  if (grants > RunTokens::kMost || tokens > RunTokens::kMost) MessageReader::malformed("more than a turn has to say");
+  if (grants > RunTokens::kMost || tokens > RunTokens::kMost)
+    MessageReader::malformed("more than a turn has to say");
   for (std::uint64_t i = 0; i < grants; ++i) {
     RunGrant& grant = said.grants.emplace_back();
     grant.partition = from.index();
@@ -159,17 +167,20 @@ void read_small(std::span<const std::byte> bytes, RunTokens& said) {
     if (static_cast<What>(what) != What::scalar) continue;
     const unsigned dtype = from.byte();
     const auto kind = static_cast<DType>(dtype);
-    if (dtype >= kAllDTypes || kind == DType::string || size_of(kind) > kElement) MessageReader::malformed("a scalar of no such kind");
+    if (dtype >= kAllDTypes || kind == DType::string || size_of(kind) > kElement)
+      MessageReader::malformed("a scalar of no such kind");
     std::byte element[kElement];
     from.get(element, size_of(kind));
-    if (kind == DType::boolean && static_cast<unsigned>(element[0]) > 1) MessageReader::malformed("a bool that is neither");
+    if (kind == DType::boolean && static_cast<unsigned>(element[0]) > 1)
+      MessageReader::malformed("a bool that is neither");
     token.value.set_scalar(kind, element, size_of(kind));
   }
   if (!from.is_at_end()) MessageReader::malformed("more behind the tokens");
 }
 
 void read_small(const Message& message, RunTokens& said) {
-  if (message.head.empty() || message.head[0] != static_cast<std::byte>(MessageKind::small_tokens)) MessageReader::malformed("tokens of another kind");
+  if (message.head.empty() || message.head[0] != static_cast<std::byte>(MessageKind::small_tokens))
+    MessageReader::malformed("tokens of another kind");
   if (!message.tensors.empty()) MessageReader::malformed("tensors that are no tokens'");
   read_small(std::span(message.head).subspan(1), said);
 }

@@ -1,5 +1,7 @@
-// Tokens and grants that are small, scalars and dead tokens, in as few bytes as a line of a cache mostly has: so they go directly to a process of the
-// same host (Transport::send_direct), and as messages to others. What is not so small, a tensor, a list, goes as RunTokens (messages.hpp), and means the same.
+// Tokens and grants that are small, scalars and dead tokens, in as few bytes as a line of a cache
+// mostly has: so they go directly to a process of the same host (Transport::send_direct), and as
+// messages to others. What is not so small, a tensor, a list, goes as RunTokens (messages.hpp), and
+// means the same.
 #pragma once
 
 #include <array>
@@ -19,10 +21,12 @@ class SmallTokens {
   /// Empty: it cannot be written so, or does not fit.
   std::span<const std::byte> bytes() const { return std::span(bytes_).subspan(kKind, used_); }
   /// Where it is not empty.
-  Message message() const { return {{bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(kKind + used_)}, {}}; }
+  Message message() const {
+    return {{bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(kKind + used_)}, {}};
+  }
 
  private:
-  static constexpr std::size_t kKind = 1;  // byte, of a message's kind
+  static constexpr std::size_t kKind = 1;       // byte, of a message's kind
   std::array<std::byte, kKind + kMost> bytes_;  // not initialised
   std::size_t used_ = 0;
 };

@@ -7,18 +7,22 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t kGathered = 16 << 10;  // a piece up to this size is copied: cheaper than a part of its own
-constexpr std::size_t kInline = 32 << 10;    // of a frame; freeing blocks of 64 KiB makes malloc tidy up all others
+// a piece up to this size is copied: cheaper than a part of its own
+constexpr std::size_t kGathered = 16 << 10;
+// of a frame; freeing blocks of 64 KiB makes malloc tidy up all others
+constexpr std::size_t kInline = 32 << 10;
 // Unchunked, 256 MiB arrive at a seventh of the speed: each frame lands in fresh memory.
 constexpr std::size_t kChunk = 1 << 20;
-constexpr std::size_t kMessages = 1024;  // that begin in one frame
+constexpr std::size_t kMessages = 1024;       // that begin in one frame
 constexpr std::size_t kHeadStep = 256 << 10;  // a head grows so much ahead of its bytes
-constexpr std::size_t kTypesKept = 4096;      // from one frame to the next, so that small messages need no memory for their types
+// from one frame to the next, so that small messages need no memory for their types
+constexpr std::size_t kTypesKept = 4096;
 
 void describe(const Message& message, wire::MessageType& type) {
   type.head_bytes = message.head.size();
   type.tensors.resize(message.tensors.size());
-  for (std::size_t i = 0; i < message.tensors.size(); ++i) type.tensors[i] = {message.tensors[i].dtype(), message.tensors[i].shape()};
+  for (std::size_t i = 0; i < message.tensors.size(); ++i)
+    type.tensors[i] = {message.tensors[i].dtype(), message.tensors[i].shape()};
 }
 
 }  // namespace
@@ -39,7 +43,9 @@ OutLane::Piece OutLane::piece(const Message& message) const {
 Ref<OutFrame> OutLane::next(const wire::Received& received, std::uint64_t window) {
   if (to_repeat_ < kept_.size()) return kept_[to_repeat_++];
   if (queue_.empty() || kept_cost_ >= 2 * window) return {};
-  if (kept_bytes_ != 0 && kept_bytes_ + std::min<std::uint64_t>(unsent_bytes_, kChunk + kInline) > window) return {};
+  if (kept_bytes_ != 0 &&
+      kept_bytes_ + std::min<std::uint64_t>(unsent_bytes_, kChunk + kInline) > window)
+    return {};
   Ref<OutFrame> frame = cut(received);
   kept_bytes_ += frame->payload_bytes;
   kept_cost_ += frame->cost();
@@ -51,7 +57,8 @@ Ref<OutFrame> OutLane::next(const wire::Received& received, std::uint64_t window
 
 Ref<OutFrame> OutLane::cut(const wire::Received& received) {
   Ref<OutFrame> frame(new OutFrame);
-  wire::Data data{.lane = lane_, .sequence = first_kept_ + kept_.size(), .received = received, .messages = {}};
+  wire::Data data{
+      .lane = lane_, .sequence = first_kept_ + kept_.size(), .received = received, .messages = {}};
   data.messages.swap(types_);
   std::size_t types = 0;
   Ref<Held> tail;  // of whose message this frame has the end, gathered
@@ -69,7 +76,8 @@ Ref<OutFrame> OutLane::cut(const wire::Received& received) {
       frame->owner = Ref<Counted>(held_.get());
     }
     if (is_complete) {
-      // Pieces stay where they are when a message moves: heads and handles of tensors lie in vectors.
+      // Pieces stay where they are when a message moves: heads and handles of tensors lie in
+      // vectors.
       if (!held_) finished_.push_back(std::move(queue_.front()));
       if (held_ && frame->bulk_bytes == 0) tail = std::move(held_);
       held_ = Ref<Held>();
@@ -93,7 +101,8 @@ Ref<OutFrame> OutLane::cut(const wire::Received& received) {
   return frame;
 }
 
-/// Puts pieces of the first message into the frame until the frame is full, or ends with bulk; true if that was the last piece.
+/// Puts pieces of the first message into the frame until the frame is full, or ends with bulk; true
+/// if that was the last piece.
 bool OutLane::gather(OutFrame& frame) {
   for (; part_ <= first().tensors.size(); ++part_, offset_ = 0) {
     const Piece p = piece(first());
@@ -106,7 +115,8 @@ bool OutLane::gather(OutFrame& frame) {
       if (frame.bulk_bytes < p.bytes) return false;
       ++part_;
       offset_ = 0;
-      // Empty pieces that follow belong to this frame too: nothing may be left that has no bytes to come with.
+      // Empty pieces that follow belong to this frame too: nothing may be left that has no bytes to
+      // come with.
       while (part_ <= first().tensors.size() && piece(first()).bytes == 0) ++part_;
       return part_ > first().tensors.size();
     }
@@ -151,7 +161,9 @@ void InLane::enter() {
 
 bool InLane::is_complete() {
   while (part_ <= message_.tensors.size() && offset_ == part_bytes_) {
-    if (part_ != 0 && part_bytes_ == 0) message_.tensors[part_ - 1] = Tensor::empty(type_.tensors[part_ - 1].dtype, type_.tensors[part_ - 1].shape);
+    if (part_ != 0 && part_bytes_ == 0)
+      message_.tensors[part_ - 1] =
+          Tensor::empty(type_.tensors[part_ - 1].dtype, type_.tensors[part_ - 1].shape);
     ++part_;
     offset_ = 0;
     enter();
@@ -165,15 +177,14 @@ std::span<std::byte> InLane::room(std::size_t most) {
   try {
     if (part_ != 0) {
       Tensor& t = message_.tensors[part_ - 1];
-      if (!t.has_value()) t = Tensor::empty(type_.tensors[part_ - 1].dtype, type_.tensors[part_ - 1].shape);
+      if (!t.has_value())
+        t = Tensor::empty(type_.tensors[part_ - 1].dtype, type_.tensors[part_ - 1].shape);
       return {static_cast<std::byte*>(t.raw_mutable()) + offset_, bytes};
     }
     const std::size_t grown = std::min(bytes, kHeadStep);
     message_.head.resize(offset_ + grown);
     return {message_.head.data() + offset_, grown};
-  } catch (const Error& e) {
-    no_room_ = Status(e);
-  } catch (const std::bad_alloc&) {
+  } catch (const Error& e) { no_room_ = Status(e); } catch (const std::bad_alloc&) {
     no_room_ = Status(Code::resource_exhausted, "no memory for a message that arrives");
   }
   return {};

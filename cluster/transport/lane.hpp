@@ -1,4 +1,5 @@
-// One lane of one session: messages into frames at the sender, frames into messages at the receiver.
+// One lane of one session: messages into frames at the sender, frames into messages at the
+// receiver.
 //
 //   OutLane out(Lane::data);  out.add(message);
 //   while (Ref<OutFrame> f = out.next(received)) carrier.send(c, f);      // what is new, or has to be repeated
@@ -6,15 +7,19 @@
 //
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
 //
-// A lane's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are gathered inline, up to 32 KiB a
-// frame; a larger head or tensor goes as bulk, in chunks of up to 1 MiB that refer to its memory.
+// A lane's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are gathered
+// inline, up to 32 KiB a frame; a larger head or tensor goes as bulk, in chunks of up to 1 MiB that
+// refer to its memory.
 //
 // Invariants
-// 1. A frame is kept until it is acknowledged; it refers to its message, whose tensors live as long.
-// 2. Payload in frames that are not acknowledged never exceeds the window, but for one frame on an empty lane: this, and
-//    not what `add` was given, is what the network holds of the sender's memory. Nor does their cost (wire::cost_of),
-//    headers included, exceed twice the window by more than a frame.
-// 3. Every byte is copied at most once at the receiver, and at the sender only if it is gathered inline.
+// 1. A frame is kept until it is acknowledged; it refers to its message, whose tensors live as
+//    long.
+// 2. Payload in frames that are not acknowledged never exceeds the window, but for one frame on an
+//    empty lane: this, and not what `add` was given, is what the network holds of the sender's
+//    memory. Nor does their cost (wire::cost_of), headers included, exceed twice the window by more
+//    than a frame.
+// 3. Every byte is copied at most once at the receiver, and at the sender only if it is gathered
+//    inline.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +40,8 @@ class OutLane {
   explicit OutLane(Lane lane) : lane_(lane) {}
 
   void add(Message message);
-  /// The next frame that may be sent on the current connection; null if there is none, or the window is used up.
+  /// The next frame that may be sent on the current connection; null if there is none, or the
+  /// window is used up.
   Ref<OutFrame> next(const wire::Received& received, std::uint64_t window);
   /// Frames before `received` have arrived; false if so many were never sent.
   bool acknowledge(std::uint64_t received);
@@ -66,31 +72,35 @@ class OutLane {
   bool gather(OutFrame& frame);
 
   const Lane lane_;
-  std::deque<Message> queue_;   // the first may be sent in part
-  Ref<Held> held_;              // what was the first in queue_, if a frame refers to it
-  std::size_t part_ = 0;        // of the first: 0 the head, then the tensors
-  std::size_t offset_ = 0;      // into that part
-  bool begun_ = false;          // its type is in a frame already
-  std::vector<Piece> pieces_;   // gathered for the frame that is being cut
-  std::size_t gathered_ = 0;    // their bytes
-  std::vector<Message> finished_;      // whose pieces these are
-  std::vector<wire::MessageType> types_;  // of messages that begin in it; those of earlier frames behind them, to be written over
+  std::deque<Message> queue_;      // the first may be sent in part
+  Ref<Held> held_;                 // what was the first in queue_, if a frame refers to it
+  std::size_t part_ = 0;           // of the first: 0 the head, then the tensors
+  std::size_t offset_ = 0;         // into that part
+  bool begun_ = false;             // its type is in a frame already
+  std::vector<Piece> pieces_;      // gathered for the frame that is being cut
+  std::size_t gathered_ = 0;       // their bytes
+  std::vector<Message> finished_;  // whose pieces these are
+  // of messages that begin in it; those of earlier frames behind them, to be written over
+  std::vector<wire::MessageType> types_;
   std::deque<Ref<OutFrame>> kept_;  // sent, not acknowledged
-  std::size_t to_repeat_ = 0;       // of kept_, those from here on have to be sent on this connection
-  std::uint64_t first_kept_ = 0;    // the sequence of kept_.front()
+  // of kept_, those from here on have to be sent on this connection
+  std::size_t to_repeat_ = 0;
+  std::uint64_t first_kept_ = 0;  // the sequence of kept_.front()
   std::uint64_t kept_bytes_ = 0, kept_cost_ = 0, unsent_bytes_ = 0, copied_bytes_ = 0;
 };
 
 /// A frame comes whole, or in pieces that are written straight to where they belong:
 ///   begin(data, inline bytes);  while there is more: span = room(n), fill it, filled(bytes);  end()
-/// What broke off in the midst comes again on another connection, from its beginning: `begin` then skips what it did, and
-/// `placed` is how much of the bulk is there already. `deliver(Message)` is called for each message that is complete.
+/// What broke off in the midst comes again on another connection, from its beginning: `begin` then
+/// skips what it did, and `placed` is how much of the bulk is there already. `deliver(Message)` is
+/// called for each message that is complete.
 class InLane {
  public:
   /// The sequence of the frame that is awaited, or has begun.
   std::uint64_t next() const { return next_; }
 
-  /// Takes the messages out of `data`. data_loss if bytes and messages do not match; resource_exhausted if there is no memory.
+  /// Takes the messages out of `data`. data_loss if bytes and messages do not match;
+  /// resource_exhausted if there is no memory.
   template <class Deliver>
   Status begin(wire::Data& data, std::span<const std::byte> inline_bytes, Deliver deliver) {
     if (is_begun_) return Status();
@@ -107,9 +117,11 @@ class InLane {
   std::uint64_t placed() const { return placed_; }
   /// Where the next bytes go, up to `most` of them; empty: `no_room` says why.
   std::span<std::byte> room(std::size_t most);
-  Status no_room() const { return no_room_.ok() ? Status(Code::data_loss, "bytes that belong to no message") : no_room_; }
-  /// The next bytes lie in memory that can be the tensor's own: `borrow` makes it that, if it is as large and begins here.
-  /// False: they have to be copied.
+  Status no_room() const {
+    return no_room_.ok() ? Status(Code::data_loss, "bytes that belong to no message") : no_room_;
+  }
+  /// The next bytes lie in memory that can be the tensor's own: `borrow` makes it that, if it is as
+  /// large and begins here. False: they have to be copied.
   struct Loan {
     const void* data;             // of the whole tensor
     std::uint64_t bytes, offset;  // of the whole; of these
@@ -123,7 +135,8 @@ class InLane {
     return settle(deliver);
   }
   Status end() {
-    if (next_type_ < types_.size()) return Status(Code::data_loss, "a message begins before the one before it has ended");
+    if (next_type_ < types_.size())
+      return Status(Code::data_loss, "a message begins before the one before it has ended");
     is_begun_ = false;
     ++next_;
     forget_many();
@@ -147,7 +160,8 @@ class InLane {
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  /// Closes the message that has all its bytes, and opens those that are next, up to one that awaits bytes.
+  /// Closes the message that has all its bytes, and opens those that are next, up to one that
+  /// awaits bytes.
   template <class Deliver>
   Status settle(Deliver deliver) {
     for (;;) {

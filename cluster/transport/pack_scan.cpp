@@ -6,7 +6,8 @@ namespace troupe {
 bool PackScan::take(std::size_t width, std::uint64_t& n) {
   if (left() < width) return false;
   n = 0;
-  for (std::size_t i = 0; i < width; ++i) n = n << 8 | static_cast<std::uint64_t>(bytes_[place_ + i]);
+  for (std::size_t i = 0; i < width; ++i)
+    n = n << 8 | static_cast<std::uint64_t>(bytes_[place_ + i]);
   place_ += width;
   return true;
 }
@@ -47,7 +48,8 @@ PackScan::Element PackScan::next() {
   if (left() == 0) return {};
   const auto first = static_cast<unsigned>(bytes_[place_++]);
   if (first < 0x80) return {.kind = Kind::number, .number = first};
-  if (first >= 0xe0) return {.kind = Kind::negative, .negative = static_cast<std::int64_t>(first) - 0x100};
+  if (first >= 0xe0)
+    return {.kind = Kind::negative, .negative = static_cast<std::int64_t>(first) - 0x100};
   if (first >= 0xa0 && first < 0xc0) return run(Kind::text, first & 0x1f);
   if (first >= 0x90 && first < 0xa0) return run(Kind::array, first & 0x0f);
   switch (first) {

@@ -1,11 +1,13 @@
-// Reads msgpack where it lies, one element after another, and allocates nothing: the library's parsers take a stack
-// or a tree from the heap for each call, which was a third of what a small message cost.
+// Reads msgpack where it lies, one element after another, and allocates nothing: the library's
+// parsers take a stack or a tree from the heap for each call, which was a third of what a small
+// message cost.
 //
 //   PackScan scan(bytes);
 //   PackScan::Element e = scan.next();  if (e.kind == PackScan::Kind::array) for (n = e.number; n > 0; --n) scan.next();
 //   scan.place();                                                             // bytes that are read
 //
-// Nothing beyond `bytes` is touched. An array's count, and a text's length, are at most the bytes that are left.
+// Nothing beyond `bytes` is touched. An array's count, and a text's length, are at most the bytes
+// that are left.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +20,9 @@ namespace troupe {
 class PackScan {
  public:
   enum class Kind : std::uint8_t {
-    malformed,  // cut short, or longer than what is left; or nil, a float, a map, an extension: nobody writes them
+    // cut short, or longer than what is left; or nil, a float, a map, an extension: nobody writes
+    // them
+    malformed,
     number,
     negative,
     flag,
@@ -28,14 +32,15 @@ class PackScan {
   };
   struct Element {
     Kind kind = Kind::malformed;
-    std::uint64_t number = 0;     // or the flag, or how many elements
+    std::uint64_t number = 0;  // or the flag, or how many elements
     std::int64_t negative = 0;
     std::span<const std::byte> bytes = {};  // of a text, or bytes
   };
 
   explicit PackScan(std::span<const std::byte> bytes) : bytes_(bytes) {}
   Element next();
-  /// Reads the next element if it is a number in one of the forms that are written: without a call, or an Element.
+  /// Reads the next element if it is a number in one of the forms that are written: without a call,
+  /// or an Element.
   bool next_number(std::uint64_t& n) {
     if (left() == 0) return false;
     const auto first = static_cast<unsigned>(bytes_[place_]);

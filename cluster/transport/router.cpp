@@ -24,13 +24,16 @@ Router::Router(PeerInfo self, RouterOptions options, Carrier& carrier, Transport
 void Router::connect(const std::string& address) {
   if (leaving_) return;
   for (const auto& [peer, entry] : entries_)
-    if (entry->state == State::open && (entry->info.address == address || entry->dialled == address)) return;
+    if (entry->state == State::open &&
+        (entry->info.address == address || entry->dialled == address))
+      return;
   for (const auto& [connection, dial] : dials_)
     if (dial.address == address) return;
   for (const Dial& dial : retries_)
     if (dial.address == address) return;
   if (!self_.address.empty() && address == self_.address)
-    return listener_.refused(address, Status(Code::already_exists, fmt::format("{} is this node itself", self_.name)));
+    return listener_.refused(
+        address, Status(Code::already_exists, fmt::format("{} is this node itself", self_.name)));
   start_dial({.address = address, .session = 0, .began = carrier_.now()});
 }
 
@@ -98,20 +101,23 @@ void Router::leave() {
   for (const auto& [peer, entry] : entries_) all.push_back(peer);
   for (const Peer peer : all) {
     Entry* const entry = find(peer);
-    if (entry->state == State::pending)
-      forget(*entry);
-    else if (entry->state == State::open)
-      end(*entry, why);
+    if (entry->state == State::pending) forget(*entry);
+    else if (entry->state == State::open) end(*entry, why);
   }
 }
 
 // ---- frames
 
-void Router::frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk) {
-  if (Status s = wire::decode(header, options_.limits, decoded_); !s.ok()) return dropped(s.message());
-  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded_.frame)) return dropped("payload behind a frame that has none");
-  if (const auto* h = std::get_if<wire::Hello>(&decoded_.frame)) return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
-  if (const auto* refuse = std::get_if<wire::Refuse>(&decoded_.frame)) return on(connection, *refuse);
+void Router::frame(Connection connection, std::span<const std::byte> header,
+                   std::span<const std::byte> bulk) {
+  if (Status s = wire::decode(header, options_.limits, decoded_); !s.ok())
+    return dropped(s.message());
+  if (!bulk.empty() && !std::holds_alternative<wire::Data>(decoded_.frame))
+    return dropped("payload behind a frame that has none");
+  if (const auto* h = std::get_if<wire::Hello>(&decoded_.frame))
+    return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
+  if (const auto* refuse = std::get_if<wire::Refuse>(&decoded_.frame))
+    return on(connection, *refuse);
   Entry* entry = at(connection);
   if (!entry) {
     // What was on its way when a session ended is no offence.
@@ -123,7 +129,8 @@ void Router::frame(Connection connection, std::span<const std::byte> header, std
     return on_data(*entry, *data, header, decoded_.header_bytes, bulk);
   if (std::holds_alternative<wire::Ready>(decoded_.frame)) return confirm(*entry);
   if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
-    if (!entry->session.acknowledge(ack->received)) return dropped("an acknowledgement of what was not sent");
+    if (!entry->session.acknowledge(ack->received))
+      return dropped("an acknowledgement of what was not sent");
     return pump(*entry);
   }
   if (const auto* bye = std::get_if<wire::Bye>(&decoded_.frame)) return on_bye(*entry, *bye);
@@ -136,8 +143,10 @@ void Router::on(Connection connection, const wire::Hello& h) {
   };
   if (h.version != wire::kVersion)
     return refuse(Code::failed_precondition,
-                  fmt::format("{} speaks version {} of the protocol, not {}", self_.name, wire::kVersion, h.version));
-  if (leaving_ && !h.resumes) return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
+                  fmt::format("{} speaks version {} of the protocol, not {}", self_.name,
+                              wire::kVersion, h.version));
+  if (leaving_ && !h.resumes)
+    return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
   if (Status why = check_peer(self_, h.info); !why.ok()) return refuse(why.code(), why.message());
   if (Status why = carrier_.admits(connection, h.info.name); !why.ok()) {
     dropped(why.message());
@@ -149,7 +158,8 @@ void Router::on(Connection connection, const wire::Hello& h) {
   for (auto it = first; it != end; ++it) {
     const Peer peer = it->second;
     const auto& entry = entries_.at(peer);
-    if (entry->id != h.session || entry->info.incarnation != h.info.incarnation || entry->key != key || !entry->dialled.empty())
+    if (entry->id != h.session || entry->info.incarnation != h.info.incarnation ||
+        entry->key != key || !entry->dialled.empty())
       continue;
     if (touched(*entry).connection != connection) detach(*entry);
     entry->connection = connection;
@@ -162,19 +172,25 @@ void Router::on(Connection connection, const wire::Hello& h) {
   if (h.resumes) {
     const Entry* other = named(h.info.name);
     if (other && other->info.incarnation > h.info.incarnation)
-      return refuse(Code::unavailable, fmt::format("{} has given up this session, for another node '{}' has started later; give each a name of its own", self_.name, h.info.name));
+      return refuse(Code::unavailable,
+                    fmt::format("{} has given up this session, for another node '{}' has started "
+                                "later; give each a name of its own",
+                                self_.name, h.info.name));
     return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
   }
   if (Entry* known = named(h.info.name)) {
     if (known->key != key) {
       dropped("a node with the name of another, and with another key");
-      return refuse(Code::already_exists, fmt::format("another node, with another key, has the name {} at {}", h.info.name, self_.name));
+      return refuse(Code::already_exists,
+                    fmt::format("another node, with another key, has the name {} at {}",
+                                h.info.name, self_.name));
     }
-    // A session that the other dialled, and that has no connection now, is over for it, or it would resume that one.
-    // One that we dialled may be just about to be resumed.
+    // A session that the other dialled, and that has no connection now, is over for it, or it would
+    // resume that one. One that we dialled may be just about to be resumed.
     const bool is_over = !known->attached && known->dialled.empty();
     if (known->state == State::open && !is_over && known->info.incarnation == h.info.incarnation)
-      return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name), true);
+      return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name),
+                    true);
     replace(*known);
   }
   Entry& entry = add(std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window));
@@ -189,13 +205,16 @@ void Router::on(Connection connection, const wire::Hello& h) {
 
 void Router::on_answer(Connection connection, const wire::Hello& answer) {
   if (const auto found = dials_.find(connection); found != dials_.end()) {
-    if (answer.session != found->second.session && answer.version == wire::kVersion) return dropped("an answer to another session");
+    if (answer.session != found->second.session && answer.version == wire::kVersion)
+      return dropped("an answer to another session");
     Dial dial = std::move(found->second);
     dials_.erase(found);
     return establish(connection, std::move(dial), answer);
   }
   Entry* entry = at(connection);
-  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id || carrier_.key_of(connection) != entry->key) return dropped("an answer to nothing that was asked");
+  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id ||
+      carrier_.key_of(connection) != entry->key)
+    return dropped("an answer to nothing that was asked");
   entry->last_heard = carrier_.now();
   say(connection, wire::Ready{});
   open_bulk(*entry, answer);
@@ -207,24 +226,30 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
   Status why = check_peer(self_, answer.info);
   if (why.ok()) why = carrier_.admits(connection, answer.info.name);
   if (answer.version != wire::kVersion)
-    why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}", answer.version, wire::kVersion));
+    why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}",
+                                                        answer.version, wire::kVersion));
   const auto abandon = [&](const Status& reason) {
     say(connection, wire::Refuse{self_.name, reason, true});
     carrier_.close(connection);
   };
   Entry* known = named(answer.info.name);
-  if (known && known->key != key) why = Status(Code::already_exists, fmt::format("another node, with another key, has the name {} too", answer.info.name));
+  if (known && known->key != key)
+    why = Status(
+        Code::already_exists,
+        fmt::format("another node, with another key, has the name {} too", answer.info.name));
   if (!why.ok()) {
     abandon(why);
     return listener_.refused(dial.address, why);
   }
   if (known) {
     const bool is_same = known->info.incarnation == answer.info.incarnation;
-    if (is_same && (known->state == State::open || (known->state == State::pending && answer.info.name < self_.name)))
+    if (is_same && (known->state == State::open ||
+                    (known->state == State::pending && answer.info.name < self_.name)))
       return abandon(Status(Code::already_exists, "connected already"));
     replace(*known);
   }
-  Entry& entry = add(std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window));
+  Entry& entry =
+      add(std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window));
   entry.key = key;
   entry.info.address = carrier_.reachable(connection, answer.info.address);
   entry.session.limit_window(answer.window);
@@ -251,20 +276,25 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
   }
   Entry* entry = at(connection);
   if (!entry) return;
-  if (entry->state == State::open)
-    give_up(*entry, refuse.why);
-  else
-    forget(*entry);
+  if (entry->state == State::open) give_up(*entry, refuse.why);
+  else forget(*entry);
 }
 
-void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk) {
-  if (entry.state == State::pending || !entry.session.acknowledge(data.received)) return dropped("messages in a session that has not begun, or with an acknowledgement of what was not sent");
+void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
+                     std::size_t header_bytes, std::span<const std::byte> bulk) {
+  if (entry.state == State::pending || !entry.session.acknowledge(data.received))
+    return dropped(
+        "messages in a session that has not begun, or with an acknowledgement of what was not "
+        "sent");
   if (entry.state == State::closing) return pump(entry);  // nobody listens any more
-  if (entry.session.has_taken(data)) return dropped("a frame that had been taken: repeated on a new connection, or played again");
+  if (entry.session.has_taken(data))
+    return dropped("a frame that had been taken: repeated on a new connection, or played again");
   const bool had_news = entry.session.has_news();
   entry.bytes_in += header.size() - header_bytes + bulk.size();
   const std::uint64_t cost = wire::cost_of(header.size(), bulk.size());
-  arrived(entry, had_news, entry.session.accept(data, header.subspan(header_bytes), bulk, cost, entry.may_have_bulk, delivery(entry)));
+  arrived(entry, had_news,
+          entry.session.accept(data, header.subspan(header_bytes), bulk, cost, entry.may_have_bulk,
+                               delivery(entry)));
 }
 
 /// The peer has ended the session; what it sent before may still be on its way.
@@ -273,7 +303,8 @@ void Router::on_bye(Entry& entry, const wire::Bye& bye) {
     entry.bye = bye;
     return;
   }
-  // Ahead of the end of the bulk channel: who said goodbye is to know that it is not missing anything.
+  // Ahead of the end of the bulk channel: who said goodbye is to know that it is not missing
+  // anything.
   if (entry.has_bulk) acknowledge(entry);
   say(entry.connection, wire::Gone{});
   give_up(entry, bye.why);
@@ -296,7 +327,8 @@ void Router::attach(Entry& entry, const wire::Received& received) {
   entry.farewell = false;
   entry.wait = Time::zero();
   entry.last_sent = carrier_.now();
-  if (!entry.session.attach(received)) return end(entry, Status(Code::data_loss, "the peer has received what was not sent"));
+  if (!entry.session.attach(received))
+    return end(entry, Status(Code::data_loss, "the peer has received what was not sent"));
   pump(entry);
 }
 
@@ -353,7 +385,8 @@ void Router::end(Entry& entry, const Status& why) {
 
 void Router::replace(Entry& entry) {
   if (entry.state == State::pending) {
-    say(entry.connection, wire::Refuse{self_.name, Status(Code::already_exists, "connected already"), true});
+    say(entry.connection,
+        wire::Refuse{self_.name, Status(Code::already_exists, "connected already"), true});
     return forget(entry);
   }
   const Status why(Code::unavailable, fmt::format("{} has started anew", entry.info.name));
@@ -377,7 +410,8 @@ void Router::forget(Entry& entry) {
     carrier_.close(entry.connection);
   }
   const auto [first, end] = by_name_.equal_range(entry.info.name);
-  by_name_.erase(std::find_if(first, end, [&](const auto& named) { return named.second == entry.peer; }));
+  by_name_.erase(
+      std::find_if(first, end, [&](const auto& named) { return named.second == entry.peer; }));
   entries_.erase(entry.peer);
 }
 
@@ -389,8 +423,10 @@ void Router::broken(Connection connection, const Status& why) {
   }
   Entry* entry = at(connection);
   if (!entry) return;
-  // Who leaves too may hang up before its last word has been read here. All has been said, and nobody is there to say it to again.
-  if (leaving_ && entry->state == State::closing && entry->farewell && !entry->attached) return forget(*entry);
+  // Who leaves too may hang up before its last word has been read here. All has been said, and
+  // nobody is there to say it to again.
+  if (leaving_ && entry->state == State::closing && entry->farewell && !entry->attached)
+    return forget(*entry);
   // One that is pending here may be open for the peer already, which then resumes it.
   detach(*entry);
 }
@@ -403,12 +439,15 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     Entry* const found = find(peer);
     if (!found) continue;
     Entry& entry = *found;
-    const Status why(Code::failed_precondition, fmt::format("the key of {} is not authorized at {} any more", entry.info.name, self_.name));
+    const Status why(
+        Code::failed_precondition,
+        fmt::format("the key of {} is not authorized at {} any more", entry.info.name, self_.name));
     if (!entry.attached) {
       give_up(entry, why);
       continue;
     }
-    // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk channel would overtake the Bye.
+    // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk
+    // channel would overtake the Bye.
     const bool was_open = entry.state == State::open;
     carrier_.session_over(entry.peer);
     entry.state = State::closing;
@@ -436,24 +475,25 @@ void Router::tick() {
   }
   for (const Connection connection : unanswered) {
     carrier_.close(connection);
-    broken(connection, Status(Code::deadline_exceeded, fmt::format("no answer within {} s", seconds(options_.answer))));
+    broken(connection, Status(Code::deadline_exceeded,
+                              fmt::format("no answer within {} s", seconds(options_.answer))));
   }
   std::vector<Dial> retries;
   retries.swap(retries_);
   for (Dial& dial : retries) {
     if (now - dial.began >= options_.answer)
-      listener_.refused(dial.address, Status(Code::deadline_exceeded, "an earlier connection has not ended there"));
-    else if (now < dial.again)
-      retries_.push_back(std::move(dial));
-    else
-      start_dial(std::move(dial));
+      listener_.refused(dial.address, Status(Code::deadline_exceeded,
+                                             "an earlier connection has not ended there"));
+    else if (now < dial.again) retries_.push_back(std::move(dial));
+    else start_dial(std::move(dial));
   }
   reset_timers();
   while (!timers_.empty() && timers_.top().first <= now) {
     const auto [time, peer] = timers_.top();
     timers_.pop();
     const auto found = entries_.find(peer);
-    if (found == entries_.end() || found->second->timer != time) continue;  // another is queued for it
+    // another is queued for it
+    if (found == entries_.end() || found->second->timer != time) continue;
     Entry* const entry = &touched(*found->second);
     entry->timer = Time::max();
     tick(*entry);
@@ -465,11 +505,16 @@ void Router::tick(Entry& entry) {
   if (entry.state == State::closing && now - entry.since >= options_.drain) return forget(entry);
   if (entry.state == State::pending && now - entry.since >= options_.answer) return forget(entry);
   if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
-    return end(entry, Status(Code::resource_exhausted, fmt::format("{} takes too little of what it is sent: {} messages wait for it", entry.info.name, entry.session.waiting())));
+    return end(entry,
+               Status(Code::resource_exhausted,
+                      fmt::format("{} takes too little of what it is sent: {} messages wait for it",
+                                  entry.info.name, entry.session.waiting())));
   if (entry.connection != 0 && now - entry.silent_since() >= options_.silence) detach(entry);
   if (!entry.attached) {
     if (entry.state == State::open && now - entry.since >= options_.away)
-      return give_up(entry, Status(Code::unavailable, fmt::format("{} did not come back within {} s", entry.info.name, seconds(options_.away))));
+      return give_up(
+          entry, Status(Code::unavailable, fmt::format("{} did not come back within {} s",
+                                                       entry.info.name, seconds(options_.away))));
     if (entry.connection == 0 && !entry.dialled.empty() && now >= entry.redial_at) redial(entry);
     return;
   }
@@ -488,7 +533,8 @@ Time Router::due_of(const Entry& entry) const {
   const auto at = [&](Time t) { first = std::min(first, t); };
   if (entry.state == State::closing) at(entry.since + options_.drain);
   if (entry.state == State::pending) at(entry.since + options_.answer);
-  if (entry.state == State::open && entry.session.waiting() > options_.most_waiting) at(Time::zero());
+  if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
+    at(Time::zero());
   if (entry.connection != 0) at(entry.silent_since() + options_.silence);
   if (entry.attached) {
     at(entry.last_sent + options_.heartbeat);
@@ -535,9 +581,16 @@ bool Router::say(Connection connection, const wire::Frame& frame) {
   return carrier_.send(connection, out);
 }
 
-wire::Hello Router::hello(std::uint64_t session, bool resumes, const wire::Received& received) const {
-  return {.is_answer = false, .version = wire::kVersion, .info = self_, .session = session, .resumes = resumes,
-          .window = options_.window, .received = received, .bulk = {}};
+wire::Hello Router::hello(std::uint64_t session, bool resumes,
+                          const wire::Received& received) const {
+  return {.is_answer = false,
+          .version = wire::kVersion,
+          .info = self_,
+          .session = session,
+          .resumes = resumes,
+          .window = options_.window,
+          .received = received,
+          .bulk = {}};
 }
 
 Router::Entry* Router::at(Connection connection) {
@@ -571,7 +624,8 @@ Connection Router::connection_of(Peer peer) const {
 Router::Entry* Router::named(const std::string& name) {
   const auto [first, end] = by_name_.equal_range(name);
   for (auto it = first; it != end; ++it)
-    if (Entry* const entry = entries_.at(it->second).get(); entry->state != State::closing) return &touched(*entry);
+    if (Entry* const entry = entries_.at(it->second).get(); entry->state != State::closing)
+      return &touched(*entry);
   return nullptr;
 }
 
@@ -589,7 +643,9 @@ TransportCounters Router::counters() const {
 std::vector<PeerCounters> Router::peers() const {
   std::vector<PeerCounters> all;
   for (const auto& [peer, entry] : entries_)
-    if (entry->state == State::open) all.push_back({peer, entry->bytes_out, entry->bytes_in, entry->session.unsent_bytes(), entry->session.kept_bytes(), entry->last_heard});
+    if (entry->state == State::open)
+      all.push_back({peer, entry->bytes_out, entry->bytes_in, entry->session.unsent_bytes(),
+                     entry->session.kept_bytes(), entry->last_heard});
   return all;
 }
 

@@ -1,5 +1,6 @@
-// Everything that a transport does but moving bytes: handshakes, sessions, reconnects, time-outs. ZeroMQ and the
-// simulation run the same router over different carriers, so what the simulation proves holds for both.
+// Everything that a transport does but moving bytes: handshakes, sessions, reconnects, time-outs.
+// ZeroMQ and the simulation run the same router over different carriers, so what the simulation
+// proves holds for both.
 //
 //   Router router(self, options, carrier, listener);
 //   router.connect("tcp://10.0.0.7:7117");                                        // what the user asks for
@@ -8,13 +9,15 @@
 //   router.bulk_frame(connection, header, bytes);  …bulk_room, bulk_filled…       // and of a bulk channel (router_bulk.cpp)
 //   router.tick();                                                                // at router.due(), or sooner
 //
-// Threads: one. The listener is called in the midst of a call; what it asks for must come back later, from outside.
+// Threads: one. The listener is called in the midst of a call; what it asks for must come back
+// later, from outside.
 //
-// Two nodes may dial each other at the same time, and must end with one connection. The one that dialled learns from
-// the answer who the other is. If it then holds an unconfirmed session that the other has dialled, the dial of the
-// node whose name comes first goes on, and each gives up the other one; both see the same two sessions, so both decide
-// alike. A Hello for which there is a session already is refused as redundant; a node that knows of no such session any
-// more, having just ended it, dials again.
+// Two nodes may dial each other at the same time, and must end with one connection. The one that
+// dialled learns from the answer who the other is. If it then holds an unconfirmed session that the
+// other has dialled, the dial of the node whose name comes first goes on, and each gives up the
+// other one; both see the same two sessions, so both decide alike. A Hello for which there is a
+// session already is refused as redundant; a node that knows of no such session any more, having
+// just ended it, dials again.
 #pragma once
 
 #include <algorithm>
@@ -42,16 +45,22 @@ namespace troupe {
 struct RouterOptions {
   std::uint64_t window = 8 << 20;  // bytes a lane and peer that the network may hold unacknowledged
   wire::Limits limits = {};
-  Time heartbeat = std::chrono::seconds(1);   // something is said at least so often
-  Time silence = std::chrono::seconds(4);     // a connection that says nothing for so long is given up
-  Time away = std::chrono::seconds(10);       // a peer without a connection for so long is lost
-  Time answer = std::chrono::seconds(5);      // for the first answer to a dial
-  Time redial = std::chrono::milliseconds(50);  // after the first failure; doubles up to `heartbeat`
-  Time drain = std::chrono::seconds(5);       // for a peer to take what is left when we end a session
-  Time acknowledge = std::chrono::milliseconds(2);  // the longest that news of arrival waits for company
-  std::uint64_t bulk_frame = 32 << 10;        // from so much bulk on, a frame goes by the bulk channel, if there is one
-  std::size_t most_waiting = 1 << 20;         // messages for a peer; one that takes so little that more wait is lost
-  std::uint64_t session_seed = 0;             // numbers of sessions follow from it
+  Time heartbeat = std::chrono::seconds(1);  // something is said at least so often
+  // a connection that says nothing for so long is given up
+  Time silence = std::chrono::seconds(4);
+  Time away = std::chrono::seconds(10);   // a peer without a connection for so long is lost
+  Time answer = std::chrono::seconds(5);  // for the first answer to a dial
+  // after the first failure; doubles up to `heartbeat`
+  Time redial = std::chrono::milliseconds(50);
+  // for a peer to take what is left when we end a session
+  Time drain = std::chrono::seconds(5);
+  // the longest that news of arrival waits for company
+  Time acknowledge = std::chrono::milliseconds(2);
+  // from so much bulk on, a frame goes by the bulk channel, if there is one
+  std::uint64_t bulk_frame = 32 << 10;
+  // messages for a peer; one that takes so little that more wait is lost
+  std::size_t most_waiting = 1 << 20;
+  std::uint64_t session_seed = 0;  // numbers of sessions follow from it
 };
 
 class Router {
@@ -60,28 +69,34 @@ class Router {
 
   void connect(const std::string& address);
   void send(Peer peer, Lane lane, Message message);
-  /// Puts what was sent into frames: after several calls of `send`, so that small messages share one.
+  /// Puts what was sent into frames: after several calls of `send`, so that small messages share
+  /// one.
   void flush();
-  /// The same for one peer, and within a call of the listener, which hears of nothing meanwhile: what breaks is noticed by the next `flush`.
-  /// Where the listener is about to get more messages of the same frame nothing goes: answers to these go with it.
+  /// The same for one peer, and within a call of the listener, which hears of nothing meanwhile:
+  /// what breaks is noticed by the next `flush`. Where the listener is about to get more messages
+  /// of the same frame nothing goes: answers to these go with it.
   void flush(Peer peer);
   void disconnect(Peer peer, const Status& why);
-  /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has passed.
+  /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has
+  /// passed.
   void leave();
   bool is_idle() const { return entries_.empty(); }
 
   /// Valid during the call only.
-  void frame(Connection connection, std::span<const std::byte> header, std::span<const std::byte> bulk);
+  void frame(Connection connection, std::span<const std::byte> header,
+             std::span<const std::byte> bulk);
   void broken(Connection connection, const Status& why);
-  /// Ends the sessions whose peers have proved a key for which this holds: it may not connect any more.
+  /// Ends the sessions whose peers have proved a key for which this holds: it may not connect any
+  /// more.
   void expel(const std::function<bool(const std::string& key)>& is_out);
 
   // Of the bulk channel next to a connection.
 
-  /// It may be used from now on. From here on it breaks with the connection, and the connection with it.
-  /// `from`: bytes of bulk from which on a frame goes there.
-  /// `direct`: what the peer sends directly beside it; null: nothing. Answers who that is; 0: nobody any more.
-  Peer bulk_opened(Connection connection, std::uint64_t from, std::shared_ptr<DirectSource> direct = nullptr);
+  /// It may be used from now on. From here on it breaks with the connection, and the connection
+  /// with it. `from`: bytes of bulk from which on a frame goes there. `direct`: what the peer sends
+  /// directly beside it; null: nothing. Answers who that is; 0: nobody any more.
+  Peer bulk_opened(Connection connection, std::uint64_t from,
+                   std::shared_ptr<DirectSource> direct = nullptr);
   Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.bulk_frame); }
   /// There may be something that was sent directly: how much was there, of so many records?
   std::size_t take_direct(Connection connection, std::size_t most = kAllDirect);
@@ -93,13 +108,17 @@ class Router {
     later,   // it waits for a frame of the connection: ask again when one has come
     broken,  // the connection is given up
   };
-  /// A frame begins, of which `bulk_bytes` of bulk follow. `is_copy`: they are copied on their way to bulk_room.
-  BulkTurn bulk_frame(Connection connection, std::span<const std::byte> header, std::uint64_t bulk_bytes, bool is_copy = false);
-  /// Where the next bytes go, up to `most`; empty: the frame has them all, or the connection is given up.
+  /// A frame begins, of which `bulk_bytes` of bulk follow. `is_copy`: they are copied on their way
+  /// to bulk_room.
+  BulkTurn bulk_frame(Connection connection, std::span<const std::byte> header,
+                      std::uint64_t bulk_bytes, bool is_copy = false);
+  /// Where the next bytes go, up to `most`; empty: the frame has them all, or the connection is
+  /// given up.
   std::span<std::byte> bulk_room(Connection connection, std::size_t most);
   void bulk_filled(Connection connection, std::size_t bytes);
   void bulk_copied(std::size_t bytes) { copied_before_ += bytes; }
-  /// The bulk lies in memory that is lent: true if it can stay there, and is filled then; else it is copied to bulk_room.
+  /// The bulk lies in memory that is lent: true if it can stay there, and is filled then; else it
+  /// is copied to bulk_room.
   bool bulk_borrow(Connection connection, const InLane::Loan& loan);
 
   /// Counts what was dropped, by the carrier too, and remembers why.
@@ -115,7 +134,9 @@ class Router {
   /// By which a peer is reached now; 0: it is not.
   Connection connection_of(Peer peer) const;
   /// Is this connection one of its own?
-  bool knows(Connection connection) const { return by_connection_.contains(connection) || dials_.contains(connection); }
+  bool knows(Connection connection) const {
+    return by_connection_.contains(connection) || dials_.contains(connection);
+  }
 
   /// Whose it is, if the session goes on; 0: nobody's.
   Peer in_session(Connection connection) const {
@@ -134,7 +155,8 @@ class Router {
   const TransportCounters& traffic() const { return counters_; }
 
  private:
-  enum class State { pending, open, closing };  // dialled by the peer and not confirmed; connected; only to be drained
+  // dialled by the peer and not confirmed; connected; only to be drained
+  enum class State { pending, open, closing };
 
   struct Entry {
     Entry(Peer number, PeerInfo peer_info, std::uint64_t session_number, std::uint64_t window)
@@ -153,24 +175,27 @@ class Router {
     bool is_touched = false;    // it may have changed since its time-outs were looked at
     Time timer = Time::max();   // in timers_: no later than its next time-out
     bool is_to_flush = false;
-    bool has_failed = false;     // its connection took no more while the listener could not be told
-    bool may_have_bulk = false;  // a bulk channel was agreed on: the peer may use it before we know that it is open
-    bool has_bulk = false;       // it is open
-    std::uint64_t bulk_from = 0;  // for frames of so much bulk
+    bool has_failed = false;  // its connection took no more while the listener could not be told
+    // a bulk channel was agreed on: the peer may use it before we know that it is open
+    bool may_have_bulk = false;
+    bool has_bulk = false;                      // it is open
+    std::uint64_t bulk_from = 0;                // for frames of so much bulk
     std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages to it; of it, of messages in part too
-    std::shared_ptr<DirectSource> direct;  // null: there is none
+    std::shared_ptr<DirectSource> direct;       // null: there is none
     struct Direct {
       std::uint64_t after;
       std::vector<std::byte> bytes;
     };
-    std::deque<Direct> direct_before;  // of connections before, whose messages are still to come again
-    std::uint64_t data_in = 0;         // messages of the data lane that the listener has had
+    // of connections before, whose messages are still to come again
+    std::deque<Direct> direct_before;
+    std::uint64_t data_in = 0;     // messages of the data lane that the listener has had
     std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
     // The frame that is coming by the bulk channel.
     Lane bulk_lane{};
-    std::uint64_t bulk_left = 0, bulk_skipped = 0;  // bytes; of them those that have been here before
+    // bytes; of them those that have been here before
+    std::uint64_t bulk_left = 0, bulk_skipped = 0;
     bool bulk_is_copy = false;
-    Status why;                 // of Bye
+    Status why;  // of Bye
     Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
     /// What it is silent for begins with the connection, if it has said nothing by it yet.
     Time silent_since() const { return std::max(last_heard, redialled); }
@@ -185,12 +210,14 @@ class Router {
   void on(Connection connection, const wire::Hello& hello);
   void on_answer(Connection connection, const wire::Hello& answer);
   void on(Connection connection, const wire::Refuse& refuse);
-  void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header, std::size_t header_bytes, std::span<const std::byte> bulk);
+  void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
+               std::size_t header_bytes, std::span<const std::byte> bulk);
 
   void start_dial(Dial dial);
   void establish(Connection connection, Dial dial, const wire::Hello& answer);
   void on_bye(Entry& entry, const wire::Bye& bye);
-  /// After frames have arrived: acknowledges them, if they are many, and ends what was to end behind them.
+  /// After frames have arrived: acknowledges them, if they are many, and ends what was to end
+  /// behind them.
   void arrived(Entry& entry, bool had_news, const Status& s);
   bool transmit(Entry& entry, const Ref<OutFrame>& frame);
   bool acknowledge(Entry& entry);
@@ -220,12 +247,13 @@ class Router {
   void replace(Entry& entry);                     // by another session with the same node
   void give_up(Entry& entry, const Status& why);  // lost, and forgotten
   void forget(Entry& entry);
-  void end(Entry& entry, const Status& why);      // lost, and drained
+  void end(Entry& entry, const Status& why);  // lost, and drained
   bool say(Connection connection, const wire::Frame& frame);
   wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
   void answer(Entry& entry, const wire::Hello& to, bool resumes);
   void open_bulk(Entry& entry, const wire::Hello& answer);
-  // Whoever is to change an entry gets it by one of these, so that its time-outs are looked at again.
+  // Whoever is to change an entry gets it by one of these, so that its time-outs are looked at
+  // again.
   Entry& touched(Entry& entry);
   Entry* find(Peer peer);
   Entry* at(Connection connection);
@@ -241,12 +269,14 @@ class Router {
   TransportListener& listener_;
   std::map<Peer, std::unique_ptr<Entry>> entries_;
   std::unordered_map<Connection, Peer> by_connection_;
-  std::unordered_multimap<std::string, Peer> by_name_;  // several where earlier sessions are being drained
+  // several where earlier sessions are being drained
+  std::unordered_multimap<std::string, Peer> by_name_;
   std::map<Connection, Dial> dials_;
   std::vector<Dial> retries_;
   Time dials_due_ = Time::max();  // no later than the first of dials_ has to be answered
   std::vector<Peer> to_flush_, flushing_, touched_;
-  // Of each entry a time no later than its next time-out. Most time-outs move on with every frame: where it moves, is found out when the time has come.
+  // Of each entry a time no later than its next time-out. Most time-outs move on with every frame:
+  // where it moves, is found out when the time has come.
   using Timer = std::pair<Time, Peer>;
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
   const Session* delivering_ = nullptr;  // whose message the listener has
@@ -256,8 +286,8 @@ class Router {
   Time listener_due_{};  // at once
   TransportCounters counters_;
   std::string last_drop_;
-  wire::Decoded decoded_;           // the frame that is being read
-  std::vector<std::byte> skipped_;  // where bytes go that nobody awaits
+  wire::Decoded decoded_;            // the frame that is being read
+  std::vector<std::byte> skipped_;   // where bytes go that nobody awaits
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten, and of what came directly
 };
 

@@ -23,7 +23,8 @@ void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
   if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
 }
 
-Peer Router::bulk_opened(Connection connection, std::uint64_t from, std::shared_ptr<DirectSource> direct) {
+Peer Router::bulk_opened(Connection connection, std::uint64_t from,
+                         std::shared_ptr<DirectSource> direct) {
   Entry* entry = at(connection);
   if (!entry) return 0;
   entry->has_bulk = true;
@@ -37,9 +38,11 @@ Peer Router::bulk_opened(Connection connection, std::uint64_t from, std::shared_
 
 // ---- what was sent directly
 
-// Not before what came directly by connections before has been taken: so at most a ring's records are kept here.
+// Not before what came directly by connections before has been taken: so at most a ring's records
+// are kept here.
 void Router::open_direct(Entry& entry) {
-  if (entry.state == State::open && entry.direct && entry.direct_before.empty()) entry.direct->open(entry.data_in);
+  if (entry.state == State::open && entry.direct && entry.direct_before.empty())
+    entry.direct->open(entry.data_in);
 }
 
 std::size_t Router::take_direct(Connection connection, std::size_t most) {
@@ -47,7 +50,8 @@ std::size_t Router::take_direct(Connection connection, std::size_t most) {
   return entry ? take_direct(*entry, most) : 0;
 }
 
-// All that lies there and does not wait for a message; of the ring at most so many, where the rest can wait. What is sent meanwhile may be among it.
+// All that lies there and does not wait for a message; of the ring at most so many, where the rest
+// can wait. What is sent meanwhile may be among it.
 std::size_t Router::take_direct(Entry& entry, std::size_t most) {
   if (entry.state != State::open) return 0;
   std::size_t taken = 0;
@@ -76,7 +80,8 @@ void Router::deliver_direct(Entry& entry, std::span<const std::byte> record) {
   listener_.received_direct(entry.peer, record);
 }
 
-// The connection goes, or the session ends: whatever the peer knows to have sent is taken, or kept until the messages before it have come again.
+// The connection goes, or the session ends: whatever the peer knows to have sent is taken, or kept
+// until the messages before it have come again.
 void Router::close_direct(Entry& entry) {
   const std::shared_ptr<DirectSource> direct = std::exchange(entry.direct, nullptr);
   if (!direct || entry.state != State::open) return;
@@ -89,17 +94,18 @@ void Router::close_direct(Entry& entry) {
 void Router::bulk_broken(Connection connection) {
   Entry* entry = at(connection);
   if (!entry) return;
-  // The peer closes it when it has taken our leave, without what it has not got yet if it leaves too; its Gone is on the way. One that
-  // stays and misses something hangs up on the connection as well, and asks for it on the next.
-  if (entry->state == State::closing && entry->farewell)
-    entry->has_bulk = false;
-  else
-    detach(*entry);
+  // The peer closes it when it has taken our leave, without what it has not got yet if it leaves
+  // too; its Gone is on the way. One that stays and misses something hangs up on the connection as
+  // well, and asks for it on the next.
+  if (entry->state == State::closing && entry->farewell) entry->has_bulk = false;
+  else detach(*entry);
 }
 
-/// Only what goes over the connection itself counts as having said something: silence is to tell when that is dead.
+/// Only what goes over the connection itself counts as having said something: silence is to tell
+/// when that is dead.
 bool Router::transmit(Entry& entry, const Ref<OutFrame>& frame) {
-  if (entry.has_bulk && frame->bulk_bytes >= entry.bulk_from && frame->header.size() <= kBulkHeader) {
+  if (entry.has_bulk && frame->bulk_bytes >= entry.bulk_from &&
+      frame->header.size() <= kBulkHeader) {
     counters_.bulk_bytes_out += frame->bulk_bytes;
     return carrier_.send_bulk(entry.connection, frame);
   }
@@ -123,13 +129,16 @@ void Router::arrived(Entry& entry, bool had_news, const Status& s) {
     return end(entry, s);
   }
   take_direct(entry);  // what was sent behind them
-  if (!had_news || entry.session.has_one_news()) entry.news_at = carrier_.now() + options_.acknowledge;
-  if (entry.bye && entry.session.has_received(entry.bye->sent)) return on_bye(entry, wire::Bye(*entry.bye));
+  if (!had_news || entry.session.has_one_news())
+    entry.news_at = carrier_.now() + options_.acknowledge;
+  if (entry.bye && entry.session.has_received(entry.bye->sent))
+    return on_bye(entry, wire::Bye(*entry.bye));
   pump(entry);
   if (entry.session.has_much_news() && entry.attached && !acknowledge(entry)) detach(entry);
 }
 
-Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::byte> header, std::uint64_t bulk_bytes, bool is_copy) {
+Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::byte> header,
+                                    std::uint64_t bulk_bytes, bool is_copy) {
   Entry* entry = at(connection);
   if (!entry || !entry->has_bulk) return BulkTurn::broken;
   const auto refuse = [&] {
@@ -155,9 +164,12 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
   entry->bulk_lane = data->lane;
   if (entry->state == State::open) {
     const bool had_news = entry->session.has_news();
-    Status s = entry->session.begin_bulk(*data, header.subspan(decoded_.header_bytes), entry->bulk_skipped, delivery(*entry));
-    if (s.ok() && entry->bulk_skipped > bulk_bytes) s = Status(Code::data_loss, "a frame is shorter than it was");
-    if (s.ok() && entry->bulk_skipped == bulk_bytes) s = entry->session.end_bulk(data->lane, delivery(*entry));
+    Status s = entry->session.begin_bulk(*data, header.subspan(decoded_.header_bytes),
+                                         entry->bulk_skipped, delivery(*entry));
+    if (s.ok() && entry->bulk_skipped > bulk_bytes)
+      s = Status(Code::data_loss, "a frame is shorter than it was");
+    if (s.ok() && entry->bulk_skipped == bulk_bytes)
+      s = entry->session.end_bulk(data->lane, delivery(*entry));
     arrived(*entry, had_news, s);
   } else {
     pump(*entry);
@@ -174,7 +186,8 @@ std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) 
     const std::span<std::byte> room = entry->session.bulk_room(entry->bulk_lane, most);
     if (!room.empty()) return room;
     arrived(*entry, true, entry->session.no_room(entry->bulk_lane));
-    // The rest is skipped: the session's last word goes by the connection, and shall not be overtaken by the channel's end.
+    // The rest is skipped: the session's last word goes by the connection, and shall not be
+    // overtaken by the channel's end.
     entry = at(connection);
     if (!entry || entry->state == State::open) return {};
   }
@@ -185,7 +198,9 @@ std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) 
 
 bool Router::bulk_borrow(Connection connection, const InLane::Loan& loan) {
   Entry* entry = at(connection);
-  if (!entry || entry->bulk_skipped != 0 || entry->state != State::open || !entry->session.borrow(entry->bulk_lane, loan)) return false;
+  if (!entry || entry->bulk_skipped != 0 || entry->state != State::open ||
+      !entry->session.borrow(entry->bulk_lane, loan))
+    return false;
   entry->bulk_is_copy = false;
   return true;
 }
@@ -202,8 +217,10 @@ void Router::bulk_filled(Connection connection, std::size_t bytes) {
   if (entry->state != State::open) return;
   entry->bytes_in += bytes;
   const bool had_news = entry->session.has_news();
-  Status s = entry->session.bulk_filled(entry->bulk_lane, bytes, entry->bulk_is_copy, delivery(*entry));
-  if (s.ok() && entry->bulk_left == 0) s = entry->session.end_bulk(entry->bulk_lane, delivery(*entry));
+  Status s =
+      entry->session.bulk_filled(entry->bulk_lane, bytes, entry->bulk_is_copy, delivery(*entry));
+  if (s.ok() && entry->bulk_left == 0)
+    s = entry->session.end_bulk(entry->bulk_lane, delivery(*entry));
   if (!s.ok() || entry->bulk_left == 0) arrived(*entry, had_news, s);
 }
 

@@ -1,6 +1,8 @@
-// One peer, for as long as it is connected: its two lanes, and what outlives a connection that breaks.
+// One peer, for as long as it is connected: its two lanes, and what outlives a connection that
+// breaks.
 //
-// The protocol, of the one that dials (D) and the one that is dialled (A); every frame is in WIRE.md:
+// The protocol, of the one that dials (D) and the one that is dialled (A); every frame is in
+// WIRE.md:
 //
 //     D                                    A
 //     Hello{session, received} ─────────►      A knows D, and on a resumed session what D has got
@@ -11,14 +13,15 @@
 //     Bye{sent} ────────────────────────►      counts when so many frames have arrived
 //     ◄───────────────────────────── Gone
 //
-// Frames of a lane are numbered from 0 for the whole session. Both say in the handshake what they have received, and take
-// no more from the connection before; so each gets exactly what is missing, in order. A number that comes again was
-// replayed.
+// Frames of a lane are numbered from 0 for the whole session. Both say in the handshake what they
+// have received, and take no more from the connection before; so each gets exactly what is missing,
+// in order. A number that comes again was replayed.
 //
-// With a bulk channel (carrier.hpp) a lane's frames arrive in two rows, each in order. A frame on the bulk channel waits there
-// for its turn, and its bulk goes straight to the tensor; one that comes early on the connection is put by, for as
-// much as a sender may have on its way. Each row is in order, so neither can wait for the other's end. A number that
-// is left out ends the session: at once where there is no bulk channel, else when more is put by than that.
+// With a bulk channel (carrier.hpp) a lane's frames arrive in two rows, each in order. A frame on
+// the bulk channel waits there for its turn, and its bulk goes straight to the tensor; one that
+// comes early on the connection is put by, for as much as a sender may have on its way. Each row is
+// in order, so neither can wait for the other's end. A number that is left out ends the session: at
+// once where there is no bulk channel, else when more is put by than that.
 #pragma once
 
 #include <algorithm>
@@ -55,29 +58,39 @@ class Session {
   }
   bool acknowledge(const wire::Received& peer_received) {
     bool known = true;
-    for (std::size_t i = 0; i < wire::kLanes; ++i) known = out_[i].acknowledge(peer_received[i]) && known;
+    for (std::size_t i = 0; i < wire::kLanes; ++i)
+      known = out_[i].acknowledge(peer_received[i]) && known;
     return known;
   }
-  /// A whole frame from the connection; `may_be_early`: others may be on their way by the bulk channel.
+  /// A whole frame from the connection; `may_be_early`: others may be on their way by the bulk
+  /// channel.
   template <class Deliver>
-  Status accept(wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, std::uint64_t cost,
-                bool may_be_early, Deliver deliver) {
+  Status accept(wire::Data& data, std::span<const std::byte> inline_bytes,
+                std::span<const std::byte> bulk, std::uint64_t cost, bool may_be_early,
+                Deliver deliver) {
     if (data.sequence != in(data).next())
-      return may_be_early ? put_by(data, inline_bytes, bulk, cost) : Status(Code::data_loss, "frames are missing");
+      return may_be_early ? put_by(data, inline_bytes, bulk, cost)
+                          : Status(Code::data_loss, "frames are missing");
     if (Status s = take(data, inline_bytes, bulk, deliver); !s.ok()) return s;
     return take_what_was_early(data.lane, deliver);
   }
 
   // A frame of the bulk channel, whose turn it is.
-  bool is_turn_of(const wire::Data& data) const { return data.sequence == in_[index(data.lane)].next(); }
-  /// `placed`: bytes of its bulk that are there already, since they came before the last connection broke.
+  bool is_turn_of(const wire::Data& data) const {
+    return data.sequence == in_[index(data.lane)].next();
+  }
+  /// `placed`: bytes of its bulk that are there already, since they came before the last connection
+  /// broke.
   template <class Deliver>
-  Status begin_bulk(wire::Data& data, std::span<const std::byte> inline_bytes, std::uint64_t& placed, Deliver deliver) {
+  Status begin_bulk(wire::Data& data, std::span<const std::byte> inline_bytes,
+                    std::uint64_t& placed, Deliver deliver) {
     Status s = in(data).begin(data, inline_bytes, to(data.lane, deliver));
     placed = in(data).placed();
     return s;
   }
-  std::span<std::byte> bulk_room(Lane lane, std::size_t most) { return in_[index(lane)].room(most); }
+  std::span<std::byte> bulk_room(Lane lane, std::size_t most) {
+    return in_[index(lane)].room(most);
+  }
   Status no_room(Lane lane) const { return in_[index(lane)].no_room(); }
   bool borrow(Lane lane, const InLane::Loan& loan) { return in_[index(lane)].borrow(loan); }
   template <class Deliver>
@@ -93,9 +106,11 @@ class Session {
     return take_what_was_early(lane, deliver);
   }
 
-  /// Has this frame arrived before? Somebody plays it again: a peer repeats only what it was told is missing.
+  /// Has this frame arrived before? Somebody plays it again: a peer repeats only what it was told
+  /// is missing.
   bool has_taken(const wire::Data& data) const {
-    return data.sequence < in_[index(data.lane)].next() || early_[index(data.lane)].contains(data.sequence);
+    return data.sequence < in_[index(data.lane)].next() ||
+           early_[index(data.lane)].contains(data.sequence);
   }
 
   wire::Received received() const { return {in_[0].next(), in_[1].next()}; }
@@ -103,20 +118,26 @@ class Session {
   bool has_news() const { return unreported_frames_ != 0; }
   bool has_more_to_deliver() const { return in_[0].has_more() || in_[1].has_more(); }
   bool has_one_news() const { return unreported_frames_ == 1; }
-  /// So much that it should be told at once: an eighth of a window, so that the sender never stands still for it.
-  bool has_much_news() const { return unreported_bytes_ >= granted_ / 8 || unreported_frames_ >= 64; }
+  /// So much that it should be told at once: an eighth of a window, so that the sender never stands
+  /// still for it.
+  bool has_much_news() const {
+    return unreported_bytes_ >= granted_ / 8 || unreported_frames_ >= 64;
+  }
   void told() { unreported_bytes_ = unreported_frames_ = 0; }
 
   /// Frames that were cut of each lane.
   wire::Received sent() const { return {out_[0].frames(), out_[1].frames()}; }
   /// Have so many arrived?
-  bool has_received(const wire::Received& sent) const { return in_[0].next() >= sent[0] && in_[1].next() >= sent[1]; }
+  bool has_received(const wire::Received& sent) const {
+    return in_[0].next() >= sent[0] && in_[1].next() >= sent[1];
+  }
   bool is_all_sent() const { return out_[0].is_all_sent() && out_[1].is_all_sent(); }
   std::size_t waiting() const { return out_[0].waiting() + out_[1].waiting(); }
   std::uint64_t unsent_bytes() const { return out_[0].unsent_bytes() + out_[1].unsent_bytes(); }
   std::uint64_t kept_bytes() const { return out_[0].kept_bytes() + out_[1].kept_bytes(); }
   std::uint64_t copied_bytes() const {
-    return out_[0].copied_bytes() + out_[1].copied_bytes() + in_[0].copied_bytes() + in_[1].copied_bytes() + copied_early_;
+    return out_[0].copied_bytes() + out_[1].copied_bytes() + in_[0].copied_bytes() +
+           in_[1].copied_bytes() + copied_early_;
   }
 
  private:
@@ -134,18 +155,23 @@ class Session {
   }
 
   template <class Deliver>
-  Status take(wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, Deliver& deliver) {
+  Status take(wire::Data& data, std::span<const std::byte> inline_bytes,
+              std::span<const std::byte> bulk, Deliver& deliver) {
     InLane& lane = in(data);
     unreported_bytes_ += inline_bytes.size() + bulk.size();
     ++unreported_frames_;
     if (Status s = lane.begin(data, inline_bytes, to(data.lane, deliver)); !s.ok()) return s;
-    if (lane.placed() > bulk.size()) return Status(Code::data_loss, "a frame is shorter than it was");
-    if (Status s = lane.copy(bulk.subspan(lane.placed()), to(data.lane, deliver)); !s.ok()) return s;
+    if (lane.placed() > bulk.size())
+      return Status(Code::data_loss, "a frame is shorter than it was");
+    if (Status s = lane.copy(bulk.subspan(lane.placed()), to(data.lane, deliver)); !s.ok())
+      return s;
     return lane.end();
   }
-  Status put_by(wire::Data& data, std::span<const std::byte> inline_bytes, std::span<const std::byte> bulk, std::uint64_t cost) {
+  Status put_by(wire::Data& data, std::span<const std::byte> inline_bytes,
+                std::span<const std::byte> bulk, std::uint64_t cost) {
     // A sender has no more than this on its way when it adds a frame (lane.hpp, invariant 2).
-    if (early_cost_[index(data.lane)] >= 2 * granted_) return Status(Code::data_loss, "frames are missing");
+    if (early_cost_[index(data.lane)] >= 2 * granted_)
+      return Status(Code::data_loss, "frames are missing");
     Early early{std::move(data), {inline_bytes.begin(), inline_bytes.end()}, cost};
     early.bytes.insert(early.bytes.end(), bulk.begin(), bulk.end());
     const std::size_t lane = index(early.data.lane);
@@ -161,12 +187,13 @@ class Session {
     while (!early.empty() && early.begin()->first == in_[index(lane)].next()) {
       auto frame = early.extract(early.begin());
       early_cost_[index(lane)] -= frame.mapped().cost;
-      if (Status s = take(frame.mapped().data, frame.mapped().bytes, {}, deliver); !s.ok()) return s;
+      if (Status s = take(frame.mapped().data, frame.mapped().bytes, {}, deliver); !s.ok())
+        return s;
     }
     return Status();
   }
 
-  std::uint64_t window_;  // for what we send
+  std::uint64_t window_;         // for what we send
   const std::uint64_t granted_;  // for what the peer sends
   OutLane out_[wire::kLanes] = {OutLane(Lane::control), OutLane(Lane::data)};
   InLane in_[wire::kLanes];

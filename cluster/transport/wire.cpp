@@ -19,14 +19,16 @@ enum class Kind : std::uint8_t { hello = 1, welcome, ready, refuse, data, ack, b
 
 // ---- writing
 
-/// What the packer writes to. It gives each element by itself, a byte or a few: gathered here, they take the memory of `out` once a frame.
+/// What the packer writes to. It gives each element by itself, a byte or a few: gathered here, they
+/// take the memory of `out` once a frame.
 class Bytes {
  public:
   explicit Bytes(std::vector<std::byte>& out) : out_(out) {}
   Bytes(const Bytes&) = delete;
   Bytes& operator=(const Bytes&) = delete;
   void write(const char* data, std::size_t size) {
-    if (size > next_.size() - used_) [[unlikely]] return write_through(data, size);
+    if (size > next_.size() - used_) [[unlikely]]
+      return write_through(data, size);
     std::memcpy(next_.data() + used_, data, size);
     used_ += size;
   }
@@ -136,9 +138,12 @@ struct Malformed {
   Code code;
   std::string what;
 };
-[[noreturn]] void refuse_frame(std::string what) { throw Malformed{Code::data_loss, std::move(what)}; }
+[[noreturn]] void refuse_frame(std::string what) {
+  throw Malformed{Code::data_loss, std::move(what)};
+}
 
-/// Reads the elements of an array one after another; those of an array in it, before what follows that.
+/// Reads the elements of an array one after another; those of an array in it, before what follows
+/// that.
 class Fields {
  public:
   Fields(PackScan& scan, const char* what) : scan_(scan), what_(what) {
@@ -162,12 +167,15 @@ class Fields {
   bool flag() { return element(PackScan::Kind::flag, "flag").number != 0; }
   std::string text(std::uint64_t most) {
     const PackScan::Element e = element(PackScan::Kind::text, "text");
-    if (e.bytes.size() > most) throw Malformed{Code::resource_exhausted, fmt::format("a text of {} has {} bytes", what_, e.bytes.size())};
+    if (e.bytes.size() > most)
+      throw Malformed{Code::resource_exhausted,
+                      fmt::format("a text of {} has {} bytes", what_, e.bytes.size())};
     return std::string(reinterpret_cast<const char*>(e.bytes.data()), e.bytes.size());
   }
   Bulk::Secret secret() {
     const PackScan::Element e = element(PackScan::Kind::bytes, "secret");
-    if (e.bytes.size() != Bulk::kSecretBytes) refuse_frame(fmt::format("a secret of {} is none", what_));
+    if (e.bytes.size() != Bulk::kSecretBytes)
+      refuse_frame(fmt::format("a secret of {} is none", what_));
     Bulk::Secret s;
     std::memcpy(s.data(), e.bytes.data(), s.size());
     return s;
@@ -180,7 +188,8 @@ class Fields {
   Status reason(std::uint64_t most) {
     const auto code = static_cast<Code>(number(static_cast<std::uint64_t>(Code::internal)));
     std::string message = text(most);
-    return code == Code::ok ? Status(Code::unavailable, std::move(message)) : Status(code, std::move(message));
+    return code == Code::ok ? Status(Code::unavailable, std::move(message))
+                            : Status(code, std::move(message));
   }
   void done() const {
     if (left() != 0) refuse_frame(fmt::format("{} has {} fields too many", what_, left()));
@@ -242,8 +251,10 @@ std::uint64_t bytes_within(const TensorType& t, std::uint64_t so_far, const Limi
   for (const std::int64_t extent : t.shape.dims())
     if (__builtin_mul_overflow(elements, static_cast<std::uint64_t>(extent), &elements))
       throw Malformed{Code::resource_exhausted, "a tensor with more elements than 64 bits count"};
-  if (__builtin_mul_overflow(elements, size_of(t.dtype), &bytes) || __builtin_add_overflow(bytes, so_far, &total) || total > limits.message_bytes)
-    throw Malformed{Code::resource_exhausted, fmt::format("a message of more than {} bytes", limits.message_bytes)};
+  if (__builtin_mul_overflow(elements, size_of(t.dtype), &bytes) ||
+      __builtin_add_overflow(bytes, so_far, &total) || total > limits.message_bytes)
+    throw Malformed{Code::resource_exhausted,
+                    fmt::format("a message of more than {} bytes", limits.message_bytes)};
   return total;
 }
 
@@ -251,12 +262,14 @@ void read_tensor(Fields f, TensorType& t) {
   t.dtype = static_cast<DType>(f.number(kDTypes - 1));
   if (f.left() > Shape::kMaxRank) refuse_frame(fmt::format("a tensor of rank {}", f.left()));
   t.shape = Shape();
-  while (f.left() != 0) t.shape.push_back(static_cast<std::int64_t>(f.number(std::uint64_t(1) << 62)));
+  while (f.left() != 0)
+    t.shape.push_back(static_cast<std::int64_t>(f.number(std::uint64_t(1) << 62)));
 }
 
 void read_message(Fields f, const Limits& limits, MessageType& m) {
   m.head_bytes = f.number();
-  if (m.head_bytes > limits.message_bytes) throw Malformed{Code::resource_exhausted, fmt::format("a head of {} bytes", m.head_bytes)};
+  if (m.head_bytes > limits.message_bytes)
+    throw Malformed{Code::resource_exhausted, fmt::format("a head of {} bytes", m.head_bytes)};
   std::uint64_t total = m.head_bytes;
   Fields tensors = f.array("a message's tensors");
   f.done();
@@ -335,8 +348,8 @@ void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>&
 
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out) {
   try {
-    // An element takes at least one byte, so an array of more elements than there are bytes is refused before anything is
-    // allocated for it.
+    // An element takes at least one byte, so an array of more elements than there are bytes is
+    // refused before anything is allocated for it.
     PackScan scan(part);
     Fields fields(scan, "a frame");
     read_frame(fields, limits, out.frame);
@@ -346,9 +359,7 @@ Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& ou
       if (!hello || hello->version == kVersion) refuse_frame("bytes behind the end of a frame");
     }
     return Status();
-  } catch (const Malformed& m) {
-    return Status(m.code, m.what);
-  } catch (const Error& e) {
+  } catch (const Malformed& m) { return Status(m.code, m.what); } catch (const Error& e) {
     return Status(e);
   }
 }

@@ -1,15 +1,17 @@
-// The wire format: what one frame between two nodes says. WIRE.md is its page, test/cluster/golden/ its golden files.
+// The wire format: what one frame between two nodes says. WIRE.md is its page, test/cluster/golden/
+// its golden files.
 //
 //   std::vector<std::byte> bytes = wire::encode(wire::Ack{.received = {3, 17}});
 //   wire::Decoded d;  Status s = wire::decode(bytes, limits, d);   // never throws; touches nothing beyond `bytes`
 //
-// A frame is a header (one msgpack array, then raw bytes called inline) and perhaps a second, raw part called bulk.
-// Only Data has inline bytes and bulk. What a Data frame carries is the next piece of its lane's stream: the heads and
-// tensors of the lane's messages, one after another without gaps; inline comes before bulk.
+// A frame is a header (one msgpack array, then raw bytes called inline) and perhaps a second, raw
+// part called bulk. Only Data has inline bytes and bulk. What a Data frame carries is the next
+// piece of its lane's stream: the heads and tensors of the lane's messages, one after another
+// without gaps; inline comes before bulk.
 //
-// The decoder trusts nothing: every length is checked against what has arrived, every number against its bound, and
-// what it allocates is at most a constant times the bytes it was given. Sizes that a message announces are checked
-// against `Limits` before anybody allocates for them.
+// The decoder trusts nothing: every length is checked against what has arrived, every number
+// against its bound, and what it allocates is at most a constant times the bytes it was given.
+// Sizes that a message announces are checked against `Limits` before anybody allocates for them.
 #pragma once
 
 #include <array>
@@ -24,18 +26,23 @@
 
 namespace troupe::wire {
 
-/// Another one speaks another protocol: the two do not connect. It goes up with every change of a frame or of a message's fields (messages.cpp).
+/// Another one speaks another protocol: the two do not connect. It goes up with every change of a
+/// frame or of a message's fields (messages.cpp).
 inline constexpr std::uint32_t kVersion = 19;
 inline constexpr std::size_t kLanes = 2;
 
-/// Frames received of each lane since the session began: cumulative, so that a repetition does no harm.
+/// Frames received of each lane since the session began: cumulative, so that a repetition does no
+/// harm.
 using Received = std::array<std::uint64_t, kLanes>;
 
-/// What a frame costs who keeps it, whatever it carries: windows and stashes are bounded by it, so that frames without
-/// payload are bounded too.
-constexpr std::uint64_t cost_of(std::size_t header_bytes, std::size_t bulk_bytes) { return 128 + header_bytes + bulk_bytes; }
+/// What a frame costs who keeps it, whatever it carries: windows and stashes are bounded by it, so
+/// that frames without payload are bounded too.
+constexpr std::uint64_t cost_of(std::size_t header_bytes, std::size_t bulk_bytes) {
+  return 128 + header_bytes + bulk_bytes;
+}
 
-/// What the two ends say of the bulk channel next to the connection. Which fields a kind uses is in WIRE.md.
+/// What the two ends say of the bulk channel next to the connection. Which fields a kind uses is in
+/// WIRE.md.
 struct Bulk {
   static constexpr std::size_t kSecretBytes = 32;
   using Secret = std::array<std::byte, kSecretBytes>;
@@ -88,7 +95,8 @@ struct Data {
 struct Ack {
   Received received = {};
 };
-/// Ends the session: `why` for the peer's listener, behind everything that was sent, which is so many frames of each lane.
+/// Ends the session: `why` for the peer's listener, behind everything that was sent, which is so
+/// many frames of each lane.
 struct Bye {
   Status why;
   Received sent = {};
@@ -99,8 +107,9 @@ struct Gone {};
 using Frame = std::variant<Hello, Ready, Refuse, Data, Ack, Bye, Gone>;
 
 struct Limits {
-  std::uint64_t message_bytes = std::uint64_t(1) << 36;  // of one message, head and tensors together
-  std::uint64_t text_bytes = 4096;                       // of a name, an address, a reason
+  // of one message, head and tensors together
+  std::uint64_t message_bytes = std::uint64_t(1) << 36;
+  std::uint64_t text_bytes = 4096;  // of a name, an address, a reason
 };
 
 struct Decoded {
@@ -110,10 +119,11 @@ struct Decoded {
 
 /// The header, without inline bytes.
 std::vector<std::byte> encode(const Frame& frame);
-/// Appends a Data header, of the first `messages` of data's; what `encode` does, without a copy of their types.
+/// Appends a Data header, of the first `messages` of data's; what `encode` does, without a copy of
+/// their types.
 void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>& out);
-/// data_loss for what is not a frame, resource_exhausted for what exceeds a limit. A Data frame is read into the memory of one
-/// that `out` has from before.
+/// data_loss for what is not a frame, resource_exhausted for what exceeds a limit. A Data frame is
+/// read into the memory of one that `out` has from before.
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out);
 
 }  // namespace troupe::wire

@@ -2,17 +2,22 @@
 
 namespace troupe {
 
-// Where a gradient needs no more of a forward value than its shape, this stands for the value: memory
-// for as long as the firing that looks at it takes, instead of a value saved from the forward pass.
+// Where a gradient needs no more of a forward value than its shape, this stands for the value:
+// memory for as long as the firing that looks at it takes, instead of a value saved from the
+// forward pass.
 TROUPE_OP(Blank) {
-  op.doc("A tensor of the shape that the attribute, or the input if there is one, says; what is in it is not told.");
+  op.doc(
+      "A tensor of the shape that the attribute, or the input if there is one, says; what is in it "
+      "is not told.");
   op.inputs(0, 1);
   op.attr<DType>("dtype");
   op.attr<Shape>("shape");
   op.not_differentiable();
   op.infer([](Inference& c) {
     if (c.inputs()) require_integers(c, 0, 1, "the shape");
-    else c.require(c.attrs().get<Shape>("shape").is_known(), "needs a shape, or an input that says it");
+    else
+      c.require(c.attrs().get<Shape>("shape").is_known(),
+                "needs a shape, or an input that says it");
     c.output(c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape"));
   });
   op.kernel([](const KernelSetup& s) {

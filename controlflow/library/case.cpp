@@ -5,7 +5,9 @@
 namespace troupe {
 namespace {
 
-std::span<const std::shared_ptr<const SubGraph>> branches_of(const Inference& c) { return subgraphs_of(c.attrs()); }
+std::span<const std::shared_ptr<const SubGraph>> branches_of(const Inference& c) {
+  return subgraphs_of(c.attrs());
+}
 
 }  // namespace
 
@@ -18,8 +20,10 @@ TROUPE_OP(Case) {
   op.infer([](Inference& c) {
     DType t = c.dtype(0);
     c.require(!c.input(0).is_list() && (t == DType::boolean || t == DType::i32 || t == DType::i64),
-              "the predicate must be bool, or i32 or i64 for a choice of several, not " + c.input(0).text() + "; compare it with something");
-    c.require(!c.shape(0).has_rank() || c.shape(0).is_scalar(), "the predicate must be a scalar, not " + c.input(0).text());
+              "the predicate must be bool, or i32 or i64 for a choice of several, not " +
+                  c.input(0).text() + "; compare it with something");
+    c.require(!c.shape(0).has_rank() || c.shape(0).is_scalar(),
+              "the predicate must be a scalar, not " + c.input(0).text());
     auto branches = branches_of(c);
     for (std::size_t o = 0; o < branches[0]->outputs.size(); ++o) {
       ValueSpec spec = branches[0]->graph.spec(branches[0]->outputs[o]);
@@ -29,8 +33,9 @@ TROUPE_OP(Case) {
           spec = common_spec(spec, other);
         } catch (const Error&) {
           throw Error(Code::invalid_argument,
-                      fmt::format("output {} is {} in {} and {} in {}; both must be of one dtype", o, spec.text(), branches[0]->graph.what(),
-                                  other.text(), branches[b]->graph.what()));
+                      fmt::format("output {} is {} in {} and {} in {}; both must be of one dtype",
+                                  o, spec.text(), branches[0]->graph.what(), other.text(),
+                                  branches[b]->graph.what()));
         }
       }
       c.output(spec);

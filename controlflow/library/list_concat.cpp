@@ -11,7 +11,8 @@ namespace {
 
 void require_rows(const Inference& c, int list) {
   require_tensor_list(c, list);
-  c.require(!c.shape(list).has_rank() || c.shape(list).rank() > 0, "scalars are not concatenated; stack them");
+  c.require(!c.shape(list).has_rank() || c.shape(list).rank() > 0,
+            "scalars are not concatenated; stack them");
 }
 
 // Of element i, written or not.
@@ -20,8 +21,13 @@ Shape shape_of_element(const List& list, std::int64_t i) {
   Shape shape = v.has_value() ? v.tensor().shape() : list.element_shape();
   if (!shape.is_known())
     throw Error(Code::failed_precondition,
-                fmt::format("element {} of the {} was never written; its shape is not known, so zeros cannot stand for it", i, list.text()));
-  if (shape.is_scalar()) throw Error(Code::invalid_argument, fmt::format("element {} is a scalar; only elements of rank 1 or more are concatenated", i));
+                fmt::format("element {} of the {} was never written; its shape is not known, so "
+                            "zeros cannot stand for it",
+                            i, list.text()));
+  if (shape.is_scalar())
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("element {} is a scalar; only elements of rank 1 or more are concatenated", i));
   return shape;
 }
 
@@ -35,11 +41,15 @@ Shape concatenated_shape(const List& list) {
     total += own[0];
     own.set(0, 0);
     if (!own.is_compatible(rows) || (i > 0 && own != rows))
-      throw Error(Code::invalid_argument, fmt::format("element {} has shape {}, which differs from element 0's in more than axis 0", i,
-                                                      shape_of_element(list, i).text()));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("element {} has shape {}, which differs from element 0's in more than axis 0",
+                      i, shape_of_element(list, i).text()));
     rows = own;
   }
-  if (!rows.is_known()) throw Error(Code::failed_precondition, fmt::format("the {} is empty, and its elements' shape is not known", list.text()));
+  if (!rows.is_known())
+    throw Error(Code::failed_precondition,
+                fmt::format("the {} is empty, and its elements' shape is not known", list.text()));
   rows.set(0, total);
   return rows;
 }
@@ -71,7 +81,9 @@ TROUPE_OP(ListConcat) {
 }
 
 TROUPE_OP(ListConcatLike) {
-  op.doc("The elements of the list as pieces, of the extents in the second input, of a tensor like the third; zeros where there are none.");
+  op.doc(
+      "The elements of the list as pieces, of the extents in the second input, of a tensor like "
+      "the third; zeros where there are none.");
   op.inputs(2, 3);
   op.shape_only({2});
   op.takes_lists();
@@ -92,7 +104,9 @@ TROUPE_OP(ListConcatLike) {
         const Value& v = list.find(i++);
         if (!v.has_value()) rows.add_zeros(n * row);
         else if (v.tensor().elements() == n * row) rows.add(v.tensor());
-        else throw Error(Code::invalid_argument, fmt::format("element {} is {}, not {} rows of {}", i - 1, text_of(v), n, shape.text()));
+        else
+          throw Error(Code::invalid_argument, fmt::format("element {} is {}, not {} rows of {}",
+                                                          i - 1, text_of(v), n, shape.text()));
       }
       c.set(0, rows.finish());
     });
@@ -113,7 +127,8 @@ TROUPE_OP(ListExtents) {
   op.run([](KernelContext& c) {
     const List& list = list_input(c, 0);
     std::vector<std::int64_t> extents;
-    for (std::int64_t i = 0; i < list.length(); ++i) extents.push_back(shape_of_element(list, i)[0]);
+    for (std::int64_t i = 0; i < list.length(); ++i)
+      extents.push_back(shape_of_element(list, i)[0]);
     c.set(0, Tensor::of(extents, Shape{list.length()}));
   });
 }

@@ -1,5 +1,5 @@
-// What gradients do with cotangents of lists (ops/graph/gradient.hpp): lists whose slots may be missing. A
-// cotangent has the spec of its list, so that a loop's variable keeps its own.
+// What gradients do with cotangents of lists (ops/graph/gradient.hpp): lists whose slots may be
+// missing. A cotangent has the spec of its list, so that a loop's variable keeps its own.
 #include <troupe/controlflow/list_ops.hpp>
 
 namespace troupe {
@@ -11,7 +11,8 @@ TROUPE_OP(ListSum) {
   op.infer([](Inference& c) {
     require_list(c, 0);
     ValueSpec a = c.input(0), b = c.input(1);
-    c.require(a.depth == b.depth && a.dtype == b.dtype && a.shape.is_compatible(b.shape), a.text() + " and " + b.text() + " cannot be added");
+    c.require(a.depth == b.depth && a.dtype == b.dtype && a.shape.is_compatible(b.shape),
+              a.text() + " and " + b.text() + " cannot be added");
     a.shape = a.shape.merge(b.shape);  // both are of one list, of which one may know less
     c.output(a);
   });
@@ -19,7 +20,9 @@ TROUPE_OP(ListSum) {
     g.set(0, g.cotangent());
     g.set(1, g.cotangent());
   });
-  op.run([](KernelContext& c) { c.set(0, sum_of_values(c, std::move(c.all_inputs()[0]), std::move(c.all_inputs()[1]))); });
+  op.run([](KernelContext& c) {
+    c.set(0, sum_of_values(c, std::move(c.all_inputs()[0]), std::move(c.all_inputs()[1])));
+  });
 }
 
 TROUPE_OP(ListAccumulate) {
@@ -44,7 +47,9 @@ TROUPE_OP(ListAccumulate) {
 }
 
 TROUPE_OP(ListTake) {
-  op.doc("The list without the element of that index, and the element, or zeros like the third input if there is none.");
+  op.doc(
+      "The list without the element of that index, and the element, or zeros like the third input "
+      "if there is none.");
   op.inputs(2, 3);
   op.shape_only({2});
   op.takes_lists();
@@ -56,7 +61,8 @@ TROUPE_OP(ListTake) {
     c.output(inferred_like(c, 2));
   });
   op.gradient([](Gradient& g) {
-    // What the rest's cotangent holds in that slot belongs to nobody: whoever stacks the rest sees zeros there.
+    // What the rest's cotangent holds in that slot belongs to nobody: whoever stacks the rest sees
+    // zeros there.
     if (g.has_dy(1)) g.set(0, bind1("ListPut", {g.dy(0), g.x(1), g.dy(1)}));
     else g.set(0, bind1("ListErase", {g.dy(0), g.x(1)}));
   });
@@ -65,7 +71,9 @@ TROUPE_OP(ListTake) {
       List list = take_list(c, 0);
       std::int64_t i = integer_of(c.input(1));
       // The last is popped, so that a push's cotangent is no longer than the list.
-      Value element = i >= list.length() ? Value() : i == list.length() - 1 ? list.pop() : list.take(i);
+      Value element = i >= list.length()       ? Value()
+                      : i == list.length() - 1 ? list.pop()
+                                               : list.take(i);
       c.set(1, element.has_value() ? std::move(element) : zeros(c, spec_like(c, attrs, 2)));
       c.set(0, std::move(list));
     });
@@ -73,7 +81,9 @@ TROUPE_OP(ListTake) {
 }
 
 TROUPE_OP(ListPut) {
-  op.doc("The list with the third input as the element of that index, whatever it was; it grows to hold it.");
+  op.doc(
+      "The list with the third input as the element of that index, whatever it was; it grows to "
+      "hold it.");
   declare_element_at(op);
   op.gradient(set_element_gradient);
   op.kernel([](const KernelSetup&) {

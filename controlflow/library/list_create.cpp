@@ -14,7 +14,8 @@ Expr list_of_saved(Reader& reader, const ValueSpec& element, std::source_locatio
 }
 
 Expr list_of_any(Reader& reader, DType dtype, std::source_location at) {
-  return reader.bind(find_op("ListEmpty"), {}, attrs_of({dtype, Shape::unknown(), ValueSpec::kAnyDepth}), at)[0];
+  return reader.bind(find_op("ListEmpty"), {},
+                     attrs_of({dtype, Shape::unknown(), ValueSpec::kAnyDepth}), at)[0];
 }
 
 Expr list_reserve(Reader& reader, Operand size, const ValueSpec& element, std::source_location at) {
@@ -47,7 +48,9 @@ TROUPE_OP(ListEmpty) {
   spec_attrs(op);
   op.attr<bool>("saved", false);  // a gradient keeps values in it: they may be swapped out
   op.infer([](Inference& c) { c.output(created(c)); });
-  op.run([](KernelContext& c, const Attrs& attrs) { c.set(0, create(c, attrs, attrs.get<bool>("saved"))); });
+  op.run([](KernelContext& c, const Attrs& attrs) {
+    c.set(0, create(c, attrs, attrs.get<bool>("saved")));
+  });
 }
 
 TROUPE_OP(ListReserve) {

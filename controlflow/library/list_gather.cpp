@@ -2,7 +2,9 @@
 
 namespace troupe {
 
-Expr list_gather(Operand list, Operand indices) { return bind1("ListGather", {list, indices.as_written()}); }
+Expr list_gather(Operand list, Operand indices) {
+  return bind1("ListGather", {list, indices.as_written()});
+}
 
 namespace {
 void list_gather_gradient(Gradient& g) {
@@ -11,7 +13,9 @@ void list_gather_gradient(Gradient& g) {
 }  // namespace
 
 TROUPE_OP(ListGather) {
-  op.doc("The elements of the list at the indices in the second input, of one shape, along a new leading axis.");
+  op.doc(
+      "The elements of the list at the indices in the second input, of one shape, along a new "
+      "leading axis.");
   op.inputs(2);
   op.takes_lists();
   op.takes_strings();
@@ -26,7 +30,8 @@ TROUPE_OP(ListGather) {
       const List& list = list_input(c, 0);
       std::vector<std::int64_t> indices = integers_of(c.input(1));
       Shape element = shape_of_all(list, indices);
-      Rows rows(c, list.dtype(), element.with_inserted(0, static_cast<std::int64_t>(indices.size())));
+      Rows rows(c, list.dtype(),
+                element.with_inserted(0, static_cast<std::int64_t>(indices.size())));
       for (std::int64_t i : indices) {
         if (const Value& v = list.read(i); v.has_value()) rows.add(v.tensor());
         else rows.add_zeros(element.elements());
@@ -37,7 +42,9 @@ TROUPE_OP(ListGather) {
 }
 
 TROUPE_OP(ListGatherLike) {
-  op.doc("The elements of the list at the indices in the second input as a tensor like the third; zeros where there are none.");
+  op.doc(
+      "The elements of the list at the indices in the second input as a tensor like the third; "
+      "zeros where there are none.");
   op.inputs(2, 3);
   op.shape_only({2});
   op.takes_lists();

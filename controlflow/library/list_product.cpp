@@ -9,21 +9,26 @@ namespace troupe {
 
 namespace {
 
-// Rows of one product of [rows, m] and [rows, n]: so few that they and those of the next fit beside the result and the sum where
-// those do, and so many that adding the result to the sum costs little. That follows from the shapes alone, so that a device with
-// little memory gets the bits that any other does.
+// Rows of one product of [rows, m] and [rows, n]: so few that they and those of the next fit beside
+// the result and the sum where those do, and so many that adding the result to the sum costs
+// little. That follows from the shapes alone, so that a device with little memory gets the bits
+// that any other does.
 std::int64_t rows_of_piece(std::int64_t m, std::int64_t n, DType dtype) {
   constexpr std::int64_t kLeast = 64 << 10, kMost = 8 << 20;  // bytes of both operands
-  const std::int64_t row = std::max<std::int64_t>(1, (m + n) * static_cast<std::int64_t>(size_of(dtype)));
+  const std::int64_t row =
+      std::max<std::int64_t>(1, (m + n) * static_cast<std::int64_t>(size_of(dtype)));
   const std::int64_t of_result = 8 * m * n / std::max<std::int64_t>(1, m + n);
-  return std::max<std::int64_t>(1, std::clamp(of_result, kLeast / row, std::max(kLeast / row, kMost / row)));
+  return std::max<std::int64_t>(
+      1, std::clamp(of_result, kLeast / row, std::max(kLeast / row, kMost / row)));
 }
 
 std::int64_t columns(const List& list) {
   std::int64_t n = list.element_shape().has_rank() ? list.element_shape()[1] : -1;
   for (std::int64_t i = 0; n < 0 && i < list.length(); ++i)
     if (const Value v = list.peek(i); v.has_value()) n = v.tensor().shape()[1];
-  if (n < 0) throw Error(Code::failed_precondition, fmt::format("nothing tells how wide the elements of the {} are", list.text()));
+  if (n < 0)
+    throw Error(Code::failed_precondition,
+                fmt::format("nothing tells how wide the elements of the {} are", list.text()));
   return n;
 }
 
@@ -42,8 +47,8 @@ Tensor product(KernelContext& c, const Tensor& a, const Tensor& b) {
   return out;
 }
 
-// From the end, where what was pushed last has not been swapped out yet; as sole holder of a list this gives memory back.
-// The next piece comes back while this one is multiplied.
+// From the end, where what was pushed last has not been swapped out yet; as sole holder of a list
+// this gives memory back. The next piece comes back while this one is multiplied.
 Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) {
   const Shape result{columns(as), columns(bs)};
   const DType dtype = as.dtype();
@@ -51,7 +56,9 @@ Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) 
     const Value a = as.peek(i), b = bs.peek(i);
     if (!a.has_value() || !b.has_value()) return 0;  // zeros
     const std::int64_t rows = a.tensor().shape()[0];
-    if (rows != b.tensor().shape()[0]) throw Error(Code::invalid_argument, fmt::format("elements {} have {} and {} rows", i, rows, b.tensor().shape()[0]));
+    if (rows != b.tensor().shape()[0])
+      throw Error(Code::invalid_argument,
+                  fmt::format("elements {} have {} and {} rows", i, rows, b.tensor().shape()[0]));
     return rows;
   };
   struct Piece {
@@ -59,12 +66,14 @@ Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) 
   };
   const auto last_piece = [&] {
     Piece p{as.length(), 0};
-    while (p.first > 0 && (p.rows == 0 || p.rows + rows_at(p.first - 1) <= rows_of_piece)) p.rows += rows_at(--p.first);
+    while (p.first > 0 && (p.rows == 0 || p.rows + rows_at(p.first - 1) <= rows_of_piece))
+      p.rows += rows_at(--p.first);
     return p;
   };
   Value sum;
   for (Piece piece = last_piece(); as.length() > 0;) {
-    Rows left(c, dtype, Shape{piece.rows, result[0]}), right(c, dtype, Shape{piece.rows, result[1]});
+    Rows left(c, dtype, Shape{piece.rows, result[0]}),
+        right(c, dtype, Shape{piece.rows, result[1]});
     while (as.length() > piece.first) {
       const bool has_rows = rows_at(as.length() - 1) > 0;
       const Value a = as.pop(), b = bs.pop();
@@ -83,8 +92,10 @@ Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) 
 }  // namespace
 
 TROUPE_OP(ListProduct) {
-  op.doc("The sum over i of the matrix products transpose(a_i) b_i of the elements of two lists of equal length, [rows_i, m] and [rows_i, n]; "
-         "an element that was not written is zero.");
+  op.doc(
+      "The sum over i of the matrix products transpose(a_i) b_i of the elements of two lists of "
+      "equal length, [rows_i, m] and [rows_i, n]; "
+      "an element that was not written is zero.");
   op.inputs(2);
   op.takes_lists();
   op.infer([](Inference& c) {
@@ -99,14 +110,17 @@ TROUPE_OP(ListProduct) {
   });
   op.gradient([](Gradient& g) {
     const Expr as = g.x(0), bs = g.x(1), dy = g.dy();
-    if (g.needs(0)) g.set(0, split_as(as, matmul(list_concat(bs), dy, false, true), list_extents(as)));
+    if (g.needs(0))
+      g.set(0, split_as(as, matmul(list_concat(bs), dy, false, true), list_extents(as)));
     if (g.needs(1)) g.set(1, split_as(bs, matmul(list_concat(as), dy), list_extents(bs)));
   });
   op.run([](KernelContext& c) {
     List as = take_list(c, 0), bs = take_list(c, 1);
     if (as.length() != bs.length())
-      throw Error(Code::invalid_argument, fmt::format("the lists have {} and {} elements", as.length(), bs.length()));
-    const std::int64_t m = columns(as), n = columns(bs), most = rows_of_piece(m, n, as.dtype()), rows = rows_in(as);
+      throw Error(Code::invalid_argument,
+                  fmt::format("the lists have {} and {} elements", as.length(), bs.length()));
+    const std::int64_t m = columns(as), n = columns(bs), most = rows_of_piece(m, n, as.dtype()),
+                       rows = rows_in(as);
     if (rows > most) return c.set(0, in_pieces(c, std::move(as), std::move(bs), most));
     const Tensor a = concatenated(c, as), b = concatenated(c, bs);
     c.set(0, product(c, a, b));

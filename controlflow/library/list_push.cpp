@@ -2,7 +2,9 @@
 
 namespace troupe {
 
-Expr list_push(Operand list, Operand value) { return bind1("ListPush", {list, element_operand(value)}); }
+Expr list_push(Operand list, Operand value) {
+  return bind1("ListPush", {list, element_operand(value)});
+}
 
 TROUPE_OP(ListPush) {
   op.doc("The list with the second input as one more element.");

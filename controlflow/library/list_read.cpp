@@ -3,7 +3,9 @@
 namespace troupe {
 
 Expr list_read(Operand list, Operand index) { return list_read(list, index, element_of(list)); }
-Expr list_read(Operand list, Operand index, const ValueSpec& value) { return bind1("ListRead", {list, index.as_written()}, attrs_of(value)); }
+Expr list_read(Operand list, Operand index, const ValueSpec& value) {
+  return bind1("ListRead", {list, index.as_written()}, attrs_of(value));
+}
 
 TROUPE_OP(ListRead) {
   op.doc("One element of the list; zeros if it was not written and its shape is known.");

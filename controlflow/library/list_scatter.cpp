@@ -5,14 +5,18 @@
 namespace troupe {
 
 Expr list_scatter_into(Operand list, Operand indices, Operand x, bool dynamic_size) {
-  return bind1("ListScatter", {list, indices.as_written(), x}, Attrs{{"dynamic_size", dynamic_size}});
+  return bind1("ListScatter", {list, indices.as_written(), x},
+               Attrs{{"dynamic_size", dynamic_size}});
 }
 
 namespace {
 Expr scattered(const Operand& indices, const Operand& x, const Operand& size, bool grows) {
-  if (!x.is_expr()) throw Error(Code::invalid_argument, fmt::format("list_scatter at {}: x must be an expression", x.site().text()));
+  if (!x.is_expr())
+    throw Error(Code::invalid_argument,
+                fmt::format("list_scatter at {}: x must be an expression", x.site().text()));
   ValueSpec element = x.expr().spec();
-  element.shape = element.shape.has_rank() && element.shape.rank() > 0 ? element.shape.without(0) : Shape::unknown();
+  element.shape = element.shape.has_rank() && element.shape.rank() > 0 ? element.shape.without(0)
+                                                                       : Shape::unknown();
   Operand list = Operand(reserved(x.expr().reader(), size, element, x.site())).at(x.site());
   return list_scatter_into(list, indices, x, grows);
 }
@@ -33,7 +37,8 @@ void infer_scatter(Inference& c) {
 std::vector<std::int64_t> scatter_indices(KernelContext& c) {
   std::vector<std::int64_t> indices = integers_of(c.input(1));
   if (c.input(2).shape()[0] != static_cast<std::int64_t>(indices.size()))
-    throw Error(Code::invalid_argument, fmt::format("{} indices for the slices of {}", indices.size(), c.input(2).shape().text()));
+    throw Error(Code::invalid_argument, fmt::format("{} indices for the slices of {}",
+                                                    indices.size(), c.input(2).shape().text()));
   return indices;
 }
 
@@ -45,7 +50,9 @@ void scatter_gradient(Gradient& g) {
 }
 }  // namespace
 
-Expr list_scatter(Operand indices, Operand x, Operand size) { return scattered(indices, x, size, false); }
+Expr list_scatter(Operand indices, Operand x, Operand size) {
+  return scattered(indices, x, size, false);
+}
 Expr list_scatter(Operand indices, Operand x) { return scattered(indices, x, 0, true); }
 
 TROUPE_OP(ListScatter) {
@@ -73,7 +80,9 @@ TROUPE_OP(ListScatter) {
 }
 
 TROUPE_OP(ListScatterAdd) {
-  op.doc("The list with slices of the third input added at the indices in the second; it grows to hold them.");
+  op.doc(
+      "The list with slices of the third input added at the indices in the second; it grows to "
+      "hold them.");
   op.inputs(3);
   op.takes_lists();
   op.infer(infer_scatter);

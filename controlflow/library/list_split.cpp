@@ -16,7 +16,9 @@ Expr list_split(Operand x, Operand lengths) {
   return split_to(x, lengths, pieces);
 }
 
-Expr split_as(const Expr& list, const Expr& x, const Expr& lengths) { return split_to(x, lengths, list.shape()); }
+Expr split_as(const Expr& list, const Expr& x, const Expr& lengths) {
+  return split_to(x, lengths, list.shape());
+}
 
 TROUPE_OP(ListSplit) {
   op.doc("The first input cut along axis 0 into pieces of the extents in the second, as a list.");
@@ -29,7 +31,8 @@ TROUPE_OP(ListSplit) {
     ValueSpec element{c.dtype(0), c.attrs().get<Shape>("shape")};
     Shape piece = c.shape(0);
     if (piece.has_rank()) piece.set(0, kAny);
-    c.require(piece.is_compatible(element.shape), "pieces of " + c.shape(0).text() + " do not have shape " + element.shape.text());
+    c.require(piece.is_compatible(element.shape),
+              "pieces of " + c.shape(0).text() + " do not have shape " + element.shape.text());
     c.output(element.list_of());
   });
   op.gradient([](Gradient& g) {
@@ -43,11 +46,14 @@ TROUPE_OP(ListSplit) {
       std::vector<std::int64_t> lengths = integers_of(c.input(1));
       std::int64_t total = 0;
       for (std::int64_t n : lengths) {
-        if (n < 0) throw Error(Code::invalid_argument, fmt::format("a piece cannot have {} rows", n));
+        if (n < 0)
+          throw Error(Code::invalid_argument, fmt::format("a piece cannot have {} rows", n));
         total += n;
       }
       if (total != x.shape()[0])
-        throw Error(Code::invalid_argument, fmt::format("lengths sum to {}, but axis 0 of {} has {}", total, x.shape().text(), x.shape()[0]));
+        throw Error(Code::invalid_argument,
+                    fmt::format("lengths sum to {}, but axis 0 of {} has {}", total,
+                                x.shape().text(), x.shape()[0]));
       List list(x.dtype(), element);
       std::int64_t begin = 0;
       for (std::int64_t n : lengths) {

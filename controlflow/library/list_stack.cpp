@@ -32,12 +32,16 @@ TROUPE_OP(ListStack) {
     std::vector<std::int64_t> all(static_cast<std::size_t>(list.length()));
     std::iota(all.begin(), all.end(), 0);
     Shape element = shape_of_all(list, all);
-    c.set(0, joined_rows(c, list, element.with_inserted(0, list.length()), [&](Rows& rows) { stack_rows(rows, list, list.length(), element.elements()); }));
+    c.set(0, joined_rows(c, list, element.with_inserted(0, list.length()), [&](Rows& rows) {
+            stack_rows(rows, list, list.length(), element.elements());
+          }));
   });
 }
 
 TROUPE_OP(ListStackLike) {
-  op.doc("The elements of the list along the leading axis of a tensor like the second input; zeros where there are none.");
+  op.doc(
+      "The elements of the list along the leading axis of a tensor like the second input; zeros "
+      "where there are none.");
   op.inputs(1, 2);
   op.shape_only({1});
   op.takes_lists();

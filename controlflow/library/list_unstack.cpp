@@ -3,7 +3,9 @@
 namespace troupe {
 
 namespace {
-Expr unstacked(const Operand& x, const Shape& element) { return bind1("ListUnstack", {x}, Attrs{{"shape", element}}); }
+Expr unstacked(const Operand& x, const Shape& element) {
+  return bind1("ListUnstack", {x}, Attrs{{"shape", element}});
+}
 }  // namespace
 
 Expr list_unstack(Operand x) {
@@ -22,7 +24,8 @@ TROUPE_OP(ListUnstack) {
     c.require(!c.shape(0).has_rank() || c.shape(0).rank() > 0, "a scalar has no slices");
     ValueSpec element{c.dtype(0), c.attrs().get<Shape>("shape")};
     if (c.shape(0).has_rank())
-      c.require(c.shape(0).without(0).is_compatible(element.shape), "slices of " + c.shape(0).text() + " do not have shape " + element.shape.text());
+      c.require(c.shape(0).without(0).is_compatible(element.shape),
+                "slices of " + c.shape(0).text() + " do not have shape " + element.shape.text());
     c.output(element.list_of());
   });
   op.gradient([](Gradient& g) {

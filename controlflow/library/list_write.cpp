@@ -3,11 +3,13 @@
 namespace troupe {
 
 Expr list_write(Operand list, Operand index, Operand value, bool dynamic_size) {
-  return bind1("ListWrite", {list, index.as_written(), element_operand(value)}, Attrs{{"dynamic_size", dynamic_size}});
+  return bind1("ListWrite", {list, index.as_written(), element_operand(value)},
+               Attrs{{"dynamic_size", dynamic_size}});
 }
 
 TROUPE_OP(ListWrite) {
-  op.doc("The list with the third input as the element of that index, which was not written before.");
+  op.doc(
+      "The list with the third input as the element of that index, which was not written before.");
   declare_element_at(op);
   op.attr<bool>("dynamic_size", false);
   op.gradient(set_element_gradient);

@@ -6,8 +6,8 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
 
-// What the executor does with these stands in actors/: it matches, forwards and counts; none of them
-// has a kernel.
+// What the executor does with these stands in actors/: it matches, forwards and counts; none of
+// them has a kernel.
 
 namespace troupe {
 namespace {
@@ -18,15 +18,19 @@ void primitive(OpBuilder& op, const char* doc) {
   op.takes_lists();
   op.takes_strings();
   op.gradient([](Gradient&) {
-    throw Error(Code::unimplemented, "gradients go through cond, while_loop and their like, not through the primitives they are made of");
+    throw Error(Code::unimplemented,
+                "gradients go through cond, while_loop and their like, not through the primitives "
+                "they are made of");
   });
 }
 
 void require_predicate(const Inference& c, int i, bool or_index) {
   DType t = c.dtype(i);
-  c.require(!c.input(i).is_list() && (t == DType::boolean || (or_index && (t == DType::i32 || t == DType::i64))),
+  c.require(!c.input(i).is_list() &&
+                (t == DType::boolean || (or_index && (t == DType::i32 || t == DType::i64))),
             "the predicate must be bool, not " + c.input(i).text());
-  c.require(!c.shape(i).has_rank() || c.shape(i).is_scalar(), "the predicate must be a scalar, not " + c.input(i).text());
+  c.require(!c.shape(i).has_rank() || c.shape(i).is_scalar(),
+            "the predicate must be a scalar, not " + c.input(i).text());
 }
 
 }  // namespace
@@ -50,7 +54,8 @@ TROUPE_OP(Merge) {
       try {
         spec = common_spec(spec, c.input(i));
       } catch (const Error&) {
-        throw Error(Code::invalid_argument, fmt::format("inputs {} and {} are {} and {}", 0, i, c.input(0).text(), c.input(i).text()));
+        throw Error(Code::invalid_argument, fmt::format("inputs {} and {} are {} and {}", 0, i,
+                                                        c.input(0).text(), c.input(i).text()));
       }
     }
     c.output(spec);
@@ -66,7 +71,8 @@ TROUPE_OP(Enter) {
   op.attr<std::int64_t>("parallel_iterations", 32);
   op.attr<std::int64_t>("key", 0);  // of the loop, for random draws in it
   op.infer([](Inference& c) {
-    c.require(c.attrs().get<std::int64_t>("parallel_iterations") >= 1, "parallel_iterations must be at least 1");
+    c.require(c.attrs().get<std::int64_t>("parallel_iterations") >= 1,
+              "parallel_iterations must be at least 1");
     c.output(c.input(0));
   });
 }
@@ -78,11 +84,13 @@ TROUPE_OP(Exit) {
 }
 
 TROUPE_OP(NextIteration) {
-  primitive(op, "Its first input becomes, one iteration on, the value of the Merge that is its second.");
+  primitive(
+      op, "Its first input becomes, one iteration on, the value of the Merge that is its second.");
   op.inputs(2);
   op.infer([](Inference& c) {
-    c.require(c.dtype(0) == c.dtype(1) && c.input(0).depth == c.input(1).depth,
-              fmt::format("the loop's value is {} and becomes {}", c.input(1).text(), c.input(0).text()));
+    c.require(
+        c.dtype(0) == c.dtype(1) && c.input(0).depth == c.input(1).depth,
+        fmt::format("the loop's value is {} and becomes {}", c.input(1).text(), c.input(0).text()));
     c.output(c.input(0));
   });
 }
@@ -90,7 +98,8 @@ TROUPE_OP(NextIteration) {
 TROUPE_OP(LoopCond) {
   primitive(op, "A loop's predicate.");
   op.inputs(1);
-  op.attr<bool>("structured", false);  // of a loop of which no value is dead but by its own Switches and its branches'
+  // of a loop of which no value is dead but by its own Switches and its branches'
+  op.attr<bool>("structured", false);
   op.infer([](Inference& c) {
     require_predicate(c, 0, false);
     c.output(DType::boolean, Shape{});
@@ -98,10 +107,12 @@ TROUPE_OP(LoopCond) {
 }
 
 TROUPE_OP(Elsewhere) {
-  primitive(op, "In a node's part of a program (actors/plan/plan_part.hpp): a node of the others' part.");
+  primitive(
+      op, "In a node's part of a program (actors/plan/plan_part.hpp): a node of the others' part.");
   op.inputs(0);
   op.attr<std::string>("op");  // what it is there
-  op.attr<bool>("leaves_loop");  // an Exit: it has one token, whether somebody takes its value or waits for it
+  // an Exit: it has one token, whether somebody takes its value or waits for it
+  op.attr<bool>("leaves_loop");
   op.attr<std::shared_ptr<const AttrObject>>("outputs");
   op.infer([](Inference& c) {
     auto object = c.attrs().get<std::shared_ptr<const AttrObject>>("outputs");
@@ -120,7 +131,10 @@ TROUPE_OP(Argument) {
   op.inputs(0);
   op.attr<std::shared_ptr<const AttrObject>>("function");
   op.attr<std::int64_t>("index");
-  op.infer([](Inference& c) { c.output(function_of(c.attrs())->parameters[static_cast<std::size_t>(c.attrs().get<std::int64_t>("index"))]); });
+  op.infer([](Inference& c) {
+    c.output(function_of(c.attrs())
+                 ->parameters[static_cast<std::size_t>(c.attrs().get<std::int64_t>("index"))]);
+  });
 }
 
 TROUPE_OP(Return) {
@@ -148,15 +162,22 @@ Merged merge(const std::vector<Expr>& inputs, std::source_location at) {
 }
 Expr enter(Operand data, const std::string& frame, const EnterOptions& options) {
   return bind1("Enter", {data},
-               Attrs{{"frame", frame}, {"constant", options.constant}, {"parallel_iterations", std::int64_t{options.parallel_iterations}}});
+               Attrs{{"frame", frame},
+                     {"constant", options.constant},
+                     {"parallel_iterations", std::int64_t{options.parallel_iterations}}});
 }
 Expr exit(Operand data) { return bind1("Exit", {data}); }
 Expr next_iteration(Operand value, Operand merge) {
   if (!merge.is_expr() || value.is_number())
-    throw Error(Code::invalid_argument, fmt::format("NextIteration at {}: takes a value and the Merge that it closes the loop at", value.site().text()));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("NextIteration at {}: takes a value and the Merge that it closes the loop at",
+                    value.site().text()));
   auto& graph = dynamic_cast<Graph&>(merge.expr().reader());
   if (graph.node(merge.expr().edge().node).op->name != "Merge" || merge.expr().edge().output != 0)
-    throw Error(Code::invalid_argument, fmt::format("NextIteration at {}: {} is no Merge", value.site().text(), graph.describe(merge.expr().edge().node)));
+    throw Error(Code::invalid_argument,
+                fmt::format("NextIteration at {}: {} is no Merge", value.site().text(),
+                            graph.describe(merge.expr().edge().node)));
   return bind1("NextIteration", {value, merge});
 }
 Expr loop_cond(Operand predicate) { return bind1("LoopCond", {predicate}); }

@@ -4,12 +4,11 @@
 //   BlockPool<sizeof(Body)>::give(block);
 //
 // Threads: any thread may take and give any block. Each thread keeps a list of its own; lists that
-// grow past two batches hand one to a shared stash, so that a thread that only frees feeds a
-// thread that only takes.
-// Invariants: 1. a block is in exactly one list or in use; 2. a thread's list holds at most
-// 2 × kBatch blocks; 3. the stash is touched under its mutex only.
-// A thread's list outlives the thread's other objects, so that what is destroyed after them may still give blocks back.
-// Under ASan and TSan every block comes from malloc, so that stale uses are seen.
+// grow past two batches hand one to a shared stash, so that a thread that only frees feeds a thread
+// that only takes. Invariants: 1. a block is in exactly one list or in use; 2. a thread's list
+// holds at most 2 × kBatch blocks; 3. the stash is touched under its mutex only. A thread's list
+// outlives the thread's other objects, so that what is destroyed after them may still give blocks
+// back. Under ASan and TSan every block comes from malloc, so that stale uses are seen.
 #pragma once
 
 #include <cstddef>
@@ -62,7 +61,8 @@ class BlockPool {
     std::mutex mutex;  // guards batches
     std::vector<Link*> batches;
   };
-  // Nothing is destroyed here: statics that outlive the thread's own objects give blocks back still.
+  // Nothing is destroyed here: statics that outlive the thread's own objects give blocks back
+  // still.
   struct Local {
     Link* head = nullptr;
     int count = 0;
@@ -110,7 +110,8 @@ class BlockPool {
     mine.count -= kBatch;
     Stash& shared = stash();
     std::lock_guard lock(shared.mutex);
-    if (shared.batches.capacity() == shared.batches.size()) shared.batches.reserve(2 * shared.batches.size() + 64);
+    if (shared.batches.capacity() == shared.batches.size())
+      shared.batches.reserve(2 * shared.batches.size() + 64);
     shared.batches.push_back(batch);
   }
 };

@@ -13,7 +13,8 @@ inline constexpr std::string_view kNodePrefix = "/node:";
 std::string_view node_of(std::string_view device);
 /// Returns `cpu:0` for `/node:worker1/cpu:0`, and for `/node:worker1` alone.
 std::string_view short_name(std::string_view device);
-/// Returns the name in full. A name without a node gets `node`; an empty `node` leaves it unchanged.
+/// Returns the name in full. A name without a node gets `node`; an empty `node` leaves it
+/// unchanged.
 std::string full_name(std::string_view device, std::string_view node);
 
 }  // namespace troupe

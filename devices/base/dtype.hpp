@@ -15,11 +15,29 @@
 
 namespace troupe {
 
-enum class DType : std::uint8_t { f16, bf16, f32, f64, c64, c128, i8, i16, i32, i64, u8, u16, u32, u64, boolean, string };
+enum class DType : std::uint8_t {
+  f16,
+  bf16,
+  f32,
+  f64,
+  c64,
+  c128,
+  i8,
+  i16,
+  i32,
+  i64,
+  u8,
+  u16,
+  u32,
+  u64,
+  boolean,
+  string
+};
 inline constexpr int kDTypes = 15;     // those that can be computed with, from f16 to boolean
 inline constexpr int kAllDTypes = 16;  // and string
 
-/// An element of a tensor of strings: bytes that the tensor keeps (`Tensor::with_own_text`). Zeros are the empty string.
+/// An element of a tensor of strings: bytes that the tensor keeps (`Tensor::with_own_text`). Zeros
+/// are the empty string.
 struct StringRef {
   const char* data = nullptr;
   std::uint64_t size = 0;
@@ -36,7 +54,8 @@ struct half {
   friend bool operator==(half a, half b) { return float(a) == float(b); }
 };
 
-/// bfloat16, the upper half of a float, rounded to nearest even: stored; arithmetic happens in float.
+/// bfloat16, the upper half of a float, rounded to nearest even: stored; arithmetic happens in
+/// float.
 struct bfloat16 {
   std::uint16_t bits = 0;
   bfloat16() = default;
@@ -58,7 +77,8 @@ inline bfloat16::bfloat16(float value) {
   std::uint32_t word;
   std::memcpy(&word, &value, 4);
   if (value != value) {
-    bits = static_cast<std::uint16_t>((word >> 16) | 0x40);  // keep NaN a NaN when the payload is cut
+    // keep NaN a NaN when the payload is cut
+    bits = static_cast<std::uint16_t>((word >> 16) | 0x40);
   } else {
     bits = static_cast<std::uint16_t>((word + 0x7FFF + ((word >> 16) & 1)) >> 16);
   }
@@ -74,7 +94,8 @@ inline bfloat16::operator float() const {
 std::string_view name_of(DType type);
 /// Bytes of one element.
 constexpr std::size_t size_of(DType type) {
-  constexpr std::uint8_t bytes[kAllDTypes] = {2, 2, 4, 8, 8, 16, 1, 2, 4, 8, 1, 2, 4, 8, 1, sizeof(StringRef)};
+  constexpr std::uint8_t bytes[kAllDTypes] = {2, 2, 4, 8, 8, 16, 1, 2,
+                                              4, 8, 1, 2, 4, 8,  1, sizeof(StringRef)};
   return bytes[static_cast<int>(type)];
 }
 constexpr bool is_floating(DType t) { return t <= DType::f64; }

@@ -33,13 +33,9 @@ const std::string& Status::message() const {
 Status Status::from_current_exception() {
   try {
     throw;
-  } catch (const Error& e) {
-    return Status(e);
-  } catch (const std::bad_alloc&) {
+  } catch (const Error& e) { return Status(e); } catch (const std::bad_alloc&) {
     return Status(Code::resource_exhausted, "out of memory");
-  } catch (const std::exception& e) {
-    return Status(Code::internal, e.what());
-  } catch (...) {
+  } catch (const std::exception& e) { return Status(Code::internal, e.what()); } catch (...) {
     return Status(Code::internal, "an exception that is no std::exception");
   }
 }

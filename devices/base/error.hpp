@@ -49,7 +49,8 @@ class Error : public std::runtime_error {
 class Status {
  public:
   Status() = default;
-  Status(Code code, std::string message) : rep_(std::make_shared<Rep>(Rep{code, std::move(message)})) {}
+  Status(Code code, std::string message)
+      : rep_(std::make_shared<Rep>(Rep{code, std::move(message)})) {}
   explicit Status(const Error& error) : Status(error.code(), error.what()) {}
 
   bool ok() const { return rep_ == nullptr; }

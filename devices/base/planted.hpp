@@ -1,27 +1,29 @@
-// Planted faults: mistakes in lowering and in the executor, for a test to show that it would notice them
-// (test/faults/planted_faults.cpp). The library has none: there `is_planted` is false when it is compiled.
-// The test compiles the files that include this with TROUPE_PLANTED_FAULTS and says which fault it wants.
+// Planted faults: mistakes in lowering and in the executor, for a test to show that it would notice
+// them (test/faults/planted_faults.cpp). The library has none: there `is_planted` is false when it
+// is compiled. The test compiles the files that include this with TROUPE_PLANTED_FAULTS and says
+// which fault it wants.
 #pragma once
 
 namespace troupe {
 
 enum class Planted {
   none,
-  dropped_dead_token,       // one of several users of a dead value is not told
-  wrong_iteration,          // a NextIteration's token goes to the newest iteration
-  early_exit,               // what a loop yields is its first iteration's value
-  merge_of_the_dead,        // a Merge takes the first token, dead or live
-  enter_not_replayed,       // a constant Enter is there in iteration 0 only
-  window_off_by_one,        // one iteration more is opened than there are records
-  child_forgotten,          // an iteration is done though a loop in it goes on
-  order_not_threaded,       // effects of different iterations are not ordered
-  exit_not_withheld,        // dead tokens leave with every iteration
-  nested_switch_turned,     // a Switch in a branch or body sends to the other side
-  pivot_forgotten,          // a node without inputs of its branch or iteration does not wait for it
-  read_hides_write,         // of several reads after a write only the first waits for it
-  call_not_waited_for,      // what has to start after a call starts with it
-  exception_in_turn,        // opening a loop's second iteration throws: no mistake, but what a lack of memory does
-  path_turned,              // a token to another partition names its iterations inside out
+  dropped_dead_token,    // one of several users of a dead value is not told
+  wrong_iteration,       // a NextIteration's token goes to the newest iteration
+  early_exit,            // what a loop yields is its first iteration's value
+  merge_of_the_dead,     // a Merge takes the first token, dead or live
+  enter_not_replayed,    // a constant Enter is there in iteration 0 only
+  window_off_by_one,     // one iteration more is opened than there are records
+  child_forgotten,       // an iteration is done though a loop in it goes on
+  order_not_threaded,    // effects of different iterations are not ordered
+  exit_not_withheld,     // dead tokens leave with every iteration
+  nested_switch_turned,  // a Switch in a branch or body sends to the other side
+  pivot_forgotten,       // a node without inputs of its branch or iteration does not wait for it
+  read_hides_write,      // of several reads after a write only the first waits for it
+  call_not_waited_for,   // what has to start after a call starts with it
+  // opening a loop's second iteration throws: no mistake, but what a lack of memory does
+  exception_in_turn,
+  path_turned,  // a token to another partition names its iterations inside out
 };
 
 #ifdef TROUPE_PLANTED_FAULTS

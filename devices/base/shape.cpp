@@ -8,26 +8,37 @@
 namespace troupe {
 
 std::string_view name_of(DType type) {
-  constexpr std::string_view names[kAllDTypes] = {"f16", "bf16", "f32", "f64", "c64", "c128", "i8",   "i16",
-                                                  "i32", "i64",  "u8",  "u16", "u32", "u64",  "bool", "string"};
+  constexpr std::string_view names[kAllDTypes] = {"f16", "bf16", "f32",  "f64",   "c64", "c128",
+                                                  "i8",  "i16",  "i32",  "i64",   "u8",  "u16",
+                                                  "u32", "u64",  "bool", "string"};
   return names[static_cast<int>(type)];
 }
 
-void refuse_strings() { throw Error(Code::unimplemented, "strings have no numbers to compute with"); }
+void refuse_strings() {
+  throw Error(Code::unimplemented, "strings have no numbers to compute with");
+}
 
 Shape::Shape(std::span<const std::int64_t> dims, const std::source_location& at) {
   if (dims.size() > kMaxRank)
-    throw Error(Code::invalid_argument, fmt::format("the shape at {}: a shape has at most {} dimensions, not {}", Site(at).text(), kMaxRank, dims.size()));
+    throw Error(Code::invalid_argument,
+                fmt::format("the shape at {}: a shape has at most {} dimensions, not {}",
+                            Site(at).text(), kMaxRank, dims.size()));
   for (std::int64_t d : dims) {
     if (d < kAny)
-      throw Error(Code::invalid_argument, fmt::format("the shape at {}: {} is no extent of a dimension; kAny is one that is not known yet", Site(at).text(), d));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format(
+              "the shape at {}: {} is no extent of a dimension; kAny is one that is not known yet",
+              Site(at).text(), d));
     dims_[rank_++] = d;
   }
 }
 
 void Shape::push_back(std::int64_t extent) {
-  if (rank_ == kMaxRank) throw Error(Code::invalid_argument, fmt::format("a shape has at most {} dimensions", kMaxRank));
-  if (extent < kAny) throw Error(Code::invalid_argument, fmt::format("{} is no extent of a dimension", extent));
+  if (rank_ == kMaxRank)
+    throw Error(Code::invalid_argument, fmt::format("a shape has at most {} dimensions", kMaxRank));
+  if (extent < kAny)
+    throw Error(Code::invalid_argument, fmt::format("{} is no extent of a dimension", extent));
   dims_[rank_++] = extent;
 }
 
@@ -41,7 +52,8 @@ std::int64_t Shape::count() const {
   for (std::int64_t d : *this) {
     if (d < 0) return -1;
     if (__builtin_mul_overflow(n, d, &n))
-      throw Error(Code::invalid_argument, "shape " + text() + " has more elements than 64 bits count");
+      throw Error(Code::invalid_argument,
+                  "shape " + text() + " has more elements than 64 bits count");
   }
   return n;
 }
@@ -72,7 +84,8 @@ bool Shape::is_compatible(const Shape& other) const {
 
 Shape Shape::merge(const Shape& other) const {
   if (!is_compatible(other))
-    throw Error(Code::invalid_argument, fmt::format("shapes {} and {} contradict each other", text(), other.text()));
+    throw Error(Code::invalid_argument,
+                fmt::format("shapes {} and {} contradict each other", text(), other.text()));
   if (!has_rank()) return other;
   Shape merged = *this;
   if (other.has_rank())
@@ -124,15 +137,17 @@ Shape broadcast(const Shape& a, const Shape& b) {
     else if (da < 0) out.push_back(db);
     else if (db < 0) out.push_back(da);
     else
-      throw Error(Code::invalid_argument, fmt::format("shapes {} and {} cannot be broadcast: axis {} has {} and {}",
-                                                      a.text(), b.text(), i, da, db));
+      throw Error(Code::invalid_argument,
+                  fmt::format("shapes {} and {} cannot be broadcast: axis {} has {} and {}",
+                              a.text(), b.text(), i, da, db));
   }
   return out;
 }
 
 int normalize_axis(std::int64_t axis, int rank) {
   if (axis < -rank || axis >= rank)
-    throw Error(Code::out_of_range, fmt::format("axis {} is outside a tensor of rank {}", axis, rank));
+    throw Error(Code::out_of_range,
+                fmt::format("axis {} is outside a tensor of rank {}", axis, rank));
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
 

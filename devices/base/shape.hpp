@@ -24,11 +24,15 @@ class Shape {
   static constexpr int kMaxRank = 8;
 
   constexpr Shape() = default;  // rank 0: a scalar
-  /// Each of these throws invalid_argument, naming the caller's line, above rank 8 or for an extent below -1.
-  Shape(std::initializer_list<std::int64_t> dims, const std::source_location& at = std::source_location::current())
+  /// Each of these throws invalid_argument, naming the caller's line, above rank 8 or for an extent
+  /// below -1.
+  Shape(std::initializer_list<std::int64_t> dims,
+        const std::source_location& at = std::source_location::current())
       : Shape(std::span<const std::int64_t>(dims.begin(), dims.size()), at) {}
-  explicit Shape(std::span<const std::int64_t> dims, const std::source_location& at = std::source_location::current());
-  explicit Shape(const std::vector<std::int64_t>& dims, const std::source_location& at = std::source_location::current())
+  explicit Shape(std::span<const std::int64_t> dims,
+                 const std::source_location& at = std::source_location::current());
+  explicit Shape(const std::vector<std::int64_t>& dims,
+                 const std::source_location& at = std::source_location::current())
       : Shape(std::span<const std::int64_t>(dims), at) {}
   /// A shape of which not even the rank is known.
   static Shape unknown() {
@@ -41,14 +45,18 @@ class Shape {
   int rank() const { return rank_; }
   std::int64_t operator[](int axis) const { return dims_[axis]; }
   void set(int axis, std::int64_t extent) { dims_[axis] = extent; }
-  std::span<const std::int64_t> dims() const { return {dims_, rank_ < 0 ? std::size_t(0) : std::size_t(rank_)}; }
+  std::span<const std::int64_t> dims() const {
+    return {dims_, rank_ < 0 ? std::size_t(0) : std::size_t(rank_)};
+  }
   const std::int64_t* begin() const { return dims_; }
   const std::int64_t* end() const { return dims_ + (rank_ < 0 ? 0 : rank_); }
 
   /// Every extent is known.
   bool is_known() const;
   /// The number of elements, or -1 if any extent is unknown.
-  std::int64_t elements() const { return rank_ == 0 ? 1 : rank_ == 1 ? (dims_[0] < 0 ? -1 : dims_[0]) : count(); }
+  std::int64_t elements() const {
+    return rank_ == 0 ? 1 : rank_ == 1 ? (dims_[0] < 0 ? -1 : dims_[0]) : count();
+  }
   bool is_scalar() const { return rank_ == 0; }
 
   void push_back(std::int64_t extent);

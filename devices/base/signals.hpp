@@ -1,15 +1,17 @@
-// Signals stay out of the kernels. oneDNN's generated products move the stack pointer into their own buffer while
-// they compute: whoever has a signal handler called there (an interrupt from the keyboard, a profiler's timer) has the kernel of
-// the operating system write its frame over the heap (measured with Debian's 2.7.3: the process dies within a second of
-// a 1 ms timer). So worker threads take no signals at all, and other threads none while they are inside the library.
+// Signals stay out of the kernels. oneDNN's generated products move the stack pointer into their
+// own buffer while they compute: whoever has a signal handler called there (an interrupt from the
+// keyboard, a profiler's timer) has the kernel of the operating system write its frame over the
+// heap (measured with Debian's 2.7.3: the process dies within a second of a 1 ms timer). So worker
+// threads take no signals at all, and other threads none while they are inside the library.
 #pragma once
 
 #include <csignal>
 
 namespace troupe {
 
-/// No signal is handled by this thread while this lives; those sent to it meanwhile come afterwards, those to the
-/// process go to another thread. What the thread does wrong itself (SIGSEGV, SIGFPE, ...) is not held back.
+/// No signal is handled by this thread while this lives; those sent to it meanwhile come
+/// afterwards, those to the process go to another thread. What the thread does wrong itself
+/// (SIGSEGV, SIGFPE, ...) is not held back.
 class SignalsBlocked {
  public:
   SignalsBlocked() {
@@ -32,7 +34,8 @@ class SignalsBlocked {
     static const sigset_t set = [] {
       sigset_t s;
       sigfillset(&s);
-      for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&s, own);
+      for (int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS})
+        sigdelset(&s, own);
       return s;
     }();
     return set;

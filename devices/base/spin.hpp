@@ -21,7 +21,8 @@ inline void pause_core() {
 #endif
 }
 
-/// Pauses some microseconds' worth of calls, then yields, so that a preempted peer gets its core back.
+/// Pauses some microseconds' worth of calls, then yields, so that a preempted peer gets its core
+/// back.
 class Spin {
  public:
   void wait() {

@@ -16,14 +16,17 @@ void from_floats(const float* floats, const View& out);
 struct Widened {
   Ref<Buffer> buffer;
   ConstView view;
-  explicit Widened(const ConstView& v) : buffer(as_floats(v)), view(buffer->data(), DType::f32, v.shape) {}
+  explicit Widened(const ConstView& v)
+      : buffer(as_floats(v)), view(buffer->data(), DType::f32, v.shape) {}
 };
 /// What it is computed in until it is stored.
 struct Narrowed {
   Ref<Buffer> buffer;
   View to, view;
   explicit Narrowed(const View& v)
-      : buffer(Buffer::allocate(host_allocator(), static_cast<std::size_t>(v.elements()) * sizeof(float) + 64)), to(v), view(buffer->data(), DType::f32, v.shape) {}
+      : buffer(Buffer::allocate(host_allocator(),
+                                static_cast<std::size_t>(v.elements()) * sizeof(float) + 64)),
+        to(v), view(buffer->data(), DType::f32, v.shape) {}
   void store() const { from_floats(static_cast<const float*>(buffer->data()), to); }
 };
 

@@ -34,7 +34,9 @@ void for_ranges(WorkerPool* pool, std::int64_t n, std::int64_t block, F&& f) {
 }
 
 /// Rows of `extent` elements worth a block together, where an element takes some time.
-inline std::int64_t rows_together(std::int64_t extent) { return std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, extent)); }
+inline std::int64_t rows_together(std::int64_t extent) {
+  return std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, extent));
+}
 
 /// Calls f(begin, end) over `rows` of them, in blocks.
 template <class F>

@@ -18,20 +18,24 @@ class CpuPrimitives final : public Primitives {
   void fill(Stream&, const Tensor& scalar, View out) const override;
   void pointwise(Stream&, const ScalarProgram& program, std::span<const ConstView> in,
                  std::span<const View> out) const override;
-  void pointwise_rows(Stream&, const ScalarProgram& program, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in,
+  void pointwise_rows(Stream&, const ScalarProgram& program, std::int64_t rows,
+                      std::int64_t columns, std::span<const ConstRowsView> in,
                       std::span<const RowsView> out) const override;
   void reduce(Stream&, Reduction, ConstView in, View out, std::uint32_t axes) const override;
   void pointwise_reduce(Stream&, const PointwiseReduceArgs&) const override;
   void matmul(Stream&, const MatmulArgs&) const override;
-  void transpose(Stream&, ConstView in, View out, std::span<const std::int64_t> permutation) const override;
+  void transpose(Stream&, ConstView in, View out,
+                 std::span<const std::int64_t> permutation) const override;
   void copy_block(Stream&, ConstView in, const Block& from, View out, const Block& to,
                   const Shape& extents) const override;
   void gather(Stream&, ConstView params, ConstView indices, int axis, View out) const override;
   void scatter(Stream&, Scatter, ConstView indices, ConstView updates, View out) const override;
   void softmax(Stream&, ConstView in, View out, bool log) const override;
   void cross_entropy(Stream&, ConstView logits, ConstView labels, View loss) const override;
-  void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const override;
-  void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const override;
+  void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale,
+                              View out) const override;
+  void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off,
+               View out) const override;
   void range(Stream&, double start, double step, View out) const override;
   void random(Stream&, Random, const RandomKey& key, View out) const override;
   void convolve(Stream&, const ConvolveArgs&) const override;

@@ -20,10 +20,12 @@ class CpuStream final : public Stream {
     static const auto passed = std::make_shared<PassedEvent>();
     return passed;
   }
-  /// An event of another device may lie ahead: the caller's order is the stream's, so it has to be waited for.
+  /// An event of another device may lie ahead: the caller's order is the stream's, so it has to be
+  /// waited for.
   void wait(const std::shared_ptr<Event>& event) override {
     if (!event->is_done())
-      throw Error(Code::internal, "a synchronous stream cannot wait for an event ahead; use Event::then");
+      throw Error(Code::internal,
+                  "a synchronous stream cannot wait for an event ahead; use Event::then");
   }
   void synchronize() override {}
 
@@ -55,6 +57,8 @@ class CpuDevice final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) { return std::make_unique<CpuDevice>(options); }
+std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
+  return std::make_unique<CpuDevice>(options);
+}
 
 }  // namespace troupe

@@ -15,7 +15,8 @@ namespace troupe::cpu {
 template <class T>
 constexpr bool is_small_float = std::is_same_v<T, half> || std::is_same_v<T, bfloat16>;
 template <class T>
-constexpr bool is_complex_type = std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
+constexpr bool is_complex_type =
+    std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>;
 template <class T>
 constexpr bool is_real_float = is_small_float<T> || std::is_floating_point_v<T>;
 
@@ -27,9 +28,12 @@ Wide<T> wide(T x) {
   return static_cast<Wide<T>>(x);
 }
 
-/// What many elements are summed in: floats, and both parts of complex numbers, in double; integers wrap, signed ones extended.
+/// What many elements are summed in: floats, and both parts of complex numbers, in double; integers
+/// wrap, signed ones extended.
 template <class T>
-using Accumulator = std::conditional_t<std::is_integral_v<T>, std::uint64_t, std::conditional_t<is_complex_type<T>, std::complex<double>, double>>;
+using Accumulator =
+    std::conditional_t<std::is_integral_v<T>, std::uint64_t,
+                       std::conditional_t<is_complex_type<T>, std::complex<double>, double>>;
 template <class T>
 Accumulator<T> accumulated(T x) {
   return static_cast<Accumulator<T>>(wide(x));

@@ -41,10 +41,12 @@ CpuLevel chosen_level() {
     if (name_of(level) != wanted) continue;
     if (level > best || (level == CpuLevel::portable) != (best == CpuLevel::portable))
       throw Error(Code::invalid_argument,
-                  fmt::format("TROUPE_CPU_LEVEL={}: this processor runs {} at best", wanted, name_of(best)));
+                  fmt::format("TROUPE_CPU_LEVEL={}: this processor runs {} at best", wanted,
+                              name_of(best)));
     return level;
   }
-  throw Error(Code::invalid_argument, fmt::format("TROUPE_CPU_LEVEL={} is none of v2, v3, v4", wanted));
+  throw Error(Code::invalid_argument,
+              fmt::format("TROUPE_CPU_LEVEL={} is none of v2, v3, v4", wanted));
 }
 
 }  // namespace
@@ -65,10 +67,12 @@ LevelKernels filled(std::initializer_list<Fill> parts) {
   return k;
 }
 
-#define TROUPE_LEVEL_TABLE(level)                                                                             \
-  static const LevelKernels k = filled({fill_arithmetic_##level, fill_functions_##level, fill_casts_##level, \
-                                        fill_rows_##level, fill_row_norm_##level, fill_pool_##level, fill_recurrent_##level, fill_gemm_##level, fill_products_##level, \
-                                        fill_integer_gemm_##level, fill_reductions_##level, fill_random_##level});           \
+#define TROUPE_LEVEL_TABLE(level)                                                                  \
+  static const LevelKernels k =                                                                    \
+      filled({fill_arithmetic_##level, fill_functions_##level, fill_casts_##level,                 \
+              fill_rows_##level, fill_row_norm_##level, fill_pool_##level, fill_recurrent_##level, \
+              fill_gemm_##level, fill_products_##level, fill_integer_gemm_##level,                 \
+              fill_reductions_##level, fill_random_##level});                                      \
   return k
 
 #if defined(__x86_64__)

@@ -8,19 +8,25 @@
 namespace troupe {
 
 enum class Algebra : std::uint8_t {
-  cholesky,           // a = l l^T: out[0] is l, lower triangular; a's upper half is not looked at
-  qr,                 // a [m, n] = q r with k = min(m, n): out[0] is q [m, k], out[1] r [k, n]; r's diagonal is not negative
-  svd,                // a [m, n] = u s v^T: out[0] is u [m, k], out[1] s [k] falling, out[2] v [n, k]
-  eigh,               // of a symmetric a, of which the lower half is looked at: out[0] [n] rising, out[1] vectors as columns
-  solve,              // out[0] = a^-1 b, or a^-T b
-  triangular_solve,   // the same of a triangle, `lower` or upper; the other half is not looked at
-  determinant,        // out[0]: sign or 0, out[1]: log |det|, -inf where it is 0; one number a matrix
-  cofactors,          // out[0]: the derivative of a's determinant by each element
+  cholesky,  // a = l l^T: out[0] is l, lower triangular; a's upper half is not looked at
+  // a [m, n] = q r with k = min(m, n): out[0] is q [m, k], out[1] r [k, n]; r's diagonal is not
+  // negative
+  qr,
+  // a [m, n] = u s v^T: out[0] is u [m, k], out[1] s [k] falling, out[2] v [n, k]
+  svd,
+  // of a symmetric a, of which the lower half is looked at: out[0] [n] rising, out[1] vectors as
+  // columns
+  eigh,
+  solve,             // out[0] = a^-1 b, or a^-T b
+  triangular_solve,  // the same of a triangle, `lower` or upper; the other half is not looked at
+  // out[0]: sign or 0, out[1]: log |det|, -inf where it is 0; one number a matrix
+  determinant,
+  cofactors,  // out[0]: the derivative of a's determinant by each element
 };
 
 struct AlgebraArgs {
   Algebra what;
-  ConstView a, b;             // [batch, m, n]; solve, triangular_solve: b [batch, n, right]
+  ConstView a, b;  // [batch, m, n]; solve, triangular_solve: b [batch, n, right]
   std::array<View, 3> out;
   std::int64_t batch, m, n, right = 0;
   bool transposed = false, lower = true;

@@ -1,5 +1,5 @@
-// What runs along one axis is called with: running sums, sorting, choosing, searching. Tensors are seen as
-// [outer, extent, inner], with the axis in the middle.
+// What runs along one axis is called with: running sums, sorting, choosing, searching. Tensors are
+// seen as [outer, extent, inner], with the axis in the middle.
 #pragma once
 
 #include <array>
@@ -24,8 +24,8 @@ struct ScanArgs {
   bool reverse = false;
 };
 
-/// The first `count` elements of each row of x in order, and their positions. Equals keep their order; NaN is
-/// the largest. x: [rows, extent], values and indices (i64): [rows, count].
+/// The first `count` elements of each row of x in order, and their positions. Equals keep their
+/// order; NaN is the largest. x: [rows, extent], values and indices (i64): [rows, count].
 struct SortArgs {
   ConstView x;
   View values, indices;
@@ -37,7 +37,8 @@ struct SortArgs {
 enum class Along : std::uint8_t {
   take,  // out[o, j, i] = x[o, indices[o, j, i], i], out [outer, n, inner]
   add,   // out[o, indices[o, j, i], i] += x[o, j, i] over zeros, out [outer, extent, inner]
-  // With coordinates [outer, n, depth], each below its extent of a tensor [outer, extents..., inner]:
+  // With coordinates [outer, n, depth], each below its extent of a tensor [outer, extents...,
+  // inner]:
   take_at,  // out[o, j] = x[o, coordinates[o, j]...], out [outer, n, inner]
   put_at,   // out[o, coordinates[o, j]...] and x[o, j] become one, in the order of j
 };
@@ -54,8 +55,8 @@ struct AlongArgs {
   std::array<std::int64_t, Shape::kMaxRank> extents{};
 };
 
-/// How many elements of a row of `sorted` [rows, extent], in rising order, are below each of values [rows, n]; right: or equal to
-/// it. NaN is the largest. out: i64 [rows, n].
+/// How many elements of a row of `sorted` [rows, extent], in rising order, are below each of values
+/// [rows, n]; right: or equal to it. NaN is the largest. out: i64 [rows, n].
 struct SearchArgs {
   ConstView sorted, values;
   View out;

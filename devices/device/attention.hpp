@@ -1,5 +1,5 @@
-// Scaled dot-product attention that keeps no score matrix: blocks of keys pass by each block of queries (Dao et al.,
-// FlashAttention, 2022). What the primitives are called with.
+// Scaled dot-product attention that keeps no score matrix: blocks of keys pass by each block of
+// queries (Dao et al., FlashAttention, 2022). What the primitives are called with.
 #pragma once
 
 #include <array>
@@ -8,15 +8,19 @@
 
 namespace troupe {
 
-/// y = softmax(q k^T * scale + mask) v for each batch and head, a mask of truths being 0 or -infinity; a query that may look at nothing gets zeros. Queries of
-/// `heads` heads, keys and values of `groups`, each for heads / groups heads in a row. Causal: query i looks at keys up to
+/// y = softmax(q k^T * scale + mask) v for each batch and head, a mask of truths being 0 or
+/// -infinity; a query that may look at nothing gets zeros. Queries of `heads` heads, keys and
+/// values of `groups`, each for heads / groups heads in a row. Causal: query i looks at keys up to
 /// i + keys - queries.
 struct AttentionArgs {
   ConstView q;     // [batch, heads, queries, depth]
   ConstView k, v;  // [batch, groups, keys, depth], [batch, groups, keys, width]
-  ConstView mask;  // bool, true: may look, or q's dtype; [batch, heads, queries, keys] or without heads or both, each may be 1; absent: all may
-  View y;          // [batch, heads, queries, width]
-  View log_sum;    // [batch, heads, queries] f32, f64 for f64: the logarithm of each softmax's denominator
+  // bool, true: may look, or q's dtype; [batch, heads, queries, keys] or without heads or both,
+  // each may be 1; absent: all may
+  ConstView mask;
+  View y;  // [batch, heads, queries, width]
+  // [batch, heads, queries] f32, f64 for f64: the logarithm of each softmax's denominator
+  View log_sum;
   std::int64_t batch, heads, groups, queries, keys, depth, width;
   double scale;
   bool causal = false;
@@ -24,10 +28,10 @@ struct AttentionArgs {
 
 /// The gradient: of dy, the inputs, y and log_sum, those with respect to q, k, v and the mask.
 struct AttentionGradientArgs {
-  AttentionArgs of;    // y and log_sum not used
+  AttentionArgs of;  // y and log_sum not used
   ConstView y, log_sum, dy;
   View dq, dk, dv;
-  View dmask;          // of a mask that is no bool; absent: nobody asks
+  View dmask;  // of a mask that is no bool; absent: nobody asks
 };
 
 }  // namespace troupe

@@ -26,11 +26,14 @@ std::string text_of(const AttrValue& value) {
                         [](const Shape& s) { return s.text(); },
                         [](const std::vector<std::int64_t>& v) {
                           std::string out = "[";
-                          for (std::size_t i = 0; i < v.size(); ++i) out += (i ? ", " : "") + std::to_string(v[i]);
+                          for (std::size_t i = 0; i < v.size(); ++i)
+                            out += (i ? ", " : "") + std::to_string(v[i]);
                           return out + "]";
                         },
                         [](const Tensor& t) { return t.text(4); },
-                        [](const std::shared_ptr<const AttrObject>& o) { return o ? o->text() : std::string("null"); },
+                        [](const std::shared_ptr<const AttrObject>& o) {
+                          return o ? o->text() : std::string("null");
+                        },
                     },
                     value);
 }
@@ -48,7 +51,8 @@ bool equal(const AttrValue& a, const AttrValue& b) {
 
 Attrs::Attrs(std::initializer_list<Entry> entries) {
   std::vector<Entry> sorted(entries);
-  std::sort(sorted.begin(), sorted.end(), [](const Entry& a, const Entry& b) { return a.first < b.first; });
+  std::sort(sorted.begin(), sorted.end(),
+            [](const Entry& a, const Entry& b) { return a.first < b.first; });
   if (!sorted.empty()) entries_ = std::make_shared<const std::vector<Entry>>(std::move(sorted));
 }
 
@@ -63,7 +67,8 @@ void Attrs::set(std::string_view name, AttrValue value) {
   std::vector<Entry> changed;
   changed.reserve(entries().size() + 1);
   changed.assign(entries().begin(), entries().end());
-  auto at = std::lower_bound(changed.begin(), changed.end(), name, [](const Entry& e, std::string_view n) { return e.first < n; });
+  auto at = std::lower_bound(changed.begin(), changed.end(), name,
+                             [](const Entry& e, std::string_view n) { return e.first < n; });
   if (at != changed.end() && at->first == name) at->second = std::move(value);
   else changed.insert(at, Entry(std::string(name), std::move(value)));
   entries_ = std::make_shared<const std::vector<Entry>>(std::move(changed));
@@ -77,19 +82,22 @@ const std::vector<Attrs::Entry>& Attrs::entries() const {
 bool operator==(const Attrs& a, const Attrs& b) {
   if (a.entries_ == b.entries_) return true;
   const auto &x = a.entries(), &y = b.entries();
-  return std::equal(x.begin(), x.end(), y.begin(), y.end(), [](const Attrs::Entry& p, const Attrs::Entry& q) {
-    return p.first == q.first && equal(p.second, q.second);
-  });
+  return std::equal(x.begin(), x.end(), y.begin(), y.end(),
+                    [](const Attrs::Entry& p, const Attrs::Entry& q) {
+                      return p.first == q.first && equal(p.second, q.second);
+                    });
 }
 
 std::string Attrs::text() const {
   std::string out;
-  for (const Entry& e : entries()) out += (out.empty() ? "" : ", ") + e.first + "=" + text_of(e.second);
+  for (const Entry& e : entries())
+    out += (out.empty() ? "" : ", ") + e.first + "=" + text_of(e.second);
   return out;
 }
 
 void Attrs::missing(std::string_view name) const {
-  throw Error(Code::internal, fmt::format("attribute '{}' is missing or of another type in {{{}}}", name, text()));
+  throw Error(Code::internal,
+              fmt::format("attribute '{}' is missing or of another type in {{{}}}", name, text()));
 }
 
 }  // namespace troupe

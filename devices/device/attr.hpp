@@ -21,7 +21,8 @@
 
 namespace troupe {
 
-/// An attribute that only lives in memory (a program, a user's function, a state); files name it instead.
+/// An attribute that only lives in memory (a program, a user's function, a state); files name it
+/// instead.
 class AttrObject {
  public:
   virtual ~AttrObject() = default;
@@ -29,8 +30,9 @@ class AttrObject {
   virtual std::string text() const = 0;
 };
 
-using AttrValue = std::variant<bool, std::int64_t, double, std::string, DType, Shape, std::vector<std::int64_t>, Tensor,
-                               std::shared_ptr<const AttrObject>>;
+using AttrValue =
+    std::variant<bool, std::int64_t, double, std::string, DType, Shape, std::vector<std::int64_t>,
+                 Tensor, std::shared_ptr<const AttrObject>>;
 
 std::string text_of(const AttrValue& value);
 /// Same alternative, same value; tensors bit for bit, objects by identity.
@@ -46,7 +48,8 @@ class Attrs {
   bool empty() const { return !entries_; }
   const AttrValue* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// Throws internal if there is none of that name and type: signatures are checked when a node is made.
+  /// Throws internal if there is none of that name and type: signatures are checked when a node is
+  /// made.
   template <class T>
   const T& get(std::string_view name) const {
     const AttrValue* value = find(name);

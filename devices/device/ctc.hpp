@@ -5,15 +5,17 @@
 
 namespace troupe {
 
-/// Connectionist temporal classification (Graves et al., 2006): loss[b] = -log p(labels | log_probabilities), and its gradient
-/// with respect to log_probabilities; or, of a direction, the derivative of that gradient along it. Class 0 is the blank.
+/// Connectionist temporal classification (Graves et al., 2006): loss[b] = -log p(labels |
+/// log_probabilities), and its gradient with respect to log_probabilities; or, of a direction, the
+/// derivative of that gradient along it. Class 0 is the blank.
 struct CtcArgs {
-  ConstView log_probabilities;               // [batch, time, classes]
-  ConstView labels;                          // i32 or i64 [batch, most], each in [1, classes)
-  ConstView time_lengths, label_lengths;     // i32 or i64 [batch]
-  View loss, gradient;                       // [batch]; [batch, time, classes]: in a direction its derivative, and no loss
+  ConstView log_probabilities;            // [batch, time, classes]
+  ConstView labels;                       // i32 or i64 [batch, most], each in [1, classes)
+  ConstView time_lengths, label_lengths;  // i32 or i64 [batch]
+  // [batch]; [batch, time, classes]: in a direction its derivative, and no loss
+  View loss, gradient;
   std::int64_t batch, time, classes, most;
-  ConstView direction{};                     // [batch, time, classes]; absent: loss and gradient
+  ConstView direction{};  // [batch, time, classes]; absent: loss and gradient
 };
 
 }  // namespace troupe

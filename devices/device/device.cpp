@@ -9,7 +9,8 @@ namespace troupe {
 Tensor Device::empty(DType dtype, const Shape& shape) {
   if (is_synchronous()) return Tensor::empty(dtype, shape);
   Swapper* const swaps = swapper();
-  const std::size_t bytes = shape.is_known() ? static_cast<std::size_t>(shape.elements()) * size_of(dtype) : 0;
+  const std::size_t bytes =
+      shape.is_known() ? static_cast<std::size_t>(shape.elements()) * size_of(dtype) : 0;
   for (;;) {
     if (swaps && !allocator().has_room(bytes)) swaps->make_room(bytes);
     try {
@@ -17,7 +18,9 @@ Tensor Device::empty(DType dtype, const Shape& shape) {
     } catch (const Error& e) {
       if (e.code() != Code::resource_exhausted) throw;
       if (swaps && swaps->make_room(bytes)) continue;  // another thread was faster
-      throw Error(e.code(), fmt::format("{} on {}; {}", e.what(), name(), swaps ? swaps->advice() : "swapping of saved values is off"));
+      throw Error(e.code(),
+                  fmt::format("{} on {}; {}", e.what(), name(),
+                              swaps ? swaps->advice() : "swapping of saved values is off"));
     }
   }
 }

@@ -17,8 +17,8 @@
 #include <mutex>
 #include <string>
 
-#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/devices/device/primitives.hpp>
+#include <troupe/devices/tensor/allocator.hpp>
 
 namespace troupe {
 
@@ -71,7 +71,8 @@ class Stream {
     (void)origin;
   }
   virtual std::shared_ptr<Event> record() = 0;
-  /// As `record`, for order alone: an error of the work before it is left to the next event recorded.
+  /// As `record`, for order alone: an error of the work before it is left to the next event
+  /// recorded.
   virtual std::shared_ptr<Event> mark() { return record(); }
   /// Work enqueued from now on starts after `event`.
   virtual void wait(const std::shared_ptr<Event>& event) = 0;
@@ -120,24 +121,25 @@ struct CpuOptions {
 /// The host as a device: synchronous streams, host_allocator().
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options = {});
 
-/// What of the values that loops save for their gradients moves to the host, and when (swap.hpp). A device without
-/// a limit of its memory swaps nothing.
+/// What of the values that loops save for their gradients moves to the host, and when (swap.hpp). A
+/// device without a limit of its memory swaps nothing.
 struct SwapOptions {
   bool is_on = true;
   std::size_t threshold = 16 << 10;  // bytes: smaller buffers stay
   double fill_level = 0.7;           // of the limit: above it the oldest go
-  double keep_level = 1;             // above it, what has gone gives its memory back before anybody needs it
-  int prefetch = 4;                  // elements of a list that are fetched ahead of use
-  std::uint64_t host_limit = 0;      // bytes of host memory, 0: none
-  bool all_lists = false;            // users' lists too
+  // above it, what has gone gives its memory back before anybody needs it
+  double keep_level = 1;
+  int prefetch = 4;              // elements of a list that are fetched ahead of use
+  std::uint64_t host_limit = 0;  // bytes of host memory, 0: none
+  bool all_lists = false;        // users' lists too
 };
 
 /// What a simulated device's work takes on its virtual clock (devices/sim/sim_device.hpp).
 struct SimSpeed {
-  double launch_ns = 1000;         // of each piece of work
-  double bytes_per_ns = 288;       // of the device's memory
-  double flops_per_ns = 4000;      // of matrix products
-  double copy_bytes_per_ns = 10;   // to and from the host
+  double launch_ns = 1000;        // of each piece of work
+  double bytes_per_ns = 288;      // of the device's memory
+  double flops_per_ns = 4000;     // of matrix products
+  double copy_bytes_per_ns = 10;  // to and from the host
 };
 
 struct SimOptions {
@@ -147,13 +149,15 @@ struct SimOptions {
   std::uint32_t max_delay_us = 50;  // each piece of work starts after a random delay up to this
   SwapOptions swap = {};
   SimSpeed speed = {};
-  bool is_traced = false;           // keep what ran when on the virtual clock
-  bool manual = false;              // no threads: work runs when a test takes a step (devices/sim/sim_device.hpp)
-  bool poisons = true;              // fresh and freed memory, which takes the compute stream a pass over it; false: for benchmarks
+  bool is_traced = false;  // keep what ran when on the virtual clock
+  // no threads: work runs when a test takes a step (devices/sim/sim_device.hpp)
+  bool manual = false;
+  // fresh and freed memory, which takes the compute stream a pass over it; false: for benchmarks
+  bool poisons = true;
 };
-/// A device with asynchronous streams and memory of its own but no hardware: kernels are the
-/// CPU's, run later by a thread a stream; freed and fresh memory is filled with a pattern of NaNs (unless `poisons` is
-/// false), in the stream's order.
+/// A device with asynchronous streams and memory of its own but no hardware: kernels are the CPU's,
+/// run later by a thread a stream; freed and fresh memory is filled with a pattern of NaNs (unless
+/// `poisons` is false), in the stream's order.
 std::unique_ptr<Device> make_sim_device(const SimOptions& options = {});
 
 }  // namespace troupe

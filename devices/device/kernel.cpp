@@ -6,13 +6,15 @@ namespace troupe {
 
 void own_text(std::span<Value> values) {
   for (Value& v : values)
-    if (v.kind() == Value::Kind::tensor && v.dtype() == DType::string) v = v.tensor().with_own_text();
+    if (v.kind() == Value::Kind::tensor && v.dtype() == DType::string)
+      v = v.tensor().with_own_text();
 }
 
 Tensor KernelContext::allocate_over(int i, DType dtype, const Shape& shape) {
   Value& in = inputs_[i];
   if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.tensor().is_sole_holder() &&
-      in.tensor().shape() == shape && in.tensor().device() == (device_->is_synchronous() ? nullptr : device_))
+      in.tensor().shape() == shape &&
+      in.tensor().device() == (device_->is_synchronous() ? nullptr : device_))
     return take(i);
   return allocate(dtype, shape);
 }
@@ -25,7 +27,8 @@ Registry& registry() {
 }
 }  // namespace
 
-void register_device_kernel(std::string_view device_kind, std::string_view op, KernelFactory factory) {
+void register_device_kernel(std::string_view device_kind, std::string_view op,
+                            KernelFactory factory) {
   registry()[{std::string(device_kind), std::string(op)}] = std::move(factory);
 }
 

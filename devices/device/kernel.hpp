@@ -28,7 +28,8 @@ struct RunInfo {
   std::uint64_t id = 0;    // never reused
   std::uint64_t step = 0;  // keys random draws; saved in checkpoints
   std::uint64_t seed = 0;
-  std::atomic<bool> cancelled{false};  // set once the run was cancelled, timed out or failed; kernels may poll it
+  // set once the run was cancelled, timed out or failed; kernels may poll it
+  std::atomic<bool> cancelled{false};
 };
 
 /// Receives what a Completion fulfils; implemented by whoever fires nodes.
@@ -41,7 +42,8 @@ class CompletionSink {
   ~CompletionSink() = default;
 };
 
-/// Has those that are tensors of strings keep their bytes themselves, as the outputs of every firing do.
+/// Has those that are tensors of strings keep their bytes themselves, as the outputs of every
+/// firing do.
 void own_text(std::span<Value> values);
 
 /// The right, and the duty, to end one firing. Move-only; dropping it unfulfilled fails the firing.
@@ -49,7 +51,8 @@ class Completion {
  public:
   Completion() = default;
   Completion(CompletionSink* sink, void* ticket) : sink_(sink), ticket_(ticket) {}
-  Completion(Completion&& o) noexcept : sink_(std::exchange(o.sink_, nullptr)), ticket_(o.ticket_) {}
+  Completion(Completion&& o) noexcept
+      : sink_(std::exchange(o.sink_, nullptr)), ticket_(o.ticket_) {}
   Completion& operator=(Completion&& o) noexcept {
     if (this != &o) {
       drop();
@@ -71,13 +74,15 @@ class Completion {
  private:
   CompletionSink* take() { return std::exchange(sink_, nullptr); }
   void drop() {
-    if (sink_) fail(Status(Code::internal, "a kernel dropped its Completion without fulfilling it"));
+    if (sink_)
+      fail(Status(Code::internal, "a kernel dropped its Completion without fulfilling it"));
   }
   CompletionSink* sink_ = nullptr;
   void* ticket_ = nullptr;
 };
 
-/// The tag of iteration `n` of frame `key` within `outer`, folded into one word (0: outside frames).
+/// The tag of iteration `n` of frame `key` within `outer`, folded into one word (0: outside
+/// frames).
 constexpr std::uint64_t fold_tag(std::uint64_t outer, std::uint64_t key, std::uint64_t n) {
   std::uint64_t h = outer ^ (key * 0x9E3779B97F4A7C15ull);
   h = (h ^ (h >> 30)) * 0xBF58476D1CE4E5B9ull + n + 1;
@@ -88,7 +93,8 @@ constexpr std::uint64_t fold_tag(std::uint64_t outer, std::uint64_t key, std::ui
 /// One firing, seen from its kernel.
 class KernelContext {
  public:
-  KernelContext(std::span<Value> inputs, std::span<Value> outputs, Device& device, Stream& stream, const RunInfo& run)
+  KernelContext(std::span<Value> inputs, std::span<Value> outputs, Device& device, Stream& stream,
+                const RunInfo& run)
       : inputs_(inputs), outputs_(outputs), device_(&device), stream_(&stream), run_(&run) {}
 
   int inputs() const { return static_cast<int>(inputs_.size()); }
@@ -115,7 +121,8 @@ class KernelContext {
   void set_tag(std::uint64_t tag) { tag_ = tag; }
 
   /// The firing ends when the returned right is used, not when the kernel returns. Inputs to be
-  /// used later must be taken or copied; the outputs are the firing's no more, and may be gone, once it is used.
+  /// used later must be taken or copied; the outputs are the firing's no more, and may be gone,
+  /// once it is used.
   Completion defer() {
     deferred_ = true;
     return Completion(sink_, ticket_);
@@ -144,8 +151,8 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void run(KernelContext& context) = 0;
-  /// What it does where all inputs are inline scalars, if that is all it does then: whoever fires it
-  /// may run the program instead. Null: it has to be run.
+  /// What it does where all inputs are inline scalars, if that is all it does then: whoever fires
+  /// it may run the program instead. Null: it has to be run.
   virtual const ScalarProgram* scalar_program() const { return nullptr; }
 };
 
@@ -168,8 +175,8 @@ struct KernelSetup {
   std::span<const DType> output_types;
   std::span<const Shape> output_shapes;
   Device& device;
-  std::uint64_t origin = 0;   // build-time op id, preserved by passes: keys random draws
-  Ref<State> state;           // of a stateful op
+  std::uint64_t origin = 0;  // build-time op id, preserved by passes: keys random draws
+  Ref<State> state;          // of a stateful op
 };
 using KernelFactory = std::function<std::unique_ptr<Kernel>(const KernelSetup&)>;
 
@@ -189,7 +196,8 @@ std::unique_ptr<Kernel> make_kernel(F f) {
 
 /// Faster kernels of one device kind for ops that have a general one; a device registers them by
 /// op name when it is loaded, before any plan is made.
-void register_device_kernel(std::string_view device_kind, std::string_view op, KernelFactory factory);
+void register_device_kernel(std::string_view device_kind, std::string_view op,
+                            KernelFactory factory);
 /// Null if there is none.
 const KernelFactory* find_device_kernel(std::string_view device_kind, std::string_view op);
 

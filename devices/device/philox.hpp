@@ -14,7 +14,8 @@ using PhiloxWords = std::array<std::uint32_t, 4>;
 inline PhiloxWords philox(PhiloxWords c, std::uint32_t k0, std::uint32_t k1) {
   for (int round = 0; round < 10; ++round) {
     std::uint64_t p0 = std::uint64_t(0xD2511F53) * c[0], p1 = std::uint64_t(0xCD9E8D57) * c[2];
-    c = {std::uint32_t(p1 >> 32) ^ c[1] ^ k0, std::uint32_t(p1), std::uint32_t(p0 >> 32) ^ c[3] ^ k1, std::uint32_t(p0)};
+    c = {std::uint32_t(p1 >> 32) ^ c[1] ^ k0, std::uint32_t(p1),
+         std::uint32_t(p0 >> 32) ^ c[3] ^ k1, std::uint32_t(p0)};
     k0 += 0x9E3779B9;
     k1 += 0xBB67AE85;
   }
@@ -33,7 +34,9 @@ class Generator {
   /// What `philox` takes besides the number of a block: k0, k1 and the last word of the counter.
   std::array<std::uint32_t, 3> words() const { return {k0_, k1_, k2_}; }
   PhiloxWords block(std::uint64_t index, std::uint32_t redraw = 0) const {
-    return philox({static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), redraw, k2_}, k0_, k1_);
+    return philox(
+        {static_cast<std::uint32_t>(index), static_cast<std::uint32_t>(index >> 32), redraw, k2_},
+        k0_, k1_);
   }
 
  private:

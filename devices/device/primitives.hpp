@@ -8,7 +8,8 @@
 // said; the call may return before the work is done, and the work runs in the stream's order; views
 // are copied, so the caller's may go away, but the memory must stay until the stream has passed.
 // Shapes were checked by the op; a primitive checks only what depends on data (indices), and
-// reports it as Error(out_of_range), thrown at once by a synchronous device, else as the stream's status.
+// reports it as Error(out_of_range), thrown at once by a synchronous device, else as the stream's
+// status.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 #include <mutex>
 #include <span>
 
-#include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/devices/base/shape.hpp>
+#include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {
@@ -28,12 +29,12 @@ struct AlongArgs;      // along.hpp
 struct AttentionArgs;  // attention.hpp
 struct AttentionGradientArgs;
 struct ChannelSumsArgs;  // channel_sums.hpp
-struct ConvolveArgs;   // window.hpp
+struct ConvolveArgs;     // window.hpp
 struct CtcArgs;
 struct PoolArgs;
 struct RecurrentArgs;  // recurrent.hpp
 struct RecurrentGradientArgs;
-struct RowNormArgs;    // row_norm.hpp
+struct RowNormArgs;  // row_norm.hpp
 struct RowNormGradientArgs;
 struct ScanArgs;
 struct SearchArgs;
@@ -43,7 +44,8 @@ struct SortArgs;
 class ConstView {
  public:
   ConstView() = default;
-  ConstView(const Tensor& t) : shape(t.shape()), dtype(t.dtype()), inline_(t.is_inline()) {  // NOLINT
+  ConstView(const Tensor& t)
+      : shape(t.shape()), dtype(t.dtype()), inline_(t.is_inline()) {  // NOLINT
     if (inline_) std::memcpy(bits_, t.raw(), sizeof bits_);
     else data_ = t.raw();
   }
@@ -76,8 +78,8 @@ struct View {
   Shape shape;
 };
 
-/// Rows of elements to read: element (r, c) is `of`'s number start + r * step + c. Step 0: one row for
-/// all; where `of` has one element, that for all.
+/// Rows of elements to read: element (r, c) is `of`'s number start + r * step + c. Step 0: one row
+/// for all; where `of` has one element, that for all.
 struct ConstRowsView {
   ConstView of;
   std::int64_t start = 0, step = 0;
@@ -88,7 +90,18 @@ struct RowsView {
   std::int64_t start = 0, step = 0;
 };
 
-enum class Reduction : std::uint8_t { sum, mean, product, min, max, any, all, argmin, argmax, logsumexp };
+enum class Reduction : std::uint8_t {
+  sum,
+  mean,
+  product,
+  min,
+  max,
+  any,
+  all,
+  argmin,
+  argmax,
+  logsumexp
+};
 std::string_view name_of(Reduction r);
 
 enum class Scatter : std::uint8_t { update, add, sub, min, max };
@@ -131,9 +144,9 @@ class RepackedSlot {
 };
 
 struct MatmulArgs {
-  ConstView a;    // [batch..., m, k], or [batch..., k, m] if transpose_a
-  ConstView b;    // [batch..., k, n], or [batch..., n, k] if transpose_b; batch extents broadcast
-  View out;       // [batch..., m, n]
+  ConstView a;  // [batch..., m, k], or [batch..., k, m] if transpose_a
+  ConstView b;  // [batch..., k, n], or [batch..., n, k] if transpose_b; batch extents broadcast
+  View out;     // [batch..., m, n]
   bool transpose_a = false;
   bool transpose_b = false;
   RepackedSlot* kept = nullptr;  // b will come again: its layout may be kept here
@@ -142,10 +155,11 @@ struct MatmulArgs {
 
 /// A reduction of what a program makes of each element.
 struct PointwiseReduceArgs {
-  const ScalarProgram* program;     // must outlive the work
+  const ScalarProgram* program;  // must outlive the work
   std::span<const ConstView> in;
-  std::span<const View> results;    // of one shape; the one that is reduced has no data where nobody else wants it
-  std::size_t reduced = 0;          // which result
+  // of one shape; the one that is reduced has no data where nobody else wants it
+  std::span<const View> results;
+  std::size_t reduced = 0;  // which result
   Reduction how;
   View out;
   std::uint32_t axes;
@@ -178,33 +192,44 @@ class Primitives {
   /// outlive the work.
   virtual void pointwise(Stream&, const ScalarProgram& program, std::span<const ConstView> in,
                          std::span<const View> out) const = 0;
-  /// The program on `rows` times `columns` elements of operands that are slices of wider rows. Outputs
-  /// overlap neither inputs nor each other.
-  virtual void pointwise_rows(Stream&, const ScalarProgram& program, std::int64_t rows, std::int64_t columns,
-                              std::span<const ConstRowsView> in, std::span<const RowsView> out) const = 0;
-  /// Reduces the axes in `axes` (bit i: axis i of in); out has in's shape with those axes gone or 1.
-  /// argmin/argmax: one axis, i64 out, the first of equals. min/max/arg of no elements: out_of_range.
+  /// The program on `rows` times `columns` elements of operands that are slices of wider rows.
+  /// Outputs overlap neither inputs nor each other.
+  virtual void pointwise_rows(Stream&, const ScalarProgram& program, std::int64_t rows,
+                              std::int64_t columns, std::span<const ConstRowsView> in,
+                              std::span<const RowsView> out) const = 0;
+  /// Reduces the axes in `axes` (bit i: axis i of in); out has in's shape with those axes gone or
+  /// 1. argmin/argmax: one axis, i64 out, the first of equals. min/max/arg of no elements:
+  /// out_of_range.
   virtual void reduce(Stream&, Reduction, ConstView in, View out, std::uint32_t axes) const = 0;
   /// As pointwise and then reduce of one of its results, bit for bit, in one go over the elements.
   virtual void pointwise_reduce(Stream&, const PointwiseReduceArgs&) const = 0;
   virtual void matmul(Stream&, const MatmulArgs&) const = 0;
   /// out's axis i is in's axis permutation[i].
-  virtual void transpose(Stream&, ConstView in, View out, std::span<const std::int64_t> permutation) const = 0;
-  /// Copies `extents` elements from a block of in to a block of out (slice, pad, concat, split, stack).
+  virtual void transpose(Stream&, ConstView in, View out,
+                         std::span<const std::int64_t> permutation) const = 0;
+  /// Copies `extents` elements from a block of in to a block of out (slice, pad, concat, split,
+  /// stack).
   virtual void copy_block(Stream&, ConstView in, const Block& from, View out, const Block& to,
                           const Shape& extents) const = 0;
-  /// out[..., i..., ...] = params[..., indices[i...], ...] along `axis`; indices i32 or i64 in [0, extent).
+  /// out[..., i..., ...] = params[..., indices[i...], ...] along `axis`; indices i32 or i64 in [0,
+  /// extent).
   virtual void gather(Stream&, ConstView params, ConstView indices, int axis, View out) const = 0;
-  /// rows of out (axis 0): out[indices[i]] = / += / -= / min= / max= updates[i]; duplicates in index order.
+  /// rows of out (axis 0): out[indices[i]] = / += / -= / min= / max= updates[i]; duplicates in
+  /// index order.
   virtual void scatter(Stream&, Scatter, ConstView indices, ConstView updates, View out) const = 0;
   /// Along the last axis; log: the logarithm of it.
   virtual void softmax(Stream&, ConstView in, View out, bool log) const = 0;
-  /// loss[i] = -log softmax(logits[i])[labels[i]]; logits [n, classes], labels n of i32/i64 in [0, classes).
+  /// loss[i] = -log softmax(logits[i])[labels[i]]; logits [n, classes], labels n of i32/i64 in [0,
+  /// classes).
   virtual void cross_entropy(Stream&, ConstView logits, ConstView labels, View loss) const = 0;
-  /// out[i, c] = (softmax(logits[i])[c] - (c == labels[i])) * scale[i]: the gradient of cross_entropy.
-  virtual void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const = 0;
-  /// out = 0 but for `on` at out[..., indices[...]]; an index outside [0, depth) gives a row of zeros.
-  virtual void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const = 0;
+  /// out[i, c] = (softmax(logits[i])[c] - (c == labels[i])) * scale[i]: the gradient of
+  /// cross_entropy.
+  virtual void cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale,
+                                      View out) const = 0;
+  /// out = 0 but for `on` at out[..., indices[...]]; an index outside [0, depth) gives a row of
+  /// zeros.
+  virtual void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off,
+                       View out) const = 0;
   /// out[i] = start + i * step, computed in f64 and rounded once; in integers where out has these.
   virtual void range(Stream&, double start, double step, View out) const = 0;
   virtual void random(Stream&, Random, const RandomKey& key, View out) const = 0;

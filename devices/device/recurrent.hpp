@@ -1,6 +1,7 @@
 // Recurrent layers over whole sequences. What the primitives are called with.
 //
-// The batch is cut into blocks by its extent; a block walks through all of time by itself, so that workers wait for nobody.
+// The batch is cut into blocks by its extent; a block walks through all of time by itself, so that
+// workers wait for nobody.
 #pragma once
 
 #include <troupe/devices/device/primitives.hpp>
@@ -8,9 +9,12 @@
 
 namespace troupe {
 
-constexpr std::int64_t gates_of(RecurrentCell c) { return c == RecurrentCell::lstm ? 4 : c == RecurrentCell::gru ? 3 : 1; }
+constexpr std::int64_t gates_of(RecurrentCell c) {
+  return c == RecurrentCell::lstm ? 4 : c == RecurrentCell::gru ? 3 : 1;
+}
 
-/// Past an example's length its state stays, its output is zero, and so is what is kept for the gradient. In reverse time is walked from the end.
+/// Past an example's length its state stays, its output is zero, and so is what is kept for the
+/// gradient. In reverse time is walked from the end.
 struct RecurrentArgs {
   RecurrentCell cell;
   bool reverse;
@@ -22,8 +26,11 @@ struct RecurrentArgs {
   ConstView lengths;    // [batch] i32 or i64, or absent; below 0: 0, above the time: all of it
   View y;               // [time, batch, units]
   View h, c;            // [batch, units], after the last step; c of an LSTM only
-  View gates;           // for the gradient: the gates' values, of projected's shape; may be its buffer
-  View kept;            // for the gradient, [time, batch, units], f32, f64 for f64: an LSTM's cells, a GRU's q_n; else absent
+  // for the gradient: the gates' values, of projected's shape; may be its buffer
+  View gates;
+  // for the gradient, [time, batch, units], f32, f64 for f64: an LSTM's cells, a GRU's q_n; else
+  // absent
+  View kept;
   RepackedSlot* slot = nullptr;         // `recurrent` may come again: its layout may be kept here
   std::uint64_t recurrent_content = 0;  // Tensor::content() of it
 };
@@ -35,7 +42,7 @@ struct RecurrentGradientArgs {
   std::int64_t time, batch, units;
   ConstView recurrent, h0, c0, lengths, y, gates, kept;
   ConstView dy, dh, dc;
-  View dprojected;              // may be the buffer of gates
+  View dprojected;  // may be the buffer of gates
   View drecurrent, dbias, dh0, dc0;
 };
 

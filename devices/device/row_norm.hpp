@@ -1,13 +1,16 @@
-// Rows brought to mean 0 and variance 1 (Ba et al., Layer Normalization, 2016) or to mean square 1 (Zhang and Sennrich, Root Mean Square
-// Layer Normalization, 2019), in one pass each way. What the primitives are called with.
+// Rows brought to mean 0 and variance 1 (Ba et al., Layer Normalization, 2016) or to mean square 1
+// (Zhang and Sennrich, Root Mean Square Layer Normalization, 2019), in one pass each way. What the
+// primitives are called with.
 #pragma once
 
 #include <troupe/devices/device/primitives.hpp>
 
 namespace troupe {
 
-/// y = (x - mean) * rstd * scale + bias, row by row, with rstd = 1 / sqrt(variance + epsilon); not centered: y = x * rstd * scale, with rstd
-/// of the mean square. Means are taken in double, f32 four elements at a time in float first where that does not overflow. Of rows without elements mean and rstd are NaN.
+/// y = (x - mean) * rstd * scale + bias, row by row, with rstd = 1 / sqrt(variance + epsilon); not
+/// centered: y = x * rstd * scale, with rstd of the mean square. Means are taken in double, f32
+/// four elements at a time in float first where that does not overflow. Of rows without elements
+/// mean and rstd are NaN.
 struct RowNormArgs {
   ConstView x;            // [rows, n]
   ConstView scale, bias;  // [n], or one element for all; bias only if centered
@@ -18,8 +21,9 @@ struct RowNormArgs {
   bool centered;
 };
 
-/// The gradients with respect to x, scale and bias, of x, scale, mean, rstd and dy; those of scale and bias are sums over the rows, in double,
-/// over blocks that the shape decides. With g = dy * scale and h = (x - mean) * rstd: dx = rstd * (g - mean of g - h * mean of g h).
+/// The gradients with respect to x, scale and bias, of x, scale, mean, rstd and dy; those of scale
+/// and bias are sums over the rows, in double, over blocks that the shape decides. With g = dy *
+/// scale and h = (x - mean) * rstd: dx = rstd * (g - mean of g - h * mean of g h).
 struct RowNormGradientArgs {
   ConstView x, scale, mean, rstd, dy;
   View dx;             // [rows, n]; may be the buffer of dy

@@ -11,14 +11,15 @@ namespace troupe {
 // A buffer that lists hold, wherever its elements are.
 struct Swapper::Parcel {
   std::size_t bytes;
-  int holders = 0;                  // `Saved` handles
-  Parcels* where = nullptr;         // which of the swapper's lists it is in, and its place there
+  int holders = 0;           // `Saved` handles
+  Parcels* where = nullptr;  // which of the swapper's lists it is in, and its place there
   Parcels::iterator place = {};
-  Ref<Buffer> device = {};          // null: away
-  Ref<Buffer> host = {};            // null: never went out
+  Ref<Buffer> device = {};              // null: away
+  Ref<Buffer> host = {};                // null: never went out
   std::shared_ptr<Event> written = {};  // a copy out starts behind it; null once there was one
-  std::shared_ptr<Event> pending = {};  // the last copy from or to `device`, unless the compute stream has waited for it
-  std::shared_ptr<Event> copied = {};   // the copy to `host`
+  // the last copy from or to `device`, unless the compute stream has waited for it
+  std::shared_ptr<Event> pending = {};
+  std::shared_ptr<Event> copied = {};  // the copy to `host`
 
   void move_to(Parcels& to) {
     to.splice(to.end(), *where, place);
@@ -28,7 +29,8 @@ struct Swapper::Parcel {
 
 class Saved::Body final : public Counted {
  public:
-  static Body* make(Swapper& swapper, Swapper::Parcel& parcel, const Shape& shape, std::size_t offset) {
+  static Body* make(Swapper& swapper, Swapper::Parcel& parcel, const Shape& shape,
+                    std::size_t offset) {
     return new (BlockPool<sizeof(Body)>::take()) Body(swapper, parcel, shape, offset);
   }
 
@@ -38,7 +40,8 @@ class Saved::Body final : public Counted {
   const std::size_t offset;
 
  private:
-  Body(Swapper& s, Swapper::Parcel& p, const Shape& sh, std::size_t o) : swapper(s), parcel(p), shape(sh), offset(o) {}
+  Body(Swapper& s, Swapper::Parcel& p, const Shape& sh, std::size_t o)
+      : swapper(s), parcel(p), shape(sh), offset(o) {}
   void destroy() noexcept override {
     swapper.release(parcel);
     this->~Body();
@@ -63,7 +66,8 @@ Tensor Saved::peek() const {
   const Body& b = body();
   {
     std::lock_guard lock(b.swapper.mutex_);
-    if (!b.parcel.device) return Tensor::on_buffer(b.parcel.host, b.offset, nullptr, dtype(), b.shape);
+    if (!b.parcel.device)
+      return Tensor::on_buffer(b.parcel.host, b.offset, nullptr, dtype(), b.shape);
   }
   return tensor();
 }
@@ -74,12 +78,15 @@ void Saved::approach() const {
   b.swapper.approach(b.parcel);
 }
 
-std::size_t Saved::bytes() const { return static_cast<std::size_t>(body().shape.elements()) * size_of(dtype()); }
+std::size_t Saved::bytes() const {
+  return static_cast<std::size_t>(body().shape.elements()) * size_of(dtype());
+}
 
 // ---- parcels come and go
 
 Swapper::Swapper(Device& device, const SwapOptions& options)
-    : device_(device), options_(options), compute_(device.compute_stream()), out_(device.copy_stream()), in_(device.copy_stream()) {}
+    : device_(device), options_(options), compute_(device.compute_stream()),
+      out_(device.copy_stream()), in_(device.copy_stream()) {}
 
 Swapper::~Swapper() = default;
 
@@ -88,7 +95,8 @@ Value Swapper::admit(Tensor tensor) {
   if (!buffer || tensor.device() != &device_ || buffer->bytes() < options_.threshold) return tensor;
   const DType dtype = tensor.dtype();
   const Shape shape = tensor.shape();
-  const auto offset = static_cast<std::size_t>(static_cast<const unsigned char*>(tensor.raw()) - static_cast<const unsigned char*>(buffer->data()));
+  const auto offset = static_cast<std::size_t>(static_cast<const unsigned char*>(tensor.raw()) -
+                                               static_cast<const unsigned char*>(buffer->data()));
   tensor.reset();  // else it would count as another holder of the buffer
   std::lock_guard lock(mutex_);
   Parcel& parcel = parcel_of(std::move(buffer));
@@ -128,7 +136,8 @@ void Swapper::release(Parcel& parcel) noexcept {
   }
   if (parcel.where == &leaving_) leaving_bytes_ -= parcel.bytes;
   if (parcel.host) counters_.on_host -= parcel.bytes;
-  if (parcel.host && !parcel.copied->is_done()) parcel.copied->then([keep = parcel.host](const Status&) {});
+  if (parcel.host && !parcel.copied->is_done())
+    parcel.copied->then([keep = parcel.host](const Status&) {});
   parcel.where->erase(parcel.place);
 }
 
@@ -148,15 +157,17 @@ void Swapper::become_newest(Parcel& parcel) {
 // Is more of the limit in use than that, but for so many bytes?
 bool Swapper::is_above(double level, std::uint64_t but_for) const {
   const AllocatorCounters memory = device_.allocator().counters();
-  return static_cast<double>(memory.in_use - std::min(memory.in_use, but_for)) > level * static_cast<double>(memory.limit);
+  return static_cast<double>(memory.in_use - std::min(memory.in_use, but_for)) >
+         level * static_cast<double>(memory.limit);
 }
 
-// Of all but the newest, if there is one. What others hold meanwhile gets a second chance behind it: a loop that
-// saves what it also keeps would else look at all of it again at every push.
+// Of all but the newest, if there is one. What others hold meanwhile gets a second chance behind
+// it: a loop that saves what it also keeps would else look at all of it again at every push.
 bool Swapper::start_oldest_out(const Parcel* newest) {
   constexpr int kLooks = 16;
   auto next = resident_.begin();
-  for (int look = 0; next != resident_.end() && &*next != newest && (!newest || look < kLooks); ++look) {
+  for (int look = 0; next != resident_.end() && &*next != newest && (!newest || look < kLooks);
+       ++look) {
     Parcel& oldest = *next++;
     if (start_out(oldest)) return true;
     if (newest) oldest.move_to(resident_);
@@ -174,7 +185,8 @@ bool Swapper::start_out(Parcel& parcel) {
     const Shape all{static_cast<std::int64_t>(parcel.bytes)};
     out_->wait(parcel.written);
     parcel.written.reset();
-    device_.copy_to_host(*out_, ConstView(parcel.device->data(), DType::u8, all), View(parcel.host->data(), DType::u8, all));
+    device_.copy_to_host(*out_, ConstView(parcel.device->data(), DType::u8, all),
+                         View(parcel.host->data(), DType::u8, all));
     parcel.pending = parcel.copied = out_->mark();
     ++counters_.out;
     counters_.out_bytes += parcel.bytes;
@@ -190,9 +202,7 @@ Ref<Buffer> Swapper::host_buffer(std::size_t bytes) {
   host_is_full_ = options_.host_limit && counters_.on_host + bytes > options_.host_limit;
   if (!host_is_full_) try {
       return Buffer::allocate(host_allocator(), bytes);
-    } catch (const Error&) {
-      host_is_full_ = true;
-    }
+    } catch (const Error&) { host_is_full_ = true; }
   return {};
 }
 
@@ -228,7 +238,9 @@ void Swapper::fetch(Parcel& parcel) {
       start_in(parcel, Buffer::allocate(device_.allocator(), parcel.bytes));
     } catch (const Error& e) {
       if (e.code() != Code::resource_exhausted) throw;
-      if (!give_back_one()) throw Error(e.code(), fmt::format("{} on {} to bring a saved value back; {}", e.what(), device_.name(), what_helps()));
+      if (!give_back_one())
+        throw Error(e.code(), fmt::format("{} on {} to bring a saved value back; {}", e.what(),
+                                          device_.name(), what_helps()));
     }
   }
   settle(parcel);
@@ -253,7 +265,8 @@ void Swapper::approach(Parcel& parcel) {
 void Swapper::start_in(Parcel& parcel, Ref<Buffer> buffer) {
   const Shape all{static_cast<std::int64_t>(parcel.bytes)};
   in_->wait(compute_->mark());
-  device_.copy_from_host(*in_, Tensor::on_buffer(parcel.host, 0, nullptr, DType::u8, all), View(buffer->data(), DType::u8, all));
+  device_.copy_from_host(*in_, Tensor::on_buffer(parcel.host, 0, nullptr, DType::u8, all),
+                         View(buffer->data(), DType::u8, all));
   parcel.pending = in_->mark();
   parcel.device = std::move(buffer);
   by_buffer_[parcel.device.get()] = &parcel;
@@ -277,11 +290,15 @@ std::string Swapper::advice() const {
 std::string Swapper::what_helps() const {
   std::string text = fmt::format("{} bytes of saved values are on the host, ", counters_.on_host);
   if (host_is_full_)
-    return text + fmt::format("which takes no more (its limit is {}): raise swap.host_limit, or the device's memory limit",
-                              options_.host_limit ? std::to_string(options_.host_limit) : "its memory");
-  return text + fmt::format("and no other of at least {} bytes can go there: raise the device's memory limit, lower swap.threshold or the loop's "
-                            "parallel_iterations",
-                            options_.threshold);
+    return text + fmt::format(
+                      "which takes no more (its limit is {}): raise swap.host_limit, or the "
+                      "device's memory limit",
+                      options_.host_limit ? std::to_string(options_.host_limit) : "its memory");
+  return text + fmt::format(
+                    "and no other of at least {} bytes can go there: raise the device's memory "
+                    "limit, lower swap.threshold or the loop's "
+                    "parallel_iterations",
+                    options_.threshold);
 }
 
 }  // namespace troupe

@@ -5,8 +5,9 @@
 //   saved.mark_saved(&swapper);
 //   saved.push(h);  ...  saved.pop();    // the same tensor, wherever it was meanwhile
 //
-// A list that is marked keeps a `Saved` handle in place of each tensor whose buffer is worth it. The buffer
-// behind it, which several handles may share (the same tensor in two lists, views of one), is a parcel:
+// A list that is marked keeps a `Saved` handle in place of each tensor whose buffer is worth it.
+// The buffer behind it, which several handles may share (the same tensor in two lists, views of
+// one), is a parcel:
 //
 //           admit                            start_out                     give back
 //   tensor ───────► resident ───────────────────────────────► leaving ──────────────► away
@@ -15,33 +16,37 @@
 //                    └──────────────────────────────────────────────────────────────────┘
 //                      fetch: copy stream, host to device; the compute stream waits for it at the first use
 //
-// When: a push that finds the device fuller than `fill_level` starts the oldest resident parcels out, and
-// keeps the newest, which is wanted first. Their memory is given back when somebody needs it: an allocation
-// that does not fit (`make_room`) takes that of parcels that are leaving, oldest first, then starts
-// more out, and fails when nothing is left. A pop or read fetches, and starts the fetches of the next
-// `prefetch` elements in its direction, so that these copies run beside the work until then.
+// When: a push that finds the device fuller than `fill_level` starts the oldest resident parcels
+// out, and keeps the newest, which is wanted first. Their memory is given back when somebody needs
+// it: an allocation that does not fit (`make_room`) takes that of parcels that are leaving, oldest
+// first, then starts more out, and fails when nothing is left. A pop or read fetches, and starts
+// the fetches of the next `prefetch` elements in its direction, so that these copies run beside the
+// work until then.
 //
-// Nobody waits for a stream: where memory is needed before a copy has ended, or an element is used before
-// it has come, the compute stream waits for the copy's event and the caller goes on. All that is decided
-// here follows from the order of calls and from byte counts, never from how far a stream has got.
+// Nobody waits for a stream: where memory is needed before a copy has ended, or an element is used
+// before it has come, the compute stream waits for the copy's event and the caller goes on. All
+// that is decided here follows from the order of calls and from byte counts, never from how far a
+// stream has got.
 //
 // Who may free what when:
-// 1. A device buffer is read by a copy out, and written by a copy in, on a stream of its own. `pending` is the
-//    event of the last such copy. Before the buffer leaves the parcel, whether into a reader's hands or back to
-//    the allocator, the compute stream waits for `pending` (`settle`). Memory of a device is reused in the order of its
-//    compute stream, so whoever gets the block next comes behind the copy.
-// 2. A copy out starts behind a mark in the compute stream set when the buffer was admitted: behind the work that
-//    wrote it. A copy in starts behind one set when its buffer was allocated: behind the last use of the
-//    block by whoever had it before, and behind the copy out that it reads, which the compute stream waited
-//    for when that device buffer was given back.
+// 1. A device buffer is read by a copy out, and written by a copy in, on a stream of its own.
+//    `pending` is the event of the last such copy. Before the buffer leaves the parcel, whether
+//    into a reader's hands or back to the allocator, the compute stream waits for `pending`
+//    (`settle`). Memory of a device is reused in the order of its compute stream, so whoever gets
+//    the block next comes behind the copy.
+// 2. A copy out starts behind a mark in the compute stream set when the buffer was admitted: behind
+//    the work that wrote it. A copy in starts behind one set when its buffer was allocated: behind
+//    the last use of the block by whoever had it before, and behind the copy out that it reads,
+//    which the compute stream waited for when that device buffer was given back.
 // 3. A buffer that others hold too is not started out: its memory would not come free. Holders read
-//    only while a parcel holds it, so a copy on the host stays what the device has: once made, it is
-//    kept, and going out again costs nothing.
-// 4. The host's copy stays until the copy out has ended: an event's callback holds it where the parcel is gone.
+//    only while a parcel holds it, so a copy on the host stays what the device has: once made, it
+//    is kept, and going out again costs nothing.
+// 4. The host's copy stays until the copy out has ended: an event's callback holds it where the
+//    parcel is gone.
 // So a run that fails or is cancelled drops its lists like any other values, in whatever state.
 //
-// Threads: any; one mutex a device guards all parcels, the copy streams and the counters. It is never held
-// while a stream is waited for, and nothing called under it comes back here.
+// Threads: any; one mutex a device guards all parcels, the copy streams and the counters. It is
+// never held while a stream is waited for, and nothing called under it comes back here.
 #pragma once
 
 #include <cstdint>
@@ -63,7 +68,7 @@ struct SwapCounters {
   std::uint64_t again = 0;               // went out without a copy: the host had one
   std::uint64_t on_host = 0;             // bytes there now
   std::uint64_t peak_on_host = 0;
-  std::uint64_t made_room = 0;           // allocations that did not fit until memory was given back
+  std::uint64_t made_room = 0;  // allocations that did not fit until memory was given back
 };
 
 /// What a marked list holds in place of a tensor. It never leaves the list.
@@ -71,8 +76,8 @@ class Saved final : public Value {
  public:
   /// The tensor, on its device. Throws resource_exhausted if there is no room for it.
   Tensor tensor() const;
-  /// The tensor where it lies: on the host if it was swapped out. There its elements are valid once the
-  /// compute stream has passed what is enqueued now.
+  /// The tensor where it lies: on the host if it was swapped out. There its elements are valid once
+  /// the compute stream has passed what is enqueued now.
   Tensor peek() const;
   /// Starts to bring it back, if it is away and there is room.
   void approach() const;
@@ -94,8 +99,8 @@ class Swapper {
 
   /// What a list keeps: a `Saved`, or the tensor itself where that is not worth it.
   Value admit(Tensor tensor);
-  /// Gives back memory of what is swapped out, enough for `bytes` bytes if there is as much; false if none
-  /// was left to give.
+  /// Gives back memory of what is swapped out, enough for `bytes` bytes if there is as much; false
+  /// if none was left to give.
   bool make_room(std::size_t bytes);
   SwapCounters counters() const;
   const SwapOptions& options() const { return options_; }
@@ -131,7 +136,7 @@ class Swapper {
   const SwapOptions options_;
   mutable std::mutex mutex_;  // guards everything below, and all parcels
   std::unique_ptr<Stream> compute_, out_, in_;
-  Parcels resident_, leaving_, away_;  // oldest first
+  Parcels resident_, leaving_, away_;                     // oldest first
   std::unordered_map<const Buffer*, Parcel*> by_buffer_;  // those that have one
   std::uint64_t leaving_bytes_ = 0;
   bool host_is_full_ = false;  // the last copy out found no place there

@@ -8,18 +8,21 @@
 
 namespace troupe {
 
-/// A window along one axis, in elements. Position o covers in[o * stride - before + t * dilation] for t < size;
-/// what lies outside [0, in) is padding.
+/// A window along one axis, in elements. Position o covers in[o * stride - before + t * dilation]
+/// for t < size; what lies outside [0, in) is padding.
 struct WindowAxis {
   std::int64_t in = 1, out = 1;  // extents: of what it moves over, of its positions
   std::int64_t size = 1, stride = 1, dilation = 1;
-  std::int64_t before = 0;       // elements of padding before the first
+  std::int64_t before = 0;  // elements of padding before the first
 
   std::int64_t start(std::int64_t o) const { return o * stride - before; }
   /// Position o's taps [first_tap, last_tap) lie inside.
-  std::int64_t first_tap(std::int64_t o) const { return start(o) < 0 ? (-start(o) + dilation - 1) / dilation : 0; }
+  std::int64_t first_tap(std::int64_t o) const {
+    return start(o) < 0 ? (-start(o) + dilation - 1) / dilation : 0;
+  }
   std::int64_t last_tap(std::int64_t o) const {
-    const std::int64_t room = in - start(o), inside = room <= 0 ? 0 : (room + dilation - 1) / dilation;
+    const std::int64_t room = in - start(o),
+                       inside = room <= 0 ? 0 : (room + dilation - 1) / dilation;
     return inside < size ? inside : size;
   }
   friend bool operator==(const WindowAxis&, const WindowAxis&) = default;
@@ -33,8 +36,9 @@ struct Windows {
   friend bool operator==(const Windows&, const Windows&) = default;
 };
 
-/// Which of the three is made of the other two: y [n, out..., filters] of x [n, in..., channels] and
-/// w [window..., channels / groups, filters], or the gradient with respect to x (of dy and w) or w (of x and dy).
+/// Which of the three is made of the other two: y [n, out..., filters] of x [n, in..., channels]
+/// and w [window..., channels / groups, filters], or the gradient with respect to x (of dy and w)
+/// or w (of x and dy).
 enum class Convolve : std::uint8_t { output, input, filter };
 
 struct ConvolveArgs {

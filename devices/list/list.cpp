@@ -16,7 +16,9 @@ namespace troupe {
 
 class List::Log final : public Counted {
  public:
-  static Log* make(const Shape& shape, std::uint8_t depth) { return new (BlockPool<sizeof(Log)>::take()) Log(shape, depth); }
+  static Log* make(const Shape& shape, std::uint8_t depth) {
+    return new (BlockPool<sizeof(Log)>::take()) Log(shape, depth);
+  }
 
   /// Null if nothing near it was written.
   const Value* find(std::int64_t i) const {
@@ -28,7 +30,9 @@ class List::Log final : public Counted {
   void set(std::int64_t i, Value element) {
     Place at = place(i);
     Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed);
-    if (!chunk) chunks_[at.chunk].store(chunk = made(i, static_cast<std::size_t>(kFirst) << at.chunk), std::memory_order_release);
+    if (!chunk)
+      chunks_[at.chunk].store(chunk = made(i, static_cast<std::size_t>(kFirst) << at.chunk),
+                              std::memory_order_release);
     Value& slot = chunk[at.slot];
     count(weight(element), weight(slot));
     slot = std::move(element);
@@ -44,7 +48,10 @@ class List::Log final : public Counted {
   std::size_t bytes_of(std::int64_t length) const {
     const std::int64_t last = end.load(std::memory_order_relaxed);
     const std::size_t all = bytes_.load(std::memory_order_relaxed);
-    return length >= last ? all : static_cast<std::size_t>(static_cast<double>(all) * (static_cast<double>(length) / static_cast<double>(last)));
+    return length >= last
+               ? all
+               : static_cast<std::size_t>(static_cast<double>(all) * (static_cast<double>(length) /
+                                                                      static_cast<double>(last)));
   }
   /// For a sole holder: slots from n on are given back.
   void trim(std::int64_t n) {
@@ -73,16 +80,20 @@ class List::Log final : public Counted {
   const Joined* joined() const { return joined_.load(std::memory_order_acquire); }
   void keep(std::unique_ptr<Joined> joined) {
     Joined* none = nullptr;
-    if (joined_.compare_exchange_strong(none, joined.get(), std::memory_order_acq_rel)) joined.release();
+    if (joined_.compare_exchange_strong(none, joined.get(), std::memory_order_acq_rel))
+      joined.release();
   }
   /// For a sole holder: elements are to change.
   void forget_joined() {
-    if (joined_.load(std::memory_order_relaxed)) delete joined_.exchange(nullptr, std::memory_order_relaxed);
+    if (joined_.load(std::memory_order_relaxed))
+      delete joined_.exchange(nullptr, std::memory_order_relaxed);
   }
 
   /// What a slot keeps of an element.
   Value kept(Value element) const {
-    return swapper && element.kind() == Value::Kind::tensor ? swapper->admit(std::move(element.tensor())) : element;
+    return swapper && element.kind() == Value::Kind::tensor
+               ? swapper->admit(std::move(element.tensor()))
+               : element;
   }
 
   /// For a sole holder, whom no log holds: it may hold whatever there is now.
@@ -90,11 +101,13 @@ class List::Log final : public Counted {
 
   const Shape shape;
   const std::uint8_t depth;
-  std::uint64_t born = 0;  // of a log that may hold its like: greater than that of any such log in it
-  bool is_saved = false;               // set while the log is empty and has one holder, as the next
+  // of a log that may hold its like: greater than that of any such log in it
+  std::uint64_t born = 0;
+  bool is_saved = false;  // set while the log is empty and has one holder, as the next
   Swapper* swapper = nullptr;
-  std::atomic<std::int64_t> end{0};    // publishes nothing: see the protocol
-  std::atomic<std::int64_t> seen{-1};  // the element read last: a guess at where reads go; publishes nothing
+  std::atomic<std::int64_t> end{0};  // publishes nothing: see the protocol
+  // the element read last: a guess at where reads go; publishes nothing
+  std::atomic<std::int64_t> seen{-1};
 
  private:
   static constexpr std::int64_t kFirst = 4;  // slots of the first chunk
@@ -116,8 +129,8 @@ class List::Log final : public Counted {
     forget_joined();
     for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
   }
-  // What a recursion saves is a list in a list in a list, as deep as its calls: those that go with the one
-  // that goes wait for it, instead of the stack growing with them.
+  // What a recursion saves is a list in a list in a list, as deep as its calls: those that go with
+  // the one that goes wait for it, instead of the stack growing with them.
   void destroy() noexcept override {
     thread_local Log* first = nullptr;
     thread_local bool is_at_it = false;
@@ -132,11 +145,15 @@ class List::Log final : public Counted {
   }
 
   static Value* made(std::int64_t i, std::size_t slots) {
-    constexpr std::size_t kLooked = std::size_t{1} << 30;  // bytes; more than this is worth a question first
-    static const std::size_t all = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    // bytes; more than this is worth a question first
+    constexpr std::size_t kLooked = std::size_t{1} << 30;
+    static const std::size_t all = static_cast<std::size_t>(sysconf(_SC_PHYS_PAGES)) *
+                                   static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
     if (slots * sizeof(Value) > kLooked && slots * sizeof(Value) > all)
-      throw Error(Code::resource_exhausted, fmt::format("element {} of a list asks for a table of {} GiB, and this machine has {}", i,
-                                                        slots * sizeof(Value) >> 30, all >> 30));
+      throw Error(
+          Code::resource_exhausted,
+          fmt::format("element {} of a list asks for a table of {} GiB, and this machine has {}", i,
+                      slots * sizeof(Value) >> 30, all >> 30));
     return new Value[slots];
   }
   static std::size_t weight(const Value& slot) {
@@ -150,9 +167,10 @@ class List::Log final : public Counted {
   }
 
   static inline std::atomic<std::uint64_t> births{1};  // numbers, no more: publishes nothing
-  std::atomic<std::size_t> bytes_{0};  // of all slots; their owners follow on each other, as the handles pass from one to the next
-  std::atomic<Joined*> joined_{nullptr};        // publishes what it points to
-  Log* next_gone_ = nullptr;                    // while it waits to be given back
+  // of all slots; their owners follow on each other, as the handles pass from one to the next
+  std::atomic<std::size_t> bytes_{0};
+  std::atomic<Joined*> joined_{nullptr};      // publishes what it points to
+  Log* next_gone_ = nullptr;                  // while it waits to be given back
   std::atomic<Value*> chunks_[kChunks] = {};  // each publishes that its slots are empty
 };
 
@@ -173,7 +191,8 @@ void List::mark_saved(Swapper* swapper) {
 }
 
 void List::check_index(std::int64_t i) const {
-  if (i < 0 || i >= length()) throw Error(Code::out_of_range, fmt::format("index {} is outside a list of {}", i, length()));
+  if (i < 0 || i >= length())
+    throw Error(Code::out_of_range, fmt::format("index {} is outside a list of {}", i, length()));
 }
 
 void List::check_fits(const Value& element) const {
@@ -181,10 +200,12 @@ void List::check_fits(const Value& element) const {
   if (mine.depth == kAnyDepth && element.has_value()) return;
   bool fits = element.has_value() && element.dtype() == dtype();
   if (fits && element.is_list())
-    fits = element.list().depth() == mine.depth - 1 && mine.shape.is_compatible(element.list().element_shape());
-  else if (fits)
-    fits = mine.depth == 1 && mine.shape.is_compatible(element.tensor().shape());
-  if (!fits) throw Error(Code::invalid_argument, fmt::format("{} is no element of a {}", text_of(element), text()));
+    fits = element.list().depth() == mine.depth - 1 &&
+           mine.shape.is_compatible(element.list().element_shape());
+  else if (fits) fits = mine.depth == 1 && mine.shape.is_compatible(element.tensor().shape());
+  if (!fits)
+    throw Error(Code::invalid_argument,
+                fmt::format("{} is no element of a {}", text_of(element), text()));
 }
 
 void List::copy_log() {
@@ -221,7 +242,8 @@ Tensor List::joined() const {
 }
 
 void List::keep_joined(const Tensor& rows) const {
-  if (!log()->swapper && !log()->joined()) log()->keep(std::make_unique<Log::Joined>(Log::Joined{length(), rows}));
+  if (!log()->swapper && !log()->joined())
+    log()->keep(std::make_unique<Log::Joined>(Log::Joined{length(), rows}));
 }
 
 // What the log holds, a `Saved` too.
@@ -232,7 +254,9 @@ const Value& List::slot(std::int64_t i) const {
 }
 
 namespace {
-Value opened(const Value& slot) { return slot.kind() == Value::Kind::saved ? Value(Saved::of(slot).tensor()) : slot; }
+Value opened(const Value& slot) {
+  return slot.kind() == Value::Kind::saved ? Value(Saved::of(slot).tensor()) : slot;
+}
 }  // namespace
 
 Value List::find(std::int64_t i) const {
@@ -255,8 +279,9 @@ Value List::peek(std::int64_t i) const {
   return v.kind() == Value::Kind::saved ? Value(Saved::of(v).peek()) : v;
 }
 
-// Brings what comes after element i in that direction near. Lists are popped: of one, the end comes first. As far as that leads
-// through lists whose ends are lists, it ends after a few: a recursion's are as deep as its calls.
+// Brings what comes after element i in that direction near. Lists are popped: of one, the end comes
+// first. As far as that leads through lists whose ends are lists, it ends after a few: a
+// recursion's are as deep as its calls.
 void List::approach(std::int64_t i, std::int64_t direction) const {
   constexpr int kDeep = 8;
   const List* list = this;
@@ -282,17 +307,22 @@ void List::expect(std::int64_t first) const {
     if (const Value& v = slot(i); v.kind() == Value::Kind::saved) Saved::of(v).approach();
 }
 
-// A log that held itself, through whatever lists, would never be given back: it holds only logs that were born before it. What
-// nobody else holds, no log does, and may as well have been born now.
+// A log that held itself, through whatever lists, would never be given back: it holds only logs
+// that were born before it. What nobody else holds, no log does, and may as well have been born
+// now.
 void List::make_younger_than(const Value& element) {
-  if (depth() != kAnyDepth || !element.is_list() || element.list().depth() != kAnyDepth || element.list().log()->born < log()->born) return;
+  if (depth() != kAnyDepth || !element.is_list() || element.list().depth() != kAnyDepth ||
+      element.list().log()->born < log()->born)
+    return;
   if (log()->is_sole()) log()->be_born_again();
   else copy_log();
 }
 
 void List::push(Value element) {
   check_fits(element);
-  if (length() == kMost) throw Error(Code::out_of_range, fmt::format("a list may have {} elements, and this one has", kMost));
+  if (length() == kMost)
+    throw Error(Code::out_of_range,
+                fmt::format("a list may have {} elements, and this one has", kMost));
   make_younger_than(element);
   claim(length() + 1);
   log()->set(length(), log()->kept(std::move(element)));
@@ -308,14 +338,17 @@ Value List::pop() {
   if (log()->is_sole()) log()->trim(length());
   if (!log()->swapper) return last;
   if (last.kind() == Value::Kind::saved) last = Saved::of(last).tensor();
-  else if (last.is_list() && last.list().log()->swapper) last.list().approach(last.list().length(), -1);
+  else if (last.is_list() && last.list().log()->swapper)
+    last.list().approach(last.list().length(), -1);
   approach(length(), -1);
   return last;
 }
 
 void List::write(std::int64_t i, Value element) {
   check_index(i);
-  if (slot(i).has_value()) throw Error(Code::failed_precondition, fmt::format("element {} was written before; an element is written once", i));
+  if (slot(i).has_value())
+    throw Error(Code::failed_precondition,
+                fmt::format("element {} was written before; an element is written once", i));
   check_fits(element);
   make_sole();
   make_younger_than(element);
@@ -324,7 +357,9 @@ void List::write(std::int64_t i, Value element) {
 
 void List::grow(std::int64_t n) {
   if (n < 0) throw Error(Code::invalid_argument, fmt::format("a list cannot have {} elements", n));
-  if (n > kMost) throw Error(Code::out_of_range, fmt::format("a list cannot have {} elements, but {} at most", n, kMost));
+  if (n > kMost)
+    throw Error(Code::out_of_range,
+                fmt::format("a list cannot have {} elements, but {} at most", n, kMost));
   if (n <= length()) return;
   claim(n);
   set_length(n);
@@ -332,7 +367,9 @@ void List::grow(std::int64_t n) {
 
 void List::reach(std::int64_t i) {
   if (i < 0) check_index(i);
-  if (i >= kMost) throw Error(Code::out_of_range, fmt::format("index {} is beyond the {} elements that a list may have", i, kMost));
+  if (i >= kMost)
+    throw Error(Code::out_of_range,
+                fmt::format("index {} is beyond the {} elements that a list may have", i, kMost));
   grow(i + 1);
 }
 
@@ -355,7 +392,8 @@ void List::put(std::int64_t i, Value element) {
 std::size_t List::bytes() const { return log()->bytes_of(length()); }
 
 std::string List::text() const {
-  std::string type = depth() == kAnyDepth ? "any" : std::string(name_of(dtype())) + element_shape().text();
+  std::string type =
+      depth() == kAnyDepth ? "any" : std::string(name_of(dtype())) + element_shape().text();
   for (int i = 1; i < depth() && depth() != kAnyDepth; ++i) type = "list(" + type + ")";
   return fmt::format("list({}) of {}", type, length());
 }

@@ -9,26 +9,26 @@
 //   a.read(1);  b.read(1);            // z and y
 //
 // Push, pop and read take O(1); a write does where this handle is its log's sole holder, else it
-// copies the handles (never the elements' contents), as a push does that lost the end, and one of a list of any kind, into
-// a list of any kind that others hold, that was begun after it.
-// The elements of a list that a gradient saved may be on the host meanwhile (swap.hpp): a slot then holds a `Saved`,
-// which no element that leaves the list is.
+// copies the handles (never the elements' contents), as a push does that lost the end, and one of a
+// list of any kind, into a list of any kind that others hold, that was begun after it. The elements
+// of a list that a gradient saved may be on the host meanwhile (swap.hpp): a slot then holds a
+// `Saved`, which no element that leaves the list is.
 //
-// Threads: a handle belongs to one thread at a time, the log is shared by all of its holders.
-// The protocol: `end` counts the log's slots that belong to somebody. Whoever pushes through a
-// handle whose length is `end` moves it on by compare-exchange and with that owns the slots passed;
-// one who fails copies. A slot is written by its owner only, before any handle reaches over it.
+// Threads: a handle belongs to one thread at a time, the log is shared by all of its holders. The
+// protocol: `end` counts the log's slots that belong to somebody. Whoever pushes through a handle
+// whose length is `end` moves it on by compare-exchange and with that owns the slots passed; one
+// who fails copies. A slot is written by its owner only, before any handle reaches over it.
 // Anything else that changes a log (a write into an older slot, giving slots back) needs a sole
-// holder, which nobody else can cease to be.
-// Memory order: `end` needs none, for no data is found through it. A slot's content reaches a reader
-// with the handle that is longer than it: handing over a handle synchronises. A sole holder sees
-// the end of everybody else's reads by the acquire in `is_sole`, which meets their release. Only a
-// chunk's pointer may be looked at while it is set (the slots before the pushed one, never written,
-// lie in the same chunk), so it is released when set and acquired when read.
-// The joined elements are released when set and acquired when read, and go under a sole holder, as slots do.
-// Invariants: 1. storage never moves: chunks of doubling size; 2. slots from `end` on are empty; 3.
-// no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder; 5. no log
-// holds itself, through whatever lists: it holds none that was begun after it.
+// holder, which nobody else can cease to be. Memory order: `end` needs none, for no data is found
+// through it. A slot's content reaches a reader with the handle that is longer than it: handing
+// over a handle synchronises. A sole holder sees the end of everybody else's reads by the acquire
+// in `is_sole`, which meets their release. Only a chunk's pointer may be looked at while it is set
+// (the slots before the pushed one, never written, lie in the same chunk), so it is released when
+// set and acquired when read. The joined elements are released when set and acquired when read, and
+// go under a sole holder, as slots do. Invariants: 1. storage never moves: chunks of doubling size;
+// 2. slots from `end` on are empty; 3. no handle is longer than `end`; 4. a slot, once written,
+// changes only under a sole holder; 5. no log holds itself, through whatever lists: it holds none
+// that was begun after it.
 #pragma once
 
 #include <cstdint>
@@ -42,7 +42,7 @@ class Swapper;
 
 class List : public Value {
  public:
-  static constexpr std::uint8_t kAnyDepth = 255;  // elements of any kind
+  static constexpr std::uint8_t kAnyDepth = 255;                // elements of any kind
   static constexpr std::int64_t kMost = std::int64_t{1} << 31;  // elements of one list
 
   /// No list.
@@ -52,7 +52,8 @@ class List : public Value {
   List(DType dtype, const Shape& element, std::uint8_t depth = 1);
 
   /// Its elements are saved for a gradient: what is pushed from now on may be moved to the host by
-  /// `swapper`, if there is one where the list lies, until it is read. For the sole holder of an empty list.
+  /// `swapper`, if there is one where the list lies, until it is read. For the sole holder of an
+  /// empty list.
   void mark_saved(Swapper* swapper);
   bool is_saved() const;
 
@@ -66,26 +67,29 @@ class List : public Value {
   std::uint8_t depth() const;
   bool is_sole_holder() const;
 
-  /// Element i, empty if it was never written. Throws out_of_range, and resource_exhausted if it was swapped
-  /// out and there is no room for it.
+  /// Element i, empty if it was never written. Throws out_of_range, and resource_exhausted if it
+  /// was swapped out and there is no room for it.
   Value read(std::int64_t i) const;
   /// The same, empty outside the list too.
   Value find(std::int64_t i) const;
-  /// As `read`, but where it lies: a tensor that was swapped out is one on the host, whose elements are valid
-  /// once the device's compute stream has passed what is enqueued now.
+  /// As `read`, but where it lies: a tensor that was swapped out is one on the host, whose elements
+  /// are valid once the device's compute stream has passed what is enqueued now.
   Value peek(std::int64_t i) const;
-  /// What the log itself holds there, a `Saved` too, where it stays until this handle changes. For tests.
+  /// What the log itself holds there, a `Saved` too, where it stays until this handle changes. For
+  /// tests.
   const Value& slot(std::int64_t i) const;
   /// Throws invalid_argument for what does not fit.
   void push(Value element);
   /// The last element, empty if it was never written. Throws out_of_range on an empty list.
   Value pop();
-  /// Element i, which must not have been written: throws failed_precondition (single assignment), and
-  /// as `push` and `read` do.
+  /// Element i, which must not have been written: throws failed_precondition (single assignment),
+  /// and as `push` and `read` do.
   void write(std::int64_t i, Value element);
-  /// Becomes at least n long; the new elements are not written. Throws invalid_argument for n < 0, out_of_range for more than kMost.
+  /// Becomes at least n long; the new elements are not written. Throws invalid_argument for n < 0,
+  /// out_of_range for more than kMost.
   void grow(std::int64_t n);
-  /// Becomes long enough to have an element i. Throws out_of_range, naming i, for i < 0 and from kMost on.
+  /// Becomes long enough to have an element i. Throws out_of_range, naming i, for i < 0 and from
+  /// kMost on.
   void reach(std::int64_t i);
 
   // What gradients do, which see an element twice.
@@ -94,18 +98,22 @@ class List : public Value {
   /// Sets element i, whatever it was; grows to hold it. Throws as `push` and `reach`.
   void put(std::int64_t i, Value element);
 
-  // What stacks or concatenates a list that others will join, too: a gradient does so for each product it goes into.
-  /// The elements one after the other in one tensor of any shape, if a holder of as long a handle kept it; else empty.
+  // What stacks or concatenates a list that others will join, too: a gradient does so for each
+  // product it goes into.
+  /// The elements one after the other in one tensor of any shape, if a holder of as long a handle
+  /// kept it; else empty.
   Tensor joined() const;
-  /// Keeps that for as long as the elements are the same. Not where a limit of memory is: it holds on to the memory.
+  /// Keeps that for as long as the elements are the same. Not where a limit of memory is: it holds
+  /// on to the memory.
   void keep_joined(const Tensor& rows) const;
 
-  /// Of all tensors in it; what two elements share counts twice. Takes O(1), whatever it holds, for it is asked with every timed
-  /// firing: the log keeps the sum. So it is an estimate where another handle has gone on from here, in proportion to the
-  /// lengths, and of a list that holds such lists.
+  /// Of all tensors in it; what two elements share counts twice. Takes O(1), whatever it holds, for
+  /// it is asked with every timed firing: the log keeps the sum. So it is an estimate where another
+  /// handle has gone on from here, in proportion to the lengths, and of a list that holds such
+  /// lists.
   std::size_t bytes() const;
-  /// The elements from `first` to the end are popped soon: those that were swapped out start to come back, as far as
-  /// there is room.
+  /// The elements from `first` to the end are popped soon: those that were swapped out start to
+  /// come back, as far as there is room.
   void expect(std::int64_t first) const;
   /// `list(f32[2]) of 3`.
   std::string text() const;

@@ -25,7 +25,8 @@ void each_tensor(const Value& value, const std::function<void(const Tensor&)>& f
   }
 }
 
-Value with_tensors(const Value& value, Swapper* swapper, const std::function<Tensor(const Tensor&)>& f) {
+Value with_tensors(const Value& value, Swapper* swapper,
+                   const std::function<Tensor(const Tensor&)>& f) {
   if (value.kind() == Value::Kind::tensor) return f(value.tensor());
   if (!value.is_list()) return value;
   struct Open {
@@ -54,7 +55,9 @@ Value with_tensors(const Value& value, Swapper* swapper, const std::function<Ten
       begin(std::move(element.list()));
       continue;
     }
-    if (element.has_value()) top.to.put(top.next, element.kind() == Value::Kind::tensor ? Value(f(element.tensor())) : std::move(element));
+    if (element.has_value())
+      top.to.put(top.next, element.kind() == Value::Kind::tensor ? Value(f(element.tensor()))
+                                                                 : std::move(element));
     ++top.next;
   }
 }

@@ -1,4 +1,5 @@
-// A scalar program on single elements of the host: what the engine runs for loop counters, predicates, shapes and small tensors.
+// A scalar program on single elements of the host: what the engine runs for loop counters,
+// predicates, shapes and small tensors.
 #pragma once
 
 #include <span>
@@ -13,8 +14,9 @@ namespace troupe {
 /// thread; after a program's first run nothing is allocated or locked.
 void evaluate_scalars(const ScalarProgram& program, std::span<const Value> inputs, Value& out);
 
-/// The same on host tensors of one element each, scalars among them or not; `out` becomes a tensor of the broadcast shape,
-/// in the place of an input that nobody else holds. False, with nothing done, if the inputs are not that, or too many.
+/// The same on host tensors of one element each, scalars among them or not; `out` becomes a tensor
+/// of the broadcast shape, in the place of an input that nobody else holds. False, with nothing
+/// done, if the inputs are not that, or too many.
 bool evaluate_elements(const ScalarProgram& program, std::span<Value> inputs, Value& out);
 
 }  // namespace troupe

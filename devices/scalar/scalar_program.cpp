@@ -10,14 +10,15 @@ namespace troupe {
 
 std::string_view name_of(ScalarOp op) {
   constexpr std::string_view names[kScalarOps] = {
-      "input",  "constant", "cast",       "neg",        "abs",         "sign",        "sqrt",        "rsqrt",
-      "reciprocal", "square", "exp",      "expm1",      "log",         "log1p",       "sin",         "cos",
-      "tan",    "asin",     "acos",       "atan",       "sinh",        "cosh",        "tanh",        "asinh",
-      "acosh",  "atanh",    "erf",        "sigmoid",    "floor",       "ceil",        "round",       "trunc",
-      "logical_not", "bit_not", "is_nan", "is_inf",     "is_finite",   "add",         "sub",         "mul",
-      "div",    "floor_div", "mod",       "pow",        "atan2",       "min",         "max",         "eq",
-      "ne",     "lt",       "le",         "gt",         "ge",          "logical_and", "logical_or",  "logical_xor",
-      "bit_and", "bit_or",  "bit_xor",    "shift_left", "shift_right", "select"};
+      "input",   "constant",   "cast",    "neg",        "abs",         "sign",       "sqrt",
+      "rsqrt",   "reciprocal", "square",  "exp",        "expm1",       "log",        "log1p",
+      "sin",     "cos",        "tan",     "asin",       "acos",        "atan",       "sinh",
+      "cosh",    "tanh",       "asinh",   "acosh",      "atanh",       "erf",        "sigmoid",
+      "floor",   "ceil",       "round",   "trunc",      "logical_not", "bit_not",    "is_nan",
+      "is_inf",  "is_finite",  "add",     "sub",        "mul",         "div",        "floor_div",
+      "mod",     "pow",        "atan2",   "min",        "max",         "eq",         "ne",
+      "lt",      "le",         "gt",      "ge",         "logical_and", "logical_or", "logical_xor",
+      "bit_and", "bit_or",     "bit_xor", "shift_left", "shift_right", "select"};
   return names[static_cast<int>(op)];
 }
 
@@ -60,19 +61,63 @@ constexpr bool is_stored_only(DType t) { return t == DType::f16 || t == DType::b
 bool supports(ScalarOp op, DType t) {
   using enum ScalarOp;
   switch (op) {
-    case input: case constant: case cast: case eq: case ne: return true;
-    case add: case sub: case mul: case div: case neg: case reciprocal: case square:
-      return t != DType::boolean;
+    case input:
+    case constant:
+    case cast:
+    case eq:
+    case ne: return true;
+    case add:
+    case sub:
+    case mul:
+    case div:
+    case neg:
+    case reciprocal:
+    case square: return t != DType::boolean;
     case select: return true;
-    case logical_not: case logical_and: case logical_or: case logical_xor: return t == DType::boolean;
-    case bit_not: case bit_and: case bit_or: case bit_xor: case shift_left: case shift_right: return is_integer(t);
-    case abs: case sign: case floor_div: case mod: case min: case max: case lt: case le: case gt: case ge: case floor:
-    case ceil: case round: case trunc:
-      return is_floating(t) || is_integer(t);
+    case logical_not:
+    case logical_and:
+    case logical_or:
+    case logical_xor: return t == DType::boolean;
+    case bit_not:
+    case bit_and:
+    case bit_or:
+    case bit_xor:
+    case shift_left:
+    case shift_right: return is_integer(t);
+    case abs:
+    case sign:
+    case floor_div:
+    case mod:
+    case min:
+    case max:
+    case lt:
+    case le:
+    case gt:
+    case ge:
+    case floor:
+    case ceil:
+    case round:
+    case trunc: return is_floating(t) || is_integer(t);
     case pow: return t != DType::boolean;
-    case sqrt: case rsqrt: case exp: case log: case sin: case cos: case tan: case asin: case acos: case atan: case sinh:
-    case cosh: case tanh: case asinh: case acosh: case atanh: case sigmoid: case expm1: case log1p:
-      return is_floating(t) || is_complex(t);
+    case sqrt:
+    case rsqrt:
+    case exp:
+    case log:
+    case sin:
+    case cos:
+    case tan:
+    case asin:
+    case acos:
+    case atan:
+    case sinh:
+    case cosh:
+    case tanh:
+    case asinh:
+    case acosh:
+    case atanh:
+    case sigmoid:
+    case expm1:
+    case log1p: return is_floating(t) || is_complex(t);
     default: return is_floating(t);
   }
 }
@@ -82,7 +127,9 @@ bool supports(ScalarOp op, DType t) {
 // has a name elsewhere: relu is refused, not the max that it is made with.
 class Typer {
  public:
-  explicit Typer(std::span<const DType> inputs) { program_.inputs.assign(inputs.begin(), inputs.end()); }
+  explicit Typer(std::span<const DType> inputs) {
+    program_.inputs.assign(inputs.begin(), inputs.end());
+  }
 
   struct Typed {
     std::int16_t id = -1;  // -1: a constant not yet placed
@@ -113,23 +160,29 @@ class Typer {
     DType type = literal_type;
     bool known = false;
     for (int i = 0; i < n; ++i)
-      if (operands[i].id >= 0 && is_stored_only(operands[i].type)) operands[i] = convert(operands[i], DType::f32);
+      if (operands[i].id >= 0 && is_stored_only(operands[i].type))
+        operands[i] = convert(operands[i], DType::f32);
     for (int i = first; i < n; ++i) {
       if (operands[i].id < 0) continue;
       if (known && operands[i].type != type)
-        throw Error(Code::invalid_argument, fmt::format("operands of {} and {}: cast one of them", name_of(as_given(type)), name_of(as_given(operands[i].type))));
+        throw Error(Code::invalid_argument,
+                    fmt::format("operands of {} and {}: cast one of them", name_of(as_given(type)),
+                                name_of(as_given(operands[i].type))));
       type = operands[i].type;
       known = true;
     }
     if (op == ScalarOp::select) {
       operands[0] = place(operands[0], DType::boolean);
       if (operands[0].type != DType::boolean)
-        throw Error(Code::invalid_argument, fmt::format("the condition must be bool, not {}", name_of(as_given(operands[0].type))));
+        throw Error(Code::invalid_argument, fmt::format("the condition must be bool, not {}",
+                                                        name_of(as_given(operands[0].type))));
     }
-    bool logic = op == ScalarOp::logical_not || (op >= ScalarOp::logical_and && op <= ScalarOp::logical_xor);
+    bool logic =
+        op == ScalarOp::logical_not || (op >= ScalarOp::logical_and && op <= ScalarOp::logical_xor);
     if (!known && logic) type = DType::boolean;
     if (!supports(op, type))
-      throw Error(Code::invalid_argument, fmt::format("is not defined for {}", name_of(as_given(type))));
+      throw Error(Code::invalid_argument,
+                  fmt::format("is not defined for {}", name_of(as_given(type))));
     ScalarInstruction i{op, yields_bool(op) ? DType::boolean : type, {}};
     for (int k = 0; k < n; ++k)
       i.operand[k] = place(operands[k], k < first ? DType::boolean : type).id;
@@ -140,7 +193,8 @@ class Typer {
   ScalarProgram take() { return std::move(program_); }
 
  private:
-  // What the caller knows the type as: f32 stands for f16 and bf16 where the inputs, which are of one dtype, are that.
+  // What the caller knows the type as: f32 stands for f16 and bf16 where the inputs, which are of
+  // one dtype, are that.
   DType as_given(DType type) const {
     for (DType t : program_.inputs)
       if (type == DType::f32 && is_stored_only(t)) return t;
@@ -157,7 +211,8 @@ class Typer {
 
 ScalarProgram Recorder::typed(std::span<const DType> inputs) const {
   if (static_cast<int>(inputs.size()) != inputs_)
-    throw Error(Code::internal, fmt::format("a tape of {} inputs was typed for {}", inputs_, inputs.size()));
+    throw Error(Code::internal,
+                fmt::format("a tape of {} inputs was typed for {}", inputs_, inputs.size()));
   if (std::find(inputs.begin(), inputs.end(), DType::string) != inputs.end()) refuse_strings();
   // Literals that meet no symbol (f(x) = 1) take the type of the first input that is no bool.
   DType fallback = DType::f32;
@@ -189,7 +244,8 @@ ScalarProgram Recorder::typed(std::span<const DType> inputs) const {
     Typer::Typed result = typer.place(values[r], compute);
     // Computed in f32 for a stored-only dtype: round to it, unless the tape itself cast elsewhere.
     bool is_cast = code_[r].op == ScalarOp::cast;
-    if (result.type == DType::f32 && is_stored_only(fallback) && !is_cast) result = typer.convert(result, fallback);
+    if (result.type == DType::f32 && is_stored_only(fallback) && !is_cast)
+      result = typer.convert(result, fallback);
     typer.finish(result);
   }
   return typer.take();
@@ -200,8 +256,10 @@ namespace {
 double rounded_to(DType type, double x) {
   return visit_dtype(type, [&]<class T>(type_tag<T>) -> double {
     if constexpr (std::is_same_v<T, bool>) return x != 0;
-    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return float(T(float(x)));
-    else if constexpr (std::is_integral_v<T>) return static_cast<double>(static_cast<T>(static_cast<std::int64_t>(x)));
+    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+      return float(T(float(x)));
+    else if constexpr (std::is_integral_v<T>)
+      return static_cast<double>(static_cast<T>(static_cast<std::int64_t>(x)));
     else return x;
   });
 }
@@ -269,7 +327,9 @@ double evaluate_op(ScalarOp op, double x, double y, double z) {
     case shift_left: return ref::shift_left(x, y);
     case shift_right: return ref::shift_right(x, y);
     case select: return x != 0 ? y : z;
-    case input: case constant: case cast: break;
+    case input:
+    case constant:
+    case cast: break;
   }
   return 0;
 }
@@ -286,7 +346,8 @@ std::vector<double> ScalarProgram::evaluate(std::span<const double> arguments) c
     else if (i.op == ScalarOp::cast) v = values[i.operand[0]];
     else {
       int n = arity(i.op);
-      v = evaluate_op(i.op, values[i.operand[0]], n > 1 ? values[i.operand[1]] : 0, n > 2 ? values[i.operand[2]] : 0);
+      v = evaluate_op(i.op, values[i.operand[0]], n > 1 ? values[i.operand[1]] : 0,
+                      n > 2 ? values[i.operand[2]] : 0);
       // An integer quotient is cut towards zero, and x / 0 is 0 (devices/README.md).
       if (is_integer(i.type) && !std::isfinite(v)) v = 0;
       if (is_integer(i.type) && i.op == ScalarOp::div) v = std::trunc(v);

@@ -32,9 +32,10 @@ namespace troupe {
 
 struct ScalarInstruction {
   ScalarOp op;
-  DType type;                             // of the result
-  std::array<std::int16_t, 3> operand{};  // earlier instructions; input: operand[0] is the input's index
-  double constant = 0;                    // integers beyond 2^53 are not needed as constants
+  DType type;  // of the result
+  // earlier instructions; input: operand[0] is the input's index
+  std::array<std::int16_t, 3> operand{};
+  double constant = 0;  // integers beyond 2^53 are not needed as constants
   friend bool operator==(const ScalarInstruction&, const ScalarInstruction&) = default;
 };
 
@@ -50,9 +51,11 @@ class PreparedSlot {
  public:
   PreparedSlot() = default;
   PreparedSlot(const PreparedSlot&) {}
-  PreparedSlot(PreparedSlot&& o) noexcept : prepared_(o.prepared_.exchange(nullptr, std::memory_order_relaxed)) {}
+  PreparedSlot(PreparedSlot&& o) noexcept
+      : prepared_(o.prepared_.exchange(nullptr, std::memory_order_relaxed)) {}
   PreparedSlot& operator=(PreparedSlot o) noexcept {
-    delete prepared_.exchange(o.prepared_.exchange(nullptr, std::memory_order_relaxed), std::memory_order_relaxed);
+    delete prepared_.exchange(o.prepared_.exchange(nullptr, std::memory_order_relaxed),
+                              std::memory_order_relaxed);
     return *this;
   }
   ~PreparedSlot() { delete prepared_.load(std::memory_order_relaxed); }
@@ -61,7 +64,8 @@ class PreparedSlot {
   /// Keeps `made` unless another thread was first; returns the one that stays.
   const PreparedProgram* publish(std::unique_ptr<PreparedProgram> made) const {
     PreparedProgram* none = nullptr;
-    if (!prepared_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel)) return none;
+    if (!prepared_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel))
+      return none;
     return made.release();
   }
 
@@ -77,7 +81,8 @@ struct ScalarProgram {
   PreparedSlot prepared;              // of the CPU device (devices/cpu/elements/pointwise.hpp)
 
   DType result_type(int i) const { return code[results[i]].type; }
-  /// Runs on doubles (bool is 0 or 1, integers and f32 are rounded as their dtype would): the reference.
+  /// Runs on doubles (bool is 0 or 1, integers and f32 are rounded as their dtype would): the
+  /// reference.
   std::vector<double> evaluate(std::span<const double> arguments) const;
   /// One instruction a line, for people.
   std::string text() const;
@@ -144,22 +149,23 @@ inline double floor_remainder(double x, double y) {
   const double r = std::fmod(x, y);
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
-/// Of the quotient itself: x / y may have been rounded up to an integer, which what is left then tells, whose sign is exact.
+/// Of the quotient itself: x / y may have been rounded up to an integer, which what is left then
+/// tells, whose sign is exact.
 inline double floor_quotient(double x, double y) {
   const double q = std::floor(x / y), left = std::isinf(y) ? x : std::fma(-q, y, x);
   return std::fabs(q) < 0x1p53 && left != 0 && (left < 0) != (y < 0) ? q - 1 : q;
 }
 }  // namespace reference_scalar
 
-#define TROUPE_SCALAR_UNARY(name, reference)                                        \
-  inline Symbol name(Symbol x) { return record1(ScalarOp::name, x); }              \
-  namespace reference_scalar {                                                      \
-  inline double name(double x) { return reference; }                               \
+#define TROUPE_SCALAR_UNARY(name, reference)                          \
+  inline Symbol name(Symbol x) { return record1(ScalarOp::name, x); } \
+  namespace reference_scalar {                                        \
+  inline double name(double x) { return reference; }                  \
   }
-#define TROUPE_SCALAR_BINARY(name, reference)                                               \
-  inline Symbol name(Symbol x, Symbol y) { return record2(ScalarOp::name, x, y); }         \
-  namespace reference_scalar {                                                              \
-  inline double name(double x, double y) { return reference; }                             \
+#define TROUPE_SCALAR_BINARY(name, reference)                                      \
+  inline Symbol name(Symbol x, Symbol y) { return record2(ScalarOp::name, x, y); } \
+  namespace reference_scalar {                                                     \
+  inline double name(double x, double y) { return reference; }                     \
   }
 TROUPE_SCALAR_UNARY(abs, std::fabs(x))
 TROUPE_SCALAR_UNARY(sign, std::isnan(x) ? x : double((x > 0) - (x < 0)))
@@ -229,7 +235,9 @@ inline Symbol logical_and(Symbol x, Symbol y) { return record2(ScalarOp::logical
 inline Symbol logical_or(Symbol x, Symbol y) { return record2(ScalarOp::logical_or, x, y); }
 inline Symbol logical_not(Symbol x) { return record1(ScalarOp::logical_not, x); }
 inline Symbol select(Symbol condition, Symbol yes, Symbol no) {
-  Recorder* r = condition.recorder() ? condition.recorder() : yes.recorder() ? yes.recorder() : no.recorder();
+  Recorder* r = condition.recorder() ? condition.recorder()
+                : yes.recorder()     ? yes.recorder()
+                                     : no.recorder();
   return r->record(ScalarOp::select, {condition, yes, no});
 }
 

@@ -28,9 +28,10 @@ void SimEvent::pass(const Status& status, double now) {
   for (auto& callback : callbacks) callback(status_);
 }
 
-Queue::Queue(const SimOptions& options, std::uint64_t index, std::string name, std::shared_ptr<Trace> trace)
-    : manual_(options.manual), max_delay_us_(options.max_delay_us), random_(options.seed * 1000003 + index), name_(std::move(name)),
-      trace_(std::move(trace)) {
+Queue::Queue(const SimOptions& options, std::uint64_t index, std::string name,
+             std::shared_ptr<Trace> trace)
+    : manual_(options.manual), max_delay_us_(options.max_delay_us),
+      random_(options.seed * 1000003 + index), name_(std::move(name)), trace_(std::move(trace)) {
   if (!manual_) thread_ = std::thread([this] { live(); });
 }
 
@@ -55,10 +56,17 @@ void Queue::push(Item item) {
   signal_->changed.notify_all();
 }
 
-void Queue::enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault, std::int64_t origin) {
-  push({.kind = Kind::work, .work = std::move(work), .fault = std::move(fault), .origin = origin, .cost = cost});
+void Queue::enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault,
+                    std::int64_t origin) {
+  push({.kind = Kind::work,
+        .work = std::move(work),
+        .fault = std::move(fault),
+        .origin = origin,
+        .cost = cost});
 }
-void Queue::enqueue_always(std::function<void()> work) { push({.kind = Kind::always, .work = std::move(work)}); }
+void Queue::enqueue_always(std::function<void()> work) {
+  push({.kind = Kind::always, .work = std::move(work)});
+}
 
 std::shared_ptr<Event> Queue::record() {
   auto event = std::make_shared<SimEvent>();
@@ -76,7 +84,8 @@ void Queue::wait(std::shared_ptr<Event> event) {
   auto gate = std::make_shared<Item::Gate>();
   push({.kind = Kind::wait, .gate = gate});
   // Its own callback: the event is there. Another kind of device has no virtual time.
-  event->then([signal = signal_, gate, here = dynamic_cast<const SimEvent*>(event.get())](const Status& status) {
+  event->then([signal = signal_, gate,
+               here = dynamic_cast<const SimEvent*>(event.get())](const Status& status) {
     const double time = here ? here->time() : 0;
     // Under the mutex, or the runner could look, miss it, and sleep.
     std::lock_guard lock(signal->mutex);
@@ -120,12 +129,8 @@ void Queue::run(Item& item) {
       }
     }
       [[fallthrough]];
-    case Kind::always:
-      try {
-        item.work();
-      } catch (...) {
-        failed = Status::from_current_exception();
-      }
+    case Kind::always: try { item.work();
+      } catch (...) { failed = Status::from_current_exception(); }
       if (item.fault && !failed.ok()) {
         item.fault->report(std::move(failed), item.origin);
         return;
@@ -157,7 +162,9 @@ void Queue::live() {
     Item item;
     {
       std::unique_lock lock(signal_->mutex);
-      signal_->changed.wait(lock, [&] { return (!items_.empty() && is_ready(items_.front())) || (stopping_ && items_.empty()); });
+      signal_->changed.wait(lock, [&] {
+        return (!items_.empty() && is_ready(items_.front())) || (stopping_ && items_.empty());
+      });
       if (items_.empty()) return;
       item = std::move(items_.front());
       items_.pop_front();
@@ -186,7 +193,9 @@ bool Queue::drain() {
 }
 
 void Queue::synchronize() {
-  if (!drain()) throw Error(Code::failed_precondition, "the stream waits for an event that nothing has passed yet");
+  if (!drain())
+    throw Error(Code::failed_precondition,
+                "the stream waits for an event that nothing has passed yet");
   take_status().throw_if_error();
 }
 

@@ -31,8 +31,8 @@ class SimEvent final : public Event {
   double time() const { return time_; }
 
  private:
-  std::mutex mutex_;                // guards callbacks_, and the moment of passing
-  std::atomic<bool> done_{false};   // publishes status_ and time_
+  std::mutex mutex_;               // guards callbacks_, and the moment of passing
+  std::atomic<bool> done_{false};  // publishes status_ and time_
   Status status_;
   double time_ = 0;
   std::vector<std::function<void(const Status&)>> callbacks_;
@@ -40,7 +40,8 @@ class SimEvent final : public Event {
 
 class Queue {
  public:
-  Queue(const SimOptions& options, std::uint64_t index, std::string name, std::shared_ptr<Trace> trace);
+  Queue(const SimOptions& options, std::uint64_t index, std::string name,
+        std::shared_ptr<Trace> trace);
   /// Runs what is queued, then ends the thread.
   ~Queue();
 
@@ -50,7 +51,8 @@ class Queue {
     double nanoseconds;
   };
   /// Skipped while the status is an unreported error. With a fault, that takes the status's place.
-  void enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault = nullptr, std::int64_t origin = 0);
+  void enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault = nullptr,
+               std::int64_t origin = 0);
   /// Runs whatever the status (freeing memory).
   void enqueue_always(std::function<void()> work);
   std::shared_ptr<Event> record();
@@ -76,14 +78,16 @@ class Queue {
       Status status;
       double time = 0;
     };
-    std::shared_ptr<Gate> gate = {};       // wait
-    std::shared_ptr<Fault> fault = {};     // work
+    std::shared_ptr<Gate> gate = {};    // wait
+    std::shared_ptr<Fault> fault = {};  // work
     std::int64_t origin = 0;
-    Cost cost = {};                        // work
+    Cost cost = {};  // work
   };
 
   void push(Item item);
-  bool is_ready(const Item& item) const { return item.kind != Kind::wait || item.gate->open.load(std::memory_order_acquire); }
+  bool is_ready(const Item& item) const {
+    return item.kind != Kind::wait || item.gate->open.load(std::memory_order_acquire);
+  }
   void live();
   void delay();
   void run(Item& item);

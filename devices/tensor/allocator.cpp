@@ -38,9 +38,10 @@ SizeClass size_class(std::size_t bytes) {
   return {(log2 - 6) * 4 + static_cast<int>(steps), (std::size_t(1) << log2) + steps * step};
 }
 
-// Large blocks lie in huge pages of their own, middle ones share some: hundreds of values that a gradient saves
-// touch few pages (an LSTM's training step: 2 to 3 % of its time). A shared page goes when all its blocks have.
-// Threads: any; a simulated device gives back when its stream has got there.
+// Large blocks lie in huge pages of their own, middle ones share some: hundreds of values that a
+// gradient saves touch few pages (an LSTM's training step: 2 to 3 % of its time). A shared page
+// goes when all its blocks have. Threads: any; a simulated device gives back when its stream has
+// got there.
 class HostMemory final : public MemorySource {
  public:
   ~HostMemory() override {
@@ -55,7 +56,8 @@ class HostMemory final : public MemorySource {
   void put(void* memory, std::size_t bytes) noexcept override {
     if (!is_middle(bytes)) return std::free(memory);
     std::lock_guard lock(mutex_);
-    auto* page = reinterpret_cast<Shared*>(reinterpret_cast<std::uintptr_t>(memory) & ~(kHugePage - 1));
+    auto* page =
+        reinterpret_cast<Shared*>(reinterpret_cast<std::uintptr_t>(memory) & ~(kHugePage - 1));
     if (--page->blocks == 0 && page != current_) std::free(page);
   }
 
@@ -71,10 +73,13 @@ class HostMemory final : public MemorySource {
     std::size_t used = sizeof(Shared);
   };
 
-  static bool is_middle(std::size_t bytes) { return kShares && bytes >= kSmallestShared && bytes <= kLargestShared; }
+  static bool is_middle(std::size_t bytes) {
+    return kShares && bytes >= kSmallestShared && bytes <= kLargestShared;
+  }
   static void* pages(std::size_t bytes) {
     void* memory = std::aligned_alloc(kHugePage, bytes);
-    if (memory) madvise(memory, bytes, MADV_HUGEPAGE);  // advice only: a refusal costs speed, not truth
+    // advice only: a refusal costs speed, not truth
+    if (memory) madvise(memory, bytes, MADV_HUGEPAGE);
     return memory;
   }
   void* get_shared(std::size_t bytes) {
@@ -97,7 +102,8 @@ class HostMemory final : public MemorySource {
 
 class CachingAllocator final : public Allocator {
  public:
-  CachingAllocator(std::unique_ptr<MemorySource> source, std::uint64_t limit) : source_(std::move(source)) {
+  CachingAllocator(std::unique_ptr<MemorySource> source, std::uint64_t limit)
+      : source_(std::move(source)) {
     counters_.limit = limit;
   }
   ~CachingAllocator() override { trim(); }
@@ -143,7 +149,8 @@ class CachingAllocator final : public Allocator {
     return counters_;
   }
 
-  // Large blocks are returned without the lock: that takes the system milliseconds. Of many some, the others by the next calls: who calls has other things to do.
+  // Large blocks are returned without the lock: that takes the system milliseconds. Of many some,
+  // the others by the next calls: who calls has other things to do.
   void age() override {
     constexpr std::size_t kMostBytes = std::size_t(1) << 30, kMostSmall = 1 << 14;
     std::size_t bytes = 0, small = 0;
@@ -152,7 +159,8 @@ class CachingAllocator final : public Allocator {
     const auto is_old = [old](const Cached& block) { return block.freed <= old; };
     for (std::size_t i = 0; i < cache_.size(); ++i) {
       if (class_bytes_of(static_cast<int>(i)) < kLarge) {
-        const auto most = cache_[i].begin() + static_cast<std::ptrdiff_t>(std::min(cache_[i].size(), kMostSmall - small));
+        const auto most = cache_[i].begin() + static_cast<std::ptrdiff_t>(
+                                                  std::min(cache_[i].size(), kMostSmall - small));
         const auto end = std::find_if_not(cache_[i].begin(), most, is_old);
         small += static_cast<std::size_t>(end - cache_[i].begin());
         for (auto it = cache_[i].begin(); it != end; ++it) give_back(*it, cache_[i]);
@@ -182,11 +190,14 @@ class CachingAllocator final : public Allocator {
   static constexpr bool kKeepBlocks = true;
 #endif
 
-  bool is_within_limit(std::size_t class_bytes) const { return !counters_.limit || counters_.in_use + class_bytes <= counters_.limit; }
+  bool is_within_limit(std::size_t class_bytes) const {
+    return !counters_.limit || counters_.in_use + class_bytes <= counters_.limit;
+  }
 
   void* fresh(std::size_t class_bytes, std::size_t asked) {
     ++counters_.misses;
-    while (counters_.limit && counters_.in_use + counters_.cached + class_bytes > counters_.limit && give_back_oldest()) {}
+    while (counters_.limit && counters_.in_use + counters_.cached + class_bytes > counters_.limit &&
+           give_back_oldest()) {}
     void* memory = source_->get(class_bytes);
     if (!memory) {
       trim();
@@ -197,10 +208,12 @@ class CachingAllocator final : public Allocator {
   }
 
   [[noreturn]] void refuse(std::size_t bytes) const {
-    throw Error(Code::resource_exhausted,
-                counters_.limit ? fmt::format("out of device memory: {} bytes wanted, {} of {} in use", bytes,
-                                              counters_.in_use, counters_.limit)
-                                : fmt::format("out of memory: {} bytes wanted, {} in use", bytes, counters_.in_use));
+    throw Error(
+        Code::resource_exhausted,
+        counters_.limit
+            ? fmt::format("out of device memory: {} bytes wanted, {} of {} in use", bytes,
+                          counters_.in_use, counters_.limit)
+            : fmt::format("out of memory: {} bytes wanted, {} in use", bytes, counters_.in_use));
   }
 
   void trim() {
@@ -210,8 +223,9 @@ class CachingAllocator final : public Allocator {
     }
   }
 
-  // No more than is asked for: close to its limit a device would else lose, again and again, what the next allocations would have
-  // found, and take cold pages for it. What was freed longest ago is what the work has turned away from.
+  // No more than is asked for: close to its limit a device would else lose, again and again, what
+  // the next allocations would have found, and take cold pages for it. What was freed longest ago
+  // is what the work has turned away from.
   bool give_back_oldest() {
     std::vector<Cached>* from = nullptr;
     for (std::vector<Cached>& blocks : cache_)
@@ -235,9 +249,9 @@ class CachingAllocator final : public Allocator {
   }
 
   std::unique_ptr<MemorySource> source_;
-  mutable std::mutex mutex_;  // guards everything below
-  std::vector<std::vector<Cached>> cache_;  // by size class, the latest freed at the back
-  std::uint64_t freed_ = 0;                 // blocks
+  mutable std::mutex mutex_;                     // guards everything below
+  std::vector<std::vector<Cached>> cache_;       // by size class, the latest freed at the back
+  std::uint64_t freed_ = 0;                      // blocks
   std::array<std::uint64_t, kAges> freed_by_{};  // by each of the last calls of `age`
   std::size_t ages_ = 0;
   AllocatorCounters counters_;
@@ -245,7 +259,8 @@ class CachingAllocator final : public Allocator {
 
 }  // namespace
 
-std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source, std::uint64_t limit) {
+std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source,
+                                                  std::uint64_t limit) {
   return std::make_unique<CachingAllocator>(std::move(source), limit);
 }
 

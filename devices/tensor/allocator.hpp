@@ -34,7 +34,8 @@ class Allocator {
   /// Would an allocation of `bytes` stay within the limit now?
   virtual bool has_room(std::size_t bytes) const = 0;
   virtual AllocatorCounters counters() const = 0;
-  /// For who wants memory back that nobody needs any more, and calls this once a second, say: what is kept for reuse and was freed `kAges` calls ago is returned.
+  /// For who wants memory back that nobody needs any more, and calls this once a second, say: what
+  /// is kept for reuse and was freed `kAges` calls ago is returned.
   virtual void age() {}
   static constexpr std::size_t kAges = 10;
 };
@@ -48,9 +49,11 @@ class MemorySource {
   virtual void put(void* memory, std::size_t bytes) noexcept = 0;
 };
 
-/// Keeps freed blocks by size class. With a limit, `in_use` and `cached` together never exceed it: as many cached blocks as are in
-/// the way are returned first, those freed longest ago, then allocate throws.
-std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source, std::uint64_t limit = 0);
+/// Keeps freed blocks by size class. With a limit, `in_use` and `cached` together never exceed it:
+/// as many cached blocks as are in the way are returned first, those freed longest ago, then
+/// allocate throws.
+std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source,
+                                                  std::uint64_t limit = 0);
 /// Pages of this process's memory; from 1 MiB up 2 MiB-aligned huge ones.
 std::unique_ptr<MemorySource> make_host_memory();
 

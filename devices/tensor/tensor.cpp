@@ -46,13 +46,16 @@ Tensor Tensor::from_body(Body* body, DType dtype) {
 Tensor Tensor::scalar_as(DType dtype, double value) {
   return visit_dtype(dtype, [&]<class T>(type_tag<T>) {
     if constexpr (std::is_same_v<T, bool>) return scalar(value != 0);
-    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return scalar(T(float(value)));
+    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+      return scalar(T(float(value)));
     else if constexpr (std::is_same_v<T, std::complex<float>>) return scalar(T(float(value)));
     else return scalar(static_cast<T>(value));
   });
 }
 
-Tensor Tensor::empty(DType dtype, const Shape& shape) { return empty_on(nullptr, host_allocator(), dtype, shape); }
+Tensor Tensor::empty(DType dtype, const Shape& shape) {
+  return empty_on(nullptr, host_allocator(), dtype, shape);
+}
 
 Tensor Tensor::empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape) {
   if (!shape.is_known())
@@ -63,9 +66,12 @@ Tensor Tensor::empty_on(Device* device, Allocator& allocator, DType dtype, const
     t.dtype_ = dtype;
     return t;
   }
-  std::int64_t counted;  // signed, as inference counts them: an allocator rounds sizes up, which may wrap what is next to 2^64
+  // signed, as inference counts them: an allocator rounds sizes up, which may wrap what is next to
+  // 2^64
+  std::int64_t counted;
   if (__builtin_mul_overflow(shape.elements(), static_cast<std::int64_t>(size_of(dtype)), &counted))
-    throw Error(Code::resource_exhausted, "shape " + shape.text() + " has more bytes than 64 bits count");
+    throw Error(Code::resource_exhausted,
+                "shape " + shape.text() + " has more bytes than 64 bits count");
   const auto bytes = static_cast<std::size_t>(counted);
   Ref<Buffer> buffer;
   if (device || bytes > Body::kSmall) buffer = Buffer::allocate(allocator, bytes);
@@ -75,7 +81,8 @@ Tensor Tensor::empty_on(Device* device, Allocator& allocator, DType dtype, const
   return from_body(body, dtype);
 }
 
-Tensor Tensor::on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype, const Shape& shape) {
+Tensor Tensor::on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype,
+                         const Shape& shape) {
   Body* body = Body::make(shape, device);
   body->data = static_cast<unsigned char*>(buffer->data()) + offset;
   body->buffer = std::move(buffer);
@@ -108,7 +115,8 @@ void* Tensor::raw_mutable() {
 Tensor Tensor::reshaped(const Shape& shape) const {
   if (shape.elements() != elements())
     throw Error(Code::invalid_argument,
-                fmt::format("{} elements of shape {} cannot take shape {}", elements(), this->shape().text(), shape.text()));
+                fmt::format("{} elements of shape {} cannot take shape {}", elements(),
+                            this->shape().text(), shape.text()));
   if (kind_ == Kind::scalar || (shape.is_scalar() && is_on_host() && dtype_ != DType::string)) {
     Tensor t = empty(dtype_, shape);
     std::memcpy(t.raw_mutable(), raw(), bytes());
@@ -124,20 +132,23 @@ Tensor Tensor::reshaped(const Shape& shape) const {
 
 Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
   if (rank() < 1 || begin < 0 || end < begin || end > shape()[0])
-    throw Error(Code::out_of_range, fmt::format("rows [{}, {}) are outside shape {}", begin, end, shape().text()));
+    throw Error(Code::out_of_range,
+                fmt::format("rows [{}, {}) are outside shape {}", begin, end, shape().text()));
   const Body* b = body();
   Shape s = b->shape;
   std::int64_t row = s[0] ? elements() / s[0] : 0;
   s.set(0, end - begin);
   Body* view = Body::make(s, b->device);
-  view->data = static_cast<unsigned char*>(b->data) + static_cast<std::size_t>(begin * row) * size_of(dtype_);
+  view->data = static_cast<unsigned char*>(b->data) +
+               static_cast<std::size_t>(begin * row) * size_of(dtype_);
   view->buffer = b->buffer;
   view->owner = b->buffer ? b->owner : *this;
   return from_body(view, dtype_);
 }
 
 Tensor Tensor::clone() const {
-  if (!is_on_host()) throw Error(Code::internal, "clone copies host tensors; a device's are copied by its stream");
+  if (!is_on_host())
+    throw Error(Code::internal, "clone copies host tensors; a device's are copied by its stream");
   if (kind_ != Kind::tensor) return *this;
   Tensor copy = empty(dtype_, shape());
   std::memcpy(copy.raw_mutable(), raw(), bytes());
@@ -154,13 +165,16 @@ Tensor Tensor::strings(const std::vector<std::string>& elements, const Shape& sh
 
 std::vector<std::string> Tensor::to_strings() const {
   std::vector<std::string> out;
-  for (const StringRef& t : std::span(data<StringRef>(), static_cast<std::size_t>(elements()))) out.emplace_back(t.view());
+  for (const StringRef& t : std::span(data<StringRef>(), static_cast<std::size_t>(elements())))
+    out.emplace_back(t.view());
   return out;
 }
 
 Tensor Tensor::with_own_text() const {
-  const Body* holder = body();  // of the elements: small ones lie in the tensor that this is a view of
-  while (holder->owner.has_value() && holder->owner.dtype() == DType::string) holder = holder->owner.body();
+  // of the elements: small ones lie in the tensor that this is a view of
+  const Body* holder = body();
+  while (holder->owner.has_value() && holder->owner.dtype() == DType::string)
+    holder = holder->owner.body();
   if (holder->owner.has_value()) return *this;
   const std::span from(data<StringRef>(), static_cast<std::size_t>(elements()));
   std::int64_t bytes = 0;
@@ -178,23 +192,29 @@ Tensor Tensor::with_own_text() const {
 }
 
 void Tensor::check_access(DType wanted) const {
-  if (kind_ == Kind::none) throw Error(Code::failed_precondition, "an empty tensor handle has no elements");
+  if (kind_ == Kind::none)
+    throw Error(Code::failed_precondition, "an empty tensor handle has no elements");
   if (wanted != dtype_)
-    throw Error(Code::invalid_argument, fmt::format("a tensor of {} was read as {}", name_of(dtype_), name_of(wanted)));
-  if (!is_on_host()) throw Error(Code::failed_precondition, "the tensor is on a device; fetch it first");
+    throw Error(Code::invalid_argument,
+                fmt::format("a tensor of {} was read as {}", name_of(dtype_), name_of(wanted)));
+  if (!is_on_host())
+    throw Error(Code::failed_precondition, "the tensor is on a device; fetch it first");
 }
 
 void Tensor::check_item() const {
   if (elements() != 1)
-    throw Error(Code::invalid_argument, fmt::format("item() needs one element; shape {} has {}", shape().text(), elements()));
+    throw Error(Code::invalid_argument, fmt::format("item() needs one element; shape {} has {}",
+                                                    shape().text(), elements()));
 }
 
 double Tensor::at(std::int64_t i) const {
   if (i < 0 || i >= elements())
-    throw Error(Code::out_of_range, fmt::format("element {} is outside shape {}", i, shape().text()));
+    throw Error(Code::out_of_range,
+                fmt::format("element {} is outside shape {}", i, shape().text()));
   return visit_dtype(dtype_, [&]<class T>(type_tag<T>) -> double {
     T v = data<T>()[i];
-    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return v.real();
+    if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+      return v.real();
     else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return float(v);
     else return static_cast<double>(v);
   });
@@ -208,21 +228,29 @@ std::string Tensor::text(std::int64_t limit) const {
   for (std::int64_t i = 0; i < std::min(limit, elements()); ++i) {
     if (i) out += ", ";
     if (dtype_ == DType::string) out += fmt::format("\"{}\"", data<StringRef>()[i].view());
-    else out += visit_dtype(dtype_, [&]<class T>(type_tag<T>) {
-      const T v = data<T>()[i];
-      if constexpr (std::is_same_v<T, bool>) return std::string(v ? "true" : "false");
-      else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>) return fmt::format("{:g}{:+g}i", v.real(), v.imag());
-      else if constexpr (std::is_integral_v<T>) return fmt::format("{}", +v);
-      else return std::isnan(at(i)) ? std::string("nan") : fmt::format("{:g}", at(i));  // of which x86 makes those with a sign
-    });
+    else
+      out += visit_dtype(dtype_, [&]<class T>(type_tag<T>) {
+        const T v = data<T>()[i];
+        if constexpr (std::is_same_v<T, bool>) return std::string(v ? "true" : "false");
+        else if constexpr (std::is_same_v<T, std::complex<float>> ||
+                           std::is_same_v<T, std::complex<double>>)
+          return fmt::format("{:g}{:+g}i", v.real(), v.imag());
+        else if constexpr (std::is_integral_v<T>) return fmt::format("{}", +v);
+        else
+          return std::isnan(at(i))
+                     ? std::string("nan")
+                     : fmt::format("{:g}", at(i));  // of which x86 makes those with a sign
+      });
   }
   if (elements() > limit) out += ", ...";
   return out + "}";
 }
 
 bool identical(const Tensor& a, const Tensor& b) {
-  if (a.has_value() != b.has_value() || a.dtype() != b.dtype() || a.shape() != b.shape()) return false;
-  if (a.has_value() && a.dtype() == DType::string) return std::equal(a.data<StringRef>(), a.data<StringRef>() + a.elements(), b.data<StringRef>());
+  if (a.has_value() != b.has_value() || a.dtype() != b.dtype() || a.shape() != b.shape())
+    return false;
+  if (a.has_value() && a.dtype() == DType::string)
+    return std::equal(a.data<StringRef>(), a.data<StringRef>() + a.elements(), b.data<StringRef>());
   return a.bytes() == 0 || std::memcmp(a.raw(), b.raw(), a.bytes()) == 0;
 }
 

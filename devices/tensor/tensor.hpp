@@ -13,8 +13,8 @@
 #include <string>
 #include <vector>
 
-#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/devices/base/shape.hpp>
+#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/devices/tensor/value.hpp>
 
 namespace troupe {
@@ -34,7 +34,8 @@ class Buffer final : public Counted {
 
  private:
   static std::uint64_t next_content();
-  Buffer(Allocator& allocator, void* data, std::size_t bytes) : allocator_(&allocator), data_(data), bytes_(bytes) {}
+  Buffer(Allocator& allocator, void* data, std::size_t bytes)
+      : allocator_(&allocator), data_(data), bytes_(bytes) {}
   void destroy() noexcept override;
 
   Allocator* allocator_;
@@ -49,7 +50,7 @@ class Tensor : public Value {
 
   /// A scalar, held in the handle.
   template <class T>
-    requires requires { dtype_of<T>; }
+  requires requires { dtype_of<T>; }
   static Tensor scalar(T value) {
     static_assert(sizeof(T) <= 16 && !std::is_same_v<T, StringRef>);
     Tensor t;
@@ -66,7 +67,8 @@ class Tensor : public Value {
   static Tensor empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape);
   static Tensor zeros(DType dtype, const Shape& shape);
   /// The elements that lie `offset` bytes into a buffer of `device` (null: the host).
-  static Tensor on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype, const Shape& shape);
+  static Tensor on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype,
+                          const Shape& shape);
   /// Throws invalid_argument unless `elements` fill `shape`.
   template <class T>
   static Tensor of(std::span<const T> elements, const Shape& shape);
@@ -99,7 +101,8 @@ class Tensor : public Value {
   Ref<Buffer> buffer() const;
 
   const void* raw() const;
-  /// Throws internal if the handle is no sole holder's; kernels write only what they allocated or took over.
+  /// Throws internal if the handle is no sole holder's; kernels write only what they allocated or
+  /// took over.
   void* raw_mutable();
   /// The elements; throws invalid_argument if T is not the dtype or the tensor is not on the host.
   template <class T>
@@ -127,11 +130,12 @@ class Tensor : public Value {
   }
 
   std::vector<std::string> to_strings() const;
-  /// Of a tensor of strings: one that keeps its bytes itself; this one, if it does. What a kernel put together of its
-  /// inputs' elements is turned into that before the inputs may go.
+  /// Of a tensor of strings: one that keeps its bytes itself; this one, if it does. What a kernel
+  /// put together of its inputs' elements is turned into that before the inputs may go.
   Tensor with_own_text() const;
 
-  /// Names the elements of the buffer that this is a view of: equal numbers, equal elements. 0: not known.
+  /// Names the elements of the buffer that this is a view of: equal numbers, equal elements. 0: not
+  /// known.
   std::uint64_t content() const;
   /// May this handle's elements be overwritten?
   bool is_sole_holder() const;
@@ -188,7 +192,9 @@ inline std::int64_t Tensor::elements() const {
 
 inline Device* Tensor::device() const { return kind_ == Kind::tensor ? body()->device : nullptr; }
 
-inline Ref<Buffer> Tensor::buffer() const { return kind_ == Kind::tensor ? body()->buffer : Ref<Buffer>(); }
+inline Ref<Buffer> Tensor::buffer() const {
+  return kind_ == Kind::tensor ? body()->buffer : Ref<Buffer>();
+}
 
 inline const void* Tensor::raw() const {
   if (kind_ == Kind::none) return nullptr;
@@ -201,7 +207,9 @@ inline bool Tensor::is_sole_holder() const {
   return b->is_sole() && !b->owner.has_value() && (!b->buffer || b->buffer->is_sole());
 }
 
-inline std::uint64_t Tensor::content() const { return kind_ == Kind::tensor && body()->buffer ? body()->buffer->content() : 0; }
+inline std::uint64_t Tensor::content() const {
+  return kind_ == Kind::tensor && body()->buffer ? body()->buffer->content() : 0;
+}
 
 /// Bit-for-bit equality of dtype, shape and elements (host tensors), of strings byte for byte.
 bool identical(const Tensor& a, const Tensor& b);
@@ -221,7 +229,8 @@ inline Tensor Tensor::of<bool>(const std::vector<bool>& elements, const Shape& s
   std::vector<std::uint8_t> bytes(elements.begin(), elements.end());
   Tensor t = empty(DType::boolean, shape);
   if (shape.elements() != static_cast<std::int64_t>(bytes.size()))
-    throw Error(Code::invalid_argument, std::to_string(bytes.size()) + " elements do not fill shape " + shape.text());
+    throw Error(Code::invalid_argument,
+                std::to_string(bytes.size()) + " elements do not fill shape " + shape.text());
   std::memcpy(t.raw_mutable(), bytes.data(), bytes.size());
   return t;
 }

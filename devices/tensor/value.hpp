@@ -21,11 +21,14 @@ class List;
 /// Something counted from inside; created with one holder.
 class Counted {
  public:
-  void retain(std::uint32_t holders = 1) const noexcept { count_.fetch_add(holders, std::memory_order_relaxed); }
+  void retain(std::uint32_t holders = 1) const noexcept {
+    count_.fetch_add(holders, std::memory_order_relaxed);
+  }
   void release() const noexcept {
     // acquire pairs with the other holders' release, so that the last one sees all their writes;
     // a sole holder needs no read-modify-write.
-    if (count_.load(std::memory_order_acquire) == 1 || count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
+    if (count_.load(std::memory_order_acquire) == 1 ||
+        count_.fetch_sub(1, std::memory_order_acq_rel) == 1)
       const_cast<Counted*>(this)->destroy();
   }
   bool is_sole() const noexcept { return count_.load(std::memory_order_acquire) == 1; }
@@ -38,7 +41,8 @@ class Counted {
   virtual void destroy() noexcept { delete this; }
 
  private:
-  mutable std::atomic<std::uint32_t> count_{1};  // publishes the object's last writes to its destroyer
+  // publishes the object's last writes to its destroyer
+  mutable std::atomic<std::uint32_t> count_{1};
 };
 
 /// A counted pointer.
@@ -70,7 +74,8 @@ class Ref {
 
 class Value {
  public:
-  enum class Kind : std::uint8_t { none, scalar, tensor, list, saved };  // from tensor on: counted objects; saved: in lists only, see swap.hpp
+  // from tensor on: counted objects; saved: in lists only, see swap.hpp
+  enum class Kind : std::uint8_t { none, scalar, tensor, list, saved };
 
   Value() = default;
   Value(const Value& o) noexcept {
@@ -119,8 +124,12 @@ class Value {
 
   /// The 16 bytes that hold an inline scalar.
   const void* scalar_bits() const { return bits_; }
-  /// Both are inline scalars, of the same dtype and the same bits. Bytes that no element takes are zero.
-  bool is_same_scalar(const Value& o) const { return is_inline() && o.is_inline() && dtype_ == o.dtype_ && std::memcmp(bits_, o.bits_, sizeof bits_) == 0; }
+  /// Both are inline scalars, of the same dtype and the same bits. Bytes that no element takes are
+  /// zero.
+  bool is_same_scalar(const Value& o) const {
+    return is_inline() && o.is_inline() && dtype_ == o.dtype_ &&
+           std::memcmp(bits_, o.bits_, sizeof bits_) == 0;
+  }
   /// Becomes an inline scalar of `bytes` bytes.
   void set_scalar(DType dtype, const void* element, std::size_t bytes) {
     reset();
@@ -156,8 +165,9 @@ class Value {
     kind_ = kind;
     dtype_ = dtype;
   }
-  /// Before something else is written here. It says nothing of the kind: a store of its own between those of `copy_bits` keeps
-  /// the compiler from making one of the dtype's and the kind's, and whoever reads the two as one would wait for both.
+  /// Before something else is written here. It says nothing of the kind: a store of its own between
+  /// those of `copy_bits` keeps the compiler from making one of the dtype's and the kind's, and
+  /// whoever reads the two as one would wait for both.
   void drop() noexcept {
     if (kind_ >= Kind::tensor) object()->release();
   }

@@ -24,7 +24,8 @@ void ParallelLoop::run(WorkerPool& pool, int blocks, Body body, const void* f, i
   work(true);
   open_.store(false, std::memory_order_seq_cst);
   for (Spin spin; inside_.load(std::memory_order_seq_cst) != 0;) spin.wait();
-  if (failed_.load(std::memory_order_relaxed)) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (failed_.load(std::memory_order_relaxed))
+    std::rethrow_exception(std::exchange(error_, nullptr));
 }
 
 void ParallelLoop::accept(void* object, Worker&) {
@@ -37,7 +38,8 @@ void ParallelLoop::accept(void* object, Worker&) {
 
 void ParallelLoop::work(bool is_caller) {
   for (int mine = 0; claimed_.fetch_add(1, std::memory_order_relaxed) < blocks_; ++mine) {
-    const int block = is_caller ? mine : blocks_ - 1 - from_last_.fetch_add(1, std::memory_order_relaxed);
+    const int block =
+        is_caller ? mine : blocks_ - 1 - from_last_.fetch_add(1, std::memory_order_relaxed);
     if (failed_.load(std::memory_order_relaxed)) return;
     try {
       body_(f_, block);

@@ -1,8 +1,8 @@
 // One parallel_for in progress: the blocks, who is inside, and invitations that may come late.
 //
 // A loop object belongs to the pool for its whole life and is lent to one caller at a time; `f` and
-// the block count live on that caller's stack. An invitation is a job that names the loop object, and
-// it may be run long after the loop it was meant for has ended:
+// the block count live on that caller's stack. An invitation is a job that names the loop object,
+// and it may be run long after the loop it was meant for has ended:
 //
 //     caller                                      invited worker
 //     ------                                      --------------
@@ -13,17 +13,18 @@
 //     C5 open = false
 //     C6 wait until inside = 0, return
 //
-// 1. Nobody touches body, f or a block after the caller has returned: a worker that read open = true
-//    at I3 had done I2 before C5 in the single order of the seq_cst operations, so C6 waits for its I4;
-//    one that did I2 after C5 reads open = false and leaves.
+// 1. Nobody touches body, f or a block after the caller has returned: a worker that read open =
+//    true at I3 had done I2 before C5 in the single order of the seq_cst operations, so C6 waits
+//    for its I4; one that did I2 after C5 reads open = false and leaves.
 // 2. A late invitation is not lost work: it finds the loop object's next loop, if one is open, and
 //    helps that. The caller counts it as pending at C3 only if I1 has not happened, and then I3 is
 //    after C2. So at most size()−1 invitations per loop object are ever queued, however many loops
 //    run while the other workers are busy.
 // 3. The blocks' writes are published by I4 (release) to C6 (acquire).
-// 4. The caller takes blocks from the first on, the others from the last on, until all are claimed. So who reads memory goes on where it
-//    stopped, and who comes again, in the next loop, finds what it wrote in its own cache (layer normalisation of [256, 1024] on two
-//    workers: 0.85 of the time). That one is slow, or comes late, makes no block wait.
+// 4. The caller takes blocks from the first on, the others from the last on, until all are claimed.
+//    So who reads memory goes on where it stopped, and who comes again, in the next loop, finds
+//    what it wrote in its own cache (layer normalisation of [256, 1024] on two workers: 0.85 of the
+//    time). That one is slow, or comes late, makes no block wait.
 #pragma once
 
 #include <atomic>
@@ -51,8 +52,9 @@ class ParallelLoop {
   std::atomic<int> inside_{0};       // invited workers between I2 and I4; publishes their blocks
   std::atomic<bool> open_{false};    // publishes body_, f_, blocks_
   std::atomic<bool> failed_{false};  // claims error_ for the first block that throws
-  alignas(64) std::atomic<int> claimed_{0};  // how many blocks, or attempts at more; publishes nothing
-  std::atomic<int> from_last_{0};            // how many of them the others took; publishes nothing
+  // how many blocks, or attempts at more; publishes nothing
+  alignas(64) std::atomic<int> claimed_{0};
+  std::atomic<int> from_last_{0};  // how many of them the others took; publishes nothing
   int blocks_ = 0;
   Body body_ = nullptr;
   const void* f_ = nullptr;

@@ -17,8 +17,8 @@
 // 1. Both indices only grow (64 bits: no wrap-around, so a CAS cannot meet an old value again).
 // 2. Exactly one CAS takes head_ from h to h+1; its caller owns job h.
 // 3. A slot is overwritten only after its owner has seen head_ pass it (acquire, paired with the
-//    releasing CAS). So the taker's reads of the slot, which precede its CAS, are of job h; a reader
-//    that was overtaken may read two halves of different jobs, but then its CAS fails.
+//    releasing CAS). So the taker's reads of the slot, which precede its CAS, are of job h; a
+//    reader that was overtaken may read two halves of different jobs, but then its CAS fails.
 // 4. A length seen by the owner is never too small, because head_ only moves towards tail_.
 #pragma once
 
@@ -70,7 +70,9 @@ class RunRing {
     while (tail_.load(std::memory_order_acquire) - head >= at_least) {
       const Slot& slot = slots_[head & (kCapacity - 1)];
       job = {slot.run.load(std::memory_order_relaxed), slot.object.load(std::memory_order_relaxed)};
-      if (head_.compare_exchange_weak(head, head + 1, std::memory_order_acq_rel, std::memory_order_acquire)) return true;
+      if (head_.compare_exchange_weak(head, head + 1, std::memory_order_acq_rel,
+                                      std::memory_order_acquire))
+        return true;
     }
     return false;
   }
@@ -87,7 +89,8 @@ class RunRing {
     std::atomic<void*> object{nullptr};
   };
 
-  alignas(64) std::atomic<std::int64_t> head_{0};  // publishes that the slots before it are free again
+  // publishes that the slots before it are free again
+  alignas(64) std::atomic<std::int64_t> head_{0};
   alignas(64) std::atomic<std::int64_t> tail_{0};  // publishes the slots before it
   const std::int64_t limit_;
   alignas(64) std::array<Slot, kCapacity> slots_;

@@ -1,9 +1,9 @@
 #include <troupe/devices/threads/worker_pool.hpp>
 
 #include <troupe/devices/base/error.hpp>
-#include <troupe/devices/threads/parallel_loop.hpp>
 #include <troupe/devices/base/signals.hpp>
 #include <troupe/devices/base/spin.hpp>
+#include <troupe/devices/threads/parallel_loop.hpp>
 
 #include <sched.h>
 #include <unistd.h>
@@ -18,19 +18,23 @@ namespace troupe {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr auto kSearchTime = 30us;   // arriving from sleep takes 22 µs: shorter parks too eagerly
-constexpr auto kStuckAfter = 5us;    // an owner that finishes no job for this long is stuck
-constexpr auto kBriefSearch = 10us;  // of the watcher, and when others search already: see who is stuck
-constexpr int kLongestWatch = 8;     // ms; of a lone job's wait behind one that nobody knew to be long
+constexpr auto kSearchTime = 30us;  // arriving from sleep takes 22 µs: shorter parks too eagerly
+constexpr auto kStuckAfter = 5us;   // an owner that finishes no job for this long is stuck
+// of the watcher, and when others search already: see who is stuck
+constexpr auto kBriefSearch = 10us;
+// ms; of a lone job's wait behind one that nobody knew to be long
+constexpr int kLongestWatch = 8;
 constexpr int kPausesPerLook = 16;   // looking at a ring takes its cache line from the owner
 constexpr int kPausesForPlace = 96;  // a searcher looks at wanted_ once in kPausesPerLook
-constexpr unsigned kFairness = 64;   // a worker with a full ring looks at the shared queue this often
+// a worker with a full ring looks at the shared queue this often
+constexpr unsigned kFairness = 64;
 
 }  // namespace
 
 // ---- one worker --------------------------------------------------------------------------------
 
-Worker::Worker(WorkerPool& pool, int index, bool threaded) : pool_(&pool), index_(index), ring_(threaded) {}
+Worker::Worker(WorkerPool& pool, int index, bool threaded)
+    : pool_(&pool), index_(index), ring_(threaded) {}
 
 void Worker::live() {
   SignalsBlocked::for_good();
@@ -55,7 +59,8 @@ bool Worker::search(Job& job) {
   pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
   for (;;) {
     const auto crowd = WorkerPool::searching(pool_->state_.load(std::memory_order_relaxed));
-    const bool watched = std::exchange(brief_, false), brief = watched || 2 * crowd > static_cast<std::uint64_t>(pool_->size()) + 1;
+    const bool watched = std::exchange(brief_, false),
+               brief = watched || 2 * crowd > static_cast<std::uint64_t>(pool_->size()) + 1;
     const auto deadline = Clock::now() + (brief ? kBriefSearch : kSearchTime);
     do {
       if (look_around(job)) {
@@ -73,7 +78,10 @@ bool Worker::search(Job& job) {
       pool_->state_.fetch_sub(WorkerPool::kSearching, std::memory_order_seq_cst);
       return false;
     }
-    if (watched) pool_->watch_ms_.store(std::min(2 * pool_->watch_ms_.load(std::memory_order_relaxed), kLongestWatch), std::memory_order_relaxed);
+    if (watched)
+      pool_->watch_ms_.store(
+          std::min(2 * pool_->watch_ms_.load(std::memory_order_relaxed), kLongestWatch),
+          std::memory_order_relaxed);
     park();
     if (ring_.pop(job)) {  // the same
       leave_search();
@@ -128,7 +136,8 @@ void Worker::park() {
     watching = pool_->watcher_.load(std::memory_order_relaxed) == nullptr &&
                pool_->parked_.size() < pool_->workers_.size();
     if (watching) pool_->watcher_.store(this, std::memory_order_seq_cst);
-    pool_->state_.fetch_add(WorkerPool::kParked - WorkerPool::kSearching, std::memory_order_seq_cst);
+    pool_->state_.fetch_add(WorkerPool::kParked - WorkerPool::kSearching,
+                            std::memory_order_seq_cst);
   }
   const bool stay = !pool_->work_visible() && !pool_->stopping_.load(std::memory_order_seq_cst);
   if (!stay && pool_->unpark(*this)) return;
@@ -143,14 +152,17 @@ void Worker::lend() {
     notified_ = false;  // the same
   }
   auto asked = WorkerPool::kAnybody;
-  if (pool_->wanted_.compare_exchange_strong(asked, reinterpret_cast<std::uintptr_t>(this), std::memory_order_acq_rel)) sleep(false);
+  if (pool_->wanted_.compare_exchange_strong(asked, reinterpret_cast<std::uintptr_t>(this),
+                                             std::memory_order_acq_rel))
+    sleep(false);
 }
 
 void Worker::sleep(bool watching) {
   parks_.store(parks_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   std::unique_lock lock(mutex_);
   const auto notified = [this] { return notified_; };
-  if (watching && !wake_.wait_for(lock, pool_->watch_ms_.load(std::memory_order_relaxed) * 1ms, notified)) {
+  if (watching &&
+      !wake_.wait_for(lock, pool_->watch_ms_.load(std::memory_order_relaxed) * 1ms, notified)) {
     lock.unlock();
     brief_ = true;
     if (pool_->unpark(*this)) return;
@@ -162,9 +174,10 @@ void Worker::sleep(bool watching) {
   allowed_.reset();
 }
 
-/// Has the sleeping thread wake on another core than this one, if it may run on one. Else the kernel of a virtual
-/// machine often wakes it on the waker's own, because it takes an idle virtual core for one that the host has
-/// suspended, and moves it on milliseconds later (measured: 2 to 4 ms; so 50 to 75 µs).
+/// Has the sleeping thread wake on another core than this one, if it may run on one. Else the
+/// kernel of a virtual machine often wakes it on the waker's own, because it takes an idle virtual
+/// core for one that the host has suspended, and moves it on milliseconds later (measured: 2 to 4
+/// ms; so 50 to 75 µs).
 void Worker::keep_off(int core) {
   cpu_set_t allowed;
   if (sched_getaffinity(thread_id_, sizeof allowed, &allowed) != 0) return;
@@ -200,7 +213,10 @@ WorkerPool::WorkerPool(int workers) : deterministic_(false) {
     }
   } catch (const std::exception& e) {
     stop();
-    throw Error(Code::resource_exhausted, fmt::format("only {} of {} workers could be started, as the system gives no more threads ({}); ask for fewer", started, workers, e.what()));
+    throw Error(Code::resource_exhausted,
+                fmt::format("only {} of {} workers could be started, as the system gives no more "
+                            "threads ({}); ask for fewer",
+                            started, workers, e.what()));
   }
 }
 
@@ -256,8 +272,8 @@ void WorkerPool::wake_one() {
   chosen->notify();
 }
 
-/// The worker parked last (its cache is the warmest), the watcher only if it is alone; null if none is
-/// parked. From now on it counts as searching.
+/// The worker parked last (its cache is the warmest), the watcher only if it is alone; null if none
+/// is parked. From now on it counts as searching.
 Worker* WorkerPool::take_parked() {
   const std::lock_guard guard(idle_mutex_);
   if (parked_.empty()) return nullptr;
@@ -270,29 +286,34 @@ Worker* WorkerPool::take_parked() {
   return chosen;
 }
 
-/// The place of a worker that searches and hands it over within about a microsecond; null if none does.
+/// The place of a worker that searches and hands it over within about a microsecond; null if none
+/// does.
 Worker* WorkerPool::take_searching() {
   auto wanted = kNobody;
   if (searching(state_.load(std::memory_order_relaxed)) == 0 ||
       !wanted_.compare_exchange_strong(wanted, kAnybody, std::memory_order_relaxed))
     return nullptr;
-  for (int i = 0; i < kPausesForPlace && wanted_.load(std::memory_order_relaxed) == kAnybody; ++i) pause_core();
+  for (int i = 0; i < kPausesForPlace && wanted_.load(std::memory_order_relaxed) == kAnybody; ++i)
+    pause_core();
   wanted = kAnybody;
   if (wanted_.compare_exchange_strong(wanted, kNobody, std::memory_order_acquire)) return nullptr;
   wanted_.store(kNobody, std::memory_order_relaxed);
   return reinterpret_cast<Worker*>(wanted);
 }
 
-/// Takes back the place of a worker whose own thread sleeps; it counts as searching. The thread goes on
-/// sleeping, parked, where there is nothing for it to do, nor to watch (5).
+/// Takes back the place of a worker whose own thread sleeps; it counts as searching. The thread
+/// goes on sleeping, parked, where there is nothing for it to do, nor to watch (5).
 void WorkerPool::give_back(Worker& worker) {
   bool stay = worker.ring_.length() == 0;
   if (stay) {
     const std::lock_guard guard(idle_mutex_);
-    const bool watched = watcher_.load(std::memory_order_relaxed) != nullptr || parked_.size() + 1 == workers_.size();
+    const bool watched = watcher_.load(std::memory_order_relaxed) != nullptr ||
+                         parked_.size() + 1 == workers_.size();
     auto state = state_.load(std::memory_order_relaxed);
     do stay = watched || searching(state) > 1;
-    while (stay && !state_.compare_exchange_weak(state, state + kParked - kSearching, std::memory_order_seq_cst));  // W1
+    // W1
+    while (stay && !state_.compare_exchange_weak(state, state + kParked - kSearching,
+                                                 std::memory_order_seq_cst));
     if (stay) parked_.push_back(&worker);
   }
   if (!stay) {
@@ -309,14 +330,16 @@ bool WorkerPool::unpark(Worker& self) {
   const auto found = std::find(parked_.begin(), parked_.end(), &self);
   if (found == parked_.end()) return false;
   parked_.erase(found);
-  if (watcher_.load(std::memory_order_relaxed) == &self) watcher_.store(nullptr, std::memory_order_seq_cst);
+  if (watcher_.load(std::memory_order_relaxed) == &self)
+    watcher_.store(nullptr, std::memory_order_seq_cst);
   state_.fetch_add(kSearching - kParked, std::memory_order_seq_cst);
   return true;
 }
 
 bool WorkerPool::work_visible() const {
   if (injected_.load(std::memory_order_seq_cst) != 0) return true;
-  return std::any_of(workers_.begin(), workers_.end(), [](auto& worker) { return worker->ring_.length() > 1; });
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](auto& worker) { return worker->ring_.length() > 1; });
 }
 
 // ---- a caller who works ------------------------------------------------------------------------
@@ -324,7 +347,8 @@ bool WorkerPool::work_visible() const {
 StandIn::StandIn(WorkerPool& pool, Stepped stepped) {
   if (Worker::current_ != nullptr) return;
   if (pool.deterministic()) {
-    if (stepped == Stepped::drawn && pool.choice_() % 2 == 0) Worker::current_ = worker_ = pool.workers_.front().get();
+    if (stepped == Stepped::drawn && pool.choice_() % 2 == 0)
+      Worker::current_ = worker_ = pool.workers_.front().get();
     return;
   }
   worker_ = pool.take_parked();
@@ -351,7 +375,8 @@ void StandIn::run(bool (*done)(const void*), const void* condition) {
     self.pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
     const auto deadline = Worker::Clock::now() + kSearchTime;
     bool found = false;
-    while (!(found = self.look_around(job)) && !done(condition) && Worker::Clock::now() < deadline) {}
+    while (!(found = self.look_around(job)) && !done(condition) &&
+           Worker::Clock::now() < deadline) {}
     self.leave_search();
     if (!found) return;
     self.execute(job);
@@ -400,7 +425,8 @@ PoolCounters WorkerPool::counters() const {
 int WorkerPool::attach(void* user) {
   for (int slot = 0; slot < kSlots; ++slot) {
     void* free = nullptr;
-    if (attached_[static_cast<std::size_t>(slot)].compare_exchange_strong(free, user, std::memory_order_acq_rel))
+    if (attached_[static_cast<std::size_t>(slot)].compare_exchange_strong(
+            free, user, std::memory_order_acq_rel))
       return slot;
   }
   throw std::length_error("all slots of this worker pool are taken");

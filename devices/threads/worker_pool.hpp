@@ -30,32 +30,34 @@
 //        searching = 0 and parked > 0: wake        something there: unpark myself, search again
 //                                                  nothing: sleep until notified
 //
-// 4. No wake-up is lost. In the single order of the seq_cst operations either S1 precedes W2, and the
-//    worker sees the job, or W2 precedes S1, so W1 precedes S2 and the submitter sees it parked. A
-//    submitter that finds a searcher instead leaves the job to it, so a searcher that goes to work
-//    does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the last: S2 before
-//    F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not follow fences.)
-//    A stand-in (class StandIn) that takes a worker's place, or gives it back, does so by the same steps;
-//    what it sees at W2 it does not take but answers for as if it had submitted it just now: by S2.
-// 5. While any worker is running a job and another is parked, one parked worker, the watcher, sleeps
-//    for at most some milliseconds at a time: one, and twice as many after each look in vain, up to 8
-//    (each look takes 10 µs of the other core, 2 % of what tiny jobs have there). A thief that finds a
-//    ring of one whose owner has finished no job for a few microseconds takes that one too. So a job
-//    behind one that was not known to be long (`Worker::share`) waits 8 ms at worst, 1 ms just after
-//    another had to. An idle pool has no timer running: the watch is given up when all are parked.
-//    Whoever goes to work and sees parked workers without a watcher wakes one, which soon becomes it.
-//    A stand-in that gives a place back lets its thread sleep on where there is a watcher, where all
-//    others are parked, or where another searches, who answers for the watch: one thread more beside
-//    those two costs more than a short run. The step on state_ that parks the place (W1) is also the
-//    one that finds the other searching, so what the other does to state_ next comes after it. It goes
-//    to work (F1), sees the place parked and, as the last, wakes one; or it parks, as the watcher unless
-//    all are parked; or it is a stand-in too, and decides like this one. One that has gone to work
-//    before is not found searching, and the thread is woken. To look in one step and park in the next
-//    would let it go in between: it sees nobody parked, the place is parked, and nobody watches.
+// 4. No wake-up is lost. In the single order of the seq_cst operations either S1 precedes W2, and
+//    the worker sees the job, or W2 precedes S1, so W1 precedes S2 and the submitter sees it
+//    parked. A submitter that finds a searcher instead leaves the job to it, so a searcher that
+//    goes to work does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the
+//    last: S2 before F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not
+//    follow fences.) A stand-in (class StandIn) that takes a worker's place, or gives it back, does
+//    so by the same steps; what it sees at W2 it does not take but answers for as if it had
+//    submitted it just now: by S2.
+// 5. While any worker is running a job and another is parked, one parked worker, the watcher,
+//    sleeps for at most some milliseconds at a time: one, and twice as many after each look in
+//    vain, up to 8 (each look takes 10 µs of the other core, 2 % of what tiny jobs have there). A
+//    thief that finds a ring of one whose owner has finished no job for a few microseconds takes
+//    that one too. So a job behind one that was not known to be long (`Worker::share`) waits 8 ms
+//    at worst, 1 ms just after another had to. An idle pool has no timer running: the watch is
+//    given up when all are parked. Whoever goes to work and sees parked workers without a watcher
+//    wakes one, which soon becomes it. A stand-in that gives a place back lets its thread sleep on
+//    where there is a watcher, where all others are parked, or where another searches, who answers
+//    for the watch: one thread more beside those two costs more than a short run. The step on
+//    state_ that parks the place (W1) is also the one that finds the other searching, so what the
+//    other does to state_ next comes after it. It goes to work (F1), sees the place parked and, as
+//    the last, wakes one; or it parks, as the watcher unless all are parked; or it is a stand-in
+//    too, and decides like this one. One that has gone to work before is not found searching, and
+//    the thread is woken. To look in one step and park in the next would let it go in between: it
+//    sees nobody parked, the place is parked, and nobody watches.
 // 6. At any time one thread acts as a given worker: its own, or a stand-in, while its own sleeps in
-//    `sleep`. The place goes over under idle_mutex_ (from a parked worker, and back) or by `wanted_`
-//    (from a searching one), which orders what the two threads do to the worker's fields. So no more
-//    than size() threads compute, however many callers help.
+//    `sleep`. The place goes over under idle_mutex_ (from a parked worker, and back) or by
+//    `wanted_` (from a searching one), which orders what the two threads do to the worker's fields.
+//    So no more than size() threads compute, however many callers help.
 #pragma once
 
 #include <sched.h>
@@ -87,13 +89,14 @@ struct Deterministic {
   std::uint64_t seed = 0;
 };
 
-/// What a pool has done since it was made. Sums of relaxed single-writer counters: each is exact for
-/// work that happened before the call, none is a consistent cut.
+/// What a pool has done since it was made. Sums of relaxed single-writer counters: each is exact
+/// for work that happened before the call, none is a consistent cut.
 struct PoolCounters {
   std::uint64_t jobs = 0;    ///< jobs finished
   std::uint64_t steals = 0;  ///< jobs taken from another worker's ring
   std::uint64_t parks = 0;   ///< times a worker went to sleep
-  std::uint64_t wakes = 0;   ///< times a sleeping worker was woken by a submitter, a searcher or a stand-in
+  /// times a sleeping worker was woken by a submitter, a searcher or a stand-in
+  std::uint64_t wakes = 0;
 };
 
 /// One place to work in a pool, with its thread and the jobs it has ahead of it.
@@ -112,7 +115,8 @@ class Worker {
   /// Puts `job` at the end of this worker's own ring. Only from a job this worker is running.
   inline void submit(Job job);
 
-  /// Leaves what waits behind this worker's job to a worker that sleeps. Before something of ≥ 20 µs; from that job.
+  /// Leaves what waits behind this worker's job to a worker that sleeps. Before something of ≥ 20
+  /// µs; from that job.
   inline void share();
 
  private:
@@ -148,8 +152,10 @@ class Worker {
   std::atomic<std::uint64_t> parks_{0};             // same
   std::vector<Sighting> sightings_;                 // by victim; own thread only
   unsigned tick_ = 0;
-  pid_t thread_id_ = 0;               // of its thread, which writes it before anybody can find it asleep
-  std::optional<cpu_set_t> allowed_;  // the cores it may run on, while `keep_off` keeps it off one; guarded by mutex_
+  // of its thread, which writes it before anybody can find it asleep
+  pid_t thread_id_ = 0;
+  // the cores it may run on, while `keep_off` keeps it off one; guarded by mutex_
+  std::optional<cpu_set_t> allowed_;
   bool brief_ = false;  // the next search is short: it comes from the watch
   std::mutex mutex_;    // guards notified_ while this worker is parked
   std::condition_variable wake_;
@@ -176,7 +182,8 @@ class WorkerPool {
   void submit(Job job);
 
   /// Runs `job` on whichever worker is free first, waking one if need be. For heavy work that must
-  /// not wait for the caller's own job to end: ≥ 2–5 µs pays to a spinning worker, ≥ 50 µs to a parked one.
+  /// not wait for the caller's own job to end: ≥ 2–5 µs pays to a spinning worker, ≥ 50 µs to a
+  /// parked one.
   void submit_elsewhere(Job job);
 
   /// Calls `f(block)` once for every block in [0, blocks), in parallel, and returns when all are
@@ -185,8 +192,10 @@ class WorkerPool {
   template <class F>
   void parallel_for(int blocks, F&& f) {
     using Body = std::remove_reference_t<F>;
-    run_blocks(blocks, [](const void* body, int block) { (*static_cast<Body*>(const_cast<void*>(body)))(block); },
-               std::addressof(f));
+    run_blocks(
+        blocks,
+        [](const void* body, int block) { (*static_cast<Body*>(const_cast<void*>(body)))(block); },
+        std::addressof(f));
   }
 
   /// Deterministic pool: runs one pending job chosen by the seed. False when none is pending.
@@ -198,12 +207,14 @@ class WorkerPool {
 
   PoolCounters counters() const;
 
-  /// Hangs `user` on a free slot and returns its number; std::length_error when all kSlots are taken.
-  /// A job function that knows its slot number finds its layer again through `attached`.
+  /// Hangs `user` on a free slot and returns its number; std::length_error when all kSlots are
+  /// taken. A job function that knows its slot number finds its layer again through `attached`.
   int attach(void* user);
   /// Frees the slot. No job that uses it may be pending.
   void detach(int slot);
-  void* attached(int slot) const { return attached_[static_cast<std::size_t>(slot)].load(std::memory_order_acquire); }
+  void* attached(int slot) const {
+    return attached_[static_cast<std::size_t>(slot)].load(std::memory_order_acquire);
+  }
   static constexpr int kSlots = 16;
 
  private:
@@ -253,14 +264,17 @@ class WorkerPool {
   const bool deterministic_;
   std::vector<std::unique_ptr<Worker>> workers_;
 
-  alignas(64) std::atomic<std::uint64_t> state_{0};  // searching | parked << 32; see the protocol above
+  // searching | parked << 32; see the protocol above
+  alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::atomic<std::size_t> injected_{0};  // publishes that the shared queue has jobs
   std::atomic<std::uint64_t> wakes_{0};               // counts; publishes nothing
   std::atomic<bool> stopping_{false};                 // publishes that the destructor has begun
-  std::atomic<Worker*> watcher_{nullptr};             // written under idle_mutex_; who sleeps by the millisecond
-  std::atomic<int> watch_ms_{1};                      // for how long; publishes nothing
+  // written under idle_mutex_; who sleeps by the millisecond
+  std::atomic<Worker*> watcher_{nullptr};
+  std::atomic<int> watch_ms_{1};  // for how long; publishes nothing
   static constexpr std::uintptr_t kNobody = 0, kAnybody = 1;
-  std::atomic<std::uintptr_t> wanted_{kNobody};       // kAnybody: a stand-in asks for a place; else the worker that lends its own
+  // kAnybody: a stand-in asks for a place; else the worker that lends its own
+  std::atomic<std::uintptr_t> wanted_{kNobody};
 
   std::mutex inject_mutex_;  // guards queue_
   JobQueue queue_;
@@ -269,14 +283,16 @@ class WorkerPool {
   std::mutex loops_mutex_;  // guards idle_loops_ and loops_
   ParallelLoop* idle_loops_ = nullptr;
   std::vector<std::unique_ptr<ParallelLoop>> loops_;
-  std::mt19937_64 choice_;                                  // deterministic pool: order of steps and blocks
+  // deterministic pool: order of steps and blocks
+  std::mt19937_64 choice_;
   std::array<std::atomic<void*>, kSlots> attached_{};  // publishes what was attached
 };
 
-/// A thread outside of the pool that acts as one of its workers, one that has nothing to do, until this
-/// object ends: a caller who would only wait for a result works on it instead, which saves waking a
-/// worker and being woken. Empty where no worker is idle, on a worker's own thread, and for a
-/// deterministic pool, unless whoever asks takes what the seed draws: then whether it is is one more choice of a schedule.
+/// A thread outside of the pool that acts as one of its workers, one that has nothing to do, until
+/// this object ends: a caller who would only wait for a result works on it instead, which saves
+/// waking a worker and being woken. Empty where no worker is idle, on a worker's own thread, and
+/// for a deterministic pool, unless whoever asks takes what the seed draws: then whether it is is
+/// one more choice of a schedule.
 ///
 ///   StandIn stand_in(pool);
 ///   pool.submit(first);                       // to its own ring: wakes nobody
@@ -291,12 +307,16 @@ class StandIn {
 
   explicit operator bool() const { return worker_ != nullptr; }
 
-  /// Runs jobs, its own first, until `done()` holds between two of them, or no job has been found for
-  /// as long as a worker searches before it parks.
+  /// Runs jobs, its own first, until `done()` holds between two of them, or no job has been found
+  /// for as long as a worker searches before it parks.
   template <class Done>
   void run_until(Done&& done) {
     using Condition = std::remove_reference_t<Done>;
-    run([](const void* condition) -> bool { return (*static_cast<Condition*>(const_cast<void*>(condition)))(); }, std::addressof(done));
+    run(
+        [](const void* condition) -> bool {
+          return (*static_cast<Condition*>(const_cast<void*>(condition)))();
+        },
+        std::addressof(done));
   }
   /// Runs what this thread has submitted since, at most so many jobs, and nobody else's.
   void run_some(int most);

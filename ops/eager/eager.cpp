@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/list/list.hpp>
-#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/eager/fire.hpp>
+#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/ordering.hpp>
 
@@ -12,7 +12,9 @@ namespace troupe {
 namespace {
 
 // Does more than compute what it yields.
-bool acts(const OpDef& op) { return !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random; }
+bool acts(const OpDef& op) {
+  return !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random;
+}
 
 // Stands for a value that nobody computes; an extent that is not known counts as 0.
 Value stand_in(const ValueSpec& spec) {
@@ -25,16 +27,20 @@ Value stand_in(const ValueSpec& spec) {
 
 }  // namespace
 
-Eager::Eager() : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
+Eager::Eager()
+    : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
 Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.make_stream()) {}
 Eager::~Eager() = default;
 
 bool Eager::is_nan(const Expr& e, const Site& site) {
   const Expr is = bind(find_op("IsNan"), {&e, 1}, {}, site)[0];
-  return (is.shape().is_scalar() ? is : bind(find_op("Any"), {&is, 1}, {}, site)[0]).value().at(0) != 0;
+  return (is.shape().is_scalar() ? is : bind(find_op("Any"), {&is, 1}, {}, site)[0])
+             .value()
+             .at(0) != 0;
 }
 
-Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, Comparisons& watch) {
+Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                     Comparisons& watch) {
   for (const Expr& e : inputs)
     if (watch.nan.empty() && is_nan(e, site)) {
       watch.nan = fmt::format("{} ({})", op.name, site_for(site).text());
@@ -44,7 +50,8 @@ Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
   return bind(find_op("LogicalNot"), fails, {}, site);
 }
 
-Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                  int state) {
   if (watch_) {
     watch_->has_effect = watch_->has_effect || (acts(op) && !is_looking_);
     if (is_ordering(op) && is_floating(inputs[0].dtype())) {
@@ -80,16 +87,19 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     }
     StateInUse use;
     if (state >= 0) use = {&states_[state], store_.get(states_[state])};
-    KernelSetup setup{op.name, attrs, in_types, in_shapes, out_types, out_shapes, *device_, ++calls_, use.state};
+    KernelSetup setup{op.name,    attrs,    in_types, in_shapes, out_types,
+                      out_shapes, *device_, ++calls_, use.state};
     std::unique_ptr<Kernel> kernel = make_node_kernel(op, setup);
-    std::vector<Value> results = fire(*kernel, values, outputs.size(), *device_, *stream_, run_, use);
+    std::vector<Value> results =
+        fire(*kernel, values, outputs.size(), *device_, *stream_, run_, use);
     Exprs out;
     for (Value& v : results) out.push_back(Expr(this, std::move(v)));
     return out;
   } catch (const Error& e) {
     std::string given;
     for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
-    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site_for(site)), site_for(site).text(), e.what()));
+    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site_for(site)),
+                                      site_for(site).text(), e.what()));
   }
 }
 

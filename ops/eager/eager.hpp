@@ -5,8 +5,8 @@
 //   Expr y = tanh(e.constant(0.5));
 //   float v = y.value().item<float>();
 //
-// Threads: one at a time, for its states too. So nothing could end a wait at a queue: a dequeue from an empty one, or an enqueue
-// to a full one, throws failed_precondition.
+// Threads: one at a time, for its states too. So nothing could end a wait at a queue: a dequeue
+// from an empty one, or an enqueue to a full one, throws failed_precondition.
 #pragma once
 
 #include <memory>
@@ -27,26 +27,31 @@ class Eager final : public Reader {
   explicit Eager(Device& device);
   ~Eager() override;
 
-  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) override;
+  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+             int state = -1) override;
   Expr adopt(const Expr& foreign, const Site& site) override;
   ValueSpec spec_of(const Expr& e) const override;
   int declare(const StateSpec& spec, const Site& site) override;
   const StateSpec& state_spec(int state) const override { return states_[state]; }
   StateStore& states() { return store_; }
 
-  /// What has been bound since somebody asked: while_loop asks whether its predicate is false because of NaN.
+  /// What has been bound since somebody asked: while_loop asks whether its predicate is false
+  /// because of NaN.
   struct Comparisons {
     bool nan_holds = false;  // <, <=, >, >= with NaN are true meanwhile, and looked at one by one
     bool has_effect = false;
-    bool compares = false;   // floats, by one of them
-    std::string nan;         // where `nan_holds`: the first of them that compared NaN: `Less (train.cpp:41)`; empty: none
-    Edge operand;            // of it, the mark of what was NaN
+    bool compares = false;  // floats, by one of them
+    // where `nan_holds`: the first of them that compared NaN: `Less (train.cpp:41)`; empty: none
+    std::string nan;
+    Edge operand;  // of it, the mark of what was NaN
   };
-  /// While it lives, `by` is told. What is bound meanwhile is an ordinary part of the program, unless NaN holds: then it was asked for once
-  /// more, and random draws afterwards are those that they were without it.
+  /// While it lives, `by` is told. What is bound meanwhile is an ordinary part of the program,
+  /// unless NaN holds: then it was asked for once more, and random draws afterwards are those that
+  /// they were without it.
   class Watching {
    public:
-    Watching(Eager& eager, Comparisons& by) : eager_(eager), by_(by), before_(std::exchange(eager.watch_, &by)), calls_(eager.calls_) {}
+    Watching(Eager& eager, Comparisons& by)
+        : eager_(eager), by_(by), before_(std::exchange(eager.watch_, &by)), calls_(eager.calls_) {}
     Watching(Watching&&) = delete;
     ~Watching() {
       eager_.watch_ = before_;
@@ -61,11 +66,13 @@ class Eager final : public Reader {
     const std::uint64_t calls_;
   };
 
-  /// While it lives, what is bound is only looked at, to know what it would yield: what has an effect or draws does nothing and yields zeros, and so
-  /// does what takes a value of a graph, which has none; reads are real. Random draws afterwards are those that they were without it.
+  /// While it lives, what is bound is only looked at, to know what it would yield: what has an
+  /// effect or draws does nothing and yields zeros, and so does what takes a value of a graph,
+  /// which has none; reads are real. Random draws afterwards are those that they were without it.
   class Looking {
    public:
-    explicit Looking(Eager& eager) : eager_(eager), before_(std::exchange(eager.is_looking_, true)), calls_(eager.calls_) {}
+    explicit Looking(Eager& eager)
+        : eager_(eager), before_(std::exchange(eager.is_looking_, true)), calls_(eager.calls_) {}
     Looking(Looking&&) = delete;
     ~Looking() {
       eager_.is_looking_ = before_;
@@ -82,7 +89,8 @@ class Eager final : public Reader {
 
  private:
   bool is_nan(const Expr& e, const Site& site);
-  Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, Comparisons& watch);
+  Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                Comparisons& watch);
 
   std::unique_ptr<Device> own_;
   Device* device_;

@@ -36,10 +36,20 @@ class Waiter final : public CompletionSink {
 // What a queue says to who would wait there for ever.
 Status stuck(const StateSpec& spec, const QueueState& queue) {
   const std::int64_t size = queue.size();
-  const auto say = [&](std::string_view what) { return Status(Code::failed_precondition, fmt::format("queue '{}' {}", spec.name, what)); };
-  if (size >= spec.capacity) return say(fmt::format("is full, its capacity is {}, and nothing else runs here that could empty it; dequeue first", spec.capacity));
-  if (size == 0) return say("is empty and nothing else runs here that could fill it; enqueue first");
-  return say(fmt::format("keeps back {} elements of the {} it has, and nothing else runs here that could fill it; enqueue more, or close it", spec.min_after_dequeue, size));
+  const auto say = [&](std::string_view what) {
+    return Status(Code::failed_precondition, fmt::format("queue '{}' {}", spec.name, what));
+  };
+  if (size >= spec.capacity)
+    return say(
+        fmt::format("is full, its capacity is {}, and nothing else runs here that could empty it; "
+                    "dequeue first",
+                    spec.capacity));
+  if (size == 0)
+    return say("is empty and nothing else runs here that could fill it; enqueue first");
+  return say(
+      fmt::format("keeps back {} elements of the {} it has, and nothing else runs here that could "
+                  "fill it; enqueue more, or close it",
+                  spec.min_after_dequeue, size));
 }
 
 }  // namespace
@@ -57,8 +67,9 @@ NodeTypes::NodeTypes(const Graph& graph, const Node& node) {
   }
 }
 
-std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs, Device& device, Stream& stream,
-                        const RunInfo& run, const StateInUse& use, std::uint64_t tag) {
+std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs,
+                        Device& device, Stream& stream, const RunInfo& run, const StateInUse& use,
+                        std::uint64_t tag) {
   std::vector<Value> results(outputs);
   KernelContext context(inputs, results, device, stream, run);
   context.set_tag(tag);
@@ -66,7 +77,9 @@ std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t out
   context.set_sink(&waiter, nullptr);
   kernel.run(context);
   if (!context.was_deferred()) return results;
-  if (auto* queue = dynamic_cast<QueueState*>(use.state.get())) queue->cancel(run.id, stuck(*use.spec, *queue));  // finds nobody if it is done
+  // finds nobody if it is done
+  if (auto* queue = dynamic_cast<QueueState*>(use.state.get()))
+    queue->cancel(run.id, stuck(*use.spec, *queue));
   return waiter.wait();
 }
 

@@ -15,7 +15,8 @@ class NodeTypes {
   NodeTypes(const Graph& graph, const Node& node);
   /// Refers to this and to the node.
   KernelSetup setup(const Node& node, Device& device, Ref<State> state) const {
-    return {node.op->name, node.attrs, in_types_, in_shapes_, out_types_, out_shapes_, device, node.origin, std::move(state)};
+    return {node.op->name, node.attrs, in_types_,   in_shapes_,      out_types_,
+            out_shapes_,   device,     node.origin, std::move(state)};
   }
 
  private:
@@ -30,9 +31,10 @@ struct StateInUse {
 };
 
 /// The kernel's outputs, with the work on `stream` possibly still under way. Waits, blocking, for a
-/// kernel that took its Completion; but not for one that waits at a queue: nothing else runs that could end that, so it throws
-/// failed_precondition. Throws what the kernel threw or failed with.
-std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs, Device& device, Stream& stream,
-                        const RunInfo& run, const StateInUse& use, std::uint64_t tag = 0);
+/// kernel that took its Completion; but not for one that waits at a queue: nothing else runs that
+/// could end that, so it throws failed_precondition. Throws what the kernel threw or failed with.
+std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs,
+                        Device& device, Stream& stream, const RunInfo& run, const StateInUse& use,
+                        std::uint64_t tag = 0);
 
 }  // namespace troupe

@@ -5,10 +5,10 @@
 //   std::vector<Tensor> out = interpreter.run(graph, {{x, tx}}, {y});
 //
 // It runs the program as it was written: pruned to the fetches, no other pass. Random draws are
-// keyed as the engine keys them, so that the two agree bit for bit.
-// Threads: one at a time. A dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition: nothing else
-// runs that it could wait for.
-// Invariant: every value has the dtype and, as far as it is known, the shape that inference said.
+// keyed as the engine keys them, so that the two agree bit for bit. Threads: one at a time. A
+// dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition: nothing
+// else runs that it could wait for. Invariant: every value has the dtype and, as far as it is
+// known, the shape that inference said.
 #pragma once
 
 #include <memory>
@@ -28,7 +28,8 @@ class Interpreter final : private Evaluation {
  public:
   /// Computes on the host.
   Interpreter();
-  /// Computes on `device`, which must outlive the interpreter; waits for its compute stream after each node.
+  /// Computes on `device`, which must outlive the interpreter; waits for its compute stream after
+  /// each node.
   explicit Interpreter(Device& device);
   ~Interpreter();
 
@@ -46,12 +47,15 @@ class Interpreter final : private Evaluation {
   void set_step(std::uint64_t step) { run_.step = step; }
 
  private:
-  std::vector<Value> run_graph(const Graph& graph, std::span<const Edge> inputs, std::vector<Value> arguments, std::span<const Edge> outputs);
+  std::vector<Value> run_graph(const Graph& graph, std::span<const Edge> inputs,
+                               std::vector<Value> arguments, std::span<const Edge> outputs);
   std::vector<Value> fire_node(const Graph& graph, std::int32_t id, std::vector<Value>& inputs);
   std::vector<Value> fire_kernel(const Graph& graph, std::int32_t id, std::vector<Value>& inputs);
   std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) override;
-  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key, std::int64_t n) override;
-  std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments, const Node& node) override;
+  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key,
+                          std::int64_t n) override;
+  std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments,
+                          const Node& node) override;
   Tensor on_host(const Value& value) override;
 
   // Calls nest on the C++ stack, a few kilobytes each.

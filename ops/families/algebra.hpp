@@ -1,4 +1,5 @@
-// What the ops of linear algebra share. They work on the last two axes of f32 and f64; axes before are a batch. Their functions take f16 and bf16, too.
+// What the ops of linear algebra share. They work on the last two axes of f32 and f64; axes before
+// are a batch. Their functions take f16 and bf16, too.
 #pragma once
 
 #include <functional>
@@ -19,11 +20,15 @@ std::int64_t columns_of(const Shape& s);
 /// The smaller of the two, kAny if either is unknown.
 std::int64_t smaller_side(const Shape& s);
 
-/// The kernel of an op whose outputs have the shapes that `shapes` says; of solving where it has two inputs.
-void algebra_kernel(OpBuilder& op, Algebra what, bool square, std::function<std::vector<Shape>(const Shape& a, const Shape& b)> shapes);
+/// The kernel of an op whose outputs have the shapes that `shapes` says; of solving where it has
+/// two inputs.
+void algebra_kernel(OpBuilder& op, Algebra what, bool square,
+                    std::function<std::vector<Shape>(const Shape& a, const Shape& b)> shapes);
 
-/// f of the operands of the function `name`; f16 and bf16 go in as f32, and what comes out is rounded to what went in.
-Exprs computed_wide(std::string_view name, std::initializer_list<Operand> operands, const std::function<Exprs(const Exprs&)>& f);
+/// f of the operands of the function `name`; f16 and bf16 go in as f32, and what comes out is
+/// rounded to what went in.
+Exprs computed_wide(std::string_view name, std::initializer_list<Operand> operands,
+                    const std::function<Exprs(const Exprs&)>& f);
 
 /// The transpose of the last two axes, whose rank must be known.
 Expr matrix_transpose(const Expr& x);

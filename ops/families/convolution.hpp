@@ -6,14 +6,15 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/device/window.hpp>
+#include <troupe/ops/families/window.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/window.hpp>
 
 namespace troupe {
 
 /// Makes the node of `op`.
-Expr bind_convolution(const char* op, Operand x, Operand filter, const Window& window, std::int64_t groups);
+Expr bind_convolution(const char* op, Operand x, Operand filter, const Window& window,
+                      std::int64_t groups);
 /// A window's, and `groups`.
 void convolution_attrs(OpBuilder& op);
 /// Dtypes, ranks and groups of a tensor and a filter.
@@ -23,12 +24,15 @@ Shape window_of(const Shape& filter);
 /// As many unknown extents as `like`, a tensor or a filter, has spatial axes.
 Shape any_space(const Shape& like);
 
-/// Of what goes in, of the filter, and of what comes out of the convolution that a kernel is or belongs to.
+/// Of what goes in, of the filter, and of what comes out of the convolution that a kernel is or
+/// belongs to.
 struct ConvolutionShapes {
   Shape x, filter, y;
 };
-/// A kernel whose first two inputs the primitive takes. What unknown extents left open is checked when it runs.
-std::unique_ptr<Kernel> convolution_kernel(Convolve what, const KernelSetup& setup,
-                                           std::function<ConvolutionShapes(KernelContext&, const Attrs&)> shapes);
+/// A kernel whose first two inputs the primitive takes. What unknown extents left open is checked
+/// when it runs.
+std::unique_ptr<Kernel> convolution_kernel(
+    Convolve what, const KernelSetup& setup,
+    std::function<ConvolutionShapes(KernelContext&, const Attrs&)> shapes);
 
 }  // namespace troupe

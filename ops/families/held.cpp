@@ -17,7 +17,8 @@ bool holds(DType t, double value) {
     if constexpr (std::is_integral_v<T>) {
       // The highest of 64 bits is no double; the next power of two is.
       constexpr double below = static_cast<double>(std::numeric_limits<T>::max() / 2 + 1) * 2;
-      return std::trunc(value) == value && value >= static_cast<double>(std::numeric_limits<T>::lowest()) && value < below;
+      return std::trunc(value) == value &&
+             value >= static_cast<double>(std::numeric_limits<T>::lowest()) && value < below;
     } else {
       return true;
     }
@@ -25,7 +26,9 @@ bool holds(DType t, double value) {
 }
 
 void require_held(DType t, double value, std::string_view what) {
-  if (!holds(t, value)) throw Error(Code::invalid_argument, fmt::format("{} is {:g}, which no {} is", what, value, name_of(t)));
+  if (!holds(t, value))
+    throw Error(Code::invalid_argument,
+                fmt::format("{} is {:g}, which no {} is", what, value, name_of(t)));
 }
 
 }  // namespace troupe

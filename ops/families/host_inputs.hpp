@@ -16,7 +16,8 @@ namespace troupe {
 
 /// `body` sees the inputs named in `which` (those there are) on the host. On a stream device it may
 /// run on a thread of the device, with a stream of its own: it enqueues and does not block.
-std::unique_ptr<Kernel> with_host_inputs(std::vector<int> which, std::function<void(KernelContext&)> body);
+std::unique_ptr<Kernel> with_host_inputs(std::vector<int> which,
+                                         std::function<void(KernelContext&)> body);
 
 /// The elements of an i32 or i64 tensor on the host.
 std::vector<std::int64_t> integers_of(const Tensor& t);

@@ -24,15 +24,21 @@ namespace {
 Shape size_of_window(const Shape& x, const Attrs& attrs) {
   const Integers& size = attrs.get<Integers>("size");
   if (static_cast<int>(size.size()) != x.rank() - 2)
-    throw Error(Code::invalid_argument, fmt::format("the window has {} numbers for {} spatial axes", size.size(), x.rank() - 2));
+    throw Error(Code::invalid_argument, fmt::format("the window has {} numbers for {} spatial axes",
+                                                    size.size(), x.rank() - 2));
   for (std::int64_t s : size) {
-    if (s < 1) throw Error(Code::invalid_argument, fmt::format("a window's extents are at least 1, not {}", s));
-    if (s > std::int64_t{1} << 30) throw Error(Code::invalid_argument, fmt::format("a window's extents are at most 2^30, not {}", s));
+    if (s < 1)
+      throw Error(Code::invalid_argument,
+                  fmt::format("a window's extents are at least 1, not {}", s));
+    if (s > std::int64_t{1} << 30)
+      throw Error(Code::invalid_argument,
+                  fmt::format("a window's extents are at most 2^30, not {}", s));
   }
   return Shape(size);
 }
 
-// A window that holds padding alone has no largest element and no mean: so much padding makes one, whatever is between.
+// A window that holds padding alone has no largest element and no mean: so much padding makes one,
+// whatever is between.
 void check_padding(const Attrs& attrs) {
   const Integers& size = attrs.get<Integers>("size");
   for (const char* side : {"before", "after"}) {
@@ -40,19 +46,26 @@ void check_padding(const Attrs& attrs) {
     const Integers& dilation = attrs.get<Integers>("dilation");
     for (std::size_t i = 0; i < padding.size() && i < size.size(); ++i)
       if (padding[i] > (size[i] - 1) * (i < dilation.size() ? dilation[i] : 1))
-        throw Error(Code::invalid_argument, fmt::format("padding {} of spatial axis {} could fill a window of {}", padding[i], i, size[i]));
+        throw Error(Code::invalid_argument,
+                    fmt::format("padding {} of spatial axis {} could fill a window of {}",
+                                padding[i], i, size[i]));
   }
 }
 
-// And so may less, where a window steps over all elements. Those that begin in front of them, and the last, are the ones that can; without steps those
-// after the first reach at least as far.
+// And so may less, where a window steps over all elements. Those that begin in front of them, and
+// the last, are the ones that can; without steps those after the first reach at least as far.
 void require_elements(const Windows& windows) {
   const auto require_one = [](const WindowAxis& a, std::int64_t o) {
     if (a.first_tap(o) >= a.last_tap(o))
-      throw Error(Code::invalid_argument, fmt::format("the window at {} of an axis of {} holds padding alone, which has no largest element and no mean", o, a.in));
+      throw Error(Code::invalid_argument,
+                  fmt::format("the window at {} of an axis of {} holds padding alone, which has no "
+                              "largest element and no mean",
+                              o, a.in));
   };
   for (const WindowAxis& a : windows.axis) {
-    for (std::int64_t o = 0; o < (a.dilation > 1 ? a.out : std::min<std::int64_t>(1, a.out)) && a.start(o) < 0; ++o) require_one(a, o);
+    for (std::int64_t o = 0;
+         o < (a.dilation > 1 ? a.out : std::min<std::int64_t>(1, a.out)) && a.start(o) < 0; ++o)
+      require_one(a, o);
     if (a.out > 0) require_one(a, a.out - 1);
   }
 }
@@ -61,7 +74,8 @@ void require_elements(const Windows& windows) {
 
 Shape pooled_shape(const Shape& x, const Attrs& attrs) {
   if (!x.has_rank()) return Shape::unknown();
-  if (x.rank() < 3) throw Error(Code::invalid_argument, "x must be [batch, space..., channels], not " + x.text());
+  if (x.rank() < 3)
+    throw Error(Code::invalid_argument, "x must be [batch, space..., channels], not " + x.text());
   const Shape space = space_of(x), size = size_of_window(x, attrs);
   const Shape out = positions(space, size, attrs);
   check_padding(attrs);
@@ -71,24 +85,28 @@ Shape pooled_shape(const Shape& x, const Attrs& attrs) {
 
 void define_pooling(OpBuilder& op, Pool what) {
   const bool is_mean = what == Pool::mean || what == Pool::mean_gradient;
-  const int inputs = what == Pool::max || what == Pool::mean ? 1 : 2, whole = what == Pool::mean_gradient ? 1 : 0;
+  const int inputs = what == Pool::max || what == Pool::mean ? 1 : 2,
+            whole = what == Pool::mean_gradient ? 1 : 0;
   op.inputs(inputs);
   pooling_attrs(op);
   if (what == Pool::mean_gradient) op.shape_only({1});
   op.infer([=](Inference& c) {
     const DType t = c.dtype(0);
-    c.require(t != DType::boolean && !is_complex(t), std::string(name_of(t)) + " cannot be pooled; cast it");
+    c.require(t != DType::boolean && !is_complex(t),
+              std::string(name_of(t)) + " cannot be pooled; cast it");
     if (is_mean) c.require_floating(0);
     require_space(c, whole, "x");
     const Shape pooled = pooled_shape(c.shape(whole), c.attrs());
     if (inputs == 2 && what != Pool::mean_gradient) c.require_same_dtype(0, 1);
     if (what == Pool::max_gradient || what == Pool::mean_gradient) {
       const Shape& dy = c.shape(whole == 1 ? 0 : 1);
-      c.require(pooled.is_compatible(dy), fmt::format("dy must have shape {}, not {}", pooled.text(), dy.text()));
+      c.require(pooled.is_compatible(dy),
+                fmt::format("dy must have shape {}, not {}", pooled.text(), dy.text()));
       return c.output(t, c.shape(whole));
     }
     if (what == Pool::max_at)
-      c.require(c.shape(1).is_compatible(c.shape(0)), fmt::format("{} and {} differ", c.shape(0).text(), c.shape(1).text()));
+      c.require(c.shape(1).is_compatible(c.shape(0)),
+                fmt::format("{} and {} differ", c.shape(0).text(), c.shape(1).text()));
     c.output(t, pooled);
   });
   op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
@@ -96,10 +114,15 @@ void define_pooling(OpBuilder& op, Pool what) {
       const Shape x = c.input(whole).shape(), pooled = pooled_shape(x, attrs);
       const bool is_gradient = what == Pool::max_gradient || what == Pool::mean_gradient;
       if (is_gradient && c.input(1 - whole).shape() != pooled)
-        throw Error(Code::invalid_argument, fmt::format("dy must have shape {}, not {}", pooled.text(), c.input(1 - whole).shape().text()));
+        throw Error(Code::invalid_argument,
+                    fmt::format("dy must have shape {}, not {}", pooled.text(),
+                                c.input(1 - whole).shape().text()));
       if (what == Pool::max_at && c.input(1).shape() != x)
-        throw Error(Code::invalid_argument, fmt::format("{} and {} differ", x.text(), c.input(1).shape().text()));
-      PoolArgs args{what, c.input(0), {}, {}, windows_of(space_of(x), size_of_window(x, attrs), attrs), x[0], x[x.rank() - 1]};
+        throw Error(Code::invalid_argument,
+                    fmt::format("{} and {} differ", x.text(), c.input(1).shape().text()));
+      PoolArgs args{
+          what, c.input(0),     {}, {}, windows_of(space_of(x), size_of_window(x, attrs), attrs),
+          x[0], x[x.rank() - 1]};
       if (inputs == 2 && what != Pool::mean_gradient) args.other = c.input(1);
       Tensor out = c.allocate(c.input(0).dtype(), is_gradient ? x : pooled);
       args.out = View(out);

@@ -34,22 +34,31 @@ Shape reduced_shape(const Shape& in, std::uint32_t axes, bool keep_dims) {
 
 ValueSpec reduced_spec(const Inference& c, Reduction kind, const ValueSpec& in) {
   const bool is_index = kind == Reduction::argmin || kind == Reduction::argmax;
-  const bool takes_complex = kind == Reduction::sum || kind == Reduction::mean || kind == Reduction::product;
+  const bool takes_complex =
+      kind == Reduction::sum || kind == Reduction::mean || kind == Reduction::product;
   const DType t = in.dtype;
-  if (kind == Reduction::any || kind == Reduction::all) c.require(t == DType::boolean, [&] { return "the input must be bool, not " + std::string(name_of(t)); });
-  else c.require(t != DType::boolean && (takes_complex || !is_complex(t)), std::string(name_of(t)) + " cannot be reduced so; cast it");
-  if (kind == Reduction::logsumexp || kind == Reduction::mean) c.require(is_floating(t) || is_complex(t), [&] { return "needs a floating dtype, not " + std::string(name_of(t)); });
+  if (kind == Reduction::any || kind == Reduction::all)
+    c.require(t == DType::boolean,
+              [&] { return "the input must be bool, not " + std::string(name_of(t)); });
+  else
+    c.require(t != DType::boolean && (takes_complex || !is_complex(t)),
+              std::string(name_of(t)) + " cannot be reduced so; cast it");
+  if (kind == Reduction::logsumexp || kind == Reduction::mean)
+    c.require(is_floating(t) || is_complex(t),
+              [&] { return "needs a floating dtype, not " + std::string(name_of(t)); });
   const DType out = is_index ? DType::i64 : t;
   const auto& wanted = c.attrs().get<std::vector<std::int64_t>>("axes");
   const bool keep_dims = c.attrs().get<bool>("keep_dims");
-  if (!in.shape.has_rank()) return {out, wanted.empty() && !keep_dims && !is_index ? Shape{} : Shape::unknown()};
+  if (!in.shape.has_rank())
+    return {out, wanted.empty() && !keep_dims && !is_index ? Shape{} : Shape::unknown()};
   const std::uint32_t axes = reduced_axes(wanted, in.shape.rank());
   c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
   if (is_index || kind == Reduction::max || kind == Reduction::min) {
     // Where there are no results, or it is not known whether there are, nothing is missing yet.
     const bool has_results = reduced_shape(in.shape, axes, true).elements() > 0;
     for (int i = 0; i < in.shape.rank(); ++i)
-      c.require(!(axes >> i & 1) || in.shape[i] != 0 || !has_results, fmt::format("there is none among no elements: axis {} of {}", i, in.shape.text()));
+      c.require(!(axes >> i & 1) || in.shape[i] != 0 || !has_results,
+                fmt::format("there is none among no elements: axis {} of {}", i, in.shape.text()));
   }
   return {out, reduced_shape(in.shape, axes, keep_dims)};
 }
@@ -66,22 +75,29 @@ void define_reduction(OpBuilder& op, Reduction kind) {
       ConstView in(c.input(0));
       std::uint32_t axes = reduced_axes(wanted, in.shape.rank());
       const bool is_index = kind == Reduction::argmin || kind == Reduction::argmax;
-      Tensor out = c.allocate(is_index ? DType::i64 : in.dtype, reduced_shape(in.shape, axes, keep_dims));
+      Tensor out =
+          c.allocate(is_index ? DType::i64 : in.dtype, reduced_shape(in.shape, axes, keep_dims));
       c.primitives().reduce(c.stream(), kind, in, View(out), axes);
       c.set(0, std::move(out));
     });
   });
 }
 
-std::vector<std::int64_t> reduction_axes(const Gradient& g) { return g.attrs().get<std::vector<std::int64_t>>("axes"); }
+std::vector<std::int64_t> reduction_axes(const Gradient& g) {
+  return g.attrs().get<std::vector<std::int64_t>>("axes");
+}
 
 Expr spread(const Gradient& g, const Expr& reduced) {
-  // Where the axes were kept as 1, or all are gone, broadcasting does it; else they come back first.
+  // Where the axes were kept as 1, or all are gone, broadcasting does it; else they come back
+  // first.
   Shape in = g.x().shape();
   bool keep_dims = g.attrs().get<bool>("keep_dims");
   if (keep_dims || reduction_axes(g).empty()) return broadcast_like(reduced, g.x());
   // Of an unknown rank: x is reduced once more, for the shape with the axes kept.
-  if (!in.has_rank()) return broadcast_like(reshape_like(reduced, reduce("Any", cast(g.x(), DType::boolean), reduction_axes(g), true)), g.x());
+  if (!in.has_rank())
+    return broadcast_like(
+        reshape_like(reduced, reduce("Any", cast(g.x(), DType::boolean), reduction_axes(g), true)),
+        g.x());
   Expr aligned = reduced;
   std::uint32_t axes = reduced_axes(reduction_axes(g), in.rank());
   for (int i = 0; i < in.rank() && std::popcount(axes) != in.rank(); ++i)

@@ -12,7 +12,8 @@ Expr reduce(std::string_view op, Operand x, std::vector<std::int64_t> axes, bool
 std::uint32_t reduced_axes(const std::vector<std::int64_t>& axes, int rank);
 /// What is left of a shape.
 Shape reduced_shape(const Shape& in, std::uint32_t axes, bool keep_dims);
-/// What a reduction of `in`, over the attributes' axes, yields; throws invalid_argument if there is no such one.
+/// What a reduction of `in`, over the attributes' axes, yields; throws invalid_argument if there is
+/// no such one.
 ValueSpec reduced_spec(const Inference& c, Reduction kind, const ValueSpec& in);
 /// Signature, inference and kernel of a reduction.
 void define_reduction(OpBuilder& op, Reduction kind);

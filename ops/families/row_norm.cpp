@@ -6,8 +6,8 @@
 
 #include <troupe/devices/device/row_norm.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/families/wide.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 
 namespace troupe {
 namespace {
@@ -16,12 +16,18 @@ Expr in(DType t, const Expr& e) { return e.dtype() == t ? e : cast(e, t); }
 Expr over_rows(const Expr& e) { return mean(e, {-1}, true); }
 
 std::int64_t channels_of(const Shape& x) { return x.has_rank() ? x[x.rank() - 1] : kAny; }
-Shape shape_of_rows(const Shape& x) { return x.has_rank() ? x.without(x.rank() - 1) : Shape::unknown(); }
+Shape shape_of_rows(const Shape& x) {
+  return x.has_rank() ? x.without(x.rank() - 1) : Shape::unknown();
+}
 
 std::string parameters_differ(const Shape& x, const Shape& s) {
-  return fmt::format("parameters are of shape [{}], not {}", channels_of(x) < 0 ? "?" : std::to_string(channels_of(x)), s.text());
+  return fmt::format("parameters are of shape [{}], not {}",
+                     channels_of(x) < 0 ? "?" : std::to_string(channels_of(x)), s.text());
 }
-bool is_of_channels(const Shape& x, const Shape& s) { return !s.has_rank() || s.rank() == 0 || (s.rank() == 1 && s.is_compatible(Shape{channels_of(x)})); }
+bool is_of_channels(const Shape& x, const Shape& s) {
+  return !s.has_rank() || s.rank() == 0 ||
+         (s.rank() == 1 && s.is_compatible(Shape{channels_of(x)}));
+}
 
 void require_rows(const Inference& c, int parameters) {
   c.require_floating(0);
@@ -40,7 +46,8 @@ Rows rows_now(KernelContext& c, int parameters) {
   const Shape& x = c.input(0).shape();
   if (x.rank() == 0) throw Error(Code::invalid_argument, "a scalar has no channels");
   for (int i = 1; i <= parameters; ++i)
-    if (!is_of_channels(x, c.input(i).shape())) throw Error(Code::invalid_argument, parameters_differ(x, c.input(i).shape()));
+    if (!is_of_channels(x, c.input(i).shape()))
+      throw Error(Code::invalid_argument, parameters_differ(x, c.input(i).shape()));
   return {shape_of_rows(x).elements(), channels_of(x)};
 }
 
@@ -54,7 +61,8 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
   op.infer([](Inference& c) {
     require_rows(c, kParameters);
     const double epsilon = c.attrs().get<double>("epsilon");
-    c.require(epsilon >= 0 && std::isfinite(epsilon), fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
+    c.require(epsilon >= 0 && std::isfinite(epsilon),
+              fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
     c.output(c.dtype(0), c.shape(0));
     for (int i = 0; i < kParameters; ++i) c.output(wide(c.dtype(0)), shape_of_rows(c.shape(0)));
   });
@@ -69,9 +77,12 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
         if (g.needs(i)) g.set(i, sum_to(d[static_cast<std::size_t>(i)], g.x(i)));
     }
     if (!g.needs(0)) return;
-    // Somebody may have looked at the moments: that of the mean is 1 / n, that of rstd -rstd^3 (x - mean) / n.
+    // Somebody may have looked at the moments: that of the mean is 1 / n, that of rstd -rstd^3 (x -
+    // mean) / n.
     const DType type = g.y(kRstd).dtype();
-    auto also = [&](const Expr& e) { dx = dx.is_empty() ? in(g.x().dtype(), e) : dx + in(g.x().dtype(), e); };
+    auto also = [&](const Expr& e) {
+      dx = dx.is_empty() ? in(g.x().dtype(), e) : dx + in(g.x().dtype(), e);
+    };
     Expr x = in(type, g.x()), ones = ones_like(x), each = ones / sum(ones, {-1}, true);
     if (centered && g.has_dy(1)) also(expand_dims(g.dy(1), -1) * each);
     if (g.has_dy(kRstd)) {
@@ -83,7 +94,9 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
   op.run([](KernelContext& c, const Attrs& attrs) {
     const Rows at = rows_now(c, kParameters);
     const Shape x = c.input(0).shape();
-    RowNormArgs a{c.input(0), c.input(1), {}, {}, {}, {}, at.rows, at.n, attrs.get<double>("epsilon"), centered};
+    RowNormArgs a{
+        c.input(0), c.input(1), {}, {}, {}, {}, at.rows, at.n, attrs.get<double>("epsilon"),
+        centered};
     const DType moments = wide(a.x.dtype);
     Tensor mean, rstd = c.allocate(moments, shape_of_rows(x));
     a.rstd = View(rstd);
@@ -110,21 +123,26 @@ void define_row_norm_gradient(OpBuilder& op) {
     const Shape& x = c.shape(0);
     for (int i = 2; i <= kRstd; ++i) {
       c.require_dtype(i, wide(c.dtype(0)), i < kRstd ? "the mean" : "rstd");
-      c.require(shape_of_rows(x).is_compatible(c.shape(i)), "the moments are of shape " + shape_of_rows(x).text() + ", not " + c.shape(i).text());
+      c.require(
+          shape_of_rows(x).is_compatible(c.shape(i)),
+          "the moments are of shape " + shape_of_rows(x).text() + ", not " + c.shape(i).text());
     }
     c.require_same_dtype(0, kDy);
-    c.require(x.is_compatible(c.shape(kDy)), "dy is of shape " + x.text() + ", not " + c.shape(kDy).text());
+    c.require(x.is_compatible(c.shape(kDy)),
+              "dy is of shape " + x.text() + ", not " + c.shape(kDy).text());
     const Shape both = x.merge(c.shape(kDy));
     c.output(c.dtype(0), both);
     for (int i = 0; i < (centered ? 2 : 1); ++i) c.output(c.dtype(0), Shape{channels_of(both)});
   });
   op.gradient([](Gradient& g) {
-    // With h = (x - mean) rstd, s = dy scale, and q v = v - mean of v - h mean of v h: dx = rstd q s, dscale = sum of dy h, dbias = sum of dy. q is
-    // its own transpose; a, b and c are the cotangents of the three.
+    // With h = (x - mean) rstd, s = dy scale, and q v = v - mean of v - h mean of v h: dx = rstd q
+    // s, dscale = sum of dy h, dbias = sum of dy. q is its own transpose; a, b and c are the
+    // cotangents of the three.
     const DType type = wide(g.x().dtype());
     auto given = [&](int i) { return in(type, g.dy(i)); };
     auto row = [&](int i) { return expand_dims(g.x(i), -1); };
-    Expr x = in(type, g.x()), scale = in(type, g.x(1)), rstd = row(kRstd), dy = in(type, g.x(kDy)), a = given(0), b = given(1);
+    Expr x = in(type, g.x()), scale = in(type, g.x(1)), rstd = row(kRstd), dy = in(type, g.x(kDy)),
+         a = given(0), b = given(1);
     Expr off = centered ? x - row(2) : x, h = off * rstd, s = dy * scale;
     auto q = [&](const Expr& v) {
       Expr rest = v - h * over_rows(v * h);
@@ -144,9 +162,14 @@ void define_row_norm_gradient(OpBuilder& op) {
     const Rows at = rows_now(c, 1);
     const Shape x = c.input(0).shape();
     for (int i = 2; i <= kRstd; ++i)
-      if (c.input(i).shape() != shape_of_rows(x)) throw Error(Code::invalid_argument, "the moments are of shape " + shape_of_rows(x).text() + ", not " + c.input(i).shape().text());
-    if (c.input(kDy).shape() != x) throw Error(Code::invalid_argument, "dy is of shape " + x.text() + ", not " + c.input(kDy).shape().text());
-    RowNormGradientArgs a{c.input(0), c.input(1), {}, c.input(kRstd), c.input(kDy), {}, {}, {}, at.rows, at.n, centered};
+      if (c.input(i).shape() != shape_of_rows(x))
+        throw Error(Code::invalid_argument, "the moments are of shape " + shape_of_rows(x).text() +
+                                                ", not " + c.input(i).shape().text());
+    if (c.input(kDy).shape() != x)
+      throw Error(Code::invalid_argument,
+                  "dy is of shape " + x.text() + ", not " + c.input(kDy).shape().text());
+    RowNormGradientArgs a{c.input(0), c.input(1), {},      c.input(kRstd), c.input(kDy), {},
+                          {},         {},         at.rows, at.n,           centered};
     Tensor dscale = c.allocate(a.x.dtype, Shape{at.n}), dbias;
     a.dscale = View(dscale);
     if (centered) {

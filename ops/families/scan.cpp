@@ -9,7 +9,8 @@ namespace troupe {
 AroundAxis around_axis(const Shape& shape, std::int64_t axis) {
   const int at = normalize_axis(axis, shape.rank());
   AroundAxis a;
-  for (int i = 0; i < shape.rank(); ++i) (i < at ? a.outer : i == at ? a.extent : a.inner) *= shape[i];
+  for (int i = 0; i < shape.rank(); ++i)
+    (i < at ? a.outer : i == at ? a.extent : a.inner) *= shape[i];
   return a;
 }
 
@@ -25,7 +26,8 @@ void define_scan(OpBuilder& op, Scan what) {
     Shape shape = c.shape(0);
     if (is_linear) {
       c.require_same_dtype(0, 1);
-      c.require(shape.is_compatible(c.shape(1)), fmt::format("a {} and b {} differ in shape", shape.text(), c.shape(1).text()));
+      c.require(shape.is_compatible(c.shape(1)),
+                fmt::format("a {} and b {} differ in shape", shape.text(), c.shape(1).text()));
       shape = shape.merge(c.shape(1));
     }
     if (shape.has_rank()) {
@@ -35,15 +37,19 @@ void define_scan(OpBuilder& op, Scan what) {
     c.output(t, shape);
   });
   op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
-    return make_kernel([=, axis = s.attrs.get<std::int64_t>("axis"), exclusive = s.attrs.get_or("exclusive", false),
+    return make_kernel([=, axis = s.attrs.get<std::int64_t>("axis"),
+                        exclusive = s.attrs.get_or("exclusive", false),
                         reverse = s.attrs.get<bool>("reverse")](KernelContext& c) {
       const Tensor& x = c.input(is_linear ? 1 : 0);
       if (x.shape().rank() == 0) throw Error(Code::invalid_argument, "a scalar has no axis");
       if (is_linear && c.input(0).shape() != x.shape())
-        throw Error(Code::invalid_argument, fmt::format("a {} and b {} differ in shape", c.input(0).shape().text(), x.shape().text()));
+        throw Error(Code::invalid_argument,
+                    fmt::format("a {} and b {} differ in shape", c.input(0).shape().text(),
+                                x.shape().text()));
       const AroundAxis a = around_axis(x.shape(), axis);
       Tensor out = c.allocate(x.dtype(), x.shape());
-      c.primitives().scan(c.stream(), {what, x, is_linear ? ConstView(c.input(0)) : ConstView(), View(out), a.outer, a.extent, a.inner, exclusive, reverse});
+      c.primitives().scan(c.stream(), {what, x, is_linear ? ConstView(c.input(0)) : ConstView(),
+                                       View(out), a.outer, a.extent, a.inner, exclusive, reverse});
       c.set(0, std::move(out));
     });
   });
@@ -52,18 +58,22 @@ void define_scan(OpBuilder& op, Scan what) {
 namespace {
 
 // How many elements stand behind each along the axis.
-Expr positions_after(const Expr& x, std::int64_t axis) { return cumsum(ones_like(cast(stop_gradient(x), DType::i64)), axis, true, true); }
+Expr positions_after(const Expr& x, std::int64_t axis) {
+  return cumsum(ones_like(cast(stop_gradient(x), DType::i64)), axis, true, true);
+}
 
 }  // namespace
 
 Expr shifted(const Expr& x, std::int64_t axis, bool back) {
   if (!x.shape().has_rank()) {
     // Which axes there are only the run knows: by the elements' positions.
-    Expr at = positions_along(x, axis), from = back ? at + 1 : at - 1, is_there = back ? positions_after(x, axis) > 0 : at > 0;
+    Expr at = positions_along(x, axis), from = back ? at + 1 : at - 1,
+         is_there = back ? positions_after(x, axis) > 0 : at > 0;
     return where(is_there, take_along(x, where(is_there, from, at), axis), zeros_like(x));
   }
   const std::size_t at = static_cast<std::size_t>(normalize_axis(axis, x.shape().rank()));
-  std::vector<std::int64_t> before(static_cast<std::size_t>(x.shape().rank()), 0), after = before, extents(before.size(), -1);
+  std::vector<std::int64_t> before(static_cast<std::size_t>(x.shape().rank()), 0),
+      after = before, extents(before.size(), -1);
   (back ? after : before)[at] = 1;
   // One more on one side, one less on the other; the extent may be unknown.
   std::vector<std::int64_t> starts(before.size(), 0);

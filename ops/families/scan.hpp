@@ -15,7 +15,8 @@ AroundAxis around_axis(const Shape& shape, std::int64_t axis);
 
 /// Signature, inference and kernel of a running sum, product or linear recurrence.
 void define_scan(OpBuilder& op, Scan what);
-/// Each element where the next one along `axis` was, the first 0; back: where the one before was, the last 0.
+/// Each element where the next one along `axis` was, the first 0; back: where the one before was,
+/// the last 0.
 Expr shifted(const Expr& x, std::int64_t axis, bool back);
 
 }  // namespace troupe

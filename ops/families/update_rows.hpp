@@ -1,12 +1,13 @@
-// What scattering updates into rows takes, for the ops that do it: one row of updates for each index.
+// What scattering updates into rows takes, for the ops that do it: one row of updates for each
+// index.
 #pragma once
 
 #include <troupe/devices/base/shape.hpp>
 
 namespace troupe {
 
-/// The shape that updates must have: that of the indices, then that of a row of `whole`, which has at least one axis. The ranks of
-/// both are known.
+/// The shape that updates must have: that of the indices, then that of a row of `whole`, which has
+/// at least one axis. The ranks of both are known.
 inline Shape update_rows(const Shape& indices, const Shape& whole) {
   Shape rows = indices;
   for (int i = 1; i < whole.rank(); ++i) rows.push_back(whole[i]);

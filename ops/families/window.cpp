@@ -19,15 +19,19 @@ std::int64_t number(const Attrs& attrs, const char* name, int axis, std::int64_t
   return all.empty() ? none : all[static_cast<std::size_t>(axis)];
 }
 
-constexpr std::int64_t kMost = std::int64_t{1} << 30;  // of a stride, a step or padding: products with an extent stay numbers
+// of a stride, a step or padding: products with an extent stay numbers
+constexpr std::int64_t kMost = std::int64_t{1} << 30;
 
 void check_numbers(const Attrs& attrs, const char* name, int axes, std::int64_t least) {
   const Integers& all = numbers(attrs, name);
   if (!all.empty() && static_cast<int>(all.size()) != axes)
-    throw Error(Code::invalid_argument, fmt::format("{} has {} numbers for {} spatial axes", name, all.size(), axes));
+    throw Error(Code::invalid_argument,
+                fmt::format("{} has {} numbers for {} spatial axes", name, all.size(), axes));
   for (std::int64_t n : all)
     if (n < least || n > kMost)
-      throw Error(Code::invalid_argument, n < least ? fmt::format("{} must be at least {}, not {}", name, least, n) : fmt::format("{} must be at most {}, not {}", name, kMost, n));
+      throw Error(Code::invalid_argument,
+                  n < least ? fmt::format("{} must be at least {}, not {}", name, least, n)
+                            : fmt::format("{} must be at most {}, not {}", name, kMost, n));
 }
 
 void check_attrs(const Attrs& attrs, int axes) {
@@ -37,11 +41,16 @@ void check_attrs(const Attrs& attrs, int axes) {
   check_numbers(attrs, "after", axes, 0);
   const std::string& kind = attrs.get<std::string>("padding");
   if (kind != "valid" && kind != "same" && kind != "given" && kind != "ceil")
-    throw Error(Code::invalid_argument, fmt::format("padding is valid, same, given or ceil, not '{}'", kind));
+    throw Error(Code::invalid_argument,
+                fmt::format("padding is valid, same, given or ceil, not '{}'", kind));
 }
 
 WindowAxis place(std::int64_t in, std::int64_t size, int axis, const Attrs& attrs) {
-  WindowAxis a{.in = in, .out = kAny, .size = size, .stride = number(attrs, "strides", axis, 1), .dilation = number(attrs, "dilation", axis, 1)};
+  WindowAxis a{.in = in,
+               .out = kAny,
+               .size = size,
+               .stride = number(attrs, "strides", axis, 1),
+               .dilation = number(attrs, "dilation", axis, 1)};
   if (in < 0) return a;
   const bool is_same = attrs.get<std::string>("padding") == "same";
   if (is_same) a.out = (in + a.stride - 1) / a.stride;
@@ -53,25 +62,35 @@ WindowAxis place(std::int64_t in, std::int64_t size, int axis, const Attrs& attr
   }
   a.before = number(attrs, "before", axis, 0);
   const bool is_ceil = attrs.get<std::string>("padding") == "ceil";
-  const std::int64_t whole = in + a.before + number(attrs, "after", axis, 0) - length, room = whole + (is_ceil ? a.stride - 1 : 0);
+  const std::int64_t whole = in + a.before + number(attrs, "after", axis, 0) - length,
+                     room = whole + (is_ceil ? a.stride - 1 : 0);
   if (room < 0)
-    throw Error(Code::out_of_range, fmt::format("a window of {}{} does not fit into spatial axis {} of {} with its padding", size,
-                                                a.dilation > 1 ? fmt::format(" by steps of {}", a.dilation) : "", axis, in));
+    throw Error(
+        Code::out_of_range,
+        fmt::format("a window of {}{} does not fit into spatial axis {} of {} with its padding",
+                    size, a.dilation > 1 ? fmt::format(" by steps of {}", a.dilation) : "", axis,
+                    in));
   a.out = room / a.stride + 1;
   const std::int64_t fit = whole < 0 ? 0 : whole / a.stride + 1;
-  if (a.out > fit && a.start(a.out - 1) >= in) --a.out;  // the one more would begin behind the elements
+  // the one more would begin behind the elements
+  if (a.out > fit && a.start(a.out - 1) >= in) --a.out;
   return a;
 }
 
 void check_sizes(const Shape& size) {
   for (std::int64_t s : size)
-    if (s == 0) throw Error(Code::invalid_argument, fmt::format("a window {} has no elements", size.text()));
+    if (s == 0)
+      throw Error(Code::invalid_argument, fmt::format("a window {} has no elements", size.text()));
 }
 
 }  // namespace
 
 Attrs attrs_of(const Window& w) {
-  return Attrs{{"strides", w.strides}, {"dilation", w.dilation}, {"padding", w.padding.kind}, {"before", w.padding.before}, {"after", w.padding.after}};
+  return Attrs{{"strides", w.strides},
+               {"dilation", w.dilation},
+               {"padding", w.padding.kind},
+               {"before", w.padding.before},
+               {"after", w.padding.after}};
 }
 
 void window_attrs(OpBuilder& op) {
@@ -94,7 +113,8 @@ Shape covered(const Shape& space, const Shape& size, const Attrs& attrs) {
   check_attrs(attrs, space.rank());
   check_sizes(size);
   if (attrs.get<std::string>("padding") == "ceil")
-    throw Error(Code::invalid_argument, "padding that rounds up has no transpose; give what is before and after");
+    throw Error(Code::invalid_argument,
+                "padding that rounds up has no transpose; give what is before and after");
   Shape out;
   for (int i = 0; i < space.rank(); ++i) {
     const std::int64_t stride = number(attrs, "strides", i, 1);
@@ -102,11 +122,13 @@ Shape covered(const Shape& space, const Shape& size, const Attrs& attrs) {
     if (attrs.get<std::string>("padding") == "same") {
       if (space[i] >= 0) extent = space[i] * stride;
     } else if (space[i] >= 0 && size[i] >= 0) {
-      extent = space[i] == 0 ? 0
-                             : (space[i] - 1) * stride + (size[i] - 1) * number(attrs, "dilation", i, 1) + 1 -
-                                   number(attrs, "before", i, 0) - number(attrs, "after", i, 0);
+      extent = space[i] == 0
+                   ? 0
+                   : (space[i] - 1) * stride + (size[i] - 1) * number(attrs, "dilation", i, 1) + 1 -
+                         number(attrs, "before", i, 0) - number(attrs, "after", i, 0);
       if (extent < 0)
-        throw Error(Code::out_of_range, fmt::format("the padding takes more than spatial axis {} would have", i));
+        throw Error(Code::out_of_range,
+                    fmt::format("the padding takes more than spatial axis {} would have", i));
     }
     out.push_back(extent);
   }
@@ -115,16 +137,21 @@ Shape covered(const Shape& space, const Shape& size, const Attrs& attrs) {
 
 Windows windows_of(const Shape& space, const Shape& size, const Attrs& attrs) {
   if (space.rank() < 1 || space.rank() > 3 || size.rank() != space.rank())
-    throw Error(Code::invalid_argument, fmt::format("needs one to three spatial axes, not {} and a window {}", space.text(), size.text()));
+    throw Error(Code::invalid_argument,
+                fmt::format("needs one to three spatial axes, not {} and a window {}", space.text(),
+                            size.text()));
   check_attrs(attrs, space.rank());
   check_sizes(size);
   Windows w;
-  for (int i = 0; i < space.rank(); ++i) w.axis[static_cast<std::size_t>(3 - space.rank() + i)] = place(space[i], size[i], i, attrs);
+  for (int i = 0; i < space.rank(); ++i)
+    w.axis[static_cast<std::size_t>(3 - space.rank() + i)] = place(space[i], size[i], i, attrs);
   return w;
 }
 
 Shape space_of(const Shape& shape) {
-  if (shape.rank() < 3) throw Error(Code::invalid_argument, fmt::format("needs [batch, space..., channels], not {}", shape.text()));
+  if (shape.rank() < 3)
+    throw Error(Code::invalid_argument,
+                fmt::format("needs [batch, space..., channels], not {}", shape.text()));
   return Shape(shape.dims().subspan(1, static_cast<std::size_t>(shape.rank() - 2)));
 }
 
@@ -137,8 +164,10 @@ Shape with_space(std::int64_t batch, const Shape& space, std::int64_t channels) 
 
 void require_space(const Inference& c, int input, const char* what) {
   const Shape& s = c.shape(input);
-  c.require(!s.has_rank() || (s.rank() >= 3 && s.rank() <= 5),
-            fmt::format("{} must be [batch, space..., channels] with one to three spatial axes, not {}", what, s.text()));
+  c.require(
+      !s.has_rank() || (s.rank() >= 3 && s.rank() <= 5),
+      fmt::format("{} must be [batch, space..., channels] with one to three spatial axes, not {}",
+                  what, s.text()));
 }
 
 }  // namespace troupe

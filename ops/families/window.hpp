@@ -1,11 +1,13 @@
-// Windows over the spatial axes of [batch, space..., channels]: what convolutions and pooling take, and their shapes.
+// Windows over the spatial axes of [batch, space..., channels]: what convolutions and pooling take,
+// and their shapes.
 //
 //   conv(x, filter, {.strides = {2, 2}, .padding = Padding::same()});
 //
-// Note [channels last]: tensors are [batch, space..., channels] and filters [window..., channels, filters], the only layout
-// there is. The channels of one position lie together, so that a bias, a normalisation over channels and a product with a
-// matrix broadcast along the last axis as everywhere in the library; a 1x1 convolution is a product without a transpose; and
-// oneDNN's kernels for it lose nothing to those for other orders.
+// Note [channels last]: tensors are [batch, space..., channels] and filters [window..., channels,
+// filters], the only layout there is. The channels of one position lie together, so that a bias, a
+// normalisation over channels and a product with a matrix broadcast along the last axis as
+// everywhere in the library; a 1x1 convolution is a product without a transpose; and oneDNN's
+// kernels for it lose nothing to those for other orders.
 #pragma once
 
 #include <cstdint>
@@ -34,8 +36,9 @@ struct Padding {
   static Padding of(std::vector<std::int64_t> before, std::vector<std::int64_t> after) {
     return {"given", std::move(before), std::move(after)};
   }
-  /// So many elements on both sides of each axis, and behind it as many more as make a last window whole that begins before the elements end: where the
-  /// others round the number of positions down, this rounds it up.
+  /// So many elements on both sides of each axis, and behind it as many more as make a last window
+  /// whole that begins before the elements end: where the others round the number of positions
+  /// down, this rounds it up.
   static Padding ceil(std::vector<std::int64_t> both = {}) { return {"ceil", both, both}; }
 };
 
@@ -51,8 +54,9 @@ Attrs attrs_of(const Window& window);
 /// Declares them.
 void window_attrs(OpBuilder& op);
 
-/// The extents of a window's positions over `space`, which may be unknown. Throws invalid_argument where the numbers do not
-/// fit the axes, out_of_range where a window does not fit into what is known.
+/// The extents of a window's positions over `space`, which may be unknown. Throws invalid_argument
+/// where the numbers do not fit the axes, out_of_range where a window does not fit into what is
+/// known.
 Shape positions(const Shape& space, const Shape& size, const Attrs& attrs);
 /// What has `space` as its windows' positions: the extents a transposed convolution gives.
 Shape covered(const Shape& space, const Shape& size, const Attrs& attrs);

@@ -19,7 +19,8 @@ constexpr auto kTable = [] {
 
 std::uint32_t crc32c(std::string_view bytes) {
   std::uint32_t crc = ~0u;
-  for (const char byte : bytes) crc = crc >> 8 ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 255];
+  for (const char byte : bytes)
+    crc = crc >> 8 ^ kTable[(crc ^ static_cast<unsigned char>(byte)) & 255];
   return ~crc;
 }
 

@@ -11,7 +11,8 @@ static_assert(std::endian::native == std::endian::little, "words are read as the
 
 constexpr std::uint64_t kPolynomial = 0xC96C5795D7870F42;
 
-// table[k][b]: the CRC of byte b followed by k zero bytes, so that eight bytes go in at once (Kounavis and Berry, 2005).
+// table[k][b]: the CRC of byte b followed by k zero bytes, so that eight bytes go in at once
+// (Kounavis and Berry, 2005).
 using Tables = std::array<std::array<std::uint64_t, 256>, 8>;
 
 constexpr Tables make_tables() {

@@ -14,7 +14,8 @@
 namespace troupe {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "numbers are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "numbers are written as they lie in memory");
 
 template <class T>
 void put(std::string& out, T number) {
@@ -31,7 +32,9 @@ void put_varint(std::string& out, std::uint64_t n) {
   for (; n >= 128; n >>= 7) out += static_cast<char>(n | 128);
   out += static_cast<char>(n);
 }
-void put_key(std::string& out, std::uint64_t field, Kind kind) { put_varint(out, field << 3 | static_cast<std::uint64_t>(kind)); }
+void put_key(std::string& out, std::uint64_t field, Kind kind) {
+  put_varint(out, field << 3 | static_cast<std::uint64_t>(kind));
+}
 
 void put_varint(std::string& out, std::uint64_t field, std::uint64_t n) {
   put_key(out, field, Kind::varint);
@@ -51,7 +54,8 @@ void put_bytes(std::string& out, std::uint64_t field, std::string_view text) {
   out += text;
 }
 void put_doubles(std::string& out, std::uint64_t field, const std::vector<double>& numbers) {
-  put_bytes(out, field, {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)});
+  put_bytes(out, field,
+            {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(double)});
 }
 
 // ---- messages
@@ -122,26 +126,36 @@ std::string first_record(std::int64_t wall_ns) {
 }
 
 EventFile::EventFile(const std::filesystem::path& folder, std::int64_t wall_ns) {
-  static std::atomic<unsigned> count{0};  // publishes nothing: two files of a process need two names
+  // publishes nothing: two files of a process need two names
+  static std::atomic<unsigned> count{0};
   std::error_code error;
   std::filesystem::create_directories(folder, error);
   if (error)
-    throw Error(Code::failed_precondition, fmt::format("the folder of records '{}' cannot be made: {}; name another", folder.string(), error.message()));
-  path_ = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", wall_ns / 1'000'000'000, host_name(), getpid(), count++);
+    throw Error(Code::failed_precondition,
+                fmt::format("the folder of records '{}' cannot be made: {}; name another",
+                            folder.string(), error.message()));
+  path_ = folder / fmt::format("events.out.tfevents.{:010}.{}.{}.{}", wall_ns / 1'000'000'000,
+                               host_name(), getpid(), count++);
   file_.reset(std::fopen(path_.c_str(), "wbx"));
   if (!file_)
-    throw Error(Code::failed_precondition, fmt::format("records cannot be written to '{}': {}; name another folder", path_.string(), std::strerror(errno)));
+    throw Error(Code::failed_precondition,
+                fmt::format("records cannot be written to '{}': {}; name another folder",
+                            path_.string(), std::strerror(errno)));
   write(first_record(wall_ns));
 }
 
 void EventFile::append(const TrainingRecord& record) { write(event_record(record)); }
 
 void EventFile::write(std::string_view bytes) {
-  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() && std::fflush(file_.get()) == 0) return;
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_.get()) == bytes.size() &&
+      std::fflush(file_.get()) == 0)
+    return;
   const int error = errno;
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  throw Error(is_full ? Code::resource_exhausted : Code::failed_precondition,
-              fmt::format("'{}' cannot be written any further: {}; what was recorded before is whole", path_.string(), std::strerror(error)));
+  throw Error(
+      is_full ? Code::resource_exhausted : Code::failed_precondition,
+      fmt::format("'{}' cannot be written any further: {}; what was recorded before is whole",
+                  path_.string(), std::strerror(error)));
 }
 
 }  // namespace troupe

@@ -8,14 +8,17 @@
 //   8 bytes  n, little endian          4 bytes  masked CRC-32C of those 8
 //   n bytes  an Event (protobuf)       4 bytes  masked CRC-32C of those n
 //
-// masked(c) = (c >> 15 | c << 17) + 0xA282EAD8. An Event here: 1 wall time (double, seconds), 2 step (varint), and either
-// 3 `brain.Event:2`, which the first one has, or 5 a Summary with one value: 1 tag, and 2 a float, or 5 a histogram
-// (1 min, 2 max, 3 count, 4 sum, 5 sum of squares, 6 right edges, 7 counts; all doubles), or 8 a tensor of strings with
-// 9 the metadata that name the plugin `text`.
+// masked(c) = (c >> 15 | c << 17) + 0xA282EAD8. An Event here: 1 wall time (double, seconds), 2
+// step (varint), and either 3 `brain.Event:2`, which the first one has, or 5 a Summary with one
+// value: 1 tag, and 2 a float, or 5 a histogram (1 min, 2 max, 3 count, 4 sum, 5 sum of squares, 6
+// right edges, 7 counts; all doubles), or 8 a tensor of strings with 9 the metadata that name the
+// plugin `text`.
 //
-// Sources: tensorflow/core/lib/io/record_writer.cc; tensorflow/core/util/event.proto, framework/summary.proto, tensor.proto.
+// Sources: tensorflow/core/lib/io/record_writer.cc; tensorflow/core/util/event.proto,
+// framework/summary.proto, tensor.proto.
 //
-// Each record is handed to the system when it is made: a reader sees it at once, and a process that dies loses none.
+// Each record is handed to the system when it is made: a reader sees it at once, and a process that
+// dies loses none.
 #pragma once
 
 #include <cstdint>
@@ -42,16 +45,19 @@ struct TrainingRecord {
   std::variant<double, std::string, Histogram> value;
 };
 
-/// The bytes of one Event and its frame, as they stand in a file. A scalar is rounded to a float, as the format has it.
+/// The bytes of one Event and its frame, as they stand in a file. A scalar is rounded to a float,
+/// as the format has it.
 std::string event_record(const TrainingRecord& record);
 /// Those of the first record of every file.
 std::string first_record(std::int64_t wall_ns);
 
 class EventFile {
  public:
-  /// A new file in `folder`, which is made if it is not there. Throws failed_precondition if that cannot be.
+  /// A new file in `folder`, which is made if it is not there. Throws failed_precondition if that
+  /// cannot be.
   EventFile(const std::filesystem::path& folder, std::int64_t wall_ns);
-  /// Throws resource_exhausted when the disk is full, failed_precondition if the file cannot be written.
+  /// Throws resource_exhausted when the disk is full, failed_precondition if the file cannot be
+  /// written.
   void append(const TrainingRecord& record);
   const std::filesystem::path& path() const { return path_; }
 

@@ -13,10 +13,13 @@
 namespace troupe {
 namespace {
 
-constexpr const char* kKinds[] = {"scalar", "text", "histogram"};  // in the order of TrainingRecord::value
+// in the order of TrainingRecord::value
+constexpr const char* kKinds[] = {"scalar", "text", "histogram"};
 
 std::int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 Histogram histogram_of(const Tensor& values, int buckets) {
@@ -49,21 +52,29 @@ Histogram histogram_of(const Tensor& values, int buckets) {
   return h;
 }
 
-nlohmann::json value_of(double x) { return std::isfinite(x) ? nlohmann::json(x) : nlohmann::json(); }
+nlohmann::json value_of(double x) {
+  return std::isfinite(x) ? nlohmann::json(x) : nlohmann::json();
+}
 nlohmann::json value_of(const std::string& text) { return text; }
-nlohmann::json value_of(const Histogram& h) { return {{"min", h.min}, {"max", h.max}, {"limits", h.limits}, {"counts", h.counts}}; }
+nlohmann::json value_of(const Histogram& h) {
+  return {{"min", h.min}, {"max", h.max}, {"limits", h.limits}, {"counts", h.counts}};
+}
 
-/// To so many bytes of text: of a curve every so manieth point and the last one, of others the last ones.
+/// To so many bytes of text: of a curve every so manieth point and the last one, of others the last
+/// ones.
 void thin(nlohmann::json& points, bool is_curve, std::size_t most) {
   constexpr std::size_t kPoint = 70;  // bytes: two integers and a number, at most
   auto kept = nlohmann::json::array();
   if (is_curve) {
-    const std::size_t room = std::max<std::size_t>(1, most / kPoint), stride = (points.size() + room - 1) / room;
+    const std::size_t room = std::max<std::size_t>(1, most / kPoint),
+                      stride = (points.size() + room - 1) / room;
     for (std::size_t i = 0; i < points.size(); ++i)
       if ((points.size() - 1 - i) % stride == 0) kept.push_back(std::move(points[i]));
   } else {
     std::size_t first = points.size();
-    for (std::size_t bytes = 0; first > 0 && (bytes += json_text(points[first - 1]).size() + 1) <= most;) --first;
+    for (std::size_t bytes = 0;
+         first > 0 && (bytes += json_text(points[first - 1]).size() + 1) <= most;)
+      --first;
     for (std::size_t i = first; i < points.size(); ++i) kept.push_back(std::move(points[i]));
   }
   points = std::move(kept);
@@ -71,8 +82,8 @@ void thin(nlohmann::json& points, bool is_curve, std::size_t most) {
 
 }  // namespace
 
-// A curve of any length in bounded memory: a point is kept when its number is a multiple of `stride`, which doubles
-// whenever they are too many; the last one is there too.
+// A curve of any length in bounded memory: a point is kept when its number is a multiple of
+// `stride`, which doubles whenever they are too many; the last one is there too.
 struct Records::Series {
   std::size_t kind = 0;
   std::uint64_t recorded = 0, stride = 1;
@@ -104,17 +115,23 @@ struct Records::Series {
 
 Records::Records() : clock_(now) {}
 Records::Records(const std::string& folder, Clock clock)
-    : clock_(clock ? std::move(clock) : now), file_(std::make_unique<EventFile>(folder, clock_())) {}
+    : clock_(clock ? std::move(clock) : now), file_(std::make_unique<EventFile>(folder, clock_())) {
+}
 Records::~Records() = default;
 
 std::string Records::path() const { return file_ ? file_->path().string() : std::string(); }
 
-void Records::scalar(std::string_view tag, std::int64_t step, double value) { add({clock_(), step, std::string(tag), value}); }
+void Records::scalar(std::string_view tag, std::int64_t step, double value) {
+  add({clock_(), step, std::string(tag), value});
+}
 
 void Records::scalar(std::string_view tag, std::int64_t step, const Tensor& value) {
   if (value.elements() != 1)
-    throw Error(Code::invalid_argument, fmt::format("a scalar '{}' has one element, not {} of shape {}; record a histogram, or a mean", tag,
-                                                    value.elements(), value.shape().text()));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format(
+            "a scalar '{}' has one element, not {} of shape {}; record a histogram, or a mean", tag,
+            value.elements(), value.shape().text()));
   scalar(tag, step, value.at(0));
 }
 
@@ -127,22 +144,29 @@ void Records::text(std::string_view tag, std::int64_t step, std::string_view tex
 }
 
 void Records::add(TrainingRecord record) {
-  if (record.tag.empty()) throw Error(Code::invalid_argument, "a record needs a tag, such as 'loss'");
+  if (record.tag.empty())
+    throw Error(Code::invalid_argument, "a record needs a tag, such as 'loss'");
   const std::size_t kind = record.value.index();
   std::lock_guard lock(mutex_);
   auto at = series_.find(record.tag);
   if (at != series_.end() && at->second.kind != kind)
-    throw Error(Code::invalid_argument, fmt::format("'{}' was recorded as a {} before, so it cannot be a {}; name this one otherwise", record.tag,
-                                                    kKinds[at->second.kind], kKinds[kind]));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format(
+            "'{}' was recorded as a {} before, so it cannot be a {}; name this one otherwise",
+            record.tag, kKinds[at->second.kind], kKinds[kind]));
   if (at == series_.end()) {
     if (series_.size() >= kMostTags)
-      throw Error(Code::resource_exhausted, fmt::format("{} tags are recorded already, and '{}' would be one more; do not put steps or numbers into tags",
-                                                        kMostTags, record.tag));
+      throw Error(Code::resource_exhausted,
+                  fmt::format("{} tags are recorded already, and '{}' would be one more; do not "
+                              "put steps or numbers into tags",
+                              kMostTags, record.tag));
     at = series_.try_emplace(record.tag).first;
     at->second.kind = kind;
   }
   if (file_) file_->append(record);
-  if (auto* text = std::get_if<std::string>(&record.value); text && text->size() > kMostText) text->resize(kMostText);
+  if (auto* text = std::get_if<std::string>(&record.value); text && text->size() > kMostText)
+    text->resize(kMostText);
   at->second.add(std::move(record));
 }
 
@@ -153,7 +177,9 @@ std::string Records::json(std::int64_t since, std::size_t most) const {
   for (const auto& [tag, series] : series_) {
     auto points = nlohmann::json::array();
     const auto add = [&](const TrainingRecord& r) {
-      if (r.step > since) points.push_back({r.step, r.wall_ns, std::visit([](const auto& v) { return value_of(v); }, r.value)});
+      if (r.step > since)
+        points.push_back(
+            {r.step, r.wall_ns, std::visit([](const auto& v) { return value_of(v); }, r.value)});
     };
     for (const TrainingRecord& r : series.points) add(r);
     if (series.has_last()) add(series.last);

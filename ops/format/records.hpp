@@ -1,12 +1,13 @@
-// What a training says of itself, step by step: to TensorBoard as files, to the node's web page from memory.
+// What a training says of itself, step by step: to TensorBoard as files, to the node's web page
+// from memory.
 //
 //   Records records("runs/1");                       // tensorboard --logdir runs
 //   records.scalar("loss", step, loss);
 //   records.histogram("weights/w1", step, w1);
 //   records.text("sample", step, "In the beginning");
 //
-// Tags may have '/': what stands before the last one groups curves. Steps of a tag usually rise; nobody insists.
-// Any thread may call anything.
+// Tags may have '/': what stands before the last one groups curves. Steps of a tag usually rise;
+// nobody insists. Any thread may call anything.
 #pragma once
 
 #include <cstdint>
@@ -31,14 +32,16 @@ class Records {
 
   /// In memory only.
   Records();
-  /// Also as a TensorBoard event file in that folder, which is made if need be. Throws failed_precondition.
+  /// Also as a TensorBoard event file in that folder, which is made if need be. Throws
+  /// failed_precondition.
   explicit Records(const std::string& folder, Clock clock = {});
   ~Records();
   Records(const Records&) = delete;
   Records& operator=(const Records&) = delete;
 
-  // All throw invalid_argument for an empty tag or one that was of another kind, resource_exhausted for more than
-  // kMostTags of them or a full disk, failed_precondition if the file cannot be written.
+  // All throw invalid_argument for an empty tag or one that was of another kind, resource_exhausted
+  // for more than kMostTags of them or a full disk, failed_precondition if the file cannot be
+  // written.
   void scalar(std::string_view tag, std::int64_t step, double value);
   /// Of a tensor of one element, on the host.
   void scalar(std::string_view tag, std::int64_t step, const Tensor& value);
@@ -46,17 +49,19 @@ class Records {
   void histogram(std::string_view tag, std::int64_t step, const Tensor& values);
   void text(std::string_view tag, std::int64_t step, std::string_view text);
 
-  /// JSON: [{"name", "kind": "scalar"|"text"|"histogram", "points": [[step, wall_ns, value], ...]}, ...], of steps above
-  /// `since`. A histogram's value is {"min", "max", "limits", "counts"}; a number that is none is null. `most`: bytes, names aside, of which
-  /// each has its share: of a curve points in between are left out, of the others the first; 0: all are there.
+  /// JSON: [{"name", "kind": "scalar"|"text"|"histogram", "points": [[step, wall_ns, value], ...]},
+  /// ...], of steps above `since`. A histogram's value is {"min", "max", "limits", "counts"}; a
+  /// number that is none is null. `most`: bytes, names aside, of which each has its share: of a
+  /// curve points in between are left out, of the others the first; 0: all are there.
   std::string json(std::int64_t since = -1, std::size_t most = 0) const;
   /// Where the file is; empty without one.
   std::string path() const;
 
-  static constexpr std::size_t kMostTags = 1000;   // in memory
-  static constexpr std::size_t kMostPoints = 1024;  // of a tag in memory; then every other one is dropped, but the last
-  static constexpr std::size_t kMostTexts = 32;    // and histograms: the last ones
-  static constexpr std::size_t kMostText = 4096;   // bytes of a text in memory
+  static constexpr std::size_t kMostTags = 1000;  // in memory
+  // of a tag in memory; then every other one is dropped, but the last
+  static constexpr std::size_t kMostPoints = 1024;
+  static constexpr std::size_t kMostTexts = 32;   // and histograms: the last ones
+  static constexpr std::size_t kMostText = 4096;  // bytes of a text in memory
   static constexpr int kBuckets = 30;
 
  private:

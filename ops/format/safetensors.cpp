@@ -12,16 +12,17 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <nlohmann/json.hpp>
 #include <sys/stat.h>
 #include <unistd.h>
+#include <nlohmann/json.hpp>
 
 #include <troupe/ops/format/crc64.hpp>
 
 namespace troupe {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "elements are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little,
+              "elements are written as they lie in memory");
 
 using Json = nlohmann::ordered_json;
 
@@ -36,20 +37,24 @@ struct FormatType {
   const char* name;
 };
 constexpr FormatType kTypes[] = {
-    {DType::u64, "U64"},   {DType::i64, "I64"}, {DType::f64, "F64"}, {DType::c64, "C64"}, {DType::f32, "F32"},
-    {DType::u32, "U32"},   {DType::i32, "I32"}, {DType::bf16, "BF16"}, {DType::f16, "F16"}, {DType::u16, "U16"},
-    {DType::i16, "I16"},   {DType::i8, "I8"},   {DType::u8, "U8"},   {DType::boolean, "BOOL"},
+    {DType::u64, "U64"}, {DType::i64, "I64"},      {DType::f64, "F64"}, {DType::c64, "C64"},
+    {DType::f32, "F32"}, {DType::u32, "U32"},      {DType::i32, "I32"}, {DType::bf16, "BF16"},
+    {DType::f16, "F16"}, {DType::u16, "U16"},      {DType::i16, "I16"}, {DType::i8, "I8"},
+    {DType::u8, "U8"},   {DType::boolean, "BOOL"},
 };
 // What the format has and Troupe has not.
-constexpr const char* kForeignTypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F6_E2M3", "F6_E3M2", "F4"};
+constexpr const char* kForeignTypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0",
+                                         "F6_E2M3", "F6_E3M2", "F4"};
 
 const FormatType* type_of(DType dtype) {
-  auto it = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FormatType& t) { return t.dtype == dtype; });
+  auto it = std::find_if(std::begin(kTypes), std::end(kTypes),
+                         [&](const FormatType& t) { return t.dtype == dtype; });
   return it == std::end(kTypes) ? nullptr : it;
 }
 
 const FormatType* type_named(const std::string& name) {
-  auto it = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const FormatType& t) { return name == t.name; });
+  auto it = std::find_if(std::begin(kTypes), std::end(kTypes),
+                         [&](const FormatType& t) { return name == t.name; });
   return it == std::end(kTypes) ? nullptr : it;
 }
 
@@ -62,8 +67,12 @@ const FormatType* type_named(const std::string& name) {
 [[noreturn]] void fail_to_save(const std::string& path, std::uint64_t bytes, int error) {
   if (error == ENOSPC || error == EDQUOT || error == EFBIG)
     refuse_to_save(path, Code::resource_exhausted,
-                   fmt::format("the disk is full or a limit is reached ({}); {} bytes are needed there{}; make room or name another place", std::strerror(error), bytes,
-                               access(path.c_str(), F_OK) == 0 ? " for a moment, beside the earlier file, which is unchanged" : ""));
+                   fmt::format("the disk is full or a limit is reached ({}); {} bytes are needed "
+                               "there{}; make room or name another place",
+                               std::strerror(error), bytes,
+                               access(path.c_str(), F_OK) == 0
+                                   ? " for a moment, beside the earlier file, which is unchanged"
+                                   : ""));
   refuse_to_save(path, Code::failed_precondition,
                  fmt::format("{}; name a place where files can be written", std::strerror(error)));
 }
@@ -73,18 +82,24 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A file without a name, of which nothing is left if the process is killed, until it is put in its place. Where the file system has
-// none of those it has a temporary name, which is removed unless it is put in its place.
+// A file without a name, of which nothing is left if the process is killed, until it is put in its
+// place. Where the file system has none of those it has a temporary name, which is removed unless
+// it is put in its place.
 class NewFile {
  public:
   NewFile(std::string path, std::uint64_t bytes) : path_(std::move(path)), bytes_(bytes) {
     struct stat info;
     if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-      refuse_to_save(path_, Code::failed_precondition, "it is there and no regular file; name another");
-    if (path_.empty() || path_.back() == '/') refuse_to_save(path_, Code::failed_precondition, "this names no file");
-    if (access("/proc/self/fd", X_OK) == 0) fd_ = open(directory_of(path_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+      refuse_to_save(path_, Code::failed_precondition,
+                     "it is there and no regular file; name another");
+    if (path_.empty() || path_.back() == '/')
+      refuse_to_save(path_, Code::failed_precondition, "this names no file");
+    if (access("/proc/self/fd", X_OK) == 0)
+      fd_ = open(directory_of(path_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (fd_ >= 0) return;
-    name([&] { return fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666); });
+    name([&] {
+      return fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    });
   }
   NewFile(const NewFile&) = delete;
   NewFile& operator=(const NewFile&) = delete;
@@ -107,13 +122,19 @@ class NewFile {
   // After it the file is whole on disk under its name.
   void place() {
     if (fsync(fd_) != 0) fail(errno);
-    if (!is_named_) name([&] { return linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd_).c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW); });
+    if (!is_named_)
+      name([&] {
+        return linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd_).c_str(), AT_FDCWD,
+                      temporary_.c_str(), AT_SYMLINK_FOLLOW);
+      });
     if (close(std::exchange(fd_, -1)) != 0) fail(errno);
     if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
     is_placed_ = true;
     int directory = open(directory_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (directory < 0) return;  // a directory that can be written but not read: the name is then synced when the system does
-    int error = fsync(directory) != 0 && errno != EINVAL ? errno : 0;  // EINVAL: a file system without
+    // a directory that can be written but not read: the name is then synced when the system does
+    if (directory < 0) return;
+    // EINVAL: a file system without
+    int error = fsync(directory) != 0 && errno != EINVAL ? errno : 0;
     close(directory);
     if (error) fail(error);
   }
@@ -122,7 +143,8 @@ class NewFile {
   // A name that nobody has: until `make` does not find it taken.
   template <class Make>
   void name(Make make) {
-    static std::atomic<unsigned> count{0};  // publishes nothing: two threads of a process need two names
+    // publishes nothing: two threads of a process need two names
+    static std::atomic<unsigned> count{0};
     int made = -1;
     do temporary_ = fmt::format("{}.{}-{}.tmp", path_, getpid(), count++);
     while ((made = make()) < 0 && errno == EEXIST);
@@ -139,27 +161,33 @@ class NewFile {
 };
 
 // The tensors in the order of the data.
-std::vector<const NamedTensors::value_type*> ordered(const std::string& path, const NamedTensors& tensors) {
+std::vector<const NamedTensors::value_type*> ordered(const std::string& path,
+                                                     const NamedTensors& tensors) {
   std::vector<const NamedTensors::value_type*> order;
   std::set<std::string_view> names;
   for (const auto& entry : tensors) {
     const auto& [name, tensor] = entry;
-    auto refuse = [&](const char* why) { refuse_to_save(path, Code::invalid_argument, fmt::format("tensor '{}' {}", name, why)); };
+    auto refuse = [&](const char* why) {
+      refuse_to_save(path, Code::invalid_argument, fmt::format("tensor '{}' {}", name, why));
+    };
     if (name == kMetadata) refuse("has the name of the format's own entry");
     if (!names.insert(name).second) refuse("is given twice");
     if (!tensor.has_value()) refuse("is empty");
     if (!tensor.is_on_host()) refuse("is not on the host");
-    if (!type_of(tensor.dtype())) refuse("is c128, which safetensors does not have; save real and imaginary parts");
+    if (!type_of(tensor.dtype()))
+      refuse("is c128, which safetensors does not have; save real and imaginary parts");
     order.push_back(&entry);
   }
   std::sort(order.begin(), order.end(), [](auto* a, auto* b) {
     auto rank = [](const Tensor& t) { return type_of(t.dtype()) - kTypes; };
-    return std::pair(rank(a->second), std::string_view(a->first)) < std::pair(rank(b->second), std::string_view(b->first));
+    return std::pair(rank(a->second), std::string_view(a->first)) <
+           std::pair(rank(b->second), std::string_view(b->first));
   });
   return order;
 }
 
-std::string header_of(const std::string& path, const std::vector<const NamedTensors::value_type*>& order,
+std::string header_of(const std::string& path,
+                      const std::vector<const NamedTensors::value_type*>& order,
                       const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   Json strings(metadata);
@@ -169,9 +197,10 @@ std::string header_of(const std::string& path, const std::vector<const NamedTens
   for (const auto* entry : order) {
     const auto& [name, tensor] = *entry;
     std::uint64_t end = at + tensor.bytes();
-    header[name] = Json{{"dtype", type_of(tensor.dtype())->name},
-                        {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
-                        {"data_offsets", {at, end}}};
+    header[name] =
+        Json{{"dtype", type_of(tensor.dtype())->name},
+             {"shape", std::vector<std::int64_t>(tensor.shape().begin(), tensor.shape().end())},
+             {"data_offsets", {at, end}}};
     at = end;
   }
   std::string text;
@@ -181,7 +210,8 @@ std::string header_of(const std::string& path, const std::vector<const NamedTens
     refuse_to_save(path, Code::invalid_argument, "a name or a metadata string is not UTF-8");
   }
   text.append((8 - text.size() % 8) % 8, ' ');
-  if (text.size() > kMaxHeader) refuse_to_save(path, Code::invalid_argument, "names and metadata take more than 100 MB");
+  if (text.size() > kMaxHeader)
+    refuse_to_save(path, Code::invalid_argument, "names and metadata take more than 100 MB");
   return text;
 }
 
@@ -195,13 +225,18 @@ std::size_t find_checksum(const std::string& header, const std::string& value) {
 // ---- reading
 
 [[noreturn]] void lost(const std::string& path, const std::string& why) {
-  throw Error(Code::data_loss, fmt::format("'{}' is truncated, corrupted or no safetensors file: {}", path, why));
+  throw Error(Code::data_loss,
+              fmt::format("'{}' is truncated, corrupted or no safetensors file: {}", path, why));
 }
 
 class OldFile {
  public:
-  explicit OldFile(const std::string& path) : path_(path), fd_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {  // of a pipe open would wait for a writer
-    if (fd_ < 0) refuse(errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::failed_precondition, std::strerror(errno));
+  // of a pipe open would wait for a writer
+  explicit OldFile(const std::string& path)
+      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
+    if (fd_ < 0)
+      refuse(errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::failed_precondition,
+             std::strerror(errno));
     struct stat info;
     if (fstat(fd_, &info) != 0) refuse_and_close(std::strerror(errno));
     if (!S_ISREG(info.st_mode)) refuse_and_close("it is no regular file");
@@ -226,7 +261,8 @@ class OldFile {
 
  private:
   [[noreturn]] void refuse(Code code, const std::string& why) const {
-    throw Error(code, fmt::format("cannot read '{}': {}; name a readable safetensors file", path_, why));
+    throw Error(code,
+                fmt::format("cannot read '{}': {}; name a readable safetensors file", path_, why));
   }
   [[noreturn]] void refuse_and_close(const std::string& why) const {
     close(fd_);
@@ -254,19 +290,23 @@ class HeaderCheck final : public nlohmann::json_sax<Json> {
     names_.emplace_back();
     return start();
   }
-  bool key(string_t& name) override { return names_.back().insert(name).second || fail(fmt::format("'{}' occurs twice", name)); }
+  bool key(string_t& name) override {
+    return names_.back().insert(name).second || fail(fmt::format("'{}' occurs twice", name));
+  }
   bool end_object() override {
     names_.pop_back();
     return end();
   }
   bool start_array(std::size_t) override { return start(); }
   bool end_array() override { return end(); }
-  bool parse_error(std::size_t at, const std::string&, const nlohmann::detail::exception&) override {
+  bool parse_error(std::size_t at, const std::string&,
+                   const nlohmann::detail::exception&) override {
     return fail(fmt::format("its header is no JSON at byte {}", at + 7));
   }
 
  private:
-  static constexpr int kDeepest = 4;  // one more than the format needs, for what later versions may add
+  // one more than the format needs, for what later versions may add
+  static constexpr int kDeepest = 4;
   bool start() { return ++depth_ <= kDeepest || fail("its header nests too deep"); }
   bool end() { return --depth_, true; }
   bool fail(std::string why) {
@@ -285,7 +325,8 @@ struct Entry {
 };
 
 bool is_count(const Json& j) {
-  return j.is_number_unsigned() && j.get<std::uint64_t>() <= std::uint64_t(std::numeric_limits<std::int64_t>::max());
+  return j.is_number_unsigned() &&
+         j.get<std::uint64_t>() <= std::uint64_t(std::numeric_limits<std::int64_t>::max());
 }
 
 class Header {
@@ -293,7 +334,8 @@ class Header {
   std::vector<Entry> entries;
   std::map<std::string, std::string> metadata;
 
-  Header(const std::string& path, const std::string& text, std::uint64_t data_bytes) : path_(path), data_bytes_(data_bytes) {
+  Header(const std::string& path, const std::string& text, std::uint64_t data_bytes)
+      : path_(path), data_bytes_(data_bytes) {
     if (text.front() != '{') lost(path_, "its header does not begin with '{'");
     HeaderCheck check;
     if (!Json::sax_parse(text, &check)) lost(path_, check.trouble);
@@ -315,49 +357,73 @@ class Header {
   }
 
   Entry entry_of(const std::string& name, const Json& value) const {
-    auto refuse = [&](const std::string& why) { lost(path_, fmt::format("tensor '{}' {}", name, why)); };
-    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") || !value.contains("data_offsets"))
+    auto refuse = [&](const std::string& why) {
+      lost(path_, fmt::format("tensor '{}' {}", name, why));
+    };
+    if (!value.is_object() || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets"))
       refuse("lacks a dtype, a shape or data offsets");
     const Json& shape = value["shape"];
     const Json& offsets = value["data_offsets"];
     if (!value["dtype"].is_string()) refuse("has a dtype that is no string");
-    if (!shape.is_array() || !std::all_of(shape.begin(), shape.end(), is_count)) refuse("has a shape that is no list of extents");
-    if (!offsets.is_array() || offsets.size() != 2 || !is_count(offsets[0]) || !is_count(offsets[1]))
+    if (!shape.is_array() || !std::all_of(shape.begin(), shape.end(), is_count))
+      refuse("has a shape that is no list of extents");
+    if (!offsets.is_array() || offsets.size() != 2 || !is_count(offsets[0]) ||
+        !is_count(offsets[1]))
       refuse("has data offsets that are no two positions");
 
-    Entry e{name, dtype_of_entry(name, value["dtype"].get<std::string>()), {}, offsets[0].get<std::uint64_t>(), offsets[1].get<std::uint64_t>()};
+    Entry e{name,
+            dtype_of_entry(name, value["dtype"].get<std::string>()),
+            {},
+            offsets[0].get<std::uint64_t>(),
+            offsets[1].get<std::uint64_t>()};
     if (e.begin > e.end || e.end > data_bytes_)
-      refuse(fmt::format("lies at [{}, {}), but the file holds {} bytes of data", e.begin, e.end, data_bytes_));
+      refuse(fmt::format("lies at [{}, {}), but the file holds {} bytes of data", e.begin, e.end,
+                         data_bytes_));
     if (shape.size() > Shape::kMaxRank)
-      throw Error(Code::unimplemented, fmt::format("'{}': tensor '{}' has {} axes; Troupe has up to {}", path_, name, shape.size(), Shape::kMaxRank));
+      throw Error(Code::unimplemented,
+                  fmt::format("'{}': tensor '{}' has {} axes; Troupe has up to {}", path_, name,
+                              shape.size(), Shape::kMaxRank));
     std::uint64_t bytes = size_of(e.dtype);
     for (const Json& extent : shape) {
       e.shape.push_back(extent.get<std::int64_t>());
-      if (__builtin_mul_overflow(bytes, extent.get<std::uint64_t>(), &bytes) || bytes > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
+      if (__builtin_mul_overflow(bytes, extent.get<std::uint64_t>(), &bytes) ||
+          bytes > std::uint64_t(std::numeric_limits<std::int64_t>::max()))
         refuse("has a shape of more bytes than can be counted");
     }
     if (bytes != e.end - e.begin)
-      refuse(fmt::format("is {}{}, which takes {} bytes, but has {}", name_of(e.dtype), e.shape.text(), bytes, e.end - e.begin));
+      refuse(fmt::format("is {}{}, which takes {} bytes, but has {}", name_of(e.dtype),
+                         e.shape.text(), bytes, e.end - e.begin));
     return e;
   }
 
   DType dtype_of_entry(const std::string& tensor, const std::string& name) const {
     if (const FormatType* type = type_named(name)) return type->dtype;
-    if (std::find(std::begin(kForeignTypes), std::end(kForeignTypes), name) != std::end(kForeignTypes))
-      throw Error(Code::unimplemented, fmt::format("'{}': tensor '{}' is {}, a dtype that Troupe does not have; convert it first", path_, tensor, name));
+    if (std::find(std::begin(kForeignTypes), std::end(kForeignTypes), name) !=
+        std::end(kForeignTypes))
+      throw Error(
+          Code::unimplemented,
+          fmt::format(
+              "'{}': tensor '{}' is {}, a dtype that Troupe does not have; convert it first", path_,
+              tensor, name));
     lost(path_, fmt::format("tensor '{}' has the unknown dtype '{}'", tensor, name));
   }
 
   // Without gaps, overlaps, or anything after the last.
   void check_layout() {
-    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) { return std::pair(a.begin, a.end) < std::pair(b.begin, b.end); });
+    std::stable_sort(entries.begin(), entries.end(), [](const Entry& a, const Entry& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
     std::uint64_t at = 0;
     for (const Entry& e : entries) {
       if (e.begin != at)
-        lost(path_, fmt::format("tensor '{}' begins at {}, not at {}, where the one before ends", e.name, e.begin, at));
+        lost(path_, fmt::format("tensor '{}' begins at {}, not at {}, where the one before ends",
+                                e.name, e.begin, at));
       at = e.end;
     }
-    if (at != data_bytes_) lost(path_, fmt::format("its tensors end at byte {} of the data, which has {}", at, data_bytes_));
+    if (at != data_bytes_)
+      lost(path_,
+           fmt::format("its tensors end at byte {} of the data, which has {}", at, data_bytes_));
   }
 
   const std::string& path_;
@@ -370,7 +436,8 @@ Tensor read_tensor(OldFile& file, const std::string& path, const Entry& e) {
   if (e.dtype == DType::boolean) {
     auto* p = static_cast<const unsigned char*>(t.raw());
     if (std::any_of(p, p + t.bytes(), [](unsigned char b) { return b > 1; }))
-      lost(path, fmt::format("tensor '{}' is bool, but has an element that is neither 0 nor 1", e.name));
+      lost(path,
+           fmt::format("tensor '{}' is bool, but has an element that is neither 0 nor 1", e.name));
   }
   return t;
 }
@@ -383,15 +450,18 @@ const Tensor& TensorFile::at(const std::string& name) const {
   throw Error(Code::not_found, fmt::format("the file has no tensor '{}'", name));
 }
 
-void save_safetensors(const std::string& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata) {
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata) {
   auto order = ordered(path, tensors);
   std::string header = header_of(path, order, metadata);
-  std::uint64_t length = header.size(), bytes = 8 + length, crc = crc64(header.data(), header.size());
+  std::uint64_t length = header.size(), bytes = 8 + length,
+                crc = crc64(header.data(), header.size());
   for (const auto* entry : order) {
     bytes += entry->second.bytes();
     crc = crc64(entry->second.raw(), entry->second.bytes(), crc);
   }
-  header.replace(find_checksum(header, kNoChecksum), std::strlen(kNoChecksum), fmt::format("{:016x}", crc));
+  header.replace(find_checksum(header, kNoChecksum), std::strlen(kNoChecksum),
+                 fmt::format("{:016x}", crc));
 
   NewFile file(path, bytes);
   file.write(&length, 8);
@@ -403,26 +473,31 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors, cons
 TensorFile load_safetensors(const std::string& path) {
   OldFile file(path);
   std::uint64_t length = 0;
-  if (file.size() < 10) lost(path, fmt::format("it has {} bytes, too few for a header", file.size()));
+  if (file.size() < 10)
+    lost(path, fmt::format("it has {} bytes, too few for a header", file.size()));
   file.read(&length, 8);
   if (length > file.size() - 8 || length > kMaxHeader || length < 2)
-    lost(path, fmt::format("its header should have {} bytes, the file has {}", length, file.size()));
+    lost(path,
+         fmt::format("its header should have {} bytes, the file has {}", length, file.size()));
   std::string text(length, '\0');
   file.read(text.data(), text.size());
   Header header(path, text, file.size() - 8 - length);
 
   TensorFile out;
   out.metadata = std::move(header.metadata);
-  std::string checksum = out.metadata.contains(kChecksum) ? out.metadata.extract(kChecksum).mapped() : "";
+  std::string checksum =
+      out.metadata.contains(kChecksum) ? out.metadata.extract(kChecksum).mapped() : "";
   std::size_t at = checksum.empty() ? std::string::npos : find_checksum(text, checksum);
-  if (at != std::string::npos && checksum.size() == std::strlen(kNoChecksum)) text.replace(at, checksum.size(), kNoChecksum);
+  if (at != std::string::npos && checksum.size() == std::strlen(kNoChecksum))
+    text.replace(at, checksum.size(), kNoChecksum);
   std::uint64_t crc = crc64(text.data(), text.size());
   for (const Entry& e : header.entries) {
     out.tensors.emplace_back(e.name, read_tensor(file, path, e));
     crc = crc64(out.tensors.back().second.raw(), out.tensors.back().second.bytes(), crc);
   }
   if (!checksum.empty() && checksum != fmt::format("{:016x}", crc))
-    lost(path, fmt::format("its checksum is {:016x}, not {} as written in it (a program that changes the file has to drop the metadata '{}')",
+    lost(path, fmt::format("its checksum is {:016x}, not {} as written in it (a program that "
+                           "changes the file has to drop the metadata '{}')",
                            crc, checksum, kChecksum));
   return out;
 }

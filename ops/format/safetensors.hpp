@@ -9,9 +9,10 @@
 //             filled up with spaces to a multiple of 8
 //   the rest  the tensors' elements, little endian, row-major, one after the other without gaps
 //
-// Source: https://github.com/huggingface/safetensors, which orders tensors by falling alignment, then
-// by name; so does this writer. It adds the metadata `troupe.crc64`: CRC-64/XZ, in hexadecimal, of
-// the header with that value all zeros, then the data. A file without it is read unchecked.
+// Source: https://github.com/huggingface/safetensors, which orders tensors by falling alignment,
+// then by name; so does this writer. It adds the metadata `troupe.crc64`: CRC-64/XZ, in
+// hexadecimal, of the header with that value all zeros, then the data. A file without it is read
+// unchecked.
 //
 // Invariants: 1. a file is whole or not there: it is written under another name in the same
 // directory, synced, then renamed over the earlier one, and whatever fails leaves that as it was;
@@ -38,10 +39,11 @@ struct TensorFile {
 
 /// Throws invalid_argument for a name twice, a c128 tensor or one that is not on the host,
 /// resource_exhausted when the disk is full, failed_precondition if the file cannot be written.
-void save_safetensors(const std::string& path, const NamedTensors& tensors, const std::map<std::string, std::string>& metadata = {});
+void save_safetensors(const std::string& path, const NamedTensors& tensors,
+                      const std::map<std::string, std::string>& metadata = {});
 
-/// Throws not_found if there is no file, failed_precondition if it cannot be read, data_loss if it is
-/// truncated, corrupted or no such file, unimplemented for a dtype Troupe does not have.
+/// Throws not_found if there is no file, failed_precondition if it cannot be read, data_loss if it
+/// is truncated, corrupted or no such file, unimplemented for a dtype Troupe does not have.
 TensorFile load_safetensors(const std::string& path);
 
 }  // namespace troupe

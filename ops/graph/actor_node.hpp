@@ -8,14 +8,14 @@
 //   Expr n = actor_node<Counter>(g, "counter", {}, {{DType::i64, Shape{}}})[0];
 //
 // Ownership: the engine makes the actor at its first firing and keeps it between runs; graphs of
-// one engine that name the same actor share it.
-// Threads: one firing at a time, in program order within a run, in every iteration of the branch that
-// is taken; on a worker, or on a thread of its own if it says that it blocks (a deterministic engine
-// has no other threads). It lives on the host.
-// Trouble: an exception fails the run of that firing, naming the actor and the user's line, with the code of an `Error`, and
-// invalid_argument for others, as the actor is part of the program; the
-// supervisor makes a fresh actor for the next firing, as often in a row as it may be restarted: with 3 restarts it stays down
-// after the 4th failure, and every firing says so. Firings that wait meanwhile are not lost.
+// one engine that name the same actor share it. Threads: one firing at a time, in program order
+// within a run, in every iteration of the branch that is taken; on a worker, or on a thread of its
+// own if it says that it blocks (a deterministic engine has no other threads). It lives on the
+// host. Trouble: an exception fails the run of that firing, naming the actor and the user's line,
+// with the code of an `Error`, and invalid_argument for others, as the actor is part of the
+// program; the supervisor makes a fresh actor for the next firing, as often in a row as it may be
+// restarted: with 3 restarts it stays down after the 4th failure, and every firing says so. Firings
+// that wait meanwhile are not lost.
 #pragma once
 
 #include <functional>
@@ -46,9 +46,11 @@ struct ActorDefinition {
   ActorOptions options;
 };
 
-/// Makes an actor known by its name to graphs of other nodes, whose programs name it and whose factory stays where it is.
-/// Throws already_exists, and invalid_argument for an empty factory. Any thread.
-void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options = {});
+/// Makes an actor known by its name to graphs of other nodes, whose programs name it and whose
+/// factory stays where it is. Throws already_exists, and invalid_argument for an empty factory. Any
+/// thread.
+void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make,
+                    ActorOptions options = {});
 /// Null if no actor of that name is registered.
 std::shared_ptr<const ActorDefinition> find_actor(const std::string& name);
 
@@ -63,34 +65,43 @@ class ActorState : public State {
 Status actor_is_down(const std::string& name, int failures);
 /// Never null. Throws Error, naming the actor.
 std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition);
-/// Runs one firing of `actor` and checks what it emits against `outputs`. Throws Error, naming the actor.
-std::vector<Value> fire_actor(NodeActor& actor, const std::string& name, std::span<const ValueSpec> outputs, std::vector<Value> inputs);
+/// Runs one firing of `actor` and checks what it emits against `outputs`. Throws Error, naming the
+/// actor.
+std::vector<Value> fire_actor(NodeActor& actor, const std::string& name,
+                              std::span<const ValueSpec> outputs, std::vector<Value> inputs);
 
-/// Makes the node. `name` is the actor's; the same name with other outputs throws already_exists, an empty factory or a
-/// negative number of restarts invalid_argument.
-Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs, std::vector<ValueSpec> outputs,
-                 std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options = {},
+/// Makes the node. `name` is the actor's; the same name with other outputs throws already_exists,
+/// an empty factory or a negative number of restarts invalid_argument.
+Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+                 std::vector<ValueSpec> outputs, std::function<std::unique_ptr<NodeActor>()> make,
+                 ActorOptions options = {},
                  std::source_location at = std::source_location::current());
 
 /// An actor class with a default constructor.
 template <class Actor>
-Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs, std::vector<ValueSpec> outputs,
-                 ActorOptions options = {}, std::source_location at = std::source_location::current()) {
-  return actor_node(reader, name, std::move(inputs), std::move(outputs), [] { return std::make_unique<Actor>(); }, options, at);
+Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+                 std::vector<ValueSpec> outputs, ActorOptions options = {},
+                 std::source_location at = std::source_location::current()) {
+  return actor_node(
+      reader, name, std::move(inputs), std::move(outputs), [] { return std::make_unique<Actor>(); },
+      options, at);
 }
 
 /// A function (inputs, outputs); each fresh actor starts from a copy of it as it is now.
 template <class F>
-  requires std::is_invocable_v<F&, std::span<const Tensor>, std::span<Tensor>>
-Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs, std::vector<ValueSpec> outputs, F f,
-                 ActorOptions options = {}, std::source_location at = std::source_location::current()) {
+requires std::is_invocable_v<F&, std::span<const Tensor>, std::span<Tensor>> Exprs
+actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+           std::vector<ValueSpec> outputs, F f, ActorOptions options = {},
+           std::source_location at = std::source_location::current()) {
   struct Wrapped final : NodeActor {
     explicit Wrapped(F g) : function(std::move(g)) {}
     void receive(std::span<const Tensor> in, std::span<Tensor> out) override { function(in, out); }
     F function;
   };
-  return actor_node(reader, name, std::move(inputs), std::move(outputs),
-                    std::function<std::unique_ptr<NodeActor>()>([f] { return std::make_unique<Wrapped>(f); }), options, at);
+  return actor_node(
+      reader, name, std::move(inputs), std::move(outputs),
+      std::function<std::unique_ptr<NodeActor>()>([f] { return std::make_unique<Wrapped>(f); }),
+      options, at);
 }
 
 }  // namespace troupe

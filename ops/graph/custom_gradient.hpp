@@ -11,9 +11,11 @@
 namespace troupe {
 
 /// (dL/dy, the inputs, y) to one gradient an input; an empty expression is zero.
-using GradientFunction = std::function<std::vector<Expr>(const Expr& dy, const std::vector<Expr>& xs, const Expr& y)>;
+using GradientFunction =
+    std::function<std::vector<Expr>(const Expr& dy, const std::vector<Expr>& xs, const Expr& y)>;
 
-/// y, whose gradient with respect to `xs` is what `gradient` says; through y's own inputs none flows.
+/// y, whose gradient with respect to `xs` is what `gradient` says; through y's own inputs none
+/// flows.
 Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient);
 
 }  // namespace troupe

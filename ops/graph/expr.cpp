@@ -29,11 +29,14 @@ ValueSpec spec_of_value(const Value& value) {
 bool fits(const Value& value, const ValueSpec& spec) {
   if (!value.has_value()) return false;
   ValueSpec is = spec_of_value(value);
-  return is.depth == spec.depth && (spec.depth == ValueSpec::kAnyDepth || (is.dtype == spec.dtype && is.shape.is_compatible(spec.shape)));
+  return is.depth == spec.depth && (spec.depth == ValueSpec::kAnyDepth ||
+                                    (is.dtype == spec.dtype && is.shape.is_compatible(spec.shape)));
 }
 
 Reader& Expr::reader() const {
-  if (!reader_) throw Error(Code::failed_precondition, "an empty expression was used; take what an op returned");
+  if (!reader_)
+    throw Error(Code::failed_precondition,
+                "an empty expression was used; take what an op returned");
   return *reader_;
 }
 ValueSpec Expr::spec() const { return reader().spec_of(*this); }
@@ -42,11 +45,15 @@ Shape Expr::shape() const { return spec().shape; }
 const Value& Expr::held() const {
   if (!reader_ && !value_.has_value()) reader();
   if (!value_.has_value())
-    throw Error(Code::failed_precondition, "a graph's expression has no value while the graph is built; run the graph and fetch it");
+    throw Error(
+        Code::failed_precondition,
+        "a graph's expression has no value while the graph is built; run the graph and fetch it");
   return value_;
 }
 const Tensor& Expr::value() const {
-  if (held().is_list()) throw Error(Code::failed_precondition, "a list is no tensor; read, stack or concatenate it first");
+  if (held().is_list())
+    throw Error(Code::failed_precondition,
+                "a list is no tensor; read, stack or concatenate it first");
   return value_.tensor();
 }
 
@@ -59,7 +66,8 @@ template <class T, class Written>
 std::optional<T> exactly(Written value) {
   if constexpr (std::is_floating_point_v<Written>) {
     if (value != std::trunc(value) || value < -0x1p63 || value >= 0x1p64) return {};
-    return value < 0 ? exactly<T>(static_cast<std::int64_t>(value)) : exactly<T>(static_cast<std::uint64_t>(value));
+    return value < 0 ? exactly<T>(static_cast<std::int64_t>(value))
+                     : exactly<T>(static_cast<std::uint64_t>(value));
   } else {
     return std::in_range<T>(value) ? std::optional<T>(static_cast<T>(value)) : std::nullopt;
   }
@@ -97,30 +105,45 @@ std::string written_text(const Tensor& number) {
 
 Tensor Operand::number_as(DType wanted, std::string_view whose, std::string_view advice) const {
   if (std::optional<Tensor> number = held(literal_, wanted)) return *std::move(number);
-  throw Error(Code::invalid_argument, fmt::format("{}at {}: the literal {} is no {}{}", whose, site_.text(), written_text(literal_), name_of(wanted), advice));
+  throw Error(Code::invalid_argument,
+              fmt::format("{}at {}: the literal {} is no {}{}", whose, site_.text(),
+                          written_text(literal_), name_of(wanted), advice));
 }
 
 namespace {
 
 Reader& innermost(std::span<const Operand> operands, std::string_view op, const Site& site) {
-  if (operands.empty()) throw Error(Code::invalid_argument, fmt::format("{} at {}: there are no operands; give it at least one", op, site.text()));
+  if (operands.empty())
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("{} at {}: there are no operands; give it at least one", op, site.text()));
   for (std::size_t i = 0; i < operands.size(); ++i)
     if (!operands[i].is_expr() && !operands[i].literal().has_value())
-      throw Error(Code::invalid_argument, fmt::format("{} at {}: operand {} holds nothing: it is an Expr or a Tensor that was never given a value", op, site.text(), i));
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} at {}: operand {} holds nothing: it is an Expr or a Tensor that "
+                              "was never given a value",
+                              op, site.text(), i));
   Reader* reader = nullptr;
   for (const Operand& o : operands)
-    if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth())) reader = &o.expr().reader();
+    if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth()))
+      reader = &o.expr().reader();
   if (!reader)
-    throw Error(Code::invalid_argument,
-                fmt::format("{} at {}: none of the operands is an expression; start from a Graph or an Eager scope", op, site.text()));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format(
+            "{} at {}: none of the operands is an expression; start from a Graph or an Eager scope",
+            op, site.text()));
   return *reader;
 }
 
-// A number, written at `line`, takes the dtype of the expression it meets; one that would change its value is refused.
+// A number, written at `line`, takes the dtype of the expression it meets; one that would change
+// its value is refused.
 Tensor literal_as(const Operand& o, DType wanted, std::string_view op, const Site& line) {
   const std::string whose = fmt::format("{}{} ", op, within(line));
   if (wanted == DType::string)
-    throw Error(Code::invalid_argument, fmt::format("{}at {}: the number {} meets strings, which are not computed with", whose, line.text(), written_text(o.literal())));
+    throw Error(Code::invalid_argument,
+                fmt::format("{}at {}: the number {} meets strings, which are not computed with",
+                            whose, line.text(), written_text(o.literal())));
   return o.at(line).number_as(wanted, whose, "; cast the other operand");
 }
 
@@ -142,7 +165,8 @@ DType dtype_for_literals(std::span<const Operand> operands) {
 
 }  // namespace
 
-Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site) {
+Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attrs,
+              const Site& site) {
   const OpDef& def = find_op(op);
   Reader& reader = innermost(operands, op, site);
   reader.require_open(op, site);
@@ -150,16 +174,21 @@ Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attr
   inputs.reserve(operands.size());
   for (const Operand& o : operands) {
     if (o.is_expr())
-      inputs.push_back(o.expr());  // another reader's is adopted where it is known which op it is for
+      // another reader's is adopted where it is known which op it is for
+      inputs.push_back(o.expr());
     else
-      inputs.push_back(reader.adopt(Expr(nullptr, o.is_number() ? literal_as(o, dtype_for_literals(operands), op, reader.site_for(o.site())) : o.literal()), o.site()));
+      inputs.push_back(
+          reader.adopt(Expr(nullptr, o.is_number() ? literal_as(o, dtype_for_literals(operands), op,
+                                                                reader.site_for(o.site()))
+                                                   : o.literal()),
+                       o.site()));
   }
   return reader.bind(def, inputs, std::move(attrs), site);
 }
 
 Exprs bind_op(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs) {
   return bind_op(op, std::span<const Operand>(operands.begin(), operands.size()), std::move(attrs),
-              operands.size() ? operands.begin()->site() : Site());
+                 operands.size() ? operands.begin()->site() : Site());
 }
 Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs) {
   return bind_op(op, operands, std::move(attrs))[0];

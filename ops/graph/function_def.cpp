@@ -12,10 +12,12 @@ void add_from(FunctionDef& f, const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     f.has_draws = f.has_draws || node.op->random;
     if (const FunctionDef* callee = function_of(node)) {
-      if (std::find(f.callees.begin(), f.callees.end(), callee) == f.callees.end()) f.callees.push_back(callee);
+      if (std::find(f.callees.begin(), f.callees.end(), callee) == f.callees.end())
+        f.callees.push_back(callee);
       continue;
     }
-    if (node.state >= 0 && node.op->effect != Effect::none) merge_effect(f.effects, node.state, node.op->effect);
+    if (node.state >= 0 && node.op->effect != Effect::none)
+      merge_effect(f.effects, node.state, node.op->effect);
     f.has_effect = f.has_effect || has_own_effect(node);
     for (const auto& sub : subgraphs_of(node)) add_from(f, sub->graph);
   }
@@ -24,7 +26,8 @@ void add_from(FunctionDef& f, const Graph& graph) {
 bool take_over(FunctionDef& f, const FunctionDef& callee) {
   const Effects before = f.effects;
   for (auto [state, effect] : callee.effects) merge_effect(f.effects, state, effect);
-  const bool changed = f.effects != before || (callee.has_draws && !f.has_draws) || (callee.has_effect && !f.has_effect);
+  const bool changed = f.effects != before || (callee.has_draws && !f.has_draws) ||
+                       (callee.has_effect && !f.has_effect);
   f.has_draws = f.has_draws || callee.has_draws;
   f.has_effect = f.has_effect || callee.has_effect;
   return changed;
@@ -51,8 +54,10 @@ std::vector<const FunctionDef*> reachable_from(const FunctionDef& function) {
 }
 
 std::string too_deep(const FunctionDef& function, int limit, const Site& site) {
-  return fmt::format("function '{}' ({}) is called at {} inside {} calls, which is the limit: does its recursion end?", function.name, function.site.text(),
-                     site.text(), limit);
+  return fmt::format(
+      "function '{}' ({}) is called at {} inside {} calls, which is the limit: does its recursion "
+      "end?",
+      function.name, function.site.text(), site.text(), limit);
 }
 
 void analyse(const std::vector<std::shared_ptr<FunctionDef>>& functions) {
@@ -71,7 +76,8 @@ void analyse(const std::vector<std::shared_ptr<FunctionDef>>& functions) {
     f->is_recursive = false;
     for (const FunctionDef* callee : f->callees) {
       std::vector<const FunctionDef*> reached = reachable_from(*callee);
-      f->is_recursive = f->is_recursive || std::find(reached.begin(), reached.end(), f.get()) != reached.end();
+      f->is_recursive =
+          f->is_recursive || std::find(reached.begin(), reached.end(), f.get()) != reached.end();
     }
   }
 }

@@ -2,14 +2,14 @@
 // their own bodies too. A function may be called before it is defined; what it takes and yields is
 // known when it is declared.
 //
-// Ownership: the outermost graph owns its functions. The attribute `function` of a Call node refers to
-// one and does not own it, for a function's body may hold calls of it. A pass that changes bodies makes
-// functions of the program it yields.
-// The environment: values of the outermost graph that bodies use come to them in a list of any kind, the
-// last parameter, made where a call is bound outside of all functions; a call inside one hands its own on.
-// So a call that was bound before its function's body was finished needs no change.
-// Invariant: what is said of a function's effects, draws and recursion holds once it and all that it
-// calls are defined; `Graph::define` brings it up to date.
+// Ownership: the outermost graph owns its functions. The attribute `function` of a Call node refers
+// to one and does not own it, for a function's body may hold calls of it. A pass that changes
+// bodies makes functions of the program it yields. The environment: values of the outermost graph
+// that bodies use come to them in a list of any kind, the last parameter, made where a call is
+// bound outside of all functions; a call inside one hands its own on. So a call that was bound
+// before its function's body was finished needs no change. Invariant: what is said of a function's
+// effects, draws and recursion holds once it and all that it calls are defined; `Graph::define`
+// brings it up to date.
 #pragma once
 
 #include <map>
@@ -26,8 +26,8 @@ class FunctionDef final : public AttrObject {
   std::string text() const override { return name; }
 
   std::string name;
-  Site site;                           // where it was declared
-  std::vector<ValueSpec> parameters;   // the environment, if it has one, is the last
+  Site site;                          // where it was declared
+  std::vector<ValueSpec> parameters;  // the environment, if it has one, is the last
   std::vector<ValueSpec> results;
   std::shared_ptr<const SubGraph> body;  // null: declared only
 
@@ -40,12 +40,13 @@ class FunctionDef final : public AttrObject {
 
   // Of the body and of all that it calls.
   std::vector<const FunctionDef*> callees;  // called by the body itself
-  bool is_recursive = false;          // a call of it leads to another
+  bool is_recursive = false;                // a call of it leads to another
   bool has_draws = false;
-  bool has_effect = false;            // somebody would notice if a call of it did not run
+  bool has_effect = false;  // somebody would notice if a call of it did not run
   Effects effects;
 
-  /// The function that this one is a version of: it yields the same, and after that more. Null: it is none.
+  /// The function that this one is a version of: it yields the same, and after that more. Null: it
+  /// is none.
   const FunctionDef* base = nullptr;
   /// Functions made of this one, by what for.
   std::map<std::string, std::vector<const FunctionDef*>> derived;

@@ -24,7 +24,8 @@ Expr Cotangent::to_dense() const {
 Expr zero_cotangent(const Expr& x) {
   ValueSpec s = x.spec();
   if (!s.is_list()) return s.shape.is_known() ? x.reader().zeros(s.dtype, s.shape) : zeros_like(x);
-  Attrs attrs{{"dtype", s.dtype}, {"shape", s.shape}, {"depth", std::int64_t{s.depth}}, {"saved", true}};
+  Attrs attrs{
+      {"dtype", s.dtype}, {"shape", s.shape}, {"depth", std::int64_t{s.depth}}, {"saved", true}};
   return x.reader().bind(find_op("ListEmpty"), {}, std::move(attrs), Site())[0];
 }
 
@@ -48,7 +49,8 @@ Cotangent add(const Cotangent& a, const Cotangent& b) {
         p.indices = cast(p.indices, DType::i64);
         q.indices = cast(q.indices, DType::i64);
       }
-      return Cotangent::sparse(concat({p.indices, q.indices}, 0), concat({p.values, q.values}, 0), a.like);
+      return Cotangent::sparse(concat({p.indices, q.indices}, 0), concat({p.values, q.values}, 0),
+                               a.like);
     }
     return add(p, q);
   }
@@ -66,12 +68,15 @@ Cotangent flattened(const Cotangent& c) {
   std::int64_t n = c.indices.shape().elements();
   if (n >= 0) rows.set(0, n);
   for (int i = 1; i < x.rank(); ++i)
-    if (x[i] < 0 || (x[i] == 0 && n < 0)) return c.to_dense();  // then the number of rows does not follow
-  return Cotangent::sparse(reshape(c.indices, Shape{n >= 0 ? n : kAny}), reshape(c.values, rows), c.like);
+    // then the number of rows does not follow
+    if (x[i] < 0 || (x[i] == 0 && n < 0)) return c.to_dense();
+  return Cotangent::sparse(reshape(c.indices, Shape{n >= 0 ? n : kAny}), reshape(c.values, rows),
+                           c.like);
 }
 
 Expr Gradient::dy(int i) const {
-  if (dense_[i].is_empty()) dense_[i] = cotangents_[i].is_none() ? zero_cotangent(outputs_[i]) : cotangents_[i].to_dense();
+  if (dense_[i].is_empty())
+    dense_[i] = cotangents_[i].is_none() ? zero_cotangent(outputs_[i]) : cotangents_[i].to_dense();
   return dense_[i];
 }
 

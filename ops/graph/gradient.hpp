@@ -16,9 +16,10 @@ namespace troupe {
 
 /// dL/dx for one value x.
 struct Cotangent {
-  Expr dense;            // x's shape; empty if none or sparse
-  Expr indices, values;  // sparse: rows of axis 0; duplicates add up. Of a list: one index, one element
-  Expr like;             // sparse: x itself, for its shape
+  Expr dense;  // x's shape; empty if none or sparse
+  // sparse: rows of axis 0; duplicates add up. Of a list: one index, one element
+  Expr indices, values;
+  Expr like;  // sparse: x itself, for its shape
 
   Cotangent() = default;
   Cotangent(Expr d) : dense(std::move(d)) {}  // NOLINT
@@ -34,16 +35,17 @@ struct Cotangent {
 Expr zero_cotangent(const Expr& x);
 /// The sum of two cotangents of one value.
 Cotangent add(const Cotangent& a, const Cotangent& b);
-/// A sparse cotangent with indices of rank 1 and one row of values for each; dense where the extents
-/// of x's rows are not known. Others as they are.
+/// A sparse cotangent with indices of rank 1 and one row of values for each; dense where the
+/// extents of x's rows are not known. Others as they are.
 Cotangent flattened(const Cotangent& c);
 
 class Gradient {
  public:
-  Gradient(std::vector<Expr> inputs, std::vector<Expr> outputs, std::vector<Cotangent> cotangents, const Attrs& attrs,
-           std::vector<bool> needed)
-      : inputs_(std::move(inputs)), outputs_(std::move(outputs)), cotangents_(std::move(cotangents)), attrs_(attrs),
-        needed_(std::move(needed)), result_(inputs_.size()), dense_(outputs_.size()) {}
+  Gradient(std::vector<Expr> inputs, std::vector<Expr> outputs, std::vector<Cotangent> cotangents,
+           const Attrs& attrs, std::vector<bool> needed)
+      : inputs_(std::move(inputs)), outputs_(std::move(outputs)),
+        cotangents_(std::move(cotangents)), attrs_(attrs), needed_(std::move(needed)),
+        result_(inputs_.size()), dense_(outputs_.size()) {}
 
   int inputs() const { return static_cast<int>(inputs_.size()); }
   int outputs() const { return static_cast<int>(outputs_.size()); }

@@ -19,15 +19,18 @@ Graph::Id::Id() {
 
 Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At at) {
   if (const auto taken = names_.find(scope_ ? *scope_ + name : name); taken != names_.end())
-    throw Error(Code::already_exists, fmt::format("input '{}' at {}: the name is taken by {}", name, Site(at).text(), describe(taken->second)));
+    throw Error(Code::already_exists, fmt::format("input '{}' at {}: the name is taken by {}", name,
+                                                  Site(at).text(), describe(taken->second)));
   Exprs made = bind_here(find_op("Input"), {}, Attrs{{"dtype", dtype}, {"shape", shape}}, at, -1);
   return named(made[0], name);
 }
 
-Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                  int state) {
   Graph& here = current();
   const Site& line = here.site_for(site_for(site));
-  if (std::all_of(inputs.begin(), inputs.end(), [&](const Expr& e) { return &e.reader() == &here; })) {
+  if (std::all_of(inputs.begin(), inputs.end(),
+                  [&](const Expr& e) { return &e.reader() == &here; })) {
     here.require_open(op.name, line);
     return here.bind_here(op, inputs, std::move(attrs), line, state);
   }
@@ -39,12 +42,16 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     } catch (const Error& error) {
       const auto* other = dynamic_cast<const Graph*>(&e.reader());
       if (!other || !other->outer_) throw;
-      const auto beside = std::find_if(inputs.begin(), inputs.end(), [&](const Expr& x) { return &x.reader() == &here; });
+      const auto beside = std::find_if(inputs.begin(), inputs.end(),
+                                       [&](const Expr& x) { return &x.reader() == &here; });
       const std::string where = here.outer_ ? "inside " + here.what_ : std::string("outside of it");
-      throw Error(error.code(), fmt::format("{} at {}: its inputs come from different frames: {} is inside {}, and {} is {}; only the results of a loop, a branch "
-                                            "or a function are known outside",
-                                            op.name, line.text(), other->describe(e.edge().node), other->what_,
-                                            beside == inputs.end() ? "this" : here.describe(beside->edge().node), where));
+      throw Error(
+          error.code(),
+          fmt::format("{} at {}: its inputs come from different frames: {} is inside {}, and {} is "
+                      "{}; only the results of a loop, a branch "
+                      "or a function are known outside",
+                      op.name, line.text(), other->describe(e.edge().node), other->what_,
+                      beside == inputs.end() ? "this" : here.describe(beside->edge().node), where));
     }
   }
   here.require_open(op.name, line);
@@ -53,11 +60,14 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
 
 void Graph::require_open(std::string_view op, const Site& site) const {
   if (is_sealed_)
-    throw Error(Code::invalid_argument,
-                fmt::format("{} at {} uses a value from inside {}; only its results are known outside", op, site.text(), what_));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("{} at {} uses a value from inside {}; only its results are known outside", op,
+                    site.text(), what_));
 }
 
-Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state) {
+Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                       int state) {
   std::vector<ValueSpec> specs;
   specs.reserve(inputs.size());
   Node node;
@@ -71,7 +81,8 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
   } catch (const Error& e) {
     std::string given;
     for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
-    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site), site.text(), e.what()));
+    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site),
+                                      site.text(), e.what()));
   }
   node.op = &op;
   node.attrs = std::move(attrs);
@@ -84,7 +95,8 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
   std::int32_t id = append(std::move(node));
   Exprs out;
   out.reserve(nodes_[id].outputs.size());
-  for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i) out.push_back(Expr(this, Edge{id, static_cast<std::int32_t>(i)}));
+  for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i)
+    out.push_back(Expr(this, Edge{id, static_cast<std::int32_t>(i)}));
   return out;
 }
 
@@ -95,7 +107,8 @@ Expr Graph::adopt(const Expr& foreign, const Site& site) {
     return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, line)[0];
   if (stands_for(foreign.reader(), foreign.edge())) return Expr(this, foreign.edge());
   for (Graph* g = outer_; g; g = g->outer_)
-    if (g->stands_for(foreign.reader(), foreign.edge())) return capture(Expr(g, foreign.edge()), line);
+    if (g->stands_for(foreign.reader(), foreign.edge()))
+      return capture(Expr(g, foreign.edge()), line);
   refuse_foreign(foreign, line);
 }
 
@@ -110,21 +123,24 @@ void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
   const auto* other = dynamic_cast<const Graph*>(&foreign.reader());
   if (other && other->outer_)
     throw Error(Code::invalid_argument,
-                fmt::format("at {}: {} is inside {}; only its results are known outside", site.text(),
-                            other->describe(foreign.edge().node), other->what_));
-  throw Error(Code::invalid_argument,
-              fmt::format("at {}: expressions of two graphs meet; build one graph, or feed one's output to the other", site.text()));
+                fmt::format("at {}: {} is inside {}; only its results are known outside",
+                            site.text(), other->describe(foreign.edge().node), other->what_));
+  throw Error(Code::invalid_argument, fmt::format("at {}: expressions of two graphs meet; build "
+                                                  "one graph, or feed one's output to the other",
+                                                  site.text()));
 }
 
 // ---- sub-graphs
 
 Graph::Graph(Graph& outer, std::string what)
-    : Reader(outer.depth() + 1, outer), scope_(outer.scope_), device_(outer.device_), outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
+    : Reader(outer.depth() + 1, outer), scope_(outer.scope_), device_(outer.device_),
+      outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
   outer.inner_ = this;
 }
 
 Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes)
-    : Reader(std::max(outer.depth(), finished->depth()) + 1, outer) {  // deeper than what it is a copy of: it binds where both meet
+    // deeper than what it is a copy of: it binds where both meet
+    : Reader(std::max(outer.depth(), finished->depth()) + 1, outer) {
   *this = *finished;
   nodes_.resize(static_cast<std::size_t>(nodes));
   std::erase_if(names_, [&](const auto& named) { return named.second >= nodes; });
@@ -176,8 +192,10 @@ Expr Graph::capture(const Expr& outer, const Site& site) {
   for (const Capture& c : captures_)
     if (c.outer.edge() == near.edge()) return Expr(this, c.inner);
   const Node& source = outer_->node(near.edge().node);
-  // Known here as well as there; but of a floating one there may be a gradient, and one that starts after something brings that about.
-  if (source.op->name == "Constant" && source.controls.empty() && !is_floating(source.outputs[0].dtype) && !is_complex(source.outputs[0].dtype)) {
+  // Known here as well as there; but of a floating one there may be a gradient, and one that starts
+  // after something brings that about.
+  if (source.op->name == "Constant" && source.controls.empty() &&
+      !is_floating(source.outputs[0].dtype) && !is_complex(source.outputs[0].dtype)) {
     Node copy = source;
     copy.controls.clear();
     copy.scope = scope_;
@@ -189,7 +207,8 @@ Expr Graph::capture(const Expr& outer, const Site& site) {
     captures_.back().inner = mine.edge();
     return mine;
   }
-  Graph* inner = std::exchange(inner_, nullptr);  // what takes it in is bound here, not where it is used
+  // what takes it in is bound here, not where it is used
+  Graph* inner = std::exchange(inner_, nullptr);
   Expr mine = take_in_ ? take_in_(*this, near, site) : argument(outer_->spec(near.edge()), site);
   inner_ = inner;
   captures_.push_back({near, mine.edge()});
@@ -236,8 +255,10 @@ int Graph::declare(const StateSpec& spec, const Site& site) {
   if (placed.device.empty()) placed.device = device_;
   if (const auto it = states_->number_of.find(placed.name); it != states_->number_of.end()) {
     if (states()[static_cast<std::size_t>(it->second)].is_same(placed)) return it->second;
-    throw Error(Code::already_exists,
-                fmt::format("at {}: state '{}' is declared already, with another dtype, shape or kind", site.text(), spec.name));
+    throw Error(
+        Code::already_exists,
+        fmt::format("at {}: state '{}' is declared already, with another dtype, shape or kind",
+                    site.text(), spec.name));
   }
   States& mine = own_states();
   const auto number = static_cast<std::int32_t>(mine.specs.size());
@@ -284,10 +305,13 @@ std::string merged(const std::string& outer, const std::string& inner) {
 
 }  // namespace
 
-Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls)
-    : graph_(graph), outer_scope_(graph.scope_), outer_device_(graph.device_), outer_controls_(graph.controls_.size()) {
+Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device,
+                    std::vector<std::int32_t> controls)
+    : graph_(graph), outer_scope_(graph.scope_), outer_device_(graph.device_),
+      outer_controls_(graph.controls_.size()) {
   if (!prefix.empty())
-    graph_.scope_ = std::make_shared<const std::string>((outer_scope_ ? *outer_scope_ : std::string()) + prefix + "/");
+    graph_.scope_ = std::make_shared<const std::string>(
+        (outer_scope_ ? *outer_scope_ : std::string()) + prefix + "/");
   if (!device.empty()) graph_.device_ = merged(outer_device_, device);
   graph_.controls_.insert(graph_.controls_.end(), controls.begin(), controls.end());
 }
@@ -298,12 +322,17 @@ Graph::Scope::~Scope() {
   graph_.controls_.resize(outer_controls_);
 }
 
-// Those that belong together say so in their constraints, by the origin of the node that the others joined.
+// Those that belong together say so in their constraints, by the origin of the node that the others
+// joined.
 Graph::Scope Graph::colocate_with(const Expr& e, At at) {
   Graph& here = current();
   Graph* there = &here;
   while (there && (e.is_empty() || &e.reader() != there)) there = there->outer_;
-  if (!there) throw Error(Code::invalid_argument, fmt::format("colocate_with at {}: the expression is of another graph, or of a part of this one that is finished", Site(at).text()));
+  if (!there)
+    throw Error(Code::invalid_argument,
+                fmt::format("colocate_with at {}: the expression is of another graph, or of a part "
+                            "of this one that is finished",
+                            Site(at).text()));
   Node& node = there->nodes_[static_cast<std::size_t>(e.edge().node)];
   if (company_at(node.device) == std::string_view::npos) {
     node.device += fmt::format("{}with:{}", node.device.empty() ? "" : " ", node.origin);
@@ -330,14 +359,17 @@ Graph::Scope Graph::after(std::initializer_list<Expr> first, At at) {
 }
 
 Expr Graph::named(const Expr& e, const std::string& name) {
-  if (&e.reader() != this) {  // of a body or a branch that is being built: it is that graph's to name
+  // of a body or a branch that is being built: it is that graph's to name
+  if (&e.reader() != this) {
     if (auto* owner = dynamic_cast<Graph*>(&e.reader())) return owner->named(e, name);
-    throw Error(Code::invalid_argument, fmt::format("'{}' names a value that is in no graph", name));
+    throw Error(Code::invalid_argument,
+                fmt::format("'{}' names a value that is in no graph", name));
   }
   std::string full = scope_ ? *scope_ + name : name;
   auto [it, is_new] = names_.emplace(full, e.edge().node);
   if (!is_new && it->second != e.edge().node)
-    throw Error(Code::already_exists, fmt::format("the name '{}' is taken by {}", full, describe(it->second)));
+    throw Error(Code::already_exists,
+                fmt::format("the name '{}' is taken by {}", full, describe(it->second)));
   nodes_[e.edge().node].name = full;
   return e;
 }
@@ -345,15 +377,24 @@ Expr Graph::named(const Expr& e, const std::string& name) {
 std::vector<Edge> Graph::edges_of(const std::vector<Expr>& exprs, const char* what) const {
   std::vector<Edge> edges;
   for (const Expr& e : exprs) {
-    if (e.is_empty()) throw Error(Code::invalid_argument, fmt::format("{} {} is an empty expression; take what an op returned", what, edges.size()));
+    if (e.is_empty())
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} {} is an empty expression; take what an op returned", what,
+                              edges.size()));
     if (&e.reader() != this) {
       const auto* other = dynamic_cast<const Graph*>(&e.reader());
       if (other && other->outer_)
-        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is inside {}; only its results are known outside", what, edges.size(),
-                                                        other->describe(e.edge().node), other->what_));
+        throw Error(Code::invalid_argument,
+                    fmt::format("{} {}, {}, is inside {}; only its results are known outside", what,
+                                edges.size(), other->describe(e.edge().node), other->what_));
       if (other)
-        throw Error(Code::invalid_argument, fmt::format("{} {}, {}, is of another graph than the one that is compiled", what, edges.size(), other->describe(e.edge().node)));
-      throw Error(Code::invalid_argument, fmt::format("{} {} is the {} that an eager scope computed, no expression of this graph", what, edges.size(), e.spec().text()));
+        throw Error(Code::invalid_argument,
+                    fmt::format("{} {}, {}, is of another graph than the one that is compiled",
+                                what, edges.size(), other->describe(e.edge().node)));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("{} {} is the {} that an eager scope computed, no expression of this graph",
+                      what, edges.size(), e.spec().text()));
     }
     edges.push_back(e.edge());
   }
@@ -364,8 +405,11 @@ std::vector<Edge> Graph::edges_to_feed(const std::vector<Expr>& exprs) const {
   std::vector<Edge> edges = edges_of(exprs, "feed");
   for (std::size_t i = 0; i < edges.size(); ++i)
     if (built_on_.contains(edges[i]))
-      throw Error(Code::invalid_argument, fmt::format("feed {}, {}, would not reach the loops, branches or gradients that were built with the value that it has; "
-                                                      "start from an input instead", i, describe(edges[i].node)));
+      throw Error(Code::invalid_argument,
+                  fmt::format("feed {}, {}, would not reach the loops, branches or gradients that "
+                              "were built with the value that it has; "
+                              "start from an input instead",
+                              i, describe(edges[i].node)));
   return edges;
 }
 
@@ -385,7 +429,8 @@ std::string Graph::describe(std::int32_t id) const {
 
 Expr Graph::find(const std::string& name) {
   auto it = names_.find(name);
-  if (it == names_.end()) throw Error(Code::not_found, fmt::format("the graph has no node named '{}'", name));
+  if (it == names_.end())
+    throw Error(Code::not_found, fmt::format("the graph has no node named '{}'", name));
   return Expr(this, Edge{it->second, 0});
 }
 

@@ -5,16 +5,16 @@
 //   Expr y = relu(x * 2.0);                    // appends two nodes
 //   std::puts(g.text().c_str());
 //
-// Sub-graphs: the body of a loop, a branch, a function is a graph inside a node (subgraph.hpp). While
-// it is being built, whatever is bound on the outer graph goes into it, so that what a user writes
-// inside a body runs inside it; outer values it uses become its captures by themselves.
-// Ownership: a graph owns its nodes; expressions refer to it by address, so it is neither moved
-// nor destroyed while they live (copies, which passes make, have no expressions).
-// Threads: one at a time while it is built; a graph nobody appends to may be read by all.
-// Invariants: 1. nodes are only appended: a node's id never changes, and every input and control
-// predecessor has a smaller id, so ids are both a topological and the program's order; 2. every
-// output's dtype is known, its shape as far as inference goes; 3. effects on one state happen in
-// program order (DESIGN §5): the order is in the ids, lowering makes it explicit.
+// Sub-graphs: the body of a loop, a branch, a function is a graph inside a node (subgraph.hpp).
+// While it is being built, whatever is bound on the outer graph goes into it, so that what a user
+// writes inside a body runs inside it; outer values it uses become its captures by themselves.
+// Ownership: a graph owns its nodes; expressions refer to it by address, so it is neither moved nor
+// destroyed while they live (copies, which passes make, have no expressions). Threads: one at a
+// time while it is built; a graph nobody appends to may be read by all. Invariants: 1. nodes are
+// only appended: a node's id never changes, and every input and control predecessor has a smaller
+// id, so ids are both a topological and the program's order; 2. every output's dtype is known, its
+// shape as far as inference goes; 3. effects on one state happen in program order (DESIGN §5): the
+// order is in the ids, lowering makes it explicit.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,13 @@ struct Node {
   std::vector<Edge> inputs;
   std::vector<std::int32_t> controls;  // nodes that must have finished before this one fires
   std::vector<ValueSpec> outputs;
-  std::string name;      // given by the user; empty: `scope/Op_id`, written out when somebody asks
+  std::string name;  // given by the user; empty: `scope/Op_id`, written out when somebody asks
   std::shared_ptr<const std::string> scope;  // the open scopes' names, ending in '/'; null: none
-  std::string device;    // constraint, such as `cpu:0` (actors/placement/constraint.hpp); empty: anywhere
+  // constraint, such as `cpu:0` (actors/placement/constraint.hpp); empty: anywhere
+  std::string device;
   Site site;
-  std::int32_t state = -1;       // index into the graph's states
-  std::uint64_t origin = 0;      // build-time id, preserved by passes
+  std::int32_t state = -1;   // index into the graph's states
+  std::uint64_t origin = 0;  // build-time id, preserved by passes
 };
 
 class Graph final : public Reader {
@@ -58,9 +59,11 @@ class Graph final : public Reader {
   Graph(Graph& outer, std::string what);
   /// A copy of the first `nodes` nodes of a finished sub-graph, open again, as one of `outer`: what
   /// differentiation appends to. Nodes keep their ids and origins; `captures` begins anew. An
-  /// expression of the finished graph, as a user's gradient function may hold one, means the copy's.
+  /// expression of the finished graph, as a user's gradient function may hold one, means the
+  /// copy's.
   Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes);
-  /// For passes, whose graphs no expression refers to: copying each program took a third of all allocations.
+  /// For passes, whose graphs no expression refers to: copying each program took a third of all
+  /// allocations.
   Graph(Graph&&) = default;
   Graph& operator=(Graph&&) = default;
 
@@ -69,14 +72,18 @@ class Graph final : public Reader {
 
   // ---- building
 
-  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) override;
+  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+             int state = -1) override;
   Expr adopt(const Expr& foreign, const Site& site) override;
   void require_open(std::string_view op, const Site& site) const override;
   ValueSpec spec_of(const Expr& e) const override;
   int declare(const StateSpec& spec, const Site& site) override;
-  const StateSpec& state_spec(int state) const override { return states()[static_cast<std::size_t>(state)]; }
+  const StateSpec& state_spec(int state) const override {
+    return states()[static_cast<std::size_t>(state)];
+  }
 
-  /// Values of the outer graph that this sub-graph uses, and the Input nodes that stand for them here.
+  /// Values of the outer graph that this sub-graph uses, and the Input nodes that stand for them
+  /// here.
   struct Capture {
     Expr outer;
     Edge inner;
@@ -99,9 +106,13 @@ class Graph final : public Reader {
 
   FunctionDef& add_function(std::shared_ptr<FunctionDef> function);
   void define(FunctionDef& function, std::shared_ptr<const SubGraph> body);
-  const std::vector<std::shared_ptr<FunctionDef>>& functions() const { return root_ ? root_->functions_ : functions_; }
+  const std::vector<std::shared_ptr<FunctionDef>>& functions() const {
+    return root_ ? root_->functions_ : functions_;
+  }
   /// For passes, whose functions are others.
-  void set_functions(std::vector<std::shared_ptr<FunctionDef>> functions) { functions_ = std::move(functions); }
+  void set_functions(std::vector<std::shared_ptr<FunctionDef>> functions) {
+    functions_ = std::move(functions);
+  }
   /// The outermost graph.
   Graph& root() { return root_ ? *root_ : *this; }
   /// The body of a function that this is, or is inside of; null: none.
@@ -120,16 +131,19 @@ class Graph final : public Reader {
   Graph* outer() const { return outer_; }
   /// The innermost sub-graph being built in here, or the graph itself.
   Graph& current() override { return inner_ ? inner_->current() : *this; }
-  /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of them.
-  /// Expressions that refer to it refer to the new version.
+  /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of
+  /// them. Expressions that refer to it refer to the new version.
   void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);
   /// For placement: where a state lives, in full.
-  void settle(std::int32_t state, std::string device) { own_states().specs[static_cast<std::size_t>(state)].device = std::move(device); }
+  void settle(std::int32_t state, std::string device) {
+    own_states().specs[static_cast<std::size_t>(state)].device = std::move(device);
+  }
 
   /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
-  /// after its controls. Scopes nest: of a device the inner one says which nodes, which of their devices, or both, and the outer one
-  /// the rest (`/node:w1` and in it `cpu:1`: `/node:w1/cpu:1`). `colocate_with` takes the place of devices around it; a device inside it
-  /// that contradicts it is refused when the graph is compiled.
+  /// after its controls. Scopes nest: of a device the inner one says which nodes, which of their
+  /// devices, or both, and the outer one the rest (`/node:w1` and in it `cpu:1`: `/node:w1/cpu:1`).
+  /// `colocate_with` takes the place of devices around it; a device inside it that contradicts it
+  /// is refused when the graph is compiled.
   class Scope {
    public:
     Scope(Scope&&) = delete;
@@ -145,7 +159,8 @@ class Graph final : public Reader {
   };
   [[nodiscard]] Scope scope(const std::string& name) { return {current(), name, {}, {}}; }
   [[nodiscard]] Scope on_device(const std::string& device) { return {current(), {}, device, {}}; }
-  /// On the same device as the expression's node, wherever that goes. Throws invalid_argument for another graph's.
+  /// On the same device as the expression's node, wherever that goes. Throws invalid_argument for
+  /// another graph's.
   [[nodiscard]] Scope colocate_with(const Expr& e, At at = At::current());
   [[nodiscard]] Scope after(std::initializer_list<Expr> first, At at = At::current());
   /// Gives the expression's node a name, for fetching, errors and views. Throws already_exists.
@@ -165,10 +180,13 @@ class Graph final : public Reader {
   /// The expression of a named node; throws not_found.
   Expr find(const std::string& name);
   Expr expr(Edge e) { return Expr(this, e); }
-  /// What is to be fed or fetched, as edges. Throws invalid_argument, naming it by its place, if it is not of this graph, and if it
-  /// is to be fed and something was built with the value that it has.
+  /// What is to be fed or fetched, as edges. Throws invalid_argument, naming it by its place, if it
+  /// is not of this graph, and if it is to be fed and something was built with the value that it
+  /// has.
   std::vector<Edge> edges_to_feed(const std::vector<Expr>& exprs) const;
-  std::vector<Edge> edges_to_fetch(const std::vector<Expr>& exprs) const { return edges_of(exprs, "fetch"); }
+  std::vector<Edge> edges_to_fetch(const std::vector<Expr>& exprs) const {
+    return edges_of(exprs, "fetch");
+  }
   /// Says that something is built with the value that this has, whatever is fed there.
   void build_on(Edge e) { built_on_.insert(e); }
   /// Grows with every node and every extension: plans are cached by it.
@@ -184,7 +202,8 @@ class Graph final : public Reader {
   Graph blank() const;
 
  private:
-  Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state);
+  Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                  int state);
   Expr capture(const Expr& outer, const Site& site);
   [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
   /// Is an expression of `reader` one of this graph, too: of what it is, or is a copy of?
@@ -211,14 +230,16 @@ class Graph final : public Reader {
 
   Ref<States> states_{new States};
   std::unordered_map<std::string, std::int32_t> names_;  // of named nodes
-  std::shared_ptr<const std::string> scope_;  // of the open scopes, ending in '/'; null: none is open
+  // of the open scopes, ending in '/'; null: none is open
+  std::shared_ptr<const std::string> scope_;
   std::string device_;
   std::vector<std::int32_t> controls_;
-  std::uint64_t origins_ = 0;     // build-time ids given so far, by the outermost graph
+  std::uint64_t origins_ = 0;  // build-time ids given so far, by the outermost graph
   std::uint64_t extensions_ = 0;
   std::vector<std::shared_ptr<FunctionDef>> functions_;
   std::map<Edge, std::int64_t> environment_;  // values that functions use: their places
-  std::set<Edge> built_on_;  // constants that sub-graphs have copies of, and what gradients count by
+  // constants that sub-graphs have copies of, and what gradients count by
+  std::set<Edge> built_on_;
   // Of sub-graphs.
   Graph* outer_ = nullptr;
   Graph* root_ = nullptr;   // the outermost; null if this is it

@@ -1,4 +1,5 @@
-// Ids of nodes and numbers of frames are 32 bits and signed, since some stand for none; vectors count in std::size_t.
+// Ids of nodes and numbers of frames are 32 bits and signed, since some stand for none; vectors
+// count in std::size_t.
 #pragma once
 
 #include <cstddef>

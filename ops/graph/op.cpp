@@ -40,13 +40,15 @@ const OpDef& find_op(std::string_view name) {
   if (it != registry().end()) return *it->second;
   std::vector<std::string_view> names;
   for (const auto& [other, def] : registry()) names.push_back(other);
-  throw Error(Code::not_found, fmt::format("there is no op '{}'{}", name, did_you_mean(name, names)));
+  throw Error(Code::not_found,
+              fmt::format("there is no op '{}'{}", name, did_you_mean(name, names)));
 }
 
 std::vector<const OpDef*> all_ops() {
   std::vector<const OpDef*> ops;
   for (const auto& [name, def] : registry()) ops.push_back(def.get());
-  std::sort(ops.begin(), ops.end(), [](const OpDef* a, const OpDef* b) { return a->name < b->name; });
+  std::sort(ops.begin(), ops.end(),
+            [](const OpDef* a, const OpDef* b) { return a->name < b->name; });
   return ops;
 }
 
@@ -54,59 +56,75 @@ std::vector<const OpDef*> all_ops() {
 
 void Inference::require_rank(int i, int rank, std::string_view what) const {
   if (shape(i).has_rank() && shape(i).rank() != rank)
-    throw Error(Code::invalid_argument, fmt::format("{} must have rank {}, not shape {}", what, rank, shape(i).text()));
+    throw Error(Code::invalid_argument,
+                fmt::format("{} must have rank {}, not shape {}", what, rank, shape(i).text()));
 }
 
 void Inference::require_dtype(int i, DType wanted, std::string_view what) const {
   if (dtype(i) != wanted)
-    throw Error(Code::invalid_argument, fmt::format("{} must be {}, not {}", what, name_of(wanted), name_of(dtype(i))));
+    throw Error(Code::invalid_argument,
+                fmt::format("{} must be {}, not {}", what, name_of(wanted), name_of(dtype(i))));
 }
 
 void Inference::require_index(int i, std::string_view what) const {
   if (dtype(i) != DType::i32 && dtype(i) != DType::i64)
-    throw Error(Code::invalid_argument, fmt::format("{} must be i32 or i64, not {}", what, name_of(dtype(i))));
+    throw Error(Code::invalid_argument,
+                fmt::format("{} must be i32 or i64, not {}", what, name_of(dtype(i))));
 }
 
 void Inference::require_floating(int i) const {
-  require(is_floating(dtype(i)), [&] { return fmt::format("needs a floating dtype, not {}", name_of(dtype(i))); });
+  require(is_floating(dtype(i)),
+          [&] { return fmt::format("needs a floating dtype, not {}", name_of(dtype(i))); });
 }
 
 void Inference::require_same_dtype(int i, int j) const {
   if (dtype(i) != dtype(j))
-    throw Error(Code::invalid_argument, fmt::format("inputs {} and {} must have one dtype, not {} and {}", i, j,
-                                                    name_of(dtype(i)), name_of(dtype(j))));
+    throw Error(Code::invalid_argument,
+                fmt::format("inputs {} and {} must have one dtype, not {} and {}", i, j,
+                            name_of(dtype(i)), name_of(dtype(j))));
 }
 
-std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec> inputs, Attrs& attrs) {
+std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec> inputs,
+                                     Attrs& attrs) {
   int n = static_cast<int>(inputs.size());
   if (n < op.min_inputs || (op.max_inputs >= 0 && n > op.max_inputs))
     throw Error(Code::invalid_argument,
-                op.min_inputs == op.max_inputs ? fmt::format("takes {} inputs, not {}", op.min_inputs, n)
-                                               : fmt::format("takes at least {} inputs, not {}", op.min_inputs, n));
+                op.min_inputs == op.max_inputs
+                    ? fmt::format("takes {} inputs, not {}", op.min_inputs, n)
+                    : fmt::format("takes at least {} inputs, not {}", op.min_inputs, n));
   if (!op.takes_lists)
     for (int i = 0; i < n; ++i)
       if (inputs[static_cast<std::size_t>(i)].is_list())
-        throw Error(Code::invalid_argument, fmt::format("input {} is a list; read, stack or concatenate it first", i));
+        throw Error(Code::invalid_argument,
+                    fmt::format("input {} is a list; read, stack or concatenate it first", i));
   if (!op.takes_strings)
     for (int i = 0; i < n; ++i)
       if (inputs[static_cast<std::size_t>(i)].dtype == DType::string)
-        throw Error(Code::invalid_argument, fmt::format("input {} is of strings, with which it cannot compute", i));
+        throw Error(Code::invalid_argument,
+                    fmt::format("input {} is of strings, with which it cannot compute", i));
   for (const AttrSpec& spec : op.attrs) {
     const AttrValue* given = attrs.find(spec.name);
     if (!given && spec.fallback) attrs.set(spec.name, *spec.fallback);
-    else if (!given) throw Error(Code::invalid_argument, fmt::format("needs the attribute '{}'", spec.name));
+    else if (!given)
+      throw Error(Code::invalid_argument, fmt::format("needs the attribute '{}'", spec.name));
     else if (given->index() != spec.type)
-      throw Error(Code::invalid_argument, fmt::format("attribute '{}' = {} is of the wrong type", spec.name, text_of(*given)));
+      throw Error(Code::invalid_argument, fmt::format("attribute '{}' = {} is of the wrong type",
+                                                      spec.name, text_of(*given)));
   }
   for (const auto& [name, value] : attrs.entries())
-    if (std::none_of(op.attrs.begin(), op.attrs.end(), [&, &n2 = name](const AttrSpec& s) { return s.name == n2; }))
+    if (std::none_of(op.attrs.begin(), op.attrs.end(),
+                     [&, &n2 = name](const AttrSpec& s) { return s.name == n2; }))
       throw Error(Code::invalid_argument, fmt::format("has no attribute '{}'", name));
   Inference inference(inputs, attrs);
   op.infer(inference);
-  for (const ValueSpec& s : inference.outputs()) {  // here, where the user's line is known, not when memory is asked for
+  // here, where the user's line is known, not when memory is asked for
+  for (const ValueSpec& s : inference.outputs()) {
     std::int64_t bytes;
-    if (!s.is_list() && s.shape.is_known() && __builtin_mul_overflow(s.shape.elements(), static_cast<std::int64_t>(size_of(s.dtype)), &bytes))
-      throw Error(Code::invalid_argument, "shape " + s.shape.text() + " has more bytes than 64 bits count");
+    if (!s.is_list() && s.shape.is_known() &&
+        __builtin_mul_overflow(s.shape.elements(), static_cast<std::int64_t>(size_of(s.dtype)),
+                               &bytes))
+      throw Error(Code::invalid_argument,
+                  "shape " + s.shape.text() + " has more bytes than 64 bits count");
   }
   return std::move(inference.outputs());
 }
@@ -119,24 +137,33 @@ class KeepsText final : public Kernel {
   explicit KeepsText(std::unique_ptr<Kernel> inner) : inner_(std::move(inner)) {}
   void run(KernelContext& c) override {
     inner_->run(c);
-    if (!c.was_deferred()) own_text(c.all_outputs());  // else its Completion does, and the firing may have ended
+    // else its Completion does, and the firing may have ended
+    if (!c.was_deferred()) own_text(c.all_outputs());
   }
 
  private:
   std::unique_ptr<Kernel> inner_;
 };
 
-bool holds_string(std::span<const DType> types) { return std::find(types.begin(), types.end(), DType::string) != types.end(); }
+bool holds_string(std::span<const DType> types) {
+  return std::find(types.begin(), types.end(), DType::string) != types.end();
+}
 
 }  // namespace
 
 std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& setup) {
   const bool yields_strings = holds_string(setup.output_types);
-  if (!setup.device.is_synchronous() && (yields_strings || holds_string(setup.input_types)) && op.name != "Constant" && op.name != "Identity")
-    throw Error(Code::unimplemented, fmt::format("{} of strings cannot run on {}: strings stay on the host; place it on a cpu", op.name, setup.device.name()));
-  if (const KernelFactory* own = find_device_kernel(setup.device.kind(), op.name)) return (*own)(setup);
+  if (!setup.device.is_synchronous() && (yields_strings || holds_string(setup.input_types)) &&
+      op.name != "Constant" && op.name != "Identity")
+    throw Error(
+        Code::unimplemented,
+        fmt::format("{} of strings cannot run on {}: strings stay on the host; place it on a cpu",
+                    op.name, setup.device.name()));
+  if (const KernelFactory* own = find_device_kernel(setup.device.kind(), op.name))
+    return (*own)(setup);
   if (!op.kernel)
-    throw Error(Code::unimplemented, fmt::format("{} has no kernel for {}", op.name, setup.device.name()));
+    throw Error(Code::unimplemented,
+                fmt::format("{} has no kernel for {}", op.name, setup.device.name()));
   return yields_strings ? std::make_unique<KeepsText>(op.kernel(setup)) : op.kernel(setup);
 }
 
@@ -147,24 +174,32 @@ namespace {
 // 0.5 written for an integer, or -1 for an unsigned one, would compute something else.
 void check_constants(const ScalarProgram& program) {
   for (const ScalarInstruction& i : program.code)
-    if (i.op == ScalarOp::constant && is_integer(i.type) && Tensor::scalar_as(i.type, i.constant).at(0) != i.constant)
-      throw Error(Code::invalid_argument, fmt::format("is not defined for {}: its constant {:g} is none", name_of(i.type), i.constant));
+    if (i.op == ScalarOp::constant && is_integer(i.type) &&
+        Tensor::scalar_as(i.type, i.constant).at(0) != i.constant)
+      throw Error(Code::invalid_argument,
+                  fmt::format("is not defined for {}: its constant {:g} is none", name_of(i.type),
+                              i.constant));
 }
 
 }  // namespace
 
-std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<const DType> inputs, const Attrs& attrs) const {
+std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<const DType> inputs,
+                                                                  const Attrs& attrs) const {
   // Without attributes the program depends on the dtypes alone: typed once for each combination.
   struct Cache {
     std::mutex mutex;  // guards programs
-    std::map<std::pair<const PointwiseExpression*, std::uint32_t>, std::shared_ptr<const ScalarProgram>> programs;  // by who, and dtypes
+    // by who, and dtypes
+    std::map<std::pair<const PointwiseExpression*, std::uint32_t>,
+             std::shared_ptr<const ScalarProgram>>
+        programs;
   };
   static Cache cache;
   // f16 and bf16 compute in f32, where they would meet anything unnoticed.
   for (DType a : inputs)
     for (DType b : inputs)
       if (a != b && a <= DType::bf16 && b != DType::boolean)
-        throw Error(Code::invalid_argument, fmt::format("operands of {} and {}: cast one of them", name_of(a), name_of(b)));
+        throw Error(Code::invalid_argument,
+                    fmt::format("operands of {} and {}: cast one of them", name_of(a), name_of(b)));
   auto make = [&] {
     Recorder recorder(arity_);
     record_(recorder, attrs);
@@ -190,7 +225,8 @@ void OpBuilder::set_pointwise(int arity, PointwiseExpression::Record record) {
     Shape shape = c.shape(0);
     for (int i = 0; i < c.inputs(); ++i) types[i] = c.dtype(i);
     for (int i = 1; i < c.inputs(); ++i) shape = broadcast(shape, c.shape(i));
-    c.output(expression->program({types, std::size_t(c.inputs())}, c.attrs())->result_type(0), shape);
+    c.output(expression->program({types, std::size_t(c.inputs())}, c.attrs())->result_type(0),
+             shape);
   };
   def_.kernel = [expression](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_pointwise_kernel(expression->program(s.input_types, s.attrs));

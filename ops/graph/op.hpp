@@ -35,13 +35,15 @@ enum class Effect : std::uint8_t { none, read, write, enqueue, dequeue };
 constexpr bool conflicts(Effect a, Effect b) {
   if (a == Effect::none || b == Effect::none) return false;
   if (a == Effect::read && b == Effect::read) return false;
-  return !((a == Effect::enqueue && b == Effect::dequeue) || (a == Effect::dequeue && b == Effect::enqueue));
+  return !((a == Effect::enqueue && b == Effect::dequeue) ||
+           (a == Effect::dequeue && b == Effect::enqueue));
 }
 
 /// What shape inference sees and says.
 class Inference {
  public:
-  Inference(std::span<const ValueSpec> inputs, const Attrs& attrs) : inputs_(inputs), attrs_(attrs) {}
+  Inference(std::span<const ValueSpec> inputs, const Attrs& attrs)
+      : inputs_(inputs), attrs_(attrs) {}
   int inputs() const { return static_cast<int>(inputs_.size()); }
   const ValueSpec& input(int i) const { return inputs_[i]; }
   DType dtype(int i) const { return inputs_[i].dtype; }
@@ -91,7 +93,8 @@ class PointwiseExpression {
   PointwiseExpression(int arity, Record record) : arity_(arity), record_(std::move(record)) {}
   int arity() const { return arity_; }
   /// The typed program; throws invalid_argument if the dtypes do not fit.
-  std::shared_ptr<const ScalarProgram> program(std::span<const DType> inputs, const Attrs& attrs) const;
+  std::shared_ptr<const ScalarProgram> program(std::span<const DType> inputs,
+                                               const Attrs& attrs) const;
 
  private:
   int arity_;
@@ -107,18 +110,22 @@ struct OpDef {
   std::function<void(Inference&)> infer;
   std::function<void(Gradient&)> gradient;  // empty: none exists
   KernelFactory kernel;
-  /// Of an op whose nodes hold sub-graphs: runs them, for the interpreter; lowered before an executor sees it.
+  /// Of an op whose nodes hold sub-graphs: runs them, for the interpreter; lowered before an
+  /// executor sees it.
   std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> evaluate;
   std::unique_ptr<PointwiseExpression> pointwise;
-  std::function<double(std::span<const double>)> reference;  // a pointwise lambda on doubles (parameters at their defaults)
+  // a pointwise lambda on doubles (parameters at their defaults)
+  std::function<double(std::span<const double>)> reference;
   Effect effect = Effect::none;
-  bool random = false;        // draws: never folded, never merged
-  bool side_effect = false;   // acts on the world: never folded, never merged
-  bool commutative = false;   // inputs may be swapped
-  bool takes_lists = false;   // else inference refuses them before it asks the op
-  bool takes_strings = false; // else inference refuses them, too
-  bool differentiable = true; // false: its gradient is none by definition (Argmax, Shape)
-  std::uint64_t shape_only = 0;  // inputs of which nothing but the shape (or a list's length) is looked at: bit i, the last for all from 63 on
+  bool random = false;         // draws: never folded, never merged
+  bool side_effect = false;    // acts on the world: never folded, never merged
+  bool commutative = false;    // inputs may be swapped
+  bool takes_lists = false;    // else inference refuses them before it asks the op
+  bool takes_strings = false;  // else inference refuses them, too
+  bool differentiable = true;  // false: its gradient is none by definition (Argmax, Shape)
+  // inputs of which nothing but the shape (or a list's length) is looked at: bit i, the last for
+  // all from 63 on
+  std::uint64_t shape_only = 0;
 
   bool takes_only_shape(std::size_t i) const { return shape_only >> (i < 63 ? i : 63) & 1; }
 
@@ -160,11 +167,14 @@ class OpBuilder {
   }
   /// The same, with the attributes.
   void run(void (*f)(KernelContext&, const Attrs&)) {
-    def_.kernel = [f](const KernelSetup& s) { return make_kernel([f, a = s.attrs](KernelContext& c) { f(c, a); }); };
+    def_.kernel = [f](const KernelSetup& s) {
+      return make_kernel([f, a = s.attrs](KernelContext& c) { f(c, a); });
+    };
   }
-  /// A functional op: its nodes hold sub-graphs in the attribute `graphs`, or refer to a function in the
-  /// attribute `function`. Never folded, never merged.
-  void evaluate(std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> f, const char* attribute = "graphs") {
+  /// A functional op: its nodes hold sub-graphs in the attribute `graphs`, or refer to a function
+  /// in the attribute `function`. Never folded, never merged.
+  void evaluate(std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> f,
+                const char* attribute = "graphs") {
     def_.evaluate = std::move(f);
     def_.side_effect = def_.takes_lists = def_.takes_strings = true;
     attr<std::shared_ptr<const AttrObject>>(attribute);
@@ -173,7 +183,8 @@ class OpBuilder {
   void random() { def_.random = true; }
   void side_effect() { def_.side_effect = true; }
   void commutative() { def_.commutative = true; }
-  /// Nothing but the shapes of these inputs is looked at: of a list, its length and its elements' shapes.
+  /// Nothing but the shapes of these inputs is looked at: of a list, its length and its elements'
+  /// shapes.
   void shape_only(std::initializer_list<int> which) {
     for (int i : which) def_.shape_only |= std::uint64_t{1} << i;
   }
@@ -202,7 +213,9 @@ class OpBuilder {
     });
   }
   /// Where the lambda needs the attributes themselves (a cast's dtype).
-  void pointwise_recorded(int inputs, PointwiseExpression::Record record) { set_pointwise(inputs, std::move(record)); }
+  void pointwise_recorded(int inputs, PointwiseExpression::Record record) {
+    set_pointwise(inputs, std::move(record));
+  }
 
  private:
   template <int N, class F>
@@ -233,7 +246,8 @@ struct RegisterOp {
 
 /// Checks inputs and attributes against the signature, fills defaults, infers the outputs.
 /// Throws invalid_argument without the op's name or line; the reader adds both.
-std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec> inputs, Attrs& attrs);
+std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec> inputs,
+                                     Attrs& attrs);
 
 /// The kernel of a node for its device: the device's own, else the op's.
 /// Throws unimplemented if there is neither.
@@ -246,7 +260,7 @@ std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& set
 #define TROUPE_DSL(...)
 
 /// Defines and registers one op: TROUPE_OP(Tanh) { op.doc(...); ... }
-#define TROUPE_OP(Name)                                                        \
-  static void define_op_##Name(::troupe::OpBuilder& op);                       \
+#define TROUPE_OP(Name)                                                          \
+  static void define_op_##Name(::troupe::OpBuilder& op);                         \
   static const ::troupe::RegisterOp register_op_##Name(#Name, define_op_##Name); \
   static void define_op_##Name([[maybe_unused]] ::troupe::OpBuilder& op)

@@ -8,7 +8,10 @@ namespace troupe {
 namespace {
 
 constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kOpposites{
-    {{"Less", "GreaterEqual"}, {"LessEqual", "Greater"}, {"Greater", "LessEqual"}, {"GreaterEqual", "Less"}}};
+    {{"Less", "GreaterEqual"},
+     {"LessEqual", "Greater"},
+     {"Greater", "LessEqual"},
+     {"GreaterEqual", "Less"}}};
 
 }  // namespace
 

@@ -17,7 +17,8 @@ Shape shape_of_inputs(const KernelContext& c) {
 Tensor allocate_result(KernelContext& c, DType dtype, const Shape& shape) {
   for (int i = 0; i < c.inputs(); ++i) {
     const Tensor& in = c.input(i);
-    if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.shape() == shape && in.is_sole_holder())
+    if (in.kind() == Value::Kind::tensor && in.dtype() == dtype && in.shape() == shape &&
+        in.is_sole_holder())
       return c.allocate_over(i, dtype, shape);
   }
   return c.allocate(dtype, shape);
@@ -27,18 +28,23 @@ namespace {
 
 class PointwiseKernel final : public Kernel {
  public:
-  explicit PointwiseKernel(std::shared_ptr<const ScalarProgram> program) : program_(std::move(program)) {}
+  explicit PointwiseKernel(std::shared_ptr<const ScalarProgram> program)
+      : program_(std::move(program)) {}
 
   void run(KernelContext& c) override {
     std::span<Value> in = c.all_inputs();
     const bool has_one_result = program_->results.size() == 1;
-    if (has_one_result && std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_inline(); }))
+    if (has_one_result &&
+        std::all_of(in.begin(), in.end(), [](const Value& v) { return v.is_inline(); }))
       evaluate_scalars(*program_, in, c.all_outputs()[0]);
-    else if (!has_one_result || !c.device().is_synchronous() || !evaluate_elements(*program_, in, c.all_outputs()[0]))
+    else if (!has_one_result || !c.device().is_synchronous() ||
+             !evaluate_elements(*program_, in, c.all_outputs()[0]))
       run_on_device(c);
   }
 
-  const ScalarProgram* scalar_program() const override { return program_->results.size() == 1 ? program_.get() : nullptr; }
+  const ScalarProgram* scalar_program() const override {
+    return program_->results.size() == 1 ? program_.get() : nullptr;
+  }
 
  private:
   static constexpr int kInline = 16;
@@ -58,7 +64,8 @@ class PointwiseKernel final : public Kernel {
       outs[k] = View(out);
       c.set(k, std::move(out));
     }
-    c.primitives().pointwise(c.stream(), *program_, {views, std::size_t(n)}, {outs, std::size_t(results)});
+    c.primitives().pointwise(c.stream(), *program_, {views, std::size_t(n)},
+                             {outs, std::size_t(results)});
   }
 
   std::shared_ptr<const ScalarProgram> program_;
@@ -70,24 +77,32 @@ std::unique_ptr<Kernel> make_pointwise_kernel(std::shared_ptr<const ScalarProgra
   return std::make_unique<PointwiseKernel>(std::move(program));
 }
 
-const ScalarProgram& program_of(const Attrs& attrs) { return *static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program")).program; }
+const ScalarProgram& program_of(const Attrs& attrs) {
+  return *static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program"))
+              .program;
+}
 
 std::shared_ptr<const ScalarProgram> program_of(const Graph& graph, const Node& node) {
   if (node.op->name == "Fused")
-    return static_cast<const ProgramAttr&>(*node.attrs.get<std::shared_ptr<const AttrObject>>("program")).program;
+    return static_cast<const ProgramAttr&>(
+               *node.attrs.get<std::shared_ptr<const AttrObject>>("program"))
+        .program;
   DType types[3];
   for (std::size_t i = 0; i < node.inputs.size(); ++i) types[i] = graph.spec(node.inputs[i]).dtype;
   return node.op->pointwise->program({types, node.inputs.size()}, node.attrs);
 }
 
-std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& member, std::span<const std::int16_t> operands) {
+std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& member,
+                                 std::span<const std::int16_t> operands) {
   std::vector<std::int16_t> moved, results;
   for (ScalarInstruction i : member.code) {
     if (i.op == ScalarOp::input) {
       moved.push_back(operands[static_cast<std::size_t>(i.operand[0])]);
       continue;
     }
-    for (int n = 0; n < arity(i.op); ++n) i.operand[static_cast<std::size_t>(n)] = moved[static_cast<std::size_t>(i.operand[static_cast<std::size_t>(n)])];
+    for (int n = 0; n < arity(i.op); ++n)
+      i.operand[static_cast<std::size_t>(n)] =
+          moved[static_cast<std::size_t>(i.operand[static_cast<std::size_t>(n)])];
     moved.push_back(static_cast<std::int16_t>(program.code.size()));
     program.code.push_back(i);
   }

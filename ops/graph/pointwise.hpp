@@ -15,8 +15,9 @@ std::unique_ptr<Kernel> make_pointwise_kernel(std::shared_ptr<const ScalarProgra
 
 /// The shape of what a pointwise program makes of the inputs.
 Shape shape_of_inputs(const KernelContext& c);
-/// A tensor for one of its results: an input of that dtype and shape that the firing is the sole holder of, each at most once, for the evaluator
-/// reads each tile before it writes it, and what is read after a result was made goes through its scratch. Make the views of the inputs first.
+/// A tensor for one of its results: an input of that dtype and shape that the firing is the sole
+/// holder of, each at most once, for the evaluator reads each tile before it writes it, and what is
+/// read after a result was made goes through its scratch. Make the views of the inputs first.
 Tensor allocate_result(KernelContext& c, DType dtype, const Shape& shape);
 
 /// A scalar program as an attribute of a fused node.
@@ -31,9 +32,10 @@ class ProgramAttr final : public AttrObject {
 const ScalarProgram& program_of(const Attrs& attrs);
 /// What a pointwise or fused node computes.
 std::shared_ptr<const ScalarProgram> program_of(const Graph& graph, const Node& node);
-/// Appends what `member` computes of `operands`, instructions of `program`, one an input. Yields which
-/// instructions its results are.
-std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& member, std::span<const std::int16_t> operands);
+/// Appends what `member` computes of `operands`, instructions of `program`, one an input. Yields
+/// which instructions its results are.
+std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& member,
+                                 std::span<const std::int16_t> operands);
 /// An instruction that reads one more input of `program`.
 std::int16_t append_input(ScalarProgram& program, DType type);
 

@@ -23,7 +23,8 @@ class Reader {
 
   virtual ~Reader() = default;
   /// Inputs belong to this reader (see `adopt`). Throws Error naming op and site.
-  virtual Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site, int state = -1) = 0;
+  virtual Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                     int state = -1) = 0;
   /// An expression of this reader with the value of another reader's.
   virtual Expr adopt(const Expr& foreign, const Site& site) = 0;
   /// Throws invalid_argument, naming op and site, if nothing more may be bound here.
@@ -32,18 +33,23 @@ class Reader {
     (void)site;
   }
   virtual ValueSpec spec_of(const Expr& e) const = 0;
-  /// Registers a state; the same name and spec give the same index, other specs throw already_exists.
+  /// Registers a state; the same name and spec give the same index, other specs throw
+  /// already_exists.
   virtual int declare(const StateSpec& spec, const Site& site) = 0;
   virtual const StateSpec& state_spec(int state) const = 0;
   int depth() const { return depth_; }
   /// What binds for this one now: the innermost of the sub-graphs that are open in it.
   virtual Reader& current() { return *this; }
 
-  /// While it lives, what the reader binds carries `site` instead of the line that bound it, in sub-graphs opened meanwhile too:
-  /// that of the forward node, for a gradient; the caller's, for an optimizer or a layer. Nests.
+  /// While it lives, what the reader binds carries `site` instead of the line that bound it, in
+  /// sub-graphs opened meanwhile too: that of the forward node, for a gradient; the caller's, for
+  /// an optimizer or a layer. Nests.
   class AtSite {
    public:
-    AtSite(Reader& reader, const Site& site) : reader_(reader.current()), outer_(reader_.borrowed_site_) { reader_.borrowed_site_ = site; }
+    AtSite(Reader& reader, const Site& site)
+        : reader_(reader.current()), outer_(reader_.borrowed_site_) {
+      reader_.borrowed_site_ = site;
+    }
     AtSite(AtSite&&) = delete;
     ~AtSite() { reader_.borrowed_site_ = outer_; }
 
@@ -58,11 +64,12 @@ class Reader {
   // Source operations: values with no inputs.
   Expr constant(Tensor value, At at = At::current());
   template <class T>
-    requires std::is_arithmetic_v<T>
-  Expr constant(T value, At at = At::current()) {
+  requires std::is_arithmetic_v<T> Expr constant(T value, At at = At::current()) {
     return constant(Tensor::scalar(value), at);
   }
-  Expr constant(const std::string& element, At at = At::current()) { return constant(Tensor::string(element), at); }
+  Expr constant(const std::string& element, At at = At::current()) {
+    return constant(Tensor::string(element), at);
+  }
   Expr zeros(DType dtype, const Shape& shape, At at = At::current());
   Expr ones(DType dtype, const Shape& shape, At at = At::current());
   /// [0, 1) for floating dtypes, all bits for integers; a new draw every run (DESIGN: keyed by
@@ -72,14 +79,17 @@ class Reader {
   Expr truncated_normal(const Shape& shape, DType dtype = DType::f32, At at = At::current());
   /// A mutable tensor that outlives runs. Names are unique in an engine.
   Variable variable(const std::string& name, const Tensor& initial, At at = At::current());
-  Variable variable(const std::string& name, DType dtype, const Shape& shape, Initializer init, At at = At::current());
+  Variable variable(const std::string& name, DType dtype, const Shape& shape, Initializer init,
+                    At at = At::current());
   /// Where to print lines; graphs of one engine that name the same console share it.
   Console console(const std::string& name = "console", At at = At::current());
   /// First in, first out; enqueue waits while `capacity` elements are in, dequeue while none is.
-  Queue fifo_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity, At at = At::current());
+  Queue fifo_queue(const std::string& name, std::vector<ValueSpec> components,
+                   std::int64_t capacity, At at = At::current());
   /// Elements leave in random order, once more than `min_after_dequeue` are in.
-  Queue shuffling_queue(const std::string& name, std::vector<ValueSpec> components, std::int64_t capacity,
-                        std::int64_t min_after_dequeue, std::uint64_t seed = 0, At at = At::current());
+  Queue shuffling_queue(const std::string& name, std::vector<ValueSpec> components,
+                        std::int64_t capacity, std::int64_t min_after_dequeue,
+                        std::uint64_t seed = 0, At at = At::current());
 
  protected:
   explicit Reader(int depth) : depth_(depth) {}

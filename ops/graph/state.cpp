@@ -16,7 +16,9 @@ namespace troupe {
 
 Initializer Initializer::tensor(Tensor t) { return {Kind::tensor, std::move(t), 0, 0, 0}; }
 Initializer Initializer::constant(double value) { return {Kind::constant, {}, value, 0, 0}; }
-Initializer Initializer::uniform(double low, double high, std::uint64_t seed) { return {Kind::uniform, {}, low, high, seed}; }
+Initializer Initializer::uniform(double low, double high, std::uint64_t seed) {
+  return {Kind::uniform, {}, low, high, seed};
+}
 Initializer Initializer::normal(double mean, double deviation, std::uint64_t seed) {
   return {Kind::normal, {}, mean, deviation, seed};
 }
@@ -37,7 +39,8 @@ std::uint64_t hash_of(std::string_view text) {
   return h;
 }
 
-Tensor drawn(Random kind, const RandomKey& key, double scale, double offset, DType dtype, const Shape& shape) {
+Tensor drawn(Random kind, const RandomKey& key, double scale, double offset, DType dtype,
+             const Shape& shape) {
   static const std::unique_ptr<Device> cpu = make_cpu_device();
   auto stream = cpu->make_stream();
   Tensor draws = Tensor::empty(DType::f64, shape);
@@ -66,7 +69,8 @@ Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shap
       auto* bytes = static_cast<unsigned char*>(t.raw_mutable());
       const std::int64_t elements = t.elements();
       const std::size_t size = size_of(dtype);
-      for (std::int64_t i = 0; i < elements; ++i, bytes += size) std::memcpy(bytes, one.raw(), size);
+      for (std::int64_t i = 0; i < elements; ++i, bytes += size)
+        std::memcpy(bytes, one.raw(), size);
       return t;
     }
     case Kind::uniform: return drawn(Random::uniform, key, b - a, a, dtype, shape);
@@ -77,7 +81,8 @@ Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shap
 }
 
 bool StateSpec::is_same(const StateSpec& o) const {
-  if (kind != o.kind || values.size() != o.values.size() || capacity != o.capacity || min_after_dequeue != o.min_after_dequeue)
+  if (kind != o.kind || values.size() != o.values.size() || capacity != o.capacity ||
+      min_after_dequeue != o.min_after_dequeue)
     return false;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i].dtype != o.values[i].dtype || values[i].shape != o.values[i].shape) return false;
@@ -89,7 +94,8 @@ namespace {
 // A user's actor without an engine.
 class InlineActor final : public ActorState {
  public:
-  explicit InlineActor(const StateSpec& spec) : name_(spec.name), outputs_(spec.values), definition_(spec.actor) {}
+  explicit InlineActor(const StateSpec& spec)
+      : name_(spec.name), outputs_(spec.values), definition_(spec.actor) {}
   void fire(std::uint64_t, std::vector<Value> inputs, Completion completion) override {
     std::vector<Value> out;
     Status status;
@@ -118,8 +124,9 @@ class InlineActor final : public ActorState {
   std::string name_;
   std::vector<ValueSpec> outputs_;
   std::shared_ptr<const ActorDefinition> definition_;
-  std::unique_ptr<NodeActor> actor_;  // made at the first firing, and anew at the next after it threw
-  int failures_ = 0;                  // in a row
+  // made at the first firing, and anew at the next after it threw
+  std::unique_ptr<NodeActor> actor_;
+  int failures_ = 0;  // in a row
 };
 
 }  // namespace
@@ -128,12 +135,14 @@ Ref<State> StateStore::make(const StateSpec& spec) {
   switch (spec.kind) {
     case StateSpec::Kind::variable: {
       const ValueSpec& v = spec.values[0];
-      return Ref<State>(new VariableState(v.dtype, v.shape, spec.initial.make(spec.name, v.dtype, v.shape)));
+      return Ref<State>(
+          new VariableState(v.dtype, v.shape, spec.initial.make(spec.name, v.dtype, v.shape)));
     }
     case StateSpec::Kind::fifo_queue:
     case StateSpec::Kind::shuffling_queue: return Ref<State>(new QueueState(spec));
     case StateSpec::Kind::console: return Ref<State>(new ConsoleState(spec.name, print_));
-    case StateSpec::Kind::actor: return host_ ? host_->host(spec) : Ref<State>(new InlineActor(spec));
+    case StateSpec::Kind::actor:
+      return host_ ? host_->host(spec) : Ref<State>(new InlineActor(spec));
   }
   return {};
 }
@@ -156,7 +165,9 @@ Ref<State> StateStore::get(const StateSpec& spec) {
   auto it = states_.find(spec.name);
   if (it == states_.end()) it = states_.emplace(spec.name, Entry{spec, make(spec)}).first;
   else if (!it->second.spec.is_same(spec))
-    throw Error(Code::already_exists, fmt::format("state '{}' exists already, with another dtype, shape or kind", spec.name));
+    throw Error(
+        Code::already_exists,
+        fmt::format("state '{}' exists already, with another dtype, shape or kind", spec.name));
   return it->second.state;
 }
 
@@ -197,7 +208,8 @@ namespace {
 // The waiters of one run, in order; the others stay in theirs.
 template <class Waiter>
 std::vector<Waiter> take_of_run(std::deque<Waiter>& waiters, std::uint64_t run_id) {
-  const auto first = std::stable_partition(waiters.begin(), waiters.end(), [&](const Waiter& w) { return w.run_id != run_id; });
+  const auto first = std::stable_partition(waiters.begin(), waiters.end(),
+                                           [&](const Waiter& w) { return w.run_id != run_id; });
   std::vector<Waiter> taken(std::make_move_iterator(first), std::make_move_iterator(waiters.end()));
   waiters.erase(first, waiters.end());
   return taken;
@@ -216,7 +228,8 @@ bool VariableState::try_acquire() {
   return held_ = true;
 }
 
-void VariableState::acquire(const RunInfo& run, Use use, std::function<void(const Status&)> cancelled) {
+void VariableState::acquire(const RunInfo& run, Use use,
+                            std::function<void(const Status&)> cancelled) {
   bool is_given_up;
   {
     std::lock_guard lock(mutex_);
@@ -231,10 +244,12 @@ void VariableState::acquire(const RunInfo& run, Use use, std::function<void(cons
   else use(value_);
 }
 
-// Who waits is served in a loop by whoever finds it idle, not by each from within the one before: a thousand waiters would take
-// a thousand stack frames. A release that comes while another serves, from within `use` or from another thread, leaves a note
-// under the mutex; the server reads it under the mutex after `use`, and either goes on or, where there is none, stops serving,
-// so that the release which is still to come serves itself. Nobody is left waiting: either side sees what the other wrote.
+// Who waits is served in a loop by whoever finds it idle, not by each from within the one before: a
+// thousand waiters would take a thousand stack frames. A release that comes while another serves,
+// from within `use` or from another thread, leaves a note under the mutex; the server reads it
+// under the mutex after `use`, and either goes on or, where there is none, stops serving, so that
+// the release which is still to come serves itself. Nobody is left waiting: either side sees what
+// the other wrote.
 void VariableState::release(bool changed) {
   if (changed) version_.fetch_add(1, std::memory_order_release);
   Ref<State> self;  // a `use` may hold the last reference
@@ -281,8 +296,12 @@ Tensor VariableState::snapshot() {
 
 void VariableState::replace(Tensor value) {
   if (!value.has_value() || value.dtype() != dtype_ || value.shape() != shape_)
-    throw Error(Code::invalid_argument, fmt::format("it holds {}{}, and cannot be set to {}", name_of(dtype_), shape_.text(),
-                                                    value.has_value() ? fmt::format("{}{}", name_of(value.dtype()), value.shape().text()) : "nothing"));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("it holds {}{}, and cannot be set to {}", name_of(dtype_), shape_.text(),
+                    value.has_value()
+                        ? fmt::format("{}{}", name_of(value.dtype()), value.shape().text())
+                        : "nothing"));
   while (!try_acquire()) std::this_thread::yield();
   value_ = std::move(value);
   release(true);
@@ -299,7 +318,8 @@ void ConsoleState::print(const std::string& line) {
 // ---- queues
 
 QueueState::QueueState(const StateSpec& spec)
-    : name_(spec.name), components_(spec.values), capacity_(spec.capacity), min_after_dequeue_(spec.min_after_dequeue),
+    : name_(spec.name), components_(spec.values), capacity_(spec.capacity),
+      min_after_dequeue_(spec.min_after_dequeue),
       shuffles_(spec.kind == StateSpec::Kind::shuffling_queue), seed_(spec.seed) {}
 
 std::int64_t QueueState::size() const {
@@ -332,7 +352,8 @@ std::vector<Value> QueueState::pick() {
   return out;
 }
 
-// Moves whatever can move; the mutex is held. Callbacks are collected for the caller to run outside it.
+// Moves whatever can move; the mutex is held. Callbacks are collected for the caller to run outside
+// it.
 void QueueState::settle(std::vector<Ended>& ended) {
   for (bool moved = true; moved;) {
     moved = false;
@@ -352,7 +373,9 @@ void QueueState::settle(std::vector<Ended>& ended) {
   }
   if (closed_)
     for (; !consumers_.empty(); consumers_.pop_front())
-      ended.push_back({std::move(consumers_.front().done), Status(Code::out_of_range, "the queue is closed and empty"), {}});
+      ended.push_back({std::move(consumers_.front().done),
+                       Status(Code::out_of_range, "the queue is closed and empty"),
+                       {}});
 }
 
 void QueueState::answer(std::vector<Ended>& ended) {
@@ -362,11 +385,16 @@ void QueueState::answer(std::vector<Ended>& ended) {
 // A graph knows of its values what their dtypes and shapes may be, not always what they are.
 Status QueueState::check(const std::vector<Value>& element) const {
   if (element.size() != components_.size())
-    return Status(Code::invalid_argument, fmt::format("queue '{}': elements have {} components, not {}", name_, components_.size(), element.size()));
+    return Status(Code::invalid_argument,
+                  fmt::format("queue '{}': elements have {} components, not {}", name_,
+                              components_.size(), element.size()));
   for (std::size_t i = 0; i < element.size(); ++i)
     if (!fits(element[i], components_[i]))
-      return Status(Code::invalid_argument, fmt::format("queue '{}': component {} must be {}, not {}", name_, i, components_[i].text(),
-                                                        element[i].has_value() ? spec_of_value(element[i]).text() : "nothing"));
+      return Status(
+          Code::invalid_argument,
+          fmt::format("queue '{}': component {} must be {}, not {}", name_, i,
+                      components_[i].text(),
+                      element[i].has_value() ? spec_of_value(element[i]).text() : "nothing"));
   return {};
 }
 
@@ -375,8 +403,11 @@ void QueueState::enqueue(const RunInfo& run, std::vector<Value> element, Done do
   std::vector<Ended> ended;
   {
     std::lock_guard lock(mutex_);
-    if (run.cancelled.load(std::memory_order_seq_cst)) ended.push_back({std::move(done), given_up(), {}});
-    else if (closed_) ended.push_back({std::move(done), Status(Code::failed_precondition, "the queue is closed"), {}});
+    if (run.cancelled.load(std::memory_order_seq_cst))
+      ended.push_back({std::move(done), given_up(), {}});
+    else if (closed_)
+      ended.push_back(
+          {std::move(done), Status(Code::failed_precondition, "the queue is closed"), {}});
     else {
       producers_.push_back({run.id, std::move(element), std::move(done)});
       settle(ended);
@@ -405,7 +436,8 @@ void QueueState::close() {
     std::lock_guard lock(mutex_);
     closed_ = true;
     for (Producer& p : producers_)
-      ended.push_back({std::move(p.done), Status(Code::failed_precondition, "the queue was closed"), {}});
+      ended.push_back(
+          {std::move(p.done), Status(Code::failed_precondition, "the queue was closed"), {}});
     producers_.clear();
     settle(ended);
   }
@@ -416,8 +448,10 @@ void QueueState::cancel(std::uint64_t run_id, const Status& status) {
   std::vector<Ended> ended;
   {
     std::lock_guard lock(mutex_);
-    for (Producer& p : take_of_run(producers_, run_id)) ended.push_back({std::move(p.done), status, {}});
-    for (Consumer& c : take_of_run(consumers_, run_id)) ended.push_back({std::move(c.done), status, {}});
+    for (Producer& p : take_of_run(producers_, run_id))
+      ended.push_back({std::move(p.done), status, {}});
+    for (Consumer& c : take_of_run(consumers_, run_id))
+      ended.push_back({std::move(c.done), status, {}});
   }
   answer(ended);
 }

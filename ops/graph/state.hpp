@@ -18,9 +18,9 @@ namespace troupe {
 struct Initializer {
   enum class Kind : std::uint8_t { tensor, constant, uniform, normal, truncated_normal };
   Kind kind = Kind::constant;
-  Tensor value;         // tensor
-  double a = 0;         // constant: the value; uniform: low; normal: mean
-  double b = 0;         // uniform: high; normal: standard deviation
+  Tensor value;  // tensor
+  double a = 0;  // constant: the value; uniform: low; normal: mean
+  double b = 0;  // uniform: high; normal: standard deviation
   std::uint64_t seed = 0;
 
   static Initializer tensor(Tensor t);
@@ -45,11 +45,12 @@ struct StateSpec {
   std::int64_t capacity = 0;
   std::int64_t min_after_dequeue = 0;
   std::uint64_t seed = 0;
-  std::string device;  // where it lives; empty: anywhere
+  std::string device;                            // where it lives; empty: anywhere
   std::shared_ptr<const ActorDefinition> actor;  // kind actor: how to make one, never serialised
   /// The same kind, values and limits?
   bool is_same(const StateSpec& other) const;
-  /// What only the host's memory will do for, unless a device is named: code of the user's, and text.
+  /// What only the host's memory will do for, unless a device is named: code of the user's, and
+  /// text.
   bool is_of_host() const { return kind == Kind::actor || kind == Kind::console; }
 };
 
@@ -106,7 +107,8 @@ class VariableState final : public State {
 
   DType dtype() const { return dtype_; }
   const Shape& shape() const { return shape_; }
-  /// The current value; waits (spinning, then yielding) for an update in progress. For callers outside actors.
+  /// The current value; waits (spinning, then yielding) for an update in progress. For callers
+  /// outside actors.
   Tensor snapshot();
   void replace(Tensor value);
   std::uint64_t version() const { return version_.load(std::memory_order_acquire); }
@@ -117,12 +119,14 @@ class VariableState final : public State {
   using Use = std::function<void(Tensor& value)>;
   /// The fast way in: true if the right was free and is now the caller's.
   bool try_acquire();
-  /// The right never comes to a cancelled run once its cancel() has returned (QueueState::enqueue says why).
+  /// The right never comes to a cancelled run once its cancel() has returned (QueueState::enqueue
+  /// says why).
   void acquire(const RunInfo& run, Use use, std::function<void(const Status&)> cancelled);
   /// The value, to the holder of the right only.
   Tensor& value() { return value_; }
-  /// Gives the right back, to the next in line if there is one. `changed` counts a new version. What a `use` does after it must
-  /// not wait for the variable: those in line are served when it has returned.
+  /// Gives the right back, to the next in line if there is one. `changed` counts a new version.
+  /// What a `use` does after it must not wait for the variable: those in line are served when it
+  /// has returned.
   void release(bool changed);
   void cancel(std::uint64_t run_id, const Status& status) override;
 
@@ -134,7 +138,8 @@ class VariableState final : public State {
   };
   DType dtype_;
   Shape shape_;
-  std::mutex mutex_;  // guards held_, waiters_ and how they are served; held for a few instructions only
+  // guards held_, waiters_ and how they are served; held for a few instructions only
+  std::mutex mutex_;
   bool held_ = false;
   bool is_serving_ = false;     // somebody is calling a waiter's `use`
   bool is_given_back_ = false;  // while somebody is: that `use` has released
@@ -146,7 +151,8 @@ class VariableState final : public State {
 /// Lines of text for people.
 class ConsoleState final : public State {
  public:
-  ConsoleState(std::string name, PrintLine print) : name_(std::move(name)), print_(std::move(print)) {}
+  ConsoleState(std::string name, PrintLine print)
+      : name_(std::move(name)), print_(std::move(print)) {}
   void print(const std::string& line);
   void cancel(std::uint64_t, const Status&) override {}  // nothing waits here
 
@@ -156,15 +162,17 @@ class ConsoleState final : public State {
   std::mutex mutex_;  // a line at a time
 };
 
-/// A queue of tuples of tensors with back-pressure: what cannot go on waits as a continuation, in order.
+/// A queue of tuples of tensors with back-pressure: what cannot go on waits as a continuation, in
+/// order.
 class QueueState final : public State {
  public:
   explicit QueueState(const StateSpec& spec);
-  /// `done` gets the element (dequeue) or nothing (enqueue), or the error of a cancelled run, a closed queue or an element that
-  /// is not of the queue's components.
+  /// `done` gets the element (dequeue) or nothing (enqueue), or the error of a cancelled run, a
+  /// closed queue or an element that is not of the queue's components.
   using Done = std::function<void(Status, std::vector<Value>)>;
-  /// A cancelled run puts nothing in and takes nothing out once its cancel() has returned: the canceller sets `run.cancelled` before
-  /// it takes the queue's mutex, and who comes looks at it with the mutex held.
+  /// A cancelled run puts nothing in and takes nothing out once its cancel() has returned: the
+  /// canceller sets `run.cancelled` before it takes the queue's mutex, and who comes looks at it
+  /// with the mutex held.
   void enqueue(const RunInfo& run, std::vector<Value> element, Done done);
   void dequeue(const RunInfo& run, Done done);
   /// No more enqueues; dequeues drain what is in, then fail with out_of_range. Waiting enqueues

@@ -10,24 +10,29 @@ namespace troupe {
 
 std::string SubGraphs::text() const {
   std::string text;
-  for (const auto& g : graphs_) text += fmt::format("{}{} nodes", text.empty() ? "" : ", ", g->graph.size());
+  for (const auto& g : graphs_)
+    text += fmt::format("{}{} nodes", text.empty() ? "" : ", ", g->graph.size());
   return text;
 }
 
 std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Attrs& attrs) {
   const AttrValue* value = attrs.find("graphs");
   const auto* object = value ? std::get_if<std::shared_ptr<const AttrObject>>(value) : nullptr;
-  return object ? static_cast<const SubGraphs&>(**object).graphs() : std::span<const std::shared_ptr<const SubGraph>>();
+  return object ? static_cast<const SubGraphs&>(**object).graphs()
+                : std::span<const std::shared_ptr<const SubGraph>>();
 }
 
-std::shared_ptr<const AttrObject> make_subgraphs(std::vector<std::shared_ptr<const SubGraph>> graphs) {
+std::shared_ptr<const AttrObject> make_subgraphs(
+    std::vector<std::shared_ptr<const SubGraph>> graphs) {
   return std::make_shared<SubGraphs>(std::move(graphs));
 }
 
 void merge_effect(Effects& all, std::int32_t state, Effect effect) {
   if (all.contains({state, effect})) return;
-  const auto first = all.lower_bound({state, Effect::none}), last = all.lower_bound({state + 1, Effect::none});
-  if (std::any_of(first, last, [&](const auto& other) { return conflicts(other.second, effect); })) {
+  const auto first = all.lower_bound({state, Effect::none}),
+             last = all.lower_bound({state + 1, Effect::none});
+  if (std::any_of(first, last,
+                  [&](const auto& other) { return conflicts(other.second, effect); })) {
     all.erase(first, last);
     effect = Effect::write;
   }

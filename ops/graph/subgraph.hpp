@@ -22,18 +22,21 @@ struct SubGraph {
   explicit SubGraph(Graph finished) : graph(std::move(finished)) {}
   /// An open copy of a finished one's first nodes, as a sub-graph of `outer`.
   SubGraph(const std::shared_ptr<const SubGraph>& finished, Graph& outer, std::int32_t nodes)
-      : graph(std::shared_ptr<const Graph>(finished, &finished->graph), outer, nodes), inputs(finished->inputs), outputs(finished->outputs) {}
+      : graph(std::shared_ptr<const Graph>(finished, &finished->graph), outer, nodes),
+        inputs(finished->inputs), outputs(finished->outputs) {}
 
   Graph graph;
-  std::vector<Edge> inputs;   // of Input nodes
+  std::vector<Edge> inputs;  // of Input nodes
   std::vector<Edge> outputs;
-  std::shared_ptr<const SubGraph> made_from;  // kept, for what refers to it: nested sub-graphs, users' gradient functions
+  // kept, for what refers to it: nested sub-graphs, users' gradient functions
+  std::shared_ptr<const SubGraph> made_from;
 };
 
 /// The attribute `graphs` of a functional node.
 class SubGraphs final : public AttrObject {
  public:
-  explicit SubGraphs(std::vector<std::shared_ptr<const SubGraph>> graphs) : graphs_(std::move(graphs)) {}
+  explicit SubGraphs(std::vector<std::shared_ptr<const SubGraph>> graphs)
+      : graphs_(std::move(graphs)) {}
   std::span<const std::shared_ptr<const SubGraph>> graphs() const { return graphs_; }
   std::string text() const override;
 
@@ -43,11 +46,15 @@ class SubGraphs final : public AttrObject {
 
 /// Of a functional node; empty for others.
 std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Attrs& attrs);
-inline std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Node& node) { return subgraphs_of(node.attrs); }
-std::shared_ptr<const AttrObject> make_subgraphs(std::vector<std::shared_ptr<const SubGraph>> graphs);
+inline std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Node& node) {
+  return subgraphs_of(node.attrs);
+}
+std::shared_ptr<const AttrObject> make_subgraphs(
+    std::vector<std::shared_ptr<const SubGraph>> graphs);
 
-/// What a node does to states, its sub-graphs and what it calls included; two that conflict make a write. Of a queue a node may be both, one that
-/// enqueues and one that dequeues, which have no order with each other.
+/// What a node does to states, its sub-graphs and what it calls included; two that conflict make a
+/// write. Of a queue a node may be both, one that enqueues and one that dequeues, which have no
+/// order with each other.
 using Effects = std::set<std::pair<std::int32_t, Effect>>;
 Effects effects_of(const Node& node);
 void merge_effect(Effects& all, std::int32_t state, Effect effect);
@@ -63,9 +70,12 @@ class Evaluation {
  public:
   virtual std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) = 0;
   /// The same in iteration `n` of the frame `key`: draws are keyed by it.
-  virtual std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key, std::int64_t n) = 0;
-  /// A function's results; draws are keyed by the call. Throws resource_exhausted where calls are nested too deep.
-  virtual std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments, const Node& node) = 0;
+  virtual std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments,
+                                  std::uint64_t key, std::int64_t n) = 0;
+  /// A function's results; draws are keyed by the call. Throws resource_exhausted where calls are
+  /// nested too deep.
+  virtual std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments,
+                                  const Node& node) = 0;
   /// A value on the host.
   virtual Tensor on_host(const Value& value) = 0;
 

@@ -30,7 +30,8 @@ class Variable {
   Expr assign(Operand value) const;
   Expr assign_add(Operand delta) const;
   Expr assign_sub(Operand delta) const;
-  /// Rows (axis 0) at `indices` become, gain or lose `updates`; other rows stay. Duplicates in order.
+  /// Rows (axis 0) at `indices` become, gain or lose `updates`; other rows stay. Duplicates in
+  /// order.
   Expr scatter_update(Operand indices, Operand updates) const;
   Expr scatter_add(Operand indices, Operand updates) const;
   Expr scatter_sub(Operand indices, Operand updates) const;
@@ -46,7 +47,8 @@ class Queue {
  public:
   using At = std::source_location;
   Queue(Reader* reader, int state) : reader_(reader), state_(state) {}
-  /// Yields the queue's size after it, as i64: 0 where a dequeue waited for it already. Waits while the queue is full (eagerly: refused).
+  /// Yields the queue's size after it, as i64: 0 where a dequeue waited for it already. Waits while
+  /// the queue is full (eagerly: refused).
   Expr enqueue(std::initializer_list<Operand> components) const;
   /// One element's components. Waits while the queue is empty (eagerly: refused).
   Exprs dequeue(At at = At::current()) const;
@@ -60,13 +62,13 @@ class Queue {
   int state_;
 };
 
-/// Prints lines, in program order: in a branch where it is taken, in a loop once an iteration. Where
-/// they go says `EngineOptions::print`.
+/// Prints lines, in program order: in a branch where it is taken, in a loop once an iteration.
+/// Where they go says `EngineOptions::print`.
 class Console {
  public:
   Console(Reader* reader, int state) : reader_(reader), state_(state) {}
-  /// `format` with a value for each `{}` in it (`{{` and `}}` are braces): a scalar as a number, else
-  /// its elements in brackets, the first and last three of a long axis. Yields true. Throws
+  /// `format` with a value for each `{}` in it (`{{` and `}}` are braces): a scalar as a number,
+  /// else its elements in brackets, the first and last three of a long axis. Yields true. Throws
   /// invalid_argument where placeholders and values differ in number. At top level only what is
   /// fetched, or comes before it, runs: fetch it.
   Expr print(const std::string& format, std::initializer_list<Operand> values = {},

@@ -14,15 +14,20 @@ bool is_constant(const Node& n) { return n.op->name == "Constant"; }
 
 // One that starts after others keeps them in the program, as what is computed of it must.
 bool is_foldable(const Graph& graph, const Node& node) {
-  if (!node.op->is_pure() || is_constant(node) || node.op->name == "WithGradient" || !node.controls.empty()) return false;
+  if (!node.op->is_pure() || is_constant(node) || node.op->name == "WithGradient" ||
+      !node.controls.empty())
+    return false;
   if (node.inputs.empty() && node.op->name != "Fill") return false;
   for (const ValueSpec& s : node.outputs)
     if (s.shape.elements() > kMaxElements) return false;
   for (Edge e : node.inputs)
     if (!is_constant(graph.node(e.node)) || !graph.node(e.node).controls.empty()) return false;
-  // A comparison with NaN stays: a loop that it ends is to say so (controlflow/watch_predicates.hpp).
+  // A comparison with NaN stays: a loop that it ends is to say so
+  // (controlflow/watch_predicates.hpp).
   return !is_ordering(*node.op) ||
-         std::none_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) { return has_nan(graph.node(e.node).attrs.get<Tensor>("value")); });
+         std::none_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) {
+           return has_nan(graph.node(e.node).attrs.get<Tensor>("value"));
+         });
 }
 
 }  // namespace
@@ -38,7 +43,9 @@ Program fold_constants(Program program) {
     }
     if (!eager) eager = std::make_unique<Eager>();
     std::vector<Expr> inputs;
-    for (Edge e : node.inputs) inputs.push_back(eager->adopt(Expr(nullptr, rewriter.graph().node(e.node).attrs.get<Tensor>("value")), node.site));
+    for (Edge e : node.inputs)
+      inputs.push_back(eager->adopt(
+          Expr(nullptr, rewriter.graph().node(e.node).attrs.get<Tensor>("value")), node.site));
     std::vector<Edge> folded;
     try {
       for (const Expr& value : eager->bind(*node.op, inputs, node.attrs, node.site)) {

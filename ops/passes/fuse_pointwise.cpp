@@ -5,15 +5,20 @@
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
-// Pointwise nodes of one shape join into groups, and each group becomes one node `Fused`, with an output for
-// every member that somebody outside looks at: a chain is read and written once, however long it is.
+// Pointwise nodes of one shape join into groups, and each group becomes one node `Fused`, with an
+// output for every member that somebody outside looks at: a chain is read and written once, however
+// long it is.
 //
-// A node joins the groups of its operands, in the order of ids; the group stands where its last member did.
-// 1. Shapes are equal as far as they are known: a small operand that is broadcast would be recomputed for
-//    every element. A member that is seen outside has a shape known in full: unknown extents may differ.
-// 2. Whoever looks at a member from outside stands after the last member. So no group waits for itself.
-// 3. A value that is seen outside waits for nothing new: all that its group takes from elsewhere stands
-//    before it, constants aside. Scalars are left alone there: counters and predicates are to run ahead.
+// A node joins the groups of its operands, in the order of ids; the group stands where its last
+// member did.
+// 1. Shapes are equal as far as they are known: a small operand that is broadcast would be
+//    recomputed for every element. A member that is seen outside has a shape known in full: unknown
+//    extents may differ.
+// 2. Whoever looks at a member from outside stands after the last member. So no group waits for
+//    itself.
+// 3. A value that is seen outside waits for nothing new: all that its group takes from elsewhere
+//    stands before it, constants aside. Scalars are left alone there: counters and predicates are
+//    to run ahead.
 
 namespace troupe {
 namespace {
@@ -24,7 +29,9 @@ constexpr std::size_t kMaxInstructions = 96;
 
 class Fusion {
  public:
-  explicit Fusion(const Program& program) : program_(program), g_(program.graph), group_of_(size(), -1), consumers_(size()), is_kept_(size(), 0), is_fetched_(size(), 0) {
+  explicit Fusion(const Program& program)
+      : program_(program), g_(program.graph), group_of_(size(), -1), consumers_(size()),
+        is_kept_(size(), 0), is_fetched_(size(), 0) {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       for (Edge e : g_.node(id).inputs)
         if (auto& c = consumers_[at(e.node)]; c.empty() || c.back() != id) c.push_back(id);
@@ -67,7 +74,8 @@ class Fusion {
       has_joined = false;
       for (Edge e : g_.node(id).inputs) {
         const std::int32_t theirs = group_of_[at(e.node)];
-        if (theirs < 0 || theirs == mine || !may_join(groups_[at(theirs)], groups_[at(mine)], id)) continue;
+        if (theirs < 0 || theirs == mine || !may_join(groups_[at(theirs)], groups_[at(mine)], id))
+          continue;
         join(theirs, mine);
         has_joined = true;
       }
@@ -87,7 +95,8 @@ class Fusion {
   bool may_join(const Group& group, const Group& mine, std::int32_t id) const {
     const Node &node = g_.node(id), &other = g_.node(group.members[0]);
     const Shape& shape = node.outputs[0].shape;
-    if (!shape.has_rank() || !(shape == other.outputs[0].shape) || node.device != other.device) return false;
+    if (!shape.has_rank() || !(shape == other.outputs[0].shape) || node.device != other.device)
+      return false;
     if (group.instructions + mine.instructions > kMaxInstructions) return false;
     for (std::int32_t m : group.members)
       if (is_kept_[at(m)]) return false;
@@ -106,22 +115,30 @@ class Fusion {
       ++seen;
     }
     if (seen == 1) return true;
-    return seen <= kMaxResults && std::all_of(inputs.begin(), inputs.end(), [&](Edge e) { return e.node < first_seen || is_constant(e.node); });
+    return seen <= kMaxResults && std::all_of(inputs.begin(), inputs.end(), [&](Edge e) {
+             return e.node < first_seen || is_constant(e.node);
+           });
   }
 
-  bool is_constant(std::int32_t id) const { return g_.node(id).op->name == "Constant" && g_.node(id).controls.empty(); }
+  bool is_constant(std::int32_t id) const {
+    return g_.node(id).op->name == "Constant" && g_.node(id).controls.empty();
+  }
   /// Does anybody outside of these look at it?
   bool is_seen(std::int32_t id, const std::vector<std::int32_t>& members) const {
     if (is_fetched_[at(id)]) return true;
     const auto& c = consumers_[at(id)];
-    return std::any_of(c.begin(), c.end(), [&](std::int32_t who) { return std::find(members.begin(), members.end(), who) == members.end(); });
+    return std::any_of(c.begin(), c.end(), [&](std::int32_t who) {
+      return std::find(members.begin(), members.end(), who) == members.end();
+    });
   }
   /// What members take from elsewhere, each once.
   std::vector<Edge> inputs_of(const std::vector<std::int32_t>& members) const {
     std::vector<Edge> inputs;
     for (std::int32_t m : members)
       for (Edge e : g_.node(m).inputs)
-        if (std::find(members.begin(), members.end(), e.node) == members.end() && std::find(inputs.begin(), inputs.end(), e) == inputs.end()) inputs.push_back(e);
+        if (std::find(members.begin(), members.end(), e.node) == members.end() &&
+            std::find(inputs.begin(), inputs.end(), e) == inputs.end())
+          inputs.push_back(e);
     return inputs;
   }
 
@@ -149,11 +166,14 @@ class Fusion {
       seen.push_back(members[k]);
     }
     node.op = &find_op("Fused");
-    node.attrs = Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(program))))}};
+    node.attrs =
+        Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(
+                              std::make_shared<const ScalarProgram>(std::move(program))))}};
     node.inputs.clear();
     for (Edge e : inputs) node.inputs.push_back(rewriter.at(e));
     const std::int32_t id = rewriter.graph().append(std::move(node));
-    for (std::size_t k = 0; k < seen.size(); ++k) rewriter.alias(seen[k], {Edge{id, static_cast<std::int32_t>(k)}}, id);
+    for (std::size_t k = 0; k < seen.size(); ++k)
+      rewriter.alias(seen[k], {Edge{id, static_cast<std::int32_t>(k)}}, id);
   }
 
   const Program& program_;
@@ -161,7 +181,7 @@ class Fusion {
   std::vector<Group> groups_;
   std::vector<std::int32_t> group_of_;  // -1: not pointwise
   std::vector<std::vector<std::int32_t>> consumers_;
-  std::vector<char> is_kept_;     // waits for a control edge, or is waited for by one
+  std::vector<char> is_kept_;  // waits for a control edge, or is waited for by one
   std::vector<char> is_fetched_;
 };
 

@@ -3,18 +3,20 @@
 #include <algorithm>
 #include <optional>
 
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 // A reduction of what pointwise nodes make goes into the node that makes it:
 //
 //   y, t ─► Fused ─► Mean          y, t ─► FusedReduce
 //
-// so that a loss reads its operands once and stores no error, and the sum that is a bias's gradient is taken while the cotangent is in the cache. Where
-// others look at what is reduced it is stored as well.
+// so that a loss reads its operands once and stores no error, and the sum that is a bias's gradient
+// is taken while the cotangent is in the cache. Where others look at what is reduced it is stored
+// as well.
 // 1. One reduction goes into a node, one that alone looks at a result before others.
-// 2. Who else looks at a result of the node stands after it: so the node stays where it is, unless nobody does.
+// 2. Who else looks at a result of the node stands after it: so the node stays where it is, unless
+//    nobody does.
 
 namespace troupe {
 namespace {
@@ -23,8 +25,17 @@ struct Named {
   const char* op;
   Reduction kind;
 };
-constexpr Named kReductions[] = {{"Sum", Reduction::sum}, {"SumTo", Reduction::sum}, {"Mean", Reduction::mean}, {"Product", Reduction::product}, {"Min", Reduction::min}, {"Max", Reduction::max},
-                                 {"Any", Reduction::any}, {"All", Reduction::all}, {"ArgMin", Reduction::argmin}, {"ArgMax", Reduction::argmax}, {"LogSumExp", Reduction::logsumexp}};
+constexpr Named kReductions[] = {{"Sum", Reduction::sum},
+                                 {"SumTo", Reduction::sum},
+                                 {"Mean", Reduction::mean},
+                                 {"Product", Reduction::product},
+                                 {"Min", Reduction::min},
+                                 {"Max", Reduction::max},
+                                 {"Any", Reduction::any},
+                                 {"All", Reduction::all},
+                                 {"ArgMin", Reduction::argmin},
+                                 {"ArgMax", Reduction::argmax},
+                                 {"LogSumExp", Reduction::logsumexp}};
 
 std::optional<Reduction> reduction_of(const Node& n) {
   for (const Named& r : kReductions)
@@ -34,7 +45,9 @@ std::optional<Reduction> reduction_of(const Node& n) {
 
 class Reducing {
  public:
-  explicit Reducing(const Program& program) : program_(program), g_(program.graph), users_(size()), has_order_(size(), 0), reduction_of_(size(), -1), goes_into_(size(), -1) {
+  explicit Reducing(const Program& program)
+      : program_(program), g_(program.graph), users_(size()), has_order_(size(), 0),
+        reduction_of_(size(), -1), goes_into_(size(), -1) {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       for (Edge e : g_.node(id).inputs) users_[at(e.node)].push_back({id, e.output});
       for (std::int32_t c : g_.node(id).controls) has_order_[at(c)] = 1;
@@ -71,9 +84,13 @@ class Reducing {
     const Node& n = g_.node(id);
     const Edge e = n.inputs[0];
     const Node& maker = g_.node(e.node);
-    if (!(maker.op->pointwise || maker.op->name == "Fused") || has_order_[at(id)] || has_order_[at(e.node)] || maker.device != n.device) return;
+    if (!(maker.op->pointwise || maker.op->name == "Fused") || has_order_[at(id)] ||
+        has_order_[at(e.node)] || maker.device != n.device)
+      return;
     const Shape& shape = maker.outputs[0].shape;
-    if (!shape.has_rank() || shape.rank() == 0 || (shape.is_known() && shape.elements() == 1) || !axes_of(n)) return;
+    if (!shape.has_rank() || shape.rank() == 0 || (shape.is_known() && shape.elements() == 1) ||
+        !axes_of(n))
+      return;
     const std::int32_t before = reduction_of_[at(e.node)];
     if (before >= 0 && (is_sole_user(g_.node(before).inputs[0]) || !is_sole_user(e))) return;
     if (before >= 0) goes_into_[at(before)] = -1;
@@ -83,28 +100,35 @@ class Reducing {
 
   // A SumTo of known shapes is a Sum if it removes axes or keeps them, not both.
   std::optional<Axes> axes_of(const Node& n) const {
-    if (n.op->name != "SumTo") return Axes{n.attrs.get<std::vector<std::int64_t>>("axes"), n.attrs.get<bool>("keep_dims")};
+    if (n.op->name != "SumTo")
+      return Axes{n.attrs.get<std::vector<std::int64_t>>("axes"), n.attrs.get<bool>("keep_dims")};
     const Shape &from = g_.spec(n.inputs[0]).shape, &to = n.outputs[0].shape;
     if (!from.is_known() || !to.is_known() || from == to) return {};
     const int lead = from.rank() - to.rank();
     Axes found{{}, lead == 0};
     for (int i = 0; i < from.rank(); ++i)
       if (i < lead || (to[i - lead] == 1 && from[i] != 1)) found.axes.push_back(i);
-    if (found.axes.empty() || reduced_shape(from, reduced_axes(found.axes, from.rank()), found.keep_dims) != to) return {};
+    if (found.axes.empty() ||
+        reduced_shape(from, reduced_axes(found.axes, from.rank()), found.keep_dims) != to)
+      return {};
     return found;
   }
 
   bool is_sole_user(Edge e) const {
     const auto& users = users_[at(e.node)];
-    return std::count_if(users.begin(), users.end(), [&](const User& u) { return u.output == e.output; }) == 1;
+    return std::count_if(users.begin(), users.end(),
+                         [&](const User& u) { return u.output == e.output; }) == 1;
   }
   /// Does nobody look at a node but its reduction?
-  bool is_alone(std::int32_t maker) const { return users_[at(maker)].size() == 1 && g_.node(maker).outputs.size() == 1; }
+  bool is_alone(std::int32_t maker) const {
+    return users_[at(maker)].size() == 1 && g_.node(maker).outputs.size() == 1;
+  }
 
   Attrs attrs(std::int32_t maker, std::int32_t reduction) const {
     const Node& n = g_.node(reduction);
     const Axes axes = *axes_of(n);
-    return Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(program_of(g_, g_.node(maker))))},
+    return Attrs{{"program", std::shared_ptr<const AttrObject>(
+                                 std::make_shared<ProgramAttr>(program_of(g_, g_.node(maker))))},
                  {"reduced", std::int64_t{n.inputs[0].output}},
                  {"reduction", static_cast<std::int64_t>(*reduction_of(n))},
                  {"stored", !is_sole_user(n.inputs[0])},
@@ -115,7 +139,8 @@ class Reducing {
   void emit_alone(Rewriter& rewriter, std::int32_t maker, std::int32_t reduction) const {
     Node node = rewriter.translated(maker);
     const Node& last = g_.node(reduction);
-    node.name = last.name, node.scope = last.scope, node.site = last.site, node.origin = last.origin;
+    node.name = last.name, node.scope = last.scope, node.site = last.site,
+    node.origin = last.origin;
     node.op = &find_op("FusedReduce");
     node.attrs = attrs(maker, reduction);
     node.outputs = last.outputs;
@@ -145,15 +170,17 @@ class Reducing {
   const Program& program_;
   const Graph& g_;
   std::vector<std::vector<User>> users_;
-  std::vector<char> has_order_;              // waits for a control edge, or is waited for by one
-  std::vector<std::int32_t> reduction_of_;   // of what a node makes, that goes into it; -1: none
-  std::vector<std::int32_t> goes_into_;      // the reverse
+  std::vector<char> has_order_;             // waits for a control edge, or is waited for by one
+  std::vector<std::int32_t> reduction_of_;  // of what a node makes, that goes into it; -1: none
+  std::vector<std::int32_t> goes_into_;     // the reverse
 };
 
 }  // namespace
 
 Program fuse_reductions(Program program) {
-  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), [](const Node& n) { return reduction_of(n).has_value(); })) return program;
+  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(),
+                   [](const Node& n) { return reduction_of(n).has_value(); }))
+    return program;
   return Reducing(program).run();
 }
 

@@ -8,24 +8,28 @@
 //
 //   h R, x W ─► Add ─► Split ─► Fused ─► Concat          h R, x W ─► FusedSlices
 //
-// A recurrent cell's gates are cut out of one product, and their cotangents joined for another: copies
-// of rows that cost as much as the arithmetic.
-// 1. A Split goes if all of its users are such nodes of the pieces' shape. What it splits goes with it if that
-//    is pointwise and nobody else looks at it, and no piece is used twice: nothing is computed twice.
+// A recurrent cell's gates are cut out of one product, and their cotangents joined for another:
+// copies of rows that cost as much as the arithmetic.
+// 1. A Split goes if all of its users are such nodes of the pieces' shape. What it splits goes with
+//    it if that is pointwise and nobody else looks at it, and no piece is used twice: nothing is
+//    computed twice.
 // 2. A Concat goes if one node makes all that it joins, and nobody else looks at that.
-// Shapes must be known in full: then an operand is whole, or one row or element for all, and nothing else.
+// Shapes must be known in full: then an operand is whole, or one row or element for all, and
+// nothing else.
 
 namespace troupe {
 namespace {
 
 constexpr std::size_t kMostEnds = 16;  // inputs, results
 constexpr std::size_t kMostInstructions = 128;
-constexpr std::int64_t kFewColumns = 32;  // a row is a run of a tile: short ones cost more than the copy
+// a row is a run of a tile: short ones cost more than the copy
+constexpr std::int64_t kFewColumns = 32;
 
 class Slicing {
  public:
   explicit Slicing(const Program& program)
-      : program_(program), g_(program.graph), users_(size()), has_order_(size(), 0), of_(size()), concat_of_(size(), -1) {
+      : program_(program), g_(program.graph), users_(size()), has_order_(size(), 0), of_(size()),
+        concat_of_(size(), -1) {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       for (Edge e : g_.node(id).inputs) users_[at(e.node)].push_back({id, e.output});
       for (std::int32_t c : g_.node(id).controls) has_order_[at(c)] = 1;
@@ -61,9 +65,12 @@ class Slicing {
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
   std::size_t size() const { return at(g_.size()); }
   bool is_free(std::int32_t id) const { return !has_order_[at(id)]; }
-  bool is_fetched(Edge e) const { return std::find(program_.fetches.begin(), program_.fetches.end(), e) != program_.fetches.end(); }
+  bool is_fetched(Edge e) const {
+    return std::find(program_.fetches.begin(), program_.fetches.end(), e) != program_.fetches.end();
+  }
   bool is_fetched_at_all(std::int32_t id) const {
-    return std::any_of(program_.fetches.begin(), program_.fetches.end(), [&](Edge e) { return e.node == id; });
+    return std::any_of(program_.fetches.begin(), program_.fetches.end(),
+                       [&](Edge e) { return e.node == id; });
   }
   const Shape& shape_of(Edge e) const { return g_.spec(e).shape; }
 
@@ -82,19 +89,24 @@ class Slicing {
     const Node& n = g_.node(id);
     if (!(n.op->pointwise || n.op->name == "Fused") || !is_free(id)) return false;
     const Shape& s = n.outputs[0].shape;
-    return s.is_known() && s.rank() > 0 && s[s.rank() - 1] >= kFewColumns && n.outputs.size() <= kMostEnds &&
-           std::all_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_whole_or_row(shape_of(e), s); });
+    return s.is_known() && s.rank() > 0 && s[s.rank() - 1] >= kFewColumns &&
+           n.outputs.size() <= kMostEnds &&
+           std::all_of(n.inputs.begin(), n.inputs.end(),
+                       [&](Edge e) { return is_whole_or_row(shape_of(e), s); });
   }
   static bool is_whole_or_row(const Shape& in, const Shape& out) {
     if (!in.is_known()) return false;
-    return in == out || in.elements() == 1 || (in.rank() > 0 && in[in.rank() - 1] == out[out.rank() - 1] && in.elements() == out[out.rank() - 1]);
+    return in == out || in.elements() == 1 ||
+           (in.rank() > 0 && in[in.rank() - 1] == out[out.rank() - 1] &&
+            in.elements() == out[out.rank() - 1]);
   }
 
   void take_split(std::int32_t split) {
     const Node& n = g_.node(split);
     const auto& users = users_[at(split)];
     if (users.empty() || is_fetched_at_all(split)) return;
-    if (!shape_of(n.inputs[0]).is_known()) return;  // only a run knows its width, and only the Split whether the pieces sum to that
+    // only a run knows its width, and only the Split whether the pieces sum to that
+    if (!shape_of(n.inputs[0]).is_known()) return;
     for (const User& u : users) {
       if (!is_pointwise(u.id) || g_.node(u.id).device != n.device) return;
       if (g_.node(u.id).outputs[0].shape != n.outputs[at(u.output)].shape) return;
@@ -105,14 +117,16 @@ class Slicing {
     for (const User& u : users) {
       Choice& c = of_[at(u.id)];
       c.is_chosen = true;
-      if (std::find(c.splits.begin(), c.splits.end(), split) == c.splits.end()) c.splits.push_back(split);
+      if (std::find(c.splits.begin(), c.splits.end(), split) == c.splits.end())
+        c.splits.push_back(split);
     }
   }
 
   void take_concat(std::int32_t concat) {
     const Node& n = g_.node(concat);
     const std::int32_t maker = n.inputs[0].node;
-    if (!is_pointwise(maker) || g_.node(maker).device != n.device || of_[at(maker)].concat >= 0) return;
+    if (!is_pointwise(maker) || g_.node(maker).device != n.device || of_[at(maker)].concat >= 0)
+      return;
     for (Edge e : n.inputs) {
       if (e.node != maker || shape_of(e) != shape_of(n.inputs[0]) || is_fetched(e)) return;
       for (const User& u : users_[at(maker)])
@@ -146,14 +160,17 @@ class Slicing {
 
   bool fits(std::int32_t id, const Choice& choice) const {
     const Made made = make(id, choice);
-    return made.inputs.size() <= kMostEnds && made.program.code.size() <= kMostInstructions && made.program.results.size() <= kMostEnds;
+    return made.inputs.size() <= kMostEnds && made.program.code.size() <= kMostInstructions &&
+           made.program.results.size() <= kMostEnds;
   }
 
   /// Goes what is split with the Split?
   bool goes_along(std::int32_t split) const {
     const Edge wide = g_.node(split).inputs[0];
     const Node& n = g_.node(wide.node);
-    if (!is_pointwise(wide.node) || n.outputs.size() != 1 || is_fetched(wide) || users_[at(wide.node)].size() != 1) return false;
+    if (!is_pointwise(wide.node) || n.outputs.size() != 1 || is_fetched(wide) ||
+        users_[at(wide.node)].size() != 1)
+      return false;
     if (n.device != g_.node(split).device || of_[at(wide.node)].is_chosen) return false;
     // Each piece once; of a node that reads a piece as two operands, once is enough.
     const auto& users = users_[at(split)];
@@ -166,10 +183,13 @@ class Slicing {
   Made make(std::int32_t id, const Choice& choice) const {
     const Node& node = g_.node(id);
     Made made;
-    auto is_sliced = [&](Edge e) { return std::find(choice.splits.begin(), choice.splits.end(), e.node) != choice.splits.end(); };
+    auto is_sliced = [&](Edge e) {
+      return std::find(choice.splits.begin(), choice.splits.end(), e.node) != choice.splits.end();
+    };
     // Inputs come first in the program, each once.
     struct Read {
-      std::vector<std::int16_t> of;  // what is read for an operand: itself, or the operands of what was split
+      // what is read for an operand: itself, or the operands of what was split
+      std::vector<std::int16_t> of;
     };
     std::vector<Read> reads;
     for (Edge e : node.inputs) {
@@ -180,13 +200,15 @@ class Slicing {
       }
       const Node& split = g_.node(e.node);
       std::int64_t start = 0;
-      for (std::int32_t o = 0; o < e.output; ++o) start += split.outputs[at(o)].shape[split.outputs[at(o)].shape.rank() - 1];
+      for (std::int32_t o = 0; o < e.output; ++o)
+        start += split.outputs[at(o)].shape[split.outputs[at(o)].shape.rank() - 1];
       const Edge wide = split.inputs[0];
       if (!goes_along(e.node)) {
         r.of.push_back(made.read(wide, start, g_.spec(wide).dtype));
         continue;
       }
-      for (Edge w : g_.node(wide.node).inputs) r.of.push_back(made.read(w, shape_of(w).elements() == 1 ? -1 : start, g_.spec(w).dtype));
+      for (Edge w : g_.node(wide.node).inputs)
+        r.of.push_back(made.read(w, shape_of(w).elements() == 1 ? -1 : start, g_.spec(w).dtype));
     }
     std::vector<std::int16_t> operands;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
@@ -215,7 +237,8 @@ class Slicing {
       for (Edge e : concat.inputs) place(e.output, to), is_joined[at(e.output)] = 1;
     }
     for (std::size_t o = 0; o < node.outputs.size(); ++o)
-      if (!is_joined[o]) place(static_cast<std::int32_t>(o), made.output_of[o] = add_output(node.outputs[o]));
+      if (!is_joined[o])
+        place(static_cast<std::int32_t>(o), made.output_of[o] = add_output(node.outputs[o]));
     return made;
   }
 
@@ -225,10 +248,12 @@ class Slicing {
     Node node = rewriter.translated(id);
     const Shape& shape = node.outputs[0].shape;
     node.op = &find_op("FusedSlices");
-    node.attrs = Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(made.program))))},
-                       {"columns", shape[shape.rank() - 1]},
-                       {"starts", made.starts},
-                       {"outputs", made.outputs}};
+    node.attrs =
+        Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(
+                              std::make_shared<const ScalarProgram>(std::move(made.program))))},
+              {"columns", shape[shape.rank() - 1]},
+              {"starts", made.starts},
+              {"outputs", made.outputs}};
     node.inputs.clear();
     for (Edge e : made.inputs) node.inputs.push_back(rewriter.at(e));
     node.outputs = made.specs;
@@ -250,8 +275,11 @@ class Slicing {
 }  // namespace
 
 Program fuse_slices(Program program) {
-  const auto cuts_or_joins = [](const Node& n) { return n.op->name == "Split" || n.op->name == "Concat"; };
-  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), cuts_or_joins)) return program;
+  const auto cuts_or_joins = [](const Node& n) {
+    return n.op->name == "Split" || n.op->name == "Concat";
+  };
+  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(), cuts_or_joins))
+    return program;
   return Slicing(program).run();
 }
 

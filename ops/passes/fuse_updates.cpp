@@ -6,13 +6,15 @@
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
-// What a variable is updated with goes into the update, if it is pointwise and nobody else looks at it:
+// What a variable is updated with goes into the update, if it is pointwise and nobody else looks at
+// it:
 //
 //   dw, rate ─► Mul ─► AssignSub w          dw, rate ─► UpdateVariable w: w - dw * rate
 //
-// so that a step reads the gradient and the variable once and writes in place, without a value between. A read of the
-// variable itself (momenta, weight decay) becomes the value that is updated, if no other write stands between the two.
-// Updates of one state take turns, in a loop from one iteration to the next: there only what memory, not arithmetic, bounds goes in.
+// so that a step reads the gradient and the variable once and writes in place, without a value
+// between. A read of the variable itself (momenta, weight decay) becomes the value that is updated,
+// if no other write stands between the two. Updates of one state take turns, in a loop from one
+// iteration to the next: there only what memory, not arithmetic, bounds goes in.
 
 namespace troupe {
 namespace {
@@ -22,7 +24,8 @@ constexpr std::size_t kMostInputs = 14;
 class Updates {
  public:
   Updates(const Program& program, const std::vector<StateSpec>& states, bool may_repeat)
-      : program_(program), g_(program.graph), states_(states), may_repeat_(may_repeat), users_(size(), 0), has_order_(size(), 0), written_before_(size(), -1) {
+      : program_(program), g_(program.graph), states_(states), may_repeat_(may_repeat),
+        users_(size(), 0), has_order_(size(), 0), written_before_(size(), -1) {
     std::vector<std::int32_t> last(states.size(), -1);
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       const Node& n = g_.node(id);
@@ -54,8 +57,12 @@ class Updates {
  private:
   std::size_t size() const { return at(g_.size()); }
 
-  bool is_update(const Node& n) const { return n.op->name == "AssignVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub"; }
-  bool is_own_read(Edge e, const Node& update) const { return g_.node(e.node).state == update.state && g_.node(e.node).op->name == "ReadVariable"; }
+  bool is_update(const Node& n) const {
+    return n.op->name == "AssignVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub";
+  }
+  bool is_own_read(Edge e, const Node& update) const {
+    return g_.node(e.node).state == update.state && g_.node(e.node).op->name == "ReadVariable";
+  }
 
   bool may_take_in(std::int32_t id) const {
     const Node& update = g_.node(id);
@@ -64,26 +71,36 @@ class Updates {
     const Node& value = g_.node(from);
     const Shape& shape = update.outputs[0].shape;
     const DType type = update.outputs[0].dtype;
-    if (type != DType::f32 && type != DType::f64 && !is_integer(type)) return false;  // halves are computed in f32, which an update is not typed for
-    if (!(value.op->pointwise || value.op->name == "Fused") || value.outputs.size() != 1 || value.inputs.size() > kMostInputs) return false;
+    // halves are computed in f32, which an update is not typed for
+    if (type != DType::f32 && type != DType::f64 && !is_integer(type)) return false;
+    if (!(value.op->pointwise || value.op->name == "Fused") || value.outputs.size() != 1 ||
+        value.inputs.size() > kMostInputs)
+      return false;
     const std::string& home = states_[at(update.state)].device;
-    if (users_[at(from)] != 1 || has_order_[at(from)] || value.device != update.device || home != value.device ||
-        value.outputs[0].dtype != update.outputs[0].dtype) return false;
-    if (!shape.is_known() || !(value.outputs[0].shape == shape) || shape.elements() <= 1) return false;
+    if (users_[at(from)] != 1 || has_order_[at(from)] || value.device != update.device ||
+        home != value.device || value.outputs[0].dtype != update.outputs[0].dtype)
+      return false;
+    if (!shape.is_known() || !(value.outputs[0].shape == shape) || shape.elements() <= 1)
+      return false;
     bool reads_itself = false;
     for (Edge e : value.inputs) {
       const Node& n = g_.node(e.node);
       if (n.state != update.state || n.state < 0) continue;
-      if (!is_own_read(e, update) || has_order_[at(e.node)] || n.device != update.device || written_before_[at(id)] > e.node) return false;
+      if (!is_own_read(e, update) || has_order_[at(e.node)] || n.device != update.device ||
+          written_before_[at(id)] > e.node)
+        return false;
       reads_itself = true;
     }
-    // A value that is made anew anyhow is handed over: nothing is won. What reads the variable takes its turn anyhow.
-    return reads_itself || (update.op->name != "AssignVariable" && !(may_repeat_ && takes_long(*program_of(g_, value))));
+    // A value that is made anew anyhow is handed over: nothing is won. What reads the variable
+    // takes its turn anyhow.
+    return reads_itself || (update.op->name != "AssignVariable" &&
+                            !(may_repeat_ && takes_long(*program_of(g_, value))));
   }
 
   static bool takes_long(const ScalarProgram& program) {
     return std::any_of(program.code.begin(), program.code.end(), [](const ScalarInstruction& i) {
-      return (i.op >= ScalarOp::exp && i.op <= ScalarOp::sigmoid) || i.op == ScalarOp::pow || i.op == ScalarOp::atan2;
+      return (i.op >= ScalarOp::exp && i.op <= ScalarOp::sigmoid) || i.op == ScalarOp::pow ||
+             i.op == ScalarOp::atan2;
     });
   }
 
@@ -115,7 +132,8 @@ class Updates {
     }
     program.results.push_back(result);
     node.op = &find_op("UpdateVariable");
-    node.attrs.set("program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(program)))));
+    node.attrs.set("program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(
+                                  std::make_shared<const ScalarProgram>(std::move(program)))));
     rewriter.replace(id, std::move(node));
   }
 
@@ -125,12 +143,17 @@ class Updates {
   const bool may_repeat_;  // in a loop, perhaps
   std::vector<std::int32_t> users_;
   std::vector<char> has_order_;  // waits for a control edge, or is waited for by one
-  std::vector<std::int32_t> written_before_;  // of what accesses a state: the last before it that writes it
+  // of what accesses a state: the last before it that writes it
+  std::vector<std::int32_t> written_before_;
 };
 
 }  // namespace
 
-Program fuse_updates(Program program) { return Updates(program, program.graph.states(), false).run(); }
-Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states) { return Updates(sub_graph, states, true).run(); }
+Program fuse_updates(Program program) {
+  return Updates(program, program.graph.states(), false).run();
+}
+Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states) {
+  return Updates(sub_graph, states, true).run();
+}
 
 }  // namespace troupe

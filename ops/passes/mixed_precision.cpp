@@ -10,12 +10,19 @@ namespace troupe {
 namespace {
 
 // Products: where time and memory go. Their kernels sum in f32 or wider.
-const std::set<std::string_view> kProducts{"MatMul", "Conv", "ConvInputGradient", "ConvFilterGradient", "ConvTranspose", "Attention", "AttentionGradient"};
+const std::set<std::string_view> kProducts{
+    "MatMul",        "Conv",      "ConvInputGradient", "ConvFilterGradient",
+    "ConvTranspose", "Attention", "AttentionGradient"};
 
-// What loses nothing by being computed on products as they are stored, or no more than storing does.
-const std::set<std::string_view> kFollowers{"Add",    "Sub",       "Neg",        "Abs",        "Relu",       "Relu6",       "LeakyRelu", "HardTanh",     "Maximum",    "Minimum",
-                                            "Where",  "Reshape",   "Transpose",  "ExpandDims", "Squeeze",    "ReshapeLike", "Concat",    "Split",        "SplitLike",  "Slice",
-                                            "Pad",    "SliceLike", "SliceGradient", "MaxPool",  "MaxPoolGradient", "BroadcastLike", "Identity", "StopGradient", "EdgeAsBf16", "ReshapeTo"};
+// What loses nothing by being computed on products as they are stored, or no more than storing
+// does.
+const std::set<std::string_view> kFollowers{
+    "Add",           "Sub",       "Neg",           "Abs",        "Relu",
+    "Relu6",         "LeakyRelu", "HardTanh",      "Maximum",    "Minimum",
+    "Where",         "Reshape",   "Transpose",     "ExpandDims", "Squeeze",
+    "ReshapeLike",   "Concat",    "Split",         "SplitLike",  "Slice",
+    "Pad",           "SliceLike", "SliceGradient", "MaxPool",    "MaxPoolGradient",
+    "BroadcastLike", "Identity",  "StopGradient",  "EdgeAsBf16", "ReshapeTo"};
 
 class Lowering {
  public:
@@ -26,7 +33,9 @@ class Lowering {
     for (std::int32_t id = 0; id < from().size(); ++id) {
       const Node& node = from().node(id);
       const bool is_product = kProducts.contains(node.op->name) && has_full(node);
-      if (is_product || (kFollowers.contains(node.op->name) && !wide[static_cast<std::size_t>(id)] && follows(node))) make_low(id);
+      if (is_product || (kFollowers.contains(node.op->name) &&
+                         !wide[static_cast<std::size_t>(id)] && follows(node)))
+        make_low(id);
       else rewriter_.keep(id);
     }
     return rewriter_.finish();
@@ -34,17 +43,21 @@ class Lowering {
 
  private:
   const Graph& from() const { return rewriter_.from().graph; }
-  bool is_full(Edge e) const { return !from().spec(e).is_list() && from().spec(e).dtype == DType::f32; }
+  bool is_full(Edge e) const {
+    return !from().spec(e).is_list() && from().spec(e).dtype == DType::f32;
+  }
   bool has_full(const Node& n) const {
     return std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_full(e); });
   }
 
-  // What goes into a state, by way of nodes that would follow: accumulators and master weights stay wide.
+  // What goes into a state, by way of nodes that would follow: accumulators and master weights stay
+  // wide.
   std::vector<char> into_states() const {
     std::vector<char> all(static_cast<std::size_t>(from().size()));
     for (std::int32_t id = from().size() - 1; id >= 0; --id) {
       const Node& n = from().node(id);
-      if (n.op->effect == Effect::write || (all[static_cast<std::size_t>(id)] && kFollowers.contains(n.op->name)))
+      if (n.op->effect == Effect::write ||
+          (all[static_cast<std::size_t>(id)] && kFollowers.contains(n.op->name)))
         for (Edge e : n.inputs) all[static_cast<std::size_t>(e.node)] = 1;
     }
     return all;
@@ -73,20 +86,24 @@ class Lowering {
       const std::string& op = from().node(e.node).op->name;
       if (overflows(from().node(e.node))) return false;
       if (made_low_.contains(e)) any = true;
-      else if (op != "ReadVariable" && op != "Constant" && op != "Fill" && op != "FillLike") return false;
+      else if (op != "ReadVariable" && op != "Constant" && op != "Fill" && op != "FillLike")
+        return false;
     }
     return any;
   }
 
   // The sums of softmax that Attention's gradient is given stay wide.
-  static bool stays_wide(const Node& n, std::size_t i) { return n.op->name == "AttentionGradient" && i + 2 == n.inputs.size(); }
+  static bool stays_wide(const Node& n, std::size_t i) {
+    return n.op->name == "AttentionGradient" && i + 2 == n.inputs.size();
+  }
 
   void make_low(std::int32_t id) {
     const Node& old = from().node(id);
     Node node = rewriter_.translated(id);
     std::vector<ValueSpec> specs;
     for (std::size_t i = 0; i < node.inputs.size(); ++i) {
-      if (is_full(old.inputs[i]) && !stays_wide(old, i)) node.inputs[i] = lowered(old.inputs[i], old);
+      if (is_full(old.inputs[i]) && !stays_wide(old, i))
+        node.inputs[i] = lowered(old.inputs[i], old);
       specs.push_back(rewriter_.graph().spec(node.inputs[i]));
     }
     node.outputs = infer_outputs(*node.op, specs, node.attrs);
@@ -107,7 +124,8 @@ class Lowering {
     if (auto it = made_low_.find(old); it != made_low_.end()) return it->second;
     const auto key = std::pair{old, user.device};
     auto it = cast_low_.find(key);
-    if (it == cast_low_.end()) it = cast_low_.emplace(key, cast_of(rewriter_.at(old), low_, user)).first;
+    if (it == cast_low_.end())
+      it = cast_low_.emplace(key, cast_of(rewriter_.at(old), low_, user)).first;
     return it->second;
   }
 
@@ -134,7 +152,8 @@ class Lowering {
 
 Program mixed_precision(const Program& program, DType low) {
   if (low != DType::f16 && low != DType::bf16)
-    throw Error(Code::invalid_argument, "mixed precision stores products in f16 or bf16, not " + std::string(name_of(low)));
+    throw Error(Code::invalid_argument,
+                "mixed precision stores products in f16 or bf16, not " + std::string(name_of(low)));
   // Casts back that nobody looks at go before fusion makes them results.
   Program lowered = Lowering(program, low).run();
   return prune(lowered.graph, lowered.feeds, lowered.fetches, Keep::effects);

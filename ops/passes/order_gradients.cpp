@@ -6,19 +6,22 @@
 
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
-#include <troupe/ops/passes/update_order.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
+#include <troupe/ops/passes/update_order.hpp>
 
-// Gradients of large variables that go into their updates and nowhere else are made one after the other: the next begins when the update by the
-// last has freed it. Else workers that are free begin all of them, and as many stand in memory at once. And what errors go through by the variable's
-// old value (dx) waits for its gradient, which is the last to need the activations from which both come:
+// Gradients of large variables that go into their updates and nowhere else are made one after the
+// other: the next begins when the update by the last has freed it. Else workers that are free begin
+// all of them, and as many stand in memory at once. And what errors go through by the variable's
+// old value (dx) waits for its gradient, which is the last to need the activations from which both
+// come:
 //
 //   dy ─► MatMul (of dw2) ─► UpdateVariable w2 ┄┄► MatMul (of dw1) ─► UpdateVariable w1
 //    │      ┆                                       ▲
 //    └──► MatMul (of dx) ───────────────────────────┘
 //
-// A large product takes all workers by itself: a training step of 784-512-512-10 on two workers takes as long and 6.5 MiB, where it took 7.7. Not where an
-// update needs a later gradient, as clipping by the global norm does, nor in programs with control flow.
+// A large product takes all workers by itself: a training step of 784-512-512-10 on two workers
+// takes as long and 6.5 MiB, where it took 7.7. Not where an update needs a later gradient, as
+// clipping by the global norm does, nor in programs with control flow.
 
 namespace troupe {
 namespace {
@@ -33,10 +36,12 @@ using Ids = std::vector<std::int32_t>;
 
 /// Tokens that are dead, frames, and checks of loops have an order of their own.
 bool has_control_flow(const Graph& g) {
-  return std::any_of(g.nodes().begin(), g.nodes().end(), [](const Node& n) { return function_of(n) || !subgraphs_of(n).empty(); });
+  return std::any_of(g.nodes().begin(), g.nodes().end(),
+                     [](const Node& n) { return function_of(n) || !subgraphs_of(n).empty(); });
 }
 
-/// What each node comes after: what it takes, and what has effects on the same state, or on the world, before it.
+/// What each node comes after: what it takes, and what has effects on the same state, or on the
+/// world, before it.
 std::vector<Ids> predecessors(const Graph& g) {
   std::vector<Ids> before(at(g.size()));
   std::vector<Ids> readers(g.states().size());
@@ -77,27 +82,34 @@ std::vector<Step> steps_of(const Program& program) {
     if (!updates_in_place(n) || n.outputs[0].shape.elements() < kLarge) continue;
     for (Edge e : n.inputs) {
       const Node& made = g.node(e.node);
-      const bool is_own = made.state < 0 && !made.inputs.empty() && uses[at(e.node)] == 1 && made.outputs.size() == 1 && made.device == n.device;
+      const bool is_own = made.state < 0 && !made.inputs.empty() && uses[at(e.node)] == 1 &&
+                          made.outputs.size() == 1 && made.device == n.device;
       if (!is_own || made.outputs[0].shape.elements() != n.outputs[0].shape.elements()) continue;
       steps.push_back({e.node, id});
       break;
     }
   }
-  std::sort(steps.begin(), steps.end(), [](const Step& a, const Step& b) { return a.gradient < b.gradient; });
+  std::sort(steps.begin(), steps.end(),
+            [](const Step& a, const Step& b) { return a.gradient < b.gradient; });
   return steps;
 }
 
-/// Which update each node waits for. With gradients numbered as they are made, on all devices, and last(u) the highest that update u comes after: a gradient j waits for an
-/// update u of its device with last(u) < j. A circle would lead from u to j, on to an update u' with last(u') >= j, from that to j' > last(u'), and so to ever higher numbers.
+/// Which update each node waits for. With gradients numbered as they are made, on all devices, and
+/// last(u) the highest that update u comes after: a gradient j waits for an update u of its device
+/// with last(u) < j. A circle would lead from u to j, on to an update u' with last(u') >= j, from
+/// that to j' > last(u'), and so to ever higher numbers.
 Ids waits_of(const Graph& g, const std::vector<Step>& steps, const std::vector<Ids>& before) {
   Ids last(at(g.size()), -1), waits_for(at(g.size()), -1);
-  for (std::size_t i = 0; i < steps.size(); ++i) last[at(steps[i].gradient)] = static_cast<std::int32_t>(i);
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    last[at(steps[i].gradient)] = static_cast<std::int32_t>(i);
   for (std::int32_t id = 0; id < g.size(); ++id)
     for (const std::int32_t b : before[at(id)]) last[at(id)] = std::max(last[at(id)], last[at(b)]);
   std::map<std::string, std::int32_t> update;  // the one before, of each device
   for (std::size_t j = 0; j < steps.size(); ++j) {
-    const auto [found, is_first] = update.try_emplace(g.node(steps[j].update).device, steps[j].update);
-    if (!is_first && last[at(found->second)] < static_cast<std::int32_t>(j)) waits_for[at(steps[j].gradient)] = found->second;
+    const auto [found, is_first] =
+        update.try_emplace(g.node(steps[j].update).device, steps[j].update);
+    if (!is_first && last[at(found->second)] < static_cast<std::int32_t>(j))
+      waits_for[at(steps[j].gradient)] = found->second;
     found->second = steps[j].update;
   }
   return waits_for;
@@ -111,34 +123,44 @@ Edge viewed(const Graph& g, Edge e) {
 
 bool share_an_input(const Graph& g, const Node& a, const Node& b) {
   return std::any_of(a.inputs.begin(), a.inputs.end(), [&](Edge e) {
-    return std::any_of(b.inputs.begin(), b.inputs.end(), [&](Edge other) { return viewed(g, e) == viewed(g, other); });
+    return std::any_of(b.inputs.begin(), b.inputs.end(),
+                       [&](Edge other) { return viewed(g, e) == viewed(g, other); });
   });
 }
 
-/// Of each node that takes a variable's old value and what its gradient is made of, that gradient, if it comes first in the graph's order, as all do that a node takes.
-/// Not of what is smaller than the gradient, which stands in memory meanwhile: the activations, of the same size, are not worth it then. Nor of what another device
-/// waits for, which has more to do than this one's memory has to gain.
+/// Of each node that takes a variable's old value and what its gradient is made of, that gradient,
+/// if it comes first in the graph's order, as all do that a node takes. Not of what is smaller than
+/// the gradient, which stands in memory meanwhile: the activations, of the same size, are not worth
+/// it then. Nor of what another device waits for, which has more to do than this one's memory has
+/// to gain.
 std::vector<Ids> gradients_before(const Graph& g, const std::vector<Step>& steps) {
   std::vector<Ids> steps_of_state(g.states().size());  // in the order of their updates
-  for (std::size_t i = 0; i < steps.size(); ++i) steps_of_state[at(g.node(steps[i].update).state)].push_back(static_cast<std::int32_t>(i));
+  for (std::size_t i = 0; i < steps.size(); ++i)
+    steps_of_state[at(g.node(steps[i].update).state)].push_back(static_cast<std::int32_t>(i));
   for (Ids& of_one : steps_of_state)
-    std::sort(of_one.begin(), of_one.end(), [&](std::int32_t a, std::int32_t b) { return steps[at(a)].update < steps[at(b)].update; });
+    std::sort(of_one.begin(), of_one.end(), [&](std::int32_t a, std::int32_t b) {
+      return steps[at(a)].update < steps[at(b)].update;
+    });
   std::vector<bool> leaves(at(g.size()));  // for another device
   for (const Node& n : g.nodes())
     for (Edge e : n.inputs)
       if (g.node(e.node).device != n.device) leaves[at(e.node)] = true;
   // Of what is not known, none.
-  const auto size_of = [&](std::int32_t id) { return g.node(id).outputs.empty() ? 0 : g.node(id).outputs[0].shape.elements(); };
+  const auto size_of = [&](std::int32_t id) {
+    return g.node(id).outputs.empty() ? 0 : g.node(id).outputs[0].shape.elements();
+  };
   std::vector<Ids> gradients(at(g.size()));
   for (std::int32_t id = 0; id < g.size(); ++id)
     for (Edge e : g.node(id).inputs) {
       const Node& read = g.node(e.node);
       if (read.state < 0 || read.op->effect != Effect::read) continue;
       const Ids& all = steps_of_state[at(read.state)];
-      const auto next = std::find_if(all.begin(), all.end(), [&](std::int32_t i) { return steps[at(i)].update > e.node; });
+      const auto next = std::find_if(all.begin(), all.end(),
+                                     [&](std::int32_t i) { return steps[at(i)].update > e.node; });
       if (next == all.end()) continue;
       const std::int32_t gradient = steps[at(*next)].gradient;
-      if (gradient < id && g.node(gradient).device == g.node(id).device && !leaves[at(id)] && size_of(id) >= size_of(gradient) && share_an_input(g, g.node(id), g.node(gradient)))
+      if (gradient < id && g.node(gradient).device == g.node(id).device && !leaves[at(id)] &&
+          size_of(id) >= size_of(gradient) && share_an_input(g, g.node(id), g.node(gradient)))
         gradients[at(id)].push_back(gradient);
     }
   return gradients;
@@ -152,10 +174,12 @@ Program order_gradients(Program program) {
   const std::vector<Step> steps = steps_of(program);
   if (steps.size() < 2) return program;
   std::vector<Ids> before = predecessors(g), more = gradients_before(g, steps);
-  for (std::size_t id = 0; id < more.size(); ++id) before[id].insert(before[id].end(), more[id].begin(), more[id].end());
+  for (std::size_t id = 0; id < more.size(); ++id)
+    before[id].insert(before[id].end(), more[id].begin(), more[id].end());
   const Ids waits_for = waits_of(g, steps, before);
   for (std::int32_t id = 0; id < g.size(); ++id)
-    if (waits_for[at(id)] >= 0) before[at(id)].push_back(waits_for[at(id)]), more[at(id)].push_back(waits_for[at(id)]);
+    if (waits_for[at(id)] >= 0)
+      before[at(id)].push_back(waits_for[at(id)]), more[at(id)].push_back(waits_for[at(id)]);
 
   // In an order in which everything precedes who waits for it.
   Rewriter rewriter(program);
@@ -171,7 +195,8 @@ Program order_gradients(Program program) {
       const std::int32_t id = open.back();
       if (looked_at[at(id)] < before[at(id)].size()) {
         const std::int32_t b = before[at(id)][looked_at[at(id)]++];
-        if (state[at(b)] == Visit::open) throw Error(Code::internal, "order_gradients made a circle");
+        if (state[at(b)] == Visit::open)
+          throw Error(Code::internal, "order_gradients made a circle");
         if (state[at(b)] == Visit::untouched) {
           state[at(b)] = Visit::open;
           open.push_back(b);
@@ -183,7 +208,10 @@ Program order_gradients(Program program) {
       Node node = rewriter.translated(id);
       for (const std::int32_t waited : more[at(id)]) {
         const std::int32_t control = rewriter.control_at(waited);
-        if (const auto where = std::lower_bound(node.controls.begin(), node.controls.end(), control); where == node.controls.end() || *where != control) node.controls.insert(where, control);
+        if (const auto where =
+                std::lower_bound(node.controls.begin(), node.controls.end(), control);
+            where == node.controls.end() || *where != control)
+          node.controls.insert(where, control);
       }
       rewriter.replace(id, std::move(node));
     }

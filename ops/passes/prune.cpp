@@ -10,12 +10,15 @@ namespace troupe {
 
 namespace {
 
-// What is needed for the roots: everything they can be reached from. A loop built of primitives is a
-// cycle that the ids do not show: who needs a Merge needs the NextIterations that close a loop there.
-std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed, std::vector<std::int32_t> roots) {
+// What is needed for the roots: everything they can be reached from. A loop built of primitives is
+// a cycle that the ids do not show: who needs a Merge needs the NextIterations that close a loop
+// there.
+std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed,
+                             std::vector<std::int32_t> roots) {
   std::map<std::int32_t, std::vector<std::int32_t>> closers;
   for (std::int32_t id = 0; id < graph.size(); ++id)
-    if (graph.node(id).op->name == "NextIteration") closers[graph.node(id).inputs[1].node].push_back(id);
+    if (graph.node(id).op->name == "NextIteration")
+      closers[graph.node(id).inputs[1].node].push_back(id);
   std::vector<char> needed(static_cast<std::size_t>(graph.size()), 0);
   auto need = [&](std::int32_t id) {
     if (!std::exchange(needed[static_cast<std::size_t>(id)], 1)) roots.push_back(id);
@@ -37,11 +40,13 @@ std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed,
 
 }  // namespace
 
-Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches, Keep keep) {
+Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
+              Keep keep) {
   std::map<Edge, int> fed;
   for (std::size_t i = 0; i < feeds.size(); ++i)
     if (!fed.emplace(feeds[i], static_cast<int>(i)).second)
-      throw Error(Code::invalid_argument, fmt::format("{} is fed twice", graph.describe(feeds[i].node)));
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} is fed twice", graph.describe(feeds[i].node)));
 
   std::vector<std::int32_t> roots;
   for (Edge e : fetches)
@@ -60,7 +65,8 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     input.attrs = Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}};
     input.outputs = {spec};
     input.name = graph.node(edge.node).name;
-    if (input.name.empty() && graph.node(edge.node).op != input.op) {  // who feeds it knows it by the op that makes it
+    // who feeds it knows it by the op that makes it
+    if (input.name.empty() && graph.node(edge.node).op != input.op) {
       input.name = graph.name_of(edge.node);
       if (graph.node(edge.node).outputs.size() > 1) input.name += fmt::format(":{}", edge.output);
     }
@@ -78,7 +84,8 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     if (!needed[id]) continue;
     Node node = graph.node(id);
     if (node.op->name == "Input")
-      throw Error(Code::invalid_argument, fmt::format("{} is needed for the fetches but not fed", graph.describe(id)));
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} is needed for the fetches but not fed", graph.describe(id)));
     for (Edge& e : node.inputs) e = at(e);
     for (std::int32_t& c : node.controls) c = moved[c];
     moved[id] = out.graph.append(std::move(node));

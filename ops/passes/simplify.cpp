@@ -16,12 +16,13 @@ bool is_scalar(const Graph& g, Edge e, double value) {
   const Node& n = g.node(e.node);
   if (n.op->name != "Constant" || !n.controls.empty()) return false;
   const Tensor& t = n.attrs.get<Tensor>("value");
-  return t.shape().is_scalar() && !is_complex(t.dtype()) && t.at(0) == value && std::signbit(t.at(0)) == std::signbit(value);
+  return t.shape().is_scalar() && !is_complex(t.dtype()) && t.at(0) == value &&
+         std::signbit(t.at(0)) == std::signbit(value);
 }
 
-// The input that `node` merely repeats, or none. Rules that could change a bit of the result
-// (x + 0 and x - -0 turn -0 into 0; x * 0 hides NaN) are left out. `keeps_like`: that another input is computed is no matter of
-// its shape alone.
+// The input that `node` merely repeats, or none. Rules that could change a bit of the result (x + 0
+// and x - -0 turn -0 into 0; x * 0 hides NaN) are left out. `keeps_like`: that another input is
+// computed is no matter of its shape alone.
 const Edge* repeats(const Graph& g, const Node& node, bool keeps_like) {
   const std::string& op = node.op->name;
   auto in = [&](int i) -> const Edge* { return &node.inputs[static_cast<std::size_t>(i)]; };
@@ -41,10 +42,12 @@ const Edge* repeats(const Graph& g, const Node& node, bool keeps_like) {
   return nullptr;
 }
 
-// A value repeated to a shape for nodes that broadcast anyway: each has another operand of that shape.
+// A value repeated to a shape for nodes that broadcast anyway: each has another operand of that
+// shape.
 class Repetitions {
  public:
-  explicit Repetitions(const Program& program) : g_(program.graph), is_needed_(static_cast<std::size_t>(g_.size()), 0) {
+  explicit Repetitions(const Program& program)
+      : g_(program.graph), is_needed_(static_cast<std::size_t>(g_.size()), 0) {
     for (Edge e : program.fetches) is_needed_[static_cast<std::size_t>(e.node)] = 1;
     for (const Node& n : g_.nodes()) {
       for (std::int32_t c : n.controls) is_needed_[static_cast<std::size_t>(c)] = 1;
@@ -54,7 +57,8 @@ class Repetitions {
   }
   bool is_needless(std::int32_t id) const {
     const Node& n = g_.node(id);
-    return n.op->name == "BroadcastLike" && n.controls.empty() && n.outputs[0].shape.is_known() && !is_needed_[static_cast<std::size_t>(id)];
+    return n.op->name == "BroadcastLike" && n.controls.empty() && n.outputs[0].shape.is_known() &&
+           !is_needed_[static_cast<std::size_t>(id)];
   }
 
  private:
@@ -69,17 +73,22 @@ class Repetitions {
   std::vector<char> is_needed_;
 };
 
-// Nodes that do something, or may be dead, and those that come of them: whoever is left without a value of theirs still goes after it.
+// Nodes that do something, or may be dead, and those that come of them: whoever is left without a
+// value of theirs still goes after it.
 std::vector<char> consequences(const Graph& g) {
-  static const std::set<std::string> primitives{"Switch", "Merge", "Enter", "Exit", "NextIteration", "LoopCond"};
+  static const std::set<std::string> primitives{"Switch", "Merge",         "Enter",
+                                                "Exit",   "NextIteration", "LoopCond"};
   std::vector<char> is_one(static_cast<std::size_t>(g.size()), 0);
   for (std::int32_t id = 0; id < g.size(); ++id) {
     const Node& n = g.node(id);
-    const auto is_of_one = [&](std::int32_t of) { return is_one[static_cast<std::size_t>(of)] != 0; };
+    const auto is_of_one = [&](std::int32_t of) {
+      return is_one[static_cast<std::size_t>(of)] != 0;
+    };
     const bool does = n.op->effect != Effect::none && n.op->effect != Effect::read;
-    is_one[static_cast<std::size_t>(id)] = does || primitives.contains(n.op->name) || !subgraphs_of(n).empty() || function_of(n) ||
-                                           std::any_of(n.controls.begin(), n.controls.end(), is_of_one) ||
-                                           std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_of_one(e.node); });
+    is_one[static_cast<std::size_t>(id)] =
+        does || primitives.contains(n.op->name) || !subgraphs_of(n).empty() || function_of(n) ||
+        std::any_of(n.controls.begin(), n.controls.end(), is_of_one) ||
+        std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_of_one(e.node); });
   }
   return is_one;
 }
@@ -102,10 +111,14 @@ Program simplify(Program program) {
   for (std::int32_t id = 0; id < program.graph.size(); ++id) {
     Node node = rewriter.translated(id);
     const Node& was = program.graph.node(id);
-    const bool keeps_like = was.inputs.size() == 2 && is_consequence[static_cast<std::size_t>(was.inputs[1].node)];
+    const bool keeps_like =
+        was.inputs.size() == 2 && is_consequence[static_cast<std::size_t>(was.inputs[1].node)];
     const bool is_needless = !keeps_like && repetitions.is_needless(id);
-    const Edge* source = is_needless ? &node.inputs[0] : node.controls.empty() ? repeats(rewriter.graph(), node, keeps_like) : nullptr;
-    const bool same_place = source && (node.device.empty() || rewriter.graph().node(source->node).device == node.device);
+    const Edge* source = is_needless             ? &node.inputs[0]
+                         : node.controls.empty() ? repeats(rewriter.graph(), node, keeps_like)
+                                                 : nullptr;
+    const bool same_place = source && (node.device.empty() ||
+                                       rewriter.graph().node(source->node).device == node.device);
     if (same_place) {
       rewriter.alias(id, {*source}, source->node);
     } else {

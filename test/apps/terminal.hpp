@@ -20,7 +20,8 @@ namespace troupe::test {
 
 class Terminal {
  public:
-  Terminal(std::vector<std::string> arguments, unsigned short rows, unsigned short columns) : rows_(rows), columns_(columns) {
+  Terminal(std::vector<std::string> arguments, unsigned short rows, unsigned short columns)
+      : rows_(rows), columns_(columns) {
     winsize size{rows, columns, 0, 0};
     std::vector<char*> argv;
     for (std::string& a : arguments) argv.push_back(a.data());
@@ -60,7 +61,9 @@ class Terminal {
     return read_until_it([&] { return seen_.find(text) != std::string::npos; });
   }
   const std::string& seen() const { return seen_; }
-  void type(const std::string& keys) { BOOST_REQUIRE(::write(master_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size())); }
+  void type(const std::string& keys) {
+    BOOST_REQUIRE(::write(master_, keys.data(), keys.size()) == static_cast<ssize_t>(keys.size()));
+  }
   void resize(unsigned short rows, unsigned short columns) {
     rows_ = rows, columns_ = columns;
     const winsize size{rows, columns, 0, 0};
@@ -76,7 +79,8 @@ class Terminal {
   int finish() {
     const int ended = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
     pollfd in[] = {{ended, POLLIN, 0}, {master_, POLLIN, 0}};
-    while (ended >= 0 && poll(in, 2, -1) > 0 && in[0].revents == 0) take();  // whose output nobody takes does not end
+    // whose output nobody takes does not end
+    while (ended >= 0 && poll(in, 2, -1) > 0 && in[0].revents == 0) take();
     if (ended >= 0) close(ended);
     int status = 0;
     waitpid(pid_, &status, 0);
@@ -94,7 +98,8 @@ class Terminal {
   bool is_as_it_was() const {
     termios now{};
     tcgetattr(slave_, &now);
-    return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag && now.c_oflag == before_.c_oflag && now.c_cc[VSUSP] == before_.c_cc[VSUSP];
+    return now.c_lflag == before_.c_lflag && now.c_iflag == before_.c_iflag &&
+           now.c_oflag == before_.c_oflag && now.c_cc[VSUSP] == before_.c_cc[VSUSP];
   }
 
  private:
@@ -127,7 +132,8 @@ inline std::map<int, std::string> screen_of(const std::string& output) {
     std::size_t end = begin;
     while (end < output.size() && (output[end] < '@' || output[end] > '~')) ++end;
     const std::string arguments = output.substr(begin, end - begin);
-    if (end < output.size() && output[end] == 'H') row = arguments.empty() ? 1 : std::stoi(arguments), rows[row].clear();
+    if (end < output.size() && output[end] == 'H')
+      row = arguments.empty() ? 1 : std::stoi(arguments), rows[row].clear();
     i = end;
   }
   return rows;

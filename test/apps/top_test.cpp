@@ -1,4 +1,5 @@
-// troupe top on a terminal: what it shows fits, whatever its size and what actors are called, and it leaves the terminal as it was.
+// troupe top on a terminal: what it shows fits, whatever its size and what actors are called, and
+// it leaves the terminal as it was.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -21,9 +22,9 @@
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/test/apps/terminal.hpp>
 #include <troupe/test/process/as_node.hpp>
 #include <troupe/test/process/node_process.hpp>
-#include <troupe/test/apps/terminal.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/troupe.hpp>
 
@@ -36,7 +37,8 @@ namespace {
 using json = nlohmann::json;
 using namespace std::chrono_literals;
 
-const std::string kHostile = "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp.exe\xff 名前 мир 🌍 a\u0301 " + std::string(300, 'w');
+const std::string kHostile =
+    "\x1b]0;owned\x07\x1b[2J\u009b31m\u202egnp.exe\xff 名前 мир 🌍 a\u0301 " + std::string(300, 'w');
 
 /// A node that serves inspections, and a run of an actor of such a name that waits.
 struct Hanging {
@@ -52,16 +54,20 @@ struct Hanging {
     run.cancel();
     run.wait();
   }
-  std::vector<std::string> top(const std::string& every = "1") const { return {binary(), "top", "--node", server.address(), "--patience", "60", "--every", every}; }
+  std::vector<std::string> top(const std::string& every = "1") const {
+    return {binary(), "top", "--node", server.address(), "--patience", "60", "--every", every};
+  }
 };
 
-constexpr const char* kLeft = "\x1b[?25h\x1b[?1049l";  // the cursor is shown, the screen that was there is back
+// the cursor is shown, the screen that was there is back
+constexpr const char* kLeft = "\x1b[?25h\x1b[?1049l";
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(every_line_fits_the_terminal) {
   Hanging h;
-  for (const auto& [rows, columns] : {std::pair<unsigned short, unsigned short>{24, 80}, {10, 40}, {40, 20}, {3, 5}, {1, 1}}) {
+  for (const auto& [rows, columns] :
+       {std::pair<unsigned short, unsigned short>{24, 80}, {10, 40}, {40, 20}, {3, 5}, {1, 1}}) {
     Terminal t(h.top(), rows, columns);
     BOOST_REQUIRE(t.read_until("\x1b[1;1H"));
     if (rows >= 10 && columns >= 20) BOOST_REQUIRE(t.read_until("RUN"));
@@ -95,9 +101,13 @@ BOOST_AUTO_TEST_CASE(a_new_size_is_drawn_at_once) {
 BOOST_AUTO_TEST_CASE(however_it_ends_the_terminal_is_as_it_was) {
   Hanging h;
   using End = void (*)(Terminal&);
-  // Keys that mean nothing go first, Ctrl-Z too: to a program that ends by a key. Those that it has not read when a signal ends it are
-  // the terminal's again, for which Ctrl-Z throws away what is not written yet.
-  for (const End end : {End([](Terminal& t) { t.type("x\x1b[A\x1aq"); }), End([](Terminal& t) { t.type("x\x1b[A\x1a\x03"); }), End([](Terminal& t) { t.signal(SIGTERM); }), End([](Terminal& t) { t.signal(SIGHUP); })}) {
+  // Keys that mean nothing go first, Ctrl-Z too: to a program that ends by a key. Those that it has
+  // not read when a signal ends it are the terminal's again, for which Ctrl-Z throws away what is
+  // not written yet.
+  for (const End end :
+       {End([](Terminal& t) { t.type("x\x1b[A\x1aq"); }),
+        End([](Terminal& t) { t.type("x\x1b[A\x1a\x03"); }),
+        End([](Terminal& t) { t.signal(SIGTERM); }), End([](Terminal& t) { t.signal(SIGHUP); })}) {
     Terminal t(h.top(), 24, 80);
     BOOST_REQUIRE(t.read_until("troupe top"));
     BOOST_TEST(!t.is_as_it_was());
@@ -105,7 +115,8 @@ BOOST_AUTO_TEST_CASE(however_it_ends_the_terminal_is_as_it_was) {
     BOOST_TEST(t.finish() == 0);
     BOOST_TEST(t.is_as_it_was());
     const std::string all = t.rest();
-    BOOST_TEST(all.ends_with(kLeft), all.substr(all.size() - std::min<std::size_t>(all.size(), 100)));
+    BOOST_TEST(all.ends_with(kLeft),
+               all.substr(all.size() - std::min<std::size_t>(all.size(), 100)));
   }
 }
 
@@ -114,9 +125,11 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_stopped_keeps_nobody, *boost::unit_test::lab
   const Folder folder;
   NodeProcess node(folder, "a", {"--http", "0"});
   const std::string seen = node.process.seen();
-  const std::string url = seen.substr(seen.find("http://"), seen.find_first_of(" \n", seen.find("http://")) - seen.find("http://"));
+  const std::string url = seen.substr(
+      seen.find("http://"), seen.find_first_of(" \n", seen.find("http://")) - seen.find("http://"));
   for (const char* key : {"q", "\x03"}) {
-    Terminal t({binary(), "top", "--node", url, "--patience", "86400", "--every", "0.05"}, 24, 80);  // it would wait for long
+    // it would wait for long
+    Terminal t({binary(), "top", "--node", url, "--patience", "86400", "--every", "0.05"}, 24, 80);
     BOOST_REQUIRE(t.read_until("node 'a'"));
     node.process.interrupt(SIGSTOP);
     BOOST_REQUIRE(t.read_until(" s ago; q leaves"));  // 1, but where nothing is drawn for a second
@@ -125,22 +138,30 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_stopped_keeps_nobody, *boost::unit_test::lab
     BOOST_TEST(t.is_as_it_was());
     node.process.interrupt(SIGCONT);
   }
-  Terminal t({binary(), "top", "--node", url, "--patience", "5", "--every", "0.05"}, 24, 120);  // which it may need to answer first
+  // which it may need to answer first
+  Terminal t({binary(), "top", "--node", url, "--patience", "5", "--every", "0.05"}, 24, 120);
   BOOST_REQUIRE(t.read_until("node 'a'"));
   node.process.interrupt(SIGSTOP);
-  BOOST_REQUIRE(t.read_until("is connected but has not answered for 5 s: it is stopped or overloaded"));
+  BOOST_REQUIRE(
+      t.read_until("is connected but has not answered for 5 s: it is stopped or overloaded"));
   t.type("q");
   BOOST_TEST(t.finish() == 0);
   const Outcome ps = run(folder.path(), {binary(), "ps", "--node", url, "--patience", "1"});
   BOOST_TEST(ps.code == 1);
-  BOOST_TEST(ps.error.find("is connected but has not answered for 1 s: it is stopped or overloaded") != std::string::npos, ps.error);
+  BOOST_TEST(
+      ps.error.find("is connected but has not answered for 1 s: it is stopped or overloaded") !=
+          std::string::npos,
+      ps.error);
   node.process.interrupt(SIGCONT);
 }
 
-// It says something all the time, and never all: in its head, or in its answer, whether that tells how long it is or not.
+// It says something all the time, and never all: in its head, or in its answer, whether that tells
+// how long it is or not.
 BOOST_AUTO_TEST_CASE(who_never_ends_an_answer_keeps_nobody) {
   const Folder folder;
-  for (const std::string head : {"HTTP/1.1 200 OK\r\nName: ", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n"}) {
+  for (const std::string head :
+       {"HTTP/1.1 200 OK\r\nName: ", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
+        "HTTP/1.1 200 OK\r\n\r\n"}) {
     const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     sockaddr_in at{};
     at.sin_family = AF_INET;
@@ -153,14 +174,19 @@ BOOST_AUTO_TEST_CASE(who_never_ends_an_answer_keeps_nobody) {
       const int fd = accept(listening, nullptr, nullptr);
       (void)!send(fd, head.data(), head.size(), MSG_NOSIGNAL);
       pollfd one{fd, POLLRDHUP, 0};
-      for (int i = 0; i < 600 && poll(&one, 1, 100) == 0; ++i) (void)!send(fd, "x", 1, MSG_NOSIGNAL);  // for a minute, if nobody hangs up
+      // for a minute, if nobody hangs up
+      for (int i = 0; i < 600 && poll(&one, 1, 100) == 0; ++i)
+        (void)!send(fd, "x", 1, MSG_NOSIGNAL);
       close(fd);
     });
-    const Outcome ps = run(folder.path(), {binary(), "ps", "--node", fmt::format("127.0.0.1:{}", ntohs(at.sin_port)), "--patience", "1"});
+    const Outcome ps =
+        run(folder.path(), {binary(), "ps", "--node",
+                            fmt::format("127.0.0.1:{}", ntohs(at.sin_port)), "--patience", "1"});
     dripping.join();
     close(listening);
     BOOST_TEST(ps.code == 1);
-    BOOST_TEST(ps.error.find("is connected but has not answered for 1 s") != std::string::npos, ps.error);
+    BOOST_TEST(ps.error.find("is connected but has not answered for 1 s") != std::string::npos,
+               ps.error);
   }
 }
 
@@ -173,7 +199,11 @@ struct Busy {
   Graph g;
   RunHandle run = [this] {
     Expr x = g.input("x", DType::f32, {kAny, kAny});
-    auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; }, [&](Expr n, Expr v) { return std::tuple{n + 1, g.named(matmul(v, x), "turned")}; }, std::tuple{g.constant(0), x});
+    auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; },
+                                [&](Expr n, Expr v) {
+                                  return std::tuple{n + 1, g.named(matmul(v, x), "turned")};
+                                },
+                                std::tuple{g.constant(0), x});
     return nodes.engine().compile(g, {x}, {last}).start({Tensor::zeros(DType::f32, {8, 8})});
   }();
   ~Busy() {
@@ -187,8 +217,11 @@ struct Busy {
 BOOST_AUTO_TEST_CASE(what_actors_do_is_shown) {
   Busy busy;
   std::string shown;
-  for (int tries = 0; tries < 20 && shown.empty(); ++tries) {  // it may not be on the last screen before the key
-    Terminal t({binary(), "top", "--node", busy.server.address(), "--patience", "60", "--every", "0.05"}, 40, 120);
+  // it may not be on the last screen before the key
+  for (int tries = 0; tries < 20 && shown.empty(); ++tries) {
+    Terminal t(
+        {binary(), "top", "--node", busy.server.address(), "--patience", "60", "--every", "0.05"},
+        40, 120);
     BOOST_REQUIRE(t.read_until("turned"));  // only what has fired since the last answer is shown
     t.type("q");
     BOOST_TEST(t.finish() == 0);
@@ -196,32 +229,42 @@ BOOST_AUTO_TEST_CASE(what_actors_do_is_shown) {
       if (text.find("turned") != std::string::npos) shown = text;
   }
   BOOST_TEST(shown.starts_with("a/1:"), shown);
-  for (const char* part : {" %  ", "  MatMul "}) BOOST_TEST(shown.find(part) != std::string::npos, shown);
+  for (const char* part : {" %  ", "  MatMul "})
+    BOOST_TEST(shown.find(part) != std::string::npos, shown);
 }
 
 BOOST_AUTO_TEST_CASE(on_a_pipe_it_prints_once) {
   Busy busy;
   const Folder folder;
   Outcome said;
-  for (int tries = 0; tries < 20 && said.out.find("MatMul while_loop/turned") == std::string::npos; ++tries)  // what answers too late has done nothing
-    said = run(folder.path(), {binary(), "top", "--node", busy.server.address(), "--patience", "60", "--every", "0.2"});
+  // what answers too late has done nothing
+  for (int tries = 0; tries < 20 && said.out.find("MatMul while_loop/turned") == std::string::npos;
+       ++tries)
+    said = run(folder.path(), {binary(), "top", "--node", busy.server.address(), "--patience", "60",
+                               "--every", "0.2"});
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(said.out.starts_with("troupe top: node 'a', 1 run\n"), said.out);
-  for (const char* part : {"\nNODE ", "\nRUN ", "\nACTOR ", "a/1", "MatMul while_loop/turned"}) BOOST_TEST(said.out.find(part) != std::string::npos, said.out);
+  for (const char* part : {"\nNODE ", "\nRUN ", "\nACTOR ", "a/1", "MatMul while_loop/turned"})
+    BOOST_TEST(said.out.find(part) != std::string::npos, said.out);
   BOOST_TEST(said.out.find('\x1b') == std::string::npos, said.out);
 }
 
 // Plans come and go with programs: one may have gone since the node told of it.
 BOOST_AUTO_TEST_CASE(a_plan_that_is_gone_is_left_out) {
   AsNode node;  // which knows no plan
-  node.get("/api/state", [](const httplib::Request&) { return json::parse(R"({"time_ns": 1000, "node": "a", "nodes": [], "runs": [], "plans": [{"id": "a/1", "incarnation": "1"}]})"); });
+  node.get("/api/state", [](const httplib::Request&) {
+    return json::parse(
+        R"({"time_ns": 1000, "node": "a", "nodes": [], "runs": [], "plans": [{"id": "a/1", "incarnation": "1"}]})");
+  });
   const Folder folder;
-  const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience", "60", "--every", "0.05"});
+  const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience",
+                                           "60", "--every", "0.05"});
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(said.out.starts_with("troupe top: node 'a', 0 runs\n"), said.out);
 }
 
-// Each answer of a node may take as long as it waits for one that is silent: four are asked for at a time, and no more.
+// Each answer of a node may take as long as it waits for one that is silent: four are asked for at
+// a time, and no more.
 BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
   constexpr int kPlans = 20, kAtOnce = 4;
   std::mutex mutex;  // guards what follows
@@ -232,8 +275,11 @@ BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
   node.get("/api/state", [&](const httplib::Request&) {
     const std::lock_guard lock(mutex);
     std::string plans;
-    for (int i = 1; i <= kPlans; ++i) plans += fmt::format(R"({}{{"id": "a/{}", "incarnation": "1"}})", i == 1 ? "" : ", ", i);
-    return json::parse(fmt::format(R"({{"time_ns": {}, "node": "a", "nodes": [], "runs": [], "plans": [{}]}})", ++looks * 1'000'000'000ll, plans));
+    for (int i = 1; i <= kPlans; ++i)
+      plans += fmt::format(R"({}{{"id": "a/{}", "incarnation": "1"}})", i == 1 ? "" : ", ", i);
+    return json::parse(
+        fmt::format(R"({{"time_ns": {}, "node": "a", "nodes": [], "runs": [], "plans": [{}]}})",
+                    ++looks * 1'000'000'000ll, plans));
   });
   node.get("/api/plan", [&](const httplib::Request& in) {
     const std::lock_guard lock(mutex);
@@ -245,13 +291,17 @@ BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
     std::unique_lock lock(mutex);
     most = std::max(most, ++inside);
     changed.notify_all();
-    changed.wait_for(lock, 60s, [&] { return most >= kAtOnce; });  // in vain, if one is asked for after the other
+    // in vain, if one is asked for after the other
+    changed.wait_for(lock, 60s, [&] { return most >= kAtOnce; });
     --inside;
     const std::string id = in.get_param_value("plan");
-    return json::parse(fmt::format(R"({{"seq": 1, "actors": {{"rows": [["{}:0", {}, 0, 0, 0, "idle"]]}}}})", id, fires[id] += 10));
+    return json::parse(
+        fmt::format(R"({{"seq": 1, "actors": {{"rows": [["{}:0", {}, 0, 0, 0, "idle"]]}}}})", id,
+                    fires[id] += 10));
   });
   const Folder folder;
-  const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience", "600", "--every", "0.05"});
+  const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience",
+                                           "600", "--every", "0.05"});
   BOOST_TEST(said.code == 0, said.error);
   const std::lock_guard lock(mutex);  // the node's threads are still there
   for (int i = 1; i <= kPlans; ++i) {
@@ -265,7 +315,8 @@ BOOST_AUTO_TEST_CASE(what_is_watched_is_told_again_until_it_is_to_end) {
   const Hanging h;
   const Folder folder;
   for (const int ending : {SIGINT, SIGTERM}) {
-    Process ps(folder.path(), {binary(), "ps", "--node", h.server.address(), "--patience", "60", "--watch", "0.05"});
+    Process ps(folder.path(), {binary(), "ps", "--node", h.server.address(), "--patience", "60",
+                               "--watch", "0.05"});
     BOOST_REQUIRE(ps.read_until("\nNODE "));  // the second: the first begins with it
     ps.interrupt(ending);
     BOOST_TEST(ps.finish().code == 0);
@@ -275,7 +326,9 @@ BOOST_AUTO_TEST_CASE(what_is_watched_is_told_again_until_it_is_to_end) {
 BOOST_AUTO_TEST_CASE(a_dumb_terminal_gets_no_colours) {
   Hanging h;
   for (const auto& [kind, is_coloured] : {std::pair{"dumb", false}, {"xterm", true}}) {
-    Terminal t({"/usr/bin/env", "-u", "NO_COLOR", std::string("TERM=") + kind, binary(), "ps", "--node", h.server.address(), "--patience", "60"}, 24, 80);
+    Terminal t({"/usr/bin/env", "-u", "NO_COLOR", std::string("TERM=") + kind, binary(), "ps",
+                "--node", h.server.address(), "--patience", "60"},
+               24, 80);
     BOOST_TEST(t.finish() == 0);
     BOOST_TEST((t.rest().find('\x1b') != std::string::npos) == is_coloured);
   }
@@ -299,7 +352,9 @@ BOOST_AUTO_TEST_CASE(names_act_on_no_terminal) {
   BOOST_TEST(printable("\u009b31mred") == "?31mred");  // C1: some terminals take it for ESC [
   BOOST_TEST(printable("\u0085\u2028\u202e\u2066\u200f") == "?????");
   BOOST_TEST(printable("a\r\n\tb\x7f") == "a???b?");
-  BOOST_TEST(printable("\xff\xc3|\xe2\x82\xed\xa0\x80\xc0\xaf\xf5\x80") == "??|" + std::string(9, '?'));  // cut off, a surrogate, too long, too large
+  // cut off, a surrogate, too long, too large
+  BOOST_TEST(printable("\xff\xc3|\xe2\x82\xed\xa0\x80\xc0\xaf\xf5\x80") ==
+             "??|" + std::string(9, '?'));
   BOOST_TEST(printable("\xe2\x82") == "??");
 }
 

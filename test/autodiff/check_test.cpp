@@ -4,8 +4,8 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
-#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
 
@@ -19,8 +19,11 @@ Expr mlp(Graph&, const Exprs& x) {
 }
 
 std::vector<Tensor> mlp_inputs() {
-  auto draw = [](std::string name, const Shape& s) { return Initializer::normal(0, 1, 3).make(name, DType::f32, s); };
-  return {draw("x", {3, 4}), draw("w", {4, 5}), draw("b", {5}), draw("v", {5, 2}), Tensor::of<std::int64_t>({0, 1, 1})};
+  auto draw = [](std::string name, const Shape& s) {
+    return Initializer::normal(0, 1, 3).make(name, DType::f32, s);
+  };
+  return {draw("x", {3, 4}), draw("w", {4, 5}), draw("b", {5}), draw("v", {5, 2}),
+          Tensor::of<std::int64_t>({0, 1, 1})};
 }
 
 // x^2, with a slope that is wrong where x > 1.
@@ -58,15 +61,21 @@ BOOST_AUTO_TEST_CASE(an_asymmetric_transpose_is_found_by_the_dot_product) {
   // J^T is taken from another function than J: going backwards twice gives the transpose of what
   // the gradient says, so a gradient that is not linear in dy is what the test can see.
   auto f = [](Graph&, const Exprs& x) {
-    return with_gradient(x[0] * 2.0, {x[0]}, [](const Expr& dy, const Exprs&, const Expr&) { return Exprs{dy * 2.0 + square(dy)}; });
+    return with_gradient(x[0] * 2.0, {x[0]}, [](const Expr& dy, const Exprs&, const Expr&) {
+      return Exprs{dy * 2.0 + square(dy)};
+    });
   };
   BOOST_TEST(!check_dot_product(f, {Tensor::of<double>({1, 2})}).ok());
 }
 
 BOOST_AUTO_TEST_CASE(functions_that_are_none_are_refused) {
   const std::vector<Tensor> xs{Tensor::of<double>({1})};
-  BOOST_TEST(refusal([&] { check_gradients(nullptr, xs); }, Code::invalid_argument).find("is empty") != std::string::npos);
-  BOOST_TEST(refusal([&] { check_gradients([](Graph&, const Exprs&) { return Expr(); }, xs); }, Code::invalid_argument).find("empty expression") != std::string::npos);
+  BOOST_TEST(
+      refusal([&] { check_gradients(nullptr, xs); }, Code::invalid_argument).find("is empty") !=
+      std::string::npos);
+  BOOST_TEST(refusal([&] { check_gradients([](Graph&, const Exprs&) { return Expr(); }, xs); },
+                     Code::invalid_argument)
+                 .find("empty expression") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -4,10 +4,10 @@
 //   for (int i = 0; i < 7; ++i) { c.ours.push_back(run_ours()); c.theirs.push_back(run_peer()); }
 //   c.print();
 //
-// Ours and the peer alternate within one run, so that both see the same machine; a budget bounds the
-// ratio of the medians, or our value where it is absolute. Benchmarks print, they never fail: a timed
-// assertion would be a flaky test. A peer that is not installed leaves `theirs` empty and the ratio
-// null: nothing is guessed.
+// Ours and the peer alternate within one run, so that both see the same machine; a budget bounds
+// the ratio of the medians, or our value where it is absolute. Benchmarks print, they never fail: a
+// timed assertion would be a flaky test. A peer that is not installed leaves `theirs` empty and the
+// ratio null: nothing is guessed.
 #pragma once
 
 #include <algorithm>
@@ -22,7 +22,9 @@ namespace troupe::bench {
 
 /// Steady time in nanoseconds.
 inline double now_ns() {
-  return std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration<double, std::nano>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 /// Processor time of this process, in ns.
@@ -41,7 +43,9 @@ inline std::string number(double value) {
   std::snprintf(text, sizeof text, "%.6g", value);
   return text;
 }
-inline std::string median_or_null(const std::vector<double>& values) { return values.empty() ? "null" : number(median(values)); }
+inline std::string median_or_null(const std::vector<double>& values) {
+  return values.empty() ? "null" : number(median(values));
+}
 
 /// A JSON string. Control characters become spaces: versions and notes hold none that matter.
 inline std::string quoted(const std::string& text) {
@@ -53,8 +57,8 @@ inline std::string quoted(const std::string& text) {
   return out + '"';
 }
 
-/// Microseconds since boot in which some thread of this machine had to wait for a core (/proc/pressure);
-/// negative where the kernel does not say.
+/// Microseconds since boot in which some thread of this machine had to wait for a core
+/// (/proc/pressure); negative where the kernel does not say.
 inline double pressure_us() {
   double total = -1;
   if (std::FILE* file = std::fopen("/proc/pressure/cpu", "r")) {
@@ -65,9 +69,9 @@ inline double pressure_us() {
 }
 
 /// One measurement of ours against one of a peer in the same run. `ratio` is ours ÷ peer, or peer ÷
-/// ours where `speed_up` is set (the budget is then a lower bound); `ratio_of_best` that of the least
-/// disturbed repetitions. `crowding` is the part of the time in which some thread waited for a core, so
-/// that figures from a busy machine can be told.
+/// ours where `speed_up` is set (the budget is then a lower bound); `ratio_of_best` that of the
+/// least disturbed repetitions. `crowding` is the part of the time in which some thread waited for
+/// a core, so that figures from a busy machine can be told.
 struct Comparison {
   std::string name;
   std::string unit;
@@ -87,13 +91,17 @@ struct Comparison {
   void print() const {
     const bool measured = !ours.empty() && !theirs.empty();
     const double waited = 1e3 * (pressure_us() - began_pressure_us) / (now_ns() - began_ns);
-    std::string line = "{\"name\": " + quoted(name) + ", \"value\": " + median_or_null(ours) + ", \"unit\": " + quoted(unit) +
-                       ", \"peer\": " + quoted(peer) + ", \"peer_value\": " + median_or_null(theirs) + ", \"ratio\": " +
-                       (measured ? number(speed_up ? median(theirs) / median(ours) : median(ours) / median(theirs)) : "null") +
-                       ", \"budget\": " + (budget > 0 ? number(budget) : "null");
+    std::string line =
+        "{\"name\": " + quoted(name) + ", \"value\": " + median_or_null(ours) +
+        ", \"unit\": " + quoted(unit) + ", \"peer\": " + quoted(peer) +
+        ", \"peer_value\": " + median_or_null(theirs) + ", \"ratio\": " +
+        (measured ? number(speed_up ? median(theirs) / median(ours) : median(ours) / median(theirs))
+                  : "null") +
+        ", \"budget\": " + (budget > 0 ? number(budget) : "null");
     if (speed_up) line += ", \"speed_up\": true";
     if (budget_value > 0) line += ", \"budget_value\": " + number(budget_value);
-    line += ", \"threads\": " + std::to_string(threads) + ", \"peer_version\": " + quoted(peer_version);
+    line +=
+        ", \"threads\": " + std::to_string(threads) + ", \"peer_version\": " + quoted(peer_version);
     if (!blas.empty()) line += ", \"blas\": " + quoted(blas);
     for (const auto& [key, value] : also) line += ", " + quoted(key) + ": " + number(value);
     if (!ours.empty()) {
@@ -105,7 +113,8 @@ struct Comparison {
       line += ", \"peer_min\": " + number(*least) + ", \"peer_max\": " + number(*most);
     }
     if (measured) {
-      const double best = *std::min_element(ours.begin(), ours.end()), peer_best = *std::min_element(theirs.begin(), theirs.end());
+      const double best = *std::min_element(ours.begin(), ours.end()),
+                   peer_best = *std::min_element(theirs.begin(), theirs.end());
       line += ", \"ratio_of_best\": " + number(speed_up ? peer_best / best : best / peer_best);
     }
     if (began_pressure_us >= 0) line += ", \"crowding\": " + number(waited);

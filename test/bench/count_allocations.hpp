@@ -1,5 +1,5 @@
-// Counts what all threads allocate, by standing in for malloc and its kin. Include it in one file of
-// a program; libtroupe, libstdc++ (operator new) and every other library come through here.
+// Counts what all threads allocate, by standing in for malloc and its kin. Include it in one file
+// of a program; libtroupe, libstdc++ (operator new) and every other library come through here.
 //
 //   const auto before = allocations();
 //   step(feeds);

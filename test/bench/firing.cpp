@@ -1,11 +1,11 @@
 // Nanoseconds an operation where nothing but the engine costs anything: a chain of one-element
-// multiplications and additions, unfused, against onnxruntime (its graph optimisations off) and torch
-// (eager), on one thread each.
+// multiplications and additions, unfused, against onnxruntime (its graph optimisations off) and
+// torch (eager), on one thread each.
 //
-// Every run is fed another input, and every result is compared, bit for bit with a plain C++ loop and
-// to 1e-6 with the peer's. `ns an op` is the time of a whole run, from the call to its return, divided by
-// the ops; `latency` is the run of a chain of two ops alone. What a and b
-// multiply and add are inputs on all sides, so that there is nothing to fold.
+// Every run is fed another input, and every result is compared, bit for bit with a plain C++ loop
+// and to 1e-6 with the peer's. `ns an op` is the time of a whole run, from the call to its return,
+// divided by the ops; `latency` is the run of a chain of two ops alone. What a and b multiply and
+// add are inputs on all sides, so that there is nothing to fold.
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/count_allocations.hpp>
@@ -41,7 +41,8 @@ class Chain {
  public:
   Chain(int ops, int rank) : ops_(ops), rank_(rank) {
     Shape shape = rank == 0 ? Shape{} : Shape{1};
-    Expr x = graph_.input("x", DType::f32, shape), a = graph_.input("a", DType::f32, shape), b = graph_.input("b", DType::f32, shape);
+    Expr x = graph_.input("x", DType::f32, shape), a = graph_.input("a", DType::f32, shape),
+         b = graph_.input("b", DType::f32, shape);
     Expr y = x;
     for (int i = 0; i < ops; ++i) y = i % 2 == 0 ? y * a : y + b;
     run_ = engine_.compile(graph_, {x, a, b}, {y}, unoptimized());
@@ -82,7 +83,8 @@ class Chain {
       expected_.push_back(x);
     }
     if (std::memcmp(&value, &expected_[static_cast<std::size_t>(i)], sizeof value) == 0) return;
-    std::fprintf(stderr, "run %d of %d ops: %.9g instead of %.9g\n", i, ops_, value, expected_[static_cast<std::size_t>(i)]);
+    std::fprintf(stderr, "run %d of %d ops: %.9g instead of %.9g\n", i, ops_, value,
+                 expected_[static_cast<std::size_t>(i)]);
     std::exit(1);
   }
 
@@ -119,8 +121,10 @@ void measure(int ops, int rank, int runs) {
   const double per_short_run = is_latency ? per_run : Chain(kShort, rank).allocations_per_run(200);
   for (const Opponent& o : kOpponents) {
     bench::Peer peer(o.name, o.script, {std::to_string(ops), std::to_string(rank), "1"});
-    bench::Comparison c{.name = std::string(is_latency ? "run_latency_" : "firing_") + (rank == 0 ? "scalar" : "one_element"),
-                        .unit = is_latency ? "ns a run" : "ns an op", .peer = {}};
+    bench::Comparison c{.name = std::string(is_latency ? "run_latency_" : "firing_") +
+                                (rank == 0 ? "scalar" : "one_element"),
+                        .unit = is_latency ? "ns a run" : "ns an op",
+                        .peer = {}};
     peer.describe(c, o.what);
     if (!is_latency) c.budget_value = 60;
     const double divisor = is_latency ? 1 : ops;
@@ -130,12 +134,14 @@ void measure(int ops, int rank, int runs) {
       chain.run(runs / 10, first, nullptr);  // wakes the worker
       c.ours.push_back(chain.run(runs, first, &results) / divisor);
       if (!peer.is_here()) continue;
-      const std::vector<double> answer = peer.ask("run " + std::to_string(runs) + " " + std::to_string(first));
+      const std::vector<double> answer =
+          peer.ask("run " + std::to_string(runs) + " " + std::to_string(first));
       c.theirs.push_back(answer[0] / divisor);
       compare(results, answer, o.name);
     }
     c.also = {{"ops", ops}, {"allocations_per_run", per_run}};
-    if (!is_latency) c.also.push_back({"allocations_per_firing", (per_run - per_short_run) / (ops - kShort)});
+    if (!is_latency)
+      c.also.push_back({"allocations_per_firing", (per_run - per_short_run) / (ops - kShort)});
     c.note = is_latency ? "a chain of two ops, run after run" : "from the call to its return";
     c.print();
   }
@@ -144,7 +150,8 @@ void measure(int ops, int rank, int runs) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 4 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <rank> <ops> <runs>
+  // ours alone, for a profiler: profile <rank> <ops> <runs>
+  if (argc > 4 && std::strcmp(argv[1], "profile") == 0) {
     Chain(std::atoi(argv[3]), std::atoi(argv[2])).run(std::atoi(argv[4]), 0, nullptr);
     return 0;
   }

@@ -1,14 +1,14 @@
 // Seconds to build, differentiate, optimise and plan a graph of 100,000 operations (budget: 1 s),
-// and how they divide over the phases. Two shapes of graph: perceptrons of many thin layers, and long
-// chains of scalar arithmetic with a literal in every other op. The count is that of the built graph,
-// gradient and updates included.
+// and how they divide over the phases. Two shapes of graph: perceptrons of many thin layers, and
+// long chains of scalar arithmetic with a literal in every other op. The count is that of the built
+// graph, gradient and updates included.
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/plan/plan.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/bench.hpp>
+#include <troupe/test/bench/count_allocations.hpp>
 
 #include <cstring>
 #include <map>
@@ -41,8 +41,10 @@ Built build_layers(Graph& g, int layers) {
   Expr h = x;
   for (int i = 0; i < layers; ++i) {
     auto scope = g.scope("layer" + std::to_string(i));
-    b.variables.push_back(g.variable("layer" + std::to_string(i) + "/w", DType::f32, {8, 8}, Initializer::constant(0.1)));
-    b.variables.push_back(g.variable("layer" + std::to_string(i) + "/b", DType::f32, {8}, Initializer::constant(0)));
+    b.variables.push_back(g.variable("layer" + std::to_string(i) + "/w", DType::f32, {8, 8},
+                                     Initializer::constant(0.1)));
+    b.variables.push_back(
+        g.variable("layer" + std::to_string(i) + "/b", DType::f32, {8}, Initializer::constant(0)));
     Expr z = matmul(h, b.variables[b.variables.size() - 2]) + b.variables.back();
     h = h + (i % 2 == 0 ? relu(z) : tanh(z));
   }
@@ -101,7 +103,8 @@ Phases once(Built (*build)(Graph&, int), int size, std::int32_t& ops, std::int32
   return phases;
 }
 
-/// Of at least kOps nodes, those of gradients and updates included: some are there once, the others for each link.
+/// Of at least kOps nodes, those of gradients and updates included: some are there once, the others
+/// for each link.
 int size_for(Built (*build)(Graph&, int)) {
   std::int32_t of_64 = 0, of_128 = 0, planned = 0;
   once(build, 64, of_64, planned);
@@ -128,7 +131,8 @@ void measure(const char* name, Built (*build)(Graph&, int)) {
     }
     c.ours.push_back(sum);
     if (i + 1 < kRepetitions) continue;
-    c.also = {{"ops", ops}, {"ops_planned", planned},
+    c.also = {{"ops", ops},
+              {"ops_planned", planned},
               {"allocations_per_op", static_cast<double>(bench::allocations() - before) / ops}};
   }
   for (const std::string& phase : order) c.also.push_back({phase, bench::median(by_phase[phase])});
@@ -139,9 +143,12 @@ void measure(const char* name, Built (*build)(Graph&, int)) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {  // for a profiler: profile <layers|chain> <size>
+  // for a profiler: profile <layers|chain> <size>
+  if (argc > 3 && std::strcmp(argv[1], "profile") == 0) {
     std::int32_t ops = 0, planned = 0;
-    for (const auto& [phase, s] : once(std::strcmp(argv[2], "chain") == 0 ? build_chain : build_layers, std::atoi(argv[3]), ops, planned))
+    for (const auto& [phase, s] :
+         once(std::strcmp(argv[2], "chain") == 0 ? build_chain : build_layers, std::atoi(argv[3]),
+              ops, planned))
       std::printf("%-20s %.4f s\n", phase.c_str(), s);
     std::printf("%d ops, %d planned\n", ops, planned);
     return 0;

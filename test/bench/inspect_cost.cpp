@@ -1,12 +1,16 @@
-// What being looked at costs: a chain of one-element operations, a loop of scalars and a training step of an LSTM on a node that
-// serves inspections, while nobody asks, while somebody asks for everything once a second, as the page does, and while it is traced,
-// against an engine that nobody can ask.
+// What being looked at costs: a chain of one-element operations, a loop of scalars and a training
+// step of an LSTM on a node that serves inspections, while nobody asks, while somebody asks for
+// everything once a second, as the page does, and while it is traced, against an engine that nobody
+// can ask.
 //
-// Rows `_thread_cpu` are by the processor time of the thread that computes: what is taken from it, whatever else the machine does; those who ask, what
-// answers and its JSON cost nothing there, and the watcher is in the process. Rows `_wall` are by the clock on the wall, and the watcher asks over
-// HTTP: they have all of it, and on a machine of few cores those who ask as well. Ours and the peer alternate, in pieces of a tenth of a second and of a second.
+// Rows `_thread_cpu` are by the processor time of the thread that computes: what is taken from it,
+// whatever else the machine does; those who ask, what answers and its JSON cost nothing there, and
+// the watcher is in the process. Rows `_wall` are by the clock on the wall, and the watcher asks
+// over HTTP: they have all of it, and on a machine of few cores those who ask as well. Ours and the
+// peer alternate, in pieces of a tenth of a second and of a second.
 //
-// What is always on (counters, flight recorder) is in both: its cost is told by instructions, before and after (README.md).
+// What is always on (counters, flight recorder) is in both: its cost is told by instructions,
+// before and after (README.md).
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -24,10 +28,10 @@
 
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/autodiff/optimizer.hpp>
-#include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
@@ -53,8 +57,8 @@ double clock_ns(clockid_t clock) {
   clock_gettime(clock, &t);
   return static_cast<double>(t.tv_sec) * 1e9 + static_cast<double>(t.tv_nsec);
 }
-/// Processor time of the calling thread, which computes in the place of the one worker: it answers inspections too, and what others
-/// do on the machine is not in it.
+/// Processor time of the calling thread, which computes in the place of the one worker: it answers
+/// inspections too, and what others do on the machine is not in it.
 double thread_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
 /// Of all other threads of this process: the server, the node, and who asks it.
 double beside_ns() { return clock_ns(CLOCK_PROCESS_CPUTIME_ID) - thread_ns(); }
@@ -85,30 +89,51 @@ struct Programs {
   explicit Programs(Engine& engine) {
     CompileOptions plain;
     plain.optimize = false;
-    Expr x = chain.input("x", DType::f32, {1}), a = chain.input("a", DType::f32, {1}), b = chain.input("b", DType::f32, {1}), y = x;
+    Expr x = chain.input("x", DType::f32, {1}), a = chain.input("a", DType::f32, {1}),
+         b = chain.input("b", DType::f32, {1}), y = x;
     for (int i = 0; i < 1000; ++i) y = i % 2 == 0 ? y * a : y + b;
-    all.push_back({"firing", "ns an op", 1000, engine.compile(chain, {x, a, b}, {y}, plain), {Tensor::of<float>({1}), Tensor::of<float>({0.999f}), Tensor::of<float>({0.5f})}});
+    all.push_back(
+        {"firing",
+         "ns an op",
+         1000,
+         engine.compile(chain, {x, a, b}, {y}, plain),
+         {Tensor::of<float>({1}), Tensor::of<float>({0.999f}), Tensor::of<float>({0.5f})}});
     Expr n = loop.input("n", DType::f32, Shape{});
-    Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1.0; }, loop.constant(0.f));
-    all.push_back({"loop", "ns an iteration", 100'000, engine.compile(loop, {n}, {last}), {Tensor::scalar(100'000.f)}});
+    Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1.0; },
+                           loop.constant(0.f));
+    all.push_back({"loop",
+                   "ns an iteration",
+                   100'000,
+                   engine.compile(loop, {n}, {last}),
+                   {Tensor::scalar(100'000.f)}});
     constexpr std::int64_t kTime = 50, kBatch = 32, kFeatures = 128, kUnits = 256;
-    Expr in = lstm.input("x", DType::f32, {kTime, kBatch, kFeatures}), target = lstm.input("target", DType::f32, {kTime, kBatch, kUnits});
-    const std::vector<Variable> weights = {lstm.variable("input", bench::pattern({kFeatures, 4 * kUnits}, 0.1, 1)), lstm.variable("recurrent", bench::pattern({kUnits, 4 * kUnits}, 0.1, 2)),
-                                           lstm.variable("bias", bench::pattern({4 * kUnits}, 0.1, 3))};
+    Expr in = lstm.input("x", DType::f32, {kTime, kBatch, kFeatures}),
+         target = lstm.input("target", DType::f32, {kTime, kBatch, kUnits});
+    const std::vector<Variable> weights = {
+        lstm.variable("input", bench::pattern({kFeatures, 4 * kUnits}, 0.1, 1)),
+        lstm.variable("recurrent", bench::pattern({kUnits, 4 * kUnits}, 0.1, 2)),
+        lstm.variable("bias", bench::pattern({4 * kUnits}, 0.1, 3))};
     auto [outputs, state] = troupe::lstm(in, {weights[0], weights[1], weights[2]});
     Expr loss = mean(square(outputs - target));
-    all.push_back({"lstm", "ns a step", 1, engine.compile(lstm, {in, target}, {loss, Sgd({.learning_rate = 0.1}).minimize(loss, weights)}),
-                   {bench::pattern({kTime, kBatch, kFeatures}, 2, 100), bench::pattern({kTime, kBatch, kUnits}, 1, 200)}});
+    all.push_back({"lstm",
+                   "ns a step",
+                   1,
+                   engine.compile(lstm, {in, target},
+                                  {loss, Sgd({.learning_rate = 0.1}).minimize(loss, weights)}),
+                   {bench::pattern({kTime, kBatch, kFeatures}, 2, 100),
+                    bench::pattern({kTime, kBatch, kUnits}, 1, 200)}});
     for (const Workload& w : all) w.run();
   }
 };
 
-/// Asks a node for what its page asks it for: its state, the counters of the plan that is shown and events, at once when it is turned on and
-/// then each second, over one connection. Ends the program if it is not answered: what nobody asked for costs nothing.
+/// Asks a node for what its page asks it for: its state, the counters of the plan that is shown and
+/// events, at once when it is turned on and then each second, over one connection. Ends the program
+/// if it is not answered: what nobody asked for costs nothing.
 class Watcher {
  public:
   /// `plan`: which of the node's, in the order in which they were made.
-  Watcher(const std::string& url, std::size_t plan) : http_(url), plan_(plan), thread_([this] { watch(); }) {}
+  Watcher(const std::string& url, std::size_t plan)
+      : http_(url), plan_(plan), thread_([this] { watch(); }) {}
   ~Watcher() {
     {
       std::lock_guard lock(mutex_);
@@ -175,10 +200,15 @@ class Watcher {
 
 enum class Mode { served, watched, traced };
 
-const char* name_of(Mode mode) { return mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced"; }
+const char* name_of(Mode mode) {
+  return mode == Mode::served ? "served" : mode == Mode::watched ? "watched" : "traced";
+}
 
 bench::Comparison comparison(const Workload& w, const std::string& how, double budget) {
-  return {.name = std::string("inspect_cost_") + w.name + "_" + how, .unit = w.unit, .peer = "an engine that nobody can ask", .budget = budget};
+  return {.name = std::string("inspect_cost_") + w.name + "_" + how,
+          .unit = w.unit,
+          .peer = "an engine that nobody can ask",
+          .budget = budget};
 }
 
 }  // namespace
@@ -204,21 +234,26 @@ int main() {
         const ClusterReport state = node.inspect();
         state_json("a", state);
         for (const PlanSnapshot& p : state.at(0).report.engine.plans) {
-          CounterCache cache(node.inspect({.what = NodeQuestion::What::plan, .plan = p.name}).at(0).report.plan);
+          CounterCache cache(
+              node.inspect({.what = NodeQuestion::What::plan, .plan = p.name}).at(0).report.plan);
           cache.update(node.inspect({.what = NodeQuestion::What::counters, .plan = p.name}));
           cache.changes(0);
         }
         const std::int64_t asked = epoch_ns();
-        events_json(node.inspect({.what = NodeQuestion::What::events, .since_ns = told}), asked, told, INT64_MAX, 20'000);
+        events_json(node.inspect({.what = NodeQuestion::What::events, .since_ns = told}), asked,
+                    told, INT64_MAX, 20'000);
         told = asked;
-        for (int i = 0; i < 100 && !is_over.load(); ++i) std::this_thread::sleep_for(milliseconds(10));
+        for (int i = 0; i < 100 && !is_over.load(); ++i)
+          std::this_thread::sleep_for(milliseconds(10));
       }
     });
     for (std::size_t w = 0; w < of_node.all.size(); ++w) {
       const std::string how = name_of(mode);
-      bench::Comparison c = comparison(of_node.all[w], how + "_thread_cpu", mode == Mode::traced ? 1.10 : 1.03);
+      bench::Comparison c =
+          comparison(of_node.all[w], how + "_thread_cpu", mode == Mode::traced ? 1.10 : 1.03);
       for (int i = 0; i < kRepetitions; ++i) {
-        if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});  // a trace ends by itself
+        // a trace ends by itself
+        if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});
         c.ours.push_back(of_node.all[w].run());
         c.theirs.push_back(of_plain.all[w].run());
       }
@@ -233,7 +268,8 @@ int main() {
       const std::string how = name_of(mode);
       std::optional<Watcher> watcher;
       if (mode == Mode::watched) watcher.emplace(server.address(), w);
-      bench::Comparison c = comparison(of_node.all[w], how + "_wall", mode == Mode::traced ? 1.10 : 1.03);
+      bench::Comparison c =
+          comparison(of_node.all[w], how + "_wall", mode == Mode::traced ? 1.10 : 1.03);
       double beside = 0, took = 0;
       for (int i = 0; i < kWallRepetitions; ++i) {
         if (mode == Mode::traced) node.inspect({.what = NodeQuestion::What::trace_on});

@@ -1,4 +1,5 @@
-// Transports with keys, as `troupe node --keys` has them: all is encrypted, and both ends are authorized.
+// Transports with keys, as `troupe node --keys` has them: all is encrypted, and both ends are
+// authorized.
 #pragma once
 
 #include <utility>

@@ -1,8 +1,9 @@
-// Nanoseconds an iteration of a loop whose body costs nothing: while x < n: x = x + 1, with a tensor
-// predicate, against onnxruntime's Loop and a while loop compiled by TorchScript, on one thread each.
+// Nanoseconds an iteration of a loop whose body costs nothing: while x < n: x = x + 1, with a
+// tensor predicate, against onnxruntime's Loop and a while loop compiled by TorchScript, on one
+// thread each.
 //
-// Every result is compared. The memory that 10^7 iterations take is told by the process's peak, before
-// and after.
+// Every result is compared. The memory that 10^7 iterations take is told by the process's peak,
+// before and after.
 #include <sys/resource.h>
 
 #include <cstdlib>
@@ -29,7 +30,8 @@ class Loop {
  public:
   explicit Loop(bool optimize = true) {
     Expr n = graph_.input("n", DType::f32, Shape{});
-    Expr last = while_loop([&](Expr x) { return x < n; }, [](Expr x) { return x + 1.0; }, graph_.constant(0.f));
+    Expr last = while_loop([&](Expr x) { return x < n; }, [](Expr x) { return x + 1.0; },
+                           graph_.constant(0.f));
     CompileOptions options;
     options.optimize = optimize;
     run_ = engine_.compile(graph_, {n}, {last}, options);
@@ -41,7 +43,8 @@ class Loop {
     const Tensor y = run_({Tensor::scalar(static_cast<float>(iterations))})[0];
     const double took = bench::now_ns() - start;
     if (y.item<float>() != static_cast<float>(iterations)) {
-      std::fprintf(stderr, "%d iterations ended at %g\n", iterations, static_cast<double>(y.item<float>()));
+      std::fprintf(stderr, "%d iterations ended at %g\n", iterations,
+                   static_cast<double>(y.item<float>()));
       std::exit(1);
     }
     return took / iterations;
@@ -64,12 +67,14 @@ struct Opponent {
   const char* script;
   const char* what;
 };
-constexpr Opponent kOpponents[] = {{"onnxruntime", "loop_onnxruntime.py", "onnxruntime Loop"}, {"torch", "loop_torch.py", "TorchScript while"}};
+constexpr Opponent kOpponents[] = {{"onnxruntime", "loop_onnxruntime.py", "onnxruntime Loop"},
+                                   {"torch", "loop_torch.py", "TorchScript while"}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc > 2 && std::strcmp(argv[1], "profile") == 0) {  // ours alone, for a profiler: profile <iterations>
+  // ours alone, for a profiler: profile <iterations>
+  if (argc > 2 && std::strcmp(argv[1], "profile") == 0) {
     Loop().run(std::atoi(argv[2]));
     return 0;
   }
@@ -97,7 +102,10 @@ int main(int argc, char** argv) {
       }
       c.theirs.push_back(answer[0]);
     }
-    c.also = {{"iterations", iterations}, {"allocations_a_run", allocated}, {"peak_mib_before_1e7", peak_before}, {"peak_mib_after_1e7", peak_after}};
+    c.also = {{"iterations", iterations},
+              {"allocations_a_run", allocated},
+              {"peak_mib_before_1e7", peak_before},
+              {"peak_mib_after_1e7", peak_after}};
     c.print();
   }
 }

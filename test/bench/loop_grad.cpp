@@ -1,8 +1,9 @@
-// What a gradient through a loop costs: 10,000 iterations of y = y * a + b. The backward pass is the run
-// of both less that of the forward pass that saves (budget: 3× the latter). A forward pass that nobody
-// differentiates saves nothing: for this measurement the pass that sees to it is skipped. The derivative
-// with respect to y's first value is compared with a^n. `long`: what an iteration of forward and backward takes in a loop of a
-// million, by what it takes in one of ten thousand: more than little above 1 says that something walks what was saved.
+// What a gradient through a loop costs: 10,000 iterations of y = y * a + b. The backward pass is
+// the run of both less that of the forward pass that saves (budget: 3× the latter). A forward pass
+// that nobody differentiates saves nothing: for this measurement the pass that sees to it is
+// skipped. The derivative with respect to y's first value is compared with a^n. `long`: what an
+// iteration of forward and backward takes in a loop of a million, by what it takes in one of ten
+// thousand: more than little above 1 says that something walks what was saved.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -21,8 +22,12 @@ constexpr int kRepetitions = 15, kIterations = 10'000;
 // A million iterations' share of ten thousand's time an iteration, both passes.
 double long_by_short(Engine& engine) {
   Graph g;
-  Expr n = g.input("n", DType::i64, Shape{}), x = g.input("x", DType::f64, Shape{}), a = g.input("a", DType::f64, Shape{});
-  auto [i_end, y] = while_loop([&](Expr i, Expr) { return i < n; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v * a + x}; },
+  Expr n = g.input("n", DType::i64, Shape{}), x = g.input("x", DType::f64, Shape{}),
+       a = g.input("a", DType::f64, Shape{});
+  auto [i_end, y] = while_loop([&](Expr i, Expr) { return i < n; },
+                               [&](Expr i, Expr v) {
+                                 return std::tuple{i + 1, v * a + x};
+                               },
                                std::tuple{g.constant(std::int64_t{0}), x});
   Function f = engine.compile(g, {n, x, a}, {y, gradients(y, {a})[0]});
   auto time = [&](std::int64_t iterations) {
@@ -45,8 +50,12 @@ int main() {
   one.workers = 1;
   Engine engine(one);
   Graph g;
-  Expr x = g.input("x", DType::f64, Shape{}), a = g.input("a", DType::f64, Shape{}), b = g.input("b", DType::f64, Shape{});
-  auto [n, y] = while_loop([](Expr i, Expr) { return i < kIterations; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v * a + b}; },
+  Expr x = g.input("x", DType::f64, Shape{}), a = g.input("a", DType::f64, Shape{}),
+       b = g.input("b", DType::f64, Shape{});
+  auto [n, y] = while_loop([](Expr i, Expr) { return i < kIterations; },
+                           [&](Expr i, Expr v) {
+                             return std::tuple{i + 1, v * a + b};
+                           },
                            std::tuple{g.constant(0), x});
   Function plain = engine.compile(g, {x, a, b}, {y});
   std::vector<Expr> d = gradients(y, {x, a, b});
@@ -54,7 +63,8 @@ int main() {
   saving.skip_passes = {"drop_unused"};
   Function forward = engine.compile(g, {x, a, b}, {y}, saving);
   Function both = engine.compile(g, {x, a, b}, {y, d[0], d[1], d[2]});
-  const std::vector<Tensor> values{Tensor::scalar(0.5), Tensor::scalar(0.9999), Tensor::scalar(1e-4)};
+  const std::vector<Tensor> values{Tensor::scalar(0.5), Tensor::scalar(0.9999),
+                                   Tensor::scalar(1e-4)};
   auto time = [&](const Function& f) {
     const double start = bench::now_ns();
     const std::vector<Tensor> out = f(values);
@@ -66,8 +76,11 @@ int main() {
     return took / kIterations;
   };
   for (int i = 0; i < 3; ++i) time(plain), time(forward), time(both);
-  bench::Comparison c{.name = "loop_grad", .unit = "ns an iteration, backward alone", .peer = "the forward pass that saves",
-                      .peer_version = "same build", .budget = 3};
+  bench::Comparison c{.name = "loop_grad",
+                      .unit = "ns an iteration, backward alone",
+                      .peer = "the forward pass that saves",
+                      .peer_version = "same build",
+                      .budget = 3};
   std::vector<double> unsaved;
   for (int i = 0; i < kRepetitions; ++i) {
     unsaved.push_back(time(plain));

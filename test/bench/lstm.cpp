@@ -1,12 +1,14 @@
-// A training step of an LSTM, 50 steps of time, batch 32, 128 features to 256 units, f32: forward, mean
-// squared error to a target, backward and an SGD update of the four weights, against eager torch's
-// nn.LSTM with its fused SGD, on one thread and on two: as a loop in the graph, and fused into one op. Neither
-// side differentiates its input. `products_ns` is what the step's products take alone, on one thread, by
-// oneDNN, which is the fastest here. `least_core_ns` is what they would take at the measured multiply-add peak of a core, and
-// `least_ratio` that of the peer's processor time: no step in f32 takes less, on however many cores.
+// A training step of an LSTM, 50 steps of time, batch 32, 128 features to 256 units, f32: forward,
+// mean squared error to a target, backward and an SGD update of the four weights, against eager
+// torch's nn.LSTM with its fused SGD, on one thread and on two: as a loop in the graph, and fused
+// into one op. Neither side differentiates its input. `products_ns` is what the step's products
+// take alone, on one thread, by oneDNN, which is the fastest here. `least_core_ns` is what they
+// would take at the measured multiply-add peak of a core, and `least_ratio` that of the peer's
+// processor time: no step in f32 takes less, on however many cores.
 //
-// Both sides start from the same weights and take the same batches; the losses of the first steps must
-// agree to 1e-4, or the benchmark ends with an error. The loss is fetched every step on both sides.
+// Both sides start from the same weights and take the same batches; the losses of the first steps
+// must agree to 1e-4, or the benchmark ends with an error. The loss is fetched every step on both
+// sides.
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
@@ -34,13 +36,18 @@ constexpr double kRate = 0.5;
 class Trainer {
  public:
   explicit Trainer(int workers, bool fused = false) : engine_(bench::with_workers(workers)) {
-    Expr x = graph_.input("x", DType::f32, {kTime, kBatch, kFeatures}), target = graph_.input("target", DType::f32, {kTime, kBatch, kUnits});
-    weights_ = {bench::variable(graph_, "input", start(0)), bench::variable(graph_, "recurrent", start(1)),
+    Expr x = graph_.input("x", DType::f32, {kTime, kBatch, kFeatures}),
+         target = graph_.input("target", DType::f32, {kTime, kBatch, kUnits});
+    weights_ = {bench::variable(graph_, "input", start(0)),
+                bench::variable(graph_, "recurrent", start(1)),
                 // torch has two biases that are added up; each takes the whole gradient.
-                bench::variable(graph_, "bias_input", start(2)), bench::variable(graph_, "bias_recurrent", start(3))};
-    auto [outputs, last] = lstm(x, {weights_[0], weights_[1], weights_[2] + weights_[3]}, {.fused = fused});
+                bench::variable(graph_, "bias_input", start(2)),
+                bench::variable(graph_, "bias_recurrent", start(3))};
+    auto [outputs, last] =
+        lstm(x, {weights_[0], weights_[1], weights_[2] + weights_[3]}, {.fused = fused});
     Expr loss = mean(square(outputs - target));
-    step_ = engine_.compile(graph_, {x, target}, {loss, Sgd({.learning_rate = kRate}).minimize(loss, weights_)});
+    step_ = engine_.compile(graph_, {x, target},
+                            {loss, Sgd({.learning_rate = kRate}).minimize(loss, weights_)});
     for (std::uint32_t i = 0; i < kBatches; ++i) {
       xs_.push_back(bench::pattern({kTime, kBatch, kFeatures}, 2, 100 + i));
       targets_.push_back(bench::pattern({kTime, kBatch, kUnits}, 1, 200 + i));
@@ -54,14 +61,17 @@ class Trainer {
 
   /// ns a step; the losses go to `losses`.
   double steps(int count, std::vector<float>* losses = nullptr) {
-    return bench::timed_steps(count, losses, [this](std::size_t i) { return step_({xs_[i % kBatches], targets_[i % kBatches]})[0].item<float>(); });
+    return bench::timed_steps(count, losses, [this](std::size_t i) {
+      return step_({xs_[i % kBatches], targets_[i % kBatches]})[0].item<float>();
+    });
   }
   std::string explain() const { return step_.explain(); }
 
  private:
   static Tensor start(int i) {
     const double scale = 2 / std::sqrt(static_cast<double>(kUnits));
-    const Shape shapes[] = {{kFeatures, 4 * kUnits}, {kUnits, 4 * kUnits}, {4 * kUnits}, {4 * kUnits}};
+    const Shape shapes[] = {
+        {kFeatures, 4 * kUnits}, {kUnits, 4 * kUnits}, {4 * kUnits}, {4 * kUnits}};
     return bench::pattern(shapes[i], scale, static_cast<std::uint32_t>(i + 1));
   }
 
@@ -77,15 +87,21 @@ class FusedTrainer : public Trainer {
   explicit FusedTrainer(int workers) : Trainer(workers, true) {}
 };
 
-// Steps of time as products with the same weights [k, n], which oneDNN keeps in a layout of its own.
+// Steps of time as products with the same weights [k, n], which oneDNN keeps in a layout of its
+// own.
 class PackedSteps {
  public:
   PackedSteps(std::int64_t k, std::int64_t n)
-      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_), from_(static_cast<std::size_t>(kTime * kBatch * k), 0.1f), to_(static_cast<std::size_t>(kTime * kBatch * n)) {
-    const dnnl::memory::desc a = plain(kBatch, k), c = plain(kBatch, n), any({k, n}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::any);
+      : engine_(dnnl::engine::kind::cpu, 0), stream_(engine_),
+        from_(static_cast<std::size_t>(kTime * kBatch * k), 0.1f),
+        to_(static_cast<std::size_t>(kTime * kBatch * n)) {
+    const dnnl::memory::desc a = plain(kBatch, k), c = plain(kBatch, n),
+                             any({k, n}, dnnl::memory::data_type::f32,
+                                 dnnl::memory::format_tag::any);
     const dnnl::matmul::primitive_desc chosen(dnnl::matmul::desc(a, any, c), engine_);
     product_ = dnnl::matmul(chosen);
-    a_ = dnnl::memory(a, engine_, from_.data()), b_ = dnnl::memory(chosen.weights_desc(), engine_), c_ = dnnl::memory(c, engine_, to_.data());
+    a_ = dnnl::memory(a, engine_, from_.data()), b_ = dnnl::memory(chosen.weights_desc(), engine_),
+    c_ = dnnl::memory(c, engine_, to_.data());
     std::memset(b_.get_data_handle(), 0, chosen.weights_desc().get_size());
   }
   void run() {
@@ -98,7 +114,9 @@ class PackedSteps {
   }
 
  private:
-  static dnnl::memory::desc plain(std::int64_t rows, std::int64_t columns) { return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{columns, 1}}; }
+  static dnnl::memory::desc plain(std::int64_t rows, std::int64_t columns) {
+    return {{rows, columns}, dnnl::memory::data_type::f32, dnnl::memory::dims{columns, 1}};
+  }
   dnnl::engine engine_;
   dnnl::stream stream_;
   std::vector<float> from_, to_;
@@ -109,7 +127,8 @@ class PackedSteps {
 // The least processor time of the five products of a step.
 double products_ns() {
   constexpr std::int64_t rows = kTime * kBatch, columns = 4 * kUnits;
-  std::vector<float> of_rows(rows * kUnits, 0.1f), gates(rows * columns, 0.1f), weights(kUnits * columns, 0.1f);
+  std::vector<float> of_rows(rows * kUnits, 0.1f), gates(rows * columns, 0.1f),
+      weights(kUnits * columns, 0.1f);
   PackedSteps forward(kUnits, columns), back(columns, kUnits);
   auto least = [](auto&& product) {
     double best = 1e18;
@@ -120,16 +139,24 @@ double products_ns() {
     }
     return best;
   };
-  double sum = least([&] { dnnl_sgemm('N', 'N', rows, columns, kFeatures, 1, of_rows.data(), kFeatures, weights.data(), columns, 0, gates.data(), columns); });
+  double sum = least([&] {
+    dnnl_sgemm('N', 'N', rows, columns, kFeatures, 1, of_rows.data(), kFeatures, weights.data(),
+               columns, 0, gates.data(), columns);
+  });
   sum += least([&] { forward.run(); });
   sum += least([&] { back.run(); });
   for (const std::int64_t n : {kUnits, kFeatures})
-    sum += least([&] { dnnl_sgemm('T', 'N', n, columns, rows, 1, of_rows.data(), n, gates.data(), columns, 0, weights.data(), columns); });
+    sum += least([&] {
+      dnnl_sgemm('T', 'N', n, columns, rows, 1, of_rows.data(), n, gates.data(), columns, 0,
+                 weights.data(), columns);
+    });
   return sum;
 }
 
-// The multiply-adds, counted as two, that a step cannot do without. The first state is zero, and nobody asks for its gradient.
-constexpr double kFlops = 2.0 * kBatch * 4 * kUnits * (2.0 * kTime * kFeatures + 3.0 * (kTime - 1) * kUnits);
+// The multiply-adds, counted as two, that a step cannot do without. The first state is zero, and
+// nobody asks for its gradient.
+constexpr double kFlops =
+    2.0 * kBatch * 4 * kUnits * (2.0 * kTime * kFeatures + 3.0 * (kTime - 1) * kUnits);
 
 template <class Trained>
 void measure(int threads) {
@@ -137,21 +164,31 @@ void measure(int threads) {
   const bool fused = std::is_same_v<Trained, FusedTrainer>;
   Trained trainer(threads);
   bench::Peer torch("torch", "lstm_torch.py", {std::to_string(threads)}, threads);
-  bench::Comparison c{.name = bench::step_name(fused ? "lstm_fused" : "lstm", threads), .unit = "ns a step",
-                      .peer = {}, .budget = 0.5, .threads = threads, .note = "T 50, batch 32, 128-256, SGD; loss fetched every step"};
+  bench::Comparison c{.name = bench::step_name(fused ? "lstm_fused" : "lstm", threads),
+                      .unit = "ns a step",
+                      .peer = {},
+                      .budget = 0.5,
+                      .threads = threads,
+                      .note = "T 50, batch 32, 128-256, SGD; loss fetched every step"};
   torch.describe(c, "torch nn.LSTM (oneDNN), fused SGD");
   const double peak = bench::peak_gflops();
   c.also.insert(c.also.end(), {{"products_ns", products}, {"peak_gflops", peak}});
   bench::compare_losses(trainer, torch, {.steps = kCompared, .tolerance = 1e-4}, c);
-  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1, .least_ns = kFlops / peak}, c);
+  bench::measure_steps(
+      trainer, torch,
+      {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1, .least_ns = kFlops / peak}, c);
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads")) reinterpret_cast<void (*)(int)>(set)(1);  // of the library's products alone
+  // of the library's products alone
+  if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads"))
+    reinterpret_cast<void (*)(int)>(set)(1);
   const bool of_loop = argc > 1 && std::strcmp(argv[1], "profile") == 0;
-  if (!of_loop) bench::run_training<FusedTrainer>(argc, argv, measure<FusedTrainer>);  // takes less memory, and so comes first
-  if (argc > 1 && !of_loop) return 0;                                                  // `profile_fused <workers> <steps>`
+  // takes less memory, and so comes first
+  if (!of_loop) bench::run_training<FusedTrainer>(argc, argv, measure<FusedTrainer>);
+  // `profile_fused <workers> <steps>`
+  if (argc > 1 && !of_loop) return 0;
   bench::run_training<Trainer>(argc, argv, measure<Trainer>);
 }

@@ -7,8 +7,8 @@
 #include <troupe/actors/runtime/scheduler_module.hpp>
 #include <troupe/test/bench/bench.hpp>
 
-#include <caf/all.hpp>
 #include <fmt/format.h>
+#include <caf/all.hpp>
 
 #include <cstdlib>
 #include <future>
@@ -29,10 +29,8 @@ class LeanPlayer : public LeanActor<std::int64_t> {
 
   void receive(std::int64_t& left) override {
     ++messages;
-    if (left == 0)
-      finished->set_value();
-    else
-      other->send(left - 1);
+    if (left == 0) finished->set_value();
+    else other->send(left - 1);
   }
   bool continue_turn() override {
     ++turns;
@@ -64,7 +62,8 @@ double lean_ping_pong(int workers) {
     pong->other = {};
   }
   if (messages != kMessages + 1 || turns != messages) {
-    std::fprintf(stderr, "%lld messages took %lld turns\n", static_cast<long long>(messages), static_cast<long long>(turns));
+    std::fprintf(stderr, "%lld messages took %lld turns\n", static_cast<long long>(messages),
+                 static_cast<long long>(turns));
     std::exit(1);
   }
   return took / static_cast<double>(messages);
@@ -72,7 +71,8 @@ double lean_ping_pong(int workers) {
 
 class StockPlayer : public caf::event_based_actor {
  public:
-  StockPlayer(caf::actor_config& config, std::promise<void>& finished) : event_based_actor(config), finished_(finished) {}
+  StockPlayer(caf::actor_config& config, std::promise<void>& finished)
+      : event_based_actor(config), finished_(finished) {}
 
   caf::behavior make_behavior() override {
     return {
@@ -81,10 +81,8 @@ class StockPlayer : public caf::event_based_actor {
           if (left > 0) send(other_, left);
         },
         [this](std::int64_t left) {
-          if (left == 0)
-            finished_.set_value();
-          else
-            send(other_, left - 1);
+          if (left == 0) finished_.set_value();
+          else send(other_, left - 1);
         },
     };
   }
@@ -114,9 +112,16 @@ double stock_ping_pong(int workers) {
 
 int main() {
   for (const int workers : {1, 2}) {
-    bench::Comparison c{.name = "message_" + std::to_string(workers) + "_workers", .unit = "ns", .peer = "stock CAF ping-pong",
-                        .peer_version = fmt::format("{}.{}.{}", CAF_MAJOR_VERSION, CAF_MINOR_VERSION, CAF_PATCH_VERSION), .budget = workers == 1 ? 0.2 : 0.5,
-                        .threads = workers, .speed_up = false, .ours = {}, .theirs = {}};
+    bench::Comparison c{.name = "message_" + std::to_string(workers) + "_workers",
+                        .unit = "ns",
+                        .peer = "stock CAF ping-pong",
+                        .peer_version = fmt::format("{}.{}.{}", CAF_MAJOR_VERSION,
+                                                    CAF_MINOR_VERSION, CAF_PATCH_VERSION),
+                        .budget = workers == 1 ? 0.2 : 0.5,
+                        .threads = workers,
+                        .speed_up = false,
+                        .ours = {},
+                        .theirs = {}};
     for (int i = 0; i < kRepetitions; ++i) {
       c.ours.push_back(lean_ping_pong(workers));
       c.theirs.push_back(stock_ping_pong(workers));

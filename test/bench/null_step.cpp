@@ -1,6 +1,7 @@
-// A step that does nothing but move its parameters: each worker gets a value from the driver's variable and sends one
-// number back, as when parameters are fetched for a training step. A scalar, and 100 MB dense; on 1 to 4 workers,
-// each a process on this machine, by shared memory. Peer for the dense step: one warm memcpy of what is moved.
+// A step that does nothing but move its parameters: each worker gets a value from the driver's
+// variable and sends one number back, as when parameters are fetched for a training step. A scalar,
+// and 100 MB dense; on 1 to 4 workers, each a process on this machine, by shared memory. Peer for
+// the dense step: one warm memcpy of what is moved.
 #include <thread>
 
 #include <troupe/functions.hpp>
@@ -14,7 +15,8 @@ constexpr int kMost = 4, kRepetitions = 5;
 class Step {
  public:
   Step(Engine& engine, const bench::Processes& workers, int count, std::int64_t floats) {
-    Variable v = graph_.variable("parameters_" + std::to_string(floats), DType::f32, floats == 1 ? Shape{} : Shape{floats}, Initializer::constant(0));
+    Variable v = graph_.variable("parameters_" + std::to_string(floats), DType::f32,
+                                 floats == 1 ? Shape{} : Shape{floats}, Initializer::constant(0));
     Expr value = v.read();
     std::vector<Expr> fetches;
     for (int w = 0; w < count; ++w) {
@@ -58,8 +60,12 @@ int main() {
       Step step(node->engine(), workers, count, floats);
       const bool is_dense = floats > 1;
       const std::size_t bytes = 4 * static_cast<std::size_t>(floats);
-      bench::Comparison c{.name = std::string(is_dense ? "null_step_100MB_" : "null_step_scalar_") + std::to_string(count), .unit = "ms",
-                          .peer = is_dense ? "warm memcpy, once a worker" : "none", .threads = count + 1, .speed_up = true};
+      bench::Comparison c{.name = std::string(is_dense ? "null_step_100MB_" : "null_step_scalar_") +
+                                  std::to_string(count),
+                          .unit = "ms",
+                          .peer = is_dense ? "warm memcpy, once a worker" : "none",
+                          .threads = count + 1,
+                          .speed_up = true};
       for (int i = 0; i < kRepetitions; ++i) {
         c.ours.push_back(step.ms(is_dense ? 3 : 300));
         if (!is_dense) continue;
@@ -68,7 +74,9 @@ int main() {
         c.theirs.push_back(copy);
       }
       c.also = {{"steps_s", 1e3 / bench::median(c.ours)}};
-      if (is_dense) c.also.emplace_back("gb_s", static_cast<double>(bytes) * count / bench::median(c.ours) / 1e6);
+      if (is_dense)
+        c.also.emplace_back("gb_s",
+                            static_cast<double>(bytes) * count / bench::median(c.ours) / 1e6);
       if (count + 1 > cores) c.note = "more processes than cores";
       c.print();
     }

@@ -1,6 +1,6 @@
-// What a second worker brings: two independent heavy branches on an engine of two workers against one
-// of one worker, hot and after 200 ms of idleness (budget: 1.8×); and what it costs: graphs of 10,000
-// tiny operations, which must not run slower with two workers than with one (budget: 1×).
+// What a second worker brings: two independent heavy branches on an engine of two workers against
+// one of one worker, hot and after 200 ms of idleness (budget: 1.8×); and what it costs: graphs of
+// 10,000 tiny operations, which must not run slower with two workers than with one (budget: 1×).
 //
 // The engines live in this process and alternate. Their results are compared bit for bit.
 #include <troupe/actors/engine/engine.hpp>
@@ -15,13 +15,14 @@ namespace {
 
 using namespace troupe;
 using namespace std::chrono_literals;
-constexpr int kRepetitions = 15, kAfterIdle = 41;  // what a sleeping core finds of its caches, and how soon it runs, varies by a third
+// what a sleeping core finds of its caches, and how soon it runs, varies by a third
+constexpr int kRepetitions = 15, kAfterIdle = 41;
 
 /// The same graph on engines that differ in their workers alone.
 class Engines {
  public:
-  Engines(const std::vector<int>& workers, const Graph& graph, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches,
-          std::vector<Tensor> values, bool optimize)
+  Engines(const std::vector<int>& workers, const Graph& graph, const std::vector<Expr>& feeds,
+          const std::vector<Expr>& fetches, std::vector<Tensor> values, bool optimize)
       : values_(std::move(values)), results_(workers.size()) {
     for (std::size_t e = 0; e < workers.size(); ++e) {
       EngineOptions options;
@@ -73,11 +74,17 @@ void two_branches() {
     left = matmul(left, w);
     right = matmul(w, right);
   }
-  Engines engines({1, 2}, g, {x, w}, {left, right}, {bench::pattern(square, 1, 1), bench::pattern(square, 0.2, 2)}, true);
+  Engines engines({1, 2}, g, {x, w}, {left, right},
+                  {bench::pattern(square, 1, 1), bench::pattern(square, 0.2, 2)}, true);
   for (const auto idle : {0ms, 200ms}) {
-    bench::Comparison c{.name = idle == 0ms ? "two_branches_hot" : "two_branches_after_idle", .unit = "ns",
-                        .peer = "the same engine with one worker", .peer_version = "same build", .budget = 1.8, .threads = 2,
-                        .speed_up = true, .note = "two branches of four 512x512 f32 products each"};
+    bench::Comparison c{.name = idle == 0ms ? "two_branches_hot" : "two_branches_after_idle",
+                        .unit = "ns",
+                        .peer = "the same engine with one worker",
+                        .peer_version = "same build",
+                        .budget = 1.8,
+                        .threads = 2,
+                        .speed_up = true,
+                        .note = "two branches of four 512x512 f32 products each"};
     for (int i = 0; i < (idle == 0ms ? kRepetitions : kAfterIdle); ++i) {
       if (idle == 0ms) engines.run(0);
       c.theirs.push_back(engines.run(0, idle));
@@ -94,7 +101,8 @@ Expr step(const Expr& y, const Expr& a, const Expr& b, int i) { return i % 2 == 
 void tiny_ops(const char* name, int chains, int rank) {
   Graph g;
   const Shape shape = rank == 0 ? Shape{} : Shape{1};
-  Expr x = g.input("x", DType::f32, shape), a = g.input("a", DType::f32, shape), b = g.input("b", DType::f32, shape);
+  Expr x = g.input("x", DType::f32, shape), a = g.input("a", DType::f32, shape),
+       b = g.input("b", DType::f32, shape);
   Expr sum;
   const int length = 10'000 / chains;
   for (int k = 0; k < chains; ++k) {
@@ -103,10 +111,17 @@ void tiny_ops(const char* name, int chains, int rank) {
     sum = sum.is_empty() ? y * a : sum + y;
   }
   auto value = [&](float v) { return rank == 0 ? Tensor::scalar(v) : Tensor::of({v}); };
-  Engines engines({1, 2, 1}, g, {x, a, b}, {sum}, {value(0.25f), value(0.999f), value(0.5f)}, false);
-  bench::Comparison c{.name = name, .unit = "ns an op", .peer = "the same engine with one worker", .peer_version = "same build",
-                      .budget = 1, .threads = 2, .note = "10,000 one-element ops, unfused; medians of means over 20 runs"};
-  std::vector<double> again;  // a second engine of one worker: what two engines that are the same differ by
+  Engines engines({1, 2, 1}, g, {x, a, b}, {sum}, {value(0.25f), value(0.999f), value(0.5f)},
+                  false);
+  bench::Comparison c{.name = name,
+                      .unit = "ns an op",
+                      .peer = "the same engine with one worker",
+                      .peer_version = "same build",
+                      .budget = 1,
+                      .threads = 2,
+                      .note = "10,000 one-element ops, unfused; medians of means over 20 runs"};
+  // a second engine of one worker: what two engines that are the same differ by
+  std::vector<double> again;
   for (int i = 0; i < kRepetitions; ++i) {
     c.theirs.push_back(engines.several(0, 20) / 10'000);
     c.ours.push_back(engines.several(1, 20) / 10'000);

@@ -1,6 +1,7 @@
-// What parallel iterations bring: a loop whose bodies do not depend on each other, on two workers, two
-// iterations at a time against one (budget: 1.8×). A body is products too small to be divided between workers (a
-// kernel of 6 million multiply-adds or more would be): what overlaps are iterations.
+// What parallel iterations bring: a loop whose bodies do not depend on each other, on two workers,
+// two iterations at a time against one (budget: 1.8×). A body is products too small to be divided
+// between workers (a kernel of 6 million multiply-adds or more would be): what overlaps are
+// iterations.
 #include <cstdlib>
 
 #include <troupe/actors/engine/engine.hpp>
@@ -25,7 +26,8 @@ class Loop {
                                    for (int k = 0; k < 4; ++k) y = matmul(x, y);
                                    return std::tuple{i + 1, s + sum(y)};
                                  },
-                                 std::tuple{graph_.constant(0), graph_.constant(0.f)}, {.parallel_iterations = parallel_iterations});
+                                 std::tuple{graph_.constant(0), graph_.constant(0.f)},
+                                 {.parallel_iterations = parallel_iterations});
     run_ = engine.compile(graph_, {x}, {total});
     for (int i = 0; i < 3; ++i) run();
   }
@@ -38,7 +40,8 @@ class Loop {
   std::string report() const { return run_.loops()[0].text(); }
 
  private:
-  const Tensor x_ = Tensor::of<float>(std::vector<float>(kExtent * kExtent, 0.001f), {kExtent, kExtent});
+  const Tensor x_ =
+      Tensor::of<float>(std::vector<float>(kExtent * kExtent, 0.001f), {kExtent, kExtent});
   Graph graph_;
   Function run_;
   Tensor result_;
@@ -51,8 +54,13 @@ int main() {
   two.workers = 2;
   Engine engine(two);
   Loop one_at_a_time(engine, 1), two_at_a_time(engine, 2);
-  bench::Comparison c{.name = "parallel_iterations", .unit = "ns a run", .peer = "parallel_iterations = 1", .peer_version = "same build",
-                      .budget = 1.8, .threads = 2, .speed_up = true};
+  bench::Comparison c{.name = "parallel_iterations",
+                      .unit = "ns a run",
+                      .peer = "parallel_iterations = 1",
+                      .peer_version = "same build",
+                      .budget = 1.8,
+                      .threads = 2,
+                      .speed_up = true};
   for (int i = 0; i < kRepetitions; ++i) {
     c.theirs.push_back(one_at_a_time.run());
     c.ours.push_back(two_at_a_time.run());

@@ -1,5 +1,6 @@
-// Two heavy jobs on two workers against the same two one after the other: straight after other work,
-// and after the pool has slept for 200 ms. The peer is the sequential run, the ratio the speed-up; then oneTBB's parallel_invoke.
+// Two heavy jobs on two workers against the same two one after the other: straight after other
+// work, and after the pool has slept for 200 ms. The peer is the sequential run, the ratio the
+// speed-up; then oneTBB's parallel_invoke.
 #include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/bench/bench.hpp>
 
@@ -64,8 +65,15 @@ double parallel(WorkerPool& pool) {
 }
 
 bench::Comparison measure(const char* name, WorkerPool& pool, std::chrono::milliseconds idle) {
-  bench::Comparison c{.name = name, .unit = "ns", .peer = "the same two jobs in sequence", .peer_version = "same build",
-                      .budget = 1.8, .threads = 2, .speed_up = true, .ours = {}, .theirs = {}};
+  bench::Comparison c{.name = name,
+                      .unit = "ns",
+                      .peer = "the same two jobs in sequence",
+                      .peer_version = "same build",
+                      .budget = 1.8,
+                      .threads = 2,
+                      .speed_up = true,
+                      .ours = {},
+                      .theirs = {}};
   for (int i = 0; i < kRepetitions; ++i) {
     c.theirs.push_back(sequential());
     if (idle == 0ms) parallel(pool);  // warms the pool
@@ -89,7 +97,8 @@ constexpr const char *kTbb = "oneTBB parallel_invoke (not installed)", *kTbbVers
 #endif
 
 bench::Comparison against_tbb(const char* name, WorkerPool& pool, std::chrono::milliseconds idle) {
-  bench::Comparison c{.name = name, .unit = "ns", .peer = kTbb, .peer_version = kTbbVersion, .threads = 2};
+  bench::Comparison c{
+      .name = name, .unit = "ns", .peer = kTbb, .peer_version = kTbbVersion, .threads = 2};
 #ifdef TROUPE_WITH_TBB
   const tbb::global_control two(tbb::global_control::max_allowed_parallelism, 2);
 #endif

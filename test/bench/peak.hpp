@@ -1,4 +1,5 @@
-// The arithmetic peak of a core, measured: independent chains of f32 multiply-adds in registers, as wide as it has them. No product does more.
+// The arithmetic peak of a core, measured: independent chains of f32 multiply-adds in registers, as
+// wide as it has them. No product does more.
 //
 //   double t = time_of([] { sink = multiply_adds(4000); });   // ns
 //   double gflops = multiply_add_flops(4000) / t;
@@ -11,7 +12,8 @@
 namespace troupe::bench {
 
 namespace detail {
-constexpr int kChains = 12;  // two units, four cycles each, want eight; with two operands there are registers for fourteen
+// two units, four cycles each, want eight; with two operands there are registers for fourteen
+constexpr int kChains = 12;
 
 typedef float V128 __attribute__((vector_size(16)));
 typedef float V256 __attribute__((vector_size(32)));
@@ -22,7 +24,8 @@ template <class V>
   const V b = V{} + 0.999f, c = V{} + 0.001f;
   V a[kChains];
 #pragma GCC unroll 12
-  for (int k = 0; k < kChains; ++k) a[k] = V{} + (1.1f + 0.1f * static_cast<float>(k));  // 1 would stay 1
+  // 1 would stay 1
+  for (int k = 0; k < kChains; ++k) a[k] = V{} + (1.1f + 0.1f * static_cast<float>(k));
   for (int i = 0; i < rounds; ++i) {
 #pragma GCC unroll 12
     for (int k = 0; k < kChains; ++k) a[k] = a[k] * b + c;
@@ -35,9 +38,16 @@ template <class V>
 }
 
 #if defined(__x86_64__)
-__attribute__((target("arch=x86-64-v4,prefer-vector-width=512"), noinline)) inline float chains_v4(int rounds) { return chains<V512>(rounds); }
-__attribute__((target("arch=x86-64-v3"), noinline)) inline float chains_v3(int rounds) { return chains<V256>(rounds); }
-inline int width() { return __builtin_cpu_supports("x86-64-v4") ? 64 : __builtin_cpu_supports("x86-64-v3") ? 32 : 16; }
+__attribute__((target("arch=x86-64-v4,prefer-vector-width=512"), noinline)) inline float chains_v4(
+    int rounds) {
+  return chains<V512>(rounds);
+}
+__attribute__((target("arch=x86-64-v3"), noinline)) inline float chains_v3(int rounds) {
+  return chains<V256>(rounds);
+}
+inline int width() {
+  return __builtin_cpu_supports("x86-64-v4") ? 64 : __builtin_cpu_supports("x86-64-v3") ? 32 : 16;
+}
 #else
 inline int width() { return 16; }
 #endif
@@ -51,9 +61,12 @@ inline float multiply_adds(int rounds) {
   return detail::chains<detail::V128>(rounds);
 }
 /// What `multiply_adds` computes: a multiply-add counts as two.
-inline double multiply_add_flops(int rounds) { return 2.0 * detail::kChains * (detail::width() / 4) * rounds; }
+inline double multiply_add_flops(int rounds) {
+  return 2.0 * detail::kChains * (detail::width() / 4) * rounds;
+}
 
-/// The most GFLOP/s of processor time that any of some tries, of a few milliseconds each, has reached so far.
+/// The most GFLOP/s of processor time that any of some tries, of a few milliseconds each, has
+/// reached so far.
 inline double peak_gflops() {
   constexpr int kTries = 15, kRounds = 4'000'000;
   static volatile float sink;

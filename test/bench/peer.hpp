@@ -6,7 +6,8 @@
 //
 // Protocol, one line each way: the script opens with `ready <version> <blas>` (tab-separated) or
 // `missing <why>`; it answers a request with numbers, separated by spaces, or with `error <why>`.
-// The interpreter is $TROUPE_PEERS, else .peers/bin/python in the source tree. No GPU is shown to it.
+// The interpreter is $TROUPE_PEERS, else .peers/bin/python in the source tree. No GPU is shown to
+// it.
 #pragma once
 
 #include <fcntl.h>
@@ -28,7 +29,8 @@ namespace troupe::bench {
 class Peer {
  public:
   /// `threads` is what its libraries may use; the script sets the same explicitly.
-  Peer(std::string name, const std::string& script, std::vector<std::string> arguments, int threads = 1)
+  Peer(std::string name, const std::string& script, std::vector<std::string> arguments,
+       int threads = 1)
       : name_(std::move(name)) {
     const char* chosen = std::getenv("TROUPE_PEERS");
     const std::string python = chosen ? chosen : TROUPE_SOURCE_DIR "/.peers/bin/python";
@@ -45,7 +47,9 @@ class Peer {
 
   bool is_here() const { return is_here_; }
   /// What goes into `peer`: `what`, or that there is nothing to compare with.
-  std::string label(const std::string& what) const { return is_here_ ? what : name_ + " (not installed)"; }
+  std::string label(const std::string& what) const {
+    return is_here_ ? what : name_ + " (not installed)";
+  }
   const std::string& version() const { return version_; }
   const std::string& blas() const { return blas_; }
   void describe(Comparison& c, const std::string& what) const {
@@ -62,7 +66,8 @@ class Peer {
     std::vector<double> out;
     for (double value; words >> value;) out.push_back(value);
     if (out.empty()) {
-      std::fprintf(stderr, "%s answered '%s' with '%s'\n", name_.c_str(), request.c_str(), words.str().c_str());
+      std::fprintf(stderr, "%s answered '%s' with '%s'\n", name_.c_str(), request.c_str(),
+                   words.str().c_str());
       std::exit(1);
     }
     // Its worker threads spin a little before they sleep; ours shall not run against them.
@@ -79,15 +84,17 @@ class Peer {
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, down[0], 0);
     posix_spawn_file_actions_adddup2(&files, up[1], 1);
-    std::vector<std::string> environment = {"CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=" + std::to_string(threads),
-                                            "MKL_NUM_THREADS=" + std::to_string(threads)};
+    std::vector<std::string> environment = {
+        "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=" + std::to_string(threads),
+        "MKL_NUM_THREADS=" + std::to_string(threads)};
     for (char** e = environ; *e; ++e) environment.emplace_back(*e);
     std::vector<char*> args, env;
     for (std::string& a : arguments) args.push_back(a.data());
     for (std::string& e : environment) env.push_back(e.data());
     args.push_back(nullptr);
     env.push_back(nullptr);
-    if (posix_spawn(&process_, python.c_str(), &files, nullptr, args.data(), env.data()) != 0) process_ = -1;
+    if (posix_spawn(&process_, python.c_str(), &files, nullptr, args.data(), env.data()) != 0)
+      process_ = -1;
     posix_spawn_file_actions_destroy(&files);
     close(down[0]);
     close(up[1]);
@@ -109,7 +116,8 @@ class Peer {
 
   std::string line() {
     std::string out;
-    for (int c = std::fgetc(from_); c != EOF && c != '\n'; c = std::fgetc(from_)) out += static_cast<char>(c);
+    for (int c = std::fgetc(from_); c != EOF && c != '\n'; c = std::fgetc(from_))
+      out += static_cast<char>(c);
     return out;
   }
 

@@ -80,18 +80,34 @@ void products(Setting& s) {
     bool ta, tb;
     double budget;
   };
-  for (Case c : {Case{"64", 64, 64, 64, false, false, 0}, {"128", 128, 128, 128, false, false, 0}, {"256", 256, 256, 256, false, false, 0.88},
-                 {"512", 512, 512, 512, false, false, 0.88}, {"1024", 1024, 1024, 1024, false, false, 0.88},
-                 {"2048", 2048, 2048, 2048, false, false, 0.88}, {"mlp_forward_64x784x512", 64, 784, 512, false, false, 0},
-                 {"mlp_weights_784x64x512", 784, 64, 512, true, false, 0}, {"mlp_inputs_64x512x784", 64, 512, 784, false, true, 0}}) {
-    Tensor a = filled(c.ta ? Shape{c.k, c.m} : Shape{c.m, c.k}, 1), b = filled(c.tb ? Shape{c.n, c.k} : Shape{c.k, c.n}, 0.5f);
+  for (Case c : {Case{"64", 64, 64, 64, false, false, 0},
+                 {"128", 128, 128, 128, false, false, 0},
+                 {"256", 256, 256, 256, false, false, 0.88},
+                 {"512", 512, 512, 512, false, false, 0.88},
+                 {"1024", 1024, 1024, 1024, false, false, 0.88},
+                 {"2048", 2048, 2048, 2048, false, false, 0.88},
+                 {"mlp_forward_64x784x512", 64, 784, 512, false, false, 0},
+                 {"mlp_weights_784x64x512", 784, 64, 512, true, false, 0},
+                 {"mlp_inputs_64x512x784", 64, 512, 784, false, true, 0}}) {
+    Tensor a = filled(c.ta ? Shape{c.k, c.m} : Shape{c.m, c.k}, 1),
+           b = filled(c.tb ? Shape{c.n, c.k} : Shape{c.k, c.n}, 0.5f);
     Tensor out = Tensor::empty(DType::f32, Shape{c.m, c.n});
     MatmulArgs args{a, b, View(out), c.ta, c.tb};
     double flops = 2.0 * double(c.m) * double(c.n) * double(c.k);
-    bench::Comparison r{.name = std::string("matmul_f32_") + c.name, .unit = "GFLOP/s", .peer = "multiply-add peak", .peer_version = "", .budget = c.budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
+    bench::Comparison r{.name = std::string("matmul_f32_") + c.name,
+                        .unit = "GFLOP/s",
+                        .peer = "multiply-add peak",
+                        .peer_version = "",
+                        .budget = c.budget,
+                        .threads = s.threads,
+                        .speed_up = false,
+                        .ours = {},
+                        .theirs = {}};
     for (int i = 0; i < 5; ++i) {
       r.ours.push_back(flops / time_of([&] { s.p().matmul(*s.stream, args); }));
-      r.theirs.push_back(bench::multiply_add_flops(kRounds) * s.threads / time_of([&] { s.everywhere([](int) { sink = bench::multiply_adds(kRounds); }); }));
+      r.theirs.push_back(bench::multiply_add_flops(kRounds) * s.threads / time_of([&] {
+                           s.everywhere([](int) { sink = bench::multiply_adds(kRounds); });
+                         }));
     }
     r.print();
   }
@@ -106,38 +122,72 @@ void pointwise(Setting& s) {
   q.finish(q.input(0) + q.input(1) * 0.5);
   ScalarProgram triad = q.typed(std::span(types, 2));
   for (std::int64_t n : {1'000, 100'000, 10'000'000}) {
-    Tensor x = filled(Shape{n}, 0.5f), y = filled(Shape{n}, 1), z = filled(Shape{n}, 2), out = filled(Shape{n}, 0);
+    Tensor x = filled(Shape{n}, 0.5f), y = filled(Shape{n}, 1), z = filled(Shape{n}, 2),
+           out = filled(Shape{n}, 0);
     ConstView in[] = {x, y, z};
     View to(out);
     auto plain = [&] {
       std::int64_t part = n / s.threads;
-      s.everywhere([&](int t) { plain_triad(static_cast<float*>(to.data) + t * part, x.data<float>() + t * part, y.data<float>() + t * part, part); });
+      s.everywhere([&](int t) {
+        plain_triad(static_cast<float*>(to.data) + t * part, x.data<float>() + t * part,
+                    y.data<float>() + t * part, part);
+      });
     };
     std::string size = std::to_string(n);
     double budget = n >= 10'000'000 ? 0.9 : 0;
     // Both in bytes a nanosecond.
     for (int which = 0; which < 2; ++which) {
-      bench::Comparison c{.name = (which ? "pointwise_tanh_chain_" : "pointwise_triad_") + size, .unit = "GB/s", .peer = "plain triad loop, same threads", .peer_version = "", .budget = budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
+      bench::Comparison c{.name = (which ? "pointwise_tanh_chain_" : "pointwise_triad_") + size,
+                          .unit = "GB/s",
+                          .peer = "plain triad loop, same threads",
+                          .peer_version = "",
+                          .budget = budget,
+                          .threads = s.threads,
+                          .speed_up = false,
+                          .ours = {},
+                          .theirs = {}};
       double bytes = (which ? 16.0 : 12.0) * double(n);
       for (int i = 0; i < 5; ++i) {
-        c.ours.push_back(bytes / time_of([&] { s.p().pointwise(*s.stream, which ? chain : triad, std::span(in, which ? 3 : 2), {&to, 1}); }));
+        c.ours.push_back(bytes / time_of([&] {
+                           s.p().pointwise(*s.stream, which ? chain : triad,
+                                           std::span(in, which ? 3 : 2), {&to, 1});
+                         }));
         c.theirs.push_back(12.0 * double(n) / time_of(plain));
       }
       c.print();
     }
     Tensor sum = Tensor::empty(DType::f32, Shape());
     View total(sum);
-    bench::Comparison c{.name = "reduce_sum_" + size, .unit = "GB/s", .peer = "plain triad loop, same threads", .peer_version = "", .budget = budget, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}};
+    bench::Comparison c{.name = "reduce_sum_" + size,
+                        .unit = "GB/s",
+                        .peer = "plain triad loop, same threads",
+                        .peer_version = "",
+                        .budget = budget,
+                        .threads = s.threads,
+                        .speed_up = false,
+                        .ours = {},
+                        .theirs = {}};
     for (int i = 0; i < 5; ++i) {
-      c.ours.push_back(4.0 * double(n) / time_of([&] { s.p().reduce(*s.stream, Reduction::sum, x, total, 1); }));
+      c.ours.push_back(4.0 * double(n) /
+                       time_of([&] { s.p().reduce(*s.stream, Reduction::sum, x, total, 1); }));
       c.theirs.push_back(12.0 * double(n) / time_of(plain));
     }
     c.print();
   }
   Tensor logits = filled(Shape{64, 10'000}, 1), out = filled(Shape{64, 10'000}, 0);
   View to(out);
-  compare({.name = "softmax_64x10000", .unit = "ns", .peer = "copy", .peer_version = "", .budget = 0, .threads = s.threads, .speed_up = false, .ours = {}, .theirs = {}}, 0,
-          [&] { s.p().softmax(*s.stream, logits, to, false); }, [&] { s.p().copy(*s.stream, logits, to); });
+  compare(
+      {.name = "softmax_64x10000",
+       .unit = "ns",
+       .peer = "copy",
+       .peer_version = "",
+       .budget = 0,
+       .threads = s.threads,
+       .speed_up = false,
+       .ours = {},
+       .theirs = {}},
+      0, [&] { s.p().softmax(*s.stream, logits, to, false); },
+      [&] { s.p().copy(*s.stream, logits, to); });
 }
 
 void scalars() {
@@ -148,10 +198,32 @@ void scalars() {
   DType types[] = {DType::f32, DType::f32};
   ScalarProgram add = a.typed(types), hyperbolic = t.typed(std::span(types, 1));
   volatile float x = 0.5f;
-  compare({.name = "scalar_add", .unit = "ns", .peer = "bare float add", .peer_version = "", .budget = 0, .threads = 1, .speed_up = false, .ours = {}, .theirs = {}}, 0, [&] { evaluate_scalars(add, in, out); },
-          [&] { sink = x + x; });
-  compare({.name = "scalar_tanh", .unit = "ns", .peer = "std::tanh(float)", .peer_version = "", .budget = 0, .threads = 1, .speed_up = false, .ours = {}, .theirs = {}}, 0, [&] { evaluate_scalars(hyperbolic, {in, 1}, out); },
-          [&] { sink = std::tanh(x); });
+  compare(
+      {.name = "scalar_add",
+       .unit = "ns",
+       .peer = "bare float add",
+       .peer_version = "",
+       .budget = 0,
+       .threads = 1,
+       .speed_up = false,
+       .ours = {},
+       .theirs = {}},
+      0, [&] { evaluate_scalars(add, in, out); }, [&] { sink = x + x; });
+  compare(
+      {.name = "scalar_tanh",
+       .unit = "ns",
+       .peer = "std::tanh(float)",
+       .peer_version = "",
+       .budget = 0,
+       .threads = 1,
+       .speed_up = false,
+       .ours = {},
+       .theirs = {}},
+      0,
+      [&] {
+        evaluate_scalars(hyperbolic, {in, 1}, out);
+      },
+      [&] { sink = std::tanh(x); });
 }
 
 }  // namespace

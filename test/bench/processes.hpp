@@ -1,4 +1,5 @@
-// Processes of one machine that are nodes of a cluster, over TCP on loopback and shared memory, and one that only echoes.
+// Processes of one machine that are nodes of a cluster, over TCP on loopback and shared memory, and
+// one that only echoes.
 //
 //   Processes workers(3);                      // forked at once: before anything of this process has a thread
 //   auto node = workers.join();                // this process's node, connected with all of them
@@ -62,14 +63,16 @@ class Child {
   Child(Child&& other) noexcept : pid_(other.pid_), fd_(std::exchange(other.fd_, -1)) {}
   ~Child() {
     if (fd_ < 0) return;
-    shutdown(fd_, SHUT_RDWR);  // closing is not enough: processes forked after this one hold the same end
+    // closing is not enough: processes forked after this one hold the same end
+    shutdown(fd_, SHUT_RDWR);
     close(fd_);
     waitpid(pid_, nullptr, 0);
   }
   void start(const std::string& address) {
     std::array<char, 64> text{};
     std::memcpy(text.data(), address.data(), std::min(address.size(), text.size() - 1));
-    require(write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()), "a child has ended");
+    require(write(fd_, text.data(), text.size()) == static_cast<ssize_t>(text.size()),
+            "a child has ended");
   }
 
  private:
@@ -92,7 +95,8 @@ class Processes {
     children_.reserve(static_cast<std::size_t>(count));
     for (int i = 1; i <= count; ++i) {
       names_.push_back("w" + std::to_string(i));
-      children_.emplace_back([name = names_.back(), options](const std::string& address, const auto& wait) {
+      children_.emplace_back([name = names_.back(), options](const std::string& address,
+                                                             const auto& wait) {
         NodeOptions o{.name = name, .transport = listening_transport(options), .join = {address}};
         o.engine.workers = 1;
         ClusterNode node(std::move(o));
@@ -122,27 +126,32 @@ class Processes {
 /// A process that sends back what it gets, with nothing but the transport: what a round trip takes.
 class Echo final : public TransportListener {
  public:
-  explicit Echo(const ZeroMqOptions& options = {}) : options_(options), child_([options](const std::string& address, const auto& wait) {
-      class Back final : public TransportListener {
-       public:
-        Transport* transport = nullptr;
-        void connected(Peer, const PeerInfo&) override {}
-        void refused(const std::string&, const Status&) override {}
-        void lost(Peer, const Status&) override {}
-        void received(Peer peer, Lane lane, Message message) override { transport->send(peer, lane, std::move(message)); }
-      } back;
-      auto transport = make_zeromq_transport({.name = "echo", .incarnation = 1, .address = "", .engine = ""}, options);
-      back.transport = transport.get();
-      transport->start(back);
-      transport->connect(address);
-      wait();
-      transport->stop();
-    }) {}
+  explicit Echo(const ZeroMqOptions& options = {})
+      : options_(options), child_([options](const std::string& address, const auto& wait) {
+          class Back final : public TransportListener {
+           public:
+            Transport* transport = nullptr;
+            void connected(Peer, const PeerInfo&) override {}
+            void refused(const std::string&, const Status&) override {}
+            void lost(Peer, const Status&) override {}
+            void received(Peer peer, Lane lane, Message message) override {
+              transport->send(peer, lane, std::move(message));
+            }
+          } back;
+          auto transport = make_zeromq_transport(
+              {.name = "echo", .incarnation = 1, .address = "", .engine = ""}, options);
+          back.transport = transport.get();
+          transport->start(back);
+          transport->connect(address);
+          wait();
+          transport->stop();
+        }) {}
   ~Echo() {
     if (transport_) transport_->stop();
   }
   void start() {
-    transport_ = listening_transport(options_)({.name = "caller", .incarnation = 1, .address = "", .engine = ""});
+    transport_ = listening_transport(options_)(
+        {.name = "caller", .incarnation = 1, .address = "", .engine = ""});
     transport_->start(*this);
     child_.start(transport_->address());
     peer_ = connected_.get_future().get();

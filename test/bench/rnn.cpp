@@ -1,11 +1,13 @@
-// A training step of an LSTM over 100 steps of time, batch 32, 256 units (half of the usual 200, 64 and 512
-// each, to fit small machines): the loop in the graph against the same steps unrolled into it, one node a
-// step and op. Both multiply the input with its weights for all steps at once, and both are Troupe's.
+// A training step of an LSTM over 100 steps of time, batch 32, 256 units (half of the usual 200, 64
+// and 512 each, to fit small machines): the loop in the graph against the same steps unrolled into
+// it, one node a step and op. Both multiply the input with its weights for all steps at once, and
+// both are Troupe's.
 //
-// What unrolling cannot do is told beside it: how long compiling takes, how much memory the plan, and the longest
-// sequence whose training step (batch 8, 64 units) fits a simulated device of 8 MiB. There the loop's saved values
-// move to the host, as they would by default in a model whose values are 16 KiB and more; nothing moves what is
-// unrolled. Both hold the gates of all steps at once, which is what ends both.
+// What unrolling cannot do is told beside it: how long compiling takes, how much memory the plan,
+// and the longest sequence whose training step (batch 8, 64 units) fits a simulated device of 8
+// MiB. There the loop's saved values move to the host, as they would by default in a model whose
+// values are 16 KiB and more; nothing moves what is unrolled. Both hold the gates of all steps at
+// once, which is what ends both.
 #include <malloc.h>
 
 #include <cmath>
@@ -37,8 +39,10 @@ EngineOptions with_workers(int workers) {
 
 // The outputs of all steps, [time, batch, units].
 Expr unrolled(const Expr& x, const Sizes& s, const Expr& wx, const Expr& wh, const Expr& b) {
-  const Exprs steps = split(matmul(x, wx) + b, std::vector<std::int64_t>(static_cast<std::size_t>(s.time), 1), 0);
-  LstmState state{x.reader().zeros(DType::f32, {s.batch, s.units}), x.reader().zeros(DType::f32, {s.batch, s.units})};
+  const Exprs steps =
+      split(matmul(x, wx) + b, std::vector<std::int64_t>(static_cast<std::size_t>(s.time), 1), 0);
+  LstmState state{x.reader().zeros(DType::f32, {s.batch, s.units}),
+                  x.reader().zeros(DType::f32, {s.batch, s.units})};
   Exprs outputs;
   for (const Expr& gates : steps) {
     state = lstm_cell(reshape(gates, {s.batch, 4 * s.units}), state, wh);
@@ -51,12 +55,15 @@ class Trainer {
  public:
   Trainer(const Sizes& s, bool is_dynamic, const EngineOptions& options) : engine_(options) {
     const double scale = 2 / std::sqrt(static_cast<double>(s.units));
-    Expr x = graph_.input("x", DType::f32, {s.time, s.batch, s.features}), target = graph_.input("target", DType::f32, {s.time, s.batch, s.units});
-    std::vector<Variable> weights{graph_.variable("input", bench::pattern({s.features, 4 * s.units}, scale, 1)),
-                                  graph_.variable("recurrent", bench::pattern({s.units, 4 * s.units}, scale, 2)),
-                                  graph_.variable("bias", bench::pattern({4 * s.units}, scale, 3))};
-    Expr outputs = is_dynamic ? lstm(x, {weights[0], weights[1], weights[2]}).outputs
-                              : unrolled(x, s, weights[0].read(), weights[1].read(), weights[2].read());
+    Expr x = graph_.input("x", DType::f32, {s.time, s.batch, s.features}),
+         target = graph_.input("target", DType::f32, {s.time, s.batch, s.units});
+    std::vector<Variable> weights{
+        graph_.variable("input", bench::pattern({s.features, 4 * s.units}, scale, 1)),
+        graph_.variable("recurrent", bench::pattern({s.units, 4 * s.units}, scale, 2)),
+        graph_.variable("bias", bench::pattern({4 * s.units}, scale, 3))};
+    Expr outputs = is_dynamic
+                       ? lstm(x, {weights[0], weights[1], weights[2]}).outputs
+                       : unrolled(x, s, weights[0].read(), weights[1].read(), weights[2].read());
     Expr loss = mean(square(outputs - target));
     Expr train = Sgd({.learning_rate = 0.5}).minimize(loss, weights);
     const double begin = bench::now_ns();
@@ -110,29 +117,41 @@ double longest(bool is_dynamic) {
 // What the graph, its gradient and its plan take of the heap, in KiB; nothing has run yet.
 double plan_kib(bool is_dynamic, std::int64_t time) {
   const std::size_t before = mallinfo2().uordblks;
-  const Trainer trainer({time, 1, 1, 1}, is_dynamic, with_workers(1));  // its tensors are next to nothing
+  // its tensors are next to nothing
+  const Trainer trainer({time, 1, 1, 1}, is_dynamic, with_workers(1));
   return static_cast<double>(mallinfo2().uordblks - before) / 1024;
 }
 
 void measure(int workers) {
   Trainer dynamic(kTimed, true, with_workers(workers)), fixed(kTimed, false, with_workers(workers));
-  bench::Comparison c{.name = "rnn_" + std::to_string(workers) + (workers == 1 ? "_thread" : "_threads"), .unit = "ns a step", .peer = "the same unrolled",
-                      .peer_version = "same build", .budget = 1.03, .threads = workers, .note = "LSTM training step, T 100, batch 32, 128-256"};
+  bench::Comparison c{
+      .name = "rnn_" + std::to_string(workers) + (workers == 1 ? "_thread" : "_threads"),
+      .unit = "ns a step",
+      .peer = "the same unrolled",
+      .peer_version = "same build",
+      .budget = 1.03,
+      .threads = workers,
+      .note = "LSTM training step, T 100, batch 32, 128-256"};
   for (int i = 0; i < 3; ++i) {
     const float a = dynamic.step(), b = fixed.step();
     if (std::abs(a - b) <= 1e-5f) continue;
-    std::fprintf(stderr, "step %d: the loss is %g with a loop, %g unrolled\n", i, static_cast<double>(a), static_cast<double>(b));
+    std::fprintf(stderr, "step %d: the loss is %g with a loop, %g unrolled\n", i,
+                 static_cast<double>(a), static_cast<double>(b));
     std::exit(1);
   }
   for (int i = 0; i < kRepetitions; ++i) {
     c.ours.push_back(dynamic.timed());
     c.theirs.push_back(fixed.timed());
   }
-  c.also = {{"compiling_ms", dynamic.compiling() / 1e6}, {"peer_compiling_ms", fixed.compiling() / 1e6}};
+  c.also = {{"compiling_ms", dynamic.compiling() / 1e6},
+            {"peer_compiling_ms", fixed.compiling() / 1e6}};
   if (workers == 1)
-    c.also.insert(c.also.end(), {{"longest_in_8_mib", longest(true)}, {"peer_longest_in_8_mib", longest(false)},
-                                 {"plan_kib_100", plan_kib(true, 100)}, {"peer_plan_kib_100", plan_kib(false, 100)},
-                                 {"plan_kib_1600", plan_kib(true, 1600)}, {"peer_plan_kib_1600", plan_kib(false, 1600)}});
+    c.also.insert(c.also.end(), {{"longest_in_8_mib", longest(true)},
+                                 {"peer_longest_in_8_mib", longest(false)},
+                                 {"plan_kib_100", plan_kib(true, 100)},
+                                 {"peer_plan_kib_100", plan_kib(false, 100)},
+                                 {"plan_kib_1600", plan_kib(true, 1600)},
+                                 {"peer_plan_kib_1600", plan_kib(false, 1600)}});
   c.print();
 }
 
@@ -142,7 +161,8 @@ int main(int argc, char** argv) {
   if (argc > 1 && std::strcmp(argv[1], "longest") == 0) {
     std::printf("8 MiB hold %g steps with a loop, %g unrolled\n", longest(true), longest(false));
     for (const std::int64_t time : {100, 400, 1600})
-      std::printf("the plan of %lld steps: %.0f KiB with a loop, %.0f unrolled\n", static_cast<long long>(time), plan_kib(true, time), plan_kib(false, time));
+      std::printf("the plan of %lld steps: %.0f KiB with a loop, %.0f unrolled\n",
+                  static_cast<long long>(time), plan_kib(true, time), plan_kib(false, time));
     return 0;
   }
   for (const int workers : {1, 2}) measure(workers);

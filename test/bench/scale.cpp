@@ -1,21 +1,24 @@
 // How the costs of a large cluster grow: 10 to 1,000 nodes with 100 partitions each.
 //
-// membership  the machine of cluster/membership/membership.hpp on a simulated network (1 ms a message, a virtual clock): messages and
+// membership  the machine of cluster/membership/membership.hpp on a simulated network (1 ms a
+// message, a virtual clock): messages and
 //             time until all know all, messages a node and second from then on, time until all know that one has died
-// planning    on the node that compiles: constraints resolved, the program placed, cut, and divided for all nodes
-// start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes of this process, a partition on each, on the simulated
+// planning    on the node that compiles: constraints resolved, the program placed, cut, and divided
+// for all nodes start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes
+// of this process, a partition on each, on the simulated
 //             transport (whose million ends of connections take 5 minutes and 9 GB)
 // partitions  the same with 100 partitions on each of 4 to 1,000 nodes
 //
-// Each figure comes with the exponent of the power law that fits it best (least squares on logarithms).
-// `scale 300` stops at that many nodes, `scale 300 start-up` shows one of the four alone.
+// Each figure comes with the exponent of the power law that fits it best (least squares on
+// logarithms). `scale 300` stops at that many nodes, `scale 300 start-up` shows one of the four
+// alone.
 #include <cmath>
 #include <queue>
 #include <string_view>
 
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/placement/placement.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/membership/membership.hpp>
 #include <troupe/cluster/node/node.hpp>
@@ -33,10 +36,15 @@ double seconds(std::chrono::nanoseconds t) { return std::chrono::duration<double
 /// Values at sizes, and the law between them.
 class Growth {
  public:
-  Growth(std::string name, std::string unit, std::string note = {}) : name_(std::move(name)), unit_(std::move(unit)), note_(std::move(note)) {}
+  Growth(std::string name, std::string unit, std::string note = {})
+      : name_(std::move(name)), unit_(std::move(unit)), note_(std::move(note)) {}
   void add(int nodes, double value) {
     points_.emplace_back(nodes, value);
-    bench::Comparison c{.name = name_ + "_" + std::to_string(nodes), .unit = unit_, .peer = "none", .ours = {value}, .note = note_};
+    bench::Comparison c{.name = name_ + "_" + std::to_string(nodes),
+                        .unit = unit_,
+                        .peer = "none",
+                        .ours = {value},
+                        .note = note_};
     c.print();
   }
   void print_law() const {
@@ -47,13 +55,17 @@ class Growth {
       sx += x, sy += y, sxx += x * x, sxy += x * y;
     }
     const auto count = static_cast<double>(points_.size());
-    const double k = (count * sxy - sx * sy) / (count * sxx - sx * sx), c = std::exp((sy - k * sx) / count);
+    const double k = (count * sxy - sx * sy) / (count * sxx - sx * sx),
+                 c = std::exp((sy - k * sx) / count);
     double worst = 1;
-    for (const auto& [n, v] : points_) worst = std::max(worst, std::max(v / (c * std::pow(n, k)), c * std::pow(n, k) / v));
+    for (const auto& [n, v] : points_)
+      worst = std::max(worst, std::max(v / (c * std::pow(n, k)), c * std::pow(n, k) / v));
     char law[160];
-    std::snprintf(law, sizeof law, "%.3g * nodes^%.2f %s, off by at most a factor of %.2f from %d to %d nodes", c, k, unit_.c_str(), worst, points_.front().first,
-                  points_.back().first);
-    bench::Comparison law_of{.name = name_ + "_law", .unit = "exponent", .peer = "none", .ours = {k}, .note = law};
+    std::snprintf(law, sizeof law,
+                  "%.3g * nodes^%.2f %s, off by at most a factor of %.2f from %d to %d nodes", c, k,
+                  unit_.c_str(), worst, points_.front().first, points_.back().first);
+    bench::Comparison law_of{
+        .name = name_ + "_law", .unit = "exponent", .peer = "none", .ours = {k}, .note = law};
     law_of.print();
   }
 
@@ -81,7 +93,8 @@ class Clique {
     return true;
   }
   void run_for(Time time) { run_to(now_ + time); }
-  /// Until `is_done`, asked after each period; the time it took. Where it never is there is no figure.
+  /// Until `is_done`, asked after each period; the time it took. Where it never is there is no
+  /// figure.
   template <class Done>
   Time run_until(Done is_done, Time most) {
     const Time began = now_;
@@ -100,7 +113,8 @@ class Clique {
       now_ = e.when;
       Node& n = *nodes_[static_cast<std::size_t>(e.to)];
       if (n.is_dead) continue;
-      if (e.message) n.machine.receive(now_, nodes_[static_cast<std::size_t>(e.from)]->self(), *e.message);
+      if (e.message)
+        n.machine.receive(now_, nodes_[static_cast<std::size_t>(e.from)]->self(), *e.message);
       else if (e.when != n.wanted) continue;  // another call has been asked for since
       wake(n, n.machine.tick(now_));
     }
@@ -116,8 +130,13 @@ class Clique {
 
  private:
   struct Node final : MembershipHost {
-    Node(Clique& all, int n) : clique(all), number(n), machine(self(), *this, {}, static_cast<std::uint64_t>(n) + 1) {}
-    Member self() const { return {.name = "n" + std::to_string(number), .incarnation = 1, .address = "sim://" + std::to_string(number)}; }
+    Node(Clique& all, int n)
+        : clique(all), number(n), machine(self(), *this, {}, static_cast<std::uint64_t>(n) + 1) {}
+    Member self() const {
+      return {.name = "n" + std::to_string(number),
+              .incarnation = 1,
+              .address = "sim://" + std::to_string(number)};
+    }
     void send(const Member& to, MembershipMessage message) override {
       clique.post(number, std::atoi(to.name.c_str() + 1), std::move(message));
     }
@@ -134,10 +153,13 @@ class Clique {
     std::uint64_t number;
     int from, to;
     std::shared_ptr<MembershipMessage> message;
-    bool operator<(const Event& o) const { return when != o.when ? when > o.when : number > o.number; }
+    bool operator<(const Event& o) const {
+      return when != o.when ? when > o.when : number > o.number;
+    }
   };
   void post(int from, int to, MembershipMessage message) {
-    events_.push({now_ + std::chrono::milliseconds(1), ++count_, from, to, std::make_shared<MembershipMessage>(std::move(message))});
+    events_.push({now_ + std::chrono::milliseconds(1), ++count_, from, to,
+                  std::make_shared<MembershipMessage>(std::move(message))});
   }
   void wake(Node& n, Time when) {
     n.wanted = std::max(when, now_ + Time(1));
@@ -151,19 +173,23 @@ class Clique {
 };
 
 void membership(const std::vector<int>& sizes) {
-  Growth joined("scale_join_messages", "messages"), join_time("scale_join_time", "s", "virtual, until all know all; all joined one node at once"),
-      load("scale_membership_load", "messages/s a node"), dead("scale_death_time", "s", "virtual, until all know that one is dead");
+  Growth joined("scale_join_messages", "messages"),
+      join_time("scale_join_time", "s", "virtual, until all know all; all joined one node at once"),
+      load("scale_membership_load", "messages/s a node"),
+      dead("scale_death_time", "s", "virtual, until all know that one is dead");
   for (int n : sizes) {
     Clique clique(n);
     const auto up = static_cast<std::size_t>(n);
-    const auto took = clique.run_until([&] { return clique.all_know(up); }, std::chrono::minutes(10));
+    const auto took =
+        clique.run_until([&] { return clique.all_know(up); }, std::chrono::minutes(10));
     join_time.add(n, seconds(took));
     joined.add(n, static_cast<double>(clique.messages()));
     const std::uint64_t before = clique.messages();
     clique.run_for(std::chrono::seconds(10));
     load.add(n, static_cast<double>(clique.messages() - before) / 10 / n);
     clique.kill(n - 1);
-    dead.add(n, seconds(clique.run_until([&] { return clique.all_know(up - 1, n - 1); }, std::chrono::minutes(10))));
+    dead.add(n, seconds(clique.run_until([&] { return clique.all_know(up - 1, n - 1); },
+                                         std::chrono::minutes(10))));
   }
   for (const Growth* g : {&joined, &join_time, &load, &dead}) g->print_law();
 }
@@ -173,17 +199,22 @@ void membership(const std::vector<int>& sizes) {
 constexpr int kDevices = 100;  // a node
 
 struct Here final : DeviceFinder {
-  Device* find(const std::string& name) override { return node_of(name) == "n0" ? device.get() : nullptr; }
+  Device* find(const std::string& name) override {
+    return node_of(name) == "n0" ? device.get() : nullptr;
+  }
   std::string node() const override { return "n0"; }
   std::unique_ptr<Device> device = make_cpu_device();
 };
 
 // Each device adds to what the one before it sends; so every node but the ends has two neighbours.
 void planning(const std::vector<int>& sizes) {
-  Growth build("scale_build_time", "ms", "the graph, with its constraints"), lowered("scale_lower_time", "ms", "passes and lowering"), placed("scale_place_time", "ms"),
-      cut("scale_plan_time", "ms", "cut into partitions"), divided("scale_parts_time", "ms", "all nodes' parts, made and written"),
+  Growth build("scale_build_time", "ms", "the graph, with its constraints"),
+      lowered("scale_lower_time", "ms", "passes and lowering"), placed("scale_place_time", "ms"),
+      cut("scale_plan_time", "ms", "cut into partitions"),
+      divided("scale_parts_time", "ms", "all nodes' parts, made and written"),
       written("scale_part_bytes", "bytes", "sent to the node in the middle"),
-      by_cost("scale_automatic_time", "ms", "an unconstrained chain of as many ops, placed by the cost model on all nodes");
+      by_cost("scale_automatic_time", "ms",
+              "an unconstrained chain of as many ops, placed by the cost model on all nodes");
   for (int n : sizes) {
     PlacementOptions options{.default_device = "cpu:0", .here = "n0"};
     for (int i = 0; i < n; ++i) options.nodes.push_back({"n" + std::to_string(i), ""});
@@ -209,7 +240,8 @@ void planning(const std::vector<int>& sizes) {
     StateStore states(nullptr);
     const Plan plan = make_plan(Placed(where), here, states);
     cut.add(n, lap());
-    if (plan.partitions.size() < static_cast<std::size_t>(n) * kDevices) std::fprintf(stderr, "scale: %zu partitions\n", plan.partitions.size());
+    if (plan.partitions.size() < static_cast<std::size_t>(n) * kDevices)
+      std::fprintf(stderr, "scale: %zu partitions\n", plan.partitions.size());
     const PlanParts parts(plan, where);
     std::vector<double> bytes;
     for (std::int32_t node = 0; node < n; ++node) {
@@ -228,7 +260,8 @@ void planning(const std::vector<int>& sizes) {
     place(program, options);
     by_cost.add(n, lap());
   }
-  for (const Growth* g : {&build, &lowered, &placed, &cut, &divided, &written, &by_cost}) g->print_law();
+  for (const Growth* g : {&build, &lowered, &placed, &cut, &divided, &written, &by_cost})
+    g->print_law();
 }
 
 // ---- start-up
@@ -238,7 +271,9 @@ class Cluster {
  public:
   explicit Cluster(int count) {
     for (int i = 0; i < count; ++i) {
-      NodeOptions o{.name = "n" + std::to_string(i), .transport = [this](PeerInfo self) { return (self.address = "sim://" + self.name, network_.make_transport(self)); }};
+      NodeOptions o{.name = "n" + std::to_string(i), .transport = [this](PeerInfo self) {
+                      return (self.address = "sim://" + self.name, network_.make_transport(self));
+                    }};
       o.engine.deterministic = true;
       o.incarnation = static_cast<std::uint64_t>(i) + 1;
       o.step = [this] { return step(); };
@@ -249,7 +284,9 @@ class Cluster {
     // Nothing is timed yet: whether a node has something to do is asked after many events.
     constexpr int kEvents = 64;
     const auto all = static_cast<std::size_t>(count);
-    for (Time looked{}; looked == Time() || !std::all_of(nodes_.begin(), nodes_.end(), [&](const auto& n) { return n->nodes().size() == all; });)
+    for (Time looked{};
+         looked == Time() || !std::all_of(nodes_.begin(), nodes_.end(),
+                                          [&](const auto& n) { return n->nodes().size() == all; });)
       for (looked = network_.now() + std::chrono::milliseconds(50); network_.now() < looked;) {
         for (int i = 0; i < kEvents; ++i) network_.step();
         for (auto& n : nodes_)
@@ -280,12 +317,20 @@ class Cluster {
   std::size_t last_ = 0;
 };
 
-/// With `devices` partitions on each node, each of which hears from the one before it; the first from the first node, which hears from the last.
+/// With `devices` partitions on each node, each of which hears from the one before it; the first
+/// from the first node, which hears from the last.
 void start_up(const std::vector<int>& sizes, int devices) {
-  const std::string clock = "virtual: 50 us to 5 ms a message", of = devices > 1 ? "_of_" + std::to_string(devices) : "";
-  Growth planned("scale_plan_messages" + of, "messages", "until all nodes have made the plan, of all transports"), plan_time("scale_plan_virtual_time" + of, "ms", clock),
-      run("scale_run_messages" + of, "messages", "of a run: begin, one token to each node and back, left"), run_time("scale_run_virtual_time" + of, "ms", clock),
-      plan_work("scale_plan_work" + of, "ms", "of processor time, of all nodes and their network together"), run_work("scale_run_work" + of, "ms", "of processor time, likewise");
+  const std::string clock = "virtual: 50 us to 5 ms a message",
+                    of = devices > 1 ? "_of_" + std::to_string(devices) : "";
+  Growth planned("scale_plan_messages" + of, "messages",
+                 "until all nodes have made the plan, of all transports"),
+      plan_time("scale_plan_virtual_time" + of, "ms", clock),
+      run("scale_run_messages" + of, "messages",
+          "of a run: begin, one token to each node and back, left"),
+      run_time("scale_run_virtual_time" + of, "ms", clock),
+      plan_work("scale_plan_work" + of, "ms",
+                "of processor time, of all nodes and their network together"),
+      run_work("scale_run_work" + of, "ms", "of processor time, likewise");
   for (int n : sizes) {
     auto cluster = std::make_unique<Cluster>(n);
     Cluster& nodes = *cluster;
@@ -312,9 +357,11 @@ void start_up(const std::vector<int>& sizes, int devices) {
     while (!h.is_done() && nodes.step()) {}
     h.get();
     taken(run, run_time, run_work);
-    if (n >= 1000) (void)cluster.release();  // that each takes leave of all takes longer than all before
+    // that each takes leave of all takes longer than all before
+    if (n >= 1000) (void)cluster.release();
   }
-  for (const Growth* law : {&planned, &plan_time, &plan_work, &run, &run_time, &run_work}) law->print_law();
+  for (const Growth* law : {&planned, &plan_time, &plan_work, &run, &run_time, &run_work})
+    law->print_law();
 }
 
 }  // namespace

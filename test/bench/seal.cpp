@@ -1,4 +1,5 @@
-// Boxes of 128 KiB, sealed and opened again on one thread, by each cipher that the transport may choose, against libsodium's, which ZeroMQ brings along.
+// Boxes of 128 KiB, sealed and opened again on one thread, by each cipher that the transport may
+// choose, against libsodium's, which ZeroMQ brings along.
 #include <dlfcn.h>
 
 #include <array>
@@ -20,7 +21,9 @@ using namespace troupe;
 constexpr std::size_t kAbout = 16;
 
 struct Boxes {
-  std::vector<std::byte> plain = std::vector<std::byte>(kBoxBytes), box = std::vector<std::byte>(kBoxBytes + kSealTagBytes), again = std::vector<std::byte>(kBoxBytes);
+  std::vector<std::byte> plain = std::vector<std::byte>(kBoxBytes),
+                         box = std::vector<std::byte>(kBoxBytes + kSealTagBytes),
+                         again = std::vector<std::byte>(kBoxBytes);
   std::array<std::byte, kAbout> about{};
 };
 
@@ -30,7 +33,8 @@ void require(bool holds, const char* what) {
   std::exit(1);
 }
 
-/// Nanoseconds a KiB of rounds, each of which seals `boxes.plain` and opens it again, for 30 ms at least.
+/// Nanoseconds a KiB of rounds, each of which seals `boxes.plain` and opens it again, for 30 ms at
+/// least.
 double cost(const std::function<void()>& round) {
   const double begin = bench::now_ns();
   double count = 0;
@@ -41,7 +45,8 @@ double cost(const std::function<void()>& round) {
 /// libsodium of Debian, if it is installed.
 class Sodium {
  public:
-  explicit Sodium(Boxes& boxes) : boxes_(boxes), library_(dlopen("libsodium.so.23", RTLD_NOW | RTLD_LOCAL)) {
+  explicit Sodium(Boxes& boxes)
+      : boxes_(boxes), library_(dlopen("libsodium.so.23", RTLD_NOW | RTLD_LOCAL)) {
     if (!library_) return;
     require(function<int (*)()>("sodium_init")() >= 0, "libsodium does not begin");
     version_ = function<const char* (*)()>("sodium_version_string")();
@@ -50,12 +55,15 @@ class Sodium {
   /// Null where there is none; libsodium has AES-256-GCM by the processor's instructions alone.
   std::function<void()> gcm() {
     if (!library_ || function<int (*)()>("crypto_aead_aes256gcm_is_available")() != 1) return {};
-    require(function<int (*)(void*, const std::byte*)>("crypto_aead_aes256gcm_beforenm")(key_.data(), key_.data()) == 0, "libsodium takes no key");
+    require(function<int (*)(void*, const std::byte*)>("crypto_aead_aes256gcm_beforenm")(
+                key_.data(), key_.data()) == 0,
+            "libsodium takes no key");
     return round("crypto_aead_aes256gcm_encrypt_afternm", "crypto_aead_aes256gcm_decrypt_afternm");
   }
   std::function<void()> chacha() {
     if (!library_) return {};
-    return round("crypto_aead_chacha20poly1305_ietf_encrypt", "crypto_aead_chacha20poly1305_ietf_decrypt");
+    return round("crypto_aead_chacha20poly1305_ietf_encrypt",
+                 "crypto_aead_chacha20poly1305_ietf_decrypt");
   }
 
  private:
@@ -67,13 +75,19 @@ class Sodium {
   }
   using Bytes = const std::byte*;
   std::function<void()> round(const char* seal, const char* open) {
-    const auto encrypt = function<int (*)(std::byte*, unsigned long long*, Bytes, unsigned long long, Bytes, unsigned long long, Bytes, Bytes, Bytes)>(seal);
-    const auto decrypt = function<int (*)(std::byte*, unsigned long long*, std::byte*, Bytes, unsigned long long, Bytes, unsigned long long, Bytes, Bytes)>(open);
+    const auto encrypt =
+        function<int (*)(std::byte*, unsigned long long*, Bytes, unsigned long long, Bytes,
+                         unsigned long long, Bytes, Bytes, Bytes)>(seal);
+    const auto decrypt =
+        function<int (*)(std::byte*, unsigned long long*, std::byte*, Bytes, unsigned long long,
+                         Bytes, unsigned long long, Bytes, Bytes)>(open);
     return [this, encrypt, decrypt] {
       ++number_;
       std::memcpy(nonce_.data(), &number_, sizeof number_);
-      encrypt(boxes_.box.data(), nullptr, boxes_.plain.data(), kBoxBytes, boxes_.about.data(), kAbout, nullptr, nonce_.data(), key_.data());
-      require(decrypt(boxes_.again.data(), nullptr, nullptr, boxes_.box.data(), boxes_.box.size(), boxes_.about.data(), kAbout, nonce_.data(), key_.data()) == 0,
+      encrypt(boxes_.box.data(), nullptr, boxes_.plain.data(), kBoxBytes, boxes_.about.data(),
+              kAbout, nullptr, nonce_.data(), key_.data());
+      require(decrypt(boxes_.again.data(), nullptr, nullptr, boxes_.box.data(), boxes_.box.size(),
+                      boxes_.about.data(), kAbout, nonce_.data(), key_.data()) == 0,
               "a box of libsodium's does not open");
     };
   }
@@ -96,7 +110,8 @@ int main() {
     const char *suffix, *name;
     std::function<void()> round;
   };
-  const Rival rivals[] = {{"", "AES-256-GCM", sodium.gcm()}, {"_chacha", "ChaCha20-Poly1305", sodium.chacha()}};
+  const Rival rivals[] = {{"", "AES-256-GCM", sodium.gcm()},
+                          {"_chacha", "ChaCha20-Poly1305", sodium.chacha()}};
   for (const SealCipher cipher : seal_ciphers()) {
     const SealKeys keys = derive_seal_keys(cipher, {}, {}, true);
     Sealer sealer(cipher, keys.out);
@@ -107,7 +122,12 @@ int main() {
     };
     const std::string name = cipher == SealCipher::aes_256_ocb ? "aes_256_ocb" : "aes_256_gcm";
     for (const Rival& rival : rivals) {
-      bench::Comparison c{.name = fmt::format("seal_{}{}", name, rival.suffix), .unit = "ns a KiB", .peer = fmt::format("libsodium {}{}", rival.name, rival.round ? "" : " (not here)"), .peer_version = sodium.version(), .speed_up = true};
+      bench::Comparison c{
+          .name = fmt::format("seal_{}{}", name, rival.suffix),
+          .unit = "ns a KiB",
+          .peer = fmt::format("libsodium {}{}", rival.name, rival.round ? "" : " (not here)"),
+          .peer_version = sodium.version(),
+          .speed_up = true};
       for (int i = 0; i < kRepetitions; ++i) {
         c.ours.push_back(cost(ours));
         if (rival.round) c.theirs.push_back(cost(rival.round));

@@ -1,16 +1,19 @@
-// Swapping: the gradient of an LSTM of length n on a simulated device whose memory ends at one length. That
-// length with swapping off is the peer; ours are twice and four times as long, which without swapping run out of
-// memory (seen here, or the benchmark ends with an error), with swapping on (budget: 3% more an iteration).
+// Swapping: the gradient of an LSTM of length n on a simulated device whose memory ends at one
+// length. That length with swapping off is the peer; ours are twice and four times as long, which
+// without swapping run out of memory (seen here, or the benchmark ends with an error), with
+// swapping on (budget: 3% more an iteration).
 //
-// Each step takes the same input, so that nothing but what is saved grows with the length. Three clocks:
+// Each step takes the same input, so that nothing but what is saved grows with the length. Three
+// clocks:
 //   swap_Nx           wall time. The device computes on a thread of this machine, and its two copy streams copy on two
 //                     more, beside the engine's: with fewer free cores than that, copies take the compute stream's time.
 //                     `waited_for_a_core` is how long it was ready and had none, `blocked` how long it had nothing to do.
 //   swap_Nx_core      the time for which the compute stream's thread had a core.
 //   swap_Nx_modelled  the device's virtual clock, with the speeds below: what the streams of such a device would
 //                     take, each waiting for the others' events only. It does not depend on this machine.
-// In the model a step saves for 70 µs of copies and computes for 90 µs forwards: the regime of the EuroSys 2018
-// measurement (LSTM of 512 units, batch 512), where copies are hidden, though not by far.
+// In the model a step saves for 70 µs of copies and computes for 90 µs forwards: the regime of the
+// EuroSys 2018 measurement (LSTM of 512 units, batch 512), where copies are hidden, though not by
+// far.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -23,8 +26,8 @@
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/controlflow/functional.hpp>
-#include <troupe/devices/sim/sim_device.hpp>
 #include <troupe/devices/device/swap.hpp>
+#include <troupe/devices/sim/sim_device.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/bench.hpp>
 
@@ -33,20 +36,22 @@ namespace {
 using namespace troupe;
 constexpr int kRepetitions = 7;
 constexpr std::int64_t kBatch = 64, kUnits = 256, kLength = 32;
-constexpr SimSpeed kModel{.launch_ns = 1000, .bytes_per_ns = 200, .flops_per_ns = 1000, .copy_bytes_per_ns = 10};
+constexpr SimSpeed kModel{
+    .launch_ns = 1000, .bytes_per_ns = 200, .flops_per_ns = 1000, .copy_bytes_per_ns = 10};
 
 struct Lstm {
   explicit Lstm(std::int64_t length) {
     x = g.input("x", DType::f32, {kBatch, kUnits});
     w = g.input("w", DType::f32, {2 * kUnits, 4 * kUnits});
     Expr zero = g.zeros(DType::f32, {kBatch, kUnits});
-    auto [n, h_end, c_end] = while_loop([length](Expr i, Expr, Expr) { return i < length; },
-                                        [&](Expr i, Expr h, Expr c) {
-                                          Exprs z = split(matmul(concat({x, h}, 1), w), {kUnits, kUnits, kUnits, kUnits}, 1);
-                                          Expr next = sigmoid(z[0]) * c + sigmoid(z[1]) * tanh(z[2]);
-                                          return std::tuple{i + 1, sigmoid(z[3]) * tanh(next), next};
-                                        },
-                                        std::tuple{g.constant(std::int64_t{0}), zero, zero});
+    auto [n, h_end, c_end] = while_loop(
+        [length](Expr i, Expr, Expr) { return i < length; },
+        [&](Expr i, Expr h, Expr c) {
+          Exprs z = split(matmul(concat({x, h}, 1), w), {kUnits, kUnits, kUnits, kUnits}, 1);
+          Expr next = sigmoid(z[0]) * c + sigmoid(z[1]) * tanh(z[2]);
+          return std::tuple{i + 1, sigmoid(z[3]) * tanh(next), next};
+        },
+        std::tuple{g.constant(std::int64_t{0}), zero, zero});
     fetches = gradients(sum(h_end), {w});
   }
   Graph g;
@@ -56,7 +61,8 @@ struct Lstm {
 
 Tensor wave(const Shape& shape, double size) {
   Tensor t = Tensor::zeros(DType::f32, shape);
-  for (std::int64_t i = 0; i < t.elements(); ++i) t.mutable_data<float>()[i] = static_cast<float>(size * std::sin(0.7 * static_cast<double>(i)));
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    t.mutable_data<float>()[i] = static_cast<float>(size * std::sin(0.7 * static_cast<double>(i)));
   return t;
 }
 
@@ -77,7 +83,8 @@ EngineOptions options(std::uint64_t limit, bool swaps) {
   std::exit(1);
 }
 
-// For how many ns each thread of this process has had a core, and waited for one, by the kernel's account.
+// For how many ns each thread of this process has had a core, and waited for one, by the kernel's
+// account.
 struct OnCores {
   double had = 0, waited = 0;
 };
@@ -93,7 +100,8 @@ std::map<std::string, OnCores> on_cores() {
 class Side {
  public:
   Side(std::int64_t length, std::uint64_t limit, bool swaps)
-      : length_(length), lstm_(length), engine_(options(limit, swaps)), f_(engine_.compile(lstm_.g, {lstm_.x, lstm_.w}, lstm_.fetches)) {}
+      : length_(length), lstm_(length), engine_(options(limit, swaps)),
+        f_(engine_.compile(lstm_.g, {lstm_.x, lstm_.w}, lstm_.fetches)) {}
 
   Tensor run() {
     std::map<std::string, OnCores> before = on_cores();
@@ -104,7 +112,8 @@ class Side {
     modelled_took = (virtual_time(device()) - modelled) * an_iteration;
     compute = {};  // of all threads, that of the compute stream has a core for longest
     for (const auto& [thread, now] : on_cores()) {
-      const OnCores turn{(now.had - before[thread].had) * an_iteration, (now.waited - before[thread].waited) * an_iteration};
+      const OnCores turn{(now.had - before[thread].had) * an_iteration,
+                         (now.waited - before[thread].waited) * an_iteration};
       if (turn.had > compute.had) compute = turn;
     }
     return d;
@@ -143,11 +152,15 @@ int main() {
       if (e.code() != Code::resource_exhausted) give_up(e.what());
     }
     Side swaps(length, cap, true);
-    if (!identical(swaps.run(), Side(length, 0, false).run())) give_up("swapping changes the gradient");
+    if (!identical(swaps.run(), Side(length, 0, false).run()))
+      give_up("swapping changes the gradient");
     Swapper& swapper = *swaps.device().swapper();
     const SwapCounters before = swapper.counters();
-    bench::Comparison c{.name = "swap_" + std::to_string(times) + "x", .unit = "us an iteration", .peer = "the length that fits, swapping off",
-                        .peer_version = "same build", .budget = 1.03};
+    bench::Comparison c{.name = "swap_" + std::to_string(times) + "x",
+                        .unit = "us an iteration",
+                        .peer = "the length that fits, swapping off",
+                        .peer_version = "same build",
+                        .budget = 1.03};
     struct Clocks {
       std::vector<double> modelled, core, waited, blocked;
       void add(const Side& side) {
@@ -172,15 +185,19 @@ int main() {
               {"cap_bytes", static_cast<double>(cap)},
               {"swapped_out_bytes", a_run(after.out_bytes - before.out_bytes)},
               {"swapped_in_bytes", a_run(after.in_bytes - before.in_bytes)},
-              {"fetched_ahead", static_cast<double>(after.ahead - before.ahead) / static_cast<double>(after.in - before.in)},
+              {"fetched_ahead", static_cast<double>(after.ahead - before.ahead) /
+                                    static_cast<double>(after.in - before.in)},
               {"waited_for_a_core", bench::median(ours.waited)},
               {"peer_waited_for_a_core", bench::median(theirs.waited)},
               {"blocked", bench::median(ours.blocked)},
               {"peer_blocked", bench::median(theirs.blocked)}};
-    c.note = "wall time of a simulated device, whose copies take this machine's cores; without swapping this length was out of memory";
+    c.note =
+        "wall time of a simulated device, whose copies take this machine's cores; without swapping "
+        "this length was out of memory";
     c.print();
     const std::string name = c.name;
-    auto print = [&](const char* clock, const std::vector<double>& mine, const std::vector<double>& peers, const char* note) {
+    auto print = [&](const char* clock, const std::vector<double>& mine,
+                     const std::vector<double>& peers, const char* note) {
       c.name = name + clock;
       c.ours = mine;
       c.theirs = peers;

@@ -1,11 +1,12 @@
-// Training steps of ours against a peer's: the same losses first, then the same steps, timed in turn.
+// Training steps of ours against a peer's: the same losses first, then the same steps, timed in
+// turn.
 //
 //   class Trainer { void reset(); double steps(int count, std::vector<float>* losses = nullptr); … };
 //   compare_losses(trainer, torch, {.steps = 20, .tolerance = 1e-4}, c);
 //   measure_steps(trainer, torch, {.repetitions = 15, .steps = 5, .warm_up = 1}, c);
 //
-// The peer answers `reset`, `steps <n>` with ns a step and, for a comparison, the n losses, `cores` with the processor time of a step
-// of those, and `memory` with bytes.
+// The peer answers `reset`, `steps <n>` with ns a step and, for a comparison, the n losses, `cores`
+// with the processor time of a step of those, and `memory` with bytes.
 #pragma once
 
 #include <algorithm>
@@ -19,9 +20,9 @@
 #include <vector>
 
 #include <troupe/actors/engine/engine.hpp>
+#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/ops/graph/state.hpp>
 #include <troupe/ops/graph/variable.hpp>
-#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/peer.hpp>
 
@@ -33,7 +34,8 @@ inline EngineOptions with_workers(int workers) {
   return options;
 }
 
-/// A variable that starts as `reset` sets it, so that the graph keeps no value of its own beside it; of `like`'s shape.
+/// A variable that starts as `reset` sets it, so that the graph keeps no value of its own beside
+/// it; of `like`'s shape.
 inline Variable variable(Graph& graph, const std::string& name, const Tensor& like) {
   return graph.variable(name, like.dtype(), like.shape(), Initializer::constant(0));
 }
@@ -52,7 +54,8 @@ void compare_losses(Trainer& trainer, Peer& peer, const LossCheck& check, Compar
   if (peer.is_here()) {
     peer.ask("reset");
     const std::vector<double> theirs = peer.ask("steps " + std::to_string(check.steps));
-    for (std::size_t i = 0; i < ours.size(); ++i) worst = std::max(worst, std::abs(static_cast<double>(ours[i]) - theirs[i + 1]));
+    for (std::size_t i = 0; i < ours.size(); ++i)
+      worst = std::max(worst, std::abs(static_cast<double>(ours[i]) - theirs[i + 1]));
     c.also.push_back({"loss_difference", worst});
   }
   c.also.push_back({"first_loss", ours.front()});
@@ -66,21 +69,28 @@ struct StepTimes {
   int repetitions;
   int steps;    // of each
   int warm_up;  // steps before: they wake the workers
-  double least_ns = 0;  // of processor time, which no step goes below whoever computes it; 0: not known
+  // of processor time, which no step goes below whoever computes it; 0: not known
+  double least_ns = 0;
 };
 
-/// The most memory of tensors at once: ours since the process began (the allocator's own counter; so measure the smaller first), theirs
-/// of a step, with what stood before it.
+/// The most memory of tensors at once: ours since the process began (the allocator's own counter;
+/// so measure the smaller first), theirs of a step, with what stood before it.
 inline void print_memory(Peer& peer, const Comparison& of) {
-  Comparison c{.name = of.name + "_memory", .unit = "MiB", .peer = of.peer, .peer_version = of.peer_version, .budget = 1.0, .threads = of.threads, .blas = of.blas,
+  Comparison c{.name = of.name + "_memory",
+               .unit = "MiB",
+               .peer = of.peer,
+               .peer_version = of.peer_version,
+               .budget = 1.0,
+               .threads = of.threads,
+               .blas = of.blas,
                .note = "tensors alone, without the libraries' scratch"};
   c.ours.push_back(static_cast<double>(host_allocator().counters().peak) / (1 << 20));
   if (peer.is_here()) c.theirs.push_back(peer.ask("memory")[0] / (1 << 20));
   c.print();
 }
 
-
-/// Times both, counts our allocations, prints. `core_ns` and `peer_core_ns` are the least processor time of a step: on a busy machine they say more.
+/// Times both, counts our allocations, prints. `core_ns` and `peer_core_ns` are the least processor
+/// time of a step: on a busy machine they say more.
 template <class Trainer>
 void measure_steps(Trainer& trainer, Peer& peer, const StepTimes& times, Comparison& c) {
   std::vector<double> cores, their_cores;
@@ -96,17 +106,22 @@ void measure_steps(Trainer& trainer, Peer& peer, const StepTimes& times, Compari
   }
   auto least = [](const std::vector<double>& v) { return *std::min_element(v.begin(), v.end()); };
   c.also.push_back({"core_ns", least(cores)});
-  if (!their_cores.empty()) c.also.insert(c.also.end(), {{"peer_core_ns", least(their_cores)}, {"ratio_of_core_ns", least(cores) / least(their_cores)}});
+  if (!their_cores.empty())
+    c.also.insert(c.also.end(), {{"peer_core_ns", least(their_cores)},
+                                 {"ratio_of_core_ns", least(cores) / least(their_cores)}});
   if (times.least_ns > 0) c.also.push_back({"least_core_ns", times.least_ns});
-  if (times.least_ns > 0 && !their_cores.empty()) c.also.push_back({"least_ratio", times.least_ns / least(their_cores)});
+  if (times.least_ns > 0 && !their_cores.empty())
+    c.also.push_back({"least_ratio", times.least_ns / least(their_cores)});
   const std::int64_t before = allocations();
   trainer.steps(times.steps);
-  c.also.push_back({"allocations_per_step", static_cast<double>(allocations() - before) / times.steps});
+  c.also.push_back(
+      {"allocations_per_step", static_cast<double>(allocations() - before) / times.steps});
   c.print();
   print_memory(peer, c);
 }
 
-/// ns of each of `count` steps: `step(i)` makes the i-th and yields its loss, which goes to `losses`.
+/// ns of each of `count` steps: `step(i)` makes the i-th and yields its loss, which goes to
+/// `losses`.
 template <class Step>
 double timed_steps(int count, std::vector<float>* losses, Step step) {
   const double begin = now_ns();
@@ -122,7 +137,8 @@ inline std::string step_name(const std::string& subject, int threads) {
   return subject + "_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads");
 }
 
-/// What `main` does: `profile... <workers> <steps>` runs our steps alone, for a profiler; otherwise `measure` on one thread and on two.
+/// What `main` does: `profile... <workers> <steps>` runs our steps alone, for a profiler; otherwise
+/// `measure` on one thread and on two.
 template <class Trainer>
 void run_training(int argc, char** argv, void (*measure)(int threads)) {
   if (argc > 3 && std::strncmp(argv[1], "profile", 7) == 0) {
@@ -134,7 +150,8 @@ void run_training(int argc, char** argv, void (*measure)(int threads)) {
       walls.push_back(trainer.steps(1));
       cores.push_back(processor_ns() - before);
     }
-    std::printf("%s%.0f ns a step at best, %.0f of the cores; medians %.0f, %.0f\n", trainer.explain().c_str(), *std::min_element(walls.begin(), walls.end()),
+    std::printf("%s%.0f ns a step at best, %.0f of the cores; medians %.0f, %.0f\n",
+                trainer.explain().c_str(), *std::min_element(walls.begin(), walls.end()),
                 *std::min_element(cores.begin(), cores.end()), median(walls), median(cores));
     return;
   }

@@ -1,12 +1,15 @@
-// A training step of one transformer layer (normalisation first, gelu, no dropout), f32: forward, mean squared error to a target, backward
-// and an SGD update, against eager torch's nn.TransformerEncoderLayer with its fused SGD, on one thread and on two.
+// A training step of one transformer layer (normalisation first, gelu, no dropout), f32: forward,
+// mean squared error to a target, backward and an SGD update, against eager torch's
+// nn.TransformerEncoderLayer with its fused SGD, on one thread and on two.
 //
 //   transformer [256 | 512] [profile WORKERS STEPS]
 //
-// Both sides start from the same weights and take the same batches; the losses of the first steps must agree to 1e-4.
+// Both sides start from the same weights and take the same batches; the losses of the first steps
+// must agree to 1e-4.
 //
-// `least_core_ns` is what the step's products would take at the measured multiply-add peak of a core, all else for nothing, and `least_ratio` that
-// of the peer's processor time: no step in f32 takes less, on however many cores.
+// `least_core_ns` is what the step's products would take at the measured multiply-add peak of a
+// core, all else for nothing, and `least_ratio` that of the peer's processor time: no step in f32
+// takes less, on however many cores.
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/pattern.hpp>
@@ -27,10 +30,13 @@ struct Size {
 };
 constexpr Size kSmall{256, 64, 8}, kLarge{512, 512, 2};
 
-/// Of the products of a step: 12 width² weights forward and for both gradients, two products of attention forward and four backward.
+/// Of the products of a step: 12 width² weights forward and for both gradients, two products of
+/// attention forward and four backward.
 double flops(const Size& s) {
-  const auto width = static_cast<double>(s.width), positions = static_cast<double>(s.positions), batch = static_cast<double>(s.batch);
-  return 2 * 3 * 12 * width * width * positions * batch + 2 * (2 + 4) * positions * positions * width * batch;
+  const auto width = static_cast<double>(s.width), positions = static_cast<double>(s.positions),
+             batch = static_cast<double>(s.batch);
+  return 2 * 3 * 12 * width * width * positions * batch +
+         2 * (2 + 4) * positions * positions * width * batch;
 }
 
 template <const Size& size>
@@ -38,10 +44,13 @@ class Trainer {
  public:
   explicit Trainer(int workers) : engine_(bench::with_workers(workers)) {
     const Shape shape{size.batch, size.positions, size.width};
-    Expr x = graph_.input("x", DType::f32, shape), target = graph_.input("target", DType::f32, shape);
-    for (int i = 0; i < 12; ++i) weights_.push_back(bench::variable(graph_, "w" + std::to_string(i), start(i)));
+    Expr x = graph_.input("x", DType::f32, shape),
+         target = graph_.input("target", DType::f32, shape);
+    for (int i = 0; i < 12; ++i)
+      weights_.push_back(bench::variable(graph_, "w" + std::to_string(i), start(i)));
     Expr loss = mean(square(layer(x) - target));
-    step_ = engine_.compile(graph_, {x, target}, {loss, Sgd({.learning_rate = kRate}).minimize(loss, weights_)});
+    step_ = engine_.compile(graph_, {x, target},
+                            {loss, Sgd({.learning_rate = kRate}).minimize(loss, weights_)});
     for (std::uint32_t i = 0; i < kBatches; ++i) {
       xs_.push_back(bench::pattern(shape, 2, 100 + i));
       targets_.push_back(bench::pattern(shape, 2, 200 + i));
@@ -55,7 +64,9 @@ class Trainer {
 
   /// ns a step; the losses go to `losses`.
   double steps(int count, std::vector<float>* losses = nullptr) {
-    return bench::timed_steps(count, losses, [this](std::size_t i) { return step_({xs_[i % kBatches], targets_[i % kBatches]})[0].template item<float>(); });
+    return bench::timed_steps(count, losses, [this](std::size_t i) {
+      return step_({xs_[i % kBatches], targets_[i % kBatches]})[0].template item<float>();
+    });
   }
   std::string explain() const { return step_.explain(); }
 
@@ -64,19 +75,25 @@ class Trainer {
     const auto& w = weights_;
     const std::int64_t heads = size.width / kDepth;
     Expr in = matmul(layer_norm(x, w[0], w[1]), w[2]) + w[3];
-    Exprs parts = split(transpose(reshape(in, {size.batch, size.positions, 3, heads, kDepth}), {2, 0, 3, 1, 4}), {1, 1, 1});
+    Exprs parts = split(
+        transpose(reshape(in, {size.batch, size.positions, 3, heads, kDepth}), {2, 0, 3, 1, 4}),
+        {1, 1, 1});
     for (Expr& part : parts) part = squeeze(part, 0);
-    Expr seen = reshape(transpose(attention(parts[0], parts[1], parts[2]), {0, 2, 1, 3}), {size.batch, size.positions, size.width});
+    Expr seen = reshape(transpose(attention(parts[0], parts[1], parts[2]), {0, 2, 1, 3}),
+                        {size.batch, size.positions, size.width});
     Expr h = x + (matmul(seen, w[4]) + w[5]);
     return h + (matmul(gelu(matmul(layer_norm(h, w[6], w[7]), w[8]) + w[9]), w[10]) + w[11]);
   }
-  // In turn: a normalisation, queries keys and values, the heads' mixture; a normalisation, the two products of the perceptron.
+  // In turn: a normalisation, queries keys and values, the heads' mixture; a normalisation, the two
+  // products of the perceptron.
   static Tensor start(int i) {
     const std::int64_t d = size.width;
-    const Shape shapes[] = {{d}, {d}, {d, 3 * d}, {3 * d}, {d, d}, {d}, {d}, {d}, {d, 4 * d}, {4 * d}, {4 * d, d}, {d}};
+    const Shape shapes[] = {{d}, {d}, {d, 3 * d}, {3 * d}, {d, d},     {d},
+                            {d}, {d}, {d, 4 * d}, {4 * d}, {4 * d, d}, {d}};
     if (i == 0 || i == 6) return bench::ones(shapes[i]);
     if (shapes[i].rank() == 1) return Tensor::zeros(DType::f32, shapes[i]);
-    return bench::pattern(shapes[i], 2 * std::sqrt(3.0 / static_cast<double>(shapes[i][0])), static_cast<std::uint32_t>(i + 1));
+    return bench::pattern(shapes[i], 2 * std::sqrt(3.0 / static_cast<double>(shapes[i][0])),
+                          static_cast<std::uint32_t>(i + 1));
   }
 
   Graph graph_;
@@ -90,14 +107,24 @@ template <const Size& size>
 void measure(int threads) {
   auto text = [](std::int64_t n) { return std::to_string(n); };
   Trainer<size> trainer(threads);
-  bench::Peer torch("torch", "transformer_torch.py", {text(threads), text(size.width), text(size.positions), text(size.batch)}, threads);
-  bench::Comparison c{.name = bench::step_name("transformer_" + text(size.width), threads), .unit = "ns a step", .peer = {}, .budget = 0.8, .threads = threads,
-                      .note = "sequence " + text(size.positions) + ", batch " + text(size.batch) + ", heads of 64, SGD; loss fetched every step"};
+  bench::Peer torch("torch", "transformer_torch.py",
+                    {text(threads), text(size.width), text(size.positions), text(size.batch)},
+                    threads);
+  bench::Comparison c{.name = bench::step_name("transformer_" + text(size.width), threads),
+                      .unit = "ns a step",
+                      .peer = {},
+                      .budget = 0.8,
+                      .threads = threads,
+                      .note = "sequence " + text(size.positions) + ", batch " + text(size.batch) +
+                              ", heads of 64, SGD; loss fetched every step"};
   torch.describe(c, "torch nn.TransformerEncoderLayer, fused SGD");
   const double peak = bench::peak_gflops();
   c.also.push_back({"peak_gflops", peak});
   bench::compare_losses(trainer, torch, {.steps = kCompared, .tolerance = 1e-4}, c);
-  bench::measure_steps(trainer, torch, {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1, .least_ns = flops(size) / peak}, c);
+  bench::measure_steps(
+      trainer, torch,
+      {.repetitions = kRepetitions, .steps = kSteps, .warm_up = 1, .least_ns = flops(size) / peak},
+      c);
 }
 
 }  // namespace
@@ -105,6 +132,8 @@ void measure(int threads) {
 int main(int argc, char** argv) {
   const std::string only = argc > 1 ? argv[1] : "";
   const int skip = only == "256" || only == "512";
-  if (only != "512") bench::run_training<Trainer<kSmall>>(argc - skip, argv + skip, measure<kSmall>);
-  if (only != "256") bench::run_training<Trainer<kLarge>>(argc - skip, argv + skip, measure<kLarge>);
+  if (only != "512")
+    bench::run_training<Trainer<kSmall>>(argc - skip, argv + skip, measure<kSmall>);
+  if (only != "256")
+    bench::run_training<Trainer<kLarge>>(argc - skip, argv + skip, measure<kLarge>);
 }

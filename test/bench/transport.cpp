@@ -1,11 +1,12 @@
-// Tensors between two processes of one host, over TCP on loopback and by shared memory: one way from 64 B to 256 MiB, the
-// round trip of 64 B, sealed.
+// Tensors between two processes of one host, over TCP on loopback and by shared memory: one way
+// from 64 B to 256 MiB, the round trip of 64 B, sealed.
 //
-// Peers, in the same run, with the same congestion control: ZeroMQ used by hand as well as it can be (1 MiB chunks that
-// refer to the tensor's memory; the receiver puts them together in a warm buffer, because that is what a tensor is),
-// bare sockets, and memcpy; all keep freed memory, as our transport makes malloc do. What is timed is from the first send
-// to the answer that all has come; rows `_copies` count what either end copies in user space. `transport profile SIZE|rtt [tcp|shm|offset|sealed]`
-// runs our side alone.
+// Peers, in the same run, with the same congestion control: ZeroMQ used by hand as well as it can
+// be (1 MiB chunks that refer to the tensor's memory; the receiver puts them together in a warm
+// buffer, because that is what a tensor is), bare sockets, and memcpy; all keep freed memory, as
+// our transport makes malloc do. What is timed is from the first send to the answer that all has
+// come; rows `_copies` count what either end copies in user space. `transport profile SIZE|rtt
+// [tcp|shm|offset|sealed]` runs our side alone.
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/bench/keyed.hpp>
 #include <troupe/test/bench/transport_peers.hpp>
@@ -22,7 +23,8 @@
 namespace {
 
 using namespace troupe;
-using bench::ByHand, bench::Order, bench::Report, bench::require, bench::Took, bench::Watch, bench::Wire, bench::ZeroMqByHand;
+using bench::ByHand, bench::Order, bench::Report, bench::require, bench::Took, bench::Watch,
+    bench::Wire, bench::ZeroMqByHand;
 
 // ---- ours
 
@@ -33,7 +35,9 @@ class Receiver final : public TransportListener {
   Order order;
   std::binary_semaphore done{0};
   void connected(Peer, const PeerInfo&) override {}
-  void refused(const std::string&, const Status& why) override { require(false, why.message().c_str()); }
+  void refused(const std::string&, const Status& why) override {
+    require(false, why.message().c_str());
+  }
   void lost(Peer, const Status&) override {}
   void received(Peer peer, Lane lane, Message message) override {
     if (order.echo) transport->send(peer, lane, std::move(message));
@@ -49,7 +53,8 @@ class Receiver final : public TransportListener {
 
 void receive_ours(Wire wire, const ZeroMqOptions& options) {
   Receiver receiver;
-  auto transport = make_zeromq_transport({.name = "receiver", .incarnation = 1, .address = "", .engine = ""}, options);
+  auto transport = make_zeromq_transport(
+      {.name = "receiver", .incarnation = 1, .address = "", .engine = ""}, options);
   receiver.transport = transport.get();
   transport->start(receiver);
   transport->connect(wire.get_text());
@@ -67,8 +72,11 @@ void receive_ours(Wire wire, const ZeroMqOptions& options) {
 
 class Sender final : public TransportListener {
  public:
-  explicit Sender(const ZeroMqOptions& options) : wire_(bench::spawn([options](Wire wire) { receive_ours(wire, options); })) {
-    transport = make_zeromq_transport({.name = "sender", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, options);
+  explicit Sender(const ZeroMqOptions& options)
+      : wire_(bench::spawn([options](Wire wire) { receive_ours(wire, options); })) {
+    transport = make_zeromq_transport(
+        {.name = "sender", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""},
+        options);
     transport->start(*this);
     wire_.put_text(transport->address());
     peer_ = connected_.get_future().get();
@@ -81,12 +89,9 @@ class Sender final : public TransportListener {
   void refused(const std::string&, const Status&) override {}
   void lost(Peer, const Status&) override {}
   void received(Peer peer, Lane lane, Message message) override {
-    if (lane == Lane::control)
-      free_.release();
-    else if (--round_trips_ > 0)
-      transport->send(peer, lane, std::move(message));
-    else
-      back_.release();
+    if (lane == Lane::control) free_.release();
+    else if (--round_trips_ > 0) transport->send(peer, lane, std::move(message));
+    else back_.release();
   }
 
   Took one_way(std::uint64_t bytes, std::uint64_t count) {
@@ -94,19 +99,23 @@ class Sender final : public TransportListener {
     wire_.put(Order{.bytes = bytes, .count = count});
     wire_.get<char>();
     const Watch watch(report.cpu);
-    for (std::uint64_t i = 0; i < count; ++i) transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
+    for (std::uint64_t i = 0; i < count; ++i)
+      transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
     report = wire_.get<Report>();
     return watch.stop(bench::now_ns(), report.cpu);
   }
-  /// Of tensors that are made where the receiver reads them, each freed before the next: so the same memory, warm as its peer's is.
+  /// Of tensors that are made where the receiver reads them, each freed before the next: so the
+  /// same memory, warm as its peer's is.
   Took by_offset(std::uint64_t bytes, std::uint64_t count) {
     wire_.put(Order{.bytes = bytes, .count = count, .read = true});
     wire_.get<char>();
     const Watch watch(report.cpu);
     for (std::uint64_t i = 0; i < count; ++i) {
       free_.acquire();
-      Message m{std::vector<std::byte>(16), {}};  // no list in braces: that holds the tensor for a while, and it would be copied
-      m.tensors.push_back(transport->empty_for(peer_, DType::u8, Shape{static_cast<std::int64_t>(bytes)}));
+      // no list in braces: that holds the tensor for a while, and it would be copied
+      Message m{std::vector<std::byte>(16), {}};
+      m.tensors.push_back(
+          transport->empty_for(peer_, DType::u8, Shape{static_cast<std::int64_t>(bytes)}));
       transport->send(peer_, Lane::data, std::move(m));
     }
     report = wire_.get<Report>();
@@ -124,9 +133,11 @@ class Sender final : public TransportListener {
     report = wire_.get<Report>();
     return took / static_cast<double>(count);
   }
-  /// The most bytes that the network held of ours while the receiver took `pause_us` for each message.
+  /// The most bytes that the network held of ours while the receiver took `pause_us` for each
+  /// message.
   struct Slow {
-    std::uint64_t held, waiting, grown;  // bytes: on their way at most, not sent yet at most, of this process's memory
+    // bytes: on their way at most, not sent yet at most, of this process's memory
+    std::uint64_t held, waiting, grown;
   };
   Slow slow_consumer(std::uint64_t bytes, std::uint64_t count, std::uint32_t pause_us) {
     wire_.put(Order{.bytes = bytes, .count = count, .pause_us = pause_us});
@@ -135,8 +146,10 @@ class Sender final : public TransportListener {
     std::uint64_t held = 0, waiting = 0, most = 0;
     const std::uint64_t resident = resident_bytes();
     const std::uint64_t before = transport->counters().messages_out;
-    for (std::uint64_t i = 0; i < count; ++i) transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
-    for (TransportCounters c{.unsent_bytes = 1}; c.unsent_bytes + c.unacknowledged_bytes != 0 || c.messages_out < before + count;
+    for (std::uint64_t i = 0; i < count; ++i)
+      transport->send(peer_, Lane::data, {std::vector<std::byte>(16), {t}});
+    for (TransportCounters c{.unsent_bytes = 1};
+         c.unsent_bytes + c.unacknowledged_bytes != 0 || c.messages_out < before + count;
          c = transport->counters()) {
       held = std::max(held, c.unacknowledged_bytes);
       waiting = std::max(waiting, c.unsent_bytes);
@@ -180,7 +193,9 @@ constexpr Size kSizes[] = {{"64B", 64, 200'000, 0, 0},
                            {"16MiB", 16 << 20, 64, 0.95, 0.8},
                            {"256MiB", 256 << 20, 4, 0.95, 0.8}};
 
-double gb_s(const Size& size, double ns) { return static_cast<double>(size.bytes * size.count) / ns; }
+double gb_s(const Size& size, double ns) {
+  return static_cast<double>(size.bytes * size.count) / ns;
+}
 
 /// ours ÷ theirs as ns a KiB, so that the ratio is that of throughputs.
 std::string version_of(const std::string& peer) {
@@ -192,7 +207,13 @@ std::string version_of(const std::string& peer) {
 
 struct Rows {
   Rows(const std::string& name, const std::string& peer, double budget)
-      : row{.name = name, .unit = "ns/KiB", .peer = peer, .peer_version = version_of(peer), .budget = budget, .threads = 2, .speed_up = true} {}
+      : row{.name = name,
+            .unit = "ns/KiB",
+            .peer = peer,
+            .peer_version = version_of(peer),
+            .budget = budget,
+            .threads = 2,
+            .speed_up = true} {}
   void add(const Size& size, const Took& ours, const Took& theirs) {
     const double kib = static_cast<double>(size.bytes * size.count) / 1024;
     row.ours.push_back(ours.ns / kib);
@@ -201,8 +222,10 @@ struct Rows {
     cpu_theirs.push_back(theirs.cpu);
   }
   void print() {
-    row.also.insert(row.also.begin(), {{"gb_s", 1.024e3 / bench::median(row.ours)}, {"peer_gb_s", 1.024e3 / bench::median(row.theirs)},
-                                       {"cpu_ratio", bench::median(cpu_theirs) / bench::median(cpu_ours)}});
+    row.also.insert(row.also.begin(),
+                    {{"gb_s", 1.024e3 / bench::median(row.ours)},
+                     {"peer_gb_s", 1.024e3 / bench::median(row.theirs)},
+                     {"cpu_ratio", bench::median(cpu_theirs) / bench::median(cpu_ours)}});
     row.print();
   }
   bench::Comparison row;
@@ -215,10 +238,13 @@ class Copies {
   struct PerByte {  // of heads and tensors
     double sender, receiver;
   };
-  explicit Copies(const Sender& sender) : sender_(sender), before_(sender.report), copied_(sender.transport->counters().copied_bytes) {}
+  explicit Copies(const Sender& sender)
+      : sender_(sender), before_(sender.report),
+        copied_(sender.transport->counters().copied_bytes) {}
   PerByte per_byte() const {
     const auto received = static_cast<double>(sender_.report.received - before_.received);
-    return {static_cast<double>(sender_.transport->counters().copied_bytes - copied_) / received, static_cast<double>(sender_.report.copied - before_.copied) / received};
+    return {static_cast<double>(sender_.transport->counters().copied_bytes - copied_) / received,
+            static_cast<double>(sender_.report.copied - before_.copied) / received};
   }
 
  private:
@@ -227,10 +253,16 @@ class Copies {
   const std::uint64_t copied_;
 };
 
-/// The budget of copies is an end's: the end that makes more of them has the value, to a hundredth, since headers and acknowledgements are copied too and
-/// are no bytes of a message. What is sealed or gathered is written once at either end, so `both_ends` says up to 2.
+/// The budget of copies is an end's: the end that makes more of them has the value, to a hundredth,
+/// since headers and acknowledgements are copied too and are no bytes of a message. What is sealed
+/// or gathered is written once at either end, so `both_ends` says up to 2.
 struct CopyRow {
-  explicit CopyRow(const std::string& of) : row{.name = of + "_copies", .unit = "copies/B", .peer = "none", .threads = 2, .budget_value = 1} {}
+  explicit CopyRow(const std::string& of)
+      : row{.name = of + "_copies",
+            .unit = "copies/B",
+            .peer = "none",
+            .threads = 2,
+            .budget_value = 1} {}
   void add(Copies::PerByte c) {
     row.ours.push_back(std::round(100 * std::max(c.sender, c.receiver)) / 100);
     sender.push_back(c.sender);
@@ -247,11 +279,13 @@ struct CopyRow {
 };
 
 void one_way(const Size& size, Sender& ours, ByHand& zeromq, ByHand& tcp, int repetitions) {
-  Rows z(std::string("transport_") + size.name, "ZeroMQ, chunked by hand", size.of_zeromq), t(z.row.name + "_tcp", "bare TCP", size.of_tcp);
+  Rows z(std::string("transport_") + size.name, "ZeroMQ, chunked by hand", size.of_zeromq),
+      t(z.row.name + "_tcp", "bare TCP", size.of_tcp);
   CopyRow copies(z.row.name);
   for (int i = -1; i < repetitions; ++i) {
     const Copies counted(ours);
-    const Took o = ours.one_way(size.bytes, size.count), p = zeromq.one_way(size.bytes, size.count), q = tcp.one_way(size.bytes, size.count);
+    const Took o = ours.one_way(size.bytes, size.count), p = zeromq.one_way(size.bytes, size.count),
+               q = tcp.one_way(size.bytes, size.count);
     if (i < 0) continue;  // to warm up
     copies.add(counted.per_byte());
     z.add(size, o, p);
@@ -264,7 +298,8 @@ void one_way(const Size& size, Sender& ours, ByHand& zeromq, ByHand& tcp, int re
 
 /// Against one peer, which `theirs` runs once.
 template <class Mine, class Theirs>
-void against(const std::string& name, const std::string& peer, double budget, const Size& size, Sender& ours, int repetitions, Mine mine, Theirs theirs) {
+void against(const std::string& name, const std::string& peer, double budget, const Size& size,
+             Sender& ours, int repetitions, Mine mine, Theirs theirs) {
   Rows r(name, peer, budget);
   CopyRow copies(name);
   for (int i = -1; i < repetitions; ++i) {
@@ -306,7 +341,8 @@ int main(int argc, char** argv) {
   mallopt(M_MMAP_THRESHOLD, 32 << 20);
   mallopt(M_TRIM_THRESHOLD, 64 << 20);
   mallopt(M_TOP_PAD, 16 << 20);
-  const ZeroMqOptions over_tcp{.shared_memory = false}, by_memory{}, sealed = bench::with_keys(over_tcp);
+  const ZeroMqOptions over_tcp{.shared_memory = false}, by_memory{},
+      sealed = bench::with_keys(over_tcp);
   if (argc >= 3 && std::string(argv[1]) == "profile") {
     const std::string how = argc > 3 ? argv[3] : "tcp";
     Sender ours(how == "shm" || how == "offset" ? by_memory : how == "sealed" ? sealed : over_tcp);
@@ -315,10 +351,17 @@ int main(int argc, char** argv) {
       if (std::string(argv[2]) == size.name)
         for (int i = 0; i < 10; ++i) {
           const bool is_offset = how == "offset";
-          const Took o = is_offset ? ours.by_offset(size.bytes, size.count) : ours.one_way(size.bytes, size.count);
-          const Took t = how == "shm" ? copy(size) : is_offset ? read_warm(size) : bare.one_way(size.bytes, size.count);
-          std::printf("%s %.3g GB/s, %.3g by processor time; %s %.3g, %.3g\n", size.name, gb_s(size, o.ns), gb_s(size, o.cpu),
-                      how == "shm" ? "memcpy" : is_offset ? "read" : "bare TCP", gb_s(size, t.ns), gb_s(size, t.cpu));
+          const Took o = is_offset ? ours.by_offset(size.bytes, size.count)
+                                   : ours.one_way(size.bytes, size.count);
+          const Took t = how == "shm" ? copy(size)
+                         : is_offset  ? read_warm(size)
+                                      : bare.one_way(size.bytes, size.count);
+          std::printf("%s %.3g GB/s, %.3g by processor time; %s %.3g, %.3g\n", size.name,
+                      gb_s(size, o.ns), gb_s(size, o.cpu),
+                      how == "shm" ? "memcpy"
+                      : is_offset  ? "read"
+                                   : "bare TCP",
+                      gb_s(size, t.ns), gb_s(size, t.cpu));
         }
     if (std::string(argv[2]) == "rtt")
       for (int i = 0; i < 10; ++i) std::printf("%.3g us\n", ours.round_trip_ns(64, 5000) / 1e3);
@@ -327,9 +370,15 @@ int main(int argc, char** argv) {
   const Size& large = kSizes[3];
   {
     Sender memory(by_memory);
-    against("transport_shm_16MiB", "memcpy, warm", 0.6, large, memory, repetitions, [&] { return memory.one_way(large.bytes, large.count); }, [&] { return copy(large); });
-    against("transport_shm_by_offset_16MiB", "a warm read", 0.6, large, memory, repetitions, [&] { return memory.by_offset(large.bytes, large.count); }, [&] { return read_warm(large); });
-    bench::Comparison r{.name = "transport_shm_rtt_64B", .unit = "us", .peer = "none", .budget_value = 15};
+    against(
+        "transport_shm_16MiB", "memcpy, warm", 0.6, large, memory, repetitions,
+        [&] { return memory.one_way(large.bytes, large.count); }, [&] { return copy(large); });
+    against(
+        "transport_shm_by_offset_16MiB", "a warm read", 0.6, large, memory, repetitions,
+        [&] { return memory.by_offset(large.bytes, large.count); },
+        [&] { return read_warm(large); });
+    bench::Comparison r{
+        .name = "transport_shm_rtt_64B", .unit = "us", .peer = "none", .budget_value = 15};
     for (int i = 0; i < repetitions; ++i) r.ours.push_back(memory.round_trip_ns(64, 5000) / 1e3);
     r.print();
   }
@@ -338,16 +387,25 @@ int main(int argc, char** argv) {
     require(zmq_curve_keypair(keys.public_key, keys.secret_key) == 0, "ZeroMQ has no CURVE");
     Sender under_keys(sealed);
     ZeroMqByHand curve(ZMQ_PAIR, ZMQ_PAIR, &keys);
-    against("transport_sealed_16MiB", "ZeroMQ CURVE, chunked by hand", 2, large, under_keys, repetitions,
-            [&] { return under_keys.one_way(large.bytes, large.count); }, [&] { return curve.one_way(large.bytes, large.count); });
+    against(
+        "transport_sealed_16MiB", "ZeroMQ CURVE, chunked by hand", 2, large, under_keys,
+        repetitions, [&] { return under_keys.one_way(large.bytes, large.count); },
+        [&] { return curve.one_way(large.bytes, large.count); });
   }
   Sender ours(over_tcp);
   ZeroMqByHand pair(ZMQ_PAIR, ZMQ_PAIR), router(ZMQ_ROUTER, ZMQ_DEALER);
   bench::BareTcp tcp;
   for (const Size& size : kSizes) one_way(size, ours, pair, tcp, repetitions);
 
-  bench::Comparison r{.name = "transport_rtt_64B", .unit = "us", .peer = "ZeroMQ ROUTER-DEALER", .peer_version = version_of("ZeroMQ"), .budget = 1.2};
-  bench::Comparison p{.name = "transport_rtt_64B_pair", .unit = "us", .peer = "ZeroMQ PAIR", .peer_version = version_of("ZeroMQ")};
+  bench::Comparison r{.name = "transport_rtt_64B",
+                      .unit = "us",
+                      .peer = "ZeroMQ ROUTER-DEALER",
+                      .peer_version = version_of("ZeroMQ"),
+                      .budget = 1.2};
+  bench::Comparison p{.name = "transport_rtt_64B_pair",
+                      .unit = "us",
+                      .peer = "ZeroMQ PAIR",
+                      .peer_version = version_of("ZeroMQ")};
   bench::Comparison b{.name = "transport_rtt_64B_tcp", .unit = "us", .peer = "bare TCP"};
   for (int i = 0; i < repetitions; ++i) {
     r.ours.push_back(ours.round_trip_ns(64, 5000) / 1e3);
@@ -362,14 +420,20 @@ int main(int argc, char** argv) {
   b.print();
 
   const auto window = static_cast<double>(RouterOptions{}.window) / (1 << 20);
-  bench::Comparison slow{.name = "transport_slow_consumer", .unit = "MiB", .peer = "none", .budget_value = window};
+  bench::Comparison slow{
+      .name = "transport_slow_consumer", .unit = "MiB", .peer = "none", .budget_value = window};
   constexpr std::uint64_t kCount = 200;
   const Sender::Slow s = ours.slow_consumer(1 << 20, kCount, 2000);
   const bool is_bound = s.held >= (RouterOptions{}.window >> 1) && s.waiting > 0;
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
   // Where nothing was seen to be held back, nothing is shown to bound it.
   slow.ours.push_back(is_bound ? mib(std::max(s.held, s.grown)) : static_cast<double>(kCount));
-  slow.also = {{"waiting_mib", mib(s.waiting)}, {"held_mib", mib(s.held)}, {"grown_mib", mib(s.grown)}, {"bound", is_bound}};
-  slow.note = "on its way from a sender whose receiver takes 2 ms a MiB, or what the sender's memory grew by, whichever is more; bound: the limit was reached";
+  slow.also = {{"waiting_mib", mib(s.waiting)},
+               {"held_mib", mib(s.held)},
+               {"grown_mib", mib(s.grown)},
+               {"bound", is_bound}};
+  slow.note =
+      "on its way from a sender whose receiver takes 2 ms a MiB, or what the sender's memory grew "
+      "by, whichever is more; bound: the limit was reached";
   slow.print();
 }

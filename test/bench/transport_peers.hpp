@@ -1,5 +1,6 @@
-// What the transport is measured against: ZeroMQ used by hand, bare sockets. Each sends from this process to one of its own,
-// which is told over a pipe what will come, and answers there once it has all of it.
+// What the transport is measured against: ZeroMQ used by hand, bare sockets. Each sends from this
+// process to one of its own, which is told over a pipe what will come, and answers there once it
+// has all of it.
 #pragma once
 
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
@@ -44,7 +45,9 @@ struct Order {
 inline double cpu_ns() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  const auto ns = [](const timeval& t) { return 1e9 * static_cast<double>(t.tv_sec) + 1e3 * static_cast<double>(t.tv_usec); };
+  const auto ns = [](const timeval& t) {
+    return 1e9 * static_cast<double>(t.tv_sec) + 1e3 * static_cast<double>(t.tv_usec);
+  };
   return ns(used.ru_utime) + ns(used.ru_stime);
 }
 
@@ -65,7 +68,8 @@ struct Report {
   double cpu = cpu_ns();
 };
 
-/// What a run took, on the clock and of both processes' processor time; the latter tells more on a busy machine.
+/// What a run took, on the clock and of both processes' processor time; the latter tells more on a
+/// busy machine.
 struct Took {
   double ns = 0, cpu = 0;
 };
@@ -73,7 +77,9 @@ struct Took {
 class Watch {
  public:
   explicit Watch(double other_cpu) : start_(now_ns()), cpu_(cpu_ns() + other_cpu) {}
-  Took stop(double ns, double other_cpu) const { return {ns - start_, cpu_ns() + other_cpu - cpu_}; }
+  Took stop(double ns, double other_cpu) const {
+    return {ns - start_, cpu_ns() + other_cpu - cpu_};
+  }
 
  private:
   double start_, cpu_;
@@ -90,7 +96,8 @@ class Wire {
   template <class T>
   T get() {
     T value;
-    require(read(fd_, &value, sizeof value) == static_cast<ssize_t>(sizeof value), "the pipe is closed");
+    require(read(fd_, &value, sizeof value) == static_cast<ssize_t>(sizeof value),
+            "the pipe is closed");
     return value;
   }
   void put_text(const std::string& text) {
@@ -151,7 +158,8 @@ class ByHand {
 
  protected:
   /// `dial` makes the end of the receiving process.
-  explicit ByHand(const std::function<std::unique_ptr<End>(Wire&)>& dial) : wire_(spawn([dial](Wire wire) { serve(wire, *dial(wire)); })) {}
+  explicit ByHand(const std::function<std::unique_ptr<End>(Wire&)>& dial)
+      : wire_(spawn([dial](Wire wire) { serve(wire, *dial(wire)); })) {}
   Wire wire_;
   std::unique_ptr<End> end_;
 
@@ -186,7 +194,8 @@ struct CurveKeys {
 
 class ZeroMqEnd final : public ByHand::End {
  public:
-  ZeroMqEnd(void* context, int type, const CurveKeys* keys, bool serves) : context_(context), socket_(zmq_socket(context, type)), type_(type) {
+  ZeroMqEnd(void* context, int type, const CurveKeys* keys, bool serves)
+      : context_(context), socket_(zmq_socket(context, type)), type_(type) {
     if (!keys) return;
     const int on = serves;
     zmq_setsockopt(socket_, ZMQ_CURVE_SERVER, &on, sizeof on);
@@ -216,7 +225,8 @@ class ZeroMqEnd final : public ByHand::End {
     if (type_ == ZMQ_ROUTER) zmq_recv(socket_, hello, sizeof hello, 0);
   }
   void send(std::vector<std::byte>& data) override {
-    for (std::size_t at = 0; at < data.size(); at += kChunk) send(data.data() + at, std::min(kChunk, data.size() - at));
+    for (std::size_t at = 0; at < data.size(); at += kChunk)
+      send(data.data() + at, std::min(kChunk, data.size() - at));
   }
   void receive(std::vector<std::byte>& data) override {
     zmq_msg_t message;
@@ -237,7 +247,8 @@ class ZeroMqEnd final : public ByHand::End {
       zmq_msg_init_size(&message, bytes);
       std::memcpy(zmq_msg_data(&message), data, bytes);
     } else {
-      zmq_msg_init_data(&message, data, bytes, [](void*, void*) {}, nullptr);
+      zmq_msg_init_data(
+          &message, data, bytes, [](void*, void*) {}, nullptr);
     }
     require(zmq_msg_send(&message, socket_, 0) >= 0, "zmq_msg_send");
   }
@@ -274,10 +285,12 @@ class BareEnd final : public ByHand::End {
   }
   ~BareEnd() override { close(fd_); }
   void send(std::vector<std::byte>& data) override {
-    for (std::size_t at = 0; at < data.size();) at += moved(write(fd_, data.data() + at, data.size() - at), "write");
+    for (std::size_t at = 0; at < data.size();)
+      at += moved(write(fd_, data.data() + at, data.size() - at), "write");
   }
   void receive(std::vector<std::byte>& data) override {
-    for (std::size_t at = 0; at < data.size();) at += moved(read(fd_, data.data() + at, data.size() - at), "read");
+    for (std::size_t at = 0; at < data.size();)
+      at += moved(read(fd_, data.data() + at, data.size() - at), "read");
   }
 
  private:

@@ -12,7 +12,8 @@ namespace {
 
 Tensor filled(const Shape& shape, double scale) {
   std::vector<double> v;
-  for (std::int64_t i = 0; i < shape.elements(); ++i) v.push_back(scale * std::sin(1.3 * static_cast<double>(i) + scale));
+  for (std::int64_t i = 0; i < shape.elements(); ++i)
+    v.push_back(scale * std::sin(1.3 * static_cast<double>(i) + scale));
   return Tensor::of<double>(v, shape);
 }
 
@@ -24,7 +25,8 @@ void check(const Differentiable& f, const std::vector<Tensor>& xs) {
   BOOST_TEST(r.ok(), r.text);
 }
 
-// Products with a transposed left operand inside of the gradients of loops, and those of lists outside of them.
+// Products with a transposed left operand inside of the gradients of loops, and those of lists
+// outside of them.
 struct Products {
   int inside = 0, outside = 0;
 };
@@ -32,7 +34,8 @@ Products products(const Graph& g) {
   Products p;
   auto count = [](const Graph& graph) {
     int n = 0;
-    for (const Node& node : graph.nodes()) n += node.op->name == "MatMul" && node.attrs.get<bool>("transpose_a");
+    for (const Node& node : graph.nodes())
+      n += node.op->name == "MatMul" && node.attrs.get<bool>("transpose_a");
     return n;
   };
   for (const Node& node : g.nodes()) p.outside += node.op->name == "ListProduct";
@@ -45,29 +48,37 @@ Products products(const Graph& g) {
 Products after(std::int64_t rows) {
   Graph g;
   Expr h = g.input("h", DType::f32, {rows, 3}), w = g.input("w", DType::f32, {3, 3});
-  auto [n, y] = while_loop([](Expr i, Expr) { return i < 4; }, [&](Expr i, Expr v) { return std::tuple{i + 1, tanh(matmul(v, w))}; }, std::tuple{g.constant(0), h});
+  auto [n, y] = while_loop([](Expr i, Expr) { return i < 4; },
+                           [&](Expr i, Expr v) {
+                             return std::tuple{i + 1, tanh(matmul(v, w))};
+                           },
+                           std::tuple{g.constant(0), h});
   gradients(sum(y), w);
   return products(g);
 }
 
 }  // namespace
 
-// More rows than one product takes: on a device whose memory is limited, and on one whose is not, the same bits.
+// More rows than one product takes: on a device whose memory is limited, and on one whose is not,
+// the same bits.
 BOOST_AUTO_TEST_CASE(long_lists_are_multiplied_in_pieces) {
   Graph g;
   Expr x = g.input("x", DType::f64, {3000, 200}), y = g.input("y", DType::f64, {3000, 200});
   Expr lengths = g.constant(Tensor::of(std::vector<std::int64_t>(30, 100), Shape{30}));
-  Expr in_pieces = bind1("ListProduct", {list_split(x, lengths), list_split(y, lengths)}), whole = matmul(x, y, true, false);
+  Expr in_pieces = bind1("ListProduct", {list_split(x, lengths), list_split(y, lengths)}),
+       whole = matmul(x, y, true, false);
   auto values = [](double from) {
     Tensor t = Tensor::empty(DType::f64, {3000, 200});
-    for (std::int64_t i = 0; i < t.elements(); ++i) t.mutable_data<double>()[i] = std::sin(from + static_cast<double>(i));
+    for (std::int64_t i = 0; i < t.elements(); ++i)
+      t.mutable_data<double>()[i] = std::sin(from + static_cast<double>(i));
     return t;
   };
   const Feeds feeds{{x, values(1)}, {y, values(2)}};
   Engine engine;
   const std::vector<Tensor> out = engine.run(g, feeds, {in_pieces, whole});
   double most = 0;
-  for (std::int64_t i = 0; i < out[0].elements(); ++i) most = std::max(most, std::abs(out[0].at(i) - out[1].at(i)));
+  for (std::int64_t i = 0; i < out[0].elements(); ++i)
+    most = std::max(most, std::abs(out[0].at(i) - out[1].at(i)));
   BOOST_TEST(most < 1e-9);
   BOOST_TEST(!identical(out[0], out[1]));  // else it was one piece
   EngineOptions limited;
@@ -86,42 +97,65 @@ BOOST_AUTO_TEST_CASE(few_rows_wait_many_do_not) {
 
 BOOST_AUTO_TEST_CASE(several_products_and_other_terms) {
   // w is multiplied with twice, once transposed, and added.
-  check([](Graph& g, const Exprs& x) {
-    auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; },
-                             [&](Expr i, Expr h) { return std::tuple{i + 1, tanh(matmul(h, x[1]) + matmul(h, x[1], false, true) + sum(x[1]) * 0.1)}; },
-                             std::tuple{g.constant(0), x[0]});
-    return y;
-  }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+  check(
+      [](Graph& g, const Exprs& x) {
+        auto [n, y] = while_loop(
+            [](Expr i, Expr) { return i < 3; },
+            [&](Expr i, Expr h) {
+              return std::tuple{
+                  i + 1, tanh(matmul(h, x[1]) + matmul(h, x[1], false, true) + sum(x[1]) * 0.1)};
+            },
+            std::tuple{g.constant(0), x[0]});
+        return y;
+      },
+      {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
 }
 
 BOOST_AUTO_TEST_CASE(the_product_has_a_cotangent_from_elsewhere_too) {
-  check([](Graph& g, const Exprs& x) {
-    auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr h) { return std::tuple{i + 1, sin(matmul(h, x[1]))}; },
-                             std::tuple{g.constant(0), x[0]});
-    return matmul(y, x[1]);
-  }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+  check(
+      [](Graph& g, const Exprs& x) {
+        auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; },
+                                 [&](Expr i, Expr h) {
+                                   return std::tuple{i + 1, sin(matmul(h, x[1]))};
+                                 },
+                                 std::tuple{g.constant(0), x[0]});
+        return matmul(y, x[1]);
+      },
+      {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
 }
 
 BOOST_AUTO_TEST_CASE(rows_of_other_numbers_each_time) {
-  check([](Graph& g, const Exprs& x) {
-    auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr h) { return std::tuple{i + 1, concat({tanh(matmul(h, x[1])), x[0]}, 0)}; },
-                             std::tuple{g.constant(0), x[0]}, {.shape_invariants = {std::nullopt, Shape{kAny, 3}}});
-    return y;
-  }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+  check(
+      [](Graph& g, const Exprs& x) {
+        auto [n, y] = while_loop(
+            [](Expr i, Expr) { return i < 3; },
+            [&](Expr i, Expr h) {
+              return std::tuple{i + 1, concat({tanh(matmul(h, x[1])), x[0]}, 0)};
+            },
+            std::tuple{g.constant(0), x[0]}, {.shape_invariants = {std::nullopt, Shape{kAny, 3}}});
+        return y;
+      },
+      {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
 }
 
 BOOST_AUTO_TEST_CASE(loops_in_loops_and_no_iterations) {
   for (int outer : {0, 2})
-    check([&](Graph& g, const Exprs& x) {
-      auto [n, y] = while_loop([&](Expr i, Expr) { return i < outer; },
-                               [&](Expr i, Expr h) {
-                                 auto [m, z] = while_loop([&](Expr j, Expr) { return j < i; }, [&](Expr j, Expr v) { return std::tuple{j + 1, tanh(matmul(v, x[1]))}; },
-                                                          std::tuple{g.constant(0), h});
-                                 return std::tuple{i + 1, matmul(z, x[1])};
-                               },
-                               std::tuple{g.constant(0), x[0]});
-      return y + matmul(x[0], x[1]);
-    }, {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
+    check(
+        [&](Graph& g, const Exprs& x) {
+          auto [n, y] = while_loop([&](Expr i, Expr) { return i < outer; },
+                                   [&](Expr i, Expr h) {
+                                     auto [m, z] = while_loop(
+                                         [&](Expr j, Expr) { return j < i; },
+                                         [&](Expr j, Expr v) {
+                                           return std::tuple{j + 1, tanh(matmul(v, x[1]))};
+                                         },
+                                         std::tuple{g.constant(0), h});
+                                     return std::tuple{i + 1, matmul(z, x[1])};
+                                   },
+                                   std::tuple{g.constant(0), x[0]});
+          return y + matmul(x[0], x[1]);
+        },
+        {filled({2, 3}, 0.7), filled({3, 3}, 0.5)});
 }
 
 BOOST_AUTO_TEST_CASE(variables_read_in_the_loop) {
@@ -129,7 +163,11 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_loop) {
   Graph g;
   Expr h = g.input("h", DType::f64, {2, 3});
   Variable w = g.variable("w", filled({3, 3}, 0.5));
-  auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr v) { return std::tuple{i + 1, matmul(v, w)}; }, std::tuple{g.constant(0), h});
+  auto [n, y] = while_loop([](Expr i, Expr) { return i < 3; },
+                           [&](Expr i, Expr v) {
+                             return std::tuple{i + 1, matmul(v, w)};
+                           },
+                           std::tuple{g.constant(0), h});
   Expr loss = sum(y), d = gradients(loss, w)[0];
   BOOST_TEST(products(g).outside == 1);
   Engine engine;
@@ -146,19 +184,29 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_loop) {
   }
 }
 
-// Nothing told how wide the elements of the list's cotangent are, which stood for the operand of the product.
+// Nothing told how wide the elements of the list's cotangent are, which stood for the operand of
+// the product.
 BOOST_AUTO_TEST_CASE(no_iterations_over_a_list_that_does_not_tell_the_shape_of_its_elements) {
   Graph g;
-  Expr n = g.input("n", DType::i32, Shape{}), h = g.input("h", DType::f64, {2, 3}), w = g.input("w", DType::f64, {3, 3}), x = g.input("x", DType::f64, {2, 3});
+  Expr n = g.input("n", DType::i32, Shape{}), h = g.input("h", DType::f64, {2, 3}),
+       w = g.input("w", DType::f64, {3, 3}), x = g.input("x", DType::f64, {2, 3});
   Expr list = list_push(list_empty(g, {DType::f64, Shape::unknown()}), x);
-  auto [last, y] = while_loop([&](Expr i, Expr) { return i < n; },
-                              [&](Expr i, Expr v) { return std::tuple{i + 1, tanh(matmul(v, w) + list_read(list, i, {DType::f64, {2, 3}}))}; }, std::tuple{g.constant(0), h});
+  auto [last, y] = while_loop(
+      [&](Expr i, Expr) { return i < n; },
+      [&](Expr i, Expr v) {
+        return std::tuple{i + 1, tanh(matmul(v, w) + list_read(list, i, {DType::f64, {2, 3}}))};
+      },
+      std::tuple{g.constant(0), h});
   const Exprs d = gradients(sum(y), {w, x});
   BOOST_TEST(products(g).outside == 1);
   Engine engine;
   for (int steps : {0, 1}) {
-    const std::vector<Tensor> out =
-        engine.run(g, {{n, Tensor::scalar(steps)}, {h, filled({2, 3}, 0.9)}, {w, filled({3, 3}, 0.5)}, {x, filled({2, 3}, 0.7)}}, {d[0], d[1]});
+    const std::vector<Tensor> out = engine.run(g,
+                                               {{n, Tensor::scalar(steps)},
+                                                {h, filled({2, 3}, 0.9)},
+                                                {w, filled({3, 3}, 0.5)},
+                                                {x, filled({2, 3}, 0.7)}},
+                                               {d[0], d[1]});
     BOOST_TEST(out[0].shape().text() == "[3, 3]");
     BOOST_TEST(out[1].shape().text() == "[2, 3]");
     for (const Tensor& t : out) BOOST_TEST((t.at(1) != 0) == (steps == 1));

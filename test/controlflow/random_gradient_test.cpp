@@ -29,8 +29,11 @@ Slopes slopes(const Recipe& r, int order) {
   const auto start = p.values;
   Exprs fetches = p.d;
   double exact = 0;
-  std::vector<Tensor> d = fetches.empty() ? std::vector<Tensor>() : Interpreter().run(p.g, p.feeds(r), fetches);
-  auto direction = [](std::size_t i, std::int64_t k) { return 0.5 + 0.25 * std::sin(static_cast<double>(i) * 3 + static_cast<double>(k)); };
+  std::vector<Tensor> d =
+      fetches.empty() ? std::vector<Tensor>() : Interpreter().run(p.g, p.feeds(r), fetches);
+  auto direction = [](std::size_t i, std::int64_t k) {
+    return 0.5 + 0.25 * std::sin(static_cast<double>(i) * 3 + static_cast<double>(k));
+  };
   for (std::size_t i = 0; i < d.size(); ++i)
     for (std::int64_t k = 0; k < d[i].elements(); ++k) exact += d[i].at(k) * direction(i, k);
   auto at = [&](double step) {
@@ -38,7 +41,8 @@ Slopes slopes(const Recipe& r, int order) {
       // All elements that the tensor has, as Kitchen::tensor fills them.
       Tensor t = p.kitchen.tensor(p.types[i], start[i]);
       p.values[i].clear();
-      for (std::int64_t k = 0; k < t.elements(); ++k) p.values[i].push_back(t.at(k) + step * direction(i, k));
+      for (std::int64_t k = 0; k < t.elements(); ++k)
+        p.values[i].push_back(t.at(k) + step * direction(i, k));
     }
     double value = Interpreter().run(p.g, p.feeds(r), {p.y})[0].at(0);
     p.values = start;
@@ -60,10 +64,10 @@ void against_differences(int order, std::uint64_t programs) {
       if (!s.is_smooth) continue;
       ++compared;
       moving += s.measured != 0;
-      BOOST_TEST(std::abs(s.exact - s.measured) <= 1e-4 * std::max({1.0, std::abs(s.exact), std::abs(s.measured)}), s.exact << " but measured " << s.measured);
-    } catch (const Error& e) {
-      BOOST_ERROR(e.what());
-    }
+      BOOST_TEST(std::abs(s.exact - s.measured) <=
+                     1e-4 * std::max({1.0, std::abs(s.exact), std::abs(s.measured)}),
+                 s.exact << " but measured " << s.measured);
+    } catch (const Error& e) { BOOST_ERROR(e.what()); }
   }
   BOOST_TEST_MESSAGE(compared << " programs compared, " << moving << " with a slope");
   BOOST_TEST((n < 20 || moving > n / 8));
@@ -71,14 +75,20 @@ void against_differences(int order, std::uint64_t programs) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(first_order, *boost::unit_test::label("one_thread")) { against_differences(1, 150); }
-BOOST_AUTO_TEST_CASE(second_order, *boost::unit_test::label("one_thread")) { against_differences(2, 50); }
+BOOST_AUTO_TEST_CASE(first_order, *boost::unit_test::label("one_thread")) {
+  against_differences(1, 150);
+}
+BOOST_AUTO_TEST_CASE(second_order, *boost::unit_test::label("one_thread")) {
+  against_differences(2, 50);
+}
 
 BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
   const std::uint64_t out = swapped().out, in = swapped().in;
   const Seeds s = seeds(60);
   compare_gradients(ways(), s);
-  if (s.count >= 20) BOOST_TEST((swapped().out > out && swapped().in > in), swapped().out - out << " swapped out, " << swapped().in - in << " back");
+  if (s.count >= 20)
+    BOOST_TEST((swapped().out > out && swapped().in > in),
+               swapped().out - out << " swapped out, " << swapped().in - in << " back");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,5 @@
-// Random programs with nested control flow, run in every way and compared with the oracle. Prints its seeds.
+// Random programs with nested control flow, run in every way and compared with the oracle. Prints
+// its seeds.
 //
 //   TROUPE_SEED=7 test_controlflow --run_test=random_programs_test               # one program
 //   TROUPE_SEED=7 TROUPE_PROGRAMS=5000 test_controlflow --run_test=random_programs_test
@@ -17,11 +18,15 @@ BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
   const Seeds s = seeds(2000);
   const int before = cut_functions();
   compare_values(ways(), s, {});
-  BOOST_TEST_MESSAGE(cut_functions() - before << " with a function over several devices, of one in ten");
-  BOOST_TEST((s.count < 1000 || cut_functions() > before));  // of 150 programs one in fifty times none has one
+  BOOST_TEST_MESSAGE(cut_functions() - before
+                     << " with a function over several devices, of one in ten");
+  // of 150 programs one in fifty times none has one
+  BOOST_TEST((s.count < 1000 || cut_functions() > before));
 }
 
-BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(ways(), seeds(400), {.may_fail = true}); }
+BOOST_AUTO_TEST_CASE(errors_are_the_oracles) {
+  compare_values(ways(), seeds(400), {.may_fail = true});
+}
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
   const Seeds s = seeds(200);
@@ -41,9 +46,7 @@ BOOST_AUTO_TEST_CASE(gradients_are_the_oracles_differences) {
       std::optional<std::string> wrong;
       try {
         wrong = gradient_difference(r, ways()[w]);
-      } catch (const Unfit&) {
-        break;
-      }
+      } catch (const Unfit&) { break; }
       ++compared;
       with_variables += !r.variables.empty();
       if (!wrong) continue;

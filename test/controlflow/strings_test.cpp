@@ -13,12 +13,17 @@ using namespace troupe;
 using namespace troupe::test;
 using Words = std::vector<std::string>;
 
-Tensor words(const Words& w) { return Tensor::strings(w, Shape{static_cast<std::int64_t>(w.size())}); }
+Tensor words(const Words& w) {
+  return Tensor::strings(w, Shape{static_cast<std::int64_t>(w.size())});
+}
 
-void compare_words(const std::vector<Tensor>& got, const std::vector<Tensor>& expected, const std::string& where) {
+void compare_words(const std::vector<Tensor>& got, const std::vector<Tensor>& expected,
+                   const std::string& where) {
   BOOST_REQUIRE_EQUAL(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i)
-    BOOST_CHECK_MESSAGE(identical(got[i], expected[i]), where << ": fetch " << i << " is " << got[i].text() << ", not " << expected[i].text());
+    BOOST_CHECK_MESSAGE(identical(got[i], expected[i]), where << ": fetch " << i << " is "
+                                                              << got[i].text() << ", not "
+                                                              << expected[i].text());
 }
 
 /// In every setting but those on stream devices, which strings do not go to.
@@ -44,7 +49,8 @@ void everywhere_on_hosts(const Build& build, const std::vector<Tensor>& expected
 }
 
 void says_all(const std::string& error, const Words& parts) {
-  for (const std::string& part : parts) BOOST_TEST((error.find(part) != std::string::npos), error << " does not say " << part);
+  for (const std::string& part : parts)
+    BOOST_TEST((error.find(part) != std::string::npos), error << " does not say " << part);
 }
 
 }  // namespace
@@ -79,17 +85,23 @@ BOOST_AUTO_TEST_CASE(values) {
 BOOST_AUTO_TEST_CASE(elements_are_moved) {
   everywhere_on_hosts(
       [](Graph& g) -> Scenario {
-        Expr x = g.input("x", DType::string, {2, 2}), c = g.constant(Tensor::strings({"e", "f"}, {1, 2}));
+        Expr x = g.input("x", DType::string, {2, 2}),
+             c = g.constant(Tensor::strings({"e", "f"}, {1, 2}));
         Expr all = concat({x, c}, 0), list = list_unstack(all);
         Exprs halves = split(transpose(all), std::vector<std::int64_t>{1, 1}, 0);
-        return {{{x, Tensor::strings({"a", "a longer string than sixteen bytes", "", "d"}, {2, 2})}},
-                {all, gather(all, g.constant(Tensor::of<std::int32_t>({2, 0, 2}))), halves[1], reshape(slice(all, {0, 1}, {2, 1}), {2}),
-                 stack({squeeze(slice(all, {0, 0}, {1, 2}), 0), reshape(c, {2})}), list_read(list, 2), size_of(all)}};
+        return {
+            {{x, Tensor::strings({"a", "a longer string than sixteen bytes", "", "d"}, {2, 2})}},
+            {all, gather(all, g.constant(Tensor::of<std::int32_t>({2, 0, 2}))), halves[1],
+             reshape(slice(all, {0, 1}, {2, 1}), {2}),
+             stack({squeeze(slice(all, {0, 0}, {1, 2}), 0), reshape(c, {2})}), list_read(list, 2),
+             size_of(all)}};
       },
       {Tensor::strings({"a", "a longer string than sixteen bytes", "", "d", "e", "f"}, {3, 2}),
        Tensor::strings({"e", "f", "a", "a longer string than sixteen bytes", "e", "f"}, {3, 2}),
-       Tensor::strings({"a longer string than sixteen bytes", "d", "f"}, {1, 3}), words({"a longer string than sixteen bytes", "d"}),
-       Tensor::strings({"a", "a longer string than sixteen bytes", "e", "f"}, {2, 2}), words({"e", "f"}), Tensor::scalar<std::int64_t>(6)});
+       Tensor::strings({"a longer string than sixteen bytes", "d", "f"}, {1, 3}),
+       words({"a longer string than sixteen bytes", "d"}),
+       Tensor::strings({"a", "a longer string than sixteen bytes", "e", "f"}, {2, 2}),
+       words({"e", "f"}), Tensor::scalar<std::int64_t>(6)});
 }
 
 // X14: the value of one device, or node, is delivered to another.
@@ -97,22 +109,31 @@ BOOST_AUTO_TEST_CASE(a_peach_is_delivered) {
   everywhere_on_hosts(
       [](Graph& g) -> Scenario {
         Expr p = g.constant("peach"), x = g.input("x", DType::string, Shape{});
-        return {{{x, Tensor::string("plum")}}, {identity(p), identity(x), p == x, x == g.constant("plum"), x != p}};
+        return {{{x, Tensor::string("plum")}},
+                {identity(p), identity(x), p == x, x == g.constant("plum"), x != p}};
       },
-      {Tensor::string("peach"), Tensor::string("plum"), Tensor::scalar(false), Tensor::scalar(true), Tensor::scalar(true)});
+      {Tensor::string("peach"), Tensor::string("plum"), Tensor::scalar(false), Tensor::scalar(true),
+       Tensor::scalar(true)});
 }
 
 BOOST_AUTO_TEST_CASE(t2_lists_of_strings) {
   everywhere_on_hosts(
       [](Graph& g) -> Scenario {
         TensorArray ta(g, {.dtype = DType::string, .size = 3});
-        ta = ta.write(2, g.constant(Tensor::strings({"8", "9"}, {1, 2}))).write(0, g.constant(Tensor::strings({"4", "5"}, {1, 2})));
+        ta = ta.write(2, g.constant(Tensor::strings({"8", "9"}, {1, 2})))
+                 .write(0, g.constant(Tensor::strings({"4", "5"}, {1, 2})));
         ta = ta.write(1, g.constant(Tensor::strings({"6", "seven"}, {1, 2})));
-        TensorArray partly = TensorArray(g, {.dtype = DType::string, .element_shape = Shape{1}, .size = 2}).write(1, g.constant(words({"only"})));
-        return {{}, {ta.stack(), ta.concat(), ta.read(1), partly.stack(), partly.read(0), list_extents(ta.list())}};
+        TensorArray partly =
+            TensorArray(g, {.dtype = DType::string, .element_shape = Shape{1}, .size = 2})
+                .write(1, g.constant(words({"only"})));
+        return {{},
+                {ta.stack(), ta.concat(), ta.read(1), partly.stack(), partly.read(0),
+                 list_extents(ta.list())}};
       },
-      {Tensor::strings({"4", "5", "6", "seven", "8", "9"}, {3, 1, 2}), Tensor::strings({"4", "5", "6", "seven", "8", "9"}, {3, 2}),
-       Tensor::strings({"6", "seven"}, {1, 2}), Tensor::strings({"", "only"}, {2, 1}), words({""}), Tensor::of<std::int64_t>({1, 1, 1})});
+      {Tensor::strings({"4", "5", "6", "seven", "8", "9"}, {3, 1, 2}),
+       Tensor::strings({"4", "5", "6", "seven", "8", "9"}, {3, 2}),
+       Tensor::strings({"6", "seven"}, {1, 2}), Tensor::strings({"", "only"}, {2, 1}), words({""}),
+       Tensor::of<std::int64_t>({1, 1, 1})});
 }
 
 BOOST_AUTO_TEST_CASE(branches_loops_and_queues_of_strings) {
@@ -120,37 +141,59 @@ BOOST_AUTO_TEST_CASE(branches_loops_and_queues_of_strings) {
       [](Graph& g) -> Scenario {
         Expr all = g.constant(words({"a", "b", "c"}));
         // Grows by one of them each time; the predicate compares strings.
-        auto [n, s] = while_loop([&](Expr i, Expr) { return gather(all, minimum(i, 2)) != g.constant("c"); },
-                                 [&](Expr i, Expr t) { return std::tuple{i + 1, concat({t, reshape(gather(all, i), {1})}, 0)}; },
-                                 std::tuple{g.constant(0), g.constant(words({"first"}))},
-                                 {.shape_invariants = {Shape{}, Shape{kAny}}});
-        Expr chosen = cond(n > 1, [&] { return all; }, [&] { return g.constant(words({"none"})); });
+        auto [n, s] =
+            while_loop([&](Expr i, Expr) { return gather(all, minimum(i, 2)) != g.constant("c"); },
+                       [&](Expr i, Expr t) {
+                         return std::tuple{i + 1, concat({t, reshape(gather(all, i), {1})}, 0)};
+                       },
+                       std::tuple{g.constant(0), g.constant(words({"first"}))},
+                       {.shape_invariants = {Shape{}, Shape{kAny}}});
+        Expr chosen = cond(
+            n > 1, [&] { return all; }, [&] { return g.constant(words({"none"})); });
         Queue q = g.fifo_queue("q", {{DType::string, Shape{}}}, 2);
         Expr size = q.enqueue({g.constant("queued")});
         // One that waited would be handed it on the way in, and the size be 0.
         auto after = g.after({size});
         return {{}, {n, s, chosen, size, q.dequeue()[0]}};
       },
-      {Tensor::scalar<std::int32_t>(2), words({"first", "a", "b"}), words({"a", "b", "c"}), Tensor::scalar<std::int64_t>(1), Tensor::string("queued")});
+      {Tensor::scalar<std::int32_t>(2), words({"first", "a", "b"}), words({"a", "b", "c"}),
+       Tensor::scalar<std::int64_t>(1), Tensor::string("queued")});
 }
 
 BOOST_AUTO_TEST_CASE(what_cannot_be_done_is_refused) {
   Graph g;
   Expr s = g.constant(words({"a", "b"})), f = g.constant(Tensor::of<float>({1, 2}));
-  says_all(refused([&] { s + s; }), {"Add", "strings_test.cpp", "input 0 is of strings, with which it cannot compute"});
+  says_all(refused([&] { s + s; }),
+           {"Add", "strings_test.cpp", "input 0 is of strings, with which it cannot compute"});
   says_all(refused([&] { matmul(f, s); }), {"MatMul", "strings"});
   says_all(refused([&] { s == f; }), {"StringEqual", "string", "f32"});
-  says_all(refused([&] { s == g.constant(words({"a", "b", "c"})); }), {"StringEqual", "[2]", "[3]"});
+  says_all(refused([&] {
+             s == g.constant(words({"a", "b", "c"}));
+           }),
+           {"StringEqual", "[2]", "[3]"});
   says_all(refused([&] { concat({f, s}, 0); }), {"one dtype", "f32", "string"});
   // T8: a string into a list of f32
-  says_all(refused([&] { list_push(list_empty(g, {DType::f32, Shape{2}}), s); }), {"string[2] is no element of list(f32[2])", "ListPush"});
-  says_all(refused([&] { cond(s == s, [&] { return f; }, [&] { return f; }); }), {"scalar"});
+  says_all(refused([&] {
+             list_push(list_empty(g, {DType::f32, Shape{2}}), s);
+           }),
+           {"string[2] is no element of list(f32[2])", "ListPush"});
+  says_all(refused([&] {
+             cond(
+                 s == s, [&] { return f; }, [&] { return f; });
+           }),
+           {"scalar"});
   EngineOptions o;
   o.default_device = "sim:0";
   Engine engine(o);
   Expr x = g.input("x", DType::string, {1});
-  says_all(refused([&] { engine.run(g, {{x, words({"a"})}}, {concat({x, x}, 0)}); }), {"Concat", "strings stay on the host"});
-  says_all(refused([&] { save_safetensors("/tmp/strings.safetensors", {{"s", words({"a"})}}, {}); }), {"string"});
+  says_all(refused([&] {
+             engine.run(g, {{x, words({"a"})}}, {concat({x, x}, 0)});
+           }),
+           {"Concat", "strings stay on the host"});
+  says_all(refused([&] {
+             save_safetensors("/tmp/strings.safetensors", {{"s", words({"a"})}}, {});
+           }),
+           {"string"});
 }
 
 BOOST_AUTO_TEST_CASE(they_are_printed) {

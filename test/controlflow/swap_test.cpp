@@ -1,5 +1,5 @@
-// Gradients of loops on a device that cannot hold what the loops save: with swapping, the same bits as on
-// one that can; without, out of memory.
+// Gradients of loops on a device that cannot hold what the loops save: with swapping, the same bits
+// as on one that can; without, out of memory.
 #include <boost/test/unit_test.hpp>
 
 #include <thread>
@@ -28,15 +28,20 @@ EngineOptions on_sim(std::uint64_t limit = 0) {
 
 Tensor wave(double from, std::int64_t rows = 0) {
   std::vector<float> v;
-  for (std::int64_t i = 0; i < kWidth * std::max<std::int64_t>(1, rows); ++i) v.push_back(static_cast<float>(std::sin(from + 0.37 * static_cast<double>(i))));
+  for (std::int64_t i = 0; i < kWidth * std::max<std::int64_t>(1, rows); ++i)
+    v.push_back(static_cast<float>(std::sin(from + 0.37 * static_cast<double>(i))));
   return Tensor::of(v, rows ? Shape{rows, kWidth} : Shape{kWidth});
 }
 
-// One step of a recurrence with something to save; its own values are saved twice, as result and as input.
+// One step of a recurrence with something to save; its own values are saved twice, as result and as
+// input.
 Expr step_of(const Expr& h, const Expr& w) { return tanh(h * w + sin(h)); }
 
 Expr recurrence(const Expr& h, const Expr& w, int n) {
-  auto [i_end, end] = while_loop([n](Expr i, Expr) { return i < n; }, [&](Expr i, Expr v) { return std::tuple{i + 1, step_of(v, w)}; },
+  auto [i_end, end] = while_loop([n](Expr i, Expr) { return i < n; },
+                                 [&](Expr i, Expr v) {
+                                   return std::tuple{i + 1, step_of(v, w)};
+                                 },
                                  std::tuple{h.reader().constant(0), h});
   return end;
 }
@@ -48,14 +53,19 @@ Scenario plain(Graph& g, int n = 60) {
 
 Scenario nested(Graph& g) {
   Expr h = g.input("h", DType::f32, {kWidth}), w = g.input("w", DType::f32, {kWidth});
-  auto [i_end, end] = while_loop([](Expr i, Expr) { return i < 8; },
-                                 [&](Expr i, Expr v) {
-                                   auto [j_end, inner] = while_loop([&](Expr j, Expr) { return j < i + 3; },
-                                                                    [&](Expr j, Expr u) { return std::tuple{j + 1, step_of(u, w)}; },
-                                                                    std::tuple{g.constant(0), v});
-                                   return std::tuple{i + 1, cond(i < 4, [&] { return inner * w; }, [&] { return step_of(inner, v); })};
-                                 },
-                                 std::tuple{g.constant(0), h});
+  auto [i_end, end] = while_loop(
+      [](Expr i, Expr) { return i < 8; },
+      [&](Expr i, Expr v) {
+        auto [j_end, inner] = while_loop([&](Expr j, Expr) { return j < i + 3; },
+                                         [&](Expr j, Expr u) {
+                                           return std::tuple{j + 1, step_of(u, w)};
+                                         },
+                                         std::tuple{g.constant(0), v});
+        return std::tuple{i + 1,
+                          cond(
+                              i < 4, [&] { return inner * w; }, [&] { return step_of(inner, v); })};
+      },
+      std::tuple{g.constant(0), h});
   return {{{h, wave(0)}, {w, wave(1)}}, gradients(sum(end), {h, w})};
 }
 
@@ -69,14 +79,22 @@ Scenario second_order(Graph& g) {
 Scenario out_of_order(Graph& g) {
   Expr h = g.input("h", DType::f32, {kWidth}), w = g.input("w", DType::f32, {kWidth});
   constexpr int kSteps = 30;
-  auto [i_end, v_end, all] = while_loop([](Expr i, Expr, Expr) { return i < kSteps; },
-                                        [&](Expr i, Expr v, Expr list) { Expr next = step_of(v, w); return std::tuple{i + 1, next, list_push(list, next)}; },
-                                        std::tuple{g.constant(0), h, list_empty(g, {DType::f32, {kWidth}})});
+  auto [i_end, v_end, all] =
+      while_loop([](Expr i, Expr, Expr) { return i < kSteps; },
+                 [&](Expr i, Expr v, Expr list) {
+                   Expr next = step_of(v, w);
+                   return std::tuple{i + 1, next, list_push(list, next)};
+                 },
+                 std::tuple{g.constant(0), h, list_empty(g, {DType::f32, {kWidth}})});
   Expr list = all;
-  auto [k_end, s] = while_loop([](Expr k, Expr) { return k < kSteps / 2; },
-                               [&](Expr k, Expr t) { return std::tuple{k + 1, t + list_read(list, k) * list_read(list, kSteps - 1 - k)}; },
-                               std::tuple{g.constant(0), h * 0.0});
-  Expr picked = stop_gradient(list_gather(list, g.constant(Tensor::of<std::int32_t>({29, 3, 17, 3, 0}))));
+  auto [k_end, s] = while_loop(
+      [](Expr k, Expr) { return k < kSteps / 2; },
+      [&](Expr k, Expr t) {
+        return std::tuple{k + 1, t + list_read(list, k) * list_read(list, kSteps - 1 - k)};
+      },
+      std::tuple{g.constant(0), h * 0.0});
+  Expr picked =
+      stop_gradient(list_gather(list, g.constant(Tensor::of<std::int32_t>({29, 3, 17, 3, 0}))));
   Expr y = sum(s) + sum(list_read(list, 17) * list_read(list, 3)) + sum(picked * picked);
   Exprs d = gradients(y, {h, w});
   return {{{h, wave(0)}, {w, wave(1)}}, {y, d[0], d[1]}};
@@ -85,11 +103,16 @@ Scenario out_of_order(Graph& g) {
 // Its gradient is a product of two saved lists, of which the device holds few elements at a time.
 Scenario product_of_lists(Graph& g) {
   Expr h = g.input("h", DType::f32, {64, 64}), w = g.input("w", DType::f32, {64, 64});
-  auto [i_end, end] = while_loop([](Expr i, Expr) { return i < 150; }, [&](Expr i, Expr v) { return std::tuple{i + 1, tanh(matmul(v, w))}; },
+  auto [i_end, end] = while_loop([](Expr i, Expr) { return i < 150; },
+                                 [&](Expr i, Expr v) {
+                                   return std::tuple{i + 1, tanh(matmul(v, w))};
+                                 },
                                  std::tuple{g.constant(0), h}, {.parallel_iterations = 4});
   std::vector<float> start(64 * 64), weights(64 * 64);
-  for (std::size_t i = 0; i < start.size(); ++i) start[i] = 0.1f, weights[i] = 0.2f * std::sin(1.3f * static_cast<float>(i));
-  return {{{h, Tensor::of<float>(start, {64, 64})}, {w, Tensor::of<float>(weights, {64, 64})}}, gradients(sum(end), {w})};
+  for (std::size_t i = 0; i < start.size(); ++i)
+    start[i] = 0.1f, weights[i] = 0.2f * std::sin(1.3f * static_cast<float>(i));
+  return {{{h, Tensor::of<float>(start, {64, 64})}, {w, Tensor::of<float>(weights, {64, 64})}},
+          gradients(sum(end), {w})};
 }
 
 // Part of the body elsewhere, with what it saves.
@@ -118,12 +141,15 @@ Unlimited unlimited(const Build& build, const EngineOptions& options = on_sim())
   return {engine.device("sim:0").allocator().counters().peak, std::move(values)};
 }
 
-void check_identical(const std::vector<Tensor>& got, const std::vector<Tensor>& expected, const std::string& where) {
+void check_identical(const std::vector<Tensor>& got, const std::vector<Tensor>& expected,
+                     const std::string& where) {
   BOOST_REQUIRE_EQUAL(got.size(), expected.size());
-  for (std::size_t i = 0; i < got.size(); ++i) BOOST_TEST(identical(got[i], expected[i]), where << ": fetch " << i << " differs");
+  for (std::size_t i = 0; i < got.size(); ++i)
+    BOOST_TEST(identical(got[i], expected[i]), where << ": fetch " << i << " differs");
 }
 
-// In `share` of the memory that it takes: fails without swapping, succeeds with it, in every way to run it.
+// In `share` of the memory that it takes: fails without swapping, succeeds with it, in every way to
+// run it.
 void swaps(const Build& build, double share, bool all_lists = false) {
   const Unlimited free = unlimited(build);
   const auto limit = static_cast<std::uint64_t>(share * static_cast<double>(free.peak));
@@ -134,7 +160,10 @@ void swaps(const Build& build, double share, bool all_lists = false) {
     o.swap.is_on = false;
     Engine engine(o);
     const std::string why = refused([&] { engine.run(g, s.feeds, s.fetches); });
-    BOOST_TEST(says(why, {"out of device memory", "of " + std::to_string(limit) + " in use on sim:0", "swapping of saved values is off"}), why);
+    BOOST_TEST(
+        says(why, {"out of device memory", "of " + std::to_string(limit) + " in use on sim:0",
+                   "swapping of saved values is off"}),
+        why);
   }
   struct Way {
     const char* name;
@@ -143,7 +172,10 @@ void swaps(const Build& build, double share, bool all_lists = false) {
     std::uint32_t delay;
     int prefetch;
   };
-  for (const Way& way : {Way{"at once", false, 0, 0, 4}, {"delays 1", false, 1, 20, 4}, {"delays 2", false, 2, 20, 1}, {"stepped 1", true, 1, 2, 2},
+  for (const Way& way : {Way{"at once", false, 0, 0, 4},
+                         {"delays 1", false, 1, 20, 4},
+                         {"delays 2", false, 2, 20, 1},
+                         {"stepped 1", true, 1, 2, 2},
                          {"stepped 2", true, 2, 2, 0}}) {
     Graph g;
     Scenario s = build(g);
@@ -164,9 +196,7 @@ void swaps(const Build& build, double share, bool all_lists = false) {
     for (int run = 0; run < 2; ++run) {
       try {
         check_identical(f(values), free.values, way.name);
-      } catch (const Error& e) {
-        BOOST_ERROR(way.name << ": " << e.what());
-      }
+      } catch (const Error& e) { BOOST_ERROR(way.name << ": " << e.what()); }
     }
     const SwapCounters c = engine.device("sim:0").swapper()->counters();
     const AllocatorCounters memory = engine.device("sim:0").allocator().counters();
@@ -178,7 +208,9 @@ void swaps(const Build& build, double share, bool all_lists = false) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_loop_that_saves_more_than_the_device_holds) { swaps([](Graph& g) { return plain(g); }, 0.3); }
+BOOST_AUTO_TEST_CASE(a_loop_that_saves_more_than_the_device_holds) {
+  swaps([](Graph& g) { return plain(g); }, 0.3);
+}
 BOOST_AUTO_TEST_CASE(products_of_lists_on_a_small_device) { swaps(product_of_lists, 0.4); }
 BOOST_AUTO_TEST_CASE(nested_loops_and_branches) { swaps(nested, 0.4); }
 BOOST_AUTO_TEST_CASE(gradients_of_gradients) { swaps(second_order, 0.4); }
@@ -189,9 +221,12 @@ BOOST_AUTO_TEST_CASE(only_saved_values_are_swapped_unless_it_is_asked_for) {
   for (bool all : {false, true}) {
     Graph g;
     Expr h = g.input("h", DType::f32, {kWidth});
-    auto [i_end, v_end, list] = while_loop([](Expr i, Expr, Expr) { return i < 20; },
-                                           [](Expr i, Expr v, Expr l) { return std::tuple{i + 1, tanh(v), list_push(l, tanh(v))}; },
-                                           std::tuple{g.constant(0), h, list_empty(g, {DType::f32, {kWidth}})});
+    auto [i_end, v_end, list] =
+        while_loop([](Expr i, Expr, Expr) { return i < 20; },
+                   [](Expr i, Expr v, Expr l) {
+                     return std::tuple{i + 1, tanh(v), list_push(l, tanh(v))};
+                   },
+                   std::tuple{g.constant(0), h, list_empty(g, {DType::f32, {kWidth}})});
     EngineOptions o = on_sim(1 << 20);
     o.swap.fill_level = 0;
     o.swap.all_lists = all;
@@ -226,7 +261,9 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
       // The same, with an index that is outside in iteration 50.
       Expr table = g.input("table", DType::f32, {50, 1});
       auto [i_end, h_end] = while_loop([](Expr i, Expr) { return i < 60; },
-                                       [&](Expr i, Expr v) { return std::tuple{i + 1, step_of(v, w) * gather(table, i)}; },
+                                       [&](Expr i, Expr v) {
+                                         return std::tuple{i + 1, step_of(v, w) * gather(table, i)};
+                                       },
                                        std::tuple{g.constant(0), s.feeds[0].first});
       const Exprs broken = gradients(sum(h_end), {w});
       EngineOptions o = on_sim(25 * kWidth * sizeof(float));
@@ -235,7 +272,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
       o.sim.max_delay_us = 20;
       Engine engine(o);
       Device& device = engine.device("sim:0");
-      Function f = engine.compile(g, {s.feeds[0].first, w}, s.fetches), fails = engine.compile(g, {s.feeds[0].first, w, table}, broken);
+      Function f = engine.compile(g, {s.feeds[0].first, w}, s.fetches),
+               fails = engine.compile(g, {s.feeds[0].first, w, table}, broken);
       const std::vector<Tensor> values{s.feeds[0].second, s.feeds[1].second};
       const std::vector<Tensor> expected = f(values);
       auto in_use = [&] {
@@ -244,7 +282,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
       };
       const std::uint64_t before = in_use();
       // With threads a run may end before it is cancelled: some more, until one does not.
-      for (int round = 0; round < 3 || (!is_deterministic && seed == 4 && threaded == 0 && round < 500); ++round) {
+      for (int round = 0;
+           round < 3 || (!is_deterministic && seed == 4 && threaded == 0 && round < 500); ++round) {
         const std::uint64_t already = device.swapper()->counters().out;
         RunHandle run = f.start(values);
         const std::uint64_t enough = already + 5 * static_cast<std::uint64_t>(round % 3 + 1);
@@ -254,9 +293,12 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
         }
         run.cancel();
         const Status status = run.wait();
-        BOOST_TEST((status.code() == Code::cancelled || (!is_deterministic && status.ok())), status.message());
+        BOOST_TEST((status.code() == Code::cancelled || (!is_deterministic && status.ok())),
+                   status.message());
         (is_deterministic ? stepped : threaded) += status.code() == Code::cancelled;
-        const std::string why = refused([&] { fails({values[0], values[1], Tensor::zeros(DType::f32, {50, 1})}); });
+        const std::string why = refused([&] {
+          fails({values[0], values[1], Tensor::zeros(DType::f32, {50, 1})});
+        });
         BOOST_TEST(says(why, {"Gather"}), why);
         check_identical(f(values), expected, "after a run that was cancelled");
       }
@@ -274,13 +316,16 @@ BOOST_AUTO_TEST_CASE(a_device_too_small_says_so) {
     Engine engine(on_sim(limit * kWidth * sizeof(float)));
     const std::string why = refused([&] { engine.run(g, s.feeds, s.fetches); });
     const std::string cap = std::to_string(limit * kWidth * sizeof(float)) + " in use on sim:0";
-    BOOST_TEST(says(why, {"out of device memory: 1024 bytes wanted", cap, "in iteration", "of loop", "swap_test.cpp", "raise the device's memory limit"}), why);
+    BOOST_TEST(says(why, {"out of device memory: 1024 bytes wanted", cap, "in iteration", "of loop",
+                          "swap_test.cpp", "raise the device's memory limit"}),
+               why);
   }
   EngineOptions o = on_sim(40 * kWidth * sizeof(float));
   o.swap.host_limit = 10 * kWidth * sizeof(float);
   Engine engine(o);
   const std::string why = refused([&] { engine.run(g, s.feeds, s.fetches); });
-  BOOST_TEST(says(why, {"out of device memory", "its limit is 10240", "swap.host_limit", "of loop"}), why);
+  BOOST_TEST(
+      says(why, {"out of device memory", "its limit is 10240", "swap.host_limit", "of loop"}), why);
 }
 
 BOOST_AUTO_TEST_CASE(copies_run_beside_the_loop) {

@@ -32,7 +32,8 @@ BOOST_AUTO_TEST_CASE(steady_state_allocates_nothing) {
   ScalarProgram p = r.typed(std::array{DType::f32, DType::f32});
   Value scalars[2] = {Tensor::scalar(1.f), Tensor::scalar(2.f)}, result;
   const Tensor one = Tensor::of<float>({1}), two = Tensor::of<float>({2});
-  Tensor a = Tensor::zeros(DType::f32, Shape{300, 7}), b = Tensor::zeros(DType::f32, Shape{7}), c = Tensor::zeros(DType::f32, Shape{300, 7});
+  Tensor a = Tensor::zeros(DType::f32, Shape{300, 7}), b = Tensor::zeros(DType::f32, Shape{7}),
+         c = Tensor::zeros(DType::f32, Shape{300, 7});
   auto work = [&] {
     evaluate_scalars(p, scalars, result);
     Value elements[2] = {one, two};

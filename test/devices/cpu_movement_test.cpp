@@ -1,4 +1,5 @@
-// What the CPU device moves, against loops that a reader can check by eye: transposes, blocks, gathering and scattering, filling.
+// What the CPU device moves, against loops that a reader can check by eye: transposes, blocks,
+// gathering and scattering, filling.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -14,7 +15,8 @@ BOOST_FIXTURE_TEST_SUITE(cpu_movement, Cpu)
 
 BOOST_AUTO_TEST_CASE(transpose_of_any_permutation) {
   for (int round = 0; round < 600 / kRoundShare; ++round) {
-    DType type = std::array{DType::i8, DType::f16, DType::f32, DType::f64, DType::c128}[static_cast<std::size_t>(below(5))];
+    DType type = std::array{DType::i8, DType::f16, DType::f32, DType::f64,
+                            DType::c128}[static_cast<std::size_t>(below(5))];
     Shape s = shape(5, round % 20 == 0 ? 30 : 5), out;
     std::vector<std::int64_t> order(static_cast<std::size_t>(s.rank()));
     std::iota(order.begin(), order.end(), 0);
@@ -43,7 +45,8 @@ BOOST_AUTO_TEST_CASE(copy_block_with_steps) {
       to.step.push_back(1 + below(2));
       out.push_back(to.start[d] + std::max<std::int64_t>(1, (n - 1) * to.step[d] + 1) + below(3));
     }
-    Tensor x = random_tensor(random, DType::i32, in, -100, 100), y = random_tensor(random, DType::i32, out, -100, 100);
+    Tensor x = random_tensor(random, DType::i32, in, -100, 100),
+           y = random_tensor(random, DType::i32, out, -100, 100);
     Tensor expected = y.clone();
     p().copy_block(*stream, x, from, View(y), to, extents);
     for (std::int64_t i = 0; i < extents.elements(); ++i) {
@@ -70,11 +73,13 @@ BOOST_AUTO_TEST_CASE(gather_and_scatter) {
     for (int d = axis + 1; d < params.rank(); ++d) out.push_back(params[d]);
     Tensor x = random_tensor(random, DType::f32, params), y = Tensor::empty(DType::f32, out);
     Tensor indices = Tensor::empty(DType::i64, where);
-    for (std::int64_t i = 0; i < where.elements(); ++i) static_cast<std::int64_t*>(indices.raw_mutable())[i] = below(params[axis]);
+    for (std::int64_t i = 0; i < where.elements(); ++i)
+      static_cast<std::int64_t*>(indices.raw_mutable())[i] = below(params[axis]);
     p().gather(*stream, x, indices, axis, View(y));
     for (std::int64_t i = 0; i < out.elements(); ++i) {
       std::vector<std::int64_t> c = coordinates(i, out);
-      std::vector<std::int64_t> w(c.begin() + axis, c.begin() + axis + where.rank()), f(c.begin(), c.begin() + axis);
+      std::vector<std::int64_t> w(c.begin() + axis, c.begin() + axis + where.rank()),
+          f(c.begin(), c.begin() + axis);
       f.push_back(static_cast<std::int64_t>(indices.at(position(w, where))));
       f.insert(f.end(), c.begin() + axis + where.rank(), c.end());
       BOOST_TEST_REQUIRE(y.at(i) == x.at(position(f, params)));
@@ -86,7 +91,8 @@ BOOST_AUTO_TEST_CASE(gather_and_scatter) {
     Tensor y = Tensor::of<float>({10, 10, 20, 20, 30, 30}, Shape{3, 2});
     p().scatter(*stream, how, rows, updates, View(y));
     std::vector<float> expected = how == Scatter::update ? std::vector<float>{3, 4, 20, 20, 5, 6}
-                                  : how == Scatter::add ? std::vector<float>{13, 14, 20, 20, 36, 38} : std::vector<float>{7, 6, 20, 20, 24, 22};
+                                  : how == Scatter::add ? std::vector<float>{13, 14, 20, 20, 36, 38}
+                                                        : std::vector<float>{7, 6, 20, 20, 24, 22};
     BOOST_TEST(y.to_vector<float>() == expected);
   }
 }
@@ -95,9 +101,11 @@ BOOST_AUTO_TEST_CASE(an_index_outside_its_bound_touches_nothing) {
   Tensor x = Tensor::of<float>({1, 2, 3}), y = Tensor::of<float>({7, 7});
   for (std::int64_t bad : {std::int64_t(3), std::int64_t(-1), INT64_MAX, INT64_MIN}) {
     Tensor indices = Tensor::of<std::int64_t>({0, bad});
-    BOOST_TEST(throws_code(Code::out_of_range, [&] { p().gather(*stream, x, indices, 0, View(y)); }));
+    BOOST_TEST(
+        throws_code(Code::out_of_range, [&] { p().gather(*stream, x, indices, 0, View(y)); }));
     BOOST_TEST(y.to_vector<float>() == (std::vector<float>{7, 7}));
-    BOOST_TEST(throws_code(Code::out_of_range, [&] { p().scatter(*stream, Scatter::update, indices, y, View(x)); }));
+    BOOST_TEST(throws_code(Code::out_of_range,
+                           [&] { p().scatter(*stream, Scatter::update, indices, y, View(x)); }));
     BOOST_TEST(x.to_vector<float>() == (std::vector<float>{1, 2, 3}));
   }
 }
@@ -106,7 +114,8 @@ BOOST_AUTO_TEST_CASE(one_hot_range_fill_copy) {
   Tensor indices = Tensor::of<std::int32_t>({1, -1, 2, 3});
   Tensor y = Tensor::empty(DType::f32, Shape{4, 3});
   p().one_hot(*stream, indices, Tensor::scalar(5.f), Tensor::scalar(-1.f), View(y));
-  BOOST_TEST(y.to_vector<float>() == (std::vector<float>{-1, 5, -1, -1, -1, -1, -1, -1, 5, -1, -1, -1}));
+  BOOST_TEST(y.to_vector<float>() ==
+             (std::vector<float>{-1, 5, -1, -1, -1, -1, -1, -1, 5, -1, -1, -1}));
   Tensor r = Tensor::empty(DType::i64, Shape{4});
   p().range(*stream, 10, -3, View(r));
   BOOST_TEST(r.to_vector<std::int64_t>() == (std::vector<std::int64_t>{10, 7, 4, 1}));
@@ -115,7 +124,8 @@ BOOST_AUTO_TEST_CASE(one_hot_range_fill_copy) {
   BOOST_TEST(f.to_vector<float>() == (std::vector<float>{0.5f, 0.75f, 1.f}));
   for (int t = 0; t < kDTypes; ++t) {
     DType type = static_cast<DType>(t);
-    Tensor value = Tensor::scalar_as(type, 1), many = Tensor::empty(type, Shape{70000}), copy = Tensor::empty(type, Shape{70000});
+    Tensor value = Tensor::scalar_as(type, 1), many = Tensor::empty(type, Shape{70000}),
+           copy = Tensor::empty(type, Shape{70000});
     p().fill(*stream, value, View(many));
     BOOST_TEST(many.at(0) == 1);
     BOOST_TEST(many.at(69999) == 1);

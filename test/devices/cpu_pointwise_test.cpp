@@ -30,13 +30,12 @@ bool make_program(ScalarOp op, DType type, ScalarProgram& program) {
   else r.finish(r.record(op, {r.input(0), r.input(1), r.input(2)}));
   try {
     program = r.typed(types);
-  } catch (const Error&) {
-    return false;
-  }
+  } catch (const Error&) { return false; }
   return true;
 }
 
-Tensor run(const ScalarProgram& p, const std::vector<Tensor>& in, const Shape& shape, WorkerPool* pool = nullptr) {
+Tensor run(const ScalarProgram& p, const std::vector<Tensor>& in, const Shape& shape,
+           WorkerPool* pool = nullptr) {
   Tensor out = Tensor::empty(p.result_type(0), shape);
   std::vector<ConstView> views(in.begin(), in.end());
   View to(out);
@@ -47,15 +46,20 @@ Tensor run(const ScalarProgram& p, const std::vector<Tensor>& in, const Shape& s
 std::vector<CpuLevel> levels() {
   std::vector<CpuLevel> all;
   for (CpuLevel l : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4})
-    if (l <= cpu_level() && (l == CpuLevel::portable) == (cpu_level() == CpuLevel::portable)) all.push_back(l);
+    if (l <= cpu_level() && (l == CpuLevel::portable) == (cpu_level() == CpuLevel::portable))
+      all.push_back(l);
   return all;
 }
 
 std::vector<double> special_values() {
-  std::vector<double> v = {0.0, -0.0, 1, -1, 0.5, -0.5, 2, -2, 3, 10, -10, 88.7, -87.4, 88.8, 100, -100, -103.9, 104, 127.9, 1e-3, -1e-3,
-                           1e-5, -1e-5, 1e-10, -1e-10, 1.17e-38, -1.17e-38, 1e-40, -1e-40, 1.4e-45, 1e30, -1e30, 3.4e38,
-                           -3.4e38, INFINITY, -INFINITY, NAN, 0.99999994, 1.0000001, -0.99999994, 1e4, -1e4, 1e7, 123456.7, 1e15, 9.01, -9.01,
-                           8.9, 0.3, 0.7, 0.6931472, 1.5707964, 3.1415927, 6.2831855, 20, -20, 17.3, 4.5, 3.9, 4.1};
+  std::vector<double> v = {
+      0.0,   -0.0,       1,         -1,          0.5,   -0.5,      2,         -2,        3,
+      10,    -10,        88.7,      -87.4,       88.8,  100,       -100,      -103.9,    104,
+      127.9, 1e-3,       -1e-3,     1e-5,        -1e-5, 1e-10,     -1e-10,    1.17e-38,  -1.17e-38,
+      1e-40, -1e-40,     1.4e-45,   1e30,        -1e30, 3.4e38,    -3.4e38,   INFINITY,  -INFINITY,
+      NAN,   0.99999994, 1.0000001, -0.99999994, 1e4,   -1e4,      1e7,       123456.7,  1e15,
+      9.01,  -9.01,      8.9,       0.3,         0.7,   0.6931472, 1.5707964, 3.1415927, 6.2831855,
+      20,    -20,        17.3,      4.5,         3.9,   4.1};
   std::mt19937_64 random(7);
   std::uniform_real_distribution<double> exponent(-44, 38), near(-12, 12), sign(-1, 1);
   for (int i = 0; i < 3000; ++i) {
@@ -72,9 +76,26 @@ std::vector<double> special_values() {
 double tolerance(ScalarOp op, DType type) {
   using enum ScalarOp;
   switch (op) {
-    case exp: case expm1: case log: case log1p: case sin: case cos: case tan: case asin: case acos: case atan:
-    case sinh: case cosh: case tanh: case asinh: case acosh: case atanh: case erf: case sigmoid: case pow: case atan2:
-      return type == DType::f32 ? 4 : 4;
+    case exp:
+    case expm1:
+    case log:
+    case log1p:
+    case sin:
+    case cos:
+    case tan:
+    case asin:
+    case acos:
+    case atan:
+    case sinh:
+    case cosh:
+    case tanh:
+    case asinh:
+    case acosh:
+    case atanh:
+    case erf:
+    case sigmoid:
+    case pow:
+    case atan2: return type == DType::f32 ? 4 : 4;
     case rsqrt: return 2;
     default: return 0.500001;
   }
@@ -88,7 +109,9 @@ BOOST_AUTO_TEST_CASE(slices_of_rows) {
   for (const std::int64_t rows : {1, 7, 300})
     for (const std::int64_t columns : {16, 50, 256, 3000}) {
       Recorder r(4);
-      Symbol x = r.record(ScalarOp::tanh, {r.input(0)}), y = r.record(ScalarOp::mul, {x, r.input(1)}), z = r.record(ScalarOp::add, {r.input(2), r.input(3)});
+      Symbol x = r.record(ScalarOp::tanh, {r.input(0)}),
+             y = r.record(ScalarOp::mul, {x, r.input(1)}),
+             z = r.record(ScalarOp::add, {r.input(2), r.input(3)});
       r.finish(y);
       r.finish(r.record(ScalarOp::sigmoid, {r.record(ScalarOp::sub, {y, z})}));
       r.finish(r.input(0));  // an output that is an input
@@ -100,30 +123,38 @@ BOOST_AUTO_TEST_CASE(slices_of_rows) {
         for (float& f : v) f = std::uniform_real_distribution<float>(-3, 3)(random);
         return Tensor::of(v, shape);
       };
-      const Tensor wide = numbers({rows, 3 * columns}, 1), whole = numbers({rows, columns}, 2), row = numbers({2 * columns}, 3), one = Tensor::scalar(0.25f);
+      const Tensor wide = numbers({rows, 3 * columns}, 1), whole = numbers({rows, columns}, 2),
+                   row = numbers({2 * columns}, 3), one = Tensor::scalar(0.25f);
       auto copied = [&](std::int64_t start) {
         Tensor out = Tensor::empty(DType::f32, {rows, columns});
         for (std::int64_t i = 0; i < rows; ++i)
-          std::copy_n(wide.data<float>() + i * 3 * columns + start, columns, out.mutable_data<float>() + i * columns);
+          std::copy_n(wide.data<float>() + i * 3 * columns + start, columns,
+                      out.mutable_data<float>() + i * columns);
         return out;
       };
-      const Tensor bias = Tensor::of(std::vector<float>(row.data<float>() + columns, row.data<float>() + 2 * columns), {columns});
-      Tensor expected[3], narrow[2] = {Tensor::empty(DType::f32, {rows, 2 * columns}), Tensor::empty(DType::f32, {rows, columns})};
+      const Tensor bias = Tensor::of(
+          std::vector<float>(row.data<float>() + columns, row.data<float>() + 2 * columns),
+          {columns});
+      Tensor expected[3], narrow[2] = {Tensor::empty(DType::f32, {rows, 2 * columns}),
+                                       Tensor::empty(DType::f32, {rows, columns})};
       std::vector<View> views;
       for (Tensor& t : expected) views.emplace_back(t = Tensor::empty(DType::f32, {rows, columns}));
       const Tensor slice = copied(columns);
       const ConstView in[4] = {slice, whole, bias, one};
       cpu::TileProgram::of(p).run(nullptr, in, views);
       const View joined(narrow[0]), alone(narrow[1]);
-      const ConstRowsView sliced[4] = {{wide, columns, 3 * columns}, {whole, 0, columns}, {row, columns, 0}, {one, 0, 0}};
-      const RowsView out[3] = {{joined, columns, 2 * columns}, {alone, 0, columns}, {joined, 0, 2 * columns}};
+      const ConstRowsView sliced[4] = {
+          {wide, columns, 3 * columns}, {whole, 0, columns}, {row, columns, 0}, {one, 0, 0}};
+      const RowsView out[3] = {
+          {joined, columns, 2 * columns}, {alone, 0, columns}, {joined, 0, 2 * columns}};
       cpu::TileProgram::of(p).run_rows(&pool, rows, columns, sliced, out);
       BOOST_TEST(identical(narrow[1], expected[1]));
       bool is_same = true;
       for (std::int64_t i = 0; i < rows; ++i) {
         const float* to = narrow[0].data<float>() + i * 2 * columns;
         is_same = is_same && std::equal(to, to + columns, expected[2].data<float>() + i * columns);
-        is_same = is_same && std::equal(to + columns, to + 2 * columns, expected[0].data<float>() + i * columns);
+        is_same = is_same && std::equal(to + columns, to + 2 * columns,
+                                        expected[0].data<float>() + i * columns);
       }
       BOOST_TEST(is_same, rows << " rows of " << columns);
     }
@@ -152,12 +183,15 @@ BOOST_AUTO_TEST_CASE(every_floating_operation_agrees_with_the_reference) {
         std::vector<double> arguments;
         for (auto& v : numbers) arguments.push_back(v[static_cast<std::size_t>(i)]);
         double expected = p.evaluate(arguments)[0];
-        double error = p.result_type(0) == DType::boolean ? double(out.at(i) != expected) : ulps(type, out.at(i), expected);
+        double error = p.result_type(0) == DType::boolean ? double(out.at(i) != expected)
+                                                          : ulps(type, out.at(i), expected);
         if (error > worst) worst = error;
         BOOST_TEST(error <= tolerance(op, type),
-                      name_of(op) << ":" << name_of(type) << "(" << arguments[0] << (arguments.size() > 1 ? ", " : "")
-                                  << (arguments.size() > 1 ? std::to_string(arguments[1]) : "") << ") = " << out.at(i)
-                                  << ", not " << expected << ": " << error << " ulp");
+                   name_of(op) << ":" << name_of(type) << "(" << arguments[0]
+                               << (arguments.size() > 1 ? ", " : "")
+                               << (arguments.size() > 1 ? std::to_string(arguments[1]) : "")
+                               << ") = " << out.at(i) << ", not " << expected << ": " << error
+                               << " ulp");
       }
     }
   }
@@ -174,9 +208,11 @@ BOOST_AUTO_TEST_CASE(every_integer_operation_agrees_with_the_reference) {
       bool shift = op == ScalarOp::shift_left || op == ScalarOp::shift_right;
       std::vector<Tensor> in;
       for (int k = 0; k < arity(op); ++k)
-        in.push_back(op == ScalarOp::select && k == 0 ? random_tensor(random, DType::boolean, Shape{200})
-                     : (shift || op == ScalarOp::pow) && k == 1 ? random_tensor(random, type, Shape{200}, 0, 2.9)
-                                             : random_tensor(random, type, Shape{200}, -9, 9));
+        in.push_back(op == ScalarOp::select && k == 0
+                         ? random_tensor(random, DType::boolean, Shape{200})
+                     : (shift || op == ScalarOp::pow) && k == 1
+                         ? random_tensor(random, type, Shape{200}, 0, 2.9)
+                         : random_tensor(random, type, Shape{200}, -9, 9));
       Tensor out = run(p, in, Shape{200});
       for (std::int64_t i = 0; i < 200; ++i) {
         std::vector<double> arguments;
@@ -184,9 +220,10 @@ BOOST_AUTO_TEST_CASE(every_integer_operation_agrees_with_the_reference) {
         // The reference rounds through i64, so negative results of u64 compare modulo 2^64.
         double expected = p.evaluate(arguments)[0];
         if (type == DType::u64 && out.at(i) > 1e15) continue;
-        BOOST_TEST(out.at(i) == expected, name_of(op) << ":" << name_of(type) << "(" << arguments[0] << ", "
-                                                      << (arguments.size() > 1 ? arguments[1] : 0) << ") = " << out.at(i)
-                                                      << ", not " << expected);
+        BOOST_TEST(out.at(i) == expected, name_of(op)
+                                              << ":" << name_of(type) << "(" << arguments[0] << ", "
+                                              << (arguments.size() > 1 ? arguments[1] : 0)
+                                              << ") = " << out.at(i) << ", not " << expected);
       }
     }
   }
@@ -228,7 +265,8 @@ BOOST_AUTO_TEST_CASE(casts_round_saturate_and_wrap) {
   BOOST_TEST(cast(Tensor::scalar(-1e20), DType::i64).item<std::int64_t>() == INT64_MIN);
   BOOST_TEST(cast(Tensor::scalar(-5.f), DType::u8).item<std::uint8_t>() == 0);
   BOOST_TEST(cast(Tensor::scalar(1e20), DType::u64).item<std::uint64_t>() == UINT64_MAX);
-  BOOST_TEST(cast(Tensor::scalar(1.5e19), DType::u64).item<std::uint64_t>() == 15000000000000000000ull);
+  BOOST_TEST(cast(Tensor::scalar(1.5e19), DType::u64).item<std::uint64_t>() ==
+             15000000000000000000ull);
   BOOST_TEST(cast(Tensor::scalar(NAN), DType::i32).item<std::int32_t>() == 0);
   BOOST_TEST(cast(Tensor::scalar(std::int32_t(300)), DType::u8).item<std::uint8_t>() == 44);
   BOOST_TEST(cast(Tensor::scalar(NAN), DType::boolean).item<bool>());
@@ -239,7 +277,8 @@ BOOST_AUTO_TEST_CASE(casts_round_saturate_and_wrap) {
   Recorder up(1), down(1);
   up.finish(up.cast(up.input(0), DType::f32));
   down.finish(down.cast(down.input(0), DType::f16));
-  ScalarProgram widen = up.typed(std::array{DType::f16}), narrow = down.typed(std::array{DType::f32});
+  ScalarProgram widen = up.typed(std::array{DType::f16}),
+                narrow = down.typed(std::array{DType::f32});
   std::vector<half> all(65536);
   for (std::size_t i = 0; i < all.size(); ++i) all[i].bits = static_cast<std::uint16_t>(i);
   Tensor halves = Tensor::of(all, Shape{65536});
@@ -247,7 +286,8 @@ BOOST_AUTO_TEST_CASE(casts_round_saturate_and_wrap) {
   Tensor back = run(narrow, {floats}, Shape{65536});
   for (std::int64_t i = 0; i < 65536; ++i) {
     float f = floats.data<float>()[i];
-    BOOST_TEST_REQUIRE((std::isnan(f) ? std::isnan(float(back.data<half>()[i])) : back.data<half>()[i].bits == i));
+    BOOST_TEST_REQUIRE(
+        (std::isnan(f) ? std::isnan(float(back.data<half>()[i])) : back.data<half>()[i].bits == i));
   }
 }
 
@@ -293,7 +333,8 @@ BOOST_AUTO_TEST_CASE(complex_arithmetic_is_not_contracted) {
       const volatile T ac = a * c, bd = b * d, ad = a * d, bc = b * c;
       x.emplace_back(a, b), y.emplace_back(c, d), products.emplace_back(ac - bd, ad + bc);
     }
-    const Tensor one = Tensor::of(x, Shape{333}), other = Tensor::of(y, Shape{333}), wanted = Tensor::of(products, Shape{333});
+    const Tensor one = Tensor::of(x, Shape{333}), other = Tensor::of(y, Shape{333}),
+                 wanted = Tensor::of(products, Shape{333});
     auto at_level = [](CpuLevel level, ScalarOp op, const Tensor& left, const Tensor& right) {
       ScalarProgram p;
       BOOST_TEST_REQUIRE(make_program(op, left.dtype(), p));
@@ -305,8 +346,10 @@ BOOST_AUTO_TEST_CASE(complex_arithmetic_is_not_contracted) {
     };
     const Tensor quotients = at_level(levels()[0], ScalarOp::div, one, other);
     for (CpuLevel level : levels())
-      BOOST_TEST((identical(at_level(level, ScalarOp::mul, one, other), wanted) && identical(at_level(level, ScalarOp::mul, other, one), wanted) &&
-                  identical(at_level(level, ScalarOp::div, one, other), quotients)), name_of(one.dtype()) << " at level " << name_of(level));
+      BOOST_TEST((identical(at_level(level, ScalarOp::mul, one, other), wanted) &&
+                  identical(at_level(level, ScalarOp::mul, other, one), wanted) &&
+                  identical(at_level(level, ScalarOp::div, one, other), quotients)),
+                 name_of(one.dtype()) << " at level " << name_of(level));
   };
   check(float{}), check(double{});
 }
@@ -328,35 +371,55 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
       }
       Tensor all = run(p, in, Shape{n});
       std::size_t out_bytes = size_of(p.result_type(0)), bytes = size_of(type);
-      auto same = [&](const void* x, const void* y, std::size_t count) { return std::memcmp(x, y, count) == 0; };
-      for (auto [begin, length] : {std::pair<int, int>{0, 1}, {1, 15}, {3, 16}, {5, 17}, {7, 64}, {11, 100}, {13, 318}, {330, 1}}) {
+      auto same = [&](const void* x, const void* y, std::size_t count) {
+        return std::memcmp(x, y, count) == 0;
+      };
+      for (auto [begin, length] : {std::pair<int, int>{0, 1},
+                                   {1, 15},
+                                   {3, 16},
+                                   {5, 17},
+                                   {7, 64},
+                                   {11, 100},
+                                   {13, 318},
+                                   {330, 1}}) {
         std::vector<Tensor> part;
         for (auto& t : in) part.push_back(t.rows(begin, begin + length));
         Tensor out = run(p, part, Shape{length});
-        BOOST_TEST(same(out.raw(), static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(begin) * out_bytes,
+        BOOST_TEST(same(out.raw(),
+                        static_cast<const std::byte*>(all.raw()) +
+                            static_cast<std::size_t>(begin) * out_bytes,
                         static_cast<std::size_t>(length) * out_bytes),
-                   name_of(op) << ":" << name_of(type) << " from " << begin << ", " << length << " elements");
+                   name_of(op) << ":" << name_of(type) << " from " << begin << ", " << length
+                               << " elements");
       }
       for (std::int64_t i = 0; i < n; i += 3) {
         std::vector<Value> scalars;
         for (auto& t : in) {
           Tensor one = Tensor::empty(type, Shape());
-          std::memcpy(one.raw_mutable(), static_cast<const std::byte*>(t.raw()) + static_cast<std::size_t>(i) * bytes, bytes);
+          std::memcpy(one.raw_mutable(),
+                      static_cast<const std::byte*>(t.raw()) + static_cast<std::size_t>(i) * bytes,
+                      bytes);
           scalars.push_back(one);
         }
         Value out;
         evaluate_scalars(p, scalars, out);
-        BOOST_TEST_REQUIRE(same(out.tensor().raw(), static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(i) * out_bytes, out_bytes),
-                   name_of(op) << ":" << name_of(type) << " of scalars");
-        // The same elements as tensors: views whose last element ends a buffer, each held by somebody else too; then with a scalar among them.
+        BOOST_TEST_REQUIRE(
+            same(out.tensor().raw(),
+                 static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(i) * out_bytes,
+                 out_bytes),
+            name_of(op) << ":" << name_of(type) << " of scalars");
+        // The same elements as tensors: views whose last element ends a buffer, each held by
+        // somebody else too; then with a scalar among them.
         std::vector<Value> elements;
         for (auto& t : in) elements.push_back(t.rows(i, i + 1));
         for (int mixed = 0; mixed < std::min<int>(2, static_cast<int>(elements.size())); ++mixed) {
           if (mixed) elements[0] = scalars[0];
           Value made;
           BOOST_TEST_REQUIRE(evaluate_elements(p, elements, made));
-          BOOST_TEST_REQUIRE((made.tensor().shape() == Shape{1} && made.dtype() == p.result_type(0)));
-          BOOST_TEST_REQUIRE(same(made.tensor().raw(), out.tensor().raw(), out_bytes), name_of(op) << ":" << name_of(type) << " of tensors of one element");
+          BOOST_TEST_REQUIRE(
+              (made.tensor().shape() == Shape{1} && made.dtype() == p.result_type(0)));
+          BOOST_TEST_REQUIRE(same(made.tensor().raw(), out.tensor().raw(), out_bytes),
+                             name_of(op) << ":" << name_of(type) << " of tensors of one element");
         }
       }
     }
@@ -366,7 +429,8 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
 BOOST_AUTO_TEST_CASE(of_one_element_nothing_behind_it_is_read) {
   constexpr std::size_t kPage = 4096, kBytes = 64;
   struct Edge final : Allocator {
-    std::byte* pages = static_cast<std::byte*>(mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    std::byte* pages = static_cast<std::byte*>(
+        mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     Edge() { BOOST_REQUIRE(mprotect(pages + kPage, kPage, PROT_NONE) == 0); }
     ~Edge() override { munmap(pages, 2 * kPage); }
     void* allocate(std::size_t) override { return pages + kPage - kBytes; }
@@ -377,12 +441,15 @@ BOOST_AUTO_TEST_CASE(of_one_element_nothing_behind_it_is_read) {
   const auto stays_within = [](const ScalarProgram& p, DType type, int inputs) {
     std::vector<Edge> edges(static_cast<std::size_t>(inputs));
     std::vector<Value> in;
-    for (Edge& e : edges) in.push_back(Tensor::on_buffer(Buffer::allocate(e, kBytes), kBytes - size_of(type), nullptr, type, Shape{1}));
+    for (Edge& e : edges)
+      in.push_back(Tensor::on_buffer(Buffer::allocate(e, kBytes), kBytes - size_of(type), nullptr,
+                                     type, Shape{1}));
     Value out;
     BOOST_TEST(evaluate_elements(p, in, out));
     in.clear();
   };
-  constexpr DType kTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8, DType::i32, DType::i64, DType::c64};
+  constexpr DType kTypes[] = {DType::f16, DType::bf16, DType::f32, DType::f64,
+                              DType::i8,  DType::i32,  DType::i64, DType::c64};
   for (DType from : kTypes) {
     for (DType to : kTypes) {
       Recorder r(1);
@@ -413,7 +480,8 @@ BOOST_AUTO_TEST_CASE(one_element_takes_over_what_nobody_else_holds) {
   BOOST_TEST_REQUIRE(evaluate_elements(p, shared, out));
   BOOST_TEST(out.tensor().item<float>() == 2.f);
   BOOST_TEST(held.item<float>() == 1.f);
-  Value several[2] = {held, Tensor::of<float>({1, 2})}, none[2] = {held, Tensor::zeros(DType::f32, Shape{0})};
+  Value several[2] = {held, Tensor::of<float>({1, 2})},
+        none[2] = {held, Tensor::zeros(DType::f32, Shape{0})};
   BOOST_TEST(!evaluate_elements(p, several, out));
   BOOST_TEST(!evaluate_elements(p, none, out));
   BOOST_TEST(out.tensor().item<float>() == 2.f);  // nothing was done
@@ -432,8 +500,10 @@ BOOST_AUTO_TEST_CASE(levels_agree_bit_for_bit) {
       for (int k = 0; k < arity(op); ++k) {
         std::rotate(values.begin(), values.begin() + 171 * k, values.end());
         std::vector<double> v = values;
-        if (!is_floating(type)) for (double& x : v) x = std::isfinite(x) ? std::fmod(x, 100) : 3;
-        if (is_integer(type) && !is_signed_integer(type)) for (double& x : v) x = std::fabs(x);
+        if (!is_floating(type))
+          for (double& x : v) x = std::isfinite(x) ? std::fmod(x, 100) : 3;
+        if (is_integer(type) && !is_signed_integer(type))
+          for (double& x : v) x = std::fabs(x);
         in.push_back(from_doubles(type, Shape{n}, v));
       }
       std::vector<ConstView> views(in.begin(), in.end());
@@ -445,7 +515,8 @@ BOOST_AUTO_TEST_CASE(levels_agree_bit_for_bit) {
         results.push_back(out);
       }
       for (std::size_t l = 1; l < results.size(); ++l)
-        BOOST_TEST(identical(results[0], results[l]), name_of(op) << ":" << name_of(type) << " at level " << name_of(levels()[l]));
+        BOOST_TEST(identical(results[0], results[l]),
+                   name_of(op) << ":" << name_of(type) << " at level " << name_of(levels()[l]));
     }
 }
 
@@ -526,7 +597,8 @@ BOOST_AUTO_TEST_CASE(an_output_may_be_an_input) {
   r.finish(x * y);
   ScalarProgram p = r.typed(std::array{DType::f32, DType::f32});
   for (std::int64_t n : {1, 16, 100, 5000, 100000}) {
-    Tensor a = random_tensor(random, DType::f32, Shape{n}), b = random_tensor(random, DType::f32, Shape{n});
+    Tensor a = random_tensor(random, DType::f32, Shape{n}),
+           b = random_tensor(random, DType::f32, Shape{n});
     Tensor keep_a = a.clone(), keep_b = b.clone();
     ConstView in[] = {a, b};
     View out[] = {View(a), View(b)};

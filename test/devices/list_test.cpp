@@ -30,7 +30,8 @@ List of(std::initializer_list<double> numbers) {
 }
 std::vector<double> numbers_in(const List& list) {
   std::vector<double> out;
-  for (std::int64_t i = 0; i < list.length(); ++i) out.push_back(list.read(i).has_value() ? list.read(i).tensor().at(0) : -1);
+  for (std::int64_t i = 0; i < list.length(); ++i)
+    out.push_back(list.read(i).has_value() ? list.read(i).tensor().at(0) : -1);
   return out;
 }
 using Numbers = std::vector<double>;
@@ -146,10 +147,12 @@ BOOST_AUTO_TEST_CASE(growth_moves_nothing_and_takes_few_chunks) {
   int chunks = 1;
   for (int i = 0; i < n; ++i) {
     BOOST_REQUIRE((&list.slot(i) == where[static_cast<std::size_t>(i)]));
-    if (i > 0 && where[static_cast<std::size_t>(i)] != where[static_cast<std::size_t>(i - 1)] + 1) ++chunks;
+    if (i > 0 && where[static_cast<std::size_t>(i)] != where[static_cast<std::size_t>(i - 1)] + 1)
+      ++chunks;
   }
   BOOST_TEST(chunks <= 13);
-  for (std::size_t k = 0; k < old.size(); ++k) BOOST_TEST(old[k].length() == static_cast<std::int64_t>(k) * 100);
+  for (std::size_t k = 0; k < old.size(); ++k)
+    BOOST_TEST(old[k].length() == static_cast<std::int64_t>(k) * 100);
   old.clear();
   // Push and pop by turns use one slot over and over.
   std::set<const Value*> slots;
@@ -159,7 +162,8 @@ BOOST_AUTO_TEST_CASE(growth_moves_nothing_and_takes_few_chunks) {
     list.pop();
   }
   BOOST_TEST(slots.size() == 1);
-  while (list.length() > 0) BOOST_REQUIRE(list.pop().tensor().at(0) == static_cast<double>(list.length()));
+  while (list.length() > 0)
+    BOOST_REQUIRE(list.pop().tensor().at(0) == static_cast<double>(list.length()));
 }
 
 BOOST_AUTO_TEST_CASE(elements_not_written) {
@@ -174,7 +178,9 @@ BOOST_AUTO_TEST_CASE(elements_not_written) {
   const Value* slot = &list.slot(3);
   list.write(1, vector_of(1));  // now as sole holder: in place
   BOOST_TEST((&list.slot(3) == slot));
-  BOOST_TEST(refusal([&] { list.write(3, vector_of(4)); }, Code::failed_precondition).find("element 3") != std::string::npos);
+  BOOST_TEST(
+      refusal([&] { list.write(3, vector_of(4)); }, Code::failed_precondition).find("element 3") !=
+      std::string::npos);
   BOOST_TEST(list.read(3).tensor().at(1) == 3.5);
   list.push(vector_of(5));
   BOOST_TEST(list.pop().tensor().at(0) == 5);
@@ -186,7 +192,8 @@ BOOST_AUTO_TEST_CASE(elements_not_written) {
   other.grow(2);
   List reader = other;
   other.push(number(1));
-  BOOST_TEST((!reader.read(1).has_value() && reader.length() == 2 && other.read(2).tensor().at(0) == 1));
+  BOOST_TEST(
+      (!reader.read(1).has_value() && reader.length() == 2 && other.read(2).tensor().at(0) == 1));
 }
 
 BOOST_AUTO_TEST_CASE(take_and_put) {
@@ -221,8 +228,11 @@ BOOST_AUTO_TEST_CASE(lists_of_lists) {
 
 BOOST_AUTO_TEST_CASE(wrong_uses_say_what_is_wrong) {
   List list(DType::f64, Shape{2});
-  auto says = [](const std::string& text, const char* part) { BOOST_TEST(text.find(part) != std::string::npos, text); };
-  says(refusal([&] { list.push(number(1)); }, Code::invalid_argument), "f64[] is no element of a list(f64[2]) of 0");
+  auto says = [](const std::string& text, const char* part) {
+    BOOST_TEST(text.find(part) != std::string::npos, text);
+  };
+  says(refusal([&] { list.push(number(1)); }, Code::invalid_argument),
+       "f64[] is no element of a list(f64[2]) of 0");
   says(refusal([&] { list.push(Tensor::of<float>({1, 2})); }, Code::invalid_argument), "f32[2]");
   says(refusal([&] { list.push(list); }, Code::invalid_argument), "list(f64[2])");
   says(refusal([&] { list.pop(); }, Code::out_of_range), "empty list");
@@ -256,7 +266,8 @@ BOOST_AUTO_TEST_CASE(threads_append_to_what_they_share) {
       ready.arrive_and_wait();
       bool right = true;
       for (int i = 0; i < 100; ++i)
-        for (std::int64_t k = 0; k < mine.length(); ++k) right = right && mine.read(k).has_value() == (k + 1 == mine.length());
+        for (std::int64_t k = 0; k < mine.length(); ++k)
+          right = right && mine.read(k).has_value() == (k + 1 == mine.length());
       BOOST_TEST(right);
     };
     std::thread a(append, 0, start), b(append, 1, start), c(look, start);
@@ -267,7 +278,8 @@ BOOST_AUTO_TEST_CASE(threads_append_to_what_they_share) {
     for (int who = 0; who < 2; ++who) {
       const List& end = ends[static_cast<std::size_t>(who)];
       BOOST_REQUIRE(end.length() == start.length() + kPushes);
-      for (int i = 0; i < kPushes; ++i) BOOST_REQUIRE(end.read(start.length() + i).tensor().at(0) == 100 * who + i);
+      for (int i = 0; i < kPushes; ++i)
+        BOOST_REQUIRE(end.read(start.length() + i).tensor().at(0) == 100 * who + i);
       stayed += &end.slot(start.length() - 1) == shared;
     }
     BOOST_REQUIRE(stayed == 1);
@@ -277,7 +289,8 @@ BOOST_AUTO_TEST_CASE(threads_append_to_what_they_share) {
   BOOST_TEST(in_place == kRounds);
 }
 
-// The last of several threads to let go of a list may change it in place: it sees the others' reads ended.
+// The last of several threads to let go of a list may change it in place: it sees the others' reads
+// ended.
 BOOST_AUTO_TEST_CASE(a_sole_holder_comes_after_other_threads) {
   for (int round = 0; round < 100; ++round) {
     List list = of({1, 2, 3});
@@ -311,7 +324,8 @@ BOOST_AUTO_TEST_CASE(lists_in_lists_are_given_back_however_deep) {
   BOOST_TEST(outer.length() == 0);
 }
 
-// Every timed firing asks: a walk over the elements, asked as often as there are elements, would not come to an end here.
+// Every timed firing asks: a walk over the elements, asked as often as there are elements, would
+// not come to an end here.
 BOOST_AUTO_TEST_CASE(bytes_are_known_without_a_walk) {
   constexpr int n = 1'000'000;
   List list(DType::f64, Shape());
@@ -343,7 +357,8 @@ BOOST_AUTO_TEST_CASE(bytes_follow_what_a_list_holds) {
   List shorter = list;
   list.push(vector_of(4));
   BOOST_TEST(list.bytes() == 32u);
-  BOOST_TEST(shorter.bytes() == 25u);  // four fifths of it: an estimate, for another handle has gone on
+  // four fifths of it: an estimate, for another handle has gone on
+  BOOST_TEST(shorter.bytes() == 25u);
   List copy = list;
   copy.take(3);  // in a log of its own
   BOOST_TEST(copy.bytes() == 24u);
@@ -358,7 +373,8 @@ BOOST_AUTO_TEST_CASE(bytes_follow_what_a_list_holds) {
 // One frame of the stack each, that would be.
 BOOST_AUTO_TEST_CASE(lists_nested_deep_are_walked_and_made_anew) {
   constexpr int deep = 300'000;
-  const auto pair = [](double v) { return Tensor::of<double>({v, v}); };  // in a buffer: a scalar lies in its handle
+  // in a buffer: a scalar lies in its handle
+  const auto pair = [](double v) { return Tensor::of<double>({v, v}); };
   List nested(DType::f64, Shape::unknown(), List::kAnyDepth);
   for (int depth = 0; depth < deep; ++depth) {
     List next(DType::f64, Shape::unknown(), List::kAnyDepth);
@@ -405,12 +421,18 @@ BOOST_AUTO_TEST_CASE(a_deep_list_goes_into_one_that_others_hold) {
 BOOST_AUTO_TEST_CASE(a_list_has_a_bound) {
   List list(DType::f64, Shape());
   const std::string most = std::to_string(List::kMost);
-  const auto has = [](const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; };
-  for (std::int64_t i : {List::kMost, std::int64_t{1} << 34, std::int64_t{1} << 60, std::numeric_limits<std::int64_t>::max()}) {
-    BOOST_TEST(has(refusal([&] { list.reach(i); }, Code::out_of_range), "index " + std::to_string(i) + " is beyond the " + most));
-    BOOST_TEST(has(refusal([&] { list.put(i, number(1)); }, Code::out_of_range), "beyond the " + most));
+  const auto has = [](const std::string& text, const std::string& part) {
+    return text.find(part) != std::string::npos;
+  };
+  for (std::int64_t i : {List::kMost, std::int64_t{1} << 34, std::int64_t{1} << 60,
+                         std::numeric_limits<std::int64_t>::max()}) {
+    BOOST_TEST(has(refusal([&] { list.reach(i); }, Code::out_of_range),
+                   "index " + std::to_string(i) + " is beyond the " + most));
+    BOOST_TEST(
+        has(refusal([&] { list.put(i, number(1)); }, Code::out_of_range), "beyond the " + most));
   }
-  BOOST_TEST(has(refusal([&] { list.grow(List::kMost + 1); }, Code::out_of_range), most + " at most"));
+  BOOST_TEST(
+      has(refusal([&] { list.grow(List::kMost + 1); }, Code::out_of_range), most + " at most"));
   BOOST_TEST(has(refusal([&] { list.reach(-1); }, Code::out_of_range), "index -1 is outside"));
   list.grow(List::kMost);  // nothing is written: it takes no memory
   BOOST_TEST(!list.read(List::kMost - 1).has_value());

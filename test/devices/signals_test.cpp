@@ -1,4 +1,5 @@
-// Signals that arrive while matrix products are computed: on a caller's thread, and sent to the process.
+// Signals that arrive while matrix products are computed: on a caller's thread, and sent to the
+// process.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -32,13 +33,14 @@ struct Counting {
 
 }  // namespace
 
-// Without SignalsBlocked this dies within a few products: the library's kernel has the stack pointer in a block
-// of the heap, where the signal's frame lands.
+// Without SignalsBlocked this dies within a few products: the library's kernel has the stack
+// pointer in a block of the heap, where the signal's frame lands.
 BOOST_AUTO_TEST_CASE(come_between_products_not_within) {
   auto device = make_cpu_device();
   auto stream = device->make_stream();
   std::mt19937_64 random{7};
-  const Tensor a = random_tensor(random, DType::f32, {64, 512}), b = random_tensor(random, DType::f32, {512, 512});
+  const Tensor a = random_tensor(random, DType::f32, {64, 512}),
+               b = random_tensor(random, DType::f32, {512, 512});
   Tensor expected = Tensor::empty(DType::f32, {64, 512});
   device->primitives().matmul(*stream, {a, b, View(expected)});
 
@@ -71,7 +73,8 @@ BOOST_AUTO_TEST_CASE(of_the_process_are_not_handled_by_workers) {
     pool.parallel_for(8, [&](int) {
       sigset_t mask;
       pthread_sigmask(SIG_SETMASK, nullptr, &mask);
-      blocked += sigismember(&mask, SIGUSR1) == 1 && sigismember(&mask, SIGTERM) == 1 && sigismember(&mask, SIGSEGV) == 0;
+      blocked += sigismember(&mask, SIGUSR1) == 1 && sigismember(&mask, SIGTERM) == 1 &&
+                 sigismember(&mask, SIGSEGV) == 0;
     });
     kill(getpid(), SIGUSR1);
     pool.parallel_for(8, [](int) {});

@@ -72,9 +72,11 @@ BOOST_AUTO_TEST_CASE(fresh_and_freed_memory_is_poisoned) {
   void* block = const_cast<void*>(t.raw());
   float seen[2] = {};
   // Work queued before the tensor goes still sees its elements; work behind sees the pattern.
-  device->copy_to_host(*stream, ConstView(stale.data(), DType::f32, Shape{}), View(seen, DType::f32, Shape{}));
+  device->copy_to_host(*stream, ConstView(stale.data(), DType::f32, Shape{}),
+                       View(seen, DType::f32, Shape{}));
   t.reset();
-  device->copy_to_host(*stream, ConstView(stale.data(), DType::f32, Shape{}), View(seen + 1, DType::f32, Shape{}));
+  device->copy_to_host(*stream, ConstView(stale.data(), DType::f32, Shape{}),
+                       View(seen + 1, DType::f32, Shape{}));
   Tensor next = device->empty(DType::f32, Shape{64});
   BOOST_TEST_WARN(next.raw() == block);
   stream->synchronize();
@@ -102,7 +104,8 @@ BOOST_AUTO_TEST_CASE(streams_are_ordered_by_events_alone) {
 BOOST_AUTO_TEST_CASE(host_memory_is_foreign) {
   auto device = make_sim_device();
   auto stream = device->make_stream();
-  Tensor on_device = device->empty(DType::f32, Shape{100}), on_host = Tensor::zeros(DType::f32, Shape{100});
+  Tensor on_device = device->empty(DType::f32, Shape{100}),
+         on_host = Tensor::zeros(DType::f32, Shape{100});
   BOOST_CHECK_THROW(device->primitives().copy(*stream, on_host, View(on_device)), Error);
   BOOST_CHECK_THROW(device->primitives().fill(*stream, Tensor::scalar(1.f), View(on_host)), Error);
   device->copy_from_host(*stream, on_host, View(on_device));
@@ -114,7 +117,8 @@ BOOST_AUTO_TEST_CASE(the_memory_limit_binds) {
   auto stream = device->make_stream();
   Tensor half = device->empty(DType::f32, Shape{1 << 17});
   Tensor other = device->empty(DType::f32, Shape{1 << 17});
-  BOOST_CHECK_EXCEPTION(device->empty(DType::f32, Shape{16}), Error, [](const Error& e) { return e.code() == Code::resource_exhausted; });
+  BOOST_CHECK_EXCEPTION(device->empty(DType::f32, Shape{16}), Error,
+                        [](const Error& e) { return e.code() == Code::resource_exhausted; });
   BOOST_TEST(device->allocator().counters().in_use == std::uint64_t(1 << 20));
   other.reset();
   Tensor small = device->empty(DType::f32, Shape{1 << 10});
@@ -124,7 +128,8 @@ BOOST_AUTO_TEST_CASE(the_memory_limit_binds) {
 BOOST_AUTO_TEST_CASE(errors_become_the_streams_status_until_reported) {
   auto device = make_sim_device();
   auto stream = device->make_stream();
-  Tensor params = device->empty(DType::f32, Shape{4}), out = device->empty(DType::f32, Shape{1}), index = device->empty(DType::i64, Shape{1});
+  Tensor params = device->empty(DType::f32, Shape{4}), out = device->empty(DType::f32, Shape{1}),
+         index = device->empty(DType::i64, Shape{1});
   device->copy_from_host(*stream, Tensor::of<std::int64_t>({9}), View(index));
   stream->synchronize();
   device->primitives().gather(*stream, params, index, 0, View(out));

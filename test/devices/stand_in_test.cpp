@@ -1,5 +1,5 @@
-// A caller in the place of an idle worker: jobs run once, on no more threads at a time than the pool has
-// workers, and what it leaves behind is run by the worker whose place it took.
+// A caller in the place of an idle worker: jobs run once, on no more threads at a time than the
+// pool has workers, and what it leaves behind is run by the worker whose place it took.
 #include <troupe/devices/threads/worker_pool.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -24,7 +24,8 @@ using namespace troupe;
 /// A job that owns its closure until it has run.
 template <class F>
 Job job_of(F f) {
-  return {[](void* object, Worker&) { (*std::unique_ptr<F>(static_cast<F*>(object)))(); }, new F(std::move(f))};
+  return {[](void* object, Worker&) { (*std::unique_ptr<F>(static_cast<F*>(object)))(); },
+          new F(std::move(f))};
 }
 
 /// Runs `f` as a stand-in; tries again until a worker is idle.
@@ -113,8 +114,10 @@ BOOST_AUTO_TEST_CASE(for_a_stepped_pool_where_the_seed_says_so) {
     BOOST_TEST(ran == 0u);  // each job is a step of the pool's
     BOOST_TEST(pool.run_all() == 32u);
     BOOST_TEST(ran == 32u);
-    BOOST_TEST((std::count(is_here.begin(), is_here.end(), true) > 0 && std::count(is_here.begin(), is_here.end(), false) > 0));
-    pool.submit(job_of([&] { BOOST_TEST(!StandIn(pool, StandIn::Stepped::drawn)); }));  // not within a step
+    BOOST_TEST((std::count(is_here.begin(), is_here.end(), true) > 0 &&
+                std::count(is_here.begin(), is_here.end(), false) > 0));
+    // not within a step
+    pool.submit(job_of([&] { BOOST_TEST(!StandIn(pool, StandIn::Stepped::drawn)); }));
     pool.run_all();
   }
   BOOST_TEST((drawn[0] == drawn[1]));
@@ -159,9 +162,11 @@ BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
     });
 }
 
-// One caller is held in its search while another gives its place back. That thread sleeps on, until the first
-// goes to work on something behind which a lone job waits: without another it would wait for ever.
-BOOST_AUTO_TEST_CASE(a_place_given_back_beside_a_searcher_is_not_woken_before_that_one_goes_to_work) {
+// One caller is held in its search while another gives its place back. That thread sleeps on, until
+// the first goes to work on something behind which a lone job waits: without another it would wait
+// for ever.
+BOOST_AUTO_TEST_CASE(
+    a_place_given_back_beside_a_searcher_is_not_woken_before_that_one_goes_to_work) {
   std::latch searches(1), given_back(1), fetched(1);
   WorkerPool pool(2);
   std::thread searcher([&] {
@@ -185,8 +190,9 @@ BOOST_AUTO_TEST_CASE(a_place_given_back_beside_a_searcher_is_not_woken_before_th
   searcher.join();
 }
 
-// A worker that searches goes to work, on a job that waits for a lone one behind it, just when a caller gives
-// its place back: somebody must be left who fetches that one. Time only aims here; a lost wake-up hangs.
+// A worker that searches goes to work, on a job that waits for a lone one behind it, just when a
+// caller gives its place back: somebody must be left who fetches that one. Time only aims here; a
+// lost wake-up hangs.
 BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
   for (const int workers : {2, 3}) {
     WorkerPool pool(workers);
@@ -202,7 +208,8 @@ BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
               second.wait();
               done.count_down();
             }));
-            const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(random() % 2'000);
+            const auto until =
+                std::chrono::steady_clock::now() + std::chrono::nanoseconds(random() % 2'000);
             while (std::chrono::steady_clock::now() < until) {}
           });
           done.wait();
@@ -212,7 +219,8 @@ BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
   }
 }
 
-// Callers and submitters from outside, all at once: each job once, and never more at a time than workers.
+// Callers and submitters from outside, all at once: each job once, and never more at a time than
+// workers.
 BOOST_AUTO_TEST_CASE(many_callers) {
   constexpr int kCallers = 4, kRounds = 1500;
   for (const int workers : {1, 2, 3}) {
@@ -252,7 +260,8 @@ BOOST_AUTO_TEST_CASE(many_callers) {
       for (std::thread& t : callers) t.join();
     }
     int expected = 0;
-    for (int round = 0; round < kRounds; ++round) expected += kCallers * (2 + round % 3 + (round % 5 == 0 ? 1 : 0));
+    for (int round = 0; round < kRounds; ++round)
+      expected += kCallers * (2 + round % 3 + (round % 5 == 0 ? 1 : 0));
     BOOST_TEST(ran.load() == expected);
     BOOST_TEST(most.load() <= workers);
     BOOST_TEST(stood_in.load() > 0);

@@ -1,4 +1,5 @@
-// Swapping on the simulated device, whose freed memory turns to NaN: lists of saved values in less memory than they need.
+// Swapping on the simulated device, whose freed memory turns to NaN: lists of saved values in less
+// memory than they need.
 #include <troupe/devices/device/swap.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -33,7 +34,8 @@ SimOptions room_for(std::uint64_t elements, SwapOptions swap = {}) {
 }
 
 struct Bench {
-  explicit Bench(const SimOptions& options) : device(make_sim_device(options)), stream(device->compute_stream()) {}
+  explicit Bench(const SimOptions& options)
+      : device(make_sim_device(options)), stream(device->compute_stream()) {}
 
   Tensor element(double v, const Shape& shape = {kElements}) {
     Tensor t = device->empty(DType::f32, shape);
@@ -74,11 +76,14 @@ BOOST_AUTO_TEST_CASE(more_is_saved_than_the_device_holds) {
   constexpr int kSaved = 40;
   SwapOptions off;
   off.is_on = false;
-  BOOST_TEST(refusal([&] {
-               Bench b(room_for(8, off));
-               List saved = b.list();
-               for (int i = 0; i < kSaved; ++i) saved.push(b.element(i));
-             }, Code::resource_exhausted).find("out of device memory") != std::string::npos);
+  BOOST_TEST(refusal(
+                 [&] {
+                   Bench b(room_for(8, off));
+                   List saved = b.list();
+                   for (int i = 0; i < kSaved; ++i) saved.push(b.element(i));
+                 },
+                 Code::resource_exhausted)
+                 .find("out of device memory") != std::string::npos);
   Bench b(room_for(8));
   List saved = b.list();
   for (int i = 0; i < kSaved; ++i) saved.push(b.element(i));
@@ -163,7 +168,8 @@ BOOST_AUTO_TEST_CASE(a_popped_tensor_has_one_holder) {
   for (int i = 8; i-- > 0;) {
     Tensor t = saved.pop().tensor();
     BOOST_TEST(t.is_sole_holder());
-    b.device->primitives().fill(*b.stream, Tensor::scalar(-1.f), View(t));  // what copies read is behind it
+    // what copies read is behind it
+    b.device->primitives().fill(*b.stream, Tensor::scalar(-1.f), View(t));
     b.expect(t, -1);
   }
   b.check();
@@ -218,11 +224,13 @@ BOOST_AUTO_TEST_CASE(peeking_brings_nothing_back) {
   b.check();
 }
 
-// Random pushes, pops, reads, forks and drops of several lists, against what they should hold. Seeded delays.
+// Random pushes, pops, reads, forks and drops of several lists, against what they should hold.
+// Seeded delays.
 BOOST_AUTO_TEST_CASE(whatever_is_done_with_lists) {
   std::uint64_t out = 0, in = 0, again = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
-    SimOptions o = room_for(12, {.fill_level = seed % 3 * 0.4, .prefetch = static_cast<int>(seed % 4)});
+    SimOptions o =
+        room_for(12, {.fill_level = seed % 3 * 0.4, .prefetch = static_cast<int>(seed % 4)});
     o.seed = seed;
     o.max_delay_us = seed % 2 ? 20 : 0;
     Bench b(o);
@@ -265,7 +273,8 @@ BOOST_AUTO_TEST_CASE(whatever_is_done_with_lists) {
       BOOST_TEST(b.counters().on_host == 0u);
     }
   }
-  BOOST_TEST((out > 500 && in > 500 && again > 50), out << " out, " << in << " in, " << again << " again");
+  BOOST_TEST((out > 500 && in > 500 && again > 50),
+             out << " out, " << in << " in, " << again << " again");
 }
 
 BOOST_AUTO_TEST_CASE(a_list_is_dropped_with_copies_under_way) {
@@ -310,9 +319,11 @@ BOOST_AUTO_TEST_CASE(nobody_waits_for_a_stream) {
 
 namespace {
 
-// A pass that saves and one that reads back, each element with as much work as its copy takes twice.
+// A pass that saves and one that reads back, each element with as much work as its copy takes
+// twice.
 struct Timeline {
-  double compute_ns = 0, stalled_ns = 0;  // of the compute stream: at work, waiting between two pieces of work
+  // of the compute stream: at work, waiting between two pieces of work
+  double compute_ns = 0, stalled_ns = 0;
   std::uint64_t copies = 0, beside_compute = 0;
 };
 Timeline timeline(SimOptions o) {
@@ -346,7 +357,8 @@ Timeline timeline(SimOptions o) {
     if (s.stream == "compute") continue;
     ++out.copies;
     double beside = 0;
-    for (const SimSpan& c : of_compute) beside += std::max(0.0, std::min(c.end, s.end) - std::max(c.begin, s.begin));
+    for (const SimSpan& c : of_compute)
+      beside += std::max(0.0, std::min(c.end, s.end) - std::max(c.begin, s.begin));
     out.beside_compute += beside > 0.99 * (s.end - s.begin);
   }
   return out;
@@ -376,7 +388,8 @@ BOOST_AUTO_TEST_CASE(what_is_expected_comes_back_as_far_as_there_is_room) {
   saved.expect(7);
   saved.expect(9);  // nothing is there
   for (int i = 9; i-- > 7;) b.expect(saved.pop().tensor(), i);
-  BOOST_TEST(b.counters().in == before.in + (b.counters().ahead - before.ahead));  // these two were not fetched when they were needed
+  // these two were not fetched when they were needed
+  BOOST_TEST(b.counters().in == before.in + (b.counters().ahead - before.ahead));
   b.check();
   saved.expect(0);  // seven, beside which nothing has to leave
   const SwapCounters after = b.counters();
@@ -389,14 +402,16 @@ BOOST_AUTO_TEST_CASE(what_is_expected_comes_back_as_far_as_there_is_room) {
 
 BOOST_AUTO_TEST_CASE(errors_say_what_would_help) {
   auto says = [](const std::string& text, std::initializer_list<const char*> parts) {
-    for (const char* p : parts) BOOST_TEST((text.find(p) != std::string::npos), "'" << p << "' is not in: " << text);
+    for (const char* p : parts)
+      BOOST_TEST((text.find(p) != std::string::npos), "'" << p << "' is not in: " << text);
   };
   {  // What does not fit alone.
     Bench b(room_for(4));
     List saved = b.list();
     for (int i = 0; i < 10; ++i) saved.push(b.element(i));
     says(refusal([&] { b.element(0, {5 * kElements}); }, Code::resource_exhausted),
-         {"out of device memory: 20480 bytes wanted", "of 16384 in use", "sim:0", "on the host", "raise the device's memory limit"});
+         {"out of device memory: 20480 bytes wanted", "of 16384 in use", "sim:0", "on the host",
+          "raise the device's memory limit"});
     for (int i = 10; i-- > 0;) b.expect(saved.pop().tensor(), i);  // it is usable after
     b.check();
   }
@@ -405,14 +420,20 @@ BOOST_AUTO_TEST_CASE(errors_say_what_would_help) {
     List saved = b.list();
     std::vector<Tensor> held;
     for (int i = 0; i < 4; ++i) saved.push(held.emplace_back(b.element(i)));
-    says(refusal([&] { b.element(4); }, Code::resource_exhausted), {"16384 of 16384 in use", "0 bytes of saved values are on the host"});
+    says(refusal([&] { b.element(4); }, Code::resource_exhausted),
+         {"16384 of 16384 in use", "0 bytes of saved values are on the host"});
     held.clear();
     b.element(4);
   }
   {  // A host that takes no more.
     Bench b(room_for(4, {.host_limit = 3 * kBytes}));
     List saved = b.list();
-    says(refusal([&] { for (int i = 0; i < 10; ++i) saved.push(b.element(i)); }, Code::resource_exhausted), {"its limit is 12288", "swap.host_limit"});
+    says(refusal(
+             [&] {
+               for (int i = 0; i < 10; ++i) saved.push(b.element(i));
+             },
+             Code::resource_exhausted),
+         {"its limit is 12288", "swap.host_limit"});
     BOOST_TEST(saved.length() == 7);
     BOOST_TEST(b.counters().peak_on_host == 3 * kBytes);
     for (int i = 7; i-- > 0;) b.expect(saved.pop().tensor(), i);
@@ -421,7 +442,8 @@ BOOST_AUTO_TEST_CASE(errors_say_what_would_help) {
   SwapOptions off;
   off.is_on = false;
   Bench b(room_for(4, off));
-  says(refusal([&] { b.element(0, {5 * kElements}); }, Code::resource_exhausted), {"swapping of saved values is off"});
+  says(refusal([&] { b.element(0, {5 * kElements}); }, Code::resource_exhausted),
+       {"swapping of saved values is off"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -15,14 +15,16 @@ BOOST_AUTO_TEST_CASE(blocks_of_host_memory_do_not_overlap) {
   std::vector<std::pair<std::byte*, std::size_t>> blocks;
   for (int round = 0; round < 2; ++round) {
     for (int i = 0; i < 60; ++i)
-      for (const std::size_t bytes : {std::size_t(64), std::size_t(4) << 10, std::size_t(40) << 10, std::size_t(256) << 10, std::size_t(320) << 10}) {
+      for (const std::size_t bytes : {std::size_t(64), std::size_t(4) << 10, std::size_t(40) << 10,
+                                      std::size_t(256) << 10, std::size_t(320) << 10}) {
         auto* block = static_cast<std::byte*>(memory->get(bytes));
         BOOST_REQUIRE(reinterpret_cast<std::uintptr_t>(block) % 64 == 0);
         std::memset(block, static_cast<int>(blocks.size() % 251), bytes);
         blocks.emplace_back(block, bytes);
       }
     for (std::size_t i = 0; i < blocks.size(); ++i)
-      for (const std::size_t at : {std::size_t(0), blocks[i].second - 1}) BOOST_TEST(std::to_integer<int>(blocks[i].first[at]) == static_cast<int>(i % 251));
+      for (const std::size_t at : {std::size_t(0), blocks[i].second - 1})
+        BOOST_TEST(std::to_integer<int>(blocks[i].first[at]) == static_cast<int>(i % 251));
     for (const auto& [block, bytes] : blocks) memory->put(block, bytes);
     blocks.clear();
   }
@@ -39,7 +41,8 @@ BOOST_AUTO_TEST_CASE(scalars_live_in_the_handle) {
   BOOST_TEST(moved.at(0) == 2.5);
   BOOST_TEST(!copy.has_value());  // NOLINT: a moved-from handle is empty
   BOOST_TEST(host_allocator().counters().allocations == before);
-  for (int i = 0; i < kDTypes; ++i) BOOST_TEST(Tensor::scalar_as(static_cast<DType>(i), 1).at(0) == 1);
+  for (int i = 0; i < kDTypes; ++i)
+    BOOST_TEST(Tensor::scalar_as(static_cast<DType>(i), 1).at(0) == 1);
 }
 
 BOOST_AUTO_TEST_CASE(copies_share_and_moves_do_not_count) {
@@ -85,12 +88,15 @@ BOOST_AUTO_TEST_CASE(wrong_uses_say_what_is_wrong) {
   BOOST_CHECK_THROW((Tensor::of<float>({1, 2}, Shape{3})), Error);
   BOOST_CHECK_THROW(Tensor::empty(DType::f32, Shape{kAny}), Error);
   BOOST_CHECK_THROW((Tensor::empty(DType::f64, Shape{INT32_MAX, INT32_MAX, 64})), Error);
-  for (const std::int64_t elements : {(std::int64_t{1} << 61) - 1, std::int64_t{1} << 60})  // just below 2^64 bytes, and 2^63
-    BOOST_CHECK_EXCEPTION(Tensor::zeros(DType::f64, Shape{elements}), Error, [](const Error& e) { return e.code() == Code::resource_exhausted; });
+  // just below 2^64 bytes, and 2^63
+  for (const std::int64_t elements : {(std::int64_t{1} << 61) - 1, std::int64_t{1} << 60})
+    BOOST_CHECK_EXCEPTION(Tensor::zeros(DType::f64, Shape{elements}), Error,
+                          [](const Error& e) { return e.code() == Code::resource_exhausted; });
 }
 
 BOOST_AUTO_TEST_CASE(text_shows_dtype_shape_and_elements) {
-  BOOST_TEST((Tensor::of<float>({1, 2.5, 3, 4}, Shape{2, 2}).text(3)) == "f32[2, 2] {1, 2.5, 3, ...}");
+  BOOST_TEST((Tensor::of<float>({1, 2.5, 3, 4}, Shape{2, 2}).text(3)) ==
+             "f32[2, 2] {1, 2.5, 3, ...}");
   BOOST_TEST(Tensor::scalar(true).text() == "bool[] {true}");
   BOOST_TEST(Tensor().text() == "nothing");
   BOOST_TEST(Tensor::scalar(-std::numeric_limits<float>::quiet_NaN()).text() == "f32[] {nan}");
@@ -125,7 +131,8 @@ BOOST_AUTO_TEST_CASE(the_allocator_keeps_counts_and_its_limit) {
   BOOST_TEST(heap->counters().in_use == 0u);
   heap->deallocate(heap->allocate(1000), 1000);
   BOOST_TEST(heap->counters().allocations == 2u);
-  BOOST_CHECK_EXCEPTION(heap->allocate(1 << 17), Error, [](const Error& e) { return e.code() == Code::resource_exhausted; });
+  BOOST_CHECK_EXCEPTION(heap->allocate(1 << 17), Error,
+                        [](const Error& e) { return e.code() == Code::resource_exhausted; });
   // Cached blocks make room for a size that was never asked for.
   std::vector<void*> many;
   for (int i = 0; i < 50; ++i) many.push_back(heap->allocate(1024));

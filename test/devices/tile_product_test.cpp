@@ -1,4 +1,5 @@
-// f32 products by tiles: of whole numbers, which floats add without rounding, against Eigen, and part by part against themselves, bit for bit.
+// f32 products by tiles: of whole numbers, which floats add without rounding, against Eigen, and
+// part by part against themselves, bit for bit.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -27,25 +28,35 @@ std::vector<const LevelKernels*> levels_with_tiles() {
   return found;
 }
 
-/// a [m, k] and b [k, n], each as it is or transposed, and c, whose rows lie `gap` further apart than they are long.
+/// a [m, k] and b [k, n], each as it is or transposed, and c, whose rows lie `gap` further apart
+/// than they are long.
 struct Product {
   std::int64_t m, n, k, gap;
   bool ta, tb;
   std::vector<float> a, b, c;
 
-  Product(std::int64_t rows, std::int64_t columns, std::int64_t depth, bool a_turned, bool b_turned, std::mt19937_64& random, bool whole_numbers)
-      : m(rows), n(columns), k(depth), gap(3), ta(a_turned), tb(b_turned), c(static_cast<std::size_t>(m * (n + gap)), kUnwritten) {
+  Product(std::int64_t rows, std::int64_t columns, std::int64_t depth, bool a_turned, bool b_turned,
+          std::mt19937_64& random, bool whole_numbers)
+      : m(rows), n(columns), k(depth), gap(3), ta(a_turned), tb(b_turned),
+        c(static_cast<std::size_t>(m * (n + gap)), kUnwritten) {
     auto filled = [&](std::int64_t size) {
       std::vector<float> x(static_cast<std::size_t>(size));
-      for (float& v : x) v = whole_numbers ? static_cast<float>(random() % 17) - 8 : static_cast<float>(random() % 20'001) / 10'000 - 1;
+      for (float& v : x)
+        v = whole_numbers ? static_cast<float>(random() % 17) - 8
+                          : static_cast<float>(random() % 20'001) / 10'000 - 1;
       return x;
     };
     a = filled(m * k);
     b = filled(k * n);
   }
   static constexpr float kUnwritten = -12345.f;
-  GemmCall call() { return {m, n, k, a.data(), ta ? 1 : k, ta ? m : 1, b.data(), tb ? 1 : n, tb ? k : 1, c.data(), n + gap}; }
-  float at(std::int64_t row, std::int64_t column) const { return c[static_cast<std::size_t>(row * (n + gap) + column)]; }
+  GemmCall call() {
+    return {m,        n,          k,          a.data(), ta ? 1 : k, ta ? m : 1,
+            b.data(), tb ? 1 : n, tb ? k : 1, c.data(), n + gap};
+  }
+  float at(std::int64_t row, std::int64_t column) const {
+    return c[static_cast<std::size_t>(row * (n + gap) + column)];
+  }
 };
 
 }  // namespace
@@ -54,8 +65,27 @@ BOOST_AUTO_TEST_CASE(every_element_and_nothing_else_is_written) {
   std::mt19937_64 random(7);
   std::int64_t products = 0;
   for (const LevelKernels* level : levels_with_tiles())
-    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1}, {2, 3, 4}, {3, 16, 5}, {4, 15, 33}, {5, 17, 7}, {6, 32, 64}, {7, 7, 255}, {8, 129, 256}, {13, 140, 257}, {17, 130, 600},
-                                  {143, 20, 40}, {144, 161, 9}, {145, 33, 300}, {290, 1030, 9}, {13, 1040, 260}, {146, 1026, 258}, {31, 1, 70}, {1, 300, 513}, {300, 37, 9}, {290, 24, 300}, {64, 64, 64}})
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 1, 1},
+                                  {2, 3, 4},
+                                  {3, 16, 5},
+                                  {4, 15, 33},
+                                  {5, 17, 7},
+                                  {6, 32, 64},
+                                  {7, 7, 255},
+                                  {8, 129, 256},
+                                  {13, 140, 257},
+                                  {17, 130, 600},
+                                  {143, 20, 40},
+                                  {144, 161, 9},
+                                  {145, 33, 300},
+                                  {290, 1030, 9},
+                                  {13, 1040, 260},
+                                  {146, 1026, 258},
+                                  {31, 1, 70},
+                                  {1, 300, 513},
+                                  {300, 37, 9},
+                                  {290, 24, 300},
+                                  {64, 64, 64}})
       for (const bool ta : {false, true})
         for (const bool tb : {false, true}) {
           Product p(m, n, k, ta, tb, random, true);
@@ -64,7 +94,8 @@ BOOST_AUTO_TEST_CASE(every_element_and_nothing_else_is_written) {
           cpu::tile_product(*level, p.call());
           std::int64_t wrong = 0;
           for (std::size_t i = 0; i < p.c.size(); ++i) wrong += p.c[i] != wanted.c[i];
-          BOOST_TEST(wrong == 0, m << " x " << k << " x " << n << (ta ? ", a turned" : "") << (tb ? ", b turned" : "") << ": " << wrong << " are wrong");
+          BOOST_TEST(wrong == 0, m << " x " << k << " x " << n << (ta ? ", a turned" : "")
+                                   << (tb ? ", b turned" : "") << ": " << wrong << " are wrong");
           BOOST_TEST(p.c.back() == Product::kUnwritten);
           ++products;
         }
@@ -75,10 +106,13 @@ BOOST_AUTO_TEST_CASE(a_part_is_the_same_bits_as_in_the_whole) {
   std::mt19937_64 random(8);
   for (const LevelKernels* level : levels_with_tiles())
     for (const auto& [turned, depth] : {std::pair{false, 517}, {true, 517}, {true, 33}}) {
-      Product whole(301, 203, depth, turned, !turned, random, false), part = whole;  // the shorter b is read as it lies
+      // the shorter b is read as it lies
+      Product whole(301, 203, depth, turned, !turned, random, false), part = whole;
       cpu::tile_product(*level, whole.call());
-      for (const auto& [row, rows] : {std::array<std::int64_t, 2>{0, 1}, {1, 5}, {6, 150}, {156, 145}})
-        for (const auto& [column, columns] : {std::array<std::int64_t, 2>{0, 20}, {20, 1}, {21, 182}}) {
+      for (const auto& [row, rows] :
+           {std::array<std::int64_t, 2>{0, 1}, {1, 5}, {6, 150}, {156, 145}})
+        for (const auto& [column, columns] :
+             {std::array<std::int64_t, 2>{0, 20}, {20, 1}, {21, 182}}) {
           GemmCall g = part.call();
           g.a = static_cast<const float*>(g.a) + row * g.a_rs;
           g.b = static_cast<const float*>(g.b) + column * g.b_cs;
@@ -95,7 +129,11 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
   std::mt19937_64 random(9);
   WorkerPool pool(2);
   for (const LevelKernels* level : levels_with_tiles())
-    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 64, 32}, {32, 512, 384}, {300, 130, 300}, {9, 1100, 500}, {400, 600, 40}})
+    for (const auto& [m, n, k] : {std::array<std::int64_t, 3>{1, 64, 32},
+                                  {32, 512, 384},
+                                  {300, 130, 300},
+                                  {9, 1100, 500},
+                                  {400, 600, 40}})
       for (const bool turned : {false, true})
         for (WorkerPool* with : {&pool, static_cast<WorkerPool*>(nullptr)}) {
           Product plain(m, n, k, turned, turned, random, false), packed = plain;
@@ -104,12 +142,13 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
           for (int time = 0; time < 2; ++time) {  // made, then found
             std::fill(packed.c.begin(), packed.c.end(), Product::kUnwritten);
             cpu::PackedColumns::run(*level, with, packed.call(), 1, slot);
-            BOOST_TEST((std::memcmp(plain.c.data(), packed.c.data(), plain.c.size() * sizeof(float)) == 0));
+            BOOST_TEST((
+                std::memcmp(plain.c.data(), packed.c.data(), plain.c.size() * sizeof(float)) == 0));
           }
           for (float& v : packed.b) v = -v;  // other elements at the same place
           cpu::PackedColumns::run(*level, with, packed.call(), 2, slot);
           BOOST_TEST(packed.at(0, 0) == -plain.at(0, 0));
-          if (turned) continue;  // of fewer rows, the elements of a would lie elsewhere
+          if (turned) continue;    // of fewer rows, the elements of a would lie elsewhere
           Product fewer = packed;  // another number of rows takes what is packed
           fewer.m = (m + 1) / 2;
           const auto kept = slot.get();
@@ -122,8 +161,12 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
 }
 
 BOOST_AUTO_TEST_CASE(who_multiplies_is_said_by_the_shape) {
-  auto suits = [](std::int64_t m, std::int64_t k, std::int64_t n, bool packed) { return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, n, 1, nullptr, n}, packed); };
-  auto suits_transposed = [](std::int64_t m, std::int64_t k, std::int64_t n) { return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, 1, k, nullptr, n}, false); };
+  auto suits = [](std::int64_t m, std::int64_t k, std::int64_t n, bool packed) {
+    return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, n, 1, nullptr, n}, packed);
+  };
+  auto suits_transposed = [](std::int64_t m, std::int64_t k, std::int64_t n) {
+    return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, 1, k, nullptr, n}, false);
+  };
   const LevelKernels& level = cpu::level_kernels();
   const bool tiles = level.multiply_panel_f32 != nullptr;
   BOOST_TEST(suits(1024, 1024, 1024, false) == tiles);

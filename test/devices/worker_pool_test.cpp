@@ -1,5 +1,6 @@
-// The pool keeps every job, wakes who is needed and no more, and steps reproducibly without threads.
-// Real threads and no timing: a test that would hang if a wake-up were lost is the assertion.
+// The pool keeps every job, wakes who is needed and no more, and steps reproducibly without
+// threads. Real threads and no timing: a test that would hang if a wake-up were lost is the
+// assertion.
 #include <troupe/devices/threads/worker_pool.hpp>
 
 #include <pthread.h>
@@ -32,15 +33,14 @@ template <class F>
 Job job_of(F f) {
   return {[](void* object, Worker& worker) {
             std::unique_ptr<F> own(static_cast<F*>(object));
-            if constexpr (std::is_invocable_v<F, Worker&>)
-              (*own)(worker);
-            else
-              (*own)();
+            if constexpr (std::is_invocable_v<F, Worker&>) (*own)(worker);
+            else (*own)();
           },
           new F(std::move(f))};
 }
 
-/// How often a worker that sleeps is woken while the other, in a job of which it has submitted so many more, calls `then` and waits for the first.
+/// How often a worker that sleeps is woken while the other, in a job of which it has submitted so
+/// many more, calls `then` and waits for the first.
 template <class F>
 std::uint64_t wakes_beside_a_busy_owner(int jobs, F then) {
   WorkerPool pool(2);
@@ -49,7 +49,8 @@ std::uint64_t wakes_beside_a_busy_owner(int jobs, F then) {
     std::latch first(1), done(jobs);
     pool.submit(job_of([&](Worker& worker) {
       const auto before = pool.counters();
-      while (pool.counters().parks == before.parks) std::this_thread::yield();  // the other one sleeps
+      // the other one sleeps
+      while (pool.counters().parks == before.parks) std::this_thread::yield();
       worker.submit(job_of([&] { first.count_down(); }));
       for (int job = 1; job < jobs; ++job) worker.submit(job_of([&] { done.count_down(); }));
       then(worker);
@@ -74,10 +75,8 @@ struct Tree {
     ran.fetch_add(1);
     for (int i = 0; i < 3; ++i) {
       if (left.fetch_sub(1) <= 0) break;
-      if (i == 2)
-        pool.submit_elsewhere(job_of([this] { grow(); }));
-      else
-        pool.submit(job_of([this] { grow(); }));
+      if (i == 2) pool.submit_elsewhere(job_of([this] { grow(); }));
+      else pool.submit(job_of([this] { grow(); }));
     }
   }
 };
@@ -86,7 +85,9 @@ struct Tree {
 
 BOOST_AUTO_TEST_SUITE(worker_pool)
 
-BOOST_AUTO_TEST_CASE(a_pool_needs_a_worker) { BOOST_CHECK_THROW(WorkerPool(0), std::invalid_argument); }
+BOOST_AUTO_TEST_CASE(a_pool_needs_a_worker) {
+  BOOST_CHECK_THROW(WorkerPool(0), std::invalid_argument);
+}
 
 // With stacks of which the address space holds one at most.
 BOOST_AUTO_TEST_CASE(a_pool_whose_threads_cannot_be_started_says_so) {
@@ -96,7 +97,8 @@ BOOST_AUTO_TEST_CASE(a_pool_whose_threads_cannot_be_started_says_so) {
   BOOST_REQUIRE(pthread_attr_setstacksize(&huge, std::size_t{1} << 46) == 0);
   BOOST_REQUIRE(pthread_setattr_default_np(&huge) == 0);
   BOOST_CHECK_EXCEPTION(WorkerPool(4), Error, [](const Error& e) {
-    return e.code() == Code::resource_exhausted && std::string(e.what()).find(" of 4 workers could be started") != std::string::npos;
+    return e.code() == Code::resource_exhausted &&
+           std::string(e.what()).find(" of 4 workers could be started") != std::string::npos;
   });
   BOOST_TEST(pthread_setattr_default_np(&before) == 0);
   pthread_attr_destroy(&huge);
@@ -180,7 +182,8 @@ BOOST_AUTO_TEST_CASE(current_names_the_worker) {
   BOOST_CHECK(Worker::current() == nullptr);
 }
 
-// Each of these four hangs if the second worker is not brought in: the first never returns without it.
+// Each of these four hangs if the second worker is not brought in: the first never returns without
+// it.
 
 BOOST_AUTO_TEST_CASE(work_submitted_elsewhere_starts_beside_a_busy_worker) {
   WorkerPool pool(2);
@@ -228,15 +231,18 @@ BOOST_AUTO_TEST_CASE(who_watches_in_vain_looks_less_often) {
   pool.submit(job_of([&](Worker& worker) {
     const auto before = pool.counters().parks;
     const auto began = std::chrono::steady_clock::now();
-    while (std::chrono::steady_clock::now() - began < std::chrono::milliseconds(400) || pool.counters().parks == before) {}
+    while (std::chrono::steady_clock::now() - began < std::chrono::milliseconds(400) ||
+           pool.counters().parks == before) {}
     looks = pool.counters().parks - before;
-    took = std::chrono::steady_clock::now() - began;  // longer, where this thread has been put aside
+    // longer, where this thread has been put aside
+    took = std::chrono::steady_clock::now() - began;
     worker.submit(job_of([&] { second.count_down(); }));
     second.wait();
     done.count_down();
   }));
   done.wait();
-  BOOST_CHECK_LE(static_cast<double>(looks), 0.15 * took.count());  // one each millisecond would be 1; a slow machine makes fewer
+  // one each millisecond would be 1; a slow machine makes fewer
+  BOOST_CHECK_LE(static_cast<double>(looks), 0.15 * took.count());
 }
 
 BOOST_AUTO_TEST_CASE(every_worker_is_brought_in) {
@@ -253,8 +259,8 @@ BOOST_AUTO_TEST_CASE(every_worker_is_brought_in) {
 }
 
 BOOST_AUTO_TEST_CASE(no_wake_up_is_lost_around_parking) {
-  // One job at a time from outside, at moments spread over the end of a search (30 µs) and the start
-  // of the sleep that follows. Time only aims here; a lost wake-up hangs.
+  // One job at a time from outside, at moments spread over the end of a search (30 µs) and the
+  // start of the sleep that follows. Time only aims here; a lost wake-up hangs.
   std::mt19937 random(1);
   for (const int workers : {1, 2}) {
     WorkerPool pool(workers);
@@ -262,7 +268,8 @@ BOOST_AUTO_TEST_CASE(no_wake_up_is_lost_around_parking) {
       std::latch done(1);
       pool.submit(job_of([&] { done.count_down(); }));
       done.wait();
-      const auto until = std::chrono::steady_clock::now() + std::chrono::nanoseconds(25'000 + random() % 10'000);
+      const auto until =
+          std::chrono::steady_clock::now() + std::chrono::nanoseconds(25'000 + random() % 10'000);
       while (std::chrono::steady_clock::now() < until) {}
     }
     BOOST_CHECK_GT(pool.counters().wakes, 0u);  // some found it asleep
@@ -270,8 +277,8 @@ BOOST_AUTO_TEST_CASE(no_wake_up_is_lost_around_parking) {
 }
 
 BOOST_AUTO_TEST_CASE(an_idle_pool_parks_and_is_woken) {
-  // After a pause longer than a worker searches it is likely to be asleep when the job comes: repeated until
-  // one was. That none ever is would be a time-out.
+  // After a pause longer than a worker searches it is likely to be asleep when the job comes:
+  // repeated until one was. That none ever is would be a time-out.
   WorkerPool pool(2);
   do {
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(100);
@@ -306,7 +313,8 @@ BOOST_AUTO_TEST_CASE(submitters_and_thieves_at_once) {
   BOOST_TEST(ran.load() == threads * jobs);
 }
 
-BOOST_AUTO_TEST_CASE(what_a_job_wrote_is_seen_by_the_job_it_submits) {  // a plain int: TSan's business
+BOOST_AUTO_TEST_CASE(
+    what_a_job_wrote_is_seen_by_the_job_it_submits) {  // a plain int: TSan's business
   WorkerPool pool(4);
   int value = 0;
   std::latch done(1);
@@ -337,7 +345,8 @@ BOOST_AUTO_TEST_SUITE(parallel_for)
 BOOST_AUTO_TEST_CASE(each_block_runs_once) {
   WorkerPool pool(3);
   for (const int blocks : {0, 1, 2, 3, 7, 64, 1000}) {
-    std::vector<int> hits(static_cast<std::size_t>(blocks));  // plain ints: blocks must not share any
+    // plain ints: blocks must not share any
+    std::vector<int> hits(static_cast<std::size_t>(blocks));
     pool.parallel_for(blocks, [&](int block) { ++hits[static_cast<std::size_t>(block)]; });
     BOOST_TEST(std::count(hits.begin(), hits.end(), 1) == blocks);
   }
@@ -370,7 +379,8 @@ BOOST_AUTO_TEST_CASE(several_callers_at_once) {
   std::vector<std::thread> callers;
   for (int t = 0; t < 3; ++t)
     callers.emplace_back([&] {
-      for (int i = 0; i < 500; ++i) pool.parallel_for(3, [&](int) { blocks.fetch_add(1, std::memory_order_relaxed); });
+      for (int i = 0; i < 500; ++i)
+        pool.parallel_for(3, [&](int) { blocks.fetch_add(1, std::memory_order_relaxed); });
     });
   for (auto& caller : callers) caller.join();
   BOOST_TEST(blocks.load() == 3 * 500 * 3);
@@ -409,9 +419,11 @@ BOOST_AUTO_TEST_CASE(invitations_are_bounded_while_the_others_are_busy) {
 BOOST_AUTO_TEST_CASE(the_first_exception_reaches_the_caller) {
   WorkerPool pool(3);
   for (int round = 0; round < 300; ++round) {
-    BOOST_CHECK_THROW(pool.parallel_for(8, [](int block) {
-      if (block % 2 == 1) throw std::runtime_error("odd");
-    }), std::runtime_error);
+    BOOST_CHECK_THROW(pool.parallel_for(8,
+                                        [](int block) {
+                                          if (block % 2 == 1) throw std::runtime_error("odd");
+                                        }),
+                      std::runtime_error);
   }
   int sum = 0;
   pool.parallel_for(1, [&](int) { sum = 1; });  // and the pool is usable after

@@ -1,5 +1,5 @@
-// The LSTM of the main job from inside: what its reader shows, that padding counts for nothing, that
-// streams go on where they ended, and that a sample is one run.
+// The LSTM of the main job from inside: what its reader shows, that padding counts for nothing,
+// that streams go on where they ended, and that a sample is one run.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -30,14 +30,22 @@ using namespace troupe::char_lm;
 Text a_text(std::size_t characters, unsigned seed = 1) {
   std::mt19937 random(seed);
   std::string text;
-  while (text.size() < characters) text += std::string(1 + random() % 9, static_cast<char>('a' + random() % 5)) + (random() % 7 ? ' ' : '\n');
+  while (text.size() < characters)
+    text += std::string(1 + random() % 9, static_cast<char>('a' + random() % 5)) +
+            (random() % 7 ? ' ' : '\n');
   text.resize(characters);
   return Text::of(text, "a text");
 }
 
 TrainerOptions small(const Text& text, int workers = 1) {
   TrainerOptions o;
-  o.model = {.kind = char_lm::kLstm, .symbols = static_cast<std::int64_t>(text.alphabet().size()), .length = 12, .embedding = 5, .hidden = 16, .layers = 2, .seed = 3};
+  o.model = {.kind = char_lm::kLstm,
+             .symbols = static_cast<std::int64_t>(text.alphabet().size()),
+             .length = 12,
+             .embedding = 5,
+             .hidden = 16,
+             .layers = 2,
+             .seed = 3};
   o.batch = 4;
   o.steps = 100;
   o.rate = 0.01;
@@ -54,7 +62,8 @@ std::vector<std::int32_t> symbols_of(const Text& text, std::int64_t begin, std::
 // A trainer's model in a graph of its own, with the trainer's weights and one row, without padding.
 class Alone {
  public:
-  Alone(const Text& text, Trainer& trainer) : text_(text), model_(graph_, trainer.options().model), engine_({.workers = 1}) {
+  Alone(const Text& text, Trainer& trainer)
+      : text_(text), model_(graph_, trainer.options().model), engine_({.workers = 1}) {
     symbols_ = graph_.input("symbols", DType::i32, {kAny, 1});
     labels_ = graph_.input("labels", DType::i32, {kAny, 1});
     auto [outputs, states] = model_.read(symbols_, {}, model_.zero_states(1));
@@ -79,7 +88,8 @@ class Alone {
 };
 
 /// On each of these devices, and nowhere else: layer by layer over time, and back.
-void looped_over_time(const LstmTrainer& trainer, const std::vector<std::string>& devices, std::uint64_t steps, std::uint64_t characters) {
+void looped_over_time(const LstmTrainer& trainer, const std::vector<std::string>& devices,
+                      std::uint64_t steps, std::uint64_t characters) {
   std::map<std::string, int> loops;
   for (const LoopReport& r : trainer.training_loops()) {
     ++loops[fmt::format("{} of {}", r.loop.substr(0, r.loop.rfind('/')), r.device)];
@@ -88,7 +98,8 @@ void looped_over_time(const LstmTrainer& trainer, const std::vector<std::string>
   }
   BOOST_TEST(loops.size() == 4 * devices.size());
   for (const std::string& device : devices)
-    for (const char* loop : {"lstm1", "lstm2", "lstm2/gradient", "lstm1/gradient"}) BOOST_TEST(loops[fmt::format("{} of {}", loop, device)] == 1, loop << " of " << device);
+    for (const char* loop : {"lstm1", "lstm2", "lstm2/gradient", "lstm1/gradient"})
+      BOOST_TEST(loops[fmt::format("{} of {}", loop, device)] == 1, loop << " of " << device);
 }
 
 }  // namespace
@@ -133,9 +144,11 @@ BOOST_AUTO_TEST_CASE(pieces_grow_in_stages) {
     const std::int64_t marks = std::min<std::int64_t>(8, 2 << (step / Streams::kStage));
     BOOST_REQUIRE(streams.marks_at(step) == marks);
     BOOST_REQUIRE(std::abs(static_cast<double>(streams.piece(1, step).size() - 16 * marks)) <= 16);
-    for (std::int64_t row = 0; row < 4; ++row) work += static_cast<double>(streams.piece(row, step).size());
+    for (std::int64_t row = 0; row < 4; ++row)
+      work += static_cast<double>(streams.piece(row, step).size());
   }
-  BOOST_TEST(streams.characters_before(4 * Streams::kStage) == work, boost::test_tools::tolerance(1e-3));
+  BOOST_TEST(streams.characters_before(4 * Streams::kStage) == work,
+             boost::test_tools::tolerance(1e-3));
 }
 
 BOOST_AUTO_TEST_CASE(batches_are_as_long_as_their_longest_row) {
@@ -152,7 +165,9 @@ BOOST_AUTO_TEST_CASE(batches_are_as_long_as_their_longest_row) {
       BOOST_REQUIRE(b.goes_on.at(row) == (p.begin == 1 ? 0. : 1.));
       for (std::int64_t t = 0; t < time; ++t) {
         BOOST_REQUIRE(b.labels.at(t * 3 + row) == (t < p.size() ? text.symbol(p.begin + t) : -1.));
-        if (t < p.size()) BOOST_REQUIRE(b.symbols.at(t * 3 + row) == static_cast<double>(text.symbol(p.begin + t - 1)));
+        if (t < p.size())
+          BOOST_REQUIRE(b.symbols.at(t * 3 + row) ==
+                        static_cast<double>(text.symbol(p.begin + t - 1)));
       }
       characters += p.size();
       most = std::max(most, p.size());
@@ -165,7 +180,8 @@ BOOST_AUTO_TEST_CASE(batches_are_as_long_as_their_longest_row) {
   BOOST_TEST(shortest < longest);
 }
 
-// With a rate of nothing the weights stay, and so states after some steps are those of one long reading.
+// With a rate of nothing the weights stay, and so states after some steps are those of one long
+// reading.
 BOOST_AUTO_TEST_CASE(states_are_carried_from_step_to_step) {
   Text text = a_text(1200);
   TrainerOptions o = small(text);
@@ -176,12 +192,14 @@ BOOST_AUTO_TEST_CASE(states_are_carried_from_step_to_step) {
   for (std::int64_t step = 0; step < steps; ++step) trainer.train(step);
   Alone alone(text, trainer);
   for (std::int64_t row = 0; row < o.batch; ++row) {
-    std::vector<Tensor> expected = alone.read(streams.piece(row, 0).begin, streams.piece(row, steps - 1).end);
+    std::vector<Tensor> expected =
+        alone.read(streams.piece(row, 0).begin, streams.piece(row, steps - 1).end);
     std::size_t k = 1;
     for (const char* name : {"lstm1/h", "lstm1/c", "lstm2/h", "lstm2/c"}) {
       Tensor state = trainer.engine().get(name);
       for (std::int64_t i = 0; i < o.model.hidden; ++i)
-        BOOST_TEST(std::abs(state.at(row * o.model.hidden + i) - expected[k].at(i)) < 1e-5, name << " of row " << row);
+        BOOST_TEST(std::abs(state.at(row * o.model.hidden + i) - expected[k].at(i)) < 1e-5,
+                   name << " of row " << row);
       ++k;
     }
   }
@@ -191,17 +209,20 @@ BOOST_AUTO_TEST_CASE(states_are_carried_from_step_to_step) {
   BOOST_REQUIRE(streams.piece(0, again).begin == 1);
   trainer.train(again);
   Tensor h = trainer.engine().get("lstm1/h"), anew = alone.read(1, streams.piece(0, again).end)[1];
-  for (std::int64_t i = 0; i < o.model.hidden; ++i) BOOST_TEST(std::abs(h.at(i) - anew.at(i)) < 1e-5);
+  for (std::int64_t i = 0; i < o.model.hidden; ++i)
+    BOOST_TEST(std::abs(h.at(i) - anew.at(i)) < 1e-5);
 }
 
 // Each held-out character once, after at least as many characters as are read before each part.
 BOOST_AUTO_TEST_CASE(validation_is_the_mean_over_all_held_out_characters) {
-  for (std::size_t characters : {300, 700, 2000}) {  // some parts empty, parts of two or three characters, parts of six or seven
+  // some parts empty, parts of two or three characters, parts of six or seven
+  for (std::size_t characters : {300, 700, 2000}) {
     Text text = a_text(characters);
     LstmTrainer trainer(text, small(text));
     for (int step = 0; step < 5; ++step) trainer.train(step);
     Alone alone(text, trainer);
-    const std::int64_t begin = text.held_out_begin(), all = text.held_out_size(), rows = LstmTrainer::kRows;
+    const std::int64_t begin = text.held_out_begin(), all = text.held_out_size(),
+                       rows = LstmTrainer::kRows;
     const std::int64_t before = std::min(LstmTrainer::kBefore, begin - 1);
     double nats = 0;
     for (std::int64_t row = 0; row < rows; ++row) {
@@ -210,7 +231,8 @@ BOOST_AUTO_TEST_CASE(validation_is_the_mean_over_all_held_out_characters) {
       Tensor losses = alone.read(first - before, end)[0];
       for (std::int64_t i = 0; i < end - first; ++i) nats += losses.at(before + i);
     }
-    BOOST_TEST(trainer.validate(text.size()) == nats / static_cast<double>(all) / std::numbers::ln2, boost::test_tools::tolerance(1e-5));
+    BOOST_TEST(trainer.validate(text.size()) == nats / static_cast<double>(all) / std::numbers::ln2,
+               boost::test_tools::tolerance(1e-5));
   }
 }
 
@@ -220,7 +242,8 @@ BOOST_AUTO_TEST_CASE(a_sample_is_one_run) {
   for (std::int64_t characters : {40, 7}) {
     auto iterations = [&] {
       for (const LoopReport& r : trainer.sampling_loops())
-        if (r.loop.find("write") != std::string::npos && r.loop.find("lstm") == std::string::npos) return std::pair(r.executions, r.iterations);
+        if (r.loop.find("write") != std::string::npos && r.loop.find("lstm") == std::string::npos)
+          return std::pair(r.executions, r.iterations);
       return std::pair(std::uint64_t{0}, std::uint64_t{0});
     };
     auto before = iterations();
@@ -234,11 +257,13 @@ BOOST_AUTO_TEST_CASE(a_sample_is_one_run) {
   BOOST_TEST(trainer.sample(40, 1.0).substr(0, 7) == trainer.sample(7, 1.0));
 }
 
-// A loop over time for each layer and one back, one iteration a character, each step: else layers would be one op (`fused`), and no loop of the graph.
+// A loop over time for each layer and one back, one iteration a character, each step: else layers
+// would be one op (`fused`), and no loop of the graph.
 BOOST_AUTO_TEST_CASE(a_training_step_loops_over_time_in_the_graph) {
   Text text = a_text(1200);
   LstmTrainer trainer(text, small(text));
-  Streams streams(text, 1, text.held_out_begin(), trainer.options().model.length, trainer.options().batch);
+  Streams streams(text, 1, text.held_out_begin(), trainer.options().model.length,
+                  trainer.options().batch);
   std::uint64_t characters = 0;
   for (std::int64_t step = 0; step < 3; ++step) {
     trainer.train(step);
@@ -248,11 +273,13 @@ BOOST_AUTO_TEST_CASE(a_training_step_loops_over_time_in_the_graph) {
 }
 
 BOOST_AUTO_TEST_CASE(temperature_makes_a_sample_more_or_less_certain) {
-  Text text = Text::of([] {
-    std::string s;
-    while (s.size() < 2000) s += "abcdefgh ";
-    return s;
-  }(), "a text");
+  Text text = Text::of(
+      [] {
+        std::string s;
+        while (s.size() < 2000) s += "abcdefgh ";
+        return s;
+      }(),
+      "a text");
   TrainerOptions o = small(text);
   o.steps = 400;
   LstmTrainer trainer(text, o);
@@ -261,7 +288,8 @@ BOOST_AUTO_TEST_CASE(temperature_makes_a_sample_more_or_less_certain) {
   auto right = [&](double temperature) {
     const std::string sample = trainer.sample(200, temperature), cycle = "abcdefgh a";
     int n = 0;
-    for (std::size_t i = 0; i + 1 < sample.size(); ++i) n += cycle.find(sample.substr(i, 2)) != std::string::npos;
+    for (std::size_t i = 0; i + 1 < sample.size(); ++i)
+      n += cycle.find(sample.substr(i, 2)) != std::string::npos;
     return n;
   };
   BOOST_TEST(right(0.1) > 190);
@@ -311,7 +339,8 @@ BOOST_AUTO_TEST_CASE(nodes_that_share_a_batch_learn_the_same) {
   for (const auto& node : nodes) BOOST_TEST(node->counters().bytes_in > 0u);
   for (const std::string& name : alone.engine().variables()) {
     Tensor a = alone.engine().get(name), b = shared.engine().get(name);
-    for (std::int64_t i = 0; i < a.elements(); ++i) BOOST_REQUIRE_MESSAGE(std::abs(a.at(i) - b.at(i)) < 1e-3, name);
+    for (std::int64_t i = 0; i < a.elements(); ++i)
+      BOOST_REQUIRE_MESSAGE(std::abs(a.at(i) - b.at(i)) < 1e-3, name);
   }
   BOOST_TEST(alone.validate(1000) == shared.validate(1000), boost::test_tools::tolerance(1e-3));
 

@@ -16,7 +16,8 @@ using namespace troupe;
 /// Shared by two actors, which no actor should do.
 struct Shared {
   std::atomic<int> present{0};  // relaxed: brings the two together and orders nothing
-  int plain[256] = {};           // many: TSan misses two accesses of one word at the very same moment
+  // many: TSan misses two accesses of one word at the very same moment
+  int plain[256] = {};
 };
 
 class Culprit : public LeanActor<int> {
@@ -45,7 +46,8 @@ int main() {
   caf::actor_system_config config;
   SchedulerModule::load(config, pool);
   caf::actor_system system(config);
-  auto one = lean_spawn<Culprit>(system, shared, finished), two = lean_spawn<Culprit>(system, shared, finished);
+  auto one = lean_spawn<Culprit>(system, shared, finished),
+       two = lean_spawn<Culprit>(system, shared, finished);
   one->send(0);
   two->send(0);
   finished.wait();

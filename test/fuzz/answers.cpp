@@ -1,6 +1,8 @@
-// libFuzzer: what the client's verbs hear over HTTP. The first byte says which verb asks, the second how it is answered; then what is answered to the first
-// path that it asks for, to the second, and so on, zeros between them.
-// Instruments: apps/verbs/client.cpp apps/verbs/look.cpp apps/verbs/top.cpp apps/verbs/metrics.cpp apps/verbs/report.cpp apps/verbs/terminal.cpp apps/verbs/service.cpp cluster/inspect/report_page.cpp
+// libFuzzer: what the client's verbs hear over HTTP. The first byte says which verb asks, the
+// second how it is answered; then what is answered to the first path that it asks for, to the
+// second, and so on, zeros between them. Instruments: apps/verbs/client.cpp apps/verbs/look.cpp
+// apps/verbs/top.cpp apps/verbs/metrics.cpp apps/verbs/report.cpp apps/verbs/terminal.cpp
+// apps/verbs/service.cpp cluster/inspect/report_page.cpp
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -28,7 +30,8 @@ using namespace std::string_literals;
 
 namespace troupe::verbs {
 
-std::string token_of(const std::string&) { return {}; }  // as where there is no file of one; else it comes with all of `troupe node`
+// as where there is no file of one; else it comes with all of `troupe node`
+std::string token_of(const std::string&) { return {}; }
 
 }  // namespace troupe::verbs
 
@@ -51,7 +54,8 @@ class Answering {
       pollfd one{listening_.fd.get(), POLLIN, 0};
       poll(&one, 1, -1);
       const OwnedDescriptor fd(accept4(listening_.fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      const std::string asked = asked_of(fd.get()), answer = next_of(asked.substr(0, asked.find_first_of("?\r", 4)));
+      const std::string asked = asked_of(fd.get()),
+                        answer = next_of(asked.substr(0, asked.find_first_of("?\r", 4)));
       ::send(fd.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
       shutdown(fd.get(), SHUT_WR);
       // It has heard all when it hangs up, and the port is free at once.
@@ -63,7 +67,9 @@ class Answering {
   static std::string asked_of(int fd) {
     std::string head;
     char block[4096];
-    for (ssize_t n; head.find("\r\n\r\n") == std::string::npos && (n = recv(fd, block, sizeof block, 0)) > 0;) head.append(block, static_cast<std::size_t>(n));
+    for (ssize_t n;
+         head.find("\r\n\r\n") == std::string::npos && (n = recv(fd, block, sizeof block, 0)) > 0;)
+      head.append(block, static_cast<std::size_t>(n));
     return head;
   }
   std::string next_of(const std::string& path) {
@@ -89,7 +95,9 @@ class Printed {
   std::string take() {
     std::fflush(stdout);
     std::string text(static_cast<std::size_t>(lseek(memory_, 0, SEEK_CUR)), '\0');
-    if (pread(memory_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) || ftruncate(memory_, 0) != 0) std::abort();
+    if (pread(memory_, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()) ||
+        ftruncate(memory_, 0) != 0)
+      std::abort();
     lseek(memory_, 0, SEEK_SET);
     return text;
   }
@@ -120,14 +128,19 @@ const Asked kAsked[] = {
     {verbs::report, "a/1", false, false, ""},
     {verbs::diagnose, "", true, false, ""},
 };
-constexpr const char* kStatus[] = {"200 OK", "404 Not Found", "401 Unauthorized", "503 Service Unavailable"};
+constexpr const char* kStatus[] = {"200 OK", "404 Not Found", "401 Unauthorized",
+                                   "503 Service Unavailable"};
 
 /// What a node answers that has run a program, and has another run that waits.
 class Served {
  public:
   Served() {
     Expr x = graph_.input("x", DType::f32, {2});
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 3; }, [](Expr i, Expr t) { return std::tuple{i + 1, tanh(t)}; }, std::tuple{graph_.constant(0), x});
+    auto [n, s] = while_loop([](Expr i, Expr) { return i < 3; },
+                             [](Expr i, Expr t) {
+                               return std::tuple{i + 1, tanh(t)};
+                             },
+                             std::tuple{graph_.constant(0), x});
     program_ = node_.engine().compile(graph_, {x}, {s});
     program_({Tensor::of<float>({1, 2})});
     Queue jobs = waiting_.fifo_queue("jobs", {{DType::f32, {}}}, 2);
@@ -148,7 +161,8 @@ class Served {
 };
 
 void seed_of(unsigned verb, unsigned how, const std::vector<std::string>& answers) {
-  seed(fmt::format("{}{}{}", static_cast<char>(verb), static_cast<char>(how), fmt::join(answers, std::string_view("\0", 1))));
+  seed(fmt::format("{}{}{}", static_cast<char>(verb), static_cast<char>(how),
+                   fmt::join(answers, std::string_view("\0", 1))));
 }
 
 /// The answers, as the second byte says: bodies of a status, or all that is said.
@@ -161,8 +175,8 @@ std::vector<std::string> answers_of(unsigned how, const std::string& text) {
   }
   if (how % 8 >= 4) return all;
   for (std::string& answer : all)
-    answer = fmt::format("HTTP/1.1 {}\r\n{}: {}\r\nContent-Length: {}\r\n\r\n{}", kStatus[how % 4], kInspectionHeader, kInspectionVersion, answer.size(),
-                         answer);
+    answer = fmt::format("HTTP/1.1 {}\r\n{}: {}\r\nContent-Length: {}\r\n\r\n{}", kStatus[how % 4],
+                         kInspectionHeader, kInspectionVersion, answer.size(), answer);
   return all;
 }
 
@@ -180,18 +194,32 @@ void check(const Asked& asked, const std::string& printed) {
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const Served node;
-  const std::string state = node("/api/state"), plan = node("/api/plan?id=a/1"), counters = node("/api/counters?plan=a/1&since=0");
-  const std::string diagnosis = node("/api/diagnose"), of_a = node("/api/actor?id=a/1:0"), of_waiting = node("/api/actor?id=a/2:0");
-  const std::string metrics = node("/metrics").substr(0, 8000), events = node("/api/events?limit=3"), gone = R"({"error":"there is no 'a/1:0'"})";
-  seed_of(0, 0, {state}), seed_of(1, 0, {state, plan, counters}), seed_of(2, 0, {state, plan, counters});
-  seed_of(3, 0, {of_a}), seed_of(3, 0, {of_waiting}), seed_of(3, 1, {gone, state, plan}), seed_of(4, 0, {state, plan, of_a});
-  seed_of(5, 0, {state, plan}), seed_of(6, 0, {plan}), seed_of(7, 0, {diagnosis}), seed_of(13, 0, {diagnosis});
+  const std::string state = node("/api/state"), plan = node("/api/plan?id=a/1"),
+                    counters = node("/api/counters?plan=a/1&since=0");
+  const std::string diagnosis = node("/api/diagnose"), of_a = node("/api/actor?id=a/1:0"),
+                    of_waiting = node("/api/actor?id=a/2:0");
+  const std::string metrics = node("/metrics").substr(0, 8000),
+                    events = node("/api/events?limit=3"),
+                    gone = R"({"error":"there is no 'a/1:0'"})";
+  seed_of(0, 0, {state}), seed_of(1, 0, {state, plan, counters}),
+      seed_of(2, 0, {state, plan, counters});
+  seed_of(3, 0, {of_a}), seed_of(3, 0, {of_waiting}), seed_of(3, 1, {gone, state, plan}),
+      seed_of(4, 0, {state, plan, of_a});
+  seed_of(5, 0, {state, plan}), seed_of(6, 0, {plan}), seed_of(7, 0, {diagnosis}),
+      seed_of(13, 0, {diagnosis});
   for (const unsigned verb : {8u, 9u})
-    seed_of(verb, 0, {R"({"traceEvents":[],"otherData":{"events":0,"covered_ns":0,"asked_ns":1000000000,"lost":0,"thinned":3}})"});
-  seed_of(10, 0, {metrics}), seed_of(11, 0, {metrics}), seed_of(12, 0, {state, events, plan, counters, "null", diagnosis});
+    seed_of(
+        verb, 0,
+        {R"({"traceEvents":[],"otherData":{"events":0,"covered_ns":0,"asked_ns":1000000000,"lost":0,"thinned":3}})"});
+  seed_of(10, 0, {metrics}), seed_of(11, 0, {metrics}),
+      seed_of(12, 0, {state, events, plan, counters, "null", diagnosis});
   seed_of(0, 2, {R"({"error":"a token is needed"})"}), seed_of(0, 3, {"busy"});
-  seed_of(7, 4, {"HTTP/1.1 200 OK\r\nTroupe-Inspection: 2\r\nTransfer-Encoding: chunked\r\n\r\n24\r\n{\"runs\":0,\"doing\":[],\"verdicts\":[]}\r\n0\r\n\r\n"});
-  seed_of(0, 4, {"HTTP/1.0 302 Found\r\nLocation: /\r\nConnection: close\r\n\r\n"}), seed_of(0, 4, {"SSH-2.0-OpenSSH_9\r\n"}), seed_of(0, 4, {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"});
+  seed_of(7, 4,
+          {"HTTP/1.1 200 OK\r\nTroupe-Inspection: 2\r\nTransfer-Encoding: "
+           "chunked\r\n\r\n24\r\n{\"runs\":0,\"doing\":[],\"verdicts\":[]}\r\n0\r\n\r\n"});
+  seed_of(0, 4, {"HTTP/1.0 302 Found\r\nLocation: /\r\nConnection: close\r\n\r\n"}),
+      seed_of(0, 4, {"SSH-2.0-OpenSSH_9\r\n"}),
+      seed_of(0, 4, {"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n"});
   seed_of(0, 4, {"HTTP/1.1 200 OK\r\nTroupe-Inspection: 2\r\nContent-Encoding: gzip\r\n\r\n"});
   return 0;
 }
@@ -204,7 +232,13 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const unsigned how = in.next();
   answering.answer(answers_of(how, in.rest()));
   try {
-    asked.verb({.node = answering.url(), .json = asked.is_json, .patience = 1, .every = 0, .what = asked.what, .dot = asked.is_dot, .out = asked.out});
+    asked.verb({.node = answering.url(),
+                .json = asked.is_json,
+                .patience = 1,
+                .every = 0,
+                .what = asked.what,
+                .dot = asked.is_dot,
+                .out = asked.out});
   } catch (const std::exception& e) {
     // As main.cpp prints it.
     if (verbs::printable(e.what()).empty()) std::abort();

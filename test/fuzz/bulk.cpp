@@ -1,7 +1,10 @@
-// libFuzzer: what a peer says on its bulk channel, in the clear, with a slab it lends from, and sealed (where the key is known to nobody).
-// Instruments: cluster/transport/wire.cpp cluster/transport/lane.cpp cluster/transport/router.cpp cluster/transport/router_bulk.cpp cluster/transport/channel/bulk_record.cpp cluster/transport/pack_scan.cpp cluster/transport/channel/shared_slab.cpp cluster/transport/transport.cpp
-#include <troupe/test/support/cluster/hostile.hpp>
+// libFuzzer: what a peer says on its bulk channel, in the clear, with a slab it lends from, and
+// sealed (where the key is known to nobody). Instruments: cluster/transport/wire.cpp
+// cluster/transport/lane.cpp cluster/transport/router.cpp cluster/transport/router_bulk.cpp
+// cluster/transport/channel/bulk_record.cpp cluster/transport/pack_scan.cpp
+// cluster/transport/channel/shared_slab.cpp cluster/transport/transport.cpp
 #include <troupe/test/fuzz/input.hpp>
+#include <troupe/test/support/cluster/hostile.hpp>
 
 namespace {
 
@@ -15,7 +18,8 @@ const OwnedDescriptor& slab() {
 /// Two tensors of a message, as records with their bulk in them, or by loan.
 std::string records(bool lent) {
   OutLane lane(Lane::data);
-  lane.add({std::vector<std::byte>(8), {Tensor::zeros(DType::u8, Shape{17'000}), Tensor::zeros(DType::f32, Shape{5'000})}});
+  lane.add({std::vector<std::byte>(8),
+            {Tensor::zeros(DType::u8, Shape{17'000}), Tensor::zeros(DType::f32, Shape{5'000})}});
   BulkWriter writer({});
   if (lent) writer.use(LendingSlab::open(slab()));
   while (const Ref<OutFrame> frame = lane.next({}, 1 << 20)) writer.add(frame);

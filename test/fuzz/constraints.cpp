@@ -1,5 +1,6 @@
-// libFuzzer: what users say of where a node goes, and what nodes say of themselves: lines of a constraint, the caller's node, its labels, a device.
-// Instruments: actors/placement/constraint.cpp cluster/node/roster.cpp cluster/membership/membership.cpp
+// libFuzzer: what users say of where a node goes, and what nodes say of themselves: lines of a
+// constraint, the caller's node, its labels, a device. Instruments: actors/placement/constraint.cpp
+// cluster/node/roster.cpp cluster/membership/membership.cpp
 #include <algorithm>
 #include <sstream>
 #include <utility>
@@ -17,9 +18,14 @@ namespace {
 /// Labels of a node; throws for one that cannot be called so, or say so of itself.
 std::vector<std::pair<std::string, std::string>> labels_of(const NodeLabels& node) {
   std::vector<std::pair<std::string, std::string>> all;
-  Roster({.name = node.name, .incarnation = 1, .address = "tcp://127.0.0.1:7117", .labels = node.labels}, {}, 1);
+  Roster({.name = node.name,
+          .incarnation = 1,
+          .address = "tcp://127.0.0.1:7117",
+          .labels = node.labels},
+         {}, 1);
   std::istringstream words(node.labels);
-  for (std::string word; words >> word;) all.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
+  for (std::string word; words >> word;)
+    all.emplace_back(word.substr(0, word.find('=')), word.substr(word.find('=') + 1));
   return all;
 }
 
@@ -27,30 +33,39 @@ std::vector<std::pair<std::string, std::string>> labels_of(const NodeLabels& nod
 std::string text_of(const Constraint& c) {
   std::string text;
   if (!c.node.empty()) text += "/node:" + c.node;
-  for (const auto& [key, value] : c.labels) text += "/label:" + key + (value.empty() ? "" : "=" + value);
+  for (const auto& [key, value] : c.labels)
+    text += "/label:" + key + (value.empty() ? "" : "=" + value);
   if (!c.device.empty()) text += "/" + c.device;
   if (!c.group.empty()) text += (text.empty() ? "with:" : " with:") + c.group;
   return text;
 }
 
-bool is_same(const Constraint& a, const Constraint& b) { return a.node == b.node && a.labels == b.labels && a.device == b.device && a.group == b.group; }
+bool is_same(const Constraint& a, const Constraint& b) {
+  return a.node == b.node && a.labels == b.labels && a.device == b.device && a.group == b.group;
+}
 
 // Names that some node may have: none has a '/'.
 void check_names(const std::string& device, const std::string& node) {
   const std::string full = full_name(device, node);
   demand(full_name(full, node) == full);
-  demand(device.empty() || node.empty() || (short_name(full) == short_name(device) && node_of(full) == (node_of(device).empty() ? node : node_of(device))));
+  demand(device.empty() || node.empty() ||
+         (short_name(full) == short_name(device) &&
+          node_of(full) == (node_of(device).empty() ? node : node_of(device))));
   demand(full_name(device, "") == device);
 }
 
-void check_constraint(const std::string& text, const std::string& here, const NodeLabels& node, const std::string& device) {
+void check_constraint(const std::string& text, const std::string& here, const NodeLabels& node,
+                      const std::string& device) {
   const Constraint c = parse_constraint(text, here);
-  // What names no node, and has no '/', is the caller's; and a device that is called as a part is stands without one only.
-  if (!c.node.empty() && !c.device.starts_with("label:") && !c.device.starts_with("node:")) demand(is_same(parse_constraint(text_of(c), here), c));
+  // What names no node, and has no '/', is the caller's; and a device that is called as a part is
+  // stands without one only.
+  if (!c.node.empty() && !c.device.starts_with("label:") && !c.device.starts_with("node:"))
+    demand(is_same(parse_constraint(text_of(c), here), c));
   // As Graph::colocate_with has it.
   if (c.group.empty() && !text.empty() && !text.ends_with("with:")) {
     const Constraint with = parse_constraint(text + " with:17", here);
-    demand(with.group == "17" && with.node == c.node && with.labels == c.labels && with.device == c.device);
+    demand(with.group == "17" && with.node == c.node && with.labels == c.labels &&
+           with.device == c.device);
   }
   const bool is_allowed = c.allows(device, node);
   for (const auto& [key, value] : c.labels) demand(!is_allowed || node.has(key, value));
@@ -76,26 +91,27 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   std::istringstream lines(Input(data, size).rest());
   std::string text, name, labels, device;
-  std::getline(lines, text), std::getline(lines, name), std::getline(lines, labels), std::getline(lines, device);
+  std::getline(lines, text), std::getline(lines, name), std::getline(lines, labels),
+      std::getline(lines, device);
   const NodeLabels node{name, labels};
   std::string without = name;  // of a name that no node may have, one that some may
   std::erase_if(without, [](unsigned char c) { return c <= ' ' || c == '/'; });
   check_names(device, without);
   try {
     check_constraint(text, without, {without, labels}, device);
-  } catch (const Error& e) {
-    demand(e.code() == Code::invalid_argument);
-  }
+  } catch (const Error& e) { demand(e.code() == Code::invalid_argument); }
   try {
     const auto all = labels_of(node);
     for (const auto& [key, value] : all) {
-      demand(node.has(key, value) && node.has(key, "") && !node.has(key, value + "x") && !node.has("x " + key, ""));
-      for (const std::string& asked : {"/label:" + key, "/label:" + key + "=" + value, "/node:" + name + "/label:" + key})
+      demand(node.has(key, value) && node.has(key, "") && !node.has(key, value + "x") &&
+             !node.has("x " + key, ""));
+      for (const std::string& asked :
+           {"/label:" + key, "/label:" + key + "=" + value, "/node:" + name + "/label:" + key})
         demand(parse_constraint(asked, "other").allows("cpu:0", node));
     }
-    demand(node.is_only_named() == (std::find(all.begin(), all.end(), std::pair<std::string, std::string>("placement", "named")) != all.end()));
-  } catch (const Error& e) {
-    demand(e.code() == Code::invalid_argument);
-  }
+    demand(node.is_only_named() ==
+           (std::find(all.begin(), all.end(),
+                      std::pair<std::string, std::string>("placement", "named")) != all.end()));
+  } catch (const Error& e) { demand(e.code() == Code::invalid_argument); }
   return 0;
 }

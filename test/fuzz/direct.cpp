@@ -1,12 +1,13 @@
-// libFuzzer: what a process of the same host sends directly. Even: words and lines of a ring of records, as who has mapped the same memory may write them;
-// two bytes are a step, what is done and how much. Odd: a record of tokens; what can be read is written, and must then read as the same.
+// libFuzzer: what a process of the same host sends directly. Even: words and lines of a ring of
+// records, as who has mapped the same memory may write them; two bytes are a step, what is done and
+// how much. Odd: a record of tokens; what can be read is written, and must then read as the same.
 // Instruments: cluster/transport/channel/direct_ring.cpp cluster/protocol/small_tokens.cpp
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include <troupe/cluster/transport/channel/direct_ring.hpp>
 #include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/cluster/transport/channel/direct_ring.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;
@@ -23,10 +24,14 @@ void read_tokens(std::span<const std::byte> bytes) {
     plan.partitions.emplace_back().number = partition;
     return static_cast<std::int32_t>(plan.partitions.size() - 1);
   };
-  for (const RunGrant& g : said.grants) posted.push_back({to(g.partition), Grant{{}, g.send, g.path, g.last}});
-  for (const RunToken& t : said.tokens) posted.push_back({to(t.partition), Token{{}, t.receive, t.is_dead, t.value, t.path, t.times}});
+  for (const RunGrant& g : said.grants)
+    posted.push_back({to(g.partition), Grant{{}, g.send, g.path, g.last}});
+  for (const RunToken& t : said.tokens)
+    posted.push_back({to(t.partition), Token{{}, t.receive, t.is_dead, t.value, t.path, t.times}});
   const SmallTokens again(said.run, posted, plan);
-  demand(again.bytes().empty() == (bytes.size() > SmallTokens::kMost) || bytes.size() + 256 > SmallTokens::kMost);  // it may stop a little earlier than it must
+  // it may stop a little earlier than it must
+  demand(again.bytes().empty() == (bytes.size() > SmallTokens::kMost) ||
+         bytes.size() + 256 > SmallTokens::kMost);
   if (again.bytes().empty()) return;
   demand(again.bytes().size() == bytes.size());
   RunTokens back;
@@ -34,12 +39,14 @@ void read_tokens(std::span<const std::byte> bytes) {
   demand(written(back).take().head == written(said).take().head);
 }
 
-void step(DirectWords& words, direct::Line* lines, DirectWriter& writer, DirectReader& reader, unsigned what, unsigned much, Input& in) {
+void step(DirectWords& words, direct::Line* lines, DirectWriter& writer, DirectReader& reader,
+          unsigned what, unsigned much, Input& in) {
   switch (what % 7) {
     case 0: {
       const std::vector<std::byte> record(much * much % (direct::kMost + 2));
       const bool is_in = writer.write(much, record, much % 3 != 0);
-      demand(!is_in || (!record.empty() && record.size() <= direct::kMost && words.open.load() != 0));
+      demand(!is_in ||
+             (!record.empty() && record.size() <= direct::kMost && words.open.load() != 0));
       break;
     }
     case 1: {
@@ -64,7 +71,8 @@ void step(DirectWords& words, direct::Line* lines, DirectWriter& writer, DirectR
         break;
       }
       reader.close();
-      for (std::size_t left = direct::kLines; reader.first(); reader.take()) demand(left-- > 0);  // no more than a ring
+      // no more than a ring
+      for (std::size_t left = direct::kLines; reader.first(); reader.take()) demand(left-- > 0);
       break;
     // What the other might say: more, or anything.
     case 3: {  // a record, of the first round perhaps
@@ -95,7 +103,9 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   path.number[1] = 7;
   Plan plan;
   plan.partitions.resize(1);
-  const std::vector<Posted> posted{{0, Grant{{}, 1, path, 9}}, {0, Token{{}, 2, false, Tensor::scalar(1.5), path, 3}}, {0, Token{{}, 3, true, {}, {}, 1}}};
+  const std::vector<Posted> posted{{0, Grant{{}, 1, path, 9}},
+                                   {0, Token{{}, 2, false, Tensor::scalar(1.5), path, 3}},
+                                   {0, Token{{}, 3, true, {}, {}, 1}}};
   const SmallTokens tokens({1, 2}, posted, plan);
   seed("\1"s.append(reinterpret_cast<const char*>(tokens.bytes().data()), tokens.bytes().size()));
   return 0;
@@ -107,8 +117,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     const std::string record = in.rest();
     try {
       read_tokens(std::as_bytes(std::span(record)));
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
     return 0;
   }
   DirectWords words{};

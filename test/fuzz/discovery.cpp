@@ -1,5 +1,6 @@
-// libFuzzer: what an environment and a list of peers say, and addresses that other nodes tell. The first byte says what it is.
-// Instruments: cluster/membership/discovery.cpp cluster/transport/net/tcp_socket.cpp
+// libFuzzer: what an environment and a list of peers say, and addresses that other nodes tell. The
+// first byte says what it is. Instruments: cluster/membership/discovery.cpp
+// cluster/transport/net/tcp_socket.cpp
 #include <map>
 #include <sstream>
 
@@ -17,10 +18,12 @@ Environment environment_of(const std::string& text) {
   std::map<std::string, std::string> variables;
   std::istringstream lines(text);
   for (std::string line; std::getline(lines, line);)
-    if (const auto equal = line.find('='); equal != std::string::npos) variables[line.substr(0, equal)] = line.substr(equal + 1);
+    if (const auto equal = line.find('='); equal != std::string::npos)
+      variables[line.substr(0, equal)] = line.substr(equal + 1);
   return [variables](const char* name) -> std::optional<std::string> {
     const auto found = variables.find(name);
-    return found == variables.end() || found->second.empty() ? std::nullopt : std::optional(found->second);
+    return found == variables.end() || found->second.empty() ? std::nullopt
+                                                             : std::optional(found->second);
   };
 }
 
@@ -66,7 +69,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
         check_address(text);
         if (host_of(text).empty()) std::abort();
     }
-  } catch (const Error&) {
-  }
+  } catch (const Error&) {}
   return 0;
 }

@@ -1,6 +1,11 @@
-// libFuzzer: the first bytes of bulk connections. The first byte says whether strangers dial, or who was dialled answers; then two bytes are a step. Or who was
-// dialled says any terms of a channel: its kinds, whether the connection is sealed, how long the place is, the place, and what is to be shown there.
-// Instruments: cluster/transport/channel/bulk_channels.cpp cluster/transport/channel/bulk_sockets.cpp cluster/transport/net/local_socket.cpp cluster/transport/net/tcp_socket.cpp cluster/transport/net/sealed_memory.cpp cluster/transport/channel/shared_rings.cpp cluster/transport/channel/shared_slab.cpp cluster/transport/channel/bulk_record.cpp cluster/transport/router_bulk.cpp
+// libFuzzer: the first bytes of bulk connections. The first byte says whether strangers dial, or
+// who was dialled answers; then two bytes are a step. Or who was dialled says any terms of a
+// channel: its kinds, whether the connection is sealed, how long the place is, the place, and what
+// is to be shown there. Instruments: cluster/transport/channel/bulk_channels.cpp
+// cluster/transport/channel/bulk_sockets.cpp cluster/transport/net/local_socket.cpp
+// cluster/transport/net/tcp_socket.cpp cluster/transport/net/sealed_memory.cpp
+// cluster/transport/channel/shared_rings.cpp cluster/transport/channel/shared_slab.cpp
+// cluster/transport/channel/bulk_record.cpp cluster/transport/router_bulk.cpp
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -24,16 +29,19 @@ using namespace std::string_literals;
 
 namespace {
 
-constexpr std::size_t kGreeting = 8 + wire::Bulk::kSecretBytes, kRings = 2 * (4096 + SharedRings::kBytes), kSlab = 1 << 16;
+constexpr std::size_t kGreeting = 8 + wire::Bulk::kSecretBytes,
+                      kRings = 2 * (4096 + SharedRings::kBytes), kSlab = 1 << 16;
 const std::string kShown = "troupe-b", kTaken = "troupe+b";
 
 std::size_t descriptors() {
   std::size_t n = 0;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) n += !entry.path().empty();
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    n += !entry.path().empty();
   return n - 1;  // of the folder
 }
 
-/// What a node's transport is around its bulk sockets: who is told what goes over the connection, and a clock.
+/// What a node's transport is around its bulk sockets: who is told what goes over the connection,
+/// and a clock.
 class Node final : private Carrier, private TransportListener {
  public:
   explicit Node(bool listens) {
@@ -66,13 +74,17 @@ class Node final : private Carrier, private TransportListener {
   }
   void breaks() { router_.broken(connection_, Status(Code::unavailable, "it broke")); }
   void says(std::size_t bytes) {
-    if (peer_ != 0) router_.send(peer_, Lane::data, {std::vector<std::byte>(8), {Tensor::zeros(DType::u8, Shape{static_cast<std::int64_t>(bytes)})}});
+    if (peer_ != 0)
+      router_.send(peer_, Lane::data,
+                   {std::vector<std::byte>(8),
+                    {Tensor::zeros(DType::u8, Shape{static_cast<std::int64_t>(bytes)})}});
     router_.flush();
   }
   void passes(Time t) { time_ += t; }
   /// Until there is no more to do. Who keeps it awake without end is not heard for ever.
   void works() {
-    for (int left = 64; left > 0 && (sockets_.work() || (channels_ && channels_->work(true)));) --left;
+    for (int left = 64; left > 0 && (sockets_.work() || (channels_ && channels_->work(true)));)
+      --left;
     if (sockets_.fall_asleep()) sockets_.wake_up();
   }
 
@@ -84,7 +96,10 @@ class Node final : private Carrier, private TransportListener {
  private:
   wire::Hello hello() {
     wire::Hello h;
-    h.info = {.name = fmt::format("peer{}", connection_), .incarnation = 1, .address = "", .engine = std::string(engine_version())};
+    h.info = {.name = fmt::format("peer{}", connection_),
+              .incarnation = 1,
+              .address = "",
+              .engine = std::string(engine_version())};
     h.session = connection_;
     h.window = 1 << 20;
     return h;
@@ -95,7 +110,10 @@ class Node final : private Carrier, private TransportListener {
     return o;
   }
   wire::Bulk answer_bulk(Connection c, const wire::Bulk&) override {
-    terms_ = sockets_.offer(c, is_local_, is_sealed_ ? std::optional(derive_seal_keys(seal_ciphers()[0], {}, {}, false)) : std::nullopt);
+    terms_ = sockets_.offer(c, is_local_,
+                            is_sealed_
+                                ? std::optional(derive_seal_keys(seal_ciphers()[0], {}, {}, false))
+                                : std::nullopt);
     terms_.kinds = 1;
     return terms_;
   }
@@ -106,10 +124,13 @@ class Node final : private Carrier, private TransportListener {
     return ask;
   }
   void open_bulk(Connection c, const wire::Bulk& answer) override {
-    if (channels_) channels_->open(c, "tcp://127.77.0.1:1", answer);  // where nobody listens but who listens everywhere
+    // where nobody listens but who listens everywhere
+    if (channels_) channels_->open(c, "tcp://127.77.0.1:1", answer);
     else sockets_.open(c, "tcp://127.0.0.1:1", is_local_, answer, {});
   }
-  bool send_bulk(Connection c, const Ref<OutFrame>& frame) override { return sockets_.send(c, frame); }
+  bool send_bulk(Connection c, const Ref<OutFrame>& frame) override {
+    return sockets_.send(c, frame);
+  }
   Connection dial(const std::string&) override { return ++connection_; }
   bool send(Connection, const Ref<OutFrame>& frame) override {
     wire::Decoded said;
@@ -133,7 +154,10 @@ class Node final : private Carrier, private TransportListener {
   bool is_local_ = false, is_sealed_ = false;
   wire::Bulk terms_;
   const BulkSocketOptions options_ = {.slab_bytes = kSlab};
-  Router router_{{.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, limited(), *this, *this};
+  Router router_{{.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""},
+                 limited(),
+                 *this,
+                 *this};
   DirectLines lines_;
   BulkSockets sockets_{router_, *this, lines_, options_};
   std::optional<BulkChannels> channels_;
@@ -144,8 +168,8 @@ class Node final : private Carrier, private TransportListener {
 struct End {
   OwnedDescriptor fd;
   bool is_local = false;
-  Time since{};            // it connected
-  std::string said = {};   // up to a greeting's bytes
+  Time since{};           // it connected
+  std::string said = {};  // up to a greeting's bytes
   std::string heard = {};
   std::vector<OwnedDescriptor> passed = {};
   bool is_reset = false, is_gone = false;
@@ -159,7 +183,10 @@ struct End {
       const ssize_t n = receive_descriptors(fd.get(), bytes, sizeof bytes, passed);
       if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
       is_gone = n <= 0;
-      if (n > 0) heard = (heard + std::string(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n))).substr(0, kGreeting);
+      if (n > 0)
+        heard =
+            (heard + std::string(reinterpret_cast<const char*>(bytes), static_cast<std::size_t>(n)))
+                .substr(0, kGreeting);
     }
   }
   /// It says no more, or is no more: closed at once, so that no port stays taken.
@@ -238,21 +265,28 @@ class Strangers {
     for (End& e : ends_) {
       const bool was_gone = e.is_gone;
       e.listen();
-      const auto is_entitled = [&](const Ticket& t) { return t.is_local == e.is_local && e.said == kShown + t.text && !t.text.empty(); };
+      const auto is_entitled = [&](const Ticket& t) {
+        return t.is_local == e.is_local && e.said == kShown + t.text && !t.text.empty();
+      };
       const auto ticket = std::find_if(tickets_.begin(), tickets_.end(), is_entitled);
       if (ticket != tickets_.end()) shown.insert(ticket->text);
       // Nobody hears anything who has not shown a ticket, nor gets what is passed.
       demand(ticket != tickets_.end() || (e.heard.empty() && e.passed.empty()));
       demand(kTaken.starts_with(e.heard.substr(0, kTaken.size())));
       demand(e.passed.size() == (e.is_local && !e.heard.empty() ? 3u : 0u));
-      if (e.is_gone && !was_gone && ticket == tickets_.end() && !e.said.empty() && !e.is_reset && node_.now() < e.since + node_.patience()) ++refused_;
+      if (e.is_gone && !was_gone && ticket == tickets_.end() && !e.said.empty() && !e.is_reset &&
+          node_.now() < e.since + node_.patience())
+        ++refused_;
     }
-    demand(node_.sockets().channels() <= shown.size() && node_.sockets().rings() <= node_.sockets().channels());
+    demand(node_.sockets().channels() <= shown.size() &&
+           node_.sockets().rings() <= node_.sockets().channels());
     demand(node_.dropped() >= refused_);
     std::size_t own = 0;
     for (const End& e : ends_) own += (e.fd.get() >= 0) + e.passed.size();
-    // Of the node: three for itself, an end and perhaps rings of a channel, or what is left of one, and strangers.
-    if (ends_.size() > BulkSockets::kStrangers) demand(descriptors() <= base_ + kOfNode + own + 2 * shown.size() + BulkSockets::kStrangers);
+    // Of the node: three for itself, an end and perhaps rings of a channel, or what is left of one,
+    // and strangers.
+    if (ends_.size() > BulkSockets::kStrangers)
+      demand(descriptors() <= base_ + kOfNode + own + 2 * shown.size() + BulkSockets::kStrangers);
   }
 
  private:
@@ -265,20 +299,24 @@ class Strangers {
   void offer(bool is_local, bool is_sealed) {
     const wire::Bulk terms = node_.greeted(is_local, is_sealed);
     (is_local ? where_locally_ : where_) = terms.where;
-    tickets_.push_back({std::string(reinterpret_cast<const char*>(terms.ticket.data()), terms.ticket.size()), is_local});
+    tickets_.push_back(
+        {std::string(reinterpret_cast<const char*>(terms.ticket.data()), terms.ticket.size()),
+         is_local});
   }
   void connect(bool is_local) {
     if ((is_local ? where_locally_ : where_).empty()) offer(is_local, false);
     if (ends_.size() == 96) return;
     if (ends_.size() % 32 == 0) node_.works();  // more do not fit into the queue of a local socket
-    OwnedDescriptor fd = is_local ? connect_locally("troupe-" + where_locally_) : connect_to("tcp://127.0.0.1:" + where_);
+    OwnedDescriptor fd = is_local ? connect_locally("troupe-" + where_locally_)
+                                  : connect_to("tcp://127.0.0.1:" + where_);
     demand(fd.get() >= 0);
     ends_.push_back({.fd = std::move(fd), .is_local = is_local, .since = node_.now()});
   }
 
   const std::size_t base_;
   Node node_{true};
-  std::vector<Ticket> tickets_{{std::string(wire::Bulk::kSecretBytes, '\0'), false}};  // the first is nobody's
+  // the first is nobody's
+  std::vector<Ticket> tickets_{{std::string(wire::Bulk::kSecretBytes, '\0'), false}};
   std::string where_, where_locally_;
   std::vector<End> ends_;
   std::uint64_t refused_ = 0;
@@ -293,7 +331,8 @@ std::string local_name() { return fmt::format("{:x}", getpid()); }
 OwnedDescriptor passable(unsigned kind) {
   const auto sealed = [](std::size_t bytes, int seals) {
     OwnedDescriptor memory(memfd_create("any", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    demand(ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0 && fcntl(memory.get(), F_ADD_SEALS, seals) == 0);
+    demand(ftruncate(memory.get(), static_cast<off_t>(bytes)) == 0 &&
+           fcntl(memory.get(), F_ADD_SEALS, seals) == 0);
     return memory;
   };
   constexpr int kBoth = F_SEAL_SHRINK | F_SEAL_GROW;
@@ -312,7 +351,9 @@ OwnedDescriptor passable(unsigned kind) {
     case 11: return sealed(kRings, F_SEAL_SHRINK);
     default: {  // of huge pages: of such as there may be none when it is touched
       OwnedDescriptor memory(memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
-      if (ftruncate(memory.get(), 2 << 20) != 0 || fcntl(memory.get(), F_ADD_SEALS, kBoth | F_SEAL_SEAL) != 0) return passable(5);
+      if (ftruncate(memory.get(), 2 << 20) != 0 ||
+          fcntl(memory.get(), F_ADD_SEALS, kBoth | F_SEAL_SEAL) != 0)
+        return passable(5);
       return memory;
     }
   }
@@ -320,7 +361,9 @@ OwnedDescriptor passable(unsigned kind) {
 
 class Answers {
  public:
-  explicit Answers(bool is_local) : is_local_(is_local), listening_(is_local ? listen_locally("troupe-" + local_name()) : OwnedDescriptor()) {
+  explicit Answers(bool is_local)
+      : is_local_(is_local),
+        listening_(is_local ? listen_locally("troupe-" + local_name()) : OwnedDescriptor()) {
     if (!is_local) {
       ListeningSocket at = listen_at("tcp://127.0.0.1:0", "");
       listening_ = std::move(at.fd);
@@ -333,7 +376,10 @@ class Answers {
     terms.ticket.fill(std::byte{'t'});
     node_.dials(is_local, terms);
     node_.works();
-    end_ = {.fd = OwnedDescriptor(accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)), .is_local = is_local, .since = node_.now()};
+    end_ = {.fd = OwnedDescriptor(
+                accept4(listening_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK)),
+            .is_local = is_local,
+            .since = node_.now()};
     demand(end_.fd.get() >= 0);
     node_.works();
   }
@@ -368,7 +414,9 @@ class Answers {
       all.push_back(passable(other != 0 ? other - 1 : numbers.empty() ? 0 : 1));
       numbers.push_back(all.back().get());
     }
-    const std::string text = much / 4 % 2 == 0 ? kTaken.substr(std::min(end_.said.size(), kTaken.size() - 1)) : std::string(1, static_cast<char>(in.next()));
+    const std::string text = much / 4 % 2 == 0
+                                 ? kTaken.substr(std::min(end_.said.size(), kTaken.size() - 1))
+                                 : std::string(1, static_cast<char>(in.next()));
     if (numbers.empty()) return end_.say(text);
     if (!send_descriptors(end_.fd.get(), text.data(), text.size(), numbers)) return;
     end_.said = (end_.said + text).substr(0, kGreeting);
@@ -379,9 +427,12 @@ class Answers {
     end_.listen();
     const bool is_taken = end_.said.starts_with(kTaken);
     demand(node_.sockets().channels() <= (is_taken ? 1u : 0u));
-    demand(node_.sockets().rings() == (is_local_ ? node_.sockets().channels() : 0u) && (may_be_rings_ || node_.sockets().rings() == 0));
-    const bool is_in_time = !end_.is_reset && !is_broken_ && node_.now() < end_.since + node_.patience();
-    if (end_.said.size() >= kTaken.size() && !is_taken && is_in_time && end_.is_gone) demand(node_.dropped() > 0);
+    demand(node_.sockets().rings() == (is_local_ ? node_.sockets().channels() : 0u) &&
+           (may_be_rings_ || node_.sockets().rings() == 0));
+    const bool is_in_time =
+        !end_.is_reset && !is_broken_ && node_.now() < end_.since + node_.patience();
+    if (end_.said.size() >= kTaken.size() && !is_taken && is_in_time && end_.is_gone)
+      demand(node_.dropped() > 0);
     // What was said first is the ticket, and nothing else until that was taken.
     const std::string greeting = kShown + std::string(wire::Bulk::kSecretBytes, 't');
     demand(greeting.starts_with(end_.heard));
@@ -398,11 +449,13 @@ class Answers {
 // ---- or says where any channel is
 
 bool is_port(const std::string& where) {
-  const bool has_digits = !where.empty() && where.size() <= 5 && where.find_first_not_of("0123456789") == std::string::npos;
+  const bool has_digits = !where.empty() && where.size() <= 5 &&
+                          where.find_first_not_of("0123456789") == std::string::npos;
   return has_digits && std::stoi(where) > 0 && std::stoi(where) < 65536;
 }
 bool is_local_place(const std::string& where) {
-  return !where.empty() && where.size() <= 64 && where.find_first_not_of("0123456789abcdef") == std::string::npos;
+  return !where.empty() && where.size() <= 64 &&
+         where.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 /// What was not asked for, or is no place, is refused, and counted once; nothing else is.
@@ -416,7 +469,8 @@ void answer_any(Input& in) {
   const std::uint8_t asked = node.dials_any(is_sealed, terms);
   const bool was_asked = std::has_single_bit(terms.kinds) && (terms.kinds & asked) != 0;
   const bool is_shared = terms.kinds == static_cast<std::uint8_t>(BulkKind::shared_memory);
-  const bool is_meant = was_asked && (is_shared ? is_local_place(terms.where) : is_port(terms.where));
+  const bool is_meant =
+      was_asked && (is_shared ? is_local_place(terms.where) : is_port(terms.where));
   demand(node.dropped() == (terms.kinds == 0 || is_meant ? 0u : 1u));
   node.works();
   node.passes(node.patience());
@@ -434,18 +488,38 @@ void run(Side& side, Input& in) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  // Over TCP and locally: a ticket, shown whole, with more behind it, in pieces; a wrong one; no ticket.
-  seed("\0\3\0\0\0\5\x10\xff\x0a\5"s), seed("\0\3\0\1\0\5\x10\xff\x0a\5\x0b\0\1\2\xff\xff"s), seed("\0\3\1\0\0\6\x10\5\1\2\3\4\5"s);
-  seed("\0\3\1\0\0\5\x10\4\5\x10\x14\5\x10\x40\x09\0\x08\xff"s), seed("\0\0\0\6\0\1x\1\0\5\1\xff"s), seed("\0\0\0\4\0\x10GET / HTTP/1.1\r\n\7\0\1"s);
+  // Over TCP and locally: a ticket, shown whole, with more behind it, in pieces; a wrong one; no
+  // ticket.
+  seed("\0\3\0\0\0\5\x10\xff\x0a\5"s), seed("\0\3\0\1\0\5\x10\xff\x0a\5\x0b\0\1\2\xff\xff"s),
+      seed("\0\3\1\0\0\6\x10\5\1\2\3\4\5"s);
+  seed("\0\3\1\0\0\5\x10\4\5\x10\x14\5\x10\x40\x09\0\x08\xff"s), seed("\0\0\0\6\0\1x\1\0\5\1\xff"s),
+      seed("\0\0\0\4\0\x10GET / HTTP/1.1\r\n\7\0\1"s);
   seed("\0\2\x2f\2\x2f\3\0\x08\x80\5\x10\xff"s);
   // Answers: what is right, in pieces, with what should come along and with other things; nothing.
-  seed("\1\1\xff\6\x20\6\xff"s), seed("\1\0\x8troupe+c\0\4abcd"s), seed("\2\2\3\0\0\0\6\x20\7\0\2\xff\xff"s), seed("\2\2\3\0\x0d\0\6\x80"s);
+  seed("\1\1\xff\6\x20\6\xff"s), seed("\1\0\x8troupe+c\0\4abcd"s),
+      seed("\2\2\3\0\0\0\6\x20\7\0\2\xff\xff"s), seed("\2\2\3\0\x0d\0\6\x80"s);
   seed("\2\2\3\3\0\0"s), seed("\2\2\2\0\0"s), seed("\2\2\3\0\7\1"s);
-  seed("\2\1\4\2\3\0\0\0"s), seed("\1\4\xff"s), seed("\2\2\3\0\0\0\5\0\4\xff"s), seed("\2\1\xff\4\xff"s), seed("\2\3\1\1\xff"s);
+  seed("\2\1\4\2\3\0\0\0"s), seed("\1\4\xff"s), seed("\2\2\3\0\0\0\5\0\4\xff"s),
+      seed("\2\1\xff\4\xff"s), seed("\2\3\1\1\xff"s);
   // Terms: of each kind, of none, of several, of one that was not asked for; places that are none.
   for (const char* where : {"7118", "1", "65535", "65536", "0", "abcde", "g", ""})
-    for (const char kinds : {1, 4}) seed("\3"s + kinds + '\0' + static_cast<char>(std::strlen(where)) + where + "ticket");
-  seed("\3\2\1\4" "7118"s), seed("\3\x8\1\4" "7118"s), seed("\3\3\0\4" "7118"s), seed("\3\2\0\4" "7118"s), seed("\3\0\0\4" "7118"s);
+    for (const char kinds : {1, 4})
+      seed("\3"s + kinds + '\0' + static_cast<char>(std::strlen(where)) + where + "ticket");
+  seed(
+      "\3\2\1\4"
+      "7118"s),
+      seed(
+          "\3\x8\1\4"
+          "7118"s),
+      seed(
+          "\3\3\0\4"
+          "7118"s),
+      seed(
+          "\3\2\0\4"
+          "7118"s),
+      seed(
+          "\3\0\0\4"
+          "7118"s);
   seed("\3\4\0\x41"s + std::string(65, 'a'));
   return 0;
 }

@@ -1,5 +1,6 @@
-// libFuzzer: the head of a request, said to two servers of one node: one asks for no token, the other for one that nobody knows.
-// Instruments: cluster/inspect/inspection_server.cpp cluster/inspect/reception.cpp
+// libFuzzer: the head of a request, said to two servers of one node: one asks for no token, the
+// other for one that nobody knows. Instruments: cluster/inspect/inspection_server.cpp
+// cluster/inspect/reception.cpp
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>
@@ -42,7 +43,8 @@ class Served {
   InspectionServer open_{node_, {}}, closed_{node_, demanding()};
 };
 
-/// Up to its end, or for as long as it takes no more than two seconds to go on: a trace takes as many as it is asked for.
+/// Up to its end, or for as long as it takes no more than two seconds to go on: a trace takes as
+/// many as it is asked for.
 std::string answer_of(const std::string& url, const std::string& head) {
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -50,7 +52,8 @@ std::string answer_of(const std::string& url, const std::string& head) {
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (::connect(socket, reinterpret_cast<sockaddr*>(&at), sizeof at) != 0) std::abort();
-  if (::send(socket, head.data(), head.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(head.size())) std::abort();
+  if (::send(socket, head.data(), head.size(), MSG_NOSIGNAL) != static_cast<ssize_t>(head.size()))
+    std::abort();
   std::string answer;
   char block[16384];
   for (pollfd one{socket, POLLIN, 0}; ::poll(&one, 1, 2000) == 1;) {
@@ -62,27 +65,40 @@ std::string answer_of(const std::string& url, const std::string& head) {
   return answer;
 }
 
-// Anybody is told that the node is there, "ok" and a line's end, and given the page, which holds no data and may be kept.
+// Anybody is told that the node is there, "ok" and a line's end, and given the page, which holds no
+// data and may be kept.
 bool tells_of_cluster(const std::string& answer) {
   const std::string head = answer.substr(0, answer.find("\r\n\r\n") + 2);
-  return head.starts_with("HTTP/1.1 200 ") && head.find("\r\nCache-Control: no-store\r\n") != std::string::npos && head.find("\r\nContent-Length: 3\r\n") == std::string::npos;
+  return head.starts_with("HTTP/1.1 200 ") &&
+         head.find("\r\nCache-Control: no-store\r\n") != std::string::npos &&
+         head.find("\r\nContent-Length: 3\r\n") == std::string::npos;
 }
 
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
-  for (const char* asked : {"GET /healthz", "GET /members", "HEAD /metrics", "GET /api/state", "GET /api/plan?id=a/1", "GET /api/counters?plan=a/1&since=0", "GET /api/actor?id=a/1:0",
-                            "GET /api/events?since=0&until=9&limit=5", "GET /", "GET /assets/main.js", "POST /api/state", "GET /%61pi/scalars?since=-1"})
+  for (const char* asked :
+       {"GET /healthz", "GET /members", "HEAD /metrics", "GET /api/state", "GET /api/plan?id=a/1",
+        "GET /api/counters?plan=a/1&since=0", "GET /api/actor?id=a/1:0",
+        "GET /api/events?since=0&until=9&limit=5", "GET /", "GET /assets/main.js",
+        "POST /api/state", "GET /%61pi/scalars?since=-1"})
     seed(std::string(asked) + " HTTP/1.1\r\nHost: 127.0.0.1:7200");
-  seed("GET /members?token=0123456789abcdef HTTP/1.1\r\nHost: nodes.example:80\r\nAccept-Encoding: br, gzip;q=1\r\nRange: bytes=0-1,0-1\r\nContent-Length: 5");
-  seed("GET /api/state HTTP/1.0\r\nhost: [::1]\r\nAuthorization: Bearer 0123456789abcdef\r\nConnection: keep-alive");
+  seed(
+      "GET /members?token=0123456789abcdef HTTP/1.1\r\nHost: nodes.example:80\r\nAccept-Encoding: "
+      "br, gzip;q=1\r\nRange: bytes=0-1,0-1\r\nContent-Length: 5");
+  seed(
+      "GET /api/state HTTP/1.0\r\nhost: [::1]\r\nAuthorization: Bearer "
+      "0123456789abcdef\r\nConnection: keep-alive");
   return 0;
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
-  static Served& served = *new Served;  // for as long as the process: nobody waits for who is being served
-  const std::string head = std::string(reinterpret_cast<const char*>(data), size) + "\r\n\r\n";  // or it is waited for
-  const std::string open = answer_of(served.open(), head), closed = answer_of(served.closed(), head);
+  // for as long as the process: nobody waits for who is being served
+  static Served& served = *new Served;
+  // or it is waited for
+  const std::string head = std::string(reinterpret_cast<const char*>(data), size) + "\r\n\r\n";
+  const std::string open = answer_of(served.open(), head),
+                    closed = answer_of(served.closed(), head);
   for (const std::string& answer : {open, closed})
     if (!answer.empty() && !answer.starts_with("HTTP/1.1 ")) std::abort();
   if (tells_of_cluster(closed)) std::abort();

@@ -1,6 +1,7 @@
 // What fuzz targets share: bytes as a message of nodes and back, what must hold, and seeds.
 //
-// A message's bytes: how many tensors; of each its dtype and rank, and a byte an extent; then the head. Elements are zeros.
+// A message's bytes: how many tensors; of each its dtype and rank, and a byte an extent; then the
+// head. Elements are zeros.
 #pragma once
 
 #include <cstdio>
@@ -45,7 +46,8 @@ class Input {
 /// Or it is a crash, and the report says of which line.
 inline void demand(bool holds, std::source_location where = std::source_location::current()) {
   if (holds) return;
-  std::fprintf(stderr, "line %u of the target does not hold\n", static_cast<unsigned>(where.line()));
+  std::fprintf(stderr, "line %u of the target does not hold\n",
+               static_cast<unsigned>(where.line()));
   std::abort();
 }
 
@@ -63,7 +65,10 @@ inline std::string bytes_as_input(const Message& m) {
 inline void seed(const std::string& bytes) {
   static int written = 0;
   const char* folder = std::getenv("TROUPE_SEEDS");
-  if (folder) std::ofstream(std::filesystem::path(folder) / ("seed-" + std::to_string(written++)), std::ios::binary) << bytes;
+  if (folder)
+    std::ofstream(std::filesystem::path(folder) / ("seed-" + std::to_string(written++)),
+                  std::ios::binary)
+        << bytes;
 }
 
 }  // namespace troupe::test

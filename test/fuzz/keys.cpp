@@ -13,7 +13,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const KeyPair one = generate_keys(), other = generate_keys();
   seed("\1# The key of node a.\npublic " + one.public_key + "\nsecret " + one.secret_key + "\n");
   seed("\1public " + one.public_key + "\nsecret " + other.secret_key + " # no pair\n");
-  seed(std::string(1, '\0') + "# Public keys\n" + one.public_key + " a\n" + other.public_key + "  worker 1 # in the cellar\n\n");
+  seed(std::string(1, '\0') + "# Public keys\n" + one.public_key + " a\n" + other.public_key +
+       "  worker 1 # in the cellar\n\n");
   return 0;
 }
 
@@ -29,7 +30,6 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     }
     for (const auto& [key, name] : parse_authorized(text, "authorized"))
       if (!is_key(key) || name.find('\n') != std::string::npos) std::abort();
-  } catch (const Error&) {
-  }
+  } catch (const Error&) {}
   return 0;
 }

@@ -1,9 +1,10 @@
-// libFuzzer: what nodes say to each other. What can be read is written, and must then read as the same.
-// Instruments: cluster/protocol/messages.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp
+// libFuzzer: what nodes say to each other. What can be read is written, and must then read as the
+// same. Instruments: cluster/protocol/messages.cpp cluster/protocol/archive.cpp
+// cluster/transport/pack_scan.cpp
 #include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
-#include <troupe/test/support/cluster/every_message.hpp>
 #include <troupe/test/fuzz/input.hpp>
+#include <troupe/test/support/cluster/every_message.hpp>
 
 namespace troupe::test {
 namespace {
@@ -46,9 +47,9 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   Message m = Input(data, size).message();
   try {
-    check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode, Inspected, PlanBroken,
-              RunsBegun, ClearContainer>(m);
-  } catch (const Error&) {
-  }
+    check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun,
+              LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode,
+              Inspected, PlanBroken, RunsBegun, ClearContainer>(m);
+  } catch (const Error&) {}
   return 0;
 }

@@ -3,8 +3,8 @@
 
 #include <utility>
 
-#include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
 
 namespace troupe::test {
 

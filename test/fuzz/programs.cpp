@@ -1,6 +1,8 @@
-// libFuzzer: placed programs, and parts of them. What can be read is written, and must then read as the same program; what the planner
-// makes of it, or refuses, uses nothing that is not there.
-// Instruments: cluster/protocol/program_codec.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp actors/controlflow/frames.cpp actors/plan/plan.cpp actors/plan/plan_calls.cpp
+// libFuzzer: placed programs, and parts of them. What can be read is written, and must then read as
+// the same program; what the planner makes of it, or refuses, uses nothing that is not there.
+// Instruments: cluster/protocol/program_codec.cpp cluster/protocol/archive.cpp
+// cluster/transport/pack_scan.cpp actors/controlflow/frames.cpp actors/plan/plan.cpp
+// actors/plan/plan_calls.cpp
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/plan/plan_part.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
@@ -12,7 +14,10 @@ namespace {
 
 Placed placed(const Graph& g, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches) {
   return place(optimize(g, feeds, fetches, true, {}, nullptr),
-               {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
+               {.default_device = "cpu:0",
+                .here = "a",
+                .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"},
+                .seed = 3});
 }
 
 // Partitions without kernels, which would take what memory a program says.
@@ -67,9 +72,14 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
     Graph g;
     Expr x = g.input("x", DType::f32, {2});
     Variable v = g.variable("v", Tensor::of<float>({1, 2}));
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; },
-                             [&](Expr i, Expr t) { return std::tuple{i + 1, tanh(t * x) + cond(i < 2, [&] { return t * 0.25; }, [&] { return v - 1.5; })}; },
-                             std::tuple{g.constant(0), x});
+    auto [n, s] = while_loop(
+        [](Expr i, Expr) { return i < 5; },
+        [&](Expr i, Expr t) {
+          return std::tuple{
+              i + 1, tanh(t * x) + cond(
+                                       i < 2, [&] { return t * 0.25; }, [&] { return v - 1.5; })};
+        },
+        std::tuple{g.constant(0), x});
     seed_of(placed(g, {x.edge()}, {s.edge(), n.edge()}));
   }
   {
@@ -89,9 +99,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     write(w, first);
     Message again = w.take();
     const Placed second = read_placed(again);
-    if (second.program.graph.text() != first.program.graph.text() || second.device != first.device) std::abort();
+    if (second.program.graph.text() != first.program.graph.text() || second.device != first.device)
+      std::abort();
     plan_on("b", second);
-  } catch (const Error&) {
-  }
+  } catch (const Error&) {}
   return 0;
 }

@@ -1,5 +1,7 @@
-// libFuzzer: words and bytes of shared rings, as another process writes them who has mapped the same memory. Two bytes are a step: what is done, and how much.
-// Instruments: cluster/transport/channel/shared_rings.cpp cluster/transport/channel/direct_ring.cpp cluster/transport/net/sealed_memory.cpp
+// libFuzzer: words and bytes of shared rings, as another process writes them who has mapped the
+// same memory. Two bytes are a step: what is done, and how much. Instruments:
+// cluster/transport/channel/shared_rings.cpp cluster/transport/channel/direct_ring.cpp
+// cluster/transport/net/sealed_memory.cpp
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -14,20 +16,30 @@ using namespace troupe::test;
 
 namespace {
 
-constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kRings = 2 * kRing, kWhole = kRings + 2 * (kPage + direct::kLines * sizeof(direct::Line));  // behind them rings of records: see direct.cpp
+// behind them rings of records: see direct.cpp
+constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kRings = 2 * kRing,
+                      kWhole = kRings + 2 * (kPage + direct::kLines * sizeof(direct::Line));
 // The words of a direction, each in a line of its own (SharedRings::Direction).
 constexpr std::size_t kWritten = 0, kRead = 128, kReaderSleeps = 256, kWriterSleeps = 384;
 
 /// The memory as whoever does not keep to anything sees it.
 class Other {
  public:
-  explicit Other(int memory) : at_(static_cast<std::byte*>(mmap(nullptr, kWhole, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0))) { demand(at_ != MAP_FAILED); }
+  explicit Other(int memory)
+      : at_(static_cast<std::byte*>(
+            mmap(nullptr, kWhole, PROT_READ | PROT_WRITE, MAP_SHARED, memory, 0))) {
+    demand(at_ != MAP_FAILED);
+  }
   ~Other() { munmap(at_, kWhole); }
   Other(const Other&) = delete;
   Other& operator=(const Other&) = delete;
   std::byte* at(std::size_t offset) { return at_ + offset % kRings; }
-  std::uint64_t word(std::size_t offset) { return *reinterpret_cast<volatile std::uint64_t*>(at(offset)); }
-  void set(std::size_t offset, std::uint64_t value) { *reinterpret_cast<volatile std::uint64_t*>(at(offset)) = value; }
+  std::uint64_t word(std::size_t offset) {
+    return *reinterpret_cast<volatile std::uint64_t*>(at(offset));
+  }
+  void set(std::size_t offset, std::uint64_t value) {
+    *reinterpret_cast<volatile std::uint64_t*>(at(offset)) = value;
+  }
 
  private:
   std::byte* at_;
@@ -36,7 +48,9 @@ class Other {
 /// One end, used as BulkSockets does, with a copy of its own of what each must keep to itself.
 class Honest {
  public:
-  Honest(SharedRings rings, bool is_first) : rings_(std::move(rings)), memory_(rings_.descriptor()), out_(is_first ? 0 : kRing), in_(is_first ? kRing : 0) {
+  Honest(SharedRings rings, bool is_first)
+      : rings_(std::move(rings)), memory_(rings_.descriptor()), out_(is_first ? 0 : kRing),
+        in_(is_first ? kRing : 0) {
     demand(in_bytes_ - out_bytes_ == (is_first ? 1 : -1) * static_cast<std::ptrdiff_t>(kRing));
   }
 
@@ -47,22 +61,27 @@ class Honest {
     demand(space.size() <= SharedRings::kBytes && written_ - last_read_ <= SharedRings::kBytes);
     if (space.empty()) {
       const bool is_full = written_ - memory_.word(out_ + kRead) == SharedRings::kBytes;
-      demand(rings_.sleep_until_space() == is_full && (memory_.word(out_ + kWriterSleeps) & 0xffffffff) == is_full);
+      demand(rings_.sleep_until_space() == is_full &&
+             (memory_.word(out_ + kWriterSleeps) & 0xffffffff) == is_full);
       return;
     }
     const std::size_t n = std::min(most, space.size());
     demand(is_within(space, out_bytes_, written_));
     std::memset(space.data(), static_cast<int>(written_ % 251), n);
     space.back() = std::byte{1};
-    demand(*memory_.at(out_ + kPage + written_ % SharedRings::kBytes + space.size() - 1) == std::byte{1});  // where the other looks for it
+    // where the other looks for it
+    demand(*memory_.at(out_ + kPage + written_ % SharedRings::kBytes + space.size() - 1) ==
+           std::byte{1});
     written_ += n;
     rings_.publish(n);
     demand(memory_.word(out_ + kWritten) == written_);
   }
-  /// What the other says that it has read: what is further than what was written, or less than the ring holds, breaks them as soon as it is looked at.
+  /// What the other says that it has read: what is further than what was written, or less than the
+  /// ring holds, breaks them as soon as it is looked at.
   void look_at_read() {
     const std::uint64_t said = memory_.word(out_ + kRead);
-    const bool is_looked_at = written_ - last_read_ > SharedRings::kBytes / 2, was_broken = rings_.is_broken();
+    const bool is_looked_at = written_ - last_read_ > SharedRings::kBytes / 2,
+               was_broken = rings_.is_broken();
     const bool is_none = rings_.space().empty();
     if (is_looked_at) last_read_ = said;
     const std::uint64_t used = written_ - last_read_;
@@ -83,7 +102,8 @@ class Honest {
       return rings_.wake_up();
     }
     const std::size_t n = std::min(most, from.size());
-    demand(is_within(from, in_bytes_, read_) && std::memcmp(from.data(), memory_.at(in_ + kPage + at), from.size()) == 0);
+    demand(is_within(from, in_bytes_, read_) &&
+           std::memcmp(from.data(), memory_.at(in_ + kPage + at), from.size()) == 0);
     read_ += n;
     const bool was_asleep = (memory_.word(in_ + kWriterSleeps) & 0xffffffff) != 0;
     demand(!rings_.consume(n) || was_asleep);
@@ -99,7 +119,8 @@ class Honest {
   std::uint64_t read() const { return read_; }
 
  private:
-  static bool is_within(std::span<const std::byte> span, const std::byte* ring, std::uint64_t position) {
+  static bool is_within(std::span<const std::byte> span, const std::byte* ring,
+                        std::uint64_t position) {
     const std::size_t at = position % SharedRings::kBytes;
     return span.data() == ring + at && span.size() <= SharedRings::kBytes - at;
   }
@@ -118,10 +139,14 @@ void step(Honest& honest, Other& other, bool is_first, unsigned what, unsigned m
     case 0: honest.look_at_read(), honest.write(bytes); break;
     case 1: honest.read(bytes); break;
     case 2: honest.sleep(); break;
-    // What the other might say: that it has read what was written, or written more, up to what the ring holds, or past it.
+    // What the other might say: that it has read what was written, or written more, up to what the
+    // ring holds, or past it.
     case 3: other.set(out + kRead, honest.written() - bytes); break;
     case 4: other.set(into + kWritten, honest.read() + bytes); break;
-    case 5: other.set((much % 2 == 0 ? out : into) + (much / 2 % 2 == 0 ? kReaderSleeps : kWriterSleeps), in.next()); break;
+    case 5:
+      other.set((much % 2 == 0 ? out : into) + (much / 2 % 2 == 0 ? kReaderSleeps : kWriterSleeps),
+                in.next());
+      break;
     case 6: {  // any word as if it were what stands there
       std::uint64_t value = 0;
       for (int i = 0; i < 8; ++i) value = value << 8 | in.next();
@@ -129,7 +154,10 @@ void step(Honest& honest, Other& other, bool is_first, unsigned what, unsigned m
       break;
     }
     case 7: *other.at(much * 4099ul * in.next()) = static_cast<std::byte>(in.next()); break;
-    default: std::memset(other.at(into + kPage + honest.read() % SharedRings::kBytes), static_cast<int>(much), 1); break;
+    default:
+      std::memset(other.at(into + kPage + honest.read() % SharedRings::kBytes),
+                  static_cast<int>(much), 1);
+      break;
   }
 }
 
@@ -149,7 +177,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   const bool is_first = in.next() % 2 == 0;
   SharedRings made = SharedRings::create();
   Other other(made.descriptor());
-  Honest honest(is_first ? std::move(made) : SharedRings::open(OwnedDescriptor(dup(made.descriptor()))), is_first);
+  Honest honest(
+      is_first ? std::move(made) : SharedRings::open(OwnedDescriptor(dup(made.descriptor()))),
+      is_first);
   for (std::size_t left = std::min<std::size_t>(size / 2, 256); left > 0; --left) {
     const unsigned what = in.next(), much = in.next();
     step(honest, other, is_first, what, much, in);

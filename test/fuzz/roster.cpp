@@ -1,5 +1,7 @@
-// libFuzzer: gossip, as any peer may say it. Whoever is taken for a member has a name that stands in JSON and in metrics as it is.
-// Instruments: cluster/node/roster.cpp cluster/membership/membership.cpp cluster/protocol/messages.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp cluster/transport/net/tcp_socket.cpp
+// libFuzzer: gossip, as any peer may say it. Whoever is taken for a member has a name that stands
+// in JSON and in metrics as it is. Instruments: cluster/node/roster.cpp
+// cluster/membership/membership.cpp cluster/protocol/messages.cpp cluster/protocol/archive.cpp
+// cluster/transport/pack_scan.cpp cluster/transport/net/tcp_socket.cpp
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -13,9 +15,12 @@ using namespace troupe::test;
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const Member b{.name = "b", .incarnation = 2, .address = "tcp://0.0.0.0:7117"};
   for (const char* name : {"worker-1", "caf\xc3\xa9", "caf\xe9", "a b", "x/y"}) {
-    const Member other{.name = name, .incarnation = 3, .address = "tcp://10.0.0.3:7117", .labels = "zone=x"};
-    seed(bytes_as_input(written(Gossip{b, {.kind = MembershipMessage::Kind::sync, .members = {b, other}}}).take()));
-    seed(bytes_as_input(written(Gossip{other, {.kind = MembershipMessage::Kind::news, .members = {b}}}).take()));
+    const Member other{
+        .name = name, .incarnation = 3, .address = "tcp://10.0.0.3:7117", .labels = "zone=x"};
+    seed(bytes_as_input(
+        written(Gossip{b, {.kind = MembershipMessage::Kind::sync, .members = {b, other}}}).take()));
+    seed(bytes_as_input(
+        written(Gossip{other, {.kind = MembershipMessage::Kind::news, .members = {b}}}).take()));
   }
   return 0;
 }
@@ -29,12 +34,13 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
     const auto said = read_all<Gossip>(reader);
     a.connected({}, 5, {said.from.name, said.from.incarnation, said.from.address, {}});
     a.heard({}, 5, said);
-  } catch (const Error&) {
-  }
+  } catch (const Error&) {}
   for (const Member& known : a.members()) {
     const auto is_of_text = [](unsigned char c) { return c > ' ' && c != 127; };
     // Strict, so that it throws what nobody catches for what is no UTF-8.
-    if (nlohmann::json(known.name).dump().size() < 3 || !std::all_of(known.name.begin(), known.name.end(), is_of_text)) std::abort();
+    if (nlohmann::json(known.name).dump().size() < 3 ||
+        !std::all_of(known.name.begin(), known.name.end(), is_of_text))
+      std::abort();
   }
   return 0;
 }

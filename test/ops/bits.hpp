@@ -1,4 +1,5 @@
-// The cases of the table as tensors of a dtype, and how near to a reference in double precision its results are.
+// The cases of the table as tensors of a dtype, and how near to a reference in double precision its
+// results are.
 #pragma once
 
 #include <cmath>

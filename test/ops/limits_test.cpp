@@ -1,4 +1,5 @@
-// Functions of the DSL where formulas end: values too large for few bits, zeros and infinities, extents known late or never, attributes that make no sense.
+// Functions of the DSL where formulas end: values too large for few bits, zeros and infinities,
+// extents known late or never, attributes that make no sense.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>
@@ -8,8 +9,8 @@
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/ops/tables/computed.hpp>
+#include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
 
@@ -26,17 +27,22 @@ Tensor as(DType t, const Tensor& x) {
 Tensor doubles(const Shape& s, const Floats& v) { return Tensor::of(v, s); }
 
 /// f(x) and the gradient of its sum, weighted so that no row's gradient cancels.
-std::vector<Tensor> with_slope(const Function& f, const std::vector<Tensor>& xs, bool known = true) {
+std::vector<Tensor> with_slope(const Function& f, const std::vector<Tensor>& xs,
+                               bool known = true) {
   Graph g;
   Exprs in;
   Feeds feeds;
   for (const Tensor& x : xs) {
-    in.push_back(g.input("x" + std::to_string(in.size()), x.dtype(), known ? x.shape() : Shape(std::vector<std::int64_t>(static_cast<std::size_t>(x.rank()), kAny))));
+    in.push_back(g.input(
+        "x" + std::to_string(in.size()), x.dtype(),
+        known ? x.shape()
+              : Shape(std::vector<std::int64_t>(static_cast<std::size_t>(x.rank()), kAny))));
     feeds.emplace_back(in.back(), x);
   }
   Expr y = f(in);
   if (!is_floating(y.dtype())) return Engine({.workers = 1}).run(g, feeds, {y});
-  Expr weight = cast(cos(cast(reshape_like(positions_along(reshape(y, {kAny}), 0), y), DType::f64)), y.dtype());
+  Expr weight = cast(cos(cast(reshape_like(positions_along(reshape(y, {kAny}), 0), y), DType::f64)),
+                     y.dtype());
   return Engine({.workers = 1}).run(g, feeds, {y, gradients(sum(y * weight), {in[0]})[0]});
 }
 
@@ -51,98 +57,139 @@ BOOST_AUTO_TEST_CASE(few_bits_hold_values_of_a_few_hundred) {
       {"batch_norm", [](const Exprs& e) { return batch_norm(e[0], 1.0, 0.0)[0]; }},
       {"group_norm", [](const Exprs& e) { return group_norm(e[0], 2, 1.0, 0.0); }},
       {"instance_norm", [](const Exprs& e) { return instance_norm(e[0], 1.0, 0.0); }},
-      {"batch_norm_with", [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, 300.0, 60000.0); }},
+      {"batch_norm_with",
+       [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, 300.0, 60000.0); }},
       {"standard_deviation", [](const Exprs& e) { return standard_deviation(e[0], {1}); }},
       {"norm", [](const Exprs& e) { return norm(e[0], {1}); }},
       {"norm 3", [](const Exprs& e) { return norm(e[0], {1}, 3); }},
-      {"logsumexp", [](const Exprs& e) { return logsumexp(e[0] - stop_gradient(e[0]) + 300.0, {1}); }},
+      {"logsumexp",
+       [](const Exprs& e) { return logsumexp(e[0] - stop_gradient(e[0]) + 300.0, {1}); }},
       {"mse_loss", [](const Exprs& e) { return mse_loss(e[0], e[0] * 0.6); }},
-      {"binary_cross_entropy", [](const Exprs& e) { return binary_cross_entropy(e[0] * 0.03, 1.0); }},
-      {"einsum", [](const Exprs& e) { return einsum("bij,bij->b", {e[0], e[0] * 0.01 - 1.0}); }},
+      {"binary_cross_entropy",
+       [](const Exprs& e) { return binary_cross_entropy(e[0] * 0.03, 1.0); }},
+      {"einsum",
+       [](const Exprs& e) {
+         return einsum("bij,bij->b", {e[0], e[0] * 0.01 - 1.0});
+       }},
       {"reduce_max", [](const Exprs& e) { return reduce_max(e[0] * 0.0, {1}); }},
       {"resize_linear", [](const Exprs& e) { return resize_linear(e[0], {9}); }},
       {"adaptive_avg_pool", [](const Exprs& e) { return adaptive_avg_pool(e[0], {4}); }},
       {"softmax", [](const Exprs& e) { return softmax(e[0] * 0.01, 1); }},
-      {"cosine_similarity", [](const Exprs& e) { return cosine_similarity(e[0], e[0] * 0.5 + 100.0, 1); }},
+      {"cosine_similarity",
+       [](const Exprs& e) { return cosine_similarity(e[0], e[0] * 0.5 + 100.0, 1); }},
       {"lerp", [](const Exprs& e) { return lerp(e[0], e[0] * 0.25, 0.75); }},
       {"quantile", [](const Exprs& e) { return quantile(e[0], 0.3, 1); }},
       {"hinge_loss", [](const Exprs& e) { return hinge_loss(e[0], e[0] * 0.25 - 0.5, 300); }},
-      {"kl_divergence", [](const Exprs& e) { return kl_divergence(e[0] - 400.0, abs(e[0]) * 0.1 + 1.0); }},
+      {"kl_divergence",
+       [](const Exprs& e) { return kl_divergence(e[0] - 400.0, abs(e[0]) * 0.1 + 1.0); }},
   };
   for (const auto& [name, f] : functions)
     for (DType t : {DType::f16, DType::bf16}) {
       const Tensor few = as(t, wide);
-      const std::vector<Tensor> got = with_slope(f, {few}), wanted = with_slope(f, {as(DType::f64, few)});
+      const std::vector<Tensor> got = with_slope(f, {few}),
+                                wanted = with_slope(f, {as(DType::f64, few)});
       for (std::size_t i = 0; i < got.size(); ++i) {
         BOOST_TEST((got[i].dtype() == t));
         double largest = 0, worst = 0;
-        for (std::int64_t k = 0; k < wanted[i].elements(); ++k) largest = std::max(largest, std::abs(wanted[i].at(k)));
+        for (std::int64_t k = 0; k < wanted[i].elements(); ++k)
+          largest = std::max(largest, std::abs(wanted[i].at(k)));
         for (std::int64_t k = 0; k < wanted[i].elements(); ++k) {
           const double off = std::abs(got[i].at(k) - wanted[i].at(k));
           worst = off <= worst ? worst : off;
         }
-        BOOST_TEST(worst <= (t == DType::f16 ? 1 : 8) * 4e-3 * largest, name << " of " << name_of(t) << ", output " << i << " is off by " << worst << " of " << largest);
+        BOOST_TEST(worst <= (t == DType::f16 ? 1 : 8) * 4e-3 * largest,
+                   name << " of " << name_of(t) << ", output " << i << " is off by " << worst
+                        << " of " << largest);
       }
     }
   // A row whose shape loss is of values that f16 has, computed by way of those it has not.
   Eager e;
   Expr p = e.constant(as(DType::f16, doubles({1, 6, 3}, Floats(18, std::log(1.0 / 3)))));
   auto loss = [&](const Expr& x) {
-    return ctc_loss(x, e.constant(Tensor::of<std::int64_t>({1, 2}, {1, 2})), e.constant(Tensor::of<std::int64_t>({6}, {1})), e.constant(Tensor::of<std::int64_t>({2}, {1}))).value();
+    return ctc_loss(x, e.constant(Tensor::of<std::int64_t>({1, 2}, {1, 2})),
+                    e.constant(Tensor::of<std::int64_t>({6}, {1})),
+                    e.constant(Tensor::of<std::int64_t>({2}, {1})))
+        .value();
   };
   BOOST_TEST((loss(p).dtype() == DType::f16));
   BOOST_TEST(std::abs(loss(p).at(0) - loss(cast(p, DType::f64)).at(0)) < 4e-3);
 }
 
-// What is added four floats at a time is added again in double where they overflow: moments that f32 holds come out, of one channel and of many.
+// What is added four floats at a time is added again in double where they overflow: moments that
+// f32 holds come out, of one channel and of many.
 BOOST_AUTO_TEST_CASE(sums_of_channels_near_the_largest_float) {
   for (std::int64_t channels : {1, 3, 70})
     for (bool by_item : {false, true}) {
       const auto columns = [&](const Floats& column) {
         Floats v;
         for (double e : column) v.insert(v.end(), static_cast<std::size_t>(channels), e);
-        return as(DType::f32, doubles(by_item ? Shape{1, static_cast<std::int64_t>(column.size()), channels} : Shape{static_cast<std::int64_t>(column.size()), channels}, v));
+        return as(DType::f32,
+                  doubles(by_item ? Shape{1, static_cast<std::int64_t>(column.size()), channels}
+                                  : Shape{static_cast<std::int64_t>(column.size()), channels},
+                          v));
       };
       const auto near = [&](const Tensor& t, double wanted) {
-        for (std::int64_t i = 0; i < t.elements(); ++i) BOOST_TEST(std::abs(t.at(i) - wanted) <= 1e-6 * std::abs(wanted), channels << " channels, got " << t.at(i) << ", not " << wanted);
+        for (std::int64_t i = 0; i < t.elements(); ++i)
+          BOOST_TEST(std::abs(t.at(i) - wanted) <= 1e-6 * std::abs(wanted),
+                     channels << " channels, got " << t.at(i) << ", not " << wanted);
       };
       Eager e;
       const Attrs attrs{{"by_item", by_item}};
-      const Exprs spread = bind_op("ChannelMoments", {e.constant(columns({1.2e19, 1.2e19, -1.2e19, -1.2e19, 1.2e19, -1.2e19, 1.2e19, -1.2e19}))}, attrs);
+      const Exprs spread = bind_op("ChannelMoments",
+                                   {e.constant(columns({1.2e19, 1.2e19, -1.2e19, -1.2e19, 1.2e19,
+                                                        -1.2e19, 1.2e19, -1.2e19}))},
+                                   attrs);
       near(spread[0].value(), 0);
       near(spread[1].value(), 1.44e38);
-      const Exprs far = bind_op("ChannelMoments", {e.constant(columns({3e38, 3e38, -1e38, -1e38, 3e38}))}, attrs);
+      const Exprs far =
+          bind_op("ChannelMoments", {e.constant(columns({3e38, 3e38, -1e38, -1e38, 3e38}))}, attrs);
       near(far[0].value(), 1.4e38);
       near(far[1].value(), 3.84e76);
       const Tensor x = columns({1, 2, 3, 4, 5});
-      const Tensor mean = as(DType::f32, doubles(by_item ? Shape{1, 1, channels} : Shape{channels}, Floats(static_cast<std::size_t>(channels), 1)));
-      const Exprs sums = bind_op("ChannelSums", {e.constant(columns({2e38, 2e38, -2e38, -1.5e38, 1e38})), e.constant(x), e.constant(mean)}, attrs);
+      const Tensor mean = as(DType::f32, doubles(by_item ? Shape{1, 1, channels} : Shape{channels},
+                                                 Floats(static_cast<std::size_t>(channels), 1)));
+      const Exprs sums = bind_op("ChannelSums",
+                                 {e.constant(columns({2e38, 2e38, -2e38, -1.5e38, 1e38})),
+                                  e.constant(x), e.constant(mean)},
+                                 attrs);
       near(sums[0].value(), 1.5e38);
       near(sums[1].value(), -2.5e38);
     }
   // Digits are not lost far from 0 either.
   Eager e;
-  const Exprs y = batch_norm(e.constant(as(DType::f32, doubles({4, 1}, {1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3}))), 1.0, 0.0);
+  const Exprs y = batch_norm(
+      e.constant(as(DType::f32, doubles({4, 1}, {1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3}))), 1.0, 0.0);
   BOOST_TEST(y[1].value().at(0) == 1e7 + 2);  // 1.5, to what f32 has
   BOOST_TEST(std::abs(y[2].value().at(0) - 1.25) < 1e-6);
 }
 
-// Normalised numbers are near 1, whatever they come from: neither the variance nor its root's reciprocal need be f32's, and what f32 loses of a mean is not lost.
+// Normalised numbers are near 1, whatever they come from: neither the variance nor its root's
+// reciprocal need be f32's, and what f32 loses of a mean is not lost.
 BOOST_AUTO_TEST_CASE(norms_of_every_spread) {
   const Shape shape{2, 3, 4};
   Draws draws(19);
-  const Sample drawn = draws.values(shape), weights = draws.values(shape), scale = draws.values({4}), bias = draws.values({4});
-  const std::pair<const char*, Function> norms[] = {{"batch_norm", [](const Exprs& e) { return batch_norm(e[0], e[1], e[2], 0)[0]; }},
-                                                    {"group_norm", [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2], 0); }},
-                                                    {"group_norm of one", [](const Exprs& e) { return group_norm(e[0], 1, e[1], e[2], 0); }},
-                                                    {"instance_norm", [](const Exprs& e) { return instance_norm(e[0], e[1], e[2], 0); }},
-                                                    {"layer_norm", [](const Exprs& e) { return layer_norm(e[0], e[1], e[2], 0); }},
-                                                    {"rms_norm", [](const Exprs& e) { return rms_norm(e[0], e[1], 0) + e[2]; }}};
-  for (const auto& [spread, mean] : {std::pair{1.0, 0.0}, {1e-15, 1e-15}, {1e19, 0.0}, {1e25, 1e25}, {1e30, 0.0}, {1e36, 0.0}, {8.0, 1e7}, {0.5, 65536.0}}) {
+  const Sample drawn = draws.values(shape), weights = draws.values(shape),
+               scale = draws.values({4}), bias = draws.values({4});
+  const std::pair<const char*, Function> norms[] = {
+      {"batch_norm", [](const Exprs& e) { return batch_norm(e[0], e[1], e[2], 0)[0]; }},
+      {"group_norm", [](const Exprs& e) { return group_norm(e[0], 2, e[1], e[2], 0); }},
+      {"group_norm of one", [](const Exprs& e) { return group_norm(e[0], 1, e[1], e[2], 0); }},
+      {"instance_norm", [](const Exprs& e) { return instance_norm(e[0], e[1], e[2], 0); }},
+      {"layer_norm", [](const Exprs& e) { return layer_norm(e[0], e[1], e[2], 0); }},
+      {"rms_norm", [](const Exprs& e) { return rms_norm(e[0], e[1], 0) + e[2]; }}};
+  for (const auto& [spread, mean] : {std::pair{1.0, 0.0},
+                                     {1e-15, 1e-15},
+                                     {1e19, 0.0},
+                                     {1e25, 1e25},
+                                     {1e30, 0.0},
+                                     {1e36, 0.0},
+                                     {8.0, 1e7},
+                                     {0.5, 65536.0}}) {
     Array x = drawn.array;
     for (double& v : x.v) v = static_cast<float>(mean + spread * v);  // what f32 holds
     for (const auto& [name, norm] : norms) {
-      if (mean > 1e3 * spread && std::string(name) == "layer_norm") continue;  // which keeps its means in f32
+      // which keeps its means in f32
+      if (mean > 1e3 * spread && std::string(name) == "layer_norm") continue;
       const auto of = [&, &norm = norm](DType type) {
         Graph g;
         Exprs in;
@@ -163,7 +210,9 @@ BOOST_AUTO_TEST_CASE(norms_of_every_spread) {
           const double off = std::abs(wanted[k].at(i) - got[k].at(i));
           worst = std::isnan(off) ? INFINITY : std::max(worst, off);
         }
-        BOOST_TEST(worst <= 4e-6 * largest, name << " of " << mean << " +- " << spread << ", output " << k << " is off by " << worst << " of " << largest);
+        BOOST_TEST(worst <= 4e-6 * largest, name << " of " << mean << " +- " << spread
+                                                 << ", output " << k << " is off by " << worst
+                                                 << " of " << largest);
       }
     }
   }
@@ -174,125 +223,228 @@ BOOST_AUTO_TEST_CASE(slopes_at_the_edges) {
   auto slope = [](const Function& f, const Floats& x) {
     Graph g;
     Expr in = g.input("x", DType::f64, {static_cast<std::int64_t>(x.size())});
-    return evaluate_eagerly(g, {{in, doubles({static_cast<std::int64_t>(x.size())}, x)}}, {gradients(sum(f({in})), {in})[0]})[0].to_vector<double>();
+    return evaluate_eagerly(g, {{in, doubles({static_cast<std::int64_t>(x.size())}, x)}},
+                            {gradients(sum(f({in})), {in})[0]})[0]
+        .to_vector<double>();
   };
   BOOST_TEST((slope([](const Exprs& e) { return asin(e[0]); }, {1, -1}) == Floats{inf, inf}));
   BOOST_TEST((slope([](const Exprs& e) { return acos(e[0]); }, {1, -1}) == Floats{-inf, -inf}));
   for (double p : {0.5, 1.0, 1.5, 2.0, 3.0, inf})
-    BOOST_TEST((slope([=](const Exprs& e) { return norm(e[0], {}, p); }, {0, 0}) == Floats{0, 0}), "norm " << p);
+    BOOST_TEST((slope([=](const Exprs& e) { return norm(e[0], {}, p); }, {0, 0}) == Floats{0, 0}),
+               "norm " << p);
   BOOST_TEST(std::abs(slope([](const Exprs& e) { return norm(e[0]); }, {3, 4})[1] - 0.8) < 1e-15);
-  BOOST_TEST((slope([](const Exprs& e) { return standard_deviation(e[0]); }, {2, 2}) == Floats{0, 0}));
-  BOOST_TEST((slope([](const Exprs& e) { return relu(e[0]); }, {NAN, 1, 0, -1}) == Floats{1, 1, 0, 0}));
+  BOOST_TEST(
+      (slope([](const Exprs& e) { return standard_deviation(e[0]); }, {2, 2}) == Floats{0, 0}));
+  BOOST_TEST(
+      (slope([](const Exprs& e) { return relu(e[0]); }, {NAN, 1, 0, -1}) == Floats{1, 1, 0, 0}));
   Eager e;
   e.set_seed(3);
   for (double a : {1e-2, 1e-3, 1e-6}) {
-    const Tensor drawn = random_beta(e.constant(doubles({2000}, Floats(2000, a))), e.constant(doubles({2000}, Floats(2000, a)))).value();
+    const Tensor drawn = random_beta(e.constant(doubles({2000}, Floats(2000, a))),
+                                     e.constant(doubles({2000}, Floats(2000, a))))
+                             .value();
     double sum = 0;
     for (std::int64_t i = 0; i < 2000; ++i) sum += drawn.at(i);
-    BOOST_TEST(std::abs(sum / 2000 - 0.5) < 0.06, "beta of " << a << ": mean " << sum / 2000);  // five deviations of a coin's mean
+    // five deviations of a coin's mean
+    BOOST_TEST(std::abs(sum / 2000 - 0.5) < 0.06, "beta of " << a << ": mean " << sum / 2000);
   }
 }
 
 BOOST_AUTO_TEST_CASE(shapes_known_late_are_held_to_the_same) {
   const Tensor six = doubles({3, 2}, {1, 2, 3, 4, 5, 6}), row = doubles({1, 2}, {1, 0});
-  const auto refused = [&](const Function& f, const std::vector<Tensor>& xs, std::initializer_list<const char*> why, Code late = Code::invalid_argument) {
+  const auto refused = [&](const Function& f, const std::vector<Tensor>& xs,
+                           std::initializer_list<const char*> why,
+                           Code late = Code::invalid_argument) {
     says(refusal([&] { with_slope(f, xs); }, Code::invalid_argument), why);
     const std::string text = refusal([&] { with_slope(f, xs, false); }, late);
     says(text, why);
     says(text, {"limits_test.cpp"});
   };
-  refused([](const Exprs& e) { return mse_loss(e[0], e[1]); }, {six, row}, {"mse_loss", "[3, 2] and [1, 2] differ in shape"});
-  refused([](const Exprs& e) { return huber_loss(e[0], e[1]); }, {six, row}, {"huber_loss", "differ in shape"});
-  refused([](const Exprs& e) { return binary_cross_entropy(e[0], e[1]); }, {six, row}, {"binary_cross_entropy", "differ in shape"});
-  refused([](const Exprs& e) { return einsum("ij,ij->ij", e); }, {six, doubles({2, 2}, {1, 2, 3, 4})}, {"einsum", "axis i is 3 in one place and 2 in another"});
-  refused([](const Exprs& e) { return einsum("ii->i", e); }, {six}, {"einsum", "axis i is 3 in one place and 2 in another"});
+  refused([](const Exprs& e) { return mse_loss(e[0], e[1]); }, {six, row},
+          {"mse_loss", "[3, 2] and [1, 2] differ in shape"});
+  refused([](const Exprs& e) { return huber_loss(e[0], e[1]); }, {six, row},
+          {"huber_loss", "differ in shape"});
+  refused([](const Exprs& e) { return binary_cross_entropy(e[0], e[1]); }, {six, row},
+          {"binary_cross_entropy", "differ in shape"});
+  refused([](const Exprs& e) { return einsum("ij,ij->ij", e); },
+          {six, doubles({2, 2}, {1, 2, 3, 4})},
+          {"einsum", "axis i is 3 in one place and 2 in another"});
+  refused([](const Exprs& e) { return einsum("ii->i", e); }, {six},
+          {"einsum", "axis i is 3 in one place and 2 in another"});
   // A channel is not taken for many, nor a parameter of one for that of all.
-  const Tensor image_of_one = doubles({2, 3, 1}, {1, 2, 3, 4, 5, 6}), three = doubles({3}, {1, 2, 3}), one = doubles({1}, {1}), image_of_three = doubles({2, 2, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3});
-  for (const auto& [image, parameter] : {std::pair{image_of_one, three}, std::pair{image_of_three, one}}) {
-    const Function norms[] = {[](const Exprs& e) { return batch_norm(e[0], e[1], 0.0)[0]; }, [](const Exprs& e) { return batch_norm(e[0], 1.0, e[1])[0]; },
-                              [](const Exprs& e) { return instance_norm(e[0], e[1], 0.0); }, [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, e[1], 1.0); },
-                              [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, 0.0, e[1]); }};
+  const Tensor image_of_one = doubles({2, 3, 1}, {1, 2, 3, 4, 5, 6}),
+               three = doubles({3}, {1, 2, 3}), one = doubles({1}, {1}),
+               image_of_three = doubles({2, 2, 3}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2, 3});
+  for (const auto& [image, parameter] :
+       {std::pair{image_of_one, three}, std::pair{image_of_three, one}}) {
+    const Function norms[] = {
+        [](const Exprs& e) { return batch_norm(e[0], e[1], 0.0)[0]; },
+        [](const Exprs& e) { return batch_norm(e[0], 1.0, e[1])[0]; },
+        [](const Exprs& e) { return instance_norm(e[0], e[1], 0.0); },
+        [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, e[1], 1.0); },
+        [](const Exprs& e) { return batch_norm_with(e[0], 1.0, 0.0, 0.0, e[1]); }};
     for (const Function& f : norms) {
-      says(refusal([&] { with_slope(f, {image, parameter}); }, Code::invalid_argument), {"_norm", "parameters are of shape [", "limits_test.cpp"});
-      says(refusal([&] { with_slope(f, {image, parameter}, false); }, Code::invalid_argument), {"_norm", "the number of channels is ", " in one place and ", "limits_test.cpp"});
+      says(refusal(
+               [&] {
+                 with_slope(f, {image, parameter});
+               },
+               Code::invalid_argument),
+           {"_norm", "parameters are of shape [", "limits_test.cpp"});
+      says(refusal(
+               [&] {
+                 with_slope(f, {image, parameter}, false);
+               },
+               Code::invalid_argument),
+           {"_norm", "the number of channels is ", " in one place and ", "limits_test.cpp"});
     }
   }
   // What is one for all stays that, and what agrees passes.
   for (bool known : {true, false}) {
-    BOOST_TEST(with_slope([](const Exprs& e) { return mse_loss(e[0], 1.0); }, {six}, known)[0].at(0) == 55.0 / 6);
-    BOOST_TEST(with_slope([](const Exprs& e) { return mse_loss(e[0], e[1]); }, {six, six}, known)[0].at(0) == 0);
+    BOOST_TEST(with_slope([](const Exprs& e) { return mse_loss(e[0], 1.0); }, {six}, known)[0].at(
+                   0) == 55.0 / 6);
+    BOOST_TEST(
+        with_slope([](const Exprs& e) { return mse_loss(e[0], e[1]); }, {six, six}, known)[0].at(
+            0) == 0);
   }
   // Extents that a run says give what those known give, and the slopes.
   Draws draws(91);
-  const Tensor image = tensor_of(draws.values({2, 5, 3, 4})), table = tensor_of(draws.values({4, 3})), square = tensor_of(draws.values({3, 3}));
+  const Tensor image = tensor_of(draws.values({2, 5, 3, 4})),
+               table = tensor_of(draws.values({4, 3})), square = tensor_of(draws.values({3, 3}));
   const Tensor ids = Tensor::of<std::int64_t>({2, 0, 2, 1}, {4});
-  auto segment_of = [](auto f) { return [f](const Exprs& e) { return f(e[0], cast(e[1], DType::i64), 3); }; };
+  auto segment_of = [](auto f) {
+    return [f](const Exprs& e) { return f(e[0], cast(e[1], DType::i64), 3); };
+  };
   const std::vector<std::pair<Function, std::vector<Tensor>>> same_either_way{
-      {[](const Exprs& e) { return adaptive_avg_pool(e[0], {2, 1}); }, {image}},
-      {[](const Exprs& e) { return adaptive_avg_pool(e[0], {7, 2}); }, {image}},
-      {[](const Exprs& e) { return adaptive_max_pool(e[0], {3, 2}); }, {image}},
-      {[](const Exprs& e) { return resize_nearest(e[0], {3, 7}); }, {image}},
-      {[](const Exprs& e) { return resize_linear(e[0], {8, 2}); }, {image}},
-      {[](const Exprs& e) { return batch_norm(e[0], e[1], e[1])[0]; }, {image, tensor_of(draws.values({4}))}},
-      {[](const Exprs& e) { return instance_norm(e[0], e[1], 0.5); }, {image, tensor_of(draws.values({4}))}},
-      {[](const Exprs& e) { return batch_norm_with(e[0], e[1], e[1], e[1], abs(e[1])); }, {image, tensor_of(draws.values({4}))}},
+      {[](const Exprs& e) {
+         return adaptive_avg_pool(e[0], {2, 1});
+       },
+       {image}},
+      {[](const Exprs& e) {
+         return adaptive_avg_pool(e[0], {7, 2});
+       },
+       {image}},
+      {[](const Exprs& e) {
+         return adaptive_max_pool(e[0], {3, 2});
+       },
+       {image}},
+      {[](const Exprs& e) {
+         return resize_nearest(e[0], {3, 7});
+       },
+       {image}},
+      {[](const Exprs& e) {
+         return resize_linear(e[0], {8, 2});
+       },
+       {image}},
+      {[](const Exprs& e) { return batch_norm(e[0], e[1], e[1])[0]; },
+       {image, tensor_of(draws.values({4}))}},
+      {[](const Exprs& e) { return instance_norm(e[0], e[1], 0.5); },
+       {image, tensor_of(draws.values({4}))}},
+      {[](const Exprs& e) { return batch_norm_with(e[0], e[1], e[1], e[1], abs(e[1])); },
+       {image, tensor_of(draws.values({4}))}},
       {[](const Exprs& e) { return roll(e[0], 2, 1); }, {image}},
       {[](const Exprs& e) { return roll(e[0], -7, -2); }, {image}},
       {[](const Exprs& e) { return diagonal_matrix(e[0]); }, {table}},
-      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_sum(x, i, n); }), {table, ids}},
-      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_mean(x, i, n); }), {table, ids}},
-      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_product(x, i, n); }), {table, ids}},
-      {segment_of([](const Expr& x, const Expr& i, std::int64_t n) { return segment_max(x, i, n); }), {table, ids}},
+      {segment_of(
+           [](const Expr& x, const Expr& i, std::int64_t n) { return segment_sum(x, i, n); }),
+       {table, ids}},
+      {segment_of(
+           [](const Expr& x, const Expr& i, std::int64_t n) { return segment_mean(x, i, n); }),
+       {table, ids}},
+      {segment_of(
+           [](const Expr& x, const Expr& i, std::int64_t n) { return segment_product(x, i, n); }),
+       {table, ids}},
+      {segment_of(
+           [](const Expr& x, const Expr& i, std::int64_t n) { return segment_max(x, i, n); }),
+       {table, ids}},
       {[](const Exprs& e) { return repeat(e[0], 3, -2); }, {image}},
       {[](const Exprs& e) { return kronecker(e[0], e[1]); }, {table, square}},
       {[](const Exprs& e) { return einsum("ii->i", e); }, {square}},
-      {[](const Exprs& e) { return einsum("bhwc,cd,ef->dhefbw", e); }, {image, tensor_of(draws.values({4, 3})), square}},
-      {[](const Exprs& e) { return einsum("bsd,dhk->bshk", e); }, {tensor_of(draws.values({2, 5, 3})), tensor_of(draws.values({3, 2, 2}))}},
-      {[](const Exprs& e) { return einsum("bshk,hkd->bsd", e); }, {image, tensor_of(draws.values({3, 4, 2}))}},
+      {[](const Exprs& e) { return einsum("bhwc,cd,ef->dhefbw", e); },
+       {image, tensor_of(draws.values({4, 3})), square}},
+      {[](const Exprs& e) { return einsum("bsd,dhk->bshk", e); },
+       {tensor_of(draws.values({2, 5, 3})), tensor_of(draws.values({3, 2, 2}))}},
+      {[](const Exprs& e) { return einsum("bshk,hkd->bsd", e); },
+       {image, tensor_of(draws.values({3, 4, 2}))}},
       {[](const Exprs& e) { return einsum("ij,jk", e); }, {table, square}},
       {[](const Exprs& e) { return softmax(e[0], 1); }, {image}},
       {[](const Exprs& e) { return log_softmax(e[0], -3); }, {image}},
-      {[](const Exprs& e) { return cross_entropy(e[0], cast(e[1], DType::i64)); }, {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, 0, 4, 1}, {2, 2})}},
-      {[](const Exprs& e) { return smoothed_cross_entropy(e[0], cast(e[1], DType::i64), 0.1); }, {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, -100, 4, 1}, {2, 2})}},
-      {[](const Exprs& e) { return weighted_nll_loss(e[0], cast(e[1], DType::i64)); }, {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, 0, 4, -100}, {2, 2})}},
-      {[](const Exprs& e) { return cosine_similarity(e[0], e[1], 0); }, {table, tensor_of(draws.values({4, 3}))}},
-      {[](const Exprs& e) { return binary_cross_entropy(e[0], 0.5, e[1]); }, {table, tensor_of(draws.values({3}))}},
-      {[](const Exprs& e) { return pad_reflect(e[0], {1, 4, 0, 2}, {0, 2, 2, 3}); }, {image}},
-      {[](const Exprs& e) { return pad_edge(e[0], {1, 6, 0, 2}, {0, 2, 2, 3}); }, {image}},
-      {[](const Exprs& e) { return pad_circular(e[0], {1, 5, 0, 2}, {0, 2, 2, 3}); }, {image}},
+      {[](const Exprs& e) { return cross_entropy(e[0], cast(e[1], DType::i64)); },
+       {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, 0, 4, 1}, {2, 2})}},
+      {[](const Exprs& e) { return smoothed_cross_entropy(e[0], cast(e[1], DType::i64), 0.1); },
+       {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, -100, 4, 1}, {2, 2})}},
+      {[](const Exprs& e) { return weighted_nll_loss(e[0], cast(e[1], DType::i64)); },
+       {tensor_of(draws.values({2, 2, 5})), Tensor::of<std::int64_t>({2, 0, 4, -100}, {2, 2})}},
+      {[](const Exprs& e) { return cosine_similarity(e[0], e[1], 0); },
+       {table, tensor_of(draws.values({4, 3}))}},
+      {[](const Exprs& e) { return binary_cross_entropy(e[0], 0.5, e[1]); },
+       {table, tensor_of(draws.values({3}))}},
+      {[](const Exprs& e) {
+         return pad_reflect(e[0], {1, 4, 0, 2}, {0, 2, 2, 3});
+       },
+       {image}},
+      {[](const Exprs& e) {
+         return pad_edge(e[0], {1, 6, 0, 2}, {0, 2, 2, 3});
+       },
+       {image}},
+      {[](const Exprs& e) {
+         return pad_circular(e[0], {1, 5, 0, 2}, {0, 2, 2, 3});
+       },
+       {image}},
       {[](const Exprs& e) { return quantile(e[0], 0.3, 1); }, {image}},
       {[](const Exprs& e) { return median(e[0], 0, true); }, {table}},
       {[](const Exprs& e) { return diff(e[0], 1); }, {image}},
-      {[](const Exprs& e) { return broadcast_to(e[0], {3, kAny, kAny}); }, {table}},
-      {[](const Exprs& e) { return squeeze(e[0], {-1, 0}); }, {tensor_of(draws.values({1, 4, 1}))}},
+      {[](const Exprs& e) {
+         return broadcast_to(e[0], {3, kAny, kAny});
+       },
+       {table}},
+      {[](const Exprs& e) {
+         return squeeze(e[0], {-1, 0});
+       },
+       {tensor_of(draws.values({1, 4, 1}))}},
   };
   for (std::size_t n = 0; n < same_either_way.size(); ++n) {
     const auto& [f, xs] = same_either_way[n];
     const std::vector<Tensor> known = with_slope(f, xs), unknown = with_slope(f, xs, false);
     for (std::size_t i = 0; i < known.size(); ++i) {
-      BOOST_TEST((known[i].shape() == unknown[i].shape()), "function " << n << ": " << unknown[i].shape().text());
-      for (std::int64_t k = 0; k < known[i].elements(); ++k) BOOST_TEST(std::abs(known[i].at(k) - unknown[i].at(k)) < 1e-12, "function " << n << ", output " << i);
+      BOOST_TEST((known[i].shape() == unknown[i].shape()),
+                 "function " << n << ": " << unknown[i].shape().text());
+      for (std::int64_t k = 0; k < known[i].elements(); ++k)
+        BOOST_TEST(std::abs(known[i].at(k) - unknown[i].at(k)) < 1e-12,
+                   "function " << n << ", output " << i);
     }
   }
   Graph g;
   Expr x = g.input("x", DType::f64, {kAny, kAny, kAny, 4});
   Expr known = group_norm(g.constant(image), 2, 1.0, 0.0), y = group_norm(x, 2, 1.0, 0.0);
   std::vector<Tensor> both = Engine({.workers = 1}).run(g, {{x, image}}, {known, y});
-  for (std::int64_t k = 0; k < image.elements(); ++k) BOOST_TEST(std::abs(both[0].at(k) - both[1].at(k)) < 1e-12);
+  for (std::int64_t k = 0; k < image.elements(); ++k)
+    BOOST_TEST(std::abs(both[0].at(k) - both[1].at(k)) < 1e-12);
   // Splits.
   const std::vector<std::pair<std::vector<std::int64_t>, const char*>> splits{
-      {{-5, 2, 4}, "splits hold -5 at index 0, which must be 0"}, {{0, 3, 2, 4}, "splits hold 2 at index 2, which must be in [3, 4]"},
-      {{0, 2, 100}, "splits hold 100 at index 2, which must be in [2, 4]"}, {{0, 2}, "splits hold 2 at index 1, which must be 4, as many as there are rows"}};
+      {{-5, 2, 4}, "splits hold -5 at index 0, which must be 0"},
+      {{0, 3, 2, 4}, "splits hold 2 at index 2, which must be in [3, 4]"},
+      {{0, 2, 100}, "splits hold 100 at index 2, which must be in [2, 4]"},
+      {{0, 2}, "splits hold 2 at index 1, which must be 4, as many as there are rows"}};
   for (const auto& [of, why] : splits) {
     Eager e;
-    says(refusal([&] { ragged_ids(e.constant(Tensor::of(of, {static_cast<std::int64_t>(of.size())})), e.constant(table)); }, Code::out_of_range), {"RaggedIds", "limits_test.cpp", why});
+    says(refusal(
+             [&] {
+               ragged_ids(e.constant(Tensor::of(of, {static_cast<std::int64_t>(of.size())})),
+                          e.constant(table));
+             },
+             Code::out_of_range),
+         {"RaggedIds", "limits_test.cpp", why});
   }
   Eager e;
-  BOOST_TEST((ragged_ids(e.constant(Tensor::of<std::int64_t>({0, 1, 4}, {3})), e.zeros(DType::f32, {4, 0})).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 1, 1, 1}));
+  BOOST_TEST(
+      (ragged_ids(e.constant(Tensor::of<std::int64_t>({0, 1, 4}, {3})), e.zeros(DType::f32, {4, 0}))
+           .value()
+           .to_vector<std::int64_t>() == std::vector<std::int64_t>{0, 1, 1, 1}));
 }
 
 BOOST_AUTO_TEST_CASE(letters_as_elsewhere) {
-  const Array a{Shape{2, 3}, {1, 2, 3, 4, 5, 6}}, m{Shape{2, 2}, {1, 2, 3, 4}}, b{Shape{1, 3}, {1, 10, 100}};
+  const Array a{Shape{2, 3}, {1, 2, 3, 4, 5, 6}}, m{Shape{2, 2}, {1, 2, 3, 4}},
+      b{Shape{1, 3}, {1, 10, 100}};
   auto made = [](const char* equation, std::initializer_list<Array> of) {
     std::vector<Sample> samples;
     for (const Array& x : of) samples.push_back({x});
@@ -314,111 +466,241 @@ BOOST_AUTO_TEST_CASE(letters_as_elsewhere) {
 
 BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
   Graph g;
-  Expr x = g.input("x", DType::f32, {2, 3, 4}), u = g.input("u", DType::u8, {2}), i = g.input("i", DType::i32, {2}), none = g.input("n", DType::f32, {2, 0, 3});
+  Expr x = g.input("x", DType::f32, {2, 3, 4}), u = g.input("u", DType::u8, {2}),
+       i = g.input("i", DType::i32, {2}), none = g.input("n", DType::f32, {2, 0, 3});
   Expr q = g.input("q", DType::f32, {1, 2, 3, 4}), z = g.input("z", DType::c128, {2, 2});
   const auto refused = [](const char* what, const std::function<void()>& f, const char* why) {
     try {
       f();
       BOOST_ERROR(std::string("not refused: ") + what);
-    } catch (const Error& e) {
-      says(e.what(), {what, why, "limits_test.cpp"});
-    }
+    } catch (const Error& e) { says(e.what(), {what, why, "limits_test.cpp"}); }
   };
   for (double epsilon : {-1.0, double(NAN), double(INFINITY)}) {
-    refused("LayerNorm", [&] { layer_norm(x, 1.0, 0.0, epsilon); }, "epsilon must be");
-    refused("RmsNorm", [&] { rms_norm(x, 1.0, epsilon); }, "epsilon must be");
-    refused("batch_norm", [&] { batch_norm(x, 1.0, 0.0, epsilon); }, "epsilon must be");
-    refused("group_norm", [&] { group_norm(x, 2, 1.0, 0.0, epsilon); }, "epsilon must be");
+    refused(
+        "LayerNorm", [&] { layer_norm(x, 1.0, 0.0, epsilon); }, "epsilon must be");
+    refused(
+        "RmsNorm", [&] { rms_norm(x, 1.0, epsilon); }, "epsilon must be");
+    refused(
+        "batch_norm", [&] { batch_norm(x, 1.0, 0.0, epsilon); }, "epsilon must be");
+    refused(
+        "group_norm", [&] { group_norm(x, 2, 1.0, 0.0, epsilon); }, "epsilon must be");
   }
-  refused("Attention", [&] { attention(q, q, q, false, NAN); }, "scale must be finite");
-  refused("clip", [&] { clip(x, 1, -1); }, "low must not be above high");
-  refused("clip", [&] { clip(x, NAN, 1); }, "NaN");
-  refused("FillLike", [&] { fill_like(u, 300); }, "the value is 300, which no u8 is");
-  refused("FillLike", [&] { fill_like(u, -1); }, "no u8");
-  refused("OneHot", [&] { one_hot(i, 3, DType::u8, 300); }, "on is 300, which no u8 is");
-  refused("Pad", [&] { pad(i, {1}, {1}, .5); }, "the value is 0.5, which no i32 is");
-  refused("Range", [&] { arange(g, 0, 1000, 1, DType::u8); }, "the last number is 999, which no u8 is");
-  refused("quantize", [&] { quantize(x, 0.0, 0); }, "scale must be above 0");
-  refused("quantize", [&] { quantize(x, 0.5, 200); }, "zero must be a whole number in [-128, 127]");
-  refused("dequantize", [&] { dequantize(u, -1.0, 0); }, "scale must be above 0");
-  refused("Sum", [&] { sum(x, {1, -2}); }, "axis -2 is named twice");
-  refused("flip", [&] { flip(x, {0, 0}); }, "axis 0 is named twice");
-  refused("Max", [&] { reduce_max(none, {1}); }, "none among no elements");
-  refused("ArgMin", [&] { argmin(none, 1); }, "none among no elements");
-  refused("global_max_pool", [&] { global_max_pool(none); }, "there is no position in [2, 0, 3]");
-  refused("categorical", [&] { categorical(slice(none, {0, 0, 0}, {-1, -1, 0})); }, "no classes");
-  refused("multinomial", [&] { multinomial(g.zeros(DType::f32, {2, 0}), 3); }, "no classes");
-  refused("Slice", [&] { slice(x, {0, 0, 0}, {1, -7, 1}); }, "there is no extent -7");
+  refused(
+      "Attention", [&] { attention(q, q, q, false, NAN); }, "scale must be finite");
+  refused(
+      "clip", [&] { clip(x, 1, -1); }, "low must not be above high");
+  refused(
+      "clip", [&] { clip(x, NAN, 1); }, "NaN");
+  refused(
+      "FillLike", [&] { fill_like(u, 300); }, "the value is 300, which no u8 is");
+  refused(
+      "FillLike", [&] { fill_like(u, -1); }, "no u8");
+  refused(
+      "OneHot", [&] { one_hot(i, 3, DType::u8, 300); }, "on is 300, which no u8 is");
+  refused(
+      "Pad", [&] { pad(i, {1}, {1}, .5); }, "the value is 0.5, which no i32 is");
+  refused(
+      "Range", [&] { arange(g, 0, 1000, 1, DType::u8); }, "the last number is 999, which no u8 is");
+  refused(
+      "quantize", [&] { quantize(x, 0.0, 0); }, "scale must be above 0");
+  refused(
+      "quantize", [&] { quantize(x, 0.5, 200); }, "zero must be a whole number in [-128, 127]");
+  refused(
+      "dequantize", [&] { dequantize(u, -1.0, 0); }, "scale must be above 0");
+  refused(
+      "Sum",
+      [&] {
+        sum(x, {1, -2});
+      },
+      "axis -2 is named twice");
+  refused(
+      "flip",
+      [&] {
+        flip(x, {0, 0});
+      },
+      "axis 0 is named twice");
+  refused(
+      "Max", [&] { reduce_max(none, {1}); }, "none among no elements");
+  refused(
+      "ArgMin", [&] { argmin(none, 1); }, "none among no elements");
+  refused(
+      "global_max_pool", [&] { global_max_pool(none); }, "there is no position in [2, 0, 3]");
+  refused(
+      "categorical",
+      [&] {
+        categorical(slice(none, {0, 0, 0}, {-1, -1, 0}));
+      },
+      "no classes");
+  refused(
+      "multinomial",
+      [&] {
+        multinomial(g.zeros(DType::f32, {2, 0}), 3);
+      },
+      "no classes");
+  refused(
+      "Slice",
+      [&] {
+        slice(x, {0, 0, 0}, {1, -7, 1});
+      },
+      "there is no extent -7");
   BOOST_CHECK_NO_THROW(reduce_max(g.zeros(DType::f32, {0, 3}), {1}));  // no rows have no maxima
   BOOST_CHECK_NO_THROW(fill_like(g.zeros(DType::i64, {1}), -0x1p63));
-  refused("FillLike", [&] { fill_like(g.zeros(DType::i64, {1}), 0x1p63); }, "no i64");
+  refused(
+      "FillLike", [&] { fill_like(g.zeros(DType::i64, {1}), 0x1p63); }, "no i64");
   // A dtype that an op refuses is named as it was given: f16, though it is computed with in f32.
   Expr h = g.input("h", DType::f16, {2, 3}), truth = g.input("t", DType::boolean, {2, 3});
-  refused("BitAnd", [&] { bit_and(h, h); }, "is not defined for f16");
-  refused("BitNot", [&] { bit_not(cast(h, DType::bf16)); }, "is not defined for bf16");
-  refused("ShiftLeft", [&] { shift_left(x, x); }, "is not defined for f32");
-  refused("Sin", [&] { sin(i); }, "is not defined for i32");
-  refused("Softmax", [&] { softmax(i); }, "needs a floating dtype, not i32");
-  refused("Mean", [&] { mean(i); }, "needs a floating dtype, not i32");
-  refused("LayerNorm", [&] { layer_norm(u, 1, 0); }, "needs a floating dtype, not u8");
-  refused("batch_norm", [&] { batch_norm(g.zeros(DType::i32, {2, 2}), 1, 0); }, "needs a floating dtype, not i32");
-  refused("variance", [&] { variance(truth); }, "needs a floating dtype, not bool");
-  refused("CrossEntropy", [&] { cross_entropy(g.zeros(DType::i64, {2, 2}), i); }, "logits must be floating, not i64");
+  refused(
+      "BitAnd", [&] { bit_and(h, h); }, "is not defined for f16");
+  refused(
+      "BitNot", [&] { bit_not(cast(h, DType::bf16)); }, "is not defined for bf16");
+  refused(
+      "ShiftLeft", [&] { shift_left(x, x); }, "is not defined for f32");
+  refused(
+      "Sin", [&] { sin(i); }, "is not defined for i32");
+  refused(
+      "Softmax", [&] { softmax(i); }, "needs a floating dtype, not i32");
+  refused(
+      "Mean", [&] { mean(i); }, "needs a floating dtype, not i32");
+  refused(
+      "LayerNorm", [&] { layer_norm(u, 1, 0); }, "needs a floating dtype, not u8");
+  refused(
+      "batch_norm",
+      [&] {
+        batch_norm(g.zeros(DType::i32, {2, 2}), 1, 0);
+      },
+      "needs a floating dtype, not i32");
+  refused(
+      "variance", [&] { variance(truth); }, "needs a floating dtype, not bool");
+  refused(
+      "CrossEntropy",
+      [&] {
+        cross_entropy(g.zeros(DType::i64, {2, 2}), i);
+      },
+      "logits must be floating, not i64");
   // The start is told as it was given.
-  says(refusal([&] { slice(x, {0, -7, 0}, {1, 2, 4}); }, Code::out_of_range), {"Slice", "limits_test.cpp", "axis 1: 2 elements from -7 on are not among its 3"});
-  says(refusal([&] { slice(x, {0, 0, 9}, {1, 2, -1}); }, Code::out_of_range), {"Slice", "limits_test.cpp", "axis 2: the elements from 9 on are not among its 4"});
-  refused("Max", [&] { reduce_max(z); }, "c128 cannot be reduced so");
+  says(refusal(
+           [&] {
+             slice(x, {0, -7, 0}, {1, 2, 4});
+           },
+           Code::out_of_range),
+       {"Slice", "limits_test.cpp", "axis 1: 2 elements from -7 on are not among its 3"});
+  says(refusal(
+           [&] {
+             slice(x, {0, 0, 9}, {1, 2, -1});
+           },
+           Code::out_of_range),
+       {"Slice", "limits_test.cpp", "axis 2: the elements from 9 on are not among its 4"});
+  refused(
+      "Max", [&] { reduce_max(z); }, "c128 cannot be reduced so");
   // More than fits anywhere.
   const std::int64_t huge = std::int64_t{1} << 40, most = std::numeric_limits<std::int64_t>::max();
-  refused("tile", [&] { tile(x, {huge, huge, 1}); }, "nowhere");
-  refused("repeat", [&] { repeat(x, most); }, "at most 2^28");
-  refused("repeat", [&] { repeat(g.input("open", DType::f32, {kAny}), huge); }, "at most 2^28");
-  refused("resize_linear", [&] { resize_linear(q, {huge, 2}); }, "fits nowhere");
-  refused("resize_nearest", [&] { resize_nearest(q, {huge, 2}); }, "fits nowhere");
-  refused("adaptive_avg_pool", [&] { adaptive_avg_pool(q, {huge, 2}); }, "at most 4096");
-  refused("Cholesky", [&] { cholesky(z); }, "linear algebra is for f32 and f64, not c128");
+  refused(
+      "tile",
+      [&] {
+        tile(x, {huge, huge, 1});
+      },
+      "nowhere");
+  refused(
+      "repeat", [&] { repeat(x, most); }, "at most 2^28");
+  refused(
+      "repeat", [&] { repeat(g.input("open", DType::f32, {kAny}), huge); }, "at most 2^28");
+  refused(
+      "resize_linear",
+      [&] {
+        resize_linear(q, {huge, 2});
+      },
+      "fits nowhere");
+  refused(
+      "resize_nearest",
+      [&] {
+        resize_nearest(q, {huge, 2});
+      },
+      "fits nowhere");
+  refused(
+      "adaptive_avg_pool",
+      [&] {
+        adaptive_avg_pool(q, {huge, 2});
+      },
+      "at most 4096");
+  refused(
+      "Cholesky", [&] { cholesky(z); }, "linear algebra is for f32 and f64, not c128");
   Eager e;
   const Tensor ones = e.ones(DType::f32, {2, 2}).value();
-  BOOST_TEST(identical(tril(e.constant(ones), std::numeric_limits<std::int64_t>::max()).value(), ones));
-  BOOST_TEST(identical(triu(e.constant(ones), std::numeric_limits<std::int64_t>::min()).value(), ones));
+  BOOST_TEST(
+      identical(tril(e.constant(ones), std::numeric_limits<std::int64_t>::max()).value(), ones));
+  BOOST_TEST(
+      identical(triu(e.constant(ones), std::numeric_limits<std::int64_t>::min()).value(), ones));
   const Expr bits = e.constant(Tensor::of(std::vector<bool>{true, true, true, true}, {2, 2}));
-  BOOST_TEST(identical(tril(bits).value(), Tensor::of(std::vector<bool>{true, false, true, true}, {2, 2})));
-  BOOST_TEST(identical(triu(bits, 1).value(), Tensor::of(std::vector<bool>{false, true, false, false}, {2, 2})));
-  BOOST_TEST((tile(e.constant(Tensor::of<float>({1, 2}, {2})), {5}).value().to_vector<float>() == std::vector<float>{1, 2, 1, 2, 1, 2, 1, 2, 1, 2}));
+  BOOST_TEST(identical(tril(bits).value(),
+                       Tensor::of(std::vector<bool>{true, false, true, true}, {2, 2})));
+  BOOST_TEST(identical(triu(bits, 1).value(),
+                       Tensor::of(std::vector<bool>{false, true, false, false}, {2, 2})));
+  BOOST_TEST((tile(e.constant(Tensor::of<float>({1, 2}, {2})), {5}).value().to_vector<float>() ==
+              std::vector<float>{1, 2, 1, 2, 1, 2, 1, 2, 1, 2}));
   // What was never given a value.
-  refused("Add", [&] { x + Tensor(); }, "operand 1 holds nothing");
-  refused("Relu", [&] { relu(Expr()); }, "operand 0 holds nothing");
-  refused("norm", [&] { norm(Expr()); }, "operand 0 holds nothing");
-  refused("Concat", [&] { concat({}, 0); }, "there are no operands");
-  refused("Group", [&] { group({}); }, "there are no operands");
-  refused("MatMul(f32[2, 3], f32[2, 3])", [&] { matmul(e.zeros(DType::f32, {2, 3}), e.zeros(DType::f32, {2, 3})); }, "2");
+  refused(
+      "Add", [&] { x + Tensor(); }, "operand 1 holds nothing");
+  refused(
+      "Relu", [&] { relu(Expr()); }, "operand 0 holds nothing");
+  refused(
+      "norm", [&] { norm(Expr()); }, "operand 0 holds nothing");
+  refused(
+      "Concat", [&] { concat({}, 0); }, "there are no operands");
+  refused(
+      "Group", [&] { group({}); }, "there are no operands");
+  refused(
+      "MatMul(f32[2, 3], f32[2, 3])",
+      [&] {
+        matmul(e.zeros(DType::f32, {2, 3}), e.zeros(DType::f32, {2, 3}));
+      },
+      "2");
   // A pass that is asked for where passes are left out.
   Engine engine({.workers = 1});
-  says(refusal([&] { engine.compile(g, {x}, {x * 2.0}, {.optimize = false, .mixed_precision = DType::f16}); }, Code::invalid_argument), {"mixed_precision", "optimize"});
+  says(refusal(
+           [&] {
+             engine.compile(g, {x}, {x * 2.0}, {.optimize = false, .mixed_precision = DType::f16});
+           },
+           Code::invalid_argument),
+       {"mixed_precision", "optimize"});
 }
 
 // One mask for a batch, for all heads, for all queries, is that repeated.
 BOOST_AUTO_TEST_CASE(masks_of_attention_broadcast) {
   Draws draws(92);
-  const Sample q = draws.values({2, 2, 3, 2}), k = draws.values({2, 2, 4, 2}), v = draws.values({2, 2, 4, 3});
-  for (const Shape& s : {Shape{2, 2, 3, 4}, Shape{1, 2, 3, 4}, Shape{2, 1, 3, 4}, Shape{2, 1, 1, 4}, Shape{1, 1, 1, 4}, Shape{2, 2, 3, 1}, Shape{1, 3, 4}, Shape{2, 1, 4}, Shape{3, 4}, Shape{1, 4}}) {
+  const Sample q = draws.values({2, 2, 3, 2}), k = draws.values({2, 2, 4, 2}),
+               v = draws.values({2, 2, 4, 3});
+  for (const Shape& s : {Shape{2, 2, 3, 4}, Shape{1, 2, 3, 4}, Shape{2, 1, 3, 4}, Shape{2, 1, 1, 4},
+                         Shape{1, 1, 1, 4}, Shape{2, 2, 3, 1}, Shape{1, 3, 4}, Shape{2, 1, 4},
+                         Shape{3, 4}, Shape{1, 4}}) {
     const Sample mask = draws.truths(s);
-    const Array whole{s.rank() == 4 ? s : s.rank() == 3 ? Shape{s[0], 1, s[1], s[2]} : Shape{1, 1, s[0], s[1]}, mask.array.v};
-    same(computed({q, k, v, mask}, [](const Exprs& e) { return masked_attention(e[0], e[1], e[2], e[3]); }), tabulate({2, 2, 3, 3}, [&](const Index& i) {
-      double total = 0, sum = 0;
-      for (std::int64_t j = 0; j < 4; ++j) {
-        double score = 0;
-        for (std::int64_t d = 0; d < 2; ++d) score += q.array[{i[0], i[1], i[2], d}] * k.array[{i[0], i[1], j, d}] / std::sqrt(2.0);
-        const double p = whole.broadcast_at({i[0], i[1], i[2], j}) == 0 ? 0 : std::exp(score);
-        total += p;
-        sum += p * v.array[{i[0], i[1], j, i[3]}];
-      }
-      return total == 0 ? 0 : sum / total;
-    }));
+    const Array whole{s.rank() == 4   ? s
+                      : s.rank() == 3 ? Shape{s[0], 1, s[1], s[2]}
+                                      : Shape{1, 1, s[0], s[1]},
+                      mask.array.v};
+    same(computed({q, k, v, mask},
+                  [](const Exprs& e) { return masked_attention(e[0], e[1], e[2], e[3]); }),
+         tabulate({2, 2, 3, 3}, [&](const Index& i) {
+           double total = 0, sum = 0;
+           for (std::int64_t j = 0; j < 4; ++j) {
+             double score = 0;
+             for (std::int64_t d = 0; d < 2; ++d)
+               score +=
+                   q.array[{i[0], i[1], i[2], d}] * k.array[{i[0], i[1], j, d}] / std::sqrt(2.0);
+             const double p = whole.broadcast_at({i[0], i[1], i[2], j}) == 0 ? 0 : std::exp(score);
+             total += p;
+             sum += p * v.array[{i[0], i[1], j, i[3]}];
+           }
+           return total == 0 ? 0 : sum / total;
+         }));
   }
   Graph g;
   Expr x = g.input("x", DType::f32, {2, 2, 3, 2});
-  says(refusal([&] { masked_attention(x, x, x, g.input("m", DType::boolean, {2, 4, 3, 3})); }, Code::invalid_argument), {"Attention", "limits_test.cpp", "the mask must be", "not [2, 4, 3, 3]"});
+  says(refusal(
+           [&] {
+             masked_attention(x, x, x, g.input("m", DType::boolean, {2, 4, 3, 3}));
+           },
+           Code::invalid_argument),
+       {"Attention", "limits_test.cpp", "the mask must be", "not [2, 4, 3, 3]"});
 }
 
 // Neither squares that f32 does not hold, nor that of a mean far away.
@@ -428,41 +710,78 @@ BOOST_AUTO_TEST_CASE(norms_of_every_size) {
       Graph g;
       const Expr x = g.input("x", DType::f32, {2});
       const Expr y = norm(x, {}, p), slope = gradients(y, Exprs{x})[0];
-      const std::vector<Tensor> got = evaluate_eagerly(g, {{x, as(DType::f32, doubles({2}, {0.6 * size, -0.8 * size}))}}, {y, slope});
-      const double wanted = std::isinf(p) ? 0.8 : std::pow(std::pow(0.6, p) + std::pow(0.8, p), 1 / p), steep = std::isinf(p) ? -1 : -std::pow(0.8 / wanted, p - 1);
-      BOOST_TEST(std::abs(got[0].at(0) / size - wanted) < 1e-6, "norm " << p << " of " << size << " is " << got[0].at(0));
+      const std::vector<Tensor> got = evaluate_eagerly(
+          g, {{x, as(DType::f32, doubles({2}, {0.6 * size, -0.8 * size}))}}, {y, slope});
+      const double wanted =
+                       std::isinf(p) ? 0.8 : std::pow(std::pow(0.6, p) + std::pow(0.8, p), 1 / p),
+                   steep = std::isinf(p) ? -1 : -std::pow(0.8 / wanted, p - 1);
+      BOOST_TEST(std::abs(got[0].at(0) / size - wanted) < 1e-6,
+                 "norm " << p << " of " << size << " is " << got[0].at(0));
       BOOST_TEST(std::abs(got[1].at(1) - steep) < 1e-6, "its slope is " << got[1].at(1));
     }
   Eager e;
-  const Expr huge = e.constant(as(DType::f32, doubles({2}, {1e30, -1e30}))), far = e.constant(as(DType::f32, doubles({4}, {1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3})));
+  const Expr huge = e.constant(as(DType::f32, doubles({2}, {1e30, -1e30}))),
+             far = e.constant(as(DType::f32, doubles({4}, {1e7, 1e7 + 1, 1e7 + 2, 1e7 + 3})));
   BOOST_TEST(std::abs(standard_deviation(huge).value().at(0) / 1e30 - 1) < 1e-6);
   BOOST_TEST(std::abs(variance(far).value().at(0) - 1.25) < 1e-6);
   using C = std::complex<float>;
-  BOOST_TEST(std::abs(norm(e.constant(Tensor::of<C>({{3e30f, 0}, {0, 4e30f}}, Shape{2}))).value().at(0) / 5e30 - 1) < 1e-6);
+  BOOST_TEST(
+      std::abs(norm(e.constant(Tensor::of<C>({{3e30f, 0}, {0, 4e30f}}, Shape{2}))).value().at(0) /
+                   5e30 -
+               1) < 1e-6);
 }
 
-// What is no probability is refused when it runs, as torch does; zeros and logits of -inf are probabilities.
+// What is no probability is refused when it runs, as torch does; zeros and logits of -inf are
+// probabilities.
 BOOST_AUTO_TEST_CASE(draws_of_no_probabilities_are_refused) {
   for (DType type : {DType::f16, DType::f32, DType::f64}) {
     Eager e;
-    const auto of = [&](const Shape& s, const Floats& v) { return e.constant(as(type, doubles(s, v))); };
+    const auto of = [&](const Shape& s, const Floats& v) {
+      return e.constant(as(type, doubles(s, v)));
+    };
     for (double p : {2.0, -0.25, double(INFINITY), double(NAN)})
-      says(refusal([&] { bernoulli(of({3}, {0.5, p, 1})); }, Code::invalid_argument), {" in bernoulli at limits_test.cpp:", "a probability is outside [0, 1]"});
-    BOOST_TEST((bernoulli(of({4}, {0, 1, 0, 1})).value().to_vector<bool>() == std::vector<bool>{false, true, false, true}));
+      says(refusal(
+               [&] {
+                 bernoulli(of({3}, {0.5, p, 1}));
+               },
+               Code::invalid_argument),
+           {" in bernoulli at limits_test.cpp:", "a probability is outside [0, 1]"});
+    BOOST_TEST((bernoulli(of({4}, {0, 1, 0, 1})).value().to_vector<bool>() ==
+                std::vector<bool>{false, true, false, true}));
     BOOST_TEST((bernoulli(of({0}, {})).value().elements() == 0));
     for (const Floats& logits : {Floats{0, NAN}, {INFINITY, 0}, {-INFINITY, -INFINITY}}) {
-      says(refusal([&] { categorical(of({1, 2}, logits)); }, Code::invalid_argument), {" in categorical at limits_test.cpp:", "no probabilities"});
-      says(refusal([&] { multinomial(of({1, 2}, logits), 3); }, Code::invalid_argument), {" in multinomial at limits_test.cpp:", "no probabilities"});
+      says(refusal(
+               [&] {
+                 categorical(of({1, 2}, logits));
+               },
+               Code::invalid_argument),
+           {" in categorical at limits_test.cpp:", "no probabilities"});
+      says(refusal(
+               [&] {
+                 multinomial(of({1, 2}, logits), 3);
+               },
+               Code::invalid_argument),
+           {" in multinomial at limits_test.cpp:", "no probabilities"});
     }
-    BOOST_TEST((categorical(of({2, 2}, {-INFINITY, 0, 0, -INFINITY})).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0}));
+    BOOST_TEST(
+        (categorical(of({2, 2}, {-INFINITY, 0, 0, -INFINITY})).value().to_vector<std::int64_t>() ==
+         std::vector<std::int64_t>{1, 0}));
     BOOST_TEST((categorical(of({0, 2}, {})).value().elements() == 0));
   }
   // Within a graph, and on a device whose streams are asynchronous.
   Graph g;
   const Expr p = g.input("p", DType::f32, {kAny}), y = bernoulli(p);
   for (const Place& place : places()) {
-    BOOST_TEST((place.evaluate(g, {{p, as(DType::f32, doubles({2}, {1, 0}))}}, {y})[0].to_vector<bool>() == std::vector<bool>{true, false}), place.name);
-    says(refusal([&] { place.evaluate(g, {{p, as(DType::f32, doubles({2}, {1, 1.5}))}}, {y}); }, Code::invalid_argument), {" in bernoulli (limits_test.cpp:", "a probability is outside [0, 1]"});
+    BOOST_TEST(
+        (place.evaluate(g, {{p, as(DType::f32, doubles({2}, {1, 0}))}}, {y})[0].to_vector<bool>() ==
+         std::vector<bool>{true, false}),
+        place.name);
+    says(refusal(
+             [&] {
+               place.evaluate(g, {{p, as(DType::f32, doubles({2}, {1, 1.5}))}}, {y});
+             },
+             Code::invalid_argument),
+         {" in bernoulli (limits_test.cpp:", "a probability is outside [0, 1]"});
   }
 }
 
@@ -470,27 +789,48 @@ BOOST_AUTO_TEST_CASE(draws_of_no_probabilities_are_refused) {
 BOOST_AUTO_TEST_CASE(any_and_all_take_numbers) {
   Eager e;
   const Tensor some = doubles({2, 3}, {0, 0, 2, NAN, -1, 0.5});
-  for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8, DType::u8, DType::i64, DType::c64}) {
-    const Expr x = cast(e.constant(type == DType::c64 || is_floating(type) ? some : doubles({2, 3}, {0, 0, 2, 7, 1, 3})), type);
-    BOOST_TEST((any(x, {1}).value().to_vector<bool>() == std::vector<bool>{true, true}), name_of(type));
-    BOOST_TEST((all(x, {1}).value().to_vector<bool>() == std::vector<bool>{false, true}), name_of(type));
-    BOOST_TEST((any(x, {0}, true).value().to_vector<bool>() == std::vector<bool>{true, true, true}), name_of(type));
+  for (DType type : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i8, DType::u8,
+                     DType::i64, DType::c64}) {
+    const Expr x = cast(
+        e.constant(type == DType::c64 || is_floating(type) ? some
+                                                           : doubles({2, 3}, {0, 0, 2, 7, 1, 3})),
+        type);
+    BOOST_TEST((any(x, {1}).value().to_vector<bool>() == std::vector<bool>{true, true}),
+               name_of(type));
+    BOOST_TEST((all(x, {1}).value().to_vector<bool>() == std::vector<bool>{false, true}),
+               name_of(type));
+    BOOST_TEST((any(x, {0}, true).value().to_vector<bool>() == std::vector<bool>{true, true, true}),
+               name_of(type));
   }
   // Sums of bools count.
   const Expr truths = e.constant(Tensor::of(std::vector<bool>{true, false, true, true}, {2, 2}));
-  BOOST_TEST((sum(truths, {1}).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2}));
-  BOOST_TEST((cumsum(truths, 0).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 0, 2, 1}));
+  BOOST_TEST(
+      (sum(truths, {1}).value().to_vector<std::int64_t>() == std::vector<std::int64_t>{1, 2}));
+  BOOST_TEST((cumsum(truths, 0).value().to_vector<std::int64_t>() ==
+              std::vector<std::int64_t>{1, 0, 2, 1}));
 }
 
 // The op that refuses is one that the user did not write.
 BOOST_AUTO_TEST_CASE(errors_name_the_function_that_was_called) {
   const Tensor p = doubles({2, 3}, Floats(6, -1)), bad = Tensor::of<std::int64_t>({1, 3}, {2});
   const Function loss = [](const Exprs& x) { return nll_loss(x[0], cast(x[1], DType::i64)); };
-  says(refusal([&] { with_slope(loss, {p, bad}); }, Code::out_of_range), {"TakeAlong", " in nll_loss (limits_test.cpp:", "index 3 at position 1 is outside [0, 3)"});
+  says(refusal(
+           [&] {
+             with_slope(loss, {p, bad});
+           },
+           Code::out_of_range),
+       {"TakeAlong", " in nll_loss (limits_test.cpp:", "index 3 at position 1 is outside [0, 3)"});
   Eager e;
-  says(refusal([&] { nll_loss(e.constant(p), e.constant(bad)); }, Code::out_of_range), {"TakeAlong(f64[2, 3], i64[2, 1]) in nll_loss at limits_test.cpp:"});
-  says(refusal([&] { inverse(e.constant(doubles({2, 2}, {1, 2, 2, 4}))); }, Code::invalid_argument), {"Solve", " in inverse at limits_test.cpp:"});
-  says(refusal([&] { bincount(e.constant(bad), 2); }, Code::out_of_range), {"ScatterAdd", " in bincount at limits_test.cpp:"});
+  says(refusal([&] { nll_loss(e.constant(p), e.constant(bad)); }, Code::out_of_range),
+       {"TakeAlong(f64[2, 3], i64[2, 1]) in nll_loss at limits_test.cpp:"});
+  says(refusal(
+           [&] {
+             inverse(e.constant(doubles({2, 2}, {1, 2, 2, 4})));
+           },
+           Code::invalid_argument),
+       {"Solve", " in inverse at limits_test.cpp:"});
+  says(refusal([&] { bincount(e.constant(bad), 2); }, Code::out_of_range),
+       {"ScatterAdd", " in bincount at limits_test.cpp:"});
 }
 
 BOOST_AUTO_TEST_CASE(complex_numbers_run_and_spread) {
@@ -498,9 +838,13 @@ BOOST_AUTO_TEST_CASE(complex_numbers_run_and_spread) {
   const std::vector<C> x{{1, 2}, {-0.5, 0.25}, {3, -1}};
   Eager e;
   Expr z = e.constant(Tensor::of(x, Shape{3}));
-  std::vector<C> sums = cumsum(z).value().to_vector<C>(), products = cumprod(z).value().to_vector<C>();
+  std::vector<C> sums = cumsum(z).value().to_vector<C>(),
+                 products = cumprod(z).value().to_vector<C>();
   BOOST_TEST((sums == std::vector<C>{x[0], x[0] + x[1], x[0] + x[1] + x[2]}));
-  for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(std::abs(products[i] - (i == 0 ? x[0] : i == 1 ? x[0] * x[1] : x[0] * x[1] * x[2])) < 1e-14);
+  for (std::size_t i = 0; i < 3; ++i)
+    BOOST_TEST(std::abs(products[i] - (i == 0   ? x[0]
+                                       : i == 1 ? x[0] * x[1]
+                                                : x[0] * x[1] * x[2])) < 1e-14);
   const C middle = (x[0] + x[1] + x[2]) / 3.0;
   double spread = 0;
   for (const C& each : x) spread += std::norm(each - middle) / 3;
@@ -509,11 +853,15 @@ BOOST_AUTO_TEST_CASE(complex_numbers_run_and_spread) {
   BOOST_TEST(std::abs(standard_deviation(z).value().at(0) - std::sqrt(spread)) < 1e-14);
   // Near zero nothing is lost.
   Expr tiny = e.constant(Tensor::of<C>({{1e-12, 2e-12}}, Shape{1}));
-  for (const Expr& y : {expm1(tiny), log1p(tiny)}) BOOST_TEST(std::abs(y.value().to_vector<C>()[0] - C(1e-12, 2e-12)) < 1e-22);
+  for (const Expr& y : {expm1(tiny), log1p(tiny)})
+    BOOST_TEST(std::abs(y.value().to_vector<C>()[0] - C(1e-12, 2e-12)) < 1e-22);
   const Array re{Shape{2}, {0.3, -1.2}}, im{Shape{2}, {0.4, 0.7}};
-  for (const Function& f : {Function([](const Exprs& p) { return real(cumsum(square(complex(p[0], p[1])))); }), Function([](const Exprs& p) { return imaginary(cumprod(complex(p[0], p[1]))); }),
-                            Function([](const Exprs& p) { return variance(complex(p[0], p[1])); }), Function([](const Exprs& p) { return imaginary(log1p(complex(p[0], p[1]))); }),
-                            Function([](const Exprs& p) { return real(expm1(complex(p[0], p[1]))); })})
+  for (const Function& f :
+       {Function([](const Exprs& p) { return real(cumsum(square(complex(p[0], p[1])))); }),
+        Function([](const Exprs& p) { return imaginary(cumprod(complex(p[0], p[1]))); }),
+        Function([](const Exprs& p) { return variance(complex(p[0], p[1])); }),
+        Function([](const Exprs& p) { return imaginary(log1p(complex(p[0], p[1]))); }),
+        Function([](const Exprs& p) { return real(expm1(complex(p[0], p[1]))); })})
     computed({{re}, {im}}, f, 1);
 }
 

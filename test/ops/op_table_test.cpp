@@ -11,8 +11,8 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/test/ops/tables/all_rows.hpp>
 #include <troupe/test/ops/bits.hpp>
+#include <troupe/test/ops/tables/all_rows.hpp>
 #include <troupe/test/ops/tables/elsewhere.hpp>
 #include <troupe/test/ops/tables/places.hpp>
 #include <troupe/test/support/share.hpp>
@@ -41,7 +41,8 @@ Exprs apply(Graph& g, const std::string& op, const Exprs& xs, const Attrs& attrs
   return bind_op(op, operands, attrs, operands[0].site());
 }
 
-std::vector<Tensor> run(const Place& place, const std::string& op, const std::vector<Tensor>& inputs, const Attrs& attrs,
+std::vector<Tensor> run(const Place& place, const std::string& op,
+                        const std::vector<Tensor>& inputs, const Attrs& attrs,
                         Told told = Told::everything) {
   Graph g;
   Feeds feeds;
@@ -82,14 +83,21 @@ bool is_close(double value, double reference, double tolerance) {
   return std::abs(value - reference) <= tolerance * std::max(1.0, std::abs(reference));
 }
 
-void compare(const Row& row, const std::vector<Tensor>& got, const std::vector<Array>& wanted, DType dtype, const std::string& where) {
+void compare(const Row& row, const std::vector<Tensor>& got, const std::vector<Array>& wanted,
+             DType dtype, const std::string& where) {
   BOOST_REQUIRE_EQUAL(got.size(), wanted.size());
   for (std::size_t k = 0; k < got.size(); ++k) {
-    BOOST_REQUIRE_MESSAGE(got[k].shape() == wanted[k].shape, where << ": shape " << got[k].shape().text() << ", not " << wanted[k].shape.text());
-    double tolerance = row.slack * std::max(tolerance_of(got[k].dtype()), is_floating(got[k].dtype()) ? tolerance_of(dtype) : 0);
+    BOOST_REQUIRE_MESSAGE(
+        got[k].shape() == wanted[k].shape,
+        where << ": shape " << got[k].shape().text() << ", not " << wanted[k].shape.text());
+    double tolerance = row.slack * std::max(tolerance_of(got[k].dtype()),
+                                            is_floating(got[k].dtype()) ? tolerance_of(dtype) : 0);
     for (std::int64_t i = 0; i < got[k].elements(); ++i) {
-      double value = got[k].at(i), reference = as_result(wanted[k].v[static_cast<std::size_t>(i)], got[k].dtype());
-      BOOST_CHECK_MESSAGE(is_close(value, reference, tolerance), where << ": output " << k << "[" << i << "] is " << value << ", not " << reference);
+      double value = got[k].at(i),
+             reference = as_result(wanted[k].v[static_cast<std::size_t>(i)], got[k].dtype());
+      BOOST_CHECK_MESSAGE(is_close(value, reference, tolerance), where << ": output " << k << "["
+                                                                       << i << "] is " << value
+                                                                       << ", not " << reference);
     }
   }
 }
@@ -100,7 +108,9 @@ std::string title(const Row& row, const Case& c, DType dtype, const std::string&
   return fmt::format("{} {} {} {{{}}} ({})", row.op, name_of(dtype), shapes, c.attrs.text(), more);
 }
 
-bool has(const std::vector<DType>& types, DType t) { return std::find(types.begin(), types.end(), t) != types.end(); }
+bool has(const std::vector<DType>& types, DType t) {
+  return std::find(types.begin(), types.end(), t) != types.end();
+}
 
 std::vector<DType> all_dtypes() {
   std::vector<DType> out;
@@ -114,10 +124,12 @@ BOOST_AUTO_TEST_CASE(every_op_has_a_row) {
   std::set<std::string> rows;
   for (const Row& r : all_rows()) rows.insert(r.op);
   for (const OpDef* op : all_ops()) {
-    BOOST_CHECK_MESSAGE(rows.contains(op->name) || elsewhere().contains(op->name), "op " << op->name << " has no row in test/ops/tables/table.hpp");
+    BOOST_CHECK_MESSAGE(rows.contains(op->name) || elsewhere().contains(op->name),
+                        "op " << op->name << " has no row in test/ops/tables/table.hpp");
     BOOST_CHECK_MESSAGE(!op->doc.empty(), "op " << op->name << " has no doc line");
     bool has_inputs = op->max_inputs != 0;
-    BOOST_CHECK_MESSAGE(!has_inputs || !op->differentiable || op->gradient || op->evaluate, "op " << op->name << " counts as differentiable but has no gradient");
+    BOOST_CHECK_MESSAGE(!has_inputs || !op->differentiable || op->gradient || op->evaluate,
+                        "op " << op->name << " counts as differentiable but has no gradient");
   }
   for (const std::string& name : rows) BOOST_CHECK_NO_THROW(find_op(name));
 }
@@ -129,22 +141,27 @@ BOOST_AUTO_TEST_CASE(values_are_those_of_the_reference) {
     for (const Case& c : row.cases)
       for (DType dtype : row.dtypes) {
         if (is_complex(dtype)) continue;
-        // A race depends on no dtype, and a kernel's memory on no place: sanitizers see two dtypes everywhere, ASan the others in one.
-        const bool everywhere_too = kShare == 1 || dtype == DType::f32 || dtype == row.dtypes.back();
+        // A race depends on no dtype, and a kernel's memory on no place: sanitizers see two dtypes
+        // everywhere, ASan the others in one.
+        const bool everywhere_too =
+            kShare == 1 || dtype == DType::f32 || dtype == row.dtypes.back();
         if (kUnderTsan && !everywhere_too) continue;
         std::vector<Tensor> inputs = tensors_of(c, dtype);
         std::vector<Array> wanted = expected(row, inputs, c.attrs);
         for (const Place& place : everywhere) {
           if (!everywhere_too && place.name != "engine") continue;
           for (Told told : {Told::everything, Told::rank, Told::nothing}) {
-            std::string where = title(row, c, dtype, fmt::format("{}, told {}", place.name, told == Told::everything ? "everything" : told == Told::rank ? "the rank" : "nothing"));
-            if (told != Told::everything && (c.inputs.empty() || dtype != row.dtypes.back())) continue;
+            std::string where = title(row, c, dtype,
+                                      fmt::format("{}, told {}", place.name,
+                                                  told == Told::everything ? "everything"
+                                                  : told == Told::rank     ? "the rank"
+                                                                           : "nothing"));
+            if (told != Told::everything && (c.inputs.empty() || dtype != row.dtypes.back()))
+              continue;
             try {
               compare(row, run(place, row.op, inputs, c.attrs, told), wanted, dtype, where);
               ++runs;
-            } catch (const Error& e) {
-              BOOST_ERROR(where << " threw: " << e.what());
-            }
+            } catch (const Error& e) { BOOST_ERROR(where << " threw: " << e.what()); }
           }
         }
       }
@@ -159,14 +176,21 @@ BOOST_AUTO_TEST_CASE(values_are_those_of_the_reference) {
     if (types.contains(DType::f32) && !types.contains(DType::f16)) floats_only_wide += " " + op;
   }
   for (DType t : all_dtypes())
-    by_dtype += fmt::format(" {} {}", name_of(t), std::count_if(covered.begin(), covered.end(), [t](const auto& entry) { return entry.second.contains(t); }));
+    by_dtype += fmt::format(" {} {}", name_of(t),
+                            std::count_if(covered.begin(), covered.end(), [t](const auto& entry) {
+                              return entry.second.contains(t);
+                            }));
   std::map<std::string, int> suites;
   for (const auto& [op, suite] : elsewhere()) ++suites[suite];
   for (const auto& [suite, ops] : suites) by_suite += fmt::format(" {} {}", suite, ops);
-  fmt::print("op table: {} rows of {} ops, {} op x dtype pairs, {} runs on: {}\n", all_rows().size(), covered.size(), pairs, runs, where);
-  fmt::print("op table: ops by dtype:{}; complex numbers in complex_arithmetic and library_test\n", by_dtype);
-  fmt::print("op table: f32 but not f16:{}\n", floats_only_wide.empty() ? " none" : floats_only_wide);
-  fmt::print("op table: {} of {} ops stand in other suites:{}\n", elsewhere().size(), all_ops().size(), by_suite);
+  fmt::print("op table: {} rows of {} ops, {} op x dtype pairs, {} runs on: {}\n",
+             all_rows().size(), covered.size(), pairs, runs, where);
+  fmt::print("op table: ops by dtype:{}; complex numbers in complex_arithmetic and library_test\n",
+             by_dtype);
+  fmt::print("op table: f32 but not f16:{}\n",
+             floats_only_wide.empty() ? " none" : floats_only_wide);
+  fmt::print("op table: {} of {} ops stand in other suites:{}\n", elsewhere().size(),
+             all_ops().size(), by_suite);
 }
 
 BOOST_AUTO_TEST_CASE(known_values) {
@@ -180,9 +204,13 @@ BOOST_AUTO_TEST_CASE(known_values) {
           inputs.push_back(Tensor::scalar_as(dtype, a));
           fits = fits && inputs.back().at(0) == a;
         }
-        if (!fits || (is_integer(dtype) && value != std::trunc(value)) || (dtype >= DType::u8 && value < 0)) continue;
+        if (!fits || (is_integer(dtype) && value != std::trunc(value)) ||
+            (dtype >= DType::u8 && value < 0))
+          continue;
         double got = run({"interpreter", evaluate_eagerly}, row.op, inputs, {})[0].at(0);
-        BOOST_CHECK_MESSAGE(is_close(got, value, row.slack * tolerance_of(dtype)), row.op << " " << name_of(dtype) << " at " << arguments[0] << " is " << got << ", not " << value);
+        BOOST_CHECK_MESSAGE(is_close(got, value, row.slack * tolerance_of(dtype)),
+                            row.op << " " << name_of(dtype) << " at " << arguments[0] << " is "
+                                   << got << ", not " << value);
       }
 }
 
@@ -199,10 +227,14 @@ BOOST_AUTO_TEST_CASE(what_is_not_finite_passes_as_the_reference_says) {
       std::vector<Tensor> inputs;
       if (n == 1) inputs = {tensor_of(column, dtype)};
       if (n == 2) inputs = {tensor_of(column, dtype), tensor_of(line, dtype)};
-      if (n == 3) inputs = {tensor_of({Shape{8, 1}, {1, 0, 1, 0, 1, 0, 1, 0}}, DType::boolean), tensor_of(line, dtype), tensor_of(column, dtype)};
+      if (n == 3)
+        inputs = {tensor_of({Shape{8, 1}, {1, 0, 1, 0, 1, 0, 1, 0}}, DType::boolean),
+                  tensor_of(line, dtype), tensor_of(column, dtype)};
       for (const Place& place : everywhere)
-        compare(row, run(place, row.op, inputs, row.cases[0].attrs), expected(row, inputs, row.cases[0].attrs), dtype,
-                fmt::format("{} {} of what is not finite ({})", row.op, name_of(dtype), place.name));
+        compare(
+            row, run(place, row.op, inputs, row.cases[0].attrs),
+            expected(row, inputs, row.cases[0].attrs), dtype,
+            fmt::format("{} {} of what is not finite ({})", row.op, name_of(dtype), place.name));
     }
   }
 }
@@ -217,23 +249,23 @@ BOOST_AUTO_TEST_CASE(other_dtypes_are_refused_naming_op_and_line) {
       unsigned line = 0;
       for (const Sample& s : row.cases[0].inputs) {
         bool is_fixed = s.role == Role::index || (s.role == Role::truth && row.dtypes != kBool);
-        Expr x = g.input(fmt::format("x{}", operands.size()), is_fixed ? dtype_of_role(s.role, dtype) : dtype, s.array.shape);
+        Expr x = g.input(fmt::format("x{}", operands.size()),
+                         is_fixed ? dtype_of_role(s.role, dtype) : dtype, s.array.shape);
         line = __LINE__ + 1;
         operands.push_back(Operand(x));
       }
       std::string text = "nothing", place = fmt::format("op_table_test.cpp:{}", line);
       try {
         bind_op(row.op, operands, row.cases[0].attrs, operands[0].site());
-      } catch (const Error& e) {
-        text = e.what();
-      }
+      } catch (const Error& e) { text = e.what(); }
       bool names_both = text.find(row.op) == 0 && text.find(place) != std::string::npos;
       BOOST_CHECK_MESSAGE(names_both, row.op << " of " << name_of(dtype) << " said " << text);
     }
   }
 }
 
-BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transposed, *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transposed,
+                     *boost::unit_test::label("one_thread")) {
   std::int64_t compared = 0;
   int rows = 0;
   for (const Row& row : all_rows()) {
@@ -249,12 +281,14 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transp
           Exprs ys = apply(g, row.op, xs, c.attrs), flat;
           if (ys.size() == 1) return ys[0];
           for (const Expr& y : ys)
-            if (is_floating(y.dtype())) flat.push_back(reshape(y, Shape{kAny}));  // positions have no gradient
+            // positions have no gradient
+            if (is_floating(y.dtype())) flat.push_back(reshape(y, Shape{kAny}));
           return flat.size() == 1 ? flat[0] : concat(flat, 0);
         };
         std::string where = title(row, c, DType::f64, open ? "open shapes" : "known shapes");
         try {
-          CheckOptions options{.tolerance = 1e-6, .order = std::min(row.order, c.order), .open_shapes = open};
+          CheckOptions options{
+              .tolerance = 1e-6, .order = std::min(row.order, c.order), .open_shapes = open};
           CheckReport differences = check_gradients(f, inputs, options);
           BOOST_CHECK_MESSAGE(differences.ok(), where << ": " << differences.text);
           compared += differences.compared;
@@ -262,45 +296,70 @@ BOOST_AUTO_TEST_CASE(gradients_agree_with_differences_and_with_themselves_transp
           options.tolerance = 1e-12;
           CheckReport transposed = check_dot_product(f, inputs, options);
           BOOST_CHECK_MESSAGE(transposed.ok(), where << ": " << transposed.text);
-        } catch (const Error& e) {
-          BOOST_ERROR(where << " threw: " << e.what());
-        }
+        } catch (const Error& e) { BOOST_ERROR(where << " threw: " << e.what()); }
       }
     }
   }
-  fmt::print("op table: gradients of {} rows, {} numbers compared with differences\n", rows, compared);
+  fmt::print("op table: gradients of {} rows, {} numbers compared with differences\n", rows,
+             compared);
 }
 
 BOOST_AUTO_TEST_CASE(complex_arithmetic) {
   using C = std::complex<double>;
   const std::map<std::string, std::function<C(C, C)>> references{
-      {"Add", [](C x, C y) { return x + y; }}, {"Sub", [](C x, C y) { return x - y; }}, {"Mul", [](C x, C y) { return x * y; }},
-      {"Div", [](C x, C y) { return x / y; }}, {"Neg", [](C x, C) { return -x; }},      {"Square", [](C x, C) { return x * x; }},
-      {"Reciprocal", [](C x, C) { return 1.0 / x; }}, {"SquaredDifference", [](C x, C y) { return (x - y) * (x - y); }},
-      {"Exp", [](C x, C) { return std::exp(x); }}, {"Log", [](C x, C) { return std::log(x); }}, {"Sqrt", [](C x, C) { return std::sqrt(x); }},
-      {"Rsqrt", [](C x, C) { return 1.0 / std::sqrt(x); }}, {"Sin", [](C x, C) { return std::sin(x); }}, {"Cos", [](C x, C) { return std::cos(x); }},
-      {"Tan", [](C x, C) { return std::tan(x); }}, {"Asin", [](C x, C) { return std::asin(x); }}, {"Acos", [](C x, C) { return std::acos(x); }},
-      {"Atan", [](C x, C) { return std::atan(x); }}, {"Sinh", [](C x, C) { return std::sinh(x); }}, {"Cosh", [](C x, C) { return std::cosh(x); }},
-      {"Tanh", [](C x, C) { return std::tanh(x); }}, {"Asinh", [](C x, C) { return std::asinh(x); }}, {"Acosh", [](C x, C) { return std::acosh(x); }},
-      {"Atanh", [](C x, C) { return std::atanh(x); }}, {"Sigmoid", [](C x, C) { return 1.0 / (1.0 + std::exp(-x)); }},
-      {"Silu", [](C x, C) { return x / (1.0 + std::exp(-x)); }}, {"Pow", [](C x, C y) { return std::pow(x, y); }},
-      {"Expm1", [](C x, C) { return std::exp(x) - 1.0; }}, {"Log1p", [](C x, C) { return std::log(1.0 + x); }}};
+      {"Add", [](C x, C y) { return x + y; }},
+      {"Sub", [](C x, C y) { return x - y; }},
+      {"Mul", [](C x, C y) { return x * y; }},
+      {"Div", [](C x, C y) { return x / y; }},
+      {"Neg", [](C x, C) { return -x; }},
+      {"Square", [](C x, C) { return x * x; }},
+      {"Reciprocal", [](C x, C) { return 1.0 / x; }},
+      {"SquaredDifference", [](C x, C y) { return (x - y) * (x - y); }},
+      {"Exp", [](C x, C) { return std::exp(x); }},
+      {"Log", [](C x, C) { return std::log(x); }},
+      {"Sqrt", [](C x, C) { return std::sqrt(x); }},
+      {"Rsqrt", [](C x, C) { return 1.0 / std::sqrt(x); }},
+      {"Sin", [](C x, C) { return std::sin(x); }},
+      {"Cos", [](C x, C) { return std::cos(x); }},
+      {"Tan", [](C x, C) { return std::tan(x); }},
+      {"Asin", [](C x, C) { return std::asin(x); }},
+      {"Acos", [](C x, C) { return std::acos(x); }},
+      {"Atan", [](C x, C) { return std::atan(x); }},
+      {"Sinh", [](C x, C) { return std::sinh(x); }},
+      {"Cosh", [](C x, C) { return std::cosh(x); }},
+      {"Tanh", [](C x, C) { return std::tanh(x); }},
+      {"Asinh", [](C x, C) { return std::asinh(x); }},
+      {"Acosh", [](C x, C) { return std::acosh(x); }},
+      {"Atanh", [](C x, C) { return std::atanh(x); }},
+      {"Sigmoid", [](C x, C) { return 1.0 / (1.0 + std::exp(-x)); }},
+      {"Silu", [](C x, C) { return x / (1.0 + std::exp(-x)); }},
+      {"Pow", [](C x, C y) { return std::pow(x, y); }},
+      {"Expm1", [](C x, C) { return std::exp(x) - 1.0; }},
+      {"Log1p", [](C x, C) { return std::log(1.0 + x); }}};
   std::set<std::string> other{"Equal", "NotEqual", "Where"};  // of bool
   for (const Row& row : pointwise_rows())
-    if (std::count_if(row.dtypes.begin(), row.dtypes.end(), is_complex)) BOOST_CHECK_MESSAGE(references.contains(row.op) || other.contains(row.op), row.op << " of complex numbers is compared with nothing");
+    if (std::count_if(row.dtypes.begin(), row.dtypes.end(), is_complex))
+      BOOST_CHECK_MESSAGE(references.contains(row.op) || other.contains(row.op),
+                          row.op << " of complex numbers is compared with nothing");
   const std::vector<Place> everywhere = places();
   std::vector<C> x{{1, 2}, {-.5, .25}, {3, 0}}, y{{.5, -1}, {2, 2}, {0, 1}};
   for (const auto& [op, f] : references) {
     std::vector<std::complex<float>> few(x.begin(), x.end()), others(y.begin(), y.end());
     std::vector<Tensor> narrow{Tensor::of(few, Shape{3}), Tensor::of(others, Shape{3})};
     if (find_op(op).max_inputs == 1) narrow.pop_back();
-    std::vector<std::complex<float>> rough = run(everywhere[0], op, narrow, {})[0].to_vector<std::complex<float>>();
-    for (std::size_t i = 0; i < 3; ++i) BOOST_CHECK_MESSAGE(std::abs(C(rough[i]) - f(x[i], y[i])) < 2e-6 * std::max(1.0, std::abs(f(x[i], y[i]))), op << " of c64");
+    std::vector<std::complex<float>> rough =
+        run(everywhere[0], op, narrow, {})[0].to_vector<std::complex<float>>();
+    for (std::size_t i = 0; i < 3; ++i)
+      BOOST_CHECK_MESSAGE(
+          std::abs(C(rough[i]) - f(x[i], y[i])) < 2e-6 * std::max(1.0, std::abs(f(x[i], y[i]))),
+          op << " of c64");
     std::vector<Tensor> inputs{Tensor::of(x, Shape{3}), Tensor::of(y, Shape{3})};
     if (find_op(op).max_inputs == 1) inputs.pop_back();
     for (const Place& place : everywhere) {
       std::vector<C> got = run(place, op, inputs, {})[0].to_vector<C>();
-      for (std::size_t i = 0; i < 3; ++i) BOOST_CHECK_MESSAGE(std::abs(got[i] - f(x[i], y[i])) < 1e-13, op << " of complex numbers on " << place.name);
+      for (std::size_t i = 0; i < 3; ++i)
+        BOOST_CHECK_MESSAGE(std::abs(got[i] - f(x[i], y[i])) < 1e-13,
+                            op << " of complex numbers on " << place.name);
     }
   }
 }

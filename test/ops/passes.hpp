@@ -20,10 +20,13 @@ inline int count(const Program& p, std::string_view op) {
 }
 
 /// Both programs yield the same bits.
-inline void same_values(const Program& before, const Program& after, const std::vector<Tensor>& feeds, const std::string& where) {
+inline void same_values(const Program& before, const Program& after,
+                        const std::vector<Tensor>& feeds, const std::string& where) {
   std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
   BOOST_REQUIRE_EQUAL(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) BOOST_CHECK_MESSAGE(identical(a[i], b[i]), where << ": fetch " << i << ": " << a[i].text() << " and " << b[i].text());
+  for (std::size_t i = 0; i < a.size(); ++i)
+    BOOST_CHECK_MESSAGE(identical(a[i], b[i]),
+                        where << ": fetch " << i << ": " << a[i].text() << " and " << b[i].text());
 }
 
 }  // namespace troupe::test

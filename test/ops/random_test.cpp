@@ -24,7 +24,8 @@ Moments moments(const Tensor& t) {
     m.low = std::min(m.low, t.at(i));
     m.high = std::max(m.high, t.at(i));
   }
-  for (std::int64_t i = 0; i < t.elements(); ++i) m.deviation += (t.at(i) - m.mean) * (t.at(i) - m.mean) / n;
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    m.deviation += (t.at(i) - m.mean) * (t.at(i) - m.mean) / n;
   m.deviation = std::sqrt(m.deviation);
   return m;
 }
@@ -37,10 +38,10 @@ BOOST_AUTO_TEST_CASE(a_step_and_a_seed_decide) {
   Interpreter one, two;
   std::vector<Tensor> first = one.run(g, {}, {a, b});
   BOOST_TEST(identical(first[0], two.run(g, {}, {a, b})[0]));
-  BOOST_TEST(!identical(first[0], first[1]));            // another op
+  BOOST_TEST(!identical(first[0], first[1]));                // another op
   BOOST_TEST(!identical(first[0], one.run(g, {}, {a})[0]));  // another step
   one.set_step(0);
-  BOOST_TEST(identical(first[0], one.run(g, {}, {a})[0]));   // and back
+  BOOST_TEST(identical(first[0], one.run(g, {}, {a})[0]));  // and back
   one.set_step(0);
   one.set_seed(7);
   BOOST_TEST(!identical(first[0], one.run(g, {}, {a})[0]));
@@ -57,7 +58,8 @@ BOOST_AUTO_TEST_CASE(distributions) {
   for (DType t : {DType::f32, DType::f64}) {
     Graph g;
     const Shape many{100, 1000};
-    std::vector<Tensor> out = Interpreter().run(g, {}, {g.random_uniform(many, t), g.random_normal(many, t), g.truncated_normal(many, t)});
+    std::vector<Tensor> out = Interpreter().run(
+        g, {}, {g.random_uniform(many, t), g.random_normal(many, t), g.truncated_normal(many, t)});
     Moments u = moments(out[0]), n = moments(out[1]), c = moments(out[2]);
     // 100,000 draws: the mean is off by 0.003 deviations, and five times that is never seen.
     BOOST_TEST(std::abs(u.mean - 0.5) < 0.005);

@@ -50,7 +50,8 @@ std::int64_t a_second_each(std::int64_t& now) { return now += 1'000'000'000; }
 
 BOOST_AUTO_TEST_CASE(the_checksum_is_castagnolis) {
   BOOST_TEST(crc32c("") == 0u);
-  BOOST_TEST(crc32c("123456789") == 0xE3069283u);            // the check value of the catalogue of CRCs
+  // the check value of the catalogue of CRCs
+  BOOST_TEST(crc32c("123456789") == 0xE3069283u);
   BOOST_TEST(crc32c(std::string(32, '\0')) == 0x8A9136AAu);  // RFC 3720, B.4
 }
 
@@ -59,7 +60,8 @@ BOOST_AUTO_TEST_CASE(files_are_the_golden_bytes) {
   std::int64_t now = 1'600'000'000'000'000'000;
   Records records(folder / "runs/1", [&] { return a_second_each(now); });
   record_one_of_each(records);
-  BOOST_TEST(fs::path(records.path()).filename().string().starts_with("events.out.tfevents.1600000001."));
+  BOOST_TEST(
+      fs::path(records.path()).filename().string().starts_with("events.out.tfevents.1600000001."));
   std::ifstream golden(fs::path(TROUPE_SOURCE_DIR) / "test/ops/golden/events.golden");
   std::string line, want;
   while (std::getline(golden, line)) want += line;
@@ -122,7 +124,8 @@ BOOST_AUTO_TEST_CASE(a_curve_of_any_length_stays_whole_in_bounded_memory) {
     BOOST_TEST(points.front()[0] == 0);
     BOOST_TEST(points.back()[0] == step);
     const std::int64_t stride = points.size() > 1 ? points[1][0].get<std::int64_t>() : 1;
-    for (std::size_t i = 1; i + 1 < points.size(); ++i) BOOST_REQUIRE(points[i][0].get<std::int64_t>() == static_cast<std::int64_t>(i) * stride);
+    for (std::size_t i = 1; i + 1 < points.size(); ++i)
+      BOOST_REQUIRE(points[i][0].get<std::int64_t>() == static_cast<std::int64_t>(i) * stride);
   }
   BOOST_TEST(most <= Records::kMostPoints);
   BOOST_TEST(most > Records::kMostPoints / 4);
@@ -136,13 +139,24 @@ BOOST_AUTO_TEST_CASE(a_curve_of_any_length_stays_whole_in_bounded_memory) {
 BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_refused) {
   Records records;
   records.scalar("loss", 0, 1);
-  BOOST_TEST(refusal([&] { records.text("loss", 1, "x"); }, Code::invalid_argument).find("as a scalar before") != std::string::npos);
-  BOOST_TEST(refusal([&] { records.scalar("", 1, 1); }, Code::invalid_argument).find("needs a tag") != std::string::npos);
-  BOOST_TEST(refusal([&] { records.scalar("w", 1, Tensor::of<float>({1, 2}, {2})); }, Code::invalid_argument).find("one element") != std::string::npos);
-  for (std::size_t i = 1; i < Records::kMostTags; ++i) records.scalar(fmt::format("tag {}", i), 0, 0);
-  BOOST_TEST(refusal([&] { records.scalar("one more", 0, 0); }, Code::resource_exhausted).find("do not put steps") != std::string::npos);
+  BOOST_TEST(refusal([&] { records.text("loss", 1, "x"); }, Code::invalid_argument)
+                 .find("as a scalar before") != std::string::npos);
+  BOOST_TEST(
+      refusal([&] { records.scalar("", 1, 1); }, Code::invalid_argument).find("needs a tag") !=
+      std::string::npos);
+  BOOST_TEST(refusal(
+                 [&] {
+                   records.scalar("w", 1, Tensor::of<float>({1, 2}, {2}));
+                 },
+                 Code::invalid_argument)
+                 .find("one element") != std::string::npos);
+  for (std::size_t i = 1; i < Records::kMostTags; ++i)
+    records.scalar(fmt::format("tag {}", i), 0, 0);
+  BOOST_TEST(refusal([&] { records.scalar("one more", 0, 0); }, Code::resource_exhausted)
+                 .find("do not put steps") != std::string::npos);
   records.scalar("loss", 1, 1);  // the old ones go on
-  BOOST_TEST(refusal([] { Records in_a_file("/dev/null/runs"); }, Code::failed_precondition).find("cannot be made") != std::string::npos);
+  BOOST_TEST(refusal([] { Records in_a_file("/dev/null/runs"); }, Code::failed_precondition)
+                 .find("cannot be made") != std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(threads_record_side_by_side) {
@@ -154,7 +168,8 @@ BOOST_AUTO_TEST_CASE(threads_record_side_by_side) {
       for (int i = 0; i < 200; ++i) records.scalar(fmt::format("curve {}", t), i, i);
     });
   for (auto& t : threads) t.join();
-  for (const auto& s : nlohmann::json::parse(records.json())) BOOST_TEST(s["points"].size() == 200u);
+  for (const auto& s : nlohmann::json::parse(records.json()))
+    BOOST_TEST(s["points"].size() == 200u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

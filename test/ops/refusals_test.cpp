@@ -1,5 +1,6 @@
-// Every op, told nonsense: wrong numbers, ranks, extents, dtypes and attributes are refused while building, in one sentence with op and line; what building could not
-// see is refused by the kernel, naming the op. TROUPE_SEED and TROUPE_TRIES (for each op) draw other nonsense.
+// Every op, told nonsense: wrong numbers, ranks, extents, dtypes and attributes are refused while
+// building, in one sentence with op and line; what building could not see is refused by the kernel,
+// naming the op. TROUPE_SEED and TROUPE_TRIES (for each op) draw other nonsense.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -13,8 +14,8 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/ops/tables/all_rows.hpp>
+#include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
 
@@ -30,8 +31,10 @@ std::uint64_t number_from(const char* name, std::uint64_t fallback) {
 /// Does the op compute tensors from tensors, with attributes that can be written down?
 bool is_plain(const OpDef& op) {
   bool has_objects = false;
-  for (const AttrSpec& a : op.attrs) has_objects = has_objects || a.type == AttrValue(std::shared_ptr<const AttrObject>()).index();
-  return op.effect == Effect::none && !op.evaluate && !op.side_effect && !op.takes_lists && !has_objects && op.kernel && op.name != "Input" &&
+  for (const AttrSpec& a : op.attrs)
+    has_objects = has_objects || a.type == AttrValue(std::shared_ptr<const AttrObject>()).index();
+  return op.effect == Effect::none && !op.evaluate && !op.side_effect && !op.takes_lists &&
+         !has_objects && op.kernel && op.name != "Input" &&
          op.name != "Blank";  // made by differentiation alone, which tells it the truth
 }
 
@@ -39,7 +42,9 @@ class Nonsense {
  public:
   explicit Nonsense(std::uint64_t seed) : random_(seed) {}
 
-  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n)); }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(random_() % static_cast<std::uint64_t>(n));
+  }
   bool once_in(std::int64_t n) { return below(n) == 0; }
 
   DType dtype() {
@@ -48,15 +53,21 @@ class Nonsense {
   }
   Shape shape() {
     Shape s;
-    for (std::int64_t rank = once_in(12) ? below(7) : below(4); rank > 0; --rank) s.push_back(once_in(8) ? 0 : 1 + below(4));
+    for (std::int64_t rank = once_in(12) ? below(7) : below(4); rank > 0; --rank)
+      s.push_back(once_in(8) ? 0 : 1 + below(4));
     return s;
   }
-  std::int64_t integer() { return once_in(10) ? (once_in(2) ? -1 : 1) * (std::int64_t{1} << (20 + below(43))) : below(9) - 3; }
+  std::int64_t integer() {
+    return once_in(10) ? (once_in(2) ? -1 : 1) * (std::int64_t{1} << (20 + below(43)))
+                       : below(9) - 3;
+  }
   AttrValue attribute(const AttrSpec& spec) {
     switch (spec.type) {
       case 0: return once_in(2);
       case 1: return integer();
-      case 2: return once_in(6) ? (once_in(2) ? double(NAN) : 1e300) : static_cast<double>(below(9) - 3) / 2;
+      case 2:
+        return once_in(6) ? (once_in(2) ? double(NAN) : 1e300)
+                          : static_cast<double>(below(9) - 3) / 2;
       case 3: return std::string(once_in(2) ? "add" : once_in(2) ? "same" : "nonsense");
       case 4: return once_in(8) ? DType::string : dtype();
       case 5: return once_in(6) ? Shape{kAny, 2} : shape();
@@ -72,7 +83,8 @@ class Nonsense {
     Tensor out = Tensor::empty(t, s);
     auto* bytes = static_cast<unsigned char*>(out.raw_mutable());
     for (std::int64_t i = 0; i < out.elements(); ++i) {
-      Tensor one = Tensor::scalar_as(t, once_in(30) ? 1e30 : static_cast<double>(below(8)) - (once_in(5) ? 3 : 0));
+      Tensor one = Tensor::scalar_as(
+          t, once_in(30) ? 1e30 : static_cast<double>(below(8)) - (once_in(5) ? 3 : 0));
       std::memcpy(bytes + static_cast<std::size_t>(i) * size_of(t), one.raw(), size_of(t));
     }
     return out;
@@ -96,7 +108,9 @@ const std::map<std::string, std::vector<Case>>& right_cases() {
     std::map<std::string, std::vector<Case>> out;
     for (const Row& r : all_rows())
       for (const Case& c : r.cases)
-        if (std::all_of(c.inputs.begin(), c.inputs.end(), [](const Sample& s) { return s.array.shape.elements() < 200; })) out[r.op].push_back(c);
+        if (std::all_of(c.inputs.begin(), c.inputs.end(),
+                        [](const Sample& s) { return s.array.shape.elements() < 200; }))
+          out[r.op].push_back(c);
     return out;
   }();
   return cases;
@@ -114,13 +128,18 @@ Try drawn(const OpDef& op, Nonsense& n) {
   auto known = right_cases().find(op.name);
   if (known != right_cases().end() && !n.once_in(3)) {
     // A right case with something wrong in it.
-    const Case& c = known->second[static_cast<std::size_t>(n.below(static_cast<std::int64_t>(known->second.size())))];
+    const Case& c = known->second[static_cast<std::size_t>(
+        n.below(static_cast<std::int64_t>(known->second.size())))];
     t.attrs = c.attrs;
     const DType value = n.dtype();
     for (const Sample& s : c.inputs) {
-      const DType type = n.once_in(12) ? n.dtype() : s.role == Role::index ? DType::i64 : s.role == Role::truth ? DType::boolean : value;
+      const DType type = n.once_in(12)           ? n.dtype()
+                         : s.role == Role::index ? DType::i64
+                         : s.role == Role::truth ? DType::boolean
+                                                 : value;
       Shape shape = s.array.shape;
-      if (n.once_in(8) && shape.rank() > 0) shape.set(static_cast<int>(n.below(shape.rank())), n.below(5));
+      if (n.once_in(8) && shape.rank() > 0)
+        shape.set(static_cast<int>(n.below(shape.rank())), n.below(5));
       if (n.once_in(12)) shape = n.shape();
       t.inputs.push_back(n.tensor(type, shape));
     }
@@ -129,17 +148,22 @@ Try drawn(const OpDef& op, Nonsense& n) {
       if (n.once_in(5)) t.attrs.set(a.name, n.attribute(a));
   } else {
     const std::int64_t most = op.max_inputs < 0 ? op.min_inputs + 2 : op.max_inputs;
-    const std::int64_t count = std::max<std::int64_t>(0, op.min_inputs + n.below(most - op.min_inputs + 1) + (n.once_in(15) ? n.below(3) - 1 : 0));
+    const std::int64_t count =
+        std::max<std::int64_t>(0, op.min_inputs + n.below(most - op.min_inputs + 1) +
+                                      (n.once_in(15) ? n.below(3) - 1 : 0));
     const DType common = n.dtype();
     const Shape shape = n.shape();
-    for (std::int64_t i = 0; i < count; ++i) t.inputs.push_back(n.tensor(n.once_in(3) ? n.dtype() : common, n.once_in(2) ? n.shape() : shape));
+    for (std::int64_t i = 0; i < count; ++i)
+      t.inputs.push_back(
+          n.tensor(n.once_in(3) ? n.dtype() : common, n.once_in(2) ? n.shape() : shape));
     for (const AttrSpec& a : op.attrs)
       if (!a.fallback || n.once_in(3)) t.attrs.set(a.name, n.attribute(a));
   }
   t.text = op.name;
   for (const Tensor& x : t.inputs) {
     t.said.push_back(n.said_of(x.shape()));
-    t.text += fmt::format(" {}{} told {}", name_of(x.dtype()), x.shape().text(), t.said.back().text());
+    t.text +=
+        fmt::format(" {}{} told {}", name_of(x.dtype()), x.shape().text(), t.said.back().text());
   }
   t.text += " " + t.attrs.text();
   return t;
@@ -185,8 +209,11 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_in_one_sentence) {
         ys = g.bind(*op, xs, t.attrs, here);
       } catch (const Error& e) {
         const std::string said = e.what();
-        const bool is_one = said.rfind(op->name, 0) == 0 && said.find("refusals_test.cpp:") != std::string::npos && said.find('\n') == std::string::npos && said.size() < 600;
-        BOOST_CHECK_MESSAGE(is_one && e.code() != Code::internal, "seed " << seed << ": " << t.text << " said " << said);
+        const bool is_one = said.rfind(op->name, 0) == 0 &&
+                            said.find("refusals_test.cpp:") != std::string::npos &&
+                            said.find('\n') == std::string::npos && said.size() < 600;
+        BOOST_CHECK_MESSAGE(is_one && e.code() != Code::internal,
+                            "seed " << seed << ": " << t.text << " said " << said);
         ++refused;
         continue;
       } catch (const std::exception& e) {
@@ -199,15 +226,18 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_in_one_sentence) {
         ++ran;
       } catch (const Error& e) {
         const std::string said = e.what();
-        const bool names_it = said.find(op->name) != std::string::npos && said.find("refusals_test.cpp:") != std::string::npos;
-        BOOST_CHECK_MESSAGE(names_it && e.code() != Code::internal, "seed " << seed << ": " << t.text << " said, running, " << said);
+        const bool names_it = said.find(op->name) != std::string::npos &&
+                              said.find("refusals_test.cpp:") != std::string::npos;
+        BOOST_CHECK_MESSAGE(names_it && e.code() != Code::internal,
+                            "seed " << seed << ": " << t.text << " said, running, " << said);
         ++failed;
       } catch (const std::exception& e) {
         BOOST_ERROR("seed " << seed << ": " << t.text << " threw, running, " << e.what());
       }
     }
   }
-  fmt::print("nonsense (seed {}): {} ops, {} refused while building, {} while running, {} ran\n", seed, ops, refused, failed, ran);
+  fmt::print("nonsense (seed {}): {} ops, {} refused while building, {} while running, {} ran\n",
+             seed, ops, refused, failed, ran);
   BOOST_TEST(refused > 0);
   BOOST_TEST(failed > 0);
   BOOST_TEST(ran > 0);

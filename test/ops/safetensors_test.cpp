@@ -16,8 +16,8 @@
 
 #include <troupe/ops/format/crc64.hpp>
 #include <troupe/ops/format/safetensors.hpp>
-#include <troupe/test/support/temp_directory.hpp>
 #include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/temp_directory.hpp>
 
 namespace troupe::test {
 
@@ -27,7 +27,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-void write(const std::string& path, const std::string& bytes) { std::ofstream(path, std::ios::binary) << bytes; }
+void write(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
 std::string read(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(in), {}};
@@ -46,8 +48,10 @@ std::string refused(F f, Code code, std::initializer_list<std::string> parts) {
     f();
   } catch (const Error& e) {
     std::string text = e.what();
-    BOOST_CHECK_MESSAGE(e.code() == code, name_of(e.code()) << " instead of " << name_of(code) << ": " << text);
-    for (const std::string& p : parts) BOOST_CHECK_MESSAGE(text.find(p) != std::string::npos, "'" << p << "' is not in: " << text);
+    BOOST_CHECK_MESSAGE(e.code() == code, name_of(e.code())
+                                              << " instead of " << name_of(code) << ": " << text);
+    for (const std::string& p : parts)
+      BOOST_CHECK_MESSAGE(text.find(p) != std::string::npos, "'" << p << "' is not in: " << text);
     return text;
   }
   BOOST_ERROR("nothing was thrown");
@@ -63,7 +67,8 @@ BOOST_AUTO_TEST_CASE(crc64_has_the_published_check_value) {
   BOOST_TEST(crc64("", 0) == 0u);
   std::string text = "a text that is longer than two words of eight bytes";
   for (std::size_t cut = 0; cut <= text.size(); ++cut)
-    BOOST_TEST(crc64(text.data() + cut, text.size() - cut, crc64(text.data(), cut)) == crc64(text.data(), text.size()));
+    BOOST_TEST(crc64(text.data() + cut, text.size() - cut, crc64(text.data(), cut)) ==
+               crc64(text.data(), text.size()));
 }
 
 BOOST_AUTO_TEST_CASE(every_dtype_comes_back) {
@@ -74,7 +79,8 @@ BOOST_AUTO_TEST_CASE(every_dtype_comes_back) {
     if (type == DType::c128) continue;
     Tensor t = Tensor::empty(type, {3, 2});
     auto* p = static_cast<unsigned char*>(t.raw_mutable());
-    for (std::size_t b = 0; b < t.bytes(); ++b) p[b] = static_cast<unsigned char>(type == DType::boolean ? b % 2 : b * 37 + i);
+    for (std::size_t b = 0; b < t.bytes(); ++b)
+      p[b] = static_cast<unsigned char>(type == DType::boolean ? b % 2 : b * 37 + i);
     all.emplace_back(std::string(name_of(type)), t);
   }
   all.emplace_back("scalar", Tensor::scalar(2.5));
@@ -93,24 +99,36 @@ BOOST_AUTO_TEST_CASE(every_dtype_comes_back) {
 
 BOOST_AUTO_TEST_CASE(golden_bytes) {
   Folder folder;
-  save_safetensors(folder / "g", {{"b", Tensor::of<std::uint8_t>({7, 8})}, {"w", Tensor::of<float>({1, 2, 3, 4}, {2, 2})}}, {{"step", "12"}});
-  std::string header = R"({"__metadata__":{"step":"12","troupe.crc64":"264f6c584def4434"},)"
-                       R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"U8","shape":[2],"data_offsets":[16,18]}})";
+  save_safetensors(
+      folder / "g",
+      {{"b", Tensor::of<std::uint8_t>({7, 8})}, {"w", Tensor::of<float>({1, 2, 3, 4}, {2, 2})}},
+      {{"step", "12"}});
+  std::string header =
+      R"({"__metadata__":{"step":"12","troupe.crc64":"264f6c584def4434"},)"
+      R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"U8","shape":[2],"data_offsets":[16,18]}})";
   std::string golden = file_of(header, kFourFloats + "\x07\x08");
   BOOST_TEST(read(folder / "g") == golden);
   BOOST_TEST(golden.size() % 8 == 2u);  // header and w are whole words
 }
 
-// As the reference implementation writes: no checksum, its own order of keys, other tools' metadata.
+// As the reference implementation writes: no checksum, its own order of keys, other tools'
+// metadata.
 BOOST_AUTO_TEST_CASE(files_of_other_tools) {
   Folder folder;
   std::string path = folder / "f";
-  write(path, file_of(R"({"__metadata__":{"format":"pt"},"w":{"shape":[2,2],"data_offsets":[0,16],"dtype":"F32"}})", kFourFloats));
+  write(
+      path,
+      file_of(
+          R"({"__metadata__":{"format":"pt"},"w":{"shape":[2,2],"data_offsets":[0,16],"dtype":"F32"}})",
+          kFourFloats));
   TensorFile file = load_safetensors(path);
   BOOST_TEST(file.metadata.at("format") == "pt");
   BOOST_TEST(identical(file.at("w"), Tensor::of<float>({1, 2, 3, 4}, {2, 2})));
-  write(path, file_of(R"({ "a" : {"dtype":"U8","shape":[],"data_offsets":[4,5]}, "b":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}})",
-                      std::string("\x80\x3f\0\x40\x09", 5), false));
+  write(
+      path,
+      file_of(
+          R"({ "a" : {"dtype":"U8","shape":[],"data_offsets":[4,5]}, "b":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}})",
+          std::string("\x80\x3f\0\x40\x09", 5), false));
   file = load_safetensors(path);
   BOOST_TEST(file.tensors[0].first == "b");
   BOOST_TEST(file.at("a").item<std::uint8_t>() == 9);
@@ -118,12 +136,17 @@ BOOST_AUTO_TEST_CASE(files_of_other_tools) {
   write(path, file_of("{}", ""));
   BOOST_TEST(load_safetensors(path).tensors.empty());
 
-  // Byte for byte from the reference implementation, Python safetensors' save_file; this writer agrees but for the checksum.
-  write(path, file_of(R"({"__metadata__":{"step":"12"},"u":{"dtype":"U64","shape":[1],"data_offsets":[0,8]},"i":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)"
-                      R"("d":{"dtype":"F64","shape":[1],"data_offsets":[16,24]},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[24,40]},)"
-                      R"("h":{"dtype":"F16","shape":[2],"data_offsets":[40,44]},"b":{"dtype":"U8","shape":[2],"data_offsets":[44,46]},)"
-                      R"("t":{"dtype":"BOOL","shape":[2],"data_offsets":[46,48]}})",
-                      std::string(8, '\0') + std::string("\5\0\0\0\0\0\0\0", 8) + std::string(8, '\0') + kFourFloats + std::string("\0\0\0\0\7\10\1\0", 8)));
+  // Byte for byte from the reference implementation, Python safetensors' save_file; this writer
+  // agrees but for the checksum.
+  write(
+      path,
+      file_of(
+          R"({"__metadata__":{"step":"12"},"u":{"dtype":"U64","shape":[1],"data_offsets":[0,8]},"i":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)"
+          R"("d":{"dtype":"F64","shape":[1],"data_offsets":[16,24]},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[24,40]},)"
+          R"("h":{"dtype":"F16","shape":[2],"data_offsets":[40,44]},"b":{"dtype":"U8","shape":[2],"data_offsets":[44,46]},)"
+          R"("t":{"dtype":"BOOL","shape":[2],"data_offsets":[46,48]}})",
+          std::string(8, '\0') + std::string("\5\0\0\0\0\0\0\0", 8) + std::string(8, '\0') +
+              kFourFloats + std::string("\0\0\0\0\7\10\1\0", 8)));
   std::string theirs = read(path);
   BOOST_TEST(theirs.size() == 8u + 416 + 48);
   file = load_safetensors(path);
@@ -141,11 +164,13 @@ BOOST_AUTO_TEST_CASE(files_of_other_tools) {
 BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   Folder folder;
   std::string path = folder / "f";
-  auto refuse = [&](const std::string& bytes, const std::string& part, Code code = Code::data_loss) {
+  auto refuse = [&](const std::string& bytes, const std::string& part,
+                    Code code = Code::data_loss) {
     write(path, bytes);
     refused([&] { load_safetensors(path); }, code, {path, part});
   };
-  auto tensor = [&](const std::string& fields, const std::string& part, Code code = Code::data_loss) {
+  auto tensor = [&](const std::string& fields, const std::string& part,
+                    Code code = Code::data_loss) {
     refuse(file_of("{\"w\":{" + fields + "}}", kFourFloats), part, code);
   };
   refuse("", "0 bytes");
@@ -175,28 +200,45 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   tensor(R"("dtype":"F32","shape":[4],"data_offsets":[16,0])", "lies at [16, 0)");
   tensor(R"("dtype":"F32","shape":[5],"data_offsets":[0,20])", "holds 16 bytes");
   tensor(R"("dtype":"F32","shape":[5],"data_offsets":[0,16])", "takes 20 bytes, but has 16");
-  tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16])", "more bytes than can be counted");
-  tensor(R"("dtype":"F32","shape":[2305843009213693952],"data_offsets":[0,16])", "more bytes than can be counted");
-  tensor(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16])", "9 axes", Code::unimplemented);
-  tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,12])", "end at byte 12 of the data, which has 16");
+  tensor(R"("dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,16])",
+         "more bytes than can be counted");
+  tensor(R"("dtype":"F32","shape":[2305843009213693952],"data_offsets":[0,16])",
+         "more bytes than can be counted");
+  tensor(R"("dtype":"F32","shape":[1,1,1,1,1,1,1,1,4],"data_offsets":[0,16])", "9 axes",
+         Code::unimplemented);
+  tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,12])",
+         "end at byte 12 of the data, which has 16");
   tensor(R"("dtype":"F32","shape":[3],"data_offsets":[4,16])", "begins at 4, not at 0");
-  refuse(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})", kFourFloats),
-         "begins at 8, not at 12");
-  refuse(file_of(R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})", kFourFloats),
-         "'a' occurs twice");
-  refuse(file_of(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", std::string("\1\2", 2)), "neither 0 nor 1");
+  refuse(
+      file_of(
+          R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+          kFourFloats),
+      "begins at 8, not at 12");
+  refuse(
+      file_of(
+          R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})",
+          kFourFloats),
+      "'a' occurs twice");
+  refuse(
+      file_of(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", std::string("\1\2", 2)),
+      "neither 0 nor 1");
 
-  refused([&] { load_safetensors(folder / "nobody"); }, Code::not_found, {"nobody", "No such file"});
+  refused([&] { load_safetensors(folder / "nobody"); }, Code::not_found,
+          {"nobody", "No such file"});
   refused([&] { load_safetensors(folder.path()); }, Code::failed_precondition, {"no regular file"});
   // A pipe, and nobody to write into it.
   BOOST_REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
-  refused([&] { load_safetensors(folder / "pipe"); }, Code::failed_precondition, {"no regular file"});
+  refused([&] { load_safetensors(folder / "pipe"); }, Code::failed_precondition,
+          {"no regular file"});
 }
 
 BOOST_AUTO_TEST_CASE(every_changed_or_missing_byte_is_noticed) {
   Folder folder;
   std::string path = folder / "f";
-  save_safetensors(path, {{"w", Tensor::of<float>({1, 2, 3, 4}, {2, 2})}, {"b", Tensor::of<bool>(std::vector<bool>{true, false}, {2})}}, {{"step", "12"}});
+  save_safetensors(path,
+                   {{"w", Tensor::of<float>({1, 2, 3, 4}, {2, 2})},
+                    {"b", Tensor::of<bool>(std::vector<bool>{true, false}, {2})}},
+                   {{"step", "12"}});
   std::string whole = read(path);
   auto is_refused = [&](const std::string& bytes) {
     write(path, bytes);
@@ -207,7 +249,8 @@ BOOST_AUTO_TEST_CASE(every_changed_or_missing_byte_is_noticed) {
     }
     return false;
   };
-  for (std::size_t n = 0; n < whole.size(); ++n) BOOST_CHECK_MESSAGE(is_refused(whole.substr(0, n)), "cut to " << n << " bytes");
+  for (std::size_t n = 0; n < whole.size(); ++n)
+    BOOST_CHECK_MESSAGE(is_refused(whole.substr(0, n)), "cut to " << n << " bytes");
   BOOST_TEST(is_refused(whole + '\0'));
   std::string name = "troupe.crc64";
   for (std::size_t i = 0; i < whole.size(); ++i)
@@ -215,7 +258,8 @@ BOOST_AUTO_TEST_CASE(every_changed_or_missing_byte_is_noticed) {
       std::string bytes = whole;
       bytes[i] = static_cast<char>(bytes[i] ^ 1 << bit);
       std::size_t at = whole.find(name);
-      bool is_in_name = i >= at && i < at + name.size();  // then the file has no checksum, but other metadata
+      // then the file has no checksum, but other metadata
+      bool is_in_name = i >= at && i < at + name.size();
       BOOST_CHECK_MESSAGE(is_in_name || is_refused(bytes), "bit " << bit << " of byte " << i);
     }
 }
@@ -225,10 +269,33 @@ BOOST_AUTO_TEST_CASE(mutations_are_read_or_refused) {
   Folder folder;
   std::string path = folder / "f";
   std::vector<std::string> seeds{
-      file_of(R"({"__metadata__":{"a":"b"},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})", kFourFloats),
-      file_of(R"({"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"b":{"dtype":"BOOL","shape":[0,3],"data_offsets":[8,8]},"c":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})", kFourFloats)};
-  const std::string pieces[] = {"[", "]", "{", "}", "\"", ",", ":", "-", "9999999999999999999", "18446744073709551615", "0", "1e9", "null",
-                                "\"shape\"", "\"dtype\"", "\"data_offsets\"", "__metadata__", "[0,16]", "\\u0000", std::string(1, '\0'), "\xff"};
+      file_of(
+          R"({"__metadata__":{"a":"b"},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})",
+          kFourFloats),
+      file_of(
+          R"({"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"b":{"dtype":"BOOL","shape":[0,3],"data_offsets":[8,8]},"c":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
+          kFourFloats)};
+  const std::string pieces[] = {"[",
+                                "]",
+                                "{",
+                                "}",
+                                "\"",
+                                ",",
+                                ":",
+                                "-",
+                                "9999999999999999999",
+                                "18446744073709551615",
+                                "0",
+                                "1e9",
+                                "null",
+                                "\"shape\"",
+                                "\"dtype\"",
+                                "\"data_offsets\"",
+                                "__metadata__",
+                                "[0,16]",
+                                "\\u0000",
+                                std::string(1, '\0'),
+                                "\xff"};
   int accepted = 0, declined = 0;
   for (unsigned seed = 0; seed < 4000; ++seed) {
     std::mt19937 random(seed);
@@ -240,7 +307,10 @@ BOOST_AUTO_TEST_CASE(mutations_are_read_or_refused) {
         case 0: bytes[at] = static_cast<char>(random()); break;
         case 1: bytes.erase(at, 1 + below(4)); break;
         case 2: bytes.insert(at, pieces[below(std::size(pieces))]); break;
-        case 3: bytes.replace(at, std::min<std::size_t>(bytes.size() - at, 1 + below(6)), pieces[below(std::size(pieces))]); break;
+        case 3:
+          bytes.replace(at, std::min<std::size_t>(bytes.size() - at, 1 + below(6)),
+                        pieces[below(std::size(pieces))]);
+          break;
         case 4: bytes.insert(at, bytes.substr(below(bytes.size()), below(30))); break;
       }
       if (bytes.size() < 8) bytes.resize(8);
@@ -257,7 +327,8 @@ BOOST_AUTO_TEST_CASE(mutations_are_read_or_refused) {
       BOOST_TEST(held <= bytes.size(), "seed " << seed);
       ++accepted;
     } catch (const Error& e) {
-      BOOST_CHECK_MESSAGE(e.code() == Code::data_loss || e.code() == Code::unimplemented, "seed " << seed << ": " << e.what());
+      BOOST_CHECK_MESSAGE(e.code() == Code::data_loss || e.code() == Code::unimplemented,
+                          "seed " << seed << ": " << e.what());
       ++declined;
     }
   }
@@ -272,14 +343,42 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_saved_is_refused) {
   save_safetensors(path, {{"w", Tensor::scalar(1.f)}});
   std::string before = read(path);
   Tensor t = Tensor::scalar(2.f);
-  refused([&] { save_safetensors(path, {{"w", t}, {"w", t}}); }, Code::invalid_argument, {path, "'w' is given twice"});
-  refused([&] { save_safetensors(path, {{"__metadata__", t}}); }, Code::invalid_argument, {"__metadata__"});
-  refused([&] { save_safetensors(path, {{"w", Tensor()}}); }, Code::invalid_argument, {"'w' is empty"});
-  refused([&] { save_safetensors(path, {{"w", Tensor::zeros(DType::c128, {2})}}); }, Code::invalid_argument, {"c128"});
+  refused(
+      [&] {
+        save_safetensors(path, {{"w", t}, {"w", t}});
+      },
+      Code::invalid_argument, {path, "'w' is given twice"});
+  refused(
+      [&] {
+        save_safetensors(path, {{"__metadata__", t}});
+      },
+      Code::invalid_argument, {"__metadata__"});
+  refused(
+      [&] {
+        save_safetensors(path, {{"w", Tensor()}});
+      },
+      Code::invalid_argument, {"'w' is empty"});
+  refused(
+      [&] {
+        save_safetensors(path, {{"w", Tensor::zeros(DType::c128, {2})}});
+      },
+      Code::invalid_argument, {"c128"});
   refused([&] { save_safetensors(path, {{"\xff", t}}); }, Code::invalid_argument, {"UTF-8"});
-  refused([&] { save_safetensors(path, {{"w", t}}, {{"a", "\xff"}}); }, Code::invalid_argument, {"UTF-8"});
-  refused([&] { save_safetensors(folder / "no/where", {{"w", t}}); }, Code::failed_precondition, {"no/where", "No such file"});
-  refused([&] { save_safetensors(folder.path(), {{"w", t}}); }, Code::failed_precondition, {"no regular file"});
+  refused(
+      [&] {
+        save_safetensors(path, {{"w", t}}, {{"a", "\xff"}});
+      },
+      Code::invalid_argument, {"UTF-8"});
+  refused(
+      [&] {
+        save_safetensors(folder / "no/where", {{"w", t}});
+      },
+      Code::failed_precondition, {"no/where", "No such file"});
+  refused(
+      [&] {
+        save_safetensors(folder.path(), {{"w", t}});
+      },
+      Code::failed_precondition, {"no regular file"});
   refused([&] { save_safetensors("", {{"w", t}}); }, Code::failed_precondition, {"names no file"});
   BOOST_TEST(read(path) == before);
   BOOST_TEST(folder.files().size() == 1u);
@@ -296,7 +395,11 @@ BOOST_AUTO_TEST_CASE(a_write_that_fails_leaves_the_earlier_file) {
   auto handler = std::signal(SIGXFSZ, SIG_IGN);
   rlimit small{64 << 10, old.rlim_max};
   BOOST_REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
-  std::string text = refused([&] { save_safetensors(path, {{"w", Tensor::zeros(DType::f32, {1 << 16})}}); }, Code::resource_exhausted, {path});
+  std::string text = refused(
+      [&] {
+        save_safetensors(path, {{"w", Tensor::zeros(DType::f32, {1 << 16})}});
+      },
+      Code::resource_exhausted, {path});
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, handler);
   BOOST_TEST(text.find("2622") != std::string::npos, text);  // 262,144 bytes of data and a header

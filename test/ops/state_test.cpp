@@ -6,10 +6,10 @@
 #include <fmt/format.h>
 
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/eager/fire.hpp>
 #include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/variable.hpp>
 #include <troupe/test/support/one_thread.hpp>
@@ -72,9 +72,14 @@ BOOST_AUTO_TEST_CASE(variables_eagerly) {
   Eager e;
   Variable v = e.variable("v", Tensor::of<float>({1, 2, 3}));
   Expr before = v.read();
-  BOOST_TEST(numbers(v.assign_add(e.constant(Tensor::of<float>({1, 1, 1}))).value()) == (Numbers{2, 3, 4}), tools::per_element());
-  BOOST_TEST(numbers(v.assign_sub(e.constant(Tensor::of<float>({0, 1, 2}))).value()) == (Numbers{2, 2, 2}), tools::per_element());
-  BOOST_TEST(numbers(v.assign(Tensor::of<float>({7, 8, 9})).value()) == (Numbers{7, 8, 9}), tools::per_element());
+  BOOST_TEST(
+      numbers(v.assign_add(e.constant(Tensor::of<float>({1, 1, 1}))).value()) == (Numbers{2, 3, 4}),
+      tools::per_element());
+  BOOST_TEST(
+      numbers(v.assign_sub(e.constant(Tensor::of<float>({0, 1, 2}))).value()) == (Numbers{2, 2, 2}),
+      tools::per_element());
+  BOOST_TEST(numbers(v.assign(Tensor::of<float>({7, 8, 9})).value()) == (Numbers{7, 8, 9}),
+             tools::per_element());
   BOOST_TEST(numbers(before.value()) == (Numbers{1, 2, 3}), tools::per_element());  // a snapshot
   BOOST_TEST(numbers((v * 2.0).value()) == (Numbers{14, 16, 18}), tools::per_element());
 }
@@ -84,14 +89,24 @@ BOOST_AUTO_TEST_CASE(rows_of_variables) {
   Variable v = e.variable("v", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
   Expr twice = e.constant(Tensor::of<std::int32_t>({2, 0, 2}));
   Expr rows = e.constant(Tensor::of<double>({1, 1, 10, 10, 2, 2}, {3, 2}));
-  BOOST_TEST(numbers(v.scatter_add(twice, rows).value()) == (Numbers{11, 12, 3, 4, 8, 9}), tools::per_element());
-  BOOST_TEST(numbers(v.scatter_sub(twice, rows).value()) == (Numbers{1, 2, 3, 4, 5, 6}), tools::per_element());
-  BOOST_TEST(numbers(v.scatter_update(twice, rows).value()) == (Numbers{10, 10, 3, 4, 2, 2}), tools::per_element());  // the last wins
+  BOOST_TEST(numbers(v.scatter_add(twice, rows).value()) == (Numbers{11, 12, 3, 4, 8, 9}),
+             tools::per_element());
+  BOOST_TEST(numbers(v.scatter_sub(twice, rows).value()) == (Numbers{1, 2, 3, 4, 5, 6}),
+             tools::per_element());
+  // the last wins
+  BOOST_TEST(numbers(v.scatter_update(twice, rows).value()) == (Numbers{10, 10, 3, 4, 2, 2}),
+             tools::per_element());
   Expr row = e.constant(Tensor::of<double>({7, 8}, {2}));
-  BOOST_TEST(numbers(v.scatter_update(1, row).value()) == (Numbers{10, 10, 7, 8, 2, 2}), tools::per_element());  // a scalar index is one row's
+  // a scalar index is one row's
+  BOOST_TEST(numbers(v.scatter_update(1, row).value()) == (Numbers{10, 10, 7, 8, 2, 2}),
+             tools::per_element());
   BOOST_CHECK_THROW(v.scatter_update(3, row), Error);
-  BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({3})), e.constant(Tensor::of<double>({0, 0}, {1, 2}))), Error);
-  BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({-1})), e.constant(Tensor::of<double>({0, 0}, {1, 2}))), Error);
+  BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({3})),
+                                  e.constant(Tensor::of<double>({0, 0}, {1, 2}))),
+                    Error);
+  BOOST_CHECK_THROW(v.scatter_add(e.constant(Tensor::of<std::int64_t>({-1})),
+                                  e.constant(Tensor::of<double>({0, 0}, {1, 2}))),
+                    Error);
 }
 
 BOOST_AUTO_TEST_CASE(an_update_never_changes_a_snapshot) {
@@ -111,37 +126,55 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
   Variable v = g.variable("v", DType::f32, {2}, Initializer::constant(0));
   const unsigned line = __LINE__ + 1;
   BOOST_CHECK_EXCEPTION(v.assign(Tensor::of<double>({1, 2})), Error, [&](const Error& e) {
-    return says(e, Code::invalid_argument, fmt::format("state_test.cpp:{}", line)) && says(e, e.code(), "must be f32, not f64");
+    return says(e, Code::invalid_argument, fmt::format("state_test.cpp:{}", line)) &&
+           says(e, e.code(), "must be f32, not f64");
   });
-  BOOST_CHECK_EXCEPTION(v.assign(Tensor::of<float>({1, 2, 3})), Error, [](const Error& e) { return says(e, Code::invalid_argument, "[2], not [3]"); });
-  BOOST_CHECK_EXCEPTION(g.variable("v", DType::f32, {3}, Initializer::constant(0)), Error, [](const Error& e) { return says(e, Code::already_exists, "'v'"); });
-  BOOST_CHECK_EXCEPTION(g.variable("u", DType::f32, {kAny}, Initializer::constant(0)), Error, [](const Error& e) { return says(e, Code::invalid_argument, "'u'"); });
+  BOOST_CHECK_EXCEPTION(v.assign(Tensor::of<float>({1, 2, 3})), Error, [](const Error& e) {
+    return says(e, Code::invalid_argument, "[2], not [3]");
+  });
+  BOOST_CHECK_EXCEPTION(g.variable("v", DType::f32, {3}, Initializer::constant(0)), Error,
+                        [](const Error& e) { return says(e, Code::already_exists, "'v'"); });
+  BOOST_CHECK_EXCEPTION(g.variable("u", DType::f32, {kAny}, Initializer::constant(0)), Error,
+                        [](const Error& e) { return says(e, Code::invalid_argument, "'u'"); });
   for (const Tensor& other : {Tensor::of<double>({1, 2}), Tensor::of<float>({1, 2, 3}), Tensor()})
-    BOOST_CHECK_EXCEPTION(g.variable("w", DType::f32, {2}, Initializer::tensor(other)), Error, [](const Error& e) { return says(e, Code::invalid_argument, "is f32[2], and its initial value "); });
-  BOOST_TEST(g.variable("v", DType::f32, {2}, Initializer::constant(1)).state() == v.state());  // the same again is the same
+    BOOST_CHECK_EXCEPTION(
+        g.variable("w", DType::f32, {2}, Initializer::tensor(other)), Error, [](const Error& e) {
+          return says(e, Code::invalid_argument, "is f32[2], and its initial value ");
+        });
+  // the same again is the same
+  BOOST_TEST(g.variable("v", DType::f32, {2}, Initializer::constant(1)).state() == v.state());
 }
 
 // What a graph could not know is looked at when it is there.
 BOOST_AUTO_TEST_CASE(updates_of_rows_are_checked_where_a_run_alone_knows_their_shape) {
   Graph g;
   Variable v = g.variable("v", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
-  Expr indices = g.input("indices", DType::i64, Shape{kAny}), updates = g.input("updates", DType::f64, Shape{kAny, kAny});
+  Expr indices = g.input("indices", DType::i64, Shape{kAny}),
+       updates = g.input("updates", DType::f64, Shape{kAny, kAny});
   Interpreter run;
   const Tensor two = Tensor::of<std::int64_t>({2, 0});
-  for (const auto& wrong : {Tensor::of<double>({9, 9}, {1, 2}), Tensor::of<double>({9, 9}, {2, 1}), Tensor::of<double>({9, 9, 9, 9, 9, 9}, {2, 3})})
-    for (Expr e : {v.scatter_update(indices, updates), v.scatter_add(indices, updates), v.scatter_sub(indices, updates),
-                   scatter_add(g.constant(Tensor::of<double>({0, 0, 0, 0, 0, 0}, {3, 2})), indices, updates)})
-      BOOST_CHECK_EXCEPTION(run.run(g, {{indices, two}, {updates, wrong}}, {e}), Error, [&](const Error& error) {
-        return says(error, Code::invalid_argument, "updates must have shape [2, 2], not " + wrong.shape().text()) && says(error, error.code(), "state_test.cpp:");
-      });
+  for (const auto& wrong : {Tensor::of<double>({9, 9}, {1, 2}), Tensor::of<double>({9, 9}, {2, 1}),
+                            Tensor::of<double>({9, 9, 9, 9, 9, 9}, {2, 3})})
+    for (Expr e : {v.scatter_update(indices, updates), v.scatter_add(indices, updates),
+                   v.scatter_sub(indices, updates),
+                   scatter_add(g.constant(Tensor::of<double>({0, 0, 0, 0, 0, 0}, {3, 2})), indices,
+                               updates)})
+      BOOST_CHECK_EXCEPTION(
+          run.run(g, {{indices, two}, {updates, wrong}}, {e}), Error, [&](const Error& error) {
+            return says(error, Code::invalid_argument,
+                        "updates must have shape [2, 2], not " + wrong.shape().text()) &&
+                   says(error, error.code(), "state_test.cpp:");
+          });
   BOOST_TEST(numbers(run.get(g, "v")) == (Numbers{1, 2, 3, 4, 5, 6}), tools::per_element());
-  run.run(g, {{indices, two}, {updates, Tensor::of<double>({7, 7, 8, 8}, {2, 2})}}, {v.scatter_update(indices, updates)});
+  run.run(g, {{indices, two}, {updates, Tensor::of<double>({7, 7, 8, 8}, {2, 2})}},
+          {v.scatter_update(indices, updates)});
   BOOST_TEST(numbers(run.get(g, "v")) == (Numbers{8, 8, 3, 4, 7, 7}), tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(initial_values_depend_on_name_and_seed_only) {
   Initializer init = Initializer::glorot(30, 20, 1);
-  Tensor a = init.make("a", DType::f32, {30, 20}), again = init.make("a", DType::f32, {30, 20}), b = init.make("b", DType::f32, {30, 20});
+  Tensor a = init.make("a", DType::f32, {30, 20}), again = init.make("a", DType::f32, {30, 20}),
+         b = init.make("b", DType::f32, {30, 20});
   BOOST_TEST(identical(a, again));
   BOOST_TEST(!identical(a, b));
   double limit = std::sqrt(6.0 / 50), most = 0;
@@ -170,9 +203,12 @@ BOOST_AUTO_TEST_CASE(wrong_elements_are_refused) {
   Queue q = g.fifo_queue("q", {{DType::f32, Shape{2}}}, 2);
   const unsigned line = __LINE__ + 1;
   BOOST_CHECK_EXCEPTION(q.enqueue({Tensor::of<float>({1})}), Error, [&](const Error& e) {
-    return says(e, Code::invalid_argument, fmt::format("state_test.cpp:{}", line)) && says(e, e.code(), "f32[2], not f32[1]");
+    return says(e, Code::invalid_argument, fmt::format("state_test.cpp:{}", line)) &&
+           says(e, e.code(), "f32[2], not f32[1]");
   });
-  BOOST_CHECK_EXCEPTION(q.enqueue({1.0, 2.0}), Error, [](const Error& e) { return says(e, Code::invalid_argument, "1 components, not 2"); });
+  BOOST_CHECK_EXCEPTION(q.enqueue({1.0, 2.0}), Error, [](const Error& e) {
+    return says(e, Code::invalid_argument, "1 components, not 2");
+  });
   BOOST_CHECK_THROW(g.fifo_queue("p", {}, 0), Error);
   BOOST_CHECK_THROW(g.shuffling_queue("p", {}, 4, 4), Error);
 }
@@ -180,20 +216,26 @@ BOOST_AUTO_TEST_CASE(wrong_elements_are_refused) {
 BOOST_AUTO_TEST_CASE(elements_are_checked_where_a_run_alone_knows_their_shape) {
   Graph g;
   Queue q = g.fifo_queue("q", {{DType::i64, Shape{}}, {DType::f32, Shape{2}}}, 2);
-  Expr x = g.input("x", DType::f32, Shape{kAny}), size = q.size(), put = q.enqueue({std::int64_t{1}, x});
+  Expr x = g.input("x", DType::f32, Shape{kAny}), size = q.size(),
+       put = q.enqueue({std::int64_t{1}, x});
   Interpreter run;
-  BOOST_CHECK_EXCEPTION(run.run(g, {{x, Tensor::of<float>({1, 2, 3})}}, {put}), Error, [](const Error& e) {
-    return says(e, Code::invalid_argument, "queue 'q': component 1 must be f32[2], not f32[3]") && says(e, e.code(), "state_test.cpp:");
-  });
+  BOOST_CHECK_EXCEPTION(run.run(g, {{x, Tensor::of<float>({1, 2, 3})}}, {put}), Error,
+                        [](const Error& e) {
+                          return says(e, Code::invalid_argument,
+                                      "queue 'q': component 1 must be f32[2], not f32[3]") &&
+                                 says(e, e.code(), "state_test.cpp:");
+                        });
   BOOST_TEST(run.run(g, {}, {size})[0].item<std::int64_t>() == 0);
   BOOST_TEST(run.run(g, {{x, Tensor::of<float>({1, 2})}}, {put})[0].item<std::int64_t>() == 1);
 
   QueueState state(queue_spec(2));
   Answer none, two, other;
   state.enqueue(run1, {}, none.done());
-  state.enqueue(run1, {Tensor::scalar(std::int64_t{1}), Tensor::scalar(std::int64_t{2})}, two.done());
+  state.enqueue(run1, {Tensor::scalar(std::int64_t{1}), Tensor::scalar(std::int64_t{2})},
+                two.done());
   state.enqueue(run1, {Tensor::scalar(1.0)}, other.done());
-  for (const Answer& a : {none, two, other}) BOOST_TEST((a.calls == 1 && a.status.code() == Code::invalid_argument));
+  for (const Answer& a : {none, two, other})
+    BOOST_TEST((a.calls == 1 && a.status.code() == Code::invalid_argument));
   BOOST_TEST(state.size() == 0);
 }
 
@@ -227,14 +269,19 @@ BOOST_AUTO_TEST_CASE(an_empty_queue_holds_consumers_back_in_order) {
 // Nobody else could end the wait.
 BOOST_AUTO_TEST_CASE(where_nothing_else_runs_a_wait_at_a_queue_is_refused) {
   const auto refuses = [](auto f, const std::string& part) {
-    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) { return says(e, Code::failed_precondition, part) && says(e, e.code(), "state_test.cpp:"); });
+    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
+      return says(e, Code::failed_precondition, part) && says(e, e.code(), "state_test.cpp:");
+    });
   };
   Eager e;
-  Queue q = e.fifo_queue("q", {{DType::i64, Shape{}}}, 1), s = e.shuffling_queue("s", {{DType::i64, Shape{}}}, 4, 2);
+  Queue q = e.fifo_queue("q", {{DType::i64, Shape{}}}, 1),
+        s = e.shuffling_queue("s", {{DType::i64, Shape{}}}, 4, 2);
   for (std::int64_t i = 0; i < 3; ++i) {  // what was refused has left nothing behind
-    refuses([&] { q.dequeue(); }, "queue 'q' is empty and nothing else runs here that could fill it");
+    refuses([&] { q.dequeue(); },
+            "queue 'q' is empty and nothing else runs here that could fill it");
     q.enqueue({i});
-    refuses([&] { q.enqueue({std::int64_t{7}}); }, "queue 'q' is full, its capacity is 1, and nothing else runs here that could empty it");
+    refuses([&] { q.enqueue({std::int64_t{7}}); },
+            "queue 'q' is full, its capacity is 1, and nothing else runs here that could empty it");
     BOOST_TEST(q.dequeue()[0].value().item<std::int64_t>() == i);
     BOOST_TEST(q.size().value().item<std::int64_t>() == 0);
   }
@@ -304,7 +351,10 @@ BOOST_AUTO_TEST_CASE(a_cancelled_run_neither_takes_nor_puts_nor_changes_anything
   VariableState v(DType::f64, Shape{}, Tensor::scalar(1.0));
   int uses = 0;
   Status told;
-  const auto acquire = [&] { v.acquire(gone, [&](Tensor&) { ++uses; }, [&](const Status& s) { told = s; }); };
+  const auto acquire = [&] {
+    v.acquire(
+        gone, [&](Tensor&) { ++uses; }, [&](const Status& s) { told = s; });
+  };
   acquire();
   BOOST_TEST((told.code() == Code::aborted));
   BOOST_TEST(v.try_acquire());
@@ -321,14 +371,17 @@ BOOST_AUTO_TEST_CASE(a_cancelled_run_leaves_a_variable_as_it_was_though_nobody_h
   StateSpec spec;
   spec.name = "v";
   spec.values = {{DType::f64, Shape{}}};
-  const StateInUse use{&spec, Ref<State>(new VariableState(DType::f64, Shape{}, Tensor::scalar(1.0)))};
+  const StateInUse use{&spec,
+                       Ref<State>(new VariableState(DType::f64, Shape{}, Tensor::scalar(1.0)))};
   auto& v = static_cast<VariableState&>(*use.state);
   const Attrs attrs{{"dtype", DType::f64}, {"shape", Shape{}}};
   const DType type = DType::f64;
   const Shape shape;
   const std::span<const DType> types(&type, 1);
   const std::span<const Shape> shapes(&shape, 1);
-  const auto assign = make_node_kernel(find_op("AssignVariable"), {"AssignVariable", attrs, types, shapes, types, shapes, *cpu, 0, use.state});
+  const auto assign =
+      make_node_kernel(find_op("AssignVariable"),
+                       {"AssignVariable", attrs, types, shapes, types, shapes, *cpu, 0, use.state});
   NumberedRun run(7);
   const auto set = [&](double to) {
     Value value = Tensor::scalar(to);
@@ -336,7 +389,9 @@ BOOST_AUTO_TEST_CASE(a_cancelled_run_leaves_a_variable_as_it_was_though_nobody_h
   };
   set(2);
   run.cancelled = true;
-  BOOST_CHECK_EXCEPTION(set(3), Error, [](const Error& e) { return says(e, Code::aborted, "the run has failed or was cancelled"); });
+  BOOST_CHECK_EXCEPTION(set(3), Error, [](const Error& e) {
+    return says(e, Code::aborted, "the run has failed or was cancelled");
+  });
   BOOST_TEST(v.snapshot().item<double>() == 2);  // and the right was given back
   BOOST_TEST(v.version() == 1);
 }
@@ -400,10 +455,13 @@ BOOST_AUTO_TEST_CASE(a_held_variable_serves_any_number_of_waiters) {
   BOOST_TEST(v.try_acquire());
   int served = 0, in_order = 0;
   for (int i = 0; i < kWaiters; ++i)
-    v.acquire(run1, [&, i](Tensor&) {
-      in_order += served++ == i;
-      v.release(true);
-    }, [](const Status&) {});
+    v.acquire(
+        run1,
+        [&, i](Tensor&) {
+          in_order += served++ == i;
+          v.release(true);
+        },
+        [](const Status&) {});
   v.release(false);
   BOOST_TEST(served == kWaiters);
   BOOST_TEST(in_order == kWaiters);
@@ -416,7 +474,9 @@ BOOST_AUTO_TEST_CASE(a_waiter_may_give_the_right_back_later) {
   VariableState v(DType::f64, Shape{}, Tensor::scalar(1.0));
   BOOST_TEST(v.try_acquire());
   int served = 0;
-  for (int i = 0; i < 3; ++i) v.acquire(run1, [&](Tensor&) { ++served; }, [](const Status&) {});
+  for (int i = 0; i < 3; ++i)
+    v.acquire(
+        run1, [&](Tensor&) { ++served; }, [](const Status&) {});
   for (int i = 1; i <= 3; ++i) {
     v.release(false);
     BOOST_TEST(served == i);
@@ -430,14 +490,17 @@ BOOST_AUTO_TEST_CASE(a_waiter_may_give_the_right_back_later) {
 BOOST_AUTO_TEST_CASE(without_an_engine_too_a_fresh_actor_follows_one_that_threw) {
   Graph g;
   Expr by = g.input("by", DType::i64, Shape{});
-  const auto sum_up = [sum = std::int64_t{0}](std::span<const Tensor> in, std::span<Tensor> out) mutable {
+  const auto sum_up = [sum = std::int64_t{0}](std::span<const Tensor> in,
+                                              std::span<Tensor> out) mutable {
     sum += in[0].item<std::int64_t>();
     if (sum > 10) throw std::runtime_error("too much");
     out[0] = Tensor::scalar(sum);
   };
   Expr sum = actor_node(g, "sum", {by}, {{DType::i64, Shape{}}}, sum_up, {.max_restarts = 1})[0];
   Interpreter run;
-  const auto add = [&](std::int64_t k) { return run.run(g, {{by, Tensor::scalar(k)}}, {sum})[0].item<std::int64_t>(); };
+  const auto add = [&](std::int64_t k) {
+    return run.run(g, {{by, Tensor::scalar(k)}}, {sum})[0].item<std::int64_t>();
+  };
   const auto fails = [&](std::int64_t k, const std::string& part, Code code) {
     BOOST_CHECK_EXCEPTION(add(k), Error, [&](const Error& e) { return says(e, code, part); });
   };
@@ -452,7 +515,9 @@ BOOST_AUTO_TEST_CASE(without_an_engine_too_a_fresh_actor_follows_one_that_threw)
 
 BOOST_AUTO_TEST_CASE(what_names_or_holds_nothing_is_refused_with_the_line) {
   const auto refuses = [](auto f, const std::string& part, Code code = Code::invalid_argument) {
-    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) { return says(e, code, part) && says(e, code, "state_test.cpp:"); });
+    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
+      return says(e, code, part) && says(e, code, "state_test.cpp:");
+    });
   };
   Graph g;
   const ValueSpec number{DType::f32, Shape{}};
@@ -468,11 +533,16 @@ BOOST_AUTO_TEST_CASE(what_names_or_holds_nothing_is_refused_with_the_line) {
   refuses([&] { g.constant(1.f) + none; }, "never declared");
   const auto nothing = [](std::span<const Tensor>, std::span<Tensor>) {};
   refuses([&] { actor_node(g, "", {}, {number}, nothing); }, "needs a name");
-  refuses([&] { actor_node(g, "a", {Expr()}, {number}, nothing); }, "input 0 of actor 'a' is an empty expression", Code::failed_precondition);
+  refuses([&] { actor_node(g, "a", {Expr()}, {number}, nothing); },
+          "input 0 of actor 'a' is an empty expression", Code::failed_precondition);
   refuses([&] { g.constant(std::string("a")) + 1.0; }, "the number 1 meets strings");
-  BOOST_CHECK_EXCEPTION(Expr().value(), Error, [](const Error& e) { return says(e, Code::failed_precondition, "an empty expression"); });
+  BOOST_CHECK_EXCEPTION(Expr().value(), Error, [](const Error& e) {
+    return says(e, Code::failed_precondition, "an empty expression");
+  });
   Interpreter run;
-  BOOST_CHECK_EXCEPTION(run.run(g, {}, {Expr()}), Error, [](const Error& e) { return says(e, Code::invalid_argument, "an empty expression"); });
+  BOOST_CHECK_EXCEPTION(run.run(g, {}, {Expr()}), Error, [](const Error& e) {
+    return says(e, Code::invalid_argument, "an empty expression");
+  });
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,5 @@
-// A user's program of sixty lines, built against the installed package: a graph, its gradient, the engine, all ops.
+// A user's program of sixty lines, built against the installed package: a graph, its gradient, the
+// engine, all ops.
 #include <troupe/troupe.hpp>
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // The user's program can be a node of a cluster, and be looked at.
 #include <troupe/cluster/inspect/inspection_server.hpp>
-#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 
 #include <utility>
@@ -17,5 +17,6 @@ bool joins() {
   };
   const ClusterNode here({.name = "me", .transport = tcp});
   const InspectionServer page(here, {});
-  return here.name() == "me" && page.address().starts_with("http://127.0.0.1:") && is_key(generate_keys().public_key);
+  return here.name() == "me" && page.address().starts_with("http://127.0.0.1:") &&
+         is_key(generate_keys().public_key);
 }

@@ -5,8 +5,8 @@
 #include <string>
 #include <thread>
 
-#include <boost/test/unit_test.hpp>
 #include <httplib.h>
+#include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspect/inspection_server.hpp>

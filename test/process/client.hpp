@@ -9,15 +9,17 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
 
-/// `join`: HOST:PORT, with tcp:// or without. `shares_memory`: as processes of one host do; else large payload goes over TCP.
-inline std::unique_ptr<ClusterNode> client(const std::string& name, const std::string& join, std::optional<Keys> keys, bool shares_memory = true) {
+/// `join`: HOST:PORT, with tcp:// or without. `shares_memory`: as processes of one host do; else
+/// large payload goes over TCP.
+inline std::unique_ptr<ClusterNode> client(const std::string& name, const std::string& join,
+                                           std::optional<Keys> keys, bool shares_memory = true) {
   NodeOptions o;
   o.name = name;
   o.join = {join};

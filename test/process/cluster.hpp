@@ -1,4 +1,5 @@
-// Two nodes over TCP, one of them a process, seen through the inspection server of the other, for tests.
+// Two nodes over TCP, one of them a process, seen through the inspection server of the other, for
+// tests.
 #pragma once
 
 #include <chrono>
@@ -6,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include <boost/test/unit_test.hpp>
 #include <httplib.h>
+#include <boost/test/unit_test.hpp>
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspect/inspection_server.hpp>
@@ -17,7 +18,8 @@
 
 namespace troupe::test {
 
-/// Holds nobody for dead before its session has ended, 10 s after it was heard last: there is time to ask who hangs.
+/// Holds nobody for dead before its session has ended, 10 s after it was heard last: there is time
+/// to ask who hangs.
 inline MembershipOptions patient() {
   MembershipOptions m;
   m.suspicion_factor = 100;
@@ -43,7 +45,9 @@ struct Cluster {
   std::unique_ptr<ClusterNode> a;
   std::unique_ptr<InspectionServer> server;
   std::string url;
-  explicit Cluster(InspectionOptions options = {}, MembershipOptions membership = patient(), const std::string& log = "text") : b(folder, "b", {"--http", "0", "--log", log}) {
+  explicit Cluster(InspectionOptions options = {}, MembershipOptions membership = patient(),
+                   const std::string& log = "text")
+      : b(folder, "b", {"--http", "0", "--log", log}) {
     NodeOptions o;
     o.name = "a";
     o.membership = membership;
@@ -64,10 +68,14 @@ struct Cluster {
     c.set_read_timeout(60);
     return c;
   }
-  nlohmann::json get(const std::string& path, int status = 200) const { return json_at(url, path, status); }
+  nlohmann::json get(const std::string& path, int status = 200) const {
+    return json_at(url, path, status);
+  }
   Outcome verb(std::vector<std::string> arguments, const std::string& node = {}) const {
     arguments.insert(arguments.begin(), binary());
-    arguments.insert(arguments.begin() + 2, {"--node", node.empty() ? url : node, "--patience", "60"});  // slow machines are not what is tested
+    // slow machines are not what is tested
+    arguments.insert(arguments.begin() + 2,
+                     {"--node", node.empty() ? url : node, "--patience", "60"});
     return run(folder.path(), arguments);
   }
 };

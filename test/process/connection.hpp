@@ -21,7 +21,8 @@ inline void connect_to(int fd, const std::string& url) {
   at.sin_family = AF_INET;
   at.sin_port = htons(static_cast<std::uint16_t>(std::stoi(url.substr(url.rfind(':') + 1))));
   at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  BOOST_REQUIRE((connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 || errno == EINPROGRESS));
+  BOOST_REQUIRE(
+      (connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 || errno == EINPROGRESS));
 }
 
 /// `flags`: SOCK_NONBLOCK waits for nobody.
@@ -31,13 +32,17 @@ inline int dial(const std::string& url, int flags = 0) {
   return fd;
 }
 
-inline void say(int fd, const std::string& text) { BOOST_REQUIRE(send(fd, text.data(), text.size(), MSG_NOSIGNAL) == static_cast<ssize_t>(text.size())); }
+inline void say(int fd, const std::string& text) {
+  BOOST_REQUIRE(send(fd, text.data(), text.size(), MSG_NOSIGNAL) ==
+                static_cast<ssize_t>(text.size()));
+}
 
 /// What is answered, until it is hung up on.
 inline std::string heard(int fd) {
   std::string answer;
   char block[4096];
-  for (ssize_t n; (n = ::read(fd, block, sizeof block)) > 0;) answer.append(block, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(fd, block, sizeof block)) > 0;)
+    answer.append(block, static_cast<std::size_t>(n));
   close(fd);
   return answer;
 }
@@ -53,6 +58,8 @@ struct ManyFiles {
   ~ManyFiles() { setrlimit(RLIMIT_NOFILE, &was); }
 };
 
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace troupe::test

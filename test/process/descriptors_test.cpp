@@ -1,5 +1,6 @@
-// A process that has no file descriptor left: its runs go on, its inspection server does not spin, gives the descriptors of those who
-// dawdle to those who ask, and answers everybody once there are some again.
+// A process that has no file descriptor left: its runs go on, its inspection server does not spin,
+// gives the descriptors of those who dawdle to those who ask, and answers everybody once there are
+// some again.
 #include <boost/test/unit_test.hpp>
 
 #include <poll.h>
@@ -28,7 +29,8 @@ class UsedUp {
     const int next = dup(STDIN_FILENO);
     BOOST_REQUIRE(next >= 0);
     held_.push_back(next);
-    const rlimit few{std::min<rlim_t>(was_.rlim_cur, static_cast<rlim_t>(next) + 64), was_.rlim_max};
+    const rlimit few{std::min<rlim_t>(was_.rlim_cur, static_cast<rlim_t>(next) + 64),
+                     was_.rlim_max};
     setrlimit(RLIMIT_NOFILE, &few);
     for (int fd; (fd = dup(STDIN_FILENO)) >= 0;) held_.push_back(fd);
     BOOST_REQUIRE(errno == EMFILE);
@@ -59,7 +61,9 @@ bool has_answer(int fd, int ms) {
 double cpu_seconds() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
@@ -76,7 +80,10 @@ BOOST_AUTO_TEST_CASE(a_process_without_descriptors_goes_on_and_answers_when_ther
   const InspectionServer server(nodes[0], {});
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{});
-  Function f = nodes.engine().compile(g, {n}, {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; }, g.constant(std::int64_t{0}))});
+  Function f = nodes.engine().compile(
+      g, {n},
+      {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
+                  g.constant(std::int64_t{0}))});
   std::vector<int> asking = sockets(10);
   {
     const UsedUp all;

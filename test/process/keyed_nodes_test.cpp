@@ -1,11 +1,12 @@
-// `troupe node --keys` as processes: who gets in, what those are told who do not, and what a scan of its ports brings to light.
+// `troupe node --keys` as processes: who gets in, what those are told who do not, and what a scan
+// of its ports brings to light.
 #include <boost/test/unit_test.hpp>
 
 #include <sys/resource.h>
 #include <sys/stat.h>
 
-#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/process/client.hpp>
 #include <troupe/test/process/node_process.hpp>
@@ -31,7 +32,8 @@ void limit_descriptors(rlim_t most) {
 BOOST_AUTO_TEST_CASE(three_processes_with_keys, *boost::unit_test::label("stock_zmq")) {
   const KeyFolders keys({"a", "b", "c"});
   Folder folder_b, folder_c;
-  NodeProcess b(folder_b, "b", {"--keys", keys["b"]}), c(folder_c, "c", {"--keys", keys["c"], "--join", b.address});
+  NodeProcess b(folder_b, "b", {"--keys", keys["b"]}),
+      c(folder_c, "c", {"--keys", keys["c"], "--join", b.address});
   auto a = client("a", c.address, read_keys(keys["a"]));
   a->wait_for({"b", "c"}, std::chrono::seconds(60));
   BOOST_TEST(sum_on(*a, "b") == 8);
@@ -52,7 +54,8 @@ BOOST_AUTO_TEST_CASE(who_is_not_let_in_is_told_what_to_do, *boost::unit_test::la
   const auto refused = [&](std::vector<std::string> more) {
     std::vector<std::string> all{binary(), "node", "--workers", "1", "--patience", "0"};
     const auto otherwise = [&](const char* flag, const char* value) {
-      if (std::find(more.begin(), more.end(), flag) == more.end()) all.insert(all.end(), {flag, value});
+      if (std::find(more.begin(), more.end(), flag) == more.end())
+        all.insert(all.end(), {flag, value});
     };
     otherwise("--name", "c");
     otherwise("--listen", "tcp://127.0.0.1:0");
@@ -64,11 +67,13 @@ BOOST_AUTO_TEST_CASE(who_is_not_let_in_is_told_what_to_do, *boost::unit_test::la
   const std::string no_keys = refused({"--join", b.address});
   BOOST_TEST(has(no_keys, "start this one with --keys"), no_keys);
   const std::string not_authorized = refused({"--join", b.address, "--keys", others["c"]});
-  BOOST_TEST(has(not_authorized, "troupe keygen --authorize '" + key_of_c + "' --name c"), not_authorized);
+  BOOST_TEST(has(not_authorized, "troupe keygen --authorize '" + key_of_c + "' --name c"),
+             not_authorized);
   const std::string name_of_a = refused({"--join", b.address, "--keys", keys["b"], "--name", "a"});
   BOOST_TEST(has(name_of_a, "the name a belongs to another key"), name_of_a);
   const std::string no_folder = refused({"--keys", folder / "none"});
-  BOOST_TEST(has(no_folder, "'troupe keygen --keys " + (folder / "none") + "' makes one"), no_folder);
+  BOOST_TEST(has(no_folder, "'troupe keygen --keys " + (folder / "none") + "' makes one"),
+             no_folder);
   const std::string remote = refused({"--listen", "tcp://0.0.0.0:0"});
   BOOST_TEST(has(remote, "without keys nothing is encrypted"), remote);
   const std::string to_remote = refused({"--join", "tcp://192.0.2.1:7117"});
@@ -92,7 +97,8 @@ BOOST_AUTO_TEST_CASE(a_name_that_does_not_resolve_is_named, *boost::unit_test::l
   for (const bool has_keys : {false, true}) {
     Folder folder;
     const auto line = [&](const char* patience, std::vector<std::string> more = {}) {
-      std::vector<std::string> all{binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "a", "--workers", "1"};
+      std::vector<std::string> all{binary(), "node", "--listen",  "tcp://127.0.0.1:0",
+                                   "--name", "a",    "--workers", "1"};
       all.insert(all.end(), {"--join", "nobody..here", "--patience", patience});
       if (has_keys) all.insert(all.end(), {"--keys", keys["a"]});
       all.insert(all.end(), more.begin(), more.end());
@@ -112,19 +118,25 @@ BOOST_AUTO_TEST_CASE(a_name_that_does_not_resolve_is_named, *boost::unit_test::l
     const Outcome two = run(folder.path(), line("0", {"--join", "127.0.0.1:1"}));
     BOOST_TEST(two.code == 2);
     BOOST_TEST(has(two.error, why), two.error);
-    auto a = client("a", "nobody..here:7117", has_keys ? std::optional(read_keys(keys["a"])) : std::nullopt);
-    const std::string in_vain = refusal([&] { a->wait_for({"b"}, std::chrono::milliseconds(1)); }, Code::deadline_exceeded);
+    auto a = client("a", "nobody..here:7117",
+                    has_keys ? std::optional(read_keys(keys["a"])) : std::nullopt);
+    const std::string in_vain =
+        refusal([&] { a->wait_for({"b"}, std::chrono::milliseconds(1)); }, Code::deadline_exceeded);
     BOOST_TEST(has(in_vain, "waited in vain for b; " + why), in_vain);
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_scan_of_its_ports_obtains_nothing_and_runs_nothing, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_scan_of_its_ports_obtains_nothing_and_runs_nothing,
+                     *boost::unit_test::label("stock_zmq")) {
   limit_descriptors(0);
   for (const bool has_keys : {true, false}) {
     const KeyFolders keys({"a", "scanned"});
     Folder folder;
-    NodeProcess node(folder, "scanned", has_keys ? std::vector<std::string>{"--keys", keys["scanned"]} : std::vector<std::string>{});
-    auto a = client("a", node.address, has_keys ? std::optional(read_keys(keys["a"])) : std::nullopt);
+    NodeProcess node(folder, "scanned",
+                     has_keys ? std::vector<std::string>{"--keys", keys["scanned"]}
+                              : std::vector<std::string>{});
+    auto a =
+        client("a", node.address, has_keys ? std::optional(read_keys(keys["a"])) : std::nullopt);
     a->wait_for({"scanned"}, std::chrono::seconds(60));
     std::vector<OwnedDescriptor> left_open;
     scan(node.process.pid(), port_of(node.address), "scanned", has_keys, left_open);
@@ -145,13 +157,18 @@ BOOST_AUTO_TEST_CASE(a_scan_of_its_ports_obtains_nothing_and_runs_nothing, *boos
   }
 }
 
-BOOST_AUTO_TEST_CASE(strangers_take_all_its_descriptors_and_who_is_connected_works_on, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(strangers_take_all_its_descriptors_and_who_is_connected_works_on,
+                     *boost::unit_test::label("stock_zmq")) {
   const KeyFolders keys({"a", "b"});
   Folder folder;
   limit_descriptors(100);
   NodeProcess node(folder, "b", {"--keys", keys["b"]});
   limit_descriptors(0);
-  const auto used = [&] { return std::distance(fs::directory_iterator("/proc/" + std::to_string(node.process.pid()) + "/fd"), fs::directory_iterator()); };
+  const auto used = [&] {
+    return std::distance(
+        fs::directory_iterator("/proc/" + std::to_string(node.process.pid()) + "/fd"),
+        fs::directory_iterator());
+  };
   auto a = client("a", node.address, read_keys(keys["a"]));
   a->wait_for({"b"}, std::chrono::seconds(60));
   BOOST_TEST(sum_on(*a, "b") == 8);  // all that a connection needs is there

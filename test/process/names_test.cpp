@@ -1,5 +1,6 @@
-// What nodes are called by: names with an address of IPv6 only, with several, and such that no server tells the address of. In a
-// namespace whose /etc/hosts and /etc/resolv.conf the case has written. What the system does not permit is skipped.
+// What nodes are called by: names with an address of IPv6 only, with several, and such that no
+// server tells the address of. In a namespace whose /etc/hosts and /etc/resolv.conf the case has
+// written. What the system does not permit is skipped.
 #include <boost/test/unit_test.hpp>
 
 #include <netinet/in.h>
@@ -25,13 +26,17 @@ using namespace std::chrono_literals;
 
 constexpr const char* kIpv6 = "ip link set lo up && ip -6 addr show dev lo | grep -q ::1";
 
-constexpr const char* kSilent = "ip link set lo up && ip -6 addr show dev lo | grep -q ::1 && ip link add lost type veth peer name void && ip addr add 10.78.0.1/24 dev lost && ip link set lost up && ip link set void up && ip neigh add 10.78.0.2 lladdr 02:00:00:00:00:02 dev lost nud permanent";
+constexpr const char* kSilent =
+    "ip link set lo up && ip -6 addr show dev lo | grep -q ::1 && ip link add lost type veth peer "
+    "name void && ip addr add 10.78.0.1/24 dev lost && ip link set lost up && ip link set void up "
+    "&& ip neigh add 10.78.0.2 lladdr 02:00:00:00:00:02 dev lost nud permanent";
 
 /// The resolver's own files.
 class Names {
  public:
   Names(const std::string& hosts, const std::string& servers) {
-    shell("cp -a /etc " + (folder_ / "etc") + " && cd " + (folder_ / "etc") + " && rm -f hosts resolv.conf nsswitch.conf");
+    shell("cp -a /etc " + (folder_ / "etc") + " && cd " + (folder_ / "etc") +
+          " && rm -f hosts resolv.conf nsswitch.conf");
     put("hosts", hosts);
     put("resolv.conf", servers);
     put("nsswitch.conf", "hosts: files dns\n");
@@ -39,7 +44,9 @@ class Names {
   }
 
  private:
-  void put(const std::string& name, const std::string& text) { std::ofstream(folder_ / ("etc/" + name)) << text; }
+  void put(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ / ("etc/" + name)) << text;
+  }
   Folder folder_;
 };
 
@@ -66,7 +73,8 @@ class SilentServer {
 // For what one tries before it gives up: more than any case takes.
 constexpr const char* kPatient = "nameserver 127.0.0.1\noptions timeout:30 attempts:5\n";
 
-std::unique_ptr<ClusterNode> joining(std::vector<std::string> addresses, const std::optional<Keys>& keys = {}) {
+std::unique_ptr<ClusterNode> joining(std::vector<std::string> addresses,
+                                     const std::optional<Keys>& keys = {}) {
   NodeOptions o;
   o.name = "a";
   o.join = std::move(addresses);
@@ -94,7 +102,9 @@ std::string port_of(const std::string& address) { return address.substr(address.
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(one_that_has_an_address_of_ipv6_only, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kIpv6})) {
+BOOST_AUTO_TEST_CASE(one_that_has_an_address_of_ipv6_only,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{kIpv6})) {
   Apart apart;
   Names names("127.0.0.1 localhost\n::1 six\n", "");
   Folder folder;
@@ -105,7 +115,9 @@ BOOST_AUTO_TEST_CASE(one_that_has_an_address_of_ipv6_only, *boost::unit_test::la
 }
 
 // Nobody listens at the first that is tried.
-BOOST_AUTO_TEST_CASE(one_that_has_several_addresses, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kIpv6})) {
+BOOST_AUTO_TEST_CASE(one_that_has_several_addresses,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{kIpv6})) {
   Apart apart;
   Names names("127.0.0.1 localhost\n::1 many\n127.0.0.2 many\n127.0.0.3 many\n", "");
   for (const char* listen : {"tcp://127.0.0.3:0", "tcp://[::1]:0"}) {
@@ -119,15 +131,19 @@ BOOST_AUTO_TEST_CASE(one_that_has_several_addresses, *boost::unit_test::label("s
     BOOST_TEST(b.process.finish().code == 0);
     auto nobody = joining({"tcp://many" + port_of(b.address)});
     const std::string why = refusal([&] { nobody->wait_for({"b"}, 6s); }, Code::deadline_exceeded);
-    BOOST_TEST(why.find("nobody answers at tcp://many" + port_of(b.address)) != std::string::npos, why);
+    BOOST_TEST(why.find("nobody answers at tcp://many" + port_of(b.address)) != std::string::npos,
+               why);
   }
 }
 
 // Behind the first that is tried all that is sent is lost, and nobody says so.
-BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kSilent})) {
+BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{kSilent})) {
   Apart apart;
   shell(kSilent);
-  Names names("127.0.0.1 localhost\n10.78.0.2 many\n::1 many\n10.78.0.1 refuses\n::1 refuses\n", "");
+  Names names("127.0.0.1 localhost\n10.78.0.2 many\n::1 many\n10.78.0.1 refuses\n::1 refuses\n",
+              "");
   const KeyFolders keys({"a", "b"});
   Folder folder;
   NodeProcess b(folder, "b", {"--keys", keys["b"]}, "tcp://[::1]:0");
@@ -135,7 +151,10 @@ BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent, *boost::unit_test::label
   const KeyFolders others({"c", "b"});
   Folder second;
   NodeProcess there(second, "b", {"--keys", keys["b"]}, "tcp://10.78.0.1:0");
-  const Outcome refused = run(second.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "c", "--keys", others["c"], "--join", "refuses" + port_of(there.address), "--patience", "0"});
+  const Outcome refused =
+      run(second.path(),
+          {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "c", "--keys", others["c"],
+           "--join", "refuses" + port_of(there.address), "--patience", "0"});
   BOOST_TEST(refused.code == 2);
   BOOST_TEST(refused.error.find("keygen") != std::string::npos, refused.error);
   auto a = joining({"tcp://many" + port_of(b.address)}, read_keys(keys["a"]));
@@ -143,8 +162,11 @@ BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent, *boost::unit_test::label
   BOOST_TEST(sum_on_b(*a) == 3);
 }
 
-// Who joins by others goes on meanwhile; who joins by nothing else says what it waits for, and is done long before the resolver is.
-BOOST_AUTO_TEST_CASE(a_server_that_is_silent_holds_nobody_up, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+// Who joins by others goes on meanwhile; who joins by nothing else says what it waits for, and is
+// done long before the resolver is.
+BOOST_AUTO_TEST_CASE(a_server_that_is_silent_holds_nobody_up,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{"true"})) {
   Apart apart;
   SilentServer server;
   Names names("127.0.0.1 localhost\n", kPatient);
@@ -154,12 +176,20 @@ BOOST_AUTO_TEST_CASE(a_server_that_is_silent_holds_nobody_up, *boost::unit_test:
   a->wait_for({"b"}, 60s);
   BOOST_TEST(sum_on_b(*a) == 3);
   BOOST_TEST(server.was_asked());
-  const Outcome both = run(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--join", "silent.example:7117", "--join", "127.0.0.1:1", "--patience", "0"});
+  const Outcome both =
+      run(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--join",
+                          "silent.example:7117", "--join", "127.0.0.1:1", "--patience", "0"});
   BOOST_TEST(both.code == 2);
-  BOOST_TEST((both.error.find("the resolver of names does not answer; tcp://127.0.0.1:1: nobody answers") != std::string::npos), both.error);
-  const Outcome alone = run(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--join", "silent.example:7117", "--patience", "0"});
+  BOOST_TEST((both.error.find(
+                  "the resolver of names does not answer; tcp://127.0.0.1:1: nobody answers") !=
+              std::string::npos),
+             both.error);
+  const Outcome alone = run(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0",
+                                            "--join", "silent.example:7117", "--patience", "0"});
   BOOST_TEST(alone.code == 2);
-  BOOST_TEST(alone.error.find("no node could be joined: tcp://silent.example:7117: the resolver of names does not answer") != std::string::npos, alone.error);
+  BOOST_TEST(alone.error.find("no node could be joined: tcp://silent.example:7117: the resolver of "
+                              "names does not answer") != std::string::npos,
+             alone.error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

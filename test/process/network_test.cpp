@@ -1,6 +1,7 @@
-// `troupe node` processes with keys, each in a network namespace of its own, and what networks do to them: links that go
-// down, packets that are lost, lines that are slow or long. This program is the router between them, and one more node, in a
-// namespace that nobody else sees and that ends with the case. What the system does not permit is skipped.
+// `troupe node` processes with keys, each in a network namespace of its own, and what networks do
+// to them: links that go down, packets that are lost, lines that are slow or long. This program is
+// the router between them, and one more node, in a namespace that nobody else sees and that ends
+// with the case. What the system does not permit is skipped.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -25,7 +26,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kLoss = "nft add table inet t && nft add chain inet t c && nft add rule inet t c numgen random mod 100 '<' 5 counter drop";
+constexpr const char* kLoss =
+    "nft add table inet t && nft add chain inet t c && nft add rule inet t c numgen random mod 100 "
+    "'<' 5 counter drop";
 constexpr const char* kRate = "tc qdisc add dev lo root tbf rate 20mbit burst 16k latency 100ms";
 constexpr const char* kDelay = "tc qdisc add dev lo root netem delay 20ms";
 
@@ -71,12 +74,17 @@ class Network {
 
  private:
   void add(const std::string& name, int number, std::vector<std::string> more) {
-    shell(fmt::format("ip netns add {0} && ip link add v_{0} type veth peer name eth0 netns {0} && ip addr add 10.77.{1}.1/24 dev v_{0} && ip link set v_{0} up && "
-                      "ip -n {0} link set lo up && ip -n {0} addr add 10.77.{1}.2/24 dev eth0 && ip -n {0} link set eth0 up && "
-                      "ip -n {0} route add default via 10.77.{1}.1", name, number));
+    shell(
+        fmt::format("ip netns add {0} && ip link add v_{0} type veth peer name eth0 netns {0} && "
+                    "ip addr add 10.77.{1}.1/24 dev v_{0} && ip link set v_{0} up && "
+                    "ip -n {0} link set lo up && ip -n {0} addr add 10.77.{1}.2/24 dev eth0 && ip "
+                    "-n {0} link set eth0 up && "
+                    "ip -n {0} route add default via 10.77.{1}.1",
+                    name, number));
     more.insert(more.end(), {"--keys", keys_[name]});
-    nodes_.push_back(std::make_unique<NodeProcess>(folders_[number - 1], name, more, everywhere_ ? "tcp://0.0.0.0:7117" : address(number - 1),
-                                                   std::vector<std::string>{"/usr/sbin/ip", "netns", "exec", name}));
+    nodes_.push_back(std::make_unique<NodeProcess>(
+        folders_[number - 1], name, more, everywhere_ ? "tcp://0.0.0.0:7117" : address(number - 1),
+        std::vector<std::string>{"/usr/sbin/ip", "netns", "exec", name}));
   }
 
   const bool everywhere_;
@@ -118,8 +126,11 @@ struct Loop {
 
 }  // namespace
 
-// The page's own example: nobody knows the address at which others reach it, and the third hears of the first from the second.
-BOOST_AUTO_TEST_CASE(all_listen_at_all_addresses, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+// The page's own example: nobody knows the address at which others reach it, and the third hears of
+// the first from the second.
+BOOST_AUTO_TEST_CASE(all_listen_at_all_addresses,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{"true"})) {
   Network net(true);
   net.join(net.address(1));
   Loop loop(40);
@@ -128,21 +139,26 @@ BOOST_AUTO_TEST_CASE(all_listen_at_all_addresses, *boost::unit_test::label("stoc
     if (m.name != "a") BOOST_TEST(m.address == net.address(m.name == "b" ? 0 : 1));
 }
 
-BOOST_AUTO_TEST_CASE(a_link_that_goes_down_and_comes_up, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+BOOST_AUTO_TEST_CASE(a_link_that_goes_down_and_comes_up,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{"true"})) {
   Network net;
   net.join(net.node(1).address);
   Loop loop(20'000);  // some seconds
   RunHandle run = net.client->engine().start(loop.g, {}, {loop.count, loop.sum});
   BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().messages_in > 50; }));
   const std::uint64_t before = net.client->counters().messages_in;
-  shell("ip link set v_b down && sleep 1 && ip link set v_b up");  // longer than a silence that is borne, and shorter than what a dead node's takes
+  // longer than a silence that is borne, and shorter than what a dead node's takes
+  shell("ip link set v_b down && sleep 1 && ip link set v_b up");
   BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().reconnects > 0; }));
   loop.check(run.get());
   BOOST_TEST(net.client->counters().messages_in > before);  // it was under way
   BOOST_TEST((net.client->nodes() == std::vector<std::string>{"a", "b", "c"}));
 }
 
-BOOST_AUTO_TEST_CASE(a_link_that_stays_down, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+BOOST_AUTO_TEST_CASE(a_link_that_stays_down,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{"true"})) {
   Network net;
   net.join(net.node(1).address);
   Loop endless(1000000000);
@@ -162,7 +178,9 @@ BOOST_AUTO_TEST_CASE(a_link_that_stays_down, *boost::unit_test::label("stock_zmq
 }
 
 // This node reaches both; they do not reach each other any more, until they do.
-BOOST_AUTO_TEST_CASE(two_others_that_are_cut_off_from_each_other, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kLoss})) {
+BOOST_AUTO_TEST_CASE(two_others_that_are_cut_off_from_each_other,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{kLoss})) {
   Network net;
   net.join(net.node(1).address);
   Loop endless(1000000000), loop(40);
@@ -170,11 +188,16 @@ BOOST_AUTO_TEST_CASE(two_others_that_are_cut_off_from_each_other, *boost::unit_t
   loop.check(f({}));
   RunHandle run = net.client->engine().start(endless.g, {}, {endless.sum});
   BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().messages_in > 200; }));
-  shell("nft add table inet t && nft add chain inet t c '{ type filter hook forward priority 0; }' && nft add rule inet t c counter drop");
+  shell(
+      "nft add table inet t && nft add chain inet t c '{ type filter hook forward priority 0; }' "
+      "&& nft add rule inet t c counter drop");
   const Status status = run.wait();
   BOOST_TEST((status.code() == Code::unavailable), status.message());
-  const auto has = [&](const char* text) { return status.message().find(text) != std::string::npos; };
-  BOOST_TEST((has("node 'b': node 'c' was lost") || has("node 'c': node 'b' was lost")), status.message());
+  const auto has = [&](const char* text) {
+    return status.message().find(text) != std::string::npos;
+  };
+  BOOST_TEST((has("node 'b': node 'c' was lost") || has("node 'c': node 'b' was lost")),
+             status.message());
   BOOST_TEST((has("awaited from it") && has("network_test.cpp")), status.message());
   shell("nft delete table inet t");
   std::vector<Tensor> out;
@@ -189,11 +212,14 @@ BOOST_AUTO_TEST_CASE(two_others_that_are_cut_off_from_each_other, *boost::unit_t
   loop.check(out);
 }
 
-BOOST_AUTO_TEST_CASE(packets_that_are_lost, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kLoss})) {
+BOOST_AUTO_TEST_CASE(packets_that_are_lost, *boost::unit_test::label("stock_zmq") *
+                                                boost::unit_test::precondition(Permitted{kLoss})) {
   Network net;
   net.join(net.node(1).address);
-  shell("nft add table inet t && nft add chain inet t c '{ type filter hook prerouting priority 0; }' && "
-        "nft add rule inet t c iifname v_b numgen random mod 100 '<' 5 counter drop");
+  shell(
+      "nft add table inet t && nft add chain inet t c '{ type filter hook prerouting priority 0; "
+      "}' && "
+      "nft add rule inet t c iifname v_b numgen random mod 100 '<' 5 counter drop");
   Loop loop(40, 256);
   loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
   const std::string rules = shell("nft list table inet t");
@@ -201,7 +227,8 @@ BOOST_AUTO_TEST_CASE(packets_that_are_lost, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(rules.find("counter packets 0 ") == std::string::npos, rules);  // some were
 }
 
-BOOST_AUTO_TEST_CASE(a_line_that_is_slow, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kRate})) {
+BOOST_AUTO_TEST_CASE(a_line_that_is_slow, *boost::unit_test::label("stock_zmq") *
+                                              boost::unit_test::precondition(Permitted{kRate})) {
   Network net;
   net.join(net.node(1).address);
   shell("tc qdisc add dev v_b root tbf rate 20mbit burst 16k latency 100ms");
@@ -211,7 +238,9 @@ BOOST_AUTO_TEST_CASE(a_line_that_is_slow, *boost::unit_test::label("stock_zmq") 
   BOOST_TEST(queue.find("overlimits 0 ") == std::string::npos, queue);  // the rate was reached
 }
 
-BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_a_relay, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{"true"})) {
+BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_a_relay,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{"true"})) {
   Network net;
   Relay relay(net.node(0).address);
   relay.delay(20ms);
@@ -222,16 +251,24 @@ BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_a_relay, *boost::unit_test::label("s
   net.client.reset();  // before the relay goes
 }
 
-BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_netem, *boost::unit_test::label("stock_zmq") * boost::unit_test::precondition(Permitted{kDelay})) {
+BOOST_AUTO_TEST_CASE(a_line_that_is_long_by_netem,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{kDelay})) {
   Network net;
   net.join(net.node(1).address);
   shell("tc qdisc add dev v_b root netem delay 20ms 5ms loss 1%");
   Loop loop(10);
   loop.check(net.client->engine().run(loop.g, {}, {loop.count, loop.sum}));
-  // All that went to b meanwhile went through it: how long it keeps a packet is its own line's to say.
+  // All that went to b meanwhile went through it: how long it keeps a packet is its own line's to
+  // say.
   const std::string queue = shell("tc -s qdisc show dev v_b");
-  BOOST_TEST((queue.starts_with("qdisc netem ") && queue.find(" delay 20") < queue.find(" loss 1%") && queue.find(" loss 1%") < queue.find('\n')), queue);
-  BOOST_TEST((queue.find(" Sent ") != std::string::npos && queue.find(" Sent 0 bytes") == std::string::npos), queue);
+  BOOST_TEST(
+      (queue.starts_with("qdisc netem ") && queue.find(" delay 20") < queue.find(" loss 1%") &&
+       queue.find(" loss 1%") < queue.find('\n')),
+      queue);
+  BOOST_TEST((queue.find(" Sent ") != std::string::npos &&
+              queue.find(" Sent 0 bytes") == std::string::npos),
+             queue);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

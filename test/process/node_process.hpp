@@ -11,7 +11,9 @@
 
 namespace troupe::test {
 
-inline std::string binary() { return (fs::canonical("/proc/self/exe").parent_path().parent_path() / "troupe").string(); }
+inline std::string binary() {
+  return (fs::canonical("/proc/self/exe").parent_path().parent_path() / "troupe").string();
+}
 
 /// Folders of keys of nodes that have each authorized all others.
 class KeyFolders {
@@ -28,8 +30,9 @@ class KeyFolders {
   Folder folder_;
 };
 
-/// While it lives a write to a connection that is closed is an error, as httplib's clients take it to be, and no signal; the library's own
-/// writes ask for that each, so that programs without this are not ended either.
+/// While it lives a write to a connection that is closed is an error, as httplib's clients take it
+/// to be, and no signal; the library's own writes ask for that each, so that programs without this
+/// are not ended either.
 class NoSigpipe {
  public:
   NoSigpipe() : before_(std::signal(SIGPIPE, SIG_IGN)) {}
@@ -43,15 +46,17 @@ class NoSigpipe {
 
 /// A node that listens. `before`: a command that starts it.
 struct NodeProcess {
-  NodeProcess(const Folder& folder, const std::string& name, std::vector<std::string> more = {}, const std::string& listen = "tcp://127.0.0.1:0",
-              std::vector<std::string> before = {})
+  NodeProcess(const Folder& folder, const std::string& name, std::vector<std::string> more = {},
+              const std::string& listen = "tcp://127.0.0.1:0", std::vector<std::string> before = {})
       : process(folder.path(), arguments(name, std::move(more), listen, std::move(before))) {
     BOOST_REQUIRE(process.read_until("\n"));
     const std::string line = process.seen().substr(0, process.seen().find('\n'));
     address = line.substr(line.find("tcp://"));
     address = address.substr(0, address.find(' '));
   }
-  static std::vector<std::string> arguments(const std::string& name, std::vector<std::string> more, const std::string& listen, std::vector<std::string> all) {
+  static std::vector<std::string> arguments(const std::string& name, std::vector<std::string> more,
+                                            const std::string& listen,
+                                            std::vector<std::string> all) {
     all.insert(all.end(), {binary(), "node", "--listen", listen, "--name", name, "--workers", "1"});
     all.insert(all.end(), more.begin(), more.end());
     return all;

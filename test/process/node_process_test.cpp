@@ -18,8 +18,8 @@
 #include <troupe/test/process/node_process.hpp>
 #include <troupe/test/process/standalone.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/port.hpp>
+#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/share.hpp>
 #include <troupe/troupe.hpp>
 
@@ -30,7 +30,8 @@ BOOST_AUTO_TEST_SUITE(node_process_test)
 namespace {
 
 // This program, which is listed first: its own node is `a`.
-std::unique_ptr<ClusterNode> client(const std::string& join, const EngineOptions& engine = {}, const std::string& container = {}) {
+std::unique_ptr<ClusterNode> client(const std::string& join, const EngineOptions& engine = {},
+                                    const std::string& container = {}) {
   NodeOptions o;
   o.name = "a";
   o.container = container;
@@ -63,7 +64,8 @@ std::pair<Expr, Expr> over_three(Graph& g, int iterations) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
   NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
   auto a = client(c.address.substr(6));  // without tcp://; hears of b there
@@ -88,7 +90,8 @@ BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies, *boost::unit
   const Status lost = run.wait();
   BOOST_TEST((lost.code() == Code::unavailable), lost.message());
   for (const char* part : {"node 'c' was lost", "; awaited from it: ", "node_process_test.cpp:"})
-    BOOST_TEST((lost.message().find(part) != std::string::npos), part << " is not in: " << lost.message());
+    BOOST_TEST((lost.message().find(part) != std::string::npos),
+               part << " is not in: " << lost.message());
   BOOST_TEST(c.process.finish().code == 128 + SIGKILL);
 
   Graph h;
@@ -105,7 +108,8 @@ BOOST_AUTO_TEST_CASE(a_loop_over_three_processes_and_one_that_dies, *boost::unit
   BOOST_TEST((left.out.find("node 'b' leaves") != std::string::npos), left.out);
 }
 
-// c has given b what b needs of it, and dies: the run goes on, over the time in which it is found to be dead.
+// c has given b what b needs of it, and dies: the run goes on, over the time in which it is found
+// to be dead.
 BOOST_AUTO_TEST_CASE(a_process_that_has_done_its_part_dies, *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
   NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
@@ -135,7 +139,9 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_done_its_part_dies, *boost::unit_test::l
   c.process.interrupt(SIGKILL);
   BOOST_TEST(until([&] {
     const std::vector<Member> all = a->members();
-    return std::any_of(all.begin(), all.end(), [](const Member& m) { return m.name == "c" && m.state == MemberState::dead; });
+    return std::any_of(all.begin(), all.end(), [](const Member& m) {
+      return m.name == "c" && m.state == MemberState::dead;
+    });
   }));
   const std::uint64_t before = in();
   BOOST_TEST(until([&] { return in() > before + 1000 || run.is_done(); }));
@@ -145,7 +151,8 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_done_its_part_dies, *boost::unit_test::l
   BOOST_TEST((status.code() == Code::cancelled), status.message());
 }
 
-BOOST_AUTO_TEST_CASE(placement_goes_by_what_processes_measured, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(placement_goes_by_what_processes_measured,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
   NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
   EngineOptions o;
@@ -161,11 +168,13 @@ BOOST_AUTO_TEST_CASE(placement_goes_by_what_processes_measured, *boost::unit_tes
   Function f = a->engine().compile(g, {x}, {y});
   for (int run = 0; run < 3; ++run) f({Tensor::zeros(DType::f32, {64, 64})});
   const std::string text = a->engine().compile(g, {x}, {y}).explain();
-  for (const char* part : {"link a - b: ", "link a - c: ", "link b - c: ", "measured: 1 of 1 nodes", "on /node:b/cpu:0 (measured)"})
+  for (const char* part : {"link a - b: ", "link a - c: ", "link b - c: ", "measured: 1 of 1 nodes",
+                           "on /node:b/cpu:0 (measured)"})
     BOOST_TEST((text.find(part) != std::string::npos), part << " is not in:\n" << text);
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   NodeProcess b(folder, "b");
   auto a = client(b.address);
@@ -180,7 +189,9 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works, *boost::unit_te
 }
 
 // A kernel cannot be told to end: a node that is asked to waits for it no longer than it says.
-BOOST_AUTO_TEST_CASE(a_node_whose_kernel_does_not_end_is_ended_as_it_is, *boost::unit_test::label("stock_zmq") * boost::unit_test::enable_if<kShare == 1>()) {
+BOOST_AUTO_TEST_CASE(a_node_whose_kernel_does_not_end_is_ended_as_it_is,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::enable_if<kShare == 1>()) {
   Folder folder;
   NodeProcess b(folder, "b");
   auto a = client(b.address);
@@ -200,22 +211,28 @@ BOOST_AUTO_TEST_CASE(a_node_whose_kernel_does_not_end_is_ended_as_it_is, *boost:
     long user = 0;
     return stat >> user ? user : 0;
   };
-  for (const long before = ticks(); !run.is_done() && ticks() < before + 5 * sysconf(_SC_CLK_TCK);) usleep(1000);
+  for (const long before = ticks(); !run.is_done() && ticks() < before + 5 * sysconf(_SC_CLK_TCK);)
+    usleep(1000);
   BOOST_REQUIRE(!run.is_done());
   b.process.interrupt(SIGTERM);
   const Outcome end = b.process.finish();
   BOOST_TEST(end.code == 1, end.error);
-  BOOST_TEST((end.error.find("it did not come to an end within 20 s, and is ended as it is") != std::string::npos), end.error);
+  BOOST_TEST((end.error.find("it did not come to an end within 20 s, and is ended as it is") !=
+              std::string::npos),
+             end.error);
   BOOST_TEST((run.wait().message().find("node 'b'") != std::string::npos));
 }
 
-BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder, other;
   NodeProcess b(folder, "b");
   const Outcome taken = run(other.path(), {binary(), "node", "--name", "c", "--listen", b.address});
   BOOST_TEST(taken.code == 2, taken.error);
   BOOST_TEST((taken.error.find(b.address) != std::string::npos), taken.error);
-  const Outcome same = run(other.path(), {binary(), "node", "--name", "b", "--listen", "tcp://127.0.0.1:0", "--join", b.address, "--patience", "0"});
+  const Outcome same =
+      run(other.path(), {binary(), "node", "--name", "b", "--listen", "tcp://127.0.0.1:0", "--join",
+                         b.address, "--patience", "0"});
   BOOST_TEST(same.code == 2, same.error);
 }
 
@@ -232,32 +249,40 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::lab
     more = g.variable("v", Tensor::scalar(1.f)).assign_add(1.0);
   }
   BOOST_TEST(a->engine().run(g, {}, {more})[0].item<float>() == 2);
-  const auto clear = [&](const std::string& container, const std::string& node, const std::string& patience) {
-    return run(other.path(), {binary(), "clear", "--join", b.address, "--on", node, container, "--patience", patience});
+  const auto clear = [&](const std::string& container, const std::string& node,
+                         const std::string& patience) {
+    return run(other.path(), {binary(), "clear", "--join", b.address, "--on", node, container,
+                              "--patience", patience});
   };
   // This program names the container itself.
   const Outcome kept = clear("models", "a", "60");
   BOOST_TEST(kept.code == 1, kept.error);
-  BOOST_TEST((kept.error.find("a keeps container 'models' as its own") != std::string::npos), kept.error);
+  BOOST_TEST((kept.error.find("a keeps container 'models' as its own") != std::string::npos),
+             kept.error);
   BOOST_TEST(clear("others", "b", "60").out == "0 states of container 'others' dropped on b\n");
   BOOST_TEST(a->engine().get("v").item<float>() == 2);
   const Outcome nobody = clear("models", "x", "10");
   BOOST_TEST(nobody.code == 1, nobody.error);
   BOOST_TEST((nobody.error.find("waited in vain for x") != std::string::npos), nobody.error);
   // Whom it joins is in its environment, as with a node.
-  const Outcome done = run(other.path(), {"/usr/bin/env", "TROUPE_JOIN=tcp://127.0.0.1:1," + b.address, binary(), "clear", "--on", "b", "models", "--patience", "60"});
+  const Outcome done =
+      run(other.path(), {"/usr/bin/env", "TROUPE_JOIN=tcp://127.0.0.1:1," + b.address, binary(),
+                         "clear", "--on", "b", "models", "--patience", "60"});
   BOOST_TEST(done.code == 0, done.error);
   BOOST_TEST(done.out == "1 state of container 'models' dropped on b\n");
   try {
     a->engine().get("v");
     BOOST_ERROR("a value that is lost was given");
   } catch (const Error& e) {
-    BOOST_TEST((std::string(e.what()).find("its container was cleared") != std::string::npos), e.what());
+    BOOST_TEST((std::string(e.what()).find("its container was cleared") != std::string::npos),
+               e.what());
   }
 }
 
-// As launchers start it, and by a list of peers: what it is called and whom it joins is in its environment, or in a file.
-BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it_joins, *boost::unit_test::label("stock_zmq")) {
+// As launchers start it, and by a list of peers: what it is called and whom it joins is in its
+// environment, or in a file.
+BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it_joins,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   NodeProcess b(folder, "b");
   std::ofstream(folder / "peers") << "# whoever is there\n" << b.address << "\n";
@@ -266,19 +291,28 @@ BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it
     std::vector<std::string> environment, flags;
   };
   const std::vector<Started> all{
-      {"rank-1", {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "TROUPE_JOIN=" + b.address}, {}},
-      {"train-0", {"SLURM_PROCID=0", "SLURM_JOB_NAME=train", "SLURM_STEP_NODELIST=localhost"}, {"--join", b.address}},
-      {"worker-2", {"KUBERNETES_SERVICE_HOST=10.0.0.1", "TROUPE_SERVICE=troupe", "HOSTNAME=worker-2", "TROUPE_JOIN=" + b.address}, {}},
+      {"rank-1",
+       {"OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", "TROUPE_JOIN=" + b.address},
+       {}},
+      {"train-0",
+       {"SLURM_PROCID=0", "SLURM_JOB_NAME=train", "SLURM_STEP_NODELIST=localhost"},
+       {"--join", b.address}},
+      {"worker-2",
+       {"KUBERNETES_SERVICE_HOST=10.0.0.1", "TROUPE_SERVICE=troupe", "HOSTNAME=worker-2",
+        "TROUPE_JOIN=" + b.address},
+       {}},
       {"listed", {"TROUPE_NAME=listed"}, {"--peers", folder / "peers"}},
   };
   std::vector<std::unique_ptr<Folder>> folders;
   std::vector<std::unique_ptr<Process>> nodes;
   for (const Started& s : all) {
     std::vector<std::string> line{"/usr/bin/env"};
-    for (const char* other : {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "TROUPE_SERVICE", "TROUPE_JOIN", "TROUPE_NAME", "TROUPE_KEYS"})
+    for (const char* other : {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "TROUPE_SERVICE",
+                              "TROUPE_JOIN", "TROUPE_NAME", "TROUPE_KEYS"})
       line.insert(line.end(), {"-u", other});  // of where the tests were started
     line.insert(line.end(), s.environment.begin(), s.environment.end());
-    line.insert(line.end(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--workers", "1", "--patience", "60"});
+    line.insert(line.end(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--workers", "1",
+                             "--patience", "60"});
     line.insert(line.end(), s.flags.begin(), s.flags.end());
     folders.push_back(std::make_unique<Folder>());
     nodes.push_back(std::make_unique<Process>(folders.back()->path(), line));
@@ -297,8 +331,10 @@ BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it
 
 // ---- the node as an operated thing
 
-// Of the node where it happened, to who has asked for it on another; and the next run is as it should be.
-BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on, *boost::unit_test::label("stock_zmq")) {
+// Of the node where it happened, to who has asked for it on another; and the next run is as it
+// should be.
+BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
   NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
   auto a = client(c.address);
@@ -306,24 +342,29 @@ BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on, 
   Graph g;
   Expr first = g.input("first", DType::i32, Shape{});
   int line = 0;
-  auto [n, sum] = while_loop([](Expr i, Expr) { return i < 5; },
-                             [&](Expr i, Expr s) {
-                               Expr next = i + 1, taken;
-                               {
-                                 auto there = g.on_device("/node:b/cpu:0");
-                                 line = __LINE__ + 1;
-                                 taken = g.named(gather(g.constant(Tensor::of<float>({1, 2, 4, 8, 16, 32})), reshape(first + i, {1})), "take");
-                               }
-                               auto there = g.on_device("/node:c/cpu:0");
-                               return std::tuple{next, s + taken};
-                             },
-                             std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.name = "sums"});
+  auto [n, sum] = while_loop(
+      [](Expr i, Expr) { return i < 5; },
+      [&](Expr i, Expr s) {
+        Expr next = i + 1, taken;
+        {
+          auto there = g.on_device("/node:b/cpu:0");
+          line = __LINE__ + 1;
+          taken = g.named(
+              gather(g.constant(Tensor::of<float>({1, 2, 4, 8, 16, 32})), reshape(first + i, {1})),
+              "take");
+        }
+        auto there = g.on_device("/node:c/cpu:0");
+        return std::tuple{next, s + taken};
+      },
+      std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.name = "sums"});
   Function f = a->engine().compile(g, {first}, {sum});
   const auto from = [&](int index) { return f({Tensor::scalar(index)})[0].at(0); };
   BOOST_TEST(from(0) == 31);
   for (int round = 0; round < 2; ++round) {
     const std::string why = refusal([&] { from(2); }, Code::out_of_range);
-    for (const std::string& part : {std::string("node 'b': "), std::string("Gather 'sums/take'"), "node_process_test.cpp:" + std::to_string(line), std::string("in iteration 4 of loop 'sums")})
+    for (const std::string& part : {std::string("node 'b': "), std::string("Gather 'sums/take'"),
+                                    "node_process_test.cpp:" + std::to_string(line),
+                                    std::string("in iteration 4 of loop 'sums")})
       BOOST_TEST((why.find(part) != std::string::npos), part << " is not in: " << why);
     BOOST_TEST(from(1) == 62);
   }
@@ -338,12 +379,15 @@ BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on, 
 }
 
 // Nobody has asked for it, and it is there: where what lasts of a service is, or of this user.
-BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder;
-  const std::string home = "HOME=" + folder / "home", xdg = "XDG_STATE_HOME=" + folder / "xdg", service = "STATE_DIRECTORY=" + folder / "service" + ":/nowhere";
-  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{{{"-u", "STATE_DIRECTORY", "-u", "XDG_STATE_HOME", home}, "home/.local/state/troupe/flight"},
-                                                                            {{"-u", "STATE_DIRECTORY", xdg, home}, "xdg/troupe/flight"},
-                                                                            {{home, xdg, service}, "service/flight"}};
+  const std::string home = "HOME=" + folder / "home", xdg = "XDG_STATE_HOME=" + folder / "xdg",
+                    service = "STATE_DIRECTORY=" + folder / "service" + ":/nowhere";
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases{
+      {{"-u", "STATE_DIRECTORY", "-u", "XDG_STATE_HOME", home}, "home/.local/state/troupe/flight"},
+      {{"-u", "STATE_DIRECTORY", xdg, home}, "xdg/troupe/flight"},
+      {{home, xdg, service}, "service/flight"}};
   for (const auto& [environment, where] : cases) {
     std::vector<std::string> before{"/usr/bin/env"};
     before.insert(before.end(), environment.begin(), environment.end());
@@ -355,8 +399,13 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default, *boost::unit_test
     auto there = g.on_device("/node:b/cpu:0");
     Expr y = gather(g.constant(Tensor::of<float>({1, 2, 3})), index);
     Graph alone;
-    a->engine().run(alone, {}, {alone.constant(1.f) + 1.0});  // a's first run, which b does not hear of
-    refusal([&] { a->engine().run(g, {{index, Tensor::of<std::int64_t>({7})}}, {y}); }, Code::out_of_range);
+    // a's first run, which b does not hear of
+    a->engine().run(alone, {}, {alone.constant(1.f) + 1.0});
+    refusal(
+        [&] {
+          a->engine().run(g, {{index, Tensor::of<std::int64_t>({7})}}, {y});
+        },
+        Code::out_of_range);
     const std::string file = folder / where + "/b@a-2.flight.json";
     for (int i = 0; i < 100'000 && !fs::exists(file); ++i) usleep(1000);
     b.process.interrupt(SIGTERM);
@@ -371,17 +420,23 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default, *boost::unit_test
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_can_keep_nothing_says_so_once_and_is_there, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_node_that_can_keep_nothing_says_so_once_and_is_there,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   write_file(folder / "file", "no folder");
   for (const bool is_wanted : {true, false}) {
-    NodeProcess b(folder, "b", is_wanted ? std::vector<std::string>{} : std::vector<std::string>{"--flight", "none"}, "tcp://127.0.0.1:0", {"/usr/bin/env", "STATE_DIRECTORY=" + folder / "file"});
+    NodeProcess b(
+        folder, "b",
+        is_wanted ? std::vector<std::string>{} : std::vector<std::string>{"--flight", "none"},
+        "tcp://127.0.0.1:0", {"/usr/bin/env", "STATE_DIRECTORY=" + folder / "file"});
     b.process.interrupt(SIGTERM);
     const Outcome end = b.process.finish();
     BOOST_TEST(end.code == 0, end.error);
-    const auto first = end.error.find("what leads to failures cannot be kept in '" + folder / "file/flight' (Not a directory)");
+    const auto first = end.error.find("what leads to failures cannot be kept in '" +
+                                      folder / "file/flight' (Not a directory)");
     BOOST_TEST((first != std::string::npos) == is_wanted, end.error);
-    if (is_wanted) BOOST_TEST(end.error.find("cannot be kept", first + 40) == std::string::npos, end.error);
+    if (is_wanted)
+      BOOST_TEST(end.error.find("cannot be kept", first + 40) == std::string::npos, end.error);
   }
 }
 
@@ -405,7 +460,9 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   a->wait_for({"b"}, std::chrono::seconds(60));
   nlohmann::json members;
   // It hears of the newcomer when the newcomer hears of it, or a little later.
-  for (const auto began = std::chrono::steady_clock::now(); members["members"].size() != 2 && std::chrono::steady_clock::now() - began < std::chrono::seconds(60);)
+  for (const auto began = std::chrono::steady_clock::now();
+       members["members"].size() != 2 &&
+       std::chrono::steady_clock::now() - began < std::chrono::seconds(60);)
     if (const auto said = page.Get("/members")) members = nlohmann::json::parse(said->body);
   BOOST_TEST(members["node"] == "b");
   BOOST_REQUIRE(members["members"].size() == 2u);
@@ -417,8 +474,11 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(of_b["address"].get<std::string>().starts_with("tcp://127.0.0.1:"));
   // What is no request, or too large, harms nothing.
   BOOST_TEST(page.Get("/nothing")->status == 404);
-  // (Who still writes when the answer has been given and the connection closed may see that it was reset, and no answer.)
-  const auto refused = [](const httplib::Result& answer) { return !answer || answer->status >= 400; };
+  // (Who still writes when the answer has been given and the connection closed may see that it was
+  // reset, and no answer.)
+  const auto refused = [](const httplib::Result& answer) {
+    return !answer || answer->status >= 400;
+  };
   BOOST_TEST(refused(page.Post("/members", std::string(1 << 20, 'x'), "text/plain")));
   BOOST_TEST(refused(page.Get("/" + std::string(100'000, 'x'))));
   httplib::Client again(host, port);
@@ -427,29 +487,39 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(b.process.finish().code == 0);
 }
 
-// What nodes that are processes were told of themselves decides where parts of programs go, also when one of them is gone.
-BOOST_AUTO_TEST_CASE(placement_goes_by_the_labels_of_processes, *boost::unit_test::label("stock_zmq")) {
+// What nodes that are processes were told of themselves decides where parts of programs go, also
+// when one of them is gone.
+BOOST_AUTO_TEST_CASE(placement_goes_by_the_labels_of_processes,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
-  NodeProcess b(folder_b, "b", {"--labels", "gpu=yes,zone=x"}), c(folder_c, "c", {"--labels", "gpu=yes,zone=y", "--join", b.address});
+  NodeProcess b(folder_b, "b", {"--labels", "gpu=yes,zone=x"}),
+      c(folder_c, "c", {"--labels", "gpu=yes,zone=y", "--join", b.address});
   auto a = client(c.address);
   a->wait_for({"b", "c"}, std::chrono::seconds(60));
   const auto on_label = [&](Graph& g, const std::string& label) {
     auto there = g.on_device("/label:" + label);
     return matmul(g.ones(DType::f32, {8, 8}), g.ones(DType::f32, {8, 8}));
   };
-  for (const auto& [zone, node, other] : {std::tuple{"zone=y", "c", "b"}, std::tuple{"zone=x", "b", "c"}}) {
+  for (const auto& [zone, node, other] :
+       {std::tuple{"zone=y", "c", "b"}, std::tuple{"zone=x", "b", "c"}}) {
     const std::size_t before = runs_on(*a, node), before_other = runs_on(*a, other);
     Graph g;
     Function f = a->engine().compile(g, {}, {on_label(g, zone)});
     BOOST_TEST(f({})[0].at(0) == 8);
-    BOOST_TEST((f.explain().find(std::string("/node:") + node + "/cpu:0") != std::string::npos), f.explain());
+    BOOST_TEST((f.explain().find(std::string("/node:") + node + "/cpu:0") != std::string::npos),
+               f.explain());
     BOOST_TEST(runs_on(*a, node) > before);
     BOOST_TEST(runs_on(*a, other) == before_other);  // which has heard nothing of it
   }
   Graph nowhere;
-  const std::string why = refusal([&] { a->engine().compile(nowhere, {}, {on_label(nowhere, "zone=z")}); }, Code::invalid_argument);
-  BOOST_TEST((why.find("no device is what '/label:zone=z' asks for; there are /node:a/cpu:0, /node:b/cpu:0, /node:c/cpu:0") != std::string::npos), why);
-  // Both have it: it is made on the first, and on the other when that one is gone and it is given a value.
+  const std::string why =
+      refusal([&] { a->engine().compile(nowhere, {}, {on_label(nowhere, "zone=z")}); },
+              Code::invalid_argument);
+  BOOST_TEST((why.find("no device is what '/label:zone=z' asks for; there are /node:a/cpu:0, "
+                       "/node:b/cpu:0, /node:c/cpu:0") != std::string::npos),
+             why);
+  // Both have it: it is made on the first, and on the other when that one is gone and it is given a
+  // value.
   Graph g;
   Variable v;
   {
@@ -492,14 +562,17 @@ BOOST_AUTO_TEST_CASE(a_node_tells_its_service_manager, *boost::unit_test::label(
   close(manager);
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy,
+                     *boost::unit_test::label("stock_zmq")) {
   const OwnPort port;
   Folder folder;
-  Process lonely(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "l", "--workers", "1", "--join", "tcp://127.0.0.1:1",
-                                 "--patience", "600", "--http", std::to_string(port.number())});
+  Process lonely(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "l",
+                                 "--workers", "1", "--join", "tcp://127.0.0.1:1", "--patience",
+                                 "600", "--http", std::to_string(port.number())});
   int status = 0;
   const NoSigpipe writes_fail;
-  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100); status == 0 && std::chrono::steady_clock::now() < end;) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+       status == 0 && std::chrono::steady_clock::now() < end;) {
     httplib::Client page("127.0.0.1", port.number());
     if (auto health = page.Get("/healthz")) status = health->status;
   }
@@ -511,13 +584,17 @@ BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy, *boost::unit_t
   BOOST_TEST(end.out.empty(), end.out);  // it has never been there
 }
 
-BOOST_AUTO_TEST_CASE(nodes_that_find_nobody_end_with_who_started_them, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(nodes_that_find_nobody_end_with_who_started_them,
+                     *boost::unit_test::label("stock_zmq")) {
   const OwnPort port;
   Folder folder;
-  Process all(folder.path(), {binary(), "node", "--standalone", "2", "--workers", "1", "--join", "tcp://127.0.0.1:1", "--patience", "600", "--http", std::to_string(port.number())});
+  Process all(folder.path(),
+              {binary(), "node", "--standalone", "2", "--workers", "1", "--join",
+               "tcp://127.0.0.1:1", "--patience", "600", "--http", std::to_string(port.number())});
   const NoSigpipe writes_fail;
   bool is_there = false;
-  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100); !is_there && std::chrono::steady_clock::now() < end;)
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(100);
+       !is_there && std::chrono::steady_clock::now() < end;)
     is_there = static_cast<bool>(httplib::Client("127.0.0.1", port.number()).Get("/healthz"));
   BOOST_TEST(is_there);
   all.interrupt(SIGTERM);
@@ -528,7 +605,8 @@ BOOST_AUTO_TEST_CASE(nodes_that_find_nobody_end_with_who_started_them, *boost::u
 // What it was given it gives to its nodes, and they say what makes no sense.
 BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_that_makes_no_sense) {
   Folder folder;
-  for (const std::vector<std::string>& flags : {std::vector<std::string>{"--labels", "x"}, {"--keys", "/nowhere"}, {"--name", "a/b"}}) {
+  for (const std::vector<std::string>& flags :
+       {std::vector<std::string>{"--labels", "x"}, {"--keys", "/nowhere"}, {"--name", "a/b"}}) {
     std::vector<std::string> line{binary(), "node", "--standalone", "2", "--workers", "1"};
     line.insert(line.end(), flags.begin(), flags.end());
     const Outcome refused = run(folder.path(), line);
@@ -539,7 +617,9 @@ BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_that_makes_no_sense) {
 BOOST_AUTO_TEST_CASE(a_rank_of_mpi_with_a_list_of_nobody_is_refused) {
   Folder folder;
   write_file(folder / "peers", "# nobody yet\n");
-  const Outcome alone = run(folder.path(), {"/usr/bin/env", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", binary(), "node", "--listen", "tcp://127.0.0.1:0", "--peers", folder / "peers"});
+  const Outcome alone = run(
+      folder.path(), {"/usr/bin/env", "OMPI_COMM_WORLD_RANK=1", "OMPI_COMM_WORLD_SIZE=2", binary(),
+                      "node", "--listen", "tcp://127.0.0.1:0", "--peers", folder / "peers"});
   BOOST_TEST(alone.code == 2, alone.error);
   BOOST_TEST((alone.error.find("this is rank 1 of 2") != std::string::npos), alone.error);
 }
@@ -559,28 +639,38 @@ BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine, *boost::unit_test::label("stock_z
     auto a = client(first.substr(0, first.find('\n')));
     a->wait_for({"local-1", "local-2", "local-3"}, std::chrono::seconds(60));
   }
-  for (const pid_t node : all.nodes) BOOST_TEST(read_file("/proc/" + std::to_string(node) + "/comm") == "troupe\n");  // for ps, and pkill
+  // for ps, and pkill
+  for (const pid_t node : all.nodes)
+    BOOST_TEST(read_file("/proc/" + std::to_string(node) + "/comm") == "troupe\n");
   all.process.interrupt(SIGTERM);
   const Outcome end = all.process.finish();
   BOOST_TEST(end.code == 0, end.error);
   for (const char* name : {"local-1", "local-2", "local-3"})
-    BOOST_TEST((end.out.find(std::string("node '") + name + "' leaves") != std::string::npos), end.out);
+    BOOST_TEST((end.out.find(std::string("node '") + name + "' leaves") != std::string::npos),
+               end.out);
   BOOST_TEST(are_gone(all.nodes));
 }
 
-// Else a socket would take its place, and what is read there, or printed where output is closed, would be the socket's.
-BOOST_AUTO_TEST_CASE(a_stream_that_is_closed_becomes_no_socket, *boost::unit_test::label("stock_zmq")) {
+// Else a socket would take its place, and what is read there, or printed where output is closed,
+// would be the socket's.
+BOOST_AUTO_TEST_CASE(a_stream_that_is_closed_becomes_no_socket,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder folder;
-  NodeProcess b(folder, "b", {}, "tcp://127.0.0.1:0", {"/bin/bash", "-c", "exec \"$@\" <&-", "bash"});
-  BOOST_TEST(fs::read_symlink("/proc/" + std::to_string(b.process.pid()) + "/fd/0").string() == "/dev/null");
+  NodeProcess b(folder, "b", {}, "tcp://127.0.0.1:0",
+                {"/bin/bash", "-c", "exec \"$@\" <&-", "bash"});
+  BOOST_TEST(fs::read_symlink("/proc/" + std::to_string(b.process.pid()) + "/fd/0").string() ==
+             "/dev/null");
 }
 
-BOOST_AUTO_TEST_CASE(one_that_dies_ends_the_others_with_a_clear_line, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(one_that_dies_ends_the_others_with_a_clear_line,
+                     *boost::unit_test::label("stock_zmq")) {
   Standalone all;
   kill(all.nodes[1], SIGKILL);
   const Outcome end = all.process.finish();
   BOOST_TEST(end.code == 1);
-  BOOST_TEST((end.error.find("was killed by signal 9; the others are ended too") != std::string::npos), end.error);
+  BOOST_TEST(
+      (end.error.find("was killed by signal 9; the others are ended too") != std::string::npos),
+      end.error);
   BOOST_TEST(are_gone(all.nodes));
 }
 

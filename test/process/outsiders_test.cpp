@@ -1,5 +1,6 @@
-// What outsiders get from nodes that are processes, over real sockets: who plays again what was recorded between two of them, who claims to
-// send more than may be sent, who scans a cluster on one machine. They obtain nothing, nothing runs, and it is counted and told.
+// What outsiders get from nodes that are processes, over real sockets: who plays again what was
+// recorded between two of them, who claims to send more than may be sent, who scans a cluster on
+// one machine. They obtain nothing, nothing runs, and it is counted and told.
 #include <boost/test/unit_test.hpp>
 
 #include <ifaddrs.h>
@@ -20,8 +21,8 @@
 #include <fmt/format.h>
 #include <httplib.h>
 
-#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/wire.hpp>
 #include <troupe/test/process/client.hpp>
 #include <troupe/test/process/connection.hpp>
@@ -104,8 +105,10 @@ struct Watched {
   int control = 0, bulk = 0;
 };
 
-/// Of a node that knows b's key only: it tries no other first, which would be a handshake that comes to nothing, and told as one.
-std::optional<Keys> to_dial_with(const KeyFolders& folders, const std::string& name, bool has_keys) {
+/// Of a node that knows b's key only: it tries no other first, which would be a handshake that
+/// comes to nothing, and told as one.
+std::optional<Keys> to_dial_with(const KeyFolders& folders, const std::string& name,
+                                 bool has_keys) {
   if (!has_keys) return {};
   Keys keys = read_keys(folders[name]);
   std::erase_if(keys.authorized, [](const auto& one) { return one.second != "b"; });
@@ -126,8 +129,9 @@ bool say_all(const OwnedDescriptor& fd, const std::string& bytes) {
   return true;
 }
 
-/// Says again what was said, each piece when as much has been answered as then, of the first `awaited` bytes of answers. How much it was; nothing
-/// more is said once the other end has hung up.
+/// Says again what was said, each piece when as much has been answered as then, of the first
+/// `awaited` bytes of answers. How much it was; nothing more is said once the other end has hung
+/// up.
 std::size_t say_again(const OwnedDescriptor& fd, const Relay::Talk& talk, std::size_t awaited) {
   std::size_t due = 0, got = 0;
   for (const Relay::Piece& piece : talk) {
@@ -145,7 +149,8 @@ std::size_t say_again(const OwnedDescriptor& fd, const Relay::Talk& talk, std::s
   return got;
 }
 
-/// The same to a port, at once or as it was said then, until it is hung up on. How much was answered.
+/// The same to a port, at once or as it was said then, until it is hung up on. How much was
+/// answered.
 std::size_t played_again(int port, const Relay::Talk& talk, bool at_once) {
   const OwnedDescriptor fd = connected_to(port);
   std::size_t got = say_again(fd, talk, at_once ? 0 : SIZE_MAX);
@@ -158,8 +163,10 @@ std::size_t played_again(int port, const Relay::Talk& talk, bool at_once) {
 struct Recorded {
   explicit Recorded(bool has_keys)
       : b(has_keys ? keys["b"] : ""), control(b.node.address, "tcp://127.0.0.2:0"),
-        // The channel beside the connection is dialled at the host of the connection, at the port that b says.
-        beside(fmt::format("tcp://127.0.0.1:{}", b.bulk), fmt::format("tcp://127.0.0.2:{}", b.bulk)) {
+        // The channel beside the connection is dialled at the host of the connection, at the port
+        // that b says.
+        beside(fmt::format("tcp://127.0.0.1:{}", b.bulk),
+               fmt::format("tcp://127.0.0.2:{}", b.bulk)) {
     control.tap();
     beside.tap();
     a = client("a", control.address(), to_dial_with(keys, "a", has_keys), false);
@@ -211,16 +218,19 @@ BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::la
   for (const bool is_there : {true, false}) {
     if (!is_there) r.a.reset();
     const std::size_t made = is_there ? made_on(*r.a, "b") : 0;
-    const std::uint64_t turned_away = r.b.turned_away(), dropped = r.b.dropped(), received = r.b.received();
+    const std::uint64_t turned_away = r.b.turned_away(), dropped = r.b.dropped(),
+                        received = r.b.received();
     for (const bool at_once : {true, false}) {
       const std::size_t answered = played_again(r.b.control, control, at_once);
-      if (!at_once) BOOST_TEST(answered > 64u);  // a key that is good and a greeting: it is what follows that says nothing new
+      // a key that is good and a greeting: it is what follows that says nothing new
+      if (!at_once) BOOST_TEST(answered > 64u);
       BOOST_TEST(played_again(r.b.bulk, beside, at_once) == 0u);
       BOOST_TEST(r.b.has_told("; the last was a ticket that was given to nobody, or used"));
     }
     BOOST_TEST(played_again(r.b.bulk, control, true) == 0u);
     played_again(r.b.control, beside, true);
-    BOOST_TEST(until([&] { return r.b.turned_away() >= turned_away + 3 && r.b.dropped() >= dropped + 3; }));
+    BOOST_TEST(until(
+        [&] { return r.b.turned_away() >= turned_away + 3 && r.b.dropped() >= dropped + 3; }));
     BOOST_TEST(r.b.turned_away() == turned_away + 3);
     BOOST_TEST(r.b.dropped() == dropped + 3);
     if (is_there) {
@@ -241,8 +251,9 @@ BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::la
   r.b.ends_well();
 }
 
-/// The last that was said there to the end by who connected: a frame of ZMTP, or what one read brought. That may begin anywhere; beside a
-/// connection what is no record is refused as one that was there before, in it a frame's length may be read from it, and awaited.
+/// The last that was said there to the end by who connected: a frame of ZMTP, or what one read
+/// brought. That may begin anywhere; beside a connection what is no record is refused as one that
+/// was there before, in it a frame's length may be read from it, and awaited.
 std::string last_said(const Relay::Talk& talk, bool is_beside) {
   constexpr std::size_t kGreeting = 64, kHead = 16;
   std::string all, last;
@@ -251,7 +262,9 @@ std::string last_said(const Relay::Talk& talk, bool is_beside) {
     if (is_beside && piece.bytes.size() >= kHead) last = piece.bytes;
     all += piece.bytes;
   }
-  const auto byte = [&](std::size_t at) { return static_cast<std::size_t>(static_cast<unsigned char>(all[at])); };
+  const auto byte = [&](std::size_t at) {
+    return static_cast<std::size_t>(static_cast<unsigned char>(all[at]));
+  };
   for (std::size_t at = kGreeting; !is_beside && at + 9 <= all.size();) {
     const bool is_long = (byte(at) & 2) != 0;
     std::size_t bytes = is_long ? 0 : byte(at + 1);
@@ -265,7 +278,8 @@ std::string last_said(const Relay::Talk& talk, bool is_beside) {
 }
 
 // Who is between the two says it again at once, where it came from.
-BOOST_AUTO_TEST_CASE(nor_in_the_connection_that_it_was_recorded_of, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(nor_in_the_connection_that_it_was_recorded_of,
+                     *boost::unit_test::label("stock_zmq")) {
   for (const bool is_beside : {true, false}) {
     Recorded r(true);
     Relay& relay = is_beside ? r.beside : r.control;
@@ -276,7 +290,8 @@ BOOST_AUTO_TEST_CASE(nor_in_the_connection_that_it_was_recorded_of, *boost::unit
       BOOST_TEST(refused() == 0u);
       relay.insert(last);
       BOOST_TEST(until([&] { return refused() == 1; }));
-      BOOST_TEST(r.b.has_told(is_beside ? "dropped 1 of what came here" : "connections that ended in their handshake: 1"));
+      BOOST_TEST(r.b.has_told(is_beside ? "dropped 1 of what came here"
+                                        : "connections that ended in their handshake: 1"));
       BOOST_TEST(until([&] { return r.a->counters().reconnects == 1; }));
       r.run();
       BOOST_TEST(refused() == 1u);
@@ -286,14 +301,16 @@ BOOST_AUTO_TEST_CASE(nor_in_the_connection_that_it_was_recorded_of, *boost::unit
   }
 }
 
-// Else the two above would show nothing: it is keys that keep it out. Without, who is on this machine may say anything.
+// Else the two above would show nothing: it is keys that keep it out. Without, who is on this
+// machine may say anything.
 BOOST_AUTO_TEST_CASE(without_keys_it_is_taken, *boost::unit_test::label("stock_zmq")) {
   Recorded r(false);
   const Relay::Talk control = r.talk(r.control);
   r.a.reset();
   const std::uint64_t received = r.b.received();
   const OwnedDescriptor fd = connected_to(r.b.control);
-  say_again(fd, control, 64 + kReadyRouter.size());  // until there is a connection; what is answered then are other messages
+  // until there is a connection; what is answered then are other messages
+  say_again(fd, control, 64 + kReadyRouter.size());
   BOOST_TEST(until([&] { return r.b.received() > received; }));
 }
 
@@ -318,7 +335,8 @@ class ByHand {
   void say(const std::string& bytes) { BOOST_TEST(say_all(fd_, bytes)); }
   void say(const wire::Frame& frame) {
     const std::vector<std::byte> bytes = wire::encode(frame);
-    say("\2" + big_endian(bytes.size()) + std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
+    say("\2" + big_endian(bytes.size()) +
+        std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
   /// The next frame that is an F.
   template <class F>
@@ -326,7 +344,8 @@ class ByHand {
     for (;;) {
       const std::string flags = take(1);
       std::uint64_t size = 0;
-      for (const char c : take((flags[0] & 2) != 0 ? 8 : 1)) size = size << 8 | static_cast<unsigned char>(c);
+      for (const char c : take((flags[0] & 2) != 0 ? 8 : 1))
+        size = size << 8 | static_cast<unsigned char>(c);
       const std::string bytes = take(size);
       wire::Decoded d;
       BOOST_REQUIRE(wire::decode(std::as_bytes(std::span(bytes)), {}, d).ok());
@@ -334,14 +353,14 @@ class ByHand {
     }
   }
   bool is_hung_up_on() {
-    while (!some_of(fd_).empty()) {
-    }
+    while (!some_of(fd_).empty()) {}
     return true;
   }
   /// Opens a session, or goes on with it; where the channel for large payload is to be had.
   wire::Bulk greet(bool resumes = false) {
     wire::Hello hello;
-    hello.info = {.name = "x", .incarnation = 7, .address = "", .engine = std::string(engine_version())};
+    hello.info = {
+        .name = "x", .incarnation = 7, .address = "", .engine = std::string(engine_version())};
     hello.session = 7;
     hello.resumes = resumes;
     hello.window = 1 << 20;
@@ -376,23 +395,29 @@ class ByHand {
 
 /// The header of a Data frame that begins a message.
 wire::Data begins(std::uint64_t head_bytes, std::vector<wire::TensorType> tensors) {
-  return {.lane = Lane::data, .sequence = 0, .received = {}, .messages = {{head_bytes, std::move(tensors)}}};
+  return {.lane = Lane::data,
+          .sequence = 0,
+          .received = {},
+          .messages = {{head_bytes, std::move(tensors)}}};
 }
 
-/// Shows the ticket of a session at the port for large payload, then says that such a record comes, and its beginning; until it is hung up on.
-void says_beside(const Watched& b, std::uint32_t header_bytes, std::uint64_t bulk_bytes, const std::vector<std::byte>& header) {
+/// Shows the ticket of a session at the port for large payload, then says that such a record comes,
+/// and its beginning; until it is hung up on.
+void says_beside(const Watched& b, std::uint32_t header_bytes, std::uint64_t bulk_bytes,
+                 const std::vector<std::byte>& header) {
   ByHand x(b.control);
   const wire::Bulk at = x.greet();
   BOOST_TEST(at.where == std::to_string(b.bulk));
   const OwnedDescriptor fd = connected_to(b.bulk);
-  BOOST_TEST(say_all(fd, "troupe-b" + std::string(reinterpret_cast<const char*>(at.ticket.data()), at.ticket.size())));
+  BOOST_TEST(say_all(fd, "troupe-b" + std::string(reinterpret_cast<const char*>(at.ticket.data()),
+                                                  at.ticket.size())));
   BOOST_TEST(some_of(fd).starts_with("troupe+b"));  // frames may follow
   std::string record(16, '\0');
   std::memcpy(record.data(), &header_bytes, sizeof header_bytes);
   std::memcpy(record.data() + 8, &bulk_bytes, sizeof bulk_bytes);
-  BOOST_TEST(say_all(fd, record + std::string(reinterpret_cast<const char*>(header.data()), header.size())));
-  while (!some_of(fd).empty()) {
-  }
+  BOOST_TEST(say_all(
+      fd, record + std::string(reinterpret_cast<const char*>(header.data()), header.size())));
+  while (!some_of(fd).empty()) {}
 }
 
 /// Goes on with the session, if there is one, and ends it.
@@ -412,8 +437,10 @@ struct Claim {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told, *boost::unit_test::label("stock_zmq")) {
-  const std::string in_handshake = "connections that ended in their handshake: 1", some = std::string(1000, 'x');
+BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told,
+                     *boost::unit_test::label("stock_zmq")) {
+  const std::string in_handshake = "connections that ended in their handshake: 1",
+                    some = std::string(1000, 'x');
   const auto in_session = [](const wire::Frame& frame) {
     return [frame](const Watched& b) {
       ByHand x(b.control);
@@ -426,16 +453,28 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told, *b
   wordy.info.name = std::string(5000, 'x');
   const std::vector<std::byte> header = wire::encode(begins(0, {}));
   const Claim claims[] = {
-      {"a part of 1 TiB", false, [&](const Watched& b) {
+      {"a part of 1 TiB", false,
+       [&](const Watched& b) {
          ByHand x(b.control);
          x.say("\2" + big_endian(1ull << 40) + some);
          BOOST_TEST(x.is_hung_up_on());
-       }, &Watched::turned_away, in_handshake},
-      {"a command of 2 GiB in the handshake", false, [&](const Watched& b) { probe(b.control, greeting("NULL", 1) + "\6" + big_endian(1ull << 31) + some, 64); }, &Watched::turned_away, in_handshake},
-      {"the same to who has keys", true, [&](const Watched& b) { probe(b.control, greeting("CURVE", 1) + "\6" + big_endian(1ull << 31) + some, 64); }, &Watched::turned_away, in_handshake},
-      {"a part of 1 TiB in a session", false, [&](const Watched& b) {
+       },
+       &Watched::turned_away, in_handshake},
+      {"a command of 2 GiB in the handshake", false,
+       [&](const Watched& b) {
+         probe(b.control, greeting("NULL", 1) + "\6" + big_endian(1ull << 31) + some, 64);
+       },
+       &Watched::turned_away, in_handshake},
+      {"the same to who has keys", true,
+       [&](const Watched& b) {
+         probe(b.control, greeting("CURVE", 1) + "\6" + big_endian(1ull << 31) + some, 64);
+       },
+       &Watched::turned_away, in_handshake},
+      {"a part of 1 TiB in a session", false,
+       [&](const Watched& b) {
          ByHand x(b.control);
-         x.say(std::string("\0\4", 2) + "junk");  // whoever says nothing of use first is known by its next frame all the same
+         // whoever says nothing of use first is known by its next frame all the same
+         x.say(std::string("\0\4", 2) + "junk");
          x.greet();
          x.say("\2" + big_endian(1ull << 40) + some);
          BOOST_TEST(x.is_hung_up_on());
@@ -443,19 +482,32 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told, *b
          ByHand again(b.control);
          again.greet(true);
          again.leave();
-       }, &Watched::broken_off, "connections that ended in the middle of a session: 1"},
-      {"a name of 5,000 bytes", false, [&](const Watched& b) { ByHand(b.control).say(wordy); }, &Watched::dropped, "the last was a text of a frame has 5000 bytes"},
-      {"a head of 2^60 bytes", false, in_session(begins(1ull << 60, {})), &Watched::dropped, "the last was a head of 1152921504606846976 bytes"},
-      {"a tensor of 4 TiB", false, in_session(begins(0, {{DType::f32, Shape{std::int64_t{1} << 40}}})), &Watched::dropped, "the last was a message of more than 68719476736 bytes"},
-      {"a record with a header of 4 GiB", false, [&](const Watched& b) {
+       },
+       &Watched::broken_off, "connections that ended in the middle of a session: 1"},
+      {"a name of 5,000 bytes", false, [&](const Watched& b) { ByHand(b.control).say(wordy); },
+       &Watched::dropped, "the last was a text of a frame has 5000 bytes"},
+      {"a head of 2^60 bytes", false, in_session(begins(1ull << 60, {})), &Watched::dropped,
+       "the last was a head of 1152921504606846976 bytes"},
+      {"a tensor of 4 TiB", false,
+       in_session(begins(0, {{DType::f32, Shape{std::int64_t{1} << 40}}})), &Watched::dropped,
+       "the last was a message of more than 68719476736 bytes"},
+      {"a record with a header of 4 GiB", false,
+       [&](const Watched& b) {
          says_beside(b, 0xffffffff, 0, header);
          is_over(b);
-       }, &Watched::dropped, "the last was a record that cannot be one"},
-      {"a record of 2^62 bytes", false, [&](const Watched& b) {
+       },
+       &Watched::dropped, "the last was a record that cannot be one"},
+      {"a record of 2^62 bytes", false,
+       [&](const Watched& b) {
          says_beside(b, static_cast<std::uint32_t>(header.size()), 1ull << 62, header);
          is_over(b);
-       }, &Watched::dropped, "the last was a record that is no frame of messages, or"},
-      {"the same from who has no ticket", true, [&](const Watched& b) { probe(b.bulk, "troupe-b" + std::string(32, '\0') + std::string(16, '\x7f') + some, 0); }, &Watched::dropped, "the last was a ticket that was given to nobody"},
+       },
+       &Watched::dropped, "the last was a record that is no frame of messages, or"},
+      {"the same from who has no ticket", true,
+       [&](const Watched& b) {
+         probe(b.bulk, "troupe-b" + std::string(32, '\0') + std::string(16, '\x7f') + some, 0);
+       },
+       &Watched::dropped, "the last was a ticket that was given to nobody"},
   };
   for (const Claim& claim : claims) {
     BOOST_TEST_CONTEXT(claim.what) {
@@ -469,7 +521,8 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told, *b
       BOOST_TEST(until([&] { return (b.*claim.counted)() != 0; }));
       BOOST_TEST((b.*claim.counted)() == 1u);
       BOOST_TEST(b.has_told(claim.told));
-      BOOST_TEST(b.peak() < peak + (64u << 20));  // the least of what was claimed is 2 GiB, but for a text
+      // the least of what was claimed is 2 GiB, but for a text
+      BOOST_TEST(b.peak() < peak + (64u << 20));
       BOOST_TEST(made_on(*a, "b") == 0u);
       BOOST_TEST(sum_on(*a, "b") == 8);
       a.reset();
@@ -480,14 +533,17 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told, *b
 
 // ---- a scan
 
-// The default of who tries it: without keys, so whoever is on this machine may join, as what it does.
-BOOST_AUTO_TEST_CASE(a_scan_of_a_cluster_on_one_machine_obtains_nothing_and_runs_nothing, *boost::unit_test::label("stock_zmq")) {
+// The default of who tries it: without keys, so whoever is on this machine may join, as what it
+// does.
+BOOST_AUTO_TEST_CASE(a_scan_of_a_cluster_on_one_machine_obtains_nothing_and_runs_nothing,
+                     *boost::unit_test::label("stock_zmq")) {
   const ManyFiles many;
   Standalone all;
   const Listening supervisor = listening_of(all.process.pid());
   BOOST_TEST(supervisor.ports.empty());
   BOOST_TEST(supervisor.names.empty());
-  const std::vector<std::string> names{"local-1", "local-2", "local-3"}, addresses = all.addresses();
+  const std::vector<std::string> names{"local-1", "local-2", "local-3"},
+      addresses = all.addresses();
   BOOST_REQUIRE(addresses.size() == 3u);
   auto a = client("a", addresses[0], {});
   a->wait_for(names, 60s);
@@ -512,8 +568,10 @@ BOOST_AUTO_TEST_CASE(a_scan_of_a_cluster_on_one_machine_obtains_nothing_and_runs
   BOOST_TEST(end.code == 0, end.error);
 }
 
-// At other addresses of the machine nobody is there: 127.0.0.2, which it has always, and those of its network, if it has any.
-BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_is_there_for_that_machine_alone, *boost::unit_test::label("stock_zmq")) {
+// At other addresses of the machine nobody is there: 127.0.0.2, which it has always, and those of
+// its network, if it has any.
+BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_is_there_for_that_machine_alone,
+                     *boost::unit_test::label("stock_zmq")) {
   Standalone all;
   std::set<int> ports;
   for (const pid_t pid : all.nodes) ports.merge(listening_of(pid).ports);

@@ -1,4 +1,5 @@
-// A user's own programs as nodes, in processes of their own: what they bring to the cluster, and what is said where it is missing.
+// A user's own programs as nodes, in processes of their own: what they bring to the cluster, and
+// what is said where it is missing.
 #include <boost/test/unit_test.hpp>
 
 #include <unistd.h>
@@ -37,7 +38,9 @@ std::unique_ptr<ClusterNode> client(const std::string& join) {
 /// The user's program, which brings TestWhere and the "own counter".
 struct OwnNode {
   OwnNode(const Folder& folder, const std::string& name, const std::string& join)
-      : process(folder.path(), {(fs::canonical("/proc/self/exe").parent_path() / "tools" / "own_node").string(), name, join}) {
+      : process(folder.path(),
+                {(fs::canonical("/proc/self/exe").parent_path() / "tools" / "own_node").string(),
+                 name, join}) {
     BOOST_REQUIRE(process.read_until("\n"));
   }
   Process process;
@@ -45,13 +48,16 @@ struct OwnNode {
 
 Expr where(Graph& g, const std::string& device, const Expr& x) {
   auto there = g.on_device(device);
-  return x.reader().bind(find_op("TestWhere"), std::vector<Expr>{x}, {}, std::source_location::current())[0];
+  return x.reader().bind(find_op("TestWhere"), std::vector<Expr>{x}, {},
+                         std::source_location::current())[0];
 }
 
 }  // namespace
 
-// Three processes: this one, a user's program, and a plain `troupe node` that lacks what both of them have.
-BOOST_AUTO_TEST_CASE(a_program_brings_its_own_ops_and_actors, *boost::unit_test::label("stock_zmq")) {
+// Three processes: this one, a user's program, and a plain `troupe node` that lacks what both of
+// them have.
+BOOST_AUTO_TEST_CASE(a_program_brings_its_own_ops_and_actors,
+                     *boost::unit_test::label("stock_zmq")) {
   Folder of_plain, of_own;
   NodeProcess plain(of_plain, "plain");
   OwnNode own(of_own, "own", plain.address);
@@ -59,7 +65,8 @@ BOOST_AUTO_TEST_CASE(a_program_brings_its_own_ops_and_actors, *boost::unit_test:
   a->wait_for({"plain", "own"}, kPatience);
 
   Graph g;
-  Expr x = g.input("x", DType::f32, {2}), here = where(g, "/node:a/cpu:0", x), there = where(g, "/node:own/cpu:0", x * 2.0);
+  Expr x = g.input("x", DType::f32, {2}), here = where(g, "/node:a/cpu:0", x),
+       there = where(g, "/node:own/cpu:0", x * 2.0);
   const Function both = a->engine().compile(g, {x}, {here, there});
   const std::vector<Tensor> pids = both({Tensor::of<float>({1, 2})});
   BOOST_TEST(pids[0].item<std::int64_t>() == getpid());
@@ -70,9 +77,12 @@ BOOST_AUTO_TEST_CASE(a_program_brings_its_own_ops_and_actors, *boost::unit_test:
   const auto count = [&](const std::string& node) {
     Graph counted;
     auto scope = counted.on_device("/node:" + node + "/cpu:0");
-    return a->engine().run(counted, {}, actor_node(counted, "own counter", {}, {{DType::i64, Shape{}}, {DType::i64, Shape{}}}, [](std::span<const Tensor>, std::span<Tensor> out) {
-      for (Tensor& t : out) t = Tensor::scalar<std::int64_t>(-1);
-    }));
+    return a->engine().run(
+        counted, {},
+        actor_node(counted, "own counter", {}, {{DType::i64, Shape{}}, {DType::i64, Shape{}}},
+                   [](std::span<const Tensor>, std::span<Tensor> out) {
+                     for (Tensor& t : out) t = Tensor::scalar<std::int64_t>(-1);
+                   }));
   };
   for (std::int64_t n = 0; n < 3; ++n) {
     const auto counted = count("own");
@@ -82,13 +92,20 @@ BOOST_AUTO_TEST_CASE(a_program_brings_its_own_ops_and_actors, *boost::unit_test:
 
   // Who lacks them says so, by its name and the user's line, before anything has run anywhere.
   const std::string no_actor = refusal([&] { count("plain"); }, Code::not_found);
-  BOOST_TEST(says(no_actor, {"node 'plain'", "user actor 'own counter'", "own_node_test.cpp"}), no_actor);
+  BOOST_TEST(says(no_actor, {"node 'plain'", "user actor 'own counter'", "own_node_test.cpp"}),
+             no_actor);
   Graph lacking;
-  Expr y = lacking.input("y", DType::f32, {2}), first = where(lacking, "/node:a/cpu:0", y), missing = where(lacking, "/node:plain/cpu:0", y);
-  const std::string no_op = refusal([&] { a->engine().compile(lacking, {y}, {first, missing}); }, Code::not_found);
+  Expr y = lacking.input("y", DType::f32, {2}), first = where(lacking, "/node:a/cpu:0", y),
+       missing = where(lacking, "/node:plain/cpu:0", y);
+  const std::string no_op = refusal(
+      [&] {
+        a->engine().compile(lacking, {y}, {first, missing});
+      },
+      Code::not_found);
   BOOST_TEST(says(no_op, {"node 'plain'", "no op 'TestWhere'", "own_node_test.cpp"}), no_op);
   BOOST_TEST(times_where == 1);
-  BOOST_TEST(both({Tensor::of<float>({1, 2})})[1].item<std::int64_t>() == own.process.pid());  // all goes on
+  // all goes on
+  BOOST_TEST(both({Tensor::of<float>({1, 2})})[1].item<std::int64_t>() == own.process.pid());
 
   own.process.interrupt(SIGTERM);
   BOOST_TEST(own.process.finish().code == 0);

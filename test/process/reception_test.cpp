@@ -1,4 +1,5 @@
-// How the inspection server receives those who ask: crowds, the slow, requests in pieces, what is compressed for whom.
+// How the inspection server receives those who ask: crowds, the slow, requests in pieces, what is
+// compressed for whom.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -23,8 +24,8 @@
 #include <httplib.h>
 
 #include <troupe/cluster/inspect/inspection_server.hpp>
-#include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/inspect/reception.hpp>
+#include <troupe/cluster/node/node.hpp>
 #include <troupe/test/process/connection.hpp>
 #include <troupe/test/process/node_process.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
@@ -63,12 +64,14 @@ BOOST_AUTO_TEST_CASE(more_requests_than_wait_are_told_so) {
   std::vector<pollfd> three;  // any of them may be heard last
   for (int i = 0; i < 3; ++i) three.push_back({ask("/healthz"), POLLIN, 0});
   while (poll(three.data(), three.size(), -1) < 0) {}
-  const auto last = std::find_if(three.begin(), three.end(), [](const pollfd& one) { return one.revents != 0; });
+  const auto last =
+      std::find_if(three.begin(), three.end(), [](const pollfd& one) { return one.revents != 0; });
   for (const pollfd& one : three)
     if (&one != &*last) asked.push_back(one.fd);
   const std::string refused = heard(last->fd);
   BOOST_TEST(refused.starts_with("HTTP/1.1 503"), refused);
-  for (const char* part : {"Retry-After: 1", "come back in a second"}) BOOST_TEST(has(refused, part), refused);
+  for (const char* part : {"Retry-After: 1", "come back in a second"})
+    BOOST_TEST(has(refused, part), refused);
   goes_on.set_value();
   for (const int fd : asked) {
     const std::string answer = heard(fd);
@@ -76,8 +79,8 @@ BOOST_AUTO_TEST_CASE(more_requests_than_wait_are_told_so) {
   }
 }
 
-// Thousands ask at once: as many as may wait have their answer in the end, and those who were being served; all others are told 503. And a
-// run gets on.
+// Thousands ask at once: as many as may wait have their answer in the end, and those who were being
+// served; all others are told 503. And a run gets on.
 BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
   const ManyFiles files;
   const int crowd = files.was.rlim_max > 8000 ? 3000 : 300;
@@ -94,7 +97,10 @@ BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
   });
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{});
-  Function f = nodes.engine().compile(g, {n}, {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; }, g.constant(std::int64_t{0}))});
+  Function f = nodes.engine().compile(
+      g, {n},
+      {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
+                  g.constant(std::int64_t{0}))});
   RunHandle run = f.start({Tensor::scalar(INT64_MAX)});
   const auto fired = [&] { return nodes.engine().snapshot(10s).runs.at(0).fired(); };
   const auto ask = [&](const std::string& path) {
@@ -106,7 +112,8 @@ BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
   for (int i = 0; i < cap.serve; ++i) served.push_back(ask("/held"));
   began.wait();
   for (int i = 0; i < crowd; ++i) all.push_back(ask("/healthz"));
-  // Those who are refused hear it while nobody is served: all but the last 20 are, whoever they are.
+  // Those who are refused hear it while nobody is served: all but the last 20 are, whoever they
+  // are.
   std::vector<pollfd> waiting;
   for (const int fd : all) waiting.push_back({fd, POLLIN, 0});
   int refused = 0, later = 0;
@@ -180,7 +187,8 @@ BOOST_AUTO_TEST_CASE(who_is_too_slow_to_ask_is_told_so) {
   BOOST_TEST(heard(silent).empty());
 }
 
-// Of a large answer they read nothing: who serves them gives each up after two seconds, and not when all of it should have been read.
+// Of a large answer they read nothing: who serves them gives each up after two seconds, and not
+// when all of it should have been read.
 BOOST_AUTO_TEST_CASE(who_is_slow_to_read_keeps_nobody_out) {
   InspectionOptions two;
   two.serve = 2;
@@ -195,7 +203,8 @@ BOOST_AUTO_TEST_CASE(who_is_slow_to_read_keeps_nobody_out) {
   for (int i = 0; i < 4; ++i) {
     slow.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int bytes = 4096;
-    setsockopt(slow.back(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);  // before it connects: the window that it offers
+    // before it connects: the window that it offers
+    setsockopt(slow.back(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     connect_to(slow.back(), server.address());
     say(slow.back(), "GET /large HTTP/1.1\r\nHost: x\r\n\r\n");
   }
@@ -220,7 +229,10 @@ BOOST_AUTO_TEST_CASE(answers_are_compressed_for_other_machines_only_and_quickly)
     const InspectionServer server(nodes[0], options);
     for (const std::string names : {"br", "gzip, deflate, br, zstd", "GZIP;q=0", ""}) {
       const int fd = dial(server.address());
-      say(fd, "GET /api/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer 0123456789abcdef\r\naccept-Encoding:" + names + "\r\n\r\n");
+      say(fd,
+          "GET /api/state HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer "
+          "0123456789abcdef\r\naccept-Encoding:" +
+              names + "\r\n\r\n");
       const std::string answer = heard(fd);
       BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
       BOOST_TEST(has(answer, "Content-Encoding: gzip") == (!is_here && names.size() > 10), names);
@@ -238,9 +250,11 @@ BOOST_AUTO_TEST_CASE(no_request_is_answered_with_ranges) {
   BOOST_REQUIRE(whole);
   std::string ranges = "bytes=0-";
   for (int i = 1; i < 2'700; ++i) ranges += ",0-";
-  for (const char* line : {"\r\nRange: ", "\r\nrANGE:", "\r\nRange: bytes=0-1\r\nRange: ", "\r\nX: y\nRange: "}) {
+  for (const char* line :
+       {"\r\nRange: ", "\r\nrANGE:", "\r\nRange: bytes=0-1\r\nRange: ", "\r\nX: y\nRange: "}) {
     const int fd = dial(server.address());
-    say(fd, "GET /assets/main.js HTTP/1.1\r\nHost: x" + (line + ranges) + "\r\nConnection: close\r\n\r\n");
+    say(fd, "GET /assets/main.js HTTP/1.1\r\nHost: x" + (line + ranges) +
+                "\r\nConnection: close\r\n\r\n");
     const std::string answer = heard(fd);
     BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer.substr(0, 200));
     BOOST_TEST(answer.substr(answer.find("\r\n\r\n") + 4) == whole->body);
@@ -256,10 +270,11 @@ BOOST_AUTO_TEST_CASE(an_answer_that_throws_takes_nobody_along) {
   socklen_t size = sizeof at;
   BOOST_REQUIRE(bind(listening, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0);
   BOOST_REQUIRE(getsockname(listening, reinterpret_cast<sockaddr*>(&at), &size) == 0);
-  const Reception reception(listening, {.serve = 1, .wait = 4, .head = 3600}, [](int socket, const std::string& head) {
-    if (has(head, "/none")) throw std::bad_alloc();
-    (void)!::send(socket, "here", 4, MSG_NOSIGNAL);
-  });
+  const Reception reception(listening, {.serve = 1, .wait = 4, .head = 3600},
+                            [](int socket, const std::string& head) {
+                              if (has(head, "/none")) throw std::bad_alloc();
+                              (void)!::send(socket, "here", 4, MSG_NOSIGNAL);
+                            });
   const std::string address = fmt::format("http://127.0.0.1:{}", ntohs(at.sin_port));
   for (const auto& [path, answer] : {std::pair("/none", ""), std::pair("/", "here")}) {
     const int fd = dial(address);
@@ -268,7 +283,8 @@ BOOST_AUTO_TEST_CASE(an_answer_that_throws_takes_nobody_along) {
   }
 }
 
-// A trace is one asker's at a time: the next need not wait until the seconds of who has gone are over.
+// A trace is one asker's at a time: the next need not wait until the seconds of who has gone are
+// over.
 BOOST_AUTO_TEST_CASE(who_asks_for_a_trace_and_goes_leaves_it_to_the_next) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
@@ -283,7 +299,8 @@ BOOST_AUTO_TEST_CASE(who_asks_for_a_trace_and_goes_leaves_it_to_the_next) {
   do {  // until it is the first who traces
     if (first >= 0) close(first);
     first = dial(server.address());
-    say(first, "GET /api/trace?seconds=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+    say(first,
+        "GET /api/trace?seconds=60 HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
   } while (next() != 503);
   const auto went = std::chrono::steady_clock::now();
   close(first);
@@ -297,7 +314,8 @@ BOOST_AUTO_TEST_CASE(a_request_that_comes_in_pieces_is_served) {
   const int fd = dial(server.address());
   const int yes = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
-  for (const char c : std::string("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")) say(fd, std::string(1, c));
+  for (const char c : std::string("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"))
+    say(fd, std::string(1, c));
   const std::string answer = heard(fd);
   BOOST_TEST(answer.starts_with("HTTP/1.1 200"), answer);
   const int endless = dial(server.address());

@@ -1,4 +1,5 @@
-// What an inspection server remembers of plans from one request to the next: of the life of their owner that is there, and as many as it may.
+// What an inspection server remembers of plans from one request to the next: of the life of their
+// owner that is there, and as many as it may.
 #include <boost/test/unit_test.hpp>
 
 #include <fmt/format.h>
@@ -26,21 +27,29 @@ struct Plans {
   InspectionServer server;
   std::vector<Graph> graphs;
   std::vector<Function> all;
-  explicit Plans(std::size_t count, InspectionOptions options = {}) : server(nodes[0], std::move(options)), graphs(count) {
+  explicit Plans(std::size_t count, InspectionOptions options = {})
+      : server(nodes[0], std::move(options)), graphs(count) {
     for (Graph& g : graphs) {
       Expr x = g.input("x", DType::f32, Shape{});
-      all.push_back(nodes.engine().compile(g, {x}, {x * static_cast<double>(all.size())}));  // else they would share one plan
+      // else they would share one plan
+      all.push_back(nodes.engine().compile(g, {x}, {x * static_cast<double>(all.size())}));
     }
   }
-  json counters(std::size_t plan, std::uint64_t since = 0) const { return json_at(server.address(), fmt::format("/api/counters?plan=a/{}&since={}", plan + 1, since)); }
+  json counters(std::size_t plan, std::uint64_t since = 0) const {
+    return json_at(server.address(),
+                   fmt::format("/api/counters?plan=a/{}&since={}", plan + 1, since));
+  }
   std::uint64_t seen(std::size_t plan) const { return counters(plan)["seq"]; }
   /// Is what has not changed since told again?
-  bool is_forgotten(std::size_t plan, std::uint64_t since) const { return counters(plan, since)["reset"]; }
+  bool is_forgotten(std::size_t plan, std::uint64_t since) const {
+    return counters(plan, since)["reset"];
+  }
 };
 
 }  // namespace
 
-// An owner that starts again counts its plans from 1: who asks for the first is told of the one that is there.
+// An owner that starts again counts its plans from 1: who asks for the first is told of the one
+// that is there.
 BOOST_AUTO_TEST_CASE(a_plan_of_an_earlier_life_is_not_shown) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
@@ -56,11 +65,13 @@ BOOST_AUTO_TEST_CASE(a_plan_of_an_earlier_life_is_not_shown) {
     Function f = owner.engine().compile(g, {x}, {g.named(x * 2.0, name)});
     f({Tensor::scalar(1.0f)});
     json plan, counters;
-    while (!plan.contains("actors")) plan = get("/api/plan?id=c/1");  // until its owner has answered in time
+    // until its owner has answered in time
+    while (!plan.contains("actors")) plan = get("/api/plan?id=c/1");
     bool is_there = false;
     for (const json& row : plan["actors"]["rows"]) is_there = is_there || row[2] == name;
     BOOST_TEST(is_there, plan.dump());
-    while (!counters.contains("actors") || counters["actors"]["rows"].empty()) counters = get("/api/counters?plan=c/1&since=" + std::to_string(seq));
+    while (!counters.contains("actors") || counters["actors"]["rows"].empty())
+      counters = get("/api/counters?plan=c/1&since=" + std::to_string(seq));
     BOOST_TEST(counters["reset"].get<bool>());  // the other one's number says nothing of this one
     seq = counters["seq"];
     const json state = get("/api/state");
@@ -75,7 +86,8 @@ BOOST_AUTO_TEST_CASE(a_plan_of_an_earlier_life_is_not_shown) {
   BOOST_TEST(!life.empty());
 }
 
-// Nor does an actor of the plan that is there have the errors of the one that was called like it, which others remember.
+// Nor does an actor of the plan that is there have the errors of the one that was called like it,
+// which others remember.
 BOOST_AUTO_TEST_CASE(an_error_of_an_earlier_life_is_not_this_ones) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
@@ -87,24 +99,32 @@ BOOST_AUTO_TEST_CASE(an_error_of_an_earlier_life_is_not_this_ones) {
     Graph g;
     Expr x = g.input("x", DType::i32, {1});
     auto there = g.on_device("/node:a/cpu:0");
-    Function f = owner.engine().compile(g, {x}, {g.named(gather(g.constant(Tensor::of<float>({1, 2, 3})), x), "picks")}, {.optimize = false});
+    Function f = owner.engine().compile(
+        g, {x}, {g.named(gather(g.constant(Tensor::of<float>({1, 2, 3})), x), "picks")},
+        {.optimize = false});
     f({Tensor::of<std::int32_t>({1})});
     if (fails) refusal([&] { f({Tensor::of<std::int32_t>({7})}); }, Code::out_of_range);
     const auto is_remembered = [&] {
       const json state = get("/api/state");
-      return std::any_of(state["errors"].begin(), state["errors"].end(), [](const json& e) { return e["node"] == "a" && e["plan"] == "c/1"; });
+      return std::any_of(state["errors"].begin(), state["errors"].end(),
+                         [](const json& e) { return e["node"] == "a" && e["plan"] == "c/1"; });
     };
-    while (!is_remembered()) {}  // the first is, once a has left the run; and while the second is there
+    // the first is, once a has left the run; and while the second is there
+    while (!is_remembered()) {}
     json plan;
-    while (!plan.contains("actors")) plan = get("/api/plan?id=c/1");  // until its owner has answered in time
+    // until its owner has answered in time
+    while (!plan.contains("actors")) plan = get("/api/plan?id=c/1");
     for (const json& row : plan["actors"]["rows"])
-      if (row[2] == "picks") BOOST_TEST(get("/api/actor?id=" + row[0].get<std::string>())["errors"].size() == (fails ? 1u : 0u));
+      if (row[2] == "picks")
+        BOOST_TEST(get("/api/actor?id=" + row[0].get<std::string>())["errors"].size() ==
+                   (fails ? 1u : 0u));
     f = Function();
     nodes.remove(1);
   }
 }
 
-// Who watches all plans asks for one after the other: what has not changed since is not told again, of however many.
+// Who watches all plans asks for one after the other: what has not changed since is not told again,
+// of however many.
 BOOST_AUTO_TEST_CASE(many_plans_are_remembered) {
   const Plans plans(40);
   std::vector<std::uint64_t> seqs;
@@ -112,8 +132,10 @@ BOOST_AUTO_TEST_CASE(many_plans_are_remembered) {
   for (std::size_t i = 0; i < 40; ++i) BOOST_TEST(!plans.is_forgotten(i, seqs[i]), i);
 }
 
-// Past that the one gives way for which nobody has asked for longest; one that alone is too large is remembered until the next comes.
-BOOST_AUTO_TEST_CASE(plans_that_do_not_fit_are_forgotten_in_the_order_in_which_they_were_asked_for) {
+// Past that the one gives way for which nobody has asked for longest; one that alone is too large
+// is remembered until the next comes.
+BOOST_AUTO_TEST_CASE(
+    plans_that_do_not_fit_are_forgotten_in_the_order_in_which_they_were_asked_for) {
   InspectionOptions two;
   two.rows = 250;  // each counts for a hundred
   const Plans plans(3, two);

@@ -1,4 +1,5 @@
-// `troupe report` of runs that are under way and that have ended, and what it says of those that are not there.
+// `troupe report` of runs that are under way and that have ended, and what it says of those that
+// are not there.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -19,14 +20,17 @@ namespace {
 
 using json = nlohmann::json;
 
-bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 /// What is embedded in a report.
 json data_of(const std::string& html) {
   const std::string open = "<script id=\"data\" type=\"application/json\">";
   const auto at = html.find(open);
   BOOST_REQUIRE(at != std::string::npos);
-  return json::parse(html.substr(at + open.size(), html.find("</script>", at) - at - open.size()), nullptr, false);
+  return json::parse(html.substr(at + open.size(), html.find("</script>", at) - at - open.size()),
+                     nullptr, false);
 }
 
 }  // namespace
@@ -65,7 +69,8 @@ BOOST_AUTO_TEST_CASE(training_records_are_served_and_reported) {
   Expr x = g.input("x", DType::f32, {2});
   Function f = nodes.engine().compile(g, {x}, {x * 2.0});
   f({Tensor::of<float>({1, 2})});
-  const Outcome said = run(folder.path(), {binary(), "report", "a/1", "--node", server.address(), "--patience", "60"});
+  const Outcome said = run(
+      folder.path(), {binary(), "report", "a/1", "--node", server.address(), "--patience", "60"});
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(data_of(said.out)["scalars"]["series"][0]["name"] == "loss");
 }
@@ -87,7 +92,8 @@ BOOST_AUTO_TEST_CASE(training_records_of_one_node_are_served_by_another) {
     InspectionServer there(nodes[1], {});
     there.serve(records);
     auto said = get();
-    for (int tries = 0; tries < 1000 && said.first != 200; ++tries) said = get();  // who does not answer in time is left out
+    // who does not answer in time is left out
+    for (int tries = 0; tries < 1000 && said.first != 200; ++tries) said = get();
     BOOST_TEST(said.first == 200);
     BOOST_REQUIRE(said.second["series"].size() == 1u);
     BOOST_TEST(said.second["series"][0]["name"] == "loss");
@@ -100,19 +106,30 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   Folder folder;
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
-  const auto report = [&](const std::string& id) { return run(folder.path(), {binary(), "report", id, "--node", server.address(), "--patience", "60"}); };
+  const auto report = [&](const std::string& id) {
+    return run(folder.path(),
+               {binary(), "report", id, "--node", server.address(), "--patience", "60"});
+  };
   const Outcome nothing = report("a/1");
   BOOST_TEST(nothing.code == 2);
-  BOOST_TEST(has(nothing.error, "there is no run 'a/1': none is under way there, and none has ended"), nothing.error);
+  BOOST_TEST(
+      has(nothing.error, "there is no run 'a/1': none is under way there, and none has ended"),
+      nothing.error);
 
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{});
-  Function f = nodes.engine().compile(g, {n}, {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; }, g.constant(std::int64_t{0}), {.name = "counting"})});
+  Function f = nodes.engine().compile(
+      g, {n},
+      {while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
+                  g.constant(std::int64_t{0}), {.name = "counting"})});
   for (int i = 0; i < 3; ++i) f({Tensor::scalar(std::int64_t{1000})});
   RunHandle under_way = f.start({Tensor::scalar(INT64_MAX)});
   for (const char* id : {"a/2", "a/4"}) {
     json data;
-    for (int tries = 0; tries < 20 && (!data.is_object() || data["counters"]["loops"]["rows"].size() != 1); ++tries) {  // who answers too late has no counters
+    // who answers too late has no counters
+    for (int tries = 0;
+         tries < 20 && (!data.is_object() || data["counters"]["loops"]["rows"].size() != 1);
+         ++tries) {
       const Outcome said = report(id);
       BOOST_REQUIRE_MESSAGE(said.code == 0, said.error);
       data = data_of(said.out);
@@ -128,14 +145,20 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   }
   const Outcome other = report("a/5");
   BOOST_TEST(other.code == 2);
-  BOOST_TEST(has(other.error, "there is no run 'a/5'; a/4 is under way, and the last that ended are a/3, a/2, a/1"), other.error);
+  BOOST_TEST(
+      has(other.error,
+          "there is no run 'a/5'; a/4 is under way, and the last that ended are a/3, a/2, a/1"),
+      other.error);
   under_way.cancel();
   under_way.wait();
 
   for (int i = 0; i < 40; ++i) f({Tensor::scalar(std::int64_t{1})});  // more than are remembered
   const Outcome forgotten = report("a/2");
   BOOST_TEST(forgotten.code == 2);
-  for (const char* part : {"there is no run 'a/2'; none is under way, and the last that ended are a/44, a/43, ", " and 24 more"}) BOOST_TEST(has(forgotten.error, part), forgotten.error);
+  for (const char* part :
+       {"there is no run 'a/2'; none is under way, and the last that ended are a/44, a/43, ",
+        " and 24 more"})
+    BOOST_TEST(has(forgotten.error, part), forgotten.error);
   f = Function();
   under_way = RunHandle();
   const Outcome gone = report("a/44");
@@ -143,7 +166,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   BOOST_TEST(has(gone.error, "run 'a/44' has ended, and its plan 'a/1' with it"), gone.error);
 }
 
-// Counters are of all runs of a plan; what is told of one is what it fired, and what was recorded of it.
+// Counters are of all runs of a plan; what is told of one is what it fired, and what was recorded
+// of it.
 BOOST_AUTO_TEST_CASE(reports_of_two_runs_of_one_plan_differ) {
   constexpr std::int64_t kLong = 1000, kShort = 10;
   Folder folder;
@@ -152,14 +176,21 @@ BOOST_AUTO_TEST_CASE(reports_of_two_runs_of_one_plan_differ) {
   Graph g;
   // A product that takes long enough to be recorded, whatever the processor.
   Expr n = g.input("n", DType::i64, Shape{}), x = g.input("x", DType::f32, {256, 256});
-  auto [count, last] = while_loop([&](Expr i, Expr) { return i < n; }, [&](Expr i, Expr v) { return std::tuple{i + 1, g.named(matmul(v, x), "product")}; },
+  auto [count, last] = while_loop([&](Expr i, Expr) { return i < n; },
+                                  [&](Expr i, Expr v) {
+                                    return std::tuple{i + 1, g.named(matmul(v, x), "product")};
+                                  },
                                   std::tuple{g.constant(std::int64_t{0}), x}, {.name = "counting"});
   Function f = nodes.engine().compile(g, {n, x}, {last});
-  for (const std::int64_t iterations : {kLong, kShort}) f({Tensor::scalar(iterations), Tensor::zeros(DType::f32, {256, 256})});
+  for (const std::int64_t iterations : {kLong, kShort})
+    f({Tensor::scalar(iterations), Tensor::zeros(DType::f32, {256, 256})});
   const auto report = [&](const std::string& id) {
     json data;
-    for (int tries = 0; tries < 20 && (!data.is_object() || data["events"]["events"].empty()); ++tries) {  // who answers too late has recorded nothing
-      const Outcome said = run(folder.path(), {binary(), "report", id, "--node", server.address(), "--patience", "60"});
+    // who answers too late has recorded nothing
+    for (int tries = 0; tries < 20 && (!data.is_object() || data["events"]["events"].empty());
+         ++tries) {
+      const Outcome said = run(
+          folder.path(), {binary(), "report", id, "--node", server.address(), "--patience", "60"});
       BOOST_REQUIRE_MESSAGE(said.code == 0, said.error);
       data = data_of(said.out);
       BOOST_REQUIRE(!data.is_discarded());
@@ -174,14 +205,17 @@ BOOST_AUTO_TEST_CASE(reports_of_two_runs_of_one_plan_differ) {
   };
   BOOST_TEST(fired(of_short) >= kShort);
   BOOST_TEST(fired(of_long) - fired(of_short) >= kLong - kShort);
-  BOOST_TEST(of_short["state"]["plans"][0]["runs_started"] == 2);  // what its tables of counters say that they cover
+  // what its tables of counters say that they cover
+  BOOST_TEST(of_short["state"]["plans"][0]["runs_started"] == 2);
   std::string product;
   for (const json& row : of_short["plan"]["actors"]["rows"])
     if (row[1] == "MatMul") product = row[0];
   BOOST_REQUIRE(!product.empty());
   const auto recorded = [&](const json& data) {
     const json& events = data["events"]["events"];
-    return std::count_if(events.begin(), events.end(), [&](const json& e) { return e["run"] == data["run"] && e["kind"] == "kernel" && e["actor"] == product; });
+    return std::count_if(events.begin(), events.end(), [&](const json& e) {
+      return e["run"] == data["run"] && e["kind"] == "kernel" && e["actor"] == product;
+    });
   };
   BOOST_TEST(recorded(of_short) > 0);
   BOOST_TEST(recorded(of_short) <= kShort);

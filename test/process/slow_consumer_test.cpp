@@ -1,4 +1,5 @@
-// A producer that is faster than its consumer, on two nodes that are processes: what waits between them, and what that takes of the producer's memory.
+// A producer that is faster than its consumer, on two nodes that are processes: what waits between
+// them, and what that takes of the producer's memory.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -37,7 +38,8 @@ std::uint64_t slabs_resident(pid_t pid) {
   std::uint64_t all = 0;
   bool is_slab = false;
   for (std::string line; std::getline(in, line);) {
-    if (const auto name = line.find("memfd:"); name != std::string::npos) is_slab = line.compare(name, 17, "memfd:troupe slab") == 0;
+    if (const auto name = line.find("memfd:"); name != std::string::npos)
+      is_slab = line.compare(name, 17, "memfd:troupe slab") == 0;
     else if (line.find('-') < line.find(' ')) is_slab = false;
     else if (is_slab && line.starts_with("Rss:")) all += std::stoull(line.substr(4)) << 10;
   }
@@ -63,7 +65,8 @@ class Job {
                                auto there = graph_.on_device(kC);
                                return std::tuple{next, t + sum(token * tickets.dequeue()[0])};
                              },
-                             std::tuple{graph_.constant(0), graph_.constant(0.f)}, {.parallel_iterations = kWindow});
+                             std::tuple{graph_.constant(0), graph_.constant(0.f)},
+                             {.parallel_iterations = kWindow});
     job_ = a_->engine().compile(graph_, {}, {s});
     before_ = most_resident(b_.process.pid());
     run_ = job_.start({});
@@ -88,21 +91,28 @@ class Job {
     for (const RunSnapshot& run : now[0].report.engine.runs)
       for (const PartitionSnapshot& p : run.partitions)
         for (const RunPart& part : p.runs)
-          for (const Wait& w : part.waits) l.is_held_back |= w.kind == Wait::Kind::grant && w.what.starts_with("Mul");
+          for (const Wait& w : part.waits)
+            l.is_held_back |= w.kind == Wait::Kind::grant && w.what.starts_with("Mul");
     for (const RunSnapshot& run : now[0].report.engine.runs)
-      for (const NodeAnswer& answer : a_->inspect({.what = NodeQuestion::What::counters, .plan = run.plan}, kPatience, "b"))
+      for (const NodeAnswer& answer :
+           a_->inspect({.what = NodeQuestion::What::counters, .plan = run.plan}, kPatience, "b"))
         for (const PartitionSnapshot& p : answer.report.partitions)
           for (const EdgeCounters& e : p.edges)
-            if (e.sent > 0 && e.bytes == e.sent * kToken) l.ahead = static_cast<std::int64_t>(e.sent) - passed_;
+            if (e.sent > 0 && e.bytes == e.sent * kToken)
+              l.ahead = static_cast<std::int64_t>(e.sent) - passed_;
     return l;
   }
-  /// Once b is so far ahead, and has the next one if that is `held`; it must never be further than by one more, which is that of the oldest iteration.
+  /// Once b is so far ahead, and has the next one if that is `held`; it must never be further than
+  /// by one more, which is that of the oldest iteration.
   void expect_ahead(std::int64_t tokens, std::int64_t one_more, bool is_held) const {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     Look l;
-    while ((l.ahead < tokens || l.is_held_back != is_held) && l.ahead <= tokens + one_more && std::chrono::steady_clock::now() < end) l = look();
+    while ((l.ahead < tokens || l.is_held_back != is_held) && l.ahead <= tokens + one_more &&
+           std::chrono::steady_clock::now() < end)
+      l = look();
     BOOST_TEST(l.ahead >= tokens, l.ahead << " tokens are on their way, " << passed_ << " passed");
-    BOOST_TEST(l.ahead <= tokens + one_more, l.ahead << " tokens are on their way, " << passed_ << " passed");
+    BOOST_TEST(l.ahead <= tokens + one_more,
+               l.ahead << " tokens are on their way, " << passed_ << " passed");
     BOOST_TEST(l.is_held_back == is_held);
   }
   /// They share a host: tensors lie in memory that both have.
@@ -131,30 +141,35 @@ class Job {
 
 }  // namespace
 
-// Of large tokens as many may be on their way as the limit has room for, and that of the oldest iteration. Without it they are as many as iterations may be open;
-// and as many b has at most, wherever they wait.
-BOOST_AUTO_TEST_CASE(a_slow_consumer_bounds_what_is_on_its_way_and_its_producer_s_memory, *boost::unit_test::label("stock_zmq")) {
+// Of large tokens as many may be on their way as the limit has room for, and that of the oldest
+// iteration. Without it they are as many as iterations may be open; and as many b has at most,
+// wherever they wait.
+BOOST_AUTO_TEST_CASE(a_slow_consumer_bounds_what_is_on_its_way_and_its_producer_s_memory,
+                     *boost::unit_test::label("stock_zmq")) {
   struct {
     std::uint64_t limit;
     std::int64_t tokens;
   } const cases[] = {{3 * kToken, 3}, {7 * kToken / 2, 3}, {std::uint64_t{1} << 30, kWindow}};
   for (const auto& [limit, tokens] : cases) BOOST_TEST_CONTEXT("limit " << limit) {
-    const bool binds = tokens < kWindow;
-    Job job(limit);
-    int passed = 0;
-    for (const int to : {0, 1, 20, kTokens / 2}) {
-      job.let_pass(to - passed);
-      passed = to;
-      job.expect_ahead(tokens, binds, binds);
+      const bool binds = tokens < kWindow;
+      Job job(limit);
+      int passed = 0;
+      for (const int to : {0, 1, 20, kTokens / 2}) {
+        job.let_pass(to - passed);
+        passed = to;
+        job.expect_ahead(tokens, binds, binds);
+      }
+      job.expect_slabs();
+      const std::uint64_t tensors = job.look().most;
+      job.let_pass(kTokens - passed);
+      BOOST_TEST(job.result() == 512.f * 512.f * kTokens * (kTokens - 1) / 2,
+                 boost::test_tools::tolerance(1e-5f));
+      BOOST_TEST(tensors <= (kWindow + 4) * kToken);
+      BOOST_TEST_MESSAGE(tensors / kMiB << " MiB of tensors, " << job.grown() / kMiB
+                                        << " MiB of memory");
+      // an eighth of what went over it
+      if (kShare == 1) BOOST_TEST(job.grown() < 2 * kWindow * kToken + 32 * kMiB);
     }
-    job.expect_slabs();
-    const std::uint64_t tensors = job.look().most;
-    job.let_pass(kTokens - passed);
-    BOOST_TEST(job.result() == 512.f * 512.f * kTokens * (kTokens - 1) / 2, boost::test_tools::tolerance(1e-5f));
-    BOOST_TEST(tensors <= (kWindow + 4) * kToken);
-    BOOST_TEST_MESSAGE(tensors / kMiB << " MiB of tensors, " << job.grown() / kMiB << " MiB of memory");
-    if (kShare == 1) BOOST_TEST(job.grown() < 2 * kWindow * kToken + 32 * kMiB);  // an eighth of what went over it
-  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

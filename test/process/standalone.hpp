@@ -41,7 +41,9 @@ struct Standalone {
   std::vector<std::string> addresses() const {
     std::vector<std::string> all;
     const std::string& said = process.seen();
-    for (std::size_t at = said.find("tcp://"); at != std::string::npos; at = said.find("tcp://", at + 1)) all.push_back(said.substr(at, said.find_first_of(" \n", at) - at));
+    for (std::size_t at = said.find("tcp://"); at != std::string::npos;
+         at = said.find("tcp://", at + 1))
+      all.push_back(said.substr(at, said.find_first_of(" \n", at) - at));
     return all;
   }
   Folder folder;

@@ -1,4 +1,5 @@
-// What the verbs say again and again, through a node that is silent for a while, and what they say as JSON.
+// What the verbs say again and again, through a node that is silent for a while, and what they say
+// as JSON.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -55,7 +56,11 @@ struct Turning {
   RunHandle run;
   Turning() {
     Expr x = g.input("x", DType::f32, {kAny, kAny});
-    auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; }, [&](Expr n, Expr v) { return std::tuple{n + 1, g.named(matmul(v, x), "turned")}; }, std::tuple{g.constant(0), x});
+    auto [i, last] = while_loop([](Expr n, Expr) { return n < 1'000'000'000; },
+                                [&](Expr n, Expr v) {
+                                  return std::tuple{n + 1, g.named(matmul(v, x), "turned")};
+                                },
+                                std::tuple{g.constant(0), x});
     run = nodes.engine().compile(g, {x}, {last}).start({Tensor::zeros(DType::f32, {8, 8})});
   }
   ~Turning() {
@@ -64,7 +69,9 @@ struct Turning {
   }
 };
 
-std::vector<std::string> verb_at(const std::string& url, const std::string& verb, std::vector<std::string> more, const std::string& patience = "60") {
+std::vector<std::string> verb_at(const std::string& url, const std::string& verb,
+                                 std::vector<std::string> more,
+                                 const std::string& patience = "60") {
   std::vector<std::string> all{binary(), verb, "--node", url, "--patience", patience};
   all.insert(all.end(), more.begin(), more.end());
   return all;
@@ -88,13 +95,16 @@ std::string url_of(const NodeProcess& node) {
 BOOST_AUTO_TEST_CASE(an_actor_says_whose_token_it_awaits) {
   AtQueue q;
   Outcome said{0, {}, {}};
-  for (int tries = 0; tries < 1000 && said.code == 0 && !has(said.out, "waits for "); ++tries)  // until its run has begun
+  // until its run has begun
+  for (int tries = 0; tries < 1000 && said.code == 0 && !has(said.out, "waits for "); ++tries)
     said = run(q.folder.path(), verb_at(q.server.address(), "inspect", {"twice"}));
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(has(said.out, "waits for   Dequeue 'take' a/1:"), said.out);
   BOOST_TEST(has(said.out, ", as input 0\n"), said.out);
-  const json twice = json::parse(run(q.folder.path(), verb_at(q.server.address(), "inspect", {"twice", "--json"})).out);
-  const json take = json::parse(run(q.folder.path(), verb_at(q.server.address(), "inspect", {"take", "--json"})).out);
+  const json twice = json::parse(
+      run(q.folder.path(), verb_at(q.server.address(), "inspect", {"twice", "--json"})).out);
+  const json take = json::parse(
+      run(q.folder.path(), verb_at(q.server.address(), "inspect", {"take", "--json"})).out);
   BOOST_TEST(twice["waiting_for"] == take["id"]);
   BOOST_TEST(twice["waiting_input"] == 0);
   BOOST_TEST(twice["waiting_tag"] == "");
@@ -104,8 +114,10 @@ BOOST_AUTO_TEST_CASE(an_actor_says_whose_token_it_awaits) {
 BOOST_AUTO_TEST_CASE(top_as_json) {
   const Turning t;
   json said;
-  for (int tries = 0; tries < 20 && (said.is_null() || said["actors"].empty()); ++tries) {  // what answers too late has done nothing
-    const Outcome top = run(t.folder.path(), verb_at(t.server.address(), "top", {"--json", "--every", "0.2"}));
+  // what answers too late has done nothing
+  for (int tries = 0; tries < 20 && (said.is_null() || said["actors"].empty()); ++tries) {
+    const Outcome top =
+        run(t.folder.path(), verb_at(t.server.address(), "top", {"--json", "--every", "0.2"}));
     BOOST_REQUIRE_MESSAGE(top.code == 0, top.error);
     BOOST_TEST(top.out.find('\n') == top.out.size() - 1);
     said = json::parse(top.out);
@@ -127,7 +139,8 @@ BOOST_AUTO_TEST_CASE(top_on_a_pipe_again_and_again) {
     std::vector<std::string> more{"--watch", "0.05"};
     if (is_json) more.push_back("--json");
     Process top(q.folder.path(), verb_at(q.server.address(), "top", more));
-    BOOST_REQUIRE(top.read_until(is_json ? "\n{\"state\": " : "\ntroupe top: "));  // the second: the first begins with it
+    // the second: the first begins with it
+    BOOST_REQUIRE(top.read_until(is_json ? "\n{\"state\": " : "\ntroupe top: "));
     top.interrupt(SIGINT);
     BOOST_TEST(top.finish().code == 0);
   }
@@ -136,28 +149,34 @@ BOOST_AUTO_TEST_CASE(top_on_a_pipe_again_and_again) {
 BOOST_AUTO_TEST_CASE(a_trace_tells_what_it_has_written) {
   const AtQueue q;
   const std::string file = q.folder / "trace.json";
-  const Outcome said = run(q.folder.path(), verb_at(q.server.address(), "trace", {"--seconds", "1", "-o", file, "--json"}));
+  const Outcome said = run(q.folder.path(), verb_at(q.server.address(), "trace",
+                                                    {"--seconds", "1", "-o", file, "--json"}));
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(said.out.find('\n') == said.out.size() - 1, said.out);
-  const json line = json::parse(said.out, nullptr, false), trace = json::parse(read_file(file), nullptr, false);
+  const json line = json::parse(said.out, nullptr, false),
+             trace = json::parse(read_file(file), nullptr, false);
   BOOST_REQUIRE(line.is_object());
   BOOST_REQUIRE(trace.is_object());
   BOOST_TEST(line["file"] == file);
   BOOST_TEST(line["seconds"] == 1);
   BOOST_TEST(line["nodes"] == json::array({"a"}));
-  for (const char* number : {"events", "lost", "covered_ns"}) BOOST_TEST(line[number] == trace["otherData"][number], number);
-  const Outcome printed = run(q.folder.path(), verb_at(q.server.address(), "trace", {"--seconds", "1", "--json"}));
+  for (const char* number : {"events", "lost", "covered_ns"})
+    BOOST_TEST(line[number] == trace["otherData"][number], number);
+  const Outcome printed =
+      run(q.folder.path(), verb_at(q.server.address(), "trace", {"--seconds", "1", "--json"}));
   BOOST_TEST(json::parse(printed.out, nullptr, false).contains("traceEvents"));
 }
 
 // It is silent for longer than the patience, and then comes back.
-BOOST_AUTO_TEST_CASE(who_watches_goes_on_after_a_look_that_nobody_answers, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(who_watches_goes_on_after_a_look_that_nobody_answers,
+                     *boost::unit_test::label("stock_zmq")) {
   const Folder folder, of_ps;
   NodeProcess node(folder, "a", {"--http", "0"});
   Process ps(of_ps.path(), with_complaints(verb_at(url_of(node), "ps", {"--watch", "0.05"}, "10")));
   BOOST_REQUIRE(ps.read_until("NODE "));
   node.process.interrupt(SIGSTOP);
-  BOOST_REQUIRE(ps.read_until("is connected but has not answered for 10 s: it is stopped or overloaded\n"));
+  BOOST_REQUIRE(
+      ps.read_until("is connected but has not answered for 10 s: it is stopped or overloaded\n"));
   node.process.interrupt(SIGCONT);
   BOOST_REQUIRE(ps.read_until("overloaded\nNODE "));
   // What was said last is the status: of a node that is gone for good, 1.
@@ -169,11 +188,13 @@ BOOST_AUTO_TEST_CASE(who_watches_goes_on_after_a_look_that_nobody_answers, *boos
 
 BOOST_AUTO_TEST_CASE(who_watches_ends_with_the_status_of_the_last_look) {
   const AtQueue q;
-  Process diagnose(q.folder.path(), verb_at(q.server.address(), "diagnose", {"--json", "--watch", "0.05"}));
+  Process diagnose(q.folder.path(),
+                   verb_at(q.server.address(), "diagnose", {"--json", "--watch", "0.05"}));
   BOOST_REQUIRE(diagnose.read_until("at queue '"));
   diagnose.interrupt(SIGINT);
   const Outcome said = diagnose.finish();
-  const auto last = said.out.rfind('\n', said.out.size() - 2);  // where the machine stood still, it may be that it cannot tell
+  // where the machine stood still, it may be that it cannot tell
+  const auto last = said.out.rfind('\n', said.out.size() - 2);
   const json look = json::parse(said.out.substr(last + 1), nullptr, false);
   BOOST_TEST_REQUIRE(look.is_object(), said.out);
   BOOST_TEST(said.code == (look["verdicts"].empty() ? 0 : 3), said.out);
@@ -182,10 +203,13 @@ BOOST_AUTO_TEST_CASE(who_watches_ends_with_the_status_of_the_last_look) {
 BOOST_AUTO_TEST_CASE(whose_run_is_slow_is_told_where_it_is) {
   const Turning t;
   Outcome said{0, {}, {}};
-  for (int tries = 0; tries < 100 && said.code == 0 && !has(said.out, " is still true ("); ++tries)  // it may be in a product
+  // it may be in a product
+  for (int tries = 0; tries < 100 && said.code == 0 && !has(said.out, " is still true ("); ++tries)
     said = run(t.folder.path(), verb_at(t.server.address(), "diagnose", {}));
   BOOST_TEST(said.code == 0, said.error);
-  for (const char* part : {"nothing hangs; 1 run is under way\nrun a/1: loop 'while", " is in iteration ", " and goes on: Less", "watched_test.cpp:", " is still true (", " < 1000000000)\n"})
+  for (const char* part :
+       {"nothing hangs; 1 run is under way\nrun a/1: loop 'while", " is in iteration ",
+        " and goes on: Less", "watched_test.cpp:", " is still true (", " < 1000000000)\n"})
     BOOST_TEST(has(said.out, part), said.out);
 }
 
@@ -199,7 +223,8 @@ BOOST_AUTO_TEST_CASE(who_asks_a_node_that_is_silent_may_leave_at_once) {
         std::shared_future<void> held;
         std::atomic<int> asked{0};  // publishes nothing but itself
         AsNode node;
-        std::promise<void> goes_on;  // behind the node, which waits for its answers: dropped, it lets them go
+        // behind the node, which waits for its answers: dropped, it lets them go
+        std::promise<void> goes_on;
         held = goes_on.get_future().share();
         const auto held_up = [&](json answer) {
           if (asked.fetch_add(1) == answered) is_asked.set_value(), held.wait();
@@ -207,16 +232,24 @@ BOOST_AUTO_TEST_CASE(who_asks_a_node_that_is_silent_may_leave_at_once) {
         };
         const json table = {{"columns", json::array()}, {"rows", json::array()}};
         node.get("/api/state", [&](const httplib::Request&) {
-          return held_up({{"nodes", json::array()}, {"plans", json::array()}, {"runs", json::array()}, {"recent", json::array()}});
+          return held_up({{"nodes", json::array()},
+                          {"plans", json::array()},
+                          {"runs", json::array()},
+                          {"recent", json::array()}});
         });
-        node.get("/api/plan", [&](const httplib::Request&) { return held_up({{"id", "a/1"}, {"actors", table}, {"edges", table}}); });
+        node.get("/api/plan", [&](const httplib::Request&) {
+          return held_up({{"id", "a/1"}, {"actors", table}, {"edges", table}});
+        });
         std::vector<std::string> more{"--watch", "0.05"};
         if (verb == std::string("graph")) more.push_back("a/1");
         Process watches(folder.path(), verb_at(node.start(), verb, more, "86400"));
-        if (answered > 0) BOOST_REQUIRE(watches.read_until(verb == std::string("ps") ? "no run is under way" : "ACTOR"));
+        if (answered > 0)
+          BOOST_REQUIRE(
+              watches.read_until(verb == std::string("ps") ? "no run is under way" : "ACTOR"));
         is_asked.get_future().wait();
         watches.interrupt(ending);
-        // The status is that of the look before; without one the signal ends it, as it does where nothing is watched.
+        // The status is that of the look before; without one the signal ends it, as it does where
+        // nothing is watched.
         BOOST_TEST(watches.finish().code == (answered > 0 ? 0 : 128 + ending), verb);
         goes_on.set_value();
       }
@@ -229,19 +262,25 @@ BOOST_AUTO_TEST_CASE(a_name_may_look_like_an_id) {
   const Folder folder;
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});
-  const Function f = nodes.engine().compile(g, {x}, {g.named(x * 2.0, "enc/step:1"), g.named(x + 1.0, "enc/2:1")}, {.optimize = false});
-  const auto inspect = [&](const std::string& what) { return run(folder.path(), verb_at(server.address(), "inspect", {what})); };
+  const Function f = nodes.engine().compile(
+      g, {x}, {g.named(x * 2.0, "enc/step:1"), g.named(x + 1.0, "enc/2:1")}, {.optimize = false});
+  const auto inspect = [&](const std::string& what) {
+    return run(folder.path(), verb_at(server.address(), "inspect", {what}));
+  };
   for (const std::string name : {"enc/step:1", "enc/2:1", "step:1"}) {
     const Outcome said = inspect(name);
     BOOST_TEST(said.code == 0, said.error);
     BOOST_TEST(has(said.out, name + "'  a/1:"), said.out);
   }
-  const json plan = json::parse(run(folder.path(), verb_at(server.address(), "graph", {"a/1", "--json"})).out);
+  const json plan =
+      json::parse(run(folder.path(), verb_at(server.address(), "graph", {"a/1", "--json"})).out);
   const std::string id = plan["actors"]["rows"][0][0];
   BOOST_TEST(has(inspect(id).out, "  " + id + "\n"));
   // What is neither is answered as an id where it can be one.
-  for (const auto& [what, why] : {std::pair<std::string, std::string>{"enc/3:1", "there is no plan 'enc/3'; there are a/1"}, {"a/1:99", "there is no actor 'a/1:99': plan 'a/1' has a/1:0 to "},
-                                  {"enc/stop:1", "there is no actor 'enc/stop:1'; did you mean 'enc/step:1'"}}) {
+  for (const auto& [what, why] :
+       {std::pair<std::string, std::string>{"enc/3:1", "there is no plan 'enc/3'; there are a/1"},
+        {"a/1:99", "there is no actor 'a/1:99': plan 'a/1' has a/1:0 to "},
+        {"enc/stop:1", "there is no actor 'enc/stop:1'; did you mean 'enc/step:1'"}}) {
     const Outcome said = inspect(what);
     BOOST_TEST(said.code == 2, what);
     BOOST_TEST(has(said.error, why), said.error);
@@ -252,12 +291,19 @@ BOOST_AUTO_TEST_CASE(a_name_may_look_like_an_id) {
 BOOST_AUTO_TEST_CASE(a_name_is_looked_for_in_the_plans_that_are_left) {
   AsNode node;
   const Folder folder;
-  node.get("/api/state", [](const httplib::Request&) { return json{{"plans", {{{"id", "a/1"}, {"made_ns", 1}}, {{"id", "a/2"}, {"made_ns", 2}}}}}; });
-  node.get("/api/plan", [](const httplib::Request& in) {
-    if (in.get_param_value("id") != "a/1") return json{{"error", "there is no plan 'a/2'; there are a/1"}};
-    return json{{"actors", {{"columns", json::array({"id", "name"})}, {"rows", json::array({json::array({"a/1:7", "enc/take"})})}}}};
+  node.get("/api/state", [](const httplib::Request&) {
+    return json{{"plans", {{{"id", "a/1"}, {"made_ns", 1}}, {{"id", "a/2"}, {"made_ns", 2}}}}};
   });
-  node.get("/api/actor", [](const httplib::Request& in) { return json{{"found", in.get_param_value("id")}}; });
+  node.get("/api/plan", [](const httplib::Request& in) {
+    if (in.get_param_value("id") != "a/1")
+      return json{{"error", "there is no plan 'a/2'; there are a/1"}};
+    return json{{"actors",
+                 {{"columns", json::array({"id", "name"})},
+                  {"rows", json::array({json::array({"a/1:7", "enc/take"})})}}}};
+  });
+  node.get("/api/actor", [](const httplib::Request& in) {
+    return json{{"found", in.get_param_value("id")}};
+  });
   const Outcome said = run(folder.path(), verb_at(node.start(), "inspect", {"take", "--json"}));
   BOOST_TEST(said.code == 0, said.error);
   BOOST_TEST(has(said.out, R"("found":"a/1:7")"), said.out);

@@ -22,10 +22,13 @@ struct Cpu {
   std::mt19937_64 random{42};
 
   const Primitives& p() const { return device->primitives(); }
-  std::int64_t below(std::int64_t n) { return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n)); }
+  std::int64_t below(std::int64_t n) {
+    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
+  }
   Shape shape(int max_rank, std::int64_t max_extent, bool zeros = true) {
     Shape s;
-    for (std::int64_t r = below(max_rank + 1); r > 0; --r) s.push_back(zeros ? below(max_extent + 1) : 1 + below(max_extent));
+    for (std::int64_t r = below(max_rank + 1); r > 0; --r)
+      s.push_back(zeros ? below(max_extent + 1) : 1 + below(max_extent));
     return s;
   }
 };
@@ -48,9 +51,7 @@ inline std::int64_t position(const std::vector<std::int64_t>& c, const Shape& s)
 inline bool throws_code(Code code, auto&& f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.code() == code;
-  }
+  } catch (const Error& e) { return e.code() == code; }
   return false;
 }
 

@@ -1,4 +1,5 @@
-// For tests that need IPv6, which a machine, or a container's network, may lack: they are skipped there, by name.
+// For tests that need IPv6, which a machine, or a container's network, may lack: they are skipped
+// there, by name.
 #pragma once
 
 #include <boost/test/unit_test.hpp>

@@ -1,4 +1,5 @@
-// What the device tests share: random tensors, elements as doubles, distances in units in the last place.
+// What the device tests share: random tensors, elements as doubles, distances in units in the last
+// place.
 #pragma once
 
 #include <cmath>
@@ -14,13 +15,15 @@ inline Tensor from_doubles(DType type, const Shape& shape, const std::vector<dou
   Tensor t = Tensor::empty(type, shape);
   for (std::size_t i = 0; i < values.size(); ++i) {
     Tensor one = Tensor::scalar_as(type, values[i]);
-    std::memcpy(static_cast<std::byte*>(t.raw_mutable()) + i * size_of(type), one.raw(), size_of(type));
+    std::memcpy(static_cast<std::byte*>(t.raw_mutable()) + i * size_of(type), one.raw(),
+                size_of(type));
   }
   return t;
 }
 
 /// Integers of any real dtype, or multiples of 1/8 within [low, high].
-inline Tensor random_tensor(std::mt19937_64& random, DType type, const Shape& shape, double low = -8, double high = 8) {
+inline Tensor random_tensor(std::mt19937_64& random, DType type, const Shape& shape,
+                            double low = -8, double high = 8) {
   std::uniform_real_distribution<double> draw(low, high);
   bool integral = is_integer(type);
   std::vector<double> values(static_cast<std::size_t>(shape.elements()));
@@ -33,9 +36,11 @@ inline Tensor random_tensor(std::mt19937_64& random, DType type, const Shape& sh
   return from_doubles(type, shape, values);
 }
 
-/// |value - expected| in units of f32's (or f64's) last place at `expected`; infinities and NaNs must agree.
+/// |value - expected| in units of f32's (or f64's) last place at `expected`; infinities and NaNs
+/// must agree.
 inline double ulps(DType type, double value, double expected) {
-  if (std::isnan(value) || std::isnan(expected)) return std::isnan(value) && std::isnan(expected) ? 0 : INFINITY;
+  if (std::isnan(value) || std::isnan(expected))
+    return std::isnan(value) && std::isnan(expected) ? 0 : INFINITY;
   if (type == DType::f64) {
     if (value == expected) return 0;
     int e;
@@ -45,7 +50,10 @@ inline double ulps(DType type, double value, double expected) {
   float nearest = static_cast<float>(expected);
   if (std::isinf(value) || std::isinf(nearest)) {
     if (value == nearest) return 0;
-    return std::fabs(value) > 3.4e38 && std::fabs(expected) > 3.4e38 && (value > 0) == (expected > 0) ? 1 : INFINITY;
+    return std::fabs(value) > 3.4e38 && std::fabs(expected) > 3.4e38 &&
+                   (value > 0) == (expected > 0)
+               ? 1
+               : INFINITY;
   }
   int e;
   std::frexp(expected, &e);

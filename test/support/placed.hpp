@@ -8,8 +8,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/placement/placement.hpp>
+#include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test::placed {
@@ -23,7 +23,8 @@ inline PlacementOptions three_nodes(Placement policy = Placement::constraints) {
   return o;
 }
 
-inline Program lowered(const Graph& g, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches) {
+inline Program lowered(const Graph& g, const std::vector<Expr>& feeds,
+                       const std::vector<Expr>& fetches) {
   std::vector<Edge> in, out;
   for (const Expr& e : feeds) in.push_back(e.edge());
   for (const Expr& e : fetches) out.push_back(e.edge());
@@ -34,7 +35,8 @@ inline Program lowered(const Graph& g, const std::vector<Expr>& feeds, const std
 inline std::multiset<std::string> devices_of(const Placed& placed, const std::string& op) {
   std::multiset<std::string> found;
   for (std::int32_t id = 0; id < placed.program.graph.size(); ++id)
-    if (placed.program.graph.node(id).op->name == op) found.insert(placed.device[static_cast<std::size_t>(id)]);
+    if (placed.program.graph.node(id).op->name == op)
+      found.insert(placed.device[static_cast<std::size_t>(id)]);
   return found;
 }
 using Devices = std::multiset<std::string>;
@@ -44,7 +46,8 @@ inline void is(const Devices& found, const Devices& expected, const std::string&
 }
 
 inline bool says(const std::string& text, const std::vector<std::string>& parts) {
-  return std::all_of(parts.begin(), parts.end(), [&](const std::string& p) { return text.find(p) != std::string::npos; });
+  return std::all_of(parts.begin(), parts.end(),
+                     [&](const std::string& p) { return text.find(p) != std::string::npos; });
 }
 
 /// A chain of products, each a few milliseconds.

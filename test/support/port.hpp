@@ -15,9 +15,10 @@
 
 namespace troupe::test {
 
-/// For what cannot be told to take any port: a TCP port of the loopback address where nobody listens. None is among those
-/// that the system gives to whom asks for any, as a port that was free a moment ago is. While the object is there no other
-/// has the same, of whatever process: an abstract Unix address, of the same network namespace as ports, stands for it.
+/// For what cannot be told to take any port: a TCP port of the loopback address where nobody
+/// listens. None is among those that the system gives to whom asks for any, as a port that was free
+/// a moment ago is. While the object is there no other has the same, of whatever process: an
+/// abstract Unix address, of the same network namespace as ports, stands for it.
 class OwnPort {
  public:
   OwnPort() {
@@ -30,7 +31,8 @@ class OwnPort {
   int number() const { return port_; }
 
  private:
-  // Below the system's usual range, and where no other test looks (`house/manifests_test.sh` does from 20,000).
+  // Below the system's usual range, and where no other test looks (`house/manifests_test.sh` does
+  // from 20,000).
   static constexpr unsigned kFirst = 12'000, kPorts = 8'000;
 
   void take(int port) {
@@ -38,8 +40,11 @@ class OwnPort {
     BOOST_REQUIRE(guard >= 0);
     sockaddr_un name{};
     name.sun_family = AF_UNIX;
-    const int length = std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "troupe-test-port-%d", port);
-    const bool is_ours = bind(guard, reinterpret_cast<sockaddr*>(&name), static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + static_cast<std::size_t>(length))) == 0;
+    const int length =
+        std::snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "troupe-test-port-%d", port);
+    const bool is_ours = bind(guard, reinterpret_cast<sockaddr*>(&name),
+                              static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 +
+                                                     static_cast<std::size_t>(length))) == 0;
     if (!is_ours || !can_listen(port)) {
       close(guard);
       return;
@@ -56,7 +61,8 @@ class OwnPort {
     at.sin_family = AF_INET;
     at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     at.sin_port = htons(static_cast<std::uint16_t>(port));
-    const bool is_free = bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 && listen(fd, 1) == 0;
+    const bool is_free =
+        bind(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 && listen(fd, 1) == 0;
     close(fd);
     return is_free;
   }

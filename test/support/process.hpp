@@ -43,7 +43,8 @@ struct Outcome {
 /// A running program whose output waits in a small pipe until it is read: it cannot run ahead.
 class Process {
  public:
-  Process(const std::string& folder, std::vector<std::string> arguments) : error_path_(folder + "/.stderr") {
+  Process(const std::string& folder, std::vector<std::string> arguments)
+      : error_path_(folder + "/.stderr") {
     int ends[2];
     BOOST_REQUIRE(pipe2(ends, O_CLOEXEC) == 0);
     fcntl(ends[1], F_SETPIPE_SZ, 4096);
@@ -82,12 +83,12 @@ class Process {
   pid_t pid() const { return pid_; }
   void interrupt(int signal) { kill(pid_, signal); }
   Outcome finish() {
-    while (read_some()) {
-    }
+    while (read_some()) {}
     int status = 0;
     waitpid(pid_, &status, 0);
     pid_ = -1;
-    Outcome o{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), seen_, read_file(error_path_)};
+    Outcome o{WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status), seen_,
+              read_file(error_path_)};
     fs::remove(error_path_);
     return o;
   }
@@ -105,6 +106,8 @@ class Process {
   int out_ = -1;
 };
 
-inline Outcome run(const std::string& folder, std::vector<std::string> arguments) { return Process(folder, std::move(arguments)).finish(); }
+inline Outcome run(const std::string& folder, std::vector<std::string> arguments) {
+  return Process(folder, std::move(arguments)).finish();
+}
 
 }  // namespace troupe::test

@@ -23,10 +23,12 @@ std::string refusal(F f, Code code) {
   return "";
 }
 
-/// The same of something that needs a node which has just left: that is unavailable until the caller's node has heard of it.
+/// The same of something that needs a node which has just left: that is unavailable until the
+/// caller's node has heard of it.
 template <class F>
 std::string refusal_once_heard(F f, Code code) {
-  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60); std::chrono::steady_clock::now() < end;) {
+  for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+       std::chrono::steady_clock::now() < end;) {
     try {
       f();
     } catch (const Error& e) {

@@ -12,7 +12,8 @@ struct SteppedRun {
   Engine engine;
   RunHandle run;
   /// `options`: deterministic.
-  SteppedRun(Graph& g, const std::vector<Expr>& fetches, const RunOptions& of_run = {}, const EngineOptions& options = {.deterministic = true})
+  SteppedRun(Graph& g, const std::vector<Expr>& fetches, const RunOptions& of_run = {},
+             const EngineOptions& options = {.deterministic = true})
       : engine(options), run(engine.compile(g, {}, fetches).start({}, of_run)) {}
   SteppedRun(SteppedRun&&) = delete;
   ~SteppedRun() {

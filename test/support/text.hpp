@@ -8,8 +8,12 @@
 
 namespace troupe::test {
 
-inline bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+inline bool has(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
-inline std::string joined(const std::vector<std::string>& all) { return fmt::format("{}", fmt::join(all, "\n")); }
+inline std::string joined(const std::vector<std::string>& all) {
+  return fmt::format("{}", fmt::join(all, "\n"));
+}
 
 }  // namespace troupe::test

@@ -1,7 +1,7 @@
-// Two nodes, connected over TCP, that work until standard input ends: for tests that look at nodes from outside. b has trained, and serves the
-// records of it. A run of a's alone has
-// ended (a/1), one over both goes on (a/2), and another of the first one's plan, of a tenth of its iterations, has ended (a/3). Prints where
-// each serves inspections, a's first.
+// Two nodes, connected over TCP, that work until standard input ends: for tests that look at nodes
+// from outside. b has trained, and serves the records of it. A run of a's alone has ended (a/1),
+// one over both goes on (a/2), and another of the first one's plan, of a tenth of its iterations,
+// has ended (a/3). Prints where each serves inspections, a's first.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -21,10 +21,14 @@ static void train(Engine& engine, Records& records) {
   Expr x = g.input("x", DType::f32, {64, 8}), y = g.input("y", DType::f32, {64, 1});
   Variable w = g.variable("w", DType::f32, {8, 1}, Initializer::constant(0));
   const Expr loss = mean(square(matmul(x, w) - y));
-  const Function step = engine.compile(g, {x, y}, {loss, Sgd({.learning_rate = 0.2}).minimize(loss, {w})});
+  const Function step =
+      engine.compile(g, {x, y}, {loss, Sgd({.learning_rate = 0.2}).minimize(loss, {w})});
   Graph data;
   const Expr points = data.random_normal({64, 8});
-  const std::vector<Tensor> drawn = engine.compile(data, {}, {points, matmul(points, data.constant(Tensor::of<float>({-4, -3, -2, -1, 1, 2, 3, 4}, {8, 1})))})({});
+  const std::vector<Tensor> drawn = engine.compile(
+      data, {},
+      {points,
+       matmul(points, data.constant(Tensor::of<float>({-4, -3, -2, -1, 1, 2, 3, 4}, {8, 1})))})({});
   for (std::int64_t i = 0; i < 12; ++i) {
     records.scalar("fit/loss", i, step(drawn)[0]);
     records.histogram("fit/w", i, engine.get(w));
@@ -58,7 +62,8 @@ int main() {
     return last;
   };
   const Expr alone = loop("alone", "/node:a/cpu:0"), over_both = loop("both", "/node:b/cpu:0");
-  const Function here = a.engine().compile(g, {n, x}, {alone}), both = a.engine().compile(g, {n, x}, {over_both});
+  const Function here = a.engine().compile(g, {n, x}, {alone}),
+                 both = a.engine().compile(g, {n, x}, {over_both});
   const Tensor zeros = Tensor::zeros(DType::f32, {192, 192});
   here({Tensor::scalar(std::int64_t{200}), zeros});
   RunHandle run = both.start({Tensor::scalar(std::int64_t{1} << 40), zeros});

@@ -1,5 +1,5 @@
-// Ops of a user's own by which a test sees what the end of a run is to kernels, on other nodes too, known to the programs that include this,
-// once each, and to no others.
+// Ops of a user's own by which a test sees what the end of a run is to kernels, on other nodes too,
+// known to the programs that include this, once each, and to no others.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,8 @@
 
 namespace troupe {
 
-/// Kernels of TestUntilCancelled in this process that have begun, and that have seen that their run is over.
+/// Kernels of TestUntilCancelled in this process that have begun, and that have seen that their run
+/// is over.
 inline std::atomic<std::int64_t> until_cancelled_began{0}, until_cancelled_saw{0};
 
 TROUPE_OP(TestUntilCancelled) {
@@ -28,11 +29,15 @@ TROUPE_OP(TestUntilCancelled) {
 }
 
 TROUPE_OP(TestCancellations) {
-  op.doc("How many of those have begun in the process that runs it, and how many have seen their run's end.");
+  op.doc(
+      "How many of those have begun in the process that runs it, and how many have seen their "
+      "run's end.");
   op.inputs(1);
   op.side_effect();
   op.infer([](Inference& c) { c.output(DType::i64, Shape{2}); });
-  op.run([](KernelContext& c) { c.set(0, Tensor::of<std::int64_t>({until_cancelled_began.load(), until_cancelled_saw.load()})); });
+  op.run([](KernelContext& c) {
+    c.set(0, Tensor::of<std::int64_t>({until_cancelled_began.load(), until_cancelled_saw.load()}));
+  });
 }
 
 TROUPE_OP(TestFantasia) {

@@ -1,4 +1,5 @@
-// Counts what messages, blocks of kernels, firings and iterations of loops allocate once they are warm: nothing.
+// Counts what messages, blocks of kernels, firings and iterations of loops allocate once they are
+// warm: nothing.
 //
 //   no_allocation     exit status 0, or 1 and the counts
 //
@@ -24,13 +25,16 @@ std::atomic<long> allocations{0};
 void* count_and_allocate(std::size_t bytes, std::size_t alignment) {
   allocations.fetch_add(1, std::memory_order_relaxed);
   void* memory = nullptr;
-  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes) != 0) throw std::bad_alloc();
+  if (posix_memalign(&memory, alignment < sizeof(void*) ? sizeof(void*) : alignment, bytes) != 0)
+    throw std::bad_alloc();
   return memory;
 }
 
 }  // namespace
 
-void* operator new(std::size_t bytes) { return count_and_allocate(bytes, alignof(std::max_align_t)); }
+void* operator new(std::size_t bytes) {
+  return count_and_allocate(bytes, alignof(std::max_align_t));
+}
 void* operator new(std::size_t bytes, std::align_val_t alignment) {
   return count_and_allocate(bytes, static_cast<std::size_t>(alignment));
 }
@@ -54,12 +58,9 @@ class Runner : public LeanActor<long> {
   LeanRef<Runner> next;
 
   void receive(long& left) override {
-    if (left < 0)
-      latches_.gate->wait();
-    else if (left == 0)
-      latches_.finished->count_down();
-    else
-      next->send(left - 1);
+    if (left < 0) latches_.gate->wait();
+    else if (left == 0) latches_.finished->count_down();
+    else next->send(left - 1);
   }
 
  private:
@@ -75,7 +76,8 @@ long allocated_by(Work work) {
   return allocations.load() - before;
 }
 
-/// The least of five: where a thread is put off the core between two of its steps, what hands its run on may allocate a message.
+/// The least of five: where a thread is put off the core between two of its steps, what hands its
+/// run on may allocate a message.
 template <class Run>
 long least_of(Run run) {
   long least = run();
@@ -103,18 +105,21 @@ int main() {
       if (gate != nullptr) gate->count_down();
       finished.wait();
     };
-    std::latch held(1);  // a thousand messages at once end in the shared depot, from which this thread then draws
+    // a thousand messages at once end in the shared depot, from which this thread then draws
+    std::latch held(1);
     latches.gate = &held;
     one->send(-1);
     run_tokens(1'000, 0, &held);
     const long by_messages = allocated_by([&] { run_tokens(2, 200'000); });
     std::atomic<int> blocks{0};
     const long by_loops = allocated_by([&] {
-      for (int i = 0; i < 20'000; ++i) pool.parallel_for(4, [&](int) { blocks.fetch_add(1, std::memory_order_relaxed); });
+      for (int i = 0; i < 20'000; ++i)
+        pool.parallel_for(4, [&](int) { blocks.fetch_add(1, std::memory_order_relaxed); });
     });
     one->next = {};
     two->next = {};
-    std::printf("%d workers: %ld allocations by 400,000 messages, %ld by 20,000 loops\n", workers, by_messages, by_loops);
+    std::printf("%d workers: %ld allocations by 400,000 messages, %ld by 20,000 loops\n", workers,
+                by_messages, by_loops);
     clean = clean && by_messages == 0 && by_loops == 0;
   }
   // A chain without a loop: its length is no matter.
@@ -144,12 +149,15 @@ int main() {
   {
     Graph g;
     Expr n = g.input("n", DType::i32, Shape{}), a = g.input("a", DType::f32, Shape{});
-    auto [count, total] = while_loop([&](Expr i, Expr) { return i < n; },
-                                     [&](Expr i, Expr s) {
-                                       Expr inner = while_loop([&](Expr y) { return y < s + a * 3.0; }, [&](Expr y) { return y + a; }, s);
-                                       return std::tuple{i + 1, cond(i > 5, [&] { return inner - a; }, [&] { return inner; })};
-                                     },
-                                     std::tuple{g.constant(0), g.constant(0.f)});
+    auto [count, total] = while_loop(
+        [&](Expr i, Expr) { return i < n; },
+        [&](Expr i, Expr s) {
+          Expr inner =
+              while_loop([&](Expr y) { return y < s + a * 3.0; }, [&](Expr y) { return y + a; }, s);
+          return std::tuple{i + 1, cond(
+                                       i > 5, [&] { return inner - a; }, [&] { return inner; })};
+        },
+        std::tuple{g.constant(0), g.constant(0.f)});
     EngineOptions one;
     one.workers = 1;
     Engine engine(one);
@@ -160,7 +168,8 @@ int main() {
       return allocations.load() - before;
     };
     allocated_by_run(20'000);
-    const long few = least_of([&] { return allocated_by_run(100); }), many = least_of([&] { return allocated_by_run(20'000); });
+    const long few = least_of([&] { return allocated_by_run(100); }),
+               many = least_of([&] { return allocated_by_run(20'000); });
     std::printf("%ld allocations by 100 iterations, %ld by 20,000\n", few, many);
     clean = clean && few == many;
   }
@@ -170,7 +179,10 @@ int main() {
     const ValueSpec count{DType::i32, Shape{}};
     Expr n = g.input("n", DType::i32, Shape{});
     GraphFunction<Expr(Expr)> fibonacci(g, "fibonacci", {count}, {count});
-    fibonacci.define([&](Expr k) { return cond(k < 2, [&] { return k; }, [&] { return fibonacci(k - 1) + fibonacci(k - 2); }); });
+    fibonacci.define([&](Expr k) {
+      return cond(
+          k < 2, [&] { return k; }, [&] { return fibonacci(k - 1) + fibonacci(k - 2); });
+    });
     Expr r = fibonacci(n);
     EngineOptions one;
     one.workers = 1;
@@ -182,7 +194,8 @@ int main() {
       return allocations.load() - before;
     };
     allocated_by_run(18);
-    const long few = least_of([&] { return allocated_by_run(3); }), many = least_of([&] { return allocated_by_run(18); });
+    const long few = least_of([&] { return allocated_by_run(3); }),
+               many = least_of([&] { return allocated_by_run(18); });
     std::printf("%ld allocations by 5 calls, %ld by 8,361\n", few, many);
     clean = clean && few == many;
   }

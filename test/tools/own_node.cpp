@@ -1,8 +1,10 @@
-// A user's own program that is a node: it brings ops (own_op.hpp, cancelled_op.hpp) and an actor, the "own counter", and goes on until SIGTERM.
+// A user's own program that is a node: it brings ops (own_op.hpp, cancelled_op.hpp) and an actor,
+// the "own counter", and goes on until SIGTERM.
 //
 //   own_node NAME [ADDRESS to join [repeats]]
 //
-// repeats: its transport is faulty (faulty.hpp), and says tokens and grants again, and others that no run can ask for.
+// repeats: its transport is faulty (faulty.hpp), and says tokens and grants again, and others that
+// no run can ask for.
 #include <csignal>
 #include <cstdint>
 #include <cstdio>

@@ -1,14 +1,15 @@
-// An agent that learns what to do from what came of it: a deep Q-network (Mnih et al., Nature 2015) with
-// double estimates (van Hasselt et al., AAAI 2016). Its parts are pieces of graph; whoever puts them
-// together decides when to act, to remember, to learn and to renew.
+// An agent that learns what to do from what came of it: a deep Q-network (Mnih et al., Nature 2015)
+// with double estimates (van Hasselt et al., AAAI 2016). Its parts are pieces of graph; whoever
+// puts them together decides when to act, to remember, to learn and to renew.
 //
 //   Agent agent(g, {});
 //   Expr action = agent.decide(observation, g.random_uniform({}), epsilon);
 //   agent.remember(step, {observation, action, reward, next, is_end});
 //   agent.learn(step, g.random_uniform({agent.options().batch}));
 //
-// What changes the agent yields a token: outside of loops and branches, fetch it or order others after it.
-// Its memory, its networks and its optimizer's slots are variables: what it is lives in the engine.
+// What changes the agent yields a token: outside of loops and branches, fetch it or order others
+// after it. Its memory, its networks and its optimizer's slots are variables: what it is lives in
+// the engine.
 #pragma once
 
 #include <string>
@@ -23,13 +24,14 @@ struct AgentOptions {
   std::int64_t memory = 10'000;  // moments; the oldest is forgotten first
   std::int64_t batch = 32;
   double discount = 0.98;
-  double rate = 1e-3;  // Adam's; it falls to a tenth over `rate_steps`, or what was learnt is forgotten again
+  // Adam's; it falls to a tenth over `rate_steps`, or what was learnt is forgotten again
+  double rate = 1e-3;
   double rate_steps = 40'000;
   std::uint64_t seed = 0;
 };
 
-/// One moment, or a batch of them: f32[inputs], i32[], f32[], f32[inputs], f32[]. `is_end` is one where
-/// nothing follows, else zero.
+/// One moment, or a batch of them: f32[inputs], i32[], f32[], f32[inputs], f32[]. `is_end` is one
+/// where nothing follows, else zero.
 struct Experience {
   Expr observation, action, reward, next, is_end;
 };
@@ -37,16 +39,20 @@ struct Experience {
 class Agent {
  public:
   Agent(Graph& graph, AgentOptions options)
-      : options_(options), graph_(graph), network_(make_network("q", options.seed)), target_(make_network("target", options.seed)),
-        observations_(rows("observations", DType::f32, {options.memory, options.inputs})), actions_(rows("actions", DType::i32, {options.memory})),
-        rewards_(rows("rewards", DType::f32, {options.memory})), nexts_(rows("nexts", DType::f32, {options.memory, options.inputs})),
+      : options_(options), graph_(graph), network_(make_network("q", options.seed)),
+        target_(make_network("target", options.seed)),
+        observations_(rows("observations", DType::f32, {options.memory, options.inputs})),
+        actions_(rows("actions", DType::i32, {options.memory})),
+        rewards_(rows("rewards", DType::f32, {options.memory})),
+        nexts_(rows("nexts", DType::f32, {options.memory, options.inputs})),
         ends_(rows("ends", DType::f32, {options.memory})) {}
 
   const AgentOptions& options() const { return options_; }
 
   /// The action of the highest value, an i32 scalar.
   Expr best(const Expr& observation) const {
-    return cast(reshape(argmax(values(network_, expand_dims(observation, 0)), 1), Shape{}), DType::i32);
+    return cast(reshape(argmax(values(network_, expand_dims(observation, 0)), 1), Shape{}),
+                DType::i32);
   }
   /// An action at random; `chance` is drawn uniformly from [0, epsilon).
   Expr any(const Expr& chance, const Expr& epsilon) const {
@@ -54,21 +60,26 @@ class Agent {
   }
   /// With probability epsilon any action, else the best. `chance` is drawn uniformly from [0, 1).
   Expr decide(const Expr& observation, const Expr& chance, const Expr& epsilon) const {
-    return cond(chance < epsilon, [&] { return any(chance, epsilon); }, [&] { return best(observation); }, {.name = "explore"});
+    return cond(
+        chance < epsilon, [&] { return any(chance, epsilon); }, [&] { return best(observation); },
+        {.name = "explore"});
   }
 
   /// Keeps what happened in step `step`, an i64 scalar.
   Expr remember(const Expr& step, const Experience& e) const {
     Expr place = mod(step, options_.memory);
-    return group({observations_.scatter_update(place, e.observation), actions_.scatter_update(place, e.action),
-                  rewards_.scatter_update(place, e.reward), nexts_.scatter_update(place, e.next), ends_.scatter_update(place, e.is_end)});
+    return group({observations_.scatter_update(place, e.observation),
+                  actions_.scatter_update(place, e.action),
+                  rewards_.scatter_update(place, e.reward), nexts_.scatter_update(place, e.next),
+                  ends_.scatter_update(place, e.is_end)});
   }
 
-  /// One step down the gradient of the error on a batch of what is remembered from steps 0 to `step`;
-  /// `chances`, f32[batch] in [0, 1), choose it.
+  /// One step down the gradient of the error on a batch of what is remembered from steps 0 to
+  /// `step`; `chances`, f32[batch] in [0, 1), choose it.
   Expr learn(const Expr& step, const Expr& chances) const {
     Experience e = recall(minimum(step + 1, options_.memory), chances);
-    // The network chooses the next action, the target says what it is worth: one alone believes its own mistakes.
+    // The network chooses the next action, the target says what it is worth: one alone believes its
+    // own mistakes.
     Expr promised = of(values(target_, e.next), argmax(values(network_, e.next), 1));
     Expr found = stop_gradient(e.reward + options_.discount * (1.0 - e.is_end) * promised);
     Expr error = mean(huber(of(values(network_, e.observation), e.action) - found));
@@ -79,7 +90,8 @@ class Agent {
   /// The target becomes what the network is now.
   Expr renew_target() const {
     std::vector<Expr> copied;
-    for (std::size_t i = 0; i < network_.size(); ++i) copied.push_back(target_[i].assign(network_[i]));
+    for (std::size_t i = 0; i < network_.size(); ++i)
+      copied.push_back(target_[i].assign(network_[i]));
     return group(copied);
   }
 
@@ -93,10 +105,14 @@ class Agent {
 
   std::vector<Variable> make_network(const std::string& name, std::uint64_t seed) const {
     std::vector<Variable> made;
-    const std::int64_t widths[] = {options_.inputs, options_.hidden, options_.hidden, options_.actions};
+    const std::int64_t widths[] = {options_.inputs, options_.hidden, options_.hidden,
+                                   options_.actions};
     for (std::size_t i = 0; i + 1 < std::size(widths); ++i) {
-      made.push_back(graph_.variable(name + "/w" + std::to_string(i), DType::f32, {widths[i], widths[i + 1]}, Initializer::glorot(widths[i], widths[i + 1], seed)));
-      made.push_back(graph_.variable(name + "/b" + std::to_string(i), DType::f32, {widths[i + 1]}, Initializer::constant(0)));
+      made.push_back(graph_.variable(name + "/w" + std::to_string(i), DType::f32,
+                                     {widths[i], widths[i + 1]},
+                                     Initializer::glorot(widths[i], widths[i + 1], seed)));
+      made.push_back(graph_.variable(name + "/b" + std::to_string(i), DType::f32, {widths[i + 1]},
+                                     Initializer::constant(0)));
     }
     return made;
   }
@@ -104,11 +120,14 @@ class Agent {
   /// What each action is worth: f32[batch, actions].
   Expr values(const std::vector<Variable>& network, const Expr& observations) const {
     Expr x = observations;
-    for (std::size_t i = 0; i + 2 < network.size(); i += 2) x = tanh(matmul(x, network[i]) + network[i + 1]);
+    for (std::size_t i = 0; i + 2 < network.size(); i += 2)
+      x = tanh(matmul(x, network[i]) + network[i + 1]);
     return matmul(x, network[network.size() - 2]) + network.back();
   }
 
-  Expr of(const Expr& values, const Expr& actions) const { return sum(values * one_hot(actions, options_.actions), {1}); }
+  Expr of(const Expr& values, const Expr& actions) const {
+    return sum(values * one_hot(actions, options_.actions), {1});
+  }
 
   /// Quadratic near zero, linear far away (Huber, 1964).
   static Expr huber(const Expr& x) {
@@ -118,7 +137,8 @@ class Agent {
 
   Experience recall(const Expr& known, const Expr& chances) const {
     Expr places = cast(floor(chances * cast(known, DType::f32)), DType::i64);
-    return {gather(observations_, places), gather(actions_, places), gather(rewards_, places), gather(nexts_, places), gather(ends_, places)};
+    return {gather(observations_, places), gather(actions_, places), gather(rewards_, places),
+            gather(nexts_, places), gather(ends_, places)};
   }
 
   AgentOptions options_;

@@ -1,5 +1,6 @@
-// The cart and its pole as an actor of a graph. Its state is the cart's; two kinds of message reach it:
-// where to start, and which way to push. Each is a node, anywhere in the graph: in a loop, in a branch.
+// The cart and its pole as an actor of a graph. Its state is the cart's; two kinds of message reach
+// it: where to start, and which way to push. Each is a node, anywhere in the graph: in a loop, in a
+// branch.
 //
 //   Simulator world(g);
 //   Expr observation = world.start(0.1 * g.random_uniform({4}) - 0.05);
@@ -11,8 +12,8 @@
 
 namespace troupe::cartpole {
 
-/// What is seen of the cart: position, velocity, angle and spin, each of the size of one, f32[4]; and
-/// whether it has fallen, bool.
+/// What is seen of the cart: position, velocity, angle and spin, each of the size of one, f32[4];
+/// and whether it has fallen, bool.
 struct Moment {
   Expr observation, has_fallen;
   auto members() { return std::tie(observation, has_fallen); }
@@ -34,12 +35,15 @@ class Simulator {
       if (in[0].dtype() == DType::i32) cart = cart.pushed(in[0].item<std::int32_t>() == 1);
       else cart = {in[0].at(0), in[0].at(1), in[0].at(2), in[0].at(3)};
       auto f = [](double v) { return static_cast<float>(v); };
-      out[0] = Tensor::of<float>({f(cart.position / kMaxPosition), f(cart.velocity / 2), f(cart.angle / kMaxAngle), f(cart.spin / 2)}, {4});
+      out[0] = Tensor::of<float>({f(cart.position / kMaxPosition), f(cart.velocity / 2),
+                                  f(cart.angle / kMaxAngle), f(cart.spin / 2)},
+                                 {4});
       out[1] = Tensor::scalar(cart.has_fallen());
     }
   };
   Moment told(const Expr& message) const {
-    Exprs out = actor_node<Actor>(graph_, "cartpole", {message}, {{DType::f32, Shape{4}}, {DType::boolean, Shape{}}});
+    Exprs out = actor_node<Actor>(graph_, "cartpole", {message},
+                                  {{DType::f32, Shape{4}}, {DType::boolean, Shape{}}});
     return {out[0], out[1]};
   }
   Graph& graph_;

@@ -1,8 +1,9 @@
-// Trains, validates and samples the LSTM. Every loop is in the graph: over time, over the chunks of the
-// held-out part, over the characters of a sample; each of the three is one run.
+// Trains, validates and samples the LSTM. Every loop is in the graph: over time, over the chunks of
+// the held-out part, over the characters of a sample; each of the three is one run.
 //
-// Back-propagation is truncated (Williams and Peng, Neural Computation, 1990): a step goes on where the one
-// before it ended in each stream, with the states that it left in variables, but gradients stop there.
+// Back-propagation is truncated (Williams and Peng, Neural Computation, 1990): a step goes on where
+// the one before it ended in each stream, with the states that it left in variables, but gradients
+// stop there.
 #pragma once
 
 #include <optional>
@@ -17,11 +18,14 @@ namespace troupe::char_lm {
 
 class LstmTrainer final : public Trainer {
  public:
-  static constexpr std::int64_t kRows = 32;     // streams of a validation
-  static constexpr std::int64_t kBefore = 512;  // characters read before the first one that is predicted
+  static constexpr std::int64_t kRows = 32;  // streams of a validation
+  // characters read before the first one that is predicted
+  static constexpr std::int64_t kBefore = 512;
 
   LstmTrainer(const Text& text, const TrainerOptions& options)
-      : Trainer(text, options), streams_(text, 1, text.held_out_begin(), options.model.length, options.batch), model_(graph_, options.model) {
+      : Trainer(text, options),
+        streams_(text, 1, text.held_out_begin(), options.model.length, options.batch),
+        model_(graph_, options.model) {
     compile_training();
     compile_validation();
     compile_sampling();
@@ -31,8 +35,9 @@ class LstmTrainer final : public Trainer {
   double train(std::int64_t step) override {
     Batch now = next_ && next_step_ == step ? std::move(*next_) : batch(text_, streams_, step);
     characters_ += now.characters;
-    RunHandle run = train_.start(
-        {std::move(now.symbols), std::move(now.labels), std::move(now.lengths), std::move(now.goes_on), rate(step)}, {.step = step});
+    RunHandle run = train_.start({std::move(now.symbols), std::move(now.labels),
+                                  std::move(now.lengths), std::move(now.goes_on), rate(step)},
+                                 {.step = step});
     next_ = batch(text_, streams_, step + 1);
     next_step_ = step + 1;
     return run.get()[0].item<float>() / std::numbers::ln2;
@@ -42,25 +47,40 @@ class LstmTrainer final : public Trainer {
 
   /// Streams read the beginnings of equal parts side by side, each after the characters before it.
   double validate(std::int64_t limit) override {
-    const std::int64_t begin = text_.held_out_begin(), all = text_.held_out_size(), count = std::min(limit, all);
+    const std::int64_t begin = text_.held_out_begin(), all = text_.held_out_size(),
+                       count = std::min(limit, all);
     auto part = [](std::int64_t row, std::int64_t n) { return row * n / kRows; };
     auto first = [&](std::int64_t row) { return begin + part(row, all); };
-    auto size = [&](std::int64_t row) { return std::min(part(row + 1, count) - part(row, count), first(row + 1) - first(row)); };
+    auto size = [&](std::int64_t row) {
+      return std::min(part(row + 1, count) - part(row, count), first(row + 1) - first(row));
+    };
     const std::int64_t before = std::min(kBefore, begin - 1);
-    Batch lead = batch_of(text_, kRows, [&](std::int64_t row) { return Piece{first(row) - before, first(row)}; });
-    Batch scored = batch_of(text_, kRows, [&](std::int64_t row) { return Piece{first(row), first(row) + size(row)}; }, kChunk);
+    Batch lead = batch_of(text_, kRows, [&](std::int64_t row) {
+      return Piece{first(row) - before, first(row)};
+    });
+    Batch scored = batch_of(
+        text_, kRows,
+        [&](std::int64_t row) {
+          return Piece{first(row), first(row) + size(row)};
+        },
+        kChunk);
     const Shape chunks{scored.symbols.shape()[0] / kChunk, kChunk, kRows};
-    double nats = validate_({std::move(lead.symbols), scored.symbols.reshaped(chunks), scored.labels.reshaped(chunks)})[0].item<float>();
+    double nats = validate_({std::move(lead.symbols), scored.symbols.reshaped(chunks),
+                             scored.labels.reshaped(chunks)})[0]
+                      .item<float>();
     return nats / static_cast<double>(scored.characters) / std::numbers::ln2;
   }
 
   std::string sample(std::int64_t characters, double temperature) override {
     std::vector<std::int32_t> before = prompt(std::min(kBefore, text_.held_out_begin()));
     const auto time = static_cast<std::int64_t>(before.size());
-    Tensor written = sample_({Tensor::of<std::int32_t>(before, {time, 1}), Tensor::scalar(static_cast<float>(temperature)), Tensor::scalar(characters)},
-                             {.step = 0})[0];
+    Tensor written =
+        sample_({Tensor::of<std::int32_t>(before, {time, 1}),
+                 Tensor::scalar(static_cast<float>(temperature)), Tensor::scalar(characters)},
+                {.step = 0})[0];
     std::string out;
-    for (std::int32_t symbol : written.to_vector<std::int32_t>()) out += text_.alphabet()[static_cast<std::size_t>(symbol)];
+    for (std::int32_t symbol : written.to_vector<std::int32_t>())
+      out += text_.alphabet()[static_cast<std::size_t>(symbol)];
     return out;
   }
 
@@ -82,13 +102,18 @@ class LstmTrainer final : public Trainer {
     for (const Variable& v : carried) states.push_back(v * goes_on);
     auto [nats, last] = read_in_shares(symbols, labels, lengths, states);
     Expr loss = nats / cast(sum(lengths), DType::f32);
-    std::vector<Expr> done{Adam({.learning_rate = rate}).apply(clip_by_global_norm(gradients(loss, model_.variables()), kNorm), model_.variables())};
+    std::vector<Expr> done{
+        Adam({.learning_rate = rate})
+            .apply(clip_by_global_norm(gradients(loss, model_.variables()), kNorm),
+                   model_.variables())};
     for (std::size_t i = 0; i < carried.size(); ++i) done.push_back(carried[i].assign(last[i]));
-    train_ = engine_.compile(graph_, {symbols, labels, lengths, goes_on, rate}, {loss, group(done)});
+    train_ =
+        engine_.compile(graph_, {symbols, labels, lengths, goes_on, rate}, {loss, group(done)});
   }
 
   /// Each machine reads its share of the rows. The loss of all of them, and the states after them.
-  std::pair<Expr, Exprs> read_in_shares(const Expr& symbols, const Expr& labels, const Expr& lengths, const Exprs& states) {
+  std::pair<Expr, Exprs> read_in_shares(const Expr& symbols, const Expr& labels,
+                                        const Expr& lengths, const Exprs& states) {
     const std::vector<std::string>& devices = machines_.devices();
     if (devices.empty()) {
       auto [outputs, last] = model_.read(symbols, lengths, states);
@@ -98,8 +123,11 @@ class LstmTrainer final : public Trainer {
     Exprs nats;
     std::vector<Exprs> parts(states.size());
     for (std::int64_t i = 0; i < shares; ++i) {
-      const std::int64_t first = i * options_.batch / shares, rows = (i + 1) * options_.batch / shares - first;
-      Expr my_symbols = slice(symbols, {0, first}, {-1, rows}), my_labels = slice(labels, {0, first}, {-1, rows}), my_lengths = slice(lengths, {first}, {rows});
+      const std::int64_t first = i * options_.batch / shares,
+                         rows = (i + 1) * options_.batch / shares - first;
+      Expr my_symbols = slice(symbols, {0, first}, {-1, rows}),
+           my_labels = slice(labels, {0, first}, {-1, rows}),
+           my_lengths = slice(lengths, {first}, {rows});
       Exprs before;
       for (const Expr& s : states) before.push_back(slice(s, {first, 0}, {rows, -1}));
       auto there = graph_.on_device(devices[static_cast<std::size_t>(i)]);
@@ -139,12 +167,14 @@ class LstmTrainer final : public Trainer {
     Expr characters = graph_.input("characters", DType::i64, {});
     const Shape output{1, options_.model.hidden};
     auto [outputs, states] = model_.read(before, {}, model_.zero_states(1));
-    Exprs first{reshape(slice(outputs, {-1, 0, 0}, {1, -1, -1}), output), list_empty(graph_, {DType::i32, Shape{1}})};
+    Exprs first{reshape(slice(outputs, {-1, 0, 0}, {1, -1, -1}), output),
+                list_empty(graph_, {DType::i32, Shape{1}})};
     first.insert(first.end(), states.begin(), states.end());
     Exprs last = while_loop([&](const Exprs& s) { return list_length(s[1]) < characters; },
                             [&](const Exprs& s) {
                               Expr symbol = draw(model_.logits(s[0]) / temperature);
-                              auto [next, after] = model_.read(expand_dims(symbol, 0), {}, Exprs(s.begin() + 2, s.end()));
+                              auto [next, after] = model_.read(expand_dims(symbol, 0), {},
+                                                               Exprs(s.begin() + 2, s.end()));
                               Exprs out{reshape(next, output), list_push(s[1], symbol)};
                               out.insert(out.end(), after.begin(), after.end());
                               return out;
@@ -159,8 +189,9 @@ class LstmTrainer final : public Trainer {
     return cast(argmax(logits + noise, -1), DType::i32);
   }
 
-  static constexpr std::int64_t kChunk = 128;  // characters of each stream of a validation at a time
-  static constexpr double kNorm = 1;           // of all gradients together, at most
+  // characters of each stream of a validation at a time
+  static constexpr std::int64_t kChunk = 128;
+  static constexpr double kNorm = 1;  // of all gradients together, at most
 
   Streams streams_;
   LstmModel model_;

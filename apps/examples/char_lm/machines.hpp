@@ -1,11 +1,13 @@
-// Where a training computes: in this process, or on named nodes of a cluster as well, which `troupe node` started.
+// Where a training computes: in this process, or on named nodes of a cluster as well, which `troupe
+// node` started.
 //
 //   Machines machines({.workers = 2}, {});
 //   Machines machines({}, {.join = {"tcp://127.0.0.1:7117"}, .nodes = {"a", "b", "c"}});
 //   machines.engine();   machines.devices();   // one share of the rows of a batch goes to each
 //
-// Weights, their optimizer and the carried states stay in this process; a node of the cluster gets its share of every
-// batch and the weights, runs the loop over time and back, and sends gradients. One that is lost ends the step with `unavailable`.
+// Weights, their optimizer and the carried states stay in this process; a node of the cluster gets
+// its share of every batch and the weights, runs the loop over time and back, and sends gradients.
+// One that is lost ends the step with `unavailable`.
 #pragma once
 
 #include <chrono>
@@ -19,8 +21,8 @@
 #include <fmt/format.h>
 
 #include <troupe/cluster/inspect/inspection_server.hpp>
-#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/troupe.hpp>
 
@@ -29,8 +31,10 @@ namespace troupe::char_lm {
 struct ClusterOptions {
   std::vector<std::string> join;   // addresses
   std::vector<std::string> nodes;  // names of those that compute; none: no cluster
-  int http = -1;                   // a port on loopback for the page of this process; 0: any that is free, -1: no page
-  std::string keys;                // the folder of the keys of this program's node; empty: none, and loopback only
+  // a port on loopback for the page of this process; 0: any that is free, -1: no page
+  int http = -1;
+  // the folder of the keys of this program's node; empty: none, and loopback only
+  std::string keys;
   std::function<std::unique_ptr<Transport>(PeerInfo self)> transport = {};  // empty: TCP
 };
 
@@ -54,8 +58,10 @@ class Machines {
     node_ = std::make_unique<ClusterNode>(std::move(o));
     node_->wait_joined(kPatience);
     if (!cluster.nodes.empty()) node_->wait_for(cluster.nodes, kPatience);
-    for (const std::string& name : cluster.nodes) devices_.push_back(fmt::format("/node:{}/cpu:0", name));
-    if (cluster.http >= 0) page_ = std::make_unique<InspectionServer>(*node_, page_at(cluster.http));
+    for (const std::string& name : cluster.nodes)
+      devices_.push_back(fmt::format("/node:{}/cpu:0", name));
+    if (cluster.http >= 0)
+      page_ = std::make_unique<InspectionServer>(*node_, page_at(cluster.http));
   }
 
   Engine& engine() { return node_ ? node_->engine() : *alone_; }

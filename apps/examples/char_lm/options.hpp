@@ -11,17 +11,19 @@
 #include <utility>
 #include <vector>
 
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 
 #include <troupe/apps/examples/char_lm/trainers.hpp>
 
 namespace troupe::char_lm {
 
-inline constexpr std::int64_t kMaxContext = 1024, kMaxLength = 4096, kMaxEmbedding = 4096, kMaxHidden = 16'384, kMaxLayers = 64, kMaxBatch = 1 << 20,
+inline constexpr std::int64_t kMaxContext = 1024, kMaxLength = 4096, kMaxEmbedding = 4096,
+                              kMaxHidden = 16'384, kMaxLayers = 64, kMaxBatch = 1 << 20,
                               kMaxSteps = 1'000'000'000'000;
 
-/// Sizes with which each model learns most of the King James Bible in the default time on two cores.
+/// Sizes with which each model learns most of the King James Bible in the default time on two
+/// cores.
 inline TrainerOptions defaults(const std::string& kind) {
   TrainerOptions t;
   t.model.kind = kind;
@@ -46,8 +48,8 @@ inline TrainerOptions defaults(const std::string& kind) {
 struct Options {
   TrainerOptions trainer = defaults(kLstm);
   std::string program = "char_lm";  // as it was called
-  std::string text;  // empty: the King James Bible
-  double seconds = 150;  // 0: as many steps as were asked for
+  std::string text;                 // empty: the King James Bible
+  double seconds = 150;             // 0: as many steps as were asked for
   std::string save = "char_lm.safetensors";
   std::string resume;
   std::string records;  // a folder; empty: none
@@ -63,11 +65,16 @@ struct Options {
   /// Options, by name and value, that no file has and that were given beside text and cluster.
   std::vector<std::pair<std::string, std::string>> again;
 
-  bool has_given(const std::string& name) const { return std::find(given.begin(), given.end(), name) != given.end(); }
-  std::int64_t validation_interval() const { return validate_every > 0 ? validate_every : std::max<std::int64_t>(1, trainer.steps / 12); }
+  bool has_given(const std::string& name) const {
+    return std::find(given.begin(), given.end(), name) != given.end();
+  }
+  std::int64_t validation_interval() const {
+    return validate_every > 0 ? validate_every : std::max<std::int64_t>(1, trainer.steps / 12);
+  }
 };
 
-/// The options by which a model is made, by their names on the command line and in files: those that it has.
+/// The options by which a model is made, by their names on the command line and in files: those
+/// that it has.
 void fields(auto& t, auto&& visit) {
   visit("model", t.model.kind);
   if (t.model.kind == kWindow) visit("context", t.model.context);
@@ -89,86 +96,200 @@ inline void declare(CLI::App& app, Options& o) {
       [](const std::string& given) {
         double value = 0;
         const bool is_number = CLI::detail::lexical_cast(given, value);
-        return is_number && std::isfinite(value) && value > 0 ? std::string() : fmt::format("'{}' is no positive number", given);
+        return is_number && std::isfinite(value) && value > 0
+                   ? std::string()
+                   : fmt::format("'{}' is no positive number", given);
       },
       "POSITIVE");
   const CLI::Validator whole(
       [](const std::string& given) {
         std::uint64_t value = 0;
-        const auto [end, failed] = std::from_chars(given.data(), given.data() + given.size(), value);
-        return failed == std::errc() && end == given.data() + given.size() ? std::string() : fmt::format("'{}' is no whole number from 0 to 18446744073709551615", given);
+        const auto [end, failed] =
+            std::from_chars(given.data(), given.data() + given.size(), value);
+        return failed == std::errc() && end == given.data() + given.size()
+                   ? std::string()
+                   : fmt::format("'{}' is no whole number from 0 to 18446744073709551615", given);
       },
       "");
-  const CLI::Validator number([](const std::string& given) { return std::isnan(std::strtod(given.c_str(), nullptr)) ? fmt::format("'{}' is no number", given) : std::string(); }, "");
+  const CLI::Validator number(
+      [](const std::string& given) {
+        return std::isnan(std::strtod(given.c_str(), nullptr))
+                   ? fmt::format("'{}' is no number", given)
+                   : std::string();
+      },
+      "");
 
-  app.add_option("--text", o.text, "file to learn from, any bytes (default: the King James Bible from Debian's bible-kjv)")->type_name("FILE")->group("Text");
+  app.add_option(
+         "--text", o.text,
+         "file to learn from, any bytes (default: the King James Bible from Debian's bible-kjv)")
+      ->type_name("FILE")
+      ->group("Text");
 
   const char* model = "Model (a resumed file has its own)";
-  app.add_option("--model", m.kind, "lstm: reads streams of text with a memory; window: sees the last characters only")
-      ->check(CLI::IsMember({kLstm, kWindow}))->capture_default_str()->type_name("NAME")->group(model);
-  auto add = [&](const char* name, auto& value, const std::string& what, const CLI::Validator& check, const char* type = "N") {
+  app.add_option("--model", m.kind,
+                 "lstm: reads streams of text with a memory; window: sees the last characters only")
+      ->check(CLI::IsMember({kLstm, kWindow}))
+      ->capture_default_str()
+      ->type_name("NAME")
+      ->group(model);
+  auto add = [&](const char* name, auto& value, const std::string& what,
+                 const CLI::Validator& check, const char* type = "N") {
     app.add_option(name, value, what)->check(check)->type_name(type)->group(model);
   };
-  auto both = [](auto lstm, auto window) { return fmt::format(" (lstm: {}, window: {})", lstm, window); };
+  auto both = [](auto lstm, auto window) {
+    return fmt::format(" (lstm: {}, window: {})", lstm, window);
+  };
   const TrainerOptions l = defaults(kLstm), w = defaults(kWindow);
-  add("--length", m.length, fmt::format("lstm: characters of a stream in one step, about, and so how far gradients go back ({}); the first steps take fewer", l.model.length), count(1, kMaxLength));
-  add("--context", m.context, fmt::format("window: characters the model sees ({})", w.model.context), count(1, kMaxContext));
-  add("--embedding", m.embedding, "numbers a character is turned into" + both(l.model.embedding, w.model.embedding), count(1, kMaxEmbedding));
-  add("--hidden", m.hidden, "width of a hidden layer" + both(l.model.hidden, w.model.hidden), count(1, kMaxHidden));
-  add("--layers", m.layers, "hidden layers; window, 0: a linear model" + both(l.model.layers, w.model.layers), count(0, kMaxLayers));
-  add("--batch", o.trainer.batch, "lstm: streams read side by side; window: characters predicted in one step" + both(l.batch, w.batch), count(1, kMaxBatch));
-  add("--rate", o.trainer.rate, "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), positive, "R");
-  app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")->check(whole)->capture_default_str()->type_name("N")->group(model);
+  add("--length", m.length,
+      fmt::format("lstm: characters of a stream in one step, about, and so how far gradients go "
+                  "back ({}); the first steps take fewer",
+                  l.model.length),
+      count(1, kMaxLength));
+  add("--context", m.context,
+      fmt::format("window: characters the model sees ({})", w.model.context),
+      count(1, kMaxContext));
+  add("--embedding", m.embedding,
+      "numbers a character is turned into" + both(l.model.embedding, w.model.embedding),
+      count(1, kMaxEmbedding));
+  add("--hidden", m.hidden, "width of a hidden layer" + both(l.model.hidden, w.model.hidden),
+      count(1, kMaxHidden));
+  add("--layers", m.layers,
+      "hidden layers; window, 0: a linear model" + both(l.model.layers, w.model.layers),
+      count(0, kMaxLayers));
+  add("--batch", o.trainer.batch,
+      "lstm: streams read side by side; window: characters predicted in one step" +
+          both(l.batch, w.batch),
+      count(1, kMaxBatch));
+  add("--rate", o.trainer.rate,
+      "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), positive, "R");
+  app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")
+      ->check(whole)
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(model);
 
   const char* length = "Length";
-  auto* steps = app.add_option("--steps", o.trainer.steps, "steps of the whole training, those before a resume included")
-                    ->check(count(0, kMaxSteps))->type_name("N")->group(length);
-  app.add_option("--seconds", o.seconds, "instead of --steps: train for so long, validations and saving not counted; a resumed training goes on for so long")
-      ->check(positive)->capture_default_str()->type_name("S")->group(length)->excludes(steps);
-  app.add_option("--validate-every", o.validate_every, "steps between validations and lines (default: a twelfth of all)")->check(count(1, 1'000'000'000))->type_name("N")->group(length);
-  app.add_option("--validate-characters", o.validate_characters, "held-out characters of those validations; the last takes all")
-      ->check(count(1, 1'000'000'000))->capture_default_str()->type_name("N")->group(length);
-  app.add_option("--workers", o.trainer.workers, "threads; they change speed, never results (0: one a core)")->check(count(0, 1024))->capture_default_str()->type_name("N")->group(length);
+  auto* steps = app.add_option("--steps", o.trainer.steps,
+                               "steps of the whole training, those before a resume included")
+                    ->check(count(0, kMaxSteps))
+                    ->type_name("N")
+                    ->group(length);
+  app.add_option("--seconds", o.seconds,
+                 "instead of --steps: train for so long, validations and saving not counted; a "
+                 "resumed training goes on for so long")
+      ->check(positive)
+      ->capture_default_str()
+      ->type_name("S")
+      ->group(length)
+      ->excludes(steps);
+  app.add_option("--validate-every", o.validate_every,
+                 "steps between validations and lines (default: a twelfth of all)")
+      ->check(count(1, 1'000'000'000))
+      ->type_name("N")
+      ->group(length);
+  app.add_option("--validate-characters", o.validate_characters,
+                 "held-out characters of those validations; the last takes all")
+      ->check(count(1, 1'000'000'000))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(length);
+  app.add_option("--workers", o.trainer.workers,
+                 "threads; they change speed, never results (0: one a core)")
+      ->check(count(0, 1024))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(length);
 
-  app.add_flag("--check", o.checks, "look at the options, the text and the files to resume or replace, and train nothing")->group(length);
+  app.add_flag(
+         "--check", o.checks,
+         "look at the options, the text and the files to resume or replace, and train nothing")
+      ->group(length);
 
   const char* cluster = "Cluster";
   ClusterOptions& c = o.trainer.cluster;
-  auto* join = app.add_option("--join", c.join, "address of a node of a cluster; the others are heard of there")->type_name("ADDRESS")->group(cluster);
-  auto* nodes = app.add_option("--nodes", c.nodes, "names of the nodes that share each batch; weights and files stay here")
-                    ->delimiter(',')->type_name("NAME,NAME,...")->group(cluster)->needs(join);
+  auto* join = app.add_option("--join", c.join,
+                              "address of a node of a cluster; the others are heard of there")
+                   ->type_name("ADDRESS")
+                   ->group(cluster);
+  auto* nodes =
+      app.add_option("--nodes", c.nodes,
+                     "names of the nodes that share each batch; weights and files stay here")
+          ->delimiter(',')
+          ->type_name("NAME,NAME,...")
+          ->group(cluster)
+          ->needs(join);
   join->needs(nodes);
-  app.add_option("--keys", c.keys, "folder of keys, as of `troupe node --keys`")->type_name("DIR")->group(cluster)->needs(nodes);
+  app.add_option("--keys", c.keys, "folder of keys, as of `troupe node --keys`")
+      ->type_name("DIR")
+      ->group(cluster)
+      ->needs(nodes);
 
   const char* files = "Files";
-  auto* save = app.add_option("--save", o.save, "where weights, optimizer slots, step, seed and reader position go at every validation and at the end")
-                   ->capture_default_str()->type_name("FILE")->group(files);
-  app.add_flag_callback("--no-save", [&o] { o.saves = false; }, "save nothing")->group(files)->excludes(save);
-  app.add_flag("--overwrite", o.overwrites, "a file that is there already may be replaced")->group(files);
-  app.add_option("--resume", o.resume, "go on from this file, and save there unless --save says otherwise")->type_name("FILE")->group(files);
+  auto* save = app.add_option("--save", o.save,
+                              "where weights, optimizer slots, step, seed and reader position go "
+                              "at every validation and at the end")
+                   ->capture_default_str()
+                   ->type_name("FILE")
+                   ->group(files);
+  app.add_flag_callback(
+         "--no-save", [&o] { o.saves = false; }, "save nothing")
+      ->group(files)
+      ->excludes(save);
+  app.add_flag("--overwrite", o.overwrites, "a file that is there already may be replaced")
+      ->group(files);
+  app.add_option("--resume", o.resume,
+                 "go on from this file, and save there unless --save says otherwise")
+      ->type_name("FILE")
+      ->group(files);
 
-  app.add_option("--records", o.records, "folder for TensorBoard's event files: loss, validation, speed and the sample")->type_name("DIR")->group(files);
+  app.add_option("--records", o.records,
+                 "folder for TensorBoard's event files: loss, validation, speed and the sample")
+      ->type_name("DIR")
+      ->group(files);
 
-  app.add_option("--http", o.trainer.cluster.http, "port on this machine where a browser sees the training; 0: any that is free")->check(CLI::Range(0, 65535))->type_name("PORT")->group(files);
+  app.add_option("--http", o.trainer.cluster.http,
+                 "port on this machine where a browser sees the training; 0: any that is free")
+      ->check(CLI::Range(0, 65535))
+      ->type_name("PORT")
+      ->group(files);
 
   const char* sample = "Sample";
-  app.add_option("--sample-chars", o.sample_characters, "characters to write at the end")->check(count(0, 1'000'000))->capture_default_str()->type_name("N")->group(sample);
-  app.add_option("--temperature", o.temperature, "below 1 the sample is more certain, above more varied")->check(number)->check(CLI::Range(0.01, 100.0))->capture_default_str()->type_name("T")->group(sample);
+  app.add_option("--sample-chars", o.sample_characters, "characters to write at the end")
+      ->check(count(0, 1'000'000))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(sample);
+  app.add_option("--temperature", o.temperature,
+                 "below 1 the sample is more certain, above more varied")
+      ->check(number)
+      ->check(CLI::Range(0.01, 100.0))
+      ->capture_default_str()
+      ->type_name("T")
+      ->group(sample);
 
-  app.footer("Exit status: 0 done; 1 Troupe's own fault, or standard output cannot be written; 2 something given is wrong or out of reach\n"
-             "(an option, the text, a file, a disk, a node), and a sentence says what to do; 130 and 143 interrupted by Ctrl-C and by SIGTERM,\n"
-             "after saving.");
+  app.footer(
+      "Exit status: 0 done; 1 Troupe's own fault, or standard output cannot be written; 2 "
+      "something given is wrong or out of reach\n"
+      "(an option, the text, a file, a disk, a node), and a sentence says what to do; 130 and 143 "
+      "interrupted by Ctrl-C and by SIGTERM,\n"
+      "after saving.");
 }
 
-/// What depends on which options were given. Throws CLI::ValidationError if they do not go together.
+/// What depends on which options were given. Throws CLI::ValidationError if they do not go
+/// together.
 inline void finish(const CLI::App& app, Options& o) {
   // A variable of the shell that is not set, and no wish for what happens without the option.
-  for (const char* name : {"--text", "--join", "--nodes", "--keys", "--save", "--resume", "--records"})
+  for (const char* name :
+       {"--text", "--join", "--nodes", "--keys", "--save", "--resume", "--records"})
     for (const std::string& value : app.get_option(name)->results())
-      if (value.empty()) throw CLI::ValidationError(fmt::format("{} is empty: give it a value, or leave it out", name));
-  for (const char* name : {"--workers", "--validate-every", "--validate-characters", "--records", "--http", "--sample-chars", "--temperature"})
+      if (value.empty())
+        throw CLI::ValidationError(
+            fmt::format("{} is empty: give it a value, or leave it out", name));
+  for (const char* name : {"--workers", "--validate-every", "--validate-characters", "--records",
+                           "--http", "--sample-chars", "--temperature"})
     if (app.count(name)) o.again.emplace_back(name, app.get_option(name)->results().front());
-  for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch", "rate", "seed", "steps", "seconds"})
+  for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch",
+                           "rate", "seed", "steps", "seconds"})
     if (app.count(std::string("--") + name)) o.given.emplace_back(name);
   if (o.has_given("steps")) o.seconds = 0;
   if (!o.resume.empty() && !app.count("--save")) o.save = o.resume;
@@ -178,9 +299,13 @@ inline void finish(const CLI::App& app, Options& o) {
   const bool is_lstm = m.kind == kLstm;
   for (const char* name : {"length", "context"})
     if (o.has_given(name) && is_lstm != (name == std::string("length")))
-      throw CLI::ValidationError(fmt::format("--{} belongs to --model {}, not to {}", name, is_lstm ? kWindow : kLstm, m.kind));
-  if (!is_lstm && !o.trainer.cluster.nodes.empty()) throw CLI::ValidationError("--nodes belongs to --model lstm: the window model trains in one process");
-  if (is_lstm && o.has_given("layers") && m.layers == 0) throw CLI::ValidationError("--layers 0 belongs to --model window; the lstm needs one or more");
+      throw CLI::ValidationError(fmt::format("--{} belongs to --model {}, not to {}", name,
+                                             is_lstm ? kWindow : kLstm, m.kind));
+  if (!is_lstm && !o.trainer.cluster.nodes.empty())
+    throw CLI::ValidationError(
+        "--nodes belongs to --model lstm: the window model trains in one process");
+  if (is_lstm && o.has_given("layers") && m.layers == 0)
+    throw CLI::ValidationError("--layers 0 belongs to --model window; the lstm needs one or more");
   auto choose = [&](const char* name, auto& value, auto otherwise) {
     if (!o.has_given(name)) value = otherwise;
   };

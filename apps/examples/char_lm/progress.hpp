@@ -37,12 +37,14 @@ class Progress {
     auto now = Clock::now();
     if (!is_terminal_ || now < next_) return;
     next_ = now + std::chrono::milliseconds(100);
-    std::string text = fmt::format(" {}/{}  loss {:.2f}  validation {:.2f} bits/char  {} chars/s", with_commas(step), with_commas(steps),
-                                   loss, validation, with_commas(static_cast<std::int64_t>(speed)));
+    std::string text = fmt::format(" {}/{}  loss {:.2f}  validation {:.2f} bits/char  {} chars/s",
+                                   with_commas(step), with_commas(steps), loss, validation,
+                                   with_commas(static_cast<std::int64_t>(speed)));
     int room = std::min(30, columns() - static_cast<int>(text.size()) - 3);
     std::string bar;
     if (room >= 5) {
-      int done = static_cast<int>(static_cast<double>(room) * static_cast<double>(step) / static_cast<double>(std::max<std::int64_t>(1, steps)));
+      int done = static_cast<int>(static_cast<double>(room) * static_cast<double>(step) /
+                                  static_cast<double>(std::max<std::int64_t>(1, steps)));
       bar = fmt::format("[{}{}]", std::string(done, '#'), std::string(room - done, '.'));
     }
     fmt::print("\r\x1b[K{}", (bar + text).substr(0, columns() - 1));

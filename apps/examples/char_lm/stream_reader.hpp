@@ -3,11 +3,12 @@
 //   Streams streams(text, begin, end, 64, 32);          // 32 streams, pieces of about 64 characters
 //   Batch b = batch(text, streams, step);               // feeds of one step
 //
-// Stream r starts at the (r/32)-th part of the text and goes on where it ended, at the text's end from its
-// beginning. Pieces end where words do, and so differ in length, and so do batches; what a row lacks to the
-// longest is padding. The first steps take pieces a quarter as long, then half: while there are only letters
-// and words to learn, many short steps teach more than a few long ones (Bengio et al., Curriculum learning,
-// ICML 2009). Where a stream is follows from the step's number, which is all its state.
+// Stream r starts at the (r/32)-th part of the text and goes on where it ended, at the text's end
+// from its beginning. Pieces end where words do, and so differ in length, and so do batches; what a
+// row lacks to the longest is padding. The first steps take pieces a quarter as long, then half:
+// while there are only letters and words to learn, many short steps teach more than a few long ones
+// (Bengio et al., Curriculum learning, ICML 2009). Where a stream is follows from the step's
+// number, which is all its state.
 #pragma once
 
 #include <algorithm>
@@ -25,36 +26,44 @@ struct Piece {
   std::int64_t size() const { return end - begin; }
 };
 
-/// Which piece of [begin, end) each stream reads at a step. The text has marks, eight a piece, all but evenly spaced:
-/// each is moved back to the end of a word, if one ends since the mark before.
+/// Which piece of [begin, end) each stream reads at a step. The text has marks, eight a piece, all
+/// but evenly spaced: each is moved back to the end of a word, if one ends since the mark before.
 class Streams {
  public:
   /// How many steps take pieces of the same number of marks, until they are whole.
   static constexpr std::int64_t kStage = 1000;
 
-  Streams(const Text& text, std::int64_t begin, std::int64_t end, std::int64_t length, std::int64_t rows)
-      : text_(text), begin_(begin), size_(end - begin), pieces_(size_ / length), whole_(length < 8 ? 1 : 8), rows_(rows) {}
+  Streams(const Text& text, std::int64_t begin, std::int64_t end, std::int64_t length,
+          std::int64_t rows)
+      : text_(text), begin_(begin), size_(end - begin), pieces_(size_ / length),
+        whole_(length < 8 ? 1 : 8), rows_(rows) {}
 
   std::int64_t rows() const { return rows_; }
   /// As many streams may there be.
   std::int64_t pieces() const { return pieces_; }
 
   Piece piece(std::int64_t row, std::int64_t step) const {
-    const std::int64_t first = (row * pieces_ / rows_ * whole_ + marks_before(step)) % (pieces_ * whole_);
+    const std::int64_t first =
+        (row * pieces_ / rows_ * whole_ + marks_before(step)) % (pieces_ * whole_);
     return {mark(first), mark(first + marks_at(step))};
   }
   /// Of all streams, by the marks.
   double characters_before(std::int64_t step) const {
-    return static_cast<double>(marks_before(step)) * static_cast<double>(size_) / static_cast<double>(pieces_ * whole_) * static_cast<double>(rows_);
+    return static_cast<double>(marks_before(step)) * static_cast<double>(size_) /
+           static_cast<double>(pieces_ * whole_) * static_cast<double>(rows_);
   }
   /// Of a step's pieces.
-  std::int64_t marks_at(std::int64_t step) const { return std::min<std::int64_t>(whole_, 2 << std::min<std::int64_t>(step / kStage, 2)); }
+  std::int64_t marks_at(std::int64_t step) const {
+    return std::min<std::int64_t>(whole_, 2 << std::min<std::int64_t>(step / kStage, 2));
+  }
 
  private:
-  // A stage takes a number of marks that whole pieces divide, so that streams begin anew where the text does.
+  // A stage takes a number of marks that whole pieces divide, so that streams begin anew where the
+  // text does.
   std::int64_t marks_before(std::int64_t step) const {
     std::int64_t marks = 0, at = 0;
-    for (; at + kStage <= step && marks_at(at) < whole_; at += kStage) marks += kStage * marks_at(at);
+    for (; at + kStage <= step && marks_at(at) < whole_; at += kStage)
+      marks += kStage * marks_at(at);
     return marks + (step - at) * marks_at(at);
   }
   std::int64_t mark(std::int64_t i) const {
@@ -62,7 +71,9 @@ class Streams {
     auto even = [&](std::int64_t k) { return begin_ + k * size_ / marks; };
     if (i > 0 && i < marks)
       for (std::int64_t at = even(i); at > even(i - 1); --at)
-        if (char c = text_.alphabet()[static_cast<std::size_t>(text_.symbol(at - 1))]; c == ' ' || c == '\n') return at;
+        if (char c = text_.alphabet()[static_cast<std::size_t>(text_.symbol(at - 1))];
+            c == ' ' || c == '\n')
+          return at;
     return even(i);
   }
 
@@ -81,7 +92,8 @@ struct Batch {
   std::int64_t characters = 0;
 };
 
-/// Row r predicts `piece(r)`. The time is that of the longest piece, up to a multiple of `multiple`.
+/// Row r predicts `piece(r)`. The time is that of the longest piece, up to a multiple of
+/// `multiple`.
 template <class F>
 Batch batch_of(const Text& text, std::int64_t rows, F piece, std::int64_t multiple = 1) {
   std::vector<Piece> pieces;
@@ -92,8 +104,8 @@ Batch batch_of(const Text& text, std::int64_t rows, F piece, std::int64_t multip
     characters += pieces.back().size();
   }
   longest = (longest + multiple - 1) / multiple * multiple;
-  Batch b{Tensor::empty(DType::i32, {longest, rows}), Tensor::empty(DType::i32, {longest, rows}), Tensor::empty(DType::i64, {rows}),
-          Tensor::empty(DType::f32, {rows, 1}), characters};
+  Batch b{Tensor::empty(DType::i32, {longest, rows}), Tensor::empty(DType::i32, {longest, rows}),
+          Tensor::empty(DType::i64, {rows}), Tensor::empty(DType::f32, {rows, 1}), characters};
   auto* symbols = b.symbols.mutable_data<std::int32_t>();
   auto* labels = b.labels.mutable_data<std::int32_t>();
   for (std::int64_t r = 0; r < rows; ++r) {

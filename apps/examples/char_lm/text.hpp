@@ -31,7 +31,10 @@ class Text {
   /// Throws invalid_argument, naming `source`, if there is nothing to learn in it.
   static Text of(const std::string& bytes, const std::string& source) {
     if (bytes.empty())
-      throw Error(Code::invalid_argument, fmt::format("{} is empty; give a text of some thousand characters with --text FILE", source));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("{} is empty; give a text of some thousand characters with --text FILE",
+                      source));
     std::array<int, 256> index;
     index.fill(-1);
     Text t;
@@ -42,8 +45,11 @@ class Text {
         t.alphabet_ += static_cast<char>(c);
       }
     if (t.alphabet_.size() == 1)
-      throw Error(Code::invalid_argument, fmt::format("{} holds one character only, repeated {} times: there is nothing to learn; "
-                                                      "give another text with --text FILE", source, bytes.size()));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("{} holds one character only, repeated {} times: there is nothing to learn; "
+                      "give another text with --text FILE",
+                      source, bytes.size()));
     t.symbols_.reserve(bytes.size());
     for (unsigned char c : bytes) t.symbols_.push_back(static_cast<std::uint8_t>(index[c]));
     t.checksum_ = crc64(bytes.data(), bytes.size());
@@ -70,16 +76,24 @@ inline constexpr std::size_t kMaxText = std::size_t{4} << 30;  // bytes
 /// Throws not_found or failed_precondition in a sentence that names the file.
 inline std::string read_file(const std::string& path) {
   auto refuse = [&](Code code, const std::string& why) {
-    throw Error(code, fmt::format("cannot read the text '{}': {}; give a readable text file with --text FILE", path, why));
+    throw Error(
+        code,
+        fmt::format("cannot read the text '{}': {}; give a readable text file with --text FILE",
+                    path, why));
   };
-  // A pipe is opened, and ends, without waiting for somebody to write; from one that has a writer it is read as he writes.
+  // A pipe is opened, and ends, without waiting for somebody to write; from one that has a writer
+  // it is read as he writes.
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd >= 0) fcntl(fd, F_SETFL, 0);
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(fd < 0 ? nullptr : fdopen(fd, "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
-  if (!file) refuse(errno == ENOENT ? Code::not_found : Code::failed_precondition, std::strerror(errno));
-  struct stat info{};
-  if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode)) refuse(Code::failed_precondition, "it is a directory");
-  if (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode)) refuse(Code::failed_precondition, "it is a device, and may never end");
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
+      fd < 0 ? nullptr : fdopen(fd, "rb"), [](std::FILE* f) { return f ? std::fclose(f) : 0; });
+  if (!file)
+    refuse(errno == ENOENT ? Code::not_found : Code::failed_precondition, std::strerror(errno));
+  struct stat info {};
+  if (fstat(fileno(file.get()), &info) == 0 && S_ISDIR(info.st_mode))
+    refuse(Code::failed_precondition, "it is a directory");
+  if (S_ISCHR(info.st_mode) || S_ISBLK(info.st_mode))
+    refuse(Code::failed_precondition, "it is a device, and may never end");
   std::string bytes;
   char block[1 << 16];
   while (std::size_t n = std::fread(block, 1, sizeof block, file.get())) {
@@ -87,7 +101,8 @@ inline std::string read_file(const std::string& path) {
     bytes.append(block, n);
   }
   if (std::ferror(file.get())) refuse(Code::failed_precondition, std::strerror(errno));
-  if (bytes.empty() && S_ISFIFO(info.st_mode)) refuse(Code::failed_precondition, "it is a pipe into which nobody writes");
+  if (bytes.empty() && S_ISFIFO(info.st_mode))
+    refuse(Code::failed_precondition, "it is a pipe into which nobody writes");
   return bytes;
 }
 
@@ -96,10 +111,13 @@ inline std::string read_bible() {
   std::FILE* pipe = popen("bible -f gen1:1-rev22:21 2>/dev/null </dev/null", "r");
   std::string bytes;
   char block[1 << 16];
-  while (std::size_t n = pipe ? std::fread(block, 1, sizeof block, pipe) : 0) bytes.append(block, n);
+  while (std::size_t n = pipe ? std::fread(block, 1, sizeof block, pipe) : 0)
+    bytes.append(block, n);
   if (!pipe || pclose(pipe) != 0 || bytes.empty())
-    throw Error(Code::not_found, "the default text, the King James Bible, comes from the program `bible`, which is not there or failed; "
-                                 "install it with `apt install bible-kjv`, or give a text with --text FILE");
+    throw Error(Code::not_found,
+                "the default text, the King James Bible, comes from the program `bible`, which is "
+                "not there or failed; "
+                "install it with `apt install bible-kjv`, or give a text with --text FILE");
   return bytes;
 }
 

@@ -1,4 +1,5 @@
-// What every model's training has in common. A model is a graph with three functions: train, validate, sample.
+// What every model's training has in common. A model is a graph with three functions: train,
+// validate, sample.
 //
 //   std::unique_ptr<Trainer> trainer = make_trainer(text, options);   // trainers.hpp
 //   double loss = trainer->train(step);                  // one step; the loss before it, in bits
@@ -48,7 +49,9 @@ inline constexpr std::int64_t kWarmUp = 100;  // steps
 class Trainer {
  public:
   Trainer(const Text& text, const TrainerOptions& options)
-      : text_(text), options_(options), machines_({.workers = options.workers, .seed = options.model.seed}, options.cluster), engine_(machines_.engine()) {}
+      : text_(text), options_(options),
+        machines_({.workers = options.workers, .seed = options.model.seed}, options.cluster),
+        engine_(machines_.engine()) {}
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
   virtual ~Trainer() = default;
@@ -63,14 +66,16 @@ class Trainer {
   /// What the model writes after the line end nearest before the held-out part.
   virtual std::string sample(std::int64_t characters, double temperature) = 0;
 
-  /// How many characters all steps before this one predict, but for what falls to the ends of words.
+  /// How many characters all steps before this one predict, but for what falls to the ends of
+  /// words.
   virtual double work_before(std::int64_t step) const = 0;
   /// The first step with so much before it.
   std::int64_t step_after(double work) const {
     std::int64_t low = 0, high = 1;
     while (work_before(high) < work) high *= 2;
     while (low < high)
-      if (const std::int64_t middle = (low + high) / 2; work_before(middle) < work) low = middle + 1;
+      if (const std::int64_t middle = (low + high) / 2; work_before(middle) < work)
+        low = middle + 1;
       else high = middle;
     return low;
   }
@@ -82,11 +87,13 @@ class Trainer {
   std::int64_t characters() const { return characters_; }
 
  protected:
-  /// Rises linearly, then falls to a hundredth along half a cosine (Loshchilov and Hutter, ICLR 2017).
+  /// Rises linearly, then falls to a hundredth along half a cosine (Loshchilov and Hutter, ICLR
+  /// 2017).
   Tensor rate(std::int64_t step) const {
     double part = static_cast<double>(step + 1) / static_cast<double>(kWarmUp);
     if (step >= kWarmUp) {
-      const double begin = work_before(kWarmUp), end = work_before(std::max(options_.steps, kWarmUp + 1));
+      const double begin = work_before(kWarmUp),
+                   end = work_before(std::max(options_.steps, kWarmUp + 1));
       const double done = std::min(1.0, (work_before(step) - begin) / (end - begin));
       part = 0.01 + 0.99 * 0.5 * (1 + std::cos(std::numbers::pi * done));
     }

@@ -18,13 +18,18 @@ inline std::string too_short(const Text& text, const TrainerOptions& o) {
   const ModelOptions& m = o.model;
   if (m.kind == kWindow) {
     if (text.held_out_begin() > m.context) return {};
-    return fmt::format("the text has {} characters, too few for a context of {}; give a longer text with --text FILE or a smaller --context",
-                       text.size(), m.context);
+    return fmt::format(
+        "the text has {} characters, too few for a context of {}; give a longer text with --text "
+        "FILE or a smaller --context",
+        text.size(), m.context);
   }
   const std::int64_t pieces = Streams(text, 1, text.held_out_begin(), m.length, o.batch).pieces();
   if (pieces >= o.batch) return {};
-  return fmt::format("the text has {} characters, too few for {} streams and {} characters of each at a step; give a longer text with "
-                     "--text FILE, or a smaller --batch or --length", text.size(), o.batch, m.length);
+  return fmt::format(
+      "the text has {} characters, too few for {} streams and {} characters of each at a step; "
+      "give a longer text with "
+      "--text FILE, or a smaller --batch or --length",
+      text.size(), o.batch, m.length);
 }
 
 }  // namespace troupe::char_lm

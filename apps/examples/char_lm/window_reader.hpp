@@ -1,5 +1,6 @@
-// The window model's reader: which characters the n-th example shows. Examples are drawn without replacement, an
-// epoch at a time, in an order keyed by (seed, epoch); the position is all its state.
+// The window model's reader: which characters the n-th example shows. Examples are drawn without
+// replacement, an epoch at a time, in an order keyed by (seed, epoch); the position is all its
+// state.
 //
 //   Windows w = batch(text, order, step * size, size, context);   // feeds of one step
 #pragma once
@@ -24,7 +25,8 @@ inline std::uint64_t mixed(std::uint64_t x) {
 /// until it lands inside (Black and Rogaway, CT-RSA 2002).
 class Permutation {
  public:
-  Permutation(std::uint64_t n, std::uint64_t key) : n_(n), key_(key), half_((std::bit_width(n - 1) + 1) / 2) {}
+  Permutation(std::uint64_t n, std::uint64_t key)
+      : n_(n), key_(key), half_((std::bit_width(n - 1) + 1) / 2) {}
   std::uint64_t operator[](std::uint64_t i) const {
     do i = once(i);
     while (i >= n_);
@@ -49,7 +51,8 @@ class Permutation {
 class Order {
  public:
   /// Positions [begin, end).
-  Order(std::int64_t begin, std::int64_t end, std::uint64_t seed) : begin_(begin), count_(end - begin), seed_(seed) {}
+  Order(std::int64_t begin, std::int64_t end, std::uint64_t seed)
+      : begin_(begin), count_(end - begin), seed_(seed) {}
   std::int64_t operator[](std::int64_t example) const {
     auto n = static_cast<std::uint64_t>(count_), i = static_cast<std::uint64_t>(example);
     return begin_ + static_cast<std::int64_t>(Permutation(n, mixed(seed_) + mixed(i / n))[i % n]);

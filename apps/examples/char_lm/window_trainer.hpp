@@ -13,7 +13,8 @@ namespace troupe::char_lm {
 class WindowTrainer final : public Trainer {
  public:
   WindowTrainer(const Text& text, const TrainerOptions& options)
-      : Trainer(text, options), order_(options.model.context, text.held_out_begin(), options.model.seed) {
+      : Trainer(text, options),
+        order_(options.model.context, text.held_out_begin(), options.model.seed) {
     Expr contexts = graph_.input("contexts", DType::i32, {kAny, options.model.context});
     Expr labels = graph_.input("labels", DType::i32, {kAny});
     Expr rate = graph_.input("rate", DType::f32, {});
@@ -22,7 +23,8 @@ class WindowTrainer final : public Trainer {
     Expr logits = model.logits(contexts);
     Expr losses = cross_entropy(logits, labels);
     Expr loss = mean(losses);
-    Expr step = Adam({.learning_rate = rate}).apply(gradients(loss, model.variables()), model.variables());
+    Expr step =
+        Adam({.learning_rate = rate}).apply(gradients(loss, model.variables()), model.variables());
     train_ = engine_.compile(graph_, {contexts, labels, rate}, {loss, step});
     validate_ = engine_.compile(graph_, {contexts, labels}, {sum(losses)});
     sample_ = engine_.compile(graph_, {contexts, temperature}, {softmax(logits / temperature)});
@@ -31,18 +33,22 @@ class WindowTrainer final : public Trainer {
   /// The next batch is read while the engine computes.
   double train(std::int64_t step) override {
     Windows now = next_ && next_step_ == step ? std::move(*next_) : batch(step);
-    RunHandle run = train_.start({std::move(now.contexts), std::move(now.labels), rate(step)}, {.step = step});
+    RunHandle run =
+        train_.start({std::move(now.contexts), std::move(now.labels), rate(step)}, {.step = step});
     next_ = batch(step + 1);
     next_step_ = step + 1;
     characters_ += options_.batch;
     return run.get()[0].item<float>() / std::numbers::ln2;
   }
 
-  double work_before(std::int64_t step) const override { return static_cast<double>(step * options_.batch); }
+  double work_before(std::int64_t step) const override {
+    return static_cast<double>(step * options_.batch);
+  }
 
   /// The characters are evenly spaced.
   double validate(std::int64_t limit) override {
-    std::int64_t begin = std::max(text_.held_out_begin(), options_.model.context), all = text_.size() - begin;
+    std::int64_t begin = std::max(text_.held_out_begin(), options_.model.context),
+                 all = text_.size() - begin;
     std::int64_t count = std::min(limit, all), rows = 1024;
     double nats = 0;
     for (std::int64_t first = 0; first < count; first += rows) {
@@ -59,8 +65,10 @@ class WindowTrainer final : public Trainer {
     std::vector<std::int32_t> seen = prompt(context);
     std::string out;
     for (std::int64_t i = 0; i < characters; ++i) {
-      Tensor p = sample_({Tensor::of<std::int32_t>(seen, {1, context}), Tensor::scalar(static_cast<float>(temperature))})[0];
-      int symbol = draw(p, static_cast<double>(mixed(mixed(options_.model.seed) + i) >> 11) * 0x1p-53);
+      Tensor p = sample_({Tensor::of<std::int32_t>(seen, {1, context}),
+                          Tensor::scalar(static_cast<float>(temperature))})[0];
+      int symbol =
+          draw(p, static_cast<double>(mixed(mixed(options_.model.seed) + i) >> 11) * 0x1p-53);
       out += text_.alphabet()[symbol];
       seen.erase(seen.begin());
       seen.push_back(symbol);
@@ -70,7 +78,8 @@ class WindowTrainer final : public Trainer {
 
  private:
   Windows batch(std::int64_t step) const {
-    return windows(text_, options_.batch, options_.model.context, [&](std::int64_t r) { return order_[step * options_.batch + r]; });
+    return windows(text_, options_.batch, options_.model.context,
+                   [&](std::int64_t r) { return order_[step * options_.batch + r]; });
   }
 
   static int draw(const Tensor& probabilities, double uniform) {

@@ -14,17 +14,22 @@ namespace {
 constexpr std::uint8_t bit(BulkKind kind) { return static_cast<std::uint8_t>(kind); }
 constexpr bool has(std::uint8_t kinds, BulkKind kind) { return (kinds & bit(kind)) != 0; }
 
-constexpr BulkKind sealed_by(SealCipher cipher) { return cipher == SealCipher::aes_256_ocb ? BulkKind::ocb_tcp : BulkKind::gcm_tcp; }
+constexpr BulkKind sealed_by(SealCipher cipher) {
+  return cipher == SealCipher::aes_256_ocb ? BulkKind::ocb_tcp : BulkKind::gcm_tcp;
+}
 
-std::optional<SealKeys> keys_of(std::uint8_t kind, const wire::Bulk& mine, const wire::Bulk& theirs, bool dialled, std::uint64_t boxes) {
+std::optional<SealKeys> keys_of(std::uint8_t kind, const wire::Bulk& mine, const wire::Bulk& theirs,
+                                bool dialled, std::uint64_t boxes) {
   std::optional<SealKeys> keys;
   for (const SealCipher cipher : {SealCipher::aes_256_gcm, SealCipher::aes_256_ocb})
-    if (has(kind, sealed_by(cipher))) keys = derive_seal_keys(cipher, mine.share, theirs.share, dialled);
+    if (has(kind, sealed_by(cipher)))
+      keys = derive_seal_keys(cipher, mine.share, theirs.share, dialled);
   if (keys) keys->boxes = boxes;
   return keys;
 }
 
-/// Of the kinds that are asked for, the one for an authenticated connection that is the fastest here.
+/// Of the kinds that are asked for, the one for an authenticated connection that is the fastest
+/// here.
 std::optional<BulkKind> sealed_kind(std::uint8_t asked) {
   for (const SealCipher cipher : seal_ciphers())
     if (has(asked, sealed_by(cipher))) return sealed_by(cipher);
@@ -46,8 +51,10 @@ std::string this_host() {
 
 }  // namespace
 
-BulkChannels::BulkChannels(Router& router, const Carrier& clock, DirectLines& lines, const BulkSocketOptions& options)
-    : router_(router), sockets_(router, clock, lines, options), host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
+BulkChannels::BulkChannels(Router& router, const Carrier& clock, DirectLines& lines,
+                           const BulkSocketOptions& options)
+    : router_(router), sockets_(router, clock, lines, options),
+      host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
 
 wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {
   wire::Bulk terms;
@@ -62,24 +69,32 @@ wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {
   return asked_[connection] = terms;
 }
 
-wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask, bool is_authenticated) {
-  const bool is_local = has(ask.kinds, BulkKind::shared_memory) && sockets_.is_listening_locally() && !host_.empty() && ask.host == host_;
-  const std::optional<BulkKind> kind = is_local ? BulkKind::shared_memory : is_authenticated ? sealed_kind(ask.kinds) : BulkKind::tcp;
+wire::Bulk BulkChannels::answer(Connection connection, const wire::Bulk& ask,
+                                bool is_authenticated) {
+  const bool is_local = has(ask.kinds, BulkKind::shared_memory) &&
+                        sockets_.is_listening_locally() && !host_.empty() && ask.host == host_;
+  const std::optional<BulkKind> kind = is_local           ? BulkKind::shared_memory
+                                       : is_authenticated ? sealed_kind(ask.kinds)
+                                                          : BulkKind::tcp;
   if (!kind || !sockets_.is_listening() || !has(ask.kinds, *kind)) return {};
   wire::Bulk terms;
   if (is_authenticated && !is_local) terms.share = random_share();
-  const wire::Bulk offered = sockets_.offer(connection, is_local, keys_of(bit(*kind), terms, ask, false, seal_boxes_));
+  const wire::Bulk offered =
+      sockets_.offer(connection, is_local, keys_of(bit(*kind), terms, ask, false, seal_boxes_));
   terms.kinds = bit(*kind);
   terms.where = offered.where;
   terms.ticket = offered.ticket;
   return terms;
 }
 
-void BulkChannels::open(Connection connection, const std::string& dialled, const wire::Bulk& answer) {
+void BulkChannels::open(Connection connection, const std::string& dialled,
+                        const wire::Bulk& answer) {
   const auto asked = asked_.extract(connection);
   if (!asked) return;
-  if (std::popcount(answer.kinds) != 1 || (answer.kinds & asked.mapped().kinds) == 0) return router_.dropped("a bulk channel of no kind that was asked for");
-  sockets_.open(connection, dialled, has(answer.kinds, BulkKind::shared_memory), answer, keys_of(answer.kinds, asked.mapped(), answer, true, seal_boxes_));
+  if (std::popcount(answer.kinds) != 1 || (answer.kinds & asked.mapped().kinds) == 0)
+    return router_.dropped("a bulk channel of no kind that was asked for");
+  sockets_.open(connection, dialled, has(answer.kinds, BulkKind::shared_memory), answer,
+                keys_of(answer.kinds, asked.mapped(), answer, true, seal_boxes_));
 }
 
 void BulkChannels::close(Connection connection) {

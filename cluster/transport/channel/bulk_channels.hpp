@@ -6,12 +6,14 @@
 //   ocb_tcp         that, and libcrypto is faster with this cipher   the same
 //   shared_memory   both are processes of one host and one user      rings (shared_rings.hpp); small frames go there too
 //
-// One host: the same boot of the kernel and the same name spaces, which the two compare, and which opening the unix socket proves.
-// Its memory is for this user's processes only, so it needs no seal.
+// One host: the same boot of the kernel and the same name spaces, which the two compare, and which
+// opening the unix socket proves. Its memory is for this user's processes only, so it needs no
+// seal.
 //
-// Who dials asks for the kinds it would use, who listens chooses one of them; nothing else is accepted as the answer, so
-// an authenticated connection is never talked into clear text. For the keys either side adds 32 random bytes, which travel in
-// the handshake; the connection that carries it hides them.
+// Who dials asks for the kinds it would use, who listens chooses one of them; nothing else is
+// accepted as the answer, so an authenticated connection is never talked into clear text. For the
+// keys either side adds 32 random bytes, which travel in the handshake; the connection that carries
+// it hides them.
 //
 // Threads: the router's.
 #pragma once
@@ -24,13 +26,18 @@ enum class BulkKind : std::uint8_t { tcp = 1, gcm_tcp = 2, shared_memory = 4, oc
 
 class BulkChannels {
  public:
-  BulkChannels(Router& router, const Carrier& clock, DirectLines& lines, const BulkSocketOptions& options);
-  void listen(const std::string& address, bool is_port_chosen) { sockets_.listen(address, is_port_chosen); }
+  BulkChannels(Router& router, const Carrier& clock, DirectLines& lines,
+               const BulkSocketOptions& options);
+  void listen(const std::string& address, bool is_port_chosen) {
+    sockets_.listen(address, is_port_chosen);
+  }
 
   wire::Bulk ask(Connection connection, bool is_authenticated);
   wire::Bulk answer(Connection connection, const wire::Bulk& ask, bool is_authenticated);
   void open(Connection connection, const std::string& dialled, const wire::Bulk& answer);
-  bool send(Connection connection, const Ref<OutFrame>& frame) { return sockets_.send(connection, frame); }
+  bool send(Connection connection, const Ref<OutFrame>& frame) {
+    return sockets_.send(connection, frame);
+  }
   void close(Connection connection);
   Ref<LendingSlab> slab(Connection connection) const { return sockets_.slab(connection); }
   void stop() { sockets_.stop(); }

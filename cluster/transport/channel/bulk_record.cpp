@@ -18,7 +18,8 @@ BulkWriter::BulkWriter(const std::optional<SealKeys>& keys) {
 
 void BulkWriter::add(const Ref<OutFrame>& frame) {
   if (!frame->is_urgent || queue_.size() < 2) return queue_.push_back(frame);
-  const auto behind = std::find_if(queue_.begin() + 1, queue_.end(), [](const Ref<OutFrame>& f) { return !f->is_urgent; });
+  const auto behind = std::find_if(queue_.begin() + 1, queue_.end(),
+                                   [](const Ref<OutFrame>& f) { return !f->is_urgent; });
   queue_.insert(behind, frame);
   if (prefixes_.size() > 1) prefixes_.resize(1);
 }
@@ -32,12 +33,14 @@ BulkWriter::Prefix BulkWriter::prefix_of(const OutFrame& frame) {
   return prefix;
 }
 
-/// The frame's prefix; its bulk goes into the slab now, if it is of a tensor that has its place there, or gets one.
+/// The frame's prefix; its bulk goes into the slab now, if it is of a tensor that has its place
+/// there, or gets one.
 BulkWriter::Prefix BulkWriter::prepare(const OutFrame& frame) {
   Prefix prefix = prefix_of(frame);
   if (!slab_ || !frame.whole) return prefix;
   Lending& l = lending_[frame.is_urgent ? 0 : 1];
-  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(frame.bulk) - static_cast<const std::byte*>(frame.whole->raw()));
+  const auto offset = static_cast<std::size_t>(static_cast<const std::byte*>(frame.bulk) -
+                                               static_cast<const std::byte*>(frame.whole->raw()));
   const std::size_t bytes = frame.whole->bytes();
   if (offset == 0) {
     l = {.place = slab_->tell(*frame.whole), .loan = {}, .whole = frame.whole, .done = 0};
@@ -86,11 +89,13 @@ std::size_t BulkWriter::plain_pieces(std::span<iovec> most) {
     const OutFrame& frame = *queue_[i];
     if (prefixes_.size() <= i) prefixes_.push_back(prepare(frame));
     const Prefix& prefix = prefixes_[i];
-    for (const iovec whole : {piece(prefix.bytes.data(), prefix.size), piece(frame.header.data(), frame.header.size()),
-                              piece(frame.bulk, prefix.is_lent ? 0 : frame.bulk_bytes)}) {
+    for (const iovec whole :
+         {piece(prefix.bytes.data(), prefix.size), piece(frame.header.data(), frame.header.size()),
+          piece(frame.bulk, prefix.is_lent ? 0 : frame.bulk_bytes)}) {
       const std::size_t gone = std::min(skip, whole.iov_len);
       skip -= gone;
-      if (gone < whole.iov_len) most[n++] = {static_cast<std::byte*>(whole.iov_base) + gone, whole.iov_len - gone};
+      if (gone < whole.iov_len)
+        most[n++] = {static_cast<std::byte*>(whole.iov_base) + gone, whole.iov_len - gone};
     }
   }
   return n;
@@ -138,7 +143,8 @@ void BulkWriter::seal_next() {
 
 // ---- in
 
-BulkReader::BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys, bool is_copy)
+BulkReader::BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys,
+                       bool is_copy)
     : router_(router), connection_(connection), is_copy_(is_copy || keys) {
   if (keys) opener_.emplace(keys->cipher, keys->in);
 }
@@ -183,7 +189,8 @@ bool BulkReader::got(std::size_t bytes) {
     end_ += bytes;
     return take();
   }
-  const std::size_t awaited = std::min<std::uint64_t>(bytes, opener_ ? box_.size() - in_box_ : bulk_left_);
+  const std::size_t awaited =
+      std::min<std::uint64_t>(bytes, opener_ ? box_.size() - in_box_ : bulk_left_);
   end_ += bytes - awaited;
   return bulk_came(awaited) && take();
 }
@@ -202,7 +209,10 @@ bool BulkReader::take() {
       if (!bulk_came(n)) return false;
     } else {
       if (there() < awaited_) break;
-      if (!(state_ == State::prefix ? prefix_is_there() : state_ == State::place ? place_is_there() : header_is_there())) return false;
+      if (!(state_ == State::prefix  ? prefix_is_there()
+            : state_ == State::place ? place_is_there()
+                                     : header_is_there()))
+        return false;
     }
   }
   if (there() == 0) begin_ = end_ = 0;
@@ -230,7 +240,8 @@ bool BulkReader::place_is_there() {
   std::uint64_t said[4];
   std::memcpy(said, buffer_.data() + begin_ + kBulkPrefix, sizeof said);
   const LoanPlace place{.slot = said[0], .position = said[1], .bytes = said[2]};
-  if (!slab_->has(place) || bulk_left_ == 0 || said[3] > place.bytes || bulk_left_ > place.bytes - said[3]) {
+  if (!slab_->has(place) || bulk_left_ == 0 || said[3] > place.bytes ||
+      bulk_left_ > place.bytes - said[3]) {
     router_.dropped("a tensor that is not in the shared memory");
     return false;
   }
@@ -248,7 +259,9 @@ bool BulkReader::take_lent() {
   const std::uint64_t offset = place_offset_, bytes = std::exchange(bulk_left_, 0);
   state_ = State::prefix;
   const std::function<Ref<Buffer>()> borrow = [&] { return slab_->borrow(place); };
-  if (router_.bulk_borrow(connection_, {.data = slab_->at(place), .bytes = place.bytes, .offset = offset, .borrow = borrow})) {
+  if (router_.bulk_borrow(
+          connection_,
+          {.data = slab_->at(place), .bytes = place.bytes, .offset = offset, .borrow = borrow})) {
     router_.bulk_filled(connection_, bytes);
     return router_.knows(connection_);
   }
@@ -268,7 +281,10 @@ bool BulkReader::header_is_there() {
   if (opener_) {
     const std::span<const std::byte> all = std::span(buffer_).subspan(begin_, awaited_);
     plain_.resize(header_bytes_);
-    if (!opener_->open(++boxes_, all.first(kBulkPrefix), all.last(header_bytes_ + kSealTagBytes), plain_).ok()) {
+    if (!opener_
+             ->open(++boxes_, all.first(kBulkPrefix), all.last(header_bytes_ + kSealTagBytes),
+                    plain_)
+             .ok()) {
       router_.dropped("a sealed header that does not open");
       return false;
     }
@@ -277,8 +293,11 @@ bool BulkReader::header_is_there() {
 }
 
 bool BulkReader::begin() {
-  const std::span<const std::byte> header = std::span(opener_ ? plain_ : buffer_).subspan(opener_ ? 0 : begin_ + awaited_ - header_bytes_, header_bytes_);
-  const Router::BulkTurn turn = router_.bulk_frame(connection_, header, bulk_left_, is_copy_ || place_);
+  const std::span<const std::byte> header =
+      std::span(opener_ ? plain_ : buffer_)
+          .subspan(opener_ ? 0 : begin_ + awaited_ - header_bytes_, header_bytes_);
+  const Router::BulkTurn turn =
+      router_.bulk_frame(connection_, header, bulk_left_, is_copy_ || place_);
   if (turn == Router::BulkTurn::broken) return false;
   if (turn == Router::BulkTurn::later) {
     state_ = State::waiting;

@@ -1,14 +1,17 @@
-// What goes over a bulk channel: frames as records in a stream of bytes, written from and read into the memory where they lie.
+// What goes over a bulk channel: frames as records in a stream of bytes, written from and read into
+// the memory where they lie.
 //
 //   BulkWriter out(keys);  out.add(frame);  n = out.pieces(iov);  out.wrote(writev(fd, iov, n));
 //   BulkReader in(router, connection, keys);
 //   while (n = in.rooms(iov)) in.got(readv(fd, iov, n));                               // payload goes straight to its tensor
 //
-// A record: header bytes (u32), where the bulk is (u32), bulk bytes (u64), little-endian; the header; the bulk. Where: 0, here; 1, in a
-// slab (shared_slab.hpp), and the place stands before the header: slot, position, bytes of the loan, offset into it (u64 each).
-// Of a tensor that goes by loan the first record takes it, and the last lends it. With keys (seal.hpp) the
-// header is a box, whose `about` is those sixteen bytes, and the bulk is one box after another, of up to kBoxBytes each.
-// Boxes are numbered by counting, so that none can be left out, repeated or exchanged; opening them is the one copy, but for what has come with the head.
+// A record: header bytes (u32), where the bulk is (u32), bulk bytes (u64), little-endian; the
+// header; the bulk. Where: 0, here; 1, in a slab (shared_slab.hpp), and the place stands before the
+// header: slot, position, bytes of the loan, offset into it (u64 each). Of a tensor that goes by
+// loan the first record takes it, and the last lends it. With keys (seal.hpp) the header is a box,
+// whose `about` is those sixteen bytes, and the bulk is one box after another, of up to kBoxBytes
+// each. Boxes are numbered by counting, so that none can be left out, repeated or exchanged;
+// opening them is the one copy, but for what has come with the head.
 //
 // Threads: the router's.
 #pragma once
@@ -22,15 +25,18 @@
 
 #include <sys/uio.h>
 
-#include <troupe/cluster/transport/router.hpp>
-#include <troupe/cluster/transport/net/seal.hpp>
 #include <troupe/cluster/transport/channel/shared_slab.hpp>
+#include <troupe/cluster/transport/net/seal.hpp>
+#include <troupe/cluster/transport/router.hpp>
 
 namespace troupe {
 
 inline constexpr std::size_t kBulkPrefix = 16, kBulkPlace = 32;
-inline constexpr std::size_t kBoxBytes = 128 << 10;  // stays in the cache between the socket and the tensor
-inline constexpr std::size_t kReadAhead = 1 << 10;   // so much is read where less is awaited, or behind a payload: a small record costs one call of the kernel
+// stays in the cache between the socket and the tensor
+inline constexpr std::size_t kBoxBytes = 128 << 10;
+// so much is read where less is awaited, or behind a payload: a small record costs one call of the
+// kernel
+inline constexpr std::size_t kReadAhead = 1 << 10;
 
 class BulkWriter {
  public:
@@ -38,10 +44,12 @@ class BulkWriter {
   /// Tensors go by this from now on, while it has room.
   void use(Ref<LendingSlab> slab) { slab_ = std::move(slab); }
   const Ref<LendingSlab>& slab() const { return slab_; }
-  /// Behind what was added before; what is urgent goes before all that is not, but for the frame that may have begun.
+  /// Behind what was added before; what is urgent goes before all that is not, but for the frame
+  /// that may have begun.
   void add(const Ref<OutFrame>& frame);
   bool is_empty() const { return queue_.empty(); }
-  /// The next bytes, in up to `most.size()` pieces; how many pieces. Throws resource_exhausted when a key is used up.
+  /// The next bytes, in up to `most.size()` pieces; how many pieces. Throws resource_exhausted when
+  /// a key is used up.
   std::size_t pieces(std::span<iovec> most);
   /// So many of these bytes are gone.
   void wrote(std::size_t bytes);
@@ -52,7 +60,9 @@ class BulkWriter {
     std::array<std::byte, kBulkPrefix + kBulkPlace> bytes{};
     std::size_t size = kBulkPrefix;
     bool is_lent = false;
-    std::size_t record(const OutFrame& frame) const { return size + frame.header.size() + (is_lent ? 0 : frame.bulk_bytes); }
+    std::size_t record(const OutFrame& frame) const {
+      return size + frame.header.size() + (is_lent ? 0 : frame.bulk_bytes);
+    }
   };
   /// A tensor some of whose pieces are in the slab.
   struct Lending {
@@ -69,8 +79,8 @@ class BulkWriter {
   void wrote_plain(std::size_t bytes);
 
   std::deque<Ref<OutFrame>> queue_;
-  std::deque<Prefix> prefixes_;   // of the first frames in queue_; a deque keeps them in place
-  std::size_t sent_ = 0;          // of the first record; sealed: of its bulk
+  std::deque<Prefix> prefixes_;  // of the first frames in queue_; a deque keeps them in place
+  std::size_t sent_ = 0;         // of the first record; sealed: of its bulk
   Ref<LendingSlab> slab_;
   std::array<Lending, wire::kLanes> lending_;
   std::optional<Sealer> sealer_;
@@ -80,16 +90,19 @@ class BulkWriter {
   std::uint64_t copied_bytes_ = 0;
 };
 
-/// A record's head and what came along with it are read into one buffer, and the header is told from there: small messages, which
-/// are all header, are copied once, to their tensors. What has come of a payload with the head is copied to its tensor too, and of several
-/// records in one read the last, if it is not whole, to the front.
+/// A record's head and what came along with it are read into one buffer, and the header is told
+/// from there: small messages, which are all header, are copied once, to their tensors. What has
+/// come of a payload with the head is copied to its tensor too, and of several records in one read
+/// the last, if it is not whole, to the front.
 class BulkReader {
  public:
   /// `is_copy`: what is put into `room` is copied there in user space.
-  BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys, bool is_copy = false);
+  BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys,
+             bool is_copy = false);
   /// Where the next bytes go, and not more than are awaited; empty: not now.
   std::span<std::byte> room();
-  /// The same, and behind it room for what may come at once with them, in up to two pieces; how many pieces.
+  /// The same, and behind it room for what may come at once with them, in up to two pieces; how
+  /// many pieces.
   std::size_t rooms(std::span<iovec, 2> pieces);
   /// So many have come there; false if the connection is to be given up.
   bool got(std::size_t bytes);
@@ -121,10 +134,11 @@ class BulkReader {
   const bool is_copy_;
   State state_ = State::prefix;
   std::vector<std::byte> buffer_;
-  std::size_t begin_ = 0, end_ = 0;      // what is there of it: a record from its prefix on, or of its bulk
-  std::size_t awaited_ = kBulkPrefix;    // of it, before the next state
-  std::size_t header_bytes_ = 0;         // as they are told
-  std::optional<LoanPlace> place_;       // of the bulk
+  // what is there of it: a record from its prefix on, or of its bulk
+  std::size_t begin_ = 0, end_ = 0;
+  std::size_t awaited_ = kBulkPrefix;  // of it, before the next state
+  std::size_t header_bytes_ = 0;       // as they are told
+  std::optional<LoanPlace> place_;     // of the bulk
   std::uint64_t place_offset_ = 0;
   Ref<BorrowedSlab> slab_;
   std::uint64_t bulk_left_ = 0;

@@ -22,10 +22,11 @@ constexpr std::size_t kMagic = 8;
 constexpr std::size_t kGreeting = kMagic + wire::Bulk::kSecretBytes;
 constexpr char kShown[kMagic + 1] = "troupe-b", kTaken[kMagic + 1] = "troupe+b";
 constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll reports for them
-constexpr std::size_t kStep = 128 << 10;  // bytes of a ring between two words to the other: it copies while we do
+// bytes of a ring between two words to the other: it copies while we do
+constexpr std::size_t kStep = 128 << 10;
 constexpr std::size_t kBytesATurn = 8 << 20;  // bytes
-constexpr std::size_t kRecordsATurn = 64;  // of those that were sent directly
-constexpr int kReads = 64;              // of one channel before the others have their turn
+constexpr std::size_t kRecordsATurn = 64;     // of those that were sent directly
+constexpr int kReads = 64;                    // of one channel before the others have their turn
 
 /// In the same time whatever the two are.
 bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
@@ -36,7 +37,9 @@ bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
 
 /// That it can be where a channel is: the name of a unix socket, or a port.
 bool is_place(const std::string& where, bool is_local) {
-  if (is_local) return !where.empty() && where.size() <= 64 && where.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (is_local)
+    return !where.empty() && where.size() <= 64 &&
+           where.find_first_not_of("0123456789abcdef") == std::string::npos;
   std::uint16_t port = 0;
   const char* const end = where.data() + where.size();
   const auto [rest, error] = std::from_chars(where.data(), end, port);
@@ -46,8 +49,10 @@ bool is_place(const std::string& where, bool is_local) {
 }  // namespace
 
 struct BulkSockets::Channel {
-  Channel(std::uint64_t number, Connection c, OwnedDescriptor socket, bool local, Router& router, const std::optional<SealKeys>& keys)
-      : id(number), connection(c), fd(std::move(socket)), is_local(local), out(keys), in(router, c, keys, local) {}
+  Channel(std::uint64_t number, Connection c, OwnedDescriptor socket, bool local, Router& router,
+          const std::optional<SealKeys>& keys)
+      : id(number), connection(c), fd(std::move(socket)), is_local(local), out(keys),
+        in(router, c, keys, local) {}
   const std::uint64_t id;
   const Connection connection;
   OwnedDescriptor fd;
@@ -61,9 +66,9 @@ struct BulkSockets::Channel {
   std::uint32_t watched = 0;  // events
   bool is_watched = false;
   bool has_opened = false;
-  bool is_full = false;       // the socket takes no more for now, or the ring
+  bool is_full = false;  // the socket takes no more for now, or the ring
   std::shared_ptr<SharedRings> rings;
-  Peer peer = 0;              // once it is open
+  Peer peer = 0;  // once it is open
 };
 
 struct BulkSockets::Stranger {
@@ -76,8 +81,10 @@ struct BulkSockets::Stranger {
   bool is_leaving = false;  // was a channel, and what it says is not heard any more
 };
 
-BulkSockets::BulkSockets(Router& router, const Carrier& clock, DirectLines& lines, BulkSocketOptions options)
-    : router_(router), clock_(clock), lines_(lines), options_(std::move(options)), epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+BulkSockets::BulkSockets(Router& router, const Carrier& clock, DirectLines& lines,
+                         BulkSocketOptions options)
+    : router_(router), clock_(clock), lines_(lines), options_(std::move(options)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (epoll_.get() < 0) throw Error(Code::resource_exhausted, "no descriptor is left for an epoll");
 }
 BulkSockets::~BulkSockets() = default;
@@ -92,7 +99,9 @@ void BulkSockets::stop() {
 
 void BulkSockets::listen(const std::string& address, bool is_port_chosen) {
   const std::size_t colon = address.rfind(':');
-  const auto at = [&](int port) { return listen_at(fmt::format("{}:{}", address.substr(0, colon), port), options_.congestion); };
+  const auto at = [&](int port) {
+    return listen_at(fmt::format("{}:{}", address.substr(0, colon), port), options_.congestion);
+  };
   const int next = std::atoi(address.c_str() + colon + 1) + 1;
   ListeningSocket socket;
   if (options_.port != 0) {
@@ -100,17 +109,17 @@ void BulkSockets::listen(const std::string& address, bool is_port_chosen) {
   } else {
     try {
       socket = at(is_port_chosen && next < 65536 ? next : 0);
-    } catch (const Error&) {
-      socket = at(0);
-    }
+    } catch (const Error&) { socket = at(0); }
   }
   listening_ = std::move(socket.fd);
-  where_ = options_.port_outside != 0 ? fmt::format("{}", options_.port_outside) : socket.address.substr(socket.address.rfind(':') + 1);
+  where_ = options_.port_outside != 0 ? fmt::format("{}", options_.port_outside)
+                                      : socket.address.substr(socket.address.rfind(':') + 1);
   epoll_event event{.events = EPOLLIN, .data = {.u64 = kListener}};
   epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, listening_.get(), &event);
   if (!options_.shared_memory) return;
   const SealShare name_bytes = random_share();
-  for (const std::byte b : std::span(name_bytes).first(16)) where_locally_ += fmt::format("{:02x}", static_cast<unsigned>(b));
+  for (const std::byte b : std::span(name_bytes).first(16))
+    where_locally_ += fmt::format("{:02x}", static_cast<unsigned>(b));
   OwnedDescriptor local = listen_locally("troupe-" + where_locally_);
   if (local.get() < 0) return;
   event.data.u64 = kLocalListener;
@@ -118,7 +127,8 @@ void BulkSockets::listen(const std::string& address, bool is_port_chosen) {
   local_ = std::move(local);
 }
 
-wire::Bulk BulkSockets::offer(Connection connection, bool is_local, const std::optional<SealKeys>& keys) {
+wire::Bulk BulkSockets::offer(Connection connection, bool is_local,
+                              const std::optional<SealKeys>& keys) {
   close(connection);
   wire::Bulk terms;
   terms.where = is_local ? where_locally_ : where_;
@@ -130,21 +140,26 @@ wire::Bulk BulkSockets::offer(Connection connection, bool is_local, const std::o
 OwnedDescriptor BulkSockets::prepared(OwnedDescriptor fd) const {
   const int on = 1;
   setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  const auto stall = static_cast<unsigned>(std::chrono::duration_cast<std::chrono::milliseconds>(options_.stall).count());
+  const auto stall = static_cast<unsigned>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(options_.stall).count());
   setsockopt(fd.get(), IPPROTO_TCP, TCP_USER_TIMEOUT, &stall, sizeof stall);
   set_congestion(fd.get(), options_.congestion);
   return fd;
 }
 
-BulkSockets::Channel& BulkSockets::add(Connection connection, OwnedDescriptor fd, bool is_local, const std::optional<SealKeys>& keys) {
+BulkSockets::Channel& BulkSockets::add(Connection connection, OwnedDescriptor fd, bool is_local,
+                                       const std::optional<SealKeys>& keys) {
   const std::uint64_t id = next_id_++;
   by_connection_[connection] = id;
   if (!is_local) fd = prepared(std::move(fd));
-  return *channels_.emplace(id, std::make_unique<Channel>(id, connection, std::move(fd), is_local, router_, keys)).first->second;
+  return *channels_
+              .emplace(id, std::make_unique<Channel>(id, connection, std::move(fd), is_local,
+                                                     router_, keys))
+              .first->second;
 }
 
-void BulkSockets::open(Connection connection, const std::string& dialled, bool is_local, const wire::Bulk& answer,
-                       const std::optional<SealKeys>& keys) {
+void BulkSockets::open(Connection connection, const std::string& dialled, bool is_local,
+                       const wire::Bulk& answer, const std::optional<SealKeys>& keys) {
   close(connection);
   if (!is_place(answer.where, is_local)) return router_.dropped("a bulk channel at no place");
   try {
@@ -169,7 +184,8 @@ void BulkSockets::open(Connection connection, const std::string& dialled, bool i
 void BulkSockets::greet(Channel& c) {
   if (c.state == Channel::State::connecting) {
     while (c.greeted < kGreeting) {
-      const ssize_t n = ::send(c.fd.get(), c.greeting.data() + c.greeted, kGreeting - c.greeted, MSG_NOSIGNAL | MSG_DONTWAIT);
+      const ssize_t n = ::send(c.fd.get(), c.greeting.data() + c.greeted, kGreeting - c.greeted,
+                               MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN)) return;
       if (n <= 0) return close(c.connection);  // nobody is there: it never was
       c.greeted += static_cast<std::size_t>(n);
@@ -180,7 +196,8 @@ void BulkSockets::greet(Channel& c) {
   }
   std::vector<OwnedDescriptor> memory;
   while (c.greeted < kMagic) {
-    const ssize_t n = receive_descriptors(c.fd.get(), c.greeting.data() + c.greeted, kMagic - c.greeted, memory);
+    const ssize_t n =
+        receive_descriptors(c.fd.get(), c.greeting.data() + c.greeted, kMagic - c.greeted, memory);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) return close(c.connection);
     c.greeted += static_cast<std::size_t>(n);
@@ -204,7 +221,9 @@ void BulkSockets::opened(Channel& c) {
   c.has_opened = true;
   rings_ += c.rings != nullptr;
   ++open_;
-  c.peer = router_.bulk_opened(c.connection, 0, c.rings ? std::shared_ptr<DirectSource>(c.rings, &c.rings->direct_in()) : nullptr);
+  c.peer = router_.bulk_opened(
+      c.connection, 0,
+      c.rings ? std::shared_ptr<DirectSource>(c.rings, &c.rings->direct_in()) : nullptr);
   if (c.peer != 0 && c.rings) lines_.add(c.peer, *c.rings, c.fd.get());
 }
 
@@ -213,7 +232,8 @@ void BulkSockets::take_spare() {
 }
 
 void BulkSockets::hear_listeners(bool whether) {
-  for (const auto& [fd, id] : {std::pair{listening_.get(), kListener}, std::pair{local_.get(), kLocalListener}}) {
+  for (const auto& [fd, id] :
+       {std::pair{listening_.get(), kListener}, std::pair{local_.get(), kLocalListener}}) {
     epoll_event event{.events = whether ? std::uint32_t{EPOLLIN} : 0, .data = {.u64 = id}};
     if (fd >= 0) epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd, &event);
   }
@@ -226,7 +246,8 @@ void BulkSockets::accept_all(int listening) {
   for (int accepted = 0; accepted < kTurn; ++accepted) {
     OwnedDescriptor fd(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE) && spare_.get() >= 0) {
-      // None is left, and who waits would keep this thread awake: one is accepted with the spare one, and hung up on.
+      // None is left, and who waits would keep this thread awake: one is accepted with the spare
+      // one, and hung up on.
       spare_ = OwnedDescriptor();
       fd = OwnedDescriptor(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       fd = OwnedDescriptor();
@@ -234,7 +255,8 @@ void BulkSockets::accept_all(int listening) {
       router_.dropped("a connection for which there was no descriptor left");
       continue;
     }
-    if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE)) {  // another thread took the spare one meanwhile: nobody can even be hung up on
+    // another thread took the spare one meanwhile: nobody can even be hung up on
+    if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE)) {
       hear_listeners(false);
       deaf_until_ = clock_.now() + kRest;
     }
@@ -245,7 +267,8 @@ void BulkSockets::accept_all(int listening) {
       continue;
     }
     if (strangers_.size() >= kStrangers) {
-      router_.dropped("the oldest of too many connections to the bulk port that have shown nothing");
+      router_.dropped(
+          "the oldest of too many connections to the bulk port that have shown nothing");
       dismiss(strangers_.begin()->first);
     }
     const std::uint64_t id = next_id_++;
@@ -263,14 +286,19 @@ void BulkSockets::accept_all(int listening) {
 void BulkSockets::hear(Stranger& s) {
   if (s.is_leaving) {
     std::byte unheard[16 << 10];
-    if (const ssize_t n = recv(s.fd.get(), unheard, sizeof unheard, MSG_DONTWAIT); n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) dismiss(s.id);
+    if (const ssize_t n = recv(s.fd.get(), unheard, sizeof unheard, MSG_DONTWAIT);
+        n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+      dismiss(s.id);
     return;
   }
   const ssize_t n = recv(s.fd.get(), s.shown.data() + s.bytes, kGreeting - s.bytes, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) s.bytes += static_cast<std::size_t>(n);
-  if (n > 0 && s.bytes < kGreeting && std::memcmp(s.shown.data(), kShown, std::min(s.bytes, kMagic)) == 0) return;
-  if (n > 0 && s.bytes == kGreeting && std::memcmp(s.shown.data(), kShown, kMagic) == 0) return admit(s);
+  if (n > 0 && s.bytes < kGreeting &&
+      std::memcmp(s.shown.data(), kShown, std::min(s.bytes, kMagic)) == 0)
+    return;
+  if (n > 0 && s.bytes == kGreeting && std::memcmp(s.shown.data(), kShown, kMagic) == 0)
+    return admit(s);
   if (s.bytes != 0) router_.dropped("a connection to the bulk port that shows no ticket");
   dismiss(s.id);
 }
@@ -285,7 +313,9 @@ void BulkSockets::admit(Stranger& s) {
     offers_.erase(at);  // good once
     dismiss(id);
     // An empty socket takes so few bytes.
-    if (c.is_local ? !share_memory(c) : ::send(c.fd.get(), kTaken, kMagic, MSG_NOSIGNAL | MSG_DONTWAIT) != static_cast<ssize_t>(kMagic))
+    if (c.is_local ? !share_memory(c)
+                   : ::send(c.fd.get(), kTaken, kMagic, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                         static_cast<ssize_t>(kMagic))
       return close(at);
     return opened(c);
   }
@@ -297,14 +327,13 @@ void BulkSockets::admit(Stranger& s) {
 bool BulkSockets::share_memory(Channel& c) {
   try {
     c.rings = std::make_shared<SharedRings>(SharedRings::create());
-    const OwnedDescriptor ours = make_slab(options_.slab_bytes), theirs = make_slab(options_.slab_bytes);
+    const OwnedDescriptor ours = make_slab(options_.slab_bytes),
+                          theirs = make_slab(options_.slab_bytes);
     c.out.use(LendingSlab::open(ours));
     c.in.use(BorrowedSlab::open(theirs));
     const int all[] = {c.rings->descriptor(), theirs.get(), ours.get()};
     return send_descriptors(c.fd.get(), kTaken, kMagic, all);
-  } catch (const Error&) {
-    return false;
-  }
+  } catch (const Error&) { return false; }
 }
 
 void BulkSockets::share_memory(Channel& c, std::vector<OwnedDescriptor> told) {
@@ -329,12 +358,15 @@ bool BulkSockets::send(Connection connection, const Ref<OutFrame>& frame) {
 
 Ref<LendingSlab> BulkSockets::slab(Connection connection) const {
   const auto found = by_connection_.find(connection);
-  return found == by_connection_.end() ? Ref<LendingSlab>() : channels_.at(found->second)->out.slab();
+  return found == by_connection_.end() ? Ref<LendingSlab>()
+                                       : channels_.at(found->second)->out.slab();
 }
 
 void BulkSockets::ring(Channel& c) {
   // A socket that is full of bells needs no other.
-  if (::send(c.fd.get(), "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN && errno != EINTR) c.state = Channel::State::closed;
+  if (::send(c.fd.get(), "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && errno != EAGAIN &&
+      errno != EINTR)
+    c.state = Channel::State::closed;
 }
 
 void BulkSockets::flush_ring(Channel& c) {
@@ -385,13 +417,16 @@ void BulkSockets::receive_ring(Channel& c) {
 // Of one channel: what its records say may close channels, this one too.
 std::size_t BulkSockets::take_direct(std::size_t most) {
   for (const auto& [id, c] : channels_)
-    if (c->rings && c->state == Channel::State::open && c->rings->direct_in().has_news()) return router_.take_direct(c->connection, most);
+    if (c->rings && c->state == Channel::State::open && c->rings->direct_in().has_news())
+      return router_.take_direct(c->connection, most);
   return 0;
 }
 
 bool BulkSockets::has_news() const {
   for (const auto& [id, c] : channels_)
-    if (c->rings && ((!c->in.is_waiting() && !c->rings->bytes().empty()) || c->rings->direct_in().has_news())) return true;
+    if (c->rings &&
+        ((!c->in.is_waiting() && !c->rings->bytes().empty()) || c->rings->direct_in().has_news()))
+      return true;
   return false;
 }
 
@@ -425,12 +460,9 @@ void BulkSockets::flush(Channel& c) {
     }
     if (message.msg_iovlen == 0) break;
     const ssize_t n = sendmsg(c.fd.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (n >= 0)
-      c.out.wrote(static_cast<std::size_t>(n));
-    else if (errno == EAGAIN)
-      c.is_full = true;
-    else if (errno != EINTR)
-      c.state = Channel::State::closed;
+    if (n >= 0) c.out.wrote(static_cast<std::size_t>(n));
+    else if (errno == EAGAIN) c.is_full = true;
+    else if (errno != EINTR) c.state = Channel::State::closed;
     if (c.state == Channel::State::closed) return;
   }
   watch(c);
@@ -470,7 +502,8 @@ void BulkSockets::watch(Channel& c) {
   if (c.state != Channel::State::connecting && (c.rings || !c.in.is_waiting())) events |= EPOLLIN;
   if (c.is_watched && events == c.watched) return;
   epoll_event event{.events = events, .data = {.u64 = c.id}};
-  epoll_ctl(epoll_.get(), std::exchange(c.is_watched, true) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, c.fd.get(), &event);
+  epoll_ctl(epoll_.get(), std::exchange(c.is_watched, true) ? EPOLL_CTL_MOD : EPOLL_CTL_ADD,
+            c.fd.get(), &event);
   c.watched = events;
 }
 
@@ -493,8 +526,7 @@ bool BulkSockets::work(bool looks_at_sockets) {
       if (c.state == Channel::State::open && (events[i].events & (EPOLLIN | EPOLLERR | EPOLLHUP))) {
         if (c.in.is_waiting() && !c.rings)
           c.state = Channel::State::closed;  // the peer is gone, and would be reported without end
-        else
-          receive(c);
+        else receive(c);
       }
     }
   }
@@ -517,14 +549,19 @@ bool BulkSockets::work(bool looks_at_sockets) {
         receive_ring(*c);
         worked = true;
       }
-      if (c->rings->direct_in().has_any()) worked |= router_.take_direct(c->connection, kRecordsATurn) != 0;
-      if (c->rings->is_broken() || c->rings->direct_in().is_broken()) c->state = Channel::State::closed;
+      if (c->rings->direct_in().has_any())
+        worked |= router_.take_direct(c->connection, kRecordsATurn) != 0;
+      if (c->rings->is_broken() || c->rings->direct_in().is_broken())
+        c->state = Channel::State::closed;
     }
     if (c->state == Channel::State::open) watch(*c);
     if (c->state == Channel::State::closed) broken(*c);
-    if ((c->state == Channel::State::connecting || c->state == Channel::State::greeting) && now >= c->deadline) close(c->connection);
+    if ((c->state == Channel::State::connecting || c->state == Channel::State::greeting) &&
+        now >= c->deadline)
+      close(c->connection);
   }
-  while (!strangers_.empty() && strangers_.begin()->second->deadline <= now) dismiss(strangers_.begin()->first);
+  while (!strangers_.empty() && strangers_.begin()->second->deadline <= now)
+    dismiss(strangers_.begin()->first);
   closed_.clear();
   return worked;
 }
@@ -537,8 +574,8 @@ void BulkSockets::broken(Channel& c) {
   router_.bulk_broken(connection);
 }
 
-/// Says that nothing more comes, and stays until the other says so too: closing at once with bytes unread would take back
-/// what was said last.
+/// Says that nothing more comes, and stays until the other says so too: closing at once with bytes
+/// unread would take back what was said last.
 void BulkSockets::retire(OwnedDescriptor fd) {
   if (shutdown(fd.get(), SHUT_WR) != 0) return;
   auto leaving = std::make_unique<Stranger>();
@@ -556,7 +593,8 @@ void BulkSockets::close(Connection connection) {
   const auto found = by_connection_.find(connection);
   if (found == by_connection_.end()) return;
   const auto channel = channels_.find(found->second);
-  if (channel->second->peer != 0 && channel->second->rings) lines_.remove(channel->second->peer, *channel->second->rings);
+  if (channel->second->peer != 0 && channel->second->rings)
+    lines_.remove(channel->second->peer, *channel->second->rings);
   if (channel->second->has_opened) --open_;
   if (channel->second->rings && channel->second->has_opened) --rings_;
   if (channel->second->state == Channel::State::open) retire(std::move(channel->second->fd));

@@ -1,15 +1,17 @@
-// Bulk channels over sockets: a second connection next to each of the transport's. Over TCP payload is read from the socket
-// straight into its tensor. Between processes of one host it is a unix socket, which passes shared memory
-// (shared_rings.hpp) and is from then on the bell, and the sign that the other is alive.
+// Bulk channels over sockets: a second connection next to each of the transport's. Over TCP payload
+// is read from the socket straight into its tensor. Between processes of one host it is a unix
+// socket, which passes shared memory (shared_rings.hpp) and is from then on the bell, and the sign
+// that the other is alive.
 //
 //   BulkSockets bulk(router, options);  bulk.listen("tcp://127.0.0.1:7117");     // at 7118 if that is free
 //   who listens:  wire::Bulk answer = bulk.offer(connection, is_local, keys);    // where, and a ticket, in the handshake's answer
 //   who dialled:  bulk.open(connection, bulk.tcp_address(…) or the unix socket's, answer, keys);
 //   both, later:  router.bulk_opened(connection);  bulk.send(connection, frame);  bulk.work();
 //
-// Who dials shows the ticket, 32 random bytes that are good once, and is told that it was taken. Whoever does not, in
-// time and in full, is closed: for strangers there are kStrangers places of fixed size, the oldest of whom leaves.
-// A channel that makes no progress for as long as a connection may be silent breaks (TCP_USER_TIMEOUT).
+// Who dials shows the ticket, 32 random bytes that are good once, and is told that it was taken.
+// Whoever does not, in time and in full, is closed: for strangers there are kStrangers places of
+// fixed size, the oldest of whom leaves. A channel that makes no progress for as long as a
+// connection may be silent breaks (TCP_USER_TIMEOUT).
 //
 // Threads: the router's. Calls of the router come from within `work` and `send`.
 #pragma once
@@ -30,14 +32,15 @@
 namespace troupe {
 
 struct BulkSocketOptions {
-  int port = 0;                    // to listen at; 0: the one above the transport's, or any
-  int port_outside = 0;            // that peers are told; 0: the same
+  int port = 0;          // to listen at; 0: the one above the transport's, or any
+  int port_outside = 0;  // that peers are told; 0: the same
   std::string congestion = "cubic";
   Time stall = std::chrono::seconds(4);
   bool shared_memory = true;
-  std::size_t slab_bytes = std::size_t(256) << 20;  // lent to a peer at once at most, and as much by it
+  // lent to a peer at once at most, and as much by it
+  std::size_t slab_bytes = std::size_t(256) << 20;
   std::uint64_t seal_boxes = kMostSealBoxes;  // of a key
-  Time patience = std::chrono::seconds(2);  // with who connects and shows no ticket
+  Time patience = std::chrono::seconds(2);    // with who connects and shows no ticket
 };
 
 class BulkSockets {
@@ -47,12 +50,14 @@ class BulkSockets {
   BulkSockets(Router& router, const Carrier& clock, DirectLines& lines, BulkSocketOptions options);
   ~BulkSockets();
 
-  /// Next to the transport's own address. Throws unavailable if a port that was asked for cannot be had.
+  /// Next to the transport's own address. Throws unavailable if a port that was asked for cannot be
+  /// had.
   void listen(const std::string& address, bool is_port_chosen);
   bool is_listening() const { return listening_.get() >= 0; }
   bool is_listening_locally() const { return local_.get() >= 0; }
   wire::Bulk offer(Connection connection, bool is_local, const std::optional<SealKeys>& keys);
-  void open(Connection connection, const std::string& dialled, bool is_local, const wire::Bulk& answer, const std::optional<SealKeys>& keys);
+  void open(Connection connection, const std::string& dialled, bool is_local,
+            const wire::Bulk& answer, const std::optional<SealKeys>& keys);
   /// False if it has broken.
   bool send(Connection connection, const Ref<OutFrame>& frame);
   void close(Connection connection);
@@ -61,7 +66,8 @@ class BulkSockets {
   /// Listens no more.
   void stop();
 
-  /// Moves what can be moved without waiting, by shared memory only or by sockets too; did anything?
+  /// Moves what can be moved without waiting, by shared memory only or by sockets too; did
+  /// anything?
   bool work(bool looks_at_sockets = true);
   /// Has the listener hear records that have come; how many, of at most so many?
   std::size_t take_direct(std::size_t most);
@@ -101,7 +107,8 @@ class BulkSockets {
   void retire(OwnedDescriptor fd);
   void dismiss(std::uint64_t id);
   OwnedDescriptor prepared(OwnedDescriptor fd) const;
-  Channel& add(Connection connection, OwnedDescriptor fd, bool is_local, const std::optional<SealKeys>& keys);
+  Channel& add(Connection connection, OwnedDescriptor fd, bool is_local,
+               const std::optional<SealKeys>& keys);
 
   Router& router_;
   const Carrier& clock_;
@@ -117,10 +124,11 @@ class BulkSockets {
     std::optional<SealKeys> keys;
   };
   std::map<Connection, Offer> offers_;
-  std::map<std::uint64_t, std::unique_ptr<Channel>> channels_;  // by their own number, which epoll reports
+  // by their own number, which epoll reports
+  std::map<std::uint64_t, std::unique_ptr<Channel>> channels_;
   std::map<Connection, std::uint64_t> by_connection_;
   std::map<std::uint64_t, std::unique_ptr<Stranger>> strangers_;
-  std::vector<Channel*> all_;                    // at the beginning of a turn
+  std::vector<Channel*> all_;                     // at the beginning of a turn
   std::vector<std::unique_ptr<Channel>> closed_;  // until nobody is within their calls
   std::uint64_t next_id_ = 2, copied_bytes_ = 0;
   std::size_t open_ = 0, rings_ = 0;

@@ -23,7 +23,8 @@ void DirectLines::add(Peer peer, SharedRings& rings, int bell) {
 
 void DirectLines::remove(Peer peer, const SharedRings& rings) {
   std::lock_guard lock(mutex_);
-  if (const auto found = lines_.find(peer); found != lines_.end() && found->second.rings == &rings) found->second.rings = nullptr;
+  if (const auto found = lines_.find(peer); found != lines_.end() && found->second.rings == &rings)
+    found->second.rings = nullptr;
 }
 
 bool DirectLines::send(Peer peer, std::span<const std::byte> record, bool may_wait) {
@@ -35,7 +36,8 @@ bool DirectLines::send(Peer peer, std::span<const std::byte> record, bool may_wa
   ++records_;
   bytes_ += record.size();
   line.bytes += record.size();
-  // As of the frames: a socket that is full of bells needs no other, and of one that is broken the router's thread hears itself.
+  // As of the frames: a socket that is full of bells needs no other, and of one that is broken the
+  // router's thread hears itself.
   if (line.rings->wakes_reader()) ::send(line.bell, "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   return true;
 }
@@ -50,7 +52,8 @@ void DirectLines::count(TransportCounters& all) const {
 void DirectLines::count(std::vector<PeerCounters>& all) const {
   std::lock_guard lock(mutex_);
   for (PeerCounters& p : all)
-    if (const auto found = lines_.find(p.peer); found != lines_.end()) p.bytes_out += found->second.bytes;
+    if (const auto found = lines_.find(p.peer); found != lines_.end())
+      p.bytes_out += found->second.bytes;
 }
 
 }  // namespace troupe

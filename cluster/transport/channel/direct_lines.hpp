@@ -1,5 +1,5 @@
-// The sender's side of what goes to peers directly (direct_ring.hpp): which of them can be reached so, and how many messages were sent
-// before, which a record must not overtake.
+// The sender's side of what goes to peers directly (direct_ring.hpp): which of them can be reached
+// so, and how many messages were sent before, which a record must not overtake.
 //
 //   lines.opened(peer);  lines.add(peer, rings, bell);  …  lines.remove(peer, rings);  lines.over(peer);   // the router's thread
 //   lines.in_order(peer, [&] { …the message of the data lane goes to its queue… });                 // any thread

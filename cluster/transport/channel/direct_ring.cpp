@@ -9,10 +9,12 @@ namespace troupe {
 using namespace direct;
 
 bool DirectWriter::write(std::uint64_t after, std::span<const std::byte> record, bool may_wait) {
-  if (record.empty() || record.size() > kMost || words_->open.load(std::memory_order_relaxed) == 0) return false;
+  if (record.empty() || record.size() > kMost || words_->open.load(std::memory_order_relaxed) == 0)
+    return false;
   if (!may_wait && words_->messages.load(std::memory_order_relaxed) < after) return false;
   const std::uint64_t lines = lines_of(record.size());
-  // The reader's word lies in a line that it keeps writing: it is fetched only where less than half is known to be free.
+  // The reader's word lies in a line that it keeps writing: it is fetched only where less than half
+  // is known to be free.
   if (written_ - read_there_ + lines > kLines / 2) {
     const std::uint64_t said = words_->read.load(std::memory_order_acquire);
     if (written_ - said > kLines) return false;  // what cannot be: no room is known of
@@ -30,7 +32,9 @@ bool DirectWriter::write(std::uint64_t after, std::span<const std::byte> record,
     std::memcpy(lines_[(written_ + i) % kLines].rest.data(), record.data() + done, part);
     done += part;
   }
-  if (!first.front.compare_exchange_strong(before, front_of(written_, record.size()), std::memory_order_seq_cst)) return false;
+  if (!first.front.compare_exchange_strong(before, front_of(written_, record.size()),
+                                           std::memory_order_seq_cst))
+    return false;
   written_ += lines;
   return true;
 }
@@ -42,7 +46,9 @@ void DirectReader::open(std::uint64_t messages) {
   words_->open.store(1, std::memory_order_relaxed);
 }
 
-void DirectReader::have_come(std::uint64_t messages) { words_->messages.store(messages, std::memory_order_relaxed); }
+void DirectReader::have_come(std::uint64_t messages) {
+  words_->messages.store(messages, std::memory_order_relaxed);
+}
 
 void DirectReader::look() {
   if (state_ == State::open) end_ = read_ + kLines;
@@ -64,7 +70,8 @@ void DirectReader::close() {
   while (at < full && !is_broken_) {
     std::uint64_t front = front_at(at);
     if (is_front_of(front, at)) at += lines_at(at, front, full);
-    else if (line(at).front.compare_exchange_strong(front, kClosed, std::memory_order_seq_cst)) break;
+    else if (line(at).front.compare_exchange_strong(front, kClosed, std::memory_order_seq_cst))
+      break;
     else is_broken_ = !is_front_of(front, at);  // nothing else is written there
   }
   end_ = at;
@@ -82,7 +89,9 @@ std::optional<DirectRecord> DirectReader::first() {
     std::memcpy(&after_, first, sizeof after_);
     std::memcpy(record_.get(), first + sizeof after_, kFirst);
     std::size_t done = kFirst;
-    for (std::uint64_t i = 1; i < whole_; ++i, done += kOther) std::memcpy(record_.get() + done, line(read_ + i).rest.data(), std::min(kOther, kMost - done));
+    for (std::uint64_t i = 1; i < whole_; ++i, done += kOther)
+      std::memcpy(record_.get() + done, line(read_ + i).rest.data(),
+                  std::min(kOther, kMost - done));
   }
   return DirectRecord{after_, {record_.get(), size_}};
 }

@@ -1,20 +1,27 @@
-// A ring of small records in memory that two processes share, for one direction: what a peer of the same host is sent without a
-// frame, an acknowledgement or a copy that is kept (`Transport::send_direct`).
+// A ring of small records in memory that two processes share, for one direction: what a peer of the
+// same host is sent without a frame, an acknowledgement or a copy that is kept
+// (`Transport::send_direct`).
 //
-// A record takes whole lines of a cache, and the front of its first line tells that it is there: with its number, of all lines since the
-// beginning. So who waits for a record looks at the line that it comes in, and a record of kFirst bytes takes one line from one core to the
-// other, where a word of how far is written would be another (a round trip of such records 130 to 440 ns instead of 240 to 660, as the two
-// cores lie). A front is never anything but a front, so what an earlier round has left there has an earlier number.
+// A record takes whole lines of a cache, and the front of its first line tells that it is there:
+// with its number, of all lines since the beginning. So who waits for a record looks at the line
+// that it comes in, and a record of kFirst bytes takes one line from one core to the other, where a
+// word of how far is written would be another (a round trip of such records 130 to 440 ns instead
+// of 240 to 660, as the two cores lie). A front is never anything but a front, so what an earlier
+// round has left there has an earlier number.
 //
-// Nothing is lost in memory, so nothing need be repeated; but a reader may give a ring up, with its connection, while its writer still
-// writes. Whether a record is in is therefore one step: the writer puts its front there by compare-and-swap, in the place of an earlier
-// one; who gives the ring up puts kClosed, by the same step, where the next record would begin, and then reads what is before it.
-// So what has been published is read, and what has not is known to its writer, who sends it as a message. Where the ring is full there is no such
-// place: there the writer finds no room, for good, as nothing is given back any more.
+// Nothing is lost in memory, so nothing need be repeated; but a reader may give a ring up, with its
+// connection, while its writer still writes. Whether a record is in is therefore one step: the
+// writer puts its front there by compare-and-swap, in the place of an earlier one; who gives the
+// ring up puts kClosed, by the same step, where the next record would begin, and then reads what is
+// before it. So what has been published is read, and what has not is known to its writer, who sends
+// it as a message. Where the ring is full there is no such place: there the writer finds no room,
+// for good, as nothing is given back any more.
 //
-// Each record says behind how many messages it comes; one whose messages have not come stays where it is, with all behind it.
+// Each record says behind how many messages it comes; one whose messages have not come stays where
+// it is, with all behind it.
 //
-// The other process is not trusted: as in shared_rings.hpp, and a record is copied out before anything of it is looked at but its size.
+// The other process is not trusted: as in shared_rings.hpp, and a record is copied out before
+// anything of it is looked at but its size.
 //
 // Threads: one on either side.
 #pragma once
@@ -34,23 +41,33 @@ namespace troupe {
 namespace direct {
 
 inline constexpr std::uint64_t kLines = 1024;  // of a ring
-inline constexpr std::size_t kFirst = 48, kOther = 56;  // bytes of a record in its first line, and in each behind it
+// bytes of a record in its first line, and in each behind it
+inline constexpr std::size_t kFirst = 48, kOther = 56;
 inline constexpr std::size_t kMost = 4 << 10;  // bytes of a record
 
 /// Lines of a record of so many bytes.
-inline constexpr std::uint64_t lines_of(std::size_t bytes) { return 1 + (bytes > kFirst ? (bytes - kFirst + kOther - 1) / kOther : 0); }
+inline constexpr std::uint64_t lines_of(std::size_t bytes) {
+  return 1 + (bytes > kFirst ? (bytes - kFirst + kOther - 1) / kOther : 0);
+}
 
 struct alignas(64) Line {
   std::atomic<std::uint64_t> front;  // of the first of a record: front_of(…). Of another: as it was
-  std::array<std::byte, kOther> rest;  // of the first: behind how many messages (u64), and kFirst bytes
+  // of the first: behind how many messages (u64), and kFirst bytes
+  std::array<std::byte, kOther> rest;
 };
-static_assert(sizeof(Line) == 64 && kFirst + sizeof(std::uint64_t) == kOther && std::atomic<std::uint64_t>::is_always_lock_free);
+static_assert(sizeof(Line) == 64 && kFirst + sizeof(std::uint64_t) == kOther &&
+              std::atomic<std::uint64_t>::is_always_lock_free);
 
 /// A record of so many bytes that begins at a line, of all since the beginning.
-inline constexpr std::uint64_t front_of(std::uint64_t line, std::size_t bytes) { return (line + 1) << 16 | bytes; }
-inline constexpr bool is_front_of(std::uint64_t front, std::uint64_t line) { return front >> 16 == (line + 1) << 16 >> 16; }
+inline constexpr std::uint64_t front_of(std::uint64_t line, std::size_t bytes) {
+  return (line + 1) << 16 | bytes;
+}
+inline constexpr bool is_front_of(std::uint64_t front, std::uint64_t line) {
+  return front >> 16 == (line + 1) << 16 >> 16;
+}
 inline constexpr std::size_t bytes_of(std::uint64_t front) { return front & 0xffff; }
-inline constexpr std::uint64_t kClosed = ~std::uint64_t{0};  // no line has that number within a century
+// no line has that number within a century
+inline constexpr std::uint64_t kClosed = ~std::uint64_t{0};
 
 }  // namespace direct
 
@@ -64,7 +81,8 @@ struct DirectWords {
 class DirectWriter {
  public:
   DirectWriter(DirectWords& words, direct::Line* lines) : words_(&words), lines_(lines) {}
-  /// False: it is not in, for the ring is not open, or has no room; or messages are on their way before it, and it `may_wait` for none.
+  /// False: it is not in, for the ring is not open, or has no room; or messages are on their way
+  /// before it, and it `may_wait` for none.
   bool write(std::uint64_t after, std::span<const std::byte> record, bool may_wait = true);
 
  private:
@@ -77,7 +95,8 @@ class DirectWriter {
 /// Opened once.
 class DirectReader final : public DirectSource {
  public:
-  DirectReader(DirectWords& words, direct::Line* lines) : words_(&words), lines_(lines), record_(new std::byte[direct::kMost]) {}
+  DirectReader(DirectWords& words, direct::Line* lines)
+      : words_(&words), lines_(lines), record_(new std::byte[direct::kMost]) {}
   void open(std::uint64_t messages) override;
   void have_come(std::uint64_t messages) override;
   void close() override;
@@ -85,7 +104,10 @@ class DirectReader final : public DirectSource {
   std::optional<DirectRecord> first() override;
   void take() override;
   /// Nothing is looked for where nobody may write.
-  bool has_any() const { return state_ == State::open && !is_broken_ && (has_first() || direct::is_front_of(front_at(read_), read_)); }
+  bool has_any() const {
+    return state_ == State::open && !is_broken_ &&
+           (has_first() || direct::is_front_of(front_at(read_), read_));
+  }
   /// The first has been looked at, and was not taken: it waits for messages.
   bool has_first() const { return whole_ != 0; }
   bool has_news() const { return !has_first() && has_any(); }
@@ -96,8 +118,11 @@ class DirectReader final : public DirectSource {
   enum class State : std::uint8_t { never_open, open, closed };
 
   direct::Line& line(std::uint64_t number) const { return lines_[number % direct::kLines]; }
-  // seq_cst: who is about to sleep has said so before (shared_rings.hpp). It is a plain load all the same.
-  std::uint64_t front_at(std::uint64_t number) const { return line(number).front.load(std::memory_order_seq_cst); }
+  // seq_cst: who is about to sleep has said so before (shared_rings.hpp). It is a plain load all
+  // the same.
+  std::uint64_t front_at(std::uint64_t number) const {
+    return line(number).front.load(std::memory_order_seq_cst);
+  }
   std::uint64_t lines_at(std::uint64_t number, std::uint64_t front, std::uint64_t end);
 
   DirectWords* words_;

@@ -20,22 +20,27 @@ namespace {
 constexpr std::size_t kLooks = 16;  // loans looked at each time that one is made
 constexpr std::size_t kMostBytes = std::size_t(1) << 40;
 
-static_assert(std::atomic<std::uint32_t>::is_always_lock_free && sizeof(std::atomic<std::uint32_t>) * SlabMemory::kSlots == SlabMemory::kPage);
+static_assert(std::atomic<std::uint32_t>::is_always_lock_free &&
+              sizeof(std::atomic<std::uint32_t>) * SlabMemory::kSlots == SlabMemory::kPage);
 
-std::size_t whole_pages(std::size_t bytes) { return (bytes + SlabMemory::kPage - 1) / SlabMemory::kPage * SlabMemory::kPage; }
+std::size_t whole_pages(std::size_t bytes) {
+  return (bytes + SlabMemory::kPage - 1) / SlabMemory::kPage * SlabMemory::kPage;
+}
 
 /// Bytes of what is a slab: of memory, sealed, with something to lend.
 std::size_t checked_bytes(const OwnedDescriptor& memory) {
   const std::size_t bytes = sealed_bytes(memory).value_or(0);
   if (bytes <= SlabMemory::kPage || bytes % SlabMemory::kPage != 0 || bytes > kMostBytes)
-    throw Error(Code::data_loss, "what was to be lent from is not memory of whole pages that nobody can shrink");
+    throw Error(Code::data_loss,
+                "what was to be lent from is not memory of whole pages that nobody can shrink");
   return bytes;
 }
 
 /// The memory of one loan, to whoever makes a buffer of it; ends with the buffer.
 class Borrowed final : public Allocator {
  public:
-  Borrowed(Ref<BorrowedSlab> slab, const LoanPlace& place) : slab_(std::move(slab)), place_(place) {}
+  Borrowed(Ref<BorrowedSlab> slab, const LoanPlace& place)
+      : slab_(std::move(slab)), place_(place) {}
   void* allocate(std::size_t) override { return const_cast<std::byte*>(slab_->at(place_)); }
   void deallocate(void*, std::size_t) noexcept override {
     slab_->give_back(place_);
@@ -59,12 +64,16 @@ OwnedDescriptor make_slab(std::size_t bytes) {
 }
 
 SlabMemory::SlabMemory(const OwnedDescriptor& slab) : bytes_(checked_bytes(slab)) {
-  void* at = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, slab.get(), 0);
-  if (at == MAP_FAILED) throw Error(Code::unavailable, fmt::format("shared memory cannot be mapped: {}", std::strerror(errno)));
+  void* at =
+      mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, slab.get(), 0);
+  if (at == MAP_FAILED)
+    throw Error(Code::unavailable,
+                fmt::format("shared memory cannot be mapped: {}", std::strerror(errno)));
   base_ = static_cast<std::byte*>(at);
 }
 
-SlabMemory::SlabMemory(SlabMemory&& o) noexcept : base_(std::exchange(o.base_, nullptr)), bytes_(o.bytes_) {}
+SlabMemory::SlabMemory(SlabMemory&& o) noexcept
+    : base_(std::exchange(o.base_, nullptr)), bytes_(o.bytes_) {}
 
 SlabMemory::~SlabMemory() {
   if (base_) munmap(base_, bytes_);
@@ -77,7 +86,8 @@ std::atomic<std::uint32_t>& SlabMemory::slot(std::uint64_t i) const {
 
 // ---- who lends
 
-/// A tensor's memory at the sender. Its end is that of the sender's interest; the slot tells of the receiver's.
+/// A tensor's memory at the sender. Its end is that of the sender's interest; the slot tells of the
+/// receiver's.
 class LendingSlab::Owned final : public Allocator {
  public:
   Owned(Ref<LendingSlab> slab, const Loan& loan) : slab_(std::move(slab)), loan_(loan) {}
@@ -98,7 +108,9 @@ class LendingSlab::Owned final : public Allocator {
   const Loan loan_;
 };
 
-Ref<LendingSlab> LendingSlab::open(const OwnedDescriptor& slab) { return Ref<LendingSlab>(new LendingSlab(slab)); }
+Ref<LendingSlab> LendingSlab::open(const OwnedDescriptor& slab) {
+  return Ref<LendingSlab>(new LendingSlab(slab));
+}
 
 LendingSlab::LendingSlab(const OwnedDescriptor& slab) : map_(slab) {
   free_.emplace(0, map_.bytes());
@@ -109,7 +121,8 @@ LendingSlab::LendingSlab(const OwnedDescriptor& slab) : map_(slab) {
 std::optional<Loan> LendingSlab::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   std::optional<Loan> loan = find(bytes);
-  if (loan) map_.slot(loan->place.slot).store(1, std::memory_order_relaxed);  // shown with the place
+  // shown with the place
+  if (loan) map_.slot(loan->place.slot).store(1, std::memory_order_relaxed);
   return loan;
 }
 
@@ -132,7 +145,8 @@ Ref<Buffer> LendingSlab::allocate(std::size_t bytes) {
 }
 
 std::optional<LoanPlace> LendingSlab::tell(const Tensor& tensor) {
-  const auto at = reinterpret_cast<std::uintptr_t>(tensor.raw()), first = reinterpret_cast<std::uintptr_t>(map_.at(0));
+  const auto at = reinterpret_cast<std::uintptr_t>(tensor.raw()),
+             first = reinterpret_cast<std::uintptr_t>(map_.at(0));
   if (at < first || at - first >= map_.bytes() || !tensor.is_sole_holder()) return {};
   std::lock_guard lock(mutex_);
   const auto found = allocated_.find(at - first);
@@ -151,7 +165,8 @@ std::optional<Loan> LendingSlab::find(std::size_t bytes) {
     at = std::find_if(free_.begin(), free_.end(), fits);
   }
   if (at == free_.end() || slots_.empty() || bytes == 0) return {};
-  const Loan loan{.place = {.slot = slots_.back(), .position = at->first, .bytes = bytes}, .room = room};
+  const Loan loan{.place = {.slot = slots_.back(), .position = at->first, .bytes = bytes},
+                  .room = room};
   slots_.pop_back();
   const std::uint64_t rest = at->second - room;
   free_.erase(at);
@@ -172,7 +187,8 @@ void LendingSlab::reclaim(std::size_t most) {
     lent_.pop_back();
     slots_.push_back(loan.place.slot);
     auto [at, is_new] = free_.emplace(loan.place.position, loan.room);
-    if (const auto after = std::next(at); after != free_.end() && at->first + at->second == after->first) {
+    if (const auto after = std::next(at);
+        after != free_.end() && at->first + at->second == after->first) {
       at->second += after->second;
       free_.erase(after);
     }
@@ -186,11 +202,13 @@ void LendingSlab::reclaim(std::size_t most) {
 
 // ---- who borrows
 
-Ref<BorrowedSlab> BorrowedSlab::open(const OwnedDescriptor& slab) { return Ref<BorrowedSlab>(new BorrowedSlab(slab)); }
+Ref<BorrowedSlab> BorrowedSlab::open(const OwnedDescriptor& slab) {
+  return Ref<BorrowedSlab>(new BorrowedSlab(slab));
+}
 
 bool BorrowedSlab::has(const LoanPlace& place) const {
-  return place.slot < SlabMemory::kSlots && place.position % SlabMemory::kPage == 0 && place.position <= map_.bytes() &&
-         place.bytes <= map_.bytes() - place.position;
+  return place.slot < SlabMemory::kSlots && place.position % SlabMemory::kPage == 0 &&
+         place.position <= map_.bytes() && place.bytes <= map_.bytes() - place.position;
 }
 
 Ref<Buffer> BorrowedSlab::borrow(const LoanPlace& place) {

@@ -1,5 +1,5 @@
-// Memory that one process lends another of its host, a tensor at a time: the sender copies a tensor into the slab once, the
-// receiver's tensor lies there, and its end gives the place back.
+// Memory that one process lends another of its host, a tensor at a time: the sender copies a tensor
+// into the slab once, the receiver's tensor lies there, and its end gives the place back.
 //
 //   OwnedDescriptor slab = make_slab(256 << 20);                            // passed by a socket
 //   Ref<LendingSlab> mine = LendingSlab::open(slab);                        // the sender's
@@ -9,20 +9,23 @@
 //   mine->lend(*loan);                                                      // it is all there
 //   Ref<Buffer> memory = theirs->borrow(place);                             // the tensor's; dropping it gives the loan back
 //
-// Or the tensor is made there: `mine->allocate(bytes)` is its memory, and `mine->tell(tensor)` the loan, if nobody else at the sender
-// can see what the receiver, whose it is then, may write.
+// Or the tensor is made there: `mine->allocate(bytes)` is its memory, and `mine->tell(tensor)` the
+// loan, if nobody else at the sender can see what the receiver, whose it is then, may write.
 //
-// Ownership: a loan is the sender's from take to lend, then the receiver's, until it writes 0 in the loan's slot: with
-// release, so that what it still read was read before; the sender looks with acquire before it uses the place again. The words that
-// tell of places go another way, in order (shared_rings.hpp), whose publishing shows the receiver what was copied.
-// When the channel ends the two forget of each other: no place of the slab is lent again, and either's mapping lives as long as the
-// last tensor in it. So neither end depends on the other's life.
+// Ownership: a loan is the sender's from take to lend, then the receiver's, until it writes 0 in
+// the loan's slot: with release, so that what it still read was read before; the sender looks with
+// acquire before it uses the place again. The words that tell of places go another way, in order
+// (shared_rings.hpp), whose publishing shows the receiver what was copied. When the channel ends
+// the two forget of each other: no place of the slab is lent again, and either's mapping lives as
+// long as the last tensor in it. So neither end depends on the other's life.
 //
-// The other process is not trusted to be right: places are checked to lie in the slab, which is sealed, so that nobody can
-// shrink it under a reader. A receiver that never gives back has what fits in the slab, and then gets copies. A sender may change
-// what it has lent: both processes are of one user on one host (bulk_channels.cpp), who may write either's memory anyway.
+// The other process is not trusted to be right: places are checked to lie in the slab, which is
+// sealed, so that nobody can shrink it under a reader. A receiver that never gives back has what
+// fits in the slab, and then gets copies. A sender may change what it has lent: both processes are
+// of one user on one host (bulk_channels.cpp), who may write either's memory anyway.
 //
-// Threads: take and allocate any of the sender's, tell the one that sends; borrow the receiver's; buffers die on any.
+// Threads: take and allocate any of the sender's, tell the one that sends; borrow the receiver's;
+// buffers die on any.
 #pragma once
 
 #include <atomic>
@@ -96,8 +99,8 @@ class LendingSlab final : public Counted {
   std::map<std::uint64_t, std::uint64_t> free_;  // bytes by position; no two touch
   std::vector<std::uint64_t> slots_;             // that no loan has
   std::vector<Loan> lent_;
-  std::size_t next_ = 0;                         // of lent_, to be looked at
-  std::map<std::uint64_t, LoanPlace> allocated_; // by position
+  std::size_t next_ = 0;                          // of lent_, to be looked at
+  std::map<std::uint64_t, LoanPlace> allocated_;  // by position
   class Owned;
 };
 
@@ -111,7 +114,9 @@ class BorrowedSlab final : public Counted {
   /// The loan as a tensor's memory. `has(place)`.
   Ref<Buffer> borrow(const LoanPlace& place);
   /// A loan that no tensor lies in.
-  void give_back(const LoanPlace& place) { map_.slot(place.slot).store(0, std::memory_order_release); }
+  void give_back(const LoanPlace& place) {
+    map_.slot(place.slot).store(0, std::memory_order_release);
+  }
 
  private:
   explicit BorrowedSlab(const OwnedDescriptor& slab) : map_(slab) {}

@@ -38,7 +38,8 @@ void write(const std::filesystem::path& path, const std::string& text, ::mode_t 
   if (ok && ::rename(temporary.c_str(), path.c_str()) == 0) return;
   const int reason = ok ? errno : why;
   ::unlink(temporary.c_str());
-  throw Error(Code::unavailable, fmt::format("{} cannot be written: {}", path.string(), std::strerror(reason)));
+  throw Error(Code::unavailable,
+              fmt::format("{} cannot be written: {}", path.string(), std::strerror(reason)));
 }
 
 struct AllowedKey {
@@ -50,11 +51,18 @@ std::ifstream open(const std::filesystem::path& path) {
   std::error_code unknown;
   // Opening a pipe would wait for who writes into it.
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
-    throw Error(Code::failed_precondition, fmt::format("{} is not a file; 'troupe keygen --keys {}' makes one in an empty folder", path.string(), path.parent_path().string()));
+    throw Error(
+        Code::failed_precondition,
+        fmt::format("{} is not a file; 'troupe keygen --keys {}' makes one in an empty folder",
+                    path.string(), path.parent_path().string()));
   errno = 0;
   std::ifstream file(path);
-  if (!file && errno != 0 && errno != ENOENT && errno != ENOTDIR) throw Error(Code::failed_precondition, fmt::format("{} cannot be read: {}", path.string(), std::strerror(errno)));
-  if (!file) throw Error(Code::not_found, fmt::format("there is no {}; 'troupe keygen --keys {}' makes one", path.string(), path.parent_path().string()));
+  if (!file && errno != 0 && errno != ENOENT && errno != ENOTDIR)
+    throw Error(Code::failed_precondition,
+                fmt::format("{} cannot be read: {}", path.string(), std::strerror(errno)));
+  if (!file)
+    throw Error(Code::not_found, fmt::format("there is no {}; 'troupe keygen --keys {}' makes one",
+                                             path.string(), path.parent_path().string()));
   return file;
 }
 
@@ -66,33 +74,42 @@ std::vector<AllowedKey> lines_of(std::istream& file) {
     AllowedKey line{n, {}, {}};
     if (!(words >> line.first) || line.first == "#") continue;
     std::getline(words >> std::ws, line.rest);
-    while (!line.rest.empty() && std::isspace(static_cast<unsigned char>(line.rest.back()))) line.rest.pop_back();
+    while (!line.rest.empty() && std::isspace(static_cast<unsigned char>(line.rest.back())))
+      line.rest.pop_back();
     lines.push_back(std::move(line));
   }
   return lines;
 }
 
-// A key with its name, as the list has it. Throws invalid_argument for a name that would be read as another, or as more than a name.
+// A key with its name, as the list has it. Throws invalid_argument for a name that would be read as
+// another, or as more than a name.
 std::string list_line(std::string_view key, std::string_view name) {
   const std::string line = fmt::format("{} {}\n", key, name);
   std::istringstream text(line);
   const std::vector<AllowedKey> read = lines_of(text);
-  const bool has_controls = std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 127; });
+  const bool has_controls =
+      std::any_of(name.begin(), name.end(), [](unsigned char c) { return c < ' ' || c == 127; });
   if (has_controls || read.size() != 1 || read[0].rest != name)
-    throw Error(Code::invalid_argument, "the name of a key stands in a line of a file: it has no control characters, no ' # ', and no spaces at its ends");
+    throw Error(Code::invalid_argument,
+                "the name of a key stands in a line of a file: it has no control characters, no ' "
+                "# ', and no spaces at its ends");
   return line;
 }
 
 }  // namespace
 
 bool is_key(std::string_view text) {
-  constexpr std::string_view z85 = "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
-  return text.size() == kLength && std::all_of(text.begin(), text.end(), [&](char c) { return z85.find(c) != std::string_view::npos; });
+  constexpr std::string_view z85 =
+      "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ.-:+=^!/*?&<>()[]{}@%$#";
+  return text.size() == kLength && std::all_of(text.begin(), text.end(), [&](char c) {
+           return z85.find(c) != std::string_view::npos;
+         });
 }
 
 KeyPair generate_keys() {
   char open[kLength + 1] = {}, secret[kLength + 1] = {};
-  if (zmq_curve_keypair(open, secret) != 0) throw Error(Code::unavailable, "this build of ZeroMQ makes no keys: it has no CURVE");
+  if (zmq_curve_keypair(open, secret) != 0)
+    throw Error(Code::unavailable, "this build of ZeroMQ makes no keys: it has no CURVE");
   return {open, secret};
 }
 
@@ -101,32 +118,50 @@ KeyPair make_keys(const std::filesystem::path& folder, std::string_view name) {
   const std::string line = list_line(own.public_key, name);
   std::error_code error;
   if (std::filesystem::create_directories(folder, error)) ::chmod(folder.c_str(), 0700);
-  if (error) throw Error(Code::unavailable, fmt::format("{} cannot be made: {}", folder.string(), error.message()));
+  if (error)
+    throw Error(Code::unavailable,
+                fmt::format("{} cannot be made: {}", folder.string(), error.message()));
   if (std::filesystem::exists(folder / kKeyFile))
-    throw Error(Code::already_exists, fmt::format("{} is there already; a new key would lock this node out, so take it away first if that is meant",
-                                                  (folder / kKeyFile).string()));
-  write(folder / kAuthorizedFile, "# Public keys of nodes that may connect, each with a name.\n" + line, 0644);
-  write(folder / kKeyFile, fmt::format("# The key of node {}. Who has the secret can act as it.\npublic {}\nsecret {}\n", name, own.public_key, own.secret_key), 0600);
+    throw Error(Code::already_exists,
+                fmt::format("{} is there already; a new key would lock this node out, so take it "
+                            "away first if that is meant",
+                            (folder / kKeyFile).string()));
+  write(folder / kAuthorizedFile,
+        "# Public keys of nodes that may connect, each with a name.\n" + line, 0644);
+  write(
+      folder / kKeyFile,
+      fmt::format("# The key of node {}. Who has the secret can act as it.\npublic {}\nsecret {}\n",
+                  name, own.public_key, own.secret_key),
+      0600);
   return own;
 }
 
 KeyPair parse_key_pair(std::istream& text, const std::string& where) {
   KeyPair own;
   for (const AllowedKey& line : lines_of(text)) {
-    std::string* part = line.first == "public" ? &own.public_key : line.first == "secret" ? &own.secret_key : nullptr;
-    if (!part || !is_key(line.rest)) throw Error(Code::data_loss, fmt::format("{}:{} is neither 'public KEY' nor 'secret KEY'", where, line.number));
+    std::string* part = line.first == "public"   ? &own.public_key
+                        : line.first == "secret" ? &own.secret_key
+                                                 : nullptr;
+    if (!part || !is_key(line.rest))
+      throw Error(Code::data_loss, fmt::format("{}:{} is neither 'public KEY' nor 'secret KEY'",
+                                               where, line.number));
     *part = line.rest;
   }
   char derived[kLength + 1] = {};
-  if (own.public_key.empty() || own.secret_key.empty() || zmq_curve_public(derived, own.secret_key.c_str()) != 0 || own.public_key != derived)
-    throw Error(Code::data_loss, fmt::format("{} does not hold a pair of keys that belong together", where));
+  if (own.public_key.empty() || own.secret_key.empty() ||
+      zmq_curve_public(derived, own.secret_key.c_str()) != 0 || own.public_key != derived)
+    throw Error(Code::data_loss,
+                fmt::format("{} does not hold a pair of keys that belong together", where));
   return own;
 }
 
 std::map<std::string, std::string> parse_authorized(std::istream& text, const std::string& where) {
   std::map<std::string, std::string> authorized;
   for (const AllowedKey& line : lines_of(text)) {
-    if (!is_key(line.first)) throw Error(Code::data_loss, fmt::format("{}:{}: '{}' is no public key, which has {} characters", where, line.number, line.first, kLength));
+    if (!is_key(line.first))
+      throw Error(Code::data_loss,
+                  fmt::format("{}:{}: '{}' is no public key, which has {} characters", where,
+                              line.number, line.first, kLength));
     authorized[line.first] = line.rest;
   }
   return authorized;
@@ -141,22 +176,36 @@ Keys read_keys(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kKeyFile;
   std::ifstream file = open(path);
   struct ::stat about {};
-  // What root has put there for one group to read, as Kubernetes does with a secret for a pod's fsGroup, is root's to decide.
-  const bool is_known = ::stat(path.c_str(), &about) == 0, is_given_by_root = is_known && about.st_uid == 0 && ::geteuid() != 0;
+  // What root has put there for one group to read, as Kubernetes does with a secret for a pod's
+  // fsGroup, is root's to decide.
+  const bool is_known = ::stat(path.c_str(), &about) == 0,
+             is_given_by_root = is_known && about.st_uid == 0 && ::geteuid() != 0;
   if (is_known && (about.st_mode & (is_given_by_root ? 037 : 077)) != 0)
-    throw Error(Code::failed_precondition, fmt::format("others can read the secret in {}: 'chmod {} {}', and make a new key if they may have", path.string(),
-                                                       is_given_by_root ? "640" : "600", path.string()));
+    throw Error(
+        Code::failed_precondition,
+        fmt::format(
+            "others can read the secret in {}: 'chmod {} {}', and make a new key if they may have",
+            path.string(), is_given_by_root ? "640" : "600", path.string()));
   KeyPair own = parse_key_pair(file, path.string());
   return {std::move(own), read_authorized(folder), folder};
 }
 
-void authorize(const std::filesystem::path& folder, std::string_view public_key, std::string_view name) {
-  if (!is_key(public_key)) throw Error(Code::invalid_argument, fmt::format("'{}' is no public key, which has {} characters; 'troupe keygen' prints it", public_key, kLength));
+void authorize(const std::filesystem::path& folder, std::string_view public_key,
+               std::string_view name) {
+  if (!is_key(public_key))
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("'{}' is no public key, which has {} characters; 'troupe keygen' prints it",
+                    public_key, kLength));
   const std::string line = list_line(public_key, name);
   const Keys keys = read_keys(folder);
-  if (const auto known = keys.authorized.find(std::string(public_key)); known != keys.authorized.end()) {
+  if (const auto known = keys.authorized.find(std::string(public_key));
+      known != keys.authorized.end()) {
     if (known->second == name) return;
-    throw Error(Code::already_exists, fmt::format("that key may connect already, as '{}'; where it is to be another's, change its line in {}", known->second, (folder / kAuthorizedFile).string()));
+    throw Error(Code::already_exists,
+                fmt::format("that key may connect already, as '{}'; where it is to be another's, "
+                            "change its line in {}",
+                            known->second, (folder / kAuthorizedFile).string()));
   }
   std::ifstream file(folder / kAuthorizedFile);
   std::stringstream text;

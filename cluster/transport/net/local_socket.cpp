@@ -24,14 +24,17 @@ struct Name {
   socklen_t bytes;
 };
 
-OwnedDescriptor make() { return OwnedDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)); }
+OwnedDescriptor make() {
+  return OwnedDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+}
 
 }  // namespace
 
 OwnedDescriptor listen_locally(const std::string& name) {
   const Name at(name);
   OwnedDescriptor fd = make();
-  if (fd.get() < 0 || bind(fd.get(), at.generic(), at.bytes) != 0 || listen(fd.get(), 64) != 0) return OwnedDescriptor();
+  if (fd.get() < 0 || bind(fd.get(), at.generic(), at.bytes) != 0 || listen(fd.get(), 64) != 0)
+    return OwnedDescriptor();
   return fd;
 }
 
@@ -48,7 +51,8 @@ bool is_own(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-bool send_descriptors(int socket, const char* text, std::size_t bytes, std::span<const int> descriptors) {
+bool send_descriptors(int socket, const char* text, std::size_t bytes,
+                      std::span<const int> descriptors) {
   alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))] = {};
   iovec piece{const_cast<char*>(text), bytes};
   msghdr message{};
@@ -64,14 +68,16 @@ bool send_descriptors(int socket, const char* text, std::size_t bytes, std::span
   return sendmsg(socket, &message, MSG_NOSIGNAL | MSG_DONTWAIT) == static_cast<ssize_t>(bytes);
 }
 
-ssize_t receive_descriptors(int socket, std::byte* to, std::size_t most, std::vector<OwnedDescriptor>& descriptors) {
+ssize_t receive_descriptors(int socket, std::byte* to, std::size_t most,
+                            std::vector<OwnedDescriptor>& descriptors) {
   alignas(cmsghdr) char control[CMSG_SPACE(kMostDescriptors * sizeof(int))] = {};
   iovec piece{to, most};
   msghdr message{};
   message.msg_iov = &piece;
   message.msg_iovlen = 1;
   message.msg_control = control;
-  message.msg_controllen = CMSG_LEN(kMostDescriptors * sizeof(int));  // the kernel closes those that have no room
+  // the kernel closes those that have no room
+  message.msg_controllen = CMSG_LEN(kMostDescriptors * sizeof(int));
   const ssize_t n = recvmsg(socket, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   const cmsghdr* c = n > 0 ? CMSG_FIRSTHDR(&message) : nullptr;
   if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) return n;

@@ -25,7 +25,8 @@ Lookup::Lookup(const std::string& address) : answer_(std::make_shared<Answer>())
     return;
   }
   answer_->bell = OwnedDescriptor(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
-  if (answer_->bell.get() < 0) throw Error(Code::resource_exhausted, "no descriptor is left to look a name up");
+  if (answer_->bell.get() < 0)
+    throw Error(Code::resource_exhausted, "no descriptor is left to look a name up");
   try {
     std::thread([answer = answer_, address] {
       try {
@@ -55,14 +56,18 @@ const std::vector<std::string>& Lookup::found() const {
 }
 
 std::shared_ptr<Lookup> Lookups::ask(const std::string& address, Time now) {
-  std::erase_if(all_, [&](const auto& one) { return one.second.lookup->is_done() && one.second.until < now; });
+  std::erase_if(all_, [&](const auto& one) {
+    return one.second.lookup->is_done() && one.second.until < now;
+  });
   if (const auto at = all_.find(address); at != all_.end()) {
     if (!at->second.lookup->is_done()) at->second.until = now + kKept;
     return at->second.lookup;
   }
   if (is_in_numbers(address)) return std::make_shared<Lookup>(address);
-  const auto under_way = std::count_if(all_.begin(), all_.end(), [](const auto& one) { return !one.second.lookup->is_done(); });
-  if (static_cast<std::size_t>(under_way) >= kAtOnce) throw Error(Code::resource_exhausted, "the resolver of names has not answered others yet");
+  const auto under_way = std::count_if(
+      all_.begin(), all_.end(), [](const auto& one) { return !one.second.lookup->is_done(); });
+  if (static_cast<std::size_t>(under_way) >= kAtOnce)
+    throw Error(Code::resource_exhausted, "the resolver of names has not answered others yet");
   auto lookup = std::make_shared<Lookup>(address);
   all_.insert_or_assign(address, Asked{lookup, now + kKept});
   return lookup;

@@ -1,5 +1,6 @@
-// Who HOST of `tcp://HOST:PORT` is, in numbers. A name is asked about by a thread of its own, which nobody waits for: a resolver whose
-// servers are silent takes a minute. An address that is one already, or means all, is there at once.
+// Who HOST of `tcp://HOST:PORT` is, in numbers. A name is asked about by a thread of its own, which
+// nobody waits for: a resolver whose servers are silent takes a minute. An address that is one
+// already, or means all, is there at once.
 //
 //   Lookups lookups;
 //   auto asked = lookups.ask("tcp://node7:7117", now);   // who is asked about already is not asked about twice
@@ -27,8 +28,9 @@ class Lookup {
   bool is_done() const;
   /// Readable when it is done; -1: it was at once.
   int bell() const;
-  /// Once it is done: `tcp://` addresses, none of which has a name, those of IPv4 first. Throws not_found, in the resolver's words, where
-  /// the name does not resolve, unavailable and resource_exhausted where that cannot be told.
+  /// Once it is done: `tcp://` addresses, none of which has a name, those of IPv4 first. Throws
+  /// not_found, in the resolver's words, where the name does not resolve, unavailable and
+  /// resource_exhausted where that cannot be told.
   const std::vector<std::string>& found() const;
   /// Once it is done: would `found` throw nothing?
   bool is_good() const;
@@ -41,9 +43,11 @@ class Lookup {
 class Lookups {
  public:
   using Time = std::chrono::nanoseconds;
-  static constexpr Time kKept = std::chrono::seconds(10);  // an answer that came when nobody was there to take it, from when it was last asked for
-  static constexpr Time kFresh = std::chrono::seconds(2);  // one that was taken, for who took it had little time left
-  static constexpr std::size_t kAtOnce = 64;               // threads
+  // an answer that came when nobody was there to take it, from when it was last asked for
+  static constexpr Time kKept = std::chrono::seconds(10);
+  // one that was taken, for who took it had little time left
+  static constexpr Time kFresh = std::chrono::seconds(2);
+  static constexpr std::size_t kAtOnce = 64;  // threads
 
   /// Throws resource_exhausted.
   std::shared_ptr<Lookup> ask(const std::string& address, Time now);

@@ -28,9 +28,11 @@ struct ListeningSocket {
   std::string address;  // with the port that was chosen
 };
 
-/// Listens at `tcp://HOST:PORT`; connections that it accepts inherit the congestion control. Throws unavailable.
+/// Listens at `tcp://HOST:PORT`; connections that it accepts inherit the congestion control. Throws
+/// unavailable.
 ListeningSocket listen_at(const std::string& address, const std::string& congestion);
-/// Begins to connect to `tcp://HOST:PORT` without waiting; writable means that it has come to something. Throws unavailable.
+/// Begins to connect to `tcp://HOST:PORT` without waiting; writable means that it has come to
+/// something. Throws unavailable.
 OwnedDescriptor connect_to(const std::string& address);
 /// `tcp://` and who a socket is connected with, in numbers; empty: with nobody any more.
 std::string peer_of(int fd);
@@ -42,18 +44,22 @@ void check_address(const std::string& address);
 bool is_ipv6(std::string_view address);
 /// Is HOST no name? Asks nobody.
 bool is_in_numbers(const std::string& address);
-/// The addresses of HOST of `tcp://HOST:PORT`, with that port, those of IPv4 first; waits for the resolver. Throws not_found, in the resolver's words,
-/// where HOST does not resolve, unavailable where that cannot be told, and invalid_argument for what is no such address.
+/// The addresses of HOST of `tcp://HOST:PORT`, with that port, those of IPv4 first; waits for the
+/// resolver. Throws not_found, in the resolver's words, where HOST does not resolve, unavailable
+/// where that cannot be told, and invalid_argument for what is no such address.
 std::vector<std::string> in_numbers(const std::string& address);
 /// Is HOST every address of the machine? `told` as it stands, malformed or not.
 bool is_any_host(std::string_view told);
-/// HOST of `tcp://HOST:PORT`, and the same address with another one, which may be an IPv6 address without brackets.
+/// HOST of `tcp://HOST:PORT`, and the same address with another one, which may be an IPv6 address
+/// without brackets.
 std::string host_of(std::string_view address);
 std::string with_host(std::string_view address, const std::string& host);
-/// Where a node is that is told of as `told` by one that is reached at `teller`: what is loopback there is that node's machine, seen
-/// from elsewhere. Empty where `told` says nothing, as all addresses of a machine do.
+/// Where a node is that is told of as `told` by one that is reached at `teller`: what is loopback
+/// there is that node's machine, seen from elsewhere. Empty where `told` says nothing, as all
+/// addresses of a machine do.
 std::string seen_through(const std::string& told, const std::string& teller);
-/// Does `tcp://HOST:PORT` lead to this machine only? Throws invalid_argument for what is no such address.
+/// Does `tcp://HOST:PORT` lead to this machine only? Throws invalid_argument for what is no such
+/// address.
 bool is_loopback(const std::string& address);
 
 }  // namespace troupe

@@ -42,8 +42,8 @@ struct Link {
 
 }  // namespace
 
-// One mutex guards the hub and the queues and links of all its transports; listeners are called without it. A process
-// holds few transports, and what they exchange is handles.
+// One mutex guards the hub and the queues and links of all its transports; listeners are called
+// without it. A process holds few transports, and what they exchange is handles.
 class InProcessNetwork::Hub {
  public:
   explicit Hub(bool is_stepped) : stepped(is_stepped) {}
@@ -59,7 +59,8 @@ namespace {
 
 class InProcessTransport final : public Transport {
  public:
-  InProcessTransport(std::shared_ptr<InProcessNetwork::Hub> hub, PeerInfo self) : hub_(std::move(hub)), self_(std::move(self)) {
+  InProcessTransport(std::shared_ptr<InProcessNetwork::Hub> hub, PeerInfo self)
+      : hub_(std::move(hub)), self_(std::move(self)) {
     if (self_.engine.empty()) self_.engine = engine_version();
   }
   ~InProcessTransport() override { stop(); }
@@ -69,7 +70,9 @@ class InProcessTransport final : public Transport {
     if (listener_) throw Error(Code::failed_precondition, "the transport was started before");
     if (!self_.address.empty()) {
       if (!self_.address.starts_with("inproc://"))
-        throw Error(Code::invalid_argument, fmt::format("an address within a process is inproc://NAME, not {}", self_.address));
+        throw Error(
+            Code::invalid_argument,
+            fmt::format("an address within a process is inproc://NAME, not {}", self_.address));
       if (!hub_->listening.emplace(self_.address, this).second)
         throw Error(Code::unavailable, fmt::format("the address {} is taken", self_.address));
     }
@@ -84,7 +87,8 @@ class InProcessTransport final : public Transport {
       if (!listener_ || stopped_) return;
       stopped_ = true;
       while (!links_.empty())
-        unlink(links_.begin()->first, Status(Code::unavailable, fmt::format("{} has left", self_.name)));
+        unlink(links_.begin()->first,
+               Status(Code::unavailable, fmt::format("{} has left", self_.name)));
       urgent_.clear();
       queue_.clear();
       if (!self_.address.empty()) hub_->listening.erase(self_.address);
@@ -100,7 +104,8 @@ class InProcessTransport final : public Transport {
     std::lock_guard lock(hub_->mutex);
     if (!listener_ || stopped_) return;
     const auto found = hub_->listening.find(address);
-    if (found == hub_->listening.end()) return refuse(address, Status(Code::unavailable, "nobody listens at " + address));
+    if (found == hub_->listening.end())
+      return refuse(address, Status(Code::unavailable, "nobody listens at " + address));
     InProcessTransport& other = *found->second;
     if (Status why = check_peer(self_, other.self_); !why.ok()) return refuse(address, why);
     for (const auto& [peer, link] : links_)
@@ -125,7 +130,8 @@ class InProcessTransport final : public Transport {
     InProcessTransport& other = *found->second.to;
     const Peer back = found->second.back;
     other.links_.at(back).waiting_bytes += bytes;
-    other.push(lane == Lane::control ? other.urgent_ : other.queue_, {back, Arrival{lane, std::move(message)}});
+    other.push(lane == Lane::control ? other.urgent_ : other.queue_,
+               {back, Arrival{lane, std::move(message)}});
   }
 
   void disconnect(Peer peer, const Status& why) override {
@@ -138,7 +144,8 @@ class InProcessTransport final : public Transport {
   TransportCounters counters() const override {
     std::lock_guard lock(hub_->mutex);
     TransportCounters all = counters_;
-    for (const auto& [peer, link] : links_) all.unsent_bytes += link.to->links_.at(link.back).waiting_bytes;
+    for (const auto& [peer, link] : links_)
+      all.unsent_bytes += link.to->links_.at(link.back).waiting_bytes;
     return all;
   }
 
@@ -153,7 +160,8 @@ class InProcessTransport final : public Transport {
       const std::uint64_t bytes = bytes_of(arrival->message);
       ++counters_.messages_in;
       counters_.bytes_in += bytes;
-      if (const auto link = links_.find(delivery.peer); link != links_.end()) link->second.waiting_bytes -= bytes;
+      if (const auto link = links_.find(delivery.peer); link != links_.end())
+        link->second.waiting_bytes -= bytes;
     }
     lock.unlock();
     std::visit([&](auto& what) { call(delivery.peer, what); }, delivery.what);
@@ -163,16 +171,16 @@ class InProcessTransport final : public Transport {
  private:
   void call(Peer peer, const PeerInfo& info) { listener_->connected(peer, info); }
   void call(Peer, const Refusal& refusal) { listener_->refused(refusal.address, refusal.why); }
-  void call(Peer peer, Arrival& arrival) { listener_->received(peer, arrival.lane, std::move(arrival.message)); }
+  void call(Peer peer, Arrival& arrival) {
+    listener_->received(peer, arrival.lane, std::move(arrival.message));
+  }
   void call(Peer peer, const Loss& loss) { listener_->lost(peer, loss.why); }
 
   void deliver_all() {
     std::unique_lock lock(hub_->mutex);
     while (!stopped_) {
-      if (has_events())
-        deliver_one(lock);
-      else
-        ready_.wait(lock);
+      if (has_events()) deliver_one(lock);
+      else ready_.wait(lock);
     }
   }
 
@@ -181,9 +189,12 @@ class InProcessTransport final : public Transport {
     ready_.notify_one();
   }
 
-  void refuse(const std::string& address, Status why) { push(urgent_, {0, Refusal{address, std::move(why)}}); }
+  void refuse(const std::string& address, Status why) {
+    push(urgent_, {0, Refusal{address, std::move(why)}});
+  }
 
-  /// Ends a link at both ends. `lost` comes behind the messages of both lanes: it waits in the slower queue.
+  /// Ends a link at both ends. `lost` comes behind the messages of both lanes: it waits in the
+  /// slower queue.
   void unlink(Peer peer, const Status& why) {
     const Link link = links_.extract(peer).mapped();
     push(queue_, {peer, Loss{link.name, why}});
@@ -191,7 +202,8 @@ class InProcessTransport final : public Transport {
     link.to->links_.erase(link.back);
   }
 
-  /// Before a node of a name is connected, an earlier one of that name is lost: what still waits of it comes first.
+  /// Before a node of a name is connected, an earlier one of that name is lost: what still waits of
+  /// it comes first.
   void supersede(const PeerInfo& newcomer) {
     for (const auto& [peer, link] : links_)
       if (link.name == newcomer.name) {
@@ -200,10 +212,13 @@ class InProcessTransport final : public Transport {
       }
     std::vector<Peer> ended;
     for (const Delivery& delivery : queue_)
-      if (const auto* loss = std::get_if<Loss>(&delivery.what); loss && loss->name == newcomer.name) ended.push_back(delivery.peer);
+      if (const auto* loss = std::get_if<Loss>(&delivery.what); loss && loss->name == newcomer.name)
+        ended.push_back(delivery.peer);
     for (const Peer peer : ended) {
-      const auto moved = std::stable_partition(queue_.begin(), queue_.end(), [&](const Delivery& e) { return e.peer != peer; });
-      urgent_.insert(urgent_.end(), std::make_move_iterator(moved), std::make_move_iterator(queue_.end()));
+      const auto moved = std::stable_partition(queue_.begin(), queue_.end(),
+                                               [&](const Delivery& e) { return e.peer != peer; });
+      urgent_.insert(urgent_.end(), std::make_move_iterator(moved),
+                     std::make_move_iterator(queue_.end()));
       queue_.erase(moved, queue_.end());
     }
   }
@@ -223,7 +238,8 @@ class InProcessTransport final : public Transport {
 
 }  // namespace
 
-InProcessNetwork::InProcessNetwork(Delivery delivery) : hub_(std::make_shared<Hub>(delivery == Delivery::stepped)) {}
+InProcessNetwork::InProcessNetwork(Delivery delivery)
+    : hub_(std::make_shared<Hub>(delivery == Delivery::stepped)) {}
 InProcessNetwork::~InProcessNetwork() = default;
 
 std::unique_ptr<Transport> InProcessNetwork::make_transport(PeerInfo self) {
@@ -231,7 +247,8 @@ std::unique_ptr<Transport> InProcessNetwork::make_transport(PeerInfo self) {
 }
 
 bool InProcessNetwork::step() {
-  if (!hub_->stepped) throw Error(Code::failed_precondition, "this network delivers on threads of its own");
+  if (!hub_->stepped)
+    throw Error(Code::failed_precondition, "this network delivers on threads of its own");
   std::unique_lock lock(hub_->mutex);
   const std::size_t n = hub_->started.size();
   for (std::size_t i = 0; i < n; ++i) {

@@ -5,11 +5,12 @@
 //   auto b = network.make_transport({.name = "b", .incarnation = 1});   // connects, does not listen
 //   a->start(listener_a);  b->start(listener_b);  b->connect("inproc://a");
 //
-// Tensors are passed as handles: both ends share the buffer, which is read-only as long as they do. Nothing is lost
-// here, so a connection ends only by `disconnect` and `stop`, and there is no clock.
+// Tensors are passed as handles: both ends share the buffer, which is read-only as long as they do.
+// Nothing is lost here, so a connection ends only by `disconnect` and `stop`, and there is no
+// clock.
 //
-// Threads: each transport calls its listener on a thread of its own. A stepped network has no threads: `step`
-// delivers one event on the caller's, transport by transport in turn.
+// Threads: each transport calls its listener on a thread of its own. A stepped network has no
+// threads: `step` delivers one event on the caller's, transport by transport in turn.
 #pragma once
 
 #include <memory>

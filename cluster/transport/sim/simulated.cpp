@@ -28,8 +28,8 @@ struct Direction {
 
 /// One of the two directions of a bulk channel, whose frames arrive in pieces.
 struct BulkDirection : Direction {
-  std::size_t arrived = 0;  // of the first frame's bulk
-  bool is_begun = false;    // it has had its turn
+  std::size_t arrived = 0;    // of the first frame's bulk
+  bool is_begun = false;      // it has had its turn
   bool is_under_way = false;  // an event will move its first frame
   bool is_open = false;       // who gets them knows of the channel
 };
@@ -38,7 +38,8 @@ struct Line {
   std::string from, address;
   Direction forward, back;  // from the one that dialled, and to it
   BulkDirection bulk_forward, bulk_back;
-  const std::shared_ptr<SimulatedDirect> direct_forward = std::make_shared<SimulatedDirect>(), direct_back = std::make_shared<SimulatedDirect>();
+  const std::shared_ptr<SimulatedDirect> direct_forward = std::make_shared<SimulatedDirect>(),
+                                         direct_back = std::make_shared<SimulatedDirect>();
   bool has_bulk = false;
   bool is_shared = false;  // its nodes are of one host
   bool is_broken = false;
@@ -54,13 +55,16 @@ constexpr Connection acceptor_of(std::uint64_t line) { return 2 * line + 1; }
 
 class SimulatedNetwork::World {
  public:
-  World(std::uint64_t seed_number, SimulationOptions simulation) : seed(seed_number), options(simulation), random(seed_number) {}
+  World(std::uint64_t seed_number, SimulationOptions simulation)
+      : seed(seed_number), options(simulation), random(seed_number) {}
 
   struct Event {
     Time when;
     std::uint64_t number;  // of events at the same time the earlier one comes first
     std::function<void()> what;
-    bool operator<(const Event& o) const { return std::tie(o.when, o.number) < std::tie(when, number); }
+    bool operator<(const Event& o) const {
+      return std::tie(o.when, o.number) < std::tie(when, number);
+    }
   };
   struct Stalled {
     std::uint64_t line;
@@ -74,9 +78,12 @@ class SimulatedNetwork::World {
     double ns_per_byte;
   };
 
-  void at(Time when, std::function<void()> what) { events.push({std::max(when, now), ++event_number, std::move(what)}); }
+  void at(Time when, std::function<void()> what) {
+    events.push({std::max(when, now), ++event_number, std::move(what)});
+  }
   Time delay() {
-    return Time(std::uniform_int_distribution<Time::rep>(options.least_delay.count(), options.most_delay.count())(random));
+    return Time(std::uniform_int_distribution<Time::rep>(options.least_delay.count(),
+                                                         options.most_delay.count())(random));
   }
   bool chance(double p) { return std::bernoulli_distribution(p)(random); }
   bool step() {
@@ -88,13 +95,19 @@ class SimulatedNetwork::World {
     event.what();
     return true;
   }
-  bool is_cut(const std::string& a, const std::string& b) const { return apart.contains(a) != apart.contains(b) || cut_links.contains(std::minmax(a, b)); }
+  bool is_cut(const std::string& a, const std::string& b) const {
+    return apart.contains(a) != apart.contains(b) || cut_links.contains(std::minmax(a, b));
+  }
   // What a slow link adds for so many bytes.
   Time added(const Line& l, std::size_t bytes) const {
     if (slow_links.empty()) return {};
-    const std::string to = l.acceptor.empty() ? l.address.substr(std::string_view("sim://").size()) : l.acceptor;
+    const std::string to =
+        l.acceptor.empty() ? l.address.substr(std::string_view("sim://").size()) : l.acceptor;
     auto slow = slow_links.find(std::minmax(l.from, to));
-    return slow == slow_links.end() ? Time() : slow->second.delay + Time(static_cast<Time::rep>(slow->second.ns_per_byte * static_cast<double>(bytes)));
+    return slow == slow_links.end()
+               ? Time()
+               : slow->second.delay + Time(static_cast<Time::rep>(slow->second.ns_per_byte *
+                                                                  static_cast<double>(bytes)));
   }
 
   Line* line(std::uint64_t number) {
@@ -107,7 +120,11 @@ class SimulatedNetwork::World {
   }
   void schedule(std::uint64_t number, bool forward) {
     Direction& d = forward ? lines.at(number).forward : lines.at(number).back;
-    d.last = std::max(d.last, now + delay() + added(lines.at(number), d.frames.empty() ? 0 : d.frames.back()->header.size() + d.frames.back()->bulk_bytes));
+    d.last = std::max(
+        d.last, now + delay() +
+                    added(lines.at(number), d.frames.empty() ? 0
+                                                             : d.frames.back()->header.size() +
+                                                                   d.frames.back()->bulk_bytes));
     at(d.last, [this, number, forward] { arrive(number, forward); });
   }
   void arrive(std::uint64_t number, bool forward);
@@ -118,12 +135,15 @@ class SimulatedNetwork::World {
   }
   void schedule_bulk(std::uint64_t number, bool forward, BulkDirection& d) {
     if (d.frames.empty() || std::exchange(d.is_under_way, true)) return;
-    at(now + delay() + added(lines.at(number), std::min(kPiece, d.frames.front()->bulk_bytes)), [this, number, forward] { arrive_bulk(number, forward); });
+    at(now + delay() + added(lines.at(number), std::min(kPiece, d.frames.front()->bulk_bytes)),
+       [this, number, forward] { arrive_bulk(number, forward); });
   }
   void arrive_bulk(std::uint64_t number, bool forward);
-  bool send_direct(std::uint64_t number, bool forward, std::uint64_t after, std::span<const std::byte> record, bool may_wait) {
+  bool send_direct(std::uint64_t number, bool forward, std::uint64_t after,
+                   std::span<const std::byte> record, bool may_wait) {
     Line* const l = line(number);
-    if (!l || !(forward ? l->direct_forward : l->direct_back)->write(after, record, may_wait)) return false;
+    if (!l || !(forward ? l->direct_forward : l->direct_back)->write(after, record, may_wait))
+      return false;
     ++direct_records;
     at(now + delay(), [this, number, forward] { arrive_direct(number, forward); });
     return true;
@@ -139,7 +159,8 @@ class SimulatedNetwork::World {
   std::mt19937_64 random;
   Time now = std::chrono::seconds(1);
   std::priority_queue<Event> events;
-  std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0, bulk_waits = 0, bulk_breaks = 0, direct_records = 0;
+  std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0, bulk_waits = 0,
+                bulk_breaks = 0, direct_records = 0;
   std::map<std::uint64_t, Line> lines;
   std::uint64_t next_line = 1;
   std::map<std::string, SimulatedTransport*> listening;  // by address
@@ -154,7 +175,8 @@ namespace {
 
 class SimulatedTransport final : public Transport, public Carrier {
  public:
-  SimulatedTransport(std::shared_ptr<SimulatedNetwork::World> world, PeerInfo info) : world_(std::move(world)), self(std::move(info)) {
+  SimulatedTransport(std::shared_ptr<SimulatedNetwork::World> world, PeerInfo info)
+      : world_(std::move(world)), self(std::move(info)) {
     if (self.engine.empty()) self.engine = engine_version();
   }
   ~SimulatedTransport() override {
@@ -166,7 +188,9 @@ class SimulatedTransport final : public Transport, public Carrier {
     if (router) throw Error(Code::failed_precondition, "the transport was started before");
     if (!self.address.empty()) {
       if (!self.address.starts_with("sim://"))
-        throw Error(Code::invalid_argument, fmt::format("an address in the simulation is sim://NAME, not {}", self.address));
+        throw Error(
+            Code::invalid_argument,
+            fmt::format("an address in the simulation is sim://NAME, not {}", self.address));
       if (!world_->listening.emplace(self.address, this).second)
         throw Error(Code::unavailable, fmt::format("the address {} is taken", self.address));
     }
@@ -192,20 +216,24 @@ class SimulatedTransport final : public Transport, public Carrier {
   }
   void send(Peer peer, Lane lane, Message message) override {
     check_sendable(message);
-    if (const auto to = data_messages_.find(peer); to != data_messages_.end() && lane == Lane::data) ++to->second;
+    if (const auto to = data_messages_.find(peer); to != data_messages_.end() && lane == Lane::data)
+      ++to->second;
     auto shared = std::make_shared<Message>(std::move(message));
-    request(static_cast<std::size_t>(lane), true, [=](Router& r) { r.send(peer, lane, std::move(*shared)); });
+    request(static_cast<std::size_t>(lane), true,
+            [=](Router& r) { r.send(peer, lane, std::move(*shared)); });
   }
   bool send_direct(Peer peer, std::span<const std::byte> record, bool may_wait) override {
     const auto to = data_messages_.find(peer);
     if (!router || to == data_messages_.end()) return false;
     const Connection connection = router->connection_of(peer);
-    if (!world_->send_direct(connection / 2, connection % 2 == 0, to->second, record, may_wait)) return false;
+    if (!world_->send_direct(connection / 2, connection % 2 == 0, to->second, record, may_wait))
+      return false;
     ++direct_records_;
     direct_bytes_[peer] += record.size();
     return true;
   }
-  /// Every other time; else what was sent waits as before. What is asked for beside messages waits always: the listener may hear of it.
+  /// Every other time; else what was sent waits as before. What is asked for beside messages waits
+  /// always: the listener may hear of it.
   void flush(Peer peer) override {
     if (!router || next_request_ % 2 == 0) return;
     for (std::size_t lane = 0; lane < wire::kLanes; ++lane)
@@ -216,10 +244,10 @@ class SimulatedTransport final : public Transport, public Carrier {
     if (!router) return;
     // Behind everything that was asked for before.
     world_->at(world_->now, here([this, peer, why, before = next_request_] {
-      serve_until(before);
-      router->disconnect(peer, why);
-      reschedule();
-    }));
+                 serve_until(before);
+                 router->disconnect(peer, why);
+                 reschedule();
+               }));
   }
   TransportCounters counters() const override {
     TransportCounters all = router ? router->counters() : last_;
@@ -230,7 +258,8 @@ class SimulatedTransport final : public Transport, public Carrier {
   std::vector<PeerCounters> peers() const override {
     std::vector<PeerCounters> all = router ? router->peers() : std::vector<PeerCounters>();
     for (PeerCounters& p : all)
-      if (const auto direct = direct_bytes_.find(p.peer); direct != direct_bytes_.end()) p.bytes_out += direct->second;
+      if (const auto direct = direct_bytes_.find(p.peer); direct != direct_bytes_.end())
+        p.bytes_out += direct->second;
     return all;
   }
 
@@ -274,7 +303,8 @@ class SimulatedTransport final : public Transport, public Carrier {
   void open_bulk(Connection connection, const wire::Bulk& answer) override {
     // One in ten leads nowhere, as behind a firewall.
     if (answer.kinds != 0 && world_->chance(0.9))
-      world_->at(world_->now + world_->delay(), [world = world_.get(), number = connection / 2] { world->open_bulk(number); });
+      world_->at(world_->now + world_->delay(),
+                 [world = world_.get(), number = connection / 2] { world->open_bulk(number); });
   }
   bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override {
     const Line* line = world_->line(connection / 2);
@@ -368,10 +398,10 @@ class SimulatedTransport final : public Transport, public Carrier {
     requests_[lane].push_back({next_request_++, is_message, std::move(what)});
     taken_up_[lane] = std::max(taken_up_[lane], world_->now + world_->delay() / 4);
     world_->at(taken_up_[lane], here([this, lane] {
-      if (requests_[lane].empty()) return;  // served before its time
-      serve(lane);
-      reschedule();
-    }));
+                 if (requests_[lane].empty()) return;  // served before its time
+                 serve(lane);
+                 reschedule();
+               }));
   }
   void serve(std::size_t lane) {
     const Request next = std::move(requests_[lane].front());
@@ -389,10 +419,10 @@ class SimulatedTransport final : public Transport, public Carrier {
     if (due == Time::max() || (tick_ > world_->now && tick_ <= due)) return;
     tick_ = std::max(due, world_->now + Time(1));
     world_->at(tick_, here([this] {
-      if (world_->now < router->due()) return reschedule();
-      router->tick();
-      reschedule();
-    }));
+                 if (world_->now < router->due()) return reschedule();
+                 router->tick();
+                 reschedule();
+               }));
   }
 
   const std::shared_ptr<SimulatedNetwork::World> world_;
@@ -407,7 +437,8 @@ class SimulatedTransport final : public Transport, public Carrier {
   std::uint64_t next_request_ = 0;
   std::uint64_t direct_records_ = 0;  // sent
   std::map<Peer, std::uint64_t> direct_bytes_;
-  std::map<Peer, std::uint64_t> data_messages_;  // sent so far to those that there is a session with
+  // sent so far to those that there is a session with
+  std::map<Peer, std::uint64_t> data_messages_;
   Time tick_{};
   TransportCounters last_;
   const std::shared_ptr<bool> is_here_ = std::make_shared<bool>(true);
@@ -436,15 +467,15 @@ void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
   }
   const Ref<OutFrame> frame = std::move(d.frames.front());
   d.frames.pop_front();
-  if (d.to)
-    d.to->frame(forward ? acceptor_of(number) : dialler_of(number), *frame);
-  else
-    ++lost;
+  if (d.to) d.to->frame(forward ? acceptor_of(number) : dialler_of(number), *frame);
+  else ++lost;
 }
 
 void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
   Line* l = line(number);
-  if (!l || l->is_broken || l->acceptor.empty() || is_cut(l->from, l->acceptor) || !l->forward.to || !l->back.to) return;
+  if (!l || l->is_broken || l->acceptor.empty() || is_cut(l->from, l->acceptor) || !l->forward.to ||
+      !l->back.to)
+    return;
   l->has_bulk = l->bulk_forward.is_open = true;
   l->is_shared = chance(options.shared);
   l->forward.to->bulk_opened(acceptor_of(number), l->is_shared ? l->direct_forward : nullptr);
@@ -452,7 +483,8 @@ void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
     Line* opened = line(number);
     if (!opened || opened->is_broken || !opened->back.to) return;
     opened->bulk_back.is_open = true;
-    opened->back.to->bulk_opened(dialler_of(number), opened->is_shared ? opened->direct_back : nullptr);
+    opened->back.to->bulk_opened(dialler_of(number),
+                                 opened->is_shared ? opened->direct_back : nullptr);
   });
 }
 
@@ -485,7 +517,8 @@ void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
     return;
   }
   const std::size_t some = std::uniform_int_distribution<std::size_t>(1, kPiece)(random);
-  if (d.is_open) bulk_waits += !to->move_bulk(forward ? acceptor_of(number) : dialler_of(number), d, some);
+  if (d.is_open)
+    bulk_waits += !to->move_bulk(forward ? acceptor_of(number) : dialler_of(number), d, some);
   if (line(number)) schedule_bulk(number, forward, d);
 }
 
@@ -504,12 +537,15 @@ void SimulatedNetwork::World::break_line(std::uint64_t number) {
   Line& l = lines.at(number);
   if (l.is_broken) return;
   l.is_broken = true;
-  for (Direction* d : {&l.forward, &l.back, static_cast<Direction*>(&l.bulk_forward), static_cast<Direction*>(&l.bulk_back)})
+  for (Direction* d : {&l.forward, &l.back, static_cast<Direction*>(&l.bulk_forward),
+                       static_cast<Direction*>(&l.bulk_back)})
     lost += std::exchange(d->frames, {}).size();
   at(now + delay(), [this, number] {
     const Line* broken = line(number);
     if (broken && broken->back.to)
-      broken->back.to->broken(dialler_of(number), Status(Code::unavailable, fmt::format("nobody answers at {}", broken->address)));
+      broken->back.to->broken(
+          dialler_of(number),
+          Status(Code::unavailable, fmt::format("nobody answers at {}", broken->address)));
   });
 }
 
@@ -523,14 +559,21 @@ void SimulatedNetwork::World::heal() {
     if (!l) continue;
     switch (s.kind) {
       case Stalled::Kind::frame: schedule(s.line, s.forward); break;
-      case Stalled::Kind::bulk: schedule_bulk(s.line, s.forward, s.forward ? l->bulk_forward : l->bulk_back); break;
-      case Stalled::Kind::direct: at(now + delay(), [this, number = s.line, forward = s.forward] { arrive_direct(number, forward); }); break;
+      case Stalled::Kind::bulk:
+        schedule_bulk(s.line, s.forward, s.forward ? l->bulk_forward : l->bulk_back);
+        break;
+      case Stalled::Kind::direct:
+        at(now + delay(),
+           [this, number = s.line, forward = s.forward] { arrive_direct(number, forward); });
+        break;
     }
   }
 }
 
-SimulatedNetwork::SimulatedNetwork(std::uint64_t seed, SimulationOptions options) : world_(std::make_shared<World>(seed, options)) {}
-// Events hold the world's transports by address: they end with the network, not with the last transport.
+SimulatedNetwork::SimulatedNetwork(std::uint64_t seed, SimulationOptions options)
+    : world_(std::make_shared<World>(seed, options)) {}
+// Events hold the world's transports by address: they end with the network, not with the last
+// transport.
 SimulatedNetwork::~SimulatedNetwork() { world_->events = {}; }
 
 std::unique_ptr<Transport> SimulatedNetwork::make_transport(PeerInfo self) {
@@ -539,15 +582,20 @@ std::unique_ptr<Transport> SimulatedNetwork::make_transport(PeerInfo self) {
 
 bool SimulatedNetwork::step() { return world_->step(); }
 Time SimulatedNetwork::now() const { return world_->now; }
-void SimulatedNetwork::at(Time when, std::function<void()> what) { world_->at(when, std::move(what)); }
+void SimulatedNetwork::at(Time when, std::function<void()> what) {
+  world_->at(when, std::move(what));
+}
 
 void SimulatedNetwork::partition(std::set<std::string> names) {
   world_->heal();
   world_->apart = std::move(names);
 }
-void SimulatedNetwork::cut(const std::string& a, const std::string& b) { world_->cut_links.insert(std::minmax(a, b)); }
+void SimulatedNetwork::cut(const std::string& a, const std::string& b) {
+  world_->cut_links.insert(std::minmax(a, b));
+}
 void SimulatedNetwork::heal() { world_->heal(); }
-void SimulatedNetwork::slow_down(const std::string& a, const std::string& b, Time delay, double ns_per_byte) {
+void SimulatedNetwork::slow_down(const std::string& a, const std::string& b, Time delay,
+                                 double ns_per_byte) {
   world_->slow_links.insert_or_assign(std::minmax(a, b), World::Slow{delay, ns_per_byte});
 }
 

@@ -1,18 +1,22 @@
-// A network in one thread, on a virtual clock, in which everything that can go wrong does, as a seed decides.
+// A network in one thread, on a virtual clock, in which everything that can go wrong does, as a
+// seed decides.
 //
 //   SimulatedNetwork network(seed);
 //   auto a = network.make_transport({.name = "a", .incarnation = 1, .address = "sim://a"});  …  a->start(listener);
 //   network.at(3s, [&] { network.partition({"a"}); });  network.at(8s, [&] { network.heal(); });
 //   while (network.step()) {}      // one event: a frame arrives, a request is served, a time-out is due
 //
-// The transports run the same router, sessions and wire format as those on ZeroMQ; what is simulated is the carrier.
-// Frames take a random time, in order within a connection. A connection that breaks loses what was on its way, tells
-// the node that dialled after a while, and the other one never or when that sends. Bulk channels come up late or never,
-// overtake their connection and are overtaken, and carry a frame in pieces; with most of them records go directly, which no break loses. A partition holds frames up. What a
-// user asks of a lane is taken up after a random while, so that lanes overtake each other.
+// The transports run the same router, sessions and wire format as those on ZeroMQ; what is
+// simulated is the carrier. Frames take a random time, in order within a connection. A connection
+// that breaks loses what was on its way, tells the node that dialled after a while, and the other
+// one never or when that sends. Bulk channels come up late or never, overtake their connection and
+// are overtaken, and carry a frame in pieces; with most of them records go directly, which no break
+// loses. A partition holds frames up. What a user asks of a lane is taken up after a random while,
+// so that lanes overtake each other.
 //
-// Threads: one, whose calls and steps these are. The same seed and the same calls give the same schedule. With heartbeats there is always a next event: bound a loop
-// by what it waits for and by `now`.
+// Threads: one, whose calls and steps these are. The same seed and the same calls give the same
+// schedule. With heartbeats there is always a next event: bound a loop by what it waits for and by
+// `now`.
 #pragma once
 
 #include <functional>
@@ -26,7 +30,7 @@ namespace troupe {
 
 struct SimulationOptions {
   Time least_delay = std::chrono::microseconds(50), most_delay = std::chrono::milliseconds(5);
-  double bulk = 0.8;  // the share of connections that ask for a bulk channel
+  double bulk = 0.8;    // the share of connections that ask for a bulk channel
   double shared = 0.7;  // the share of those whose nodes are of one host, and send directly
   RouterOptions router = {};
 };
@@ -38,7 +42,8 @@ class SimulatedNetwork {
   SimulatedNetwork(const SimulatedNetwork&) = delete;
   SimulatedNetwork& operator=(const SimulatedNetwork&) = delete;
 
-  /// `self.address` is `sim://NAME` or empty. `stop` steps the network until the peers have what was sent.
+  /// `self.address` is `sim://NAME` or empty. `stop` steps the network until the peers have what
+  /// was sent.
   std::unique_ptr<Transport> make_transport(PeerInfo self);
 
   /// Runs the next event; false if there is none.
@@ -47,7 +52,8 @@ class SimulatedNetwork {
   /// Calls `what` at that time, or at once if it is past.
   void at(Time when, std::function<void()> what);
 
-  /// These nodes and the others do not reach each other any more, until `heal`; an earlier partition ends.
+  /// These nodes and the others do not reach each other any more, until `heal`; an earlier
+  /// partition ends.
   void partition(std::set<std::string> names);
   /// So do these two, with each other alone.
   void cut(const std::string& a, const std::string& b);
@@ -61,10 +67,11 @@ class SimulatedNetwork {
   /// Ends this node without a word. Its transport does nothing any more.
   void kill(const std::string& name);
 
-  std::uint64_t events() const;        // run so far
-  std::uint64_t frames_lost() const;   // by connections that broke
+  std::uint64_t events() const;          // run so far
+  std::uint64_t frames_lost() const;     // by connections that broke
   std::uint64_t frames_stalled() const;  // by partitions
-  std::uint64_t bulk_waits() const;      // times a frame waited on a bulk channel for one of the connection
+  // times a frame waited on a bulk channel for one of the connection
+  std::uint64_t bulk_waits() const;
   std::uint64_t bulk_breaks() const;     // bulk channels broken by break_bulk_channels
   std::uint64_t direct_records() const;  // sent by send_direct
 

@@ -1,4 +1,5 @@
-// What goes directly between two nodes of the simulated network (simulated.hpp), in the place of a ring in shared memory.
+// What goes directly between two nodes of the simulated network (simulated.hpp), in the place of a
+// ring in shared memory.
 #pragma once
 
 #include <deque>
@@ -11,10 +12,12 @@
 
 namespace troupe {
 
-/// In one of the two directions of a line: it is not lost with that, and its receiver may give it up at any time.
+/// In one of the two directions of a line: it is not lost with that, and its receiver may give it
+/// up at any time.
 class SimulatedDirect final : public DirectSource {
  public:
-  static constexpr std::size_t kMost = 6, kMostBytes = 4096;  // records: a ring that is full is no rare thing; bytes of one
+  // records: a ring that is full is no rare thing; bytes of one
+  static constexpr std::size_t kMost = 6, kMostBytes = 4096;
   void open(std::uint64_t messages) override {
     is_open_ = true;
     messages_ = messages;

@@ -11,17 +11,22 @@ namespace troupe {
 
 namespace {
 
-constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED | ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
-                        ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr int kEvents = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_DISCONNECTED | ZMQ_EVENT_CLOSED |
+                        ZMQ_EVENT_CONNECT_RETRIED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED |
+                        ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                        ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 
 }  // namespace
 
-Dialled::Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups, const ZeroMqOptions& options, Connection number, std::string address, Time now)
-    : context_(context), gate_(gate), lookups_(lookups), options_(options), name_(std::to_string(number)), address_(std::move(address)), began_(now) {
+Dialled::Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups,
+                 const ZeroMqOptions& options, Connection number, std::string address, Time now)
+    : context_(context), gate_(gate), lookups_(lookups), options_(options),
+      name_(std::to_string(number)), address_(std::move(address)), began_(now) {
   check_address(address_);
   if (is_in_numbers(address_)) gate_.check_reach(address_);
   keys_ = gate_.keys_of(address_);
-  if (keys_.empty()) throw Error(Code::failed_precondition, "no key is authorized here, not even this node's own");
+  if (keys_.empty())
+    throw Error(Code::failed_precondition, "no key is authorized here, not even this node's own");
   lookup_ = lookups_.ask(address_, now);
   prepare();
   if (lookup_->is_done()) look(now);
@@ -63,11 +68,16 @@ void Dialled::look(Time now) {
 }
 
 // Nor may one address at which nobody is heard take the time of all.
-void Dialled::share(Time now) { give_up_at_ = now + std::max(Time::zero(), began_ + patience() - now) / static_cast<std::int64_t>(targets_.size() - target_); }
+void Dialled::share(Time now) {
+  give_up_at_ = now + std::max(Time::zero(), began_ + patience() - now) /
+                          static_cast<std::int64_t>(targets_.size() - target_);
+}
 
 Dialled::Time Dialled::due() const {
   if (lookup_) return began_ + patience();
-  return state_ == State::nothing && (target_ + 1 < targets_.size() || !why_not_.ok()) ? give_up_at_ : Time::max();
+  return state_ == State::nothing && (target_ + 1 < targets_.size() || !why_not_.ok())
+             ? give_up_at_
+             : Time::max();
 }
 
 bool Dialled::send(const Ref<OutFrame>& frame) {
@@ -80,12 +90,12 @@ Status Dialled::watch(Time now) {
   if (lookup_ && lookup_->is_done()) {
     try {
       look(now);
-    } catch (const Error& e) {
-      return Status(e);
-    }
+    } catch (const Error& e) { return Status(e); }
   }
-  // Before it counts as unanswered, which would not say by whom. What the resolver says later is there for who dials next.
-  if (lookup_ && now - began_ >= patience()) return Status(Code::not_found, "the resolver of names does not answer");
+  // Before it counts as unanswered, which would not say by whom. What the resolver says later is
+  // there for who dials next.
+  if (lookup_ && now - began_ >= patience())
+    return Status(Code::not_found, "the resolver of names does not answer");
   for (SocketEvent event; monitor_->next(event);)
     if (Status over = take(event, now); !over.ok()) return over;
   return now >= due() && !try_next(now) ? why_not_ : Status();
@@ -118,14 +128,14 @@ Status Dialled::take(const SocketEvent& event, Time now) {
       return Status();
     case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL:
     case ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL:
-    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH:
-      refusal_ = event;
-      return Status();
+    case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: refusal_ = event; return Status();
     case ZMQ_EVENT_DISCONNECTED:
-      if (state_ == State::accepted) return Status(Code::unavailable, fmt::format("the connection to {} broke", address_));
+      if (state_ == State::accepted)
+        return Status(Code::unavailable, fmt::format("the connection to {} broke", address_));
       if (!refusal_) return Status();
       // Who listens hangs up on a key that is not its own, without a word.
-      if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL || key_tried_ + 1 == keys_.size()) {
+      if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL ||
+          key_tried_ + 1 == keys_.size()) {
         if (why_not_.ok()) why_not_ = gate_.why_not(address_, *refusal_);
         return try_next(now) ? Status() : why_not_;
       }
@@ -136,7 +146,9 @@ Status Dialled::take(const SocketEvent& event, Time now) {
     default:
       if (state_ != State::nothing) return Status();
       if (try_next(now)) return Status();
-      return why_not_.ok() ? Status(Code::unavailable, fmt::format("nobody answers at {}", address_)) : why_not_;
+      return why_not_.ok()
+                 ? Status(Code::unavailable, fmt::format("nobody answers at {}", address_))
+                 : why_not_;
   }
 }
 

@@ -1,5 +1,6 @@
-// A connection that was dialled: a DEALER that ZeroMQ never reconnects. A name is looked up first (lookup.hpp), and each of its addresses tried until
-// one is listened at; with keys it goes through those of the list until the other end proves to hold one (gate.hpp). What is sent before waits.
+// A connection that was dialled: a DEALER that ZeroMQ never reconnects. A name is looked up first
+// (lookup.hpp), and each of its addresses tried until one is listened at; with keys it goes through
+// those of the list until the other end proves to hold one (gate.hpp). What is sent before waits.
 //
 //   Dialled d(context, gate, lookups, options, number, "tcp://10.0.0.7:7117", now);
 //   d.send(frame);
@@ -15,8 +16,8 @@
 #include <string>
 #include <vector>
 
-#include <troupe/cluster/transport/zeromq/gate.hpp>
 #include <troupe/cluster/transport/net/resolver.hpp>
+#include <troupe/cluster/transport/zeromq/gate.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq_socket.hpp>
 
@@ -26,9 +27,10 @@ class Dialled {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// Throws invalid_argument or failed_precondition for an address that is none, or that nobody may reach; what the resolver has said before, resource_exhausted,
-  /// and zmq::error_t.
-  Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups, const ZeroMqOptions& options, Connection number, std::string address, Time now);
+  /// Throws invalid_argument or failed_precondition for an address that is none, or that nobody may
+  /// reach; what the resolver has said before, resource_exhausted, and zmq::error_t.
+  Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups, const ZeroMqOptions& options,
+          Connection number, std::string address, Time now);
   ~Dialled();
   Dialled(const Dialled&) = delete;
   Dialled& operator=(const Dialled&) = delete;
@@ -44,8 +46,11 @@ class Dialled {
   std::size_t sockets() const { return sockets_ + (lookup_ ? 0 : 1); }
   const std::string& address() const { return address_; }
   /// Of the node, for others: a name may have addresses at which it is not.
-  const std::string& address_of_node() const { return targets_.size() > 1 && !reached_.empty() ? reached_ : address_; }
-  /// The address that it was connected with, in numbers: names are not looked up twice, nor for others than this; empty before.
+  const std::string& address_of_node() const {
+    return targets_.size() > 1 && !reached_.empty() ? reached_ : address_;
+  }
+  /// The address that it was connected with, in numbers: names are not looked up twice, nor for
+  /// others than this; empty before.
   const std::string& reached() const { return reached_; }
   zmq::socket_t& socket() { return socket_; }
   void* monitor() { return monitor_->handle(); }
@@ -60,8 +65,11 @@ class Dialled {
   void share(Time now);
   bool try_next(Time now);
   void look(Time now);
-  /// A little less than what the router waits for the first answer, or for one of a session that it dials again, which would not say whose it lacks.
-  Time patience() const { return std::min(options_.router.answer, options_.router.silence) * 9 / 10; }
+  /// A little less than what the router waits for the first answer, or for one of a session that it
+  /// dials again, which would not say whose it lacks.
+  Time patience() const {
+    return std::min(options_.router.answer, options_.router.silence) * 9 / 10;
+  }
   Status take(const SocketEvent& event, Time now);
 
   zmq::context_t& context_;
@@ -71,8 +79,8 @@ class Dialled {
   const std::string name_;  // of its monitors
   const std::string address_;
   const Time began_;
-  Time give_up_at_{};  // the present one of several targets
-  std::shared_ptr<Lookup> lookup_;  // until it is answered
+  Time give_up_at_{};                        // the present one of several targets
+  std::shared_ptr<Lookup> lookup_;           // until it is answered
   std::vector<std::string> keys_, targets_;  // to be tried; targets: without names
   std::size_t key_tried_ = 0, target_ = 0, sockets_ = 0;
   State state_ = State::nothing;

@@ -16,16 +16,19 @@ namespace {
 constexpr const char* kQuestions = "inproc://zeromq.zap.01";
 constexpr const char* kDomain = "troupe";
 constexpr std::size_t kKeyBytes = 32;
-constexpr std::size_t kStrangers = 100;                 // whose refusal is logged
-constexpr Time kListLook = std::chrono::seconds(1);         // between looks at the list's file
-constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+constexpr std::size_t kStrangers = 100;              // whose refusal is logged
+constexpr Time kListLook = std::chrono::seconds(1);  // between looks at the list's file
+constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
+                            ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 constexpr int kComeAndGo = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
 
-/// Another one when the file is another, or was written to. Its time alone has the grain of the kernel's clock.
+/// Another one when the file is another, or was written to. Its time alone has the grain of the
+/// kernel's clock.
 std::string stamp_of(const std::filesystem::path& file) {
   struct ::stat about {};
   if (::stat(file.c_str(), &about) != 0) return "none";
-  return fmt::format("{} {} {} {}", about.st_ino, about.st_size, about.st_mtim.tv_sec, about.st_mtim.tv_nsec);
+  return fmt::format("{} {} {} {}", about.st_ino, about.st_size, about.st_mtim.tv_sec,
+                     about.st_mtim.tv_nsec);
 }
 
 }  // namespace
@@ -34,7 +37,9 @@ void Gate::check_reach(const std::string& address, const std::string& told) cons
   check_address(address);
   if (!keys_ && !is_loopback(address))
     throw Error(Code::failed_precondition,
-                fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe keygen' makes keys, --keys uses them", told));
+                fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe "
+                            "keygen' makes keys, --keys uses them",
+                            told));
 }
 
 void Gate::open(zmq::context_t& context) {
@@ -70,7 +75,9 @@ std::vector<std::string> Gate::keys_of(const std::string& address) const {
   add(keys_->own.public_key);
   const std::size_t likely = keys.size();
   for (const auto& [key, name] : keys_->authorized)
-    if (std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(likely), key) == keys.begin() + static_cast<std::ptrdiff_t>(likely)) keys.push_back(key);
+    if (std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(likely), key) ==
+        keys.begin() + static_cast<std::ptrdiff_t>(likely))
+      keys.push_back(key);
   return keys;
 }
 
@@ -81,7 +88,10 @@ bool Gate::watch(Time now) {
   answer();
   count();
   told_.tell(now, turned_away_, log_, [](std::uint64_t more) {
-    return fmt::format("connections that ended in their handshake: {}; no key, one that is not authorized here, the key of another than this node was meant, or more claimed than is taken", more);
+    return fmt::format(
+        "connections that ended in their handshake: {}; no key, one that is not authorized here, "
+        "the key of another than this node was meant, or more claimed than is taken",
+        more);
   });
   return has_fewer;
 }
@@ -98,28 +108,39 @@ void Gate::answer() {
   std::vector<std::string> parts;
   for (zmq::message_t part; questions_.recv(part, zmq::recv_flags::dontwait); parts.clear()) {
     for (parts.push_back(part.to_string()); part.more(); parts.push_back(part.to_string()))
-      [[maybe_unused]] const auto got = questions_.recv(part, zmq::recv_flags::none);  // a message comes whole
+      // a message comes whole
+      [[maybe_unused]] const auto got = questions_.recv(part, zmq::recv_flags::none);
     // version, request, domain, address, routing id, mechanism, credentials
-    const bool is_question = parts.size() == 7 && parts[5] == "CURVE" && parts[6].size() == kKeyBytes;
+    const bool is_question =
+        parts.size() == 7 && parts[5] == "CURVE" && parts[6].size() == kKeyBytes;
     char key[kKeyBytes * 5 / 4 + 1] = {};
-    if (is_question) zmq_z85_encode(key, reinterpret_cast<const std::uint8_t*>(parts[6].data()), kKeyBytes);
+    if (is_question)
+      zmq_z85_encode(key, reinterpret_cast<const std::uint8_t*>(parts[6].data()), kKeyBytes);
     const bool may = is_question && decide(key, parts[3]);
-    const std::string reply[] = {"1.0", parts.size() > 1 ? parts[1] : "", may ? "200" : "400", may ? "OK" : "not authorized", may ? key : "", ""};
+    const std::string reply[] = {"1.0",
+                                 parts.size() > 1 ? parts[1] : "",
+                                 may ? "200" : "400",
+                                 may ? "OK" : "not authorized",
+                                 may ? key : "",
+                                 ""};
     for (const std::string& r : reply)
-      questions_.send(zmq::buffer(r), &r == std::end(reply) - 1 ? zmq::send_flags::none : zmq::send_flags::sndmore);
+      questions_.send(zmq::buffer(r),
+                      &r == std::end(reply) - 1 ? zmq::send_flags::none : zmq::send_flags::sndmore);
   }
 }
 
 bool Gate::decide(const std::string& key, const std::string& address) {
   if (knows(key)) return true;
   if (strangers_.size() < kStrangers && strangers_.insert(key).second)
-    log(fmt::format("a node at {} was turned away: its key {} is not authorized here{}", address, key,
+    log(fmt::format("a node at {} was turned away: its key {} is not authorized here{}", address,
+                    key,
                     strangers_.size() == kStrangers ? "; of others nothing is said any more" : ""));
   return false;
 }
 
-/// Of a handshake that ends ZeroMQ tells, and then that it hangs up: next, but with who is not authorized when that one does, or its time is over. Of who
-/// claims to send more than it takes before it has said anything, the latter alone.
+/// Of a handshake that ends ZeroMQ tells, and then that it hangs up: next, but with who is not
+/// authorized when that one does, or its time is over. Of who claims to send more than it takes
+/// before it has said anything, the latter alone.
 void Gate::count() {
   if (!monitor_) return;
   for (SocketEvent event; monitor_->next(event);) {
@@ -145,7 +166,8 @@ void Gate::count() {
 
 void Gate::heard(int socket, Connection connection) {
   count();  // that it was accepted, and what became of who had this descriptor before
-  if (silent_.erase(socket) != 0 || heard_.contains(socket)) heard_[socket] = connection;  // else it has ended already
+  // else it has ended already
+  if (silent_.erase(socket) != 0 || heard_.contains(socket)) heard_[socket] = connection;
 }
 
 bool Gate::reload() {
@@ -158,8 +180,10 @@ bool Gate::reload() {
     const auto before = std::exchange(keys_->authorized, read_authorized(keys_->folder));
     if (keys_->authorized == before) return false;
     strangers_.clear();
-    log(fmt::format("{} was read anew: {} keys may connect", file.string(), keys_->authorized.size()));
-    return std::any_of(before.begin(), before.end(), [&](const auto& was) { return !knows(was.first); });
+    log(fmt::format("{} was read anew: {} keys may connect", file.string(),
+                    keys_->authorized.size()));
+    return std::any_of(before.begin(), before.end(),
+                       [&](const auto& was) { return !knows(was.first); });
   } catch (const Error& e) {
     log(fmt::format("{}; who could connect before still may", e.what()));
     return false;
@@ -169,27 +193,49 @@ bool Gate::reload() {
 Status Gate::admits(const std::string& key, const std::string& name) const {
   if (!keys_) return Status();
   const auto found = keys_->authorized.find(key);
-  if (found == keys_->authorized.end()) return Status(Code::failed_precondition, fmt::format("the key of {} is not authorized at {}", name, name_));
+  if (found == keys_->authorized.end())
+    return Status(Code::failed_precondition,
+                  fmt::format("the key of {} is not authorized at {}", name, name_));
   if (found->second == name) return Status();
   for (const auto& [other, its_name] : keys_->authorized)
     if (its_name == name)
-      return Status(Code::failed_precondition, fmt::format("at {} the name {} belongs to another key; start the node with another --name", name_, name));
+      return Status(
+          Code::failed_precondition,
+          fmt::format(
+              "at {} the name {} belongs to another key; start the node with another --name", name_,
+              name));
   return Status();
 }
 
 Status Gate::why_not(const std::string& address, const SocketEvent& event) const {
   // Of two that do not fit, the first to see it hangs up; the other may learn no more than that.
-  const auto because = [&](std::string why) { return Status(Code::failed_precondition, std::move(why)); };
+  const auto because = [&](std::string why) {
+    return Status(Code::failed_precondition, std::move(why));
+  };
   if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH)
-    return because(fmt::format("the node at {} does not accept the key of this one; there: troupe keygen --authorize '{}' --name {}", address,
-                               keys_ ? keys_->own.public_key : "", name_));
-  if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL && event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
-    return because(keys_ ? fmt::format("the node at {} has no key, and this one talks to none without; start it with --keys", address)
-                         : fmt::format("the node at {} demands a key; start this one with --keys", address));
-  if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL) return Status(Code::unavailable, fmt::format("what answers at {} is no node", address));
-  if (!keys_) return because(fmt::format("what answers at {} hangs up; if it is a node, it demands a key: start this one with --keys", address));
-  return because(fmt::format("what answers at {} has none of the {} keys that are authorized here, or no key at all; if it is a node, authorize here the "
-                             "public key in its node.key: troupe keygen --authorize KEY --name NAME", address, keys_->authorized.size()));
+    return because(
+        fmt::format("the node at {} does not accept the key of this one; there: troupe keygen "
+                    "--authorize '{}' --name {}",
+                    address, keys_ ? keys_->own.public_key : "", name_));
+  if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL &&
+      event.value == ZMQ_PROTOCOL_ERROR_ZMTP_MECHANISM_MISMATCH)
+    return because(
+        keys_ ? fmt::format("the node at {} has no key, and this one talks to none without; start "
+                            "it with --keys",
+                            address)
+              : fmt::format("the node at {} demands a key; start this one with --keys", address));
+  if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL)
+    return Status(Code::unavailable, fmt::format("what answers at {} is no node", address));
+  if (!keys_)
+    return because(
+        fmt::format("what answers at {} hangs up; if it is a node, it demands a key: start this "
+                    "one with --keys",
+                    address));
+  return because(
+      fmt::format("what answers at {} has none of the {} keys that are authorized here, or no key "
+                  "at all; if it is a node, authorize here the "
+                  "public key in its node.key: troupe keygen --authorize KEY --name NAME",
+                  address, keys_->authorized.size()));
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
-// The gate: who may connect over ZeroMQ. Closed by default: without keys there is loopback only (`check_reach`); with keys
-// every connection is CurveZMQ (RFC 26), between two parties that each have the other's public key in their list.
+// The gate: who may connect over ZeroMQ. Closed by default: without keys there is loopback only
+// (`check_reach`); with keys every connection is CurveZMQ (RFC 26), between two parties that each
+// have the other's public key in their list.
 //
 //   Gate gate("worker1", keys, log);
 //   gate.open(context);                      // before anything listens
@@ -8,10 +9,11 @@
 //   gate.answer();                           // ZeroMQ's questions: may this key connect?
 //   gate.admits(key, name);                  // may who has proved this key be called so?
 //
-// Who dials must know the key of who listens before it says anything. It is not asked: whoever dials tries the keys of its
-// list in turn, that which answered here before and its own first (nodes may share one), until the other end proves to
-// hold one. A wrong guess ends a handshake of one message, and tells a stranger nothing: neither our key nor which one was
-// meant. So addresses carry no keys, and what an attacker puts in a list of addresses costs time only.
+// Who dials must know the key of who listens before it says anything. It is not asked: whoever
+// dials tries the keys of its list in turn, that which answered here before and its own first
+// (nodes may share one), until the other end proves to hold one. A wrong guess ends a handshake of
+// one message, and tells a stranger nothing: neither our key nor which one was meant. So addresses
+// carry no keys, and what an attacker puts in a list of addresses costs time only.
 //
 // A node may not call itself by a name that the list gives to other keys than its own.
 //
@@ -58,12 +60,15 @@ class Told {
 
 class Gate {
  public:
-  /// `ended`: is told when a connection of who was heard has ended, whoever ended it; perhaps before all that came by it was read.
+  /// `ended`: is told when a connection of who was heard has ended, whoever ended it; perhaps
+  /// before all that came by it was read.
   Gate(std::string name, std::optional<Keys> keys, Log log, std::function<void(Connection)> ended)
-      : name_(std::move(name)), keys_(std::move(keys)), log_(std::move(log)), ended_(std::move(ended)) {}
+      : name_(std::move(name)), keys_(std::move(keys)), log_(std::move(log)),
+        ended_(std::move(ended)) {}
 
   bool has_keys() const { return keys_.has_value(); }
-  /// Throws failed_precondition if nobody may be reached there, or from there: without keys, only loopback.
+  /// Throws failed_precondition if nobody may be reached there, or from there: without keys, only
+  /// loopback.
   void check_reach(const std::string& address) const { check_reach(address, address); }
   /// The same of an address that `told` stands for.
   void check_reach(const std::string& address, const std::string& told) const;
@@ -72,12 +77,13 @@ class Gate {
   /// Before it is bound.
   void guard(zmq::context_t& context, zmq::socket_t& listening);
   void present(zmq::socket_t& dialling, const std::string& their_key) const;
-  /// Those that whoever listens at this address may hold, likely ones first; one empty key if there are no keys.
+  /// Those that whoever listens at this address may hold, likely ones first; one empty key if there
+  /// are no keys.
   std::vector<std::string> keys_of(const std::string& address) const;
   void remember(const std::string& address, const std::string& key) { found_[address] = key; }
 
-  /// Answers what ZeroMQ asks, counts who was turned away, and looks at the file now and then. True if keys that could
-  /// connect no longer may.
+  /// Answers what ZeroMQ asks, counts who was turned away, and looks at the file now and then. True
+  /// if keys that could connect no longer may.
   bool watch(Time now);
   std::vector<void*> handles();
 
@@ -110,8 +116,9 @@ class Gate {
   std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
   std::string stamp_;                         // of the list's file when it was read
   Time look_at_{};
-  std::set<int> silent_;                      // descriptors of those who were accepted, and have said nothing yet
-  std::map<int, Connection> heard_;           // and of the others
+  // descriptors of those who were accepted, and have said nothing yet
+  std::set<int> silent_;
+  std::map<int, Connection> heard_;  // and of the others
   std::uint64_t turned_away_ = 0;
   Told told_;
   bool is_told_ = false;      // a handshake has ended whose connection ends next

@@ -35,12 +35,14 @@ struct DisconnectRequest {
 struct LeaveRequest {};
 using Request = std::variant<ConnectRequest, SendRequest, DisconnectRequest, LeaveRequest>;
 
-/// Requests from any thread to the router's. A thread that is about to block says so, looks once more, and blocks; who
-/// puts a request in first, and finds it said, rings: in the order of the seq_cst operations one of the two sees the other.
+/// Requests from any thread to the router's. A thread that is about to block says so, looks once
+/// more, and blocks; who puts a request in first, and finds it said, rings: in the order of the
+/// seq_cst operations one of the two sees the other.
 class RequestQueue {
  public:
   RequestQueue() : bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-    if (bell_.get() < 0) throw Error(Code::resource_exhausted, "no descriptor is left for an eventfd");
+    if (bell_.get() < 0)
+      throw Error(Code::resource_exhausted, "no descriptor is left for an eventfd");
   }
   void put(Request request) {
     {
@@ -49,7 +51,8 @@ class RequestQueue {
       waiting_.push_back(std::move(request));
       is_empty_.store(false, std::memory_order_seq_cst);
     }
-    if (is_asleep_.load(std::memory_order_seq_cst) && is_asleep_.exchange(false, std::memory_order_seq_cst)) {
+    if (is_asleep_.load(std::memory_order_seq_cst) &&
+        is_asleep_.exchange(false, std::memory_order_seq_cst)) {
       const std::uint64_t one = 1;
       [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
     }

@@ -1,5 +1,6 @@
-// How long a transport's thread looks for messages by itself before it blocks until it is woken. To be woken takes longer than a small message does,
-// so that is waited for awake; but not where others want the core.
+// How long a transport's thread looks for messages by itself before it blocks until it is woken. To
+// be woken takes longer than a small message does, so that is waited for awake; but not where
+// others want the core.
 //
 //   if (awake.has_moved(now, messages, bytes, false)) continue;
 //   if (awake.has_rested(now)) block();
@@ -17,11 +18,14 @@ namespace troupe {
 class Wakefulness {
  public:
   using Time = std::chrono::nanoseconds;
-  static constexpr std::uint64_t kSmall = 32 << 10;  // bytes of a message whose arrival is waited for awake
-  // Cores are wanted by others if they took more than an eighth of the time while the thread offered its own; what takes it
-  // once, for less than kLost, does not count: to sleep for a while costs a loop over two processes more than that each time.
+  // bytes of a message whose arrival is waited for awake
+  static constexpr std::uint64_t kSmall = 32 << 10;
+  // Cores are wanted by others if they took more than an eighth of the time while the thread
+  // offered its own; what takes it once, for less than kLost, does not count: to sleep for a while
+  // costs a loop over two processes more than that each time.
   static constexpr Time kLost = std::chrono::microseconds(500);
-  static constexpr Time kOffered = std::chrono::microseconds(20);  // a yield that nobody takes is over much sooner
+  // a yield that nobody takes is over much sooner
+  static constexpr Time kOffered = std::chrono::microseconds(20);
   static constexpr int kLostShare = 8;
   static constexpr Time kCrowdedFor = std::chrono::milliseconds(20);
   static constexpr std::uint64_t kPatience = 64, kGained = 8;
@@ -29,7 +33,8 @@ class Wakefulness {
   /// `spin`: how long it stays awake after what came, or went, last.
   explicit Wakefulness(Time spin) : spin_(spin) {}
 
-  /// There were so many messages and bytes until now, either way: are they more than before? `waits_for_all`: large ones are worth it too.
+  /// There were so many messages and bytes until now, either way: are they more than before?
+  /// `waits_for_all`: large ones are worth it too.
   bool has_moved(Time now, std::uint64_t messages, std::uint64_t bytes, bool waits_for_all) {
     if (messages == messages_) return false;
     const bool is_worth_it = waits_for_all || bytes - bytes_ < (messages - messages_) * kSmall;
@@ -55,16 +60,20 @@ class Wakefulness {
     rest_at_ = then;
   }
 
-  /// Is a look for what comes in about the time that a yield takes worth its time? Where mostly nothing did, as when there are more
-  /// processes than cores, it is once in kPatience messages only.
+  /// Is a look for what comes in about the time that a yield takes worth its time? Where mostly
+  /// nothing did, as when there are more processes than cores, it is once in kPatience messages
+  /// only.
   bool is_patient() const { return patience_ != 0; }
   /// Of such a look: something came, which makes up for kGained in which nothing did.
-  void looked(bool has_come) { patience_ = has_come ? std::min(patience_ + kGained, kPatience) : patience_ - 1; }
+  void looked(bool has_come) {
+    patience_ = has_come ? std::min(patience_ + kGained, kPatience) : patience_ - 1;
+  }
 
  private:
   const Time spin_;
   Time rest_at_{}, crowded_until_{};
-  Time lost_{}, offered_at_{};  // to others while the core was offered to them, lately; when that was last
+  // to others while the core was offered to them, lately; when that was last
+  Time lost_{}, offered_at_{};
   std::uint64_t messages_ = 0, bytes_ = 0;  // as of the last turn that moved any
   std::uint64_t patience_ = kPatience;
 };

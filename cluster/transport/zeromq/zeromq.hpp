@@ -3,14 +3,15 @@
 //   auto t = make_zeromq_transport({.name = "worker1", .incarnation = 7, .address = "tcp://127.0.0.1:0"});
 //   t->start(listener);  t->address();   // tcp://127.0.0.1:41233
 //
-// One thread, the router's, owns all sockets, calls the listener, and looks at sockets and requests for `spin` before
-// it blocks: a wake-up costs more than most messages. ZeroMQ's own thread moves bytes to and from the kernel.
+// One thread, the router's, owns all sockets, calls the listener, and looks at sockets and requests
+// for `spin` before it blocks: a wake-up costs more than most messages. ZeroMQ's own thread moves
+// bytes to and from the kernel.
 //
 // Large payload goes beside ZeroMQ's sockets (bulk_channels.hpp), on the same thread.
 //
-// Sockets: one ROUTER that listens, one DEALER for each connection that was dialled. ZeroMQ never reconnects by itself,
-// since it does not tell what it lost: a connection that breaks is replaced by another DEALER, and the session's
-// protocol (session.hpp) repeats what was not acknowledged.
+// Sockets: one ROUTER that listens, one DEALER for each connection that was dialled. ZeroMQ never
+// reconnects by itself, since it does not tell what it lost: a connection that breaks is replaced
+// by another DEALER, and the session's protocol (session.hpp) repeats what was not acknowledged.
 #pragma once
 
 #include <functional>
@@ -18,32 +19,38 @@
 #include <optional>
 
 #include <troupe/cluster/transport/net/keys.hpp>
-#include <troupe/cluster/transport/router.hpp>
 #include <troupe/cluster/transport/net/seal.hpp>
+#include <troupe/cluster/transport/router.hpp>
 
 namespace troupe {
 
 struct ZeroMqOptions {
   RouterOptions router = {};
   std::chrono::nanoseconds spin = std::chrono::microseconds(50);
-  /// Of every connection, where the kernel has it. The default of some systems, bbr, halves the speed of loopback.
+  /// Of every connection, where the kernel has it. The default of some systems, bbr, halves the
+  /// speed of loopback.
   std::string congestion = "cubic";
-  /// With keys (gate.hpp), every connection is encrypted and both its ends are authorized. Without, addresses other than
-  /// loopback are refused, in either direction.
+  /// With keys (gate.hpp), every connection is encrypted and both its ends are authorized. Without,
+  /// addresses other than loopback are refused, in either direction.
   std::optional<Keys> keys = {};
-  /// Told, a line at a time and on the router's thread, who was turned away, and, once a minute at most, that something was dropped and why.
+  /// Told, a line at a time and on the router's thread, who was turned away, and, once a minute at
+  /// most, that something was dropped and why.
   std::function<void(const std::string& line)> log = {};
-  /// Payload in large pieces goes by a second connection, of which the kernel reads straight into tensors (bulk_channels.hpp).
+  /// Payload in large pieces goes by a second connection, of which the kernel reads straight into
+  /// tensors (bulk_channels.hpp).
   bool bulk = true;
   /// Between processes of one host it goes by shared memory instead.
   bool shared_memory = true;
-  /// Of tensors that lie where the other process's lie at most, for each peer and direction; what is more is copied.
+  /// Of tensors that lie where the other process's lie at most, for each peer and direction; what
+  /// is more is copied.
   std::size_t slab_bytes = std::size_t(256) << 20;
-  /// Where a node that listens is reached by those; 0: the port above its own, if that was given and is free, else any.
+  /// Where a node that listens is reached by those; 0: the port above its own, if that was given
+  /// and is free, else any.
   int bulk_port = 0;
   /// The port that peers are told instead, where another one leads there; 0: the same.
   int bulk_port_outside = 0;
-  /// Seals what goes over them without keys too, for tests. Both ends must say the same, or have no bulk channel.
+  /// Seals what goes over them without keys too, for tests. Both ends must say the same, or have no
+  /// bulk channel.
   bool seal = false;
   /// That a key may seal: then the connection is made anew, with others.
   std::uint64_t seal_boxes = kMostSealBoxes;

@@ -1,4 +1,5 @@
-// What all sockets of the transport have in common: their options, how a frame leaves by them, what ZeroMQ says of them.
+// What all sockets of the transport have in common: their options, how a frame leaves by them, what
+// ZeroMQ says of them.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +18,7 @@ void configure(zmq::socket_t& socket, Time handshake);
 bool send_frame(zmq::socket_t& socket, const Ref<OutFrame>& frame);
 
 struct SocketEvent {
-  std::uint16_t what = 0;   // ZMQ_EVENT_…
+  std::uint16_t what = 0;  // ZMQ_EVENT_…
   std::int32_t value = 0;
 };
 
@@ -25,7 +26,8 @@ struct SocketEvent {
 class SocketMonitor {
  public:
   /// `name`: another one for each monitor of a context.
-  SocketMonitor(zmq::context_t& context, zmq::socket_t& socket, const std::string& name, int events);
+  SocketMonitor(zmq::context_t& context, zmq::socket_t& socket, const std::string& name,
+                int events);
   /// The next that has not been seen; false if there is none.
   bool next(SocketEvent& event);
   void* handle() { return ear_.handle(); }

@@ -7,13 +7,13 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/device/along.hpp>
+#include <troupe/devices/base/radix_sort.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
-#include <troupe/devices/cpu/elements/coordinates.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/element_types.hpp>
+#include <troupe/devices/cpu/elements/coordinates.hpp>
 #include <troupe/devices/cpu/elements/move.hpp>
-#include <troupe/devices/base/radix_sort.hpp>
+#include <troupe/devices/device/along.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -25,7 +25,8 @@ void scan_row(const ScanArgs& s, const T* x, const T* a, T* out) {
     const std::int64_t at = (s.reverse ? s.extent - 1 - n : n) * s.inner;
     if (s.what == Scan::linear) {
       // Its factor stands at the later of the two elements it joins.
-      const Accumulator<T> factor = n == 0 ? Accumulator<T>(0) : accumulated(a[s.reverse ? at + s.inner : at]);
+      const Accumulator<T> factor =
+          n == 0 ? Accumulator<T>(0) : accumulated(a[s.reverse ? at + s.inner : at]);
       so_far = n == 0 ? accumulated(x[at]) : accumulated(x[at]) + factor * so_far;
       out[at] = narrowed<T>(so_far);
       continue;
@@ -46,7 +47,8 @@ bool is_below(T x, T y) {
 template <class F>
 void visit_ordered(const char* what, DType type, F&& f) {
   visit_dtype(type, [&]<class T>(type_tag<T> tag) {
-    if constexpr (is_complex_type<T> || std::is_same_v<T, bool>) throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", what, name_of(type)));
+    if constexpr (is_complex_type<T> || std::is_same_v<T, bool>)
+      throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", what, name_of(type)));
     else f(tag);
   });
 }
@@ -93,7 +95,8 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
   if (a.what == Along::take_at) return take_at(pool_, a);
   if (a.what == Along::put_at) return put_at(a);
   check_index_type(a.indices);
-  // A block looks at its own indices, and goes no further if one is outside: all are then looked at in order, for the error.
+  // A block looks at its own indices, and goes no further if one is outside: all are then looked at
+  // in order, for the error.
   std::atomic<bool> is_bad = false;  // says no more than that
   const auto are_good = [&](const auto* index, std::int64_t n) {
     if (are_inside(index, n, a.extent)) return true;
@@ -104,25 +107,31 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
     if (is_bad.load(std::memory_order_relaxed)) check_indices(a.indices, a.extent);
   };
   if (a.what == Along::take) {
-    const std::int64_t rows = a.outer * a.n, group = std::max<std::int64_t>(1, kBlock / 4 / std::max<std::int64_t>(1, a.inner));
+    const std::int64_t rows = a.outer * a.n,
+                       group = std::max<std::int64_t>(
+                           1, kBlock / 4 / std::max<std::int64_t>(1, a.inner));
     auto take = [&]<class T>(T) {
       const T* x = static_cast<const T*>(a.x.data());
       T* out = static_cast<T*>(a.out.data);
       visit_indices(a.indices, [&](const auto* index) {
-        for_blocks(rows * a.inner <= kSmallWork ? nullptr : pool_, (rows + group - 1) / group, [&](int b) {
-          const std::int64_t end = std::min(rows, (b + 1) * group);
-          if (!are_good(index + b * group * a.inner, (end - b * group) * a.inner)) return;
-          for (std::int64_t r = b * group, next; r < end; r = next) {  // as far as they are of one outer position
-            const std::int64_t o = r / a.n;
-            next = std::min(end, (o + 1) * a.n);
-            const T* from = x + o * a.extent * a.inner;
-            if (a.inner == 1)
-              for (std::int64_t at = r; at < next; ++at) out[at] = from[index[at]];
-            else
-              for (std::int64_t j = r; j < next; ++j)
-                for (std::int64_t i = 0, at = j * a.inner; i < a.inner; ++i, ++at) out[at] = from[index[at] * a.inner + i];
-          }
-        });
+        for_blocks(rows * a.inner <= kSmallWork ? nullptr : pool_, (rows + group - 1) / group,
+                   [&](int b) {
+                     const std::int64_t end = std::min(rows, (b + 1) * group);
+                     if (!are_good(index + b * group * a.inner, (end - b * group) * a.inner))
+                       return;
+                     // as far as they are of one outer position
+                     for (std::int64_t r = b * group, next; r < end; r = next) {
+                       const std::int64_t o = r / a.n;
+                       next = std::min(end, (o + 1) * a.n);
+                       const T* from = x + o * a.extent * a.inner;
+                       if (a.inner == 1)
+                         for (std::int64_t at = r; at < next; ++at) out[at] = from[index[at]];
+                       else
+                         for (std::int64_t j = r; j < next; ++j)
+                           for (std::int64_t i = 0, at = j * a.inner; i < a.inner; ++i, ++at)
+                             out[at] = from[index[at] * a.inner + i];
+                     }
+                   });
       });
     };
     visit_bytes(size_of(a.out.dtype), take);
@@ -134,18 +143,21 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
     const std::int64_t group = rows_together(std::max(a.extent, a.n) * a.inner);
     in_sums<T>(a.out, [&]<class Sum>(Sum* sums) {
       visit_indices(a.indices, [&](const auto* index) {
-        for_blocks(a.outer * a.n * a.inner <= kSmallWork / 4 ? nullptr : pool_, (a.outer + group - 1) / group, [&](int b) {
-          const std::int64_t end = std::min(a.outer, (b + 1) * group);
-          if (!are_good(index + b * group * a.n * a.inner, (end - b * group) * a.n * a.inner)) return;
-          for (std::int64_t o = b * group; o < end; ++o) {
-            Sum* mine = sums + o * a.extent * a.inner;
-            for (std::int64_t j = 0, at = o * a.n * a.inner; j < a.n; ++j)
-              for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
-                Sum& to = mine[index[at] * a.inner + i];
-                to = static_cast<Sum>(accumulated(to) + accumulated(x[at]));
+        for_blocks(
+            a.outer * a.n * a.inner <= kSmallWork / 4 ? nullptr : pool_,
+            (a.outer + group - 1) / group, [&](int b) {
+              const std::int64_t end = std::min(a.outer, (b + 1) * group);
+              if (!are_good(index + b * group * a.n * a.inner, (end - b * group) * a.n * a.inner))
+                return;
+              for (std::int64_t o = b * group; o < end; ++o) {
+                Sum* mine = sums + o * a.extent * a.inner;
+                for (std::int64_t j = 0, at = o * a.n * a.inner; j < a.n; ++j)
+                  for (std::int64_t i = 0; i < a.inner; ++i, ++at) {
+                    Sum& to = mine[index[at] * a.inner + i];
+                    to = static_cast<Sum>(accumulated(to) + accumulated(x[at]));
+                  }
               }
-          }
-        });
+            });
       });
     });
   });
@@ -161,7 +173,9 @@ void CpuPrimitives::search(Stream&, const SearchArgs& s) const {
       for (std::int64_t i = begin; i < end; ++i) {
         const T* row = sorted + i / s.n * s.extent;
         auto below = [](const T& x, const T& y) { return is_below(x, y); };
-        out[i] = (s.right ? std::upper_bound(row, row + s.extent, values[i], below) : std::lower_bound(row, row + s.extent, values[i], below)) - row;
+        out[i] = (s.right ? std::upper_bound(row, row + s.extent, values[i], below)
+                          : std::lower_bound(row, row + s.extent, values[i], below)) -
+                 row;
       }
     });
   });

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include <troupe/devices/device/along.hpp>
 #include <troupe/devices/cpu/element_types.hpp>
+#include <troupe/devices/device/along.hpp>
 
 namespace troupe {
 class WorkerPool;
@@ -15,7 +15,8 @@ namespace troupe::cpu {
 void take_at(WorkerPool* pool, const AlongArgs& a);
 void put_at(const AlongArgs& a);
 
-/// Calls f with the elements of `out`; of f16 and bf16 with floats that begin as they are and become them after: a sum of many is rounded once.
+/// Calls f with the elements of `out`; of f16 and bf16 with floats that begin as they are and
+/// become them after: a sum of many is rounded once.
 template <class T, class F>
 void in_sums(const View& out, F&& f) {
   T* elements = static_cast<T*>(out.data);

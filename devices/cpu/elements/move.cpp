@@ -13,7 +13,8 @@ namespace troupe::cpu {
 
 void check_index_type(const ConstView& indices) {
   if (indices.dtype != DType::i32 && indices.dtype != DType::i64)
-    throw Error(Code::invalid_argument, fmt::format("indices are i32 or i64, not {}", name_of(indices.dtype)));
+    throw Error(Code::invalid_argument,
+                fmt::format("indices are i32 or i64, not {}", name_of(indices.dtype)));
 }
 
 void check_index(std::int64_t index, std::int64_t position, std::int64_t bound) {
@@ -56,7 +57,9 @@ void fill_elements(WorkerPool* pool, void* out, const void* element, std::int64_
   T pattern[kPattern];  // copied from, which is many elements at a time
   std::fill(pattern, pattern + std::min(n, kPattern), value);
   for_ranges(pool, n, kBlock, [&](std::int64_t begin, std::int64_t end) {
-    for (; begin < end; begin += kPattern) std::memcpy(to + begin, pattern, static_cast<std::size_t>(std::min(kPattern, end - begin)) * sizeof(T));
+    for (; begin < end; begin += kPattern)
+      std::memcpy(to + begin, pattern,
+                  static_cast<std::size_t>(std::min(kPattern, end - begin)) * sizeof(T));
   });
 }
 
@@ -80,8 +83,8 @@ struct Axes {
 
 // out[i, j] = in[j, i] of a rows × columns output, in squares that fit the cache.
 template <class T>
-void transpose_matrix(T* out, std::int64_t out_step, const T* in, std::int64_t in_step, std::int64_t rows,
-                      std::int64_t columns) {
+void transpose_matrix(T* out, std::int64_t out_step, const T* in, std::int64_t in_step,
+                      std::int64_t rows, std::int64_t columns) {
   constexpr std::int64_t side = 16;
   for (std::int64_t r0 = 0; r0 < rows; r0 += side)
     for (std::int64_t c0 = 0; c0 < columns; c0 += side) {
@@ -112,14 +115,18 @@ void permute_elements(WorkerPool* pool, const T* in, T* out, const Axes& axes) {
     if (d != other) outer *= axes.extent[d];
   std::int64_t inner = row * (other >= 0 ? axes.extent[other] : 1);
   // Long matrices are cut along `other`.
-  std::int64_t cut = other >= 0 ? std::clamp<std::int64_t>(kBlock / std::max<std::int64_t>(1, row) / 16 * 16, 16, axes.extent[other]) : 1;
+  std::int64_t cut =
+      other >= 0 ? std::clamp<std::int64_t>(kBlock / std::max<std::int64_t>(1, row) / 16 * 16, 16,
+                                            axes.extent[other])
+                 : 1;
   std::int64_t cuts = other >= 0 ? (axes.extent[other] + cut - 1) / cut : 1;
   std::int64_t group = std::max<std::int64_t>(1, kBlock / std::max<std::int64_t>(1, inner / cuts));
   std::int64_t items = outer * cuts;
   WorkerPool* used = items * (inner / cuts) <= kSmallWork ? nullptr : pool;
   for_blocks(used, (items + group - 1) / group, [&](int b) {
     // Where the first item is, by divisions; the others by steps, since rows may be short.
-    std::int64_t at[Shape::kMaxRank], part = b * group % cuts, rest = b * group / cuts, from = 0, to = 0;
+    std::int64_t at[Shape::kMaxRank], part = b * group % cuts, rest = b * group / cuts, from = 0,
+                                      to = 0;
     for (int d = last - 1; d >= 0; --d) {
       if (d == other) continue;
       at[d] = rest % axes.extent[d];
@@ -140,10 +147,12 @@ void permute_elements(WorkerPool* pool, const T* in, T* out, const Axes& axes) {
         at[d] = 0;
       }
     };
-    for (std::int64_t item = b * group; item < std::min(items, (b + 1) * group); ++item, advance()) {
+    for (std::int64_t item = b * group; item < std::min(items, (b + 1) * group);
+         ++item, advance()) {
       if (other >= 0) {
         std::int64_t r0 = part * cut, rows = std::min(cut, axes.extent[other] - r0);
-        transpose_matrix(out + to + r0 * out_step[other], out_step[other], in + from + r0, step, rows, row);
+        transpose_matrix(out + to + r0 * out_step[other], out_step[other], in + from + r0, step,
+                         rows, row);
       } else if (step == 1) {
         std::memcpy(out + to, in + from, static_cast<std::size_t>(row) * sizeof(T));
       } else {
@@ -180,10 +189,12 @@ void CpuPrimitives::copy(Stream&, ConstView in, View out) const {
 }
 
 void CpuPrimitives::fill(Stream&, const Tensor& scalar, View out) const {
-  visit_bytes(size_of(out.dtype), [&]<class T>(T) { fill_elements<T>(pool_, out.data, scalar.raw(), out.elements()); });
+  visit_bytes(size_of(out.dtype),
+              [&]<class T>(T) { fill_elements<T>(pool_, out.data, scalar.raw(), out.elements()); });
 }
 
-void CpuPrimitives::transpose(Stream&, ConstView in, View out, std::span<const std::int64_t> permutation) const {
+void CpuPrimitives::transpose(Stream&, ConstView in, View out,
+                              std::span<const std::int64_t> permutation) const {
   permute(pool_, in.data(), in.shape, out.data, permutation, size_of(in.dtype));
 }
 
@@ -205,13 +216,17 @@ void CpuPrimitives::copy_block(Stream&, ConstView in, const Block& from, View ou
   // Innermost axes that are dense on both sides are one run of bytes.
   std::int64_t run = 1;
   int walked = rank;
-  while (walked > 0 && in_step[walked - 1] == run && out_step[walked - 1] == run) run *= extents[--walked];
+  while (walked > 0 && in_step[walked - 1] == run && out_step[walked - 1] == run)
+    run *= extents[--walked];
   // The runs along the last axis that is walked are a line.
   const int outer = walked > 0 ? walked - 1 : 0;
-  const std::int64_t runs = walked > 0 ? extents[outer] : 1, in_line = walked > 0 ? in_step[outer] : 0, out_line = walked > 0 ? out_step[outer] : 0;
+  const std::int64_t runs = walked > 0 ? extents[outer] : 1,
+                     in_line = walked > 0 ? in_step[outer] : 0,
+                     out_line = walked > 0 ? out_step[outer] : 0;
   const std::int64_t lines = extents.elements() / run / runs;
   // Long lines are cut as well.
-  const std::int64_t piece = std::min(runs, std::max<std::int64_t>(1, kBlock / run)), pieces = (runs + piece - 1) / piece, items = lines * pieces;
+  const std::int64_t piece = std::min(runs, std::max<std::int64_t>(1, kBlock / run)),
+                     pieces = (runs + piece - 1) / piece, items = lines * pieces;
   const std::int64_t group = std::max<std::int64_t>(1, kBlock / (run * piece));
   const std::byte* source = bytes_of(in);
   std::byte* target = bytes_of(out);
@@ -223,7 +238,8 @@ void CpuPrimitives::copy_block(Stream&, ConstView in, const Block& from, View ou
         for (std::int64_t n = 0; n < count; ++n) y[n * out_line] = x[n * in_line];
       });
     for (std::int64_t n = 0; n < count; ++n)
-      std::memcpy(target + static_cast<std::size_t>(o + n * out_line) * bytes, source + static_cast<std::size_t>(i + n * in_line) * bytes,
+      std::memcpy(target + static_cast<std::size_t>(o + n * out_line) * bytes,
+                  source + static_cast<std::size_t>(i + n * in_line) * bytes,
                   static_cast<std::size_t>(run) * bytes);
   };
   WorkerPool* used = extents.elements() <= kSmallWork ? nullptr : pool_;
@@ -256,7 +272,8 @@ void CpuPrimitives::gather(Stream&, ConstView params, ConstView indices, int axi
   WorkerPool* used = rows * inner <= kSmallWork ? nullptr : pool_;
   for_blocks(used, (rows + group - 1) / group, [&](int b) {
     const std::int64_t end = std::min(rows, (b + 1) * group);
-    for (std::int64_t r = b * group, next; r < end; r = next) {  // as far as they are of one outer position
+    // as far as they are of one outer position
+    for (std::int64_t r = b * group, next; r < end; r = next) {
       const std::int64_t o = r / count;
       next = std::min(end, (o + 1) * count);
       visit_indices(indices, [&](const auto* index) {
@@ -265,10 +282,12 @@ void CpuPrimitives::gather(Stream&, ConstView params, ConstView indices, int axi
         const std::byte* source = from + static_cast<std::size_t>(o * bound) * row;
         if (inner == 1)
           return visit_bytes(row, [&]<class T>(T) {
-            for (std::int64_t i = 0; i < next - r; ++i) reinterpret_cast<T*>(mine)[i] = reinterpret_cast<const T*>(source)[index[i]];
+            for (std::int64_t i = 0; i < next - r; ++i)
+              reinterpret_cast<T*>(mine)[i] = reinterpret_cast<const T*>(source)[index[i]];
           });
         for (std::int64_t i = 0; i < next - r; ++i)
-          std::memcpy(mine + static_cast<std::size_t>(i) * row, source + static_cast<std::size_t>(index[i]) * row, row);
+          std::memcpy(mine + static_cast<std::size_t>(i) * row,
+                      source + static_cast<std::size_t>(index[i]) * row, row);
       });
     }
   });
@@ -279,28 +298,28 @@ namespace {
 template <class T>
 T plus(T x, T y, bool minus) {
   if constexpr (std::is_same_v<T, bool>) return minus ? x != y : x || y;
-  else if constexpr (is_small_float<T>)
-    return T(minus ? float(x) - float(y) : float(x) + float(y));
+  else if constexpr (is_small_float<T>) return T(minus ? float(x) - float(y) : float(x) + float(y));
   else if constexpr (std::is_integral_v<T>) {
     using U = std::make_unsigned_t<T>;
     return static_cast<T>(static_cast<U>(minus ? U(x) - U(y) : U(x) + U(y)));
   } else return minus ? x - y : x + y;
 }
 
-constexpr std::int64_t kSplitScatter = 1 << 18;  // elements worth going through the indices more than once
+// elements worth going through the indices more than once
+constexpr std::int64_t kSplitScatter = 1 << 18;
 
 // As the reductions: NaN wins.
 template <class T>
 T extreme(T x, T y, bool largest) {
   if constexpr (is_complex_type<T>) return x;  // refused before
-  else if constexpr (is_small_float<T>)
-    return T(extreme(float(x), float(y), largest));
+  else if constexpr (is_small_float<T>) return T(extreme(float(x), float(y), largest));
   else return x != x || (largest ? y <= x : y >= x) ? x : y;
 }
 
 }  // namespace
 
-void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView updates, View out) const {
+void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView updates,
+                            View out) const {
   std::int64_t count = indices.elements(), bound = out.shape[0];
   check_indices(indices, bound);
   std::int64_t inner = 1;
@@ -312,7 +331,8 @@ void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView u
                   bytes_of(updates) + static_cast<std::size_t>(i) * row, row);
     return;
   }
-  if (is_complex(out.dtype) && (how == Scatter::min || how == Scatter::max)) throw Error(Code::unimplemented, "complex numbers have no order");
+  if (is_complex(out.dtype) && (how == Scatter::min || how == Scatter::max))
+    throw Error(Code::unimplemented, "complex numbers have no order");
   visit_dtype(out.dtype, [&]<class T>(type_tag<T>) {
     T* to = static_cast<T*>(out.data);
     const T* from = static_cast<const T*>(updates.data());
@@ -327,34 +347,45 @@ void CpuPrimitives::scatter(Stream&, Scatter how, ConstView indices, ConstView u
         for (std::int64_t j = 0; j < inner; ++j) target[j] = f(target[j], source[j]);
       };
     };
-    // Each part has rows of its own, and goes through all updates: an element's come in their order.
+    // Each part has rows of its own, and goes through all updates: an element's come in their
+    // order.
     const std::int64_t parts = inner >= 16 && count * inner >= kSplitScatter ? 4 : 1;
     for_blocks(pool_, parts, [&](int part) {
       const std::int64_t first = bound * part / parts, last = bound * (part + 1) / parts;
-      if (how == Scatter::min) return put(first, last, each([](T x, T y) { return extreme(x, y, false); }));
-      if (how == Scatter::max) return put(first, last, each([](T x, T y) { return extreme(x, y, true); }));
-      if (how == Scatter::sub) return put(first, last, each([](T x, T y) { return plus(x, y, true); }));
+      if (how == Scatter::min)
+        return put(first, last, each([](T x, T y) { return extreme(x, y, false); }));
+      if (how == Scatter::max)
+        return put(first, last, each([](T x, T y) { return extreme(x, y, true); }));
+      if (how == Scatter::sub)
+        return put(first, last, each([](T x, T y) { return plus(x, y, true); }));
       if constexpr (std::is_same_v<T, float>)
-        return put(first, last, [&, &k = level_kernels()](float* target, const float* source) { k.add_f32(target, source, inner); });
+        return put(first, last, [&, &k = level_kernels()](float* target, const float* source) {
+          k.add_f32(target, source, inner);
+        });
       else return put(first, last, each([](T x, T y) { return plus(x, y, false); }));
     });
   });
 }
 
-void CpuPrimitives::one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off, View out) const {
+void CpuPrimitives::one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off,
+                            View out) const {
   check_index_type(indices);
   std::int64_t depth = out.shape[out.shape.rank() - 1], n = indices.elements();
   visit_bytes(size_of(out.dtype), [&]<class T>(T) {
     fill_elements<T>(pool_, out.data, off.raw(), out.elements());
     for (std::int64_t i = 0; i < n; ++i) {
       std::int64_t at = index_at(indices, i);
-      if (at >= 0 && at < depth) std::memcpy(static_cast<T*>(out.data) + i * depth + at, on.raw(), sizeof(T));
+      if (at >= 0 && at < depth)
+        std::memcpy(static_cast<T*>(out.data) + i * depth + at, on.raw(), sizeof(T));
     }
   });
 }
 
 // As the bits of an integer of either sign.
-std::uint64_t wrapped(double whole) { return whole < 0 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(whole)) : static_cast<std::uint64_t>(whole); }
+std::uint64_t wrapped(double whole) {
+  return whole < 0 ? static_cast<std::uint64_t>(static_cast<std::int64_t>(whole))
+                   : static_cast<std::uint64_t>(whole);
+}
 
 void CpuPrimitives::range(Stream&, double start, double step, View out) const {
   visit_dtype(out.dtype, [&]<class T>(type_tag<T>) {

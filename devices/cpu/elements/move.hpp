@@ -47,10 +47,12 @@ void check_index(std::int64_t index, std::int64_t position, std::int64_t bound);
 template <class I>
 bool are_inside(const I* index, std::int64_t n, std::int64_t bound) {
   using U = std::make_unsigned_t<I>;
-  // The sign of an index, and of what is left up to the last: no comparison, of which 64 bits at a time have none before x86-64-v4.
+  // The sign of an index, and of what is left up to the last: no comparison, of which 64 bits at a
+  // time have none before x86-64-v4.
   const U last = static_cast<U>(std::min<std::int64_t>(bound - 1, std::numeric_limits<I>::max()));
   U signs = 0;
-  for (std::int64_t i = 0; i < n; ++i) signs = static_cast<U>(signs | static_cast<U>(index[i]) | (last - static_cast<U>(index[i])));
+  for (std::int64_t i = 0; i < n; ++i)
+    signs = static_cast<U>(signs | static_cast<U>(index[i]) | (last - static_cast<U>(index[i])));
   return static_cast<I>(signs) >= 0;
 }
 /// Both, for each of them.

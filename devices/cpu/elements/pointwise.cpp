@@ -14,18 +14,23 @@ namespace troupe::cpu {
 namespace {
 
 constexpr std::size_t kCacheBytes = 24 << 10;  // of a 32 KiB L1, for all registers of a tile
-// Operands from memory are read a tile of one, then of the next: of small tiles the processor fetches several ahead (10^7 triads: 26 GB/s, of 2,048 elements 20).
+// Operands from memory are read a tile of one, then of the next: of small tiles the processor
+// fetches several ahead (10^7 triads: 26 GB/s, of 2,048 elements 20).
 constexpr std::int64_t kLargestTile = 512, kSmallestTile = 64;
 constexpr std::int64_t kLightWeight = 6;
-// The next tile is fetched while functions compute, with each piece of a function's step a part: of more lines than a core waits for at once, the rest would
-// hold it up. Of 10^7 elements tanh(x y + z) took 0.92 ns each without, 0.85 with all lines at once, 0.74 in parts; x y sigmoid(x) 0.91 and 0.67.
+// The next tile is fetched while functions compute, with each piece of a function's step a part: of
+// more lines than a core waits for at once, the rest would hold it up. Of 10^7 elements tanh(x y +
+// z) took 0.92 ns each without, 0.85 with all lines at once, 0.74 in parts; x y sigmoid(x) 0.91 and
+// 0.67.
 constexpr std::int64_t kFunctionPiece = 128, kFromMemory = 1 << 20;  // elements, bytes
 
 }  // namespace
 
 void splat(std::byte* to, const void* element, std::size_t bytes, std::int64_t n) {
   switch (bytes) {
-    case 1: std::memset(to, *static_cast<const unsigned char*>(element), static_cast<std::size_t>(n)); return;
+    case 1:
+      std::memset(to, *static_cast<const unsigned char*>(element), static_cast<std::size_t>(n));
+      return;
     case 2: {
       std::uint16_t v;
       std::memcpy(&v, element, 2);
@@ -92,14 +97,17 @@ class TileProgram::Builder {
     if (last_use_[k] < 0) return;  // nobody reads it
     Step step{};
     DType operand = program_.code[i.operand[i.op == ScalarOp::select ? 1 : 0]].type;
-    step.f = i.op == ScalarOp::cast ? kernels_.cast[int(i.type)][int(operand)] : kernels_.op[int(i.op)][int(operand)];
+    step.f = i.op == ScalarOp::cast ? kernels_.cast[int(i.type)][int(operand)]
+                                    : kernels_.op[int(i.op)][int(operand)];
     if (!step.f)
-      throw Error(Code::unimplemented,
-                  fmt::format("{} of {} is not implemented on the CPU", name_of(i.op), name_of(operand)));
+      throw Error(Code::unimplemented, fmt::format("{} of {} is not implemented on the CPU",
+                                                   name_of(i.op), name_of(operand)));
     std::array<Register, 3> from{0, 0, 0};
-    for (int n = 0; n < arity(i.op); ++n) from[n] = use(i.operand[n], static_cast<int>(tiles_.steps_.size()));
+    for (int n = 0; n < arity(i.op); ++n)
+      from[n] = use(i.operand[n], static_cast<int>(tiles_.steps_.size()));
     slot_of_[k] = step.dst = take(k);
-    const bool is_function = (i.op >= ScalarOp::exp && i.op <= ScalarOp::sigmoid) || i.op == ScalarOp::pow || i.op == ScalarOp::atan2;
+    const bool is_function = (i.op >= ScalarOp::exp && i.op <= ScalarOp::sigmoid) ||
+                             i.op == ScalarOp::pow || i.op == ScalarOp::atan2;
     tiles_.weight_ += is_function ? 8 : 1;
     if (is_function) step.bytes = static_cast<std::int16_t>(size_of(i.type));
     step.a = from[0];
@@ -118,7 +126,8 @@ class TileProgram::Builder {
 
   Register use(int operand, int step) {
     const ScalarInstruction& i = program_.code[operand];
-    if (i.op == ScalarOp::input) tiles_.inputs_[i.operand[0]].last_use = static_cast<std::int16_t>(step);
+    if (i.op == ScalarOp::input)
+      tiles_.inputs_[i.operand[0]].last_use = static_cast<std::int16_t>(step);
     return slot_of_[operand];
   }
 
@@ -146,13 +155,15 @@ class TileProgram::Builder {
       int operand = i.operand[n];
       bool repeated = false;
       for (int m = 0; m < n; ++m) repeated |= i.operand[m] == operand;
-      if (!repeated && dies(operand, k) && slot_of_[operand] != slot_of_[k]) free_.push_back(slot_of_[operand]);
+      if (!repeated && dies(operand, k) && slot_of_[operand] != slot_of_[k])
+        free_.push_back(slot_of_[operand]);
     }
   }
 
   void add_output(std::int16_t r) {
     const ScalarInstruction& i = program_.code[r];
-    Output out{slot_of_[r], static_cast<std::int16_t>(size_of(i.type)), static_cast<std::int16_t>(step_of_[r])};
+    Output out{slot_of_[r], static_cast<std::int16_t>(size_of(i.type)),
+               static_cast<std::int16_t>(step_of_[r])};
     if (i.op == ScalarOp::input) out.input = i.operand[0];
     for (const Output& o : tiles_.outputs_)
       if (o.step >= 0 && o.slot == out.slot) out.step = -1;  // the same value twice: copied
@@ -168,7 +179,8 @@ class TileProgram::Builder {
     std::size_t arrays = tiles_.inputs_.size();
     for (const Step& s : tiles_.steps_) functions += s.bytes != 0;
     for (const Output& o : tiles_.outputs_) arrays += tiles_.is_written_at_once(o);
-    if (functions > 0 && arrays > 1) tiles_.ahead_ = (kFunctionPiece / functions + kPad - 1) / kPad * kPad;
+    if (functions > 0 && arrays > 1)
+      tiles_.ahead_ = (kFunctionPiece / functions + kPad - 1) / kPad * kPad;
   }
 
   void write_constants() {
@@ -203,12 +215,14 @@ TileProgram::TileProgram(const ScalarProgram& program, const LevelKernels& kerne
 }
 
 void TileProgram::find_direct() {
-  if (steps_.size() != 1 || outputs_.size() != 1 || outputs_[0].step != 0 || inputs_.size() > 3) return;
+  if (steps_.size() != 1 || outputs_.size() != 1 || outputs_[0].step != 0 || inputs_.size() > 3)
+    return;
   const Step& s = steps_[0];
   const Register operands[3] = {s.a, s.b, s.c};
   for (int o = 0; o < 3; ++o) {
     for (std::size_t i = 0; i < inputs_.size(); ++i)
-      if (inputs_[i].slot >= 0 && inputs_[i].slot == operands[o]) direct_.input[o] = static_cast<std::int8_t>(i);
+      if (inputs_[i].slot >= 0 && inputs_[i].slot == operands[o])
+        direct_.input[o] = static_cast<std::int8_t>(i);
     for (const Constant& c : constants_at_)
       if (c.slot == operands[o]) direct_.constant[o] = constants_ + c.offset;
   }
@@ -224,7 +238,8 @@ const TileProgram& TileProgram::prepare(const ScalarProgram& program) {
 
 // One call: how each input is laid out against the output.
 struct TileProgram::Call {
-  enum class Layout : std::uint8_t { dense, copied, scalar, strided };  // copied: dense, but overwritten by an output
+  // copied: dense, but overwritten by an output
+  enum class Layout : std::uint8_t { dense, copied, scalar, strided };
 
   struct Walk {  // a broadcast input: the output's axes, collapsed, and the input's step along each
     int rank = 0;
@@ -237,7 +252,8 @@ struct TileProgram::Call {
     Walk walk;
   };
 
-  Call(const TileProgram& program, std::span<const ConstView> inputs, std::span<const View> outputs);
+  Call(const TileProgram& program, std::span<const ConstView> inputs,
+       std::span<const View> outputs);
 
   // Few operands are the rule: their layouts live here.
   static constexpr std::size_t kFew = 16;
@@ -282,8 +298,8 @@ void collapse(const Shape& in, const Shape& out, W& walk) {
 
 // Elements [begin, begin + n) of the broadcast input, in the output's order.
 template <class W>
-void gather_walk(std::byte* to, const std::byte* from, std::size_t bytes, const W& walk, std::int64_t begin,
-                 std::int64_t n) {
+void gather_walk(std::byte* to, const std::byte* from, std::size_t bytes, const W& walk,
+                 std::int64_t begin, std::int64_t n) {
   std::int64_t at[Shape::kMaxRank];
   std::int64_t rest = begin, offset = 0;
   for (int d = walk.rank - 1; d >= 0; --d) {
@@ -313,10 +329,13 @@ void gather_walk(std::byte* to, const std::byte* from, std::size_t bytes, const 
 
 }  // namespace
 
-TileProgram::Call::Call(const TileProgram& program, std::span<const ConstView> inputs, std::span<const View> outputs) {
+TileProgram::Call::Call(const TileProgram& program, std::span<const ConstView> inputs,
+                        std::span<const View> outputs) {
   if (inputs.size() != program.inputs_.size() || outputs.size() != program.outputs_.size())
-    throw Error(Code::internal, fmt::format("a program of {} inputs and {} outputs was given {} and {}", program.inputs_.size(),
-                                            program.outputs_.size(), inputs.size(), outputs.size()));
+    throw Error(Code::internal,
+                fmt::format("a program of {} inputs and {} outputs was given {} and {}",
+                            program.inputs_.size(), program.outputs_.size(), inputs.size(),
+                            outputs.size()));
   const Shape& shape = outputs[0].shape;
   const std::int64_t n = shape.elements();
   if (inputs.size() > kFew) in = (many_in = std::make_unique<In[]>(inputs.size())).get();
@@ -342,52 +361,69 @@ TileProgram::Call::Call(const TileProgram& program, std::span<const ConstView> i
     out_through_slot[o] = through;
     // Another output may be a plain copy of an input that this one overwrites.
     for (const Output& other : program.outputs_)
-      if (other.input >= 0 && in[other.input].data == out[o] && in[other.input].layout == Layout::dense) in[other.input].layout = Layout::copied;
+      if (other.input >= 0 && in[other.input].data == out[o] &&
+          in[other.input].layout == Layout::dense)
+        in[other.input].layout = Layout::copied;
   }
 }
 
-void TileProgram::run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const {
+void TileProgram::run(WorkerPool* pool, std::span<const ConstView> in,
+                      std::span<const View> out) const {
   const Call call(*this, in, out);
   const std::int64_t n = out[0].shape.elements(), each = block();
   if (n == 0) return;
-  for_blocks(is_small(n) ? nullptr : pool, (n + each - 1) / each, [&](int b) { run_range(call, b * each, std::min(n, (b + 1) * each), thread_scratch(scratch_bytes())); });
+  for_blocks(is_small(n) ? nullptr : pool, (n + each - 1) / each, [&](int b) {
+    run_range(call, b * each, std::min(n, (b + 1) * each), thread_scratch(scratch_bytes()));
+  });
 }
 
-TileProgram::Ranges::Ranges(const TileProgram& program, std::span<const ConstView> in, std::span<const View> results, std::size_t wanted)
-    : program_(program), call_(std::make_unique<const Call>(program, in, results)), wanted_(wanted) {}
+TileProgram::Ranges::Ranges(const TileProgram& program, std::span<const ConstView> in,
+                            std::span<const View> results, std::size_t wanted)
+    : program_(program), call_(std::make_unique<const Call>(program, in, results)),
+      wanted_(wanted) {}
 TileProgram::Ranges::~Ranges() = default;
 
-TileProgram::Ranges::Rows TileProgram::Ranges::make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const {
+TileProgram::Ranges::Rows TileProgram::Ranges::make(std::int64_t begin, std::int64_t rows,
+                                                    std::int64_t width, std::int64_t step) const {
   if (step == width) return {make(begin, 1, rows * width, 0).first, width};
-  const auto bytes = static_cast<std::size_t>(program_.outputs_[wanted_].bytes), row_bytes = static_cast<std::size_t>(width) * bytes;
+  const auto bytes = static_cast<std::size_t>(program_.outputs_[wanted_].bytes),
+             row_bytes = static_cast<std::size_t>(width) * bytes;
   const std::byte* stored = call_->out[wanted_];
-  std::byte* memory = thread_scratch(program_.scratch_bytes() + (stored ? 0 : static_cast<std::size_t>(rows) * row_bytes));
+  std::byte* memory = thread_scratch(program_.scratch_bytes() +
+                                     (stored ? 0 : static_cast<std::size_t>(rows) * row_bytes));
   std::byte* made = memory + program_.scratch_bytes();
   for (std::int64_t r = 0; r < rows; ++r)
-    program_.run_range(*call_, begin + r * step, begin + r * step + width, memory, made + static_cast<std::size_t>(r) * row_bytes);
+    program_.run_range(*call_, begin + r * step, begin + r * step + width, memory,
+                       made + static_cast<std::size_t>(r) * row_bytes);
   return stored ? Rows{stored + static_cast<std::size_t>(begin) * bytes, step} : Rows{made, width};
 }
 
-// What breaks even in a long chain of functions is fewer elements than in a sum: measured, 12,000 of weight 10.
+// What breaks even in a long chain of functions is fewer elements than in a sum: measured, 12,000
+// of weight 10.
 std::int64_t TileProgram::block() const {
   const std::int64_t elements = kBlock * kLightWeight / std::max(kLightWeight, weight_);
   return std::max<std::int64_t>(elements / kPad, 64) * kPad;
 }
 
-bool TileProgram::is_small(std::int64_t elements) const { return elements * std::max(kLightWeight, weight_) <= kSmallWork * kLightWeight; }
+bool TileProgram::is_small(std::int64_t elements) const {
+  return elements * std::max(kLightWeight, weight_) <= kSmallWork * kLightWeight;
+}
 
 // The steps on a tile; the one from `next` on is fetched part by part while functions compute.
-void TileProgram::run_steps_ahead(std::byte* const* at, std::int64_t n, const Call& call, std::int64_t next) const {
+void TileProgram::run_steps_ahead(std::byte* const* at, std::int64_t n, const Call& call,
+                                  std::int64_t next) const {
   const std::int64_t fetched = next + tile_;
   const auto fetch = [&] {
     const std::int64_t to = std::min(next + ahead_, fetched);
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       if (inputs_[i].slot < 0 || call.in[i].layout != Call::Layout::dense) continue;
-      for (std::int64_t b = next * inputs_[i].bytes; b < to * inputs_[i].bytes; b += 64) __builtin_prefetch(call.in[i].data + b);
+      for (std::int64_t b = next * inputs_[i].bytes; b < to * inputs_[i].bytes; b += 64)
+        __builtin_prefetch(call.in[i].data + b);
     }
     for (std::size_t o = 0; o < outputs_.size(); ++o) {
       if (!call.out[o] || !is_written_at_once(outputs_[o])) continue;
-      for (std::int64_t b = next * outputs_[o].bytes; b < to * outputs_[o].bytes; b += 64) __builtin_prefetch(call.out[o] + b, 1);
+      for (std::int64_t b = next * outputs_[o].bytes; b < to * outputs_[o].bytes; b += 64)
+        __builtin_prefetch(call.out[o] + b, 1);
     }
     next = to;
   };
@@ -397,24 +433,28 @@ void TileProgram::run_steps_ahead(std::byte* const* at, std::int64_t n, const Ca
       for (std::int64_t i = 0; i < n; i += kFunctionPiece) {
         fetch();
         const std::int64_t offset = i * s.bytes;
-        s.f(at[s.dst] + offset, at[s.a] + offset, at[s.b] + offset, at[s.c] + offset, std::min(kFunctionPiece, n - i));
+        s.f(at[s.dst] + offset, at[s.a] + offset, at[s.b] + offset, at[s.c] + offset,
+            std::min(kFunctionPiece, n - i));
       }
   }
 }
 
 // `memory` holds the registers; from `made` on goes what is not stored.
-void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t end, std::byte* memory, std::byte* made) const {
+void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t end,
+                            std::byte* memory, std::byte* made) const {
   constexpr int kFew = 64;
   std::byte* few[kFew];
   std::unique_ptr<std::byte*[]> many;
   std::byte** at = few;
-  if (registers_ > kFew) at = (many = std::make_unique<std::byte*[]>(static_cast<std::size_t>(registers_))).get();
+  if (registers_ > kFew)
+    at = (many = std::make_unique<std::byte*[]>(static_cast<std::size_t>(registers_))).get();
   for (int r = 0; r < registers_; ++r) at[r] = memory + static_cast<std::size_t>(r) * slot_bytes_;
   for (const Constant& c : constants_at_) at[c.slot] = constants_ + c.offset;
   auto slot = [&](Register r) { return memory + static_cast<std::size_t>(r) * slot_bytes_; };
   auto place = [&](std::size_t o, std::int64_t i) {
     const auto bytes = static_cast<std::size_t>(outputs_[o].bytes);
-    return call.out[o] ? call.out[o] + static_cast<std::size_t>(i) * bytes : made + static_cast<std::size_t>(i - begin) * bytes;
+    return call.out[o] ? call.out[o] + static_cast<std::size_t>(i) * bytes
+                       : made + static_cast<std::size_t>(i - begin) * bytes;
   };
   for (std::size_t i = 0; i < inputs_.size(); ++i)
     if (inputs_[i].slot >= 0 && call.in[i].layout == Call::Layout::scalar)
@@ -443,19 +483,23 @@ void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t e
     }
     for (std::size_t o = 0; o < outputs_.size(); ++o)
       if (outputs_[o].step >= 0)
-        at[outputs_[o].slot] = whole && !call.out_through_slot[o] ? place(o, t) : slot(outputs_[o].slot);
+        at[outputs_[o].slot] =
+            whole && !call.out_through_slot[o] ? place(o, t) : slot(outputs_[o].slot);
     if (ahead_ && call.from_memory && t + tile_ < end) run_steps_ahead(at, n, call, t + tile_);
     else
       for (const Step& s : steps_) s.f(at[s.dst], at[s.a], at[s.b], at[s.c], n);
     for (std::size_t o = 0; o < outputs_.size(); ++o) {
       std::byte* to = place(o, t);
-      if (at[outputs_[o].slot] != to) std::memcpy(to, at[outputs_[o].slot], static_cast<std::size_t>(n) * static_cast<std::size_t>(outputs_[o].bytes));
+      if (at[outputs_[o].slot] != to)
+        std::memcpy(to, at[outputs_[o].slot],
+                    static_cast<std::size_t>(n) * static_cast<std::size_t>(outputs_[o].bytes));
     }
   }
 }
 
 namespace {
-constexpr std::size_t kSlot = 64, kWidest = 16, kStackSlots = 32;  // of one element: what a tile function may write; what a dtype may take
+// of one element: what a tile function may write; what a dtype may take
+constexpr std::size_t kSlot = 64, kWidest = 16, kStackSlots = 32;
 
 template <class T>
 T load(const void* from) {
@@ -465,13 +509,18 @@ T load(const void* from) {
 }
 }  // namespace
 
-[[gnu::always_inline]] inline void TileProgram::run_scalars(std::span<const Value> in, Value& out) const {
+[[gnu::always_inline]] inline void TileProgram::run_scalars(std::span<const Value> in,
+                                                            Value& out) const {
   if (!direct_.f) return run_scalar_steps(in, out);
   alignas(64) std::byte to[64];
-  const auto operand = [&](int o) { return direct_.input[o] >= 0 ? in[static_cast<std::size_t>(direct_.input[o])].scalar_bits() : direct_.constant[o]; };
+  const auto operand = [&](int o) {
+    return direct_.input[o] >= 0 ? in[static_cast<std::size_t>(direct_.input[o])].scalar_bits()
+                                 : direct_.constant[o];
+  };
   direct_.f(to, operand(0), operand(1), operand(2), 1);
-  // Read as wide as it was written, and written as wide as it is copied: a load wider than the store before it
-  // waits until that has left the core's buffer, which cost a fifth of a loop over scalars.
+  // Read as wide as it was written, and written as wide as it is copied: a load wider than the
+  // store before it waits until that has left the core's buffer, which cost a fifth of a loop over
+  // scalars.
   using Word = long long __attribute__((vector_size(16)));
   Word bits{0, 0};
   switch (direct_.bytes) {
@@ -488,7 +537,8 @@ T load(const void* from) {
 // Apart, for the room on the stack that it takes is not for a program of one step to set up.
 [[gnu::noinline]] void TileProgram::run_scalar_steps(std::span<const Value> in, Value& out) const {
   alignas(64) std::byte stack[kStackSlots * kSlot];
-  const std::byte* result = run_steps(stack, [&](std::size_t i, std::byte* to) { std::memcpy(to, in[i].scalar_bits(), kWidest); });
+  const std::byte* result = run_steps(
+      stack, [&](std::size_t i, std::byte* to) { std::memcpy(to, in[i].scalar_bits(), kWidest); });
   out.set_scalar(result_, result, static_cast<std::size_t>(outputs_[0].bytes));
 }
 
@@ -530,13 +580,19 @@ bool TileProgram::run_elements(std::span<Value> in, Value& out) const {
   const std::byte* result = stack;
   if (direct_.f) {
     const void* operand[3];
-    for (int o = 0; o < 3; ++o) operand[o] = direct_.input[o] >= 0 ? element[direct_.input[o]] : direct_.constant[o];
+    for (int o = 0; o < 3; ++o)
+      operand[o] = direct_.input[o] >= 0 ? element[direct_.input[o]] : direct_.constant[o];
     direct_.f(stack, operand[0], operand[1], operand[2], 1);
   } else {
-    result = run_steps(stack, [&](std::size_t i, std::byte* to) { std::memcpy(to, element[i], static_cast<std::size_t>(inputs_[i].bytes)); });
+    result = run_steps(stack, [&](std::size_t i, std::byte* to) {
+      std::memcpy(to, element[i], static_cast<std::size_t>(inputs_[i].bytes));
+    });
   }
-  // One element each: the input of the most axes has the result's shape, and its place if nobody else holds it.
-  Tensor made = widest->dtype() == result_ && widest->is_sole_holder() ? std::move(*widest) : Tensor::empty(result_, widest->shape());
+  // One element each: the input of the most axes has the result's shape, and its place if nobody
+  // else holds it.
+  Tensor made = widest->dtype() == result_ && widest->is_sole_holder()
+                    ? std::move(*widest)
+                    : Tensor::empty(result_, widest->shape());
   void* to = made.raw_mutable();
   switch (outputs_[0].bytes) {
     case 1: std::memcpy(to, result, 1); break;

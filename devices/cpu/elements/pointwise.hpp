@@ -5,12 +5,12 @@
 //   p.run(pool, inputs, outputs);
 //
 // A register is a slot of scratch one tile long. Inputs and outputs that are dense are used where
-// they are; broadcast inputs, the last tile's inputs and outputs, and outputs that would overwrite an
-// input still to be read go through their slot.
+// they are; broadcast inputs, the last tile's inputs and outputs, and outputs that would overwrite
+// an input still to be read go through their slot.
 //
 // Invariants: 1. an element's bits depend on its operands alone: not on its position, the tile, the
-// block, the fusion or the number of workers; 2. nothing outside the given arrays is touched; 3. after
-// a thread's first run nothing is allocated.
+// block, the fusion or the number of workers; 2. nothing outside the given arrays is touched; 3.
+// after a thread's first run nothing is allocated.
 #pragma once
 
 #include <memory>
@@ -34,13 +34,15 @@ class TileProgram final : public PreparedProgram {
   TileProgram(const ScalarProgram& program, const LevelKernels& kernels);
   /// The prepared form of `program` for this process's level, kept in the program.
   static const TileProgram& of(const ScalarProgram& program) {
-    if (const PreparedProgram* known = program.prepared.get()) return static_cast<const TileProgram&>(*known);
+    if (const PreparedProgram* known = program.prepared.get())
+      return static_cast<const TileProgram&>(*known);
     return prepare(program);
   }
 
   void run(WorkerPool* pool, std::span<const ConstView> in, std::span<const View> out) const;
   /// On slices of wider rows, each output's of its own.
-  void run_rows(WorkerPool* pool, std::int64_t rows, std::int64_t columns, std::span<const ConstRowsView> in, std::span<const RowsView> out) const;
+  void run_rows(WorkerPool* pool, std::int64_t rows, std::int64_t columns,
+                std::span<const ConstRowsView> in, std::span<const RowsView> out) const;
   /// Of so many elements: are they too few to be split?
   bool is_small(std::int64_t elements) const;
   void run_scalars(std::span<const Value> in, Value& out) const;
@@ -52,7 +54,8 @@ class TileProgram final : public PreparedProgram {
   struct Step {
     TileFunction f;
     Register dst, a, b, c;
-    std::int16_t bytes;  // of an element of what a function, which takes long, reads and writes; else 0
+    // of an element of what a function, which takes long, reads and writes; else 0
+    std::int16_t bytes;
   };
   struct Input {
     Register slot = -1;  // -1: never read
@@ -62,8 +65,8 @@ class TileProgram final : public PreparedProgram {
   struct Output {
     Register slot;
     std::int16_t bytes;
-    std::int16_t step;       // that writes it; -1: it is an input, a constant or an earlier output
-    std::int16_t input = -1; // which input it is, if it is one
+    std::int16_t step;        // that writes it; -1: it is an input, a constant or an earlier output
+    std::int16_t input = -1;  // which input it is, if it is one
   };
   struct Constant {
     Register slot;
@@ -72,8 +75,8 @@ class TileProgram final : public PreparedProgram {
   /// A program of one step, for scalars: where its operands are without any being copied.
   struct Direct {
     TileFunction f = nullptr;
-    std::int16_t bytes = 0;                        // of the result
-    std::int8_t input[3] = {-1, -1, -1};          // which input each operand is
+    std::int16_t bytes = 0;               // of the result
+    std::int8_t input[3] = {-1, -1, -1};  // which input each operand is
     const void* constant[3] = {nullptr, nullptr, nullptr};
   };
   class Builder;
@@ -81,13 +84,17 @@ class TileProgram final : public PreparedProgram {
   void find_direct();
 
   static const TileProgram& prepare(const ScalarProgram& program);
-  void run_range(const Call& call, std::int64_t begin, std::int64_t end, std::byte* memory, std::byte* made = nullptr) const;
+  void run_range(const Call& call, std::int64_t begin, std::int64_t end, std::byte* memory,
+                 std::byte* made = nullptr) const;
   struct RowsCall;
   void run_row_range(const RowsCall& call, std::int64_t begin, std::int64_t end) const;
   std::size_t scratch_bytes() const { return static_cast<std::size_t>(registers_) * slot_bytes_; }
   /// By a step that does little else, and so waits for memory.
-  bool is_written_at_once(const Output& o) const { return o.step >= 0 && !steps_[static_cast<std::size_t>(o.step)].bytes; }
-  void run_steps_ahead(std::byte* const* at, std::int64_t n, const Call& call, std::int64_t next) const;
+  bool is_written_at_once(const Output& o) const {
+    return o.step >= 0 && !steps_[static_cast<std::size_t>(o.step)].bytes;
+  }
+  void run_steps_ahead(std::byte* const* at, std::int64_t n, const Call& call,
+                       std::int64_t next) const;
   void run_scalar_steps(std::span<const Value> in, Value& out) const;
   template <class Fetch>
   const std::byte* run_steps(std::byte* stack, Fetch fetch) const;
@@ -101,29 +108,34 @@ class TileProgram final : public PreparedProgram {
   std::unique_ptr<std::byte[]> constants_memory_;
   std::byte* constants_ = nullptr;  // each splatted over a tile
   int registers_ = 0;
-  std::int64_t tile_ = 0;        // elements
+  std::int64_t tile_ = 0;  // elements
   std::size_t slot_bytes_ = 0;
-  std::int64_t weight_ = 0;      // of one element, in additions
-  std::int64_t ahead_ = 0;       // elements of the next tile that are fetched with a piece of a function's step; 0: none
+  std::int64_t weight_ = 0;  // of one element, in additions
+  // elements of the next tile that are fetched with a piece of a function's step; 0: none
+  std::int64_t ahead_ = 0;
   DType result_ = DType::f32;
   Direct direct_;
   Value zero_;  // of the result's dtype
 };
 
-/// A program run range by range, by any threads, for one of its results: who looks at that at once need not store it. Each element is made once, or
-/// those that are stored over an input are of what came of them.
+/// A program run range by range, by any threads, for one of its results: who looks at that at once
+/// need not store it. Each element is made once, or those that are stored over an input are of what
+/// came of them.
 class TileProgram::Ranges {
  public:
-  /// What `in` and `results` view must stay; `wanted`, which is stored if it has data, says which result.
-  Ranges(const TileProgram& program, std::span<const ConstView> in, std::span<const View> results, std::size_t wanted);
+  /// What `in` and `results` view must stay; `wanted`, which is stored if it has data, says which
+  /// result.
+  Ranges(const TileProgram& program, std::span<const ConstView> in, std::span<const View> results,
+         std::size_t wanted);
   ~Ranges();
 
   struct Rows {
     const std::byte* first;
     std::int64_t step;  // elements from one row to the next
   };
-  /// Makes `width` elements from `begin` on, and so many times as there are rows those `step` behind, of all results. Yields the wanted one's: where
-  /// they are stored, or in the thread's scratch.
+  /// Makes `width` elements from `begin` on, and so many times as there are rows those `step`
+  /// behind, of all results. Yields the wanted one's: where they are stored, or in the thread's
+  /// scratch.
   Rows make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const;
 
  private:

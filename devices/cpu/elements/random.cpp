@@ -4,7 +4,8 @@
 //
 //   counter = (block low, block high, redraw, key's third word);  key = 96 bits of (seed, op, step, tag)
 //
-// Box-Muller runs in double and is rounded once; up to f32 by the level's logarithm, sine and cosine, which are within 1e-11.
+// Box-Muller runs in double and is rounded once; up to f32 by the level's logarithm, sine and
+// cosine, which are within 1e-11.
 #include <cmath>
 #include <complex>
 #include <numbers>
@@ -19,7 +20,9 @@
 namespace troupe::cpu {
 namespace {
 
-std::uint64_t word64(const std::uint32_t* w, int i) { return w[2 * i] | std::uint64_t(w[2 * i + 1]) << 32; }
+std::uint64_t word64(const std::uint32_t* w, int i) {
+  return w[2 * i] | std::uint64_t(w[2 * i + 1]) << 32;
+}
 
 struct Pair {
   double first, second;
@@ -37,16 +40,20 @@ struct Draw {
 
   static T uniform(const std::uint32_t* w, int i) {
     if constexpr (std::is_same_v<T, float>) return static_cast<float>(w[i] >> 8) * 0x1p-24f;
-    else if constexpr (std::is_same_v<T, double>) return static_cast<double>(word64(w, i) >> 11) * 0x1p-53;
-    else if constexpr (std::is_same_v<T, half>) return half(static_cast<float>(w[i] >> 21) * 0x1p-11f);
-    else if constexpr (std::is_same_v<T, bfloat16>) return bfloat16(static_cast<float>(w[i] >> 24) * 0x1p-8f);
+    else if constexpr (std::is_same_v<T, double>)
+      return static_cast<double>(word64(w, i) >> 11) * 0x1p-53;
+    else if constexpr (std::is_same_v<T, half>)
+      return half(static_cast<float>(w[i] >> 21) * 0x1p-11f);
+    else if constexpr (std::is_same_v<T, bfloat16>)
+      return bfloat16(static_cast<float>(w[i] >> 24) * 0x1p-8f);
     else if constexpr (std::is_same_v<T, bool>) return w[i] & 1;
     else if constexpr (sizeof(T) == 8) return static_cast<T>(word64(w, i));
     else return static_cast<T>(w[i]);
   }
 
   static void normal(const std::uint32_t* w, double* z) {
-    Pair p = box_muller(static_cast<double>((word64(w, 0) >> 11) + 1) * 0x1p-53, static_cast<double>(word64(w, 1) >> 11) * 0x1p-53);
+    Pair p = box_muller(static_cast<double>((word64(w, 0) >> 11) + 1) * 0x1p-53,
+                        static_cast<double>(word64(w, 1) >> 11) * 0x1p-53);
     z[0] = p.first;
     z[1] = p.second;
   }
@@ -56,7 +63,8 @@ constexpr std::int64_t kBlocksAtOnce = 256;
 
 // Of f32, and of f16 and bf16 on the way: the level's kernel. f64 wants more digits.
 template <class T>
-void draw_normal(bool is_truncated, const Generator& g, const std::uint32_t* words, std::int64_t first_block, T* out, std::int64_t count) {
+void draw_normal(bool is_truncated, const Generator& g, const std::uint32_t* words,
+                 std::int64_t first_block, T* out, std::int64_t count) {
   using D = Draw<T>;
   constexpr bool is_wide = std::is_same_v<T, double>;
   using Z = std::conditional_t<is_wide, double, float>;
@@ -69,7 +77,8 @@ void draw_normal(bool is_truncated, const Generator& g, const std::uint32_t* wor
   normal(words, z, (count + D::kPerBlock - 1) / D::kPerBlock);
   for (std::int64_t i = 0; is_truncated && i < count; ++i)
     for (std::uint32_t redraw = 1; std::fabs(z[i]) > 2; ++redraw) {
-      const PhiloxWords w = g.block(static_cast<std::uint64_t>(first_block + i / D::kPerBlock), redraw);
+      const PhiloxWords w =
+          g.block(static_cast<std::uint64_t>(first_block + i / D::kPerBlock), redraw);
       normal(w.data(), again, 1);
       z[i] = again[i % D::kPerBlock];
     }
@@ -81,15 +90,20 @@ void draw_range(Random how, const Generator& g, T* out, std::int64_t begin, std:
   using D = Draw<T>;
   const LevelKernels& k = level_kernels();
   std::uint32_t words[4 * kBlocksAtOnce];
-  for (std::int64_t at = begin; at < end; at += kBlocksAtOnce * D::kPerBlock) {  // begin is a multiple of kPerBlock
-    const std::int64_t count = std::min(kBlocksAtOnce * D::kPerBlock, end - at), block = at / D::kPerBlock;
-    k.philox(words, g.words().data(), static_cast<std::uint64_t>(block), (count + D::kPerBlock - 1) / D::kPerBlock);
+  // begin is a multiple of kPerBlock
+  for (std::int64_t at = begin; at < end; at += kBlocksAtOnce * D::kPerBlock) {
+    const std::int64_t count = std::min(kBlocksAtOnce * D::kPerBlock, end - at),
+                       block = at / D::kPerBlock;
+    k.philox(words, g.words().data(), static_cast<std::uint64_t>(block),
+             (count + D::kPerBlock - 1) / D::kPerBlock);
     if (how != Random::uniform) {
-      if constexpr (!std::is_integral_v<T>) draw_normal(how == Random::truncated_normal, g, words, block, out + at, count);
+      if constexpr (!std::is_integral_v<T>)
+        draw_normal(how == Random::truncated_normal, g, words, block, out + at, count);
     } else if constexpr (std::is_same_v<T, float>) {
       k.uniform_f32(out + at, words, count);
     } else {
-      for (std::int64_t i = 0; i < count; ++i) out[at + i] = D::uniform(words + i / D::kPerBlock * 4, static_cast<int>(i % D::kPerBlock));
+      for (std::int64_t i = 0; i < count; ++i)
+        out[at + i] = D::uniform(words + i / D::kPerBlock * 4, static_cast<int>(i % D::kPerBlock));
     }
   }
 }
@@ -100,12 +114,14 @@ void CpuPrimitives::random(Stream&, Random how, const RandomKey& key, View out) 
   Generator g(key);
   auto draw = [&]<class T>(type_tag<T>, std::int64_t n) {
     T* to = static_cast<T*>(out.data);
-    for_ranges(pool_, n, kBlock / 4, [&](std::int64_t begin, std::int64_t end) { draw_range(how, g, to, begin, end); });
+    for_ranges(pool_, n, kBlock / 4,
+               [&](std::int64_t begin, std::int64_t end) { draw_range(how, g, to, begin, end); });
   };
   visit_dtype(out.dtype, [&]<class T>(type_tag<T>) {
     if constexpr (std::is_integral_v<T>) {
       if (how != Random::uniform)
-        throw Error(Code::unimplemented, fmt::format("normal numbers of {} are not defined", name_of(out.dtype)));
+        throw Error(Code::unimplemented,
+                    fmt::format("normal numbers of {} are not defined", name_of(out.dtype)));
       draw(type_tag<T>{}, out.elements());
     } else if constexpr (std::is_same_v<T, std::complex<float>>) {
       draw(type_tag<float>{}, 2 * out.elements());

@@ -1,9 +1,11 @@
-// Reductions. Any set of axes becomes [outer, reduced, inner]; where it cannot, sums are taken in steps, and for the rest it is transposed first.
+// Reductions. Any set of axes becomes [outer, reduced, inner]; where it cannot, sums are taken in
+// steps, and for the rest it is transposed first.
 //
 // Rows are cut into chunks by the shape, each chunk is accumulated (f16, bf16, f32 and f64 in
-// double, rows of f32 four at a time in float first, integers in 64 bits), and the chunks' accumulators are
-// merged in order: so neither the number of workers nor the CPU level changes a bit. What a program makes is reduced chunk by chunk as it is
-// made: the chunks are the same, and so are the bits.
+// double, rows of f32 four at a time in float first, integers in 64 bits), and the chunks'
+// accumulators are merged in order: so neither the number of workers nor the CPU level changes a
+// bit. What a program makes is reduced chunk by chunk as it is made: the chunks are the same, and
+// so are the bits.
 #include <algorithm>
 #include <cmath>
 #include <complex>
@@ -15,21 +17,23 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/element_types.hpp>
-#include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/elements/move.hpp>
 #include <troupe/devices/cpu/elements/pointwise.hpp>
+#include <troupe/devices/cpu/level.hpp>
 
 namespace troupe {
 
 std::string_view name_of(Reduction r) {
-  constexpr std::string_view names[] = {"sum", "mean", "product", "min", "max", "any", "all", "argmin", "argmax", "logsumexp"};
+  constexpr std::string_view names[] = {"sum", "mean", "product", "min",    "max",
+                                        "any", "all",  "argmin",  "argmax", "logsumexp"};
   return names[static_cast<int>(r)];
 }
 
 namespace cpu {
 namespace {
 
-// Each reduction: what is accumulated, how one element and how another accumulator are added, the result.
+// Each reduction: what is accumulated, how one element and how another accumulator are added, the
+// result.
 
 template <class T, bool mean>
 struct Sum {
@@ -44,7 +48,8 @@ struct Sum {
     else if constexpr (std::is_same_v<T, bool>) return acc != 0;
     else if constexpr (std::is_signed_v<T> && std::is_integral_v<T>)
       return n ? static_cast<T>(static_cast<std::int64_t>(acc) / n) : T(0);
-    else if constexpr (std::is_integral_v<T>) return n ? static_cast<T>(acc / static_cast<std::uint64_t>(n)) : T(0);
+    else if constexpr (std::is_integral_v<T>)
+      return n ? static_cast<T>(acc / static_cast<std::uint64_t>(n)) : T(0);
     else return narrowed<T>(acc / double(n));
   }
 };
@@ -156,21 +161,34 @@ struct LogSumExp {
 
 // ---- Rows of one accumulator, and rows of many side by side. The level's kernels where there are some.
 
-template <class Op> constexpr bool is_sum = false;
-template <class T, bool mean> constexpr bool is_sum<Sum<T, mean>> = true;
-template <class T> constexpr bool is_sum<PartialSum<T>> = true;
-template <class Op> constexpr bool is_product = false;
-template <class T> constexpr bool is_product<Product<T>> = true;
-template <class Op> constexpr int extremum_of = -1;  // 0: the smallest, 1: the largest
-template <class T, bool largest> constexpr int extremum_of<Extremum<T, largest>> = largest;
-template <class Op> constexpr int where_of = -1;
-template <class T, bool largest> constexpr int where_of<Where<T, largest>> = largest;
-template <class T> constexpr bool is_wrapping = std::is_integral_v<T> && !std::is_same_v<T, bool>;
-template <class T> constexpr bool has_level = is_wrapping<T> || std::is_floating_point_v<T>;
+template <class Op>
+constexpr bool is_sum = false;
+template <class T, bool mean>
+constexpr bool is_sum<Sum<T, mean>> = true;
+template <class T>
+constexpr bool is_sum<PartialSum<T>> = true;
+template <class Op>
+constexpr bool is_product = false;
+template <class T>
+constexpr bool is_product<Product<T>> = true;
+template <class Op>
+constexpr int extremum_of = -1;  // 0: the smallest, 1: the largest
+template <class T, bool largest>
+constexpr int extremum_of<Extremum<T, largest>> = largest;
+template <class Op>
+constexpr int where_of = -1;
+template <class T, bool largest>
+constexpr int where_of<Where<T, largest>> = largest;
+template <class T>
+constexpr bool is_wrapping = std::is_integral_v<T> && !std::is_same_v<T, bool>;
+template <class T>
+constexpr bool has_level = is_wrapping<T> || std::is_floating_point_v<T>;
 
-// The extremum of a piece first, which is many at a time; where it is only in the piece that has the row's.
+// The extremum of a piece first, which is many at a time; where it is only in the piece that has
+// the row's.
 template <class Op, int largest>
-void add_where(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n, std::int64_t index) {
+void add_where(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n,
+               std::int64_t index) {
   using T = typename Op::In;
   constexpr std::int64_t kPiece = 1024;
   const auto extremum = level_kernels().extremum[largest][int(dtype_of<T>)];
@@ -210,23 +228,28 @@ void add_row(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n, st
     T found;
     k.extremum[extremum_of<Op>][type](x, n, &found);
     Op::merge(acc, found);
-  } else if constexpr (where_of<Op> >= 0 && has_level<T>) add_where<Op, where_of<Op>>(acc, x, n, index);
+  } else if constexpr (where_of<Op> >= 0 && has_level<T>)
+    add_where<Op, where_of<Op>>(acc, x, n, index);
   else
     for (std::int64_t i = 0; i < n; ++i) Op::add(acc, x[i], index + i);
 }
 
 template <class Op>
-void add_rows(typename Op::Acc* acc, const typename Op::In* x, std::int64_t rows, std::int64_t stride, std::int64_t n,
-              std::int64_t index) {
+void add_rows(typename Op::Acc* acc, const typename Op::In* x, std::int64_t rows,
+              std::int64_t stride, std::int64_t n, std::int64_t index) {
   using T = typename Op::In;
   [[maybe_unused]] const LevelKernels& k = level_kernels();
   [[maybe_unused]] constexpr int type = int(dtype_of<T>);
   if constexpr (is_sum<Op> && std::is_same_v<T, float>) k.add_rows_f32(acc, x, rows, stride, n);
-  else if constexpr (is_sum<Op> && std::is_same_v<T, double>) k.add_rows_f64(acc, x, rows, stride, n);
+  else if constexpr (is_sum<Op> && std::is_same_v<T, double>)
+    k.add_rows_f64(acc, x, rows, stride, n);
   else if constexpr (is_sum<Op> && is_wrapping<T>) k.add_rows_int[type](acc, x, rows, stride, n);
-  else if constexpr (is_product<Op> && std::is_same_v<T, float>) k.multiply_rows_f32(acc, x, rows, stride, n);
-  else if constexpr (is_product<Op> && std::is_same_v<T, double>) k.multiply_rows_f64(acc, x, rows, stride, n);
-  else if constexpr (extremum_of<Op> >= 0 && has_level<T>) k.extremum_rows[extremum_of<Op>][type](acc, x, rows, stride, n);
+  else if constexpr (is_product<Op> && std::is_same_v<T, float>)
+    k.multiply_rows_f32(acc, x, rows, stride, n);
+  else if constexpr (is_product<Op> && std::is_same_v<T, double>)
+    k.multiply_rows_f64(acc, x, rows, stride, n);
+  else if constexpr (extremum_of<Op> >= 0 && has_level<T>)
+    k.extremum_rows[extremum_of<Op>][type](acc, x, rows, stride, n);
   else
     for (std::int64_t r = 0; r < rows; ++r)
       for (std::int64_t j = 0; j < n; ++j) Op::add(acc[j], x[r * stride + j], index + r);
@@ -234,7 +257,8 @@ void add_rows(typename Op::Acc* acc, const typename Op::In* x, std::int64_t rows
 
 template <class Op>
 void start(typename Op::Acc* acc, std::int64_t n) {
-  if constexpr (is_sum<Op>) std::memset(static_cast<void*>(acc), 0, static_cast<std::size_t>(n) * sizeof *acc);
+  if constexpr (is_sum<Op>)
+    std::memset(static_cast<void*>(acc), 0, static_cast<std::size_t>(n) * sizeof *acc);
   else
     for (std::int64_t i = 0; i < n; ++i) acc[i] = Op::start();
 }
@@ -242,7 +266,8 @@ void start(typename Op::Acc* acc, std::int64_t n) {
 // The rows of n accumulators after the first are merged into it, in order.
 template <class Op>
 void merge_rows(typename Op::Acc* acc, std::int64_t rows, std::int64_t n) {
-  if constexpr (is_sum<Op> && std::is_same_v<typename Op::Acc, double>) level_kernels().add_rows_f64(acc, acc + n, rows - 1, n, n);
+  if constexpr (is_sum<Op> && std::is_same_v<typename Op::Acc, double>)
+    level_kernels().add_rows_f64(acc, acc + n, rows - 1, n, n);
   else
     for (std::int64_t r = 1; r < rows; ++r)
       for (std::int64_t i = 0; i < n; ++i) Op::merge(acc[i], acc[r * n + i]);
@@ -262,7 +287,8 @@ struct Elements {
 };
 
 template <class Op>
-void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements, typename Op::Out* out) {
+void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements,
+                    typename Op::Out* out) {
   using In = typename Op::In;
   using Acc = typename Op::Acc;
   std::int64_t results = e.outer * e.inner;
@@ -273,8 +299,11 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   }
   constexpr std::int64_t kTile = 1024;
   std::int64_t tile = std::min(e.inner, kTile), tiles = (e.inner + tile - 1) / tile;
-  // Of many rows larger chunks, whole eights: what chunks of wide rows accumulate is written and read again.
-  std::int64_t rows = std::max({std::int64_t{64}, kBlock / tile, std::min<std::int64_t>(256, e.reduced / 64 * 8)}), chunks = (e.reduced + rows - 1) / rows;
+  // Of many rows larger chunks, whole eights: what chunks of wide rows accumulate is written and
+  // read again.
+  std::int64_t rows = std::max({std::int64_t{64}, kBlock / tile,
+                                std::min<std::int64_t>(256, e.reduced / 64 * 8)}),
+               chunks = (e.reduced + rows - 1) / rows;
   std::int64_t items = e.outer * tiles * chunks;
   // Accumulators of chunk c of result i at partial[c * results + i]; unused with one chunk.
   std::size_t bytes = chunks > 1 ? static_cast<std::size_t>(results * chunks) * sizeof(Acc) : 0;
@@ -286,16 +315,27 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   };
   auto item_of = [&](std::int64_t i) {
     const std::int64_t chunk = i % chunks, column = i / chunks % tiles * tile, first = chunk * rows;
-    return Item{i / chunks / tiles, chunk, first, std::min(rows, e.reduced - first), column, std::min(tile, e.inner - column)};
+    return Item{i / chunks / tiles,
+                chunk,
+                first,
+                std::min(rows, e.reduced - first),
+                column,
+                std::min(tile, e.inner - column)};
   };
-  auto begin_of = [&](const Item& i) { return (i.outer * e.reduced + i.first) * e.inner + i.column; };
+  auto begin_of = [&](const Item& i) {
+    return (i.outer * e.reduced + i.first) * e.inner + i.column;
+  };
   auto end_of = [&](const Item& i) { return begin_of(i) + (i.count - 1) * e.inner + i.width; };
-  auto make = [&](std::int64_t begin, std::int64_t end) { return reinterpret_cast<const In*>(elements.made->make(begin, 1, end - begin, 0).first); };
-  // x: the item's first element; null: it is made here, so few rows at a time, whole eights, that they stay in the cache.
+  auto make = [&](std::int64_t begin, std::int64_t end) {
+    return reinterpret_cast<const In*>(elements.made->make(begin, 1, end - begin, 0).first);
+  };
+  // x: the item's first element; null: it is made here, so few rows at a time, whole eights, that
+  // they stay in the cache.
   constexpr std::int64_t kMadeTogether = 8192, kEight = 8;
   const std::int64_t together = std::max<std::int64_t>(1, kMadeTogether / tile / kEight) * kEight;
-  // Columns of a chunk are accumulated where the chunks are merged: copied there afterwards, they would wait for memory. But not few: there the
-  // next chunk, which may be another worker's, begins in the same cache line.
+  // Columns of a chunk are accumulated where the chunks are merged: copied there afterwards, they
+  // would wait for memory. But not few: there the next chunk, which may be another worker's, begins
+  // in the same cache line.
   constexpr std::size_t kMany = 1024;  // bytes
   auto work = [&](const Item& item, const In* x) {
     const std::int64_t result = item.outer * e.inner + item.column;
@@ -310,8 +350,10 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
     } else {
       for (std::int64_t r = 0; r < item.count; r += together) {
         const std::int64_t now = std::min(together, item.count - r);
-        const TileProgram::Ranges::Rows made = elements.made->make(begin_of(item) + r * e.inner, now, item.width, e.inner);
-        add_rows<Op>(acc, reinterpret_cast<const In*>(made.first), now, made.step, item.width, item.first + r);
+        const TileProgram::Ranges::Rows made =
+            elements.made->make(begin_of(item) + r * e.inner, now, item.width, e.inner);
+        add_rows<Op>(acc, reinterpret_cast<const In*>(made.first), now, made.step, item.width,
+                     item.first + r);
       }
     }
     if (!partial)
@@ -320,12 +362,14 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   };
   // Whole rows of f32, or chunks of them, that lie one behind the other are added up side by side.
   constexpr bool is_sum_of_floats = is_sum<Op> && std::is_same_v<In, float>;
-  [[maybe_unused]] auto add_up = [&](std::int64_t begin, std::int64_t end, const float* x, std::int64_t from) {
+  [[maybe_unused]] auto add_up = [&](std::int64_t begin, std::int64_t end, const float* x,
+                                     std::int64_t from) {
     constexpr std::int64_t kMost = 64;
     double sums[kMost];
     for (std::int64_t i = begin, now = 0; i < end; i += now) {
       const Item item = item_of(i);
-      const std::int64_t whole = chunks == 1 ? end - i : std::max<std::int64_t>(1, e.reduced / rows - item.chunk);
+      const std::int64_t whole =
+          chunks == 1 ? end - i : std::max<std::int64_t>(1, e.reduced / rows - item.chunk);
       now = std::min({whole, end - i, kMost});
       level_kernels().sums_f32(sums, x + (begin_of(item) - from), now, item.count, item.count);
       for (std::int64_t k = 0; k < now; ++k) {
@@ -339,7 +383,8 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   std::int64_t size = std::min(rows, e.reduced) * tile;  // elements of an item
   std::int64_t group = std::max<std::int64_t>(1, kBlock / size);
   constexpr std::int64_t kSideBySide = 4, kManyItems = 4 * kSideBySide;
-  if (is_sum_of_floats && e.inner == 1 && !elements.made && group == 1 && items >= kManyItems) group = kSideBySide;
+  if (is_sum_of_floats && e.inner == 1 && !elements.made && group == 1 && items >= kManyItems)
+    group = kSideBySide;
   WorkerPool* used = elements.are_few(results * e.reduced) ? nullptr : pool;
   for_blocks(used, (items + group - 1) / group, [&](int b) {
     const std::int64_t begin = b * group, end = std::min(items, begin + group);
@@ -376,7 +421,9 @@ bool find_extents(const Shape& shape, std::uint32_t axes, Extents& e) {
 
 template <class T>
 void dispatch(WorkerPool* pool, Reduction how, const Extents& e, const Elements& in, void* out) {
-  auto run = [&]<class Op>(type_tag<Op>) { reduce_extents<Op>(pool, e, in, static_cast<typename Op::Out*>(out)); };
+  auto run = [&]<class Op>(type_tag<Op>) {
+    reduce_extents<Op>(pool, e, in, static_cast<typename Op::Out*>(out));
+  };
   switch (how) {
     case Reduction::sum: return run(type_tag<Sum<T, false>>{});
     case Reduction::mean: return run(type_tag<Sum<T, true>>{});
@@ -397,12 +444,15 @@ void dispatch(WorkerPool* pool, Reduction how, const Extents& e, const Elements&
   if constexpr (is_real_float<T>) {
     if (how == Reduction::logsumexp) return run(type_tag<LogSumExp<T>>{});
   }
-  throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", name_of(how), name_of(dtype_of<T>)));
+  throw Error(Code::unimplemented,
+              fmt::format("{} of {} is not defined", name_of(how), name_of(dtype_of<T>)));
 }
 
-// Sums over axes that others stand between: those of the first run of axes, then of what is left those of the next. Nothing is transposed.
+// Sums over axes that others stand between: those of the first run of axes, then of what is left
+// those of the next. Nothing is transposed.
 template <class T>
-void sum_apart(WorkerPool* pool, bool is_mean, Shape shape, std::uint32_t axes, const T* in, T* out) {
+void sum_apart(WorkerPool* pool, bool is_mean, Shape shape, std::uint32_t axes, const T* in,
+               T* out) {
   using Acc = Accumulator<T>;
   Ref<Buffer> sums;
   std::int64_t count = 1;
@@ -411,33 +461,44 @@ void sum_apart(WorkerPool* pool, bool is_mean, Shape shape, std::uint32_t axes, 
     while (end < shape.rank() && (axes >> end & 1) == (axes >> begin & 1)) ++end;
     if (!(axes >> begin & 1)) continue;
     Extents e;
-    for (int d = 0; d < shape.rank(); ++d) (d < begin ? e.outer : d < end ? e.reduced : e.inner) *= shape[d];
+    for (int d = 0; d < shape.rank(); ++d)
+      (d < begin ? e.outer : d < end ? e.reduced : e.inner) *= shape[d];
     if (e.reduced == 1) continue;
     for (int d = begin; d < end; ++d) shape.set(d, 1);
     count *= e.reduced;
-    Ref<Buffer> next = Buffer::allocate(host_allocator(), static_cast<std::size_t>(std::max<std::int64_t>(1, e.outer * e.inner)) * sizeof(Acc));
-    if (sums) reduce_extents<PartialSum<Acc>>(pool, e, {sums->data()}, static_cast<Acc*>(next->data()));
+    Ref<Buffer> next = Buffer::allocate(
+        host_allocator(),
+        static_cast<std::size_t>(std::max<std::int64_t>(1, e.outer * e.inner)) * sizeof(Acc));
+    if (sums)
+      reduce_extents<PartialSum<Acc>>(pool, e, {sums->data()}, static_cast<Acc*>(next->data()));
     else reduce_extents<PartialSum<T>>(pool, e, {in}, static_cast<Acc*>(next->data()));
     sums = std::move(next);
   }
   const Acc* found = static_cast<const Acc*>(sums->data());
-  for (std::int64_t i = 0; i < shape.elements(); ++i) out[i] = is_mean ? Sum<T, true>::finish(found[i], count) : Sum<T, false>::finish(found[i], count);
+  for (std::int64_t i = 0; i < shape.elements(); ++i)
+    out[i] =
+        is_mean ? Sum<T, true>::finish(found[i], count) : Sum<T, false>::finish(found[i], count);
 }
 
 bool needs_elements(Reduction r) {
-  return r == Reduction::min || r == Reduction::max || r == Reduction::argmin || r == Reduction::argmax;
+  return r == Reduction::min || r == Reduction::max || r == Reduction::argmin ||
+         r == Reduction::argmax;
 }
 
 }  // namespace
 
-void CpuPrimitives::reduce(Stream&, Reduction how, ConstView in, View out, std::uint32_t axes) const {
+void CpuPrimitives::reduce(Stream&, Reduction how, ConstView in, View out,
+                           std::uint32_t axes) const {
   Extents e;
   const void* data = in.data();
   Ref<Buffer> moved;
-  const bool is_apart = !find_extents(in.shape, axes, e), is_sum = how == Reduction::sum || how == Reduction::mean;
+  const bool is_apart = !find_extents(in.shape, axes, e),
+             is_sum = how == Reduction::sum || how == Reduction::mean;
   if (is_apart && is_sum && is_floating(in.dtype))
     return visit_dtype(in.dtype, [&]<class T>(type_tag<T>) {
-      if constexpr (is_real_float<T>) sum_apart(pool_, how == Reduction::mean, in.shape, axes, static_cast<const T*>(data), static_cast<T*>(out.data));
+      if constexpr (is_real_float<T>)
+        sum_apart(pool_, how == Reduction::mean, in.shape, axes, static_cast<const T*>(data),
+                  static_cast<T*>(out.data));
     });
   if (is_apart) {
     std::int64_t order[Shape::kMaxRank];
@@ -450,29 +511,39 @@ void CpuPrimitives::reduce(Stream&, Reduction how, ConstView in, View out, std::
           (reduced ? e.reduced : e.outer) *= in.shape[d];
         }
     moved = Buffer::allocate(host_allocator(), in.bytes());
-    permute(pool_, in.data(), in.shape, moved->data(), {order, static_cast<std::size_t>(n)}, size_of(in.dtype));
+    permute(pool_, in.data(), in.shape, moved->data(), {order, static_cast<std::size_t>(n)},
+            size_of(in.dtype));
     data = moved->data();
   }
   if (needs_elements(how) && e.reduced == 0 && e.outer * e.inner > 0)
-    throw Error(Code::out_of_range, fmt::format("there is none among no elements: {}", in.shape.text()));
-  visit_dtype(in.dtype, [&]<class T>(type_tag<T>) { dispatch<T>(pool_, how, e, {data}, out.data); });
+    throw Error(Code::out_of_range,
+                fmt::format("there is none among no elements: {}", in.shape.text()));
+  visit_dtype(in.dtype,
+              [&]<class T>(type_tag<T>) { dispatch<T>(pool_, how, e, {data}, out.data); });
 }
 
 void CpuPrimitives::pointwise_reduce(Stream& stream, const PointwiseReduceArgs& a) const {
   const View& of = a.results[a.reduced];
   const std::int64_t n = of.elements();
   const TileProgram& program = TileProgram::of(*a.program);
-  constexpr std::int64_t kStaysInCache = 4 * kBlock;  // nothing is won, but the chunks of one row are fewer than the blocks that make it
+  // nothing is won, but the chunks of one row are fewer than the blocks that make it
+  constexpr std::int64_t kStaysInCache = 4 * kBlock;
   Extents e;
-  if (n == 0 || !find_extents(of.shape, a.axes, e) || (n <= kStaysInCache && !program.is_small(n))) {
+  if (n == 0 || !find_extents(of.shape, a.axes, e) ||
+      (n <= kStaysInCache && !program.is_small(n))) {
     std::vector<View> results(a.results.begin(), a.results.end());
     Ref<Buffer> made;
-    if (!of.data) results[a.reduced].data = (made = Buffer::allocate(host_allocator(), std::max<std::size_t>(1, of.bytes())))->data();
+    if (!of.data)
+      results[a.reduced].data =
+          (made = Buffer::allocate(host_allocator(), std::max<std::size_t>(1, of.bytes())))->data();
     pointwise(stream, *a.program, a.in, results);
-    return reduce(stream, a.how, ConstView(results[a.reduced].data, of.dtype, of.shape), a.out, a.axes);
+    return reduce(stream, a.how, ConstView(results[a.reduced].data, of.dtype, of.shape), a.out,
+                  a.axes);
   }
   const TileProgram::Ranges made(program, a.in, a.results, a.reduced);
-  visit_dtype(of.dtype, [&]<class T>(type_tag<T>) { dispatch<T>(pool_, a.how, e, {nullptr, &program, &made}, a.out.data); });
+  visit_dtype(of.dtype, [&]<class T>(type_tag<T>) {
+    dispatch<T>(pool_, a.how, e, {nullptr, &program, &made}, a.out.data);
+  });
 }
 
 }  // namespace cpu

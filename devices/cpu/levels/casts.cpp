@@ -21,10 +21,14 @@ struct Brain {
 struct Boolean {
   Bool bits;
 };
-template <class T> constexpr bool is_complex_type = false;
-template <class T> constexpr bool is_complex_type<Complex<T>> = true;
-template <class T> constexpr bool is_small_float = __is_same(T, Half) || __is_same(T, Brain);
-template <class T> constexpr bool is_float = __is_same(T, float) || __is_same(T, double);
+template <class T>
+constexpr bool is_complex_type = false;
+template <class T>
+constexpr bool is_complex_type<Complex<T>> = true;
+template <class T>
+constexpr bool is_small_float = __is_same(T, Half) || __is_same(T, Brain);
+template <class T>
+constexpr bool is_float = __is_same(T, float) || __is_same(T, double);
 
 inline float widen(Half x) {
   _Float16 narrow;
@@ -55,8 +59,10 @@ template <class T, class F>
 T saturate(F x) {
   constexpr int bits = 8 * sizeof(T);
   constexpr bool negative = T(-1) < T(0);
-  constexpr F end = F(std::uint64_t(1) << (bits - 1)) * (negative ? 1 : 2);  // first value too large
-  constexpr T top = T(negative ? (std::uint64_t(1) << (bits - 1)) - 1 : ~std::uint64_t(0) >> (64 - bits));
+  // first value too large
+  constexpr F end = F(std::uint64_t(1) << (bits - 1)) * (negative ? 1 : 2);
+  constexpr T top =
+      T(negative ? (std::uint64_t(1) << (bits - 1)) - 1 : ~std::uint64_t(0) >> (64 - bits));
   constexpr T bottom = negative ? T(std::uint64_t(1) << (bits - 1)) : T(0);
   constexpr F begin = negative ? -end : F(0);
   bool low = !(x > begin), high = x >= end;  // NaN is low
@@ -68,13 +74,13 @@ T saturate(F x) {
 template <class To, class From>
 To converted(From x) {
   if constexpr (__is_same(To, From)) return x;
-  else if constexpr (is_complex_type<To> && is_complex_type<From>) return {decltype(To::re)(x.re), decltype(To::re)(x.im)};
+  else if constexpr (is_complex_type<To> && is_complex_type<From>)
+    return {decltype(To::re)(x.re), decltype(To::re)(x.im)};
   else if constexpr (is_complex_type<To>) return {converted<decltype(To::re)>(x), 0};
   else if constexpr (is_complex_type<From>) {
     if constexpr (__is_same(To, Boolean)) return {Bool(x.re != 0 || x.im != 0)};
     else return converted<To>(x.re);
-  }
-  else if constexpr (is_small_float<From>) return converted<To>(widen(x));
+  } else if constexpr (is_small_float<From>) return converted<To>(widen(x));
   else if constexpr (__is_same(From, Boolean)) return converted<To>(std::uint8_t(x.bits != 0));
   else if constexpr (__is_same(To, Half)) return narrow_half(float(x));
   else if constexpr (__is_same(To, Brain)) return narrow_brain(float(x));
@@ -92,7 +98,8 @@ void half_to_float(void* dst, const void* a, const void*, const void*, std::int6
   }
   for (std::int64_t i = 0; i < n; i += 8)
     _mm256_storeu_ps(static_cast<float*>(dst) + i,
-                     _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(static_cast<const Half*>(a) + i))));
+                     _mm256_cvtph_ps(_mm_loadu_si128(
+                         reinterpret_cast<const __m128i*>(static_cast<const Half*>(a) + i))));
 }
 void float_to_half(void* dst, const void* a, const void*, const void*, std::int64_t n) {
   if (n == 1) {
@@ -101,7 +108,8 @@ void float_to_half(void* dst, const void* a, const void*, const void*, std::int6
   }
   for (std::int64_t i = 0; i < n; i += 8)
     _mm_storeu_si128(reinterpret_cast<__m128i*>(static_cast<Half*>(dst) + i),
-                     _mm256_cvtps_ph(_mm256_loadu_ps(static_cast<const float*>(a) + i), _MM_FROUND_TO_NEAREST_INT));
+                     _mm256_cvtps_ph(_mm256_loadu_ps(static_cast<const float*>(a) + i),
+                                     _MM_FROUND_TO_NEAREST_INT));
 }
 #endif
 

@@ -1,7 +1,8 @@
 // Transcendental functions: packets where packet.hpp has them for f32, else libm's, an element at a
 // time. Either way an element's result does not depend on where it stands.
 #if !defined(__clang__)
-// Steps of one packet wait for each other, and a core looks ahead some hundred instructions only: the compiler mixes those of four.
+// Steps of one packet wait for each other, and a core looks ahead some hundred instructions only:
+// the compiler mixes those of four.
 #pragma GCC optimize("schedule-insns", "sched-pressure")
 #endif
 #include <troupe/devices/cpu/levels/packet.hpp>
@@ -9,8 +10,8 @@
 namespace troupe::cpu {
 namespace {
 
-#define TROUPE_BOTH(name)                                          \
-  inline float name(float x) { return __builtin_##name##f(x); }    \
+#define TROUPE_BOTH(name)                                       \
+  inline float name(float x) { return __builtin_##name##f(x); } \
   inline double name(double x) { return __builtin_##name(x); }
 TROUPE_BOTH(exp)
 TROUPE_BOTH(expm1)
@@ -51,8 +52,8 @@ inline _Complex double joined(Complex<double> z) { return joined_as<_Complex dou
 inline Complex<float> parted(_Complex float c) { return {__real__ c, __imag__ c}; }
 inline Complex<double> parted(_Complex double c) { return {__real__ c, __imag__ c}; }
 
-#define TROUPE_COMPLEX(name)                                                                                       \
-  inline Complex<float> name(Complex<float> z) { return parted(__builtin_c##name##f(joined(z))); }         \
+#define TROUPE_COMPLEX(name)                                                                       \
+  inline Complex<float> name(Complex<float> z) { return parted(__builtin_c##name##f(joined(z))); } \
   inline Complex<double> name(Complex<double> z) { return parted(__builtin_c##name(joined(z))); }
 TROUPE_COMPLEX(exp)
 TROUPE_COMPLEX(log)
@@ -72,7 +73,8 @@ TROUPE_COMPLEX(atanh)
 #undef TROUPE_COMPLEX
 inline _Complex float pow_of(_Complex float x, _Complex float y) { return __builtin_cpowf(x, y); }
 inline _Complex double pow_of(_Complex double x, _Complex double y) { return __builtin_cpow(x, y); }
-/// x^0 is 1, and 0^y is 0 where y's real part is above 0: there libm, which goes by way of log(x), makes NaN.
+/// x^0 is 1, and 0^y is 0 where y's real part is above 0: there libm, which goes by way of log(x),
+/// makes NaN.
 template <class T>
 Complex<T> pow_c(Complex<T> x, Complex<T> y) {
   if (y.re == 0 && y.im == 0) return {1, 0};
@@ -80,8 +82,11 @@ Complex<T> pow_c(Complex<T> x, Complex<T> y) {
   return parted(pow_of(joined(x), joined(y)));
 }
 template <class T>
-Complex<T> rsqrt_c(Complex<T> z) { return parted(T(1) / joined(sqrt(z))); }
-/// By its parts: e^x cos(y) - 1 is (e^x - 1) cos(y) - 2 sin(y / 2)^2, of which neither part is lost near zero.
+Complex<T> rsqrt_c(Complex<T> z) {
+  return parted(T(1) / joined(sqrt(z)));
+}
+/// By its parts: e^x cos(y) - 1 is (e^x - 1) cos(y) - 2 sin(y / 2)^2, of which neither part is lost
+/// near zero.
 template <class T>
 Complex<T> expm1_c(Complex<T> z) {
   const T half = sin(z.im / 2);
@@ -103,8 +108,8 @@ Complex<T> sigmoid_c(Complex<T> z) {
   return parted(T(1) / (T(1) + joined(exp(Complex<T>{-z.re, -z.im}))));
 }
 
-/// Packets from 0 to n, the last one whole: buffers are padded. A lone scalar is spread here, since a
-/// packet loaded right behind narrower stores would wait for them.
+/// Packets from 0 to n, the last one whole: buffers are padded. A lone scalar is spread here, since
+/// a packet loaded right behind narrower stores would wait for them.
 template <Floats (*f)(Floats), int together = 1>
 void packets(void* dst, const void* a, const void*, const void*, std::int64_t n) {
   float* d = static_cast<float*>(dst);
@@ -127,7 +132,8 @@ void packets(void* dst, const void* a, const void* b, const void*, std::int64_t 
   const float* x = static_cast<const float*>(a);
   const float* y = static_cast<const float*>(b);
   if (n == 1) return store(d, f(all(*x), all(*y)));
-  for (std::int64_t i = 0; i < n; i += kPacket) store(d + i, f(load_floats(x + i), load_floats(y + i)));
+  for (std::int64_t i = 0; i < n; i += kPacket)
+    store(d + i, f(load_floats(x + i), load_floats(y + i)));
 }
 
 // Angles too large for the packets' reduction, infinities and NaN: libm, for those elements only.

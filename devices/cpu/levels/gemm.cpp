@@ -25,7 +25,8 @@ using Columns = Eigen::Map<const ColMajor<T>, 0, Eigen::OuterStride<>>;
 
 template <class T>
 void gemm(const GemmCall& g) {
-  Eigen::Map<RowMajor<T>, 0, Eigen::OuterStride<>> c(static_cast<T*>(g.c), g.m, g.n, Eigen::OuterStride<>(g.c_rs));
+  Eigen::Map<RowMajor<T>, 0, Eigen::OuterStride<>> c(static_cast<T*>(g.c), g.m, g.n,
+                                                     Eigen::OuterStride<>(g.c_rs));
   auto a = static_cast<const T*>(g.a);
   auto b = static_cast<const T*>(g.b);
   bool a_rows = g.a_cs == 1, b_rows = g.b_cs == 1;

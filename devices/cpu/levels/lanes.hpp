@@ -1,5 +1,6 @@
-// Rows folded into one, and sums of rows: a row is folded into 32 lanes, lane l taking elements l, l + 32, … or, of floats, what add_groups says; the lanes
-// are then added pairwise. The order depends on the row's length alone, so every level gives the same sums.
+// Rows folded into one, and sums of rows: a row is folded into 32 lanes, lane l taking elements l,
+// l + 32, … or, of floats, what add_groups says; the lanes are then added pairwise. The order
+// depends on the row's length alone, so every level gives the same sums.
 #pragma once
 
 #include <troupe/devices/cpu/levels/packet.hpp>
@@ -8,7 +9,7 @@ namespace troupe::cpu {
 namespace {
 
 constexpr int kLanes = 32;
-constexpr int kWide = kPacketBytes / 8;     // doubles a register
+constexpr int kWide = kPacketBytes / 8;  // doubles a register
 constexpr int kAccumulators = kLanes / kWide;
 
 inline double fold(Doubles* lanes) {
@@ -37,7 +38,8 @@ inline void add_wide(double* to, Floats x) {
 
 /// acc[j] = f(acc[j], x[r * stride + j]) over the rows in order.
 template <class T, class F>
-inline void fold_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n, F f) {
+inline void fold_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride,
+                      std::int64_t n, F f) {
   constexpr int kTogether = 8;  // rows for which what is accumulated is loaded and stored once
   for (; rows >= kTogether; rows -= kTogether, x += kTogether * stride) {
     std::int64_t j = 0;
@@ -83,14 +85,19 @@ struct Lanes {
   }
 };
 
-// Floats are added in groups before they are widened, which costs as much as adding: of 8 times 16 elements, then of 4 times 16, pairwise; each second group
-// goes to the other half of the lanes. So memory is read in its order: what is read to and fro is fetched later. An element is rounded three times more.
+// Floats are added in groups before they are widened, which costs as much as adding: of 8 times 16
+// elements, then of 4 times 16, pairwise; each second group goes to the other half of the lanes. So
+// memory is read in its order: what is read to and fro is fetched later. An element is rounded
+// three times more.
 constexpr int kQuarter = 16, kHalves = kLanes / kQuarter, kQuarterPackets = kQuarter / kPacket;
-constexpr int kGrouped = kHalves * 4 * kQuarter;  // shorter rows have no groups: each of their elements is widened
+// shorter rows have no groups: each of their elements is widened
+constexpr int kGrouped = kHalves * 4 * kQuarter;
 
-/// The packets that at() makes of `count` quarters, added pairwise; depth first, so few of them wait.
+/// The packets that at() makes of `count` quarters, added pairwise; depth first, so few of them
+/// wait.
 template <int terms, int count, class F>
-__attribute__((always_inline)) inline void add_pairwise(F at, std::int64_t i, Floats (*to)[kQuarterPackets]) {
+__attribute__((always_inline)) inline void add_pairwise(F at, std::int64_t i,
+                                                        Floats (*to)[kQuarterPackets]) {
   if constexpr (count == 1) {
     Floats one[terms];
     for (int p = 0; p < kQuarterPackets; ++p) {
@@ -117,16 +124,20 @@ __attribute__((always_inline)) inline void add_group(std::int64_t i, int h, F at
 }
 
 template <int terms, int quarters, class F>
-__attribute__((always_inline)) inline std::int64_t add_groups_of(std::int64_t i, std::int64_t n, F at, Lanes* sum) {
+__attribute__((always_inline)) inline std::int64_t add_groups_of(std::int64_t i, std::int64_t n,
+                                                                 F at, Lanes* sum) {
   for (; i + kHalves * quarters * kQuarter <= n; i += kHalves * quarters * kQuarter)
-    for (int h = 0; h < kHalves; ++h) add_group<terms, quarters>(i + h * quarters * kQuarter, h, at, sum);
+    for (int h = 0; h < kHalves; ++h)
+      add_group<terms, quarters>(i + h * quarters * kQuarter, h, at, sum);
   return i;
 }
 
 constexpr int kStep = kHalves * 8 * kQuarter;
 
-/// Adds up `terms` sums over the whole 32s of n elements and returns how many elements these are. at(i, one) makes one[terms] of the packet of elements from i
-/// on. A group that overflows makes a sum infinite or NaN: it is then to be taken again in double. `i`: the kStep elements before it, several times, are there.
+/// Adds up `terms` sums over the whole 32s of n elements and returns how many elements these are.
+/// at(i, one) makes one[terms] of the packet of elements from i on. A group that overflows makes a
+/// sum infinite or NaN: it is then to be taken again in double. `i`: the kStep elements before it,
+/// several times, are there.
 template <int terms, class F>
 inline std::int64_t add_groups(std::int64_t n, F at, Lanes* sum, std::int64_t i = 0) {
   i = add_groups_of<terms, 8>(i, n, at, sum);

@@ -1,10 +1,12 @@
-// Approximations of f32 functions on packets: exp, expm1, log, log1p, tanh, sigmoid, erf, sin, cos, tan, atan, atan2.
+// Approximations of f32 functions on packets: exp, expm1, log, log1p, tanh, sigmoid, erf, sin, cos,
+// tan, atan, atan2.
 //
 // A packet is what one register of the level holds. Only correctly rounded operations are used and
-// none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's libm
-// (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
-// Errors against double, on every 37th of all f32 values (tanh, sigmoid: on all), in units in the last place: sin, cos, tan, atan 0.6,
-// log, log1p 0.9, exp 1.1, erf 1.6, expm1 1.8, sigmoid, tanh 2.6. The tests allow 4.
+// none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's
+// libm (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
+// Errors against double, on every 37th of all f32 values (tanh, sigmoid: on all), in units in the
+// last place: sin, cos, tan, atan 0.6, log, log1p 0.9, exp 1.1, erf 1.6, expm1 1.8, sigmoid, tanh
+// 2.6. The tests allow 4.
 #pragma once
 
 #include <troupe/devices/cpu/levels/tile.hpp>
@@ -103,7 +105,8 @@ inline Reduced reduced(Floats x) {
   Floats r = x - n * 0.693359375f - n * -2.12194440e-4f;
   Floats rr = r * r;
   // Estrin's order: a lone scalar waits for the longest chain.
-  Floats p = (r * 0.16666543f + 0.5f) + rr * ((r * 0.008366611f + 0.04166628f) + rr * 0.0013946497f);
+  Floats p =
+      (r * 0.16666543f + 0.5f) + rr * ((r * 0.008366611f + 0.04166628f) + rr * 0.0013946497f);
   return {shifted, r, p * rr};
 }
 
@@ -124,12 +127,14 @@ inline Floats exp(Floats x) {
   return scaled(y, e.shifted);
 }
 
-/// exp(x) for x <= 88 in fewer steps, since x / ln 2 is rounded: for negative x within 2e-7, which is no relative error.
+/// exp(x) for x <= 88 in fewer steps, since x / ln 2 is rounded: for negative x within 2e-7, which
+/// is no relative error.
 inline Floats exp_of_less(Floats x) {
   const Floats t = larger(all(-150.f), x * 1.44269504088896341f);
   const Floats shifted = t + 12582912.f;  // the sum's low bits are round(t)
   const Floats n = shifted - 12582912.f, f = t - n, ff = f * f;
-  const Floats y = (f * 0.693147f + 1.f) + ff * ((f * 0.055507336f + 0.24022242f) + ff * (f * 0.0013264727f + 0.009671513f));
+  const Floats y = (f * 0.693147f + 1.f) + ff * ((f * 0.055507336f + 0.24022242f) +
+                                                 ff * (f * 0.0013264727f + 0.009671513f));
   return scaled(y, shifted);
 }
 
@@ -144,9 +149,11 @@ inline Floats expm1(Floats x) {
 // log(m) + k ln 2 + c, for m = 1 + f in [sqrt(1/2), sqrt(2)).
 inline Floats log_of_parts(Floats f, Floats k, Floats c) {
   Floats s = f / (f + 2.f), z = s * s, w = z * z;
-  Floats r = z * (w * 0.2849878728389740f + 0.6666666269302368f) + w * (w * 0.2427907735109329f + 0.4000097215175629f);
+  Floats r = z * (w * 0.2849878728389740f + 0.6666666269302368f) +
+             w * (w * 0.2427907735109329f + 0.4000097215175629f);
   Floats half_square = 0.5f * f * f;
-  return s * (half_square + r) + (k * 9.0580006145e-06f + c) - half_square + f + k * 6.9313812256e-01f;
+  return s * (half_square + r) + (k * 9.0580006145e-06f + c) - half_square + f +
+         k * 6.9313812256e-01f;
 }
 
 struct Split {
@@ -178,7 +185,8 @@ inline Floats log1p(Floats x) {
   Floats lost = (s.k >= 2 ? 1.f - (u - x) : x - (u - 1.f)) / u;
   lost = s.k < 25 ? lost : Floats{};
   Ints near_one = s.k == 0;
-  Floats y = log_of_parts(near_one ? x : s.m - 1.f, __builtin_convertvector(s.k, Floats), near_one ? Floats{} : lost);
+  Floats y = log_of_parts(near_one ? x : s.m - 1.f, __builtin_convertvector(s.k, Floats),
+                          near_one ? Floats{} : lost);
   y = log_limits(u, y);
   return magnitude_of(x) < 3e-8f ? x : y;
 }
@@ -189,7 +197,8 @@ inline Floats tanh_of_small(Floats y) {
   return y + y * z * (z * 0.13110629f - 0.33331272f);
 }
 
-/// tanh(n ln 2 / 2 + y), by the addition theorem, of (2^n - 1) / (2^n + 1) and u = tanh(y): in one division, never above 1, and u itself for n = 0.
+/// tanh(n ln 2 / 2 + y), by the addition theorem, of (2^n - 1) / (2^n + 1) and u = tanh(y): in one
+/// division, never above 1, and u itself for n = 0.
 inline Floats tanh(Floats x) {
   const Floats a = smaller(all(9.02f), magnitude_of(x));
   const Floats shifted = a * 2.88539008f + 12582912.f;  // the sum's low bits are n
@@ -199,7 +208,8 @@ inline Floats tanh(Floats x) {
   return from_bits(bits_of(y) | (bits_of(x) & ~0x7FFFFFFF));
 }
 
-/// exp(x) = 2^n (1 + u) / (1 - u), u = tanh(y), y = (x - n ln 2) / 2. Both terms of the quotient are times 2^64, so that none but the result is subnormal.
+/// exp(x) = 2^n (1 + u) / (1 - u), u = tanh(y), y = (x - n ln 2) / 2. Both terms of the quotient
+/// are times 2^64, so that none but the result is subnormal.
 inline Floats sigmoid(Floats x) {
   x = larger(all(-104.f), smaller(all(20.f), x));
   const Floats shifted = x * 1.44269504f + 12582912.f, n = shifted - 12582912.f;
@@ -263,19 +273,24 @@ inline Floats in_doubles(Floats x, F f) {
 
 // ---- The angle of (x, y), in double.
 
-inline Doubles magnitude_of(Doubles x) { return reinterpret_cast<Doubles>(reinterpret_cast<Longs>(x) & 0x7FFFFFFFFFFFFFFF); }
+inline Doubles magnitude_of(Doubles x) {
+  return reinterpret_cast<Doubles>(reinterpret_cast<Longs>(x) & 0x7FFFFFFFFFFFFFFF);
+}
 
 inline Doubles angle_of(Doubles y, Doubles x) {
   const Doubles up = magnitude_of(y), across = magnitude_of(x);
   const Longs is_steep = up > across;
   const Doubles less = is_steep ? across : up, more = is_steep ? up : across;
-  // atan(t) = pi/4 + atan((t - 1) / (t + 1)): what is left is at most tan(pi/8). Equals, infinities too, are at pi/4.
+  // atan(t) = pi/4 + atan((t - 1) / (t + 1)): what is left is at most tan(pi/8). Equals, infinities
+  // too, are at pi/4.
   const Longs is_middle = (less > more * 0.41421356237309503) | ((less == more) & (more != 0.0));
   Doubles above = is_middle ? less - more : less, below = is_middle ? less + more : more;
   above = less == more ? Doubles{} : above;
   below = more == 0.0 ? Doubles{} + 1.0 : below;
   const Doubles t = above / below, z = t * t, w = z * z;
-  const Doubles odd = -1.0 / 3 + w * (-1.0 / 7 + w * (-1.0 / 11 + w * (-1.0 / 15 + w * (-1.0 / 19 + w * (-1.0 / 23)))));
+  const Doubles odd =
+      -1.0 / 3 +
+      w * (-1.0 / 7 + w * (-1.0 / 11 + w * (-1.0 / 15 + w * (-1.0 / 19 + w * (-1.0 / 23)))));
   const Doubles even = 1.0 / 5 + w * (1.0 / 9 + w * (1.0 / 13 + w * (1.0 / 17 + w * (1.0 / 21))));
   Doubles angle = t + t * z * (odd + z * even);
   angle = (is_middle ? Doubles{} + 0.785398163397448309616 : Doubles{}) + angle;
@@ -283,14 +298,16 @@ inline Doubles angle_of(Doubles y, Doubles x) {
   angle = reinterpret_cast<Longs>(x) < 0 ? 3.14159265358979323846 - angle : angle;
   const Longs sign = reinterpret_cast<Longs>(y) & ~0x7FFFFFFFFFFFFFFF;
   angle = reinterpret_cast<Doubles>(reinterpret_cast<Longs>(angle) | sign);
-  return (x != x) | (y != y) ? Doubles{} + __builtin_nan("") : angle;  // x + y would be either's bits
+  // x + y would be either's bits
+  return (x != x) | (y != y) ? Doubles{} + __builtin_nan("") : angle;
 }
 
 inline Floats atan2(Floats y, Floats x) {
   HalfFloats up[2], across[2];
   __builtin_memcpy(up, &y, sizeof y);
   __builtin_memcpy(across, &x, sizeof x);
-  for (int h = 0; h < 2; ++h) up[h] = __builtin_convertvector(angle_of(widened(up[h]), widened(across[h])), HalfFloats);
+  for (int h = 0; h < 2; ++h)
+    up[h] = __builtin_convertvector(angle_of(widened(up[h]), widened(across[h])), HalfFloats);
   __builtin_memcpy(&y, up, sizeof y);
   return y;
 }

@@ -1,5 +1,6 @@
-// Pooling at one position: the taps of its window that lie inside, each a row of channels. A packet of channels sees all taps before the
-// next one is looked at, so that what is largest stays in registers.
+// Pooling at one position: the taps of its window that lie inside, each a row of channels. A packet
+// of channels sees all taps before the next one is looked at, so that what is largest stays in
+// registers.
 #include <troupe/devices/cpu/levels/packet.hpp>
 
 namespace troupe::cpu {
@@ -16,7 +17,8 @@ inline void put(float* to, V v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-/// Calls f(c, V, I) for each packet of channels, and f(c, float, int32) for those left over: the types to compute in.
+/// Calls f(c, V, I) for each packet of channels, and f(c, float, int32) for those left over: the
+/// types to compute in.
 template <class F>
 inline void for_channels(std::int64_t channels, F f) {
   std::int64_t c = 0;
@@ -39,10 +41,13 @@ inline V largest(const float* const* taps, int n, std::int64_t c, I& where) {
 }
 
 void max(float* y, const float* const* taps, int n, std::int64_t channels) {
-  for_channels(channels, [=](std::int64_t c, auto v, auto i) { put(y + c, largest<decltype(v)>(taps, n, c, i)); });
+  for_channels(channels, [=](std::int64_t c, auto v, auto i) {
+    put(y + c, largest<decltype(v)>(taps, n, c, i));
+  });
 }
 
-void max_add(float* const* to, const float* const* taps, int n, const float* dy, std::int64_t channels) {
+void max_add(float* const* to, const float* const* taps, int n, const float* dy,
+             std::int64_t channels) {
   for_channels(channels, [=](std::int64_t c, auto v, auto i) {
     using V = decltype(v);
     largest<V>(taps, n, c, i);
@@ -51,7 +56,8 @@ void max_add(float* const* to, const float* const* taps, int n, const float* dy,
   });
 }
 
-void max_at(float* y, const float* const* from, const float* const* taps, int n, std::int64_t channels) {
+void max_at(float* y, const float* const* from, const float* const* taps, int n,
+            std::int64_t channels) {
   for_channels(channels, [=](std::int64_t c, auto v, auto i) {
     using V = decltype(v);
     largest<V>(taps, n, c, i);

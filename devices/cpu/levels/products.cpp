@@ -1,16 +1,19 @@
 // f32 products: a tile of rows times a panel of columns stays in registers.
 //
-// An element is the sum over k in order, multiply-adds fused where the level has them, whatever tile it falls into.
+// An element is the sum over k in order, multiply-adds fused where the level has them, whatever
+// tile it falls into.
 #include <troupe/devices/cpu/levels/multiply_add.hpp>
 
 namespace troupe::cpu {
 #if defined(__AVX512F__)
-// With 512 bits oneDNN keeps to 0.82 to 0.92 of the multiply-add peak (README, ops/README.md): tiles of ours were not tried there.
+// With 512 bits oneDNN keeps to 0.82 to 0.92 of the multiply-add peak (README, ops/README.md):
+// tiles of ours were not tried there.
 void TROUPE_FILL(products)(LevelKernels&) {}
 #else
 namespace {
 
-constexpr int kAcross = 2, kMostRows = 6, kColumns = kAcross * kPacket;  // sums 12 of 16 registers; the other four hold b, a and what they make
+// sums 12 of 16 registers; the other four hold b, a and what they make
+constexpr int kAcross = 2, kMostRows = 6, kColumns = kAcross * kPacket;
 
 typedef float Four __attribute__((vector_size(16)));
 TROUPE_INLINE Four load_four(const float* x) {
@@ -22,9 +25,12 @@ TROUPE_INLINE void store_four(float* to, Four v) { __builtin_memcpy(to, &v, size
 
 /// Four lanes of four, as they lie, become four rows of four.
 TROUPE_INLINE void turn(const float* from, std::int64_t lane_step, float* to, std::int64_t width) {
-  const Four a = load_four(from), b = load_four(from + lane_step), c = load_four(from + 2 * lane_step), d = load_four(from + 3 * lane_step);
-  const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5), cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
-  const Four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7), cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  const Four a = load_four(from), b = load_four(from + lane_step),
+             c = load_four(from + 2 * lane_step), d = load_four(from + 3 * lane_step);
+  const Four ab = __builtin_shufflevector(a, b, 0, 4, 1, 5),
+             cd = __builtin_shufflevector(c, d, 0, 4, 1, 5);
+  const Four ab2 = __builtin_shufflevector(a, b, 2, 6, 3, 7),
+             cd2 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
   store_four(to, __builtin_shufflevector(ab, cd, 0, 1, 4, 5));
   store_four(to + width, __builtin_shufflevector(ab, cd, 2, 3, 6, 7));
   store_four(to + 2 * width, __builtin_shufflevector(ab2, cd2, 0, 1, 4, 5));
@@ -38,32 +44,49 @@ TROUPE_INLINE void in_fours(std::int64_t lanes, F f) {
   if (lanes % 4 != 0) f(lanes - 4);
 }
 
-constexpr std::int64_t kRowsAhead = 16;  // rows of a matrix lie a page apart, where no hardware foresees the next
+// rows of a matrix lie a page apart, where no hardware foresees the next
+constexpr std::int64_t kRowsAhead = 16;
 
-// `lanes` vectors of k, side by side in packs of `width`, which is a constant where this is inlined: to[i * width + l] = from[l * lane_step + i * k_step],
-// zero from `lanes` on. One of the steps is 1.
-TROUPE_INLINE void pack(const float* from, std::int64_t lane_step, std::int64_t k_step, std::int64_t lanes, std::int64_t k, float* to, std::int64_t width) {
+// `lanes` vectors of k, side by side in packs of `width`, which is a constant where this is
+// inlined: to[i * width + l] = from[l * lane_step + i * k_step], zero from `lanes` on. One of the
+// steps is 1.
+TROUPE_INLINE void pack(const float* from, std::int64_t lane_step, std::int64_t k_step,
+                        std::int64_t lanes, std::int64_t k, float* to, std::int64_t width) {
   std::int64_t i = 0;
   if (lanes == width && lanes >= 4) {
     if (lane_step == 1)
       for (; i < k; ++i) {
         __builtin_prefetch(from + (i + kRowsAhead) * k_step);
         if (width % kPacket == 0)
-          for (std::int64_t l = 0; l < width; l += kPacket) store(to + i * width + l, load_floats(from + i * k_step + l));
-        else in_fours(width, [&](std::int64_t l) { store_four(to + i * width + l, load_four(from + i * k_step + l)); });
+          for (std::int64_t l = 0; l < width; l += kPacket)
+            store(to + i * width + l, load_floats(from + i * k_step + l));
+        else
+          in_fours(width, [&](std::int64_t l) {
+            store_four(to + i * width + l, load_four(from + i * k_step + l));
+          });
       }
     else
-      for (; i + 4 <= k; i += 4) in_fours(width, [&](std::int64_t l) { turn(from + l * lane_step + i, lane_step, to + i * width + l, width); });
+      for (; i + 4 <= k; i += 4)
+        in_fours(width, [&](std::int64_t l) {
+          turn(from + l * lane_step + i, lane_step, to + i * width + l, width);
+        });
   }
   for (; i < k; ++i)
-    for (std::int64_t l = 0; l < width; ++l) to[i * width + l] = l < lanes ? from[l * lane_step + i * k_step] : 0.f;
+    for (std::int64_t l = 0; l < width; ++l)
+      to[i * width + l] = l < lanes ? from[l * lane_step + i * k_step] : 0.f;
 }
 
-void pack_rows(const float* a, std::int64_t a_rs, std::int64_t a_cs, std::int64_t m, std::int64_t k, float* strips) {
-  for_tiles<kMostRows>(m, [&]<int rows>(Count<rows>, std::int64_t row) { pack(a + row * a_rs, a_rs, a_cs, rows, k, strips + row * k, rows); });
+void pack_rows(const float* a, std::int64_t a_rs, std::int64_t a_cs, std::int64_t m, std::int64_t k,
+               float* strips) {
+  for_tiles<kMostRows>(m, [&]<int rows>(Count<rows>, std::int64_t row) {
+    pack(a + row * a_rs, a_rs, a_cs, rows, k, strips + row * k, rows);
+  });
 }
 
-void pack_columns(const float* b, std::int64_t b_rs, std::int64_t b_cs, std::int64_t k, std::int64_t n, float* panel) { pack(b, b_cs, b_rs, n, k, panel, kColumns); }
+void pack_columns(const float* b, std::int64_t b_rs, std::int64_t b_cs, std::int64_t k,
+                  std::int64_t n, float* panel) {
+  pack(b, b_cs, b_rs, n, k, panel, kColumns);
+}
 
 template <int rows>
 TROUPE_INLINE void store_tile(const PanelProduct& p, Floats (&sum)[rows][kAcross], float* to) {
@@ -104,7 +127,8 @@ void multiply_tile(const PanelProduct& p, std::int64_t row) {
 }
 
 void multiply_panel(const PanelProduct& p) {
-  for_tiles<kMostRows>(p.m, [&]<int rows>(Count<rows>, std::int64_t row) { multiply_tile<rows>(p, row); });
+  for_tiles<kMostRows>(
+      p.m, [&]<int rows>(Count<rows>, std::int64_t row) { multiply_tile<rows>(p, row); });
 }
 
 }  // namespace

@@ -14,18 +14,23 @@ typedef std::uint64_t Words __attribute__((vector_size(kPacketBytes)));  // 32 b
 inline Words product(Words x, std::uint32_t y) {
   const Words all = Words{} + y;
 #if defined(__AVX512F__)
-  return reinterpret_cast<Words>(_mm512_mul_epu32(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(all)));
+  return reinterpret_cast<Words>(
+      _mm512_mul_epu32(reinterpret_cast<__m512i>(x), reinterpret_cast<__m512i>(all)));
 #elif defined(__AVX2__)
-  return reinterpret_cast<Words>(_mm256_mul_epu32(reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(all)));
+  return reinterpret_cast<Words>(
+      _mm256_mul_epu32(reinterpret_cast<__m256i>(x), reinterpret_cast<__m256i>(all)));
 #elif defined(__SSE2__)
-  return reinterpret_cast<Words>(_mm_mul_epu32(reinterpret_cast<__m128i>(x), reinterpret_cast<__m128i>(all)));
+  return reinterpret_cast<Words>(
+      _mm_mul_epu32(reinterpret_cast<__m128i>(x), reinterpret_cast<__m128i>(all)));
 #else
   return (x & 0xFFFFFFFF) * all;
 #endif
 }
 
-// Philox4x32-10 as in devices/device/philox.hpp. Upper halves hold anything on the way: products do not look at them.
-void philox(std::uint32_t* words, const std::uint32_t* key, std::uint64_t block, std::int64_t blocks) {
+// Philox4x32-10 as in devices/device/philox.hpp. Upper halves hold anything on the way: products do
+// not look at them.
+void philox(std::uint32_t* words, const std::uint32_t* key, std::uint64_t block,
+            std::int64_t blocks) {
   Words lane;
   for (int l = 0; l < kWide; ++l) lane[l] = static_cast<std::uint64_t>(l);
   for (std::int64_t b = 0; b < blocks; b += kWide) {
@@ -52,11 +57,14 @@ void philox(std::uint32_t* words, const std::uint32_t* key, std::uint64_t block,
 
 void uniform(float* out, const std::uint32_t* words, std::int64_t n) {
 #pragma GCC ivdep
-  for (std::int64_t i = 0; i < n; ++i) out[i] = static_cast<float>(static_cast<std::int32_t>(words[i] >> 8)) * 0x1p-24f;
+  for (std::int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<float>(static_cast<std::int32_t>(words[i] >> 8)) * 0x1p-24f;
 }
 
 /// Of integers below 2^52.
-inline Doubles doubles_of(Words x) { return reinterpret_cast<Doubles>(x | 0x4330000000000000u) - 0x1p52; }
+inline Doubles doubles_of(Words x) {
+  return reinterpret_cast<Doubles>(x | 0x4330000000000000u) - 0x1p52;
+}
 
 /// log(x) for normal x > 0, within 1e-12 of itself.
 inline Doubles log(Doubles x) {
@@ -64,7 +72,8 @@ inline Doubles log(Doubles x) {
   const Words b = reinterpret_cast<Words>(x) + (0x3FF0000000000000u - 0x3FE6A09E667F3BCDu);
   const Doubles m = reinterpret_cast<Doubles>((b & 0x000FFFFFFFFFFFFFu) + 0x3FE6A09E667F3BCDu);
   const Doubles k = doubles_of(b >> 52) - 1023.0;
-  const Doubles f = m - 1.0, s = f / (f + 2.0), z = s * s, w = z * z;  // log(m) = 2 (s + s^3/3 + s^5/5 + ...)
+  // log(m) = 2 (s + s^3/3 + s^5/5 + ...)
+  const Doubles f = m - 1.0, s = f / (f + 2.0), z = s * s, w = z * z;
   const Doubles odd = w * (w * (w * (2.0 / 15) + 2.0 / 11) + 2.0 / 7) + 2.0 / 3;
   const Doubles even = w * (w * (w * (2.0 / 17) + 2.0 / 13) + 2.0 / 9) + 2.0 / 5;
   return k * 0.693147180559945309 + (s * z * (odd + z * even) + 2.0 * s);
@@ -90,7 +99,9 @@ void normal(float* out, const std::uint32_t* words, std::int64_t n) {
     const std::int64_t count = n - i < 2 * kWide ? n - i : 2 * kWide;
     if (count == 2 * kWide) __builtin_memcpy(&w, words + i, sizeof w);
     else __builtin_memcpy(&w, words + i, static_cast<std::size_t>(count) * 4);
-    const Doubles u = (doubles_of(w & 0xFFFFFFFF) + 1.0) * 0x1p-32, v = doubles_of(w >> 32) * 0x1p-32;  // (0, 1] and [0, 1)
+    // (0, 1] and [0, 1)
+    const Doubles u = (doubles_of(w & 0xFFFFFFFF) + 1.0) * 0x1p-32,
+                  v = doubles_of(w >> 32) * 0x1p-32;
     const Doubles radius = root(-2.0 * log(u)), angle = v * 6.283185307179586477;
     const Doubles cos = radius * sine<1>(angle), sin = radius * sine<0>(angle);
     float pairs[2 * kWide];

@@ -1,4 +1,5 @@
-// Reductions of integers and f64, products, extrema: along contiguous rows, and of rows side by side.
+// Reductions of integers and f64, products, extrema: along contiguous rows, and of rows side by
+// side.
 #include <troupe/devices/cpu/levels/lanes.hpp>
 
 namespace troupe::cpu {
@@ -32,13 +33,15 @@ std::uint64_t product_of_integers(const void* from, std::int64_t n) {
 }
 
 template <class T>
-void add_rows_of_integers(std::uint64_t* acc, const void* from, std::int64_t rows, std::int64_t stride, std::int64_t n) {
+void add_rows_of_integers(std::uint64_t* acc, const void* from, std::int64_t rows,
+                          std::int64_t stride, std::int64_t n) {
   const T* x = static_cast<const T*>(from);
   std::int64_t r = 0;
   for (; r + 4 <= rows; r += 4, x += 4 * stride) {
     const T *a = x, *b = a + stride, *c = b + stride, *d = c + stride;
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < n; ++j) acc[j] += (bits_in(a[j]) + bits_in(b[j])) + (bits_in(c[j]) + bits_in(d[j]));
+    for (std::int64_t j = 0; j < n; ++j)
+      acc[j] += (bits_in(a[j]) + bits_in(b[j])) + (bits_in(c[j]) + bits_in(d[j]));
   }
   for (; r < rows; ++r, x += stride) {
 #pragma GCC ivdep
@@ -62,8 +65,10 @@ double product(const T* x, std::int64_t n) {
 }
 
 template <class T>
-void multiply_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
-  fold_rows(acc, x, rows, stride, n, [](auto a, auto b) __attribute__((always_inline)) { return a * b; });
+void multiply_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride,
+                   std::int64_t n) {
+  fold_rows(
+      acc, x, rows, stride, n, [](auto a, auto b) __attribute__((always_inline)) { return a * b; });
 }
 
 template <bool largest, class T>
@@ -143,7 +148,8 @@ void extremum(const void* from, std::int64_t n, void* to) {
 }
 
 template <class T, bool largest>
-void extremum_rows(void* to, const void* from, std::int64_t rows, std::int64_t stride, std::int64_t n) {
+void extremum_rows(void* to, const void* from, std::int64_t rows, std::int64_t stride,
+                   std::int64_t n) {
   T* best = static_cast<T*>(to);
   const T* x = static_cast<const T*>(from);
   auto better = [](T v, T b) __attribute__((always_inline)) {
@@ -154,7 +160,8 @@ void extremum_rows(void* to, const void* from, std::int64_t rows, std::int64_t s
   for (; r + 4 <= rows; r += 4, x += 4 * stride) {
     const T *a = x, *b = a + stride, *c = b + stride, *d = c + stride;
 #pragma GCC ivdep
-    for (std::int64_t j = 0; j < n; ++j) best[j] = better(d[j], better(c[j], better(b[j], better(a[j], best[j]))));
+    for (std::int64_t j = 0; j < n; ++j)
+      best[j] = better(d[j], better(c[j], better(b[j], better(a[j], best[j]))));
   }
   for (; r < rows; ++r, x += stride) {
 #pragma GCC ivdep

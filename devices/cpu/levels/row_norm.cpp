@@ -1,13 +1,15 @@
-// Rows brought to mean 0 and variance 1, and back; the sums of columns that normalisation over rows needs.
+// Rows brought to mean 0 and variance 1, and back; the sums of columns that normalisation over rows
+// needs.
 //
-// Moments are those of x - x[0], in one pass; where x[0] is far from the mean the squares lose against each other, and the caller
-// takes two (devices/cpu/nn/row_norm.cpp).
+// Moments are those of x - x[0], in one pass; where x[0] is far from the mean the squares lose
+// against each other, and the caller takes two (devices/cpu/nn/row_norm.cpp).
 #include <troupe/devices/cpu/levels/lanes.hpp>
 
 namespace troupe::cpu {
 namespace {
 
-// The sums over a row of `terms` numbers that `at(from, packets or scalars)` makes of each element. Where a float overflows the row is taken again in double.
+// The sums over a row of `terms` numbers that `at(from, packets or scalars)` makes of each element.
+// Where a float overflows the row is taken again in double.
 template <int terms, class F>
 inline void row_sums(std::int64_t n, F at, double* sums) {
   Lanes sum[terms];
@@ -35,74 +37,92 @@ inline void row_sums(std::int64_t n, F at, double* sums) {
 void moments(const float* x, std::int64_t n, double* sum, double* squares) {
   const float first = x[0];
   double sums[2];
-  row_sums<2>(n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
-    load(out[0], x + i);
-    out[0] = out[0] - first;
-    out[1] = out[0] * out[0];
-  }, sums);
+  row_sums<2>(
+      n,
+      [=]<class V>(std::int64_t i, V * out) __attribute__((always_inline)) {
+        load(out[0], x + i);
+        out[0] = out[0] - first;
+        out[1] = out[0] * out[0];
+      },
+      sums);
   *sum = sums[0];
   *squares = sums[1];
 }
 
 double squares(const float* x, std::int64_t n) {
   double sum;
-  row_sums<1>(n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
-    load(out[0], x + i);
-    out[0] = out[0] * out[0];
-  }, &sum);
+  row_sums<1>(
+      n,
+      [=]<class V>(std::int64_t i, V * out) __attribute__((always_inline)) {
+        load(out[0], x + i);
+        out[0] = out[0] * out[0];
+      },
+      &sum);
   return sum;
 }
 
 template <bool is_centered>
-inline void normalize_row(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n) {
+inline void normalize_row(float* y, const float* x, float mean, float rstd, const float* scale,
+                          const float* bias, std::int64_t n) {
   const auto part = [=](std::int64_t begin, std::int64_t count) __attribute__((always_inline)) {
 #pragma GCC ivdep
-    for (std::int64_t i = begin; i < begin + count; ++i) y[i] = is_centered ? (x[i] - mean) * rstd * scale[i] + bias[i] : x[i] * rstd * scale[i];
+    for (std::int64_t i = begin; i < begin + count; ++i)
+      y[i] = is_centered ? (x[i] - mean) * rstd * scale[i] + bias[i] : x[i] * rstd * scale[i];
   };
   // The next row is fetched meanwhile.
   constexpr std::int64_t kPart = 64, kLine = 16;
   std::int64_t begin = 0;
   for (; begin + kPart <= n; begin += kPart) {
-    for (std::int64_t i = 0; i < kPart; i += kLine) __builtin_prefetch(x + n + begin + i), __builtin_prefetch(y + n + begin + i, 1);
+    for (std::int64_t i = 0; i < kPart; i += kLine)
+      __builtin_prefetch(x + n + begin + i), __builtin_prefetch(y + n + begin + i, 1);
     part(begin, kPart);
   }
   part(begin, n - begin);
 }
 
-void normalize(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n) {
-  bias ? normalize_row<true>(y, x, mean, rstd, scale, bias, n) : normalize_row<false>(y, x, mean, rstd, scale, bias, n);
+void normalize(float* y, const float* x, float mean, float rstd, const float* scale,
+               const float* bias, std::int64_t n) {
+  bias ? normalize_row<true>(y, x, mean, rstd, scale, bias, n)
+       : normalize_row<false>(y, x, mean, rstd, scale, bias, n);
 }
 
-// The means of g = dy * scale and of g (x - mean) over row r; of rows that are not centered the first is 0.
-// Not inlined: it is long, and there are rows one by one and in fours.
+// The means of g = dy * scale and of g (x - mean) over row r; of rows that are not centered the
+// first is 0. Not inlined: it is long, and there are rows one by one and in fours.
 __attribute__((noinline)) void weighted(const RowNormBack& c, int r, double* means) {
   const float *x = c.x + r * c.n, *dy = c.dy + r * c.n, *scale = c.scale;
   if (c.mean) {
     const float mean = c.mean[r];
-    row_sums<2>(c.n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
-      V factor;
-      load(factor, scale + i);
-      load(out[0], dy + i);
-      load(out[1], x + i);
-      out[0] = out[0] * factor;
-      out[1] = out[0] * (out[1] - mean);
-    }, means);
+    row_sums<2>(
+        c.n,
+        [=]<class V>(std::int64_t i, V * out) __attribute__((always_inline)) {
+          V factor;
+          load(factor, scale + i);
+          load(out[0], dy + i);
+          load(out[1], x + i);
+          out[0] = out[0] * factor;
+          out[1] = out[0] * (out[1] - mean);
+        },
+        means);
   } else {
     means[0] = 0;
-    row_sums<1>(c.n, [=]<class V>(std::int64_t i, V* out) __attribute__((always_inline)) {
-      V factor, value;
-      load(factor, scale + i);
-      load(value, x + i);
-      load(out[0], dy + i);
-      out[0] = out[0] * factor * value;
-    }, means + 1);
+    row_sums<1>(
+        c.n,
+        [=]<class V>(std::int64_t i, V * out) __attribute__((always_inline)) {
+          V factor, value;
+          load(factor, scale + i);
+          load(value, x + i);
+          load(out[0], dy + i);
+          out[0] = out[0] * factor * value;
+        },
+        means + 1);
   }
   means[0] /= double(c.n);
   means[1] /= double(c.n);
 }
 
-// What a row's elements are computed with: dx = dy rstd scale - (of_g + h of_h), h = (x - mean) rstd. Of huge or tiny rows h, being near 1, is a float where
-// its factor for x - mean would be none.
+// What a row's elements are computed with: dx = dy rstd scale - (of_g + h of_h), h = (x - mean)
+// rstd. Of huge or tiny rows h, being near 1, is a float where its factor for x - mean would be
+// none.
 struct RowBack {
   float mean, rstd, of_g, of_h;
 };
@@ -126,7 +146,8 @@ void back(const RowNormBack c) {  // by value: what is written could else be its
     double means[2];
     weighted(c, r, means);
     const double rstd = double(c.rstd[r]);
-    row[r] = {c.mean ? c.mean[r] : 0, c.rstd[r], static_cast<float>(means[0] * rstd), static_cast<float>(means[1] * rstd * rstd)};
+    row[r] = {c.mean ? c.mean[r] : 0, c.rstd[r], static_cast<float>(means[0] * rstd),
+              static_cast<float>(means[1] * rstd * rstd)};
   }
   std::int64_t i = 0;
   for (; i + kTile * kPacket <= c.n; i += kTile * kPacket) {
@@ -134,7 +155,8 @@ void back(const RowNormBack c) {  // by value: what is written could else be its
     for (int r = 0; r < rows; ++r)
       for (int p = 0; p < kTile; ++p) {
         const std::int64_t column = i + p * kPacket, at = r * c.n + column;
-        store(c.dx + at, back_at(row[r], load_floats(c.x + at), load_floats(c.dy + at), load_floats(c.scale + column), dy + p, dh + p));
+        store(c.dx + at, back_at(row[r], load_floats(c.x + at), load_floats(c.dy + at),
+                                 load_floats(c.scale + column), dy + p, dh + p));
       }
     for (int p = 0; p < kTile; ++p) {
       add_wide(c.dscale + i + p * kPacket, dh[p]);
@@ -143,7 +165,9 @@ void back(const RowNormBack c) {  // by value: what is written could else be its
   }
   for (; i < c.n; ++i) {
     float dy = 0, dh = 0;
-    for (int r = 0; r < rows; ++r) c.dx[r * c.n + i] = back_at(row[r], c.x[r * c.n + i], c.dy[r * c.n + i], c.scale[i], &dy, &dh);
+    for (int r = 0; r < rows; ++r)
+      c.dx[r * c.n + i] =
+          back_at(row[r], c.x[r * c.n + i], c.dy[r * c.n + i], c.scale[i], &dy, &dh);
     c.dscale[i] += double(dh);
     if (c.dbias) c.dbias[i] += double(dy);
   }
@@ -163,7 +187,8 @@ void norm_back(const RowNormBack& all) {
 
 // What `rows` rows of n add to the two sums of a column, or of a packet of them.
 template <bool has_dy, int rows, class V>
-inline void column_terms(const float* x, const float* dy, const float* center, std::int64_t n, V* terms) {
+inline void column_terms(const float* x, const float* dy, const float* center, std::int64_t n,
+                         V* terms) {
   V middle, first[rows], second[rows];
   load(middle, center);
   for (int r = 0; r < rows; ++r) {
@@ -184,7 +209,8 @@ inline void column_terms(const float* x, const float* dy, const float* center, s
 }
 
 template <bool has_dy, int rows>
-void add_columns(const float* x, const float* dy, const float* center, std::int64_t n, double* sum, double* product) {
+void add_columns(const float* x, const float* dy, const float* center, std::int64_t n, double* sum,
+                 double* product) {
   std::int64_t j = 0;
   for (; j + kPacket <= n; j += kPacket) {
     Floats terms[2];
@@ -201,18 +227,22 @@ void add_columns(const float* x, const float* dy, const float* center, std::int6
 }
 
 template <bool has_dy>
-void column_sums_of(const float* x, const float* dy, const float* center, std::int64_t rows, std::int64_t n, double* sum, double* product) {
+void column_sums_of(const float* x, const float* dy, const float* center, std::int64_t rows,
+                    std::int64_t n, double* sum, double* product) {
   while (rows > 0) {
     const std::int64_t now = rows >= 4 ? 4 : 1;
-    now == 4 ? add_columns<has_dy, 4>(x, dy, center, n, sum, product) : add_columns<has_dy, 1>(x, dy, center, n, sum, product);
+    now == 4 ? add_columns<has_dy, 4>(x, dy, center, n, sum, product)
+             : add_columns<has_dy, 1>(x, dy, center, n, sum, product);
     rows -= now;
     x += now * n;
     if (has_dy) dy += now * n;
   }
 }
 
-void column_sums(const float* x, const float* dy, const float* center, std::int64_t rows, std::int64_t n, double* sum, double* product) {
-  dy ? column_sums_of<true>(x, dy, center, rows, n, sum, product) : column_sums_of<false>(x, dy, center, rows, n, sum, product);
+void column_sums(const float* x, const float* dy, const float* center, std::int64_t rows,
+                 std::int64_t n, double* sum, double* product) {
+  dy ? column_sums_of<true>(x, dy, center, rows, n, sum, product)
+     : column_sums_of<false>(x, dy, center, rows, n, sum, product);
 }
 
 }  // namespace

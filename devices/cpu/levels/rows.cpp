@@ -4,7 +4,8 @@
 namespace troupe::cpu {
 namespace {
 
-// How far ahead a long row of f64 is fetched, bytes: the processor's own looking ahead ends with the page.
+// How far ahead a long row of f64 is fetched, bytes: the processor's own looking ahead ends with
+// the page.
 constexpr std::int64_t kAhead = 2048;
 
 template <class T>
@@ -12,7 +13,8 @@ double sum_wide(const T* x, std::int64_t n) {
   Doubles acc[kAccumulators] = {};
   std::int64_t i = 0;
   for (; i + kLanes <= n; i += kLanes) {
-    for (std::size_t at = 0; at < kLanes * sizeof(T); at += 64) __builtin_prefetch(reinterpret_cast<const char*>(x + i) + at + kAhead);
+    for (std::size_t at = 0; at < kLanes * sizeof(T); at += 64)
+      __builtin_prefetch(reinterpret_cast<const char*>(x + i) + at + kAhead);
     for (int r = 0; r < kAccumulators; ++r) acc[r] += load_doubles(x + i + r * kWide);
   }
   if (i < n) {
@@ -26,7 +28,11 @@ double sum_wide(const T* x, std::int64_t n) {
 
 // The whole 32s of n elements; how many elements these are.
 inline std::int64_t add_floats(Lanes& lanes, const float* x, std::int64_t n) {
-  return add_groups<1>(n, [=](std::int64_t i, Floats* one) __attribute__((always_inline)) { *one = load_floats(x + i); }, &lanes);
+  return add_groups<1>(
+      n,
+      [=](std::int64_t i, Floats * one)
+          __attribute__((always_inline)) { *one = load_floats(x + i); },
+      &lanes);
 }
 
 double sum(const float* x, std::int64_t n) {
@@ -37,15 +43,21 @@ double sum(const float* x, std::int64_t n) {
   return __builtin_isfinite(found) ? found : sum_wide(x, n);
 }
 
-// Of rows that lie in four places, a group of each in turn: the processor fetches ahead of each of the four, which halves what it waits for memory (10^7
-// elements: 1.1 instead of 1.9 ms). Places less than four pages apart gain nothing, so short rows are taken several to a place.
+// Of rows that lie in four places, a group of each in turn: the processor fetches ahead of each of
+// the four, which halves what it waits for memory (10^7 elements: 1.1 instead of 1.9 ms). Places
+// less than four pages apart gain nothing, so short rows are taken several to a place.
 constexpr int kPlaces = 4;
 constexpr std::int64_t kPlace = 4096;
 
-void sums_of_four(double* sums, const float* x, std::int64_t apart, std::int64_t stride, std::int64_t n) {
+void sums_of_four(double* sums, const float* x, std::int64_t apart, std::int64_t stride,
+                  std::int64_t n) {
   Lanes lanes[kPlaces];
   std::int64_t i = 0;
-  const auto row = [&](int p) { return [=](std::int64_t at, Floats* one) __attribute__((always_inline)) { *one = load_floats(x + p * apart * stride + at); }; };
+  const auto row = [&](int p) {
+    return [=](std::int64_t at, Floats * one) __attribute__((always_inline)) {
+      *one = load_floats(x + p * apart * stride + at);
+    };
+  };
   for (; i + kStep <= n; i += kStep)
     for (int h = 0; h < kHalves; ++h)
       for (int p = 0; p < kPlaces; ++p) add_group<1, 8>(i + h * 8 * kQuarter, h, row(p), lanes + p);
@@ -60,8 +72,10 @@ void sums_of_four(double* sums, const float* x, std::int64_t apart, std::int64_t
 void sums(double* sums, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
   if (n >= kStep)
     for (std::int64_t apart = (kPlace + stride - 1) / stride; apart > 0; apart /= 2)
-      for (; rows >= kPlaces * apart; rows -= kPlaces * apart, x += kPlaces * apart * stride, sums += kPlaces * apart)
-        for (std::int64_t r = 0; r < apart; ++r) sums_of_four(sums + r, x + r * stride, apart, stride, n);
+      for (; rows >= kPlaces * apart;
+           rows -= kPlaces * apart, x += kPlaces * apart * stride, sums += kPlaces * apart)
+        for (std::int64_t r = 0; r < apart; ++r)
+          sums_of_four(sums + r, x + r * stride, apart, stride, n);
   for (; rows > 0; --rows, x += stride) *sums++ = sum(x, n);
 }
 
@@ -82,8 +96,10 @@ float top(const float* x, std::int64_t n) {
 }
 
 template <class T>
-__attribute__((noinline)) void add_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
-  fold_rows(acc, x, rows, stride, n, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
+__attribute__((noinline)) void add_rows(double* acc, const T* x, std::int64_t rows,
+                                        std::int64_t stride, std::int64_t n) {
+  fold_rows(
+      acc, x, rows, stride, n, [](auto a, auto b) __attribute__((always_inline)) { return a + b; });
 }
 
 inline bool are_finite(Floats x) {
@@ -94,7 +110,8 @@ inline bool are_finite(Floats x) {
   return any == 0;
 }
 
-// Eight rows are added as floats, pairwise, before they are widened, which costs as much as adding; in double from the first on where that overflows.
+// Eight rows are added as floats, pairwise, before they are widened, which costs as much as adding;
+// in double from the first on where that overflows.
 constexpr int kEight = 8;
 
 template <class V>
@@ -104,8 +121,10 @@ inline V sum_of_eight(const float* x, std::int64_t stride) {
   return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
 }
 
-// Each column for itself, so that no column's bits depend on another's, nor on how many the level takes together.
-__attribute__((noinline)) void add_eight_one_by_one(double* acc, const float* x, std::int64_t stride, std::int64_t columns) {
+// Each column for itself, so that no column's bits depend on another's, nor on how many the level
+// takes together.
+__attribute__((noinline)) void add_eight_one_by_one(double* acc, const float* x,
+                                                    std::int64_t stride, std::int64_t columns) {
   for (std::int64_t j = 0; j < columns; ++j) {
     const float sum = sum_of_eight<float>(x + j, stride);
     if (__builtin_isfinite(sum)) acc[j] += double(sum);
@@ -124,11 +143,13 @@ inline void add_eight(double* acc, const float* x, std::int64_t stride) {
   for (int p = 0; p < packets; ++p) add_wide(acc + p * kPacket, sums[p]);
 }
 
-void add_rows_of_floats(double* acc, const float* x, std::int64_t rows, std::int64_t stride, std::int64_t n) {
+void add_rows_of_floats(double* acc, const float* x, std::int64_t rows, std::int64_t stride,
+                        std::int64_t n) {
   constexpr int kPackets = 4;
   for (; rows >= kEight; rows -= kEight, x += kEight * stride) {
     std::int64_t j = 0;
-    for (; j + kPackets * kPacket <= n; j += kPackets * kPacket) add_eight<kPackets>(acc + j, x + j, stride);
+    for (; j + kPackets * kPacket <= n; j += kPackets * kPacket)
+      add_eight<kPackets>(acc + j, x + j, stride);
     for (; j + kPacket <= n; j += kPacket) add_eight<1>(acc + j, x + j, stride);
     if (j < n) add_eight_one_by_one(acc + j, x + j, stride, n - j);
   }
@@ -143,7 +164,8 @@ double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
     const std::int64_t count = n < kPart ? n : kPart;
     float* e = out ? out : part;
     std::int64_t i = 0;
-    for (; i + kPacket <= count; i += kPacket) store(e + i, exp_of_less(load_floats(x + i) - shift));
+    for (; i + kPacket <= count; i += kPacket)
+      store(e + i, exp_of_less(load_floats(x + i) - shift));
     if (i < count) {
       const auto bytes = static_cast<std::size_t>(count - i) * sizeof(float);
       Floats last = all(shift);  // filled up with what is fast: results next to 0 are not

@@ -40,7 +40,8 @@ constexpr DType dtype_at() {
   else return DType::u64;
 }
 
-// One element, as a loop's counter is: the way past the vector loops would take several times what it computes.
+// One element, as a loop's counter is: the way past the vector loops would take several times what
+// it computes.
 
 template <class Out, class In, Out (*f)(In)>
 void unary(void* dst, const void* a, const void*, const void*, std::int64_t n) {

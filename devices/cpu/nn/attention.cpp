@@ -1,5 +1,6 @@
-// Attention in blocks: a block of queries meets blocks of keys, one after the other, and keeps for each query the largest score so
-// far, the sum of exponentials and the weighted sum of values (attention.hpp). Scores live in a block's scratch memory only.
+// Attention in blocks: a block of queries meets blocks of keys, one after the other, and keeps for
+// each query the largest score so far, the sum of exponentials and the weighted sum of values
+// (attention.hpp). Scores live in a block's scratch memory only.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -10,13 +11,13 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/device/attention.hpp>
 #include <troupe/devices/cpu/as_floats.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/cpu/products/gemm.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
+#include <troupe/devices/device/attention.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -30,7 +31,9 @@ T largest(const T* x, std::int64_t n) {
   level_kernels().extremum[1][int(dtype_of<T>)](x, n, &found);
   return found;
 }
-double exponentials(float* x, float shift, std::int64_t n) { return level_kernels().exp_sum_f32(x, x, shift, n); }
+double exponentials(float* x, float shift, std::int64_t n) {
+  return level_kernels().exp_sum_f32(x, x, shift, n);
+}
 double exponentials(double* x, double shift, std::int64_t n) {
   double sum = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += x[i] = std::exp(x[i] - shift);
@@ -39,15 +42,19 @@ double exponentials(double* x, double shift, std::int64_t n) {
 
 // c = a b, or a b^T, or a^T b, of dense row-major matrices; c is [m, n] and k is summed over.
 template <class T>
-void product(T* c, const T* a, const T* b, std::int64_t m, std::int64_t n, std::int64_t k, bool a_transposed = false, bool b_transposed = false) {
+void product(T* c, const T* a, const T* b, std::int64_t m, std::int64_t n, std::int64_t k,
+             bool a_transposed = false, bool b_transposed = false) {
   gemm(std::is_same_v<T, float> ? DType::f32 : DType::f64,
-       {m, n, k, a, a_transposed ? 1 : k, a_transposed ? m : 1, b, b_transposed ? 1 : n, b_transposed ? k : 1, c, n});
+       {m, n, k, a, a_transposed ? 1 : k, a_transposed ? m : 1, b, b_transposed ? 1 : n,
+        b_transposed ? k : 1, c, n});
 }
 void add(float* to, const float* from, std::int64_t n) { level_kernels().add_f32(to, from, n); }
 void add(double* to, const double* from, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) to[i] += from[i];
 }
-void scale_by(float* x, double factor, std::int64_t n) { level_kernels().shift_scale_f32(x, x, 0, static_cast<float>(factor), n); }
+void scale_by(float* x, double factor, std::int64_t n) {
+  level_kernels().shift_scale_f32(x, x, 0, static_cast<float>(factor), n);
+}
 void scale_by(double* x, double factor, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) x[i] *= factor;
 }
@@ -92,11 +99,17 @@ struct Head {
 
   template <class M>
   const M* mask_of(bool is_its_kind) const {
-    return a.mask.data() && is_its_kind ? static_cast<const M*>(a.mask.data()) + batch * steps.batch + head * steps.head : nullptr;
+    return a.mask.data() && is_its_kind
+               ? static_cast<const M*>(a.mask.data()) + batch * steps.batch + head * steps.head
+               : nullptr;
   }
-  std::int64_t row(std::int64_t query) const { return (batch * a.heads + head) * a.queries + query; }
+  std::int64_t row(std::int64_t query) const {
+    return (batch * a.heads + head) * a.queries + query;
+  }
   /// The first key that query i may not look at for causality.
-  std::int64_t end_of(std::int64_t i) const { return a.causal ? std::clamp<std::int64_t>(i + a.keys - a.queries + 1, 0, a.keys) : a.keys; }
+  std::int64_t end_of(std::int64_t i) const {
+    return a.causal ? std::clamp<std::int64_t>(i + a.keys - a.queries + 1, 0, a.keys) : a.keys;
+  }
 
   /// The mask on n of a query's scores, those of keys from j on.
   void put_mask(T* line, std::int64_t query, std::int64_t j, std::int64_t n) const {
@@ -123,7 +136,8 @@ struct Head {
 template <class T>
 void attend(const Head<T>& h, std::int64_t first) {
   const AttentionArgs& a = h.a;
-  const std::int64_t rows = std::min(kQueries, a.queries - first), keys = h.end_of(first + rows - 1);
+  const std::int64_t rows = std::min(kQueries, a.queries - first),
+                     keys = h.end_of(first + rows - 1);
   const auto scores = room<T>(rows * kKeys), part = room<T>(rows * a.width);
   std::vector<T> sum(static_cast<std::size_t>(rows * a.width));
   std::vector<T> top(static_cast<std::size_t>(rows), -std::numeric_limits<T>::infinity());
@@ -153,11 +167,13 @@ void attend(const Head<T>& h, std::int64_t first) {
     const auto at = static_cast<std::size_t>(r);
     scale_by(sum.data() + r * a.width, total[at] == 0 ? 0 : 1 / total[at], a.width);
     std::copy_n(sum.data() + r * a.width, a.width, y + r * a.width);
-    log_sum[r] = total[at] == 0 ? std::numeric_limits<T>::infinity() : static_cast<T>(double(top[at]) + std::log(total[at]));
+    log_sum[r] = total[at] == 0 ? std::numeric_limits<T>::infinity()
+                                : static_cast<T>(double(top[at]) + std::log(total[at]));
   }
 }
 
-// Of a query what its scores' gradients need: the sum of y dy, and what exp(score - log_sum) adds up to over the keys, 1 but for rounding.
+// Of a query what its scores' gradients need: the sum of y dy, and what exp(score - log_sum) adds
+// up to over the keys, 1 but for rounding.
 struct QueryBack {
   double weighted, total;
 };
@@ -171,8 +187,11 @@ struct HeadBack {
   const T* dy = static_cast<const T*>(g.dy.data()) + h.row(0) * g.of.width;
   const T* log_sum = static_cast<const T*>(g.log_sum.data()) + h.row(0);
 
-  /// Is a logarithm so far from 0 that it no longer says what the exponentials add up to? Where all of a query's scores are -1e9 it is -1e9.
-  static bool is_rounded(T log) { return std::isfinite(log) && std::abs(log) * std::numeric_limits<T>::epsilon() > T(1e-4); }
+  /// Is a logarithm so far from 0 that it no longer says what the exponentials add up to? Where all
+  /// of a query's scores are -1e9 it is -1e9.
+  static bool is_rounded(T log) {
+    return std::isfinite(log) && std::abs(log) * std::numeric_limits<T>::epsilon() > T(1e-4);
+  }
 
   /// Of queries [i, i + rows); `p` is room for scores.
   void look_at(QueryBack* query, std::int64_t i, std::int64_t rows, T* p) const {
@@ -182,24 +201,29 @@ struct HeadBack {
       const bool is = is_rounded(log_sum[i + r]);
       query[r] = {0, is ? 0.0 : 1.0};
       is_any_rounded |= is;
-      for (std::int64_t c = 0; c < w; ++c) query[r].weighted += double(y[(i + r) * w + c]) * double(dy[(i + r) * w + c]);
+      for (std::int64_t c = 0; c < w; ++c)
+        query[r].weighted += double(y[(i + r) * w + c]) * double(dy[(i + r) * w + c]);
     }
     for (std::int64_t j = 0; is_any_rounded && j < keys; j += kKeys) {
       const std::int64_t columns = std::min(kKeys, keys - j);
       h.scores(p, i, rows, j, columns);
       for (std::int64_t r = 0; r < rows; ++r)
-        if (is_rounded(log_sum[i + r])) query[r].total += exponentials(p + r * columns, log_sum[i + r], columns);
+        if (is_rounded(log_sum[i + r]))
+          query[r].total += exponentials(p + r * columns, log_sum[i + r], columns);
     }
   }
-  /// The softmax of queries [i, i + rows) at keys [j, j + columns), and the gradient of their scores, times `scale`.
-  void scores(T* p, T* ds, const QueryBack* query, double scale, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns) const {
+  /// The softmax of queries [i, i + rows) at keys [j, j + columns), and the gradient of their
+  /// scores, times `scale`.
+  void scores(T* p, T* ds, const QueryBack* query, double scale, std::int64_t i, std::int64_t rows,
+              std::int64_t j, std::int64_t columns) const {
     h.scores(p, i, rows, j, columns);
     for (std::int64_t r = 0; r < rows; ++r) {
       exponentials(p + r * columns, log_sum[i + r], columns);
       if (query[r].total != 1) scale_by(p + r * columns, 1 / query[r].total, columns);
     }
     product(ds, dy + i * g.of.width, h.v + j * g.of.width, rows, columns, g.of.width, false, true);
-    for (std::int64_t r = 0; r < rows; ++r) softmax_back(ds + r * columns, p + r * columns, query[r].weighted, scale, columns);
+    for (std::int64_t r = 0; r < rows; ++r)
+      softmax_back(ds + r * columns, p + r * columns, query[r].weighted, scale, columns);
   }
 };
 
@@ -209,13 +233,15 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
   const std::int64_t share = a.heads / a.groups;
   T* dk = static_cast<T*>(g.dk.data) + (batch * a.groups + group) * a.keys * a.depth;
   T* dv = static_cast<T*>(g.dv.data) + (batch * a.groups + group) * a.keys * a.width;
-  const auto p = room<T>(kQueries * kKeys), ds = room<T>(kQueries * kKeys), part = room<T>(std::max(kQueries, kKeys) * std::max(a.depth, a.width));
+  const auto p = room<T>(kQueries * kKeys), ds = room<T>(kQueries * kKeys),
+             part = room<T>(std::max(kQueries, kKeys) * std::max(a.depth, a.width));
   for (std::int64_t n = group * share; n < (group + 1) * share; ++n) {
     const HeadBack<T> back{g, {a, batch, n}};
     const Head<T>& h = back.h;
     T* dq = static_cast<T*>(g.dq.data) + h.row(0) * a.depth;
     for (std::int64_t i = 0; i < a.queries; i += kQueries) {
-      const std::int64_t rows = std::min(kQueries, a.queries - i), keys = h.end_of(i + rows - 1), w = a.width;
+      const std::int64_t rows = std::min(kQueries, a.queries - i), keys = h.end_of(i + rows - 1),
+                         w = a.width;
       QueryBack query[kQueries];
       back.look_at(query, i, rows, p.get());
       for (std::int64_t j = 0; j < keys; j += kKeys) {
@@ -232,52 +258,68 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
   }
 }
 
-// What a mask's extents are cut into, a task each: along an axis where it has one element for all there is one task, which adds up over the axis.
+// What a mask's extents are cut into, a task each: along an axis where it has one element for all
+// there is one task, which adds up over the axis.
 struct MaskTasks {
   MaskSteps steps;
   std::int64_t heads, rows, columns, all;
   explicit MaskTasks(const AttentionArgs& a)
-      : steps(a.mask.shape), heads(steps.head ? a.heads : 1), rows(steps.query ? (a.queries + kQueries - 1) / kQueries : 1),
-        columns(steps.key ? (a.keys + kKeys - 1) / kKeys : 1), all((steps.batch ? a.batch : 1) * heads * rows * columns) {}
+      : steps(a.mask.shape), heads(steps.head ? a.heads : 1),
+        rows(steps.query ? (a.queries + kQueries - 1) / kQueries : 1),
+        columns(steps.key ? (a.keys + kKeys - 1) / kKeys : 1),
+        all((steps.batch ? a.batch : 1) * heads * rows * columns) {}
 };
 
 // Calls f(first, count) for the pieces of [0, extent) that a task sees: its own, or all.
 template <class F>
 void for_pieces(bool is_own, std::int64_t piece, std::int64_t size, std::int64_t extent, F f) {
   const std::int64_t end = is_own ? std::min(extent, (piece + 1) * size) : extent;
-  for (std::int64_t at = is_own ? piece * size : 0; at < end; at += size) f(at, std::min(size, end - at));
+  for (std::int64_t at = is_own ? piece * size : 0; at < end; at += size)
+    f(at, std::min(size, end - at));
 }
 
-// A block of the gradient of an added mask: the scores' gradients of all that see it, made again, added in double in the order of batch, heads, queries.
+// A block of the gradient of an added mask: the scores' gradients of all that see it, made again,
+// added in double in the order of batch, heads, queries.
 template <class T>
 void mask_back(const AttentionGradientArgs& g, const MaskTasks& tasks, std::int64_t task) {
   const AttentionArgs& a = g.of;
   const MaskSteps& steps = tasks.steps;
-  const std::int64_t column = task % tasks.columns, row = task / tasks.columns % tasks.rows, head = task / tasks.columns / tasks.rows % tasks.heads,
+  const std::int64_t column = task % tasks.columns, row = task / tasks.columns % tasks.rows,
+                     head = task / tasks.columns / tasks.rows % tasks.heads,
                      item = task / tasks.columns / tasks.rows / tasks.heads;
   const auto p = room<T>(kQueries * kKeys), ds = room<T>(kQueries * kKeys);
   std::vector<double> sums(static_cast<std::size_t>(kQueries * kKeys));
   for_pieces(steps.batch != 0, item, 1, a.batch, [&](std::int64_t b, std::int64_t) {
     for_pieces(steps.head != 0, head, 1, a.heads, [&](std::int64_t n, std::int64_t) {
       const HeadBack<T> back{g, {a, b, n}};
-      for_pieces(steps.query != 0, row, kQueries, a.queries, [&](std::int64_t i, std::int64_t rows) {
-        QueryBack query[kQueries];
-        back.look_at(query, i, rows, p.get());
-        const std::int64_t end = back.h.end_of(i + rows - 1);
-        for_pieces(steps.key != 0, column, kKeys, a.keys, [&](std::int64_t j, std::int64_t all) {
-          const std::int64_t columns = std::min(all, end - j);  // the products of the forward pass, whose scores these are again
-          if (columns <= 0) return;
-          back.scores(p.get(), ds.get(), query, 1, i, rows, j, columns);
-          for (std::int64_t r = 0; r < rows; ++r)
-            for (std::int64_t c = 0; c < columns; ++c) sums[static_cast<std::size_t>((steps.query ? r * kKeys : 0) + (steps.key ? c : 0))] += double(ds[r * columns + c]);
-        });
-      });
+      for_pieces(steps.query != 0, row, kQueries, a.queries,
+                 [&](std::int64_t i, std::int64_t rows) {
+                   QueryBack query[kQueries];
+                   back.look_at(query, i, rows, p.get());
+                   const std::int64_t end = back.h.end_of(i + rows - 1);
+                   for_pieces(steps.key != 0, column, kKeys, a.keys,
+                              [&](std::int64_t j, std::int64_t all) {
+                                // the products of the forward pass, whose scores these are again
+                                const std::int64_t columns = std::min(all, end - j);
+                                if (columns <= 0) return;
+                                back.scores(p.get(), ds.get(), query, 1, i, rows, j, columns);
+                                for (std::int64_t r = 0; r < rows; ++r)
+                                  for (std::int64_t c = 0; c < columns; ++c)
+                                    sums[static_cast<std::size_t>((steps.query ? r * kKeys : 0) +
+                                                                  (steps.key ? c : 0))] +=
+                                        double(ds[r * columns + c]);
+                              });
+                 });
     });
   });
-  T* dmask = static_cast<T*>(g.dmask.data) + item * steps.batch + head * steps.head + row * kQueries * steps.query + column * kKeys * steps.key;
-  const std::int64_t rows = steps.query ? std::min(kQueries, a.queries - row * kQueries) : 1, columns = steps.key ? std::min(kKeys, a.keys - column * kKeys) : 1;
+  T* dmask = static_cast<T*>(g.dmask.data) + item * steps.batch + head * steps.head +
+             row * kQueries * steps.query + column * kKeys * steps.key;
+  const std::int64_t rows = steps.query ? std::min(kQueries, a.queries - row * kQueries) : 1,
+                     columns = steps.key ? std::min(kKeys, a.keys - column * kKeys) : 1;
   for (std::int64_t r = 0; r < rows; ++r)
-    for (std::int64_t c = 0; c < columns; ++c) dmask[r * steps.query + c * steps.key] = static_cast<T>(sums[static_cast<std::size_t>(r * kKeys + c)]);
+    for (std::int64_t c = 0; c < columns; ++c)
+      dmask[r * steps.query + c * steps.key] =
+          static_cast<T>(sums[static_cast<std::size_t>(r * kKeys + c)]);
 }
 
 bool is_added(const ConstView& mask) { return mask.data() && mask.dtype != DType::boolean; }
@@ -323,7 +365,8 @@ void CpuPrimitives::attention_gradient(Stream& stream, const AttentionGradientAr
     if (v.data && v.elements()) std::memset(v.data, 0, v.bytes());
   if (g.y.elements() == 0 || g.of.keys == 0) return;
   visit_wide_float("attention", g.of.q.dtype, [&]<class T>(type_tag<T>) {
-    for_blocks(pool_, g.of.batch * g.of.groups, [&](int i) { attend_back<T>(g, i / g.of.groups, i % g.of.groups); });
+    for_blocks(pool_, g.of.batch * g.of.groups,
+               [&](int i) { attend_back<T>(g, i / g.of.groups, i % g.of.groups); });
     if (!g.dmask.data) return;
     const MaskTasks tasks(g.of);
     for_blocks(pool_, tasks.all, [&](int i) { mask_back<T>(g, tasks, i); });

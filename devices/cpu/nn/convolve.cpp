@@ -1,5 +1,7 @@
-// Convolutions. f32 by oneDNN (library_convolution.hpp) or as products (product_convolution.hpp), f16 and bf16 by way of it, f64 as products where there is
-// one group, what is left and integers (which wrap) by the loops here. Each element adds its products in one order, whatever the number of workers.
+// Convolutions. f32 by oneDNN (library_convolution.hpp) or as products (product_convolution.hpp),
+// f16 and bf16 by way of it, f64 as products where there is one group, what is left and integers
+// (which wrap) by the loops here. Each element adds its products in one order, whatever the number
+// of workers.
 #include <cstring>
 
 #include <fmt/format.h>
@@ -14,7 +16,8 @@
 namespace troupe::cpu {
 namespace {
 
-/// Calls f(input element, output element, tap) for each tap of the window that lies inside, of one item of the batch.
+/// Calls f(input element, output element, tap) for each tap of the window that lies inside, of one
+/// item of the batch.
 template <class F>
 void for_each_tap(const Windows& w, F&& f) {
   const auto& [p, q, r] = w.axis;
@@ -24,7 +27,8 @@ void for_each_tap(const Windows& w, F&& f) {
         for (std::int64_t a = p.first_tap(i); a < p.last_tap(i); ++a)
           for (std::int64_t b = q.first_tap(j); b < q.last_tap(j); ++b)
             for (std::int64_t c = r.first_tap(k); c < r.last_tap(k); ++c)
-              f(((p.start(i) + a * p.dilation) * q.in + q.start(j) + b * q.dilation) * r.in + r.start(k) + c * r.dilation,
+              f(((p.start(i) + a * p.dilation) * q.in + q.start(j) + b * q.dilation) * r.in +
+                    r.start(k) + c * r.dilation,
                 (i * q.out + j) * r.out + k, (a * q.size + b) * r.size + c);
 }
 
@@ -36,25 +40,32 @@ struct Plain {
 
   static T sum(T a, U b) { return static_cast<T>(static_cast<U>(a) + b); }
 
-  // All channels of an element of x, all filters of one of y, and the tap's [channels / groups, filters] between them.
+  // All channels of an element of x, all filters of one of y, and the tap's [channels / groups,
+  // filters] between them.
   void output(const T* x, T* y, const T* w) const {
-    for (std::int64_t g = 0; g < c.groups; ++g, x += group_channels, y += group_filters, w += group_filters)
+    for (std::int64_t g = 0; g < c.groups;
+         ++g, x += group_channels, y += group_filters, w += group_filters)
       for (std::int64_t i = 0; i < group_channels; ++i)
-        for (std::int64_t f = 0; f < group_filters; ++f) y[f] = sum(y[f], static_cast<U>(x[i]) * static_cast<U>(w[i * c.filters + f]));
+        for (std::int64_t f = 0; f < group_filters; ++f)
+          y[f] = sum(y[f], static_cast<U>(x[i]) * static_cast<U>(w[i * c.filters + f]));
   }
   void input(T* x, const T* y, const T* w) const {
-    for (std::int64_t g = 0; g < c.groups; ++g, x += group_channels, y += group_filters, w += group_filters)
+    for (std::int64_t g = 0; g < c.groups;
+         ++g, x += group_channels, y += group_filters, w += group_filters)
       for (std::int64_t i = 0; i < group_channels; ++i) {
         T total = x[i];
-        for (std::int64_t f = 0; f < group_filters; ++f) total = sum(total, static_cast<U>(y[f]) * static_cast<U>(w[i * c.filters + f]));
+        for (std::int64_t f = 0; f < group_filters; ++f)
+          total = sum(total, static_cast<U>(y[f]) * static_cast<U>(w[i * c.filters + f]));
         x[i] = total;
       }
   }
   void filter(const T* x, const T* y, T* w) const {
-    for (std::int64_t g = 0; g < c.groups; ++g, x += group_channels, y += group_filters, w += group_filters)
+    for (std::int64_t g = 0; g < c.groups;
+         ++g, x += group_channels, y += group_filters, w += group_filters)
       for (std::int64_t i = 0; i < group_channels; ++i)
         for (std::int64_t f = 0; f < group_filters; ++f)
-          w[i * c.filters + f] = sum(w[i * c.filters + f], static_cast<U>(x[i]) * static_cast<U>(y[f]));
+          w[i * c.filters + f] =
+              sum(w[i * c.filters + f], static_cast<U>(x[i]) * static_cast<U>(y[f]));
   }
 };
 
@@ -65,13 +76,16 @@ void convolve_plainly(WorkerPool* pool, const ConvolveArgs& c) {
   const T* a = static_cast<const T*>(c.a.data());
   const T* b = static_cast<const T*>(c.b.data());
   T* out = static_cast<T*>(c.out.data);
-  const std::int64_t x_item = w.inputs() * c.channels, y_item = w.outputs() * c.filters, tap_size = plain.group_channels * c.filters;
+  const std::int64_t x_item = w.inputs() * c.channels, y_item = w.outputs() * c.filters,
+                     tap_size = plain.group_channels * c.filters;
   std::memset(c.out.data, 0, c.out.bytes());
   if (c.what == Convolve::filter) {
     for_blocks(pool, w.taps(), [&](int mine) {
       for (std::int64_t n = 0; n < c.batch; ++n)
         for_each_tap(w, [&](std::int64_t in, std::int64_t at, std::int64_t tap) {
-          if (tap == mine) plain.filter(a + n * x_item + in * c.channels, b + n * y_item + at * c.filters, out + tap * tap_size);
+          if (tap == mine)
+            plain.filter(a + n * x_item + in * c.channels, b + n * y_item + at * c.filters,
+                         out + tap * tap_size);
         });
     });
     return;
@@ -79,9 +93,11 @@ void convolve_plainly(WorkerPool* pool, const ConvolveArgs& c) {
   for_blocks(pool, c.batch, [&](int n) {
     for_each_tap(w, [&](std::int64_t in, std::int64_t at, std::int64_t tap) {
       if (c.what == Convolve::output)
-        plain.output(a + n * x_item + in * c.channels, out + n * y_item + at * c.filters, b + tap * tap_size);
+        plain.output(a + n * x_item + in * c.channels, out + n * y_item + at * c.filters,
+                     b + tap * tap_size);
       else
-        plain.input(out + n * x_item + in * c.channels, a + n * y_item + at * c.filters, b + tap * tap_size);
+        plain.input(out + n * x_item + in * c.channels, a + n * y_item + at * c.filters,
+                    b + tap * tap_size);
     });
   });
 }
@@ -98,7 +114,8 @@ void CpuPrimitives::convolve(Stream& stream, const ConvolveArgs& c) const {
     case DType::f16:
     case DType::bf16: {
       Ref<Buffer> a = as_floats(c.a), b = as_floats(c.b);
-      Ref<Buffer> out = Buffer::allocate(host_allocator(), static_cast<std::size_t>(c.out.elements()) * sizeof(float));
+      Ref<Buffer> out = Buffer::allocate(
+          host_allocator(), static_cast<std::size_t>(c.out.elements()) * sizeof(float));
       ConvolveArgs wide = c;
       wide.a = ConstView(a->data(), DType::f32, c.a.shape);
       wide.b = ConstView(b->data(), DType::f32, c.b.shape);
@@ -106,13 +123,23 @@ void CpuPrimitives::convolve(Stream& stream, const ConvolveArgs& c) const {
       convolve(stream, wide);
       return from_floats(static_cast<const float*>(out->data()), c.out);
     }
-    case DType::f32: return is_better_as_product(c) ? convolve_as_product(*this, stream, pool_, c) : LibraryConvolution::run(pool_, c);
-    case DType::f64: return is_better_as_product(c) ? convolve_as_product(*this, stream, pool_, c) : convolve_plainly<double>(pool_, c);
-    case DType::i8: case DType::u8: return convolve_plainly<std::uint8_t>(pool_, c);
-    case DType::i16: case DType::u16: return convolve_plainly<std::uint16_t>(pool_, c);
-    case DType::i32: case DType::u32: return convolve_plainly<std::uint32_t>(pool_, c);
-    case DType::i64: case DType::u64: return convolve_plainly<std::uint64_t>(pool_, c);
-    default: throw Error(Code::unimplemented, fmt::format("a convolution of {} is not defined", name_of(c.out.dtype)));
+    case DType::f32:
+      return is_better_as_product(c) ? convolve_as_product(*this, stream, pool_, c)
+                                     : LibraryConvolution::run(pool_, c);
+    case DType::f64:
+      return is_better_as_product(c) ? convolve_as_product(*this, stream, pool_, c)
+                                     : convolve_plainly<double>(pool_, c);
+    case DType::i8:
+    case DType::u8: return convolve_plainly<std::uint8_t>(pool_, c);
+    case DType::i16:
+    case DType::u16: return convolve_plainly<std::uint16_t>(pool_, c);
+    case DType::i32:
+    case DType::u32: return convolve_plainly<std::uint32_t>(pool_, c);
+    case DType::i64:
+    case DType::u64: return convolve_plainly<std::uint64_t>(pool_, c);
+    default:
+      throw Error(Code::unimplemented,
+                  fmt::format("a convolution of {} is not defined", name_of(c.out.dtype)));
   }
 }
 

@@ -19,7 +19,6 @@ using dnnl::memory;
 constexpr double kPieceWork = 2 << 20;
 constexpr std::int64_t kMostPieces = 16, kMostSums = 4;
 
-
 }  // namespace
 
 // The same convolution of `n` items.
@@ -43,12 +42,14 @@ struct LibraryConvolution::Piece {
     auto tensor = [&](std::int64_t c, auto extent) {
       memory::dims d{n, c};
       for (std::int64_t e : spatial(extent)) d.push_back(e);
-      return memory::desc(d, memory::data_type::f32, flat ? memory::format_tag::nhwc : memory::format_tag::ndhwc);
+      return memory::desc(d, memory::data_type::f32,
+                          flat ? memory::format_tag::nhwc : memory::format_tag::ndhwc);
     };
     x = tensor(key.channels, [](const WindowAxis& a) { return a.in; });
     y = tensor(key.filters, [](const WindowAxis& a) { return a.out; });
-    // [window..., channels / groups, filters], as the library's (groups), filters, channels, window.
-    memory::dims w, steps, size = spatial([](const WindowAxis& a) { return a.size; });
+    // [window..., channels / groups, filters], as the library's (groups), filters, channels,
+    // window.
+    memory::dims w, steps, size = spatial([](const WindowAxis&a) { return a.size; });
     if (g > 1) w.push_back(g), steps.push_back(out);
     w.insert(w.end(), {out, in});
     steps.insert(steps.end(), {1, key.filters});
@@ -68,40 +69,60 @@ struct LibraryConvolution::Piece {
     });
     const auto direct = dnnl::algorithm::convolution_direct;
     dnnl::primitive_attr attr;
-    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);  // the library's own is shared between threads
+    // the library's own is shared between threads
+    attr.set_scratchpad_mode(dnnl::scratchpad_mode::user);
     const dnnl::convolution_forward::primitive_desc forward(
-        dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, x, any, y, strides, dilation, before, after), attr, library_engine());
+        dnnl::convolution_forward::desc(dnnl::prop_kind::forward_training, direct, x, any, y,
+                                        strides, dilation, before, after),
+        attr, library_engine());
     if (key.what == Convolve::output) {
       packed = forward.weights_desc();
       scratch = forward.scratchpad_desc();
       primitive = dnnl::convolution_forward(forward);
     } else if (key.what == Convolve::input) {
       const dnnl::convolution_backward_data::primitive_desc chosen(
-          dnnl::convolution_backward_data::desc(direct, x, any, y, strides, dilation, before, after), attr, library_engine(), forward);
+          dnnl::convolution_backward_data::desc(direct, x, any, y, strides, dilation, before,
+                                                after),
+          attr, library_engine(), forward);
       packed = chosen.weights_desc();
       scratch = chosen.scratchpad_desc();
       primitive = dnnl::convolution_backward_data(chosen);
     } else {
       const dnnl::convolution_backward_weights::primitive_desc chosen(
-          dnnl::convolution_backward_weights::desc(direct, x, any, y, strides, dilation, before, after), attr, library_engine(), forward);
+          dnnl::convolution_backward_weights::desc(direct, x, any, y, strides, dilation, before,
+                                                   after),
+          attr, library_engine(), forward);
       packed = chosen.diff_weights_desc();
       scratch = chosen.scratchpad_desc();
       primitive = dnnl::convolution_backward_weights(chosen);
     }
-    reorder = key.what == Convolve::filter ? dnnl::reorder(dnnl::reorder::primitive_desc(library_engine(), packed, library_engine(), plain))
-                                           : dnnl::reorder(dnnl::reorder::primitive_desc(library_engine(), plain, library_engine(), packed));
+    reorder = key.what == Convolve::filter
+                  ? dnnl::reorder(dnnl::reorder::primitive_desc(library_engine(), packed,
+                                                                library_engine(), plain))
+                  : dnnl::reorder(dnnl::reorder::primitive_desc(library_engine(), plain,
+                                                                library_engine(), packed));
   }
 
   void execute(Convolve what, const float* x_data, const float* y_data, void* w_data) const {
     LibraryCall call;
-    memory mx(x, library_engine(), not_const(x_data)), my(y, library_engine(), not_const(y_data)), mw(packed, library_engine(), w_data);
+    memory mx(x, library_engine(), not_const(x_data)), my(y, library_engine(), not_const(y_data)),
+        mw(packed, library_engine(), w_data);
     memory room(scratch, library_engine(), thread_scratch(scratch.get_size()));
     if (what == Convolve::output)
-      primitive.execute(library_stream(), {{DNNL_ARG_SRC, mx}, {DNNL_ARG_WEIGHTS, mw}, {DNNL_ARG_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
+      primitive.execute(library_stream(), {{DNNL_ARG_SRC, mx},
+                                           {DNNL_ARG_WEIGHTS, mw},
+                                           {DNNL_ARG_DST, my},
+                                           {DNNL_ARG_SCRATCHPAD, room}});
     else if (what == Convolve::input)
-      primitive.execute(library_stream(), {{DNNL_ARG_DIFF_SRC, mx}, {DNNL_ARG_WEIGHTS, mw}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
+      primitive.execute(library_stream(), {{DNNL_ARG_DIFF_SRC, mx},
+                                           {DNNL_ARG_WEIGHTS, mw},
+                                           {DNNL_ARG_DIFF_DST, my},
+                                           {DNNL_ARG_SCRATCHPAD, room}});
     else
-      primitive.execute(library_stream(), {{DNNL_ARG_SRC, mx}, {DNNL_ARG_DIFF_WEIGHTS, mw}, {DNNL_ARG_DIFF_DST, my}, {DNNL_ARG_SCRATCHPAD, room}});
+      primitive.execute(library_stream(), {{DNNL_ARG_SRC, mx},
+                                           {DNNL_ARG_DIFF_WEIGHTS, mw},
+                                           {DNNL_ARG_DIFF_DST, my},
+                                           {DNNL_ARG_SCRATCHPAD, room}});
   }
   void pack(const void* from, void* to) const {
     LibraryCall call;
@@ -116,9 +137,13 @@ struct LibraryConvolution::Piece {
 };
 
 LibraryConvolution::LibraryConvolution(const Key& key) : key_(key) {
-  const double work = double(key.batch) * double(key.windows.outputs()) * double(key.windows.taps()) * double(key.channels / key.groups) * double(key.filters);
-  const std::int64_t most = std::min(key.batch, key.what == Convolve::filter ? kMostSums : kMostPieces);
-  const std::int64_t wanted = std::clamp<std::int64_t>(static_cast<std::int64_t>(std::min(work / kPieceWork, 1e6)), 1, most);
+  const double work = double(key.batch) * double(key.windows.outputs()) *
+                      double(key.windows.taps()) * double(key.channels / key.groups) *
+                      double(key.filters);
+  const std::int64_t most =
+      std::min(key.batch, key.what == Convolve::filter ? kMostSums : kMostPieces);
+  const std::int64_t wanted = std::clamp<std::int64_t>(
+      static_cast<std::int64_t>(std::min(work / kPieceWork, 1e6)), 1, most);
   batch_ = (key.batch + wanted - 1) / wanted;
   most_ = std::make_unique<Piece>(key, batch_);
   if (key.batch % batch_) last_ = std::make_unique<Piece>(key, key.batch % batch_);
@@ -126,7 +151,9 @@ LibraryConvolution::LibraryConvolution(const Key& key) : key_(key) {
 
 LibraryConvolution::~LibraryConvolution() = default;
 
-const LibraryConvolution::Piece& LibraryConvolution::piece(std::int64_t i) const { return last_ && i == pieces() - 1 ? *last_ : *most_; }
+const LibraryConvolution::Piece& LibraryConvolution::piece(std::int64_t i) const {
+  return last_ && i == pieces() - 1 ? *last_ : *most_;
+}
 
 void LibraryConvolution::to_each_item(WorkerPool* pool, const ConvolveArgs& c) const {
   // The last piece may want its filter otherwise; then it has one of its own.
@@ -137,44 +164,52 @@ void LibraryConvolution::to_each_item(WorkerPool* pool, const ConvolveArgs& c) c
     others = Buffer::allocate(host_allocator(), last_->packed.get_size());
     last_->pack(c.b.data(), others->data());
   }
-  const std::int64_t x_item = key_.windows.inputs() * key_.channels, y_item = key_.windows.outputs() * key_.filters;
+  const std::int64_t x_item = key_.windows.inputs() * key_.channels,
+                     y_item = key_.windows.outputs() * key_.filters;
   const float* x = static_cast<const float*>(c.what == Convolve::output ? c.a.data() : c.out.data);
   const float* y = static_cast<const float*>(c.what == Convolve::output ? c.out.data : c.a.data());
   for_blocks(pool, pieces(), [&](int i) {
     const Piece& p = piece(i);
-    p.execute(c.what, x + i * batch_ * x_item, y + i * batch_ * y_item, &p == most_.get() || is_shared ? weights->data() : others->data());
+    p.execute(c.what, x + i * batch_ * x_item, y + i * batch_ * y_item,
+              &p == most_.get() || is_shared ? weights->data() : others->data());
   });
 }
 
 void LibraryConvolution::to_the_filter(WorkerPool* pool, const ConvolveArgs& c) const {
-  const std::int64_t x_item = key_.windows.inputs() * key_.channels, y_item = key_.windows.outputs() * key_.filters;
+  const std::int64_t x_item = key_.windows.inputs() * key_.channels,
+                     y_item = key_.windows.outputs() * key_.filters;
   const std::int64_t elements = c.out.elements();
   float* out = static_cast<float*>(c.out.data);
-  Ref<Buffer> sums = Buffer::allocate(host_allocator(), static_cast<std::size_t>(pieces() * elements) * sizeof(float));
+  Ref<Buffer> sums = Buffer::allocate(
+      host_allocator(), static_cast<std::size_t>(pieces() * elements) * sizeof(float));
   for_blocks(pool, pieces(), [&](int i) {
     const Piece& p = piece(i);
     Ref<Buffer> packed = Buffer::allocate(host_allocator(), p.packed.get_size());
-    p.execute(c.what, static_cast<const float*>(c.a.data()) + i * batch_ * x_item, static_cast<const float*>(c.b.data()) + i * batch_ * y_item,
-              packed->data());
+    p.execute(c.what, static_cast<const float*>(c.a.data()) + i * batch_ * x_item,
+              static_cast<const float*>(c.b.data()) + i * batch_ * y_item, packed->data());
     p.unpack(packed->data(), i == 0 ? out : static_cast<float*>(sums->data()) + i * elements);
   });
   for (std::int64_t i = 1; i < pieces(); ++i) {
     const float* more = static_cast<const float*>(sums->data()) + i * elements;
-    for_ranges(pool, elements, kBlock, [&](std::int64_t begin, std::int64_t end) { level_kernels().add_f32(out + begin, more + begin, end - begin); });
+    for_ranges(pool, elements, kBlock, [&](std::int64_t begin, std::int64_t end) {
+      level_kernels().add_f32(out + begin, more + begin, end - begin);
+    });
   }
 }
 
 void LibraryConvolution::run(WorkerPool* pool, const ConvolveArgs& c) {
   const Key key{c.what, c.batch, c.channels, c.filters, c.groups, c.windows};
   try {
-    auto kept = c.kept ? std::static_pointer_cast<const LibraryConvolution>(c.kept->get()) : nullptr;
+    auto kept =
+        c.kept ? std::static_pointer_cast<const LibraryConvolution>(c.kept->get()) : nullptr;
     if (!kept || !(kept->key_ == key)) {
       kept = std::shared_ptr<const LibraryConvolution>(new LibraryConvolution(key));
       if (c.kept) c.kept->set(kept);
     }
     c.what == Convolve::filter ? kept->to_the_filter(pool, c) : kept->to_each_item(pool, c);
   } catch (const dnnl::error& e) {
-    throw Error(Code::internal, fmt::format("oneDNN, a convolution of {} and {}: {}", c.a.shape.text(), c.b.shape.text(), e.what()));
+    throw Error(Code::internal, fmt::format("oneDNN, a convolution of {} and {}: {}",
+                                            c.a.shape.text(), c.b.shape.text(), e.what()));
   }
 }
 

@@ -1,6 +1,7 @@
-// Convolutions of f32 by oneDNN, on the calling threads: the batch is cut into pieces by the shape alone, and each piece is a
-// call of its own. Tensors stay channels-last; the filter is reordered to what the library asks for, once a call. The
-// gradient of the filter is one partial sum a piece, added in the order of the pieces.
+// Convolutions of f32 by oneDNN, on the calling threads: the batch is cut into pieces by the shape
+// alone, and each piece is a call of its own. Tensors stay channels-last; the filter is reordered
+// to what the library asks for, once a call. The gradient of the filter is one partial sum a piece,
+// added in the order of the pieces.
 //
 // What is made for a shape (primitives and descriptors) is kept in the kernel's slot.
 #pragma once
@@ -37,7 +38,7 @@ class LibraryConvolution final : public Repacked {
   const Piece& piece(std::int64_t i) const;
 
   Key key_;
-  std::int64_t batch_;                // items a piece
+  std::int64_t batch_;                  // items a piece
   std::unique_ptr<Piece> most_, last_;  // the last may have fewer items
 };
 

@@ -1,4 +1,5 @@
-// Pooling: each position's channels side by side, items of the batch in parallel. f32 by the kernels of levels/pool.cpp.
+// Pooling: each position's channels side by side, items of the batch in parallel. f32 by the
+// kernels of levels/pool.cpp.
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -14,12 +15,14 @@
 namespace troupe::cpu {
 namespace {
 
-/// The taps of each position that lie inside, axis by axis, found once: divisions cost more than what is done at a position.
+/// The taps of each position that lie inside, axis by axis, found once: divisions cost more than
+/// what is done at a position.
 class Reach {
  public:
   explicit Reach(const Windows& w) : windows_(w) {
     for (std::size_t d = 0; d < 3; ++d)
-      for (std::int64_t o = 0; o < w.axis[d].out; ++o) axis_[d].push_back({w.axis[d].start(o), w.axis[d].first_tap(o), w.axis[d].last_tap(o)});
+      for (std::int64_t o = 0; o < w.axis[d].out; ++o)
+        axis_[d].push_back({w.axis[d].start(o), w.axis[d].first_tap(o), w.axis[d].last_tap(o)});
   }
   /// The most that lie inside of any window, whose own extents may be beyond all numbers.
   std::int64_t most() const {
@@ -41,10 +44,12 @@ class Reach {
   template <class F>
   void for_each_inside(std::int64_t position, F&& f) const {
     const auto& [p, q, r] = windows_.axis;
-    const Span &x = axis_[0][at(position / (q.out * r.out))], &y = axis_[1][at(position / r.out % q.out)], &z = axis_[2][at(position % r.out)];
+    const Span &x = axis_[0][at(position / (q.out * r.out))],
+               &y = axis_[1][at(position / r.out % q.out)], &z = axis_[2][at(position % r.out)];
     for (std::int64_t a = x.first; a < x.last; ++a)
       for (std::int64_t b = y.first; b < y.last; ++b) {
-        const std::int64_t line = ((x.start + a * p.dilation) * q.in + y.start + b * q.dilation) * r.in + z.start;
+        const std::int64_t line =
+            ((x.start + a * p.dilation) * q.in + y.start + b * q.dilation) * r.in + z.start;
         for (std::int64_t c = z.first; c < z.last; ++c) f(line + c * r.dilation);
       }
   }
@@ -86,7 +91,8 @@ struct PoolItem {
   void max(const T* x, T* y) {
     reach.for_each_position([&](std::int64_t at) {
       find_largest(x, at);
-      for (std::size_t c = 0; c < best.size(); ++c) y[at * channels + static_cast<std::int64_t>(c)] = T(best[c]);
+      for (std::size_t c = 0; c < best.size(); ++c)
+        y[at * channels + static_cast<std::int64_t>(c)] = T(best[c]);
     });
   }
   void max_gradient(const T* x, const T* dy, T* dx) {
@@ -101,7 +107,8 @@ struct PoolItem {
   void max_at(const T* x, const T* from, T* y) {
     reach.for_each_position([&](std::int64_t at) {
       find_largest(x, at);
-      for (std::int64_t c = 0; c < channels; ++c) y[at * channels + c] = from[where[static_cast<std::size_t>(c)] * channels + c];
+      for (std::int64_t c = 0; c < channels; ++c)
+        y[at * channels + c] = from[where[static_cast<std::size_t>(c)] * channels + c];
     });
   }
   void mean(const T* x, T* y) {
@@ -109,10 +116,12 @@ struct PoolItem {
       std::int64_t count = 0;
       std::fill(best.begin(), best.end(), Wide<T>(0));
       reach.for_each_inside(at, [&](std::int64_t in) {
-        for (std::size_t c = 0; c < best.size(); ++c) best[c] += wide(x[in * channels + static_cast<std::int64_t>(c)]);
+        for (std::size_t c = 0; c < best.size(); ++c)
+          best[c] += wide(x[in * channels + static_cast<std::int64_t>(c)]);
         ++count;
       });
-      for (std::size_t c = 0; c < best.size(); ++c) y[at * channels + static_cast<std::int64_t>(c)] = T(best[c] / static_cast<Wide<T>>(count));
+      for (std::size_t c = 0; c < best.size(); ++c)
+        y[at * channels + static_cast<std::int64_t>(c)] = T(best[c] / static_cast<Wide<T>>(count));
     });
   }
   void mean_gradient(const T* dy, T* dx) {
@@ -134,7 +143,9 @@ template <>
 struct PoolItem<float> {
   const Reach& reach;
   std::int64_t channels;
-  std::vector<const float*> taps = std::vector<const float*>(static_cast<std::size_t>(reach.most())), from = taps;
+  std::vector<const float*> taps =
+                                std::vector<const float*>(static_cast<std::size_t>(reach.most())),
+                            from = taps;
   std::vector<float*> to = std::vector<float*>(taps.size());
   const LevelKernels& kernels = level_kernels();
 
@@ -147,26 +158,33 @@ struct PoolItem<float> {
   }
   void max(const float* x, float* y) {
     reach.for_each_position([&](std::int64_t at) {
-      if (const int n = find(taps, x, at)) kernels.pool_max_f32(y + at * channels, taps.data(), n, channels);
+      if (const int n = find(taps, x, at))
+        kernels.pool_max_f32(y + at * channels, taps.data(), n, channels);
       else std::fill_n(y + at * channels, channels, 0.f);
     });
   }
   void max_gradient(const float* x, const float* dy, float* dx) {
     reach.for_each_position([&](std::int64_t at) {
-      if (const int n = find(taps, x, at); n && find(to, dx, at)) kernels.pool_max_add_f32(to.data(), taps.data(), n, dy + at * channels, channels);
+      if (const int n = find(taps, x, at); n && find(to, dx, at))
+        kernels.pool_max_add_f32(to.data(), taps.data(), n, dy + at * channels, channels);
     });
   }
   void max_at(const float* x, const float* other, float* y) {
     reach.for_each_position([&](std::int64_t at) {
-      if (const int n = find(taps, x, at); n && find(from, other, at)) kernels.pool_max_at_f32(y + at * channels, from.data(), taps.data(), n, channels);
+      if (const int n = find(taps, x, at); n && find(from, other, at))
+        kernels.pool_max_at_f32(y + at * channels, from.data(), taps.data(), n, channels);
       else std::fill_n(y + at * channels, channels, 0.f);
     });
   }
   void mean(const float* x, float* y) {
-    reach.for_each_position([&](std::int64_t at) { kernels.pool_mean_f32(y + at * channels, taps.data(), find(taps, x, at), channels); });
+    reach.for_each_position([&](std::int64_t at) {
+      kernels.pool_mean_f32(y + at * channels, taps.data(), find(taps, x, at), channels);
+    });
   }
   void mean_gradient(const float* dy, float* dx) {
-    reach.for_each_position([&](std::int64_t at) { kernels.pool_mean_add_f32(to.data(), find(to, dx, at), dy + at * channels, channels); });
+    reach.for_each_position([&](std::int64_t at) {
+      kernels.pool_mean_add_f32(to.data(), find(to, dx, at), dy + at * channels, channels);
+    });
   }
 };
 
@@ -176,7 +194,8 @@ void pool_items(WorkerPool* workers, const PoolArgs& p) {
   const T* x = static_cast<const T*>(p.x.data());
   const T* other = static_cast<const T*>(p.other.data());
   T* to = static_cast<T*>(p.out.data);
-  if (p.what == Pool::max_gradient || p.what == Pool::mean_gradient) std::memset(p.out.data, 0, p.out.bytes());
+  if (p.what == Pool::max_gradient || p.what == Pool::mean_gradient)
+    std::memset(p.out.data, 0, p.out.bytes());
   const Reach reach(p.windows);
   for_blocks(p.batch * in <= kSmallWork ? nullptr : workers, p.batch, [&](int n) {
     PoolItem<T> item{reach, p.channels};
@@ -198,8 +217,10 @@ void pool_items(WorkerPool* workers, const PoolArgs& p) {
 void CpuPrimitives::pool(Stream&, const PoolArgs& p) const {
   if (p.out.elements() == 0) return;
   visit_dtype(p.out.dtype, [&]<class T>(type_tag<T>) {
-    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
-      throw Error(Code::unimplemented, fmt::format("pooling of {} is not defined", name_of(p.out.dtype)));
+    if constexpr (std::is_same_v<T, bool> || std::is_same_v<T, std::complex<float>> ||
+                  std::is_same_v<T, std::complex<double>>)
+      throw Error(Code::unimplemented,
+                  fmt::format("pooling of {} is not defined", name_of(p.out.dtype)));
     else pool_items<T>(pool_, p);
   });
 }

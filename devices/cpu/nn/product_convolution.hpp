@@ -1,6 +1,8 @@
-// f32 convolutions at few positions and all of f64 in one group, as matrix products: each position's window becomes a row, zeros for padding, and the filter is a
-// matrix as it lies. oneDNN's own kernels want the filter in an order of theirs, and where there are few positions that costs
-// more than the arithmetic: a filter of 512 x 3 x 3 x 512 at 32 positions took 12 ms a step to reorder and 16 to differentiate, against 3.
+// f32 convolutions at few positions and all of f64 in one group, as matrix products: each
+// position's window becomes a row, zeros for padding, and the filter is a matrix as it lies.
+// oneDNN's own kernels want the filter in an order of theirs, and where there are few positions
+// that costs more than the arithmetic: a filter of 512 x 3 x 3 x 512 at 32 positions took 12 ms a
+// step to reorder and 16 to differentiate, against 3.
 #pragma once
 
 #include <troupe/devices/device/window.hpp>
@@ -16,6 +18,7 @@ class CpuPrimitives;
 /// By the shape alone. Of f32 and f64.
 bool is_better_as_product(const ConvolveArgs& c);
 /// Nothing in `c` is empty, and there is one group.
-void convolve_as_product(const CpuPrimitives& cpu, Stream& stream, WorkerPool* pool, const ConvolveArgs& c);
+void convolve_as_product(const CpuPrimitives& cpu, Stream& stream, WorkerPool* pool,
+                         const ConvolveArgs& c);
 
 }  // namespace troupe::cpu

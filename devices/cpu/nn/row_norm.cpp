@@ -1,4 +1,5 @@
-// Rows brought to mean 0 and variance 1, and back. f32 (and f16, bf16 by way of it) uses the level's row kernels; f64 plain loops.
+// Rows brought to mean 0 and variance 1, and back. f32 (and f16, bf16 by way of it) uses the
+// level's row kernels; f64 plain loops.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -26,7 +27,8 @@ Moments moments_of(const float* x, std::int64_t n, bool centered) {
   double sum, squares;
   level_kernels().moments_f32(x, n, &sum, &squares);
   const double offset = sum / count, square = squares / count - offset * offset;
-  constexpr double kFar = 16;  // x[0] is so much an outlier that the squares, of floats, lose against each other
+  // x[0] is so much an outlier that the squares, of floats, lose against each other
+  constexpr double kFar = 16;
   if (offset * offset <= kFar * square) return {double(x[0]) + offset, square};
   sum = 0, squares = 0;
   for (std::int64_t i = 0; i < n; ++i) sum += double(x[i]);
@@ -43,11 +45,14 @@ Moments moments_of(const double* x, std::int64_t n, bool centered) {
   return {mean, squares / count};
 }
 
-void normalize(float* y, const float* x, float mean, float rstd, const float* scale, const float* bias, std::int64_t n) {
+void normalize(float* y, const float* x, float mean, float rstd, const float* scale,
+               const float* bias, std::int64_t n) {
   level_kernels().normalize_f32(y, x, mean, rstd, scale, bias, n);
 }
-void normalize(double* y, const double* x, double mean, double rstd, const double* scale, const double* bias, std::int64_t n) {
-  for (std::int64_t i = 0; i < n; ++i) y[i] = (x[i] - mean) * rstd * scale[i] + (bias ? bias[i] : 0);
+void normalize(double* y, const double* x, double mean, double rstd, const double* scale,
+               const double* bias, std::int64_t n) {
+  for (std::int64_t i = 0; i < n; ++i)
+    y[i] = (x[i] - mean) * rstd * scale[i] + (bias ? bias[i] : 0);
 }
 
 // A parameter of each column: one element stands for all.
@@ -70,7 +75,8 @@ class Columns {
 template <class T>
 void forward(WorkerPool* pool, const RowNormArgs& a) {
   const auto* x = static_cast<const T*>(a.x.data());
-  T *y = static_cast<T*>(a.y.data), *mean = a.centered ? static_cast<T*>(a.mean.data) : nullptr, *rstd = static_cast<T*>(a.rstd.data);
+  T *y = static_cast<T*>(a.y.data), *mean = a.centered ? static_cast<T*>(a.mean.data) : nullptr,
+    *rstd = static_cast<T*>(a.rstd.data);
   if (a.n == 0) {
     constexpr T none = std::numeric_limits<T>::quiet_NaN();
     if (mean) std::fill_n(mean, a.rows, none);
@@ -83,8 +89,10 @@ void forward(WorkerPool* pool, const RowNormArgs& a) {
   for_blocks(a.rows * a.n <= kSmallWork ? nullptr : pool, (a.rows + group - 1) / group, [&](int b) {
     for (std::int64_t r = b * group; r < std::min(a.rows, (b + 1) * group); ++r) {
       const Moments m = moments_of(x + r * a.n, a.n, a.centered);
-      const T center = static_cast<T>(m.mean), factor = static_cast<T>(1 / std::sqrt(m.square + a.epsilon));
-      normalize(y + r * a.n, x + r * a.n, center, factor, scale.data(), bias ? bias->data() : nullptr, a.n);
+      const T center = static_cast<T>(m.mean),
+              factor = static_cast<T>(1 / std::sqrt(m.square + a.epsilon));
+      normalize(y + r * a.n, x + r * a.n, center, factor, scale.data(),
+                bias ? bias->data() : nullptr, a.n);
       if (mean) mean[r] = center;
       rstd[r] = factor;
     }
@@ -103,7 +111,8 @@ struct WideRowNormBack {
 };
 void back(const WideRowNormBack& c) {
   for (std::int64_t r = 0; r < c.rows; ++r) {
-    const double *x = c.x + r * c.n, *dy = c.dy + r * c.n, mean = c.mean ? c.mean[r] : 0, rstd = c.rstd[r];
+    const double *x = c.x + r * c.n, *dy = c.dy + r * c.n, mean = c.mean ? c.mean[r] : 0,
+                 rstd = c.rstd[r];
     double of_g = 0, of_gh = 0;
     for (std::int64_t i = 0; i < c.n; ++i) {
       const double g = dy[i] * c.scale[i];
@@ -121,39 +130,49 @@ void back(const WideRowNormBack& c) {
   }
 }
 
-// Blocks of rows add up what dscale and dbias are made of, each for itself; the blocks' sums are then added in order.
+// Blocks of rows add up what dscale and dbias are made of, each for itself; the blocks' sums are
+// then added in order.
 template <class T>
 void backward(WorkerPool* pool, const RowNormGradientArgs& a) {
   if (a.n == 0) return;
   using Call = std::conditional_t<std::is_same_v<T, float>, RowNormBack, WideRowNormBack>;
   constexpr std::int64_t kAtOnce = 4, kMostBlocks = 32;
   // Their sums, in double, take a quarter of x at most.
-  const std::int64_t least = std::max({kMostBlocks, (kBlock + a.n - 1) / a.n, (a.rows + kMostBlocks - 1) / kMostBlocks}), each = (least + kAtOnce - 1) / kAtOnce * kAtOnce;
+  const std::int64_t least = std::max({kMostBlocks, (kBlock + a.n - 1) / a.n,
+                                       (a.rows + kMostBlocks - 1) / kMostBlocks}),
+                     each = (least + kAtOnce - 1) / kAtOnce * kAtOnce;
   const std::int64_t blocks = (a.rows + each - 1) / each, width = a.centered ? 2 * a.n : a.n;
   const Columns<T> scale(a.scale, a.n);
   const auto *x = static_cast<const T*>(a.x.data()), *dy = static_cast<const T*>(a.dy.data());
-  const auto *mean = a.centered ? static_cast<const T*>(a.mean.data()) : nullptr, *rstd = static_cast<const T*>(a.rstd.data());
+  const auto *mean = a.centered ? static_cast<const T*>(a.mean.data()) : nullptr,
+             *rstd = static_cast<const T*>(a.rstd.data());
   auto* dx = static_cast<T*>(a.dx.data);
-  Ref<Buffer> memory = Buffer::allocate(host_allocator(), static_cast<std::size_t>(std::max<std::int64_t>(1, blocks) * width) * sizeof(double));
+  Ref<Buffer> memory = Buffer::allocate(
+      host_allocator(),
+      static_cast<std::size_t>(std::max<std::int64_t>(1, blocks) * width) * sizeof(double));
   auto* sums = static_cast<double*>(memory->data());
   std::fill_n(sums, width, 0.0);
   for_blocks(a.rows * a.n <= kSmallWork ? nullptr : pool, blocks, [&](int b) {
     const std::int64_t first = b * each, rows = std::min(each, a.rows - first), at = first * a.n;
     double* mine = sums + b * width;
     std::fill_n(mine, width, 0.0);
-    back(Call{rows, a.n, x + at, dy + at, dx + at, mean ? mean + first : nullptr, rstd + first, scale.data(), mine, a.centered ? mine + a.n : nullptr});
+    back(Call{rows, a.n, x + at, dy + at, dx + at, mean ? mean + first : nullptr, rstd + first,
+              scale.data(), mine, a.centered ? mine + a.n : nullptr});
   });
   for (std::int64_t b = 1; b < blocks; ++b)
     for (std::int64_t i = 0; i < width; ++i) sums[i] += sums[b * width + i];
-  for (std::int64_t i = 0; i < a.n; ++i) static_cast<T*>(a.dscale.data)[i] = static_cast<T>(sums[i]);
-  for (std::int64_t i = 0; a.centered && i < a.n; ++i) static_cast<T*>(a.dbias.data)[i] = static_cast<T>(sums[a.n + i]);
+  for (std::int64_t i = 0; i < a.n; ++i)
+    static_cast<T*>(a.dscale.data)[i] = static_cast<T>(sums[i]);
+  for (std::int64_t i = 0; a.centered && i < a.n; ++i)
+    static_cast<T*>(a.dbias.data)[i] = static_cast<T>(sums[a.n + i]);
 }
 
 }  // namespace
 
 void CpuPrimitives::row_norm(Stream& stream, const RowNormArgs& a) const {
   if (is_stored_only(a.x.dtype)) {
-    const Widened x(a.x), scale(a.scale), bias(a.centered ? a.bias : a.scale);  // not looked at, if not centered
+    // not looked at, if not centered
+    const Widened x(a.x), scale(a.scale), bias(a.centered ? a.bias : a.scale);
     const Narrowed y(a.y);
     RowNormArgs wide = a;
     wide.x = x.view, wide.scale = scale.view, wide.bias = bias.view, wide.y = y.view;
@@ -168,13 +187,15 @@ void CpuPrimitives::row_norm_gradient(Stream& stream, const RowNormGradientArgs&
     const Widened x(a.x), scale(a.scale), dy(a.dy);
     const Narrowed dx(a.dx), dscale(a.dscale), dbias(a.dbias);
     RowNormGradientArgs wide = a;
-    wide.x = x.view, wide.scale = scale.view, wide.dy = dy.view, wide.dx = dx.view, wide.dscale = dscale.view, wide.dbias = dbias.view;
+    wide.x = x.view, wide.scale = scale.view, wide.dy = dy.view, wide.dx = dx.view,
+    wide.dscale = dscale.view, wide.dbias = dbias.view;
     row_norm_gradient(stream, wide);
     dx.store(), dscale.store();
     if (a.centered) dbias.store();
     return;
   }
-  visit_wide_float("normalisation", a.x.dtype, [&]<class T>(type_tag<T>) { backward<T>(pool_, a); });
+  visit_wide_float("normalisation", a.x.dtype,
+                   [&]<class T>(type_tag<T>) { backward<T>(pool_, a); });
 }
 
 }  // namespace troupe::cpu

@@ -1,5 +1,6 @@
 // Softmax and cross entropy along the last axis. f32 (and f16, bf16 by way of it) uses the level's
-// row kernels; f64 the plain loops. Sums are in double, those of f32 of four exponentials that were added in float: they are at most 1.
+// row kernels; f64 the plain loops. Sums are in double, those of f32 of four exponentials that were
+// added in float: they are at most 1.
 #include <cmath>
 
 #include <fmt/format.h>
@@ -7,8 +8,8 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/element_types.hpp>
-#include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/elements/move.hpp>
+#include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
 
 namespace troupe::cpu {
@@ -74,7 +75,8 @@ void with_row(const T* in, T* out, std::int64_t n, F&& f) {
   if constexpr (std::is_floating_point_v<T>) {
     f(in, out);
   } else {
-    float* row = reinterpret_cast<float*>(thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(float)));
+    float* row =
+        reinterpret_cast<float*>(thread_scratch(2 * static_cast<std::size_t>(n) * sizeof(float)));
     for (std::int64_t i = 0; i < n; ++i) row[i] = float(in[i]);
     f(static_cast<const float*>(row), row + n);
     for (std::int64_t i = 0; out && i < n; ++i) out[i] = T(row[n + i]);
@@ -88,7 +90,8 @@ void visit_floating(const char* op, DType type, F&& f) {
     case DType::bf16: return f(type_tag<bfloat16>{});
     case DType::f32: return f(type_tag<float>{});
     case DType::f64: return f(type_tag<double>{});
-    default: throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", op, name_of(type)));
+    default:
+      throw Error(Code::unimplemented, fmt::format("{} of {} is not defined", op, name_of(type)));
   }
 }
 
@@ -118,7 +121,8 @@ void CpuPrimitives::softmax(Stream&, ConstView in, View out, bool log) const {
     const T* from = static_cast<const T*>(in.data());
     T* to = static_cast<T*>(out.data);
     for_each_row(pool_, rows, n, [&](std::int64_t r) {
-      with_row(from + r * n, to + r * n, n, [&](const Wide<T>* x, Wide<T>* y) { softmax_row(y, x, n, log); });
+      with_row(from + r * n, to + r * n, n,
+               [&](const Wide<T>* x, Wide<T>* y) { softmax_row(y, x, n, log); });
     });
   });
 }
@@ -138,7 +142,8 @@ void CpuPrimitives::cross_entropy(Stream&, ConstView logits, ConstView labels, V
   });
 }
 
-void CpuPrimitives::cross_entropy_gradient(Stream&, ConstView logits, ConstView labels, ConstView scale, View out) const {
+void CpuPrimitives::cross_entropy_gradient(Stream&, ConstView logits, ConstView labels,
+                                           ConstView scale, View out) const {
   check_index_type(labels);
   std::int64_t rows = logits.shape[0], n = logits.shape[1];
   for (std::int64_t r = 0; r < rows; ++r) check_index(index_at(labels, r), r, n);

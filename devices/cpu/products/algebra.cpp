@@ -1,20 +1,21 @@
-// Dense linear algebra, one matrix a call: Cholesky, solving and determinants by blocks (factor.hpp), QR, SVD, eigenvalues and cofactors by Eigen. The matrices of a
-// batch run on the pool.
+// Dense linear algebra, one matrix a call: Cholesky, solving and determinants by blocks
+// (factor.hpp), QR, SVD, eigenvalues and cofactors by Eigen. The matrices of a batch run on the
+// pool.
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
 
+#include <fmt/format.h>
 #include <Eigen/Eigenvalues>
 #include <Eigen/LU>
 #include <Eigen/QR>
-#include <fmt/format.h>
 
-#include <troupe/devices/device/algebra.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/products/factor.hpp>
 #include <troupe/devices/cpu/products/thin_svd.hpp>
+#include <troupe/devices/device/algebra.hpp>
 
 namespace troupe::cpu {
 namespace {
@@ -32,7 +33,8 @@ template <class T>
 class Item {
  public:
   Item(const AlgebraArgs& args, std::int64_t index)
-      : args_(args), index_(index), a_(static_cast<const T*>(args.a.data()) + index * args.m * args.n, args.m, args.n) {}
+      : args_(args), index_(index),
+        a_(static_cast<const T*>(args.a.data()) + index * args.m * args.n, args.m, args.n) {}
 
   void run() {
     switch (args_.what) {
@@ -48,11 +50,17 @@ class Item {
   }
 
  private:
-  Out<T> out(int i, std::int64_t rows, std::int64_t columns) { return {static_cast<T*>(args_.out[static_cast<std::size_t>(i)].data) + index_ * rows * columns, rows, columns}; }
-  [[noreturn]] void refuse(const char* why) const { throw Error(Code::invalid_argument, fmt::format("matrix {} of the batch {}", index_, why)); }
+  Out<T> out(int i, std::int64_t rows, std::int64_t columns) {
+    return {static_cast<T*>(args_.out[static_cast<std::size_t>(i)].data) + index_ * rows * columns,
+            rows, columns};
+  }
+  [[noreturn]] void refuse(const char* why) const {
+    throw Error(Code::invalid_argument, fmt::format("matrix {} of the batch {}", index_, why));
+  }
 
   void cholesky() {
-    // Of the lower half alone. Of a matrix that is not positive definite it says so, of NaN it makes NaN.
+    // Of the lower half alone. Of a matrix that is not positive definite it says so, of NaN it
+    // makes NaN.
     const std::int64_t n = args_.n;
     T* l = out(0, n, n).data();
     bool is_finite = true;
@@ -61,11 +69,13 @@ class Item {
         l[i * n + j] = a_(i, j);
         is_finite = is_finite && std::isfinite(a_(i, j));
       }
-    for (std::int64_t i = 0; !is_finite && i < n; ++i) std::fill_n(l + i * n, i + 1, std::numeric_limits<T>::quiet_NaN());
+    for (std::int64_t i = 0; !is_finite && i < n; ++i)
+      std::fill_n(l + i * n, i + 1, std::numeric_limits<T>::quiet_NaN());
     if (is_finite && !factor_cholesky(l, n)) refuse("is not positive definite");
     for (std::int64_t i = 0; i < n; ++i) std::fill(l + i * n + i + 1, l + (i + 1) * n, T(0));
   }
-  // Of columns near 1, so that no square of theirs is too large or too small: q is the same, and r's columns are as many times those of r.
+  // Of columns near 1, so that no square of theirs is too large or too small: q is the same, and
+  // r's columns are as many times those of r.
   void qr() {
     const std::int64_t k = std::min(args_.m, args_.n);
     Matrix<T> near_one = a_;
@@ -86,7 +96,8 @@ class Item {
         r.row(i) *= -1;
       }
     for (std::int64_t j = 0; j < args_.n; ++j)
-      for (std::int64_t i = 0; i <= std::min(j, k - 1); ++i) r(i, j) = std::ldexp(r(i, j), exponents[static_cast<std::size_t>(j)]);
+      for (std::int64_t i = 0; i <= std::min(j, k - 1); ++i)
+        r(i, j) = std::ldexp(r(i, j), exponents[static_cast<std::size_t>(j)]);
     out(0, args_.m, k) = q;
     out(1, k, args_.n) = r;
   }
@@ -105,7 +116,8 @@ class Item {
       u.setConstant(nan), s.setConstant(nan), v.setConstant(nan);
       return;
     }
-    const Rows<double> wide = a_.template cast<double>();  // f32 too: one instance to compile, and its last bits are right
+    // f32 too: one instance to compile, and its last bits are right
+    const Rows<double> wide = a_.template cast<double>();
     Rows<double> left(args_.m, k), values(k, 1), right(args_.n, k);
     thin_svd(wide.data(), args_.m, args_.n, left.data(), values.data(), right.data());
     u = left.cast<T>();
@@ -119,7 +131,8 @@ class Item {
   }
   void eigh() {
     auto values = out(0, args_.n, 1), vectors = out(1, args_.n, args_.n);
-    const Matrix<T> half = a_.template triangularView<Eigen::Lower>();  // the other one is not looked at
+    // the other one is not looked at
+    const Matrix<T> half = a_.template triangularView<Eigen::Lower>();
     if (!half.allFinite()) {
       const T nan = std::numeric_limits<T>::quiet_NaN();
       values.setConstant(nan), vectors.setConstant(nan);
@@ -131,16 +144,22 @@ class Item {
     for (std::int64_t i = 0; i < args_.n; ++i)
       if (points_back(vectors.col(i))) vectors.col(i) *= -1;
   }
-  const T* b() const { return static_cast<const T*>(args_.b.data()) + index_ * args_.n * args_.right; }
+  const T* b() const {
+    return static_cast<const T*>(args_.b.data()) + index_ * args_.n * args_.right;
+  }
   // A copy of a as its factors, and which of its rows each row is of.
   struct Factors {
     std::vector<T> lu;
     std::vector<std::int64_t> from;
     int sign;
-    explicit Factors(const In<T>& a) : lu(a.data(), a.data() + a.size()), from(static_cast<std::size_t>(a.rows())), sign(factor_lu(lu.data(), a.rows(), from.data())) {}
+    explicit Factors(const In<T>& a)
+        : lu(a.data(), a.data() + a.size()), from(static_cast<std::size_t>(a.rows())),
+          sign(factor_lu(lu.data(), a.rows(), from.data())) {}
     Triangle<T> l() const { return {lu.data(), std::ssize(from), std::ssize(from), 1, true, true}; }
     Triangle<T> u() const { return {lu.data(), std::ssize(from), std::ssize(from), 1, false}; }
-    T pivot(std::int64_t i) const { return lu[static_cast<std::size_t>(i * (std::ssize(from) + 1))]; }
+    T pivot(std::int64_t i) const {
+      return lu[static_cast<std::size_t>(i * (std::ssize(from) + 1))];
+    }
   };
   void solve() {
     const std::int64_t n = args_.n, right = args_.right;
@@ -179,14 +198,17 @@ class Item {
     out(0, 1, 1)(0, 0) = std::isnan(log) ? static_cast<T>(log) : sign;
     out(1, 1, 1)(0, 0) = static_cast<T>(log);
   }
-  // By l u = p a q with the largest of all that is left as each pivot: what is 0 is then last, and nothing is divided by the last one. Where two are 0, all cofactors are.
+  // By l u = p a q with the largest of all that is left as each pivot: what is 0 is then last, and
+  // nothing is divided by the last one. Where two are 0, all cofactors are.
   void cofactors() {
     const std::int64_t n = args_.n, m = n - 1;
     auto made = out(0, n, n);
     if (!a_.allFinite()) return void(made.setConstant(std::numeric_limits<T>::quiet_NaN()));
     const Eigen::FullPivLU<Matrix<double>> f(a_.template cast<double>());
     const Matrix<double>& lu = f.matrixLU();
-    double sign = static_cast<double>(f.permutationP().determinant() * f.permutationQ().determinant()), log = 0;
+    double sign =
+               static_cast<double>(f.permutationP().determinant() * f.permutationQ().determinant()),
+           log = 0;
     for (std::int64_t i = 0; i < m; ++i) {
       if (lu(i, i) == 0) return void(made.setZero());
       if (lu(i, i) < 0) sign = -sign;
@@ -222,14 +244,18 @@ void CpuPrimitives::algebra(Stream&, const AlgebraArgs& args) const {
     // The determinant of nothing is 1; all else is empty, but for q r of no columns.
     if (args.what != Algebra::determinant) return;
     for (std::int64_t i = 0; i < args.batch; ++i) {
-      if (args.a.dtype == DType::f32) static_cast<float*>(args.out[0].data)[i] = 1, static_cast<float*>(args.out[1].data)[i] = 0;
-      else static_cast<double*>(args.out[0].data)[i] = 1, static_cast<double*>(args.out[1].data)[i] = 0;
+      if (args.a.dtype == DType::f32)
+        static_cast<float*>(args.out[0].data)[i] = 1, static_cast<float*>(args.out[1].data)[i] = 0;
+      else
+        static_cast<double*>(args.out[0].data)[i] = 1,
+        static_cast<double*>(args.out[1].data)[i] = 0;
     }
     return;
   }
   if (args.a.dtype == DType::f32) return run_all<float>(pool_, args);
   if (args.a.dtype == DType::f64) return run_all<double>(pool_, args);
-  throw Error(Code::unimplemented, fmt::format("linear algebra of {} is not defined", name_of(args.a.dtype)));
+  throw Error(Code::unimplemented,
+              fmt::format("linear algebra of {} is not defined", name_of(args.a.dtype)));
 }
 
 }  // namespace troupe::cpu

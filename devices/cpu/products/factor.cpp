@@ -22,7 +22,8 @@ struct Strided {
 
 // to [m, n], its rows `step` apart, less a [m, k] times b [k, n]; by way of `part`.
 template <class T>
-void subtract_product(T* to, std::int64_t step, Strided<T> a, Strided<T> b, std::int64_t m, std::int64_t n, std::int64_t k, std::vector<T>& part) {
+void subtract_product(T* to, std::int64_t step, Strided<T> a, Strided<T> b, std::int64_t m,
+                      std::int64_t n, std::int64_t k, std::vector<T>& part) {
   if (m == 0 || n == 0) return;
   part.resize(static_cast<std::size_t>(m * n));
   gemm(dtype_of<T>, {m, n, k, a.a, a.rs, a.cs, b.a, b.rs, b.cs, part.data(), n});
@@ -61,17 +62,21 @@ void solve_triangle(const Triangle<T>& t, T* x, std::int64_t right) {
   std::vector<T> part;
   const std::int64_t blocks = (t.n + kFactorBlock - 1) / kFactorBlock;
   for (std::int64_t step = 0; step < blocks; ++step) {
-    const std::int64_t first = (t.lower ? step : blocks - 1 - step) * kFactorBlock, end = std::min(t.n, first + kFactorBlock);
+    const std::int64_t first = (t.lower ? step : blocks - 1 - step) * kFactorBlock,
+                       end = std::min(t.n, first + kFactorBlock);
     for (std::int64_t k = 0; k < end - first; ++k) {
-      const std::int64_t i = t.lower ? first + k : end - 1 - k, done = t.lower ? first : i + 1, done_end = t.lower ? i : end;
+      const std::int64_t i = t.lower ? first + k : end - 1 - k, done = t.lower ? first : i + 1,
+                         done_end = t.lower ? i : end;
       T* row = x + i * right;
-      for (std::int64_t j = done; j < done_end; ++j) subtract_times(row, x + j * right, t.a[i * t.rs + j * t.cs], right);
+      for (std::int64_t j = done; j < done_end; ++j)
+        subtract_times(row, x + j * right, t.a[i * t.rs + j * t.cs], right);
       if (t.unit) continue;
       const T pivot = t.a[i * t.rs + i * t.cs];
       for (std::int64_t c = 0; c < right; ++c) row[c] /= pivot;
     }
     const std::int64_t left = t.lower ? end : 0, left_end = t.lower ? t.n : first;
-    subtract_product<T>(x + left * right, right, {t.a + left * t.rs + first * t.cs, t.rs, t.cs}, {x + first * right, right, 1}, left_end - left, right, end - first, part);
+    subtract_product<T>(x + left * right, right, {t.a + left * t.rs + first * t.cs, t.rs, t.cs},
+                        {x + first * right, right, 1}, left_end - left, right, end - first, part);
   }
 }
 
@@ -85,14 +90,17 @@ bool factor_cholesky(T* a, std::int64_t n) {
     // The rows below, l21 with l21 l11^T = a21, as columns.
     turned.resize(static_cast<std::size_t>(width * rest));
     for (std::int64_t i = 0; i < rest; ++i)
-      for (std::int64_t j = 0; j < width; ++j) turned[static_cast<std::size_t>(j * rest + i)] = a[(end + i) * n + first + j];
+      for (std::int64_t j = 0; j < width; ++j)
+        turned[static_cast<std::size_t>(j * rest + i)] = a[(end + i) * n + first + j];
     solve_triangle<T>({corner, width, n, 1, true}, turned.data(), rest);
     for (std::int64_t i = 0; i < rest; ++i)
-      for (std::int64_t j = 0; j < width; ++j) a[(end + i) * n + first + j] = turned[static_cast<std::size_t>(j * rest + i)];
+      for (std::int64_t j = 0; j < width; ++j)
+        a[(end + i) * n + first + j] = turned[static_cast<std::size_t>(j * rest + i)];
     // What is left, less l21 l21^T, a column of blocks after the other from its diagonal on.
     for (std::int64_t j = end; j < n; j += kFactorBlock) {
       const T* row = a + j * n + first;
-      subtract_product<T>(a + j * n + j, n, {row, n, 1}, {row, 1, n}, n - j, std::min(kFactorBlock, n - j), width, part);
+      subtract_product<T>(a + j * n + j, n, {row, n, 1}, {row, 1, n}, n - j,
+                          std::min(kFactorBlock, n - j), width, part);
     }
   }
   return true;
@@ -108,7 +116,8 @@ int factor_lu(T* a, std::int64_t n, std::int64_t* from) {
     for (std::int64_t j = first; j < end; ++j) {
       std::int64_t best = j;  // a NaN, if there is one: what follows of it is NaN
       for (std::int64_t i = j + 1; i < n; ++i)
-        if (std::abs(a[i * n + j]) > std::abs(a[best * n + j]) || std::isnan(a[i * n + j])) best = i;
+        if (std::abs(a[i * n + j]) > std::abs(a[best * n + j]) || std::isnan(a[i * n + j]))
+          best = i;
       if (best != j) {
         std::swap_ranges(a + j * n, a + (j + 1) * n, a + best * n);
         std::swap(from[j], from[best]);
@@ -122,10 +131,13 @@ int factor_lu(T* a, std::int64_t n, std::int64_t* from) {
       }
     }
     top.resize(static_cast<std::size_t>(width * rest));
-    for (std::int64_t i = 0; i < width; ++i) std::copy_n(a + (first + i) * n + end, rest, top.data() + i * rest);
+    for (std::int64_t i = 0; i < width; ++i)
+      std::copy_n(a + (first + i) * n + end, rest, top.data() + i * rest);
     solve_triangle<T>({a + first * n + first, width, n, 1, true, true}, top.data(), rest);
-    for (std::int64_t i = 0; i < width; ++i) std::copy_n(top.data() + i * rest, rest, a + (first + i) * n + end);
-    subtract_product<T>(a + end * n + end, n, {a + end * n + first, n, 1}, {top.data(), rest, 1}, rest, rest, width, part);
+    for (std::int64_t i = 0; i < width; ++i)
+      std::copy_n(top.data() + i * rest, rest, a + (first + i) * n + end);
+    subtract_product<T>(a + end * n + end, n, {a + end * n + first, n, 1}, {top.data(), rest, 1},
+                        rest, rest, width, part);
   }
   return sign;
 }

@@ -1,6 +1,6 @@
-// While a thread of ours is in oneDNN: it takes no signals (signals.hpp), and the library, which is built on OpenMP,
-// opens no parallel region, which inside two workers would put four threads on two cores (six times slower).
-// Both settings are the thread's own.
+// While a thread of ours is in oneDNN: it takes no signals (signals.hpp), and the library, which is
+// built on OpenMP, opens no parallel region, which inside two workers would put four threads on two
+// cores (six times slower). Both settings are the thread's own.
 #pragma once
 
 #include <troupe/devices/base/signals.hpp>

@@ -15,6 +15,7 @@ inline dnnl::stream& library_stream() {
   return of_thread;
 }
 
-inline void* not_const(const void* p) { return const_cast<void*>(p); }  // a dnnl::memory that is only read
+// a dnnl::memory that is only read
+inline void* not_const(const void* p) { return const_cast<void*>(p); }
 
 }  // namespace troupe::cpu

@@ -1,6 +1,8 @@
-// Matrix products. f32 by the level's tiles (tile_product.hpp) or by oneDNN (packed_matmul.hpp: where b comes again), as the shape says, on the calling
-// thread, f64 (and products too small for oneDNN's entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers by the level's own kernel,
-// complex by a plain loop. One product is cut into blocks of its result by its shape, and the blocks run on the pool.
+// Matrix products. f32 by the level's tiles (tile_product.hpp) or by oneDNN (packed_matmul.hpp:
+// where b comes again), as the shape says, on the calling thread, f64 (and products too small for
+// oneDNN's entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers by the
+// level's own kernel, complex by a plain loop. One product is cut into blocks of its result by its
+// shape, and the blocks run on the pool.
 #include <complex>
 #include <cstring>
 
@@ -10,17 +12,18 @@
 #include <troupe/devices/cpu/as_floats.hpp>
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/cpu/products/gemm.hpp>
 #include <troupe/devices/cpu/products/int8_matmul.hpp>
-#include <troupe/devices/cpu/level.hpp>
+#include <troupe/devices/cpu/products/library_call.hpp>
 #include <troupe/devices/cpu/products/packed_matmul.hpp>
 #include <troupe/devices/cpu/products/tile_product.hpp>
-#include <troupe/devices/cpu/products/library_call.hpp>
 
 namespace troupe::cpu {
 namespace {
 
-// Multiply-adds below which Eigen's entry cost wins (README: 16^3 0.14 against 0.25 µs, 32^3 0.55 against 0.48).
+// Multiply-adds below which Eigen's entry cost wins (README: 16^3 0.14 against 0.25 µs, 32^3 0.55
+// against 0.48).
 constexpr std::int64_t kSmallProduct = 20 * 20 * 20;
 // And those worth a block of their own: ~50 µs.
 constexpr std::int64_t kBlockWork = 6 << 20;
@@ -28,12 +31,16 @@ constexpr std::int64_t kBlockWork = 6 << 20;
 void sgemm(const GemmCall& g) {
   LibraryCall call;
   bool ta = g.a_cs != 1, tb = g.b_cs != 1;
-  // Of a single row, transposed or not, the next one would be anywhere; the library wants it behind this one.
-  const dnnl_dim_t lda = ta ? g.a_cs : std::max(g.a_rs, g.k), ldb = tb ? g.b_cs : std::max(g.b_rs, g.n);
-  dnnl_status_t s = dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', g.m, g.n, g.k, 1.f, static_cast<const float*>(g.a), lda,
-                               static_cast<const float*>(g.b), ldb, 0.f, static_cast<float*>(g.c), g.c_rs);
+  // Of a single row, transposed or not, the next one would be anywhere; the library wants it behind
+  // this one.
+  const dnnl_dim_t lda = ta ? g.a_cs : std::max(g.a_rs, g.k),
+                   ldb = tb ? g.b_cs : std::max(g.b_rs, g.n);
+  dnnl_status_t s =
+      dnnl_sgemm(ta ? 'T' : 'N', tb ? 'T' : 'N', g.m, g.n, g.k, 1.f, static_cast<const float*>(g.a),
+                 lda, static_cast<const float*>(g.b), ldb, 0.f, static_cast<float*>(g.c), g.c_rs);
   if (s != dnnl_success)
-    throw Error(Code::internal, fmt::format("dnnl_sgemm {}x{}x{} failed with {}", g.m, g.k, g.n, int(s)));
+    throw Error(Code::internal,
+                fmt::format("dnnl_sgemm {}x{}x{} failed with {}", g.m, g.k, g.n, int(s)));
 }
 
 // Sums in T, row by row, so that the inner loop runs along dense rows of b when it can.
@@ -53,7 +60,9 @@ void plain_gemm(const GemmCall& g) {
   }
 }
 
-bool goes_by_tiles(DType type, const GemmCall& g) { return type == DType::f32 && g.m * g.n * g.k > kSmallProduct && suits_tiles(g, false); }
+bool goes_by_tiles(DType type, const GemmCall& g) {
+  return type == DType::f32 && g.m * g.n * g.k > kSmallProduct && suits_tiles(g, false);
+}
 
 }  // namespace
 
@@ -131,8 +140,8 @@ struct Cut {
   Cut(std::int64_t m, std::int64_t n) : rows(m), columns(n) {}  // all in one
   Cut(std::int64_t m, std::int64_t n, std::int64_t k) : Cut(m, n) {
     double work = double(m) * double(n) * double(k);
-    // Past four blocks packing costs more than balance gains (1024^3: 122 GFLOP/s in 8, 150 in 4, 154 whole;
-    // a^T b of 256 x 1600 x 1024: 105, 123, 124), and squarer blocks pack less.
+    // Past four blocks packing costs more than balance gains (1024^3: 122 GFLOP/s in 8, 150 in 4,
+    // 154 whole; a^T b of 256 x 1600 x 1024: 105, 123, 124), and squarer blocks pack less.
     double wanted = std::min(work / double(kBlockWork), std::max(4.0, work / double(1 << 30)));
     while (double(down * across) < wanted) {
       if (columns > 2 * rows && columns >= 256) halve(columns, across, n);
@@ -159,8 +168,10 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
   if (type == DType::i32 && size_of(m.a.dtype) == 1) return int8_matmul(pool_, m);
   if (type == DType::f16 || type == DType::bf16) {
     Ref<Buffer> a = as_floats(m.a), b = as_floats(m.b);
-    Ref<Buffer> c = Buffer::allocate(host_allocator(), static_cast<std::size_t>(elements) * sizeof(float));
-    matmul(stream, {ConstView(a->data(), DType::f32, m.a.shape), ConstView(b->data(), DType::f32, m.b.shape),
+    Ref<Buffer> c =
+        Buffer::allocate(host_allocator(), static_cast<std::size_t>(elements) * sizeof(float));
+    matmul(stream, {ConstView(a->data(), DType::f32, m.a.shape),
+                    ConstView(b->data(), DType::f32, m.b.shape),
                     View(c->data(), DType::f32, m.out.shape), m.transpose_a, m.transpose_b});
     return from_floats(static_cast<const float*>(c->data()), m.out);
   }
@@ -184,18 +195,22 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
     g.m *= batch.count;
     batch = Batch{};
   }
-  if (m.kept && m.b_content != 0 && batch.count == 1 && type == DType::f32 && g.m * g.n * g.k > kSmallProduct) {
+  if (m.kept && m.b_content != 0 && batch.count == 1 && type == DType::f32 &&
+      g.m * g.n * g.k > kSmallProduct) {
     g.a = m.a.data();
     g.b = m.b.data();
     g.c = m.out.data;
-    if (suits_tiles(g, true)) return PackedColumns::run(level_kernels(), pool_, g, m.b_content, *m.kept);
+    if (suits_tiles(g, true))
+      return PackedColumns::run(level_kernels(), pool_, g, m.b_content, *m.kept);
     return PackedProduct::run(pool_, g, m.b_content, *m.kept);
   }
-  // By tiles an element is the same bits however the product is cut: one worker packs each operand but once.
+  // By tiles an element is the same bits however the product is cut: one worker packs each operand
+  // but once.
   const bool is_tiled = goes_by_tiles(type, g);
   const Cut cut = is_tiled && (!pool_ || pool_->size() < 2) ? Cut(g.m, g.n) : Cut(g.m, g.n, g.k);
   std::int64_t items = batch.count * cut.count();
-  std::int64_t group = std::max<std::int64_t>(1, kBlockWork / std::max<std::int64_t>(1, g.k * cut.rows * cut.columns));
+  std::int64_t group = std::max<std::int64_t>(
+      1, kBlockWork / std::max<std::int64_t>(1, g.k * cut.rows * cut.columns));
   std::int64_t bytes = static_cast<std::int64_t>(size_of(type));
   auto a = static_cast<const std::byte*>(m.a.data()), b = static_cast<const std::byte*>(m.b.data());
   auto c = static_cast<std::byte*>(m.out.data);
@@ -203,7 +218,8 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
     for (std::int64_t i = block * group; i < std::min(items, (block + 1) * group); ++i) {
       std::int64_t item = i / cut.count(), a_at, b_at;
       batch.locate(item, a_at, b_at);
-      std::int64_t row = i % cut.count() / cut.across * cut.rows, column = i % cut.across * cut.columns;
+      std::int64_t row = i % cut.count() / cut.across * cut.rows,
+                   column = i % cut.across * cut.columns;
       GemmCall part = g;
       part.m = std::min(cut.rows, g.m - row);
       part.n = std::min(cut.columns, g.n - column);

@@ -1,9 +1,11 @@
-// Products with a matrix b that comes again and again, where tiles of the level's own (tile_product.hpp) do not suit: b is kept in oneDNN's own layout, remade only
-// when its elements change. A recurrent cell's weights are packed once a run instead of once a step,
-// and a transposed b costs no more than a straight one.
+// Products with a matrix b that comes again and again, where tiles of the level's own
+// (tile_product.hpp) do not suit: b is kept in oneDNN's own layout, remade only when its elements
+// change. A recurrent cell's weights are packed once a run instead of once a step, and a transposed
+// b costs no more than a straight one.
 //
-// Whether a product goes this way is said by the node (MatmulArgs::kept), never by whether b happens to be
-// packed already: the two ways round differently. Pieces of columns are cut by the shape alone.
+// Whether a product goes this way is said by the node (MatmulArgs::kept), never by whether b
+// happens to be packed already: the two ways round differently. Pieces of columns are cut by the
+// shape alone.
 #pragma once
 
 #include <cstdint>
@@ -41,7 +43,8 @@ class PackedProduct final : public Repacked {
     ProductShape shape;
     friend bool operator==(const Key&, const Key&) = default;
   };
-  PackedProduct(const Key& key, std::shared_ptr<const Pieces> pieces, const GemmCall& g, WorkerPool* pool);
+  PackedProduct(const Key& key, std::shared_ptr<const Pieces> pieces, const GemmCall& g,
+                WorkerPool* pool);
   void multiply(WorkerPool* pool, const GemmCall& g) const;
   void* weights(int piece) const;
 

@@ -8,7 +8,8 @@
 namespace troupe::cpu {
 namespace {
 
-// A panel of kDepth is half of a first cache of 32 KiB, kRows rows of it a quarter of a second one of 512 KiB.
+// A panel of kDepth is half of a first cache of 32 KiB, kRows rows of it a quarter of a second one
+// of 512 KiB.
 constexpr std::int64_t kDepth = 256, kRows = 144, kColumns = 1024;
 // Panels from which on packed rows are worth it: fewer do not read them often enough.
 constexpr std::int64_t kFewPanels = 8;
@@ -17,39 +18,52 @@ constexpr std::int64_t kFewPanels = 8;
 constexpr std::int64_t kReadInPlace = 8 << 10;
 // What is packed at once where a panel is read just after.
 constexpr std::int64_t kRowsTogether = 16, kPanelsTogether = 4;
-// Where the library wins (ops/README.md): sums too short for what a tile costs before and after, few rows, which read b once,
-// and from 17 to 127 rows of a transposed b, for which packing b costs more than its own tiles lose.
+// Where the library wins (ops/README.md): sums too short for what a tile costs before and after,
+// few rows, which read b once, and from 17 to 127 rows of a transposed b, for which packing b costs
+// more than its own tiles lose.
 constexpr std::int64_t kShortest = 32, kFewestRows = 5, kFewRows = 16, kManyRows = 128;
 
-// Multiply-adds worth a piece of their own: ~20 µs, several times the cost of handing it to a worker; rows and panels that a piece has at least.
+// Multiply-adds worth a piece of their own: ~20 µs, several times the cost of handing it to a
+// worker; rows and panels that a piece has at least.
 constexpr std::int64_t kPieceWork = 2 << 20, kMostPieces = 8, kPieceRows = 48, kPiecePanels = 4;
 
 bool reads_in_place(const GemmCall& g) { return g.b_cs == 1 && g.k * g.b_rs <= kReadInPlace; }
 
 std::int64_t blocks(std::int64_t n, std::int64_t most) { return (n + most - 1) / most; }
 /// The size of blocks of nearly one size, a multiple of `unit`.
-std::int64_t block_size(std::int64_t n, std::int64_t most, std::int64_t unit) { return blocks(blocks(n, blocks(n, most)), unit) * unit; }
+std::int64_t block_size(std::int64_t n, std::int64_t most, std::int64_t unit) {
+  return blocks(blocks(n, blocks(n, most)), unit) * unit;
+}
 
-/// Columns [column, end) of rows [row, row + k) of b as panels, a few rows at a time: what lies side by side comes from memory together.
-void pack_panels(const LevelKernels& level, const GemmCall& g, std::int64_t column, std::int64_t end, std::int64_t row, std::int64_t k, float* to) {
+/// Columns [column, end) of rows [row, row + k) of b as panels, a few rows at a time: what lies
+/// side by side comes from memory together.
+void pack_panels(const LevelKernels& level, const GemmCall& g, std::int64_t column,
+                 std::int64_t end, std::int64_t row, std::int64_t k, float* to) {
   const std::int64_t wide = level.product_columns, step = g.b_cs == 1 ? kRowsTogether : k;
   for (std::int64_t i = 0; i < k; i += step)
     for (std::int64_t c = column; c < end; c += wide) {
       const float* from = static_cast<const float*>(g.b) + c * g.b_cs + (row + i) * g.b_rs;
-      level.pack_columns_f32(from, g.b_rs, g.b_cs, std::min(step, k - i), std::min(wide, end - c), to + (c - column) * k + i * wide);
+      level.pack_columns_f32(from, g.b_rs, g.b_cs, std::min(step, k - i), std::min(wide, end - c),
+                             to + (c - column) * k + i * wide);
     }
 }
 
 /// c = a b. `panels`: of b's columns, or null: they are packed here.
 void multiply(const LevelKernels& level, const GemmCall& g, const float* panels) {
   const std::int64_t wide = level.product_columns;
-  const std::int64_t depth = block_size(g.k, kDepth, 8), rows = block_size(g.m, kRows, 12), columns = std::min(kColumns, blocks(g.n, wide) * wide);
+  const std::int64_t depth = block_size(g.k, kDepth, 8), rows = block_size(g.m, kRows, 12),
+                     columns = std::min(kColumns, blocks(g.n, wide) * wide);
   const std::int64_t together = kPanelsTogether * wide;
   const bool packs_rows = g.n > kFewPanels * wide;
   const bool in_place = !panels && reads_in_place(g);  // but for a last panel that reaches past b
-  const bool packs_each = !panels && (in_place || g.m <= rows);  // one block of rows: a panel is read just after it was packed, and never again
-  const std::int64_t of_rows = packs_rows ? rows * depth : 0, of_columns = panels ? 0 : packs_each ? together * depth : columns * depth;
-  float* const strips = reinterpret_cast<float*>(thread_scratch(static_cast<std::size_t>(of_rows + of_columns) * sizeof(float)));
+  // one block of rows: a panel is read just after it was packed, and never again
+  const bool packs_each = !panels && (in_place || g.m <= rows);
+  const std::int64_t of_rows = packs_rows ? rows * depth : 0, of_columns = panels ? 0
+                                                                           : packs_each
+                                                                               ? together * depth
+                                                                               : columns * depth;
+  float* const strips = reinterpret_cast<float*>(
+      thread_scratch(static_cast<std::size_t>(of_rows + of_columns) * sizeof(float)));
   float* const packed = strips + of_rows;
   for (std::int64_t j = 0; j < g.n; j += columns) {
     const std::int64_t end = std::min(g.n, j + columns);
@@ -77,7 +91,8 @@ void multiply(const LevelKernels& level, const GemmCall& g, const float* panels)
             p.panel_rs = g.b_rs;
           } else {
             const std::int64_t in = in_place ? 0 : packs_each ? (c - j) % together : c - j;
-            if (packs_each && in == 0) pack_panels(level, g, c, std::min(end, c + together), i, k, packed);
+            if (packs_each && in == 0)
+              pack_panels(level, g, c, std::min(end, c + together), i, k, packed);
             p.panel = panels ? panels + c * g.k + i * wide : packed + in * k;
             p.panel_rs = wide;
           }
@@ -96,21 +111,27 @@ bool suits_tiles(const GemmCall& g, bool packed_before) {
   if (!level.multiply_panel_f32 || g.k < kShortest) return false;
   const std::int64_t padded = blocks(g.n, level.product_columns) * level.product_columns;
   if (4 * g.n < 3 * padded) return false;  // the columns past n are computed too
-  return packed_before || reads_in_place(g) || g.m >= kManyRows || (g.m >= kFewestRows && (g.m <= kFewRows || g.b_cs == 1));
+  return packed_before || reads_in_place(g) || g.m >= kManyRows ||
+         (g.m >= kFewestRows && (g.m <= kFewRows || g.b_cs == 1));
 }
 
 void tile_product(const LevelKernels& level, const GemmCall& g) { multiply(level, g, nullptr); }
 
-PackedColumns::PackedColumns(const LevelKernels& level, const Key& key, const GemmCall& g, WorkerPool* pool) : key_(key) {
+PackedColumns::PackedColumns(const LevelKernels& level, const Key& key, const GemmCall& g,
+                             WorkerPool* pool)
+    : key_(key) {
   const std::int64_t wide = level.product_columns, count = blocks(g.n, wide);
-  panels_ = Buffer::allocate(host_allocator(), static_cast<std::size_t>(count * wide * g.k) * sizeof(float));
+  panels_ = Buffer::allocate(host_allocator(),
+                             static_cast<std::size_t>(count * wide * g.k) * sizeof(float));
   for_blocks(pool, blocks(count, kPiecePanels), [&](int block) {
     const std::int64_t column = block * kPiecePanels * wide;
-    pack_panels(level, g, column, std::min(g.n, column + kPiecePanels * wide), 0, g.k, static_cast<float*>(panels_->data()) + column * g.k);
+    pack_panels(level, g, column, std::min(g.n, column + kPiecePanels * wide), 0, g.k,
+                static_cast<float*>(panels_->data()) + column * g.k);
   });
 }
 
-void PackedColumns::run(const LevelKernels& level, WorkerPool* pool, const GemmCall& g, std::uint64_t content, RepackedSlot& slot) {
+void PackedColumns::run(const LevelKernels& level, WorkerPool* pool, const GemmCall& g,
+                        std::uint64_t content, RepackedSlot& slot) {
   const Key key{content, g.b, g.n, g.k, g.b_rs, g.b_cs};
   auto kept = std::static_pointer_cast<const PackedColumns>(slot.get());
   if (!kept || !(kept->key_ == key)) {
@@ -118,10 +139,13 @@ void PackedColumns::run(const LevelKernels& level, WorkerPool* pool, const GemmC
     slot.set(kept);
   }
   const float* const panels = static_cast<const float*>(kept->panels_->data());
-  const std::int64_t pieces = std::clamp<std::int64_t>(g.m * g.n * g.k / kPieceWork, 1, kMostPieces), wide = level.product_columns;
+  const std::int64_t pieces =
+                         std::clamp<std::int64_t>(g.m * g.n * g.k / kPieceWork, 1, kMostPieces),
+                     wide = level.product_columns;
   const bool by_rows = g.m >= pieces * kPieceRows;
   const std::int64_t rows = by_rows ? block_size(g.m, blocks(g.m, pieces), 12) : g.m;
-  const std::int64_t columns = by_rows ? g.n : std::max(kPiecePanels, blocks(blocks(g.n, wide), pieces)) * wide;
+  const std::int64_t columns =
+      by_rows ? g.n : std::max(kPiecePanels, blocks(blocks(g.n, wide), pieces)) * wide;
   for_blocks(pool, by_rows ? blocks(g.m, rows) : blocks(g.n, columns), [&](int i) {
     const std::int64_t row = by_rows ? i * rows : 0, column = by_rows ? 0 : i * columns;
     GemmCall part = g;

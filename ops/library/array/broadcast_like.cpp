@@ -17,15 +17,19 @@ TROUPE_DSL(Expr broadcast_to(Operand x, const Shape& shape))
 Expr broadcast_to(Operand x, const Shape& shape) {
   Composite c("broadcast_to", {x});
   c.require_numbers(0);
-  c.require(shape.has_rank() && shape.rank() >= c.rank(0), fmt::format("shape {} is no part of {}", c[0].shape().text(), shape.text()));
+  c.require(shape.has_rank() && shape.rank() >= c.rank(0),
+            fmt::format("shape {} is no part of {}", c[0].shape().text(), shape.text()));
   c.require_fits(shape);
   Shape known = shape;
   std::vector<std::int64_t> said;  // axes of x
   for (int i = 0; i < shape.rank(); ++i) {
     const int axis = i - (shape.rank() - c.rank(0));
     const std::int64_t own = axis < 0 ? 1 : c[0].shape()[axis];
-    c.require(axis >= 0 || shape[i] >= 0, fmt::format("shape {} leaves axis {} open, which {} does not have", shape.text(), i, c[0].shape().text()));
-    c.require(shape[i] < 0 || own < 0 || own == 1 || own == shape[i], fmt::format("shape {} is no part of {}", c[0].shape().text(), shape.text()));
+    c.require(axis >= 0 || shape[i] >= 0,
+              fmt::format("shape {} leaves axis {} open, which {} does not have", shape.text(), i,
+                          c[0].shape().text()));
+    c.require(shape[i] < 0 || own < 0 || own == 1 || own == shape[i],
+              fmt::format("shape {} is no part of {}", c[0].shape().text(), shape.text()));
     if (shape[i] < 0) known.set(i, 1);
     else if (axis >= 0) said.push_back(axis);
   }
@@ -42,7 +46,8 @@ TROUPE_OP(BroadcastLike) {
   op.shape_only({1});
   op.infer([](Inference& c) {
     Shape both = broadcast(c.shape(0), c.shape(1));
-    c.require(both.is_compatible(c.shape(1)), "shape " + c.shape(0).text() + " is no part of " + c.shape(1).text());
+    c.require(both.is_compatible(c.shape(1)),
+              "shape " + c.shape(0).text() + " is no part of " + c.shape(1).text());
     c.output(c.dtype(0), c.shape(1));
   });
   op.gradient([](Gradient& g) { g.set(0, sum_to(g.dy(), g.x(0))); });
@@ -55,7 +60,9 @@ TROUPE_OP(BroadcastLike) {
         c.set(0, c.take(0));
         return;
       }
-      if (broadcast(c.input(0).shape(), shape) != shape) throw Error(Code::invalid_argument, "shape " + c.input(0).shape().text() + " is no part of " + shape.text());
+      if (broadcast(c.input(0).shape(), shape) != shape)
+        throw Error(Code::invalid_argument,
+                    "shape " + c.input(0).shape().text() + " is no part of " + shape.text());
       Tensor out = c.allocate(c.input(0).dtype(), shape);
       ConstView in(c.input(0));
       View to(out);

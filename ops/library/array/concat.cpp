@@ -1,12 +1,13 @@
+#include <fmt/format.h>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <fmt/format.h>
 
 namespace troupe {
 
 /// The inputs one after the other along `axis`; other extents agree.
-TROUPE_DSL(Expr concat(const std::vector<Expr>& xs, std::int64_t axis, std::source_location at = std::source_location::current()))
+TROUPE_DSL(Expr concat(const std::vector<Expr>& xs, std::int64_t axis,
+                       std::source_location at = std::source_location::current()))
 Expr concat(const std::vector<Expr>& xs, std::int64_t axis, std::source_location at) {
   std::vector<Operand> operands;
   for (const Expr& x : xs) operands.emplace_back(x, at);
@@ -24,12 +25,15 @@ Shape concatenated(int n, ShapeOf shape, std::int64_t axis_attr) {
   int axis = normalize_axis(axis_attr, out.rank());
   for (int i = 1; i < n; ++i) {
     Shape s = shape(i);
-    std::int64_t sum = out[axis] < 0 || s.rank() != out.rank() || s[axis] < 0 ? kAny : out[axis] + s[axis];
+    std::int64_t sum =
+        out[axis] < 0 || s.rank() != out.rank() || s[axis] < 0 ? kAny : out[axis] + s[axis];
     Shape a = out, b = s;
     a.set(axis, kAny);
     if (b.rank() == a.rank()) b.set(axis, kAny);
     if (!a.is_compatible(b))
-      throw Error(Code::invalid_argument, fmt::format("shapes {} and {} differ in more than axis {}", out.text(), s.text(), axis));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("shapes {} and {} differ in more than axis {}", out.text(), s.text(), axis));
     out = a.merge(b);
     out.set(axis, sum);
   }
@@ -45,7 +49,9 @@ TROUPE_OP(Concat) {
   op.attr<std::int64_t>("axis");
   op.infer([](Inference& c) {
     for (int i = 1; i < c.inputs(); ++i) c.require_same_dtype(0, i);
-    c.output(c.dtype(0), concatenated(c.inputs(), [&](int i) { return c.shape(i); }, c.attrs().get<std::int64_t>("axis")));
+    c.output(c.dtype(0), concatenated(
+                             c.inputs(), [&](int i) { return c.shape(i); },
+                             c.attrs().get<std::int64_t>("axis")));
   });
   op.gradient([](Gradient& g) {
     std::int64_t axis = g.attrs().get<std::int64_t>("axis");
@@ -55,7 +61,8 @@ TROUPE_OP(Concat) {
     for (int i = 0; i < g.inputs(); ++i) g.set(i, parts[i]);
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
-    Shape shape = concatenated(c.inputs(), [&](int i) { return c.input(i).shape(); }, attrs.get<std::int64_t>("axis"));
+    Shape shape = concatenated(
+        c.inputs(), [&](int i) { return c.input(i).shape(); }, attrs.get<std::int64_t>("axis"));
     int axis = normalize_axis(attrs.get<std::int64_t>("axis"), shape.rank());
     Tensor out = c.allocate(c.input(0).dtype(), shape);
     Block from = Block::origin(shape.rank()), to = from;

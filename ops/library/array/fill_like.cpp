@@ -1,7 +1,7 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/held.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
-#include <troupe/ops/families/held.hpp>
 #include <troupe/ops/graph/op.hpp>
 
 namespace troupe {

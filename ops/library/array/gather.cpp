@@ -1,7 +1,7 @@
+#include <fmt/format.h>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <fmt/format.h>
 
 namespace troupe {
 
@@ -31,7 +31,8 @@ TROUPE_OP(Gather) {
   op.attr<std::int64_t>("axis", 0);
   op.infer([](Inference& c) {
     c.require_index(1, "indices");
-    c.require(!c.shape(0).has_rank() || c.shape(0).rank() > 0, "a scalar has nothing to gather from");
+    c.require(!c.shape(0).has_rank() || c.shape(0).rank() > 0,
+              "a scalar has nothing to gather from");
     c.output(c.dtype(0), gathered(c.shape(0), c.shape(1), c.attrs().get<std::int64_t>("axis")));
   });
   op.gradient([](Gradient& g) {
@@ -39,7 +40,8 @@ TROUPE_OP(Gather) {
     Shape p = params.shape();
     if (!p.has_rank() || !indices.shape().has_rank())
       throw Error(Code::unimplemented, "the gradient of Gather needs the ranks of its inputs");
-    int axis = normalize_axis(g.attrs().get<std::int64_t>("axis"), p.rank()), index_rank = indices.shape().rank();
+    int axis = normalize_axis(g.attrs().get<std::int64_t>("axis"), p.rank()),
+        index_rank = indices.shape().rank();
     // Bring the index axes to the front; then each index has one row of updates.
     if (axis != 0) {
       std::vector<std::int64_t> front, back;

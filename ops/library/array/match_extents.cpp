@@ -13,18 +13,27 @@ void require_match(const Shape& x, const Shape& like, const Attrs& attrs) {
   const std::string& function = attrs.get<std::string>("function");
   const std::int64_t axis = attrs.get<std::int64_t>("axis"), of = attrs.get<std::int64_t>("of");
   if (axis < 0) {
-    if (x.rank() != 0 && !like.is_compatible(x)) throw Error(Code::invalid_argument, fmt::format("{}: {} and {} differ in shape", function, like.text(), x.text()));
+    if (x.rank() != 0 && !like.is_compatible(x))
+      throw Error(Code::invalid_argument,
+                  fmt::format("{}: {} and {} differ in shape", function, like.text(), x.text()));
     return;
   }
-  if (axis >= x.rank() || of < 0 || of >= like.rank()) throw Error(Code::invalid_argument, fmt::format("{}: {} has no axis {}, or {} no axis {}", function, x.text(), axis, like.text(), of));
+  if (axis >= x.rank() || of < 0 || of >= like.rank())
+    throw Error(Code::invalid_argument, fmt::format("{}: {} has no axis {}, or {} no axis {}",
+                                                    function, x.text(), axis, like.text(), of));
   const std::int64_t a = like[static_cast<int>(of)], b = x[static_cast<int>(axis)];
-  if (a >= 0 && b >= 0 && a != b) throw Error(Code::invalid_argument, fmt::format("{}: {} is {} in one place and {} in another", function, attrs.get<std::string>("what"), a, b));
+  if (a >= 0 && b >= 0 && a != b)
+    throw Error(Code::invalid_argument,
+                fmt::format("{}: {} is {} in one place and {} in another", function,
+                            attrs.get<std::string>("what"), a, b));
 }
 
 }  // namespace
 
 TROUPE_OP(MatchExtents) {
-  op.doc("The first input, refused unless it is a scalar or has the second's shape; with `axis` and `of`, unless those two extents agree.");
+  op.doc(
+      "The first input, refused unless it is a scalar or has the second's shape; with `axis` and "
+      "`of`, unless those two extents agree.");
   op.inputs(2);
   op.takes_strings();
   op.shape_only({1});

@@ -1,14 +1,17 @@
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/families/held.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 
-/// A new last axis of extent `depth`: `on` at the index, `off` elsewhere; an index outside gives a row of `off`.
-TROUPE_DSL(Expr one_hot(Operand indices, std::int64_t depth, DType dtype = DType::f32, double on = 1, double off = 0))
+/// A new last axis of extent `depth`: `on` at the index, `off` elsewhere; an index outside gives a
+/// row of `off`.
+TROUPE_DSL(Expr one_hot(Operand indices, std::int64_t depth, DType dtype = DType::f32,
+                        double on = 1, double off = 0))
 Expr one_hot(Operand indices, std::int64_t depth, DType dtype, double on, double off) {
-  return bind1("OneHot", {indices}, Attrs{{"depth", depth}, {"dtype", dtype}, {"on", on}, {"off", off}});
+  return bind1("OneHot", {indices},
+               Attrs{{"depth", depth}, {"dtype", dtype}, {"on", on}, {"off", off}});
 }
 
 TROUPE_OP(OneHot) {

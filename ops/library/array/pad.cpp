@@ -1,6 +1,6 @@
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/families/held.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
 #include <algorithm>
@@ -8,21 +8,28 @@
 namespace troupe {
 
 /// x with `before` and `after` elements of `value` added to each axis.
-TROUPE_DSL(Expr pad(Operand x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value = 0))
-Expr pad(Operand x, std::vector<std::int64_t> before, std::vector<std::int64_t> after, double value) {
-  return bind1("Pad", {x}, Attrs{{"before", std::move(before)}, {"after", std::move(after)}, {"value", value}});
+TROUPE_DSL(Expr pad(Operand x, std::vector<std::int64_t> before, std::vector<std::int64_t> after,
+                    double value = 0))
+Expr pad(Operand x, std::vector<std::int64_t> before, std::vector<std::int64_t> after,
+         double value) {
+  return bind1("Pad", {x},
+               Attrs{{"before", std::move(before)}, {"after", std::move(after)}, {"value", value}});
 }
 
 namespace {
 Shape padded(const Shape& in, const Attrs& attrs) {
   const auto& before = attrs.get<std::vector<std::int64_t>>("before");
   const auto& after = attrs.get<std::vector<std::int64_t>>("after");
-  if (before.size() != after.size() || (in.has_rank() && in.rank() != static_cast<int>(before.size())))
-    throw Error(Code::invalid_argument, "padding needs one entry of before and after for each axis of " + in.text());
+  if (before.size() != after.size() ||
+      (in.has_rank() && in.rank() != static_cast<int>(before.size())))
+    throw Error(Code::invalid_argument,
+                "padding needs one entry of before and after for each axis of " + in.text());
   Shape out;
   for (std::size_t i = 0; i < before.size(); ++i) {
-    if (before[i] < 0 || after[i] < 0) throw Error(Code::invalid_argument, "padding cannot be negative; use slice");
-    if (std::max(before[i], after[i]) > std::int64_t{1} << 40) throw Error(Code::invalid_argument, "padding of more than 2^40 elements fits nowhere");
+    if (before[i] < 0 || after[i] < 0)
+      throw Error(Code::invalid_argument, "padding cannot be negative; use slice");
+    if (std::max(before[i], after[i]) > std::int64_t{1} << 40)
+      throw Error(Code::invalid_argument, "padding of more than 2^40 elements fits nowhere");
     std::int64_t n = in.has_rank() ? in[static_cast<int>(i)] : kAny;
     out.push_back(n < 0 ? kAny : n + before[i] + after[i]);
   }
@@ -41,7 +48,8 @@ TROUPE_OP(Pad) {
     c.output(c.dtype(0), padded(c.shape(0), c.attrs()));
   });
   op.gradient([](Gradient& g) {
-    g.set(0, bind1("SliceLike", {g.dy(), g.x()}, Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("before")}}));
+    g.set(0, bind1("SliceLike", {g.dy(), g.x()},
+                   Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("before")}}));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView in(c.input(0));

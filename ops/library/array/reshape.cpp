@@ -9,10 +9,13 @@
 
 namespace troupe {
 
-/// The same elements under another shape. An extent may be kAny and follows from the others; of several, all but the last are x's own at the same places:
-/// of [batch, time, 512] with {kAny, kAny, 8, 64} comes [batch, time, 8, 64].
+/// The same elements under another shape. An extent may be kAny and follows from the others; of
+/// several, all but the last are x's own at the same places: of [batch, time, 512] with {kAny,
+/// kAny, 8, 64} comes [batch, time, 8, 64].
 TROUPE_DSL(Expr reshape(Operand x, const Shape& shape))
-Expr reshape(Operand x, const Shape& shape) { return bind1("Reshape", {x}, Attrs{{"shape", shape}}); }
+Expr reshape(Operand x, const Shape& shape) {
+  return bind1("Reshape", {x}, Attrs{{"shape", shape}});
+}
 
 namespace {
 
@@ -26,7 +29,10 @@ Shape resolved(const Shape& wanted, const Shape& x) {
   Shape out = wanted, given, asked;
   for (int i = 0; i < std::max(wanted.rank(), x.rank()); ++i) {
     const bool is_taken = i < last && i < wanted.rank() && wanted[i] < 0;
-    if (is_taken && i >= x.rank()) throw Error(Code::invalid_argument, fmt::format("extent {} of {} would be that of {}, which has none there", i, wanted.text(), x.text()));
+    if (is_taken && i >= x.rank())
+      throw Error(Code::invalid_argument,
+                  fmt::format("extent {} of {} would be that of {}, which has none there", i,
+                              wanted.text(), x.text()));
     if (is_taken) out.set(i, x[i]);
     else {
       if (i < x.rank()) given.push_back(x[i]);
@@ -36,7 +42,10 @@ Shape resolved(const Shape& wanted, const Shape& x) {
   const std::int64_t elements = given.elements(), known = asked.elements();
   if (elements < 0) return out;
   if (last < 0 ? known != elements : known == 0 || elements % known != 0)
-    throw Error(Code::invalid_argument, fmt::format("{} elements cannot take shape {}", x.elements() < 0 ? x.text() + "'s" : std::to_string(x.elements()), wanted.text()));
+    throw Error(Code::invalid_argument,
+                fmt::format("{} elements cannot take shape {}",
+                            x.elements() < 0 ? x.text() + "'s" : std::to_string(x.elements()),
+                            wanted.text()));
   if (last >= 0) out.set(last, elements / known);
   return out;
 }

@@ -1,26 +1,32 @@
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
 #include <fmt/format.h>
 
 namespace troupe {
 
-/// x under the extents that a vector (i32 or i64) holds, as many as there are in `known`, which says what is known of them: kAny where nothing is.
+/// x under the extents that a vector (i32 or i64) holds, as many as there are in `known`, which
+/// says what is known of them: kAny where nothing is.
 TROUPE_DSL(Expr reshape_to(Operand x, Operand extents, const Shape& known))
-Expr reshape_to(Operand x, Operand extents, const Shape& known) { return bind1("ReshapeTo", {x, extents}, Attrs{{"shape", known}}); }
+Expr reshape_to(Operand x, Operand extents, const Shape& known) {
+  return bind1("ReshapeTo", {x, extents}, Attrs{{"shape", known}});
+}
 
 namespace {
 
 void require_extents(std::int64_t extents, const Shape& known) {
-  if (extents >= 0 && extents != known.rank()) throw Error(Code::invalid_argument, fmt::format("there are {} extents for shape {}", extents, known.text()));
+  if (extents >= 0 && extents != known.rank())
+    throw Error(Code::invalid_argument,
+                fmt::format("there are {} extents for shape {}", extents, known.text()));
 }
 
 }  // namespace
 
 TROUPE_OP(ReshapeTo) {
-  op.doc("The first input's elements, in the same order, under the shape that the second one holds.");
+  op.doc(
+      "The first input's elements, in the same order, under the shape that the second one holds.");
   op.inputs(2);
   op.takes_strings();
   op.attr<Shape>("shape");
@@ -30,7 +36,8 @@ TROUPE_OP(ReshapeTo) {
     c.require_rank(1, 1, "the vector of extents");
     if (c.shape(1).has_rank()) require_extents(c.shape(1)[0], known);
     const std::int64_t from = c.shape(0).elements(), to = known.elements();
-    c.require(from < 0 || to < 0 || from == to, fmt::format("{} elements cannot take shape {}", from, known.text()));
+    c.require(from < 0 || to < 0 || from == to,
+              fmt::format("{} elements cannot take shape {}", from, known.text()));
     c.output(c.dtype(0), known);
   });
   op.gradient([](Gradient& g) { g.set(0, reshape_like(g.dy(), g.x(0))); });
@@ -39,11 +46,15 @@ TROUPE_OP(ReshapeTo) {
       const std::vector<std::int64_t> extents = integers_of(c.input(1));
       require_extents(std::ssize(extents), known);
       for (std::size_t i = 0; i < extents.size(); ++i)
-        if (extents[i] < 0 || (known[static_cast<int>(i)] >= 0 && known[static_cast<int>(i)] != extents[i]))
-          throw Error(Code::invalid_argument, fmt::format("extent {} is {}, which is none of {}", i, extents[i], known.text()));
+        if (extents[i] < 0 ||
+            (known[static_cast<int>(i)] >= 0 && known[static_cast<int>(i)] != extents[i]))
+          throw Error(Code::invalid_argument, fmt::format("extent {} is {}, which is none of {}", i,
+                                                          extents[i], known.text()));
       Tensor x = c.take(0);
       const Shape to(extents);
-      if (to.elements() != x.elements()) throw Error(Code::invalid_argument, fmt::format("{} elements cannot take shape {}", x.elements(), to.text()));
+      if (to.elements() != x.elements())
+        throw Error(Code::invalid_argument,
+                    fmt::format("{} elements cannot take shape {}", x.elements(), to.text()));
       c.set(0, x.reshaped(to));
     });
   });

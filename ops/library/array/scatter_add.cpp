@@ -1,14 +1,16 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/update_rows.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/update_rows.hpp>
 
 namespace troupe {
 
 /// x with updates[i] added to row indices[i] (axis 0), for every i; duplicates add up.
 /// indices: any shape I; updates: I followed by x's shape without axis 0.
 TROUPE_DSL(Expr scatter_add(Operand x, Operand indices, Operand updates))
-Expr scatter_add(Operand x, Operand indices, Operand updates) { return bind1("ScatterAdd", {x, indices.as_written(), updates}); }
+Expr scatter_add(Operand x, Operand indices, Operand updates) {
+  return bind1("ScatterAdd", {x, indices.as_written(), updates});
+}
 
 TROUPE_OP(ScatterAdd) {
   op.doc("The first input with rows of the third added at the indices in the second.");
@@ -19,7 +21,8 @@ TROUPE_OP(ScatterAdd) {
     c.require(!c.shape(0).has_rank() || c.shape(0).rank() > 0, "a scalar has no rows");
     if (c.shape(0).has_rank() && c.shape(1).has_rank()) {
       const Shape rows = update_rows(c.shape(1), c.shape(0));
-      c.require(rows.is_compatible(c.shape(2)), "updates must have shape " + rows.text() + ", not " + c.shape(2).text());
+      c.require(rows.is_compatible(c.shape(2)),
+                "updates must have shape " + rows.text() + ", not " + c.shape(2).text());
     }
     c.output(c.dtype(0), c.shape(0));
   });
@@ -32,7 +35,9 @@ TROUPE_OP(ScatterAdd) {
     ConstView x(c.input(0));
     if (x.shape.rank() == 0) throw Error(Code::invalid_argument, "a scalar has no rows");
     const Shape rows = update_rows(indices.shape, x.shape);
-    if (updates.shape != rows) throw Error(Code::invalid_argument, "updates must have shape " + rows.text() + ", not " + updates.shape.text());
+    if (updates.shape != rows)
+      throw Error(Code::invalid_argument,
+                  "updates must have shape " + rows.text() + ", not " + updates.shape.text());
     Tensor out = c.allocate_over(0, x.dtype, x.shape);
     View to(out);
     if (to.data != x.data()) c.primitives().copy(c.stream(), x, to);

@@ -6,16 +6,23 @@
 
 namespace troupe {
 
-/// x with `updates` put at coordinates, as gather_nd would take them from there. mode: "update" (of duplicates the last wins), "add", "sub", "min", "max" or
-/// "mul". Sums of f16 and bf16 are made in f32.
-TROUPE_DSL(Expr scatter_nd(Operand x, Operand indices, Operand updates, const std::string& mode = "update", std::int64_t batch_axes = 0))
+/// x with `updates` put at coordinates, as gather_nd would take them from there. mode: "update" (of
+/// duplicates the last wins), "add", "sub", "min", "max" or "mul". Sums of f16 and bf16 are made in
+/// f32.
+TROUPE_DSL(Expr scatter_nd(Operand x, Operand indices, Operand updates,
+                           const std::string& mode = "update", std::int64_t batch_axes = 0))
 /// The same for rows: updates[i] at row indices[i] of x (axis 0).
-TROUPE_DSL(Expr scatter(Operand x, Operand indices, Operand updates, const std::string& mode = "update"))
-/// The same along `axis`, element by element, the reverse of take_along: x[..., indices[..., j, ...], ...] and updates[..., j, ...] become one.
-TROUPE_DSL(Expr put_along(Operand x, Operand indices, Operand updates, std::int64_t axis = -1, const std::string& mode = "update"))
+TROUPE_DSL(Expr scatter(Operand x, Operand indices, Operand updates,
+                        const std::string& mode = "update"))
+/// The same along `axis`, element by element, the reverse of take_along: x[..., indices[..., j,
+/// ...], ...] and updates[..., j, ...] become one.
+TROUPE_DSL(Expr put_along(Operand x, Operand indices, Operand updates, std::int64_t axis = -1,
+                          const std::string& mode = "update"))
 
-Expr scatter_nd(Operand x, Operand indices, Operand updates, const std::string& mode, std::int64_t batch_axes) {
-  return bind1("ScatterNd", {x, indices, updates}, Attrs{{"mode", mode}, {"batch_axes", batch_axes}});
+Expr scatter_nd(Operand x, Operand indices, Operand updates, const std::string& mode,
+                std::int64_t batch_axes) {
+  return bind1("ScatterNd", {x, indices, updates},
+               Attrs{{"mode", mode}, {"batch_axes", batch_axes}});
 }
 
 Expr scatter(Operand x, Operand indices, Operand updates, const std::string& mode) {
@@ -23,11 +30,15 @@ Expr scatter(Operand x, Operand indices, Operand updates, const std::string& mod
   return scatter_nd(c[0], expand_dims(c[1], -1), c[2], mode);
 }
 
-Expr put_along(Operand x, Operand indices, Operand updates, std::int64_t axis, const std::string& mode) {
+Expr put_along(Operand x, Operand indices, Operand updates, std::int64_t axis,
+               const std::string& mode) {
   Composite c("put_along", {x, indices, updates});
   const int rank = c.rank(0);
-  c.require(rank >= 1 && c.rank(1) == rank && c.rank(2) == rank, fmt::format("x {}, indices {} and updates {} must have one rank", c[0].shape().text(), c[1].shape().text(), c[2].shape().text()));
-  c.require(axis >= -rank && axis < rank, fmt::format("{} has no axis {}", c[0].shape().text(), axis));
+  c.require(rank >= 1 && c.rank(1) == rank && c.rank(2) == rank,
+            fmt::format("x {}, indices {} and updates {} must have one rank", c[0].shape().text(),
+                        c[1].shape().text(), c[2].shape().text()));
+  c.require(axis >= -rank && axis < rank,
+            fmt::format("{} has no axis {}", c[0].shape().text(), axis));
   // With the axis at the end, all others are batches.
   const std::int64_t at = axis < 0 ? axis + rank : axis;
   std::vector<std::int64_t> to_end, back;
@@ -42,18 +53,23 @@ Expr put_along(Operand x, Operand indices, Operand updates, std::int64_t axis, c
 
 namespace {
 
-constexpr std::pair<const char*, Put> kModes[] = {{"update", Put::update}, {"add", Put::add}, {"sub", Put::sub},
-                                                  {"min", Put::min},       {"max", Put::max}, {"mul", Put::mul}};
+constexpr std::pair<const char*, Put> kModes[] = {{"update", Put::update}, {"add", Put::add},
+                                                  {"sub", Put::sub},       {"min", Put::min},
+                                                  {"max", Put::max},       {"mul", Put::mul}};
 
 Put put_of(const Attrs& attrs) {
   const std::string& mode = attrs.get<std::string>("mode");
   for (const auto& [name, how] : kModes)
     if (mode == name) return how;
-  throw Error(Code::invalid_argument, fmt::format("there is no mode '{}'; it takes update, add, sub, min, max or mul", mode));
+  throw Error(
+      Code::invalid_argument,
+      fmt::format("there is no mode '{}'; it takes update, add, sub, min, max or mul", mode));
 }
 
 void require_updates(const Shape& taken, const Shape& updates) {
-  if (!taken.is_compatible(updates)) throw Error(Code::invalid_argument, fmt::format("updates must have shape {}, not {}", taken.text(), updates.text()));
+  if (!taken.is_compatible(updates))
+    throw Error(Code::invalid_argument,
+                fmt::format("updates must have shape {}, not {}", taken.text(), updates.text()));
 }
 
 struct ScatterGradient {
@@ -62,7 +78,9 @@ struct ScatterGradient {
   const Expr x = g.x(0), at = g.x(1), u = g.x(2);
 
   Expr taken(const Expr& from) const { return gather_nd(from, at, batch_axes); }
-  Expr put(const Expr& into, const Expr& what, const char* mode) const { return scatter_nd(into, at, what, mode, batch_axes); }
+  Expr put(const Expr& into, const Expr& what, const char* mode) const {
+    return scatter_nd(into, at, what, mode, batch_axes);
+  }
 
   void update() const {
     if (g.needs(0)) g.set(0, put(g.dy(), zeros_like(u), "update"));
@@ -70,7 +88,8 @@ struct ScatterGradient {
     // An element was kept if its number is what stands where it was put.
     Expr ones = cast(ones_like(stop_gradient(u)), DType::i64);
     Expr number = reshape_like(cumsum(reshape(ones, {kAny}), 0), ones);
-    Expr kept = taken(put(cast(zeros_like(stop_gradient(x)), DType::i64), number, "update")) == number;
+    Expr kept =
+        taken(put(cast(zeros_like(stop_gradient(x)), DType::i64), number, "update")) == number;
     g.set(2, where(kept, taken(g.dy()), zeros_like(u)));
   }
 
@@ -87,14 +106,20 @@ struct ScatterGradient {
     if (g.needs(2)) g.set(2, taken(g.dy() * x) * others());
   }
 
-  // Of each update the product of the others that meet it, without division, so that it and its own derivatives hold where some are 0: in the order of the elements
-  // that they go to, what came before each times what comes after it.
+  // Of each update the product of the others that meet it, without division, so that it and its own
+  // derivatives hold where some are 0: in the order of the elements that they go to, what came
+  // before each times what comes after it.
   Expr others() const {
-    Expr ones = cast(ones_like(stop_gradient(x)), DType::i64), number = reshape_like(cumsum(reshape(ones, {kAny}), 0), ones);
-    Expr target = reshape(taken(number), {kAny}), order = argsort(target), sorted = gather(target, order);
-    Expr factor = gather(reshape(widened_half(u), {kAny}), order), one = ones_like(factor), none = zeros_like(factor);
-    Expr begins = shifted(sorted, 0, false) != sorted, ends = shifted(sorted, 0, true) != sorted;  // targets are numbered from 1
-    Expr before = linear_scan(where(begins, none, shifted(factor, 0, false)), where(begins, one, none), 0);
+    Expr ones = cast(ones_like(stop_gradient(x)), DType::i64),
+         number = reshape_like(cumsum(reshape(ones, {kAny}), 0), ones);
+    Expr target = reshape(taken(number), {kAny}), order = argsort(target),
+         sorted = gather(target, order);
+    Expr factor = gather(reshape(widened_half(u), {kAny}), order), one = ones_like(factor),
+         none = zeros_like(factor);
+    // targets are numbered from 1
+    Expr begins = shifted(sorted, 0, false) != sorted, ends = shifted(sorted, 0, true) != sorted;
+    Expr before =
+        linear_scan(where(begins, none, shifted(factor, 0, false)), where(begins, one, none), 0);
     Expr after = linear_scan(where(begins, none, factor), where(ends, one, none), 0, true);
     return cast(reshape_like(gather(before * after, argsort(order)), u), u.dtype());
   }
@@ -103,7 +128,9 @@ struct ScatterGradient {
 }  // namespace
 
 TROUPE_OP(ScatterNd) {
-  op.doc("The first input with the third put at the coordinates that stand along the last axis of the second. mode: update, add, sub, min, max, mul.");
+  op.doc(
+      "The first input with the third put at the coordinates that stand along the last axis of the "
+      "second. mode: update, add, sub, min, max, mul.");
   op.inputs(3);
   op.attr<std::string>("mode", "update");
   op.attr<std::int64_t>("batch_axes", 0);
@@ -112,8 +139,11 @@ TROUPE_OP(ScatterNd) {
     c.require_same_dtype(0, 2);
     const Put how = put_of(c.attrs());
     const bool is_order = how == Put::min || how == Put::max;
-    c.require(!is_order || !is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " has no order");
-    require_updates(coordinates_of(c.shape(0), c.shape(1), c.attrs().get<std::int64_t>("batch_axes")).taken, c.shape(2));
+    c.require(!is_order || !is_complex(c.dtype(0)),
+              std::string(name_of(c.dtype(0))) + " has no order");
+    require_updates(
+        coordinates_of(c.shape(0), c.shape(1), c.attrs().get<std::int64_t>("batch_axes")).taken,
+        c.shape(2));
     c.output(c.dtype(0), c.shape(0));
   });
   op.gradient([](Gradient& g) {
@@ -131,7 +161,8 @@ TROUPE_OP(ScatterNd) {
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView x(c.input(0)), indices(c.input(1)), updates(c.input(2));
-    const Coordinates at = coordinates_of(x.shape, indices.shape, attrs.get<std::int64_t>("batch_axes"));
+    const Coordinates at =
+        coordinates_of(x.shape, indices.shape, attrs.get<std::int64_t>("batch_axes"));
     require_updates(at.taken, updates.shape);
     Tensor out = c.allocate_over(0, x.dtype, x.shape);
     View to(out);

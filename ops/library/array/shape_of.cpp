@@ -14,7 +14,9 @@ TROUPE_OP(ShapeOf) {
   op.takes_strings();
   op.shape_only({0});
   op.not_differentiable();
-  op.infer([](Inference& c) { c.output(DType::i64, Shape{c.shape(0).has_rank() ? c.shape(0).rank() : kAny}); });
+  op.infer([](Inference& c) {
+    c.output(DType::i64, Shape{c.shape(0).has_rank() ? c.shape(0).rank() : kAny});
+  });
   op.run([](KernelContext& c) {
     auto dims = c.input(0).shape().dims();
     c.set(0, Tensor::of<std::int64_t>(dims, Shape{static_cast<std::int64_t>(dims.size())}));

@@ -13,21 +13,28 @@ namespace troupe {
 
 /// The block of x that begins at `starts` and has `extents`; an extent of -1 goes to the axis's
 /// end, a negative start counts from it.
-TROUPE_DSL(Expr slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents))
+TROUPE_DSL(Expr slice(Operand x, std::vector<std::int64_t> starts,
+                      std::vector<std::int64_t> extents))
 Expr slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents) {
   return bind1("Slice", {x}, Attrs{{"starts", std::move(starts)}, {"extents", std::move(extents)}});
 }
-/// Every steps[i]th element of slice(x, starts, extents) along axis i, from its first on; steps are 1 or more.
-TROUPE_DSL(Expr strided_slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents, std::vector<std::int64_t> steps))
-Expr strided_slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents, std::vector<std::int64_t> steps) {
+/// Every steps[i]th element of slice(x, starts, extents) along axis i, from its first on; steps are
+/// 1 or more.
+TROUPE_DSL(Expr strided_slice(Operand x, std::vector<std::int64_t> starts,
+                              std::vector<std::int64_t> extents, std::vector<std::int64_t> steps))
+Expr strided_slice(Operand x, std::vector<std::int64_t> starts, std::vector<std::int64_t> extents,
+                   std::vector<std::int64_t> steps) {
   Composite c("strided_slice", {x});
-  c.require(steps.size() == static_cast<std::size_t>(c.rank(0)), fmt::format("needs a step for each of the {} axes, not {}", c.rank(0), steps.size()));
+  c.require(steps.size() == static_cast<std::size_t>(c.rank(0)),
+            fmt::format("needs a step for each of the {} axes, not {}", c.rank(0), steps.size()));
   Expr y = slice(c[0], std::move(starts), std::move(extents));
   for (int axis = 0; axis < c.rank(0); ++axis) {
     const std::int64_t step = steps[static_cast<std::size_t>(axis)], n = y.shape()[axis];
-    c.require(step >= 1, fmt::format("the step along axis {} must be at least 1, not {}", axis, step));
+    c.require(step >= 1,
+              fmt::format("the step along axis {} must be at least 1, not {}", axis, step));
     if (step == 1) continue;
-    c.require(n >= 0, fmt::format("needs the extent along axis {} while the graph is built: {}", axis, y.shape().text()));
+    c.require(n >= 0, fmt::format("needs the extent along axis {} while the graph is built: {}",
+                                  axis, y.shape().text()));
     std::vector<std::int64_t> which;
     for (std::int64_t i = 0; i < n; i += std::min(step, n - i)) which.push_back(i);
     const auto count = static_cast<std::int64_t>(which.size());
@@ -45,16 +52,26 @@ struct Range {
 Range sliced(const Shape& in, const Attrs& attrs) {
   const auto& starts = attrs.get<std::vector<std::int64_t>>("starts");
   const auto& extents = attrs.get<std::vector<std::int64_t>>("extents");
-  if (starts.size() != extents.size() || (in.has_rank() && in.rank() != static_cast<int>(starts.size())))
-    throw Error(Code::invalid_argument, fmt::format("{} starts and {} extents for a tensor of shape {}", starts.size(), extents.size(), in.text()));
+  if (starts.size() != extents.size() ||
+      (in.has_rank() && in.rank() != static_cast<int>(starts.size())))
+    throw Error(Code::invalid_argument,
+                fmt::format("{} starts and {} extents for a tensor of shape {}", starts.size(),
+                            extents.size(), in.text()));
   Range r;
   for (std::size_t i = 0; i < starts.size(); ++i) {
-    if (extents[i] < -1) throw Error(Code::invalid_argument, fmt::format("axis {}: there is no extent {}; -1 goes to the axis's end", i, extents[i]));
+    if (extents[i] < -1)
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("axis {}: there is no extent {}; -1 goes to the axis's end", i, extents[i]));
     std::int64_t n = in.has_rank() ? in[static_cast<int>(i)] : kAny;
     std::int64_t start = starts[i] < 0 && n >= 0 ? starts[i] + n : starts[i];
     std::int64_t extent = extents[i] < 0 ? (n >= 0 ? n - start : kAny) : extents[i];
     if (n >= 0 && (start < 0 || extent < 0 || start > n || extent > n - start))
-      throw Error(Code::out_of_range, fmt::format("axis {}: {} from {} on are not among its {}", i, extents[i] < 0 ? "the elements" : fmt::format("{} elements", extents[i]), starts[i], n));
+      throw Error(
+          Code::out_of_range,
+          fmt::format("axis {}: {} from {} on are not among its {}", i,
+                      extents[i] < 0 ? "the elements" : fmt::format("{} elements", extents[i]),
+                      starts[i], n));
     r.start.push_back(start < 0 ? kAny : start);
     r.extent.push_back(extent);
   }
@@ -71,7 +88,8 @@ TROUPE_OP(Slice) {
   op.attr<std::vector<std::int64_t>>("extents");
   op.infer([](Inference& c) { c.output(c.dtype(0), sliced(c.shape(0), c.attrs()).extent); });
   op.gradient([](Gradient& g) {
-    g.set(0, bind1("SliceGradient", {g.dy(), g.x()}, Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
+    g.set(0, bind1("SliceGradient", {g.dy(), g.x()},
+                   Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView in(c.input(0));
@@ -85,13 +103,21 @@ TROUPE_OP(Slice) {
 }
 
 namespace {
-void require_block(const Shape& block, const Shape& whole, const std::vector<std::int64_t>& starts) {
+void require_block(const Shape& block, const Shape& whole,
+                   const std::vector<std::int64_t>& starts) {
   if (!block.has_rank() || !whole.has_rank()) return;
-  auto fail = [&] { throw Error(Code::invalid_argument, fmt::format("a block {} at [{}] does not lie in {}", block.text(), fmt::join(starts, ", "), whole.text())); };
-  if (block.rank() != whole.rank() || starts.size() != static_cast<std::size_t>(whole.rank())) fail();
+  auto fail = [&] {
+    throw Error(Code::invalid_argument,
+                fmt::format("a block {} at [{}] does not lie in {}", block.text(),
+                            fmt::join(starts, ", "), whole.text()));
+  };
+  if (block.rank() != whole.rank() || starts.size() != static_cast<std::size_t>(whole.rank()))
+    fail();
   for (int i = 0; i < whole.rank(); ++i) {
     if (whole[i] < 0) continue;
-    const std::int64_t start = starts[static_cast<std::size_t>(i)] < 0 ? starts[static_cast<std::size_t>(i)] + whole[i] : starts[static_cast<std::size_t>(i)];
+    const std::int64_t start = starts[static_cast<std::size_t>(i)] < 0
+                                   ? starts[static_cast<std::size_t>(i)] + whole[i]
+                                   : starts[static_cast<std::size_t>(i)];
     if (start < 0 || start > whole[i] || (block[i] >= 0 && block[i] > whole[i] - start)) fail();
   }
 }
@@ -107,7 +133,8 @@ TROUPE_OP(SliceGradient) {
     c.output(c.dtype(0), c.shape(1));
   });
   op.gradient([](Gradient& g) {
-    g.set(0, bind1("SliceLike", {g.dy(), g.x(0)}, Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
+    g.set(0, bind1("SliceLike", {g.dy(), g.x(0)},
+                   Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView block(c.input(0));
@@ -118,7 +145,8 @@ TROUPE_OP(SliceGradient) {
     c.primitives().fill(c.stream(), Tensor::scalar_as(block.dtype, 0), to);
     Block at = Block::origin(shape.rank());
     const auto& starts = attrs.get<std::vector<std::int64_t>>("starts");
-    for (int i = 0; i < shape.rank(); ++i) at.start.set(i, starts[i] < 0 ? starts[i] + shape[i] : starts[i]);
+    for (int i = 0; i < shape.rank(); ++i)
+      at.start.set(i, starts[i] < 0 ? starts[i] + shape[i] : starts[i]);
     c.primitives().copy_block(c.stream(), block, Block::origin(shape.rank()), to, at, block.shape);
     c.set(0, std::move(out));
   });
@@ -134,7 +162,8 @@ TROUPE_OP(SliceLike) {
     c.output(c.dtype(0), c.shape(1));
   });
   op.gradient([](Gradient& g) {
-    g.set(0, bind1("SliceGradient", {g.dy(), g.x(0)}, Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
+    g.set(0, bind1("SliceGradient", {g.dy(), g.x(0)},
+                   Attrs{{"starts", g.attrs().get<std::vector<std::int64_t>>("starts")}}));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView in(c.input(0));
@@ -142,7 +171,8 @@ TROUPE_OP(SliceLike) {
     require_block(shape, in.shape, attrs.get<std::vector<std::int64_t>>("starts"));
     Block from = Block::origin(shape.rank());
     const auto& starts = attrs.get<std::vector<std::int64_t>>("starts");
-    for (int i = 0; i < shape.rank(); ++i) from.start.set(i, starts[i] < 0 ? starts[i] + in.shape[i] : starts[i]);
+    for (int i = 0; i < shape.rank(); ++i)
+      from.start.set(i, starts[i] < 0 ? starts[i] + in.shape[i] : starts[i]);
     Tensor out = c.allocate(in.dtype, shape);
     c.primitives().copy_block(c.stream(), in, from, View(out), Block::origin(shape.rank()), shape);
     c.set(0, std::move(out));

@@ -1,7 +1,7 @@
+#include <fmt/format.h>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <fmt/format.h>
 
 namespace troupe {
 
@@ -14,7 +14,8 @@ Exprs split(Operand x, std::vector<std::int64_t> extents, std::int64_t axis) {
 namespace {
 
 // The piece's shapes; throws if the extents do not sum to the axis.
-std::vector<Shape> pieces(const Shape& in, const std::vector<std::int64_t>& extents, std::int64_t axis_attr) {
+std::vector<Shape> pieces(const Shape& in, const std::vector<std::int64_t>& extents,
+                          std::int64_t axis_attr) {
   std::vector<Shape> out;
   if (!in.has_rank()) return std::vector<Shape>(extents.size(), Shape::unknown());
   int axis = normalize_axis(axis_attr, in.rank());
@@ -27,7 +28,9 @@ std::vector<Shape> pieces(const Shape& in, const std::vector<std::int64_t>& exte
     total += e;
   }
   if (in[axis] >= 0 && total != in[axis])
-    throw Error(Code::invalid_argument, fmt::format("pieces [{}] do not sum to extent {} of axis {}", fmt::join(extents, ", "), in[axis], axis));
+    throw Error(Code::invalid_argument,
+                fmt::format("pieces [{}] do not sum to extent {} of axis {}",
+                            fmt::join(extents, ", "), in[axis], axis));
   return out;
 }
 
@@ -40,7 +43,8 @@ TROUPE_OP(Split) {
   op.attr<std::vector<std::int64_t>>("extents");
   op.attr<std::int64_t>("axis", 0);
   op.infer([](Inference& c) {
-    for (const Shape& s : pieces(c.shape(0), c.attrs().get<std::vector<std::int64_t>>("extents"), c.attrs().get<std::int64_t>("axis")))
+    for (const Shape& s : pieces(c.shape(0), c.attrs().get<std::vector<std::int64_t>>("extents"),
+                                 c.attrs().get<std::int64_t>("axis")))
       c.output(c.dtype(0), s);
   });
   op.gradient([](Gradient& g) {

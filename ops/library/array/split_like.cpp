@@ -13,11 +13,15 @@ void require_pieces(const Shape& whole, const std::vector<Shape>& pieces, std::i
     Shape around = whole;
     around.set(axis, kAny);
     if (!around.is_compatible(piece))
-      throw Error(Code::invalid_argument, "a piece " + piece.text() + " differs from " + whole.text() + " in more than axis " + std::to_string(axis));
+      throw Error(Code::invalid_argument, "a piece " + piece.text() + " differs from " +
+                                              whole.text() + " in more than axis " +
+                                              std::to_string(axis));
     sum = sum < 0 || !piece.has_rank() || piece[axis] < 0 ? kAny : sum + piece[axis];
   }
   if (sum >= 0 && whole[axis] >= 0 && sum != whole[axis])
-    throw Error(Code::invalid_argument, "the pieces have " + std::to_string(sum) + " elements along axis " + std::to_string(axis) + " of " + whole.text());
+    throw Error(Code::invalid_argument, "the pieces have " + std::to_string(sum) +
+                                            " elements along axis " + std::to_string(axis) +
+                                            " of " + whole.text());
 }
 }  // namespace
 

@@ -26,7 +26,8 @@ namespace {
 Shape squeezed(const Shape& s, std::int64_t axis) {
   int a = normalize_axis(axis, s.rank());
   if (s[a] >= 0 && s[a] != 1)
-    throw Error(Code::invalid_argument, "axis " + std::to_string(a) + " of " + s.text() + " has more than one element");
+    throw Error(Code::invalid_argument,
+                "axis " + std::to_string(a) + " of " + s.text() + " has more than one element");
   return s.without(a);
 }
 }  // namespace
@@ -37,7 +38,9 @@ TROUPE_OP(Squeeze) {
   op.takes_strings();
   op.attr<std::int64_t>("axis");
   op.infer([](Inference& c) {
-    c.output(c.dtype(0), c.shape(0).has_rank() ? squeezed(c.shape(0), c.attrs().get<std::int64_t>("axis")) : Shape::unknown());
+    c.output(c.dtype(0), c.shape(0).has_rank()
+                             ? squeezed(c.shape(0), c.attrs().get<std::int64_t>("axis"))
+                             : Shape::unknown());
   });
   op.gradient([](Gradient& g) { g.set(0, reshape_like(g.dy(), g.x())); });
   op.run([](KernelContext& c, const Attrs& attrs) {

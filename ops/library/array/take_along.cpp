@@ -5,10 +5,12 @@
 
 namespace troupe {
 
-/// Of each row along `axis` the elements that its row of indices names. indices: x's shape but for `axis`, i32 or i64 in [0, extent);
-/// result: their shape.
+/// Of each row along `axis` the elements that its row of indices names. indices: x's shape but for
+/// `axis`, i32 or i64 in [0, extent); result: their shape.
 TROUPE_DSL(Expr take_along(Operand x, Operand indices, std::int64_t axis = -1))
-Expr take_along(Operand x, Operand indices, std::int64_t axis) { return bind1("TakeAlong", {x, indices.as_written()}, Attrs{{"axis", axis}}); }
+Expr take_along(Operand x, Operand indices, std::int64_t axis) {
+  return bind1("TakeAlong", {x, indices.as_written()}, Attrs{{"axis", axis}});
+}
 
 namespace {
 
@@ -25,7 +27,9 @@ bool fit(const Shape& a, const Shape& b, std::int64_t axis) {
 
 void require_fit(const Shape& x, const Shape& indices, std::int64_t axis) {
   if (!fit(x, indices, axis))
-    throw Error(Code::invalid_argument, fmt::format("indices {} and {} must have one shape but for axis {}", indices.text(), x.text(), axis));
+    throw Error(Code::invalid_argument,
+                fmt::format("indices {} and {} must have one shape but for axis {}", indices.text(),
+                            x.text(), axis));
 }
 
 }  // namespace
@@ -41,8 +45,12 @@ TROUPE_OP(TakeAlong) {
   });
   op.gradient([](Gradient& g) {
     // Complex numbers, which AddAlong has no loops for, by their parts.
-    const auto put_back = [&](const Expr& dy) { return bind1("AddAlong", {dy, g.x(1), g.x(0)}, g.attrs()); };
-    g.set(0, is_complex(g.dy().dtype()) ? complex(put_back(real(g.dy())), put_back(imaginary(g.dy()))) : put_back(g.dy()));
+    const auto put_back = [&](const Expr& dy) {
+      return bind1("AddAlong", {dy, g.x(1), g.x(0)}, g.attrs());
+    };
+    g.set(0, is_complex(g.dy().dtype())
+                 ? complex(put_back(real(g.dy())), put_back(imaginary(g.dy())))
+                 : put_back(g.dy()));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     const std::int64_t axis = attrs.get<std::int64_t>("axis");
@@ -50,34 +58,44 @@ TROUPE_OP(TakeAlong) {
     require_fit(x.shape(), indices.shape(), axis);
     const AroundAxis a = around_axis(x.shape(), axis), taken = around_axis(indices.shape(), axis);
     Tensor out = c.allocate(x.dtype(), indices.shape());
-    c.primitives().along(c.stream(), {Along::take, x, indices, View(out), a.outer, a.extent, taken.extent, a.inner});
+    c.primitives().along(
+        c.stream(), {Along::take, x, indices, View(out), a.outer, a.extent, taken.extent, a.inner});
     c.set(0, std::move(out));
   });
 }
 
 TROUPE_OP(AddAlong) {
-  op.doc("Zeros of the third input's shape with the first's elements added where the indices in the second name, along one axis.");
+  op.doc(
+      "Zeros of the third input's shape with the first's elements added where the indices in the "
+      "second name, along one axis.");
   op.inputs(3);
   op.shape_only({2});
   op.attr<std::int64_t>("axis", -1);
   op.infer([](Inference& c) {
-    c.require(c.dtype(0) != DType::boolean && !is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " cannot be added along an axis");
+    c.require(c.dtype(0) != DType::boolean && !is_complex(c.dtype(0)),
+              std::string(name_of(c.dtype(0))) + " cannot be added along an axis");
     c.require_index(1, "indices");
-    c.require(c.shape(0).is_compatible(c.shape(1)), fmt::format("{} and its indices {} differ in shape", c.shape(0).text(), c.shape(1).text()));
+    c.require(
+        c.shape(0).is_compatible(c.shape(1)),
+        fmt::format("{} and its indices {} differ in shape", c.shape(0).text(), c.shape(1).text()));
     require_fit(c.shape(2), c.shape(1), c.attrs().get<std::int64_t>("axis"));
     c.output(c.dtype(0), c.shape(2));
   });
-  op.gradient([](Gradient& g) { g.set(0, take_along(g.dy(), g.x(1), g.attrs().get<std::int64_t>("axis"))); });
+  op.gradient([](Gradient& g) {
+    g.set(0, take_along(g.dy(), g.x(1), g.attrs().get<std::int64_t>("axis")));
+  });
   op.run([](KernelContext& c, const Attrs& attrs) {
     const std::int64_t axis = attrs.get<std::int64_t>("axis");
     const Tensor &x = c.input(0), &indices = c.input(1);
     const Shape like = c.input(2).shape();
     require_fit(like, indices.shape(), axis);
     if (x.shape() != indices.shape())
-      throw Error(Code::invalid_argument, fmt::format("{} and its indices {} differ in shape", x.shape().text(), indices.shape().text()));
+      throw Error(Code::invalid_argument, fmt::format("{} and its indices {} differ in shape",
+                                                      x.shape().text(), indices.shape().text()));
     const AroundAxis a = around_axis(like, axis), added = around_axis(x.shape(), axis);
     Tensor out = c.allocate(x.dtype(), like);
-    c.primitives().along(c.stream(), {Along::add, x, indices, View(out), a.outer, a.extent, added.extent, a.inner});
+    c.primitives().along(
+        c.stream(), {Along::add, x, indices, View(out), a.outer, a.extent, added.extent, a.inner});
     c.set(0, std::move(out));
   });
 }

@@ -19,21 +19,28 @@ Expr diagonal_of(const Composite& c) {
 }
 
 // As far from the main diagonal as no matrix reaches.
-std::int32_t bounded(std::int64_t k) { return static_cast<std::int32_t>(std::clamp<std::int64_t>(k, -(std::int64_t{1} << 30), std::int64_t{1} << 30)); }
+std::int32_t bounded(std::int64_t k) {
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(k, -(std::int64_t{1} << 30), std::int64_t{1} << 30));
+}
 
-Expr kept_where(const Composite& c, const Expr& is_in) { return c[0].dtype() == DType::boolean ? logical_and(is_in, c[0]) : where(is_in, c[0], 0); }
+Expr kept_where(const Composite& c, const Expr& is_in) {
+  return c[0].dtype() == DType::boolean ? logical_and(is_in, c[0]) : where(is_in, c[0], 0);
+}
 
 }  // namespace
 
 Expr tril(Operand x, std::int64_t k) {
   Composite c("tril", {x});
-  c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2, "needs matrices, not " + c[0].shape().text());
+  c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2,
+            "needs matrices, not " + c[0].shape().text());
   return kept_where(c, diagonal_of(c) <= c.reader().constant(bounded(k)));
 }
 
 Expr triu(Operand x, std::int64_t k) {
   Composite c("triu", {x});
-  c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2, "needs matrices, not " + c[0].shape().text());
+  c.require(!c[0].shape().has_rank() || c[0].shape().rank() >= 2,
+            "needs matrices, not " + c[0].shape().text());
   return kept_where(c, diagonal_of(c) >= c.reader().constant(bounded(k)));
 }
 

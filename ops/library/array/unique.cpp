@@ -1,7 +1,7 @@
 #include <troupe/devices/base/radix_sort.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
+#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/op.hpp>
 
 #include <algorithm>
@@ -14,12 +14,14 @@
 
 namespace troupe {
 
-/// The different elements of x in rising order; for each element of x which of them it is (i64, x's shape); and how often each occurs (i64). NaNs are one
-/// value, the largest. How many there are is known when the graph runs.
+/// The different elements of x in rising order; for each element of x which of them it is (i64, x's
+/// shape); and how often each occurs (i64). NaNs are one value, the largest. How many there are is
+/// known when the graph runs.
 TROUPE_DSL(Exprs unique(Operand x))
 /// The coordinates of the elements that are not 0, in row-major order: i64 [how many, x's rank].
 TROUPE_DSL(Expr nonzero(Operand x))
-/// The slices of x where `mask`, bool, is true, one after the other: mask has the shape of x's first axes.
+/// The slices of x where `mask`, bool, is true, one after the other: mask has the shape of x's
+/// first axes.
 TROUPE_DSL(Expr boolean_mask(Operand x, Operand mask))
 
 Exprs unique(Operand x) {
@@ -30,13 +32,17 @@ Expr nonzero(Operand x) { return bind1("NonZero", {x}); }
 
 Expr boolean_mask(Operand x, Operand mask) {
   Composite c("boolean_mask", {x, mask});
-  c.require(c[1].dtype() == DType::boolean, fmt::format("the mask must be bool, not {}", name_of(c[1].dtype())));
+  c.require(c[1].dtype() == DType::boolean,
+            fmt::format("the mask must be bool, not {}", name_of(c[1].dtype())));
   const Shape s = c[0].shape(), m = c[1].shape();
   const int rank = c.rank(1);
-  c.require(rank >= 1 && (!s.has_rank() || s.rank() >= rank) && (!s.has_rank() || Shape(s.dims().first(static_cast<std::size_t>(rank))).is_compatible(m)),
-            fmt::format("the mask {} must have the shape of the first axes of {}", m.text(), s.text()));
+  c.require(
+      rank >= 1 && (!s.has_rank() || s.rank() >= rank) &&
+          (!s.has_rank() || Shape(s.dims().first(static_cast<std::size_t>(rank))).is_compatible(m)),
+      fmt::format("the mask {} must have the shape of the first axes of {}", m.text(), s.text()));
   // What is not known yet of the two shapes is compared when it runs.
-  const bool is_certain = s.has_rank() && m.is_known() && Shape(s.dims().first(static_cast<std::size_t>(rank))).is_known();
+  const bool is_certain = s.has_rank() && m.is_known() &&
+                          Shape(s.dims().first(static_cast<std::size_t>(rank))).is_known();
   return gather_nd(c[0], is_certain ? nonzero(c[1]) : bind1("NonZero", {c[1], shape_of(c[0])}));
 }
 
@@ -51,23 +57,28 @@ Different different(const Tensor& x, std::int64_t* which) {
   const T* from = static_cast<const T*>(x.raw());
   const auto room = static_cast<std::size_t>(x.elements());
   const auto values = std::make_unique_for_overwrite<T[]>(room);
-  const auto ends = std::make_unique_for_overwrite<std::int64_t[]>(room);  // the places after the last of each
+  // the places after the last of each
+  const auto ends = std::make_unique_for_overwrite<std::int64_t[]>(room);
   std::int64_t found = 0;
   OrderKey<T> last{};
   RowSorter<T> sorter;
   // Elements come in their order, not in that of memory: their keys say what they are.
-  sorter.sort(from, x.elements(), x.elements(), false, [&](std::int64_t place, std::int64_t i, OrderKey<T> key) {
-    if (found == 0 || key != last) {
-      values[static_cast<std::size_t>(found++)] = is_of_one<T>(key) ? element_of<T>(key) : from[i];
-      last = key;
-    }
-    ends[static_cast<std::size_t>(found - 1)] = place + 1;
-    which[i] = found - 1;
-  });
+  sorter.sort(from, x.elements(), x.elements(), false,
+              [&](std::int64_t place, std::int64_t i, OrderKey<T> key) {
+                if (found == 0 || key != last) {
+                  values[static_cast<std::size_t>(found++)] =
+                      is_of_one<T>(key) ? element_of<T>(key) : from[i];
+                  last = key;
+                }
+                ends[static_cast<std::size_t>(found - 1)] = place + 1;
+                which[i] = found - 1;
+              });
   Different d{Tensor::empty(x.dtype(), Shape{found}), Tensor::empty(DType::i64, Shape{found})};
-  if (found) std::memcpy(d.values.raw_mutable(), values.get(), static_cast<std::size_t>(found) * sizeof(T));
+  if (found)
+    std::memcpy(d.values.raw_mutable(), values.get(), static_cast<std::size_t>(found) * sizeof(T));
   auto* counts = static_cast<std::int64_t*>(d.counts.raw_mutable());
-  for (std::int64_t i = 0; i < found; ++i) counts[i] = ends[static_cast<std::size_t>(i)] - (i ? ends[static_cast<std::size_t>(i - 1)] : 0);
+  for (std::int64_t i = 0; i < found; ++i)
+    counts[i] = ends[static_cast<std::size_t>(i)] - (i ? ends[static_cast<std::size_t>(i - 1)] : 0);
   return d;
 }
 
@@ -79,8 +90,11 @@ void hand_over(KernelContext& c, int output, const Tensor& host) {
 }
 
 void require_first_axes(const std::vector<std::int64_t>& extents, const Shape& mask) {
-  if (!std::ranges::equal(std::span(extents).first(std::min(extents.size(), mask.dims().size())), mask.dims()))
-    throw Error(Code::invalid_argument, fmt::format("the mask {} must have the shape of the first axes of {}", mask.text(), Shape(extents).text()));
+  if (!std::ranges::equal(std::span(extents).first(std::min(extents.size(), mask.dims().size())),
+                          mask.dims()))
+    throw Error(Code::invalid_argument,
+                fmt::format("the mask {} must have the shape of the first axes of {}", mask.text(),
+                            Shape(extents).text()));
 }
 
 bool is_set(const Tensor& x, std::int64_t i) {
@@ -91,7 +105,9 @@ bool is_set(const Tensor& x, std::int64_t i) {
 }  // namespace
 
 TROUPE_OP(Unique) {
-  op.doc("The different elements of the input in rising order, which of them each element is, and how often each occurs.");
+  op.doc(
+      "The different elements of the input in rising order, which of them each element is, and how "
+      "often each occurs.");
   op.inputs(1);
   op.not_differentiable();
   op.infer([](Inference& c) {
@@ -106,7 +122,8 @@ TROUPE_OP(Unique) {
       Tensor which = Tensor::empty(DType::i64, x.shape());
       Different d;
       visit_dtype(x.dtype(), [&]<class T>(type_tag<T>) {
-        if constexpr (!std::is_same_v<T, std::complex<float>> && !std::is_same_v<T, std::complex<double>>)
+        if constexpr (!std::is_same_v<T, std::complex<float>> &&
+                      !std::is_same_v<T, std::complex<double>>)
           d = different<T>(x, static_cast<std::int64_t*>(which.raw_mutable()));
       });
       hand_over(c, 0, d.values);
@@ -117,11 +134,14 @@ TROUPE_OP(Unique) {
 }
 
 TROUPE_OP(NonZero) {
-  op.doc("The coordinates of the elements that are not 0, in row-major order. A second input is a shape whose first axes must be the first's.");
+  op.doc(
+      "The coordinates of the elements that are not 0, in row-major order. A second input is a "
+      "shape whose first axes must be the first's.");
   op.inputs(1, 2);
   op.not_differentiable();
   op.infer([](Inference& c) {
-    c.require(!is_complex(c.dtype(0)), std::string(name_of(c.dtype(0))) + " is not looked at; take its absolute value");
+    c.require(!is_complex(c.dtype(0)),
+              std::string(name_of(c.dtype(0))) + " is not looked at; take its absolute value");
     if (c.inputs() > 1) {
       c.require_index(1, "the shape");
       c.require_rank(1, 1, "the shape");
@@ -140,7 +160,8 @@ TROUPE_OP(NonZero) {
         ++count;
         found.resize(found.size() + static_cast<std::size_t>(rank));
         for (std::int64_t k = rank - 1, left = i; k >= 0; --k) {
-          found[found.size() - static_cast<std::size_t>(rank - k)] = left % x.shape()[static_cast<int>(k)];
+          found[found.size() - static_cast<std::size_t>(rank - k)] =
+              left % x.shape()[static_cast<int>(k)];
           left /= x.shape()[static_cast<int>(k)];
         }
       }

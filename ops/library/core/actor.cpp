@@ -22,9 +22,12 @@ Actors& actors() {
 }
 
 // What is wrong with a definition, as the end of a sentence; empty: nothing.
-std::string fault_of(const std::function<std::unique_ptr<NodeActor>()>& make, const ActorOptions& options) {
+std::string fault_of(const std::function<std::unique_ptr<NodeActor>()>& make,
+                     const ActorOptions& options) {
   if (!make) return "has an empty factory";
-  if (options.max_restarts < 0) return fmt::format("cannot be restarted {} times: max_restarts must be 0 or more", options.max_restarts);
+  if (options.max_restarts < 0)
+    return fmt::format("cannot be restarted {} times: max_restarts must be 0 or more",
+                       options.max_restarts);
   return {};
 }
 
@@ -37,15 +40,19 @@ auto call_user(const std::string& name, F f) {
     throw Error(e.code(), fmt::format("actor '{}': {}", name, e.what()));
   } catch (...) {
     const Status s = Status::from_current_exception();
-    throw Error(s.code() == Code::internal ? Code::invalid_argument : s.code(), fmt::format("actor '{}': {}", name, s.message()));
+    throw Error(s.code() == Code::internal ? Code::invalid_argument : s.code(),
+                fmt::format("actor '{}': {}", name, s.message()));
   }
 }
 
 }  // namespace
 
-void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options) {
-  if (const std::string fault = fault_of(make, options); !fault.empty()) throw Error(Code::invalid_argument, fmt::format("actor '{}' {}", name, fault));
-  auto definition = std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options});
+void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make,
+                    ActorOptions options) {
+  if (const std::string fault = fault_of(make, options); !fault.empty())
+    throw Error(Code::invalid_argument, fmt::format("actor '{}' {}", name, fault));
+  auto definition =
+      std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options});
   std::lock_guard lock(actors().mutex);
   if (!actors().known.emplace(name, std::move(definition)).second)
     throw Error(Code::already_exists, fmt::format("an actor '{}' is registered already", name));
@@ -58,39 +65,52 @@ std::shared_ptr<const ActorDefinition> find_actor(const std::string& name) {
 }
 
 Status actor_is_down(const std::string& name, int failures) {
-  return Status(Code::failed_precondition, fmt::format("actor '{}' is down: it failed {} times in a row", name, failures));
+  return Status(Code::failed_precondition,
+                fmt::format("actor '{}' is down: it failed {} times in a row", name, failures));
 }
 
 std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition) {
   std::unique_ptr<NodeActor> actor = call_user(name, [&] { return definition.make(); });
-  if (!actor) throw Error(Code::invalid_argument, fmt::format("the factory of actor '{}' made none", name));
+  if (!actor)
+    throw Error(Code::invalid_argument, fmt::format("the factory of actor '{}' made none", name));
   return actor;
 }
 
-std::vector<Value> fire_actor(NodeActor& actor, const std::string& name, std::span<const ValueSpec> outputs, std::vector<Value> inputs) {
+std::vector<Value> fire_actor(NodeActor& actor, const std::string& name,
+                              std::span<const ValueSpec> outputs, std::vector<Value> inputs) {
   std::vector<Tensor> in, out(outputs.size());
   for (Value& v : inputs) in.push_back(std::move(v.tensor()));
   call_user(name, [&] { actor.receive(in, out); });
   std::vector<Value> emitted;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    bool fits = out[i].has_value() && out[i].dtype() == outputs[i].dtype && outputs[i].shape.is_compatible(out[i].shape());
+    bool fits = out[i].has_value() && out[i].dtype() == outputs[i].dtype &&
+                outputs[i].shape.is_compatible(out[i].shape());
     if (!fits)
-      throw Error(Code::invalid_argument,
-                  fmt::format("actor '{}': output {} must be {}, not {}", name, i, outputs[i].text(),
-                              out[i].has_value() ? ValueSpec{out[i].dtype(), out[i].shape()}.text() : "left unset"));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("actor '{}': output {} must be {}, not {}", name, i, outputs[i].text(),
+                      out[i].has_value() ? ValueSpec{out[i].dtype(), out[i].shape()}.text()
+                                         : "left unset"));
     emitted.push_back(std::move(out[i]));
   }
   return emitted;
 }
 
-Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs, std::vector<ValueSpec> outputs,
-                 std::function<std::unique_ptr<NodeActor>()> make, ActorOptions options, std::source_location at) {
+Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+                 std::vector<ValueSpec> outputs, std::function<std::unique_ptr<NodeActor>()> make,
+                 ActorOptions options, std::source_location at) {
   if (const std::string fault = fault_of(make, options); !fault.empty())
-    throw Error(Code::invalid_argument, fmt::format("Actor at {}: actor '{}' {}", reader.site_for(at).text(), name, fault));
-  if (name.empty()) throw Error(Code::invalid_argument, fmt::format("Actor at {}: it needs a name", reader.site_for(at).text()));
+    throw Error(Code::invalid_argument,
+                fmt::format("Actor at {}: actor '{}' {}", reader.site_for(at).text(), name, fault));
+  if (name.empty())
+    throw Error(Code::invalid_argument,
+                fmt::format("Actor at {}: it needs a name", reader.site_for(at).text()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].is_empty())
-      throw Error(Code::failed_precondition, fmt::format("Actor at {}: input {} of actor '{}' is an empty expression; take what an op returned", reader.site_for(at).text(), i, name));
+      throw Error(Code::failed_precondition,
+                  fmt::format("Actor at {}: input {} of actor '{}' is an empty expression; take "
+                              "what an op returned",
+                              reader.site_for(at).text(), i, name));
   StateSpec spec;
   spec.kind = StateSpec::Kind::actor;
   spec.name = name;
@@ -99,7 +119,8 @@ Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inpu
   int state = reader.declare(spec, at);
   for (Expr& e : inputs)
     if (&e.reader() != &reader) e = reader.adopt(e, at);
-  return reader.bind(find_op("Actor"), inputs, Attrs{{"outputs", make_specs_attr(std::move(outputs))}}, at, state);
+  return reader.bind(find_op("Actor"), inputs,
+                     Attrs{{"outputs", make_specs_attr(std::move(outputs))}}, at, state);
 }
 
 TROUPE_OP(Actor) {
@@ -110,7 +131,8 @@ TROUPE_OP(Actor) {
   op.not_differentiable();
   op.infer([](Inference& c) {
     auto object = c.attrs().get<std::shared_ptr<const AttrObject>>("outputs");
-    for (const ValueSpec& s : static_cast<const SpecsAttr&>(*object).specs) c.output(s.dtype, s.shape);
+    for (const ValueSpec& s : static_cast<const SpecsAttr&>(*object).specs)
+      c.output(s.dtype, s.shape);
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([state = s.state](KernelContext& c) {
@@ -118,8 +140,7 @@ TROUPE_OP(Actor) {
       for (Value& v : c.all_inputs()) inputs.push_back(std::move(v));
       static_cast<ActorState&>(*state).fire(c.run().id, std::move(inputs), c.defer());
       // Who was cancelled meanwhile was not found there: whoever registers looks again.
-      if (c.run().cancelled.load(std::memory_order_seq_cst))
-        state->cancel(c.run().id, given_up());
+      if (c.run().cancelled.load(std::memory_order_seq_cst)) state->cancel(c.run().id, given_up());
     });
   });
 }

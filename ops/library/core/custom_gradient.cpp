@@ -1,10 +1,10 @@
 #include <fmt/format.h>
 
 #include <troupe/functions.hpp>
+#include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/reader.hpp>
-#include <troupe/ops/graph/custom_gradient.hpp>
 
 namespace troupe {
 
@@ -18,7 +18,10 @@ class FunctionAttr final : public AttrObject {
 }  // namespace
 
 Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient) {
-  if (!gradient) throw Error(Code::invalid_argument, fmt::format("with_gradient at {}: the gradient's function is empty", y.site().text()));
+  if (!gradient)
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("with_gradient at {}: the gradient's function is empty", y.site().text()));
   std::vector<Operand> operands{y};
   operands.insert(operands.end(), xs.begin(), xs.end());
   std::shared_ptr<const AttrObject> function = std::make_shared<FunctionAttr>(std::move(gradient));
@@ -36,13 +39,20 @@ TROUPE_OP(WithGradient) {
     for (int i = 1; i < g.inputs(); ++i) xs.push_back(g.x(i));
     std::vector<Expr> dxs = static_cast<const FunctionAttr&>(*object).function(g.dy(), xs, g.y());
     if (dxs.size() != xs.size())
-      throw Error(Code::invalid_argument, fmt::format("its custom gradient yields {} gradients for {} xs", dxs.size(), xs.size()));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("its custom gradient yields {} gradients for {} xs", dxs.size(), xs.size()));
     for (std::size_t i = 0; i < dxs.size(); ++i) {
       if (dxs[i].is_empty()) continue;
       const Expr dx = g.dy().reader().adopt(dxs[i], Site());  // which refuses that of another graph
       const ValueSpec wanted = xs[i].spec(), given = dx.spec();
-      if (given.dtype != wanted.dtype || given.depth != wanted.depth || !given.shape.is_compatible(wanted.shape))
-        throw Error(Code::invalid_argument, fmt::format("its custom gradient with respect to xs[{}] is {}; it must be {}, as xs[{}] is", i, given.text(), wanted.text(), i));
+      if (given.dtype != wanted.dtype || given.depth != wanted.depth ||
+          !given.shape.is_compatible(wanted.shape))
+        throw Error(
+            Code::invalid_argument,
+            fmt::format(
+                "its custom gradient with respect to xs[{}] is {}; it must be {}, as xs[{}] is", i,
+                given.text(), wanted.text(), i));
       g.set(static_cast<int>(i) + 1, dx);
     }
   });

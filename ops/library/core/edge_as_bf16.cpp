@@ -4,20 +4,26 @@
 
 namespace troupe {
 
-/// x itself, which nodes of a cluster may be told as bf16, rounded to the nearest, in half the bytes: three digits are left of an f32 where this,
-/// or what uses it, is on another node than its producer. So where a program is cut shows in its results. Goes for its gradient too. A loop that begins with
-/// it goes on with what it computes, as it is. What is fed, constant, fetched, or no f32 tensor goes as it is too, as do scalars, which steer loops and save
-/// nothing. All edges at once: EdgeOptions::as_bf16.
+/// x itself, which nodes of a cluster may be told as bf16, rounded to the nearest, in half the
+/// bytes: three digits are left of an f32 where this, or what uses it, is on another node than its
+/// producer. So where a program is cut shows in its results. Goes for its gradient too. A loop that
+/// begins with it goes on with what it computes, as it is. What is fed, constant, fetched, or no
+/// f32 tensor goes as it is too, as do scalars, which steer loops and save nothing. All edges at
+/// once: EdgeOptions::as_bf16.
 TROUPE_DSL(Expr edge_as_bf16(Operand x))
 Expr edge_as_bf16(Operand x) { return bind1("EdgeAsBf16", {x}); }
 
 TROUPE_OP(EdgeAsBf16) {
-  op.doc("The input, unchanged; an f32 tensor that a node has computed goes to other nodes as bf16, from here and to here.");
+  op.doc(
+      "The input, unchanged; an f32 tensor that a node has computed goes to other nodes as bf16, "
+      "from here and to here.");
   op.inputs(1);
   op.infer([](Inference& c) { c.output(c.input(0)); });
   op.gradient([](Gradient& g) {
     const Cotangent& c = g.cotangent();
-    if (!c.is_none()) g.set(0, c.is_sparse() ? Cotangent::sparse(c.indices, edge_as_bf16(c.values), c.like) : edge_as_bf16(c.dense));
+    if (!c.is_none())
+      g.set(0, c.is_sparse() ? Cotangent::sparse(c.indices, edge_as_bf16(c.values), c.like)
+                             : edge_as_bf16(c.dense));
   });
   op.run([](KernelContext& c) { c.set(0, std::move(c.all_inputs()[0])); });
 }

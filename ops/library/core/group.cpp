@@ -5,7 +5,8 @@
 namespace troupe {
 
 /// One node that fires after all of `after`: fetch it to run them. Yields true.
-TROUPE_DSL(Expr group(const std::vector<Expr>& after, std::source_location at = std::source_location::current()))
+TROUPE_DSL(Expr group(const std::vector<Expr>& after,
+                      std::source_location at = std::source_location::current()))
 Expr group(const std::vector<Expr>& after, std::source_location at) {
   std::vector<Operand> operands;
   for (const Expr& e : after) operands.emplace_back(e, at);

@@ -10,7 +10,8 @@ TROUPE_OP(Input) {
   op.attr<DType>("dtype");
   op.attr<Shape>("shape");
   op.side_effect();  // its value comes from outside: never folded, never merged
-  op.infer([](Inference& c) { c.output(c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape")); });
+  op.infer(
+      [](Inference& c) { c.output(c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape")); });
   op.run([](KernelContext&) { throw Error(Code::invalid_argument, "this input was not fed"); });
 }
 

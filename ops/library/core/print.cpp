@@ -25,7 +25,10 @@ std::vector<std::string> pieces_of(const std::string& format) {
       pieces.emplace_back();
       ++i;
     } else if (c == '{' || c == '}') {
-      throw Error(Code::invalid_argument, fmt::format("'{}' has a lone '{}'; a value's place is {{}}, a brace is written twice", format, c));
+      throw Error(
+          Code::invalid_argument,
+          fmt::format("'{}' has a lone '{}'; a value's place is {{}}, a brace is written twice",
+                      format, c));
     } else {
       pieces.back() += c;
     }
@@ -34,18 +37,26 @@ std::vector<std::string> pieces_of(const std::string& format) {
 }
 
 // x86 makes NaNs with a sign, which says nothing.
-std::string floating_text(double v, int digits) { return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, digits); }
+std::string floating_text(double v, int digits) {
+  return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, digits);
+}
 
 std::string element_text(const Tensor& t, std::int64_t i) {
   if (t.dtype() == DType::string) return std::string(t.data<StringRef>()[i].view());
   return visit_dtype(t.dtype(), [&]<class T>(type_tag<T>) -> std::string {
     const T v = t.data<T>()[i];
     if constexpr (std::is_same_v<T, bool>) return v ? "true" : "false";
-    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return floating_text(static_cast<float>(v), 4);
-    else if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)
+    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
+      return floating_text(static_cast<float>(v), 4);
+    else if constexpr (std::is_same_v<T, std::complex<float>> ||
+                       std::is_same_v<T, std::complex<double>>)
       return fmt::format("{:g}{:+g}i", v.real(), v.imag());
-    else if constexpr (std::is_floating_point_v<T>) return floating_text(v, std::is_same_v<T, float> ? 7 : 15);
-    else return fmt::format("{}", static_cast<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>(v));
+    else if constexpr (std::is_floating_point_v<T>)
+      return floating_text(v, std::is_same_v<T, float> ? 7 : 15);
+    else
+      return fmt::format(
+          "{}",
+          static_cast<std::conditional_t<std::is_signed_v<T>, long long, unsigned long long>>(v));
   });
 }
 
@@ -80,13 +91,17 @@ TROUPE_OP(Print) {
   op.takes_strings();
   op.not_differentiable();
   op.infer([](Inference& c) {
-    const auto places = static_cast<int>(pieces_of(c.attrs().get<std::string>("format")).size()) - 1;
+    const auto places =
+        static_cast<int>(pieces_of(c.attrs().get<std::string>("format")).size()) - 1;
     if (places != c.inputs())
-      throw Error(Code::invalid_argument, fmt::format("'{}' has places for {} values, not {}", c.attrs().get<std::string>("format"), places, c.inputs()));
+      throw Error(Code::invalid_argument,
+                  fmt::format("'{}' has places for {} values, not {}",
+                              c.attrs().get<std::string>("format"), places, c.inputs()));
     c.output(DType::boolean, Shape{});
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
-    return make_kernel([state = s.state, pieces = pieces_of(s.attrs.get<std::string>("format"))](KernelContext& c) {
+    return make_kernel([state = s.state,
+                        pieces = pieces_of(s.attrs.get<std::string>("format"))](KernelContext& c) {
       std::string line = pieces[0];
       for (int i = 0; i < c.inputs(); ++i) {
         append(line, c.input(i), 0, 0);

@@ -53,7 +53,8 @@ TROUPE_OP(Dequeue) {
   op.not_differentiable();
   op.infer([](Inference& c) {
     auto object = c.attrs().get<std::shared_ptr<const AttrObject>>("components");
-    for (const ValueSpec& s : static_cast<const SpecsAttr&>(*object).specs) c.output(s.dtype, s.shape);
+    for (const ValueSpec& s : static_cast<const SpecsAttr&>(*object).specs)
+      c.output(s.dtype, s.shape);
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([state = s.state](KernelContext& c) {
@@ -69,7 +70,8 @@ TROUPE_OP(QueueSize) {
   op.not_differentiable();
   op.infer([](Inference& c) { c.output(DType::i64, Shape{}); });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
-    return make_kernel([state = s.state](KernelContext& c) { c.set(0, Tensor::scalar(queue_of(state).size())); });
+    return make_kernel(
+        [state = s.state](KernelContext& c) { c.set(0, Tensor::scalar(queue_of(state).size())); });
   });
 }
 

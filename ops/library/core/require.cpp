@@ -1,10 +1,11 @@
-#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
 namespace troupe {
 
-// What a function asks of the numbers it is given, which only a run sees: the condition is computed where they are, and looked at on the host.
+// What a function asks of the numbers it is given, which only a run sees: the condition is computed
+// where they are, and looked at on the host.
 TROUPE_OP(Require) {
   op.doc("The first input, refused, saying `what`, unless the second, a bool, is true.");
   op.inputs(2);
@@ -17,7 +18,8 @@ TROUPE_OP(Require) {
   op.gradient([](Gradient& g) { g.set(0, g.cotangent()); });
   op.kernel([](const KernelSetup& s) {
     return with_host_inputs({1}, [what = s.attrs.get<std::string>("what")](KernelContext& c) {
-      if (c.input(1).elements() != 1 || !c.input(1).item<bool>()) throw Error(Code::invalid_argument, what);
+      if (c.input(1).elements() != 1 || !c.input(1).item<bool>())
+        throw Error(Code::invalid_argument, what);
       c.set(0, c.take(0));
     });
   });

@@ -1,11 +1,11 @@
+#include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/update_rows.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
-#include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/graph/state.hpp>
 #include <troupe/ops/graph/transfer.hpp>
-#include <troupe/ops/families/update_rows.hpp>
 
 // Reading and updating variables. Each runs with the variable's exclusive right; if another run
 // holds it, the firing is continued by whoever gives the right back.
@@ -19,9 +19,12 @@ void variable_attrs(OpBuilder& op) {
   op.attr<Shape>("shape");
 }
 
-ValueSpec variable_spec(Inference& c) { return {c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape")}; }
+ValueSpec variable_spec(Inference& c) {
+  return {c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape")};
+}
 
-// To be asked with the right held: whoever cancelled the run has told its caller that it is over. What has begun by then ends.
+// To be asked with the right held: whoever cancelled the run has told its caller that it is over.
+// What has begun by then ends.
 void require_wanted(const RunInfo& run) {
   if (run.cancelled.load(std::memory_order_seq_cst)) given_up().throw_if_error();
 }
@@ -54,7 +57,8 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
     Completion completion;
     Ref<State> state;
   };
-  auto later = std::make_shared<Later>(Later{{}, std::vector<Value>(c.outputs()), c.device(), c.stream(), c.run(), c.defer(), state});
+  auto later = std::make_shared<Later>(Later{
+      {}, std::vector<Value>(c.outputs()), c.device(), c.stream(), c.run(), c.defer(), state});
   for (Value& v : c.all_inputs()) later->inputs.push_back(std::move(v));
   variable.acquire(
       c.run(),
@@ -63,11 +67,10 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
         Status status;
         try {
           require_wanted(later->run);
-          KernelContext context(later->inputs, later->outputs, later->device, later->stream, later->run);
+          KernelContext context(later->inputs, later->outputs, later->device, later->stream,
+                                later->run);
           use(context, v);
-        } catch (...) {
-          status = Status::from_current_exception();
-        }
+        } catch (...) { status = Status::from_current_exception(); }
         v.release(changes && status.ok());
         if (status.ok()) later->completion.fulfil(later->outputs);
         else later->completion.fail(status);
@@ -77,10 +80,12 @@ void with_variable(KernelContext& c, const Ref<State>& state, bool changes, Use 
 
 void check_fits(const VariableState& v, const Tensor& t) {
   if (t.shape() != v.shape())
-    throw Error(Code::invalid_argument, "a value of shape " + t.shape().text() + " does not fit the variable's " + v.shape().text());
+    throw Error(Code::invalid_argument, "a value of shape " + t.shape().text() +
+                                            " does not fit the variable's " + v.shape().text());
 }
 
-// The variable's tensor, writable and on this device: in place if nobody else holds it, else a copy.
+// The variable's tensor, writable and on this device: in place if nobody else holds it, else a
+// copy.
 View writable(KernelContext& c, VariableState& v) {
   Tensor& value = v.value();
   bring_to_device(value, c.device(), c.stream());
@@ -106,8 +111,12 @@ void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
   op.infer([](Inference& c) {
     ValueSpec v = variable_spec(c);
     c.require_dtype(0, v.dtype, "the value");
-    c.require(broadcast(c.shape(0), v.shape).is_compatible(v.shape) && (!c.shape(0).has_rank() || c.shape(0).rank() <= v.shape.rank()),
-              [&] { return "a value of shape " + c.shape(0).text() + " cannot be broadcast to the variable's " + v.shape.text(); });
+    c.require(broadcast(c.shape(0), v.shape).is_compatible(v.shape) &&
+                  (!c.shape(0).has_rank() || c.shape(0).rank() <= v.shape.rank()),
+              [&] {
+                return "a value of shape " + c.shape(0).text() +
+                       " cannot be broadcast to the variable's " + v.shape.text();
+              });
     c.output(v.dtype, v.shape);
   });
   op.kernel([arithmetic](const KernelSetup& s) -> std::unique_ptr<Kernel> {
@@ -158,7 +167,8 @@ TROUPE_OP(AssignVariable) {
   op.infer([](Inference& c) {
     ValueSpec v = variable_spec(c);
     c.require_dtype(0, v.dtype, "the value");
-    c.require(c.shape(0).is_compatible(v.shape), "the value must have the variable's shape " + v.shape.text() + ", not " + c.shape(0).text());
+    c.require(c.shape(0).is_compatible(v.shape), "the value must have the variable's shape " +
+                                                     v.shape.text() + ", not " + c.shape(0).text());
     c.output(v.dtype, v.shape);
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
@@ -172,11 +182,17 @@ TROUPE_OP(AssignVariable) {
   });
 }
 
-TROUPE_OP(AssignAdd) { define_update(op, ScalarOp::add, "Adds to a variable; yields the new value."); }
-TROUPE_OP(AssignSub) { define_update(op, ScalarOp::sub, "Subtracts from a variable; yields the new value."); }
+TROUPE_OP(AssignAdd) {
+  define_update(op, ScalarOp::add, "Adds to a variable; yields the new value.");
+}
+TROUPE_OP(AssignSub) {
+  define_update(op, ScalarOp::sub, "Subtracts from a variable; yields the new value.");
+}
 
 TROUPE_OP(UpdateVariable) {
-  op.doc("Sets a variable to what a pointwise program makes of its old value and the inputs; yields the new value. Made by a pass, never by a user.");
+  op.doc(
+      "Sets a variable to what a pointwise program makes of its old value and the inputs; yields "
+      "the new value. Made by a pass, never by a user.");
   op.inputs(0, -1);
   variable_attrs(op);
   op.attr<std::shared_ptr<const AttrObject>>("program");
@@ -185,16 +201,21 @@ TROUPE_OP(UpdateVariable) {
   op.infer([](Inference& c) {
     const ValueSpec v = variable_spec(c);
     const ScalarProgram& program = program_of(c.attrs());
-    c.require(static_cast<int>(program.inputs.size()) == c.inputs() + 1 && program.results.size() == 1 && program.inputs[0] == v.dtype && program.result_type(0) == v.dtype,
+    c.require(static_cast<int>(program.inputs.size()) == c.inputs() + 1 &&
+                  program.results.size() == 1 && program.inputs[0] == v.dtype &&
+                  program.result_type(0) == v.dtype,
               "the program does not fit the variable");
     c.output(v.dtype, v.shape);
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     auto object = s.attrs.get<std::shared_ptr<const AttrObject>>("program");
-    return make_kernel([program = static_cast<const ProgramAttr&>(*object).program, state = s.state](KernelContext& c) {
+    return make_kernel([program = static_cast<const ProgramAttr&>(*object).program,
+                        state = s.state](KernelContext& c) {
       with_variable(c, state, true, [program](KernelContext& k, VariableState& v) {
         for (int i = 0; i < k.inputs(); ++i)
-          if (k.input(i).shape() != v.shape() && broadcast(v.shape(), k.input(i).shape()) != v.shape()) check_fits(v, k.input(i));
+          if (k.input(i).shape() != v.shape() &&
+              broadcast(v.shape(), k.input(i).shape()) != v.shape())
+            check_fits(v, k.input(i));
         View to = writable(k, v);
         std::vector<ConstView> in{ConstView(to.data, to.dtype, to.shape)};
         for (int i = 0; i < k.inputs(); ++i) in.emplace_back(k.input(i));
@@ -206,7 +227,8 @@ TROUPE_OP(UpdateVariable) {
 }
 
 TROUPE_OP(ScatterVariable) {
-  declare_update(op, 2, "Updates rows of a variable; yields the new value. mode 0: set, 1: add, 2: subtract.");
+  declare_update(
+      op, 2, "Updates rows of a variable; yields the new value. mode 0: set, 1: add, 2: subtract.");
   op.attr<std::int64_t>("mode");
   op.infer([](Inference& c) {
     ValueSpec v = variable_spec(c);
@@ -215,7 +237,8 @@ TROUPE_OP(ScatterVariable) {
     c.require(v.shape.rank() > 0, "a scalar variable has no rows");
     if (c.shape(0).has_rank()) {
       const Shape rows = update_rows(c.shape(0), v.shape);
-      c.require(rows.is_compatible(c.shape(1)), "updates must have shape " + rows.text() + ", not " + c.shape(1).text());
+      c.require(rows.is_compatible(c.shape(1)),
+                "updates must have shape " + rows.text() + ", not " + c.shape(1).text());
     }
     c.output(v.dtype, v.shape);
   });
@@ -224,7 +247,9 @@ TROUPE_OP(ScatterVariable) {
     return make_kernel([mode, state = s.state](KernelContext& c) {
       with_variable(c, state, true, [mode](KernelContext& k, VariableState& v) {
         const Shape rows = update_rows(k.input(0).shape(), v.shape());
-        if (k.input(1).shape() != rows) throw Error(Code::invalid_argument, "updates must have shape " + rows.text() + ", not " + k.input(1).shape().text());
+        if (k.input(1).shape() != rows)
+          throw Error(Code::invalid_argument, "updates must have shape " + rows.text() + ", not " +
+                                                  k.input(1).shape().text());
         View to = writable(k, v);
         k.primitives().scatter(k.stream(), mode, k.input(0), k.input(1), to);
         k.set(0, v.value());

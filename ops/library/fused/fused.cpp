@@ -12,7 +12,8 @@ TROUPE_OP(Fused) {
     Shape shape = c.shape(0);
     for (int i = 1; i < c.inputs(); ++i) shape = broadcast(shape, c.shape(i));
     const ScalarProgram& program = program_of(c.attrs());
-    for (std::size_t k = 0; k < program.results.size(); ++k) c.output(program.result_type(static_cast<int>(k)), shape);
+    for (std::size_t k = 0; k < program.results.size(); ++k)
+      c.output(program.result_type(static_cast<int>(k)), shape);
   });
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     auto object = s.attrs.get<std::shared_ptr<const AttrObject>>("program");

@@ -1,6 +1,6 @@
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 namespace troupe {
 namespace {
@@ -8,8 +8,10 @@ namespace {
 // Which result of the program is reduced, how, and whether somebody wants it beside.
 struct Reduced {
   explicit Reduced(const Attrs& attrs)
-      : which(static_cast<std::size_t>(attrs.get<std::int64_t>("reduced"))), kind(static_cast<Reduction>(attrs.get<std::int64_t>("reduction"))), is_stored(attrs.get<bool>("stored")),
-        axes(attrs.get<std::vector<std::int64_t>>("axes")), keep_dims(attrs.get<bool>("keep_dims")) {}
+      : which(static_cast<std::size_t>(attrs.get<std::int64_t>("reduced"))),
+        kind(static_cast<Reduction>(attrs.get<std::int64_t>("reduction"))),
+        is_stored(attrs.get<bool>("stored")), axes(attrs.get<std::vector<std::int64_t>>("axes")),
+        keep_dims(attrs.get<bool>("keep_dims")) {}
 
   std::size_t which;
   Reduction kind;
@@ -21,7 +23,10 @@ struct Reduced {
 class FusedReduceKernel final : public Kernel {
  public:
   FusedReduceKernel(const Attrs& attrs, DType out)
-      : reduced_(attrs), out_(out), program_(static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program")).program) {}
+      : reduced_(attrs), out_(out),
+        program_(static_cast<const ProgramAttr&>(
+                     *attrs.get<std::shared_ptr<const AttrObject>>("program"))
+                     .program) {}
 
   void run(KernelContext& c) override {
     const Shape shape = shape_of_inputs(c);
@@ -41,7 +46,8 @@ class FusedReduceKernel final : public Kernel {
     }
     const std::uint32_t axes = reduced_axes(reduced_.axes, shape.rank());
     Tensor out = c.allocate(out_, reduced_shape(shape, axes, reduced_.keep_dims));
-    c.primitives().pointwise_reduce(c.stream(), {program_.get(), in, results, reduced_.which, reduced_.kind, View(out), axes});
+    c.primitives().pointwise_reduce(
+        c.stream(), {program_.get(), in, results, reduced_.which, reduced_.kind, View(out), axes});
     c.set(0, std::move(out));
   }
 
@@ -54,7 +60,9 @@ class FusedReduceKernel final : public Kernel {
 }  // namespace
 
 TROUPE_OP(FusedReduce) {
-  op.doc("Fused pointwise operations, one of whose results is reduced as it is made: the reduction first, then the results that somebody else looks at; made by a pass.");
+  op.doc(
+      "Fused pointwise operations, one of whose results is reduced as it is made: the reduction "
+      "first, then the results that somebody else looks at; made by a pass.");
   op.inputs(1, -1);
   op.attr<std::shared_ptr<const AttrObject>>("program");
   op.attr<std::int64_t>("reduced");
@@ -65,16 +73,23 @@ TROUPE_OP(FusedReduce) {
   op.not_differentiable();  // differentiation happens before fusion
   op.infer([](Inference& c) {
     const ScalarProgram& program = program_of(c.attrs());
-    const std::int64_t which = c.attrs().get<std::int64_t>("reduced"), kind = c.attrs().get<std::int64_t>("reduction");
-    c.require(which >= 0 && which < static_cast<std::int64_t>(program.results.size()), "its program has no such result");
-    c.require(kind >= 0 && kind <= static_cast<std::int64_t>(Reduction::logsumexp), "there is no such reduction");
+    const std::int64_t which = c.attrs().get<std::int64_t>("reduced"),
+                       kind = c.attrs().get<std::int64_t>("reduction");
+    c.require(which >= 0 && which < static_cast<std::int64_t>(program.results.size()),
+              "its program has no such result");
+    c.require(kind >= 0 && kind <= static_cast<std::int64_t>(Reduction::logsumexp),
+              "there is no such reduction");
     Shape shape = c.shape(0);
     for (int i = 1; i < c.inputs(); ++i) shape = broadcast(shape, c.shape(i));
-    c.output(reduced_spec(c, static_cast<Reduction>(kind), {program.result_type(static_cast<int>(which)), shape}));
+    c.output(reduced_spec(c, static_cast<Reduction>(kind),
+                          {program.result_type(static_cast<int>(which)), shape}));
     for (std::int64_t k = 0; k < static_cast<std::int64_t>(program.results.size()); ++k)
-      if (k != which || c.attrs().get<bool>("stored")) c.output(program.result_type(static_cast<int>(k)), shape);
+      if (k != which || c.attrs().get<bool>("stored"))
+        c.output(program.result_type(static_cast<int>(k)), shape);
   });
-  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> { return std::make_unique<FusedReduceKernel>(s.attrs, s.output_types[0]); });
+  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    return std::make_unique<FusedReduceKernel>(s.attrs, s.output_types[0]);
+  });
 }
 
 }  // namespace troupe

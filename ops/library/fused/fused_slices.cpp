@@ -8,13 +8,17 @@
 namespace troupe {
 namespace {
 
-// Which columns of each input the program takes (-1: the whole, broadcast if need be), and into which output
-// each of its results goes, one behind the other.
+// Which columns of each input the program takes (-1: the whole, broadcast if need be), and into
+// which output each of its results goes, one behind the other.
 struct Slices {
   explicit Slices(const Attrs& attrs)
-      : columns(attrs.get<std::int64_t>("columns")), starts(attrs.get<std::vector<std::int64_t>>("starts")), outputs(attrs.get<std::vector<std::int64_t>>("outputs")) {}
+      : columns(attrs.get<std::int64_t>("columns")),
+        starts(attrs.get<std::vector<std::int64_t>>("starts")),
+        outputs(attrs.get<std::vector<std::int64_t>>("outputs")) {}
 
-  std::size_t count() const { return static_cast<std::size_t>(outputs.empty() ? 0 : outputs.back() + 1); }
+  std::size_t count() const {
+    return static_cast<std::size_t>(outputs.empty() ? 0 : outputs.back() + 1);
+  }
   /// Of input i, as the program sees it.
   Shape seen(std::size_t i, Shape shape) const {
     if (starts[i] >= 0) shape.set(shape.rank() - 1, columns);
@@ -35,16 +39,20 @@ struct Slices {
 class SlicesKernel final : public Kernel {
  public:
   explicit SlicesKernel(const Attrs& attrs)
-      : slices_(attrs), program_(static_cast<const ProgramAttr&>(*attrs.get<std::shared_ptr<const AttrObject>>("program")).program) {}
+      : slices_(attrs), program_(static_cast<const ProgramAttr&>(
+                                     *attrs.get<std::shared_ptr<const AttrObject>>("program"))
+                                     .program) {}
 
   void run(KernelContext& c) override {
     constexpr std::size_t kMost = 16;
     const auto n = static_cast<std::size_t>(c.inputs()), results = program_->results.size();
     Shape shape = slices_.seen(0, c.input(0).shape());
-    for (std::size_t i = 1; i < n; ++i) shape = broadcast(shape, slices_.seen(i, c.input(static_cast<int>(i)).shape()));
+    for (std::size_t i = 1; i < n; ++i)
+      shape = broadcast(shape, slices_.seen(i, c.input(static_cast<int>(i)).shape()));
     ConstRowsView in[kMost];
     const std::int64_t rows = shape.elements() / slices_.columns;
-    for (std::size_t i = 0; i < n; ++i) in[i] = rows_of(c.input(static_cast<int>(i)), slices_.starts[i], rows);
+    for (std::size_t i = 0; i < n; ++i)
+      in[i] = rows_of(c.input(static_cast<int>(i)), slices_.starts[i], rows);
     View tensors[kMost];
     for (std::size_t o = 0; o < slices_.count(); ++o) {
       Tensor out = c.allocate(dtype_of_output(o), slices_.of_output(o, shape));
@@ -58,7 +66,8 @@ class SlicesKernel final : public Kernel {
       out[k] = {tensors[o], used[o], tensors[o].shape[shape.rank() - 1]};
       used[o] += slices_.columns;
     }
-    c.primitives().pointwise_rows(c.stream(), *program_, rows, slices_.columns, {in, n}, {out, results});
+    c.primitives().pointwise_rows(c.stream(), *program_, rows, slices_.columns, {in, n},
+                                  {out, results});
   }
 
  private:
@@ -67,13 +76,16 @@ class SlicesKernel final : public Kernel {
     while (slices_.outputs[k] != static_cast<std::int64_t>(output)) ++k;
     return program_->result_type(static_cast<int>(k));
   }
-  // One row of its own is for all rows. The pass lets no other broadcasting through; a program of another node might.
+  // One row of its own is for all rows. The pass lets no other broadcasting through; a program of
+  // another node might.
   static ConstRowsView rows_of(const Tensor& t, std::int64_t start, std::int64_t rows) {
     const Shape& s = t.shape();
     const std::int64_t row = s.rank() ? s[s.rank() - 1] : 1;
     const bool is_for_all = t.elements() == row;
     if (!is_for_all && t.elements() != rows * row)
-      throw Error(Code::invalid_argument, fmt::format("an input of shape {} has neither one row for all {} nor as many", s.text(), rows));
+      throw Error(Code::invalid_argument,
+                  fmt::format("an input of shape {} has neither one row for all {} nor as many",
+                              s.text(), rows));
     return {ConstView(t), std::max<std::int64_t>(start, 0), is_for_all ? 0 : row};
   }
 
@@ -84,7 +96,9 @@ class SlicesKernel final : public Kernel {
 }  // namespace
 
 TROUPE_OP(FusedSlices) {
-  op.doc("Fused pointwise operations whose operands are slices of the inputs' last axis, and whose results stand beside each other in the outputs; made by a pass.");
+  op.doc(
+      "Fused pointwise operations whose operands are slices of the inputs' last axis, and whose "
+      "results stand beside each other in the outputs; made by a pass.");
   op.inputs(1, -1);
   op.attr<std::shared_ptr<const AttrObject>>("program");
   op.attr<std::int64_t>("columns");
@@ -94,10 +108,12 @@ TROUPE_OP(FusedSlices) {
   op.infer([](Inference& c) {
     const Slices slices(c.attrs());
     const ScalarProgram& program = program_of(c.attrs());
-    c.require(slices.columns > 0 && slices.starts.size() == static_cast<std::size_t>(c.inputs()) && slices.outputs.size() == program.results.size(),
+    c.require(slices.columns > 0 && slices.starts.size() == static_cast<std::size_t>(c.inputs()) &&
+                  slices.outputs.size() == program.results.size(),
               "its slices do not fit its program");
     Shape shape = slices.seen(0, c.shape(0));
-    for (int i = 1; i < c.inputs(); ++i) shape = broadcast(shape, slices.seen(static_cast<std::size_t>(i), c.shape(i)));
+    for (int i = 1; i < c.inputs(); ++i)
+      shape = broadcast(shape, slices.seen(static_cast<std::size_t>(i), c.shape(i)));
     for (std::size_t o = 0; o < slices.count(); ++o)
       for (std::size_t k = 0; k < slices.outputs.size(); ++k)
         if (slices.outputs[k] == static_cast<std::int64_t>(o)) {
@@ -105,7 +121,9 @@ TROUPE_OP(FusedSlices) {
           break;
         }
   });
-  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> { return std::make_unique<SlicesKernel>(s.attrs); });
+  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    return std::make_unique<SlicesKernel>(s.attrs);
+  });
 }
 
 }  // namespace troupe

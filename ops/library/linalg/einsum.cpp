@@ -12,10 +12,13 @@
 
 namespace troupe {
 
-/// Einstein's sums: `einsum("bij,bjk->bik", {a, b})`. Each letter names an axis; those that are not on the right are summed over. Without "->" the right side is the
-/// letters that occur once, in the alphabet's order. A letter twice in one operand takes its diagonal; `...` stands for axes that are broadcast, as are those known to be 1.
-/// Operands are contracted from the left, two at a time, as matrix products.
-TROUPE_DSL(Expr einsum(const std::string& equation, const std::vector<Expr>& operands, std::source_location at = std::source_location::current()))
+/// Einstein's sums: `einsum("bij,bjk->bik", {a, b})`. Each letter names an axis; those that are not
+/// on the right are summed over. Without "->" the right side is the letters that occur once, in the
+/// alphabet's order. A letter twice in one operand takes its diagonal; `...` stands for axes that
+/// are broadcast, as are those known to be 1. Operands are contracted from the left, two at a time,
+/// as matrix products.
+TROUPE_DSL(Expr einsum(const std::string& equation, const std::vector<Expr>& operands,
+                       std::source_location at = std::source_location::current()))
 
 namespace {
 
@@ -53,7 +56,9 @@ Expr extent_of(const Term& t, const std::string& axes) {
     const auto at = static_cast<std::int64_t>(t.axes.find(axis));
     const std::int64_t extent = t.value.shape()[static_cast<int>(at)];
     if (extent >= 0) known *= extent;
-    else n = n.is_empty() ? slice(shape_of(t.value), {at}, {1}) : n * slice(shape_of(t.value), {at}, {1});
+    else
+      n = n.is_empty() ? slice(shape_of(t.value), {at}, {1})
+                       : n * slice(shape_of(t.value), {at}, {1});
   }
   const Expr rest = t.value.reader().constant(Tensor::of<std::int64_t>({known}, {1}));
   return n.is_empty() ? rest : n * rest;
@@ -74,7 +79,8 @@ class Extents {
   Expr shaped(const Expr& value) const {
     // One that is not known follows from the others, unless there are no elements to tell it by.
     const auto open = std::count(known_.begin(), known_.end(), kAny);
-    if (open == 0 || (open == 1 && std::count(known_.begin(), known_.end(), 0) == 0)) return reshape(value, known_);
+    if (open == 0 || (open == 1 && std::count(known_.begin(), known_.end(), 0) == 0))
+      return reshape(value, known_);
     Exprs all;
     for (const auto& [term, axes] : of_) all.push_back(extent_of(*term, axes));
     return reshape_to(value, concat(all, 0), known_);
@@ -90,12 +96,14 @@ Term multiplied(const Term& a, const Term& b) {
   const Term &more = a.axes.size() >= b.axes.size() ? a : b, &fewer = &more == &a ? b : a;
   Expr aligned = ordered(fewer, those_of(more.axes, [&](char c) { return holds(fewer.axes, c); }));
   for (std::size_t i = 0; i < more.axes.size(); ++i)
-    if (!holds(fewer.axes, more.axes[i])) aligned = expand_dims(aligned, static_cast<std::int64_t>(i));
+    if (!holds(fewer.axes, more.axes[i]))
+      aligned = expand_dims(aligned, static_cast<std::int64_t>(i));
   // What is summed over later is not rounded first.
   return {widened_half(more.value) * widened_half(aligned), more.axes};
 }
 
-Expr grouped(const Term& t, const std::string& batch, const std::string& rows, const std::string& columns) {
+Expr grouped(const Term& t, const std::string& batch, const std::string& rows,
+             const std::string& columns) {
   Expr value = ordered(t, batch + rows + columns);
   if (rows.size() == 1 && columns.size() == 1) return value;
   Extents s;
@@ -109,11 +117,15 @@ Expr grouped(const Term& t, const std::string& batch, const std::string& rows, c
 Term contracted(Term a, Term b, const std::string& needed) {
   a = summed(a, b.axes + needed);
   b = summed(b, a.axes + needed);
-  const std::string batch = those_of(a.axes, [&](char c) { return holds(b.axes, c) && holds(needed, c); });
-  const std::string inner = those_of(a.axes, [&](char c) { return holds(b.axes, c) && !holds(needed, c); });
-  const std::string left = those_of(a.axes, [&](char c) { return !holds(b.axes, c); }), right = those_of(b.axes, [&](char c) { return !holds(a.axes, c); });
+  const std::string batch =
+      those_of(a.axes, [&](char c) { return holds(b.axes, c) && holds(needed, c); });
+  const std::string inner =
+      those_of(a.axes, [&](char c) { return holds(b.axes, c) && !holds(needed, c); });
+  const std::string left = those_of(a.axes, [&](char c) { return !holds(b.axes, c); }),
+                    right = those_of(b.axes, [&](char c) { return !holds(a.axes, c); });
   if (inner.empty() && (left.empty() || right.empty())) return multiplied(a, b);
-  if (a.value.dtype() != b.value.dtype()) a.value = widened_half(a.value), b.value = widened_half(b.value);
+  if (a.value.dtype() != b.value.dtype())
+    a.value = widened_half(a.value), b.value = widened_half(b.value);
   Expr y = matmul(grouped(a, batch, left, inner), grouped(b, batch, inner, right));
   Extents out;
   out.add_each(a, batch + left);
@@ -145,11 +157,16 @@ std::string names_of(const Composite& c, const std::string& term, std::size_t i,
   std::int64_t rest = 0;
   if (dots != std::string::npos) {
     rest = s.rank() - static_cast<std::int64_t>(term.size() - 3);
-    c.require(rest >= 0, fmt::format("'{}' names {} axes, but operand {} is {}", term, term.size() - 3, i, s.text()));
+    c.require(rest >= 0, fmt::format("'{}' names {} axes, but operand {} is {}", term,
+                                     term.size() - 3, i, s.text()));
     axes = term.substr(0, dots) + hidden_names(rest) + term.substr(dots + 3);
   }
-  c.require(static_cast<int>(axes.size()) == s.rank(), fmt::format("'{}' names {} axes, but operand {} is {}", term, axes.size(), i, s.text()));
-  for (char axis : axes) c.require(axis <= hidden(Shape::kMaxRank) || std::isalpha(static_cast<unsigned char>(axis)), fmt::format("'{}' is no letter: axes are named by one letter each", axis));
+  c.require(
+      static_cast<int>(axes.size()) == s.rank(),
+      fmt::format("'{}' names {} axes, but operand {} is {}", term, axes.size(), i, s.text()));
+  for (char axis : axes)
+    c.require(axis <= hidden(Shape::kMaxRank) || std::isalpha(static_cast<unsigned char>(axis)),
+              fmt::format("'{}' is no letter: axes are named by one letter each", axis));
   return axes;
 }
 
@@ -176,42 +193,59 @@ struct Extent {
 
 }  // namespace
 
-Expr einsum(const std::string& equation, const std::vector<Expr>& operands, std::source_location at) {
-  if (operands.empty()) throw Error(Code::invalid_argument, fmt::format("einsum at {}: there are no operands", Site(at).text()));
+Expr einsum(const std::string& equation, const std::vector<Expr>& operands,
+            std::source_location at) {
+  if (operands.empty())
+    throw Error(Code::invalid_argument,
+                fmt::format("einsum at {}: there are no operands", Site(at).text()));
   Composite c("einsum", {Operand(operands[0], at)});
   const std::string text = those_of(equation, [](char e) { return e != ' '; });
   const std::size_t arrow = text.find("->");
   const std::vector<std::string> terms = split_terms(text.substr(0, arrow));
-  c.require(terms.size() == operands.size(), fmt::format("'{}' names {} operands, but there are {}", equation, terms.size(), operands.size()));
+  c.require(terms.size() == operands.size(), fmt::format("'{}' names {} operands, but there are {}",
+                                                         equation, terms.size(), operands.size()));
   std::vector<Term> all;
   std::string letters;
   std::int64_t most_hidden = 0;
   for (std::size_t i = 0; i < terms.size(); ++i) {
-    c.require(operands[i].dtype() == operands[0].dtype(), fmt::format("works on one dtype, not {} and {}; cast one of them", name_of(operands[0].dtype()), name_of(operands[i].dtype())));
+    c.require(operands[i].dtype() == operands[0].dtype(),
+              fmt::format("works on one dtype, not {} and {}; cast one of them",
+                          name_of(operands[0].dtype()), name_of(operands[i].dtype())));
     const std::string axes = names_of(c, terms[i], i, operands[i].shape());
     letters += axes;
-    most_hidden = std::max<std::int64_t>(most_hidden, std::count_if(axes.begin(), axes.end(), [](char axis) { return axis <= hidden(Shape::kMaxRank); }));
+    most_hidden = std::max<std::int64_t>(
+        most_hidden, std::count_if(axes.begin(), axes.end(),
+                                   [](char axis) { return axis <= hidden(Shape::kMaxRank); }));
     all.push_back(without_repeats(c, {operands[i], axes}));
   }
   std::string out = arrow == std::string::npos ? "..." : text.substr(arrow + 2);
   if (arrow == std::string::npos) {
     std::sort(letters.begin(), letters.end());
     for (char letter : letters)
-      if (letter > hidden(Shape::kMaxRank) && std::count(letters.begin(), letters.end(), letter) == 1) out += letter;
+      if (letter > hidden(Shape::kMaxRank) &&
+          std::count(letters.begin(), letters.end(), letter) == 1)
+        out += letter;
   }
-  if (const std::size_t dots = out.find("..."); dots != std::string::npos) out = out.substr(0, dots) + hidden_names(most_hidden) + out.substr(dots + 3);
+  if (const std::size_t dots = out.find("..."); dots != std::string::npos)
+    out = out.substr(0, dots) + hidden_names(most_hidden) + out.substr(dots + 3);
   for (std::size_t k = 0; k < out.size(); ++k) {
-    c.require(holds(letters, out[k]), fmt::format("'{}' on the right is no operand's axis", out[k]));
+    c.require(holds(letters, out[k]),
+              fmt::format("'{}' on the right is no operand's axis", out[k]));
     c.require(out.find(out[k]) == k, fmt::format("'{}' stands twice on the right", out[k]));
   }
-  // An axis of one element is broadcast where the others of its name are more; all others have one extent.
+  // An axis of one element is broadcast where the others of its name are more; all others have one
+  // extent.
   std::vector<Extent> known;
   for (std::size_t i = 0; i < all.size(); ++i)
-    for (std::size_t k = 0; k < all[i].axes.size(); ++k) known.push_back({all[i].axes[k], i, all[i].value.shape()[static_cast<int>(k)]});
+    for (std::size_t k = 0; k < all[i].axes.size(); ++k)
+      known.push_back({all[i].axes[k], i, all[i].value.shape()[static_cast<int>(k)]});
   for (std::size_t i = 0; i < all.size(); ++i)
     for (std::size_t k = all[i].axes.size(); k-- > 0;) {
       const char axis = all[i].axes[k];
-      const auto wider = [&](const Extent& e) { return e.axis == axis && e.operand != i && (e.n != 1 || e.operand < i) && holds(all[e.operand].axes, axis); };
+      const auto wider = [&](const Extent& e) {
+        return e.axis == axis && e.operand != i && (e.n != 1 || e.operand < i) &&
+               holds(all[e.operand].axes, axis);
+      };
       const auto by = std::find_if(known.begin(), known.end(), wider);
       if (by == known.end()) continue;
       if (all[i].value.shape()[static_cast<int>(k)] == 1) {
@@ -219,7 +253,9 @@ Expr einsum(const std::string& equation, const std::vector<Expr>& operands, std:
         all[i].axes.erase(k, 1);
       } else if (by->operand < i) {
         const Term& other = all[by->operand];
-        all[i].value = c.with_extent(all[i].value, static_cast<int>(k), other.value, static_cast<int>(other.axes.find(axis)), axis <= hidden(Shape::kMaxRank) ? "an axis of '...'" : fmt::format("axis {}", axis));
+        all[i].value = c.with_extent(
+            all[i].value, static_cast<int>(k), other.value, static_cast<int>(other.axes.find(axis)),
+            axis <= hidden(Shape::kMaxRank) ? "an axis of '...'" : fmt::format("axis {}", axis));
       }
     }
   Term so_far = all[0];

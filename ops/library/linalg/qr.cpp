@@ -3,8 +3,9 @@
 
 namespace troupe {
 
-/// q and r of each matrix a = q r: with k the smaller side of [m, n], q is [m, k] with orthonormal columns, r [k, n] upper triangular with
-/// no negative number on its diagonal. Gradients need the first k columns to be of full rank; of m < n both numbers are known while the graph is built.
+/// q and r of each matrix a = q r: with k the smaller side of [m, n], q is [m, k] with orthonormal
+/// columns, r [k, n] upper triangular with no negative number on its diagonal. Gradients need the
+/// first k columns to be of full rank; of m < n both numbers are known while the graph is built.
 TROUPE_DSL(Exprs qr(Operand a))
 Exprs qr(Operand a) {
   return computed_wide("qr", {a}, [](const Exprs& x) { return bind_op("Qr", {x[0]}); });
@@ -25,12 +26,14 @@ TROUPE_OP(Qr) {
   });
   op.gradient([](Gradient& g) {
     const Shape a = g.x().shape();
-    const bool is_wide = a.has_rank() && rows_of(a) >= 0 && columns_of(a) >= 0 && rows_of(a) < columns_of(a);
+    const bool is_wide =
+        a.has_rank() && rows_of(a) >= 0 && columns_of(a) >= 0 && rows_of(a) < columns_of(a);
     Expr q = g.y(0), r = g.y(1), dq = g.dy(0), dr = g.dy(1), of_rest;
     if (is_wide) {
       // a = [b, c] with b square: b = q s and r = [s, q^T c].
       auto columns = [&](const Expr& e, bool first) {
-        std::vector<std::int64_t> starts(static_cast<std::size_t>(a.rank()), 0), extents(starts.size(), -1);
+        std::vector<std::int64_t> starts(static_cast<std::size_t>(a.rank()), 0),
+            extents(starts.size(), -1);
         (first ? extents : starts).back() = rows_of(a);
         return slice(e, starts, extents);
       };
@@ -43,11 +46,13 @@ TROUPE_OP(Qr) {
     // (dq + q sym(m)) r^-T with m = r dr^T - dq^T q, sym taking its lower half for both.
     Expr m = matmul(r, dr, false, true) - matmul(dq, q, true, false);
     Expr both = tril(m) + matrix_transpose(tril(m, -1));
-    Expr of_square = matrix_transpose(triangular_solve(r, matrix_transpose(dq + matmul(q, both)), false));
+    Expr of_square =
+        matrix_transpose(triangular_solve(r, matrix_transpose(dq + matmul(q, both)), false));
     g.set(0, is_wide ? concat({of_square, of_rest}, -1) : of_square);
   });
   algebra_kernel(op, Algebra::qr, false, [](const Shape& a, const Shape&) {
-    return std::vector<Shape>{batch_and(a, {rows_of(a), smaller_side(a)}), batch_and(a, {smaller_side(a), columns_of(a)})};
+    return std::vector<Shape>{batch_and(a, {rows_of(a), smaller_side(a)}),
+                              batch_and(a, {smaller_side(a), columns_of(a)})};
   });
 }
 

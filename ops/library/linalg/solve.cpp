@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-/// x of a x = b for each matrix; transposed: of a^T x = b. a: [batch..., n, n], b: [batch..., n, right], as x.
+/// x of a x = b for each matrix; transposed: of a^T x = b. a: [batch..., n, n], b: [batch..., n,
+/// right], as x.
 TROUPE_DSL(Expr solve(Operand a, Operand b, bool transposed = false))
 /// The same where only a's lower (or upper) half counts.
 TROUPE_DSL(Expr triangular_solve(Operand a, Operand b, bool lower = true, bool transposed = false))
@@ -14,15 +15,19 @@ TROUPE_DSL(Expr triangular_solve(Operand a, Operand b, bool lower = true, bool t
 TROUPE_DSL(Expr inverse(Operand a))
 
 Expr solve(Operand a, Operand b, bool transposed) {
-  return computed_wide("solve", {a, b}, [&](const Exprs& x) { return bind_op("Solve", {x[0], x[1]}, Attrs{{"transposed", transposed}}); })[0];
+  return computed_wide("solve", {a, b}, [&](const Exprs& x) {
+    return bind_op("Solve", {x[0], x[1]}, Attrs{{"transposed", transposed}});
+  })[0];
 }
 Expr triangular_solve(Operand a, Operand b, bool lower, bool transposed) {
   return computed_wide("triangular_solve", {a, b}, [&](const Exprs& x) {
-    return bind_op("TriangularSolve", {x[0], x[1]}, Attrs{{"lower", lower}, {"transposed", transposed}});
+    return bind_op("TriangularSolve", {x[0], x[1]},
+                   Attrs{{"lower", lower}, {"transposed", transposed}});
   })[0];
 }
 Expr inverse(Operand a) {
-  return computed_wide("inverse", {a}, [](const Exprs& x) { return Exprs{solve(x[0], identity_like(x[0]))}; })[0];
+  return computed_wide("inverse", {a},
+                       [](const Exprs& x) { return Exprs{solve(x[0], identity_like(x[0]))}; })[0];
 }
 
 namespace {
@@ -30,7 +35,11 @@ namespace {
 std::vector<Shape> solution(const Shape& a, const Shape& b) {
   Shape wanted = batch_and(a, {rows_of(a), b.rank() >= 1 ? columns_of(b) : kAny});
   if (b.rank() != a.rank() || !wanted.is_compatible(b))
-    throw Error(Code::invalid_argument, fmt::format("the right side of {} must be [batch..., n, right] with its batch and rows, not {}", a.text(), b.text()));
+    throw Error(
+        Code::invalid_argument,
+        fmt::format(
+            "the right side of {} must be [batch..., n, right] with its batch and rows, not {}",
+            a.text(), b.text()));
   return {b};
 }
 
@@ -63,7 +72,9 @@ TROUPE_OP(Solve) {
 }
 
 TROUPE_OP(TriangularSolve) {
-  op.doc("The solution x of a x = b for triangular matrices; the other half of each is not looked at.");
+  op.doc(
+      "The solution x of a x = b for triangular matrices; the other half of each is not looked "
+      "at.");
   op.inputs(2);
   op.attr<bool>("lower", true);
   op.attr<bool>("transposed", false);

@@ -8,7 +8,9 @@ namespace troupe {
 /// occurs, as i64 counted in row-major order. What sums duplicates without sorting: see
 /// autodiff/rows.hpp.
 TROUPE_DSL(Expr last_position(Operand indices, Operand table))
-Expr last_position(Operand indices, Operand table) { return bind1("LastPosition", {indices, table}); }
+Expr last_position(Operand indices, Operand table) {
+  return bind1("LastPosition", {indices, table});
+}
 
 TROUPE_OP(LastPosition) {
   op.doc("The last position of each index among the indices; they are rows of the second input.");
@@ -30,8 +32,10 @@ TROUPE_OP(LastPosition) {
       Tensor latest = c.allocate(DType::i64, Shape{c.input(1).shape()[0]});
       View words(latest);
       c.primitives().range(c.stream(), 0, 1, to);
-      c.primitives().scatter(c.stream(), Scatter::update, indices, ConstView(to.data, to.dtype, to.shape), words);
-      c.primitives().gather(c.stream(), ConstView(words.data, words.dtype, words.shape), indices, 0, to);
+      c.primitives().scatter(c.stream(), Scatter::update, indices,
+                             ConstView(to.data, to.dtype, to.shape), words);
+      c.primitives().gather(c.stream(), ConstView(words.data, words.dtype, words.shape), indices, 0,
+                            to);
     }
     c.set(0, std::move(out));
   });

@@ -15,7 +15,8 @@ namespace troupe {
 TROUPE_DSL(Expr global_avg_pool(Operand x))
 /// The largest element of each channel. x: [batch, space..., channels]; result: [batch, channels].
 TROUPE_DSL(Expr global_max_pool(Operand x))
-/// Means of windows so placed that the space has `extents`: position o of n over in covers [floor(o in / n), ceil((o + 1) in / n)).
+/// Means of windows so placed that the space has `extents`: position o of n over in covers [floor(o
+/// in / n), ceil((o + 1) in / n)).
 TROUPE_DSL(Expr adaptive_avg_pool(Operand x, std::vector<std::int64_t> extents))
 /// The same with the largest element.
 TROUPE_DSL(Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents))
@@ -29,14 +30,17 @@ std::vector<std::int64_t> spatial_axes(const Composite& c) {
   return axes;
 }
 
-// Means of rows [first, end) of each window along `axis`, or their largest, with everything of x stored once for each window: for windows that are not known, or many.
+// Means of rows [first, end) of each window along `axis`, or their largest, with everything of x
+// stored once for each window: for windows that are not known, or many.
 template <class Reduce>
 Expr by_membership(const Composite& c, const Expr& x, int axis, std::int64_t out, Reduce reduce) {
-  Expr along = expand_dims(positions_along(x, axis), axis), in = expand_dims(sum(ones_like(cast(stop_gradient(x), DType::i64)), {axis}, true), axis);
+  Expr along = expand_dims(positions_along(x, axis), axis),
+       in = expand_dims(sum(ones_like(cast(stop_gradient(x), DType::i64)), {axis}, true), axis);
   Shape column(std::vector<std::int64_t>(static_cast<std::size_t>(c.rank(0)) + 1, 1));
   column.set(axis, out);
   Expr o = reshape(c.reader().bind(find_op("Range"), {}, Attrs{{"count", out}}, Site())[0], column);
-  Expr is_in = logical_and(along >= floor_div(o * in, out), along < floor_div((o + 1) * in + (out - 1), out));
+  Expr is_in = logical_and(along >= floor_div(o * in, out),
+                           along < floor_div((o + 1) * in + (out - 1), out));
   return reduce(expand_dims(x, axis), is_in, axis + 1);
 }
 
@@ -54,16 +58,19 @@ struct AdaptiveAxis {
     s.set(axis, std::ssize(v));
     return reader.constant(Tensor::of(v, s));
   }
-  Expr taken(const Expr& of, const std::vector<std::int64_t>& which) const { return gather(of, of.reader().constant(Tensor::of(which, Shape{std::ssize(which)})), axis); }
+  Expr taken(const Expr& of, const std::vector<std::int64_t>& which) const {
+    return gather(of, of.reader().constant(Tensor::of(which, Shape{std::ssize(which)})), axis);
+  }
 };
 
-// For each position the sum of what `take` makes of the windows that it is in: of their numbers, one window of each position at a time, two times at most
-// unless windows are more than positions.
+// For each position the sum of what `take` makes of the windows that it is in: of their numbers,
+// one window of each position at a time, two times at most unless windows are more than positions.
 template <class Take>
 Expr sum_over_windows(const AdaptiveAxis& a, Reader& reader, Take take) {
   std::vector<std::vector<std::int64_t>> windows(static_cast<std::size_t>(a.in));
   for (std::int64_t o = 0; o < a.out; ++o)
-    for (std::int64_t i = a.from(o); i < a.to(o); ++i) windows[static_cast<std::size_t>(i)].push_back(o);
+    for (std::int64_t i = a.from(o); i < a.to(o); ++i)
+      windows[static_cast<std::size_t>(i)].push_back(o);
   Expr total;
   for (std::size_t k = 0;; ++k) {
     std::vector<std::int64_t> which, is_in;
@@ -82,13 +89,18 @@ Expr sum_over_windows(const AdaptiveAxis& a, Reader& reader, Take take) {
 // The gradient of the windows' means.
 Expr spread_means(const AdaptiveAxis& a, const Expr& dy) {
   std::vector<double> shares;
-  for (std::int64_t o = 0; o < a.out; ++o) shares.push_back(1.0 / static_cast<double>(a.to(o) - a.from(o)));
+  for (std::int64_t o = 0; o < a.out; ++o)
+    shares.push_back(1.0 / static_cast<double>(a.to(o) - a.from(o)));
   Expr wide = widened_half(dy), share = wide * cast(a.numbers(dy.reader(), shares), wide.dtype());
-  return cast(sum_over_windows(a, dy.reader(), [&](const auto& which) { return a.taken(share, which); }), dy.dtype());
+  return cast(
+      sum_over_windows(a, dy.reader(), [&](const auto& which) { return a.taken(share, which); }),
+      dy.dtype());
 }
 
-// How many elements of each window are its largest, where tensors have no room for one axis more: an element of each window at a time.
-Expr count_of_tops(const AdaptiveAxis& a, const Expr& x, const Expr& y, std::int64_t longest, DType dtype) {
+// How many elements of each window are its largest, where tensors have no room for one axis more:
+// an element of each window at a time.
+Expr count_of_tops(const AdaptiveAxis& a, const Expr& x, const Expr& y, std::int64_t longest,
+                   DType dtype) {
   Expr count;
   for (std::int64_t k = 0; k < longest; ++k) {
     std::vector<std::int64_t> which, is_in;
@@ -109,10 +121,16 @@ Expr spread_tops(const AdaptiveAxis& a, const Expr& dy, const Expr& x, const Exp
   const Expr wide = widened_half(dy);
   const auto spread = [&](const Expr& tops) {
     const Expr share = wide / tops;
-    return cast(sum_over_windows(a, dy.reader(), [&](const auto& which_of) { return where(x == a.taken(y, which_of), a.taken(share, which_of), 0.0); }), dy.dtype());
+    return cast(sum_over_windows(a, dy.reader(),
+                                 [&](const auto& which_of) {
+                                   return where(x == a.taken(y, which_of), a.taken(share, which_of),
+                                                0.0);
+                                 }),
+                dy.dtype());
   };
   if (a.rank == Shape::kMaxRank) return spread(count_of_tops(a, x, y, longest, wide.dtype()));
-  // A row of positions for each window; where it is shorter than others its last again, which does not count.
+  // A row of positions for each window; where it is shorter than others its last again, which does
+  // not count.
   std::vector<std::int64_t> which, is_in;
   for (std::int64_t o = 0; o < a.out; ++o)
     for (std::int64_t i = a.from(o); i < a.from(o) + longest; ++i) {
@@ -124,14 +142,17 @@ Expr spread_tops(const AdaptiveAxis& a, const Expr& dy, const Expr& x, const Exp
   beside.set(a.axis + 1, longest);
   Reader& reader = dy.reader();
   Expr rows = gather(x, reader.constant(Tensor::of(which, Shape{a.out, longest})), a.axis);
-  Expr is_top = logical_and(rows == expand_dims(y, a.axis + 1), reader.constant(Tensor::of(is_in, beside)) > 0);
+  Expr is_top = logical_and(rows == expand_dims(y, a.axis + 1),
+                            reader.constant(Tensor::of(is_in, beside)) > 0);
   return spread(sum(cast(is_top, wide.dtype()), {a.axis + 1}));
 }
 
-// x with `axis` of known extent cut into `out` equal pieces, if it can be. One other extent may be open: it follows from the rest, unless one of these is 0.
+// x with `axis` of known extent cut into `out` equal pieces, if it can be. One other extent may be
+// open: it follows from the rest, unless one of these is 0.
 Expr in_equal_pieces(const Expr& x, int axis, std::int64_t out) {
   const Shape s = x.shape();
-  const auto open = std::count_if(s.begin(), s.end(), [](std::int64_t extent) { return extent <= 0; });
+  const auto open =
+      std::count_if(s.begin(), s.end(), [](std::int64_t extent) { return extent <= 0; });
   if (s[axis] % out != 0 || open > 1 || s.rank() == Shape::kMaxRank) return Expr();
   Shape parts;
   for (int i = 0; i < s.rank(); ++i) {
@@ -141,18 +162,23 @@ Expr in_equal_pieces(const Expr& x, int axis, std::int64_t out) {
   return reshape(x, parts);
 }
 
-// A window is a product of ranges, so that means of means, and maxima of maxima, axis by axis, are those of the window:
-// all ranges of an axis are equally long to it. `spread` is the gradient of what the windows of an axis became.
+// A window is a product of ranges, so that means of means, and maxima of maxima, axis by axis, are
+// those of the window: all ranges of an axis are equally long to it. `spread` is the gradient of
+// what the windows of an axis became.
 template <class Reduce, class ReduceSome, class Spread>
-Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>& extents, Reduce reduce, ReduceSome reduce_some, Spread spread) {
+Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>& extents,
+             Reduce reduce, ReduceSome reduce_some, Spread spread) {
   Composite c(name, {operand});
   const std::vector<std::int64_t> axes = spatial_axes(c);
-  c.require(axes.size() == extents.size(), fmt::format("{} extents for {} spatial axes", extents.size(), axes.size()));
+  c.require(axes.size() == extents.size(),
+            fmt::format("{} extents for {} spatial axes", extents.size(), axes.size()));
   Shape made = c[0].shape();
   for (std::size_t a = 0; a < axes.size(); ++a) {
     const std::int64_t in = made[static_cast<int>(axes[a])];
-    c.require(extents[a] >= 1 && in != 0, fmt::format("cannot make {} positions of {}", extents[a], in));
-    c.require(extents[a] <= 4096, fmt::format("makes at most 4096 positions along an axis, not {}", extents[a]));
+    c.require(extents[a] >= 1 && in != 0,
+              fmt::format("cannot make {} positions of {}", extents[a], in));
+    c.require(extents[a] <= 4096,
+              fmt::format("makes at most 4096 positions along an axis, not {}", extents[a]));
     made.set(static_cast<int>(axes[a]), extents[a]);
   }
   c.require_fits(made);
@@ -175,12 +201,16 @@ Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>&
     const AdaptiveAxis along{c.rank(0), axis, in, out};
     Exprs parts;
     for (std::int64_t o = 0; o < out; ++o) {
-      std::vector<std::int64_t> starts(static_cast<std::size_t>(c.rank(0)), 0), lengths(starts.size(), -1);
+      std::vector<std::int64_t> starts(static_cast<std::size_t>(c.rank(0)), 0),
+          lengths(starts.size(), -1);
       starts[a + 1] = along.from(o);
       lengths[a + 1] = along.to(o) - along.from(o);
       parts.push_back(reduce(slice(x, starts, lengths), axis));
     }
-    x = with_gradient(concat(parts, axis), {x}, [=](const Expr& dy, const Exprs& xs, const Expr& y) { return Exprs{spread(along, dy, xs[0], y)}; });
+    x = with_gradient(concat(parts, axis), {x},
+                      [=](const Expr& dy, const Exprs& xs, const Expr& y) {
+                        return Exprs{spread(along, dy, xs[0], y)};
+                      });
   }
   return x;
 }
@@ -188,7 +218,9 @@ Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>&
 // The space is there, as far as it is known.
 std::vector<std::int64_t> space_of(const Composite& c) {
   const std::vector<std::int64_t> axes = spatial_axes(c);
-  for (std::int64_t axis : axes) c.require(c[0].shape()[static_cast<int>(axis)] != 0, "there is no position in " + c[0].shape().text());
+  for (std::int64_t axis : axes)
+    c.require(c[0].shape()[static_cast<int>(axis)] != 0,
+              "there is no position in " + c[0].shape().text());
   return axes;
 }
 
@@ -204,23 +236,33 @@ Expr global_max_pool(Operand x) {
 }
 Expr adaptive_avg_pool(Operand x, std::vector<std::int64_t> extents) {
   return adapted(
-      "adaptive_avg_pool", x, extents, [](const Expr& part, std::int64_t axis) { return mean(part, {axis}, true); },
+      "adaptive_avg_pool", x, extents,
+      [](const Expr& part, std::int64_t axis) { return mean(part, {axis}, true); },
       [](const Expr& e, const Expr& is_in, std::int64_t axis) {
         Expr wide = widened_half(e), count = sum(cast(is_in, wide.dtype()), {axis});
         return cast(sum(where(is_in, wide, zeros_like(wide)), {axis}) / count, e.dtype());
       },
-      [](const AdaptiveAxis& along, const Expr& dy, const Expr&, const Expr&) { return spread_means(along, dy); });
+      [](const AdaptiveAxis& along, const Expr& dy, const Expr&, const Expr&) {
+        return spread_means(along, dy);
+      });
 }
 Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents) {
   return adapted(
-      "adaptive_max_pool", x, extents, [](const Expr& part, std::int64_t axis) { return reduce_max(part, {axis}, true); },
+      "adaptive_max_pool", x, extents,
+      [](const Expr& part, std::int64_t axis) { return reduce_max(part, {axis}, true); },
       [](const Expr& e, const Expr& is_in, std::int64_t axis) {
-        // What is outside a window counts as what changes no maximum (of integers the least of all), but may be as large: it has no part in the gradient.
-        const Expr inside = is_floating(e.dtype()) ? where(is_in, e, -INFINITY) : where(is_in, e, reduce_min(stop_gradient(e), {axis}, true));
-        return with_gradient(reduce_max(inside, {axis}), {e}, [=](const Expr& dy, const Exprs& xs, const Expr& y) {
-          Expr is_top = logical_and(is_in, xs[0] == expand_dims(y, axis)), wide = widened_half(dy), share = wide / sum(cast(is_top, wide.dtype()), {axis});
-          return Exprs{cast(sum(where(is_top, expand_dims(share, axis), 0.0), {axis - 1}, true), dy.dtype())};
-        });
+        // What is outside a window counts as what changes no maximum (of integers the least of
+        // all), but may be as large: it has no part in the gradient.
+        const Expr inside = is_floating(e.dtype())
+                                ? where(is_in, e, -INFINITY)
+                                : where(is_in, e, reduce_min(stop_gradient(e), {axis}, true));
+        return with_gradient(
+            reduce_max(inside, {axis}), {e}, [=](const Expr& dy, const Exprs& xs, const Expr& y) {
+              Expr is_top = logical_and(is_in, xs[0] == expand_dims(y, axis)),
+                   wide = widened_half(dy), share = wide / sum(cast(is_top, wide.dtype()), {axis});
+              return Exprs{cast(sum(where(is_top, expand_dims(share, axis), 0.0), {axis - 1}, true),
+                                dy.dtype())};
+            });
       },
       spread_tops);
 }

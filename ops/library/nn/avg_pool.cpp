@@ -3,8 +3,9 @@
 
 namespace troupe {
 
-/// The mean of each window, channel by channel. x: [batch, space..., channels], floating; `size`: the window's extents; strides as said,
-/// else `size`. Padding is not counted: at the border the mean is of what is there. Where zeros around x are to count, `pad` it first.
+/// The mean of each window, channel by channel. x: [batch, space..., channels], floating; `size`:
+/// the window's extents; strides as said, else `size`. Padding is not counted: at the border the
+/// mean is of what is there. Where zeros around x are to count, `pad` it first.
 TROUPE_DSL(Expr avg_pool(Operand x, std::vector<std::int64_t> size, Window window = {}))
 Expr avg_pool(Operand x, std::vector<std::int64_t> size, Window window) {
   if (window.strides.empty()) window.strides = size;

@@ -1,15 +1,17 @@
 #include <troupe/devices/device/channel_sums.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 #include <fmt/format.h>
 
 namespace troupe {
 
-// What normalisation over all but the channels (or, by item, over the space of each) looks at x for: each of these reads it once. All else of
-// normalize.cpp is pointwise, and fuses with what stands around it. Results are f64, a few numbers a channel: the variance of f32 may be more than f32 holds.
+// What normalisation over all but the channels (or, by item, over the space of each) looks at x
+// for: each of these reads it once. All else of normalize.cpp is pointwise, and fuses with what
+// stands around it. Results are f64, a few numbers a channel: the variance of f32 may be more than
+// f32 holds.
 
 namespace {
 
@@ -25,14 +27,20 @@ Shape shape_of_moments(const Shape& x, bool by_item) {
 
 void require_channels_last(const Shape& x, bool by_item) {
   const int least = by_item ? 2 : 1;
-  if (x.has_rank() && x.rank() < least) throw Error(Code::invalid_argument, "x must be [" + std::string(by_item ? "batch, " : "") + "..., channels], not " + x.text());
+  if (x.has_rank() && x.rank() < least)
+    throw Error(Code::invalid_argument, "x must be [" + std::string(by_item ? "batch, " : "") +
+                                            "..., channels], not " + x.text());
 }
 
-void require_numbers(const Inference& c) { c.require(c.dtype(0) == DType::f32 || c.dtype(0) == DType::f64, fmt::format("needs f32 or f64, not {}", name_of(c.dtype(0)))); }
+void require_numbers(const Inference& c) {
+  c.require(c.dtype(0) == DType::f32 || c.dtype(0) == DType::f64,
+            fmt::format("needs f32 or f64, not {}", name_of(c.dtype(0))));
+}
 
 ChannelSumsArgs blocks_of(const Tensor& x, bool by_item) {
   require_channels_last(x.shape(), by_item);
-  ChannelSumsArgs a{x, {}, {}, {}, {}, by_item ? x.shape()[0] : 1, 1, x.shape()[x.shape().rank() - 1]};
+  ChannelSumsArgs a{
+      x, {}, {}, {}, {}, by_item ? x.shape()[0] : 1, 1, x.shape()[x.shape().rank() - 1]};
   for (int i = by_item ? 1 : 0; i < x.shape().rank() - 1; ++i) a.rows *= x.shape()[i];
   return a;
 }
@@ -51,7 +59,9 @@ void run_channel_sums(KernelContext& c, ChannelSumsArgs& a, bool by_item) {
 }  // namespace
 
 TROUPE_OP(ChannelMoments) {
-  op.doc("The mean and the variance, f64, of each channel, the last axis, over all other axes, or by item over all but the first.");
+  op.doc(
+      "The mean and the variance, f64, of each channel, the last axis, over all other axes, or by "
+      "item over all but the first.");
   op.inputs(1);
   op.attr<bool>("by_item", false);
   op.infer([](Inference& c) {
@@ -61,13 +71,16 @@ TROUPE_OP(ChannelMoments) {
     for (int i = 0; i < 2; ++i) c.output(DType::f64, shape_of_moments(c.shape(0), by_item));
   });
   op.gradient([](Gradient& g) {
-    // That of the mean is 1 / n, that of the variance 2 (x - mean) / n. (mean - x: a pass would else keep the forward pass's x - mean for it.)
+    // That of the mean is 1 / n, that of the variance 2 (x - mean) / n. (mean - x: a pass would
+    // else keep the forward pass's x - mean for it.)
     auto near = [&](const Expr& of_channels) { return cast(of_channels, g.x().dtype()); };
     auto of_mean = [&] { return divided_by_count(g, g.dy(0)); };
     if (!g.has_dy(1)) return g.set(0, broadcast_like(near(of_mean()), g.x()));
-    // The variance's cotangent of what spreads by 1e30 is some 1e-60: either factor is taken in units of the spread, in which f32 holds both. What is lost of
-    // the mean comes back with the rest.
-    const Expr mean = g.y(0), spread = stop_gradient(maximum(sqrt(g.y(1)), 1e-37)), slope = divided_by_count(g, -2.0 * g.dy(1));
+    // The variance's cotangent of what spreads by 1e30 is some 1e-60: either factor is taken in
+    // units of the spread, in which f32 holds both. What is lost of the mean comes back with the
+    // rest.
+    const Expr mean = g.y(0), spread = stop_gradient(maximum(sqrt(g.y(1)), 1e-37)),
+               slope = divided_by_count(g, -2.0 * g.dy(1));
     const Expr of_variance = (near(mean) - g.x()) * near(1.0 / spread) * near(slope * spread);
     Expr rest;
     if (g.x().dtype() != DType::f64) rest = (mean - cast(near(mean), DType::f64)) * slope;
@@ -82,7 +95,9 @@ TROUPE_OP(ChannelMoments) {
 }
 
 TROUPE_OP(ChannelSums) {
-  op.doc("Of dy, x and a mean of each channel, shaped as ChannelMoments' are: for each channel the sum of dy, and that of dy (x - mean), f64.");
+  op.doc(
+      "Of dy, x and a mean of each channel, shaped as ChannelMoments' are: for each channel the "
+      "sum of dy, and that of dy (x - mean), f64.");
   op.inputs(3);
   op.attr<bool>("by_item", false);
   op.infer([](Inference& c) {
@@ -90,11 +105,13 @@ TROUPE_OP(ChannelSums) {
     require_numbers(c);
     c.require_same_dtype(0, 1);
     c.require_same_dtype(0, 2);
-    c.require(c.shape(0).is_compatible(c.shape(1)), "dy is of shape " + c.shape(1).text() + ", not " + c.shape(0).text());
+    c.require(c.shape(0).is_compatible(c.shape(1)),
+              "dy is of shape " + c.shape(1).text() + ", not " + c.shape(0).text());
     const Shape x = c.shape(0).merge(c.shape(1));
     require_channels_last(x, by_item);
     const Shape made = shape_of_moments(x, by_item);
-    c.require(made.is_compatible(c.shape(2)), "the mean is of shape " + c.shape(2).text() + ", not " + made.text());
+    c.require(made.is_compatible(c.shape(2)),
+              "the mean is of shape " + c.shape(2).text() + ", not " + made.text());
     for (int i = 0; i < 2; ++i) c.output(DType::f64, made.merge(c.shape(2)));
   });
   op.gradient([](Gradient& g) {
@@ -107,8 +124,12 @@ TROUPE_OP(ChannelSums) {
     const bool by_item = attrs.get<bool>("by_item");
     ChannelSumsArgs a = blocks_of(c.input(1), by_item);
     const Shape made = shape_of_moments(a.x.shape, by_item);
-    if (c.input(0).shape() != a.x.shape) throw Error(Code::invalid_argument, "dy is of shape " + c.input(0).shape().text() + ", not " + a.x.shape.text());
-    if (c.input(2).shape() != made) throw Error(Code::invalid_argument, "the mean is of shape " + c.input(2).shape().text() + ", not " + made.text());
+    if (c.input(0).shape() != a.x.shape)
+      throw Error(Code::invalid_argument,
+                  "dy is of shape " + c.input(0).shape().text() + ", not " + a.x.shape.text());
+    if (c.input(2).shape() != made)
+      throw Error(Code::invalid_argument,
+                  "the mean is of shape " + c.input(2).shape().text() + ", not " + made.text());
     a.dy = c.input(0);
     a.mean = c.input(2);
     run_channel_sums(c, a, by_item);

@@ -3,17 +3,22 @@
 
 namespace troupe {
 
-/// Cross-correlation, 1-D to 3-D (window.hpp, Note [channels last]). x: [batch, space..., channels]; filter: [window..., channels / groups,
-/// filters]; result: [batch, positions..., filters]. With groups, the i-th part of the filters sees the i-th part of the channels;
-/// groups = channels is a depthwise convolution. f16 and bf16 add in f32; integers wrap.
+/// Cross-correlation, 1-D to 3-D (window.hpp, Note [channels last]). x: [batch, space...,
+/// channels]; filter: [window..., channels / groups, filters]; result: [batch, positions...,
+/// filters]. With groups, the i-th part of the filters sees the i-th part of the channels; groups =
+/// channels is a depthwise convolution. f16 and bf16 add in f32; integers wrap.
 TROUPE_DSL(Expr conv(Operand x, Operand filter, const Window& window = {}, std::int64_t groups = 1))
-Expr conv(Operand x, Operand filter, const Window& window, std::int64_t groups) { return bind_convolution("Conv", x, filter, window, groups); }
+Expr conv(Operand x, Operand filter, const Window& window, std::int64_t groups) {
+  return bind_convolution("Conv", x, filter, window, groups);
+}
 
 // The three are linear in each operand and each other's gradients: with <u, v> the sum of products,
 // <Conv(x, w), dy> = <x, ConvInputGradient(dy, w)> = <w, ConvFilterGradient(x, dy)>.
 
 TROUPE_OP(Conv) {
-  op.doc("Convolution of [batch, space..., channels] with [window..., channels / groups, filters], 1-D to 3-D.");
+  op.doc(
+      "Convolution of [batch, space..., channels] with [window..., channels / groups, filters], "
+      "1-D to 3-D.");
   op.inputs(2);
   convolution_attrs(op);
   op.infer([](Inference& c) {
@@ -23,10 +28,15 @@ TROUPE_OP(Conv) {
     const std::int64_t groups = c.attrs().get<std::int64_t>("groups");
     if (x.has_rank() && w.has_rank()) {
       const std::int64_t channels = x[x.rank() - 1], seen = w[w.rank() - 2];
-      c.require(channels < 0 || seen < 0 || channels == seen * groups,
-                fmt::format("the filter sees {} channels in each of {} groups, but x has {}: {} and {}", seen, groups, channels, x.text(), w.text()));
+      c.require(
+          channels < 0 || seen < 0 || channels == seen * groups,
+          fmt::format("the filter sees {} channels in each of {} groups, but x has {}: {} and {}",
+                      seen, groups, channels, x.text(), w.text()));
     }
-    c.output(c.dtype(0), with_space(x.has_rank() ? x[0] : kAny, x.has_rank() && w.has_rank() ? positions(space_of(x), window_of(w), c.attrs()) : any_space(x.has_rank() ? x : w),
+    c.output(c.dtype(0), with_space(x.has_rank() ? x[0] : kAny,
+                                    x.has_rank() && w.has_rank()
+                                        ? positions(space_of(x), window_of(w), c.attrs())
+                                        : any_space(x.has_rank() ? x : w),
                                     w.has_rank() ? w[w.rank() - 1] : kAny));
   });
   op.gradient([](Gradient& g) {
@@ -36,13 +46,16 @@ TROUPE_OP(Conv) {
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return convolution_kernel(Convolve::output, s, [](KernelContext& c, const Attrs& attrs) {
       const Shape &x = c.input(0).shape(), &w = c.input(1).shape();
-      return ConvolutionShapes{x, w, with_space(x[0], positions(space_of(x), window_of(w), attrs), w[w.rank() - 1])};
+      return ConvolutionShapes{
+          x, w, with_space(x[0], positions(space_of(x), window_of(w), attrs), w[w.rank() - 1])};
     });
   });
 }
 
 TROUPE_OP(ConvInputGradient) {
-  op.doc("The gradient of Conv with respect to its input: of dy and the filter, in the shape of the third input.");
+  op.doc(
+      "The gradient of Conv with respect to its input: of dy and the filter, in the shape of the "
+      "third input.");
   op.inputs(3);
   op.shape_only({2});
   convolution_attrs(op);
@@ -62,7 +75,9 @@ TROUPE_OP(ConvInputGradient) {
 }
 
 TROUPE_OP(ConvFilterGradient) {
-  op.doc("The gradient of Conv with respect to its filter: of the input and dy, in the shape of the third input.");
+  op.doc(
+      "The gradient of Conv with respect to its filter: of the input and dy, in the shape of the "
+      "third input.");
   op.inputs(3);
   op.shape_only({2});
   convolution_attrs(op);

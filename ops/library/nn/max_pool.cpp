@@ -3,19 +3,21 @@
 
 namespace troupe {
 
-/// The largest element of each window, channel by channel; NaN where one is. x: [batch, space..., channels]; `size`: the window's
-/// extents; strides as said, else `size`. Padding counts as nothing, and fills no window.
+/// The largest element of each window, channel by channel; NaN where one is. x: [batch, space...,
+/// channels]; `size`: the window's extents; strides as said, else `size`. Padding counts as
+/// nothing, and fills no window.
 TROUPE_DSL(Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window = {}))
 Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window) {
   if (window.strides.empty()) window.strides = size;
   return bind1("MaxPool", {x}, attrs_of_pooling(std::move(size), window));
 }
 
-// Where each window's largest element is depends on x alone, so that the gradient is linear in dy, and what it
-// takes back is what stands at those places.
+// Where each window's largest element is depends on x alone, so that the gradient is linear in dy,
+// and what it takes back is what stands at those places.
 
 TROUPE_OP(MaxPool) {
-  op.doc("The largest element of each window over [batch, space..., channels], the first of equals.");
+  op.doc(
+      "The largest element of each window over [batch, space..., channels], the first of equals.");
   define_pooling(op, Pool::max);
   op.gradient([](Gradient& g) { g.set(0, bind1("MaxPoolGradient", {g.x(), g.dy()}, g.attrs())); });
 }

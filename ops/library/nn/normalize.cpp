@@ -8,17 +8,23 @@
 
 namespace troupe {
 
-// Those over rows are ops: layer_norm.cpp, rms_norm.cpp. These read x once for its moments (channel_sums.cpp) and once for what is pointwise, which
-// fuses with what stands around it; their gradient reads it once for two sums, and once. f16 and bf16 are computed with in f32, the few numbers of a channel
-// in f64: f32 holds no variance of what spreads by more than 1.8e19, nor the means of a group that lie far from 0 and near each other.
+// Those over rows are ops: layer_norm.cpp, rms_norm.cpp. These read x once for its moments
+// (channel_sums.cpp) and once for what is pointwise, which fuses with what stands around it; their
+// gradient reads it once for two sums, and once. f16 and bf16 are computed with in f32, the few
+// numbers of a channel in f64: f32 holds no variance of what spreads by more than 1.8e19, nor the
+// means of a group that lie far from 0 and near each other.
 
-/// Training: x [..., channels] brought to mean 0 and variance 1 over all axes but the last, times `scale`, plus `bias`. Also the mean and the
-/// variance, [channels], for running averages, which the caller keeps.
+/// Training: x [..., channels] brought to mean 0 and variance 1 over all axes but the last, times
+/// `scale`, plus `bias`. Also the mean and the variance, [channels], for running averages, which
+/// the caller keeps.
 TROUPE_DSL(Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
 /// Inference: the same with a mean and a variance that are given, [channels].
-TROUPE_DSL(Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance, double epsilon = 1e-5))
-/// x [batch, space..., channels] brought to mean 0 and variance 1 over the space of each group of channels of each item. The channels are known.
-TROUPE_DSL(Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, double epsilon = 1e-5))
+TROUPE_DSL(Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean,
+                                Operand variance, double epsilon = 1e-5))
+/// x [batch, space..., channels] brought to mean 0 and variance 1 over the space of each group of
+/// channels of each item. The channels are known.
+TROUPE_DSL(Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias,
+                           double epsilon = 1e-5))
 /// The same for each channel by itself.
 TROUPE_DSL(Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
 
@@ -26,42 +32,61 @@ namespace {
 
 // The channels' parameters fit, as far as extents are known.
 void require_channels(const Composite& c, std::size_t first, double epsilon) {
-  c.require(epsilon >= 0 && std::isfinite(epsilon), fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
+  c.require(epsilon >= 0 && std::isfinite(epsilon),
+            fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
   c.require_floating(0);
   c.require(c.rank(0) >= 1, "a scalar has no channels");
   const std::int64_t channels = c[0].shape()[c.rank(0) - 1];
   for (std::size_t i = first; i <= first + 3; ++i) {
     if (i >= c.operands()) break;
     const Shape s = c[i].shape();
-    c.require(c[i].dtype() == c[0].dtype() || (c[i].dtype() == DType::f32 && size_of(c[0].dtype()) == 2), fmt::format("parameters are {}, but x {}", name_of(c[i].dtype()), name_of(c[0].dtype())));
-    c.require(!s.has_rank() || s.rank() == 0 || (s.rank() == 1 && (s[0] < 0 || channels < 0 || s[0] == channels)),
+    c.require(
+        c[i].dtype() == c[0].dtype() || (c[i].dtype() == DType::f32 && size_of(c[0].dtype()) == 2),
+        fmt::format("parameters are {}, but x {}", name_of(c[i].dtype()), name_of(c[0].dtype())));
+    c.require(!s.has_rank() || s.rank() == 0 ||
+                  (s.rank() == 1 && (s[0] < 0 || channels < 0 || s[0] == channels)),
               fmt::format("parameters are of shape [{}], not {}", channels, s.text()));
   }
 }
 
-// A parameter, one for each channel or one for all; what is not known yet of the channels is compared when it runs.
+// A parameter, one for each channel or one for all; what is not known yet of the channels is
+// compared when it runs.
 Expr of_channels(const Composite& c, std::size_t i) {
   const Shape s = c[i].shape();
-  return s.has_rank() && s.rank() == 1 ? c.with_extent(c[i], 0, c[0], c.rank(0) - 1, "the number of channels") : c[i];
+  return s.has_rank() && s.rank() == 1
+             ? c.with_extent(c[i], 0, c[0], c.rank(0) - 1, "the number of channels")
+             : c[i];
 }
 
-Exprs moments_of_channels(const Expr& x, bool by_item) { return bind_op("ChannelMoments", {x}, Attrs{{"by_item", by_item}}); }
+Exprs moments_of_channels(const Expr& x, bool by_item) {
+  return bind_op("ChannelMoments", {x}, Attrs{{"by_item", by_item}});
+}
 
-// (x - mean) factor + bias, with a mean and a factor, f64, for each channel, by item or of all items. x's dtype loses some of the mean, which goes with
-// the bias. What its gradients add up is added up in one read.
-Expr scaled_channels(const Expr& x, const Expr& mean, const Expr& factor, const Expr& bias, bool by_item) {
+// (x - mean) factor + bias, with a mean and a factor, f64, for each channel, by item or of all
+// items. x's dtype loses some of the mean, which goes with the bias. What its gradients add up is
+// added up in one read.
+Expr scaled_channels(const Expr& x, const Expr& mean, const Expr& factor, const Expr& bias,
+                     bool by_item) {
   const DType type = x.dtype();
   auto lost = [](const Expr& kept, const Expr& whole) { return cast(kept, DType::f64) - whole; };
-  const Expr near = cast(mean, type), rest = type == DType::f64 ? bias : cast(cast(bias, DType::f64) + lost(near, mean) * factor, type);
-  return with_gradient((x - near) * cast(factor, type) + rest, {x, mean, factor, bias}, [=](const Expr& dy, const Exprs& xs, const Expr&) {
-    const Expr at = cast(xs[1], type);
-    const Exprs sums = bind_op("ChannelSums", {dy, xs[0], at}, Attrs{{"by_item", by_item}});
-    const Expr of_factor = type == DType::f64 ? sums[1] : sums[1] + sums[0] * lost(at, xs[1]);
-    return Exprs{dy * cast(xs[2], type), -(sums[0] * xs[2]), of_factor, cast(sum_to(sums[0], xs[3]), xs[3].dtype())};
-  });
+  const Expr near = cast(mean, type),
+             rest = type == DType::f64
+                        ? bias
+                        : cast(cast(bias, DType::f64) + lost(near, mean) * factor, type);
+  return with_gradient(
+      (x - near) * cast(factor, type) + rest, {x, mean, factor, bias},
+      [=](const Expr& dy, const Exprs& xs, const Expr&) {
+        const Expr at = cast(xs[1], type);
+        const Exprs sums = bind_op("ChannelSums", {dy, xs[0], at}, Attrs{{"by_item", by_item}});
+        const Expr of_factor = type == DType::f64 ? sums[1] : sums[1] + sums[0] * lost(at, xs[1]);
+        return Exprs{dy * cast(xs[2], type), -(sums[0] * xs[2]), of_factor,
+                     cast(sum_to(sums[0], xs[3]), xs[3].dtype())};
+      });
 }
 
-Expr factor_of(const Expr& variance, double epsilon, const Expr& scale) { return rsqrt(variance + epsilon) * cast(scale, DType::f64); }
+Expr factor_of(const Expr& variance, double epsilon, const Expr& scale) {
+  return rsqrt(variance + epsilon) * cast(scale, DType::f64);
+}
 
 }  // namespace
 
@@ -73,10 +98,13 @@ Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   const Expr x_wide = widened_half(c[0]);
   const Exprs moments = moments_of_channels(x_wide, false);
   const Expr factor = factor_of(moments[1], epsilon, of_channels(c, 1));
-  return {cast(scaled_channels(x_wide, moments[0], factor, widened_half(of_channels(c, 2)), false), type), cast(moments[0], type), cast(moments[1], type)};
+  return {cast(scaled_channels(x_wide, moments[0], factor, widened_half(of_channels(c, 2)), false),
+               type),
+          cast(moments[0], type), cast(moments[1], type)};
 }
 
-Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance, double epsilon) {
+Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance,
+                     double epsilon) {
   Composite c("batch_norm_with", {x, scale, bias, mean, variance});
   require_channels(c, 1, epsilon);
   const auto wide = [&](std::size_t i) { return widened_half(of_channels(c, i)); };
@@ -89,9 +117,11 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   require_channels(c, 1, epsilon);
   c.require(c.rank(0) >= 2, "x must be [batch, space..., channels], not " + c[0].shape().text());
   const std::int64_t channels = c.extent(0, -1);
-  c.require(groups >= 1 && channels % groups == 0, fmt::format("{} channels do not divide into {} groups", channels, groups));
-  // Moments of channels first, then of the few of a group, whose variance is that within channels and that between them: what is done to all of x sees
-  // whole rows of channels, and the space need not be known.
+  c.require(groups >= 1 && channels % groups == 0,
+            fmt::format("{} channels do not divide into {} groups", channels, groups));
+  // Moments of channels first, then of the few of a group, whose variance is that within channels
+  // and that between them: what is done to all of x sees whole rows of channels, and the space need
+  // not be known.
   const Shape extents = c[0].shape();
   Shape parts{extents[0]}, channel{extents[0]};
   for (int i = 1; i < c.rank(0) - 1; ++i) {
@@ -103,10 +133,13 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   channel.push_back(channels);
   const Expr wide = widened_half(c[0]);
   const Exprs moments = moments_of_channels(wide, true);
-  const Expr means = reshape(moments[0], parts), center = mean(means, {-1}, true), spread = mean(reshape(moments[1], parts) + square(means - center), {-1}, true);
+  const Expr means = reshape(moments[0], parts), center = mean(means, {-1}, true),
+             spread = mean(reshape(moments[1], parts) + square(means - center), {-1}, true);
   auto for_channels = [&](const Expr& v) { return reshape(broadcast_like(v, means), channel); };
   const Expr factor = factor_of(for_channels(spread), epsilon, of_channels(c, 1));
-  return cast(scaled_channels(wide, for_channels(center), factor, widened_half(of_channels(c, 2)), true), c[0].dtype());
+  return cast(
+      scaled_channels(wide, for_channels(center), factor, widened_half(of_channels(c, 2)), true),
+      c[0].dtype());
 }
 
 Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
@@ -115,7 +148,9 @@ Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   c.require(c.rank(0) >= 3, "x must be [batch, space..., channels], not " + c[0].shape().text());
   const Expr wide = widened_half(c[0]);
   const Exprs moments = moments_of_channels(wide, true);
-  return cast(scaled_channels(wide, moments[0], factor_of(moments[1], epsilon, of_channels(c, 1)), widened_half(of_channels(c, 2)), true), c[0].dtype());
+  return cast(scaled_channels(wide, moments[0], factor_of(moments[1], epsilon, of_channels(c, 1)),
+                              widened_half(of_channels(c, 2)), true),
+              c[0].dtype());
 }
 
 }  // namespace troupe

@@ -1,13 +1,14 @@
 #include <troupe/devices/device/recurrent.hpp>
+#include <troupe/ops/families/wide.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/wide.hpp>
 
 #include <array>
 
 #include <fmt/format.h>
 
-// Whole recurrent layers as one op each way. Who builds with them: lstm, gru and rnn (controlflow/recurrent.hpp).
+// Whole recurrent layers as one op each way. Who builds with them: lstm, gru and rnn
+// (controlflow/recurrent.hpp).
 
 namespace troupe {
 namespace {
@@ -18,7 +19,8 @@ RecurrentCell cell_of(const Attrs& attrs) {
   if (name == "gru") return RecurrentCell::gru;
   if (name == "tanh") return RecurrentCell::tanh;
   if (name == "relu") return RecurrentCell::relu;
-  throw Error(Code::invalid_argument, fmt::format("cell '{}' is none of lstm, gru, tanh, relu", name));
+  throw Error(Code::invalid_argument,
+              fmt::format("cell '{}' is none of lstm, gru, tanh, relu", name));
 }
 bool has_cell(RecurrentCell c) { return c == RecurrentCell::lstm; }
 bool keeps(RecurrentCell c) { return c == RecurrentCell::lstm || c == RecurrentCell::gru; }
@@ -51,24 +53,31 @@ struct Backward {
     if (has_cell(cell)) dc = next++;
     lengths = inputs > next ? next : -1;
   }
-  static int most(RecurrentCell cell) { return has_cell(cell) ? 10 : cell == RecurrentCell::gru ? 8 : 7; }
+  static int most(RecurrentCell cell) {
+    return has_cell(cell) ? 10 : cell == RecurrentCell::gru ? 8 : 7;
+  }
 };
 
 void require_count(const Inference& c, int most) {
-  c.require(c.inputs() == most || c.inputs() == most - 1, fmt::format("takes {} inputs, or {} with lengths, not {}", most - 1, most, c.inputs()));
+  c.require(c.inputs() == most || c.inputs() == most - 1,
+            fmt::format("takes {} inputs, or {} with lengths, not {}", most - 1, most, c.inputs()));
 }
 
 /// The sizes of a layer, as far as shapes tell; throws where they contradict.
 class Extents {
  public:
   explicit Extents(RecurrentCell cell) : gates_(gates_of(cell)) {}
-  void sequence(const char* what, const Shape& s, bool of_gates) { learn(what, s, {&time_, &batch_, &units_}, 3, of_gates); }
+  void sequence(const char* what, const Shape& s, bool of_gates) {
+    learn(what, s, {&time_, &batch_, &units_}, 3, of_gates);
+  }
   void state(const char* what, const Shape& s) { learn(what, s, {&batch_, &units_}, 2); }
   void weights(const Shape& s) { learn("recurrent", s, {&units_, &units_}, 2, true); }
   void bias(const Shape& s) { learn("bias", s, {&units_}, 1, true); }
   void lengths(const Shape& s) { learn("lengths", s, {&batch_}, 1); }
 
-  Shape sequence(bool of_gates = false) const { return {time_, batch_, of_gates ? all_units() : units_}; }
+  Shape sequence(bool of_gates = false) const {
+    return {time_, batch_, of_gates ? all_units() : units_};
+  }
   Shape state() const { return {batch_, units_}; }
   Shape weights() const { return {units_, all_units()}; }
   Shape bias() const { return {all_units()}; }
@@ -78,20 +87,28 @@ class Extents {
 
  private:
   std::int64_t all_units() const { return units_ < 0 ? kAny : units_ * gates_; }
-  void learn(const char* what, const Shape& s, std::array<std::int64_t*, 3> to, int rank, bool of_gates = false) {
+  void learn(const char* what, const Shape& s, std::array<std::int64_t*, 3> to, int rank,
+             bool of_gates = false) {
     if (!s.has_rank()) return;
-    auto fail = [&](const std::string& why) { throw Error(Code::invalid_argument, fmt::format("'{}' is {}: {}", what, s.text(), why)); };
+    auto fail = [&](const std::string& why) {
+      throw Error(Code::invalid_argument, fmt::format("'{}' is {}: {}", what, s.text(), why));
+    };
     if (s.rank() != rank) fail(fmt::format("it must have {} axes", rank));
     for (int i = 0; i < rank; ++i) {
       std::int64_t extent = s[i];
       if (extent < 0) continue;
       if (of_gates && i == rank - 1) {
-        if (extent % gates_ != 0) fail(fmt::format("extent {} is no multiple of the {} gates", extent, gates_));
+        if (extent % gates_ != 0)
+          fail(fmt::format("extent {} is no multiple of the {} gates", extent, gates_));
         extent /= gates_;
       }
       std::int64_t& known = *to[static_cast<std::size_t>(i)];
       if (known >= 0 && known != extent)
-        fail(fmt::format("its axis {} makes {} {}, other inputs {}", i, extent, &known == &time_ ? "steps" : &known == &batch_ ? "examples" : "units", known));
+        fail(fmt::format("its axis {} makes {} {}, other inputs {}", i, extent,
+                         &known == &time_    ? "steps"
+                         : &known == &batch_ ? "examples"
+                                             : "units",
+                         known));
       known = extent;
     }
   }
@@ -136,13 +153,31 @@ void require_dtypes(const Inference& c, int lengths, int kept) {
 
 class RecurrentKernel final : public Kernel {
  public:
-  explicit RecurrentKernel(const Attrs& attrs) : cell_(cell_of(attrs)), reverse_(attrs.get<bool>("reverse")) {}
+  explicit RecurrentKernel(const Attrs& attrs)
+      : cell_(cell_of(attrs)), reverse_(attrs.get<bool>("reverse")) {}
 
   void run(KernelContext& c) override {
     const Forward at(cell_, c.inputs());
-    const Extents e = forward_extents(cell_, at, [&](int i) -> const Shape& { return c.input(i).shape(); });
-    RecurrentArgs a{cell_, reverse_, e.time(), e.batch(), e.units(), c.input(at.projected), c.input(at.recurrent), c.input(at.bias), c.input(at.h0), {}, {}, {}, {}, {}, {}, {},
-                    &weights_, c.input(at.recurrent).content()};
+    const Extents e =
+        forward_extents(cell_, at, [&](int i) -> const Shape& { return c.input(i).shape(); });
+    RecurrentArgs a{cell_,
+                    reverse_,
+                    e.time(),
+                    e.batch(),
+                    e.units(),
+                    c.input(at.projected),
+                    c.input(at.recurrent),
+                    c.input(at.bias),
+                    c.input(at.h0),
+                    {},
+                    {},
+                    {},
+                    {},
+                    {},
+                    {},
+                    {},
+                    &weights_,
+                    c.input(at.recurrent).content()};
     if (at.c0 >= 0) a.c0 = c.input(at.c0);
     if (at.lengths >= 0) a.lengths = c.input(at.lengths);
     const DType type = a.projected.dtype;
@@ -169,7 +204,9 @@ class RecurrentKernel final : public Kernel {
 }  // namespace
 
 TROUPE_OP(RecurrentLayer) {
-  op.doc("An LSTM, GRU or plain recurrent layer over time, of projected inputs; past an example's length its state stays and its output is zero.");
+  op.doc(
+      "An LSTM, GRU or plain recurrent layer over time, of projected inputs; past an example's "
+      "length its state stays and its output is zero.");
   op.inputs(4, 6);
   op.attr<std::string>("cell");
   op.attr<bool>("reverse", false);
@@ -188,7 +225,8 @@ TROUPE_OP(RecurrentLayer) {
   op.gradient([](Gradient& g) {
     const Forward at(cell_of(g.attrs()), g.inputs());
     if (g.has_dy(at.gates) || (at.kept >= 0 && g.has_dy(at.kept)))
-      throw Error(Code::unimplemented, "what a recurrent layer keeps for its gradient has no gradient itself");
+      throw Error(Code::unimplemented,
+                  "what a recurrent layer keeps for its gradient has no gradient itself");
     std::vector<Operand> operands;
     operands.reserve(10);
     operands.push_back(g.x(at.recurrent));
@@ -205,11 +243,15 @@ TROUPE_OP(RecurrentLayer) {
     for (int i = 0; i < static_cast<int>(d.size()); ++i)  // in the order of the inputs
       if (g.needs(i)) g.set(i, d[static_cast<std::size_t>(i)]);
   });
-  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> { return std::make_unique<RecurrentKernel>(s.attrs); });
+  op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
+    return std::make_unique<RecurrentKernel>(s.attrs);
+  });
 }
 
 TROUPE_OP(RecurrentLayerGradient) {
-  op.doc("The gradients of RecurrentLayer with respect to its inputs but lengths, of what went in, what came out, and the cotangents of outputs and last state.");
+  op.doc(
+      "The gradients of RecurrentLayer with respect to its inputs but lengths, of what went in, "
+      "what came out, and the cotangents of outputs and last state.");
   op.inputs(6, 10);
   op.attr<std::string>("cell");
   op.attr<bool>("reverse", false);
@@ -219,23 +261,46 @@ TROUPE_OP(RecurrentLayerGradient) {
     const Backward at(cell, c.inputs());
     require_dtypes(c, at.lengths, at.kept);
     const Extents e = backward_extents(cell, at, [&](int i) -> const Shape& { return c.shape(i); });
-    for (const Shape& s : {e.sequence(true), e.weights(), e.bias(), e.state()}) c.output(c.dtype(0), s);
+    for (const Shape& s : {e.sequence(true), e.weights(), e.bias(), e.state()})
+      c.output(c.dtype(0), s);
     if (at.c0 >= 0) c.output(c.dtype(0), e.state());
   });
   op.gradient([](Gradient&) {
-    throw Error(Code::unimplemented, "a fused recurrent layer has no second derivative; build the layer without .fused, as a loop, which has");
+    throw Error(Code::unimplemented,
+                "a fused recurrent layer has no second derivative; build the layer without .fused, "
+                "as a loop, which has");
   });
   op.run([](KernelContext& c, const Attrs& attrs) {
     const RecurrentCell cell = cell_of(attrs);
     const Backward at(cell, c.inputs());
-    const Extents e = backward_extents(cell, at, [&](int i) -> const Shape& { return c.input(i).shape(); });
-    RecurrentGradientArgs g{cell, attrs.get<bool>("reverse"), e.time(), e.batch(), e.units(), c.input(at.recurrent), c.input(at.h0), {}, {},
-                            c.input(at.y), c.input(at.gates), {}, c.input(at.dy), c.input(at.dh), {}, {}, {}, {}, {}, {}};
+    const Extents e =
+        backward_extents(cell, at, [&](int i) -> const Shape& { return c.input(i).shape(); });
+    RecurrentGradientArgs g{cell,
+                            attrs.get<bool>("reverse"),
+                            e.time(),
+                            e.batch(),
+                            e.units(),
+                            c.input(at.recurrent),
+                            c.input(at.h0),
+                            {},
+                            {},
+                            c.input(at.y),
+                            c.input(at.gates),
+                            {},
+                            c.input(at.dy),
+                            c.input(at.dh),
+                            {},
+                            {},
+                            {},
+                            {},
+                            {},
+                            {}};
     if (at.c0 >= 0) g.c0 = c.input(at.c0), g.dc = c.input(at.dc);
     if (at.lengths >= 0) g.lengths = c.input(at.lengths);
     if (at.kept >= 0) g.kept = c.input(at.kept);
     const DType type = g.recurrent.dtype;
-    Tensor dweights = c.allocate(type, e.weights()), dbias = c.allocate(type, e.bias()), dh0 = c.allocate(type, e.state()), dc0;
+    Tensor dweights = c.allocate(type, e.weights()), dbias = c.allocate(type, e.bias()),
+           dh0 = c.allocate(type, e.state()), dc0;
     g.drecurrent = View(dweights), g.dbias = View(dbias), g.dh0 = View(dh0);
     if (at.c0 >= 0) dc0 = c.allocate(type, e.state()), g.dc0 = View(dc0);
     Tensor dprojected = c.allocate_over(at.gates, type, e.sequence(true));

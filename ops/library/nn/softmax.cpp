@@ -39,7 +39,9 @@ void define(OpBuilder& op) {
 }  // namespace
 
 Expr softmax(Operand x, std::int64_t axis) { return along("softmax", "Softmax", x, axis); }
-Expr log_softmax(Operand x, std::int64_t axis) { return along("log_softmax", "LogSoftmax", x, axis); }
+Expr log_softmax(Operand x, std::int64_t axis) {
+  return along("log_softmax", "LogSoftmax", x, axis);
+}
 
 TROUPE_OP(Softmax) {
   op.doc("exp(x) normalised to sum 1 along the last axis.");

@@ -6,7 +6,9 @@ namespace troupe {
 
 /// Absolute value; of complex elements their magnitude, which is real.
 TROUPE_DSL(Expr abs(Operand x))
-Expr abs(Operand x) { return x.is_expr() && is_complex(x.expr().dtype()) ? magnitude(x) : bind1("Abs", {x}); }
+Expr abs(Operand x) {
+  return x.is_expr() && is_complex(x.expr().dtype()) ? magnitude(x) : bind1("Abs", {x});
+}
 
 TROUPE_OP(Abs) {
   op.doc("Absolute value.");

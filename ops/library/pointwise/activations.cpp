@@ -9,15 +9,19 @@
 
 namespace troupe {
 
-// Those that are made of others; the rest are ops of their own. f16 and bf16 are computed with in f32.
+// Those that are made of others; the rest are ops of their own. f16 and bf16 are computed with in
+// f32.
 
-/// gelu by its approximation with tanh, x/2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks and Gimpel, 2016).
+/// gelu by its approximation with tanh, x/2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks
+/// and Gimpel, 2016).
 TROUPE_DSL(Expr gelu_tanh(Operand x))
 /// The first half of x along `axis` times sigmoid of the second (Dauphin et al., 2017).
 TROUPE_DSL(Expr glu(Operand x, std::int64_t axis = -1))
-/// x above 0, slope x below: leaky_relu with a slope that is learnt, a scalar or one for each element of the last axis (He et al., 2015).
+/// x above 0, slope x below: leaky_relu with a slope that is learnt, a scalar or one for each
+/// element of the last axis (He et al., 2015).
 TROUPE_DSL(Expr prelu(Operand x, Operand slope))
-/// x above 0, alpha (exp(x / alpha) - 1) below: elu whose derivative goes on at 0, whatever alpha (Barron, 2017).
+/// x above 0, alpha (exp(x / alpha) - 1) below: elu whose derivative goes on at 0, whatever alpha
+/// (Barron, 2017).
 TROUPE_DSL(Expr celu(Operand x, double alpha = 1))
 /// x less `lambda` above lambda, plus it below -lambda, 0 between.
 TROUPE_DSL(Expr soft_shrink(Operand x, double lambda = 0.5))
@@ -32,14 +36,17 @@ Expr floating_operand(const Composite& c) {
 }
 
 void require_finite_from(const Composite& c, const char* name, double value, bool is_zero_good) {
-  c.require(std::isfinite(value) && (value > 0 || (is_zero_good && value == 0)), fmt::format("{} must be finite and {} 0, not {}", name, is_zero_good ? "at least" : "above", value));
+  c.require(std::isfinite(value) && (value > 0 || (is_zero_good && value == 0)),
+            fmt::format("{} must be finite and {} 0, not {}", name,
+                        is_zero_good ? "at least" : "above", value));
 }
 
 }  // namespace
 
 Expr gelu_tanh(Operand x) {
   Composite c("gelu_tanh", {x});
-  const Expr e = floating_operand(c), inside = std::sqrt(2 / std::numbers::pi) * (e + 0.044715 * (e * square(e)));
+  const Expr e = floating_operand(c),
+             inside = std::sqrt(2 / std::numbers::pi) * (e + 0.044715 * (e * square(e)));
   return cast(0.5 * e * (1.0 + tanh(inside)), c[0].dtype());
 }
 
@@ -56,9 +63,14 @@ Expr glu(Operand x, std::int64_t axis) {
 Expr prelu(Operand x, Operand slope) {
   Composite c("prelu", {x, slope});
   const Expr e = floating_operand(c);
-  c.require(c[1].dtype() == c[0].dtype(), fmt::format("works on one dtype, not {} and {}; cast one of them", name_of(c[0].dtype()), name_of(c[1].dtype())));
-  c.require(c.rank(1) == 0 || (c.rank(1) == 1 && c.rank(0) >= 1), fmt::format("slope must be a scalar or [channels], not {} to {}", c[1].shape().text(), c[0].shape().text()));
-  const Expr by = c.rank(1) == 1 ? c.with_extent(c[1], 0, c[0], c.rank(0) - 1, "the channels") : c[1];
+  c.require(c[1].dtype() == c[0].dtype(),
+            fmt::format("works on one dtype, not {} and {}; cast one of them",
+                        name_of(c[0].dtype()), name_of(c[1].dtype())));
+  c.require(c.rank(1) == 0 || (c.rank(1) == 1 && c.rank(0) >= 1),
+            fmt::format("slope must be a scalar or [channels], not {} to {}", c[1].shape().text(),
+                        c[0].shape().text()));
+  const Expr by =
+      c.rank(1) == 1 ? c.with_extent(c[1], 0, c[0], c.rank(0) - 1, "the channels") : c[1];
   return cast(where(e > 0.0, e, widened_half(by) * e), c[0].dtype());
 }
 

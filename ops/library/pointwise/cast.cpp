@@ -14,9 +14,12 @@ Expr cast(Operand x, DType dtype) {
 TROUPE_OP(Cast) {
   op.doc("Each element converted to another dtype.");
   op.attr<DType>("dtype");
-  op.pointwise_recorded(1, [](Recorder& r, const Attrs& attrs) { r.finish(r.cast(r.input(0), attrs.get<DType>("dtype"))); });
+  op.pointwise_recorded(1, [](Recorder& r, const Attrs& attrs) {
+    r.finish(r.cast(r.input(0), attrs.get<DType>("dtype")));
+  });
   op.gradient([](Gradient& g) {
-    if (is_floating(g.x().dtype()) || is_complex(g.x().dtype())) g.set(0, cast(g.dy(), g.x().dtype()));
+    if (is_floating(g.x().dtype()) || is_complex(g.x().dtype()))
+      g.set(0, cast(g.dy(), g.x().dtype()));
   });
 }
 

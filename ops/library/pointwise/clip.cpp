@@ -11,7 +11,8 @@ namespace troupe {
 TROUPE_DSL(Expr clip(Operand x, double low, double high))
 Expr clip(Operand x, double low, double high) {
   Composite c("clip", {x});
-  c.require(low <= high, fmt::format("low must not be above high, and neither NaN: [{}, {}]", low, high));
+  c.require(low <= high,
+            fmt::format("low must not be above high, and neither NaN: [{}, {}]", low, high));
   return bind1("Clip", {c[0]}, Attrs{{"low", low}, {"high", high}});
 }
 
@@ -19,10 +20,12 @@ TROUPE_OP(Clip) {
   op.doc("x cut to [low, high].");
   op.attr<double>("low");
   op.attr<double>("high");
-  op.pointwise<1>([](auto x, auto p) {
-    using namespace reference_scalar;
-    return min(max(x, p[0]), p[1]);
-  }, {"low", "high"});
+  op.pointwise<1>(
+      [](auto x, auto p) {
+        using namespace reference_scalar;
+        return min(max(x, p[0]), p[1]);
+      },
+      {"low", "high"});
   op.gradient([](Gradient& g) {
     double low = g.attrs().get<double>("low");
     double high = g.attrs().get<double>("high");

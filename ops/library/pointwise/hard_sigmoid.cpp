@@ -14,7 +14,9 @@ TROUPE_OP(HardSigmoid) {
     using namespace reference_scalar;
     return min(max(x / 6.0 + 0.5, 0.0), 1.0);
   });
-  op.gradient([](Gradient& g) { g.set(0, where(logical_and(g.x() > -3.0, g.x() < 3.0), g.dy() / 6.0, 0.0)); });
+  op.gradient([](Gradient& g) {
+    g.set(0, where(logical_and(g.x() > -3.0, g.x() < 3.0), g.dy() / 6.0, 0.0));
+  });
 }
 
 }  // namespace troupe

@@ -14,7 +14,9 @@ TROUPE_OP(HardSwish) {
     using namespace reference_scalar;
     return x * min(max(x / 6.0 + 0.5, 0.0), 1.0);
   });
-  op.gradient([](Gradient& g) { g.set(0, where(g.x() <= -3.0, 0.0, where(g.x() >= 3.0, g.dy(), g.dy() * (g.x() / 3.0 + 0.5)))); });
+  op.gradient([](Gradient& g) {
+    g.set(0, where(g.x() <= -3.0, 0.0, where(g.x() >= 3.0, g.dy(), g.dy() * (g.x() / 3.0 + 0.5))));
+  });
 }
 
 }  // namespace troupe

@@ -14,7 +14,8 @@ TROUPE_OP(HardTanh) {
     using namespace reference_scalar;
     return min(max(x, -1.0), 1.0);
   });
-  op.gradient([](Gradient& g) { g.set(0, where(logical_and(g.x() > -1.0, g.x() < 1.0), g.dy(), 0.0)); });
+  op.gradient(
+      [](Gradient& g) { g.set(0, where(logical_and(g.x() > -1.0, g.x() < 1.0), g.dy(), 0.0)); });
 }
 
 }  // namespace troupe

@@ -19,7 +19,8 @@ TROUPE_DSL(Expr exp2(Operand x))
 TROUPE_DSL(Expr log_add_exp(Operand x, Operand y))
 /// log(x / (1 - x)), the inverse of sigmoid: of x in [0, 1], NaN beyond.
 TROUPE_DSL(Expr logit(Operand x))
-/// x log(y), and 0 where x is 0, whatever y is, but for NaN. Where x is 0 and log(y) no finite number the derivatives are 0 too.
+/// x log(y), and 0 where x is 0, whatever y is, but for NaN. Where x is 0 and log(y) no finite
+/// number the derivatives are 0 too.
 TROUPE_DSL(Expr x_log_y(Operand x, Operand y))
 
 namespace {
@@ -27,15 +28,21 @@ namespace {
 // What is computed with in place of operand i.
 Expr wide_operand(const Composite& c, std::size_t i = 0) {
   c.require_floating(i);
-  c.require(c[i].dtype() == c[0].dtype(), "works on one dtype, not " + std::string(name_of(c[0].dtype())) + " and " + std::string(name_of(c[i].dtype())) + "; cast one of them");
+  c.require(c[i].dtype() == c[0].dtype(),
+            "works on one dtype, not " + std::string(name_of(c[0].dtype())) + " and " +
+                std::string(name_of(c[i].dtype())) + "; cast one of them");
   return widened_half(c[i]);
 }
 
-// log(x) times `of_e`, the base's logarithm of e. Both are rounded, so that of a power of the base, whose logarithm is whole, it may be a bit or two off, and its floor
-// one: what is next to a whole number is that number.
+// log(x) times `of_e`, the base's logarithm of e. Both are rounded, so that of a power of the base,
+// whose logarithm is whole, it may be a bit or two off, and its floor one: what is next to a whole
+// number is that number.
 Expr logarithm(const Composite& c, double of_e) {
-  const Expr y = log(wide_operand(c)) * of_e, whole = stop_gradient(round(y)), off = whole - stop_gradient(y);
-  return cast(y + where(abs(off) <= abs(whole) * (y.dtype() == DType::f64 ? 0x1p-51 : 0x1p-22), off, 0.0), c[0].dtype());
+  const Expr y = log(wide_operand(c)) * of_e, whole = stop_gradient(round(y)),
+             off = whole - stop_gradient(y);
+  return cast(
+      y + where(abs(off) <= abs(whole) * (y.dtype() == DType::f64 ? 0x1p-51 : 0x1p-22), off, 0.0),
+      c[0].dtype());
 }
 
 }  // namespace
@@ -59,10 +66,13 @@ Expr log_add_exp(Operand x, Operand y) {
   Composite c("log_add_exp", {x, y});
   const Expr a = wide_operand(c, 0), b = wide_operand(c, 1), larger = maximum(a, b);
   // Two that are infinite alike have no difference that is a number.
-  const auto between = [](const Expr& of, const Expr& other) { return where(logical_and(of == other, is_inf(of)), 0.0, of - other); };
+  const auto between = [](const Expr& of, const Expr& other) {
+    return where(logical_and(of == other, is_inf(of)), 0.0, of - other);
+  };
   const Expr value = larger + log1p(exp(-abs(between(a, b))));
   const auto shares = [between](const Expr& dy, const Exprs& xs, const Expr&) {
-    return Exprs{sum_to(dy * sigmoid(between(xs[0], xs[1])), xs[0]), sum_to(dy * sigmoid(between(xs[1], xs[0])), xs[1])};
+    return Exprs{sum_to(dy * sigmoid(between(xs[0], xs[1])), xs[0]),
+                 sum_to(dy * sigmoid(between(xs[1], xs[0])), xs[1])};
   };
   return cast(with_gradient(value, {a, b}, shares), c[0].dtype());
 }

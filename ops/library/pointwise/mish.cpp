@@ -14,7 +14,10 @@ TROUPE_OP(Mish) {
     using namespace reference_scalar;
     return x * tanh(max(x, 0.0) + log1p(exp(-abs(x))));
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() * (tanh(softplus(g.x())) + g.x() * (1.0 - square(tanh(softplus(g.x())))) * sigmoid(g.x()))); });
+  op.gradient([](Gradient& g) {
+    g.set(0, g.dy() * (tanh(softplus(g.x())) +
+                       g.x() * (1.0 - square(tanh(softplus(g.x())))) * sigmoid(g.x())));
+  });
 }
 
 }  // namespace troupe

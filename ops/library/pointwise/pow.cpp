@@ -15,10 +15,12 @@ TROUPE_OP(Pow) {
     return pow(x, y);
   });
   op.gradient([](Gradient& g) {
-    // x^0 is 1 everywhere: its slope is 0 where x^(0 - 1) is not finite, too. Where it is, the slope's own derivative by y needs it.
+    // x^0 is 1 everywhere: its slope is 0 where x^(0 - 1) is not finite, too. Where it is, the
+    // slope's own derivative by y needs it.
     const Expr x = g.x(0), y = g.x(1);
     Expr has_inverse = is_complex(x.dtype()) ? x != 0.0 : is_finite(reciprocal(stop_gradient(x)));
-    if (g.needs(0)) g.set(0, g.dy() * y * pow(x, where(logical_or(y != 0.0, has_inverse), y - 1.0, 0.0)));
+    if (g.needs(0))
+      g.set(0, g.dy() * y * pow(x, where(logical_or(y != 0.0, has_inverse), y - 1.0, 0.0)));
     Expr has_log = is_complex(x.dtype()) ? x != 0.0 : x > 0.0;
     if (g.needs(1)) g.set(1, g.dy() * g.y() * log(where(has_log, x, 1.0)));
   });

@@ -14,7 +14,8 @@ TROUPE_OP(Relu) {
     using namespace reference_scalar;
     return max(x, 0.0);
   });
-  op.gradient([](Gradient& g) { g.set(0, where(g.y() <= 0.0, 0.0, g.dy())); });  // by y, so that x need not be kept; of NaN it passes on what comes
+  // by y, so that x need not be kept; of NaN it passes on what comes
+  op.gradient([](Gradient& g) { g.set(0, where(g.y() <= 0.0, 0.0, g.dy())); });
 }
 
 }  // namespace troupe

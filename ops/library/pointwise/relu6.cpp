@@ -14,7 +14,8 @@ TROUPE_OP(Relu6) {
     using namespace reference_scalar;
     return min(max(x, 0.0), 6.0);
   });
-  op.gradient([](Gradient& g) { g.set(0, where(logical_and(g.x() > 0.0, g.x() < 6.0), g.dy(), 0.0)); });
+  op.gradient(
+      [](Gradient& g) { g.set(0, where(logical_and(g.x() > 0.0, g.x() < 6.0), g.dy(), 0.0)); });
 }
 
 }  // namespace troupe

@@ -14,7 +14,10 @@ TROUPE_OP(Selu) {
     using namespace reference_scalar;
     return select(x > 0.0, 1.0507009873554805 * x, 1.7580993408473766 * expm1(x));
   });
-  op.gradient([](Gradient& g) { g.set(0, where(g.x() > 0.0, g.dy() * 1.0507009873554805, g.dy() * 1.7580993408473766 * exp(minimum(g.x(), 0.0)))); });
+  op.gradient([](Gradient& g) {
+    g.set(0, where(g.x() > 0.0, g.dy() * 1.0507009873554805,
+                   g.dy() * 1.7580993408473766 * exp(minimum(g.x(), 0.0))));
+  });
 }
 
 }  // namespace troupe

@@ -14,7 +14,9 @@ TROUPE_OP(Silu) {
     using namespace reference_scalar;
     return x * sigmoid(x);
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() * sigmoid(g.x()) * (1.0 + g.x() * (1.0 - sigmoid(g.x())))); });
+  op.gradient([](Gradient& g) {
+    g.set(0, g.dy() * sigmoid(g.x()) * (1.0 + g.x() * (1.0 - sigmoid(g.x()))));
+  });
 }
 
 }  // namespace troupe

@@ -6,7 +6,9 @@ namespace troupe {
 
 /// yes where condition holds, else no; both are computed.
 TROUPE_DSL(Expr where(Operand condition, Operand yes, Operand no))
-Expr where(Operand condition, Operand yes, Operand no) { return bind1("Where", {condition, yes, no}); }
+Expr where(Operand condition, Operand yes, Operand no) {
+  return bind1("Where", {condition, yes, no});
+}
 
 TROUPE_OP(Where) {
   op.doc("The second input where the first holds, else the third.");

@@ -17,10 +17,12 @@ TROUPE_DSL(Expr random_uniform_like(Operand x))
 TROUPE_DSL(Expr random_normal_like(Operand x))
 /// Normal draws of mean 0 and deviation 1 that lie in [low, high], of x's shape and dtype.
 TROUPE_DSL(Expr random_truncated_normal_like(Operand x, double low = -2, double high = 2))
-/// true with the probability that stands at each element, which is in [0, 1] or refused when it runs.
+/// true with the probability that stands at each element, which is in [0, 1] or refused when it
+/// runs.
 TROUPE_DSL(Expr bernoulli(Operand probabilities))
-/// A class for each row, drawn with the probabilities softmax(logits) (Gumbel's trick). logits: [..., classes]; result: i64 without the last axis. A row without
-/// probabilities, whose largest logit is NaN or infinite, is refused when it runs.
+/// A class for each row, drawn with the probabilities softmax(logits) (Gumbel's trick). logits:
+/// [..., classes]; result: i64 without the last axis. A row without probabilities, whose largest
+/// logit is NaN or infinite, is refused when it runs.
 TROUPE_DSL(Expr categorical(Operand logits))
 /// Draws with density exp(-x), of x's shape and dtype.
 TROUPE_DSL(Expr random_exponential_like(Operand x))
@@ -34,19 +36,25 @@ namespace {
 // Draws are made in f32 at least: f16 and bf16 have few numbers in [0, 1).
 Expr widened(const Expr& x) { return x.dtype() == DType::f64 ? x : cast(x, DType::f32); }
 
-Expr required(const Expr& x, const Expr& holds, const char* what) { return bind1("Require", {x, all(holds)}, Attrs{{"what", std::string(what)}}); }
+Expr required(const Expr& x, const Expr& holds, const char* what) {
+  return bind1("Require", {x, all(holds)}, Attrs{{"what", std::string(what)}});
+}
 }  // namespace
 
 Expr random_truncated_normal_like(Operand x, double low, double high) {
   Composite c("random_truncated_normal_like", {x});
   c.require_floating(0);
   c.require(low < high, fmt::format("[{}, {}] is no interval", low, high));
-  // The distribution's inverse of a uniform draw, from the side on which it has digits left; beyond 9 there is nothing to draw.
+  // The distribution's inverse of a uniform draw, from the side on which it has digits left; beyond
+  // 9 there is nothing to draw.
   const bool is_above = low > 0;
-  const double from = std::max(is_above ? -high : low, -9.0), to = std::min(is_above ? -low : high, 9.0);
+  const double from = std::max(is_above ? -high : low, -9.0),
+               to = std::min(is_above ? -low : high, 9.0);
   const auto below = [](double z) { return std::erfc(-z / std::numbers::sqrt2) / 2; };
   const double first = below(from), room = below(to) - first;
-  c.require(to >= -5 && room > 0, fmt::format("[{}, {}] lies where next to nothing is drawn; normal draws lie within 5", low, high));
+  c.require(to >= -5 && room > 0,
+            fmt::format("[{}, {}] lies where next to nothing is drawn; normal draws lie within 5",
+                        low, high));
   Expr p = random_uniform_like(cast(zeros_like(c[0]), DType::f64)) * room + first;
   Expr z = minimum(maximum(std::numbers::sqrt2 * erf_inverse(2.0 * p - 1.0), from), to);
   return cast(is_above ? -z : z, c[0].dtype());
@@ -71,11 +79,14 @@ Expr categorical(Operand logits) {
   c.require_floating(0);
   const Shape s = c[0].shape();
   c.require(!s.has_rank() || s.rank() >= 1, "a scalar has no classes");
-  c.require(!s.has_rank() || s[s.rank() - 1] != 0, "there are no classes to draw from: " + s.text());
-  // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no ties. A draw of 0 counts as half of
-  // the smallest above it: else its class won, whatever its logit.
+  c.require(!s.has_rank() || s[s.rank() - 1] != 0,
+            "there are no classes to draw from: " + s.text());
+  // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no
+  // ties. A draw of 0 counts as half of the smallest above it: else its class won, whatever its
+  // logit.
   Expr wide = widened(stop_gradient(c[0]));
-  wide = required(wide, is_finite(reduce_max(wide, {-1})), "a row of logits has no largest that is finite, and so no probabilities");
+  wide = required(wide, is_finite(reduce_max(wide, {-1})),
+                  "a row of logits has no largest that is finite, and so no probabilities");
   const double least = wide.dtype() == DType::f64 ? 0x1p-54 : 0x1p-25;
   return argmax(wide - log(maximum(random_exponential_like(wide), least)), -1);
 }
@@ -104,7 +115,8 @@ void define_random_like(OpBuilder& op, Random kind, const char* doc) {
   op.kernel([kind](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([kind, origin = s.origin](KernelContext& c) {
       Tensor out = c.allocate(c.input(0).dtype(), c.input(0).shape());
-      c.primitives().random(c.stream(), kind, RandomKey{c.run().seed, origin, c.run().step, c.tag()}, View(out));
+      c.primitives().random(c.stream(), kind,
+                            RandomKey{c.run().seed, origin, c.run().step, c.tag()}, View(out));
       c.set(0, std::move(out));
     });
   });
@@ -112,7 +124,14 @@ void define_random_like(OpBuilder& op, Random kind, const char* doc) {
 
 }  // namespace
 
-TROUPE_OP(RandomUniformLike) { define_random_like(op, Random::uniform, "Uniform draws in [0, 1) in the input's shape and dtype."); }
-TROUPE_OP(RandomNormalLike) { define_random_like(op, Random::normal, "Normal draws of mean 0 and standard deviation 1 in the input's shape and dtype."); }
+TROUPE_OP(RandomUniformLike) {
+  define_random_like(op, Random::uniform,
+                     "Uniform draws in [0, 1) in the input's shape and dtype.");
+}
+TROUPE_OP(RandomNormalLike) {
+  define_random_like(
+      op, Random::normal,
+      "Normal draws of mean 0 and standard deviation 1 in the input's shape and dtype.");
+}
 
 }  // namespace troupe

@@ -1,8 +1,9 @@
-// Draws that are made by rejection, with parameters of their own for each element: on the host. An element depends on the key, its index and its parameter alone.
+// Draws that are made by rejection, with parameters of their own for each element: on the host. An
+// element depends on the key, its index and its parameter alone.
 #include <troupe/devices/device/philox.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
+#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/op.hpp>
 
 #include <cmath>
@@ -13,15 +14,19 @@
 
 namespace troupe {
 
-/// Draws from the gamma distribution of scale 1 whose shape parameter stands at each element (Marsaglia and Tsang, 2000), which must be above 0.
+/// Draws from the gamma distribution of scale 1 whose shape parameter stands at each element
+/// (Marsaglia and Tsang, 2000), which must be above 0.
 TROUPE_DSL(Expr random_gamma(Operand alpha))
 /// Draws from the beta distribution of the two parameters, which broadcast and must be above 0.
 TROUPE_DSL(Expr random_beta(Operand a, Operand b))
-/// How often what happens at the rate that stands at each element happened: Poisson's distribution, in rate's dtype. A rate must be finite and not negative.
+/// How often what happens at the rate that stands at each element happened: Poisson's distribution,
+/// in rate's dtype. A rate must be finite and not negative.
 TROUPE_DSL(Expr random_poisson(Operand rate))
 /// Whole numbers in [low, high), of x's shape; all equally likely but for 2^-53.
-TROUPE_DSL(Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high, DType dtype = DType::i64))
-/// `samples` classes for each row, drawn independently with the probabilities softmax(logits). logits: [rows, classes]; result: i64 [rows, samples].
+TROUPE_DSL(Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high,
+                                     DType dtype = DType::i64))
+/// `samples` classes for each row, drawn independently with the probabilities softmax(logits).
+/// logits: [rows, classes]; result: i64 [rows, samples].
 TROUPE_DSL(Expr multinomial(Operand logits, std::int64_t samples))
 /// The positions along axis 0 of x in random order: i64 [rows].
 TROUPE_DSL(Expr random_permutation_like(Operand x))
@@ -34,9 +39,13 @@ Expr random_poisson(Operand rate) { return bind1("RandomPoisson", {rate}); }
 Expr random_beta(Operand a, Operand b) {
   Composite c("random_beta", {a, b});
   c.require_floating(0);
-  // x / (x + y) of draws x and y, by their logarithms: of small parameters both draws are too small for any dtype.
+  // x / (x + y) of draws x and y, by their logarithms: of small parameters both draws are too small
+  // for any dtype.
   Expr zero = cast(zeros_like(c[0] + c[1]), DType::f64);
-  const auto drawn = [&](const Expr& parameter) { return bind1("RandomGamma", {cast(stop_gradient(parameter), DType::f64) + zero}, Attrs{{"logarithm", true}}); };
+  const auto drawn = [&](const Expr& parameter) {
+    return bind1("RandomGamma", {cast(stop_gradient(parameter), DType::f64) + zero},
+                 Attrs{{"logarithm", true}});
+  };
   Expr x = drawn(c[0]), y = drawn(c[1]);
   return cast(sigmoid(x - y), c[0].dtype());
 }
@@ -51,10 +60,16 @@ Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high, DType 
       else return false;
     });
   };
-  c.require(is_held(low) && is_held(high - 1), fmt::format("{} does not hold all of [{}, {})", name_of(dtype), low, high));
-  c.require(static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) <= std::uint64_t{1} << 40, "draws from at most 2^40 numbers");
+  c.require(is_held(low) && is_held(high - 1),
+            fmt::format("{} does not hold all of [{}, {})", name_of(dtype), low, high));
+  c.require(
+      static_cast<std::uint64_t>(high) - static_cast<std::uint64_t>(low) <= std::uint64_t{1} << 40,
+      "draws from at most 2^40 numbers");
   Expr u = random_uniform_like(cast(zeros_like(c[0]), DType::f64));
-  return cast(cast(floor(u * static_cast<double>(high - low)), DType::i64) + c.reader().constant(low), dtype);  // a literal would go by way of a double
+  // a literal would go by way of a double
+  return cast(
+      cast(floor(u * static_cast<double>(high - low)), DType::i64) + c.reader().constant(low),
+      dtype);
 }
 
 Expr multinomial(Operand logits, std::int64_t samples) {
@@ -90,11 +105,11 @@ double log_factorial(double k) {
   return lgamma_r(k + 1, &sign);
 }
 
-
 /// Uniform and normal draws of one element, each attempt with words of its own.
 class Attempts {
  public:
-  Attempts(const Generator& generator, std::int64_t element) : generator_(generator), element_(static_cast<std::uint64_t>(element)) {}
+  Attempts(const Generator& generator, std::int64_t element)
+      : generator_(generator), element_(static_cast<std::uint64_t>(element)) {}
   /// In (0, 1).
   double uniform() { return (static_cast<double>(word() >> 12) + 0.5) * 0x1p-52; }
   double normal() {
@@ -105,7 +120,8 @@ class Attempts {
  private:
   std::uint64_t word() {
     if (used_ == 2) words_ = generator_.block(element_, redraw_++), used_ = 0;
-    const std::uint64_t w = words_[static_cast<std::size_t>(2 * used_)] | std::uint64_t(words_[static_cast<std::size_t>(2 * used_ + 1)]) << 32;
+    const std::uint64_t w = words_[static_cast<std::size_t>(2 * used_)] |
+                            std::uint64_t(words_[static_cast<std::size_t>(2 * used_ + 1)]) << 32;
     ++used_;
     return w;
   }
@@ -119,14 +135,17 @@ class Attempts {
 double draw_gamma(double alpha, Attempts& a) {
   if (std::isinf(alpha)) return alpha;
   // Below 1: of alpha + 1, times a power of a uniform draw.
-  const double boost = alpha < 1 ? std::pow(a.uniform(), 1 / alpha) : 1, d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
+  const double boost = alpha < 1 ? std::pow(a.uniform(), 1 / alpha) : 1,
+               d = (alpha < 1 ? alpha + 1 : alpha) - 1.0 / 3, c = 1 / std::sqrt(9 * d);
   for (;;) {
     const double x = a.normal(), t = 1 + c * x, v = t * t * t;
-    if (t > 0 && std::log(a.uniform()) < 0.5 * x * x + d - d * v + d * std::log(v)) return boost * d * v;
+    if (t > 0 && std::log(a.uniform()) < 0.5 * x * x + d - d * v + d * std::log(v))
+      return boost * d * v;
   }
 }
 
-// Of a draw, which may itself be too small to be told from 0. The bound keeps differences of two such numbers.
+// Of a draw, which may itself be too small to be told from 0. The bound keeps differences of two
+// such numbers.
 double draw_log_gamma(double alpha, Attempts& a) {
   if (alpha >= 1) return std::log(draw_gamma(alpha, a));
   const double boost = std::max(std::log(a.uniform()) / alpha, -1e307);
@@ -141,12 +160,16 @@ double draw_poisson(double rate, Attempts& a) {
     return count;
   }
   // Hoermann's PTRS (1993): transformed rejection with squeeze.
-  const double b = 0.931 + 2.53 * std::sqrt(rate), spread = -0.059 + 0.02483 * b, inverse = 1.1239 + 1.1328 / (b - 3.4), quick = 0.9277 - 3.6224 / (b - 2);
+  const double b = 0.931 + 2.53 * std::sqrt(rate), spread = -0.059 + 0.02483 * b,
+               inverse = 1.1239 + 1.1328 / (b - 3.4), quick = 0.9277 - 3.6224 / (b - 2);
   for (;;) {
-    const double u = a.uniform() - 0.5, v = a.uniform(), us = 0.5 - std::abs(u), k = std::floor((2 * spread / us + b) * u + rate + 0.43);
+    const double u = a.uniform() - 0.5, v = a.uniform(), us = 0.5 - std::abs(u),
+                 k = std::floor((2 * spread / us + b) * u + rate + 0.43);
     if (us >= 0.07 && v <= quick) return k;
     if (k < 0 || (us < 0.013 && v > us)) continue;
-    if (std::log(v) + std::log(inverse) - std::log(spread / (us * us) + b) <= k * std::log(rate) - rate - log_factorial(k)) return k;
+    if (std::log(v) + std::log(inverse) - std::log(spread / (us * us) + b) <=
+        k * std::log(rate) - rate - log_factorial(k))
+      return k;
   }
 }
 
@@ -156,9 +179,13 @@ struct Distribution {
   const char* parameters;  // what `has` asks, for errors
 };
 
-constexpr Distribution kGamma{draw_gamma, [](double alpha) { return alpha > 0 && std::isfinite(alpha); }, "shape parameters must be finite and above 0"};
+constexpr Distribution kGamma{draw_gamma,
+                              [](double alpha) { return alpha > 0 && std::isfinite(alpha); },
+                              "shape parameters must be finite and above 0"};
 constexpr Distribution kLogGamma{draw_log_gamma, kGamma.has, kGamma.parameters};
-constexpr Distribution kPoisson{draw_poisson, [](double rate) { return rate >= 0 && std::isfinite(rate); }, "rates must be finite and at least 0"};
+constexpr Distribution kPoisson{draw_poisson,
+                                [](double rate) { return rate >= 0 && std::isfinite(rate); },
+                                "rates must be finite and at least 0"};
 
 void define_random_of(OpBuilder& op, const Distribution& plain, const Distribution& logarithm) {
   op.inputs(1);
@@ -169,16 +196,20 @@ void define_random_of(OpBuilder& op, const Distribution& plain, const Distributi
     c.output(c.dtype(0), c.shape(0));
   });
   op.kernel([&plain, &logarithm](const KernelSetup& s) {
-    return with_host_inputs({0}, [of = s.attrs.get_or("logarithm", false) ? logarithm : plain, origin = s.origin](KernelContext& c) {
+    return with_host_inputs({0}, [of = s.attrs.get_or("logarithm", false) ? logarithm : plain,
+                                  origin = s.origin](KernelContext& c) {
       const Tensor& parameter = c.input(0);
       const Generator generator(RandomKey{c.run().seed, origin, c.run().step, c.tag()});
       Tensor drawn = Tensor::empty(parameter.dtype(), parameter.shape());
       visit_dtype(parameter.dtype(), [&]<class T>(type_tag<T>) {
-        if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16> || std::is_floating_point_v<T>) {
+        if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16> ||
+                      std::is_floating_point_v<T>) {
           T* to = static_cast<T*>(drawn.raw_mutable());
           for (std::int64_t i = 0; i < drawn.elements(); ++i) {
             const double at = parameter.at(i);
-            if (!of.has(at)) throw Error(Code::invalid_argument, fmt::format("{}, not {} at position {}", of.parameters, at, i));
+            if (!of.has(at))
+              throw Error(Code::invalid_argument,
+                          fmt::format("{}, not {} at position {}", of.parameters, at, i));
             Attempts attempts(generator, i);
             const double value = of.draw(at, attempts);
             if constexpr (std::is_floating_point_v<T>) to[i] = static_cast<T>(value);
@@ -196,7 +227,9 @@ void define_random_of(OpBuilder& op, const Distribution& plain, const Distributi
 }  // namespace
 
 TROUPE_OP(RandomGamma) {
-  op.doc("Draws from the gamma distribution of scale 1 whose shape parameter stands at each element, or their logarithms.");
+  op.doc(
+      "Draws from the gamma distribution of scale 1 whose shape parameter stands at each element, "
+      "or their logarithms.");
   op.attr<bool>("logarithm", false);
   define_random_of(op, kGamma, kLogGamma);
 }

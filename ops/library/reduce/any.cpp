@@ -1,8 +1,8 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 namespace troupe {
 

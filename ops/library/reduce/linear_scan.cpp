@@ -3,7 +3,8 @@
 
 namespace troupe {
 
-/// The recurrence s[i] = b[i] + a[i] s[i-1] along `axis`, from nothing; reverse: s[i] = b[i] + a[i+1] s[i+1]. a and b have one shape.
+/// The recurrence s[i] = b[i] + a[i] s[i-1] along `axis`, from nothing; reverse: s[i] = b[i] +
+/// a[i+1] s[i+1]. a and b have one shape.
 TROUPE_DSL(Expr linear_scan(Operand a, Operand b, std::int64_t axis = -1, bool reverse = false))
 Expr linear_scan(Operand a, Operand b, std::int64_t axis, bool reverse) {
   return bind1("LinearScan", {a, b}, Attrs{{"axis", axis}, {"reverse", reverse}});
@@ -17,7 +18,9 @@ TROUPE_OP(LinearScan) {
     const std::int64_t axis = g.attrs().get<std::int64_t>("axis");
     const bool reverse = g.attrs().get<bool>("reverse");
     Expr carried = linear_scan(g.x(0), g.dy(), axis, !reverse);
-    if (g.needs(0)) g.set(0, reverse ? shifted(carried, axis, false) * g.y() : carried * shifted(g.y(), axis, false));
+    if (g.needs(0))
+      g.set(0, reverse ? shifted(carried, axis, false) * g.y()
+                       : carried * shifted(g.y(), axis, false));
     if (g.needs(1)) g.set(1, carried);
   });
 }

@@ -1,13 +1,15 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 namespace troupe {
 
 /// The mean over `axes` (none given: all); of no elements, NaN.
 TROUPE_DSL(Expr mean(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr mean(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Mean", x, std::move(axes), keep_dims); }
+Expr mean(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+  return reduce("Mean", x, std::move(axes), keep_dims);
+}
 
 TROUPE_OP(Mean) {
   op.doc("The mean over the axes; of no elements, NaN.");

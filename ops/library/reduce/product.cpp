@@ -1,13 +1,15 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 namespace troupe {
 
 /// The product over `axes` (none given: all).
 TROUPE_DSL(Expr product(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr product(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Product", x, std::move(axes), keep_dims); }
+Expr product(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+  return reduce("Product", x, std::move(axes), keep_dims);
+}
 
 namespace {
 
@@ -16,11 +18,13 @@ struct Others {
   Expr product;  // of all, the axis kept as 1
 };
 
-// Halves are multiplied with each other, up to one element, and what stands beside each comes down again: no division,
-// so that it holds where elements are zero, and so do its own derivatives, of any order.
+// Halves are multiplied with each other, up to one element, and what stands beside each comes down
+// again: no division, so that it holds where elements are zero, and so do its own derivatives, of
+// any order.
 Others product_of_others(const Expr& x, std::int64_t axis, std::int64_t extent) {
   auto part = [&](const Expr& e, std::int64_t from, std::int64_t count) {
-    std::vector<std::int64_t> starts(static_cast<std::size_t>(x.shape().rank()), 0), extents(starts.size(), -1);
+    std::vector<std::int64_t> starts(static_cast<std::size_t>(x.shape().rank()), 0),
+        extents(starts.size(), -1);
     starts[static_cast<std::size_t>(axis)] = from;
     extents[static_cast<std::size_t>(axis)] = count;
     return slice(e, starts, extents);
@@ -29,9 +33,13 @@ Others product_of_others(const Expr& x, std::int64_t axis, std::int64_t extent) 
   const std::int64_t half = extent / 2, odd = extent % 2;
   const Expr left = part(x, 0, half), right = part(x, half, half);
   const Expr both = left * right;
-  const Others above = product_of_others(odd ? concat({both, part(x, extent - 1, 1)}, axis) : both, axis, half + odd);
-  const Expr beside = part(above.of_each, 0, half), of_left = beside * right, of_right = beside * left;
-  return {odd ? concat({of_left, of_right, part(above.of_each, half, 1)}, axis) : concat({of_left, of_right}, axis), above.product};
+  const Others above = product_of_others(odd ? concat({both, part(x, extent - 1, 1)}, axis) : both,
+                                         axis, half + odd);
+  const Expr beside = part(above.of_each, 0, half), of_left = beside * right,
+             of_right = beside * left;
+  return {odd ? concat({of_left, of_right, part(above.of_each, half, 1)}, axis)
+              : concat({of_left, of_right}, axis),
+          above.product};
 }
 
 // Where the extent is not known, or 0: what came before each times what comes after it.
@@ -42,13 +50,17 @@ Others product_of_others(const Expr& x, std::int64_t axis) {
 Expr product_of_others(const Gradient& g) {
   const Expr x = g.x();
   std::vector<std::int64_t> axes = reduction_axes(g);
-  if (!x.shape().has_rank() && axes.empty()) return reshape_like(product_of_others(reshape(x, {kAny}), 0).of_each, x);
+  if (!x.shape().has_rank() && axes.empty())
+    return reshape_like(product_of_others(reshape(x, {kAny}), 0).of_each, x);
   if (axes.empty())
     for (int a = 0; a < x.shape().rank(); ++a) axes.push_back(a);
   Expr others = ones_like(x), so_far = x;
   for (std::int64_t a : axes) {
-    const std::int64_t extent = x.shape().has_rank() ? x.shape()[normalize_axis(a, x.shape().rank())] : kAny;
-    Others along = extent < 1 ? product_of_others(so_far, a) : product_of_others(so_far, normalize_axis(a, x.shape().rank()), extent);
+    const std::int64_t extent =
+        x.shape().has_rank() ? x.shape()[normalize_axis(a, x.shape().rank())] : kAny;
+    Others along = extent < 1
+                       ? product_of_others(so_far, a)
+                       : product_of_others(so_far, normalize_axis(a, x.shape().rank()), extent);
     others = others * along.of_each;
     so_far = along.product;
   }

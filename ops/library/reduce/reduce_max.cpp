@@ -1,13 +1,15 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 namespace troupe {
 
 /// The largest over `axes` (none given: all); NaN if any is.
 TROUPE_DSL(Expr reduce_max(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr reduce_max(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Max", x, std::move(axes), keep_dims); }
+Expr reduce_max(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+  return reduce("Max", x, std::move(axes), keep_dims);
+}
 
 TROUPE_OP(Max) {
   op.doc("The largest over the axes; NaN if any is.");

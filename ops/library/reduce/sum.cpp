@@ -1,14 +1,17 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/reduction.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/families/reduction.hpp>
 
 namespace troupe {
 
-/// The sum over `axes` (none given: all); of bools how many are true, i64. In x's dtype: integers wrap, cast small ones first.
+/// The sum over `axes` (none given: all); of bools how many are true, i64. In x's dtype: integers
+/// wrap, cast small ones first.
 TROUPE_DSL(Expr sum(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr sum(Operand x, std::vector<std::int64_t> axes, bool keep_dims) { return reduce("Sum", counted(x), std::move(axes), keep_dims); }
+Expr sum(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+  return reduce("Sum", counted(x), std::move(axes), keep_dims);
+}
 
 TROUPE_OP(Sum) {
   op.doc("The sum over the axes.");

@@ -7,7 +7,9 @@ namespace troupe {
 /// x summed over the axes along which `like` was broadcast to it: the gradient of broadcasting.
 TROUPE_DSL(Expr sum_to(Operand x, Operand like))
 Expr sum_to(Operand x, Operand like) {
-  if (x.is_expr() && like.is_expr() && x.expr().shape().is_known() && x.expr().shape() == like.expr().shape()) return x.expr();
+  if (x.is_expr() && like.is_expr() && x.expr().shape().is_known() &&
+      x.expr().shape() == like.expr().shape())
+    return x.expr();
   return bind1("SumTo", {x, like});
 }
 
@@ -18,7 +20,9 @@ TROUPE_OP(SumTo) {
   op.infer([](Inference& c) {
     c.require(c.dtype(0) != DType::boolean, "bool has no sums; cast it");
     const Shape both = broadcast(c.shape(0), c.shape(1));
-    c.require(both.is_compatible(c.shape(0)), [&] { return "shape " + c.shape(1).text() + " cannot be broadcast to " + c.shape(0).text(); });
+    c.require(both.is_compatible(c.shape(0)), [&] {
+      return "shape " + c.shape(1).text() + " cannot be broadcast to " + c.shape(0).text();
+    });
     c.output(c.dtype(0), c.shape(1));
   });
   op.gradient([](Gradient& g) { g.set(0, broadcast_like(g.dy(), g.x(0))); });
@@ -28,7 +32,9 @@ TROUPE_OP(SumTo) {
       c.set(0, c.take(0));
       return;
     }
-    if (broadcast(from, to) != from) throw Error(Code::invalid_argument, "shape " + to.text() + " cannot be broadcast to " + from.text());
+    if (broadcast(from, to) != from)
+      throw Error(Code::invalid_argument,
+                  "shape " + to.text() + " cannot be broadcast to " + from.text());
     std::uint32_t axes = 0;
     int lead = from.rank() - to.rank();
     for (int i = 0; i < from.rank(); ++i)

@@ -1,4 +1,5 @@
-// How runs and engines come to an end when something goes wrong around them. Each of these would hang, not fail, if it went wrong.
+// How runs and engines come to an end when something goes wrong around them. Each of these would
+// hang, not fail, if it went wrong.
 #include <troupe/actors/engine/engine.hpp>
 
 #include <atomic>
@@ -31,17 +32,17 @@ BOOST_AUTO_TEST_CASE(no_run_begins_while_the_engine_is_shutting_down) {
     std::promise<void> begun;
     Status first;
     std::string then;
-    Expr starts = actor_node(g, "starter", {}, {{DType::i64, Shape{}}}, [&](std::span<const Tensor>, std::span<Tensor> out) {
-      RunHandle waiting = own->start(g, {}, {taken});
-      begun.set_value();
-      first = waiting.wait();
-      try {
-        own->start(g, {}, {taken});
-      } catch (const Error& e) {
-        then = e.what();
-      }
-      out[0] = Tensor::scalar(std::int64_t{0});
-    }, {.blocks = true})[0];
+    Expr starts = actor_node(g, "starter", {}, {{DType::i64, Shape{}}},
+                             [&](std::span<const Tensor>, std::span<Tensor> out) {
+                               RunHandle waiting = own->start(g, {}, {taken});
+                               begun.set_value();
+                               first = waiting.wait();
+                               try {
+                                 own->start(g, {}, {taken});
+                               } catch (const Error& e) { then = e.what(); }
+                               out[0] = Tensor::scalar(std::int64_t{0});
+                             },
+                             {.blocks = true})[0];
     {
       EngineOptions options;
       options.max_runs = max_runs;
@@ -58,11 +59,13 @@ BOOST_AUTO_TEST_CASE(no_run_begins_while_the_engine_is_shutting_down) {
 BOOST_AUTO_TEST_CASE(a_log_that_throws_holds_nothing_up) {
   for (bool deterministic : {false, true}) {
     Graph g;
-    Expr table = g.constant(Tensor::of<float>({1, 2, 3})), index = g.input("index", DType::i64, Shape{kAny});
+    Expr table = g.constant(Tensor::of<float>({1, 2, 3})),
+         index = g.input("index", DType::i64, Shape{kAny});
     std::atomic<int> lines{0};
     EngineOptions options;
     options.deterministic = deterministic;
-    options.flight = "/proc/no-such-folder";  // cannot be written, which is logged from a partition's turn
+    // cannot be written, which is logged from a partition's turn
+    options.flight = "/proc/no-such-folder";
     options.log = [&](const LogRecord&) {
       ++lines;
       throw std::runtime_error("the log is full");
@@ -71,7 +74,9 @@ BOOST_AUTO_TEST_CASE(a_log_that_throws_holds_nothing_up) {
       Engine engine(options);
       const Function f = engine.compile(g, {index}, {gather(table, index)});
       for (int i = 0; i < 3; ++i) {
-        BOOST_TEST(refusal([&] { f({Tensor::of<std::int64_t>({7})}); }, Code::out_of_range).find("7") != std::string::npos);
+        BOOST_TEST(
+            refusal([&] { f({Tensor::of<std::int64_t>({7})}); }, Code::out_of_range).find("7") !=
+            std::string::npos);
         BOOST_TEST(f({Tensor::of<std::int64_t>({1})})[0].at(0) == 2);
       }
     }
@@ -97,7 +102,8 @@ BOOST_AUTO_TEST_CASE(a_caller_is_answered_though_the_others_cannot_be_told) {
   run->leave();
 }
 
-// A copy to the host may still be under way in the stream when its run is given up; ASan sees where it is written.
+// A copy to the host may still be under way in the stream when its run is given up; ASan sees where
+// it is written.
 BOOST_AUTO_TEST_CASE(what_a_failed_run_fetches_from_a_device_is_kept_until_it_is_written) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{kAny}), index = g.input("index", DType::i64, Shape{kAny});
@@ -115,9 +121,12 @@ BOOST_AUTO_TEST_CASE(what_a_failed_run_fetches_from_a_device_is_kept_until_it_is
 
 BOOST_AUTO_TEST_CASE(a_device_is_named_by_a_kind_and_a_number) {
   Engine engine;
-  for (const char* name : {"sim:", "sim:abc", "sim:1x", "sim:-1", "sim:12345678901", "sim:012", "cpu:", "cpu:100", "cpu:07", "cpu:1x", "cpu"})
-    BOOST_TEST(refusal([&] { engine.device(name); }, Code::not_found).find(name) != std::string::npos);
-  for (const char* name : {"sim:12", "sim:123456789", "cpu:0", "cpu:99"}) BOOST_TEST(engine.device(name).name() == name);
+  for (const char* name : {"sim:", "sim:abc", "sim:1x", "sim:-1", "sim:12345678901", "sim:012",
+                           "cpu:", "cpu:100", "cpu:07", "cpu:1x", "cpu"})
+    BOOST_TEST(refusal([&] { engine.device(name); }, Code::not_found).find(name) !=
+               std::string::npos);
+  for (const char* name : {"sim:12", "sim:123456789", "cpu:0", "cpu:99"})
+    BOOST_TEST(engine.device(name).name() == name);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

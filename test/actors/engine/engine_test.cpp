@@ -5,15 +5,15 @@
 #include <thread>
 #include <vector>
 
-#include <boost/test/unit_test.hpp>
 #include <boost/test/data/test_case.hpp>
+#include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/support/refusal.hpp>
 
 using namespace troupe;
@@ -24,7 +24,9 @@ BOOST_AUTO_TEST_SUITE(engine_test)
 
 namespace {
 
-float item(const std::vector<Tensor>& out, int i = 0) { return out[static_cast<std::size_t>(i)].item<float>(); }
+float item(const std::vector<Tensor>& out, int i = 0) {
+  return out[static_cast<std::size_t>(i)].item<float>();
+}
 
 // The ways to run that must not change a result.
 struct Setting {
@@ -34,11 +36,15 @@ struct Setting {
   const char* device = "cpu:0";
 };
 std::ostream& operator<<(std::ostream& out, const Setting& s) {
-  return out << s.workers << " workers, granularity " << int(s.granularity) << (s.deterministic ? ", deterministic" : "") << " on " << s.device;
+  return out << s.workers << " workers, granularity " << int(s.granularity)
+             << (s.deterministic ? ", deterministic" : "") << " on " << s.device;
 }
-const std::vector<Setting> kSettings{{1, Granularity::partition, false}, {2, Granularity::partition, false},
-                                     {2, Granularity::automatic, false}, {2, Granularity::op, false},
-                                     {1, Granularity::op, true},         {1, Granularity::automatic, true},
+const std::vector<Setting> kSettings{{1, Granularity::partition, false},
+                                     {2, Granularity::partition, false},
+                                     {2, Granularity::automatic, false},
+                                     {2, Granularity::op, false},
+                                     {1, Granularity::op, true},
+                                     {1, Granularity::automatic, true},
                                      {2, Granularity::automatic, false, "sim:0"}};
 
 EngineOptions options_of(const Setting& s) {
@@ -58,7 +64,8 @@ BOOST_DATA_TEST_CASE(a_line, boost::unit_test::data::make(kSettings), setting) {
   Expr y = x * 2.0 + 1.0;
   Engine engine(options_of(setting));
   Function f = engine.compile(g, {x}, {y});
-  for (int i = 0; i < 100; ++i) BOOST_TEST(item(f({Tensor::scalar(float(i))})) == 2.f * float(i) + 1);
+  for (int i = 0; i < 100; ++i)
+    BOOST_TEST(item(f({Tensor::scalar(float(i))})) == 2.f * float(i) + 1);
 }
 
 BOOST_DATA_TEST_CASE(a_random_tree_of_sums, boost::unit_test::data::make(kSettings), setting) {
@@ -84,7 +91,8 @@ BOOST_DATA_TEST_CASE(a_random_tree_of_sums, boost::unit_test::data::make(kSettin
   BOOST_TEST(item(engine.compile(g, {one}, {open[0]}, plain)({Tensor::scalar(1.f)})) == 4096.f);
 }
 
-BOOST_DATA_TEST_CASE(a_value_added_to_itself_ten_times, boost::unit_test::data::make(kSettings), setting) {
+BOOST_DATA_TEST_CASE(a_value_added_to_itself_ten_times, boost::unit_test::data::make(kSettings),
+                     setting) {
   Graph g;
   Expr v = g.input("v", DType::f32, Shape{});
   Expr x = v;
@@ -104,7 +112,8 @@ BOOST_AUTO_TEST_CASE(any_edge_can_be_fed_and_fetched) {
   BOOST_TEST(item(out, 1) == 2.f);
   BOOST_TEST(item(out, 2) == 20.f);
   BOOST_TEST(item(out, 3) == 2.f);
-  BOOST_TEST(item(engine.run(g, {{mid, Tensor::scalar(5.f)}}, {y})) == 50.f);  // x is not needed then
+  // x is not needed then
+  BOOST_TEST(item(engine.run(g, {{mid, Tensor::scalar(5.f)}}, {y})) == 50.f);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_missing_or_wrong_is_named) {
@@ -112,7 +121,9 @@ BOOST_AUTO_TEST_CASE(what_is_missing_or_wrong_is_named) {
   Expr x = g.input("x", DType::f32, Shape{2});
   Expr y = x + 1.0;
   Engine engine;
-  auto says = [](const char* part) { return [part](const Error& e) { return std::string(e.what()).find(part) != std::string::npos; }; };
+  auto says = [](const char* part) {
+    return [part](const Error& e) { return std::string(e.what()).find(part) != std::string::npos; };
+  };
   BOOST_CHECK_EXCEPTION(engine.compile(g, {}, {y}), Error, says("'x'"));
   BOOST_CHECK_EXCEPTION(engine.compile(other, {}, {y}), Error, says("fetch 0"));
   Function f = engine.compile(g, {x}, {y});
@@ -122,7 +133,8 @@ BOOST_AUTO_TEST_CASE(what_is_missing_or_wrong_is_named) {
   BOOST_CHECK_EXCEPTION(engine.get("nobody"), Error, says("nobody"));
 }
 
-BOOST_DATA_TEST_CASE(effects_happen_in_program_order, boost::unit_test::data::make(kSettings), setting) {
+BOOST_DATA_TEST_CASE(effects_happen_in_program_order, boost::unit_test::data::make(kSettings),
+                     setting) {
   Graph g;
   Variable a = g.variable("a", Tensor::scalar(1.f)), b = g.variable("b", Tensor::scalar(0.f));
   Expr before = a.read();
@@ -142,7 +154,8 @@ BOOST_DATA_TEST_CASE(effects_happen_in_program_order, boost::unit_test::data::ma
   BOOST_TEST(item(engine.run(g, {}, {middle})) == 122.f);
 }
 
-BOOST_DATA_TEST_CASE(updates_of_overlapping_runs_are_atomic, boost::unit_test::data::make(kSettings), setting) {
+BOOST_DATA_TEST_CASE(updates_of_overlapping_runs_are_atomic,
+                     boost::unit_test::data::make(kSettings), setting) {
   Graph g;
   Variable counter = g.variable("counter", Tensor::of<std::int64_t>({0, 0, 0}));
   Expr delta = g.input("delta", DType::i64, Shape{3});
@@ -152,10 +165,12 @@ BOOST_DATA_TEST_CASE(updates_of_overlapping_runs_are_atomic, boost::unit_test::d
   std::vector<RunHandle> runs;
   for (int i = 0; i < 200; ++i) runs.push_back(f.start({Tensor::of<std::int64_t>({1, 2, 3})}));
   for (RunHandle& r : runs) r.get();
-  BOOST_TEST(engine.get(counter).to_vector<std::int64_t>() == (std::vector<std::int64_t>{200, 400, 600}));
+  BOOST_TEST(engine.get(counter).to_vector<std::int64_t>() ==
+             (std::vector<std::int64_t>{200, 400, 600}));
 }
 
-BOOST_DATA_TEST_CASE(a_failing_kernel_fails_its_run_and_no_other, boost::unit_test::data::make(kSettings), setting) {
+BOOST_DATA_TEST_CASE(a_failing_kernel_fails_its_run_and_no_other,
+                     boost::unit_test::data::make(kSettings), setting) {
   Graph g;
   Expr table = g.input("table", DType::f32, Shape{kAny});
   Expr index = g.input("index", DType::i64, Shape{kAny});
@@ -168,7 +183,8 @@ BOOST_DATA_TEST_CASE(a_failing_kernel_fails_its_run_and_no_other, boost::unit_te
     BOOST_CHECK_EXCEPTION(f({t, Tensor::of<std::int64_t>({0, 7})}), Error, [&](const Error& e) {
       std::string text = e.what();
       BOOST_TEST_MESSAGE(text);
-      return e.code() == Code::out_of_range && text.find("Gather") != std::string::npos && text.find("7") != std::string::npos &&
+      return e.code() == Code::out_of_range && text.find("Gather") != std::string::npos &&
+             text.find("7") != std::string::npos &&
              text.find("engine_test.cpp:" + std::to_string(line)) != std::string::npos;
     });
     BOOST_TEST(item(f({t, Tensor::of<std::int64_t>({0, 2})})) == 8.f);
@@ -195,7 +211,8 @@ BOOST_DATA_TEST_CASE(a_queue_couples_two_runs, boost::unit_test::data::make(kSet
   BOOST_TEST(seen == (std::vector<float>{0, 1, 2, 3, 4, 5}));
 }
 
-BOOST_DATA_TEST_CASE(cancel_answers_at_once_and_the_engine_goes_on, boost::unit_test::data::make(kSettings), setting) {
+BOOST_DATA_TEST_CASE(cancel_answers_at_once_and_the_engine_goes_on,
+                     boost::unit_test::data::make(kSettings), setting) {
   Graph g;
   Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
   Expr out = q.dequeue()[0] + 1.0;
@@ -244,17 +261,20 @@ BOOST_AUTO_TEST_CASE(a_timeout_on_the_real_clock) {
   Function take = engine.compile(g, {}, {q.dequeue()[0]});
   RunOptions soon;
   soon.timeout = 20ms;
-  BOOST_CHECK_EXCEPTION(take({}, soon), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
+  BOOST_CHECK_EXCEPTION(take({}, soon), Error,
+                        [](const Error& e) { return e.code() == Code::deadline_exceeded; });
 }
 
 // On one worker, which the actor does not give back: nobody but the clock can end the run.
 BOOST_AUTO_TEST_CASE(a_time_out_is_met_while_an_actor_holds_the_only_worker) {
   std::promise<void> gate;
   Graph g;
-  Expr y = actor_node(g, "held", {}, {{DType::f32, Shape{}}}, [opened = gate.get_future().share()](std::span<const Tensor>, std::span<Tensor> out) {
-    opened.wait();
-    out[0] = Tensor::scalar(1.f);
-  })[0];
+  Expr y = actor_node(
+      g, "held", {}, {{DType::f32, Shape{}}},
+      [opened = gate.get_future().share()](std::span<const Tensor>, std::span<Tensor> out) {
+        opened.wait();
+        out[0] = Tensor::scalar(1.f);
+      })[0];
   Engine engine({.workers = 1});
   Function f = engine.compile(g, {}, {y});
   const std::string why = refusal([&] { f({}, {.timeout = 20ms}); }, Code::deadline_exceeded);
@@ -273,13 +293,22 @@ BOOST_AUTO_TEST_CASE(an_actor_waits_for_a_run_only_where_it_blocks) {
     Engine engine({.workers = workers});
     Expr two = inner.constant(2.f) + inner.random_uniform(Shape{}) * 0.f;
     auto asks = [&](const std::string& name, bool starts, bool blocks) {
-      return actor_node(g, name, {}, {{DType::f32, Shape{}}}, [&engine, &inner, two, starts](std::span<const Tensor>, std::span<Tensor> out) {
-        out[0] = starts ? engine.start(inner, {}, {two}).get()[0] : engine.run(inner, {}, {two})[0];
-      }, {.blocks = blocks})[0];
+      return actor_node(
+          g, name, {}, {{DType::f32, Shape{}}},
+          [&engine, &inner, two, starts](std::span<const Tensor>, std::span<Tensor> out) {
+            out[0] =
+                starts ? engine.start(inner, {}, {two}).get()[0] : engine.run(inner, {}, {two})[0];
+          },
+          {.blocks = blocks})[0];
     };
-    const std::string why = refusal([&] { engine.run(g, {}, {asks("runs", false, false)}); }, Code::failed_precondition);
-    for (const char* part : {"actor 'runs'", "declare it with ActorOptions::blocks", "engine_test.cpp:"}) BOOST_TEST(why.find(part) != std::string::npos, why);
-    if (workers == 1) refusal([&] { engine.run(g, {}, {asks("starts", true, false)}); }, Code::failed_precondition);  // with two the other may have ended it
+    const std::string why = refusal([&] { engine.run(g, {}, {asks("runs", false, false)}); },
+                                    Code::failed_precondition);
+    for (const char* part :
+         {"actor 'runs'", "declare it with ActorOptions::blocks", "engine_test.cpp:"})
+      BOOST_TEST(why.find(part) != std::string::npos, why);
+    // with two the other may have ended it
+    if (workers == 1)
+      refusal([&] { engine.run(g, {}, {asks("starts", true, false)}); }, Code::failed_precondition);
     BOOST_TEST(item(engine.run(g, {}, {asks("blocks", false, true)})) == 2.f);
     BOOST_TEST(item(engine.run(g, {}, {asks("blocks, starts", true, true)})) == 2.f);
   }
@@ -291,8 +320,11 @@ BOOST_AUTO_TEST_CASE(a_handle_without_a_run_says_so) {
   RunHandle run = engine.start(g, {}, {g.constant(1.f)});
   RunHandle moved = std::move(run), empty;
   for (RunHandle* handle : {&run, &empty})
-    for (const std::string& why : {refusal([&] { handle->wait(); }, Code::failed_precondition), refusal([&] { handle->get(); }, Code::failed_precondition),
-                                   refusal([&] { handle->cancel(); }, Code::failed_precondition), refusal([&] { (void)handle->is_done(); }, Code::failed_precondition)})
+    for (const std::string& why :
+         {refusal([&] { handle->wait(); }, Code::failed_precondition),
+          refusal([&] { handle->get(); }, Code::failed_precondition),
+          refusal([&] { handle->cancel(); }, Code::failed_precondition),
+          refusal([&] { (void)handle->is_done(); }, Code::failed_precondition)})
       BOOST_TEST(why.find("holds no run") != std::string::npos, why);
   BOOST_TEST(item(moved.get()) == 1.f);
   const std::string why = refusal([&] { moved.get(); }, Code::failed_precondition);
@@ -302,18 +334,32 @@ BOOST_AUTO_TEST_CASE(a_handle_without_a_run_says_so) {
 }
 
 BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
-  const auto says = [](const std::string& why, const char* part) { BOOST_TEST(why.find(part) != std::string::npos, why); };
-  for (const int workers : {-3, 4097}) says(refusal([&] { Engine engine({.workers = workers}); }, Code::invalid_argument), "workers must be 1 to 4096");
+  const auto says = [](const std::string& why, const char* part) {
+    BOOST_TEST(why.find(part) != std::string::npos, why);
+  };
+  for (const int workers : {-3, 4097})
+    says(refusal([&] { Engine engine({.workers = workers}); }, Code::invalid_argument),
+         "workers must be 1 to 4096");
   Graph g;
   Expr y = g.constant(1.f);
   Engine engine;
-  says(refusal([&] { engine.compile(g, {}, {y}, {.skip_passes = {"simplify", "bogus"}}); }, Code::invalid_argument), "no pass 'bogus' that can be skipped; there are drop_unused, ");
-  says(refusal([&] { engine.run(g, {}, {y}, {.timeout = -1ms}); }, Code::invalid_argument), "must not be negative");
-  says(refusal([&] { engine.run(g, {}, {y}, {.trace = "/nonexistent/x.json"}); }, Code::invalid_argument), "'/nonexistent/x.json' cannot be written: its folder is not there");
-  says(refusal([&] { engine.run(g, {}, {y}, {.trace = "/"}); }, Code::invalid_argument), "'/' cannot be written: it is a folder");
+  says(refusal(
+           [&] {
+             engine.compile(g, {}, {y}, {.skip_passes = {"simplify", "bogus"}});
+           },
+           Code::invalid_argument),
+       "no pass 'bogus' that can be skipped; there are drop_unused, ");
+  says(refusal([&] { engine.run(g, {}, {y}, {.timeout = -1ms}); }, Code::invalid_argument),
+       "must not be negative");
+  says(refusal([&] { engine.run(g, {}, {y}, {.trace = "/nonexistent/x.json"}); },
+               Code::invalid_argument),
+       "'/nonexistent/x.json' cannot be written: its folder is not there");
+  says(refusal([&] { engine.run(g, {}, {y}, {.trace = "/"}); }, Code::invalid_argument),
+       "'/' cannot be written: it is a folder");
   EngineOptions negative;
   negative.costs.between_nodes.latency_ns = -1;
-  says(refusal([&] { Engine refused(negative); }, Code::invalid_argument), "latency_ns must not be negative, and is -1");
+  says(refusal([&] { Engine refused(negative); }, Code::invalid_argument),
+       "latency_ns must not be negative, and is -1");
 }
 
 // What the cache of `run` keeps is bounded in bytes too: here it would be all of 450 MB.
@@ -335,19 +381,29 @@ BOOST_AUTO_TEST_CASE(a_feed_of_an_inner_edge_is_called_by_its_op) {
   Expr b = x + 1.0;
   std::vector<Expr> parts = split(x, {1, 2});
   Engine engine;
-  const auto says = [](const std::string& why, const std::string& part) { BOOST_TEST(why.find(part) != std::string::npos, why); };
+  const auto says = [](const std::string& why, const std::string& part) {
+    BOOST_TEST(why.find(part) != std::string::npos, why);
+  };
   const Tensor wrong = Tensor::of<float>({1, 2, 3, 4});
   const std::string at = "(engine_test.cpp:" + std::to_string(line);
   std::string why = refusal([&] { engine.run(g, {{b, wrong}}, {b * b}); }, Code::invalid_argument);
   says(why, "feed 'Add_"), says(why, at + ") must be f32[3], not f32[4]");
-  why = refusal([&] { engine.run(g, {{parts[1], wrong}}, {parts[1] * 2.0}); }, Code::invalid_argument);
-  says(why, "feed 'Split_"), says(why, ":1' (engine_test.cpp:" + std::to_string(line + 1) + ") must be f32[2], not f32[4]");
+  why = refusal(
+      [&] {
+        engine.run(g, {{parts[1], wrong}}, {parts[1] * 2.0});
+      },
+      Code::invalid_argument);
+  says(why, "feed 'Split_"), says(why, ":1' (engine_test.cpp:" + std::to_string(line + 1) +
+                                           ") must be f32[2], not f32[4]");
   // What is no expression of the graph.
-  why = refusal([&] { other.input("y", DType::f32, {3}), engine.compile(other, {b}, {}); }, Code::invalid_argument);
+  why = refusal([&] { other.input("y", DType::f32, {3}), engine.compile(other, {b}, {}); },
+                Code::invalid_argument);
   says(why, "feed 0, Add 'Add_"), says(why, at + "), is of another graph");
-  says(refusal([&] { engine.compile(g, {Expr()}, {}); }, Code::invalid_argument), "feed 0 is an empty expression");
+  says(refusal([&] { engine.compile(g, {Expr()}, {}); }, Code::invalid_argument),
+       "feed 0 is an empty expression");
   Eager eager;
-  says(refusal([&] { engine.compile(g, {}, {eager.constant(2.f)}); }, Code::invalid_argument), "fetch 0 is the f32[] that an eager scope computed");
+  says(refusal([&] { engine.compile(g, {}, {eager.constant(2.f)}); }, Code::invalid_argument),
+       "fetch 0 is the f32[] that an eager scope computed");
 }
 
 BOOST_AUTO_TEST_CASE(an_engine_ends_with_runs_in_flight) {
@@ -377,7 +433,8 @@ BOOST_AUTO_TEST_CASE(several_threads_share_one_engine) {
     threads.emplace_back([&, t] {
       for (int i = 0; i < 200; ++i) {
         float v = float(t * 1000 + i) / 7;
-        if (item(f({Tensor::scalar(v)}, {.timeout = std::chrono::hours(i % 2)})) != v * v + 1) ++wrong;
+        if (item(f({Tensor::scalar(v)}, {.timeout = std::chrono::hours(i % 2)})) != v * v + 1)
+          ++wrong;
       }
     });
   for (std::thread& t : threads) t.join();
@@ -430,7 +487,8 @@ BOOST_AUTO_TEST_CASE(a_graph_may_span_devices) {
     for (Granularity granularity : {Granularity::op, Granularity::partition}) {
       auto other = run(optimize, granularity);
       for (std::size_t i = 0; i < other.size(); ++i)
-        for (std::size_t k = 0; k < other[i].size(); ++k) BOOST_TEST(identical(other[i][k], results[i][k]));
+        for (std::size_t k = 0; k < other[i].size(); ++k)
+          BOOST_TEST(identical(other[i][k], results[i][k]));
     }
 }
 
@@ -445,7 +503,8 @@ BOOST_AUTO_TEST_CASE(a_device_s_memory_limit_fails_the_run_not_the_engine) {
   Engine engine(o);
   Function f = engine.compile(g, {n}, {sum(big)});
   BOOST_CHECK_EXCEPTION(f({Tensor::zeros(DType::f32, Shape{2048})}), Error, [](const Error& e) {
-    return e.code() == Code::resource_exhausted && std::string(e.what()).find("MatMul") != std::string::npos;
+    return e.code() == Code::resource_exhausted &&
+           std::string(e.what()).find("MatMul") != std::string::npos;
   });
   BOOST_TEST(f({Tensor::of<float>({1, 2})})[0].item<float>() == 9.f);
 }
@@ -463,7 +522,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_holds_no_memory_of_a_device) {
       auto there = g.on_device("cpu:0");
       far = sent + 1.0;
     }
-    Expr halved = while_loop([](Expr v) { return sum(v) > 1.0; }, [](Expr v) { return v * 0.5; }, large);
+    Expr halved =
+        while_loop([](Expr v) { return sum(v) > 1.0; }, [](Expr v) { return v * 0.5; }, large);
     Engine engine(o);
     Device& device = engine.device("sim:0");
     auto in_use = [&] {
@@ -475,7 +535,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_holds_no_memory_of_a_device) {
       const std::uint64_t before = in_use();
       for (int run = 0; run < 2; ++run) {
         f({Tensor::zeros(DType::f32, Shape{1024})});
-        BOOST_TEST(in_use() == before, g.describe(fetch.edge().node) << ", deterministic: " << deterministic);
+        BOOST_TEST(in_use() == before, g.describe(fetch.edge().node)
+                                           << ", deterministic: " << deterministic);
       }
     }
   }
@@ -484,7 +545,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_holds_no_memory_of_a_device) {
 BOOST_AUTO_TEST_CASE(random_draws_depend_on_seed_op_and_step_only) {
   Graph g;
   Expr a = g.random_normal({8}), b = g.random_normal({8});
-  auto draw = [&](std::uint64_t seed, std::int64_t step, Granularity granularity, int workers, bool optimized, const char* device = "") {
+  auto draw = [&](std::uint64_t seed, std::int64_t step, Granularity granularity, int workers,
+                  bool optimized, const char* device = "") {
     EngineOptions o;
     o.default_device = device;
     o.seed = seed;
@@ -500,7 +562,10 @@ BOOST_AUTO_TEST_CASE(random_draws_depend_on_seed_op_and_step_only) {
   BOOST_TEST(!identical(first[0], first[1]));
   BOOST_TEST(identical(first[0], draw(1, 5, Granularity::op, 2, false)[0]));
   BOOST_TEST(identical(first[1], draw(1, 5, Granularity::automatic, 2, true)[1]));
-  for (const int i : {0, 1, 2}) BOOST_TEST(identical(first[static_cast<std::size_t>(i)], draw(1, 5, Granularity::automatic, 2, true, "sim:0")[static_cast<std::size_t>(i)]));
+  for (const int i : {0, 1, 2})
+    BOOST_TEST(identical(
+        first[static_cast<std::size_t>(i)],
+        draw(1, 5, Granularity::automatic, 2, true, "sim:0")[static_cast<std::size_t>(i)]));
   BOOST_TEST(!identical(first[0], draw(2, 5, Granularity::partition, 1, true)[0]));
   BOOST_TEST(!identical(first[0], draw(1, 6, Granularity::partition, 1, true)[0]));
 }
@@ -531,8 +596,8 @@ BOOST_AUTO_TEST_CASE(runs_in_flight_are_limited) {
     Function wait = engine.compile(g, {}, {out}), quick = engine.compile(g, {}, {one});
     RunHandle first = wait.start({}), second = wait.start({});
     const Code expected = stepped ? Code::failed_precondition : Code::deadline_exceeded;
-    BOOST_CHECK_EXCEPTION(quick.start({}, {.timeout = std::chrono::milliseconds(stepped ? 0 : 20)}), Error,
-                          [&](const Error& e) { return e.code() == expected; });
+    BOOST_CHECK_EXCEPTION(quick.start({}, {.timeout = std::chrono::milliseconds(stepped ? 0 : 20)}),
+                          Error, [&](const Error& e) { return e.code() == expected; });
     first.cancel();
     BOOST_TEST(item(quick({})) == 2.f);
     second.cancel();
@@ -557,7 +622,8 @@ BOOST_AUTO_TEST_CASE(callers_beyond_the_limit_take_turns) {
     callers.emplace_back([&, c] {
       for (int i = 0; i < 200; ++i) {
         const float v = static_cast<float>(c * 1000 + i);
-        std::vector<Tensor> got = i % 2 == 0 ? f({Tensor::scalar(v)}) : f.start({Tensor::scalar(v)}).get();
+        std::vector<Tensor> got =
+            i % 2 == 0 ? f({Tensor::scalar(v)}) : f.start({Tensor::scalar(v)}).get();
         if (item(got) != 2 * v + 1) wrong.fetch_add(1);
       }
     });
@@ -587,8 +653,12 @@ BOOST_AUTO_TEST_CASE(variables_that_were_never_declared_and_steps_before_the_fir
   refusal([&] { f({Tensor::scalar(1.f)}, {.step = -2}); }, Code::invalid_argument);
   BOOST_TEST(item(f({Tensor::scalar(1.f)})) == 2.f);
   const Variable w = g.variable("w", Tensor::scalar(1.f));
-  BOOST_TEST(refusal([&] { engine.set(w, Tensor()); }, Code::invalid_argument).find("variable 'w': it holds f32[], and cannot be set to nothing") != std::string::npos);
-  BOOST_TEST(refusal([&] { engine.set(w, Tensor::scalar(1.0)); }, Code::invalid_argument).find("f64[]") != std::string::npos);
+  BOOST_TEST(refusal([&] { engine.set(w, Tensor()); }, Code::invalid_argument)
+                 .find("variable 'w': it holds f32[], and cannot be set to nothing") !=
+             std::string::npos);
+  BOOST_TEST(
+      refusal([&] { engine.set(w, Tensor::scalar(1.0)); }, Code::invalid_argument).find("f64[]") !=
+      std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

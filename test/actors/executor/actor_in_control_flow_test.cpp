@@ -1,6 +1,6 @@
-// A user's own actor inside branches and loops: it fires as a state changes, in every iteration of the
-// branch that is taken, in program order; its errors, restarts, cancellations and time-outs are those
-// that it has outside.
+// A user's own actor inside branches and loops: it fires as a state changes, in every iteration of
+// the branch that is taken, in program order; its errors, restarts, cancellations and time-outs are
+// those that it has outside.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -29,8 +29,10 @@ struct Notebook : NodeActor {
     out[0] = Tensor::scalar(written);
   }
 };
-Expr note(Graph& g, Expr digit, ActorOptions options = {}, std::source_location at = std::source_location::current()) {
-  return actor_node<Notebook>(g, "notebook", {std::move(digit)}, {{DType::i64, Shape{}}}, options, at)[0];
+Expr note(Graph& g, Expr digit, ActorOptions options = {},
+          std::source_location at = std::source_location::current()) {
+  return actor_node<Notebook>(g, "notebook", {std::move(digit)}, {{DType::i64, Shape{}}}, options,
+                              at)[0];
 }
 
 /// The number that is fetched, to the last digit, in every way to run it, as often as told.
@@ -44,13 +46,18 @@ void yields(const std::function<Expr(Graph&)>& build, std::vector<std::int64_t> 
   Graph g;
   Expr fetch = build(g);
   Interpreter interpreter;
-  for (std::int64_t e : expected) BOOST_TEST(number(interpreter.run(g, {}, {fetch})[0]) == e, "interpreter");
+  for (std::int64_t e : expected)
+    BOOST_TEST(number(interpreter.run(g, {}, {fetch})[0]) == e, "interpreter");
 }
 
 /// Counts to n with `body(i)` in each iteration; yields what the last one did.
 template <class Body>
-Expr repeat(Graph& g, std::int64_t n, Body body, const WhileOptions& options = {}, std::source_location at = std::source_location::current()) {
-  auto [i, last] = while_loop([n](Expr k, Expr) { return k < n; }, [&](Expr k, Expr) { return std::tuple{k + 1, body(k)}; },
+Expr repeat(Graph& g, std::int64_t n, Body body, const WhileOptions& options = {},
+            std::source_location at = std::source_location::current()) {
+  auto [i, last] = while_loop([n](Expr k, Expr) { return k < n; },
+                              [&](Expr k, Expr) {
+                                return std::tuple{k + 1, body(k)};
+                              },
                               std::tuple{number(g, 0), number(g, 0)}, options, at);
   return last;
 }
@@ -84,7 +91,11 @@ class Gate {
 
 BOOST_AUTO_TEST_CASE(in_a_loop_it_fires_once_an_iteration_in_order) {
   for (bool blocks : {false, true})
-    yields([&](Graph& g) { return repeat(g, 4, [&](Expr i) { return note(g, i + 1, {.blocks = blocks}); }); }, {1234, 12341234});
+    yields(
+        [&](Graph& g) {
+          return repeat(g, 4, [&](Expr i) { return note(g, i + 1, {.blocks = blocks}); });
+        },
+        {1234, 12341234});
 }
 
 BOOST_AUTO_TEST_CASE(two_nodes_of_one_actor_take_turns_and_what_nobody_uses_fires_too) {
@@ -106,9 +117,11 @@ BOOST_AUTO_TEST_CASE(without_inputs_it_fires_in_every_iteration) {
   yields(
       [](Graph& g) {
         return repeat(g, 50, [&](Expr) {
-          return actor_node(g, "clock", {}, {{DType::i64, Shape{}}}, [n = std::int64_t{0}](std::span<const Tensor>, std::span<Tensor> out) mutable {
-            out[0] = Tensor::scalar(++n);
-          })[0];
+          return actor_node(
+              g, "clock", {}, {{DType::i64, Shape{}}},
+              [n = std::int64_t{0}](std::span<const Tensor>, std::span<Tensor> out) mutable {
+                out[0] = Tensor::scalar(++n);
+              })[0];
         });
       },
       {50, 100});
@@ -119,10 +132,13 @@ BOOST_AUTO_TEST_CASE(of_a_branch_only_what_is_taken_fires) {
       [](Graph& g) {
         return repeat(g, 5, [&](Expr i) {
           Expr is_odd = mod(i, 2) == 1;
-          return cond(is_odd, [&] { return note(g, i); }, [&] {
-            cond(i < 3, [&] { return note(g, number(g, 8)); }, [&] { return number(g, 0); });
-            return note(g, number(g, 9));
-          });
+          return cond(
+              is_odd, [&] { return note(g, i); },
+              [&] {
+                cond(
+                    i < 3, [&] { return note(g, number(g, 8)); }, [&] { return number(g, 0); });
+                return note(g, number(g, 9));
+              });
         });
       },
       {8918939});
@@ -136,7 +152,8 @@ BOOST_AUTO_TEST_CASE(before_inside_and_after_in_program_order) {
         Expr last = repeat(g, 2, [&](Expr i) {
           note(g, i + 6);
           repeat(g, 2, [&](Expr) { return note(g, v.assign_add(1)); }, {.name = "inner"});
-          return cond(i == 0, [&] { return note(g, number(g, 9)); }, [&] { return i; });
+          return cond(
+              i == 0, [&] { return note(g, number(g, 9)); }, [&] { return i; });
         });
         return note(g, number(g, 5)) + 0 * (first + last);
       },
@@ -144,19 +161,23 @@ BOOST_AUTO_TEST_CASE(before_inside_and_after_in_program_order) {
 }
 
 BOOST_AUTO_TEST_CASE(it_lives_on_the_host_wherever_the_loop_runs) {
-  everywhere([](Graph& g) -> Scenario {
-    auto [i, x] = while_loop([](Expr k, Expr) { return k < 3; },
-                             [&](Expr k, Expr v) {
-                               Expr turned = actor_node(g, "turn", {v * 2.0}, {{DType::f32, Shape{3}}}, [](std::span<const Tensor> in, std::span<Tensor> out) {
-                                 std::vector<float> values = in[0].to_vector<float>();
-                                 std::reverse(values.begin(), values.end());
-                                 out[0] = Tensor::of<float>(values, {3});
-                               })[0];
-                               return std::tuple{k + 1, turned + 1.0};
-                             },
-                             std::tuple{number(g, 0), g.constant(Tensor::of<float>({1, 2, 3}, {3}))});
-    return {{}, {x}};
-  }, {{31, 23, 15}}, 2);
+  everywhere(
+      [](Graph& g) -> Scenario {
+        auto [i, x] = while_loop(
+            [](Expr k, Expr) { return k < 3; },
+            [&](Expr k, Expr v) {
+              Expr turned = actor_node(g, "turn", {v * 2.0}, {{DType::f32, Shape{3}}},
+                                       [](std::span<const Tensor> in, std::span<Tensor> out) {
+                                         std::vector<float> values = in[0].to_vector<float>();
+                                         std::reverse(values.begin(), values.end());
+                                         out[0] = Tensor::of<float>(values, {3});
+                                       })[0];
+              return std::tuple{k + 1, turned + 1.0};
+            },
+            std::tuple{number(g, 0), g.constant(Tensor::of<float>({1, 2, 3}, {3}))});
+        return {{}, {x}};
+      },
+      {{31, 23, 15}}, 2);
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_that_goes_on_while_its_actor_says_so) {
@@ -164,9 +185,10 @@ BOOST_AUTO_TEST_CASE(a_loop_that_goes_on_while_its_actor_says_so) {
       [](Graph& g) {
         return while_loop(
             [&](Expr i) {
-              return actor_node(g, "door", {i}, {{DType::boolean, Shape{}}}, [](std::span<const Tensor> in, std::span<Tensor> out) {
-                out[0] = Tensor::scalar(number(in[0]) % 10 != 7);
-              })[0];
+              return actor_node(g, "door", {i}, {{DType::boolean, Shape{}}},
+                                [](std::span<const Tensor> in, std::span<Tensor> out) {
+                                  out[0] = Tensor::scalar(number(in[0]) % 10 != 7);
+                                })[0];
             },
             [](Expr i) { return i + 1; }, number(g, 1));
       },
@@ -177,9 +199,12 @@ BOOST_AUTO_TEST_CASE(its_outputs_are_constants_to_a_gradient_which_does_not_fire
   for (const Setting& s : settings()) {
     Graph g;
     Variable w = g.variable("w", Tensor::scalar(2.0));
-    auto [i, total] = while_loop([](Expr k, Expr) { return k < 3; },
-                                 [&](Expr k, Expr sum) { return std::tuple{k + 1, sum + w * cast(note(g, k + 1), DType::f64)}; },
-                                 std::tuple{number(g, 0), g.constant(0.0)});
+    auto [i, total] =
+        while_loop([](Expr k, Expr) { return k < 3; },
+                   [&](Expr k, Expr sum) {
+                     return std::tuple{k + 1, sum + w * cast(note(g, k + 1), DType::f64)};
+                   },
+                   std::tuple{number(g, 0), g.constant(0.0)});
     Expr dw = gradients(total, w)[0];
     auto after = g.after({dw});
     Expr seen = note(g, number(g, 4));
@@ -197,15 +222,25 @@ BOOST_AUTO_TEST_CASE(an_error_names_actor_loop_and_line_and_a_fresh_actor_goes_o
       Expr bad = g.input("bad", DType::i64, Shape{});
       const unsigned line = __LINE__ + 2;
       auto body = [&](Expr i) {
-        return cond(i == bad, [&] { return note(g, number(g, 13), {blocks, 1}); }, [&] { return note(g, i, {blocks, 1}); });
+        return cond(
+            i == bad,
+            [&] {
+              return note(g, number(g, 13), {blocks, 1});
+            },
+            [&] {
+              return note(g, i, {blocks, 1});
+            });
       };
       Engine engine(options_of(s));
       Function f = engine.compile(g, {bad}, {repeat(g, 4, body, {.name = "play"})});
       auto run = [&](std::int64_t n) { return number(f({Tensor::scalar(n)})[0]); };
       const std::string where = ":" + std::to_string(line) + ")";
-      auto fails = [&](std::initializer_list<std::string> parts) { BOOST_TEST(says(refused([&] { run(2); }), parts), s.name); };
+      auto fails = [&](std::initializer_list<std::string> parts) {
+        BOOST_TEST(says(refused([&] { run(2); }), parts), s.name);
+      };
       BOOST_TEST(run(-1) == 123, s.name);
-      fails({"'play/", "actor_in_control_flow_test.cpp", where, "actor 'notebook': thirteen is no digit"});
+      fails({"'play/", "actor_in_control_flow_test.cpp", where,
+             "actor 'notebook': thirteen is no digit"});
       BOOST_TEST(run(-1) == 123, s.name);  // a fresh one
       for (int i = 0; i < 2; ++i) run(-1);
       // One failure in a row may be followed by another life, two may not.
@@ -221,10 +256,12 @@ BOOST_AUTO_TEST_CASE(a_loop_without_an_end_is_cancelled) {
     Graph g;
     auto gate = std::make_shared<Gate>();
     auto body = [&](Expr i) {
-      return actor_node(g, "guard", {i}, {{DType::i64, Shape{}}}, [gate](std::span<const Tensor> in, std::span<Tensor> out) {
-        if (number(in[0]) == 100) gate->pass();
-        out[0] = Tensor::scalar(number(in[0]) + 1);
-      }, {.blocks = true})[0];
+      return actor_node(g, "guard", {i}, {{DType::i64, Shape{}}},
+                        [gate](std::span<const Tensor> in, std::span<Tensor> out) {
+                          if (number(in[0]) == 100) gate->pass();
+                          out[0] = Tensor::scalar(number(in[0]) + 1);
+                        },
+                        {.blocks = true})[0];
     };
     Expr end = g.input("end", DType::i64, Shape{});
     Expr last = while_loop([&](Expr i) { return i != end; }, body, number(g, 0));
@@ -244,7 +281,8 @@ BOOST_AUTO_TEST_CASE(a_loop_without_an_end_is_cancelled) {
 BOOST_AUTO_TEST_CASE(a_loop_without_an_end_meets_its_time_out) {
   for (std::uint64_t seed : {1, 2, 3}) {
     Graph g;
-    Expr last = while_loop([](Expr i) { return i >= 0; }, [&](Expr) { return note(g, number(g, 0)); }, number(g, 0));
+    Expr last = while_loop([](Expr i) { return i >= 0; },
+                           [&](Expr) { return note(g, number(g, 0)); }, number(g, 0));
     Engine engine({.seed = seed, .deterministic = true});
     Function f = engine.compile(g, {}, {last});
     RunHandle run = f.start({}, {.timeout = std::chrono::seconds(5)});

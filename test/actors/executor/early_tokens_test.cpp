@@ -56,43 +56,46 @@ BOOST_AUTO_TEST_CASE(where_there_is_no_room_the_token_stays) {
   BOOST_TEST(early.empty());
 }
 
-// Several of one token, each taken by its iteration; others come while they are taken, and all is cleared at times.
+// Several of one token, each taken by its iteration; others come while they are taken, and all is
+// cleared at times.
 BOOST_AUTO_TEST_CASE(as_a_table_has_it) {
   constexpr std::size_t kPlaces = 16;
   for (std::uint32_t seed = 1; seed <= 50; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
-    std::minstd_rand random(seed);
-    EarlyTokens early;
-    std::multimap<std::size_t, std::pair<std::int32_t, std::int32_t>> table;  // by place: what, how often
-    std::int32_t made = 0;
-    const auto add = [&](std::size_t place) {
-      const auto times = static_cast<std::int32_t>(1 + random() % 3);
-      early.add(place, kPlaces, token(made, times));
-      table.emplace(place, std::pair{made++, times});
-    };
-    for (std::size_t n = 0; n < 400; ++n) {
-      const std::size_t place = n % kPlaces, ahead = (n + 1 + random() % (kPlaces - 1)) % kPlaces;
-      add(ahead);
-      std::multiset<std::int32_t> expected, found;
-      const auto [begin, end] = table.equal_range(place);
-      std::vector<std::pair<std::int32_t, std::int32_t>> go_on;
-      for (auto it = begin; it != end; ++it) {
-        expected.insert(it->second.first);
-        if (it->second.second > 1) go_on.emplace_back(it->second.first, it->second.second - 1);
+      std::minstd_rand random(seed);
+      EarlyTokens early;
+      // by place: what, how often
+      std::multimap<std::size_t, std::pair<std::int32_t, std::int32_t>> table;
+      std::int32_t made = 0;
+      const auto add = [&](std::size_t place) {
+        const auto times = static_cast<std::int32_t>(1 + random() % 3);
+        early.add(place, kPlaces, token(made, times));
+        table.emplace(place, std::pair{made++, times});
+      };
+      for (std::size_t n = 0; n < 400; ++n) {
+        const std::size_t place = n % kPlaces, ahead = (n + 1 + random() % (kPlaces - 1)) % kPlaces;
+        add(ahead);
+        std::multiset<std::int32_t> expected, found;
+        const auto [begin, end] = table.equal_range(place);
+        std::vector<std::pair<std::int32_t, std::int32_t>> go_on;
+        for (auto it = begin; it != end; ++it) {
+          expected.insert(it->second.first);
+          if (it->second.second > 1) go_on.emplace_back(it->second.first, it->second.second - 1);
+        }
+        table.erase(begin, end);
+        for (const auto& more : go_on) table.emplace((place + 1) % kPlaces, more);
+        for (std::int32_t entry = early.take(place), next; entry != EarlyTokens::kNone;
+             entry = next) {
+          next = early.after(entry);
+          found.insert(early.token(entry).receive);
+          if (--early.token(entry).times > 0) early.put_back(entry, (place + 1) % kPlaces);
+          else early.drop(entry);
+          if (random() % 4 == 0) add((place + 2) % kPlaces);
+        }
+        BOOST_TEST(found == expected, boost::test_tools::per_element());
+        BOOST_TEST(early.empty() == table.empty());
+        if (random() % 100 == 0) early.clear(), table.clear();
       }
-      table.erase(begin, end);
-      for (const auto& more : go_on) table.emplace((place + 1) % kPlaces, more);
-      for (std::int32_t entry = early.take(place), next; entry != EarlyTokens::kNone; entry = next) {
-        next = early.after(entry);
-        found.insert(early.token(entry).receive);
-        if (--early.token(entry).times > 0) early.put_back(entry, (place + 1) % kPlaces);
-        else early.drop(entry);
-        if (random() % 4 == 0) add((place + 2) % kPlaces);
-      }
-      BOOST_TEST(found == expected, boost::test_tools::per_element());
-      BOOST_TEST(early.empty() == table.empty());
-      if (random() % 100 == 0) early.clear(), table.clear();
     }
-  }
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -21,7 +21,9 @@ namespace {
 
 std::atomic<int> times_read{0};
 
-Expr bound(const char* op, const Expr& x) { return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0]; }
+Expr bound(const char* op, const Expr& x) {
+  return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0];
+}
 
 float item(const std::vector<Tensor>& out) { return out[0].item<float>(); }
 
@@ -47,12 +49,15 @@ TROUPE_OP(TestFantasiaMeanwhile) {
 }
 
 TROUPE_OP(TestSaysAndStays) {
-  op.doc("Yields words of its own memory, which it writes over, and returns once they have been read.");
+  op.doc(
+      "Yields words of its own memory, which it writes over, and returns once they have been "
+      "read.");
   op.inputs(1);
   op.side_effect();
   op.infer([](Inference& c) { c.output(DType::string, Shape{}); });
   op.run([](KernelContext& c) {
-    const int before = times_read;  // it grows alone: this kernel may still be under way when the next run has begun
+    // it grows alone: this kernel may still be under way when the next run has begun
+    const int before = times_read;
     std::string own = "longer than what fits into a value";
     c.defer().fulfil(Tensor::of<StringRef>({{own.data(), own.size()}}, Shape{}));
     own.assign(own.size(), '?');
@@ -102,7 +107,9 @@ BOOST_AUTO_TEST_CASE(random_tree) {  // X2
     std::vector<Expr> nodes(4096, a);
     std::mt19937 choice(7);
     while (nodes.size() > 1) {
-      for (int i = 0; i < 2; ++i) std::swap(nodes[choice() % (nodes.size() - static_cast<std::size_t>(i))], nodes[nodes.size() - 1 - static_cast<std::size_t>(i)]);
+      for (int i = 0; i < 2; ++i)
+        std::swap(nodes[choice() % (nodes.size() - static_cast<std::size_t>(i))],
+                  nodes[nodes.size() - 1 - static_cast<std::size_t>(i)]);
       Expr sum = nodes[nodes.size() - 1] + nodes[nodes.size() - 2];
       nodes.pop_back();
       nodes.back() = sum;
@@ -128,16 +135,21 @@ BOOST_AUTO_TEST_CASE(abort_while_the_last_of_four_values_is_awaited) {  // X4
       sum = sum.is_empty() ? value : sum + value;
     }
     Function wait = engine.compile(g, {}, {sum});
-    auto put = [&](int i, float value) { engine.run(g, {{x, Tensor::scalar(value)}}, {queues[static_cast<std::size_t>(i)].enqueue({x})}); };
+    auto put = [&](int i, float value) {
+      engine.run(g, {{x, Tensor::scalar(value)}},
+                 {queues[static_cast<std::size_t>(i)].enqueue({x})});
+    };
     RunHandle run = wait.start({});
     for (int i = 0; i < 3; ++i) put(i, 1);
     run.cancel();
     BOOST_TEST((run.wait().code() == Code::cancelled));
     for (int i = 0; i < 4; ++i) put(i, 10);
-    // The run that was cancelled took what had come for it, or left it: what is there now is in order.
+    // The run that was cancelled took what had come for it, or left it: what is there now is in
+    // order.
     float expected = 10;
     for (int i = 0; i < 3; ++i) {
-      const auto left = engine.run(g, {}, {queues[static_cast<std::size_t>(i)].size()})[0].item<std::int64_t>();
+      const auto left =
+          engine.run(g, {}, {queues[static_cast<std::size_t>(i)].size()})[0].item<std::int64_t>();
       BOOST_TEST((left == 1 || left == 2));
       expected += left == 1 ? 10 : 1;
     }
@@ -151,26 +163,31 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
   Expr out = q.dequeue()[0], x = g.input("x", DType::f32, Shape{}), in = q.enqueue({x});
   Engine engine(two_workers());
   for (const auto timeout : {100ms, 20ms})
-    BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}, {.timeout = timeout}), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
+    BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}, {.timeout = timeout}), Error,
+                          [](const Error& e) { return e.code() == Code::deadline_exceeded; });
   engine.run(g, {{x, Tensor::scalar(3.f)}}, {in});
   BOOST_TEST(item(engine.run(g, {}, {out})) == 3.f);
   // Who is told that his run has ended finds nothing of it waiting.
   for (int round = 0; round < 30; ++round) {
-    BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}, {.timeout = 1ms}), Error, [](const Error& e) { return e.code() == Code::deadline_exceeded; });
+    BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}, {.timeout = 1ms}), Error,
+                          [](const Error& e) { return e.code() == Code::deadline_exceeded; });
     engine.run(g, {{x, Tensor::scalar(4.f)}}, {in});
     BOOST_TEST(item(engine.run(g, {}, {out}, {.timeout = 60s})) == 4.f);
   }
 }
 
-BOOST_DATA_TEST_CASE(an_op_sees_that_its_run_has_timed_out, boost::unit_test::data::xrange(1, 3), workers) {  // X7; it may hold the only worker
+BOOST_DATA_TEST_CASE(an_op_sees_that_its_run_has_timed_out, boost::unit_test::data::xrange(1, 3),
+                     workers) {  // X7; it may hold the only worker
   until_cancelled_saw = until_cancelled_began = 0;
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});
   Expr y = bound("TestUntilCancelled", x);
   {
     Engine engine({.workers = workers});
-    for (auto timeout = 100ms; until_cancelled_began == 0; timeout *= 2)  // until it has begun in time
-      BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = timeout}), Error,
+    // until it has begun in time
+    for (auto timeout = 100ms; until_cancelled_began == 0; timeout *= 2)
+      BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = timeout}),
+                            Error,
                             [](const Error& e) { return e.code() == Code::deadline_exceeded; });
     until_cancelled_saw.wait(0);
     BOOST_TEST(item(engine.run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0})) == 2.f);
@@ -190,17 +207,20 @@ BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_device_is_cancel
   failing = bound("TestFantasiaMeanwhile", x);
   {
     Engine engine(two_workers());
-    BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {long_one, failing}), Error, [](const Error& e) {
-      const std::string text = e.what();
-      return text.find("fantasia!") != std::string::npos && text.find("TestFantasiaMeanwhile") != std::string::npos &&
-             text.find("executor_cases_test.cpp") != std::string::npos;
-    });
+    BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {long_one, failing}), Error,
+                          [](const Error& e) {
+                            const std::string text = e.what();
+                            return text.find("fantasia!") != std::string::npos &&
+                                   text.find("TestFantasiaMeanwhile") != std::string::npos &&
+                                   text.find("executor_cases_test.cpp") != std::string::npos;
+                          });
   }
   BOOST_TEST(until_cancelled_saw.load() == 1);
 }
 
 BOOST_AUTO_TEST_CASE(what_a_kernel_throws_is_said_though_it_took_its_completion) {
-  for (const Granularity granularity : {Granularity::partition, Granularity::automatic, Granularity::op}) {
+  for (const Granularity granularity :
+       {Granularity::partition, Granularity::automatic, Granularity::op}) {
     Graph g;
     Expr x = g.input("x", DType::f32, Shape{});
     Expr y = bound("TestThrowsLate", x);
@@ -208,14 +228,17 @@ BOOST_AUTO_TEST_CASE(what_a_kernel_throws_is_said_though_it_took_its_completion)
     options.granularity = granularity;
     Engine engine(options);
     for (int i = 0; i < 3; ++i)
-      BOOST_CHECK_EXCEPTION(engine.run(g, {{x, Tensor::scalar(1.f)}}, {y}), Error, [](const Error& e) {
-        const std::string text = e.what();
-        return e.code() == Code::aborted && text.find("too late!") != std::string::npos && text.find("TestThrowsLate") != std::string::npos;
-      });
+      BOOST_CHECK_EXCEPTION(
+          engine.run(g, {{x, Tensor::scalar(1.f)}}, {y}), Error, [](const Error& e) {
+            const std::string text = e.what();
+            return e.code() == Code::aborted && text.find("too late!") != std::string::npos &&
+                   text.find("TestThrowsLate") != std::string::npos;
+          });
   }
 }
 
-// The firing ends with its Completion: its outputs are read, and its memory used again, while its kernel is still under way.
+// The firing ends with its Completion: its outputs are read, and its memory used again, while its
+// kernel is still under way.
 BOOST_AUTO_TEST_CASE(words_of_a_kernel_that_goes_on_are_its_firings_alone) {
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});
@@ -223,7 +246,9 @@ BOOST_AUTO_TEST_CASE(words_of_a_kernel_that_goes_on_are_its_firings_alone) {
   EngineOptions options = two_workers();
   options.granularity = Granularity::op;
   Engine engine(options);
-  for (int i = 0; i < 20; ++i) BOOST_TEST(engine.run(g, {{x, Tensor::scalar(1.f)}}, {read})[0].to_strings()[0] == "longer than what fits into a value");
+  for (int i = 0; i < 20; ++i)
+    BOOST_TEST(engine.run(g, {{x, Tensor::scalar(1.f)}}, {read})[0].to_strings()[0] ==
+               "longer than what fits into a value");
 }
 
 BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19

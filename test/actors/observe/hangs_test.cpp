@@ -30,7 +30,8 @@ struct Waited {
   std::chrono::nanoseconds now, longest;
   bool is_named;
 };
-constexpr Waited kWaited[] = {{500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}};
+constexpr Waited kWaited[] = {
+    {500ms, 0ms, false}, {1500ms, 0ms, true}, {3000ms, 2000ms, false}, {5000ms, 2000ms, true}};
 
 }  // namespace
 
@@ -45,20 +46,24 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
   const EngineSnapshot before = engine.snapshot(), now = engine.snapshot();
   const std::vector<Verdict> said = hangs(before.runs, now.runs);
   BOOST_REQUIRE(said.size() == 1u);
-  for (const char* part : {"Dequeue", "take", "hangs_test.cpp:", "queue 'empty'"}) BOOST_TEST(has(said[0].text, part), said[0].text);
+  for (const char* part : {"Dequeue", "take", "hangs_test.cpp:", "queue 'empty'"})
+    BOOST_TEST(has(said[0].text, part), said[0].text);
   BOOST_TEST(said[0].device == "cpu:0");
   BOOST_TEST(said[0].node >= 0);
   BOOST_TEST(hangs({}, now.runs).empty());  // begun since
 }
 
-// Where each node is an actor, a Dequeue that was handed over and has not begun waits for a worker, whatever is in its queue.
+// Where each node is an actor, a Dequeue that was handed over and has not begun waits for a worker,
+// whatever is in its queue.
 BOOST_AUTO_TEST_CASE(who_has_not_come_to_its_queue_does_not_wait_there) {
   Graph g;
-  Queue q = g.fifo_queue("filled", {{DType::f32, Shape{}}}, 2), empty = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
+  Queue q = g.fifo_queue("filled", {{DType::f32, Shape{}}}, 2),
+        empty = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
   Expr put = q.enqueue({g.constant(1.0f)});
   auto after = g.after({put});
   Expr taken = g.named(q.dequeue()[0], "take"), never = g.named(empty.dequeue()[0], "take_in_vain");
-  SteppedRun of(g, {put, taken, never}, {}, {.granularity = Granularity::op, .deterministic = true});
+  SteppedRun of(g, {put, taken, never}, {},
+                {.granularity = Granularity::op, .deterministic = true});
   Engine& engine = of.engine;
   bool was_handed_over = false, is_alone = false;
   do {
@@ -82,7 +87,9 @@ BOOST_AUTO_TEST_CASE(who_has_not_come_to_its_queue_does_not_wait_there) {
 // The steps that a loop takes until it is in that iteration.
 EngineSnapshot goes_to(Engine& engine, std::int64_t iteration) {
   EngineSnapshot s = engine.snapshot();
-  while (s.runs.at(0).partitions.at(0).runs.empty() || s.runs[0].partitions[0].runs[0].loops.empty() || s.runs[0].partitions[0].runs[0].loops.back().last < iteration) {
+  while (s.runs.at(0).partitions.at(0).runs.empty() ||
+         s.runs[0].partitions[0].runs[0].loops.empty() ||
+         s.runs[0].partitions[0].runs[0].loops.back().last < iteration) {
     engine.take_step();
     s = engine.snapshot();
   }
@@ -100,17 +107,20 @@ void nobody_hangs(Engine& engine, const Function& loops, std::int64_t earlier, s
 
 BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_numbers_are_the_same_again) {
   Graph g;
-  Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
+  Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); },
+                         g.constant(0), {.name = "forever"});
   SteppedRun of(g, {last});
   const EngineSnapshot early = goes_to(of.engine, 1000), later = goes_to(of.engine, 3000);
   const std::vector<Verdict> said = hangs(early.runs, later.runs);
   BOOST_REQUIRE(said.size() == 1u);
-  for (const char* part : {"loop 'forever/1'", "GreaterEqual", "hangs_test.cpp:"}) BOOST_TEST(has(said[0].text, part), said[0].text);
+  for (const char* part : {"loop 'forever/1'", "GreaterEqual", "hangs_test.cpp:"})
+    BOOST_TEST(has(said[0].text, part), said[0].text);
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
   Graph g;
-  Expr away = while_loop([](Expr x) { return x >= 0.0f; }, [](Expr x) { return x * 1.0001f; }, g.constant(1.0f), {.name = "away"});
+  Expr away = while_loop([](Expr x) { return x >= 0.0f; }, [](Expr x) { return x * 1.0001f; },
+                         g.constant(1.0f), {.name = "away"});
   {
     SteppedRun of(g, {away});
     const EngineSnapshot early = goes_to(of.engine, 1000), later = goes_to(of.engine, 3000);
@@ -118,16 +128,19 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
   }
 
   Graph h;
-  Expr near = while_loop([](Expr i) { return i < 100'000'000; }, [](Expr i) { return i + 1; }, h.constant(0), {.name = "near"});
+  Expr near = while_loop([](Expr i) { return i < 100'000'000; }, [](Expr i) { return i + 1; },
+                         h.constant(0), {.name = "near"});
   Engine engine({.deterministic = true});
   nobody_hangs(engine, engine.compile(h, {}, {near}), 3000, 120'000);
 }
 
-// What one execution of a loop compares says nothing of another's: of two runs of one plan, which share the partition.
+// What one execution of a loop compares says nothing of another's: of two runs of one plan, which
+// share the partition.
 BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{}), d = g.input("d", DType::i64, Shape{});
-  Expr last = while_loop([&](Expr i) { return i < n; }, [&](Expr i) { return i + d; }, g.constant(std::int64_t{0}), {.name = "count"});
+  Expr last = while_loop([&](Expr i) { return i < n; }, [&](Expr i) { return i + d; },
+                         g.constant(std::int64_t{0}), {.name = "count"});
   // All of the runs are in that iteration, at least.
   const auto go = [](Engine& engine, std::int64_t iteration) {
     for (;;) {
@@ -140,12 +153,15 @@ BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
       engine.take_step();
     }
   };
-  const auto counts = [](std::int64_t to, std::int64_t by) { return std::vector<Tensor>{Tensor::scalar(to), Tensor::scalar(by)}; };
+  const auto counts = [](std::int64_t to, std::int64_t by) {
+    return std::vector<Tensor>{Tensor::scalar(to), Tensor::scalar(by)};
+  };
   {  // both get on
     Engine engine({.deterministic = true});
     Function f = engine.compile(g, {n, d}, {last});
     RunHandle one = f.start(counts(1'000'000'000, 1)), two = f.start(counts(2'000'000'000, 1));
-    const EngineSnapshot early = go(engine, 3000), late = go(engine, 120'000), later = go(engine, 125'000);
+    const EngineSnapshot early = go(engine, 3000), late = go(engine, 120'000),
+                         later = go(engine, 125'000);
     BOOST_TEST(early.runs.size() == 2u);
     BOOST_TEST(hangs(early.runs, late.runs).empty());
     BOOST_TEST(hangs(late.runs, later.runs).empty());
@@ -169,31 +185,40 @@ BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
   }
 }
 
-// Truths are no numbers that come nearer to each other, nor is what a predicate computes its result from.
+// Truths are no numbers that come nearer to each other, nor is what a predicate computes its result
+// from.
 BOOST_AUTO_TEST_CASE(a_predicate_that_compares_no_numbers_is_not_observed) {
   Graph g;
   const auto both = [](Expr i) { return logical_and(i < 100'000'000, i >= 0); };
   const auto negated = [](Expr i) { return -i > -100'000'000; };
   Engine engine({.deterministic = true});
   for (const bool is_negated : {false, true}) {
-    Expr last = while_loop([&](Expr i) { return is_negated ? negated(i) : both(i); }, [](Expr i) { return i + 1; }, g.constant(0), {.name = "far"});
+    Expr last = while_loop([&](Expr i) { return is_negated ? negated(i) : both(i); },
+                           [](Expr i) { return i + 1; }, g.constant(0), {.name = "far"});
     for (const bool optimize : {false, true}) {
       nobody_hangs(engine, engine.compile(g, {}, {last}, {.optimize = optimize}), 3000, 12'000);
     }
   }
 }
 
-// The inner loop begins and ends in every iteration of the outer one, whose predicate compares numbers that go away from each other.
+// The inner loop begins and ends in every iteration of the outer one, whose predicate compares
+// numbers that go away from each other.
 BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
-  const auto compares = [](Comparison::Relation relation, std::int64_t at, double left, double right) {
+  const auto compares = [](Comparison::Relation relation, std::int64_t at, double left,
+                           double right) {
     Comparison c;
-    c.relation = relation, c.course = Comparison::Course::one_way, c.at = at, c.left = left, c.right = right, c.has_step = true, c.left_step = 0.5;
+    c.relation = relation, c.course = Comparison::Course::one_way, c.at = at, c.left = left,
+    c.right = right, c.has_step = true, c.left_step = 0.5;
     return Decision{{{Decision::Term::Kind::compares, 0}}, {c}};
   };
-  OpenLoop outer{"outer", "", "GreaterEqual 'g' (model.cpp:7)", 6, 1, 3000, 3000, 32, compares(Comparison::Relation::ge, 3000, 1, 0)};
-  OpenLoop inner{"inner", "iteration 3000 of loop 'outer'", "Less 'l' (model.cpp:8)", 7, 2, 1, 1, 32, compares(Comparison::Relation::lt, 1, 1, 2)};
+  OpenLoop outer{"outer", "", "GreaterEqual 'g' (model.cpp:7)",
+                 6,       1,  3000,
+                 3000,    32, compares(Comparison::Relation::ge, 3000, 1, 0)};
+  OpenLoop inner{
+      "inner", "iteration 3000 of loop 'outer'",           "Less 'l' (model.cpp:8)", 7, 2, 1, 1,
+      32,      compares(Comparison::Relation::lt, 1, 1, 2)};
   RunPart& part = p.runs.emplace_back();
   part.fired = 100'000, part.loops = {outer, inner};
   RunSnapshot later = run;
@@ -204,7 +229,10 @@ BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again
   now.loops[1].tag = "iteration 12000 of loop 'outer'", now.loops[1].execution = 1;
   const std::vector<Verdict> said = hangs({run}, {later});
   BOOST_REQUIRE(said.size() == 1u);
-  BOOST_TEST(has(said[0].text, "loop 'outer' on cpu:0 is in iteration 12000 and goes on: GreaterEqual 'g' (model.cpp:7) is still true, and comes no nearer to being false (2 >= 0)"), said[0].text);
+  BOOST_TEST(has(said[0].text,
+                 "loop 'outer' on cpu:0 is in iteration 12000 and goes on: GreaterEqual 'g' "
+                 "(model.cpp:7) is still true, and comes no nearer to being false (2 >= 0)"),
+             said[0].text);
   BOOST_TEST(said[0].tag == "iteration 12000 of loop 'outer'");
   now.loops[0].decision.comparisons[0].left = 0.5;  // it comes nearer
   BOOST_TEST(hangs({run}, {later}).empty());
@@ -228,7 +256,9 @@ BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
   }
   const std::vector<Verdict> said = hangs({run}, {run});
   BOOST_REQUIRE(said.size() == 2u);
-  for (const char* part : {"cpu:0 keeps MatMul 'at_cpu:0' (model.cpp:7)", "in iteration 4 of loop 'w'", "because cpu:1 has no room for it"}) BOOST_TEST(has(said[0].text, part), said[0].text);
+  for (const char* part : {"cpu:0 keeps MatMul 'at_cpu:0' (model.cpp:7)",
+                           "in iteration 4 of loop 'w'", "because cpu:1 has no room for it"})
+    BOOST_TEST(has(said[0].text, part), said[0].text);
 }
 
 // A kernel that takes long is no hang; nor is who waits for it.
@@ -260,7 +290,8 @@ BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
   BOOST_TEST(hangs({run}, {run}).empty());
   p.runs[0].waits = {takes};
   BOOST_TEST(hangs({run}, {run}).size() == 1u);
-  PartitionSnapshot& busy = run.partitions.emplace_back();  // also one that cannot answer for its kernel
+  // also one that cannot answer for its kernel
+  PartitionSnapshot& busy = run.partitions.emplace_back();
   busy.device = "cpu:1";
   busy.busy_with = computes.what;
   BOOST_TEST(hangs({run}, {run}).empty());
@@ -279,15 +310,19 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   before.run = 1;
   before.queues.filled = {"queue 'others'"};
   Wait takes;
-  takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'", takes.node = 4, takes.tag = "iteration 2 of loop 'w'", takes.for_so_long = 3s, takes.is_alone = true;
+  takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'", takes.node = 4,
+  takes.tag = "iteration 2 of loop 'w'", takes.for_so_long = 3s, takes.is_alone = true;
   PartitionSnapshot& p = answered(before);
   p.runs.emplace_back().waits = {takes};
   RunSnapshot now = before;
   now.partitions[0].runs[0].fired = 1000;
   const auto said = hangs({before}, {now});
   BOOST_REQUIRE(said.size() == 1u);
-  BOOST_TEST(said[0].text == "Dequeue 'take' (model.cpp:9) in iteration 2 of loop 'w' on cpu:0 has waited for 3.0 s at queue 'jobs', which nothing of this run will fill any more");
-  const auto is_silent = [&](const RunSnapshot& then, const RunSnapshot& later, std::vector<RunSnapshot> others, bool is_withheld) {
+  BOOST_TEST(said[0].text ==
+             "Dequeue 'take' (model.cpp:9) in iteration 2 of loop 'w' on cpu:0 has waited for 3.0 "
+             "s at queue 'jobs', which nothing of this run will fill any more");
+  const auto is_silent = [&](const RunSnapshot& then, const RunSnapshot& later,
+                             std::vector<RunSnapshot> others, bool is_withheld) {
     std::set<RunId> withheld;
     std::vector<RunSnapshot> all{later};
     all.insert(all.end(), others.begin(), others.end());
@@ -302,7 +337,8 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   other.queues = {{"queue 'others'", "shuffling queue 'jobs'"}, {"queue 'jobs'"}};
   BOOST_TEST(hangs({before}, {now, other}).size() == 1u);
   // In the first look it was elsewhere, or another firing, or somebody could still fill the queue.
-  for (const auto change : {+[](Wait& w) { w.tag = "iteration 1 of loop 'w'"; }, +[](Wait& w) { w.node = 5; }, +[](Wait& w) { w.is_alone = false; }}) {
+  for (const auto change : {+[](Wait& w) { w.tag = "iteration 1 of loop 'w'"; },
+                            +[](Wait& w) { w.node = 5; }, +[](Wait& w) { w.is_alone = false; }}) {
     RunSnapshot then = before;
     change(then.partitions[0].runs[0].waits[0]);
     is_silent(then, now, {}, false);
@@ -330,7 +366,8 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   is_silent(full, later, {other}, false);
 }
 
-// What a partition said before it went to kernels of another run is as good as an answer, while nothing can have come for it.
+// What a partition said before it went to kernels of another run is as good as an answer, while
+// nothing can have come for it.
 BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
   const auto named = [](const RunSnapshot& run, std::size_t count) {
     std::set<RunId> withheld;
@@ -370,7 +407,8 @@ BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
   named(run, 0);  // it may have come, which is not counted
 }
 
-// User code cannot be asked: twice as long as it ever took is a hang, and a second where it never answered.
+// User code cannot be asked: twice as long as it ever took is a hang, and a second where it never
+// answered.
 BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
@@ -385,7 +423,8 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
   }
 }
 
-// Whoever is fed slowly waits as long as it has before, and is none that hangs; nor is who waits beside it, in the same run.
+// Whoever is fed slowly waits as long as it has before, and is none that hangs; nor is who waits
+// beside it, in the same run.
 BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
@@ -424,7 +463,8 @@ BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
   BOOST_TEST(looks.verdicts()[0].actor == "Dequeue 'take' (model.cpp:7)");
 }
 
-// The bytes that arrive between two looks tell a slow link from a hang; of a queue that nobody fills they say nothing.
+// The bytes that arrive between two looks tell a slow link from a hang; of a queue that nobody
+// fills they say nothing.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run, "/node:a/cpu:0");
@@ -438,7 +478,8 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.moved["b"] += (1 << 20) + 1;
   BOOST_TEST(hangs({run}, {later}).empty());
-  later.moved["b"] = run.moved["b"] + 1;  // a link so slow that little came meanwhile, but much is to come
+  // a link so slow that little came meanwhile, but much is to come
+  later.moved["b"] = run.moved["b"] + 1;
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.to_move["b"] = 1 << 16;
   BOOST_TEST(hangs({run}, {later}).empty());
@@ -474,7 +515,10 @@ BOOST_AUTO_TEST_CASE(an_actor_that_holds_a_worker_is_known_where_its_partition_i
   p.runs.emplace_back().waits.push_back(w);
   const std::vector<Verdict> said = hangs({run}, {run});
   BOOST_REQUIRE(said.size() == 1u);
-  BOOST_TEST(has(said[0].text, "Actor 'step' (model.cpp:7) on cpu:0 has waited for 3.0 s for an answer of actor 'simulator'"), said[0].text);
+  BOOST_TEST(has(said[0].text,
+                 "Actor 'step' (model.cpp:7) on cpu:0 has waited for 3.0 s for an answer of actor "
+                 "'simulator'"),
+             said[0].text);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -14,7 +14,9 @@ BOOST_AUTO_TEST_SUITE(recorder_test)
 namespace {
 
 void add(FlightRecorder& recorder, std::uint64_t events) {
-  for (std::uint64_t i = 0; i < events; ++i) recorder.add({RecordedEvent::Kind::firing, false, 0, ticks(), 1, 1, static_cast<std::int64_t>(i), 0});
+  for (std::uint64_t i = 0; i < events; ++i)
+    recorder.add(
+        {RecordedEvent::Kind::firing, false, 0, ticks(), 1, 1, static_cast<std::int64_t>(i), 0});
 }
 
 }  // namespace
@@ -29,7 +31,8 @@ BOOST_AUTO_TEST_CASE(the_last_events_are_kept_while_nobody_traces) {
   BOOST_TEST(recorder.dropped() == 4488u);
 }
 
-// Seconds of a busy plan; and for all of the process together there is a bound, past which the latest are kept.
+// Seconds of a busy plan; and for all of the process together there is a bound, past which the
+// latest are kept.
 BOOST_AUTO_TEST_CASE(a_trace_has_room_for_many_until_all_recorders_have_grown_enough) {
   constexpr std::uint64_t kMany = 300'000;
   std::deque<FlightRecorder> recorders(8);
@@ -43,7 +46,8 @@ BOOST_AUTO_TEST_CASE(a_trace_has_room_for_many_until_all_recorders_have_grown_en
     const auto events = r.since(0);
     BOOST_TEST(events.size() >= std::size_t{1} << 15);
     BOOST_TEST(events.back().tag == static_cast<std::int64_t>(kMany - 1));
-    for (std::size_t i = 1; i < events.size(); ++i) BOOST_REQUIRE(events[i].tag == (events[i - 1].tag + 1) % static_cast<std::int64_t>(kMany));
+    for (std::size_t i = 1; i < events.size(); ++i)
+      BOOST_REQUIRE(events[i].tag == (events[i - 1].tag + 1) % static_cast<std::int64_t>(kMany));
     kept += events.size();
   }
   BOOST_TEST(kept <= (std::uint64_t{1} << 19) + 8 * (std::uint64_t{1} << 15));
@@ -63,7 +67,9 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough)
   add(recorder, 1000);
   for (const Tracer& who : {short_run, node, other_node, again}) recorder.trace(true, who);
   add(recorder, 1000);
-  for (const Tracer& who : {short_run, run, other_node, other_node, Tracer{9}, Tracer{1, 7}, again}) {  // also who has ended already, or never began
+  // also who has ended already, or never began
+  for (const Tracer& who :
+       {short_run, run, other_node, other_node, Tracer{9}, Tracer{1, 7}, again}) {
     recorder.trace(false, who);
     BOOST_TEST(recorder.traces());
     BOOST_TEST(recorder.since(0).size() == 2000u);
@@ -73,7 +79,8 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough)
   BOOST_TEST(recorder.since(0).empty());
 }
 
-// Who asked from outside may be gone before he has said that he has had enough; a run that is traced ends.
+// Who asked from outside may be gone before he has said that he has had enough; a run that is
+// traced ends.
 BOOST_AUTO_TEST_CASE(a_trace_that_was_asked_for_from_outside_ends_by_itself) {
   FlightRecorder recorder;
   const Tracer node{1, 5}, other{1, 6}, run{7};
@@ -96,7 +103,8 @@ BOOST_AUTO_TEST_CASE(a_trace_that_was_asked_for_from_outside_ends_by_itself) {
   BOOST_TEST(!recorder.traces());
 }
 
-// A node that asks again and again, for another trace each time, is remembered by its last: a run's trace is not forgotten for them.
+// A node that asks again and again, for another trace each time, is remembered by its last: a run's
+// trace is not forgotten for them.
 BOOST_AUTO_TEST_CASE(traces_of_nodes_are_bounded) {
   for (const std::uint64_t node : {5u, 0u}) {  // whatever it calls its life
     FlightRecorder recorder;
@@ -130,7 +138,8 @@ BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_give_it
   }
 }
 
-// Two recorders that are asked by one clock tell times in the order of events, whenever each is asked.
+// Two recorders that are asked by one clock tell times in the order of events, whenever each is
+// asked.
 BOOST_AUTO_TEST_CASE(what_came_later_is_told_later) {
   FlightRecorder a, b;
   for (int i = 0; i < 200; ++i) add(a, 1), add(b, 1);
@@ -145,7 +154,8 @@ BOOST_AUTO_TEST_CASE(what_came_later_is_told_later) {
   }
 }
 
-// Somebody who asks every second misses nothing of 10,000 events a second; and after him there is room for as few as before.
+// Somebody who asks every second misses nothing of 10,000 events a second; and after him there is
+// room for as few as before.
 BOOST_AUTO_TEST_CASE(while_somebody_watches_there_is_room_for_what_happens_between_two_questions) {
   FlightRecorder recorder;
   add(recorder, 5000);
@@ -164,7 +174,8 @@ BOOST_AUTO_TEST_CASE(while_somebody_watches_there_is_room_for_what_happens_betwe
     BOOST_TEST(heard.size() >= 9'000u);  // the clock is looked at anew
     BOOST_TEST(heard.back().tag == 9'999);
     BOOST_TEST(recorder.whole_since(clock) <= asked);
-    for (std::size_t i = 1; i < heard.size(); ++i) BOOST_REQUIRE(heard[i].tag == (heard[i - 1].tag + 1) % 10'000);
+    for (std::size_t i = 1; i < heard.size(); ++i)
+      BOOST_REQUIRE(heard[i].tag == (heard[i - 1].tag + 1) % 10'000);
   }
   recorder.add_turn(ticks() + clock.ticks_of(11'000'000'000), 100, 1, 3);
   kept = recorder.since(0, clock);
@@ -191,12 +202,14 @@ BOOST_AUTO_TEST_CASE(watched_recorders_leave_half_of_the_room_to_traces) {
   BOOST_TEST(traced.dropped() == 0u);
 }
 
-// A loop of scalars is one turn after the other: told together they last, and nothing of them is lost.
+// A loop of scalars is one turn after the other: told together they last, and nothing of them is
+// lost.
 BOOST_AUTO_TEST_CASE(turns_that_follow_each_other_closely_are_told_together) {
   const auto turns = [](FlightRecorder& recorder, std::uint64_t gap) {
     constexpr std::uint64_t kLength = 10'000;
     const std::uint64_t begin = ticks();
-    for (std::uint64_t i = 0; i < 5000; ++i) recorder.add_turn(begin + i * (kLength + gap), kLength, 1 + i / 2500, 7);
+    for (std::uint64_t i = 0; i < 5000; ++i)
+      recorder.add_turn(begin + i * (kLength + gap), kLength, 1 + i / 2500, 7);
     std::uint64_t fired = 0;
     std::int64_t length = 0, last = 0;
     for (const RecordedEvent& e : recorder.since(0)) {

@@ -18,7 +18,8 @@ constexpr std::size_t kMuch = std::size_t{1} << 30;
 
 /// What is found of one variable that begins iteration n with `of(n)`; -1: nothing in so many.
 template <class F>
-std::int64_t found_after(F&& of, std::int64_t iterations, std::int64_t* period = nullptr, std::int64_t from = 1) {
+std::int64_t found_after(F&& of, std::int64_t iterations, std::int64_t* period = nullptr,
+                         std::int64_t from = 1) {
   Recurrence r;
   r.begin(1, 4);
   for (std::int64_t n = from; n < from + iterations; ++n) {
@@ -41,7 +42,8 @@ BOOST_AUTO_TEST_CASE(rounds_of_any_length) {
       const std::int64_t after = found_after(of, 4 * (before + length) + 8, &period);
       BOOST_TEST_REQUIRE(after >= 0, length << " after " << before);
       BOOST_TEST(period == length);
-      BOOST_TEST(after <= 3 * (before + length), length << " after " << before << " was found after " << after);
+      BOOST_TEST(after <= 3 * (before + length),
+                 length << " after " << before << " was found after " << after);
     }
   BOOST_TEST(found_after([](std::int64_t n) { return n; }, 10'000) == -1);
 }
@@ -121,9 +123,12 @@ BOOST_AUTO_TEST_CASE(values_are_compared_in_bits) {
   const std::vector<float> many(1001, 3.0f);
   std::vector<float> other = many;
   other.back() = 4.0f;
-  BOOST_TEST(is_same(Tensor::of(std::span<const float>(many), {7, 143}), Tensor::of(std::span<const float>(many), {7, 143})));
-  BOOST_TEST(!is_same(Tensor::of(std::span<const float>(many), {7, 143}), Tensor::of(std::span<const float>(many), {143, 7})));
-  BOOST_TEST(!is_same(Tensor::of(std::span<const float>(many), {1001}), Tensor::of(std::span<const float>(other), {1001})));
+  BOOST_TEST(is_same(Tensor::of(std::span<const float>(many), {7, 143}),
+                     Tensor::of(std::span<const float>(many), {7, 143})));
+  BOOST_TEST(!is_same(Tensor::of(std::span<const float>(many), {7, 143}),
+                      Tensor::of(std::span<const float>(many), {143, 7})));
+  BOOST_TEST(!is_same(Tensor::of(std::span<const float>(many), {1001}),
+                      Tensor::of(std::span<const float>(other), {1001})));
   BOOST_TEST(is_same(Tensor::empty(DType::f32, {0}), Tensor::empty(DType::f32, {0})));
 }
 

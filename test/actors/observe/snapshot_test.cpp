@@ -1,14 +1,14 @@
-// What an engine says of runs that do not get on: who is the culprit, where, in which iteration, and in which of the
-// user's lines. Each hang is made on purpose.
+// What an engine says of runs that do not get on: who is the culprit, where, in which iteration,
+// and in which of the user's lines. Each hang is made on purpose.
 #include <boost/test/unit_test.hpp>
 
 #include <condition_variable>
 #include <mutex>
 
 #include <troupe/ops/graph/actor_node.hpp>
+#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/stepped_run.hpp>
 #include <troupe/test/support/text.hpp>
-#include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -61,10 +61,14 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_a_queue_that_nobody_fills) {
   SteppedRun of(g, {y}, {.timeout = 1s});
   const std::vector<std::string> said = verdicts(of.engine);
   BOOST_REQUIRE(said.size() == 1u);
-  for (const char* part : {"Dequeue", "take", "snapshot_test.cpp:", "on cpu:0 has waited", "at queue 'empty'"}) BOOST_TEST(has(said[0], part), said[0]);
+  for (const char* part :
+       {"Dequeue", "take", "snapshot_test.cpp:", "on cpu:0 has waited", "at queue 'empty'"})
+    BOOST_TEST(has(said[0], part), said[0]);
   of.engine.advance_time(2s);
   const std::string error = of.run.wait().message();
-  for (const char* part : {"the run's time-out has passed: ", "take", "snapshot_test.cpp:", "queue 'empty'"}) BOOST_TEST(has(error, part), error);
+  for (const char* part :
+       {"the run's time-out has passed: ", "take", "snapshot_test.cpp:", "queue 'empty'"})
+    BOOST_TEST(has(error, part), error);
   BOOST_TEST(!has(error, " ms"), error);  // how long that took outside of virtual time
 }
 
@@ -87,7 +91,9 @@ BOOST_AUTO_TEST_CASE(the_culprit_is_named_and_not_who_waits_for_it) {
   const std::vector<std::string> said = diagnose(s);
   BOOST_REQUIRE(said.size() == 1u);
   BOOST_TEST(has(said[0], "Dequeue"), said[0]);
-  for (const char* part : {"cpu:1 waits for ", "from cpu:2", "cpu:0 waits for ", "from cpu:1", "Mul"}) BOOST_TEST(has(s.text(), part), s.text());
+  for (const char* part :
+       {"cpu:1 waits for ", "from cpu:2", "cpu:0 waits for ", "from cpu:1", "Mul"})
+    BOOST_TEST(has(s.text(), part), s.text());
 }
 
 BOOST_AUTO_TEST_CASE(in_an_iteration_of_a_loop) {
@@ -95,25 +101,30 @@ BOOST_AUTO_TEST_CASE(in_an_iteration_of_a_loop) {
   Queue q = g.fifo_queue("numbers", {{DType::i64, Shape{}}}, 8);
   Expr x = g.input("x", DType::i64, Shape{});
   Expr put = q.enqueue({x});
-  Expr last = while_loop([](Expr i) { return i < 100; }, [&](Expr i) { return i + q.dequeue()[0]; }, g.constant(std::int64_t{0}), {.name = "sums"});
+  Expr last = while_loop([](Expr i) { return i < 100; }, [&](Expr i) { return i + q.dequeue()[0]; },
+                         g.constant(std::int64_t{0}), {.name = "sums"});
   Engine engine({.deterministic = true});
   for (std::int64_t n : {1, 2, 3}) engine.run(g, {{x, Tensor::scalar(n)}}, {put});
   RunHandle run = engine.compile(g, {}, {last}).start({});
   const std::vector<std::string> said = verdicts(engine);
   BOOST_REQUIRE(said.size() == 1u);
-  for (const char* part : {"Dequeue", "in iteration 3 of loop 'sums/1'", "queue 'numbers'"}) BOOST_TEST(has(said[0], part), said[0]);
+  for (const char* part : {"Dequeue", "in iteration 3 of loop 'sums/1'", "queue 'numbers'"})
+    BOOST_TEST(has(said[0], part), said[0]);
   run.cancel();
   while (engine.take_step()) {}
 }
 
 BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false) {
   Graph g;
-  Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); }, g.constant(0), {.name = "forever"});
+  Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); },
+                         g.constant(0), {.name = "forever"});
   SteppedRun of(g, {last}, {.timeout = 1s});
   const std::vector<std::string> early = verdicts(of.engine, 20), later = verdicts(of.engine, 20);
   BOOST_REQUIRE(early.size() == 1u);
   BOOST_REQUIRE(later.size() == 1u);
-  for (const char* part : {"loop 'forever/1' on cpu:0 is in iteration ", "and goes on: GreaterEqual", "snapshot_test.cpp:"}) BOOST_TEST(has(early[0], part), early[0]);
+  for (const char* part : {"loop 'forever/1' on cpu:0 is in iteration ",
+                           "and goes on: GreaterEqual", "snapshot_test.cpp:"})
+    BOOST_TEST(has(early[0], part), early[0]);
   BOOST_TEST(early[0] != later[0]);  // it gets on
   of.engine.advance_time(2s);
   const std::string error = of.run.wait().message();
@@ -123,7 +134,8 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false) {
 BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
   Stuck::is_in = Stuck::may_go = false;
   Graph g;
-  Expr y = actor_node<Stuck>(g, "oracle", {g.constant(std::int64_t{1})}, {{DType::i64, Shape{}}}, {.blocks = true})[0];
+  Expr y = actor_node<Stuck>(g, "oracle", {g.constant(std::int64_t{1})}, {{DType::i64, Shape{}}},
+                             {.blocks = true})[0];
   {
     Engine engine({.workers = 2});
     RunHandle run = engine.compile(g, {}, {y}).start({});
@@ -132,7 +144,8 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
       Stuck::changed.wait(lock, [] { return Stuck::is_in; });
     }
     const std::string said = joined(diagnose(engine.snapshot(10s)));
-    for (const char* part : {"for an answer of actor 'oracle'", "snapshot_test.cpp:"}) BOOST_TEST(has(said, part), said);
+    for (const char* part : {"for an answer of actor 'oracle'", "snapshot_test.cpp:"})
+      BOOST_TEST(has(said, part), said);
     {
       std::lock_guard lock(Stuck::mutex);
       Stuck::may_go = true;
@@ -151,9 +164,12 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_takes_long) {
   Engine engine({.workers = 1, .granularity = Granularity::partition});
   Function f = engine.compile(g, {x}, {y});
   RunHandle run = f.start({Tensor::zeros(DType::f32, {1024, 1024})});
-  // However the race goes: a snapshot of a run that computes names no queue, nor another device, as its cause.
+  // However the race goes: a snapshot of a run that computes names no queue, nor another device, as
+  // its cause.
   const EngineSnapshot s = engine.snapshot(0s);
-  for (const std::string& said : diagnose(s)) BOOST_TEST((has(said, "MatMul") || has(said, "ready to fire") || has(said, "had its turn")), said);
+  for (const std::string& said : diagnose(s))
+    BOOST_TEST((has(said, "MatMul") || has(said, "ready to fire") || has(said, "had its turn")),
+               said);
   run.get();
   BOOST_TEST(diagnose(engine.snapshot()).empty());
 }
@@ -163,13 +179,18 @@ BOOST_AUTO_TEST_CASE(a_partition_answers_between_long_kernels) {
   const Shape shape{512, 512};
   Graph g;
   Expr m = g.input("m", DType::f32, shape);
-  auto [n, last] = while_loop([](Expr i, Expr) { return i < 1'000'000; }, [&](Expr i, Expr v) { return std::tuple{i + 1, matmul(v, m)}; }, std::tuple{g.constant(0), m}, {.parallel_iterations = 1});
+  auto [n, last] = while_loop([](Expr i, Expr) { return i < 1'000'000; },
+                              [&](Expr i, Expr v) {
+                                return std::tuple{i + 1, matmul(v, m)};
+                              },
+                              std::tuple{g.constant(0), m}, {.parallel_iterations = 1});
   Engine engine({.workers = 1});
   RunHandle run = engine.compile(g, {m}, {last}).start({Tensor::zeros(DType::f32, shape)});
   const auto fired = [&] {
     for (;;) {
       const EngineSnapshot s = engine.snapshot(10s);
-      if (s.runs.at(0).partitions.at(0).has_answered && s.runs[0].fired() > 0) return s.runs[0].fired();
+      if (s.runs.at(0).partitions.at(0).has_answered && s.runs[0].fired() > 0)
+        return s.runs[0].fired();
     }
   };
   std::uint64_t least = ~0ull;  // from one turn to the next, or so
@@ -188,9 +209,11 @@ BOOST_AUTO_TEST_CASE(a_time_out_over_all_workers) {
   Engine engine({.workers = 2});
   Function f = engine.compile(g, {}, {y});
   std::string error;
-  for (int tries = 0; tries < 100 && !has(error, "Dequeue"); ++tries)  // whose partition is not waited for long
+  // whose partition is not waited for long
+  for (int tries = 0; tries < 100 && !has(error, "Dequeue"); ++tries)
     error = refusal([&] { f({}, {.timeout = 20ms}); }, Code::deadline_exceeded);
-  for (const char* part : {"the run's time-out has passed: Dequeue", "queue 'empty'"}) BOOST_TEST(has(error, part), error);
+  for (const char* part : {"the run's time-out has passed: Dequeue", "queue 'empty'"})
+    BOOST_TEST(has(error, part), error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -18,9 +18,9 @@
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/actors/executor/trace_file.hpp>
 #include <troupe/test/support/chrome_trace.hpp>
-#include <troupe/test/support/text.hpp>
-#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/process.hpp>
+#include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/text.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -44,7 +44,8 @@ Expr over_two(Graph& g, int iterations) {
 
 std::size_t count(const json& trace, const std::string& category) {
   std::size_t n = 0;
-  for (const json& e : trace["traceEvents"]) n += e.contains("cat") && e["cat"] == category && e["ph"] == "X";
+  for (const json& e : trace["traceEvents"])
+    n += e.contains("cat") && e["cat"] == category && e["ph"] == "X";
   return n;
 }
 
@@ -73,15 +74,19 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   BOOST_TEST(folder.files().size() == 1u);  // that one run
 }
 
-// Of two traced runs of one plan, which share its recorders, the one that ends first leaves the other's trace as it is.
-BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole, *boost::unit_test::label("one_thread")) {
+// Of two traced runs of one plan, which share its recorders, the one that ends first leaves the
+// other's trace as it is.
+BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole,
+                     *boost::unit_test::label("one_thread")) {
   Folder folder;
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{});
-  Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; }, g.constant(std::int64_t{0}));
+  Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
+                         g.constant(std::int64_t{0}));
   Engine engine({.deterministic = true});
   Function f = engine.compile(g, {n}, {last});
-  RunHandle longer = f.start({Tensor::scalar(std::int64_t{100'000})}, {.trace = folder / "long.json"});
+  RunHandle longer =
+      f.start({Tensor::scalar(std::int64_t{100'000})}, {.trace = folder / "long.json"});
   for (int i = 0; i < 5; ++i) engine.take_step();
   RunHandle shorter = f.start({Tensor::scalar(std::int64_t{1})}, {.trace = folder / "short.json"});
   while (!shorter.is_done()) engine.take_step();
@@ -90,7 +95,10 @@ BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole, *boost:
   BOOST_TEST(longer.get()[0].item<std::int64_t>() == 100'000);
   const json trace = json::parse(read_file(folder / "long.json"), nullptr, false);
   BOOST_REQUIRE(!trace.is_discarded());
-  const auto is_its_first = [](const json& e) { return e.contains("cat") && e["cat"] == "firing" && e["args"]["run"] == "/1" && e["args"]["iteration"] == 0; };
+  const auto is_its_first = [](const json& e) {
+    return e.contains("cat") && e["cat"] == "firing" && e["args"]["run"] == "/1" &&
+           e["args"]["iteration"] == 0;
+  };
   BOOST_TEST(std::any_of(trace["traceEvents"].begin(), trace["traceEvents"].end(), is_its_first));
   BOOST_TEST(!json::parse(read_file(folder / "short.json"), nullptr, false).is_discarded());
 }
@@ -123,13 +131,17 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_REQUIRE(count(trace, "failure") == 1u);
   for (const json& e : trace["traceEvents"])
     if (e.contains("cat") && e["cat"] == "failure")
-      for (const char* part : {"failed: Gather", "(trace_test.cpp:"}) BOOST_TEST(has(e["name"], part), e["name"]);
+      for (const char* part : {"failed: Gather", "(trace_test.cpp:"})
+        BOOST_TEST(has(e["name"], part), e["name"]);
   const json& other = trace["otherData"];
-  for (const char* part : {"Gather", "trace_test.cpp:"}) BOOST_TEST(has(other["error"], part), other["error"]);
+  for (const char* part : {"Gather", "trace_test.cpp:"})
+    BOOST_TEST(has(other["error"], part), other["error"]);
   BOOST_TEST(other["run"] == "/2");
   BOOST_TEST(other["plan"] == "/1");
   BOOST_TEST(other["begin"].get<std::string>().substr(10, 1) == "T");
-  BOOST_TEST(std::stoll(other["begin_ns"].get<std::string>()) + other["took_ns"].get<std::int64_t>() == log.at(0).time_ns);
+  BOOST_TEST(std::stoll(other["begin_ns"].get<std::string>()) +
+                 other["took_ns"].get<std::int64_t>() ==
+             log.at(0).time_ns);
   BOOST_REQUIRE(log.size() == 2u);
   BOOST_TEST((log[0].level == LogRecord::Level::error));
   BOOST_TEST(has(log[0].run, "/2"), log[0].run);
@@ -142,7 +154,8 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
 
 BOOST_AUTO_TEST_CASE(who_fails_again_and_again_fills_no_log) {
   Graph g;
-  Expr index = g.input("index", DType::i64, Shape{1}), y = gather(g.constant(Tensor::of<float>({1, 2})), index);
+  Expr index = g.input("index", DType::i64, Shape{1}),
+       y = gather(g.constant(Tensor::of<float>({1, 2})), index);
   std::uint64_t told = 0;
   EngineOptions options;
   options.deterministic = true;
@@ -162,14 +175,19 @@ BOOST_AUTO_TEST_CASE(who_fails_again_and_again_fills_no_log) {
 BOOST_AUTO_TEST_CASE(a_long_kernel_before_a_failure_is_in_its_file) {
   Folder folder;
   Graph g;
-  Expr index = g.input("index", DType::i64, Shape{1}), m = g.input("m", DType::f32, Shape{512, 512});
+  Expr index = g.input("index", DType::i64, Shape{1}),
+       m = g.input("m", DType::f32, Shape{512, 512});
   Expr y = gather(g.named(matmul(m, m), "long"), index);
   EngineOptions options;
   options.deterministic = true;
   options.flight = folder.path();
   Engine engine(options);
   Function f = engine.compile(g, {index, m}, {y});
-  refusal([&] { f({Tensor::of<std::int64_t>({700}), Tensor::zeros(DType::f32, {512, 512})}); }, Code::out_of_range);
+  refusal(
+      [&] {
+        f({Tensor::of<std::int64_t>({700}), Tensor::zeros(DType::f32, {512, 512})});
+      },
+      Code::out_of_range);
   while (engine.take_step()) {}
   BOOST_REQUIRE(folder.files().size() == 1u);
   const json trace = json::parse(read_file(folder / folder.files()[0]), nullptr, false);
@@ -203,7 +221,8 @@ BOOST_AUTO_TEST_CASE(of_many_runs_that_fail_together_the_first_are_written) {
   BOOST_TEST(std::count(files.begin(), files.end(), "local@local-1.flight.json") == 1);
 }
 
-// Tokens are moments, and give way; what truly overlaps has a lane of its own, and nothing else is shortened.
+// Tokens are moments, and give way; what truly overlaps has a lane of its own, and nothing else is
+// shortened.
 BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
   using Kind = RecordedEvent::Kind;
   const auto event = [](Kind kind, std::int64_t begin, std::int64_t length) {
@@ -212,15 +231,20 @@ BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
     return e;
   };
   const std::vector<RecordedEvent> events = {
-      event(Kind::receive, 1000, 0), event(Kind::receive, 1100, 0), event(Kind::firing, 1200, 100), event(Kind::turn, 1200, 1000), event(Kind::send, 1290, 0),
-      event(Kind::firing, 1300, 900), event(Kind::send, 2190, 0), event(Kind::kernel, 2000, 5000), event(Kind::turn, 3000, 5000), event(Kind::wait, 9000, 0),
-      event(Kind::turn, 10'000, 1000), event(Kind::send, 10'700, 0), event(Kind::receive, 10'700, 0), event(Kind::send, 10'700, 0)};
+      event(Kind::receive, 1000, 0),   event(Kind::receive, 1100, 0),
+      event(Kind::firing, 1200, 100),  event(Kind::turn, 1200, 1000),
+      event(Kind::send, 1290, 0),      event(Kind::firing, 1300, 900),
+      event(Kind::send, 2190, 0),      event(Kind::kernel, 2000, 5000),
+      event(Kind::turn, 3000, 5000),   event(Kind::wait, 9000, 0),
+      event(Kind::turn, 10'000, 1000), event(Kind::send, 10'700, 0),
+      event(Kind::receive, 10'700, 0), event(Kind::send, 10'700, 0)};
   std::vector<const RecordedEvent*> all;
   for (const RecordedEvent& e : events) all.push_back(&e);
   std::map<const RecordedEvent*, Slice> drawn;
   for (const Slice& s : slices(all)) drawn.emplace(s.event, s);
   BOOST_REQUIRE(drawn.size() == events.size());
-  const std::vector<std::int64_t> lengths = {100, 100, 100, 1000, 10, 900, 10, 5000, 5000, 1, 1000, 300, 300, 300};
+  const std::vector<std::int64_t> lengths = {100,  100,  100, 1000, 10,  900, 10,
+                                             5000, 5000, 1,   1000, 300, 300, 300};
   for (std::size_t i = 0; i < events.size(); ++i) {
     const Slice& s = drawn.at(&events[i]);
     BOOST_TEST(s.begin_ns == events[i].begin_ns);
@@ -232,7 +256,8 @@ BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
 }
 
 // As many as wait at a queue; each is there, and none takes a lane that others would look through.
-BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes, *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes,
+                     *boost::unit_test::label("one_thread")) {
   using Kind = RecordedEvent::Kind;
   constexpr std::size_t kWaits = 10'000;
   Folder folder;
@@ -245,7 +270,9 @@ BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes, *boost::unit_
   for (std::size_t i = 0; i < kWaits; ++i) {
     const auto at = static_cast<std::int64_t>(i);
     p.events.push_back({Kind::wait, 0, 1'000'000 + 1000 * at, 1'000'000'000 + at, 1, at, 0});
-    if (i % 100 == 0) p.events.push_back({i % 200 == 0 ? Kind::send : Kind::receive, 0, 1'000'300 + 1000 * at, 0, 1, 0, 1 + i / 200});
+    if (i % 100 == 0)
+      p.events.push_back({i % 200 == 0 ? Kind::send : Kind::receive, 0, 1'000'300 + 1000 * at, 0, 1,
+                          0, 1 + i / 200});
   }
   BOOST_REQUIRE(write_trace(folder / "trace.json", {}, plan, {p}));
   const json trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
@@ -271,14 +298,19 @@ BOOST_AUTO_TEST_CASE(what_fails_on_a_stream_after_its_partition_left_is_written)
   for (int round = 0; round < 10; ++round) {
     Folder folder;
     Graph g;
-    Expr index = g.input("index", DType::i64, Shape{1}), table = g.input("table", DType::f32, Shape{3});
+    Expr index = g.input("index", DType::i64, Shape{1}),
+         table = g.input("table", DType::f32, Shape{3});
     EngineOptions options;
     options.flight = folder.path();
     options.default_device = "sim:0";
     {
       Engine engine(options);
       Function f = engine.compile(g, {index, table}, {gather(table, index)});
-      refusal([&] { f({Tensor::of<std::int64_t>({7}), Tensor::zeros(DType::f32, {3})}); }, Code::out_of_range);
+      refusal(
+          [&] {
+            f({Tensor::of<std::int64_t>({7}), Tensor::zeros(DType::f32, {3})});
+          },
+          Code::out_of_range);
       while (folder.files().empty()) std::this_thread::yield();
     }
     const json trace = json::parse(read_file(folder / folder.files()[0]), nullptr, false);
@@ -287,7 +319,8 @@ BOOST_AUTO_TEST_CASE(what_fails_on_a_stream_after_its_partition_left_is_written)
     well_formed(trace);
     for (const json& e : trace["traceEvents"])
       if (e.contains("cat") && e["cat"] == "failure")
-        for (const char* part : {"failed: Gather", "(trace_test.cpp:"}) BOOST_TEST(has(e["name"], part), e["name"]);
+        for (const char* part : {"failed: Gather", "(trace_test.cpp:"})
+          BOOST_TEST(has(e["name"], part), e["name"]);
   }
 }
 
@@ -300,7 +333,8 @@ BOOST_AUTO_TEST_CASE(a_firing_that_waits_at_a_queue_is_in_a_trace) {
   Engine engine({.deterministic = true});
   RunHandle run = engine.compile(g, {}, {taken}).start({}, {.trace = folder / "trace.json"});
   while (engine.take_step()) {}
-  for (const auto began = std::chrono::steady_clock::now(); std::chrono::steady_clock::now() - began < std::chrono::microseconds(50);) {}
+  for (const auto began = std::chrono::steady_clock::now();
+       std::chrono::steady_clock::now() - began < std::chrono::microseconds(50);) {}
   engine.run(g, {{x, Tensor::scalar(1.0f)}}, {put});
   while (engine.take_step()) {}
   run.wait();
@@ -308,7 +342,8 @@ BOOST_AUTO_TEST_CASE(a_firing_that_waits_at_a_queue_is_in_a_trace) {
   BOOST_REQUIRE(!trace.is_discarded());
   std::size_t waits = 0;
   for (const json& e : trace["traceEvents"])
-    if (e.contains("cat") && e["cat"] == "wait" && has(e["name"], "waits: Dequeue 'take' (trace_test.cpp:")) {
+    if (e.contains("cat") && e["cat"] == "wait" &&
+        has(e["name"], "waits: Dequeue 'take' (trace_test.cpp:")) {
       BOOST_TEST(e["dur"].get<double>() >= 50);
       ++waits;
     }
@@ -326,33 +361,45 @@ BOOST_AUTO_TEST_CASE(copies_to_a_device_and_from_it_are_in_a_trace) {
   EngineOptions options;
   options.default_device = "sim:0";
   Engine engine(options);
-  engine.compile(g, {x}, {more})({Tensor::zeros(DType::f32, {64})}, {.trace = folder / "trace.json"});
+  engine.compile(g, {x}, {more})({Tensor::zeros(DType::f32, {64})},
+                                 {.trace = folder / "trace.json"});
   const json trace = written_trace(folder / "trace.json");
   BOOST_TEST(count(trace, "copy") >= 2u);
   well_formed(trace);
 }
 
-// Two that are ready together go to workers, and their partition ends its turn: most of what they take lies in none.
+// Two that are ready together go to workers, and their partition ends its turn: most of what they
+// take lies in none.
 BOOST_AUTO_TEST_CASE(kernels_that_were_handed_to_workers_are_in_a_trace) {
   Folder folder;
   Graph g;
   Expr m = g.input("m", DType::f32, Shape{256, 256});
-  auto [n, last] = while_loop([](Expr i, Expr) { return i < 50; },
-                              [&](Expr i, Expr v) { return std::tuple{i + 1, g.named(matmul(v, m), "left") + g.named(matmul(m, v), "right")}; },
-                              std::tuple{g.constant(0), m}, {.name = "twice", .parallel_iterations = 1});
+  auto [n, last] = while_loop(
+      [](Expr i, Expr) { return i < 50; },
+      [&](Expr i, Expr v) {
+        return std::tuple{i + 1, g.named(matmul(v, m), "left") + g.named(matmul(m, v), "right")};
+      },
+      std::tuple{g.constant(0), m}, {.name = "twice", .parallel_iterations = 1});
   Engine engine({.workers = 2});
-  engine.compile(g, {m}, {n, last}, {.optimize = false})({Tensor::zeros(DType::f32, {256, 256})}, {.trace = folder / "trace.json"});
+  engine.compile(g, {m}, {n, last}, {.optimize = false})({Tensor::zeros(DType::f32, {256, 256})},
+                                                         {.trace = folder / "trace.json"});
   const json trace = written_trace(folder / "trace.json");
   std::vector<std::pair<double, double>> turns;
   std::map<std::string, int> handed;
-  const auto span = [](const json& e) { return std::pair<double, double>(e["ts"], e["ts"].get<double>() + e["dur"].get<double>()); };
+  const auto span = [](const json& e) {
+    return std::pair<double, double>(e["ts"], e["ts"].get<double>() + e["dur"].get<double>());
+  };
   for (const json& e : trace["traceEvents"])
     if (e["ph"] == "X" && e["cat"] == "turn") turns.push_back(span(e));
   for (const json& e : trace["traceEvents"]) {
     if (e["ph"] != "X" || e["cat"] != "kernel") continue;
     const auto [begin, end] = span(e);
-    const bool is_in_turn = std::any_of(turns.begin(), turns.end(), [begin = begin, end = end](const auto& turn) { return turn.first <= begin && end <= turn.second; });
-    for (const char* name : {"left", "right"}) handed[name] += !is_in_turn && has(e["name"], fmt::format("MatMul 'twice/{}'", name));
+    const bool is_in_turn =
+        std::any_of(turns.begin(), turns.end(), [begin = begin, end = end](const auto& turn) {
+          return turn.first <= begin && end <= turn.second;
+        });
+    for (const char* name : {"left", "right"})
+      handed[name] += !is_in_turn && has(e["name"], fmt::format("MatMul 'twice/{}'", name));
   }
   for (const char* name : {"left", "right"}) BOOST_TEST(handed[name] > 0, name);
   well_formed(trace);
@@ -367,12 +414,16 @@ BOOST_AUTO_TEST_CASE(a_long_kernel_after_many_short_ones_is_in_a_trace) {
   for (int i = 0; i < 200; ++i) sum = sum + 1.0;
   Expr y = g.named(matmul(m + sum, m), "long");
   Engine engine({.deterministic = true});
-  engine.compile(g, {x, m}, {y}, {.optimize = false})({Tensor::scalar(1.0f), Tensor::zeros(DType::f32, {512, 512})}, {.trace = folder / "trace.json"});
+  engine.compile(g, {x, m}, {y}, {.optimize = false})(
+      {Tensor::scalar(1.0f), Tensor::zeros(DType::f32, {512, 512})},
+      {.trace = folder / "trace.json"});
   while (engine.take_step()) {}
   const json trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
   BOOST_REQUIRE(!trace.is_discarded());
   std::size_t found = 0;
-  for (const json& e : trace["traceEvents"]) found += e.contains("cat") && (e["cat"] == "kernel" || e["cat"] == "firing") && has(e["name"], "MatMul 'long' (trace_test.cpp:");
+  for (const json& e : trace["traceEvents"])
+    found += e.contains("cat") && (e["cat"] == "kernel" || e["cat"] == "firing") &&
+             has(e["name"], "MatMul 'long' (trace_test.cpp:");
   BOOST_TEST(found == 1u);
   well_formed(trace);
 }
@@ -386,7 +437,8 @@ BOOST_AUTO_TEST_CASE(files_of_failed_runs_are_named_apart_and_bounded) {
     BOOST_TEST(files.insert(file).second, file);
     std::ofstream(file) << "{}";
     static int age = 0;  // the clock of a file system may be coarse
-    std::filesystem::last_write_time(file, std::filesystem::file_time_type() + std::chrono::seconds(++age));
+    std::filesystem::last_write_time(
+        file, std::filesystem::file_time_type() + std::chrono::seconds(++age));
   };
   std::ofstream(folder / "a@notes.json") << "mine";
   for (int run = 0; run < 10; ++run) {
@@ -396,15 +448,20 @@ BOOST_AUTO_TEST_CASE(files_of_failed_runs_are_named_apart_and_bounded) {
     fail("a@b", "../\x01/x", run);
   }
   const std::vector<std::string> all = folder.files();
-  const std::vector<std::string> expected = {"a-b@a-6.flight.json", "a-b@a-7.flight.json", "a-b@a-8.flight.json", "a-b@a-9.flight.json",
-                                             "a@a-8.flight.json",   "a@a-9.flight.json",   "a@b-8.flight.json",   "a@b-9.flight.json", "a@notes.json",
-                                             "a_b@..___x-6.flight.json", "a_b@..___x-7.flight.json", "a_b@..___x-8.flight.json", "a_b@..___x-9.flight.json"};
+  const std::vector<std::string> expected = {
+      "a-b@a-6.flight.json",      "a-b@a-7.flight.json",      "a-b@a-8.flight.json",
+      "a-b@a-9.flight.json",      "a@a-8.flight.json",        "a@a-9.flight.json",
+      "a@b-8.flight.json",        "a@b-9.flight.json",        "a@notes.json",
+      "a_b@..___x-6.flight.json", "a_b@..___x-7.flight.json", "a_b@..___x-8.flight.json",
+      "a_b@..___x-9.flight.json"};
   BOOST_TEST(all == expected, boost::test_tools::per_element());
   std::ofstream(folder / "mine.flight.json") << "mine";
   for (int node = 0; node < 100; ++node) fail("n" + std::to_string(node), "a", 0);
   const std::vector<std::string> many = folder.files();
   BOOST_TEST(many.size() == 4 * 16 + 2u);
-  for (const char* kept : {"a@notes.json", "mine.flight.json", "n36@a-0.flight.json", "n99@a-0.flight.json"}) BOOST_TEST(std::count(many.begin(), many.end(), kept) == 1, kept);
+  for (const char* kept :
+       {"a@notes.json", "mine.flight.json", "n36@a-0.flight.json", "n99@a-0.flight.json"})
+    BOOST_TEST(std::count(many.begin(), many.end(), kept) == 1, kept);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,4 +1,5 @@
-// What actors have taken, though few firings are timed: sums never fall, whatever the samples, and are no more than there was time for.
+// What actors have taken, though few firings are timed: sums never fall, whatever the samples, and
+// are no more than there was time for.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -16,7 +17,8 @@ constexpr std::int64_t kMs = 1'000'000;
 
 }  // namespace
 
-// 900,000 firings of 100 ns, and a thread that is put aside for 20 ms in the midst of one that is timed.
+// 900,000 firings of 100 ns, and a thread that is put aside for 20 ms in the midst of one that is
+// timed.
 BOOST_AUTO_TEST_CASE(a_firing_that_was_put_aside_prices_no_others) {
   WorkAccount account(1);
   std::int64_t truth = 0;
@@ -52,7 +54,8 @@ BOOST_AUTO_TEST_CASE(what_is_always_timed_is_exact) {
   BOOST_TEST(account.busy_ns(0) == 0u);
 }
 
-// Scalars are computed in place, and no clock is looked at: a loop of them keeps its worker busy all the same.
+// Scalars are computed in place, and no clock is looked at: a loop of them keeps its worker busy
+// all the same.
 BOOST_AUTO_TEST_CASE(what_is_never_timed_is_busy_for_no_longer_than_its_turns) {
   WorkAccount account(3);
   account.timed(2, 200'000, 0, true);
@@ -65,7 +68,8 @@ BOOST_AUTO_TEST_CASE(what_is_never_timed_is_busy_for_no_longer_than_its_turns) {
   BOOST_TEST(static_cast<double>(account.busy_ns(0) + account.busy_ns(1)) - in_place < 10'000);
 }
 
-// Whatever is sampled, however often somebody looks: of three nodes in turns that are measured and on workers.
+// Whatever is sampled, however often somebody looks: of three nodes in turns that are measured and
+// on workers.
 BOOST_AUTO_TEST_CASE(sums_never_fall_and_are_no_more_than_there_was_time_for) {
   bool was_bound = false;
   for (std::uint32_t seed = 1; seed <= 50; ++seed) {
@@ -76,13 +80,15 @@ BOOST_AUTO_TEST_CASE(sums_never_fall_and_are_no_more_than_there_was_time_for) {
     for (int i = 0; i < 2000; ++i) {
       const std::size_t node = random() % 3;
       fires[node] += 1 + random() % 5000;
-      const auto ns = static_cast<std::int64_t>(random() % 40 == 0 ? random() % (10 * kMs) : 50 + random() % 500);
+      const auto ns = static_cast<std::int64_t>(random() % 40 == 0 ? random() % (10 * kMs)
+                                                                   : 50 + random() % 500);
       const bool in_turn = random() % 3 != 0;
       account.timed(node, ns, random() % 4096, in_turn);
       in_turns += in_turn ? ns : 0;
       handed_over += in_turn ? 0 : ns;
       if (random() % 10 != 0) continue;
-      const auto others = static_cast<std::int64_t>(random() % kMs);  // what turns took beside what was timed
+      // what turns took beside what was timed
+      const auto others = static_cast<std::int64_t>(random() % kMs);
       account.settle(fires, in_turns + others);
       time += in_turns + others;
       in_turns = 0;

@@ -58,11 +58,13 @@ BOOST_AUTO_TEST_CASE(two_heavy_branches_go_to_two_nodes) {
   BOOST_TEST(used.size() == 2u);
   for (const std::string& d : used) BOOST_TEST(products.count(d) == 4u);
   o.policy = Placement::constraints;
-  const double alone = forecast_of(place(lowered(g, {x, y}, {both}), o), o).ns, spread = forecast_of(placed, o).ns;
+  const double alone = forecast_of(place(lowered(g, {x, y}, {both}), o), o).ns,
+               spread = forecast_of(placed, o).ns;
   BOOST_TEST(spread < 0.7 * alone);
   o.policy = Placement::automatic;
   o.costs.between_nodes.latency_ns = 1e9;  // where the way is longer than the work, nothing moves
-  is(devices_of(place(lowered(g, {x, y}, {both}), o), "MatMul"), {kA, kA, kA, kA, kA, kA, kA, kA}, "far apart");
+  is(devices_of(place(lowered(g, {x, y}, {both}), o), "MatMul"), {kA, kA, kA, kA, kA, kA, kA, kA},
+     "far apart");
 }
 
 BOOST_AUTO_TEST_CASE(a_huge_edge_is_not_cut) {
@@ -132,7 +134,10 @@ BOOST_AUTO_TEST_CASE(a_plan_that_ran_teaches_the_next) {
   Engine engine(o);
   Graph g;
   Expr x = g.input("x", DType::f32, {2}), y = g.input("y", DType::f32, {2});
-  const auto slowly = [](const Expr& e) { return e.reader().bind(find_op("TestSlowly"), std::vector<Expr>{e}, {}, std::source_location::current())[0]; };
+  const auto slowly = [](const Expr& e) {
+    return e.reader().bind(find_op("TestSlowly"), std::vector<Expr>{e}, {},
+                           std::source_location::current())[0];
+  };
   const std::vector<Expr> fetches{slowly(x), slowly(y)};
   Function before = engine.compile(g, {x, y}, fetches);
   BOOST_TEST(!says(before.explain(), {"cpu:1"}));
@@ -170,14 +175,18 @@ BOOST_AUTO_TEST_CASE(memory_is_kept_to) {
   std::vector<Variable> weights;
   Expr total = g.constant(0.f);
   for (int i = 0; i < 4; ++i) {
-    weights.push_back(g.variable("w" + std::to_string(i), DType::f32, {1024, 1024}, Initializer::constant(0)));
+    weights.push_back(
+        g.variable("w" + std::to_string(i), DType::f32, {1024, 1024}, Initializer::constant(0)));
     total = total + sum(exp(transpose(weights.back().read())));
   }
   // States are where they are declared: 16 MiB, with what they are worked with.
   PlacementOptions o = three_nodes(Placement::automatic);
   o.costs.device.memory_bytes = 10 << 20;
-  const std::string why = refusal([&] { place(lowered(g, {}, {total}), o); }, Code::resource_exhausted);
-  BOOST_TEST(says(why, {"does not fit into the memory of its devices", "/node:a/cpu:0 would hold 20.0 MiB of 10.0 MiB", "4.0 MiB of it by"}), why);
+  const std::string why =
+      refusal([&] { place(lowered(g, {}, {total}), o); }, Code::resource_exhausted);
+  BOOST_TEST(says(why, {"does not fit into the memory of its devices",
+                        "/node:a/cpu:0 would hold 20.0 MiB of 10.0 MiB", "4.0 MiB of it by"}),
+             why);
 
   Graph h;
   Expr x = h.input("x", DType::f32, {1024, 1024});
@@ -187,39 +196,49 @@ BOOST_AUTO_TEST_CASE(memory_is_kept_to) {
   o.costs.between_nodes.latency_ns = 1e9;
   BOOST_TEST(forecast_of(place(lowered(h, {x}, parts), o), o).devices[0].peak_bytes >= 16 << 20);
   o.costs.between_nodes = {.latency_ns = 1e9, .bytes_per_ns = 1};
-  o.costs.device.memory_bytes = 14 << 20;  // of fetches that stay where they are made until the run ends
+  // of fetches that stay where they are made until the run ends
+  o.costs.device.memory_bytes = 14 << 20;
   const Placed placed = place(lowered(h, {x}, parts), o);
-  for (const Forecast::OnDevice& d : forecast_of(placed, o).devices) BOOST_TEST(d.peak_bytes <= 14 << 20);
+  for (const Forecast::OnDevice& d : forecast_of(placed, o).devices)
+    BOOST_TEST(d.peak_bytes <= 14 << 20);
 }
 
-// Random graphs of products and pointwise nodes: constraints hold, and the default is never predicted to be better.
+// Random graphs of products and pointwise nodes: constraints hold, and the default is never
+// predicted to be better.
 BOOST_AUTO_TEST_CASE(never_predicted_to_be_worse_than_the_default) {
   int moved = 0;
   for (std::uint32_t seed = 1; seed <= 60; ++seed) {
     std::minstd_rand random(seed);
-    const auto draw = [&](int below) { return static_cast<int>(random() % static_cast<unsigned>(below)); };
+    const auto draw = [&](int below) {
+      return static_cast<int>(random() % static_cast<unsigned>(below));
+    };
     Graph g;
     std::vector<Expr> values{g.input("x", DType::f32, {128, 128})};
     std::map<std::uint64_t, std::string> constrained;
     for (int n = 0; n < 25; ++n) {
-      const std::string there = draw(6) == 0 ? std::string("/node:") + static_cast<char>('a' + draw(3)) : std::string();
+      const std::string there =
+          draw(6) == 0 ? std::string("/node:") + static_cast<char>('a' + draw(3)) : std::string();
       auto scope = g.on_device(there);
-      const Expr &a = values[static_cast<std::size_t>(draw(static_cast<int>(values.size())))], &b = values[static_cast<std::size_t>(draw(static_cast<int>(values.size())))];
+      const Expr &a = values[static_cast<std::size_t>(draw(static_cast<int>(values.size())))],
+                 &b = values[static_cast<std::size_t>(draw(static_cast<int>(values.size())))];
       values.push_back(draw(3) ? matmul(a, b) : a + b);
       if (!there.empty()) constrained[g.node(values.back().edge().node).origin] = there + "/cpu:0";
     }
     PlacementOptions o = three_nodes(Placement::automatic);
-    o.costs.between_nodes = {.latency_ns = 1e3 * (1 + draw(100)), .bytes_per_ns = 1 + draw(4) * 1.0};
+    o.costs.between_nodes = {.latency_ns = 1e3 * (1 + draw(100)),
+                             .bytes_per_ns = 1 + draw(4) * 1.0};
     const Program program = lowered(g, {values[0]}, {values.back(), values[12]});
     const Placed placed = place(program, o);
     PlacementOptions plain = o;
     plain.policy = Placement::constraints;
     const Placed at_default = place(program, plain);
-    BOOST_TEST(forecast_of(placed, o).ns <= forecast_of(at_default, o).ns * (1 + 1e-9), "seed " << seed);
+    BOOST_TEST(forecast_of(placed, o).ns <= forecast_of(at_default, o).ns * (1 + 1e-9),
+               "seed " << seed);
     moved += placed.device != at_default.device;
     for (std::int32_t id = 0; id < placed.program.graph.size(); ++id) {
       auto it = constrained.find(placed.program.graph.node(id).origin);
-      if (it != constrained.end()) BOOST_TEST(placed.device[static_cast<std::size_t>(id)] == it->second, "seed " << seed);
+      if (it != constrained.end())
+        BOOST_TEST(placed.device[static_cast<std::size_t>(id)] == it->second, "seed " << seed);
     }
   }
   BOOST_TEST(moved > 20);

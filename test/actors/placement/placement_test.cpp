@@ -1,4 +1,5 @@
-// Where nodes go: constraints, colocation; what crosses between devices, and what a plan says of itself.
+// Where nodes go: constraints, colocation; what crosses between devices, and what a plan says of
+// itself.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/plan/explain.hpp>
@@ -14,9 +15,19 @@ using namespace placed;
 
 BOOST_AUTO_TEST_CASE(a_constraint_names_a_device_or_what_it_is_like) {
   const std::pair<const char*, std::string> cases[] = {
-      {"cpu:0", kA},          {"cpu:7", "/node:a/cpu:7"},          {"/node:b", kB},           {"/node:b/sim:1", "/node:b/sim:1"}, {"/cpu:*", kA},      {"/cpu:0", kA},
-      {"/node:c/cpu:*", kC},  {"/label:gpu", kB},                  {"/label:gpu=yes", kB},    {"/label:gpu=no/cpu:*", kC},        {"/label:room=3", kB},
-      {"/label:room=3/label:gpu=no", kC},                          {"/node:c/label:room=3/cpu:0", kC},
+      {"cpu:0", kA},
+      {"cpu:7", "/node:a/cpu:7"},
+      {"/node:b", kB},
+      {"/node:b/sim:1", "/node:b/sim:1"},
+      {"/cpu:*", kA},
+      {"/cpu:0", kA},
+      {"/node:c/cpu:*", kC},
+      {"/label:gpu", kB},
+      {"/label:gpu=yes", kB},
+      {"/label:gpu=no/cpu:*", kC},
+      {"/label:room=3", kB},
+      {"/label:room=3/label:gpu=no", kC},
+      {"/node:c/label:room=3/cpu:0", kC},
   };
   for (const auto& [constraint, expected] : cases) {
     Graph g;
@@ -42,7 +53,9 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_with_the_users_line) {
       {"/", "ends with '/'"},
       {"/node:a/node:b", "names two nodes, a and b"},
       {"/cpu:0/node:b", "goes on after its device, cpu:0"},
-      {"/label:cold", "no device is what '/label:cold' asks for; there are /node:a/cpu:0, /node:b/cpu:0, /node:c/cpu:0"},
+      {"/label:cold",
+       "no device is what '/label:cold' asks for; there are /node:a/cpu:0, /node:b/cpu:0, "
+       "/node:c/cpu:0"},
       {"/label:gpu=maybe", "no device is what '/label:gpu=maybe' asks for"},
       {"/node:b/label:gpu=no", "no device is what"},
       {"/sim:*", "no device is what '/sim:*' asks for"},
@@ -56,17 +69,26 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_with_the_users_line) {
       line = __LINE__ + 1;
       return exp(x);
     }();
-    const std::string text = refusal([&] { place(lowered(g, {x}, {y}), three_nodes()); }, Code::invalid_argument);
-    BOOST_TEST(says(text, {why, "Exp '", "placement_test.cpp:" + std::to_string(line)}), constraint << ": " << text);
+    const std::string text =
+        refusal([&] { place(lowered(g, {x}, {y}), three_nodes()); }, Code::invalid_argument);
+    BOOST_TEST(says(text, {why, "Exp '", "placement_test.cpp:" + std::to_string(line)}),
+               constraint << ": " << text);
   }
 }
 
-// As `troupe clear` does, which is there for a moment, and whoever lends a cluster nothing but his questions.
+// As `troupe clear` does, which is there for a moment, and whoever lends a cluster nothing but his
+// questions.
 BOOST_AUTO_TEST_CASE(a_node_that_gets_only_what_names_it) {
   PlacementOptions o = three_nodes();
-  o.nodes = {{"a", "placement=named"}, {"b", "room=3 placement=named"}, {"c", "room=3 placement=often"}};
-  BOOST_TEST(devices_to_choose_from(o) == (std::vector<std::string>{kA, kC}), boost::test_tools::per_element());
-  for (const auto& [constraint, expected] : {std::pair<const char*, std::string>{"/node:b", kB}, {"/node:b/cpu:*", kB}, {"/node:b/label:room=3/cpu:0", kB}, {"/label:room=3", kC}, {"/cpu:*", kA}}) {
+  o.nodes = {
+      {"a", "placement=named"}, {"b", "room=3 placement=named"}, {"c", "room=3 placement=often"}};
+  BOOST_TEST(devices_to_choose_from(o) == (std::vector<std::string>{kA, kC}),
+             boost::test_tools::per_element());
+  for (const auto& [constraint, expected] : {std::pair<const char*, std::string>{"/node:b", kB},
+                                             {"/node:b/cpu:*", kB},
+                                             {"/node:b/label:room=3/cpu:0", kB},
+                                             {"/label:room=3", kC},
+                                             {"/cpu:*", kA}}) {
     Graph g;
     Expr x = g.input("x", DType::f32, {2});
     Expr y = [&] {
@@ -82,14 +104,16 @@ BOOST_AUTO_TEST_CASE(a_node_that_gets_only_what_names_it) {
     Expr y = exp(x);
     refusal([&] { place(lowered(g, {x}, {y}), o); }, Code::invalid_argument);
   }
-  // Two chains that take milliseconds each, and ways that take none: without b they are a's and c's.
+  // Two chains that take milliseconds each, and ways that take none: without b they are a's and
+  // c's.
   for (const bool is_named : {true, false}) {
     PlacementOptions free = three_nodes(Placement::automatic);
     free.nodes = {{"a", ""}, {"b", is_named ? "placement=named" : ""}};
     free.costs.between_nodes = {.latency_ns = 1, .bytes_per_ns = 1000};
     Graph g;
     Expr x = g.input("x", DType::f32, {256, 256});
-    const Devices found = devices_of(place(lowered(g, {x}, {chain(x, 3), chain(exp(x), 3)}), free), "MatMul");
+    const Devices found =
+        devices_of(place(lowered(g, {x}, {chain(x, 3), chain(exp(x), 3)}), free), "MatMul");
     BOOST_TEST((found.count(kB) == 0) == is_named);
   }
 }
@@ -132,7 +156,8 @@ BOOST_AUTO_TEST_CASE(colocated_nodes_go_together) {
       auto there = g.colocate_with(free);
       return sqrt(x);
     }();
-    const Placed placed = place(lowered(g, {x}, {with_that, with_free, free, bound}), three_nodes(policy));
+    const Placed placed =
+        place(lowered(g, {x}, {with_that, with_free, free, bound}), three_nodes(policy));
     for (const char* op : {"Tanh", "Transpose", "MatMul"}) is(devices_of(placed, op), {kB}, op);
     BOOST_TEST(devices_of(placed, "Sqrt") == devices_of(placed, "Exp"));
   }
@@ -189,19 +214,26 @@ BOOST_AUTO_TEST_CASE(contradictions_name_both) {
     auto there = g.colocate_with(y);
     return v.assign_add(y);
   }();
-  const std::string why = refusal([&] { place(lowered(g, {x}, {z}), three_nodes()); }, Code::invalid_argument);
-  BOOST_TEST(says(why, {"AssignAdd '", "it can be on /node:c/cpu:0, and Exp '", "with which it is colocated, on /node:b/cpu:0"}), why);
+  const std::string why =
+      refusal([&] { place(lowered(g, {x}, {z}), three_nodes()); }, Code::invalid_argument);
+  BOOST_TEST(says(why, {"AssignAdd '", "it can be on /node:c/cpu:0, and Exp '",
+                        "with which it is colocated, on /node:b/cpu:0"}),
+             why);
   Graph other;
   Expr foreign = other.input("x", DType::f32, {2});
-  const std::string stranger = refusal([&] { auto there = g.colocate_with(foreign); }, Code::invalid_argument);
-  BOOST_TEST(says(stranger, {"colocate_with at ", "placement_test.cpp", "is of another graph"}), stranger);
+  const std::string stranger =
+      refusal([&] { auto there = g.colocate_with(foreign); }, Code::invalid_argument);
+  BOOST_TEST(says(stranger, {"colocate_with at ", "placement_test.cpp", "is of another graph"}),
+             stranger);
 }
 
 // As nested scopes of TensorFlow do.
 BOOST_AUTO_TEST_CASE(nested_devices_merge) {
   const std::tuple<const char*, const char*, std::string> cases[] = {
-      {"/node:b", "cpu:1", "/node:b/cpu:1"},   {"/node:b/cpu:1", "/node:c", "/node:c/cpu:1"}, {"cpu:1", "/node:c", "/node:c/cpu:1"}, {"/node:b/cpu:1", "cpu:2", "/node:b/cpu:2"},
-      {"/node:b/cpu:1", "/node:c/cpu:0", kC},  {"/label:gpu=no", "/node:b", kB},              {"/label:gpu=no", "/cpu:*", kC},       {"cpu:1", "cpu:2", "/node:a/cpu:2"},
+      {"/node:b", "cpu:1", "/node:b/cpu:1"},  {"/node:b/cpu:1", "/node:c", "/node:c/cpu:1"},
+      {"cpu:1", "/node:c", "/node:c/cpu:1"},  {"/node:b/cpu:1", "cpu:2", "/node:b/cpu:2"},
+      {"/node:b/cpu:1", "/node:c/cpu:0", kC}, {"/label:gpu=no", "/node:b", kB},
+      {"/label:gpu=no", "/cpu:*", kC},        {"cpu:1", "cpu:2", "/node:a/cpu:2"},
   };
   for (const auto& [outer, inner, expected] : cases) {
     Graph g;
@@ -211,7 +243,8 @@ BOOST_AUTO_TEST_CASE(nested_devices_merge) {
       auto there = g.on_device(inner);
       return exp(x);
     }();
-    is(devices_of(place(lowered(g, {x}, {y}), three_nodes()), "Exp"), {expected}, std::string(outer) + ", in it " + inner);
+    is(devices_of(place(lowered(g, {x}, {y}), three_nodes()), "Exp"), {expected},
+       std::string(outer) + ", in it " + inner);
   }
   Graph g;
   Expr x = g.input("x", DType::f32, {2});
@@ -224,14 +257,18 @@ BOOST_AUTO_TEST_CASE(nested_devices_merge) {
     auto company = g.colocate_with(on_b);
     return softmax(on_b);
   }();
-  is(devices_of(place(lowered(g, {x}, {with_b}), three_nodes()), "Softmax"), {kB}, "colocation counts more than what is around it");
+  is(devices_of(place(lowered(g, {x}, {with_b}), three_nodes()), "Softmax"), {kB},
+     "colocation counts more than what is around it");
   Expr torn = [&] {
     auto company = g.colocate_with(on_b);
     auto there = g.on_device("/node:c");
     return sqrt(on_b);
   }();
-  const std::string why = refusal([&] { place(lowered(g, {x}, {torn}), three_nodes()); }, Code::invalid_argument);
-  BOOST_TEST(says(why, {"Sqrt '", "placement_test.cpp", "it can be on /node:c/cpu:0", "with which it is colocated, on /node:b/cpu:0"}), why);
+  const std::string why =
+      refusal([&] { place(lowered(g, {x}, {torn}), three_nodes()); }, Code::invalid_argument);
+  BOOST_TEST(says(why, {"Sqrt '", "placement_test.cpp", "it can be on /node:c/cpu:0",
+                        "with which it is colocated, on /node:b/cpu:0"}),
+             why);
 }
 
 BOOST_AUTO_TEST_CASE(devices_of_nowhere_are_refused) {
@@ -248,11 +285,13 @@ BOOST_AUTO_TEST_CASE(what_is_colocated_with_a_call_goes_with_it) {
   const auto build = [](Graph& g, const char* there, const char* constrained) {
     GraphFunction<Expr(Expr)> deep(g, "deep", {{DType::f32, {4}}}, {{DType::f32, {4}}});
     deep.define([&](Expr v) {
-      return cond(sum(v) < 100.0, [&] { return deep(v * 2.0); }, [&] {
-        if (!there) return v + 1.0;
-        auto d = g.on_device(there);
-        return v + 1.0;
-      });
+      return cond(
+          sum(v) < 100.0, [&] { return deep(v * 2.0); },
+          [&] {
+            if (!there) return v + 1.0;
+            auto d = g.on_device(there);
+            return v + 1.0;
+          });
     });
     Expr x = g.input("x", DType::f32, {4}), anchor = [&] {
       auto d = g.on_device(constrained ? constrained : "");
@@ -267,14 +306,19 @@ BOOST_AUTO_TEST_CASE(what_is_colocated_with_a_call_goes_with_it) {
   for (const Placement policy : {Placement::constraints, Placement::automatic}) {
     Graph g;
     auto [x, beside] = build(g, "/node:b", nullptr);
-    is(devices_of(place(lowered(g, {x}, {beside}), three_nodes(policy)), "Tanh"), {kB}, "where the body is");
+    is(devices_of(place(lowered(g, {x}, {beside}), three_nodes(policy)), "Tanh"), {kB},
+       "where the body is");
     Graph h;
     auto [y, there] = build(h, nullptr, "/node:c");
-    is(devices_of(place(lowered(h, {y}, {there}), three_nodes(policy)), "Call"), {kC, kC}, "where another of the group is");
+    is(devices_of(place(lowered(h, {y}, {there}), three_nodes(policy)), "Call"), {kC, kC},
+       "where another of the group is");
     Graph k;
     auto [z, apart] = build(k, "/node:b", "/node:c");
-    const std::string why = refusal([&] { place(lowered(k, {z}, {apart}), three_nodes(policy)); }, Code::invalid_argument);
-    BOOST_TEST(says(why, {"/node:c/cpu:0", "colocated", "'deep'", "/node:b/cpu:0", "placement_test.cpp"}), why);
+    const std::string why = refusal([&] { place(lowered(k, {z}, {apart}), three_nodes(policy)); },
+                                    Code::invalid_argument);
+    BOOST_TEST(
+        says(why, {"/node:c/cpu:0", "colocated", "'deep'", "/node:b/cpu:0", "placement_test.cpp"}),
+        why);
   }
 }
 
@@ -287,12 +331,15 @@ BOOST_AUTO_TEST_CASE(a_value_is_sent_once_to_a_device) {
   std::vector<Expr> users;
   for (const char* there : {"cpu:1", "cpu:1", "cpu:1", "cpu:2", "cpu:2"}) {
     auto scope = g.on_device(there);
-    users.push_back(users.size() % 2 ? sin(y) * static_cast<double>(users.size()) : tanh(y) + static_cast<double>(users.size()));
+    users.push_back(users.size() % 2 ? sin(y) * static_cast<double>(users.size())
+                                     : tanh(y) + static_cast<double>(users.size()));
   }
   Engine engine;
   Function f = engine.compile(g, {x}, users, {.optimize = false});
   const std::string text = f.explain();
-  BOOST_TEST(says(text, {"\n2 cut edges, 128 B a run\n", "cpu:0 -> cpu:1: Exp '", "cpu:0 -> cpu:2: Exp '"}), text);
+  BOOST_TEST(says(text, {"\n2 cut edges, 128 B a run\n", "cpu:0 -> cpu:1: Exp '",
+                         "cpu:0 -> cpu:2: Exp '"}),
+             text);
 }
 
 BOOST_AUTO_TEST_CASE(f32_goes_between_nodes_as_bf16_if_that_is_asked_for) {
@@ -311,7 +358,8 @@ BOOST_AUTO_TEST_CASE(f32_goes_between_nodes_as_bf16_if_that_is_asked_for) {
   PlacementOptions o = three_nodes();
   BOOST_TEST(devices_of(place(lowered(g, {x}, fetches), o), "Cast").size() == 0u);
   o.edges.as_bf16 = true;
-  is(devices_of(place(lowered(g, {x}, fetches), o), "Cast"), {kA, kB}, "once there, once here; none between devices of one node");
+  is(devices_of(place(lowered(g, {x}, fetches), o), "Cast"), {kA, kB},
+     "once there, once here; none between devices of one node");
 }
 
 BOOST_AUTO_TEST_CASE(one_edge_goes_between_nodes_as_bf16_if_that_is_asked_for) {
@@ -326,43 +374,72 @@ BOOST_AUTO_TEST_CASE(one_edge_goes_between_nodes_as_bf16_if_that_is_asked_for) {
     return make();
   };
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = exp(x), lossy = edge_as_bf16(sin(x));
-    return there(g, [&] { return std::vector<Expr>{tanh(y), tanh(lossy)}; });
-  }), {kA, kB}, "said where it is made");
+       const Expr y = exp(x), lossy = edge_as_bf16(sin(x));
+       return there(g, [&] { return std::vector<Expr>{tanh(y), tanh(lossy)}; });
+     }),
+     {kA, kB}, "said where it is made");
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = exp(x);
-    return there(g, [&] { return std::vector<Expr>{tanh(edge_as_bf16(y))}; });
-  }), {kA, kB}, "said where it is used");
+       const Expr y = exp(x);
+       return there(g, [&] { return std::vector<Expr>{tanh(edge_as_bf16(y))}; });
+     }),
+     {kA, kB}, "said where it is used");
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = edge_as_bf16(exp(x));
-    return std::vector<Expr>{cond(sum(x) > 0.0, [&] { return there(g, [&] { return tanh(y); }); }, [&] { return there(g, [&] { return sin(y); }); })};
-  }), {kA, kA, kB, kB}, "into branches, of which each has its own edge");
+       const Expr y = edge_as_bf16(exp(x));
+       return std::vector<Expr>{cond(
+           sum(x) > 0.0, [&] { return there(g, [&] { return tanh(y); }); },
+           [&] { return there(g, [&] { return sin(y); }); })};
+     }),
+     {kA, kA, kB, kB}, "into branches, of which each has its own edge");
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = edge_as_bf16(exp(x));
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * y; })}; }, std::tuple{g.constant(0), x});
-    return std::vector<Expr>{n, s};
-  }), {kA, kB}, "into a loop, as what is the same in all iterations");
+       const Expr y = edge_as_bf16(exp(x));
+       auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; },
+                                [&](Expr i, Expr v) {
+                                  return std::tuple{i + 1, there(g, [&] { return v * y; })};
+                                },
+                                std::tuple{g.constant(0), x});
+       return std::vector<Expr>{n, s};
+     }),
+     {kA, kB}, "into a loop, as what is the same in all iterations");
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = exp(x);
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * edge_as_bf16(y); })}; }, std::tuple{g.constant(0), x});
-    return std::vector<Expr>{n, s};
-  }), {kA, kB}, "said in a loop of what is the same in all iterations");
+       const Expr y = exp(x);
+       auto [n, s] =
+           while_loop([](Expr i, Expr) { return i < 5; },
+                      [&](Expr i, Expr v) {
+                        return std::tuple{i + 1, there(g, [&] { return v * edge_as_bf16(y); })};
+                      },
+                      std::tuple{g.constant(0), x});
+       return std::vector<Expr>{n, s};
+     }),
+     {kA, kB}, "said in a loop of what is the same in all iterations");
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = exp(x);
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * edge_as_bf16(y) + y; })}; }, std::tuple{g.constant(0), x});
-    return std::vector<Expr>{n, s};
-  }), {}, "where somebody wants it whole it goes once, and whole");
+       const Expr y = exp(x);
+       auto [n, s] =
+           while_loop([](Expr i, Expr) { return i < 5; },
+                      [&](Expr i, Expr v) {
+                        return std::tuple{i + 1, there(g, [&] { return v * edge_as_bf16(y) + y; })};
+                      },
+                      std::tuple{g.constant(0), x});
+       return std::vector<Expr>{n, s};
+     }),
+     {}, "where somebody wants it whole it goes once, and whole");
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = edge_as_bf16(exp(x));
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; }, [&](Expr i, Expr v) { return std::tuple{i + 1, there(g, [&] { return v * 0.5; })}; }, std::tuple{g.constant(0), y});
-    return std::vector<Expr>{n, sin(s)};
-  }), {kA, kB}, "a loop begins with it, and goes on as it is");
+       const Expr y = edge_as_bf16(exp(x));
+       auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; },
+                                [&](Expr i, Expr v) {
+                                  return std::tuple{i + 1, there(g, [&] { return v * 0.5; })};
+                                },
+                                std::tuple{g.constant(0), y});
+       return std::vector<Expr>{n, sin(s)};
+     }),
+     {kA, kB}, "a loop begins with it, and goes on as it is");
   is(casts([&](Graph& g, const Expr& x) {
-    const Expr y = there(g, [&] { return edge_as_bf16(exp(x)); });
-    auto here = g.on_device(kA);
-    return std::vector<Expr>{gradients(sum(sin(y)), {x})[0]};
-  }), {kA, kA, kB, kB}, "the cotangent too");
-  is(casts([&](Graph&, const Expr& x) { return std::vector<Expr>{tanh(edge_as_bf16(exp(x)))}; }), {}, "nothing where nothing is cut");
+       const Expr y = there(g, [&] { return edge_as_bf16(exp(x)); });
+       auto here = g.on_device(kA);
+       return std::vector<Expr>{gradients(sum(sin(y)), {x})[0]};
+     }),
+     {kA, kA, kB, kB}, "the cotangent too");
+  is(casts([&](Graph&, const Expr& x) { return std::vector<Expr>{tanh(edge_as_bf16(exp(x)))}; }),
+     {}, "nothing where nothing is cut");
 }
 
 // ---- explain
@@ -385,7 +462,8 @@ BOOST_AUTO_TEST_CASE(a_plan_explains_itself) {
   Function f = engine.compile(g, {x, n}, {z, end});
   std::string text = f.explain();
   text = text.substr(0, text.find("\nnodes after each pass"));
-  for (std::size_t at; (at = text.find("placement_test.cpp:")) != std::string::npos;) text.erase(at, text.find(')', at) - at);
+  for (std::size_t at; (at = text.find("placement_test.cpp:")) != std::string::npos;)
+    text.erase(at, text.find(')', at) - at);
   const std::string golden = R"(predicted: 31.7 us a run; 24.7 us with all of it on cpu:0
 
 device   nodes  flops a run       busy  peak memory

@@ -1,4 +1,5 @@
-// Parts of plans: what one node is sent of a program makes the partitions that the whole program makes for it.
+// Parts of plans: what one node is sent of a program makes the partitions that the whole program
+// makes for it.
 //
 //   TROUPE_SEED=7 test_cluster --run_test=plan_part_test/of_random_programs     # one program
 #include <map>
@@ -11,9 +12,9 @@
 #include <troupe/controlflow/function.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/test/support/cluster/finder.hpp>
+#include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/programs/random_programs.hpp>
 #include <troupe/test/support/refusal.hpp>
-#include <troupe/test/support/one_thread.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -42,23 +43,30 @@ Placed read_on(const std::string& node, Message m) {
   return placed;
 }
 
-Placed placed_of(const Graph& g, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches, const std::vector<std::string>& scatter = {}, std::uint64_t seed = 0) {
+Placed placed_of(const Graph& g, const std::vector<Expr>& feeds, const std::vector<Expr>& fetches,
+                 const std::vector<std::string>& scatter = {}, std::uint64_t seed = 0) {
   std::vector<Edge> in, out;
   for (const Expr& e : feeds) in.push_back(e.edge());
   for (const Expr& e : fetches) out.push_back(e.edge());
-  return place(optimize(g, in, out, true, {}, nullptr), {.default_device = "cpu:0", .here = "n0", .scatter = scatter, .seed = seed});
+  return place(optimize(g, in, out, true, {}, nullptr),
+               {.default_device = "cpu:0", .here = "n0", .scatter = scatter, .seed = seed});
 }
 
 /// A program as its owner, n0, has planned it, and as its parts are on the other nodes.
 class Divided {
  public:
-  explicit Divided(Placed placed) : placed_(std::move(placed)), whole_(plan_on("n0", Placed(placed_), finder_)), parts_(whole_, placed_) {}
+  explicit Divided(Placed placed)
+      : placed_(std::move(placed)), whole_(plan_on("n0", Placed(placed_), finder_)),
+        parts_(whole_, placed_) {}
 
   const Plan& whole() const { return whole_; }
   std::int32_t index_of(const std::string& node) const {
-    return static_cast<std::int32_t>(std::find(whole_.nodes.begin(), whole_.nodes.end(), node) - whole_.nodes.begin());
+    return static_cast<std::int32_t>(std::find(whole_.nodes.begin(), whole_.nodes.end(), node) -
+                                     whole_.nodes.begin());
   }
-  Placed part(const std::string& node) const { return parts_.is_divisible() ? parts_.of(index_of(node)) : placed_; }
+  Placed part(const std::string& node) const {
+    return parts_.is_divisible() ? parts_.of(index_of(node)) : placed_;
+  }
   Message message(const std::string& node) const { return message_for(node, part(node)); }
 
   /// That a node's partitions are those of the whole plan; false: it has been sent all of it.
@@ -67,7 +75,8 @@ class Divided {
       const std::int32_t index = index_of(node);
       Finder there(node);
       const Plan plan = plan_on(node, read_on(node, message(node)), there);
-      BOOST_TEST(fingerprints(plan).at(static_cast<std::size_t>(plan.here)) == fingerprints(whole_).at(static_cast<std::size_t>(index)));
+      BOOST_TEST(fingerprints(plan).at(static_cast<std::size_t>(plan.here)) ==
+                 fingerprints(whole_).at(static_cast<std::size_t>(index)));
       BOOST_TEST(plan.nodes == whole_.nodes, boost::test_tools::per_element());
       BOOST_TEST(plan.here == index);
       std::size_t here = 0;
@@ -79,17 +88,23 @@ class Divided {
         BOOST_TEST(mine.frames.size() == same.frames.size());
         BOOST_TEST(mine.constants.size() == same.constants.size());
         for (std::size_t f = 0; f < std::min(mine.frames.size(), same.frames.size()); ++f) {
-          BOOST_TEST(mine.frames[f].awaited == same.frames[f].awaited, boost::test_tools::per_element());
-          BOOST_TEST(mine.frames[f].edges_out == same.frames[f].edges_out, boost::test_tools::per_element());
-          BOOST_TEST(mine.frames[f].granted == same.frames[f].granted, boost::test_tools::per_element());
+          BOOST_TEST(mine.frames[f].awaited == same.frames[f].awaited,
+                     boost::test_tools::per_element());
+          BOOST_TEST(mine.frames[f].edges_out == same.frames[f].edges_out,
+                     boost::test_tools::per_element());
+          BOOST_TEST(mine.frames[f].granted == same.frames[f].granted,
+                     boost::test_tools::per_element());
           for (std::size_t n = 0; n < mine.frames[f].nodes.size(); ++n)
-            BOOST_TEST(plan.program.graph.describe(mine.frames[f].nodes[n].source) == whole_.program.graph.describe(same.frames[f].nodes.at(n).source));
+            BOOST_TEST(plan.program.graph.describe(mine.frames[f].nodes[n].source) ==
+                       whole_.program.graph.describe(same.frames[f].nodes.at(n).source));
         }
         check_tables(mine, same);
         for (std::size_t r = 0; r < mine.receives.size(); ++r)
-          BOOST_TEST(plan.program.graph.describe(mine.receives[r].source) == whole_.program.graph.describe(same.receives.at(r).source));
+          BOOST_TEST(plan.program.graph.describe(mine.receives[r].source) ==
+                     whole_.program.graph.describe(same.receives.at(r).source));
       }
-      const auto of_whole = std::count_if(whole_.partitions.begin(), whole_.partitions.end(), [&](const PartitionPlan& p) { return p.node == index; });
+      const auto of_whole = std::count_if(whole_.partitions.begin(), whole_.partitions.end(),
+                                          [&](const PartitionPlan& p) { return p.node == index; });
       BOOST_TEST(here == static_cast<std::size_t>(of_whole));
       return plan.is_part();
     }
@@ -105,26 +120,52 @@ class Divided {
 
  private:
   static void check_tables(const PartitionPlan& mine, const PartitionPlan& same) {
-    const auto is_range = [](const TargetRange& a, const TargetRange& b) { return a.first == b.first && a.last == b.last; };
-    const auto is_target = [](const Target& a, const Target& b) { return a.node == b.node && a.slot == b.slot; };
-    const auto are = [](const auto& a, const auto& b, auto equal) { return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal); };
+    const auto is_range = [](const TargetRange& a, const TargetRange& b) {
+      return a.first == b.first && a.last == b.last;
+    };
+    const auto is_target = [](const Target& a, const Target& b) {
+      return a.node == b.node && a.slot == b.slot;
+    };
+    const auto are = [](const auto& a, const auto& b, auto equal) {
+      return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
+    };
     BOOST_TEST(are(mine.targets, same.targets, is_target));
     BOOST_TEST(mine.output_targets == same.output_targets, boost::test_tools::per_element());
-    BOOST_TEST(are(mine.held, same.held, [](const Held& a, const Held& b) { return a.slot == b.slot && a.constant == b.constant && a.invariant == b.invariant; }));
-    BOOST_TEST(are(mine.feeds, same.feeds, [&](const auto& a, const auto& b) { return a.index == b.index && is_range(a.targets, b.targets); }));
-    BOOST_TEST(are(mine.exits, same.exits, [&](const auto& a, const auto& b) { return is_range(a.targets, b.targets) && a.ordinal == b.ordinal; }));
-    BOOST_TEST(are(mine.loops, same.loops, [&](const auto& a, const auto& b) { return is_range(a.targets, b.targets) && is_range(a.index_targets, b.index_targets) && a.frame == b.frame; }));
+    BOOST_TEST(are(mine.held, same.held, [](const Held& a, const Held& b) {
+      return a.slot == b.slot && a.constant == b.constant && a.invariant == b.invariant;
+    }));
+    BOOST_TEST(are(mine.feeds, same.feeds, [&](const auto& a, const auto& b) {
+      return a.index == b.index && is_range(a.targets, b.targets);
+    }));
+    BOOST_TEST(are(mine.exits, same.exits, [&](const auto& a, const auto& b) {
+      return is_range(a.targets, b.targets) && a.ordinal == b.ordinal;
+    }));
+    BOOST_TEST(are(mine.loops, same.loops, [&](const auto& a, const auto& b) {
+      return is_range(a.targets, b.targets) && is_range(a.index_targets, b.index_targets) &&
+             a.frame == b.frame;
+    }));
     BOOST_TEST(are(mine.enters, same.enters, [&](const auto& a, const auto& b) {
-      return a.frame == b.frame && a.invariant == b.invariant && is_range(a.targets, b.targets) && is_range(a.index_targets, b.index_targets);
+      return a.frame == b.frame && a.invariant == b.invariant && is_range(a.targets, b.targets) &&
+             is_range(a.index_targets, b.index_targets);
     }));
     BOOST_TEST(are(mine.frames, same.frames, [&](const FramePlan& a, const FramePlan& b) {
-      const bool forwards = are(a.forwards, b.forwards, [&](const auto& x, const auto& y) { return x.invariant == y.invariant && is_target(x.target, y.target); });
+      const bool forwards = are(a.forwards, b.forwards, [&](const auto& x, const auto& y) {
+        return x.invariant == y.invariant && is_target(x.target, y.target);
+      });
       const bool nodes = are(a.nodes, b.nodes, [&](const PlanNode& x, const PlanNode& y) {
-        return x.kind == y.kind && x.first_input == y.first_input && x.awaited == y.awaited && x.first_held == y.first_held && x.held == y.held && x.first_output == y.first_output && x.has_only == y.has_only &&
+        return x.kind == y.kind && x.first_input == y.first_input && x.awaited == y.awaited &&
+               x.first_held == y.first_held && x.held == y.held &&
+               x.first_output == y.first_output && x.has_only == y.has_only &&
                is_target(x.only, y.only);
       });
-      return forwards && nodes && are(a.invariant_targets, b.invariant_targets, is_range) && a.steady == b.steady && a.roots == b.roots && a.exits == b.exits && a.edges_in == b.edges_in && a.known == b.known &&
-             are(a.senders, b.senders, [](const auto& x, const auto& y) { return x.receive == y.receive && x.window == y.window; }) && a.has_predicate == b.has_predicate && a.told == b.told;
+      return forwards && nodes && are(a.invariant_targets, b.invariant_targets, is_range) &&
+             a.steady == b.steady && a.roots == b.roots && a.exits == b.exits &&
+             a.edges_in == b.edges_in && a.known == b.known &&
+             are(a.senders, b.senders,
+                 [](const auto& x, const auto& y) {
+                   return x.receive == y.receive && x.window == y.window;
+                 }) &&
+             a.has_predicate == b.has_predicate && a.told == b.told;
     }));
   }
 
@@ -145,30 +186,37 @@ Placed chain_over(Graph& g, int nodes) {
   return placed_of(g, {x}, {y});
 }
 
-std::string why_not(const Divided& of, const std::string& node, const std::function<void(Placed&, PlanPart&)>& spoil) {
+std::string why_not(const Divided& of, const std::string& node,
+                    const std::function<void(Placed&, PlanPart&)>& spoil) {
   Placed placed = of.part(node);
   auto part = std::make_shared<PlanPart>(*placed.part);
   spoil(placed, *part);
   placed.part = part;
   Finder finder(node);
-  return refusal([&] { plan_on(node, read_on(node, message_for(node, placed)), finder); }, Code::data_loss);
+  return refusal([&] { plan_on(node, read_on(node, message_for(node, placed)), finder); },
+                 Code::data_loss);
 }
 
-bool says(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+bool says(const std::string& text, const std::string& part) {
+  return text.find(part) != std::string::npos;
+}
 
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(of_random_programs) {
-  const std::vector<std::string> scatter = {"/node:n0/cpu:0", "/node:n1/cpu:0", "/node:n1/cpu:1", "/node:n2/cpu:0", "/node:n3/cpu:0", "/node:n3/cpu:1"};
+  const std::vector<std::string> scatter = {"/node:n0/cpu:0", "/node:n1/cpu:0", "/node:n1/cpu:1",
+                                            "/node:n2/cpu:0", "/node:n3/cpu:0", "/node:n3/cpu:1"};
   const Seeds s = seeds(600);
   int parts = 0;
-  for (std::uint64_t seed = s.first; seed < s.first + s.count; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
-    const Recipe r = random_recipe(seed);
-    Graph g;
-    Kitchen k(r, g, Devices::none);
-    parts += Divided(placed_of(g, k.inputs(), k.fetches(), scatter, seed)).check_all();
-  }
-  if (s.count >= 50) BOOST_TEST(parts > static_cast<int>(s.count));  // of three nodes each that could have one
+  for (std::uint64_t seed = s.first; seed < s.first + s.count; ++seed)
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      const Recipe r = random_recipe(seed);
+      Graph g;
+      Kitchen k(r, g, Devices::none);
+      parts += Divided(placed_of(g, k.inputs(), k.fetches(), scatter, seed)).check_all();
+    }
+  // of three nodes each that could have one
+  if (s.count >= 50) BOOST_TEST(parts > static_cast<int>(s.count));
 }
 
 BOOST_AUTO_TEST_CASE(a_part_is_as_large_as_its_node_and_not_as_the_whole) {
@@ -193,30 +241,43 @@ BOOST_AUTO_TEST_CASE(a_part_is_as_large_as_its_node_and_not_as_the_whole) {
 
 BOOST_AUTO_TEST_CASE(what_crosses_in_every_way) {
   Graph g;
-  Expr x = g.input("x", DType::f32, {}), unused = g.input("unused", DType::f32, {3}), flag = g.input("flag", DType::boolean, {});
+  Expr x = g.input("x", DType::f32, {}), unused = g.input("unused", DType::f32, {3}),
+       flag = g.input("flag", DType::boolean, {});
   const auto on = [&g](int node, auto make) {
     auto there = g.on_device("/node:n" + std::to_string(node) + "/cpu:0");
     return make();
   };
   // Two loops, each with both nodes' operations in it, behind each other; a third is n3's alone.
-  auto [n, y] = while_loop([](Expr i, Expr) { return i < 5; },
-                           [&](Expr i, Expr t) { return std::tuple{i + 1, on(1, [&] { return tanh(t); }) + on(2, [&] { return t * x; })}; }, std::tuple{g.constant(0), x});
+  auto [n, y] = while_loop(
+      [](Expr i, Expr) { return i < 5; },
+      [&](Expr i, Expr t) {
+        return std::tuple{i + 1, on(1, [&] { return tanh(t); }) + on(2, [&] { return t * x; })};
+      },
+      std::tuple{g.constant(0), x});
   Expr z = on(3, [&] {
-    return std::get<1>(while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr t) { return std::tuple{i + 1, exp(t)}; }, std::tuple{g.constant(0), y}));
+    return std::get<1>(while_loop([](Expr i, Expr) { return i < 3; },
+                                  [&](Expr i, Expr t) {
+                                    return std::tuple{i + 1, exp(t)};
+                                  },
+                                  std::tuple{g.constant(0), y}));
   });
   Expr after = on(1, [&] {
     auto then = g.after({z});  // waits for what leaves a loop elsewhere, and does not take it
     return sin(x);
   });
-  Expr chosen = cond(flag, [&] { return on(2, [&] { return y * 3.0; }); }, [&] { return g.constant(Tensor::of<float>({7}, {})); });
+  Expr chosen = cond(
+      flag, [&] { return on(2, [&] { return y * 3.0; }); },
+      [&] { return g.constant(Tensor::of<float>({7}, {})); });
   Expr both = on(1, [&] { return chosen + z; });
   Divided program(placed_of(g, {x, unused, flag}, {both, after, n, x, chosen}));
   BOOST_TEST(program.check_all() == 3);
-  BOOST_TEST(program.part("n3").program.graph.text().find("Tanh") == std::string::npos);  // of a loop of others
+  // of a loop of others
+  BOOST_TEST(program.part("n3").program.graph.text().find("Tanh") == std::string::npos);
   BOOST_TEST((program.part("n3").program.feeds[1] == Edge{-1, 0}));
 }
 
-// The predicate of a loop goes to each of the others by who decides, whether they take its value or only hear it, and to nobody as one of its targets.
+// The predicate of a loop goes to each of the others by who decides, whether they take its value or
+// only hear it, and to nobody as one of its targets.
 BOOST_AUTO_TEST_CASE(who_decides_whether_a_loop_goes_on_tells_the_others) {
   Graph g;
   Expr x = g.input("x", DType::f32, {});
@@ -224,26 +285,41 @@ BOOST_AUTO_TEST_CASE(who_decides_whether_a_loop_goes_on_tells_the_others) {
     auto there = g.on_device("/node:n" + std::to_string(node) + "/cpu:0");
     return make();
   };
-  auto [n, y, z] = while_loop([](Expr i, Expr, Expr) { return i < 5; },
-                              [&](Expr i, Expr t, Expr u) { return std::tuple{i + 1, on(1, [&] { return tanh(t); }), u + on(2, [&] { return sin(x); })}; },
-                              std::tuple{g.constant(0), x, x});
+  auto [n, y, z] = while_loop(
+      [](Expr i, Expr, Expr) { return i < 5; },
+      [&](Expr i, Expr t, Expr u) {
+        return std::tuple{i + 1, on(1, [&] { return tanh(t); }), u + on(2, [&] { return sin(x); })};
+      },
+      std::tuple{g.constant(0), x, x});
   Divided program(placed_of(g, {x}, {n, y, z}));
   std::multiset<std::string> told;
   for (const PartitionPlan& p : program.whole().partitions)
     for (const FramePlan& f : p.frames) {
-      for (const std::int32_t send : f.told) told.insert(fmt::format("{} to {}", p.name, program.whole().partitions.at(static_cast<std::size_t>(p.sends.at(static_cast<std::size_t>(send)).partition)).name));
+      for (const std::int32_t send : f.told)
+        told.insert(fmt::format(
+            "{} to {}", p.name,
+            program.whole()
+                .partitions
+                .at(static_cast<std::size_t>(p.sends.at(static_cast<std::size_t>(send)).partition))
+                .name));
       for (const PlanNode& node : f.nodes)
         for (std::int32_t o = 0; o < node.outputs; ++o) {
           const std::int32_t* const range = p.output_targets.data() + node.first_output + 2 * o;
-          const auto goes_to = [&](std::int32_t where) { return std::count_if(p.targets.begin() + range[0], p.targets.begin() + range[1], [&](const Target& t) { return t.node == where; }); };
+          const auto goes_to = [&](std::int32_t where) {
+            return std::count_if(p.targets.begin() + range[0], p.targets.begin() + range[1],
+                                 [&](const Target& t) { return t.node == where; });
+          };
           if (goes_to(Target::kPredicate) > 0) BOOST_TEST(goes_to(Target::kRemote) == 0);
         }
     }
-  BOOST_TEST(told == (std::multiset<std::string>{"/node:n0/cpu:0 to /node:n1/cpu:0", "/node:n0/cpu:0 to /node:n2/cpu:0"}), boost::test_tools::per_element());
+  BOOST_TEST(told == (std::multiset<std::string>{"/node:n0/cpu:0 to /node:n1/cpu:0",
+                                                 "/node:n0/cpu:0 to /node:n2/cpu:0"}),
+             boost::test_tools::per_element());
   BOOST_TEST(program.check_all() == 2);
 }
 
-// Inputs and constants are no tokens of their nodes'; a fed fetch is the first partition's, wherever that is.
+// Inputs and constants are no tokens of their nodes'; a fed fetch is the first partition's,
+// wherever that is.
 BOOST_AUTO_TEST_CASE(nodes_that_have_an_input_or_a_constant_only) {
   Graph g;
   const auto on = [&g](int node, auto make) {
@@ -254,7 +330,8 @@ BOOST_AUTO_TEST_CASE(nodes_that_have_an_input_or_a_constant_only) {
   Expr seven = on(3, [&] { return g.constant(Tensor::of<float>({7, 8}, {2})); });
   Expr kept = on(1, [&] { return g.constant(Tensor::of<float>({1, 2}, {2})); });
   Expr sum = on(0, [&] { return taken * seven; });
-  Expr way = cond(taken > 0.0, [&] { return on(2, [&] { return tanh(kept); }); }, [&] { return kept; });
+  Expr way = cond(
+      taken > 0.0, [&] { return on(2, [&] { return tanh(kept); }); }, [&] { return kept; });
   Placed placed = placed_of(g, {fed, taken}, {fed, sum, seven, way});
   placed.device[0] = "/node:n1/cpu:0", placed.device[1] = "/node:n4/cpu:0";
   Divided program(std::move(placed));
@@ -269,13 +346,16 @@ BOOST_AUTO_TEST_CASE(who_has_to_see_all_is_sent_all) {
   Expr x = g.input("x", DType::f32, {});
   GraphFunction<Expr(Expr)> half(g, "half", {{DType::f32, {}}}, {{DType::f32, {}}});
   half.define([&](Expr v) {
-    return cond(v < 1.0, [&] {
-      auto here = g.on_device("/node:n0");
-      return sin(v);
-    }, [&] {
-      auto there = g.on_device("/node:n1");
-      return tanh(half(v * 0.5)) + half(v - 1.0);
-    });
+    return cond(
+        v < 1.0,
+        [&] {
+          auto here = g.on_device("/node:n0");
+          return sin(v);
+        },
+        [&] {
+          auto there = g.on_device("/node:n1");
+          return tanh(half(v * 0.5)) + half(v - 1.0);
+        });
   });
   Divided with_calls(placed_of(g, {x}, {half(x)}));
   BOOST_TEST(with_calls.whole().nodes.size() == 2u);
@@ -289,7 +369,9 @@ BOOST_AUTO_TEST_CASE(who_ends_waits_at_queues_comes_with_the_part) {
     auto there = g.on_device("/node:n" + std::to_string(node) + "/cpu:0");
     return make();
   };
-  const auto queue = [&](const std::string& name) { return on(1, [&] { return g.fifo_queue(name, {{DType::f32, {}}}, 4); }); };
+  const auto queue = [&](const std::string& name) {
+    return on(1, [&] { return g.fifo_queue(name, {{DType::f32, {}}}, 4); });
+  };
   Expr x = g.input("x", DType::f32, {});
   Queue filled = queue("filled"), twice = queue("twice"), in_vain = queue("in_vain");
   Expr first = on(1, [&] { return tanh(filled.dequeue()[0]); });
@@ -297,8 +379,12 @@ BOOST_AUTO_TEST_CASE(who_ends_waits_at_queues_comes_with_the_part) {
   Expr waits = on(1, [&] { return in_vain.dequeue()[0]; });
   Expr round = on(2, [&] { return exp(waits); });
   Expr too_late = on(1, [&] { return in_vain.enqueue({round}); });  // by way of another node
-  Expr looped = std::get<1>(while_loop([](Expr i, Expr) { return i < 3; }, [&](Expr i, Expr t) { return on(1, [&] { return std::tuple{i + 1, t + twice.dequeue()[0]}; }); },
-                                       std::tuple{g.constant(0), x}));
+  Expr looped = std::get<1>(
+      while_loop([](Expr i, Expr) { return i < 3; },
+                 [&](Expr i, Expr t) {
+                   return on(1, [&] { return std::tuple{i + 1, t + twice.dequeue()[0]}; });
+                 },
+                 std::tuple{g.constant(0), x}));
   Expr more = on(1, [&] { return twice.enqueue({x}); });
   Expr other = on(3, [&] { return tanh(x); });
   Divided program(placed_of(g, {x}, {first, put, round, too_late, looped, more, other}));
@@ -315,7 +401,8 @@ BOOST_AUTO_TEST_CASE(who_ends_waits_at_queues_comes_with_the_part) {
     return n.op->name + " " + there.states()[static_cast<std::size_t>(n.state)].name;
   };
   for (const PlanPart::Wait& w : part.part->waits)
-    for (auto& of = ends[does(w.node)]; const std::int32_t id : w.ended_by) of.insert(id < 0 ? "another" : does(id));
+    for (auto& of = ends[does(w.node)]; const std::int32_t id : w.ended_by)
+      of.insert(id < 0 ? "another" : does(id));
   BOOST_TEST(ends.size() == 6u);
   BOOST_TEST((ends["Dequeue filled"] == std::set<std::string>{"Enqueue filled"}));
   BOOST_TEST((ends["Enqueue filled"] == std::set<std::string>{"Dequeue filled"}));
@@ -323,32 +410,39 @@ BOOST_AUTO_TEST_CASE(who_ends_waits_at_queues_comes_with_the_part) {
   BOOST_TEST((ends["Enqueue in_vain"] == std::set<std::string>{"Dequeue in_vain"}));
   BOOST_TEST((ends["Dequeue twice"] == std::set<std::string>{"Enqueue twice"}));
   for (const std::int32_t node : {-1, 0, 90}) {
-    const std::string why = why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].node = node; });
+    const std::string why =
+        why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].node = node; });
     BOOST_TEST(says(why, "who ends waits at queues"), why);
   }
-  const std::string why = why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].ended_by = {90}; });
+  const std::string why =
+      why_not(program, "n1", [&](Placed&, PlanPart& p) { p.waits[0].ended_by = {90}; });
   BOOST_TEST(says(why, "who ends waits at queues"), why);
 }
 
 BOOST_AUTO_TEST_CASE(parts_that_are_none_are_refused) {
   Graph g;
   Divided chain(chain_over(g, 4));
-  const auto because = [&](const std::string& what, const std::function<void(Placed&, PlanPart&)>& spoil) {
+  const auto because = [&](const std::string& what,
+                           const std::function<void(Placed&, PlanPart&)>& spoil) {
     const std::string why = why_not(chain, "n2", spoil);
     BOOST_TEST(says(why, what), why);
   };
   because("in no order", [](Placed&, PlanPart& p) { std::swap(p.numbers[0], p.numbers[1]); });
   because("in no order", [](Placed&, PlanPart& p) { p.numbers.pop_back(); });
   because("in no order", [](Placed&, PlanPart& p) { p.numbers[0] = -4; });
-  because("in no order", [](Placed&, PlanPart& p) { p.partitions[1].number = p.partitions[0].number; });
+  because("in no order",
+          [](Placed&, PlanPart& p) { p.partitions[1].number = p.partitions[0].number; });
   because("for nowhere", [](Placed&, PlanPart& p) { p.outs[0].partition = 1; });  // its own
   because("for nowhere", [](Placed&, PlanPart& p) { p.outs[0].partition = 70; });
   because("for nowhere", [](Placed&, PlanPart& p) { p.outs[0].node = -1; });
   because("for nowhere", [](Placed&, PlanPart& p) { p.outs[0].output = 9; });
-  because("partitions that it does not name", [](Placed&, PlanPart& p) { p.partitions.erase(p.partitions.begin() + 2), p.outs.clear(); });
+  because("partitions that it does not name", [](Placed&, PlanPart& p) {
+    p.partitions.erase(p.partitions.begin() + 2), p.outs.clear();
+  });
   because("more edges than other ends", [](Placed&, PlanPart& p) { p.receives.pop_back(); });
   because("fewer edges than other ends", [](Placed&, PlanPart& p) { p.sends.push_back(0); });
-  because("a node of Elsewhere that is none", [](Placed& placed, PlanPart&) { placed.device[0] = "/node:n2/cpu:0"; });
+  because("a node of Elsewhere that is none",
+          [](Placed& placed, PlanPart&) { placed.device[0] = "/node:n2/cpu:0"; });
   {
     Graph loops;
     Expr x = loops.input("x", DType::f32, {});

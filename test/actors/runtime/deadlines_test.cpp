@@ -15,7 +15,8 @@ BOOST_AUTO_TEST_SUITE(deadlines_test)
 
 BOOST_AUTO_TEST_CASE(they_expire_in_order_and_those_removed_do_not) {
   const auto now = Deadlines::Clock::now();
-  std::vector<std::uint64_t> expired;  // by its thread only; read when that has said that it is through
+  // by its thread only; read when that has said that it is through
+  std::vector<std::uint64_t> expired;
   std::promise<void> first, gate, through;
   Deadlines deadlines([&](std::uint64_t id) {
     expired.push_back(id);

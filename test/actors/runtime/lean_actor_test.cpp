@@ -28,7 +28,9 @@ struct Stepped {
   std::unique_ptr<caf::actor_system> owned;
   caf::actor_system& system;
 
-  Stepped() : owned((SchedulerModule::load(config, pool), new caf::actor_system(config))), system(*owned) {
+  Stepped()
+      : owned((SchedulerModule::load(config, pool), new caf::actor_system(config))),
+        system(*owned) {
     system.await_actors_before_shutdown(false);
   }
   void run() { pool.run_all(); }
@@ -42,13 +44,16 @@ struct Threaded {
   caf::actor_system& system;
 
   explicit Threaded(int workers)
-      : pool(workers), owned((SchedulerModule::load(config, pool), new caf::actor_system(config))), system(*owned) {}
+      : pool(workers), owned((SchedulerModule::load(config, pool), new caf::actor_system(config))),
+        system(*owned) {}
   void settle() {
     while (SchedulerModule::of(system)->outstanding() != 0) std::this_thread::yield();
   }
 };
 
-caf::error reason(const char* what) { return caf::make_error(caf::sec::runtime_error, std::string(what)); }
+caf::error reason(const char* what) {
+  return caf::make_error(caf::sec::runtime_error, std::string(what));
+}
 
 /// What a Listener has seen. Declared before the system, whose end may still end the probe.
 struct Log {
@@ -78,8 +83,7 @@ class Listener : public LeanActor<std::string> {
       log_.downs.push_back(element.content().get_as<caf::down_msg>(0).reason);
     else if (element.content().match_elements<int>())
       reply(element, element.content().get_as<int>(0) + 1);
-    else
-      LeanActor::receive_control(element);
+    else LeanActor::receive_control(element);
   }
   bool continue_turn() override {
     ++log_.turns;
@@ -94,7 +98,8 @@ class Listener : public LeanActor<std::string> {
 /// A stock actor that watches others and repeats what it is told about them.
 class Watcher : public caf::event_based_actor {
  public:
-  Watcher(caf::actor_config& config, std::vector<caf::error>& downs, std::vector<caf::error>& answers)
+  Watcher(caf::actor_config& config, std::vector<caf::error>& downs,
+          std::vector<caf::error>& answers)
       : event_based_actor(config), answers_(answers) {
     set_down_handler([&downs](caf::down_msg& down) { downs.push_back(down.reason); });
   }
@@ -104,7 +109,8 @@ class Watcher : public caf::event_based_actor {
         [this](caf::link_atom, const caf::actor& whom) { link_to(whom); },
         [this](caf::get_atom, const caf::actor& whom, int value) {
           request(whom, caf::infinite, value)
-              .then([this](int) { answers_.emplace_back(); }, [this](caf::error& e) { answers_.push_back(e); });
+              .then([this](int) { answers_.emplace_back(); },
+                    [this](caf::error& e) { answers_.push_back(e); });
         },
     };
   }
@@ -131,7 +137,8 @@ BOOST_AUTO_TEST_CASE(messages_arrive_in_order_one_a_step) {
   s.pool.step();
   BOOST_TEST(log.received.size() == 1u);
   s.run();
-  BOOST_TEST(log.received == (std::vector<std::string>{"a", "b", "c"}), boost::test_tools::per_element());
+  BOOST_TEST(log.received == (std::vector<std::string>{"a", "b", "c"}),
+             boost::test_tools::per_element());
 }
 
 BOOST_AUTO_TEST_CASE(continue_turn_asks_for_more_turns) {
@@ -153,7 +160,8 @@ class Sum final : public LeanActor<int> {
       Sum& self;
       int n;
     } what{*this, n};
-    return take_turn([](void* w) { static_cast<What*>(w)->self.receive(static_cast<What*>(w)->n); }, &what);
+    return take_turn([](void* w) { static_cast<What*>(w)->self.receive(static_cast<What*>(w)->n); },
+                     &what);
   }
   std::int64_t sum = 0;
   int turns = 0;
@@ -236,7 +244,8 @@ BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {
 BOOST_AUTO_TEST_CASE(a_monitor_can_be_taken_back) {
   Log log, watching;
   Stepped s;
-  auto probe = lean_spawn<Listener>(s.system, log), watcher = lean_spawn<Listener>(s.system, watching);
+  auto probe = lean_spawn<Listener>(s.system, log),
+       watcher = lean_spawn<Listener>(s.system, watching);
   watcher->monitor(probe.strong());
   watcher->demonitor(probe.strong());
   probe->send("quit");
@@ -247,7 +256,8 @@ BOOST_AUTO_TEST_CASE(a_monitor_can_be_taken_back) {
 BOOST_AUTO_TEST_CASE(an_exception_ends_the_actor_with_its_message) {
   Log log, watching;
   Stepped s;
-  auto probe = lean_spawn<Listener>(s.system, log), watcher = lean_spawn<Listener>(s.system, watching);
+  auto probe = lean_spawn<Listener>(s.system, log),
+       watcher = lean_spawn<Listener>(s.system, watching);
   watcher->monitor(probe.strong());
   probe->send("throw");
   probe->send("late");
@@ -261,7 +271,8 @@ BOOST_AUTO_TEST_CASE(an_exception_ends_the_actor_with_its_message) {
 BOOST_AUTO_TEST_CASE(an_exit_message_ends_the_actor) {
   Log log, watching;
   Stepped s;
-  auto probe = lean_spawn<Listener>(s.system, log), watcher = lean_spawn<Listener>(s.system, watching);
+  auto probe = lean_spawn<Listener>(s.system, log),
+       watcher = lean_spawn<Listener>(s.system, watching);
   watcher->monitor(probe.strong());
   caf::anon_send_exit(as_actor(probe), caf::exit_reason::kill);
   probe->send("late");
@@ -377,16 +388,15 @@ BOOST_AUTO_TEST_CASE(links_between_stock_and_lean_kill_both_ways) {
     Log log, watching;
     std::vector<caf::error> downs, answers;
     Stepped s;
-    auto probe = lean_spawn<Listener>(s.system, log), observer = lean_spawn<Listener>(s.system, watching);
+    auto probe = lean_spawn<Listener>(s.system, log),
+         observer = lean_spawn<Listener>(s.system, watching);
     auto stock = s.system.spawn<Watcher>(downs, answers);
     observer->monitor(probe.strong());
     observer->monitor(caf::actor_cast<caf::strong_actor_ptr>(stock));
     caf::anon_send(stock, caf::link_atom_v, as_actor(probe));
     s.run();
-    if (lean_first)
-      probe->send("fail");
-    else
-      caf::anon_send(stock, caf::exit_msg{stock.address(), reason("failed")});
+    if (lean_first) probe->send("fail");
+    else caf::anon_send(stock, caf::exit_msg{stock.address(), reason("failed")});
     s.run();
     BOOST_REQUIRE(watching.downs.size() == 2u);
     BOOST_CHECK(watching.downs[0] == reason("failed"));
@@ -413,7 +423,8 @@ BOOST_AUTO_TEST_CASE(stock_requests_are_answered_or_bounced) {
   s.run();
 }
 
-BOOST_AUTO_TEST_CASE(lean_actors_run_on_cafs_own_scheduler_too, *boost::unit_test::label("stock_caf")) {
+BOOST_AUTO_TEST_CASE(lean_actors_run_on_cafs_own_scheduler_too,
+                     *boost::unit_test::label("stock_caf")) {
   Log log;
   caf::actor_system_config config;
   config.set("scheduler.max-threads", std::int64_t{2});
@@ -439,7 +450,9 @@ namespace {
 struct Counted {
   static inline std::atomic<int> alive{0};
   int sender, number;
-  Counted(int from, int n) : sender(from), number(n) { alive.fetch_add(1, std::memory_order_relaxed); }
+  Counted(int from, int n) : sender(from), number(n) {
+    alive.fetch_add(1, std::memory_order_relaxed);
+  }
   Counted(Counted&& other) : Counted(other.sender, other.number) {}
   ~Counted() { alive.fetch_sub(1, std::memory_order_relaxed); }
 };
@@ -571,7 +584,8 @@ BOOST_AUTO_TEST_CASE(a_producer_on_another_thread_neither_allocates_for_ever_nor
   t.settle();
   const auto made = Pool::allocations() - before;
   BOOST_CHECK_GT(made, 0u);
-  BOOST_CHECK_LE(made, static_cast<std::uint64_t>(batch + 3 * Pool::kMagazine));  // of 200,000 messages
+  // of 200,000 messages
+  BOOST_CHECK_LE(made, static_cast<std::uint64_t>(batch + 3 * Pool::kMagazine));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

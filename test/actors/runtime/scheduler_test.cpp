@@ -1,5 +1,6 @@
-// Stock CAF runs on our pool as it does on its own: requests, timeouts, delays, detached and blocking
-// actors, printing, and the system's end. Stepped, it runs one message a step on virtual time.
+// Stock CAF runs on our pool as it does on its own: requests, timeouts, delays, detached and
+// blocking actors, printing, and the system's end. Stepped, it runs one message a step on virtual
+// time.
 #include <troupe/actors/runtime/lean_actor.hpp>
 #include <troupe/actors/runtime/scheduler_module.hpp>
 
@@ -25,7 +26,9 @@ using namespace std::chrono_literals;
 class Server : public caf::event_based_actor {
  public:
   explicit Server(caf::actor_config& config) : event_based_actor(config) {
-    set_exception_handler([](caf::scheduled_actor*, std::exception_ptr&) { return caf::make_error(caf::sec::runtime_error); });
+    set_exception_handler([](caf::scheduled_actor*, std::exception_ptr&) {
+      return caf::make_error(caf::sec::runtime_error);
+    });
   }
   caf::behavior make_behavior() override {
     return {
@@ -50,12 +53,14 @@ class Silent : public caf::event_based_actor {
 /// Asks `server` and writes down what comes of it.
 class Client : public caf::event_based_actor {
  public:
-  Client(caf::actor_config& config, std::vector<std::string>& log) : event_based_actor(config), log_(log) {}
+  Client(caf::actor_config& config, std::vector<std::string>& log)
+      : event_based_actor(config), log_(log) {}
   caf::behavior make_behavior() override {
     return {
         [this](const caf::actor& server, int n) {
-          request(server, 10s, n).then([this](int m) { log_.push_back(std::to_string(m)); },
-                                       [this](caf::error& e) { log_.push_back(to_string(e)); });
+          request(server, 10s, n)
+              .then([this](int m) { log_.push_back(std::to_string(m)); },
+                    [this](caf::error& e) { log_.push_back(to_string(e)); });
         },
         [this](caf::tick_atom) { delayed_send(this, 1s, caf::ok_atom_v); },
         [this](caf::ok_atom) { log_.push_back("ok"); },
@@ -69,7 +74,10 @@ class Client : public caf::event_based_actor {
 /// Two of them keep each other busy for ever.
 class Restless : public caf::event_based_actor {
  public:
-  Restless(caf::actor_config& config, std::atomic<int>& alive) : event_based_actor(config), alive_(alive) { ++alive_; }
+  Restless(caf::actor_config& config, std::atomic<int>& alive)
+      : event_based_actor(config), alive_(alive) {
+    ++alive_;
+  }
   ~Restless() override { --alive_; }
   caf::behavior make_behavior() override {
     return {[this](const caf::actor& other) { send(other, caf::actor(this)); }};
@@ -81,7 +89,10 @@ class Restless : public caf::event_based_actor {
 
 class LeanRestless : public LeanActor<int> {
  public:
-  LeanRestless(caf::actor_config& config, std::atomic<int>& alive) : LeanActor(config), alive_(alive) { ++alive_; }
+  LeanRestless(caf::actor_config& config, std::atomic<int>& alive)
+      : LeanActor(config), alive_(alive) {
+    ++alive_;
+  }
   ~LeanRestless() override { --alive_; }
   void receive(int&) override { send(0); }
 
@@ -94,7 +105,8 @@ class Blocking : public caf::blocking_actor {
   Blocking(caf::actor_config& config, caf::actor peer, std::promise<int>& result)
       : blocking_actor(config), peer_(std::move(peer)), result_(result) {}
   void act() override {
-    request(peer_, caf::infinite, 1).receive([this](int n) { result_.set_value(n); }, [](caf::error&) {});
+    request(peer_, caf::infinite, 1)
+        .receive([this](int n) { result_.set_value(n); }, [](caf::error&) {});
   }
 
  private:
@@ -265,7 +277,8 @@ BOOST_AUTO_TEST_CASE(timeouts_and_delays, *boost::unit_test::label("stock_caf"))
   caf::scoped_actor self(*s.system);
   auto silent = s.system->spawn<Silent>();
   bool timed_out = false;
-  self->request(silent, 1ms, 1).receive([](int) {}, [&](caf::error& e) { timed_out = e == caf::sec::request_timeout; });
+  self->request(silent, 1ms, 1)
+      .receive([](int) {}, [&](caf::error& e) { timed_out = e == caf::sec::request_timeout; });
   BOOST_CHECK(timed_out);
   self->delayed_send(self, 1ms, 7);
   int got = 0;
@@ -285,7 +298,8 @@ BOOST_AUTO_TEST_CASE(detached_and_blocking_actors, *boost::unit_test::label("sto
   self->wait_for(detached);
 }
 
-BOOST_AUTO_TEST_CASE(what_was_printed_before_the_end_appears, *boost::unit_test::label("stock_caf")) {
+BOOST_AUTO_TEST_CASE(what_was_printed_before_the_end_appears,
+                     *boost::unit_test::label("stock_caf")) {
   Captured out;
   {
     System s(2);

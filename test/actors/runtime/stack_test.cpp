@@ -1,4 +1,5 @@
-// What can fire waits on a stack: the newest on top, wherever it grew, and what is taken out of the midst leaves the rest in order.
+// What can fire waits on a stack: the newest on top, wherever it grew, and what is taken out of the
+// midst leaves the rest in order.
 #include <boost/test/unit_test.hpp>
 
 #include <vector>

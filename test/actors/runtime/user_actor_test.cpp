@@ -38,7 +38,8 @@ BOOST_AUTO_TEST_CASE(its_state_outlives_runs) {
     Expr n = counter(g, by, {blocks, 3}) * 10;
     Engine engine;
     Function f = engine.compile(g, {by}, {n});
-    for (std::int64_t i = 1; i <= 5; ++i) BOOST_TEST(value(f({Tensor::scalar(std::int64_t(2))})) == i * 20);
+    for (std::int64_t i = 1; i <= 5; ++i)
+      BOOST_TEST(value(f({Tensor::scalar(std::int64_t(2))})) == i * 20);
   }
 }
 
@@ -62,7 +63,9 @@ BOOST_AUTO_TEST_CASE(a_failure_fails_its_run_and_a_fresh_actor_goes_on) {
     BOOST_TEST(add(5) == 5);  // a fresh actor, counting from zero
     // Two restarts in a row are allowed; the third failure leaves it down.
     for (int i = 0; i < 3; ++i) BOOST_CHECK_EXCEPTION(add(i == 0 ? 8 : 13), Error, names_the_actor);
-    BOOST_CHECK_EXCEPTION(add(1), Error, [](const Error& e) { return std::string(e.what()).find("is down") != std::string::npos; });
+    BOOST_CHECK_EXCEPTION(add(1), Error, [](const Error& e) {
+      return std::string(e.what()).find("is down") != std::string::npos;
+    });
   }
 }
 
@@ -86,10 +89,11 @@ BOOST_AUTO_TEST_CASE(a_lambda_is_an_actor_and_order_is_the_programs) {
   Graph g;
   std::vector<std::int64_t> said;
   auto say = [&](std::int64_t what) {
-    return actor_node(g, "log", {g.constant(what)}, {{DType::boolean, Shape{}}}, [&said](std::span<const Tensor> in, std::span<Tensor> out) {
-      said.push_back(in[0].item<std::int64_t>());
-      out[0] = Tensor::scalar(true);
-    })[0];
+    return actor_node(g, "log", {g.constant(what)}, {{DType::boolean, Shape{}}},
+                      [&said](std::span<const Tensor> in, std::span<Tensor> out) {
+                        said.push_back(in[0].item<std::int64_t>());
+                        out[0] = Tensor::scalar(true);
+                      })[0];
   };
   Expr a = say(1), b = say(2);
   Engine engine;
@@ -101,9 +105,9 @@ BOOST_AUTO_TEST_CASE(a_lambda_is_an_actor_and_order_is_the_programs) {
 
 BOOST_AUTO_TEST_CASE(wrong_outputs_are_named) {
   Graph g;
-  Expr out = actor_node(g, "liar", {}, {{DType::f32, Shape{2}}}, [](std::span<const Tensor>, std::span<Tensor> o) {
-    o[0] = Tensor::scalar(1.f);
-  })[0];
+  Expr out = actor_node(
+      g, "liar", {}, {{DType::f32, Shape{2}}},
+      [](std::span<const Tensor>, std::span<Tensor> o) { o[0] = Tensor::scalar(1.f); })[0];
   Engine engine;
   BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}), Error, [](const Error& e) {
     return std::string(e.what()).find("output 0 must be f32[2], not f32[]") != std::string::npos;
@@ -121,27 +125,61 @@ BOOST_AUTO_TEST_CASE(what_it_throws_is_told_once_and_is_no_fault_of_troupe) {
   for (bool blocks : {false, true}) {
     Graph g;
     Engine engine;
-    const auto told = [&](Code code, const Exprs& y) { return refusal([&] { engine.run(g, {}, {y[0]}); }, code); };
-    std::string why = told(Code::invalid_argument, actor_node(g, "none", {}, one, std::function<std::unique_ptr<NodeActor>()>(factory), {.blocks = blocks}));
+    const auto told = [&](Code code, const Exprs& y) {
+      return refusal([&] { engine.run(g, {}, {y[0]}); }, code);
+    };
+    std::string why =
+        told(Code::invalid_argument,
+             actor_node(g, "none", {}, one, std::function<std::unique_ptr<NodeActor>()>(factory),
+                        {.blocks = blocks}));
     once(why, "the factory of actor 'none' made none"), once(why, here);
-    why = told(Code::invalid_argument, actor_node(g, "unset", {}, one, [](std::span<const Tensor>, std::span<Tensor>) {}, {.blocks = blocks}));
-    once(why, "actor 'unset': output 0 must be f32[], not left unset"), once(why, "actor 'unset': ");
-    why = told(Code::invalid_argument, actor_node(g, "throws", {}, one, [](std::span<const Tensor>, std::span<Tensor>) { throw std::runtime_error("mine"); }, {.blocks = blocks}));
+    why = told(Code::invalid_argument,
+               actor_node(g, "unset", {}, one, [](std::span<const Tensor>, std::span<Tensor>) {},
+                          {.blocks = blocks}));
+    once(why, "actor 'unset': output 0 must be f32[], not left unset"),
+        once(why, "actor 'unset': ");
+    why = told(Code::invalid_argument, actor_node(g, "throws", {}, one,
+                                                  [](std::span<const Tensor>, std::span<Tensor>) {
+                                                    throw std::runtime_error("mine");
+                                                  },
+                                                  {.blocks = blocks}));
     once(why, "actor 'throws': mine");
-    why = told(Code::unavailable, actor_node(g, "says", {}, one, [](std::span<const Tensor>, std::span<Tensor>) { throw Error(Code::unavailable, "later"); }, {.blocks = blocks}));
+    why = told(Code::unavailable, actor_node(g, "says", {}, one,
+                                             [](std::span<const Tensor>, std::span<Tensor>) {
+                                               throw Error(Code::unavailable, "later");
+                                             },
+                                             {.blocks = blocks}));
     once(why, "actor 'says': later");
   }
   Eager e;
-  once(refusal([&] { actor_node(e, "none", {}, one, std::function<std::unique_ptr<NodeActor>()>(factory)); }, Code::invalid_argument), "the factory of actor 'none' made none");
-  once(refusal([&] { actor_node(e, "throws", {}, one, [](std::span<const Tensor>, std::span<Tensor>) { throw std::runtime_error("mine"); }); }, Code::invalid_argument), "actor 'throws': mine");
+  once(refusal(
+           [&] {
+             actor_node(e, "none", {}, one, std::function<std::unique_ptr<NodeActor>()>(factory));
+           },
+           Code::invalid_argument),
+       "the factory of actor 'none' made none");
+  once(refusal(
+           [&] {
+             actor_node(e, "throws", {}, one, [](std::span<const Tensor>, std::span<Tensor>) {
+               throw std::runtime_error("mine");
+             });
+           },
+           Code::invalid_argument),
+       "actor 'throws': mine");
 }
 
 BOOST_AUTO_TEST_CASE(a_wrong_definition_is_refused_at_its_line) {
   Graph g;
   const unsigned line = __LINE__ + 1;
-  std::string why = refusal([&] { actor_node<Counter>(g, "counter", {}, {}, {.max_restarts = -1}); }, Code::invalid_argument);
-  BOOST_TEST(why.find("user_actor_test.cpp:" + std::to_string(line) + ": actor 'counter' cannot be restarted -1 times") != std::string::npos, why);
-  why = refusal([&] { actor_node(g, "empty", {}, {}, std::function<std::unique_ptr<NodeActor>()>()); }, Code::invalid_argument);
+  std::string why =
+      refusal([&] { actor_node<Counter>(g, "counter", {}, {}, {.max_restarts = -1}); },
+              Code::invalid_argument);
+  BOOST_TEST(why.find("user_actor_test.cpp:" + std::to_string(line) +
+                      ": actor 'counter' cannot be restarted -1 times") != std::string::npos,
+             why);
+  why = refusal(
+      [&] { actor_node(g, "empty", {}, {}, std::function<std::unique_ptr<NodeActor>()>()); },
+      Code::invalid_argument);
   BOOST_TEST(why.find("actor 'empty' has an empty factory") != std::string::npos, why);
   refusal([&] { register_actor("empty of user_actor_test", {}); }, Code::invalid_argument);
 }

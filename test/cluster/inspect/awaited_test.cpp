@@ -1,4 +1,5 @@
-// Of an actor that waits: whose token has not come, as which input, and in which iteration, also where both are in one partition.
+// Of an actor that waits: whose token has not come, as which input, and in which iteration, also
+// where both are in one partition.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -33,7 +34,9 @@ struct Waiting {
     while (!run.is_done()) nodes.step();
   }
   static bool takes_from(const PlanDescription& plan, std::int32_t actor, const std::string& op) {
-    return std::any_of(plan.edges.begin(), plan.edges.end(), [&](const EdgeDescription& e) { return e.to == actor && plan.actors[static_cast<std::size_t>(e.from)].op == op; });
+    return std::any_of(plan.edges.begin(), plan.edges.end(), [&](const EdgeDescription& e) {
+      return e.to == actor && plan.actors[static_cast<std::size_t>(e.from)].op == op;
+    });
   }
   void start(std::vector<Expr> feeds, const Expr& fetch, std::vector<Tensor> values) {
     run = nodes.engine().compile(g, feeds, {fetch}, {.optimize = false}).start(std::move(values));
@@ -45,17 +48,23 @@ struct Waiting {
     const std::vector<RunSnapshot> runs = joined_runs(state);
     BOOST_REQUIRE(runs.size() == 1u);
     const PlanName plan = runs[0].plan;
-    CounterCache cache(nodes[0].inspect({.what = NodeQuestion::What::plan, .plan = plan}).at(0).report.plan);
+    CounterCache cache(
+        nodes[0].inspect({.what = NodeQuestion::What::plan, .plan = plan}).at(0).report.plan);
     cache.update(nodes[0].inspect({.what = NodeQuestion::What::counters, .plan = plan}));
     const std::vector<ActorDescription>& actors = cache.plan().actors;
     std::vector<std::int32_t> found;
     for (std::size_t i = 0; i < actors.size(); ++i)
-      if (actors[i].op == op && (from.empty() || takes_from(cache.plan(), static_cast<std::int32_t>(i), from))) found.push_back(static_cast<std::int32_t>(i));
+      if (actors[i].op == op &&
+          (from.empty() || takes_from(cache.plan(), static_cast<std::int32_t>(i), from)))
+        found.push_back(static_cast<std::int32_t>(i));
     BOOST_REQUIRE_MESSAGE(found.size() == 1u, op << ": " << found.size());
     json all = json::parse(cache.actor_json(found[0], runs, {}));
     const json changes = json::parse(cache.changes(0));
     for (const json& row : changes["actors"]["rows"])  // where the same is said of all actors
-      if (row[0] == all["id"]) BOOST_TEST((row[6] == all["waiting_for"] && row[7] == all["waiting_input"] && row[8] == all["waiting_tag"]), row.dump());
+      if (row[0] == all["id"])
+        BOOST_TEST((row[6] == all["waiting_for"] && row[7] == all["waiting_input"] &&
+                    row[8] == all["waiting_tag"]),
+                   row.dump());
     return all;
   }
 };
@@ -65,14 +74,18 @@ struct Waiting {
 BOOST_AUTO_TEST_CASE(in_an_iteration_for_an_input) {
   Waiting w;
   const Expr put = w.q.enqueue({w.x});
-  const Expr last = while_loop([](Expr i) { return i < 100; }, [&](Expr i) { return i + w.q.dequeue()[0]; }, w.g.constant(std::int64_t{0}), {.name = "sums"});
-  for (const std::int64_t n : {1, 2, 3}) w.nodes.engine().run(w.g, {{w.x, Tensor::scalar(n)}}, {put});
+  const Expr last =
+      while_loop([](Expr i) { return i < 100; }, [&](Expr i) { return i + w.q.dequeue()[0]; },
+                 w.g.constant(std::int64_t{0}), {.name = "sums"});
+  for (const std::int64_t n : {1, 2, 3})
+    w.nodes.engine().run(w.g, {{w.x, Tensor::scalar(n)}}, {put});
   w.start({}, last, {});
   const json add = w.actor_of("Add"), take = w.actor_of("Dequeue");
   BOOST_TEST(add["state"] == "waiting");
   BOOST_TEST(add["waiting_for"] == take["id"]);
   BOOST_TEST(add["waiting_input"] == 1);
-  BOOST_TEST(add["waiting_tag"].get<std::string>().starts_with("iteration 3 of loop 'sums"), add["waiting_tag"]);
+  BOOST_TEST(add["waiting_tag"].get<std::string>().starts_with("iteration 3 of loop 'sums"),
+             add["waiting_tag"]);
   BOOST_REQUIRE(take["waits"].size() == 1u);
   BOOST_TEST(add["waiting_tag"] == take["waits"][0]["tag"]);
   // Who waits at a queue waits for no actor.
@@ -112,7 +125,8 @@ BOOST_AUTO_TEST_CASE(a_merge_for_the_branch_that_is_taken) {
     BOOST_TEST(merge["state"] == "waiting");
     BOOST_TEST(merge["waiting_for"] == mul["id"]);
     bool is_that_input = false;
-    for (const json& e : merge["inputs"]) is_that_input |= e["actor"] == mul["id"] && e["input"] == merge["waiting_input"];
+    for (const json& e : merge["inputs"])
+      is_that_input |= e["actor"] == mul["id"] && e["input"] == merge["waiting_input"];
     BOOST_TEST(is_that_input, merge.dump());
     BOOST_TEST(mul["waiting_for"] == w.actor_of("Dequeue")["id"]);
     BOOST_TEST(mul["waiting_input"] == 0);

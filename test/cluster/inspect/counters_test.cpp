@@ -1,4 +1,5 @@
-// What a node makes of what others have said: counters of edges, answers that overtake each other, names of runs, times.
+// What a node makes of what others have said: counters of edges, answers that overtake each other,
+// names of runs, times.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -35,7 +36,8 @@ struct OneEdge {
     ends.report.partitions.resize(2);
     for (PartitionSnapshot& p : ends.report.partitions) p.has_answered = true;
   }
-  ClusterReport say(std::uint64_t sent, std::uint64_t received, std::int32_t window, std::size_t runs) {
+  ClusterReport say(std::uint64_t sent, std::uint64_t received, std::int32_t window,
+                    std::size_t runs) {
     for (PartitionSnapshot& p : ends.report.partitions) p.runs.resize(runs);
     ends.report.partitions[0].edges = {{1, 0, sent, 8 * sent, 0, 0}};
     ends.report.partitions[1].edges = {{1, 0, 0, 0, received, window}};
@@ -46,7 +48,9 @@ struct OneEdge {
   }
 };
 
-nlohmann::json row_of(const CounterCache& cache, const char* table) { return nlohmann::json::parse(cache.changes(0))[table]["rows"].at(0); }
+nlohmann::json row_of(const CounterCache& cache, const char* table) {
+  return nlohmann::json::parse(cache.changes(0))[table]["rows"].at(0);
+}
 
 }  // namespace
 
@@ -55,7 +59,8 @@ BOOST_AUTO_TEST_CASE(what_runs_that_are_over_left_behind_is_not_in_flight) {
   OneEdge edge;
   CounterCache cache(edge.plan);
   cache.update(edge.say(5, 3, -1, 1));
-  BOOST_TEST(row_of(cache, "edges") == nlohmann::json({0, 5, 40, 2, 0}));  // outside of loops there is no credit to be out of
+  // outside of loops there is no credit to be out of
+  BOOST_TEST(row_of(cache, "edges") == nlohmann::json({0, 5, 40, 2, 0}));
   cache.update(edge.say(5, 3, -1, 0));
   BOOST_TEST(row_of(cache, "edges") == nlohmann::json({0, 5, 40, 0, 0}));  // the run has failed
   cache.update(edge.say(9, 6, -1, 1));
@@ -80,14 +85,17 @@ BOOST_AUTO_TEST_CASE(an_answer_that_is_late_takes_no_counter_back) {
 // Also while its owner is silent, and when it has ended.
 BOOST_AUTO_TEST_CASE(a_verdict_is_of_the_same_run_whoever_says_it) {
   Verdict v;
-  v.run = 9, v.id = {77, 3, {}, 0}, v.plan = {"a", 2}, v.kind = Verdict::Kind::no_turn, v.device = "/node:b/cpu:0", v.node = 4;
+  v.run = 9, v.id = {77, 3, {}, 0}, v.plan = {"a", 2}, v.kind = Verdict::Kind::no_turn,
+  v.device = "/node:b/cpu:0", v.node = 4;
   Verdict of_another = v;
   of_another.id.number = 4;
   BOOST_TEST(keep_what_still_stands({v}, {v}).size() == 1u);
   BOOST_TEST(keep_what_still_stands({v}, {of_another}).empty());
   RunSnapshot run;
   run.run = 9, run.owner = 77, run.number = 3, run.plan = {"a", 2}, run.is_owned = false;
-  const auto said = [&](const std::vector<RunSnapshot>& runs) { return nlohmann::json::parse(diagnosis_json("a", {v}, runs))["verdicts"].at(0); };
+  const auto said = [&](const std::vector<RunSnapshot>& runs) {
+    return nlohmann::json::parse(diagnosis_json("a", {v}, runs))["verdicts"].at(0);
+  };
   for (const auto& runs : {std::vector<RunSnapshot>{}, std::vector{run}}) {
     BOOST_TEST(said(runs)["run"] == "a/9");
     BOOST_TEST(said(runs)["actor"] == "a/2:4");
@@ -116,7 +124,9 @@ BOOST_AUTO_TEST_CASE(events_of_a_run_over_nodes_name_one_run) {
     r.name = std::move(plan);
     PartitionSnapshot& p = r.partitions.emplace_back();
     p.has_answered = true;
-    p.events = {{RecordedEvent::Kind::kernel, -1, 1'000, 10, run, 0, 0}, {RecordedEvent::Kind::turn, -1, 2'000, 10, 0, 0, 0}};  // the turn is of none in particular
+    // the turn is of none in particular
+    p.events = {{RecordedEvent::Kind::kernel, -1, 1'000, 10, run, 0, 0},
+                {RecordedEvent::Kind::turn, -1, 2'000, 10, 0, 0, 0}};
     return r;
   };
   const auto node = [](const std::string& name, std::vector<RecordedPlan> plans) {
@@ -126,11 +136,13 @@ BOOST_AUTO_TEST_CASE(events_of_a_run_over_nodes_name_one_run) {
     a.report.recorded = std::move(plans);
     return a;
   };
-  const ClusterReport report = {node("a", {recorded({"a", 1}, 17)}), node("b", {recorded({"a", 1}, 17), recorded({"b", 1}, 17)})};
+  const ClusterReport report = {node("a", {recorded({"a", 1}, 17)}),
+                                node("b", {recorded({"a", 1}, 17), recorded({"b", 1}, 17)})};
   std::multiset<std::pair<std::string, std::string>> names;
   const auto events = nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100))["events"];
   for (const auto& e : events) names.emplace(e["node"], e["run"]);
-  const std::multiset<std::pair<std::string, std::string>> expected = {{"a", "a/17"}, {"a", ""}, {"b", "a/17"}, {"b", "b/17"}, {"b", ""}, {"b", ""}};
+  const std::multiset<std::pair<std::string, std::string>> expected = {
+      {"a", "a/17"}, {"a", ""}, {"b", "a/17"}, {"b", "b/17"}, {"b", ""}, {"b", ""}};
   BOOST_TEST((names == expected));
 }
 
@@ -145,7 +157,8 @@ BOOST_AUTO_TEST_CASE(what_is_swapped_out_is_told) {
   for (int i = 0; i < 3; ++i) saved = saved.write(i, x * static_cast<double>(i + 2));
   Expr put = jobs.enqueue({n});
   Engine engine(options);
-  RunHandle run = engine.compile(g, {x}, {saved.read(jobs.dequeue()[0])}).start({Tensor::of(std::vector<float>(1024, 1.0f), {1024})});
+  RunHandle run = engine.compile(g, {x}, {saved.read(jobs.dequeue()[0])})
+                      .start({Tensor::of(std::vector<float>(1024, 1.0f), {1024})});
   NodeAnswer a;
   a.member.name = "a", a.has_answered = true;
   const auto swapped = [&] {
@@ -160,9 +173,14 @@ BOOST_AUTO_TEST_CASE(what_is_swapped_out_is_told) {
   BOOST_TEST(bytes >= 4096u);
   const auto state = nlohmann::json::parse(state_json("a", {a}));
   const auto& devices = state["nodes"][0]["devices"];
-  BOOST_TEST(std::any_of(devices.begin(), devices.end(), [&](const auto& d) { return d["name"] == "sim:0" && d["swapped"] == bytes; }), devices.dump());
+  BOOST_TEST(
+      std::any_of(devices.begin(), devices.end(),
+                  [&](const auto& d) { return d["name"] == "sim:0" && d["swapped"] == bytes; }),
+      devices.dump());
   const std::string metrics = metrics_text(a.report, {});
-  BOOST_TEST(metrics.find(fmt::format("troupe_device_swapped_bytes{{device=\"sim:0\"}} {}\n", bytes)) != std::string::npos, metrics);
+  BOOST_TEST(metrics.find(fmt::format("troupe_device_swapped_bytes{{device=\"sim:0\"}} {}\n",
+                                      bytes)) != std::string::npos,
+             metrics);
   engine.run(g, {{n, Tensor::scalar(std::int64_t{1})}}, {put});
   BOOST_TEST(run.get()[0].at(0) == 3.0);
 }

@@ -1,5 +1,5 @@
-// How far iterations of a loop ran side by side, and how long runs are under way, on a clock that is advanced by hand: the same
-// numbers wherever they are told.
+// How far iterations of a loop ran side by side, and how long runs are under way, on a clock that
+// is advanced by hand: the same numbers wherever they are told.
 #include <boost/test/unit_test.hpp>
 
 #include <nlohmann/json.hpp>
@@ -19,7 +19,8 @@ using json = nlohmann::json;
 
 json row_of(const json& table, std::size_t row) {
   json o;
-  for (std::size_t c = 0; c < table["columns"].size(); ++c) o[table["columns"][c].get<std::string>()] = table["rows"].at(row).at(c);
+  for (std::size_t c = 0; c < table["columns"].size(); ++c)
+    o[table["columns"][c].get<std::string>()] = table["rows"].at(row).at(c);
   return o;
 }
 
@@ -34,10 +35,18 @@ struct Taking {
     x = g.input("x", DType::f32, Shape{});
     Queue q = g.fifo_queue("jobs", {{DType::f32, Shape{}}}, 8);
     put = q.enqueue({x});
-    auto [i, s] = while_loop([](Expr n, Expr) { return n < 5; }, [&](Expr n, Expr sum) { return std::tuple{n + 1, sum + q.dequeue()[0]}; }, std::tuple{g.constant(0), g.constant(0.f)},
+    auto [i, s] = while_loop([](Expr n, Expr) { return n < 5; },
+                             [&](Expr n, Expr sum) {
+                               return std::tuple{n + 1, sum + q.dequeue()[0]};
+                             },
+                             std::tuple{g.constant(0), g.constant(0.f)},
                              {.name = "taking", .parallel_iterations = 3});
     loop = nodes.engine().compile(g, {}, {s});
-    cache = std::make_unique<CounterCache>(nodes[0].inspect({.what = NodeQuestion::What::plan, .plan = {"a", 1, 1}}).at(0).report.plan);
+    cache = std::make_unique<CounterCache>(
+        nodes[0]
+            .inspect({.what = NodeQuestion::What::plan, .plan = {"a", 1, 1}})
+            .at(0)
+            .report.plan);
   }
   void settle() {
     for (int i = 0; i < 2000; ++i) nodes.step();
@@ -60,7 +69,9 @@ BOOST_AUTO_TEST_CASE(parallelism_is_the_iterations_open_at_once_on_average_over_
   RunHandle run = t.loop.start({});
   t.settle();
   Engine& engine = t.nodes.engine();
-  const auto for_so_long = [&] { return t.nodes[0].inspect().at(0).report.engine.runs.at(0).for_so_long; };
+  const auto for_so_long = [&] {
+    return t.nodes[0].inspect().at(0).report.engine.runs.at(0).for_so_long;
+  };
   BOOST_TEST((for_so_long() == 0s));
   engine.advance_time(1s);  // 0, 1 and 2 are open
   t.give();
@@ -83,7 +94,8 @@ BOOST_AUTO_TEST_CASE(parallelism_is_the_iterations_open_at_once_on_average_over_
   const LoopReport r = t.loop.loops().at(0);
   BOOST_TEST(r.achieved_parallelism == kAchieved);
   BOOST_TEST(r.most_parallel == 3u);
-  BOOST_TEST(r.text().find("2.62 open side by side (at most 3, allowed 3)") != std::string::npos, r.text());
+  BOOST_TEST(r.text().find("2.62 open side by side (at most 3, allowed 3)") != std::string::npos,
+             r.text());
   const json told = t.counters();
   BOOST_TEST(told["loop"] == r.loop);
   BOOST_TEST(told["device"] == "/node:a/cpu:0");
@@ -103,7 +115,8 @@ BOOST_AUTO_TEST_CASE(parallelism_is_the_iterations_open_at_once_on_average_over_
   // Runs' times are by the same clock.
   const EngineSnapshot ended = t.nodes[0].inspect().at(0).report.engine;
   BOOST_REQUIRE(!ended.recent.empty());
-  BOOST_TEST(std::count_if(ended.recent.begin(), ended.recent.end(), [](const EndedRun& e) { return e.took_ns == 8'000'000'000; }) == 1);
+  BOOST_TEST(std::count_if(ended.recent.begin(), ended.recent.end(),
+                           [](const EndedRun& e) { return e.took_ns == 8'000'000'000; }) == 1);
   for (const EndedRun& e : ended.recent) BOOST_TEST((e.took_ns == 0 || e.took_ns == 8'000'000'000));
 }
 
@@ -112,7 +125,11 @@ BOOST_AUTO_TEST_CASE(parallelism_is_within_the_window) {
   for (const int window : {1, 4}) {
     Graph g;
     Expr x = g.ones(DType::f32, {64, 64});
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 200; }, [&](Expr i, Expr v) { return std::tuple{i + 1, v + sum(matmul(x, x))}; }, std::tuple{g.constant(0), g.constant(0.f)},
+    auto [n, s] = while_loop([](Expr i, Expr) { return i < 200; },
+                             [&](Expr i, Expr v) {
+                               return std::tuple{i + 1, v + sum(matmul(x, x))};
+                             },
+                             std::tuple{g.constant(0), g.constant(0.f)},
                              {.name = "work", .parallel_iterations = window});
     Engine engine;
     Function f = engine.compile(g, {}, {n, s});

@@ -1,4 +1,5 @@
-// Times that peers say: beyond their bounds they are refused, and whatever lies within can be reckoned with.
+// Times that peers say: beyond their bounds they are refused, and whatever lies within can be
+// reckoned with.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -19,7 +20,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::int64_t kLatest = std::int64_t{1} << 61, kLongest = std::int64_t{1} << 60;  // inspection_codec.hpp
+// inspection_codec.hpp
+constexpr std::int64_t kLatest = std::int64_t{1} << 61, kLongest = std::int64_t{1} << 60;
 
 struct Field {
   const char* name;
@@ -32,14 +34,32 @@ const std::vector<Field>& fields() {
       {"received", kLatest, [](NodeReport& r, std::int64_t ns) { r.received_ns = ns; }},
       {"answered", kLatest, [](NodeReport& r, std::int64_t ns) { r.answered_ns = ns; }},
       {"made", kLatest, [](NodeReport& r, std::int64_t ns) { r.engine.plans.at(0).made_ns = ns; }},
-      {"ended", kLatest, [](NodeReport& r, std::int64_t ns) { r.engine.recent.at(0).ended_ns = ns; }},
-      {"took", kLongest, [](NodeReport& r, std::int64_t ns) { r.engine.errors.at(0).took_ns = ns; }},
-      {"a run's age", kLongest, [](NodeReport& r, std::int64_t ns) { r.engine.runs.at(0).for_so_long = std::chrono::nanoseconds(ns); }},
-      {"a kernel's age", kLongest, [](NodeReport& r, std::int64_t ns) { r.partitions.at(0).runs.at(0).waits.at(0).for_so_long = std::chrono::nanoseconds(ns); }},
-      {"an actor's longest answer", kLongest, [](NodeReport& r, std::int64_t ns) { r.partitions.at(0).runs.at(0).waits.at(0).longest = std::chrono::nanoseconds(ns); }},
-      {"a round trip", kLongest, [](NodeReport& r, std::int64_t ns) { r.peers.at(0).round_trip_ns = ns; }},
-      {"begin", kLatest, [](NodeReport& r, std::int64_t ns) { r.recorded.at(0).partitions.at(0).events.at(0).begin_ns = ns; }},
-      {"length", kLongest, [](NodeReport& r, std::int64_t ns) { r.recorded.at(0).partitions.at(0).events.at(0).length_ns = ns; }},
+      {"ended", kLatest,
+       [](NodeReport& r, std::int64_t ns) { r.engine.recent.at(0).ended_ns = ns; }},
+      {"took", kLongest,
+       [](NodeReport& r, std::int64_t ns) { r.engine.errors.at(0).took_ns = ns; }},
+      {"a run's age", kLongest,
+       [](NodeReport& r, std::int64_t ns) {
+         r.engine.runs.at(0).for_so_long = std::chrono::nanoseconds(ns);
+       }},
+      {"a kernel's age", kLongest,
+       [](NodeReport& r, std::int64_t ns) {
+         r.partitions.at(0).runs.at(0).waits.at(0).for_so_long = std::chrono::nanoseconds(ns);
+       }},
+      {"an actor's longest answer", kLongest,
+       [](NodeReport& r, std::int64_t ns) {
+         r.partitions.at(0).runs.at(0).waits.at(0).longest = std::chrono::nanoseconds(ns);
+       }},
+      {"a round trip", kLongest,
+       [](NodeReport& r, std::int64_t ns) { r.peers.at(0).round_trip_ns = ns; }},
+      {"begin", kLatest,
+       [](NodeReport& r, std::int64_t ns) {
+         r.recorded.at(0).partitions.at(0).events.at(0).begin_ns = ns;
+       }},
+      {"length", kLongest,
+       [](NodeReport& r, std::int64_t ns) {
+         r.recorded.at(0).partitions.at(0).events.at(0).length_ns = ns;
+       }},
   };
   return all;
 }
@@ -47,7 +67,8 @@ const std::vector<Field>& fields() {
 // A number of nine bytes, as msgpack has it.
 std::vector<std::byte> packed(std::int64_t n) {
   std::vector<std::byte> bytes{n < 0 ? std::byte{0xd3} : std::byte{0xcf}};
-  for (int shift = 56; shift >= 0; shift -= 8) bytes.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(n) >> shift));
+  for (int shift = 56; shift >= 0; shift -= 8)
+    bytes.push_back(static_cast<std::byte>(static_cast<std::uint64_t>(n) >> shift));
   return bytes;
 }
 
@@ -77,7 +98,8 @@ BOOST_AUTO_TEST_CASE(beyond_their_bounds_they_are_refused) {
       };
       BOOST_CHECK_NO_THROW(read_back(with(field.most)));
       for (const std::int64_t n : {field.most + 1, INT64_MAX, std::int64_t{-1}, INT64_MIN})
-        BOOST_TEST(says(refusal([&] { read_back(with(n)); }, Code::data_loss), {"a malformed message", "time"}));
+        BOOST_TEST(says(refusal([&] { read_back(with(n)); }, Code::data_loss),
+                        {"a malformed message", "time"}));
     }
   }
 }
@@ -96,25 +118,33 @@ BOOST_AUTO_TEST_CASE(what_is_written_is_within_them) {
 BOOST_AUTO_TEST_CASE(within_them_all_that_is_reckoned_fits) {
   for (int corner = 0; corner < 16; ++corner) {
     const auto extreme = [&](int bit, std::int64_t most) { return corner >> bit & 1 ? most : 0; };
-    Nodes nodes(2, stepped(1), Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-      if (name == "a") return inner;
-      return std::make_unique<FaultyTransport>(std::move(inner), [&](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
-        if (auto said = as<Inspected>(m)) {
-          const std::string as_it_is = said->report.name;
-          const std::uint64_t incarnation = said->report.incarnation;
-          said->report = inspected_with_everything().report;
-          said->report.name = as_it_is, said->report.incarnation = incarnation;
-          said->report.received_ns = extreme(0, kLatest), said->report.answered_ns = extreme(1, kLatest);
-          RecordedEvent& event = said->report.recorded[0].partitions[0].events[0];
-          event.begin_ns = extreme(2, kLatest), event.length_ns = extreme(3, kLongest);
-          Wait& wait = said->report.partitions[0].runs[0].waits[0];
-          wait.for_so_long = std::chrono::nanoseconds(extreme(3, kLongest)), wait.longest = std::chrono::nanoseconds(extreme(0, kLongest));
-          for (auto* ended : {&said->report.engine.recent, &said->report.engine.errors}) ended->at(0).ended_ns = extreme(2, kLatest);
-          m = written(*said).take();
-        }
-        send(peer, lane, std::move(m));
-      });
-    });
+    Nodes nodes(
+        2, stepped(1), Between::simulation, {},
+        [&](const std::string& name,
+            std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+          if (name == "a") return inner;
+          return std::make_unique<FaultyTransport>(
+              std::move(inner),
+              [&](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
+                if (auto said = as<Inspected>(m)) {
+                  const std::string as_it_is = said->report.name;
+                  const std::uint64_t incarnation = said->report.incarnation;
+                  said->report = inspected_with_everything().report;
+                  said->report.name = as_it_is, said->report.incarnation = incarnation;
+                  said->report.received_ns = extreme(0, kLatest),
+                  said->report.answered_ns = extreme(1, kLatest);
+                  RecordedEvent& event = said->report.recorded[0].partitions[0].events[0];
+                  event.begin_ns = extreme(2, kLatest), event.length_ns = extreme(3, kLongest);
+                  Wait& wait = said->report.partitions[0].runs[0].waits[0];
+                  wait.for_so_long = std::chrono::nanoseconds(extreme(3, kLongest)),
+                  wait.longest = std::chrono::nanoseconds(extreme(0, kLongest));
+                  for (auto* ended : {&said->report.engine.recent, &said->report.engine.errors})
+                    ended->at(0).ended_ns = extreme(2, kLatest);
+                  m = written(*said).take();
+                }
+                send(peer, lane, std::move(m));
+              });
+        });
     const ClusterReport report = nodes[0].inspect({.what = NodeQuestion::What::events}, 500ms);
     BOOST_REQUIRE(report.size() == 2u);
     BOOST_TEST(report[1].has_answered, report[1].why);

@@ -1,4 +1,5 @@
-// Training records that any node tells of: whose they are, by whose clock, no more than fit, and whatever a peer says for some.
+// Training records that any node tells of: whose they are, by whose clock, no more than fit, and
+// whatever a peer says for some.
 #include <boost/test/unit_test.hpp>
 
 #include <cstdint>
@@ -19,7 +20,10 @@ namespace {
 
 using json = nlohmann::json;
 
-std::string told_by(const ClusterNode& node, std::int64_t since = INT64_MIN) { return scalars_json(node.inspect({.what = NodeQuestion::What::scalars, .since_step = since}, std::chrono::seconds(3))); }
+std::string told_by(const ClusterNode& node, std::int64_t since = INT64_MIN) {
+  return scalars_json(node.inspect({.what = NodeQuestion::What::scalars, .since_step = since},
+                                   std::chrono::seconds(3)));
+}
 
 }  // namespace
 
@@ -56,12 +60,14 @@ BOOST_AUTO_TEST_CASE(any_node_tells_what_all_record) {
 }
 
 // Others are told as much as fits; a node's own page has all.
-BOOST_AUTO_TEST_CASE(of_many_curves_others_are_told_some_points, *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(of_many_curves_others_are_told_some_points,
+                     *boost::unit_test::label("one_thread")) {
   Nodes nodes(2, stepped(), Between::simulation);
   Records records;
   constexpr int kCurves = 200, kSteps = 1000;
   for (int c = 0; c < kCurves; ++c)
-    for (int step = 0; step < kSteps; ++step) records.scalar("curve " + std::to_string(c), step, 1.0 / (3 + step));
+    for (int step = 0; step < kSteps; ++step)
+      records.scalar("curve " + std::to_string(c), step, 1.0 / (3 + step));
   records.text("sample", 3, "In the beginning");
   nodes[0].tell_of(records);
   const std::string own = told_by(nodes[0]), others = told_by(nodes[1]);
@@ -85,13 +91,19 @@ BOOST_AUTO_TEST_CASE(times_are_those_of_who_asks_and_nonsense_is_left_out) {
     a.member.name = "b", a.has_answered = true, a.offset_ns = 100, a.report.scalars = scalars;
     return scalars_json({a});
   };
-  const json series = json::parse(said(R"([{"name": "x", "kind": "scalar", "points": [[1, 1100, 0.5], [2, -5, null]]}])"))["series"];
+  const json series = json::parse(said(
+      R"([{"name": "x", "kind": "scalar", "points": [[1, 1100, 0.5], [2, -5, null]]}])"))["series"];
   BOOST_REQUIRE(series.size() == 1u);
   BOOST_TEST(series[0]["points"] == json::parse("[[1, 1000, 0.5], [2, -105, null]]"));
-  for (const char* nonsense : {"", "{", "3", "{\"name\": 1}", "null"}) BOOST_TEST(said(nonsense).empty(), nonsense);
-  for (const char* nonsense : {"[1, null, []]", R"([{"name": 1, "kind": "scalar", "points": []}])", R"([{"name": "x", "points": []}])", R"([{"name": "x", "kind": "scalar", "points": 3}])"})
+  for (const char* nonsense : {"", "{", "3", "{\"name\": 1}", "null"})
+    BOOST_TEST(said(nonsense).empty(), nonsense);
+  for (const char* nonsense :
+       {"[1, null, []]", R"([{"name": 1, "kind": "scalar", "points": []}])",
+        R"([{"name": "x", "points": []}])", R"([{"name": "x", "kind": "scalar", "points": 3}])"})
     BOOST_TEST(json::parse(said(nonsense))["series"].empty(), nonsense);
-  const json few = json::parse(said(R"([{"name": "x", "kind": "scalar", "points": [[1, 2], 3, ["a", 1, 1], [1, 1.5, 1], [7, 100, 1]]}])"))["series"];
+  const json few = json::parse(said(
+      R"([{"name": "x", "kind": "scalar", "points": [[1, 2], 3, ["a", 1, 1], [1, 1.5, 1], [7, 100, 1]]}])"))
+      ["series"];
   BOOST_TEST(few[0]["points"] == json::parse("[[7, 0, 1]]"));
 }
 

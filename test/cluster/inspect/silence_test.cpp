@@ -1,4 +1,5 @@
-// What is said of a node that does not answer: when it was heard last, and not for how long it had been well before.
+// What is said of a node that does not answer: when it was heard last, and not for how long it had
+// been well before.
 #include <boost/test/unit_test.hpp>
 
 #include <fmt/format.h>
@@ -22,7 +23,8 @@ double seconds_behind(const std::string& text, const std::string& words) {
   return at == std::string::npos ? -1 : std::stod(text.substr(at + words.size()));
 }
 
-/// B had been silent for `least` to `most` when this was said: it was heard last up to a heartbeat earlier, or a little later, by what was still on its way.
+/// B had been silent for `least` to `most` when this was said: it was heard last up to a heartbeat
+/// earlier, or a little later, by what was still on its way.
 void check_heard(const std::string& text, Time least, Time most) {
   const double ago = seconds_behind(text, "last heard ");
   BOOST_TEST(ago >= in_seconds(least) - 0.1, text);
@@ -47,23 +49,29 @@ BOOST_AUTO_TEST_CASE(who_does_not_answer_is_named_with_when_it_was_heard_last) {
     BOOST_TEST(!b.has_answered);
     BOOST_TEST((b.member.state == MemberState::alive), b.why);
     BOOST_TEST(b.why.starts_with("no answer within 0.3 s; last heard "), b.why);
-    BOOST_TEST(b.why.ends_with(" s ago"), b.why);  // and nothing of a state that it is not known to have left
+    // and nothing of a state that it is not known to have left
+    BOOST_TEST(b.why.ends_with(" s ago"), b.why);
     const Time silent = nodes.network().now() - began;
     check_heard(b.why, silent, silent);
 
     const Time asked = nodes.network().now();
     const std::vector<Verdict> said = nodes[0].diagnose();
     BOOST_TEST((nodes.network().now() - asked <= 2s));
-    BOOST_REQUIRE_MESSAGE(said.size() == 1u, fmt::format("seed {}: {} verdicts", seed, said.size()));
-    for (const char* part : {"node 'b' takes part and does not answer", "no answer within 0.3 s; last heard "}) BOOST_TEST(said[0].text.find(part) != std::string::npos, said[0].text);
-    check_heard(said[0].text, silent + 300ms, nodes.network().now() - began);  // by which of its looks does not matter
+    BOOST_REQUIRE_MESSAGE(said.size() == 1u,
+                          fmt::format("seed {}: {} verdicts", seed, said.size()));
+    for (const char* part :
+         {"node 'b' takes part and does not answer", "no answer within 0.3 s; last heard "})
+      BOOST_TEST(said[0].text.find(part) != std::string::npos, said[0].text);
+    // by which of its looks does not matter
+    check_heard(said[0].text, silent + 300ms, nodes.network().now() - began);
     nodes.network().heal();
     run.cancel();
     while (!run.is_done()) nodes.step();
   }
 }
 
-// Who has been suspected meanwhile is said to be, and since when; what was heard last does not change by that.
+// Who has been suspected meanwhile is said to be, and since when; what was heard last does not
+// change by that.
 BOOST_AUTO_TEST_CASE(who_is_suspected_is_said_to_be) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);

@@ -21,7 +21,8 @@ TROUPE_OP(TestStays) {
   op.side_effect();
   op.infer([](Inference& c) { c.output(DType::f32, Shape{}); });
   op.run([](KernelContext& c) {
-    while (c.input(0).at(0) != 0 && !c.run().cancelled.load(std::memory_order_acquire)) std::this_thread::yield();
+    while (c.input(0).at(0) != 0 && !c.run().cancelled.load(std::memory_order_acquire))
+      std::this_thread::yield();
     c.set(0, Tensor::scalar(0.f));
   });
 }
@@ -34,8 +35,9 @@ BOOST_AUTO_TEST_SUITE(standing_test)
 
 using namespace std::chrono_literals;
 
-// On the real clock, and in one partition: whenever somebody looks it is in a kernel of the other run, and what it said before stands.
-// But not once the queue was filled, which that partition cannot say either.
+// On the real clock, and in one partition: whenever somebody looks it is in a kernel of the other
+// run, and what it said before stands. But not once the queue was filled, which that partition
+// cannot say either.
 BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_kernel_of_a_run_of_the_same_plan) {
   EngineOptions two;
   two.workers = 2;
@@ -44,24 +46,32 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_kernel_of_a_run_of_the_s
   Queue jobs = g.fifo_queue("jobs", {{DType::f32, Shape{}}}, 8);
   Expr stays = g.input("stays", DType::boolean, Shape{}), x = g.input("x", DType::f32, Shape{});
   Expr put = jobs.enqueue({x});
-  Expr gate = stays.reader().bind(find_op("TestStays"), std::vector<Expr>{stays}, {}, std::source_location::current())[0];
+  Expr gate = stays.reader().bind(find_op("TestStays"), std::vector<Expr>{stays}, {},
+                                  std::source_location::current())[0];
   Function f = nodes.engine().compile(g, {stays}, {gate, g.named(jobs.dequeue()[0], "take")});
   // Some partition of some run is at that, as far as is known.
   const auto is_seen = [&](const auto& what) {
     const EngineSnapshot s = nodes.engine().snapshot();
-    return std::any_of(s.runs.begin(), s.runs.end(), [&](const RunSnapshot& run) { return std::any_of(run.partitions.begin(), run.partitions.end(), what); });
+    return std::any_of(s.runs.begin(), s.runs.end(), [&](const RunSnapshot& run) {
+      return std::any_of(run.partitions.begin(), run.partitions.end(), what);
+    });
   };
   RunHandle hanging = f.start({Tensor::scalar(false)});
-  while (!is_seen([](const PartitionSnapshot& p) { return !p.runs.empty() && !p.runs[0].waits.empty() && p.runs[0].waits[0].state == "queue 'jobs'"; })) {}
+  while (!is_seen([](const PartitionSnapshot& p) {
+    return !p.runs.empty() && !p.runs[0].waits.empty() &&
+           p.runs[0].waits[0].state == "queue 'jobs'";
+  })) {}
   RunHandle computes = f.start({Tensor::scalar(true)});
-  while (!is_seen([](const PartitionSnapshot& p) { return p.busy_with.starts_with("TestStays"); })) {}
+  while (
+      !is_seen([](const PartitionSnapshot& p) { return p.busy_with.starts_with("TestStays"); })) {}
   const auto began = std::chrono::steady_clock::now();
   std::vector<Verdict> all;
   while (all.empty() && std::chrono::steady_clock::now() - began < 20s) all = nodes[0].diagnose();
   BOOST_REQUIRE(all.size() == 1u);
   BOOST_TEST((all[0].kind == Verdict::Kind::waiting), all[0].text);
   BOOST_TEST(all[0].actor.starts_with("Dequeue 'take' (standing_test.cpp:"), all[0].actor);
-  for (const char* part : {"on /node:a/cpu:0 has waited for ", "at queue 'jobs'"}) BOOST_TEST(all[0].text.find(part) != std::string::npos, all[0].text);
+  for (const char* part : {"on /node:a/cpu:0 has waited for ", "at queue 'jobs'"})
+    BOOST_TEST(all[0].text.find(part) != std::string::npos, all[0].text);
   nodes.engine().run(g, {{x, Tensor::scalar(3.0f)}}, {put});
   BOOST_TEST(nodes[0].diagnose().empty());
   computes.cancel();
@@ -70,8 +80,8 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_kernel_of_a_run_of_the_s
 
 namespace {
 
-/// A run whose other partition has sent what it had to, and has left, while the one here waits at an empty queue; then one of the same plan
-/// that stays in a kernel here.
+/// A run whose other partition has sent what it had to, and has left, while the one here waits at
+/// an empty queue; then one of the same plan that stays in a kernel here.
 struct LeftBehind {
   Nodes nodes;
   Graph g;
@@ -88,12 +98,18 @@ struct LeftBehind {
     }
     auto here = g.on_device(kHere);
     put = jobs.enqueue({x});
-    Expr gate = stays.reader().bind(find_op("TestStays"), std::vector<Expr>{stays}, {}, std::source_location::current())[0];
-    Function f = nodes.engine().compile(g, {stays, x}, {gate, g.named(jobs.dequeue()[0], "take"), g.named(sum * 3.0, "got")});
+    Expr gate = stays.reader().bind(find_op("TestStays"), std::vector<Expr>{stays}, {},
+                                    std::source_location::current())[0];
+    Function f = nodes.engine().compile(
+        g, {stays, x}, {gate, g.named(jobs.dequeue()[0], "take"), g.named(sum * 3.0, "got")});
     hanging = f.start({Tensor::scalar(false), Tensor::scalar(1.0f)}, options);
-    while (!hanging.is_done() && !is_seen([](const PartitionSnapshot& p, const RunSnapshot& run) { return is_at_queue(p) && all_others_have_left(run); })) {}
+    while (!hanging.is_done() && !is_seen([](const PartitionSnapshot& p, const RunSnapshot& run) {
+      return is_at_queue(p) && all_others_have_left(run);
+    })) {}
     computes = f.start({Tensor::scalar(true), Tensor::scalar(1.0f)});
-    while (!is_seen([](const PartitionSnapshot& p, const RunSnapshot&) { return p.busy_with.starts_with("TestStays"); })) {}
+    while (!is_seen([](const PartitionSnapshot& p, const RunSnapshot&) {
+      return p.busy_with.starts_with("TestStays");
+    })) {}
   }
   ~LeftBehind() {
     hanging.cancel();
@@ -109,18 +125,25 @@ struct LeftBehind {
     return two;
   }
   static bool is_at_queue(const PartitionSnapshot& p) {
-    return p.runs.size() == 1 && p.runs[0].ready == 0 && p.runs[0].waits.size() == 1 && p.runs[0].waits[0].state == "queue 'jobs'";
+    return p.runs.size() == 1 && p.runs[0].ready == 0 && p.runs[0].waits.size() == 1 &&
+           p.runs[0].waits[0].state == "queue 'jobs'";
   }
   static bool all_others_have_left(const RunSnapshot& run) {
-    const auto has_left = [](const PartitionSnapshot& p) { return p.device == kHere || (p.has_answered && p.runs.size() == 1 && p.runs[0].sent == 1 && p.runs[0].waits.empty()); };
-    return run.partitions.size() == 2 && run.other_nodes.empty() && std::all_of(run.partitions.begin(), run.partitions.end(), has_left);
+    const auto has_left = [](const PartitionSnapshot& p) {
+      return p.device == kHere || (p.has_answered && p.runs.size() == 1 && p.runs[0].sent == 1 &&
+                                   p.runs[0].waits.empty());
+    };
+    return run.partitions.size() == 2 && run.other_nodes.empty() &&
+           std::all_of(run.partitions.begin(), run.partitions.end(), has_left);
   }
   /// Of the partition here in some run, as far as is known.
   template <class What>
   bool is_seen(What what) {
     const EngineSnapshot s = nodes.engine().snapshot();
     return std::any_of(s.runs.begin(), s.runs.end(), [&](const RunSnapshot& run) {
-      return std::any_of(run.partitions.begin(), run.partitions.end(), [&](const PartitionSnapshot& p) { return p.device == kHere && what(p, run); });
+      return std::any_of(
+          run.partitions.begin(), run.partitions.end(),
+          [&](const PartitionSnapshot& p) { return p.device == kHere && what(p, run); });
     });
   }
 };
@@ -134,7 +157,9 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_in_a_run_that_others_have_left) {
     const auto began = std::chrono::steady_clock::now();
     std::vector<Verdict> all;
     // A node that answers late twice is taken for silent.
-    while ((all.empty() || all[0].kind == Verdict::Kind::silence) && std::chrono::steady_clock::now() - began < 20s) all = b.nodes[0].diagnose();
+    while ((all.empty() || all[0].kind == Verdict::Kind::silence) &&
+           std::chrono::steady_clock::now() - began < 20s)
+      all = b.nodes[0].diagnose();
     BOOST_REQUIRE_MESSAGE(all.size() == 1u, far << ": " << all.size() << " verdicts");
     BOOST_TEST((all[0].kind == Verdict::Kind::waiting), all[0].text);
     BOOST_TEST(all[0].actor.starts_with("Dequeue 'take' (standing_test.cpp:"), all[0].actor);
@@ -152,7 +177,10 @@ BOOST_AUTO_TEST_CASE(a_time_out_tells_what_a_run_waits_for_that_others_have_left
     LeftBehind b(far, {.timeout = 3s});
     const Status status = b.hanging.wait();
     BOOST_TEST((status.code() == Code::deadline_exceeded), status.message());
-    BOOST_TEST(status.message().find("the run's time-out has passed: Dequeue 'take' (standing_test.cpp:") != std::string::npos, status.message());
+    BOOST_TEST(status.message().find(
+                   "the run's time-out has passed: Dequeue 'take' (standing_test.cpp:") !=
+                   std::string::npos,
+               status.message());
     BOOST_TEST(status.message().find("TestStays") == std::string::npos, status.message());
   }
 }
@@ -166,7 +194,8 @@ BOOST_AUTO_TEST_CASE(what_the_owner_knows_of_who_has_left_counts) {
     p.runs[0].run = 1, p.runs[0].sent = sent, p.runs[0].received = received;
     return p;
   };
-  const auto node = [](const std::string& name, std::vector<PartitionSnapshot> partitions, std::vector<std::string> others) {
+  const auto node = [](const std::string& name, std::vector<PartitionSnapshot> partitions,
+                       std::vector<std::string> others) {
     NodeAnswer a;
     a.member.name = name, a.has_answered = true;
     RunSnapshot run;
@@ -181,19 +210,25 @@ BOOST_AUTO_TEST_CASE(what_the_owner_knows_of_who_has_left_counts) {
     std::uint64_t sent = 0, received = 0;
     for (const PartitionSnapshot& p : runs[0].partitions)
       for (const RunPart& r : p.runs) sent += r.sent, received += r.received;
-    return std::tuple{runs[0].partitions.size(), sent, received, runs[0].is_whole, runs[0].silent.size()};
+    return std::tuple{runs[0].partitions.size(), sent, received, runs[0].is_whole,
+                      runs[0].silent.size()};
   };
-  const PartitionSnapshot a = part("/node:a/cpu:0", 1, 4), b = part("/node:b/cpu:0", 3, 1), left = part("/node:b/cpu:0", 4, 1);
+  const PartitionSnapshot a = part("/node:a/cpu:0", 1, 4), b = part("/node:b/cpu:0", 3, 1),
+                          left = part("/node:b/cpu:0", 4, 1);
   NodeAnswer away = node("b", {}, {});
   away.report.engine.runs.clear();
   using Sums = std::tuple<std::size_t, std::uint64_t, std::uint64_t, bool, std::size_t>;
   BOOST_TEST((sums({node("a", {a}, {"b"}), node("b", {b}, {"a"})}) == Sums{2, 4, 5, true, 0}));
-  BOOST_TEST((sums({node("a", {a}, {"b"}), away}) == Sums{1, 1, 4, false, 0}));  // it has left, or has not begun
+  // it has left, or has not begun
+  BOOST_TEST((sums({node("a", {a}, {"b"}), away}) == Sums{1, 1, 4, false, 0}));
   BOOST_TEST((sums({node("a", {a, left}, {}), away}) == Sums{2, 5, 5, true, 0}));
   BOOST_TEST((sums({node("a", {a, left}, {}), node("b", {b}, {"a"})}) == Sums{2, 5, 5, true, 0}));
-  BOOST_TEST((sums({node("a", {a}, {"b"}), node("b", {b, part("/node:a/cpu:0", 9, 9)}, {})}) == Sums{2, 4, 5, true, 0}));  // which is not b's to say
+  // which is not b's to say
+  BOOST_TEST((sums({node("a", {a}, {"b"}), node("b", {b, part("/node:a/cpu:0", 9, 9)}, {})}) ==
+              Sums{2, 4, 5, true, 0}));
   away.has_answered = false;
-  BOOST_TEST((sums({node("a", {a, left}, {}), away}) == Sums{2, 5, 5, true, 0}));  // nobody waits for it any more
+  // nobody waits for it any more
+  BOOST_TEST((sums({node("a", {a, left}, {}), away}) == Sums{2, 5, 5, true, 0}));
 }
 
 // The turn in which a partition leaves counts too.
@@ -211,7 +246,8 @@ BOOST_AUTO_TEST_CASE(who_has_left_a_run_says_all_that_it_fired) {
   const EngineSnapshot s = engine.snapshot();
   BOOST_REQUIRE(s.runs.size() == 1u);
   const std::vector<PartitionSnapshot>& all = s.runs[0].partitions;
-  const auto left = std::find_if(all.begin(), all.end(), [](const PartitionSnapshot& p) { return p.device == "cpu:1"; });
+  const auto left = std::find_if(all.begin(), all.end(),
+                                 [](const PartitionSnapshot& p) { return p.device == "cpu:1"; });
   BOOST_REQUIRE((left != all.end() && left->runs.size() == 1u));
   BOOST_TEST(left->runs[0].fired == 3u);
   run.cancel();
@@ -245,41 +281,50 @@ BOOST_AUTO_TEST_CASE(a_part_that_was_left_since_is_not_added_to_a_run) {
   BOOST_TEST(run.other_nodes.empty());
   const std::vector<std::string> causes = diagnose(run);
   BOOST_TEST(causes.size() == 2u);
-  for (const std::string& cause : causes) BOOST_TEST(cause.find("stale") == std::string::npos, cause);
+  for (const std::string& cause : causes)
+    BOOST_TEST(cause.find("stale") == std::string::npos, cause);
 }
 
-// The transport's thread runs what is short itself; what was short on another shape, or on shorter lists, it does not, or nobody would be
-// heard until that has ended.
+// The transport's thread runs what is short itself; what was short on another shape, or on shorter
+// lists, it does not, or nobody would be heard until that has ended.
 BOOST_AUTO_TEST_CASE(a_kernel_that_takes_longer_on_other_operands_holds_up_no_other_run) {
   EngineOptions two;
   two.workers = 2;
   for (const bool goes_through_lists : {false, true}) {
     Nodes nodes(2, two);
     Graph g, h;
-    Expr stays = g.input("stays", DType::f32, {goes_through_lists ? 1 : kAny}), x = h.input("x", DType::f32, {2}), gate, more;
+    Expr stays = g.input("stays", DType::f32, {goes_through_lists ? 1 : kAny}),
+         x = h.input("x", DType::f32, {2}), gate, more;
     {
       auto there = g.on_device("/node:b/cpu:0");
       std::vector<Expr> inputs{stays};
       if (goes_through_lists) inputs.resize(3, list_empty(g, {DType::f32, Shape{}}));
-      gate = stays.reader().bind(find_op("TestStays"), inputs, {}, std::source_location::current())[0];
+      gate =
+          stays.reader().bind(find_op("TestStays"), inputs, {}, std::source_location::current())[0];
     }
     {
       auto there = h.on_device("/node:b/cpu:0");
       more = x + 1.0;
     }
-    Function f = nodes.engine().compile(g, {stays}, {gate}), other = nodes.engine().compile(h, {x}, {more});
+    Function f = nodes.engine().compile(g, {stays}, {gate}),
+             other = nodes.engine().compile(h, {x}, {more});
     for (int call = 0; call < 10; ++call) f({Tensor::zeros(DType::f32, {1})});
     other({Tensor::zeros(DType::f32, {2})});
-    RunHandle computes = f.start({goes_through_lists ? Tensor::of<float>({1}) : Tensor::of<float>({1, 1})});
+    RunHandle computes =
+        f.start({goes_through_lists ? Tensor::of<float>({1}) : Tensor::of<float>({1, 1})});
     const auto is_there = [&] {
       const EngineSnapshot s = nodes[1].engine().snapshot();
       return std::any_of(s.runs.begin(), s.runs.end(), [](const RunSnapshot& run) {
-        return std::any_of(run.partitions.begin(), run.partitions.end(), [](const PartitionSnapshot& p) { return p.busy_with.starts_with("TestStays"); });
+        return std::any_of(
+            run.partitions.begin(), run.partitions.end(),
+            [](const PartitionSnapshot& p) { return p.busy_with.starts_with("TestStays"); });
       });
     };
     while (!is_there()) {}
     RunHandle heard = other.start({Tensor::zeros(DType::f32, {2})});
-    for (const auto end = std::chrono::steady_clock::now() + 30s; !heard.is_done() && std::chrono::steady_clock::now() < end;) std::this_thread::yield();
+    for (const auto end = std::chrono::steady_clock::now() + 30s;
+         !heard.is_done() && std::chrono::steady_clock::now() < end;)
+      std::this_thread::yield();
     BOOST_TEST(heard.is_done());
     computes.cancel();
     BOOST_TEST(heard.wait().ok());

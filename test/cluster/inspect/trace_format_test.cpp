@@ -1,4 +1,5 @@
-// Traces are in Chrome's format as viewers read it: whatever was traced, and whatever part of it was kept.
+// Traces are in Chrome's format as viewers read it: whatever was traced, and whatever part of it
+// was kept.
 #include <boost/test/unit_test.hpp>
 
 #include <string>
@@ -10,8 +11,8 @@
 #include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/test/support/chrome_trace.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/process.hpp>
+#include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -27,22 +28,40 @@ template <class Work>
 ClusterReport recorded(Nodes& nodes, bool traces, const Work& work) {
   if (traces) nodes[0].inspect({.what = NodeQuestion::What::trace_on, .tracer = 1});
   work();
-  return nodes[0].inspect({.what = traces ? NodeQuestion::What::trace_off : NodeQuestion::What::events, .tracer = 1});
+  return nodes[0].inspect(
+      {.what = traces ? NodeQuestion::What::trace_off : NodeQuestion::What::events, .tracer = 1});
 }
 
 }  // namespace
 
-// The reader itself: one track with a slice in another, an arrow between two tracks, a pair outside of tracks, a counter; and each of
-// these with something amiss.
+// The reader itself: one track with a slice in another, an arrow between two tracks, a pair outside
+// of tracks, a counter; and each of these with something amiss.
 BOOST_AUTO_TEST_CASE(what_viewers_drop_is_found) {
-  const auto slice = [](double ts, double dur, int tid = 1) { return json{{"ph", "X"}, {"name", "x"}, {"pid", 1}, {"tid", tid}, {"ts", ts}, {"dur", dur}}; };
-  const auto arrow = [](const char* ph, double ts, int tid) { return json{{"ph", ph}, {"name", "token"}, {"cat", "token"}, {"id", "7"}, {"bp", "e"}, {"pid", 1}, {"tid", tid}, {"ts", ts}}; };
-  const auto half = [](const char* ph, double ts) { return json{{"ph", ph}, {"name", "w"}, {"cat", "wait"}, {"id", "1"}, {"pid", 1}, {"tid", 1}, {"ts", ts}}; };
-  const auto named = [](const char* what, int tid) { return json{{"ph", "M"}, {"name", what}, {"pid", 1}, {"tid", tid}, {"args", {{"name", "n"}}}}; };
-  const json good = json::array({named("process_name", 0), named("thread_name", 1), named("thread_name", 2), slice(0, 10), slice(1, 2), slice(3, 7), arrow("s", 1.5, 1), slice(4, 2, 2), arrow("f", 4, 2), half("b", 2),
-                                 half("e", 3), json{{"ph", "C"}, {"name", "c"}, {"pid", 1}, {"tid", 1}, {"ts", 1}, {"args", {{"bytes", 3}}}}, json{{"ph", "B"}, {"name", "y"}, {"pid", 1}, {"tid", 2}, {"ts", 8}},
-                                 json{{"ph", "E"}, {"pid", 1}, {"tid", 2}, {"ts", 9}}});
-  const auto read = [](const json& events) { return ChromeTrace(json{{"displayTimeUnit", "ns"}, {"traceEvents", events}}); };
+  const auto slice = [](double ts, double dur, int tid = 1) {
+    return json{{"ph", "X"}, {"name", "x"}, {"pid", 1}, {"tid", tid}, {"ts", ts}, {"dur", dur}};
+  };
+  const auto arrow = [](const char* ph, double ts, int tid) {
+    return json{{"ph", ph},  {"name", "token"}, {"cat", "token"}, {"id", "7"},
+                {"bp", "e"}, {"pid", 1},        {"tid", tid},     {"ts", ts}};
+  };
+  const auto half = [](const char* ph, double ts) {
+    return json{{"ph", ph}, {"name", "w"}, {"cat", "wait"}, {"id", "1"},
+                {"pid", 1}, {"tid", 1},    {"ts", ts}};
+  };
+  const auto named = [](const char* what, int tid) {
+    return json{{"ph", "M"}, {"name", what}, {"pid", 1}, {"tid", tid}, {"args", {{"name", "n"}}}};
+  };
+  const json good = json::array(
+      {named("process_name", 0), named("thread_name", 1), named("thread_name", 2), slice(0, 10),
+       slice(1, 2), slice(3, 7), arrow("s", 1.5, 1), slice(4, 2, 2), arrow("f", 4, 2), half("b", 2),
+       half("e", 3),
+       json{
+           {"ph", "C"}, {"name", "c"}, {"pid", 1}, {"tid", 1}, {"ts", 1}, {"args", {{"bytes", 3}}}},
+       json{{"ph", "B"}, {"name", "y"}, {"pid", 1}, {"tid", 2}, {"ts", 8}},
+       json{{"ph", "E"}, {"pid", 1}, {"tid", 2}, {"ts", 9}}});
+  const auto read = [](const json& events) {
+    return ChromeTrace(json{{"displayTimeUnit", "ns"}, {"traceEvents", events}});
+  };
   BOOST_TEST(read(good).faults.empty(), read(good).text());
   BOOST_TEST(read(good).arrows == 1);
   BOOST_TEST(read(good).pairs == 1);
@@ -79,7 +98,9 @@ BOOST_AUTO_TEST_CASE(what_viewers_drop_is_found) {
       {with(13, {{"tid", 1}}), "ends and has not begun"},
       {with(12, {{"tid", 1}}), "begins and does not end"},
   };
-  for (const auto& [events, what] : bad) BOOST_TEST(read(events).text().find(what) != std::string::npos, what << " is not among: " << read(events).text());
+  for (const auto& [events, what] : bad)
+    BOOST_TEST(read(events).text().find(what) != std::string::npos,
+               what << " is not among: " << read(events).text());
 }
 
 BOOST_AUTO_TEST_CASE(of_a_loop_over_two_nodes) {
@@ -118,11 +139,11 @@ BOOST_AUTO_TEST_CASE(of_a_training) {
   Variable w = g.variable("w", DType::f32, {4, 1}, Initializer::constant(0.1));
   Expr hidden = matmul(x, w.read());
   auto [count, state] = while_loop([](Expr i, Expr) { return i < 4; },
-                               [&](Expr i, Expr v) {
-                                 auto there = g.on_device("cpu:0");
-                                 return std::tuple{i + 1, tanh(v + 0.1)};
-                               },
-                               std::tuple{g.constant(0), hidden});
+                                   [&](Expr i, Expr v) {
+                                     auto there = g.on_device("cpu:0");
+                                     return std::tuple{i + 1, tanh(v + 0.1)};
+                                   },
+                                   std::tuple{g.constant(0), hidden});
   Expr loss = mean(square(state - t));
   Expr step = Adam({.learning_rate = 0.1}).minimize(loss, {w});
   for (const char* device : {"cpu:0", "sim:0"}) {
@@ -139,7 +160,8 @@ BOOST_AUTO_TEST_CASE(of_a_training) {
   }
 }
 
-// What was written over, or is more than a trace holds: tokens whose other end is not there, turns that began before everything else.
+// What was written over, or is more than a trace holds: tokens whose other end is not there, turns
+// that began before everything else.
 BOOST_AUTO_TEST_CASE(of_which_the_beginning_is_lost) {
   Nodes nodes(2, stepped(3), Between::simulation);
   Graph g;
@@ -149,7 +171,8 @@ BOOST_AUTO_TEST_CASE(of_which_the_beginning_is_lost) {
   BOOST_TEST(latest["otherData"]["lost"] > 0);
   BOOST_TEST(well_formed(latest).arrows > 0);
   const ClusterReport all = recorded(nodes, true, [&] { f({}); });
-  for (const std::size_t most : {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{500}}) {
+  for (const std::size_t most :
+       {std::size_t{0}, std::size_t{1}, std::size_t{17}, std::size_t{500}}) {
     const json few = json::parse(trace_json(all, 0, 0, most));
     BOOST_TEST(few["otherData"]["lost"] > 0);
     well_formed(few);
@@ -162,9 +185,12 @@ BOOST_AUTO_TEST_CASE(of_a_run_that_fails_and_a_node_that_does_not_answer) {
   Graph g;
   Expr index = g.input("index", DType::i64, {1}), last = cast(counted_on_b(g, 5), DType::i64);
   auto there = g.on_device("/node:b/cpu:0");
-  Expr y = g.named(gather(g.constant(Tensor::of<float>({1, 2})), index + last), "\"quoted\"\n\x01<b>");
+  Expr y =
+      g.named(gather(g.constant(Tensor::of<float>({1, 2})), index + last), "\"quoted\"\n\x01<b>");
   Function f = nodes.engine().compile(g, {index}, {y}, {.optimize = false});
-  ClusterReport said = recorded(nodes, true, [&] { refusal([&] { f({Tensor::of<std::int64_t>({7})}); }, Code::out_of_range); });
+  ClusterReport said = recorded(nodes, true, [&] {
+    refusal([&] { f({Tensor::of<std::int64_t>({7})}); }, Code::out_of_range);
+  });
   const json failed = json::parse(trace_json(said));
   BOOST_TEST(well_formed(failed).arrows > 0);
   BOOST_TEST(failed.dump().find("failed: Gather") != std::string::npos);

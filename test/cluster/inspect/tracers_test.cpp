@@ -1,4 +1,5 @@
-// Who traces a node, and for how long: nobody ends another's trace, and one whose asker has died ends by itself.
+// Who traces a node, and for how long: nobody ends another's trace, and one whose asker has died
+// ends by itself.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -21,7 +22,8 @@ struct Watched {
   RunHandle run;
   explicit Watched(int count) : nodes(count, stepped(1), Between::simulation) {
     auto there = g.on_device("/node:" + last() + "/cpu:0");
-    Expr end = while_loop([](Expr i) { return i < 1'000'000'000; }, [](Expr i) { return i + 1; }, g.constant(0));
+    Expr end = while_loop([](Expr i) { return i < 1'000'000'000; }, [](Expr i) { return i + 1; },
+                          g.constant(0));
     run = nodes[nodes.size() - 1].engine().compile(g, {}, {end}).start({});
     step();
   }
@@ -30,7 +32,8 @@ struct Watched {
     while (!run.is_done()) nodes.step();
   }
   std::string last() const { return Nodes::name_of(static_cast<int>(nodes.size()) - 1); }
-  /// Some 50,000 firings, of which a few times as many fit what a trace holds (Recorder::kGrowth): none is dropped for later ones.
+  /// Some 50,000 firings, of which a few times as many fit what a trace holds (Recorder::kGrowth):
+  /// none is dropped for later ones.
   void step() {
     for (int i = 0; i < 100; ++i) nodes.step();
   }
@@ -42,7 +45,9 @@ struct Watched {
     std::ptrdiff_t firings = 0;
     for (const RecordedPlan& plan : said[0].report.recorded)
       for (const PartitionSnapshot& p : plan.partitions)
-        firings += std::count_if(p.events.begin(), p.events.end(), [](const RecordedEvent& e) { return e.kind == RecordedEvent::Kind::firing; });
+        firings += std::count_if(p.events.begin(), p.events.end(), [](const RecordedEvent& e) {
+          return e.kind == RecordedEvent::Kind::firing;
+        });
     return firings;
   }
 };

@@ -1,4 +1,5 @@
-// A dequeue beside a branch of its own run that gets on: named if nothing will fill its queue any more, and not if something may.
+// A dequeue beside a branch of its own run that gets on: named if nothing will fill its queue any
+// more, and not if something may.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/support/cluster/counting.hpp>
@@ -12,7 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A program whose one branch counts for long, and whose other branch takes from a queue; which Enqueues it has besides, and when, `fill` says.
+// A program whose one branch counts for long, and whose other branch takes from a queue; which
+// Enqueues it has besides, and when, `fill` says.
 template <class Fill>
 void take_beside_counting(const Fill& fill, std::size_t named, const char* tag = "") {
   Nodes nodes(2, stepped(1), Between::simulation);
@@ -26,11 +28,15 @@ void take_beside_counting(const Fill& fill, std::size_t named, const char* tag =
   for (int i = 0; i < 5000; ++i) nodes.step();
   for (int look = 0; look < 3; ++look) {
     const std::vector<Verdict> said = nodes[0].diagnose();
-    BOOST_TEST(said.size() == named, said.size() << " named beside " << g.describe(fetches.back().edge().node));
+    BOOST_TEST(said.size() == named,
+               said.size() << " named beside " << g.describe(fetches.back().edge().node));
     for (const Verdict& v : said) {
-      BOOST_TEST((v.actor.starts_with("Dequeue '") && v.actor.find("take") != std::string::npos), v.text);
+      BOOST_TEST((v.actor.starts_with("Dequeue '") && v.actor.find("take") != std::string::npos),
+                 v.text);
       BOOST_TEST(v.tag == tag, v.text);
-      BOOST_TEST(v.text.find("queue 'jobs', which nothing of this run will fill any more") != std::string::npos, v.text);
+      BOOST_TEST(v.text.find("queue 'jobs', which nothing of this run will fill any more") !=
+                     std::string::npos,
+                 v.text);
     }
     nodes.until(200ms, [] { return false; });
   }
@@ -39,11 +45,18 @@ void take_beside_counting(const Fill& fill, std::size_t named, const char* tag =
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on, *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on,
+                     *boost::unit_test::label("one_thread")) {
   const auto one = [](Graph& g) { return g.constant(std::int64_t{1}); };
-  take_beside_counting([](Graph& g, Queue& jobs, Expr) { return Exprs{g.named(jobs.dequeue()[0], "take")}; }, 1);
+  take_beside_counting(
+      [](Graph& g, Queue& jobs, Expr) { return Exprs{g.named(jobs.dequeue()[0], "take")}; }, 1);
   // One element for two.
-  take_beside_counting([&](Graph& g, Queue& jobs, Expr) { return Exprs{jobs.enqueue({one(g)}), g.named(jobs.dequeue()[0], "take"), g.named(jobs.dequeue()[0], "take_too")}; }, 1);
+  take_beside_counting(
+      [&](Graph& g, Queue& jobs, Expr) {
+        return Exprs{jobs.enqueue({one(g)}), g.named(jobs.dequeue()[0], "take"),
+                     g.named(jobs.dequeue()[0], "take_too")};
+      },
+      1);
   // What would fill it waits for it.
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr) {
@@ -54,7 +67,9 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on, *bo
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr) {
         Expr taken = g.named(jobs.dequeue()[0], "take");
-        return Exprs{cond(taken > 0, [&] { return jobs.enqueue({one(g)}); }, [&] { return jobs.enqueue({taken}); })};
+        return Exprs{cond(
+            taken > 0, [&] { return jobs.enqueue({one(g)}); },
+            [&] { return jobs.enqueue({taken}); })};
       },
       1);
   // In a loop.
@@ -73,10 +88,16 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on, *bo
       1, "iteration 0 of loop 'sums/2'");
 }
 
-BOOST_AUTO_TEST_CASE(a_queue_that_may_yet_be_filled_by_who_gets_on, *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(a_queue_that_may_yet_be_filled_by_who_gets_on,
+                     *boost::unit_test::label("one_thread")) {
   const auto take = [](Graph& g, Queue& jobs) { return g.named(jobs.dequeue()[0], "take"); };
-  // After the counting, be it to fill it or to close it; in a branch, a loop or a function; also by what waits for another dequeue in vain.
-  take_beside_counting([&](Graph& g, Queue& jobs, Expr last) { return Exprs{take(g, jobs), jobs.enqueue({cast(last, DType::i64)})}; }, 0);
+  // After the counting, be it to fill it or to close it; in a branch, a loop or a function; also by
+  // what waits for another dequeue in vain.
+  take_beside_counting(
+      [&](Graph& g, Queue& jobs, Expr last) {
+        return Exprs{take(g, jobs), jobs.enqueue({cast(last, DType::i64)})};
+      },
+      0);
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr last) {
         auto after = g.after({last});
@@ -85,17 +106,23 @@ BOOST_AUTO_TEST_CASE(a_queue_that_may_yet_be_filled_by_who_gets_on, *boost::unit
       0);
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr last) {
-        return Exprs{take(g, jobs), cond(last > 5, [&] { return jobs.enqueue({g.constant(std::int64_t{1})}); }, [&] { return g.constant(std::int64_t{0}); })};
+        return Exprs{take(g, jobs),
+                     cond(
+                         last > 5, [&] { return jobs.enqueue({g.constant(std::int64_t{1})}); },
+                         [&] { return g.constant(std::int64_t{0}); })};
       },
       0);
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr last) {
-        return Exprs{take(g, jobs), while_loop([](Expr i) { return i < 5; }, [&](Expr i) { return jobs.enqueue({i}); }, cast(last, DType::i64), {.name = "puts"})};
+        return Exprs{take(g, jobs), while_loop([](Expr i) { return i < 5; },
+                                               [&](Expr i) { return jobs.enqueue({i}); },
+                                               cast(last, DType::i64), {.name = "puts"})};
       },
       0);
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr last) {
-        GraphFunction<Expr(Expr)> put(g, "put", {{DType::i64, Shape{}}}, [&](Expr x) { return jobs.enqueue({x}); });
+        GraphFunction<Expr(Expr)> put(g, "put", {{DType::i64, Shape{}}},
+                                      [&](Expr x) { return jobs.enqueue({x}); });
         return Exprs{take(g, jobs), put(cast(last, DType::i64))};
       },
       0);
@@ -103,7 +130,8 @@ BOOST_AUTO_TEST_CASE(a_queue_that_may_yet_be_filled_by_who_gets_on, *boost::unit
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr last) {
         Expr taken = take(g, jobs);
-        return Exprs{jobs.enqueue({cond(last > 5, [&] { return cast(last, DType::i64); }, [&] { return taken; })})};
+        return Exprs{jobs.enqueue({cond(
+            last > 5, [&] { return cast(last, DType::i64); }, [&] { return taken; })})};
       },
       0);
 }

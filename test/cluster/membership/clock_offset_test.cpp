@@ -1,4 +1,5 @@
-// Clocks of nodes that drift, are set, and lie: what one knows of another's is never further off than it says.
+// Clocks of nodes that drift, are set, and lie: what one knows of another's is never further off
+// than it says.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -9,8 +10,8 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/cluster/membership/clock_offset.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
+#include <troupe/cluster/membership/clock_offset.hpp>
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/test/support/chrome_trace.hpp>
@@ -35,8 +36,10 @@ struct Drifting {
 };
 
 /// Asks at `now`; the ways take that long.
-void ask(ClockOffset& offset, const Drifting& other, std::int64_t now, std::int64_t there, std::int64_t back, std::uint64_t incarnation = 1) {
-  offset.observe(incarnation, {now, other.at(now + there), other.at(now + there + kMs), now + there + kMs + back});
+void ask(ClockOffset& offset, const Drifting& other, std::int64_t now, std::int64_t there,
+         std::int64_t back, std::uint64_t incarnation = 1) {
+  offset.observe(incarnation, {now, other.at(now + there), other.at(now + there + kMs),
+                               now + there + kMs + back});
 }
 
 /// What a and b have recorded of a loop of a's whose body is b's.
@@ -52,7 +55,8 @@ ClusterReport recorded_to_and_fro(Nodes& nodes) {
   return said;
 }
 
-/// The same, as a machine whose clock is so far ahead tells it: recorders go by the machine's clock, not by a node's.
+/// The same, as a machine whose clock is so far ahead tells it: recorders go by the machine's
+/// clock, not by a node's.
 void set_ahead(NodeReport& report, std::int64_t ahead) {
   for (RecordedPlan& plan : report.recorded)
     for (PartitionSnapshot& p : plan.partitions) {
@@ -72,8 +76,10 @@ BOOST_AUTO_TEST_CASE(an_estimate_is_as_good_as_it_says_however_long_clocks_drift
     ask(offset, other, kBegin, 20'000, 20'000);  // the quickest of all
     std::int64_t worst = 0;
     for (std::int64_t now = kBegin + kSecond; now < kBegin + 3600 * kSecond; now += kSecond) {
-      ask(offset, other, now, 50'000 + static_cast<std::int64_t>(random() % (4 * kMs)), 50'000 + static_cast<std::int64_t>(random() % (4 * kMs)));
-      const std::int64_t later = now + 500 * kMs, off = std::abs(offset.offset_ns() - (other.at(later) - later));
+      ask(offset, other, now, 50'000 + static_cast<std::int64_t>(random() % (4 * kMs)),
+          50'000 + static_cast<std::int64_t>(random() % (4 * kMs)));
+      const std::int64_t later = now + 500 * kMs,
+                         off = std::abs(offset.offset_ns() - (other.at(later) - later));
       BOOST_REQUIRE(off <= offset.error_ns(later));
       worst = std::max(worst, off);
     }
@@ -97,7 +103,8 @@ BOOST_AUTO_TEST_CASE(a_clock_that_is_set_and_a_node_that_starts_again_count_at_o
   ask(offset, {0, 0}, kBegin, 10'000, 10'000);
   ask(offset, {kSecond, 0}, kBegin + kSecond, kMs, kMs);  // slower, but a second off
   BOOST_TEST(offset.offset_ns() == kSecond);
-  ask(offset, {kSecond + 100'000, 0}, kBegin + 2 * kSecond, 2 * kMs, kMs, 2);  // another life: another machine, maybe
+  // another life: another machine, maybe
+  ask(offset, {kSecond + 100'000, 0}, kBegin + 2 * kSecond, 2 * kMs, kMs, 2);
   BOOST_TEST(offset.round_trip_ns() == 3 * kMs);
   offset.observe(2, {0, kBegin, kBegin, kMs});  // this node's own clock was set back
   BOOST_TEST(offset.offset_ns() > kBegin - kSecond);
@@ -105,14 +112,20 @@ BOOST_AUTO_TEST_CASE(a_clock_that_is_set_and_a_node_that_starts_again_count_at_o
 
 BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_not_believed) {
   ClockOffset offset;
-  for (const auto& [received, answered] : {std::pair<std::int64_t, std::int64_t>{INT64_MIN, INT64_MAX}, {kBegin, kBegin - 1}, {-1, 5}, {kBegin, INT64_MAX}, {INT64_MAX, INT64_MAX}})
+  for (const auto& [received, answered] :
+       {std::pair<std::int64_t, std::int64_t>{INT64_MIN, INT64_MAX},
+        {kBegin, kBegin - 1},
+        {-1, 5},
+        {kBegin, INT64_MAX},
+        {INT64_MAX, INT64_MAX}})
     offset.observe(1, {kBegin, received, answered, kBegin + kMs});
   BOOST_TEST(!offset.is_known());
   BOOST_TEST(offset.offset_ns() == 0);
 }
 
-// Two nodes whose clocks drift apart, over a network with delays: what one says of the other's clock stays right for half an
-// hour, and when it asks for what is later than a time, it asks for it by the other's clock, never for too little.
+// Two nodes whose clocks drift apart, over a network with delays: what one says of the other's
+// clock stays right for half an hour, and when it asks for what is later than a time, it asks for
+// it by the other's clock, never for too little.
 BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
   SimulatedNetwork network(3);
   std::vector<std::unique_ptr<ClusterNode>> nodes;
@@ -136,10 +149,14 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
       self.address = "sim://" + self.name;
       auto made = network.make_transport(self);
       if (n == 1) return made;
-      return std::make_unique<FaultyTransport>(std::move(made), [&](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
-        if (const auto question = as<InspectNode>(message); question && question->question.what == NodeQuestion::What::events) asked_since.push_back(question->question.since_ns);
-        send(peer, lane, std::move(message));
-      });
+      return std::make_unique<FaultyTransport>(
+          std::move(made),
+          [&](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
+            if (const auto question = as<InspectNode>(message);
+                question && question->question.what == NodeQuestion::What::events)
+              asked_since.push_back(question->question.since_ns);
+            send(peer, lane, std::move(message));
+          });
     };
     nodes.push_back(std::make_unique<ClusterNode>(std::move(o)));
   }
@@ -151,27 +168,33 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
   for (int minute = 0; minute < 30; ++minute) {
     for (const Time end = network.now() + 60s; network.now() < end;) step();
     const std::int64_t since = time_of(0) - 10 * kSecond;
-    const ClusterReport report = nodes[0]->inspect({.what = NodeQuestion::What::events, .since_ns = since});
+    const ClusterReport report =
+        nodes[0]->inspect({.what = NodeQuestion::What::events, .since_ns = since});
     BOOST_REQUIRE(report.at(1).has_answered);
-    BOOST_TEST(std::abs(report[1].offset_ns - ahead()) < most, minute << ": " << report[1].offset_ns - ahead());
+    BOOST_TEST(std::abs(report[1].offset_ns - ahead()) < most,
+               minute << ": " << report[1].offset_ns - ahead());
     BOOST_REQUIRE(asked_since.size() == static_cast<std::size_t>(minute) + 1);
     if (minute == 0) BOOST_TEST(asked_since[0] == 0);  // nothing is known yet: all
     else {
-      BOOST_TEST(asked_since.back() <= since + ahead() + kMs);  // a millisecond: the clocks moved since it was asked
+      // a millisecond: the clocks moved since it was asked
+      BOOST_TEST(asked_since.back() <= since + ahead() + kMs);
       BOOST_TEST(asked_since.back() > since + ahead() - 100 * kMs);
     }
   }
   BOOST_TEST(std::abs(ahead() - at_first) > 500 * kMs);  // that is what would be wrong
 }
 
-// Whatever b's clock shows, if a knows by how much, the trace is the same to the byte; and so is what is told of events, of which some were written over.
+// Whatever b's clock shows, if a knows by how much, the trace is the same to the byte; and so is
+// what is told of events, of which some were written over.
 BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
   Nodes nodes(2, stepped(), Between::simulation);
   ClusterReport said = recorded_to_and_fro(nodes);
   for (RecordedPlan& plan : said[1].report.recorded)
     for (PartitionSnapshot& p : plan.partitions)
       if (!p.events.empty()) p.dropped_events = 1, p.whole_since_ns = p.events.front().begin_ns;
-  const auto events_of = [](const ClusterReport& report) { return nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100'000)); };
+  const auto events_of = [](const ClusterReport& report) {
+    return nlohmann::json::parse(events_json(report, 0, 0, INT64_MAX, 100'000));
+  };
   const std::string trace = trace_json(said);
   const nlohmann::json events = events_of(said);
   BOOST_TEST(well_formed(nlohmann::json::parse(trace)).arrows > 20);
@@ -182,12 +205,14 @@ BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
     set_ahead(other[1].report, ahead);
     BOOST_TEST((trace_json(other) == trace), ahead);
     const nlohmann::json of_other = events_of(other);
-    for (const char* what : {"events", "lost", "dropped"}) BOOST_TEST((of_other[what] == events[what]), what << " with a clock " << ahead << " ns ahead");
+    for (const char* what : {"events", "lost", "dropped"})
+      BOOST_TEST((of_other[what] == events[what]),
+                 what << " with a clock " << ahead << " ns ahead");
   }
 }
 
-// By what a finds out of b's clock: no token arrives before it went by more than half of what its question was on the way, and
-// what a and b did together is drawn together.
+// By what a finds out of b's clock: no token arrives before it went by more than half of what its
+// question was on the way, and what a and b did together is drawn together.
 BOOST_AUTO_TEST_CASE(a_trace_of_nodes_whose_clocks_differ_has_arrows_that_point_forward) {
   constexpr std::int64_t kAhead = -7 * kSecond;
   Nodes nodes(1, stepped(), Between::simulation);
@@ -199,9 +224,11 @@ BOOST_AUTO_TEST_CASE(a_trace_of_nodes_whose_clocks_differ_has_arrows_that_point_
   BOOST_TEST(std::abs(said[1].offset_ns - kAhead) <= said[1].round_trip_ns / 2 + kMs);
   set_ahead(said[1].report, kAhead);
   const nlohmann::json trace = nlohmann::json::parse(trace_json(said));
-  const double off = static_cast<double>(said[1].round_trip_ns / 2 + kMs) * 1e-3;  // µs, at most: the loop may be over sooner
+  // µs, at most: the loop may be over sooner
+  const double off = static_cast<double>(said[1].round_trip_ns / 2 + kMs) * 1e-3;
   BOOST_TEST(well_formed(trace, off).arrows > 20);
-  std::map<int, std::pair<double, double>> spans;  // by node: when its first slice began, and its last ended
+  // by node: when its first slice began, and its last ended
+  std::map<int, std::pair<double, double>> spans;
   for (const auto& e : trace["traceEvents"]) {
     if (e["ph"] != "X") continue;
     const double begin = e["ts"], end = begin + e["dur"].get<double>();

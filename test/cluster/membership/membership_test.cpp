@@ -1,5 +1,6 @@
-// Membership in a simulated network on a virtual clock: messages are delayed, lost and overtake each other, nodes
-// are killed, held up, cut off and started again. `TROUPE_SEED=n` repeats one schedule.
+// Membership in a simulated network on a virtual clock: messages are delayed, lost and overtake
+// each other, nodes are killed, held up, cut off and started again. `TROUPE_SEED=n` repeats one
+// schedule.
 #include <boost/test/unit_test.hpp>
 
 #include <cstdlib>
@@ -29,14 +30,16 @@ class World {
     World& world;
     std::string name;
     std::unique_ptr<Membership> membership;
-    Time held_until{};      // until then it neither hears nor ticks; what comes waits
+    Time held_until{};  // until then it neither hears nor ticks; what comes waits
     bool is_alive = true;
     int superseded_by = 0;
     std::map<std::string, MemberState> told;  // what `changed` said last
     std::vector<std::string> deaths;          // whom it ever held for dead
 
     Node(World& w, std::string n) : world(w), name(std::move(n)) {}
-    void send(const Member& to, MembershipMessage message) override { world.send(*this, to, std::move(message)); }
+    void send(const Member& to, MembershipMessage message) override {
+      world.send(*this, to, std::move(message));
+    }
     void changed(const Member& m) override {
       told[m.name] = m.state;
       if (m.state == MemberState::dead) deaths.push_back(m.name);
@@ -44,7 +47,8 @@ class World {
     void superseded(const Member&) override { ++superseded_by; }
   };
 
-  Node& start(const std::string& name, const std::string& contact = {}, const MembershipOptions& options = {}) {
+  Node& start(const std::string& name, const std::string& contact = {},
+              const MembershipOptions& options = {}) {
     auto node = std::make_unique<Node>(*this, name);
     Member self{.name = name, .incarnation = ++starts_, .address = "sim://" + name};
     node->membership = std::make_unique<Membership>(self, *node, options, random_());
@@ -58,12 +62,16 @@ class World {
   Node& operator[](const std::string& name) { return *nodes_.at(name); }
   void kill(const std::string& name) { nodes_.at(name)->is_alive = false; }
   void hold(const std::string& name, Time by) { nodes_.at(name)->held_until = now_ + by; }
-  void cut(std::function<bool(const std::string&, const std::string&)> is_cut) { is_cut_ = std::move(is_cut); }
+  void cut(std::function<bool(const std::string&, const std::string&)> is_cut) {
+    is_cut_ = std::move(is_cut);
+  }
   void lose(int percent) { lost_ = percent; }
   Time now() const { return now_; }
   std::uint64_t messages() const { return messages_; }
 
-  void run_for(Time span) { run_until(now_ + span, [] { return false; }); }
+  void run_for(Time span) {
+    run_until(now_ + span, [] { return false; });
+  }
   /// Until `done`, looked at after every event; false if that did not come within the time.
   bool run_until(Time end, const std::function<bool()>& done) {
     while (!events_.empty() && events_.top().at <= end) {
@@ -89,8 +97,9 @@ class World {
     for (Node* n : all) {
       if (n->membership->count_up() != all.size()) return false;
       for (Node* m : all)
-        if (const Member* known = n->membership->find(m->name); !known || known->state != MemberState::alive ||
-                                                               known->incarnation != m->membership->self().incarnation)
+        if (const Member* known = n->membership->find(m->name);
+            !known || known->state != MemberState::alive ||
+            known->incarnation != m->membership->self().incarnation)
           return false;
     }
     return true;
@@ -101,7 +110,9 @@ class World {
     Time at;
     std::uint64_t number;
     std::function<void()> act;
-    bool operator<(const Event& o) const { return std::pair(at, number) > std::pair(o.at, o.number); }
+    bool operator<(const Event& o) const {
+      return std::pair(at, number) > std::pair(o.at, o.number);
+    }
   };
 
   void at(Time when, std::function<void()> act) { events_.push({when, next_++, std::move(act)}); }
@@ -117,7 +128,8 @@ class World {
     ++messages_;
     if (static_cast<int>(random_() % 100) < lost_) return;
     if (is_cut_ && is_cut_(from.name, to.name)) return;
-    deliver(now_ + Time(static_cast<std::int64_t>(random_() % 20'000'000)), from.membership->self(), to.name, std::move(message));
+    deliver(now_ + Time(static_cast<std::int64_t>(random_() % 20'000'000)), from.membership->self(),
+            to.name, std::move(message));
   }
   void deliver(Time when, const Member& from, const std::string& to, MembershipMessage message) {
     at(when, [this, from, to, message = std::move(message)] {
@@ -163,10 +175,12 @@ BOOST_AUTO_TEST_CASE(of_more_members_than_may_be_nothing_is_heard) {
   World w(1);
   World::Node& a = w.start("a", {}, {.most_members = 3});
   MembershipMessage news{.kind = MembershipMessage::Kind::news};
-  for (int i = 0; i < 10; ++i) news.members.push_back({.name = "x" + std::to_string(i), .incarnation = 1, .address = {}});
+  for (int i = 0; i < 10; ++i)
+    news.members.push_back({.name = "x" + std::to_string(i), .incarnation = 1, .address = {}});
   a.membership->receive(w.now(), {.name = "b", .incarnation = 1, .address = {}}, news);
   BOOST_TEST(a.membership->members().size() == 4u);
-  BOOST_TEST((a.membership->find("b") != nullptr && a.membership->find("x1") != nullptr && a.membership->find("x9") == nullptr));
+  BOOST_TEST((a.membership->find("b") != nullptr && a.membership->find("x1") != nullptr &&
+              a.membership->find("x9") == nullptr));
 }
 
 BOOST_AUTO_TEST_CASE(who_joins_is_known_to_all) {
@@ -188,7 +202,8 @@ BOOST_AUTO_TEST_CASE(who_is_killed_is_dead_for_all_within_the_bound) {
     w.kill("n1");
     BOOST_TEST_CONTEXT(count << " nodes") {
       BOOST_TEST(w.run_until(killed + bound, [&] { return w.agrees(); }));
-      BOOST_TEST_MESSAGE(count << " nodes agree after " << (w.now() - killed) / 1ms << " ms, at the latest after " << bound / 1ms);
+      BOOST_TEST_MESSAGE(count << " nodes agree after " << (w.now() - killed) / 1ms
+                               << " ms, at the latest after " << bound / 1ms);
       for (World::Node* n : w.live()) BOOST_TEST((n->told["n1"] == MemberState::dead));
     }
   }
@@ -217,7 +232,8 @@ BOOST_AUTO_TEST_CASE(who_was_held_up_accuses_nobody) {
   w.run_for(5min + 30s);
   BOOST_TEST(w["n2"].membership->counters().held_up > 0u);
   BOOST_TEST(w["n2"].deaths.empty());
-  BOOST_TEST((w["n0"].told["n2"] == MemberState::alive));  // it was dead meanwhile, and came back by its own word
+  // it was dead meanwhile, and came back by its own word
+  BOOST_TEST((w["n0"].told["n2"] == MemberState::alive));
   BOOST_TEST(w["n0"].deaths.size() == 1u);
   BOOST_TEST(w.agrees());
 }
@@ -241,7 +257,8 @@ BOOST_AUTO_TEST_CASE(who_has_left_suspects_nobody) {
   Membership& leaver = *w["n1"].membership;
   leaver.leave(w.now());
   for (const char* other : {"n0", "n2"}) leaver.suspect(w.now(), other);
-  for (const char* other : {"n0", "n2"}) BOOST_TEST((leaver.find(other)->state == MemberState::alive));
+  for (const char* other : {"n0", "n2"})
+    BOOST_TEST((leaver.find(other)->state == MemberState::alive));
   BOOST_TEST(leaver.counters().suspicions == 0u);
   w["n0"].membership->suspect(w.now(), "n2");
   BOOST_TEST((w["n0"].told["n2"] == MemberState::suspect));
@@ -281,7 +298,8 @@ BOOST_AUTO_TEST_CASE(halves_of_a_cut_network_find_each_other_again) {
   BOOST_TEST(w.run_until(w.now() + 60s, [&] { return w.agrees(); }));
 }
 
-// Lost and late messages, nodes held up for less than a suspicion, one killed, one started, one that leaves.
+// Lost and late messages, nodes held up for less than a suspicion, one killed, one started, one
+// that leaves.
 BOOST_AUTO_TEST_CASE(whatever_happens_they_agree_in_the_end) {
   std::uint64_t refuted = 0, deaths = 0;
   const std::uint64_t first = first_seed(), count = schedules(300);
@@ -294,7 +312,8 @@ BOOST_AUTO_TEST_CASE(whatever_happens_they_agree_in_the_end) {
       w.lose(static_cast<int>(dice() % 30));
       for (int event = 0; event < 8; ++event) {
         w.run_for(Time(static_cast<std::int64_t>(dice() % 4'000'000'000)));
-        const std::string name = name_of_node(static_cast<int>(dice() % static_cast<std::uint64_t>(nodes)));
+        const std::string name =
+            name_of_node(static_cast<int>(dice() % static_cast<std::uint64_t>(nodes)));
         const std::size_t alive = w.live().size();
         switch (dice() % 4) {
           case 0: w.hold(name, Time(static_cast<std::int64_t>(dice() % 3'000'000'000))); break;
@@ -306,7 +325,8 @@ BOOST_AUTO_TEST_CASE(whatever_happens_they_agree_in_the_end) {
             break;
           case 3: {
             const auto cut = name;
-            w.cut([cut](const std::string& a, const std::string& b) { return a == cut || b == cut; });
+            w.cut(
+                [cut](const std::string& a, const std::string& b) { return a == cut || b == cut; });
             w.run_for(Time(static_cast<std::int64_t>(dice() % 2'000'000'000)));
             w.cut(nullptr);
             break;
@@ -321,7 +341,8 @@ BOOST_AUTO_TEST_CASE(whatever_happens_they_agree_in_the_end) {
       }
     }
   }
-  if (count >= 100) BOOST_TEST((refuted > 0 && deaths > 0), refuted << " refuted, " << deaths << " dead");
+  if (count >= 100)
+    BOOST_TEST((refuted > 0 && deaths > 0), refuted << " refuted, " << deaths << " dead");
 }
 
 // The load of a node does not grow with the cluster, but for the news that all have to hear.
@@ -336,7 +357,8 @@ BOOST_AUTO_TEST_CASE(a_node_sends_as_much_in_a_large_cluster) {
     w.run_for(20s);
     a_node_and_period[k] = static_cast<double>(w.messages() - before) / count / 40;
   }
-  BOOST_TEST_MESSAGE("messages a node and period: " << a_node_and_period[0] << " of 16 nodes, " << a_node_and_period[1] << " of 128");
+  BOOST_TEST_MESSAGE("messages a node and period: " << a_node_and_period[0] << " of 16 nodes, "
+                                                    << a_node_and_period[1] << " of 128");
   BOOST_TEST(a_node_and_period[1] < 1.2 * a_node_and_period[0]);
 }
 

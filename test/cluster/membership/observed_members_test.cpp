@@ -10,7 +10,9 @@ BOOST_AUTO_TEST_SUITE(observed_members_test, TROUPE_ONE_THREAD)
 
 namespace {
 
-Member is(const std::string& name, MemberState state) { return {.name = name, .incarnation = 1, .state = state, .address = {}}; }
+Member is(const std::string& name, MemberState state) {
+  return {.name = name, .incarnation = 1, .state = state, .address = {}};
+}
 
 std::string names_of(const std::vector<Member>& members) {
   std::string all;
@@ -22,9 +24,12 @@ std::string names_of(const std::vector<Member>& members) {
 
 BOOST_AUTO_TEST_CASE(who_has_changed_is_told_once_and_since_when) {
   ObservedMembers observed;
-  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::alive)}, 10)) == "ab");
-  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::suspect)}, 20)) == "b");
-  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::suspect)}, 30)) == "");
+  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::alive)},
+                                    10)) == "ab");
+  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::suspect)},
+                                    20)) == "b");
+  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::suspect)},
+                                    30)) == "");
   BOOST_TEST(observed.since_ns("a") == 10);
   BOOST_TEST(observed.since_ns("b") == 20);
   BOOST_TEST(observed.since_ns("c") == 0);
@@ -32,20 +37,25 @@ BOOST_AUTO_TEST_CASE(who_has_changed_is_told_once_and_since_when) {
 
 BOOST_AUTO_TEST_CASE(who_is_not_known_any_more_is_forgotten_with_its_clock) {
   ObservedMembers observed;
-  observed.note({is("a", MemberState::alive), is("b", MemberState::dead), is("c", MemberState::alive)}, 10);
+  observed.note(
+      {is("a", MemberState::alive), is("b", MemberState::dead), is("c", MemberState::alive)}, 10);
   for (const char* name : {"b", "c"}) {
     BOOST_REQUIRE(observed.clock(name));
-    observed.clock(name)->observe(1, {.sent = 100, .received = 1100, .answered = 1100, .ended = 100});
+    observed.clock(name)->observe(1,
+                                  {.sent = 100, .received = 1100, .answered = 1100, .ended = 100});
   }
   observed.note({is("d", MemberState::alive)}, 20);
   BOOST_TEST(observed.size() == 4);
-  observed.forget_but({is("a", MemberState::alive), is("c", MemberState::alive), is("d", MemberState::alive)});
+  observed.forget_but(
+      {is("a", MemberState::alive), is("c", MemberState::alive), is("d", MemberState::alive)});
   BOOST_TEST(observed.size() == 3);
   BOOST_TEST(!observed.clock("b"));
   BOOST_TEST(observed.since_ns("b") == 0);
   BOOST_REQUIRE(observed.clock("c"));
   BOOST_TEST(observed.clock("c")->offset_ns() == 1000);
-  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::dead), is("c", MemberState::alive), is("d", MemberState::alive)}, 30)) == "b");
+  BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::dead),
+                                     is("c", MemberState::alive), is("d", MemberState::alive)},
+                                    30)) == "b");
   BOOST_TEST(!observed.clock("b")->is_known());
   BOOST_TEST(observed.since_ns("b") == 30);
 }

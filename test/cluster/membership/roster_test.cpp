@@ -3,8 +3,8 @@
 
 #include <troupe/cluster/node/roster.hpp>
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
-#include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
 
@@ -23,9 +23,12 @@ BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
   Roster a({.name = "a", .incarnation = 1, .address = "tcp://0.0.0.0:7117"}, {}, 1);
   a.connected({}, 5, {"b", 2, "tcp://10.0.0.2:7117", {}});  // as the transport has seen it
   const Member b{.name = "b", .incarnation = 2, .address = "tcp://0.0.0.0:7117"};
-  Gossip said{b, {.kind = MembershipMessage::Kind::sync, .members = {b, {.name = "c", .incarnation = 3, .address = "tcp://10.0.0.3:7117"},
-                                                                     {.name = "d", .incarnation = 4, .address = "tcp://127.0.0.1:7200"},
-                                                                     {.name = "e", .incarnation = 5, .address = "tcp://[::]:7117"}}}};
+  Gossip said{b,
+              {.kind = MembershipMessage::Kind::sync,
+               .members = {b,
+                           {.name = "c", .incarnation = 3, .address = "tcp://10.0.0.3:7117"},
+                           {.name = "d", .incarnation = 4, .address = "tcp://127.0.0.1:7200"},
+                           {.name = "e", .incarnation = 5, .address = "tcp://[::]:7117"}}}};
   a.heard({}, 5, said);
   BOOST_TEST(address_of(a, "b") == "tcp://10.0.0.2:7117");
   BOOST_TEST(address_of(a, "c") == "tcp://10.0.0.3:7117");
@@ -41,13 +44,20 @@ BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
 
 // Else Prometheus would refuse all that a node says.
 BOOST_AUTO_TEST_CASE(a_name_that_is_no_utf_8_is_refused) {
-  const auto named = [](const std::string& name) { Roster({.name = name, .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1); };
-  for (const char* name : {"\xff", "a\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xe2\x82", "\xed\xa0\x80", "\xf0\x80\x80\xaf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"})
+  const auto named = [](const std::string& name) {
+    Roster({.name = name, .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);
+  };
+  for (const char* name :
+       {"\xff", "a\x80", "\xc3", "\xc0\xaf", "\xe0\x80\xaf", "\xe2\x82", "\xed\xa0\x80",
+        "\xf0\x80\x80\xaf", "\xf4\x90\x80\x80", "\xf5\x80\x80\x80"})
     refusal([&] { named(name); }, Code::invalid_argument);
-  for (const char* name : {"a", "caf\xc3\xa9", "\xe0\xa0\x80", "\xe2\x82\xac", "\xed\x9f\xbf", "\xf0\x9f\x90\xb4", "\xf4\x8f\xbf\xbf"}) BOOST_CHECK_NO_THROW(named(name));
+  for (const char* name : {"a", "caf\xc3\xa9", "\xe0\xa0\x80", "\xe2\x82\xac", "\xed\x9f\xbf",
+                           "\xf0\x9f\x90\xb4", "\xf4\x8f\xbf\xbf"})
+    BOOST_CHECK_NO_THROW(named(name));
 }
 
-// Nor is it taken from others: who is called so is sent away, and who tells of one says what is none.
+// Nor is it taken from others: who is called so is sent away, and who tells of one says what is
+// none.
 BOOST_AUTO_TEST_CASE(nobody_else_has_a_name_that_a_node_may_not_have) {
   const Member b{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:7117"};
   for (const char* name : {"\xff", "caf\xe9", "a b", "a\nb", "*", "a/b", ""}) {
@@ -59,7 +69,10 @@ BOOST_AUTO_TEST_CASE(nobody_else_has_a_name_that_a_node_may_not_have) {
     BOOST_TEST((effects.ended[0].second.code() == Code::invalid_argument));
     BOOST_TEST(!a.session(5));
     a.connected({}, 6, {b.name, b.incarnation, b.address, {}});
-    const Gossip said{b, {.kind = MembershipMessage::Kind::news, .members = {{.name = name, .incarnation = 3, .address = "tcp://10.0.0.3:7117"}}}};
+    const Gossip said{
+        b,
+        {.kind = MembershipMessage::Kind::news,
+         .members = {{.name = name, .incarnation = 3, .address = "tcp://10.0.0.3:7117"}}}};
     refusal([&] { a.heard({}, 6, said); }, Code::data_loss);
     for (const Member& m : a.members()) BOOST_TEST((m.name == "a" || m.name == "b"), m.name);
   }
@@ -69,7 +82,8 @@ BOOST_AUTO_TEST_CASE(loopback_is_the_machine_of_who_says_it) {
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "tcp://127.0.0.1:2") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("tcp://localhost:1", "tcp://node7:2") == "tcp://node7:1");
   BOOST_TEST(seen_through("tcp://[::1]:1", "tcp://[fd00::2]:2") == "tcp://[fd00::2]:1");
-  BOOST_TEST(with_host("tcp://*:1", "::ffff:10.0.0.3") == "tcp://10.0.0.3:1");  // who came by IPv4 to a socket for both
+  // who came by IPv4 to a socket for both
+  BOOST_TEST(with_host("tcp://*:1", "::ffff:10.0.0.3") == "tcp://10.0.0.3:1");
   BOOST_TEST(with_host("tcp://*:1", "fd00::2") == "tcp://[fd00::2]:1");
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("inproc://b", "inproc://a") == "inproc://b");

@@ -3,10 +3,13 @@
 //   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=cases_test     # over nodes that are processes, and in no other way
 //
 // Within this process alone, for what they need no real processes have:
-// - tokens_of_nodes_that_are_over (X13): that c dies with its tokens on their way, which steps and a virtual clock see to. Over processes runs are given up
-//   (runs_that_are_given_up_leave_nothing), say things twice (tokens_that_come_again_are_dropped), and die (process/node_process_test), wherever they happen to be.
-// - the_other_node_hears_that_a_run_is_over_before_its_caller_does (X14): steps, and a transport that is listened to. What follows from it is seen over
-//   processes too: what is put into the queue then is not taken by the run that was cancelled (cancelled_while_waiting_or_too_late).
+// - tokens_of_nodes_that_are_over (X13): that c dies with its tokens on their way, which steps and
+//   a virtual clock see to. Over processes runs are given up
+//   (runs_that_are_given_up_leave_nothing), say things twice (tokens_that_come_again_are_dropped),
+//   and die (process/node_process_test), wherever they happen to be.
+// - the_other_node_hears_that_a_run_is_over_before_its_caller_does (X14): steps, and a transport
+//   that is listened to. What follows from it is seen over processes too: what is put into the
+//   queue then is not taken by the run that was cancelled (cancelled_while_waiting_or_too_late).
 // - every_row_runs_over_nodes: it reads these files.
 #include <boost/test/unit_test.hpp>
 
@@ -32,7 +35,9 @@ using namespace std::chrono_literals;
 
 const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
 
-Expr bound(const char* op, const Expr& x) { return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0]; }
+Expr bound(const char* op, const Expr& x) {
+  return x.reader().bind(find_op(op), std::vector<Expr>{x}, {}, std::source_location::current())[0];
+}
 
 EngineOptions unoptimised(int workers = 1) {
   EngineOptions o;
@@ -45,7 +50,10 @@ EngineOptions unoptimised(int workers = 1) {
 class OwnNode {
  public:
   OwnNode(const std::string& name, const std::string& join, const std::string& fault)
-      : process_(folder_.path(), {"/usr/bin/setpriv", "--pdeathsig", "KILL", (fs::canonical("/proc/self/exe").parent_path() / "tools" / "own_node").string(), name, join, fault}) {
+      : process_(folder_.path(),
+                 {"/usr/bin/setpriv", "--pdeathsig", "KILL",
+                  (fs::canonical("/proc/self/exe").parent_path() / "tools" / "own_node").string(),
+                  name, join, fault}) {
     BOOST_REQUIRE(process_.read_until("\n"));
   }
   ~OwnNode() {
@@ -59,7 +67,8 @@ class OwnNode {
   Process process_;
 };
 
-enum class Of { troupe, own_program, faulty_program };  // whose nodes b and c are, where they are processes; the last repeats what it says, everywhere
+// whose nodes b and c are, where they are processes; the last repeats what it says, everywhere
+enum class Of { troupe, own_program, faulty_program };
 
 /// a, which this program runs on, b and c: of this process or, where that is asked for, one each.
 class Three {
@@ -68,18 +77,25 @@ class Three {
     if (!is_over_processes()) {
       Nodes::Wrap wrap;
       if (whose == Of::faulty_program)
-        wrap = [](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+        wrap = [](const std::string& name,
+                  std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
           if (name == "a") return inner;
-          return std::make_unique<FaultyTransport>(std::move(inner), [repeater = std::make_shared<Repeater>(1)](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
-            (*repeater)(peer, lane, std::move(m), send);
-          });
+          return std::make_unique<FaultyTransport>(
+              std::move(inner),
+              [repeater = std::make_shared<Repeater>(1)](Peer peer, Lane lane, Message m,
+                                                         const FaultyTransport::Send& send) {
+                (*repeater)(peer, lane, std::move(m), send);
+              });
         };
-      nodes_ = std::make_unique<Nodes>(3, engine, Between::handles, SimulationOptions(), std::move(wrap));
+      nodes_ = std::make_unique<Nodes>(3, engine, Between::handles, SimulationOptions(),
+                                       std::move(wrap));
     } else if (whose == Of::troupe) {
       here_ = NodeProcesses::all().join(engine);
     } else {
       here_ = NodeProcesses::make_a(engine);
-      for (const char* name : {"b", "c"}) own_.push_back(std::make_unique<OwnNode>(name, here_->address(), whose == Of::faulty_program ? "repeats" : ""));
+      for (const char* name : {"b", "c"})
+        own_.push_back(std::make_unique<OwnNode>(name, here_->address(),
+                                                 whose == Of::faulty_program ? "repeats" : ""));
       here_->wait_for({"b", "c"}, 60s);
     }
   }
@@ -92,7 +108,8 @@ class Three {
   std::unique_ptr<ClusterNode> here_;  // leaves first
 };
 
-/// How many kernels of TestUntilCancelled have begun on b, and how many have seen that their run is over: since it was made.
+/// How many kernels of TestUntilCancelled have begun on b, and how many have seen that their run is
+/// over: since it was made.
 class OnB {
  public:
   explicit OnB(Engine& engine) {
@@ -106,7 +123,9 @@ class OnB {
 
  private:
   Tensor asked() const { return ask_({Tensor::scalar(0.f)})[0]; }
-  std::int64_t since(std::int64_t i) const { return static_cast<std::int64_t>(asked().at(i) - before_.at(i)); }
+  std::int64_t since(std::int64_t i) const {
+    return static_cast<std::int64_t>(asked().at(i) - before_.at(i));
+  }
   Graph graph_;
   Function ask_;
   Tensor before_;
@@ -126,7 +145,9 @@ Function by_c_and_b(Engine& engine, Graph& g) {
   return engine.compile(g, {x}, {y});
 }
 
-constexpr const char* kEverywhere[]{"everywhere(", "on_engines(", "all_settings()", "cluster_settings()", "prints(", "all_places()", "gradients_everywhere("};
+constexpr const char* kEverywhere[]{"everywhere(",          "on_engines(", "all_settings()",
+                                    "cluster_settings()",   "prints(",     "all_places()",
+                                    "gradients_everywhere("};
 constexpr const char* kThree = "Three nodes(";
 
 Queue queue_on(Graph& g, const std::string& device, const std::string& name) {
@@ -153,7 +174,8 @@ BOOST_AUTO_TEST_CASE(random_tree) {  // X2
   std::vector<Expr> left(4096, a);
   std::mt19937 choice(7);
   while (left.size() > 1) {
-    for (std::size_t i = 0; i < 2; ++i) std::swap(left[choice() % (left.size() - i)], left[left.size() - 1 - i]);
+    for (std::size_t i = 0; i < 2; ++i)
+      std::swap(left[choice() % (left.size() - i)], left[left.size() - 1 - i]);
     Expr sum = left[left.size() - 1] + left[left.size() - 2];
     left.pop_back();
     left.back() = sum;
@@ -174,7 +196,9 @@ BOOST_AUTO_TEST_CASE(abort_while_the_last_of_four_values_is_awaited) {  // X4
     sum = sum.is_empty() ? value * 1.0 : sum + value;
   }
   Function wait = engine.compile(g, {}, {sum});
-  auto put = [&](int i, float value) { engine.run(g, {{x, Tensor::scalar(value)}}, {queues[static_cast<std::size_t>(i)].enqueue({x})}); };
+  auto put = [&](int i, float value) {
+    engine.run(g, {{x, Tensor::scalar(value)}}, {queues[static_cast<std::size_t>(i)].enqueue({x})});
+  };
   RunHandle run = wait.start({});
   for (int i = 0; i < 3; ++i) put(i, 1);
   run.cancel();
@@ -182,7 +206,8 @@ BOOST_AUTO_TEST_CASE(abort_while_the_last_of_four_values_is_awaited) {  // X4
   for (int i = 0; i < 4; ++i) put(i, 10);
   float expected = 10;
   for (int i = 0; i < 3; ++i) {
-    const auto left = engine.run(g, {}, {queues[static_cast<std::size_t>(i)].size()})[0].item<std::int64_t>();
+    const auto left =
+        engine.run(g, {}, {queues[static_cast<std::size_t>(i)].size()})[0].item<std::int64_t>();
     BOOST_TEST((left == 1 || left == 2));
     expected += left == 1 ? 10 : 1;
   }
@@ -196,7 +221,8 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
   Queue q = queue_on(g, kB, "empty");
   Expr out = q.dequeue()[0] * 1.0, x = g.input("x", DType::f32, Shape{}), in = q.enqueue({x});
   for (const auto timeout : {100ms, 20ms}) {
-    const std::string why = refusal([&] { engine.run(g, {}, {out}, {.timeout = timeout}); }, Code::deadline_exceeded);
+    const std::string why =
+        refusal([&] { engine.run(g, {}, {out}, {.timeout = timeout}); }, Code::deadline_exceeded);
     BOOST_TEST(says(why, {"time-out"}), why);
   }
   engine.run(g, {{x, Tensor::scalar(3.f)}}, {in});
@@ -213,13 +239,17 @@ BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
   }
   const OnB kernels(nodes.engine());
   for (auto timeout = 100ms; kernels.began() == 0; timeout *= 2)  // until it has begun in time
-    refusal([&] { nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = timeout}); }, Code::deadline_exceeded);
+    refusal(
+        [&] {
+          nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {y}, {.timeout = timeout});
+        },
+        Code::deadline_exceeded);
   while (kernels.saw() == 0) std::this_thread::yield();
   compare(nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0}), {{2}}, "after it");
 }
 
-// Of the row: pending, aborted, and used again. Producers and consumers that are first, `loss_test` (late_tokens_are_dropped, and early ones); a token that comes
-// twice, `faulty_peer_test`.
+// Of the row: pending, aborted, and used again. Producers and consumers that are first, `loss_test`
+// (late_tokens_are_dropped, and early ones); a token that comes twice, `faulty_peer_test`.
 BOOST_AUTO_TEST_CASE(runs_that_are_given_up_leave_nothing) {  // X13
   Three nodes(unoptimised());
   Graph g;
@@ -235,7 +265,8 @@ BOOST_AUTO_TEST_CASE(runs_that_are_given_up_leave_nothing) {  // X13
   BOOST_TEST(given_up > 0);
 }
 
-// Each token is taken once, however often it comes, and none that no run can ask for; a counts what it did not take.
+// Each token is taken once, however often it comes, and none that no run can ask for; a counts what
+// it did not take.
 BOOST_AUTO_TEST_CASE(tokens_that_come_again_are_dropped) {  // X13
   Three nodes(unoptimised(), Of::faulty_program);
   Graph g;
@@ -253,7 +284,8 @@ BOOST_AUTO_TEST_CASE(tokens_that_come_again_are_dropped) {  // X13
                            std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = 4});
   Function f = nodes.engine().compile(g, {limit}, {n, s * 1.0});
   for (const int iterations : {1, 10, 100})
-    compare(f({Tensor::scalar<std::int32_t>(iterations)}), {{static_cast<double>(iterations)}, {2.0 * iterations}}, "each token once");
+    compare(f({Tensor::scalar<std::int32_t>(iterations)}),
+            {{static_cast<double>(iterations)}, {2.0 * iterations}}, "each token once");
   BOOST_TEST(nodes.node().run_counters().refused > 0u);
 }
 
@@ -297,19 +329,23 @@ BOOST_AUTO_TEST_CASE(cancelled_while_waiting_or_too_late) {  // X14
   compare(late.get(), {{kPeach}}, "it had come");
 }
 
-// So that what the caller begins then comes after it, and is not taken by what he was told has ended.
+// So that what the caller begins then comes after it, and is not taken by what he was told has
+// ended.
 BOOST_AUTO_TEST_CASE(the_other_node_hears_that_a_run_is_over_before_its_caller_does) {
   if (is_over_processes()) return;
   RunHandle waiting;
   int abandoned = 0, too_late = 0;
-  const auto listens = [&](const std::string&, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-    return std::make_unique<FaultyTransport>(std::move(inner), [&](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
-      if (as<AbandonRun>(message)) {
-        ++abandoned;
-        too_late += waiting.is_done();
-      }
-      send(peer, lane, std::move(message));
-    });
+  const auto listens = [&](const std::string&,
+                           std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    return std::make_unique<FaultyTransport>(
+        std::move(inner),
+        [&](Peer peer, Lane lane, Message message, const FaultyTransport::Send& send) {
+          if (as<AbandonRun>(message)) {
+            ++abandoned;
+            too_late += waiting.is_done();
+          }
+          send(peer, lane, std::move(message));
+        });
   };
   EngineOptions engine = unoptimised();
   engine.deterministic = true;
@@ -331,7 +367,8 @@ BOOST_AUTO_TEST_CASE(the_other_node_hears_that_a_run_is_over_before_its_caller_d
 }
 
 BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_node_is_cancelled) {  // X16
-  Three nodes(unoptimised(2), Of::own_program);  // one of b's workers answers while the other is held
+  // one of b's workers answers while the other is held
+  Three nodes(unoptimised(2), Of::own_program);
   Engine& engine = nodes.engine();
   Graph g;
   Queue q = queue_on(g, kC, "go on");
@@ -370,7 +407,8 @@ BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19
     auto d = g.on_device(kB);
     y = matmul(a, x);
   }
-  Expr value = sqrt(sum(square(y)) / sum(square(x.read()))), next = x.assign(y / sqrt(sum(square(y))));
+  Expr value = sqrt(sum(square(y)) / sum(square(x.read()))),
+       next = x.assign(y / sqrt(sum(square(y))));
   Function step = nodes.engine().compile(g, {}, {value, next});
   float last = 0, now = 1;
   int steps = 0;
@@ -382,35 +420,55 @@ BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19
   BOOST_TEST(std::abs(now - 2) < 0.01f);
 }
 
-// A row is named behind the test case it is, or by its name (`t1_...`); that is one of cluster/, or its program goes everywhere. So it goes over
-// processes where these are asked for, or is a case of three nodes here.
+// A row is named behind the test case it is, or by its name (`t1_...`); that is one of cluster/, or
+// its program goes everywhere. So it goes over processes where these are asked for, or is a case of
+// three nodes here.
 BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
   if (is_over_processes()) return;
-  const std::string rows = "P1 P2 P3 P4 P5 P6 P7 P8 P16 C1 C2 C3 C6 C11 C15 C17 C18 C24 C28 C29 C32 C36 W1 W2 W3 W5 W7 W8 W9 W15 W17 W18 W19 W21 W22 W26 W28 W30 W32 "
-                           "W33 G1 G2 G4 G5 G6 G7 G9 G11 G14 G18 G19 G20 G22 G26 G33 G34 G37 G40 G41 G46 T1 T2 T4 T5 T6 T7 T8 T9 T10 T12 T13 T14 T15 T23 F1 F2 F7 F9 "
-                           "X1 X2 X4 X6 X7 X13 X14 X16 X19";
+  const std::string rows =
+      "P1 P2 P3 P4 P5 P6 P7 P8 P16 C1 C2 C3 C6 C11 C15 C17 C18 C24 C28 C29 C32 C36 W1 W2 W3 W5 W7 "
+      "W8 W9 W15 W17 W18 W19 W21 W22 W26 W28 W30 W32 "
+      "W33 G1 G2 G4 G5 G6 G7 G9 G11 G14 G18 G19 G20 G22 G26 G33 G34 G37 G40 G41 G46 T1 T2 T4 T5 T6 "
+      "T7 T8 T9 T10 T12 T13 T14 T15 T23 F1 F2 F7 F9 "
+      "X1 X2 X4 X6 X7 X13 X14 X16 X19";
   const std::set<std::string> while_built{"P16", "W9"};  // refused before anything is placed
   std::set<std::string> found = while_built, over_processes = while_built;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(std::filesystem::path(TROUPE_SOURCE_DIR) / "test")) {
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(
+           std::filesystem::path(TROUPE_SOURCE_DIR) / "test")) {
     if (!entry.path().string().ends_with("_test.cpp")) continue;
     std::ostringstream read;
     read << std::ifstream(entry.path()).rdbuf();
     const std::string text = read.str(), start = "BOOST_AUTO_TEST_CASE(";
     for (std::size_t at = text.find(start); at != std::string::npos;) {
       const std::size_t next = text.find(start, at + 1);
-      const std::string one = text.substr(at, next == std::string::npos ? next : next - at), head = one.substr(0, one.find('\n'));
+      const std::string one = text.substr(at, next == std::string::npos ? next : next - at),
+                        head = one.substr(0, one.find('\n'));
       at = next;
-      const bool is_everywhere = std::any_of(std::begin(kEverywhere), std::end(kEverywhere), [&](const char* way) { return one.find(way) != std::string::npos; });
-      const bool is_over_nodes = entry.path().string().find("/test/cluster/") != std::string::npos || is_everywhere, is_over_three = entry.path().filename() == "cases_test.cpp" && one.find(kThree) != std::string::npos;
-      // Words that are a letter of a row and a number; in a case's own name they end at an underscore.
+      const bool is_everywhere =
+          std::any_of(std::begin(kEverywhere), std::end(kEverywhere),
+                      [&](const char* way) { return one.find(way) != std::string::npos; });
+      const bool is_over_nodes =
+                     entry.path().string().find("/test/cluster/") != std::string::npos ||
+                     is_everywhere,
+                 is_over_three = entry.path().filename() == "cases_test.cpp" &&
+                                 one.find(kThree) != std::string::npos;
+      // Words that are a letter of a row and a number; in a case's own name they end at an
+      // underscore.
       for (std::size_t i = 0; is_over_nodes && i < head.size(); ++i) {
-        const auto is_digit = [&](std::size_t k) { return k < head.size() && std::isdigit(static_cast<unsigned char>(head[k])); };
-        const bool begins = i == 0 || !(std::isalnum(static_cast<unsigned char>(head[i - 1])) || head[i - 1] == '_');
-        if (!begins || std::string_view("PCWGTFXt").find(head[i]) == std::string_view::npos || !is_digit(i + 1)) continue;
+        const auto is_digit = [&](std::size_t k) {
+          return k < head.size() && std::isdigit(static_cast<unsigned char>(head[k]));
+        };
+        const bool begins = i == 0 || !(std::isalnum(static_cast<unsigned char>(head[i - 1])) ||
+                                        head[i - 1] == '_');
+        if (!begins || std::string_view("PCWGTFXt").find(head[i]) == std::string_view::npos ||
+            !is_digit(i + 1))
+          continue;
         std::string name(1, static_cast<char>(std::toupper(head[i])));
         for (std::size_t k = i + 1; is_digit(k); ++k) name += head[k];
         found.insert(name);
-        if ((is_everywhere && entry.path().parent_path().filename() == "controlflow") || is_over_three) over_processes.insert(name);
+        if ((is_everywhere && entry.path().parent_path().filename() == "controlflow") ||
+            is_over_three)
+          over_processes.insert(name);
       }
     }
   }

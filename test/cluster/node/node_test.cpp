@@ -29,10 +29,12 @@ void still_computes(Nodes& nodes, const std::string& there) {
     auto d = g.on_device(there);
     y = x * 2.0;
   }
-  compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 2})}}, {y + 1.0}), {{3, 5}}, "still computes");
+  compare(nodes.engine().run(g, {{x, Tensor::of<float>({1, 2})}}, {y + 1.0}), {{3, 5}},
+          "still computes");
 }
 
-// A loop that only an error, a cancellation or a loss ends: its values come from one node, its counter from another.
+// A loop that only an error, a cancellation or a loss ends: its values come from one node, its
+// counter from another.
 Expr endless(Graph& g, const std::string& there) {
   auto [n, t] = while_loop([](Expr i, Expr) { return i < 2000000000; },
                            [&](Expr i, Expr v) {
@@ -57,11 +59,16 @@ BOOST_AUTO_TEST_CASE(half_of_an_expression_on_another_node) {
   }
   Expr z = y + 1.0;
   Function f = nodes.engine().compile(g, {x, a}, {z, y});
-  BOOST_TEST(says(f.explain(), {"/node:a/cpu:0", kB, "4 cut edges, 32 B a run", "the caller -> node b: feed 'a' f32[2], 8 B", "/node:b/cpu:0 -> /node:a/cpu:0: Mul ", "node b -> the caller: fetch Mul ", ") f32[2], 8 B\n\n",
-                           "  peak memory\n", "\n/node:a/cpu:0       1 ", " 20 B\n/node:b/cpu:0       1 ", " 24 B\n", "\ncritical path, ", "goes to /node:b/cpu:0\n", " on /node:b/cpu:0\n",
-                           "goes to /node:a/cpu:0\n", " on /node:a/cpu:0\n"}));
+  BOOST_TEST(says(
+      f.explain(),
+      {"/node:a/cpu:0", kB, "4 cut edges, 32 B a run", "the caller -> node b: feed 'a' f32[2], 8 B",
+       "/node:b/cpu:0 -> /node:a/cpu:0: Mul ", "node b -> the caller: fetch Mul ",
+       ") f32[2], 8 B\n\n", "  peak memory\n", "\n/node:a/cpu:0       1 ",
+       " 20 B\n/node:b/cpu:0       1 ", " 24 B\n", "\ncritical path, ", "goes to /node:b/cpu:0\n",
+       " on /node:b/cpu:0\n", "goes to /node:a/cpu:0\n", " on /node:a/cpu:0\n"}));
   for (int run = 0; run < 3; ++run)
-    compare(f({Tensor::of<float>({1, 2}), Tensor::of<float>({3, 4})}), {{4, 9}, {3, 8}}, "two nodes");
+    compare(f({Tensor::of<float>({1, 2}), Tensor::of<float>({3, 4})}), {{4, 9}, {3, 8}},
+            "two nodes");
   BOOST_TEST(nodes[0].counters().messages_out > 0u);
 }
 
@@ -75,13 +82,17 @@ BOOST_AUTO_TEST_CASE(a_state_lives_where_it_was_declared) {
   }
   compare({nodes.engine().get(v)}, {{1, 2}}, "before any run");
   Expr sum = v.assign_add(g.constant(Tensor::of<float>({1, 1})));
-  for (int run = 1; run <= 3; ++run) compare(nodes.engine().run(g, {}, {sum}), {{1.0 + run, 2.0 + run}}, "a run");
+  for (int run = 1; run <= 3; ++run)
+    compare(nodes.engine().run(g, {}, {sum}), {{1.0 + run, 2.0 + run}}, "a run");
   compare({nodes.engine().get("v")}, {{4, 5}}, "by its name");
-  BOOST_TEST(nodes.engine().variables() == std::vector<std::string>{"v"}, boost::test_tools::per_element());
+  BOOST_TEST(nodes.engine().variables() == std::vector<std::string>{"v"},
+             boost::test_tools::per_element());
   nodes.engine().set(v, Tensor::of<float>({7, 8}));
-  refusal([&] { nodes[1].engine().get("v"); }, Code::not_found);  // it lives there, and is not that node's
+  // it lives there, and is not that node's
+  refusal([&] { nodes[1].engine().get("v"); }, Code::not_found);
   compare(nodes.engine().run(g, {}, {sum}), {{8, 9}}, "after it was set");
-  const std::string why = refusal([&] { nodes.engine().set(v, Tensor::of<float>({1})); }, Code::invalid_argument);
+  const std::string why =
+      refusal([&] { nodes.engine().set(v, Tensor::of<float>({1})); }, Code::invalid_argument);
   BOOST_TEST(says(why, {"node 'b'"}));
 }
 
@@ -96,7 +107,8 @@ BOOST_AUTO_TEST_CASE(a_queue_of_another_node_feeds_this_one) {
   Expr x = g.input("x", DType::f32, {2});
   Expr in = q.enqueue({x});
   Expr out = q.dequeue()[0] * 2.0;
-  Function enqueue = nodes.engine().compile(g, {x}, {in}), dequeue = nodes.engine().compile(g, {}, {out});
+  Function enqueue = nodes.engine().compile(g, {x}, {in}),
+           dequeue = nodes.engine().compile(g, {}, {out});
   RunHandle waiting = dequeue.start({});  // nothing is in it yet
   enqueue({Tensor::of<float>({1, 2})});
   compare(waiting.get(), {{2, 4}}, "dequeued");
@@ -112,14 +124,19 @@ BOOST_AUTO_TEST_CASE(a_users_actor_is_named_and_never_sent) {
   auto program = [&](const std::string& name) {
     Graph g;
     auto there = g.on_device(kB);
-    Expr n = actor_node(g, name, {}, {{DType::i64, Shape{}}}, [](std::span<const Tensor>, std::span<Tensor> out) { out[0] = Tensor::scalar<std::int64_t>(-1); })[0];
+    Expr n = actor_node(g, name, {}, {{DType::i64, Shape{}}},
+                        [](std::span<const Tensor>, std::span<Tensor> out) {
+                          out[0] = Tensor::scalar<std::int64_t>(-1);
+                        })[0];
     return nodes.engine().run(g, {}, {n})[0].item<std::int64_t>();
   };
   const std::string why = refusal([&] { program("nobody"); }, Code::not_found);
   BOOST_TEST(says(why, {"node 'b'", "user actor 'nobody'", "node_test.cpp"}));
   struct Counter final : NodeActor {
     std::int64_t n = 0;
-    void receive(std::span<const Tensor>, std::span<Tensor> out) override { out[0] = Tensor::scalar(n++); }
+    void receive(std::span<const Tensor>, std::span<Tensor> out) override {
+      out[0] = Tensor::scalar(n++);
+    }
   };
   register_actor("counter of node_test", [] { return std::make_unique<Counter>(); });
   for (std::int64_t run = 0; run < 3; ++run) BOOST_TEST(program("counter of node_test") == run);
@@ -142,7 +159,8 @@ BOOST_AUTO_TEST_CASE(errors_come_with_node_and_line) {
   }
   Function f = nodes.engine().compile(g, {x}, {z * 2.0});
   for (int round = 0; round < 5; ++round) {
-    const std::string why = refusal([&] { f({Tensor::of<std::int32_t>({7})}); }, Code::out_of_range);
+    const std::string why =
+        refusal([&] { f({Tensor::of<std::int32_t>({7})}); }, Code::out_of_range);
     BOOST_TEST(says(why, {"node 'c'", "Gather", "node_test.cpp"}));
     compare(f({Tensor::of<std::int32_t>({2})}), {{8}}, "after an error");
   }
@@ -180,14 +198,16 @@ BOOST_AUTO_TEST_CASE(cancelling_and_timing_out_answer_at_once) {
     run.cancel();
     BOOST_TEST((run.wait().code() == Code::cancelled));
   }
-  BOOST_TEST((f.start({}, {.timeout = std::chrono::milliseconds(20)}).wait().code() == Code::deadline_exceeded));
+  BOOST_TEST((f.start({}, {.timeout = std::chrono::milliseconds(20)}).wait().code() ==
+              Code::deadline_exceeded));
   still_computes(nodes, kB);
 }
 
 BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   Nodes nodes(3);
   Graph g, h;
-  Function over_b = nodes.engine().compile(g, {}, {endless(g, kB)}), over_c = nodes.engine().compile(h, {}, {endless(h, kC)});
+  Function over_b = nodes.engine().compile(g, {}, {endless(g, kB)}),
+           over_c = nodes.engine().compile(h, {}, {endless(h, kC)});
   RunHandle with_b = over_b.start({}), with_c = over_c.start({});
   nodes.remove(1);
   const Status lost = with_b.wait();
@@ -216,7 +236,8 @@ BOOST_AUTO_TEST_CASE(what_a_node_outside_of_loops_owes_is_named_when_it_leaves) 
   nodes.remove(1);
   const Status lost = run.wait();
   BOOST_TEST((lost.code() == Code::unavailable), lost.message());
-  BOOST_TEST(says(lost.message(), {"node 'b'", "awaited from it", "'Tanh", "node_test.cpp"}), lost.message());
+  BOOST_TEST(says(lost.message(), {"node 'b'", "awaited from it", "'Tanh", "node_test.cpp"}),
+             lost.message());
 }
 
 // x of two elements, and 2 x + 1.
@@ -253,7 +274,12 @@ BOOST_AUTO_TEST_CASE(a_function_is_made_again_when_its_node_is_there_again) {
     compare(f({Tensor::of<float>({1, 2})}), {{3, 5}}, "round");
     compare(copy({Tensor::of<float>({1, 2})}), {{3, 5}}, "a copy");
     nodes.remove_and_tell(1);
-    BOOST_TEST(says(refusal_once_heard([&] { f({Tensor::of<float>({1, 2})}); }, Code::not_found), {"no node 'b'"}));
+    BOOST_TEST(says(refusal_once_heard(
+                        [&] {
+                          f({Tensor::of<float>({1, 2})});
+                        },
+                        Code::not_found),
+                    {"no node 'b'"}));
     nodes.add("b");
     nodes[0].wait_for({"b"}, std::chrono::seconds(60));
   }
@@ -285,7 +311,8 @@ BOOST_AUTO_TEST_CASE(several_runs_in_flight) {
   Function f = nodes.engine().compile(g, {x}, {s});
   std::vector<RunHandle> runs;
   for (int i = 0; i < 40; ++i) runs.push_back(f.start({Tensor::scalar(static_cast<float>(i))}));
-  for (int i = 0; i < 40; ++i) compare(runs[static_cast<std::size_t>(i)].get(), {{50.0 * i}}, "in flight");
+  for (int i = 0; i < 40; ++i)
+    compare(runs[static_cast<std::size_t>(i)].get(), {{50.0 * i}}, "in flight");
 }
 
 BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer_elsewhere) {
@@ -293,13 +320,14 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer_elsewhere) {
     Nodes nodes(2);
     Graph g;
     Expr x = g.ones(DType::f32, {40, 40});
-    auto [n, s] = while_loop([](Expr i, Expr) { return i < 200; },
-                             [&](Expr i, Expr t) {
-                               Expr y = x * cast(i, DType::f32), next = i + 1;
-                               auto d = g.on_device(kB);
-                               return std::tuple{next, t + sum(matmul(y, y))};
-                             },
-                             std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = parallel});
+    auto [n, s] =
+        while_loop([](Expr i, Expr) { return i < 200; },
+                   [&](Expr i, Expr t) {
+                     Expr y = x * cast(i, DType::f32), next = i + 1;
+                     auto d = g.on_device(kB);
+                     return std::tuple{next, t + sum(matmul(y, y))};
+                   },
+                   std::tuple{g.constant(0), g.constant(0.f)}, {.parallel_iterations = parallel});
     Function f = nodes.engine().compile(g, {}, {n, s});
     double expected = 0;
     for (int i = 0; i < 200; ++i) expected += 64000.0 * i * i;
@@ -316,7 +344,8 @@ BOOST_AUTO_TEST_CASE(a_fast_producer_is_bounded_by_its_consumer_elsewhere) {
   }
 }
 
-// Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against microseconds there.
+// Links are measured by the simulation's clock, kernels by the machine's: milliseconds here against
+// microseconds there.
 BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
   EngineOptions o = stepped(1);
   o.placement = Placement::automatic;
@@ -326,9 +355,11 @@ BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
   Graph g;
   Expr x = g.input("x", DType::f32, {64, 64}), y = g.input("y", DType::f32, {64, 64});
   const std::vector<Expr> fetches{sum(matmul(x, x)), sum(matmul(y, y))};
-  const std::vector<Tensor> feeds{Tensor::zeros(DType::f32, {64, 64}), Tensor::zeros(DType::f32, {64, 64})};
+  const std::vector<Tensor> feeds{Tensor::zeros(DType::f32, {64, 64}),
+                                  Tensor::zeros(DType::f32, {64, 64})};
   const auto is_near = nodes.engine().compile(g, {x, y}, fetches).explain();
-  BOOST_TEST(says(is_near, {"/node:b/cpu:0", "link a - c: 1.0 s", "link b - c: ", "(measured)"}), is_near);
+  BOOST_TEST(says(is_near, {"/node:b/cpu:0", "link a - c: 1.0 s", "link b - c: ", "(measured)"}),
+             is_near);
   BOOST_TEST(is_near.find("/node:c/cpu:0 ") == std::string::npos, is_near);
 
   Nodes slow(3, o, Between::simulation);
@@ -389,7 +420,8 @@ BOOST_AUTO_TEST_CASE(names_of_nowhere_are_refused) {
     auto d = g.on_device(kB);
     y = g.constant(1.f) * g.random_uniform(Shape{});
   }
-  BOOST_TEST(says(refusal([&] { alone.run(g, {}, {y}); }, Code::not_found), {kB, "no node of a cluster"}));
+  BOOST_TEST(
+      says(refusal([&] { alone.run(g, {}, {y}); }, Code::not_found), {kB, "no node of a cluster"}));
   Nodes nodes(2);
   const std::string line = fmt::format("' (node_test.cpp:{})", __LINE__ + 5);
   const auto on = [&](const char* device) {
@@ -398,10 +430,13 @@ BOOST_AUTO_TEST_CASE(names_of_nowhere_are_refused) {
     auto d = h.on_device(device);
     nodes.engine().run(h, {{x, Tensor::scalar(1.f)}}, {x * 2.0});
   };
-  const std::string node = refusal([&] { on("/node:bb/cpu:0"); }, Code::not_found), device = refusal([&] { on("/node:b/gpu:0"); }, Code::not_found);
-  BOOST_TEST(says(node, {line, "there is no node 'bb'", "there are a, b; did you mean 'b'?"}), node);
+  const std::string node = refusal([&] { on("/node:bb/cpu:0"); }, Code::not_found),
+                    device = refusal([&] { on("/node:b/gpu:0"); }, Code::not_found);
+  BOOST_TEST(says(node, {line, "there is no node 'bb'", "there are a, b; did you mean 'b'?"}),
+             node);
   BOOST_TEST(says(device, {"node 'b': ", line, "there is no device 'gpu:0'"}), device);
-  for (const auto& [name, labels] : {std::pair{"a/b", ""}, std::pair{"a\nb", ""}, std::pair{"*", ""}, std::pair{"d", "x=1 x=2"}})
+  for (const auto& [name, labels] :
+       {std::pair{"a/b", ""}, std::pair{"a\nb", ""}, std::pair{"*", ""}, std::pair{"d", "x=1 x=2"}})
     refusal([&] { nodes.add(name, {}, labels); }, Code::invalid_argument);
 }
 

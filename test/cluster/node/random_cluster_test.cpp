@@ -1,4 +1,5 @@
-// Random programs with nested control flow and their gradients, every operation on a node that is drawn, compared with the oracle.
+// Random programs with nested control flow and their gradients, every operation on a node that is
+// drawn, compared with the oracle.
 //
 //   TROUPE_SEED=7 test_cluster --run_test=random_cluster_test               # one program
 //   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=random_cluster_test     # over nodes that are processes, and in no other way
@@ -14,7 +15,8 @@ namespace {
 
 class Cluster final : public World {
  public:
-  Cluster(int count, const EngineOptions& engine, Between between) : nodes_(count, Nodes::scattered(count, engine), between) {}
+  Cluster(int count, const EngineOptions& engine, Between between)
+      : nodes_(count, Nodes::scattered(count, engine), between) {}
   Engine& engine() override { return nodes_.engine(); }
   bool step() override { return nodes_.step(); }
 
@@ -22,7 +24,8 @@ class Cluster final : public World {
   Nodes nodes_;
 };
 
-// Placed by the cost model, for which ways are short enough that it spreads what little there is to do.
+// Placed by the cost model, for which ways are short enough that it spreads what little there is to
+// do.
 class ByCost final : public World {
  public:
   ByCost(int count, EngineOptions engine) : nodes_(count, priced(engine)) {}
@@ -38,14 +41,19 @@ class ByCost final : public World {
   Nodes nodes_;
 };
 
-std::function<std::unique_ptr<World>(const EngineOptions&)> cluster(int count, Between between = Between::handles) {
-  return [=](const EngineOptions& engine) { return std::make_unique<Cluster>(count, engine, between); };
+std::function<std::unique_ptr<World>(const EngineOptions&)> cluster(
+    int count, Between between = Between::handles) {
+  return [=](const EngineOptions& engine) {
+    return std::make_unique<Cluster>(count, engine, between);
+  };
 }
 
-/// A simulated network whose connections break, and which falls apart for a moment, again and again.
+/// A simulated network whose connections break, and which falls apart for a moment, again and
+/// again.
 class Shaken final : public World {
  public:
-  Shaken(int count, const EngineOptions& engine) : nodes_(count, Nodes::scattered(count, engine), Between::simulation), random_(engine.seed) {}
+  Shaken(int count, const EngineOptions& engine)
+      : nodes_(count, Nodes::scattered(count, engine), Between::simulation), random_(engine.seed) {}
   Engine& engine() override { return nodes_.engine(); }
   bool step() override {
     if (++steps_ % 300 == 0) shake();
@@ -61,7 +69,8 @@ class Shaken final : public World {
       case 1: return network.break_bulk_channels(who);
       default:
         network.partition({who});
-        network.at(network.now() + std::chrono::milliseconds(200), [&network] { network.heal(); });  // before anybody is held for dead
+        // before anybody is held for dead
+        network.at(network.now() + std::chrono::milliseconds(200), [&network] { network.heal(); });
     }
   }
   Nodes nodes_;
@@ -72,7 +81,9 @@ class Shaken final : public World {
 /// One of whose nodes is killed: at once, or when all is done, or between.
 class Killing final : public World {
  public:
-  explicit Killing(const EngineOptions& engine) : nodes_(3, Nodes::scattered(3, engine), Between::simulation), when_(std::minstd_rand(static_cast<unsigned>(engine.seed))() % 1500) {}
+  explicit Killing(const EngineOptions& engine)
+      : nodes_(3, Nodes::scattered(3, engine), Between::simulation),
+        when_(std::minstd_rand(static_cast<unsigned>(engine.seed))() % 1500) {}
   Engine& engine() override { return nodes_.engine(); }
   bool step() override {
     if (steps_++ == when_) nodes_.network().kill(kVictim);
@@ -88,7 +99,8 @@ class Killing final : public World {
 
 class Processes final : public World {
  public:
-  explicit Processes(const EngineOptions& engine) : here_(NodeProcesses::all().join(Nodes::scattered(3, engine))) {}
+  explicit Processes(const EngineOptions& engine)
+      : here_(NodeProcesses::all().join(Nodes::scattered(3, engine))) {}
   ~Processes() override { NodeProcesses::all().is_done(*here_); }
   Engine& engine() override { return here_->engine(); }
   bool step() override { return false; }  // they have threads
@@ -97,13 +109,30 @@ class Processes final : public World {
   std::unique_ptr<ClusterNode> here_;
 };
 
-std::unique_ptr<World> processes(const EngineOptions& engine) { return std::make_unique<Processes>(engine); }
+std::unique_ptr<World> processes(const EngineOptions& engine) {
+  return std::make_unique<Processes>(engine);
+}
 
 const std::vector<Way>& process_ways() {
   static const std::vector<Way> all{
-      {.name = "three processes", .workers = 1, .granularity = Granularity::automatic, .in_flight = true, .seed = 9, .world = processes},
-      {.name = "three processes, no passes", .workers = 1, .granularity = Granularity::op, .optimize = false, .seed = 10, .world = processes},
-      {.name = "three processes, narrow edges", .workers = 2, .granularity = Granularity::partition, .seed = 11, .is_narrow = true, .world = processes},
+      {.name = "three processes",
+       .workers = 1,
+       .granularity = Granularity::automatic,
+       .in_flight = true,
+       .seed = 9,
+       .world = processes},
+      {.name = "three processes, no passes",
+       .workers = 1,
+       .granularity = Granularity::op,
+       .optimize = false,
+       .seed = 10,
+       .world = processes},
+      {.name = "three processes, narrow edges",
+       .workers = 2,
+       .granularity = Granularity::partition,
+       .seed = 11,
+       .is_narrow = true,
+       .world = processes},
   };
   return all;
 }
@@ -111,15 +140,52 @@ const std::vector<Way>& process_ways() {
 const std::vector<Way>& cluster_ways() {
   if (is_over_processes()) return process_ways();
   static const std::vector<Way> all{
-      {.name = "two nodes, deterministic", .is_deterministic = true, .seed = 1, .world = cluster(2)},
-      {.name = "three nodes, deterministic, no passes", .granularity = Granularity::op, .is_deterministic = true, .optimize = false, .seed = 2, .world = cluster(3)},
-      {.name = "two nodes, in flight", .granularity = Granularity::automatic, .is_deterministic = true, .in_flight = true, .seed = 3, .world = cluster(2)},
-      {.name = "three nodes, a simulated network", .is_deterministic = true, .in_flight = true, .seed = 4, .world = cluster(3, Between::simulation)},
-      {.name = "two nodes, threads", .workers = 1, .granularity = Granularity::automatic, .in_flight = true, .seed = 5, .world = cluster(2)},
-      {.name = "three nodes, narrow edges", .is_deterministic = true, .seed = 8, .is_narrow = true, .world = cluster(3)},
-      {.name = "three nodes, connections that break", .is_deterministic = true, .in_flight = true, .seed = 12, .world = [](const EngineOptions& engine) { return std::make_unique<Shaken>(3, engine); }},
-      {.name = "three nodes, by cost", .is_deterministic = true, .seed = 7, .world = [](const EngineOptions& engine) { return std::make_unique<ByCost>(3, engine); }},
-      {.name = "three nodes, threads", .workers = 2, .granularity = Granularity::op, .seed = 6, .world = cluster(3)},
+      {.name = "two nodes, deterministic",
+       .is_deterministic = true,
+       .seed = 1,
+       .world = cluster(2)},
+      {.name = "three nodes, deterministic, no passes",
+       .granularity = Granularity::op,
+       .is_deterministic = true,
+       .optimize = false,
+       .seed = 2,
+       .world = cluster(3)},
+      {.name = "two nodes, in flight",
+       .granularity = Granularity::automatic,
+       .is_deterministic = true,
+       .in_flight = true,
+       .seed = 3,
+       .world = cluster(2)},
+      {.name = "three nodes, a simulated network",
+       .is_deterministic = true,
+       .in_flight = true,
+       .seed = 4,
+       .world = cluster(3, Between::simulation)},
+      {.name = "two nodes, threads",
+       .workers = 1,
+       .granularity = Granularity::automatic,
+       .in_flight = true,
+       .seed = 5,
+       .world = cluster(2)},
+      {.name = "three nodes, narrow edges",
+       .is_deterministic = true,
+       .seed = 8,
+       .is_narrow = true,
+       .world = cluster(3)},
+      {.name = "three nodes, connections that break",
+       .is_deterministic = true,
+       .in_flight = true,
+       .seed = 12,
+       .world = [](const EngineOptions& engine) { return std::make_unique<Shaken>(3, engine); }},
+      {.name = "three nodes, by cost",
+       .is_deterministic = true,
+       .seed = 7,
+       .world = [](const EngineOptions& engine) { return std::make_unique<ByCost>(3, engine); }},
+      {.name = "three nodes, threads",
+       .workers = 2,
+       .granularity = Granularity::op,
+       .seed = 6,
+       .world = cluster(3)},
   };
   return all;
 }
@@ -129,9 +195,13 @@ const std::vector<Way>& cluster_ways() {
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400), {}); }
 
 // Of loops as long as what is told of several iterations at once, and of what is sent ahead.
-BOOST_AUTO_TEST_CASE(values_of_long_loops_are_the_oracles) { compare_values(cluster_ways(), seeds(60), {.depth = 2, .trips = 1500}); }
+BOOST_AUTO_TEST_CASE(values_of_long_loops_are_the_oracles) {
+  compare_values(cluster_ways(), seeds(60), {.depth = 2, .trips = 1500});
+}
 
-BOOST_AUTO_TEST_CASE(values_of_large_tensors_are_the_oracles) { compare_values(cluster_ways(), seeds(60), {.depth = 2, .is_large = true}); }
+BOOST_AUTO_TEST_CASE(values_of_large_tensors_are_the_oracles) {
+  compare_values(cluster_ways(), seeds(60), {.depth = 2, .is_large = true});
+}
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
   const Seeds s = seeds(100);
@@ -140,21 +210,34 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
   if (s.count >= 50) BOOST_TEST(cancelled_runs() > before);
 }
 
-BOOST_AUTO_TEST_CASE(gradients_are_the_interpreters) { compare_gradients(cluster_ways(), seeds(100)); }
-BOOST_AUTO_TEST_CASE(second_derivatives_are_the_interpreters) { compare_gradients(cluster_ways(), seeds(20), 2); }
+BOOST_AUTO_TEST_CASE(gradients_are_the_interpreters) {
+  compare_gradients(cluster_ways(), seeds(100));
+}
+BOOST_AUTO_TEST_CASE(second_derivatives_are_the_interpreters) {
+  compare_gradients(cluster_ways(), seeds(20), 2);
+}
 
-// That hung: of a loop within, what two senders said of several iterations each waited for the loop around it, and the predicate among it, which
-// was heard in two pieces, the later one first, opened iterations that the other sender's was to wait for.
+// That hung: of a loop within, what two senders said of several iterations each waited for the loop
+// around it, and the predicate among it, which was heard in two pieces, the later one first, opened
+// iterations that the other sender's was to wait for.
 BOOST_AUTO_TEST_CASE(programs_that_hung) { compare_values(cluster_ways(), {1618, 1}, {}); }
 
 // A run ends as the oracle says, or names the node that was lost.
-BOOST_AUTO_TEST_CASE(a_node_that_is_killed_is_named_or_not_missed, *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(a_node_that_is_killed_is_named_or_not_missed,
+                     *boost::unit_test::label("one_thread")) {
   if (is_over_processes()) return;
-  const Way way{.name = "a node is killed", .is_deterministic = true, .in_flight = true, .seed = 13, .world = [](const EngineOptions& engine) { return std::make_unique<Killing>(engine); }};
+  const Way way{
+      .name = "a node is killed",
+      .is_deterministic = true,
+      .in_flight = true,
+      .seed = 13,
+      .world = [](const EngineOptions& engine) { return std::make_unique<Killing>(engine); }};
   int named = 0, done = 0;
   const auto check = [&](const Recipe& r, const Way& w) -> std::optional<std::string> {
     const auto wrong = difference(r, expected_of(r), w);
-    const bool is_named = wrong && wrong->starts_with("an error: ") && wrong->find(fmt::format("node '{}'", Killing::kVictim)) != std::string::npos;
+    const bool is_named =
+        wrong && wrong->starts_with("an error: ") &&
+        wrong->find(fmt::format("node '{}'", Killing::kVictim)) != std::string::npos;
     ++(is_named ? named : done);
     return is_named ? std::nullopt : wrong;
   };
@@ -164,14 +247,15 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_killed_is_named_or_not_missed, *boost::unit_
     const Recipe r = random_recipe(seed, {});
     try {
       if (const auto wrong = check(r, way)) return report(r, way, *wrong, check);
-    } catch (const Unfit&) {
-    }
+    } catch (const Unfit&) {}
   }
   BOOST_TEST_MESSAGE(named << " named it, " << done << " were done");
   if (s.count >= 20) BOOST_TEST((named > 0 && done > 0));
 }
 
-BOOST_AUTO_TEST_CASE(errors_are_the_oracles) { compare_values(cluster_ways(), seeds(100), {.may_fail = true}); }
+BOOST_AUTO_TEST_CASE(errors_are_the_oracles) {
+  compare_values(cluster_ways(), seeds(100), {.may_fail = true});
+}
 
 BOOST_AUTO_TEST_SUITE_END()
 

@@ -1,4 +1,5 @@
-// States on other nodes: whose they are, when they go, and what becomes of those who used one that is lost.
+// States on other nodes: whose they are, when they go, and what becomes of those who used one that
+// is lost.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -36,12 +37,14 @@ BOOST_AUTO_TEST_CASE(a_state_is_its_owners_unless_they_share_a_container) {
     compare({add_one(nodes[2], Tensor::scalar(100.f))}, {{is_shared ? 4.0 : 101.0}}, "c's");
     if (is_shared) compare({nodes[1].engine().get("v")}, {{4}}, "of b itself");
     else compare({add_one(nodes[2], Tensor::scalar(100.f))}, {{102}}, "c's goes on");
-    if (is_shared) refusal([&] { add_one(nodes[2], Tensor::of<float>({1, 2})); }, Code::already_exists);
+    if (is_shared)
+      refusal([&] { add_one(nodes[2], Tensor::of<float>({1, 2})); }, Code::already_exists);
     compare({nodes.engine().get("v")}, {{is_shared ? 4.0 : 3.0}}, "a's by its name");
   }
 }
 
-// Who clears it begins anew; who else used what was in it hears that it is lost. A node's own states stay, whatever container it names.
+// Who clears it begins anew; who else used what was in it hears that it is lost. A node's own
+// states stay, whatever container it names.
 BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
   Nodes nodes(1, {}, Between::handles, {}, {}, {}, "models");
   nodes.container = {};
@@ -62,10 +65,12 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
   compare(h({}), {{3}}, "c's, of the same variable");
   BOOST_TEST(nodes[0].clear_container("other").states == 0u);
   compare(f({}), {{4}}, "nothing was cleared");
-  BOOST_TEST(says(refusal([&] { nodes[0].clear_container("models", {"x"}); }, Code::not_found), {"no node 'x'"}));
+  BOOST_TEST(says(refusal([&] { nodes[0].clear_container("models", {"x"}); }, Code::not_found),
+                  {"no node 'x'"}));
   BOOST_TEST(nodes[0].clear_container("models").states == 1u);
   compare(f({}), {{2}}, "a's from the initial value on");
-  // At first perhaps that b has no such plan: its owner has not heard of that yet, or hears of it as a run begins.
+  // At first perhaps that b has no such plan: its owner has not heard of that yet, or hears of it
+  // as a run begins.
   const auto expect_lost = [](const Function& function) {
     const auto end = std::chrono::steady_clock::now() + 60s;
     std::string why;
@@ -73,10 +78,9 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
       try {
         function({});
         why = "nothing was thrown";
-      } catch (const Error& e) {
-        why = e.what();
-      }
-    } while (!says(why, {"variable 'v' is lost", "its container was cleared"}) && std::chrono::steady_clock::now() < end);
+      } catch (const Error& e) { why = e.what(); }
+    } while (!says(why, {"variable 'v' is lost", "its container was cleared"}) &&
+             std::chrono::steady_clock::now() < end);
     BOOST_TEST(says(why, {"variable 'v' is lost", "its container was cleared"}), why);
   };
   expect_lost(h);
@@ -87,7 +91,8 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
   expect_lost(h);
 }
 
-// A node that names the container itself keeps its own, and who uses a value of it hears of its loss after a clearing as before.
+// A node that names the container itself keeps its own, and who uses a value of it hears of its
+// loss after a clearing as before.
 BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
   Nodes nodes(2, {}, Between::handles, {}, {}, {}, "models");
   Graph g;
@@ -107,7 +112,8 @@ BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
   BOOST_TEST(says(why, {"variable 'v' is lost", "node 'b' has started again"}), why);
 }
 
-// Each waits until its node has room for it, for who sends more at once than is kept is disconnected.
+// Each waits until its node has room for it, for who sends more at once than is kept is
+// disconnected.
 BOOST_AUTO_TEST_CASE(threads_set_variables_at_once_that_are_larger_than_what_may_wait) {
   constexpr int kThreads = 4, kTimes = 50, kElements = 10'000;
   Nodes nodes(2, {}, Between::handles, {}, {}, EarlyLimits{.bytes = 1000});
@@ -117,7 +123,8 @@ BOOST_AUTO_TEST_CASE(threads_set_variables_at_once_that_are_larger_than_what_may
   {
     auto there = g.on_device(kB);
     for (int i = 0; i < kThreads; ++i) {
-      variables[static_cast<std::size_t>(i)] = g.variable("v" + std::to_string(i), Tensor::zeros(DType::f32, {kElements}));
+      variables[static_cast<std::size_t>(i)] =
+          g.variable("v" + std::to_string(i), Tensor::zeros(DType::f32, {kElements}));
       sums.push_back(sum(variables[static_cast<std::size_t>(i)].read()));
     }
   }
@@ -128,17 +135,20 @@ BOOST_AUTO_TEST_CASE(threads_set_variables_at_once_that_are_larger_than_what_may
   for (std::size_t i = 0; i < kThreads; ++i)
     threads.emplace_back([&, i] {
       try {
-        for (int n = 1; n <= kTimes; ++n) nodes.engine().set(variables[i], Tensor::of(std::vector<float>(kElements, static_cast<float>(n)), {kElements}));
-      } catch (const std::exception& e) {
-        errors[i] = e.what();
-      }
+        for (int n = 1; n <= kTimes; ++n)
+          nodes.engine().set(
+              variables[i],
+              Tensor::of(std::vector<float>(kElements, static_cast<float>(n)), {kElements}));
+      } catch (const std::exception& e) { errors[i] = e.what(); }
     });
   for (std::thread& t : threads) t.join();
   for (const std::string& error : errors) BOOST_TEST(error == "");
-  for (const Tensor& sum : f({})) BOOST_TEST(sum.item<float>() == static_cast<float>(kTimes * kElements));
+  for (const Tensor& sum : f({}))
+    BOOST_TEST(sum.item<float>() == static_cast<float>(kTimes * kElements));
 }
 
-// So are what a node's programs keep on others, by the program itself; and what they keep on their own node stays.
+// So are what a node's programs keep on others, by the program itself; and what they keep on their
+// own node stays.
 BOOST_AUTO_TEST_CASE(a_program_clears_what_is_its_own) {
   Nodes nodes(2);
   Graph g;
@@ -159,18 +169,22 @@ BOOST_AUTO_TEST_CASE(states_go_with_their_owner) {
   Graph g;
   {
     auto there = g.on_device(kB);
-    compare(nodes[2].engine().run(g, {}, {g.variable("v", Tensor::scalar(1.f)).assign_add(1.0)}), {{2}}, "of c");
+    compare(nodes[2].engine().run(g, {}, {g.variable("v", Tensor::scalar(1.f)).assign_add(1.0)}),
+            {{2}}, "of c");
   }
   BOOST_TEST(nodes[1].engine().impl().has_others_states());
   nodes.remove(2);
   const auto end = std::chrono::steady_clock::now() + 60s;
-  while (nodes[1].engine().impl().has_others_states() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  while (nodes[1].engine().impl().has_others_states() && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
   BOOST_TEST(!nodes[1].engine().impl().has_others_states());
   nodes.add("c");
   nodes[2].wait_for({"a", "b"}, 60s);
   Graph again;
   auto there = again.on_device(kB);
-  compare(nodes[2].engine().run(again, {}, {again.variable("v", Tensor::scalar(1.f)).assign_add(1.0)}), {{2}}, "the same program once more");
+  compare(
+      nodes[2].engine().run(again, {}, {again.variable("v", Tensor::scalar(1.f)).assign_add(1.0)}),
+      {{2}}, "the same program once more");
 }
 
 BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another) {
@@ -193,9 +207,13 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another
   restart();
   for (int call = 0; call < 2; ++call) {
     const std::string why = refusal([&] { f({}); }, Code::failed_precondition);
-    BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost", "node 'b' has started again", "Engine::initialize"}), why);
+    BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost",
+                          "node 'b' has started again", "Engine::initialize"}),
+               why);
   }
-  BOOST_TEST(says(refusal([&] { nodes.engine().run(g, {}, {v.read()}); }, Code::failed_precondition), {"variable 'v' is lost"}));
+  BOOST_TEST(
+      says(refusal([&] { nodes.engine().run(g, {}, {v.read()}); }, Code::failed_precondition),
+           {"variable 'v' is lost"}));
   refusal([&] { nodes.engine().get(v); }, Code::failed_precondition);
   compare(nodes.engine().run(g, {}, {w.read()}), {{5}}, "nobody had used this one");
   nodes.engine().set(v, Tensor::scalar(3.f));
@@ -221,7 +239,9 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_one_of_several_nodes_is_not_taken
   compare(add_one(), {{2}}, "on b");
   nodes.remove_and_tell(1);
   const std::string why = refusal_once_heard([&] { add_one(); }, Code::failed_precondition);
-  BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost", "node 'b'", "Engine::initialize"}), why);
+  BOOST_TEST(says(why, {"AssignAdd '", "states_test.cpp", "variable 'v' is lost", "node 'b'",
+                        "Engine::initialize"}),
+             why);
   refusal([&] { nodes.engine().get(v); }, Code::failed_precondition);
   compare(nodes.engine().run(g, {}, {unused.read()}), {{1}}, "nobody had used this one");
   nodes.engine().set(v, Tensor::scalar(5.f));

@@ -19,9 +19,9 @@
 #include <troupe/test/support/cluster/every_message.hpp>
 #include <troupe/test/support/cluster/finder.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
+#include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/programs/everywhere.hpp>
 #include <troupe/test/support/refusal.hpp>
-#include <troupe/test/support/one_thread.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -44,11 +44,19 @@ Value through(const Value& value) {
 Placed placed_program(Graph& g) {
   Expr x = g.input("x", DType::f32, {2});
   Variable v = g.variable("v", Tensor::of<float>({1, 2}));
-  auto [n, s] = while_loop([](Expr i, Expr) { return i < 5; },
-                           [&](Expr i, Expr t) { return std::tuple{i + 1, tanh(t * x) + cond(i < 2, [&] { return t * 0.25; }, [&] { return v - 1.5; })}; },
-                           std::tuple{g.constant(0), x});
+  auto [n, s] = while_loop(
+      [](Expr i, Expr) { return i < 5; },
+      [&](Expr i, Expr t) {
+        return std::tuple{
+            i + 1, tanh(t * x) + cond(
+                                     i < 2, [&] { return t * 0.25; }, [&] { return v - 1.5; })};
+      },
+      std::tuple{g.constant(0), x});
   Program p = optimize(g, {x.edge()}, {s.edge(), n.edge()}, true, {}, nullptr);
-  return place(std::move(p), {.default_device = "cpu:0", .here = "a", .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"}, .seed = 3});
+  return place(std::move(p), {.default_device = "cpu:0",
+                              .here = "a",
+                              .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"},
+                              .seed = 3});
 }
 
 Message message_of(const Placed& placed, const std::string& to = {}) {
@@ -65,8 +73,9 @@ Placed placed_of(Message m) {
   return placed;
 }
 
-// A loop over two nodes: a counts, b multiplies by a variable. All by hand, for neither a pass nor the placer is to have a say in how it is
-// written; and of lines that nobody wrote, for those of this file move.
+// A loop over two nodes: a counts, b multiplies by a variable. All by hand, for neither a pass nor
+// the placer is to have a say in how it is written; and of lines that nobody wrote, for those of
+// this file move.
 Placed program_by_hand() {
   Placed placed;
   Graph& g = placed.program.graph;
@@ -78,7 +87,8 @@ Placed program_by_hand() {
   v.device = "/node:b/cpu:0";
   g.declare(v, Site());
   const auto scope = std::make_shared<const std::string>("train/");
-  const auto add = [&](const std::string& device, const char* op, std::vector<Edge> inputs, Attrs attrs, std::vector<ValueSpec> outputs, int state = -1,
+  const auto add = [&](const std::string& device, const char* op, std::vector<Edge> inputs,
+                       Attrs attrs, std::vector<ValueSpec> outputs, int state = -1,
                        const std::string& name = {}) {
     Node n;
     n.name = name;
@@ -95,15 +105,23 @@ Placed program_by_hand() {
     placed.device.push_back("/node:" + device + "/cpu:0");
     return Edge{g.append(std::move(n)), 0};
   };
-  const ValueSpec count{DType::i32, Shape{}}, row{DType::f32, Shape{2}}, truth{DType::boolean, Shape{}};
+  const ValueSpec count{DType::i32, Shape{}}, row{DType::f32, Shape{2}},
+      truth{DType::boolean, Shape{}};
   const auto enter = [&](const std::string& device, Edge of, const ValueSpec& spec, bool constant) {
-    const Attrs attrs{{"frame", std::string("train/while")}, {"constant", constant}, {"parallel_iterations", std::int64_t{8}}, {"key", std::int64_t{7}}};
+    const Attrs attrs{{"frame", std::string("train/while")},
+                      {"constant", constant},
+                      {"parallel_iterations", std::int64_t{8}},
+                      {"key", std::int64_t{7}}};
     return add(device, "Enter", {of}, attrs, {spec});
   };
-  const auto constant = [&](std::int32_t n) { return add("a", "Constant", {}, {{"value", Tensor::scalar(n)}}, {count}); };
-  const Edge x = add("a", "Input", {}, {{"dtype", DType::f32}, {"shape", Shape{2}}}, {row}, -1, "x");
+  const auto constant = [&](std::int32_t n) {
+    return add("a", "Constant", {}, {{"value", Tensor::scalar(n)}}, {count});
+  };
+  const Edge x =
+      add("a", "Input", {}, {{"dtype", DType::f32}, {"shape", Shape{2}}}, {row}, -1, "x");
   const Edge negative = add("a", "Neg", {x}, {}, {row});
-  const Edge read = add("b", "ReadVariable", {}, {{"dtype", DType::f32}, {"shape", Shape{2}}}, {row}, 0);
+  const Edge read =
+      add("b", "ReadVariable", {}, {{"dtype", DType::f32}, {"shape", Shape{2}}}, {row}, 0);
   const Edge start = constant(0), most = constant(5), one = constant(1);
   const Edge i = add("a", "Merge", {enter("a", start, count, false)}, {}, {count, count});
   const Edge t = add("b", "Merge", {enter("b", negative, row, false)}, {}, {row, count});
@@ -111,15 +129,22 @@ Placed program_by_hand() {
   const Edge less = add("a", "Less", {i, enter("a", most, count, true)}, {}, {truth});
   const Edge goes_on = add("a", "LoopCond", {less}, {{"structured", true}}, {truth});
   const auto branches = [](const ValueSpec& spec) { return std::vector<ValueSpec>(2, spec); };
-  const Edge i_switch = add("a", "Switch", {i, goes_on}, {{"branches", std::int64_t{2}}}, branches(count));
-  const Edge t_switch = add("b", "Switch", {t, goes_on}, {{"branches", std::int64_t{2}}}, branches(row));
+  const Edge i_switch =
+      add("a", "Switch", {i, goes_on}, {{"branches", std::int64_t{2}}}, branches(count));
+  const Edge t_switch =
+      add("b", "Switch", {t, goes_on}, {{"branches", std::int64_t{2}}}, branches(row));
   ScalarProgram times;
-  const std::int16_t operand = append_input(times, DType::f32), factor = append_input(times, DType::f32);
-  times.code.push_back({.op = ScalarOp::mul, .type = DType::f32, .operand = {operand, factor, -1}, .constant = 0});
+  const std::int16_t operand = append_input(times, DType::f32),
+                     factor = append_input(times, DType::f32);
+  times.code.push_back(
+      {.op = ScalarOp::mul, .type = DType::f32, .operand = {operand, factor, -1}, .constant = 0});
   times.results = {static_cast<std::int16_t>(times.code.size() - 1)};
-  const auto program = std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(times)));
-  const Edge product = add("b", "Fused", {Edge{t_switch.node, 1}, weight}, {{"program", program}}, {row});
-  const Edge next = add("a", "Add", {Edge{i_switch.node, 1}, enter("a", one, count, true)}, {}, {count});
+  const auto program =
+      std::make_shared<ProgramAttr>(std::make_shared<const ScalarProgram>(std::move(times)));
+  const Edge product =
+      add("b", "Fused", {Edge{t_switch.node, 1}, weight}, {{"program", program}}, {row});
+  const Edge next =
+      add("a", "Add", {Edge{i_switch.node, 1}, enter("a", one, count, true)}, {}, {count});
   add("a", "NextIteration", {next, i}, {}, {count});
   add("b", "NextIteration", {product, t}, {}, {row});
   const Edge last = add("b", "Exit", {t_switch}, {}, {row}, -1, "last");
@@ -135,7 +160,8 @@ Placed program_by_hand() {
 std::string why_no_plan(const Placed& placed) {
   Finder b("b");
   StateStore states;
-  return refusal([&] { make_plan(placed_of(message_of(placed)), b, states); }, Code::invalid_argument);
+  return refusal([&] { make_plan(placed_of(message_of(placed)), b, states); },
+                 Code::invalid_argument);
 }
 
 }  // namespace
@@ -157,7 +183,8 @@ BOOST_AUTO_TEST_CASE(a_head_is_what_msgpack_writes_however_long) {
           packer.pack(n % 3 == 0);
           const std::string some(static_cast<std::size_t>(bits), 'x');
           w.bytes(some.data(), some.size());
-          packer.pack_bin(static_cast<std::uint32_t>(some.size())).pack_bin_body(some.data(), static_cast<std::uint32_t>(some.size()));
+          packer.pack_bin(static_cast<std::uint32_t>(some.size()))
+              .pack_bin_body(some.data(), static_cast<std::uint32_t>(some.size()));
           if (bits % 16 == 0) w.text(some), packer.pack(some);
         }
     const Message m = w.take();
@@ -175,7 +202,8 @@ BOOST_AUTO_TEST_CASE(messages_are_written_as_the_golden_file_has_them) {
     all.insert(all.end(), head.begin(), head.end());
     kinds.insert(message.kKind);
   });
-  BOOST_TEST(kinds.size() == static_cast<std::size_t>(MessageKind::small_tokens));  // every one that is written by its fields
+  // every one that is written by its fields
+  BOOST_TEST(kinds.size() == static_cast<std::size_t>(MessageKind::small_tokens));
   check_golden("messages", all);
 }
 
@@ -202,7 +230,8 @@ BOOST_AUTO_TEST_CASE(programs_are_written_as_the_golden_files_have_them) {
     return was.program.graph.text();
   };
   const std::string of_part = check("program_part", part, "b");
-  BOOST_TEST(says(of_part, {"Elsewhere", "value=nothing"}), of_part);  // of what a has, and of constants that only a uses
+  // of what a has, and of constants that only a uses
+  BOOST_TEST(says(of_part, {"Elsewhere", "value=nothing"}), of_part);
   // A function as well: a program that calls one has no parts.
   auto function = std::make_shared<FunctionDef>();
   function->name = "f";
@@ -217,7 +246,8 @@ BOOST_AUTO_TEST_CASE(values_arrive_as_they_were) {
   BOOST_TEST(!through(Value()).has_value());
   BOOST_TEST(identical(through(Tensor::scalar(true)).tensor(), Tensor::scalar(true)));
   BOOST_TEST(identical(through(Tensor::scalar(-0.0)).tensor(), Tensor::scalar(-0.0)));
-  BOOST_TEST(identical(through(Tensor::scalar(std::complex<double>(1, -2))).tensor(), Tensor::scalar(std::complex<double>(1, -2))));
+  BOOST_TEST(identical(through(Tensor::scalar(std::complex<double>(1, -2))).tensor(),
+                       Tensor::scalar(std::complex<double>(1, -2))));
   const Tensor t = Tensor::of<float>({1, 2, 3, 4, 5, 6}, Shape{2, 3});
   BOOST_TEST(identical(through(t).tensor(), t));
   List inner(DType::f32, Shape{2, 3}), outer(DType::f32, Shape{2, 3}, 2);
@@ -247,12 +277,14 @@ BOOST_AUTO_TEST_CASE(a_bool_is_one_of_two) {
 }
 
 BOOST_AUTO_TEST_CASE(strings_arrive_as_they_were) {
-  const Tensor t = Tensor::strings({"peach", "", std::string(100'000, 'x'), std::string("a\0b", 3)}, {2, 2});
+  const Tensor t =
+      Tensor::strings({"peach", "", std::string(100'000, 'x'), std::string("a\0b", 3)}, {2, 2});
   BOOST_TEST(identical(through(t).tensor(), t));
   BOOST_TEST(identical(through(Tensor::string("")).tensor(), Tensor::string("")));
   BOOST_TEST(identical(through(Tensor::strings({}, {0, 3})).tensor(), Tensor::strings({}, {0, 3})));
   // Lengths that lie, and bytes that nobody asked for.
-  for (const auto& [at, byte] : std::vector<std::pair<std::size_t, std::uint8_t>>{{0, 6}, {0, 4}, {7, 0x80}, {15, 0xFF}}) {
+  for (const auto& [at, byte] :
+       std::vector<std::pair<std::size_t, std::uint8_t>>{{0, 6}, {0, 4}, {7, 0x80}, {15, 0xFF}}) {
     MessageWriter w;
     w(Value(Tensor::strings({"peach", "pear"}, {2})));
     Message m = w.take();
@@ -278,16 +310,20 @@ BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
   const Placed there = placed_of(message_of(here));
   BOOST_TEST(there.program.graph.text() == here.program.graph.text());
   BOOST_TEST(there.device == here.device);
-  for (std::int32_t id = 0; id < here.program.graph.size(); ++id) BOOST_TEST(there.program.graph.describe(id) == here.program.graph.describe(id));
+  for (std::int32_t id = 0; id < here.program.graph.size(); ++id)
+    BOOST_TEST(there.program.graph.describe(id) == here.program.graph.describe(id));
   Finder a("a"), b("b");
   StateStore states_a, states_b;
-  const Plan mine = make_plan(Placed(here), a, states_a), theirs = make_plan(Placed(there), b, states_b);
+  const Plan mine = make_plan(Placed(here), a, states_a),
+             theirs = make_plan(Placed(there), b, states_b);
   BOOST_TEST(fingerprints(mine) == fingerprints(theirs), boost::test_tools::per_element());
   BOOST_TEST(mine.is_shared());
-  for (std::size_t p = 0; p < mine.partitions.size(); ++p) BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
+  for (std::size_t p = 0; p < mine.partitions.size(); ++p)
+    BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
 }
 
-// What placement keeps beside each other, and what users can only wire so: a peer's program may do otherwise.
+// What placement keeps beside each other, and what users can only wire so: a peer's program may do
+// otherwise.
 BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
   Graph g;
   const Placed placed = placed_program(g);
@@ -296,7 +332,8 @@ BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
   for (std::int32_t id = 0; id < whole.size(); ++id) {
     if (whole.node(id).op->name != "NextIteration") continue;
     ++closed;
-    for (const std::int32_t moved : {id, whole.node(whole.node(id).inputs[1].node).inputs[0].node}) {
+    for (const std::int32_t moved :
+         {id, whole.node(whole.node(id).inputs[1].node).inputs[0].node}) {
       Placed other = placed;
       std::string& device = other.device[static_cast<std::size_t>(moved)];
       device = device == "/node:a/cpu:0" ? "/node:b/cpu:0" : "/node:a/cpu:0";
@@ -316,7 +353,8 @@ BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
   by_hand.program.fetches = {Edge{h.append(std::move(next)), 0}};
   by_hand.device.assign(static_cast<std::size_t>(h.size()), "/node:b/cpu:0");
   by_hand.default_device = "/node:b/cpu:0";
-  BOOST_TEST(says(why_no_plan(by_hand), {"NextIteration", "closes a loop at Constant", "which is no Merge"}));
+  BOOST_TEST(says(why_no_plan(by_hand),
+                  {"NextIteration", "closes a loop at Constant", "which is no Merge"}));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_constant_in_a_loop_is_not_taken_from_another_device) {
@@ -334,7 +372,8 @@ BOOST_AUTO_TEST_CASE(what_is_constant_in_a_loop_is_not_taken_from_another_device
   placed.program.fetches = {Edge{g.append(std::move(user)), 0}};
   placed.device = {"/node:b/cpu:0", "/node:b/cpu:0", "/node:a/cpu:0"};
   placed.default_device = "/node:b/cpu:0";
-  BOOST_TEST(says(why_no_plan(placed), {"Neg", "it takes Enter", "which is constant in its loop, from another device"}));
+  BOOST_TEST(says(why_no_plan(placed),
+                  {"Neg", "it takes Enter", "which is constant in its loop, from another device"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
@@ -345,14 +384,16 @@ BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
     auto there = g.on_device("/node:b");
     y = x * c;
   }
-  const Placed placed = place(optimize(g, {x.edge()}, {y.edge()}, true, {}, nullptr), {.default_device = "cpu:0", .here = "a"});
+  const Placed placed = place(optimize(g, {x.edge()}, {y.edge()}, true, {}, nullptr),
+                              {.default_device = "cpu:0", .here = "a"});
   const auto value_there = [](const Placed& p) {
     for (const Node& n : p.program.graph.nodes())
       if (n.op->name == "Constant") return n.attrs.get<Tensor>("value").has_value();
     return false;
   };
   BOOST_TEST(value_there(placed_of(message_of(placed, "b"))));
-  const std::string why = refusal([&] { placed_of(message_of(placed, "c")); }, Code::data_loss);  // "b" reads what was meant for "c"
+  // "b" reads what was meant for "c"
+  const std::string why = refusal([&] { placed_of(message_of(placed, "c")); }, Code::data_loss);
   BOOST_TEST(says(why, {"a constant that is used here and has no value"}), why);
   MessageWriter w;
   write(w, placed, "c");
@@ -378,7 +419,8 @@ BOOST_AUTO_TEST_CASE(what_a_node_lacks_is_named) {
   });
 }
 
-// Bytes that are turned, cut or added are refused or mean something: they do no harm (run under the sanitizers).
+// Bytes that are turned, cut or added are refused or mean something: they do no harm (run under the
+// sanitizers).
 BOOST_AUTO_TEST_CASE(damaged_programs_are_refused) {
   Graph g;
   const Message whole = message_of(placed_program(g));
@@ -386,14 +428,13 @@ BOOST_AUTO_TEST_CASE(damaged_programs_are_refused) {
   int refused = 0;
   for (int n = 0; n < 4000; ++n) {
     Message m = whole;
-    for (int k = 0; k < 1 + n % 3; ++k) m.head[random() % m.head.size()] = static_cast<std::byte>(random());
+    for (int k = 0; k < 1 + n % 3; ++k)
+      m.head[random() % m.head.size()] = static_cast<std::byte>(random());
     if (n % 7 == 0) m.head.resize(random() % m.head.size());
     if (n % 11 == 0 && !m.tensors.empty()) m.tensors.pop_back();
     try {
       placed_of(std::move(m));
-    } catch (const Error&) {
-      ++refused;
-    }
+    } catch (const Error&) { ++refused; }
   }
   BOOST_TEST(refused > 2000);
 }
@@ -401,7 +442,8 @@ BOOST_AUTO_TEST_CASE(damaged_programs_are_refused) {
 // What kernels take for granted of nodes that no user can write, and a peer can.
 BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
   using Object = std::shared_ptr<const AttrObject>;
-  // A program of as many results, which are its operand, of that type; and a node that computes it of four floats.
+  // A program of as many results, which are its operand, of that type; and a node that computes it
+  // of four floats.
   const auto program = [](DType type, std::size_t results) -> Object {
     ScalarProgram p;
     p.results.assign(results, append_input(p, type));
@@ -426,37 +468,62 @@ BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
     try {
       placed_of(message_of(p));
       return std::string();
-    } catch (const Error& e) {
-      return std::string(e.what());
-    }
+    } catch (const Error& e) { return std::string(e.what()); }
   };
   const ValueSpec row{DType::f32, Shape{4}}, wide{DType::f64, Shape{4}}, two{DType::f32, Shape{2}};
-  const auto sliced = [&](const Object& what, std::int64_t start) { return Attrs{{"program", what}, {"columns", std::int64_t{2}}, {"starts", std::vector<std::int64_t>{start}}, {"outputs", std::vector<std::int64_t>{0}}}; };
-  const auto of = [](DType type, const Shape& shape) { return Attrs{{"dtype", type}, {"shape", shape}}; };
+  const auto sliced = [&](const Object& what, std::int64_t start) {
+    return Attrs{{"program", what},
+                 {"columns", std::int64_t{2}},
+                 {"starts", std::vector<std::int64_t>{start}},
+                 {"outputs", std::vector<std::int64_t>{0}}};
+  };
+  const auto of = [](DType type, const Shape& shape) {
+    return Attrs{{"dtype", type}, {"shape", shape}};
+  };
   BOOST_TEST(why_refused("Fused", {{"program", program(DType::f32, 1)}}, {row}) == "");
-  BOOST_TEST(says(why_refused("Fused", {{"program", program(DType::f64, 1)}}, {wide}), {"a program that is not of Fused"}));
-  BOOST_TEST(says(why_refused("Fused", {{"program", program(DType::f32, 17)}}, std::vector<ValueSpec>(17, row)), {"a program that is not of Fused"}));
+  BOOST_TEST(says(why_refused("Fused", {{"program", program(DType::f64, 1)}}, {wide}),
+                  {"a program that is not of Fused"}));
+  BOOST_TEST(says(
+      why_refused("Fused", {{"program", program(DType::f32, 17)}}, std::vector<ValueSpec>(17, row)),
+      {"a program that is not of Fused"}));
   BOOST_TEST(why_refused("FusedSlices", sliced(program(DType::f32, 1), 2), {two}) == "");
-  for (const std::int64_t start : {-2, -1, 3}) BOOST_TEST(says(why_refused("FusedSlices", sliced(program(DType::f32, 1), start), {two}), {"a program that is not of FusedSlices"}));
-  BOOST_TEST(says(why_refused("FusedSlices", sliced(make_specs_attr({row}), 2), {two}), {"a node of FusedSlices that is none"}));
+  for (const std::int64_t start : {-2, -1, 3})
+    BOOST_TEST(says(why_refused("FusedSlices", sliced(program(DType::f32, 1), start), {two}),
+                    {"a program that is not of FusedSlices"}));
+  BOOST_TEST(says(why_refused("FusedSlices", sliced(make_specs_attr({row}), 2), {two}),
+                  {"a node of FusedSlices that is none"}));
   const auto reduced = [&](const Object& what, std::int64_t which, std::int64_t reduction) {
-    return Attrs{{"program", what}, {"reduced", which}, {"reduction", reduction}, {"stored", false}, {"axes", std::vector<std::int64_t>{0}}, {"keep_dims", false}};
+    return Attrs{{"program", what},
+                 {"reduced", which},
+                 {"reduction", reduction},
+                 {"stored", false},
+                 {"axes", std::vector<std::int64_t>{0}},
+                 {"keep_dims", false}};
   };
   const ValueSpec one{DType::f32, Shape{}};
   BOOST_TEST(why_refused("FusedReduce", reduced(program(DType::f32, 1), 0, 0), {one}) == "");
-  for (const std::int64_t which : {-1, 1}) BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f32, 1), which, 0), {one}), {"its program has no such result"}));
-  for (const std::int64_t kind : {-1, 10}) BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f32, 1), 0, kind), {one}), {"there is no such reduction"}));
-  BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f64, 1), 0, 0), {one}), {"a program that is not of FusedReduce"}));
+  for (const std::int64_t which : {-1, 1})
+    BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f32, 1), which, 0), {one}),
+                    {"its program has no such result"}));
+  for (const std::int64_t kind : {-1, 10})
+    BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f32, 1), 0, kind), {one}),
+                    {"there is no such reduction"}));
+  BOOST_TEST(says(why_refused("FusedReduce", reduced(program(DType::f64, 1), 0, 0), {one}),
+                  {"a program that is not of FusedReduce"}));
   BOOST_TEST(why_refused("ReadVariable", of(DType::f32, {4}), {row}) == "");
-  BOOST_TEST(says(why_refused("ReadVariable", of(DType::f64, {4}), {wide}), {"ReadVariable of 'v', as what it is not"}));
+  BOOST_TEST(says(why_refused("ReadVariable", of(DType::f64, {4}), {wide}),
+                  {"ReadVariable of 'v', as what it is not"}));
   BOOST_TEST(says(why_refused("ReadVariable", of(DType::f32, {2}), {two}), {"as what it is not"}));
   BOOST_TEST(why_refused("Dequeue", {{"components", make_specs_attr({row})}}, {row}) == "");
-  BOOST_TEST(says(why_refused("Dequeue", {{"components", make_specs_attr({wide})}}, {wide}), {"Dequeue of 'q', as what it is not"}));
+  BOOST_TEST(says(why_refused("Dequeue", {{"components", make_specs_attr({wide})}}, {wide}),
+                  {"Dequeue of 'q', as what it is not"}));
 }
 
-// Nor could a user declare such queues: one that gives while it has nothing would take an element out of none.
+// Nor could a user declare such queues: one that gives while it has nothing would take an element
+// out of none.
 BOOST_AUTO_TEST_CASE(queues_that_keep_nothing_are_refused) {
-  const auto read_back = [](StateSpec::Kind kind, std::int64_t capacity, std::int64_t min_after_dequeue) {
+  const auto read_back = [](StateSpec::Kind kind, std::int64_t capacity,
+                            std::int64_t min_after_dequeue) {
     StateSpec spec, back;
     spec.kind = kind;
     spec.name = "q";
@@ -474,9 +541,12 @@ BOOST_AUTO_TEST_CASE(queues_that_keep_nothing_are_refused) {
   using enum StateSpec::Kind;
   BOOST_TEST(read_back(fifo_queue, 1, 0));
   BOOST_TEST(read_back(shuffling_queue, 4, 3));
-  for (const auto& [capacity, least] : std::vector<std::pair<std::int64_t, std::int64_t>>{{4, -1}, {4, 4}, {0, 0}, {-1, -2}})
+  for (const auto& [capacity, least] :
+       std::vector<std::pair<std::int64_t, std::int64_t>>{{4, -1}, {4, 4}, {0, 0}, {-1, -2}})
     for (const StateSpec::Kind kind : {fifo_queue, shuffling_queue})
-      BOOST_TEST(says(refusal([&, most = capacity, kept = least] { read_back(kind, most, kept); }, Code::data_loss), {"a queue that keeps nothing"}));
+      BOOST_TEST(says(refusal([&, most = capacity, kept = least] { read_back(kind, most, kept); },
+                              Code::data_loss),
+                      {"a queue that keeps nothing"}));
 }
 
 BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {
@@ -493,20 +563,21 @@ BOOST_AUTO_TEST_CASE(damaged_tokens_are_refused) {
     const auto back = read_all<RunTokens>(r);
     BOOST_TEST((back.run == RunKey{7, 8}));
     BOOST_REQUIRE((back.grants.size() == 1 && back.tokens.size() == 2));
-    BOOST_TEST((back.grants[0].partition == 3 && back.grants[0].send == 4 && back.grants[0].path.number[1] == 3 && back.grants[0].last == 32));
+    BOOST_TEST((back.grants[0].partition == 3 && back.grants[0].send == 4 &&
+                back.grants[0].path.number[1] == 3 && back.grants[0].last == 32));
     BOOST_TEST(back.tokens[1].path.number[1] == 3);
     BOOST_TEST(text_of(back.tokens[1].value) == text_of(token.value));
   }
   std::minstd_rand random(1);
   for (int n = 0; n < 20000; ++n) {
     Message m = whole;
-    for (int k = 0; k < 1 + n % 3; ++k) m.head[random() % m.head.size()] = static_cast<std::byte>(random());
+    for (int k = 0; k < 1 + n % 3; ++k)
+      m.head[random() % m.head.size()] = static_cast<std::byte>(random());
     if (n % 7 == 0) m.head.resize(random() % m.head.size());
     try {
       MessageReader r(m);
       if (kind_of(r) == MessageKind::tokens) read_all<RunTokens>(r);
-    } catch (const Error&) {
-    }
+    } catch (const Error&) {}
   }
 }
 

@@ -1,6 +1,7 @@
-// Tokens and grants in few bytes: they are read as their message would be, in one way only, and nothing else is.
-#include <troupe/cluster/transport/channel/direct_ring.hpp>
+// Tokens and grants in few bytes: they are read as their message would be, in one way only, and
+// nothing else is.
 #include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/cluster/transport/channel/direct_ring.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -20,17 +21,31 @@ std::vector<Posted> posted_by(std::mt19937_64& random, std::size_t count) {
   const auto some_path = [&] {
     Path path;
     path.depth = static_cast<std::int32_t>(below(Path::kMaxDepth + 1));
-    for (std::int32_t d = 0; d < path.depth; ++d) path.number[d] = below(3) == 0 ? INT64_MAX - below(3) : below(100);
+    for (std::int32_t d = 0; d < path.depth; ++d)
+      path.number[d] = below(3) == 0 ? INT64_MAX - below(3) : below(100);
     return path;
   };
-  const std::vector<Value> values{Tensor::scalar(true), Tensor::scalar(-0.0), Tensor::scalar<std::int8_t>(-3), Tensor::scalar<std::int64_t>(INT64_MIN), Tensor::scalar(1.5f), Value()};
+  const std::vector<Value> values{Tensor::scalar(true),
+                                  Tensor::scalar(-0.0),
+                                  Tensor::scalar<std::int8_t>(-3),
+                                  Tensor::scalar<std::int64_t>(INT64_MIN),
+                                  Tensor::scalar(1.5f),
+                                  Value()};
   std::vector<Posted> all;
   for (std::size_t i = 0; i < count; ++i) {
     const auto to = static_cast<std::int32_t>(below(2));
     const auto edge = static_cast<std::int32_t>(below(1000));
     const bool is_dead = below(4) == 0;
-    if (below(3) == 0) all.push_back({to, Grant{{}, edge, some_path(), below(2) ? below(1000) : INT64_MAX}});
-    else all.push_back({to, Token{{}, edge, is_dead, is_dead ? Value() : values[static_cast<std::size_t>(below(values.size()))], some_path(), static_cast<std::int32_t>(1 + below(40))}});
+    if (below(3) == 0)
+      all.push_back({to, Grant{{}, edge, some_path(), below(2) ? below(1000) : INT64_MAX}});
+    else
+      all.push_back(
+          {to, Token{{},
+                     edge,
+                     is_dead,
+                     is_dead ? Value() : values[static_cast<std::size_t>(below(values.size()))],
+                     some_path(),
+                     static_cast<std::int32_t>(1 + below(40))}});
   }
   return all;
 }
@@ -71,7 +86,8 @@ BOOST_AUTO_TEST_CASE(what_is_not_small_goes_as_a_message) {
   const Plan plan = numbered_plan();
   const auto goes_directly = [&](Value value, std::size_t times = 1) {
     std::vector<Posted> posted;
-    for (std::size_t i = 0; i < times; ++i) posted.push_back({0, Token{{}, 1, false, value, {}, 1}});
+    for (std::size_t i = 0; i < times; ++i)
+      posted.push_back({0, Token{{}, 1, false, value, {}, 1}});
     return !SmallTokens({1, 2}, posted, plan).bytes().empty();
   };
   BOOST_TEST(goes_directly(Tensor::scalar(1.0)));
@@ -97,11 +113,12 @@ BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
     }
     return false;
   };
-  // Its owner (8 bytes), its number, grants, tokens, then the token's partition, edge, times, what it is and its path's length, kind and element.
+  // Its owner (8 bytes), its number, grants, tokens, then the token's partition, edge, times, what
+  // it is and its path's length, kind and element.
   BOOST_TEST(tokens.bytes().size() == 24u);
-  BOOST_TEST(!is_refused(11, 9));    // another partition
-  BOOST_TEST(is_refused(9, 1));      // a grant that is not there
-  BOOST_TEST(is_refused(10, 2));     // nor a token
+  BOOST_TEST(!is_refused(11, 9));  // another partition
+  BOOST_TEST(is_refused(9, 1));    // a grant that is not there
+  BOOST_TEST(is_refused(10, 2));   // nor a token
   BOOST_TEST(is_refused(14, Path::kMaxDepth + 1));
   BOOST_TEST(is_refused(14, 0x30));  // of no kind
   BOOST_TEST(is_refused(14, 0x00));  // of nothing, with a value
@@ -137,9 +154,7 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
     RunTokens said;
     try {
       read_small(bytes, said);
-    } catch (const Error&) {
-      return false;
-    }
+    } catch (const Error&) { return false; }
     return true;
   };
   BOOST_TEST(is_read({1, 2, 1, 0x01, 5}));
@@ -148,9 +163,12 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
   BOOST_TEST(is_read({0xff, 0xff, 0xff, 0xff, 0x07, 2, 1, 0x01, 5}));
   BOOST_TEST(!is_read({0xff, 0xff, 0xff, 0xff, 0x0f, 2, 1, 0x01, 5}));  // a partition beyond 2^31
   BOOST_TEST(is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f}));
-  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));  // a negative iteration
-  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x03}));  // beyond 2^64
-  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}));
+  // a negative iteration
+  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01}));
+  // beyond 2^64
+  BOOST_TEST(!is_read({1, 2, 1, 0x01, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x03}));
+  BOOST_TEST(
+      !is_read({1, 2, 1, 0x01, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01}));
   const auto last_read = [](std::int64_t last) {
     const std::vector<Posted> one{{0, Grant{{}, 1, {}, last}}};
     RunTokens said;
@@ -158,28 +176,62 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
     BOOST_TEST(said.run.number == UINT64_MAX);
     return said.grants.at(0).last;
   };
-  for (const std::int64_t last : {INT64_MIN, INT64_MIN + 1, std::int64_t{-1}, INT64_MAX}) BOOST_TEST(last_read(last) == last);
+  for (const std::int64_t last : {INT64_MIN, INT64_MIN + 1, std::int64_t{-1}, INT64_MAX})
+    BOOST_TEST(last_read(last) == last);
   for (int bit = 0; bit < 63; ++bit)
-    for (const std::int64_t more : {-1, 0, 1}) BOOST_TEST(last_read((std::int64_t{1} << bit) + more) == (std::int64_t{1} << bit) + more);
+    for (const std::int64_t more : {-1, 0, 1})
+      BOOST_TEST(last_read((std::int64_t{1} << bit) + more) == (std::int64_t{1} << bit) + more);
 }
 
-// What a loop's iteration mostly has to say to another process, a token and a grant, is in one line of a cache.
+// What a loop's iteration mostly has to say to another process, a token and a grant, is in one line
+// of a cache.
 BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
   Path path;
   path.depth = 1;
   path.number[0] = 1'000'000;
-  const std::vector<Posted> both{{0, Grant{{}, 1, path, 1'000'032}}, {0, Token{{}, 1, false, Tensor::scalar(1.0), path, 1}}};
+  const std::vector<Posted> both{{0, Grant{{}, 1, path, 1'000'032}},
+                                 {0, Token{{}, 1, false, Tensor::scalar(1.0), path, 1}}};
   const SmallTokens small({0x0102030405060708, 1000}, both, numbered_plan());
   BOOST_TEST(small.bytes().size() <= direct::kFirst);
-  // As WIRE.md has it: owner, run, how many; partition, edge, depth, path, last; partition, edge, times, what and depth, path, kind, element.
-  std::vector<unsigned> expected{8, 7, 6, 5, 4, 3, 2, 1, 0xe8, 7, 1, 1, 70, 1, 1, 0xc0, 0x84, 0x3d, 0xe0, 0x84, 0x3d, 70, 1, 1, 0x21, 0xc0, 0x84, 0x3d, static_cast<unsigned>(DType::f64)};
+  // As WIRE.md has it: owner, run, how many; partition, edge, depth, path, last; partition, edge,
+  // times, what and depth, path, kind, element.
+  std::vector<unsigned> expected{8,
+                                 7,
+                                 6,
+                                 5,
+                                 4,
+                                 3,
+                                 2,
+                                 1,
+                                 0xe8,
+                                 7,
+                                 1,
+                                 1,
+                                 70,
+                                 1,
+                                 1,
+                                 0xc0,
+                                 0x84,
+                                 0x3d,
+                                 0xe0,
+                                 0x84,
+                                 0x3d,
+                                 70,
+                                 1,
+                                 1,
+                                 0x21,
+                                 0xc0,
+                                 0x84,
+                                 0x3d,
+                                 static_cast<unsigned>(DType::f64)};
   for (const unsigned b : {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}) expected.push_back(b);
   std::vector<unsigned> got;
   for (const std::byte b : small.bytes()) got.push_back(static_cast<unsigned>(b));
   BOOST_TEST(got == expected, boost::test_tools::per_element());
 }
 
-// A grant, and tokens of each kind, in no loop and in one in another, at small numbers and large ones. Who writes the file anew raises wire::kVersion.
+// A grant, and tokens of each kind, in no loop and in one in another, at small numbers and large
+// ones. Who writes the file anew raises wire::kVersion.
 BOOST_AUTO_TEST_CASE(small_tokens_are_written_as_the_golden_file_has_them) {
   Path inner;
   inner.depth = 2;

@@ -1,5 +1,6 @@
-// Peers that are authorized and do not keep to the protocol: what they say too much is dropped, counted and logged, and
-// values are what they would have been; what makes no sense ends their session; nothing crashes, and every run ends.
+// Peers that are authorized and do not keep to the protocol: what they say too much is dropped,
+// counted and logged, and values are what they would have been; what makes no sense ends their
+// session; nothing crashes, and every run ends.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -20,10 +21,12 @@ namespace {
 using namespace std::chrono_literals;
 
 Nodes::Wrap all_repeat(std::uint64_t seed) {
-  return [seed](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-    return std::make_unique<FaultyTransport>(std::move(inner), [repeater = std::make_shared<Repeater>(seed + static_cast<std::uint64_t>(name[0]))](auto&&... said) {
-      (*repeater)(std::forward<decltype(said)>(said)...);
-    });
+  return [seed](const std::string& name,
+                std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+    return std::make_unique<FaultyTransport>(
+        std::move(inner),
+        [repeater = std::make_shared<Repeater>(seed + static_cast<std::uint64_t>(name[0]))](
+            auto&&... said) { (*repeater)(std::forward<decltype(said)>(said)...); });
   };
 }
 
@@ -31,9 +34,11 @@ std::uint64_t refused_so_far = 0;
 
 class Repeating final : public World {
  public:
-  Repeating(int count, const EngineOptions& engine, Between between) : nodes_(count, Nodes::scattered(count, engine), between, {}, all_repeat(engine.seed)) {}
+  Repeating(int count, const EngineOptions& engine, Between between)
+      : nodes_(count, Nodes::scattered(count, engine), between, {}, all_repeat(engine.seed)) {}
   ~Repeating() {
-    for (std::size_t i = 0; i < nodes_.size(); ++i) refused_so_far += nodes_[i].run_counters().refused;
+    for (std::size_t i = 0; i < nodes_.size(); ++i)
+      refused_so_far += nodes_[i].run_counters().refused;
   }
   Engine& engine() override { return nodes_.engine(); }
   bool step() override { return nodes_.step(); }
@@ -44,23 +49,24 @@ class Repeating final : public World {
 
 // A loop over three nodes in one over two.
 Expr nested(Graph& g) {
-  auto [i, t] = while_loop([](Expr n, Expr) { return n < 6; },
-                           [&](Expr n, Expr v) {
-                             auto [k, u] = while_loop([](Expr m, Expr) { return m < 5; },
-                                                      [&](Expr m, Expr w) {
-                                                        Expr next = m + 1, half;
-                                                        {
-                                                          auto d = g.on_device("/node:b/cpu:0");
-                                                          half = w * 0.5;
-                                                        }
-                                                        auto d = g.on_device("/node:c/cpu:0");
-                                                        return std::tuple{next, half + 1.0};
-                                                      },
-                                                      std::tuple{g.constant(0), v}, {.parallel_iterations = 2});
-                             auto d = g.on_device("/node:b/cpu:0");
-                             return std::tuple{n + 1, u * 2.0};
-                           },
-                           std::tuple{g.constant(0), g.ones(DType::f32, {2})}, {.parallel_iterations = 2});
+  auto [i, t] = while_loop(
+      [](Expr n, Expr) { return n < 6; },
+      [&](Expr n, Expr v) {
+        auto [k, u] = while_loop([](Expr m, Expr) { return m < 5; },
+                                 [&](Expr m, Expr w) {
+                                   Expr next = m + 1, half;
+                                   {
+                                     auto d = g.on_device("/node:b/cpu:0");
+                                     half = w * 0.5;
+                                   }
+                                   auto d = g.on_device("/node:c/cpu:0");
+                                   return std::tuple{next, half + 1.0};
+                                 },
+                                 std::tuple{g.constant(0), v}, {.parallel_iterations = 2});
+        auto d = g.on_device("/node:b/cpu:0");
+        return std::tuple{n + 1, u * 2.0};
+      },
+      std::tuple{g.constant(0), g.ones(DType::f32, {2})}, {.parallel_iterations = 2});
   return t * 1.0;
 }
 
@@ -83,39 +89,53 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
     Graph g;
     Function f = nodes.engine().compile(g, {}, {nested(g)});
     const double expected = expected_of_nested();
-    for (int round = 0; round < 3; ++round) compare(f({}), {{expected, expected}}, "seed " + std::to_string(seed));
+    for (int round = 0; round < 3; ++round)
+      compare(f({}), {{expected, expected}}, "seed " + std::to_string(seed));
     for (std::size_t i = 0; i < 3; ++i) refused += nodes[i].run_counters().refused;
     for (std::string& line : nodes.log()) log.push_back(std::move(line));
   }
   BOOST_TEST_MESSAGE(refused << " refused; " << log.size() << " lines");
   const auto is_said = [&](const std::string& what) {
-    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(what) != std::string::npos; });
+    return std::any_of(log.begin(), log.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
   };
   // Seen to happen, each of them; and there is less in the log than there is to say.
-  for (const char* what : {"that had come", "that it was not granted", "for an iteration that is done", "a grant of iteration", "faulty_peer_test.cpp"}) BOOST_TEST(is_said(what), what);
+  for (const char* what :
+       {"that had come", "that it was not granted", "for an iteration that is done",
+        "a grant of iteration", "faulty_peer_test.cpp"})
+    BOOST_TEST(is_said(what), what);
   BOOST_TEST(log.size() * 2 < refused);
 }
 
-// As where memory is short. Who posts it is in the middle of a turn, and its other messages for that node are gone.
+// As where memory is short. Who posts it is in the middle of a turn, and its other messages for
+// that node are gone.
 BOOST_AUTO_TEST_CASE(what_cannot_be_sent_ends_its_run_and_no_other) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
-    const auto left = std::make_shared<std::atomic<int>>(-1);  // messages of tokens that b still sends before one fails; below 0: none does
-    const Nodes::Wrap wrap = [left](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-      return std::make_unique<FaultyTransport>(std::move(inner), [=](Peer to, Lane lane, Message message, const FaultyTransport::Send& send) {
-        if (name == "b" && *left >= 0 && as<RunTokens>(message) && (*left)-- == 0) throw Error(Code::resource_exhausted, "no memory to send it");
-        send(to, lane, std::move(message));
-      });
-    };
-    Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, wrap);
-    Graph g;
-    Function f = nodes.engine().compile(g, {}, {nested(g)});
-    const double expected = expected_of_nested();
-    compare(f({}), {{expected, expected}}, "before");
-    *left = static_cast<int>(seed % 12);
-    const std::string why = refusal([&] { f({}); }, Code::resource_exhausted);
-    BOOST_TEST(why.find("so the run was given up: no memory to send it") != std::string::npos, why);
-    compare(f({}), {{expected, expected}}, "after");
-  }
+      // messages of tokens that b still sends before one fails; below 0: none does
+      const auto left = std::make_shared<std::atomic<int>>(-1);
+      const Nodes::Wrap wrap = [left](
+                                   const std::string& name,
+                                   std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+        return std::make_unique<FaultyTransport>(
+            std::move(inner),
+            [=](Peer to, Lane lane, Message message, const FaultyTransport::Send& send) {
+              if (name == "b" && *left >= 0 && as<RunTokens>(message) && (*left)-- == 0)
+                throw Error(Code::resource_exhausted, "no memory to send it");
+              send(to, lane, std::move(message));
+            });
+      };
+      Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, wrap);
+      Graph g;
+      Function f = nodes.engine().compile(g, {}, {nested(g)});
+      const double expected = expected_of_nested();
+      compare(f({}), {{expected, expected}}, "before");
+      *left = static_cast<int>(seed % 12);
+      const std::string why = refusal([&] { f({}); }, Code::resource_exhausted);
+      BOOST_TEST(why.find("so the run was given up: no memory to send it") != std::string::npos,
+                 why);
+      compare(f({}), {{expected, expected}}, "after");
+    }
 }
 
 BOOST_AUTO_TEST_CASE(what_is_repeated_of_calls_changes_nothing) {
@@ -127,17 +147,22 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_of_calls_changes_nothing) {
     const ValueSpec count{DType::i64, Shape{}};
     GraphFunction<Expr(Expr)> tree(g, "tree", {count}, {count});
     tree.define([&](Expr n) {
-      return cond(n == 0, [&] { return n + 1; }, [&] {
-        Expr less = [&] { auto d = g.on_device("/node:b/cpu:0"); return n - 1; }();
-        auto [i, sum] = while_loop([](Expr k, Expr) { return k < 2; },
-                                   [&](Expr k, Expr s) {
-                                     Expr more = tree(less);
-                                     auto d = g.on_device("/node:c/cpu:0");
-                                     return std::tuple{k + 1, s + more};
-                                   },
-                                   std::tuple{g.constant(0), g.constant(std::int64_t{0})});
-        return sum;
-      });
+      return cond(
+          n == 0, [&] { return n + 1; },
+          [&] {
+            Expr less = [&] {
+              auto d = g.on_device("/node:b/cpu:0");
+              return n - 1;
+            }();
+            auto [i, sum] = while_loop([](Expr k, Expr) { return k < 2; },
+                                       [&](Expr k, Expr s) {
+                                         Expr more = tree(less);
+                                         auto d = g.on_device("/node:c/cpu:0");
+                                         return std::tuple{k + 1, s + more};
+                                       },
+                                       std::tuple{g.constant(0), g.constant(std::int64_t{0})});
+            return sum;
+          });
     });
     Function f = nodes.engine().compile(g, {}, {tree(4)});
     for (int round = 0; round < 3; ++round) compare(f({}), {{16}}, "seed " + std::to_string(seed));
@@ -146,27 +171,46 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_of_calls_changes_nothing) {
   }
   BOOST_TEST_MESSAGE(refused << " refused; " << log.size() << " lines");
   const auto is_said = [&](const std::string& what) {
-    return std::any_of(log.begin(), log.end(), [&](const std::string& line) { return line.find(what) != std::string::npos; });
+    return std::any_of(log.begin(), log.end(), [&](const std::string& line) {
+      return line.find(what) != std::string::npos;
+    });
   };
-  for (const char* what : {"that had come", "for a call that has ended", "for a call that was not made", "faulty_peer_test.cpp"}) BOOST_TEST(is_said(what), what);
+  for (const char* what : {"that had come", "for a call that has ended",
+                           "for a call that was not made", "faulty_peer_test.cpp"})
+    BOOST_TEST(is_said(what), what);
 }
 
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
   refused_so_far = 0;
   const auto repeating = [](int count, Between between = Between::handles) {
-    return [=](const EngineOptions& engine) { return std::make_unique<Repeating>(count, engine, between); };
+    return [=](const EngineOptions& engine) {
+      return std::make_unique<Repeating>(count, engine, between);
+    };
   };
   const std::vector<Way> ways{
-      {.name = "two nodes that repeat", .is_deterministic = true, .in_flight = true, .seed = 1, .world = repeating(2)},
-      {.name = "three nodes that repeat, a simulated network", .is_deterministic = true, .in_flight = true, .seed = 2, .world = repeating(3, Between::simulation)},
-      {.name = "three nodes that repeat, threads", .workers = 1, .granularity = Granularity::automatic, .seed = 3, .world = repeating(3)},
+      {.name = "two nodes that repeat",
+       .is_deterministic = true,
+       .in_flight = true,
+       .seed = 1,
+       .world = repeating(2)},
+      {.name = "three nodes that repeat, a simulated network",
+       .is_deterministic = true,
+       .in_flight = true,
+       .seed = 2,
+       .world = repeating(3, Between::simulation)},
+      {.name = "three nodes that repeat, threads",
+       .workers = 1,
+       .granularity = Granularity::automatic,
+       .seed = 3,
+       .world = repeating(3)},
   };
   compare_values(ways, seeds(100), {});
   BOOST_TEST(refused_so_far > 0u);
 }
 
-// Bytes of any message turned over, but for programs (fuzz/programs.cpp has those): sessions end and runs fail, or hang until
-// they are cancelled, for a token that is lost is not told from one that is late. Nothing else happens, and what is of one node alone goes on.
+// Bytes of any message turned over, but for programs (fuzz/programs.cpp has those): sessions end
+// and runs fail, or hang until they are cancelled, for a token that is lost is not told from one
+// that is late. Nothing else happens, and what is of one node alone goes on.
 BOOST_AUTO_TEST_CASE(nonsense_ends_sessions_and_nothing_else) {
   const auto [first, count] = seeds(300);
   std::uint64_t done = 0, failed = 0, cancelled = 0, refused = 0;
@@ -174,13 +218,18 @@ BOOST_AUTO_TEST_CASE(nonsense_ends_sessions_and_nothing_else) {
     BOOST_TEST_CONTEXT("seed " << seed) {
       const auto dice = std::make_shared<std::minstd_rand>(seed);
       bool is_wrong = false;
-      const auto garble = [&, dice](Peer peer, Lane lane, Message m, const FaultyTransport::Send& send) {
-        if (is_wrong && !as<MakePlan>(m) && (*dice)() % 20 == 0 && !m.head.empty()) m.head[(*dice)() % m.head.size()] ^= std::byte(1 << (*dice)() % 8);
+      const auto garble = [&, dice](Peer peer, Lane lane, Message m,
+                                    const FaultyTransport::Send& send) {
+        if (is_wrong && !as<MakePlan>(m) && (*dice)() % 20 == 0 && !m.head.empty())
+          m.head[(*dice)() % m.head.size()] ^= std::byte(1 << (*dice)() % 8);
         send(peer, lane, std::move(m));
       };
-      Nodes nodes(3, stepped_partitions(seed), Between::simulation, {}, [&](const std::string& name, std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
-        return name == "b" ? std::make_unique<FaultyTransport>(std::move(inner), garble) : std::move(inner);
-      });
+      Nodes nodes(3, stepped_partitions(seed), Between::simulation, {},
+                  [&](const std::string& name,
+                      std::unique_ptr<Transport> inner) -> std::unique_ptr<Transport> {
+                    return name == "b" ? std::make_unique<FaultyTransport>(std::move(inner), garble)
+                                       : std::move(inner);
+                  });
       Graph g;
       Function f = nodes.engine().compile(g, {}, {nested(g)});
       is_wrong = true;
@@ -199,11 +248,13 @@ BOOST_AUTO_TEST_CASE(nonsense_ends_sessions_and_nothing_else) {
         }
       }
       Graph alone;
-      compare(nodes.engine().run(alone, {}, {alone.constant(2.f) * alone.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
+      compare(nodes.engine().run(alone, {}, {alone.constant(2.f) * alone.ones(DType::f32, {2})}),
+              {{2, 2}}, "goes on");
       for (std::size_t i = 0; i < 3; ++i) refused += nodes[i].run_counters().refused;
     }
   }
-  BOOST_TEST_MESSAGE(done << " done, " << failed << " failed, " << cancelled << " cancelled; " << refused << " refused");
+  BOOST_TEST_MESSAGE(done << " done, " << failed << " failed, " << cancelled << " cancelled; "
+                          << refused << " refused");
   if (count >= 20) BOOST_TEST((done > 0 && failed > 0 && refused > 0));
 }
 
@@ -228,7 +279,9 @@ BOOST_AUTO_TEST_CASE(what_is_early_is_bounded_for_each_peer) {
     BOOST_TEST((status.code() == Code::unavailable), status.message());
     const std::vector<std::string> log = nodes.log();
     BOOST_REQUIRE(!log.empty());
-    BOOST_TEST(says(log[0], {"node 'c'", "for runs that have not begun on node 'b'", "NodeOptions::early"}), log[0]);
+    BOOST_TEST(says(log[0],
+                    {"node 'c'", "for runs that have not begun on node 'b'", "NodeOptions::early"}),
+               log[0]);
     BOOST_TEST(nodes[1].run_counters().early > 0u);
   }
 }

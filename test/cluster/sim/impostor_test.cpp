@@ -1,4 +1,5 @@
-// A peer that is connected and says what is not its to say: the run it takes part in fails, or it is disconnected.
+// A peer that is connected and says what is not its to say: the run it takes part in fails, or it
+// is disconnected.
 #include <boost/test/unit_test.hpp>
 
 #include <functional>
@@ -20,7 +21,9 @@ using namespace std::chrono_literals;
 // Node b, which agrees to every plan without making it, and ends every run with `fetches`.
 class Impostor final : public TransportListener {
  public:
-  explicit Impostor(Nodes& nodes) : transport_(nodes.network().make_transport({.name = "b", .incarnation = 50, .address = "sim://b", .engine = {}})) {
+  explicit Impostor(Nodes& nodes)
+      : transport_(nodes.network().make_transport(
+            {.name = "b", .incarnation = 50, .address = "sim://b", .engine = {}})) {
     transport_->start(*this);
     transport_->connect("sim://a");
   }
@@ -44,10 +47,13 @@ class Impostor final : public TransportListener {
   void say(const M& message) {
     transport_->send(peer_, M::kLane, written(message).take());
   }
-  bool say_directly(std::span<const std::byte> record) { return transport_->send_direct(peer_, record); }
+  bool say_directly(std::span<const std::byte> record) {
+    return transport_->send_direct(peer_, record);
+  }
   void say(Message message) { transport_->send(peer_, Lane::data, std::move(message)); }
   void gossip(const std::string& name, std::vector<Member> members = {}) {
-    say(Gossip{{.name = name, .incarnation = 50, .address = "sim://b"}, {.kind = MembershipMessage::Kind::news, .members = std::move(members)}});
+    say(Gossip{{.name = name, .incarnation = 50, .address = "sim://b"},
+               {.kind = MembershipMessage::Kind::news, .members = std::move(members)}});
   }
 
   void connected(Peer peer, const PeerInfo&) override {
@@ -85,7 +91,8 @@ class Impostor final : public TransportListener {
 };
 
 struct Scene {
-  explicit Scene(EarlyLimits early = {}, const SimulationOptions& network = {}) : nodes(1, stepped(1), Between::simulation, network, {}, early), b(nodes) {
+  explicit Scene(EarlyLimits early = {}, const SimulationOptions& network = {})
+      : nodes(1, stepped(1), Between::simulation, network, {}, early), b(nodes) {
     BOOST_REQUIRE(nodes.until(5s, [&] { return nodes[0].nodes().size() == 2; }));
   }
   // Fetch 0 is b's, fetch 1 is a's.
@@ -129,12 +136,16 @@ BOOST_AUTO_TEST_CASE(nor_less_than_is_fetched_from_it) {
     if (is_twice) s.b.fetches = {{0, right}, {0, right}};
     const Status status = s.run();
     BOOST_TEST((status.code() == Code::data_loss), status.message());
-    BOOST_TEST(says(status.message(), {"node 'b'", is_twice ? "it sent what was not fetched" : "it did not send all that was fetched from it"}), status.message());
+    BOOST_TEST(says(status.message(),
+                    {"node 'b'", is_twice ? "it sent what was not fetched"
+                                          : "it did not send all that was fetched from it"}),
+               status.message());
   }
 }
 
-// A token or a grant of no edge of its own, of another loop, or with another value than its edge carries: counted, logged, and the
-// end of the session. Which of the two partitions is a's, the first or the second, the impostor does not know.
+// A token or a grant of no edge of its own, of another loop, or with another value than its edge
+// carries: counted, logged, and the end of the session. Which of the two partitions is a's, the
+// first or the second, the impostor does not know.
 BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
   const auto said = [](const auto& message_of) {
     std::string all;
@@ -152,8 +163,10 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
         auto d = g.on_device("/node:b/cpu:0");
         there = x * 2.0;
       }
-      const Status status = s.nodes.engine().compile(g, {x}, {there + 1.0}).start({Tensor::of<float>({1, 2})}).wait();
-      BOOST_TEST((status.code() == Code::unavailable || status.code() == Code::data_loss), status.message());
+      const Status status =
+          s.nodes.engine().compile(g, {x}, {there + 1.0}).start({Tensor::of<float>({1, 2})}).wait();
+      BOOST_TEST((status.code() == Code::unavailable || status.code() == Code::data_loss),
+                 status.message());
       BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost; }));
       BOOST_TEST(s.nodes[0].run_counters().refused == 1u);
       BOOST_REQUIRE(s.nodes.log().size() == 1u);
@@ -170,24 +183,42 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
       return RunTokens{key, {}, {t}};
     };
   };
-  const auto says_each = [&](const std::string& all, std::initializer_list<std::string> parts) { BOOST_TEST(says(all, parts), all); };
-  says_each(said(token([](RunToken& t) { t.receive = 5; })), {"a token for no partition of this node", "a token of no edge"});
+  const auto says_each = [&](const std::string& all, std::initializer_list<std::string> parts) {
+    BOOST_TEST(says(all, parts), all);
+  };
+  says_each(said(token([](RunToken& t) { t.receive = 5; })),
+            {"a token for no partition of this node", "a token of no edge"});
   says_each(said(token([](RunToken& t) { t.receive = -1; })), {"a token of no edge"});
   says_each(said(token([](RunToken& t) { t.path.depth = 2; })), {"a token of another loop"});
-  says_each(said(token([](RunToken& t) { t.value = Tensor::of<double>({2, 4}); })), {"a value of another kind than its edge's"});
-  says_each(said(token([](RunToken& t) { t.value = Tensor::of<float>({2, 4, 6}); })), {"a value of another kind than its edge's"});
-  says_each(said(token([](RunToken& t) { t.value = List(DType::f32, Shape{2}); })), {"a value of another kind than its edge's"});
-  says_each(said(token([](RunToken& t) { t.value = Value(); })), {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) {
+              t.value = Tensor::of<double>({2, 4});
+            })),
+            {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) {
+              t.value = Tensor::of<float>({2, 4, 6});
+            })),
+            {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) { t.value = List(DType::f32, Shape{2}); })),
+            {"a value of another kind than its edge's"});
+  says_each(said(token([](RunToken& t) { t.value = Value(); })),
+            {"a value of another kind than its edge's"});
   says_each(said(token([](RunToken& t) { t.is_dead = true; })), {"a value where there is none"});
-  for (const std::int32_t times : {2, 0, -1}) says_each(said(token([times](RunToken& t) { t.times = times; })), {"a token for too many iterations"});
-  says_each(said([](RunKey key) { return RunTokens{key, {{0, 0, {}, 3}}, {}}; }), {"a grant for no partition of this node", "a grant of no edge"});
+  for (const std::int32_t times : {2, 0, -1})
+    says_each(said(token([times](RunToken& t) { t.times = times; })),
+              {"a token for too many iterations"});
+  says_each(said([](RunKey key) {
+              return RunTokens{key, {{0, 0, {}, 3}}, {}};
+            }),
+            {"a grant for no partition of this node", "a grant of no edge"});
 }
 
-// The same by shared memory, where there is no message: what cannot be read, and what makes no sense.
+// The same by shared memory, where there is no message: what cannot be read, and what makes no
+// sense.
 BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
   Plan plan;  // the numbers of a's partition, which is the first or the second, and of none
   plan.partitions.resize(3);
-  for (const std::int32_t p : {0, 1, 2}) plan.partitions[static_cast<std::size_t>(p)].number = p == 2 ? 7 : p;
+  for (const std::int32_t p : {0, 1, 2})
+    plan.partitions[static_cast<std::size_t>(p)].number = p == 2 ? 7 : p;
   const auto said = [&](const auto& record_of) {
     std::string all;
     for (const std::int32_t partition : {0, 1, 2}) {
@@ -196,16 +227,20 @@ BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
       const auto is_open = [&] { return s.b.say_directly(nothing.bytes()); };
       if (!s.nodes.until(5s, is_open)) continue;  // one in ten bulk channels leads nowhere
       bool is_said = false;
-      s.b.when_begun = [&](std::uint64_t run) { is_said = s.b.say_directly(record_of(RunKey{1, run}, partition)); };
+      s.b.when_begun = [&](std::uint64_t run) {
+        is_said = s.b.say_directly(record_of(RunKey{1, run}, partition));
+      };
       Graph g;
       Expr x = g.input("x", DType::f32, {2}), there;
       {
         auto d = g.on_device("/node:b/cpu:0");
         there = x * 2.0;
       }
-      const Status status = s.nodes.engine().compile(g, {x}, {there + 1.0}).start({Tensor::of<float>({1, 2})}).wait();
+      const Status status =
+          s.nodes.engine().compile(g, {x}, {there + 1.0}).start({Tensor::of<float>({1, 2})}).wait();
       BOOST_TEST(is_said);
-      BOOST_TEST((status.code() == Code::unavailable || status.code() == Code::data_loss), status.message());
+      BOOST_TEST((status.code() == Code::unavailable || status.code() == Code::data_loss),
+                 status.message());
       BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost; }));
       BOOST_TEST(s.nodes[0].run_counters().refused == 1u);
       BOOST_REQUIRE(s.nodes.log().size() == 1u);
@@ -222,11 +257,16 @@ BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
       return std::span<const std::byte>(kept);
     };
   };
-  const auto says_each = [&](const std::string& all, std::initializer_list<std::string> parts) { BOOST_TEST(says(all, parts), all); };
-  says_each(said(of(Token{{}, 5, true, {}, {}, 1})), {"a token for no partition of this node", "a token of no edge"});
-  says_each(said(of(Token{{}, 0, false, Tensor::scalar(1.f), {}, 1})), {"a value of another kind than its edge's"});
+  const auto says_each = [&](const std::string& all, std::initializer_list<std::string> parts) {
+    BOOST_TEST(says(all, parts), all);
+  };
+  says_each(said(of(Token{{}, 5, true, {}, {}, 1})),
+            {"a token for no partition of this node", "a token of no edge"});
+  says_each(said(of(Token{{}, 0, false, Tensor::scalar(1.f), {}, 1})),
+            {"a value of another kind than its edge's"});
   says_each(said(of(Token{{}, 0, true, {}, {}, 2})), {"a token for too many iterations"});
-  says_each(said(of(Grant{{}, 0, {}, 3})), {"a grant for no partition of this node", "a grant of no edge"});
+  says_each(said(of(Grant{{}, 0, {}, 3})),
+            {"a grant for no partition of this node", "a grant of no edge"});
   says_each(said([&](RunKey, std::int32_t) {
               kept.assign(5, std::byte{1});
               return std::span<const std::byte>(kept);
@@ -239,7 +279,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_begins_says_its_number) {
     Scene s;
     s.b.say(BeginRun{1, id, 1, 0, 0, {}});  // of no plan
     s.nodes.until(5s, [&] { return s.b.is_lost; });
-    BOOST_TEST(says(s.b.why.message(), {"a run without its owner's number"}) == (id == 0), s.b.why.message());
+    BOOST_TEST(says(s.b.why.message(), {"a run without its owner's number"}) == (id == 0),
+               s.b.why.message());
   }
 }
 
@@ -261,12 +302,17 @@ BOOST_AUTO_TEST_CASE(small_tokens_that_make_no_sense) {
   BOOST_TEST(said([](Message&) {}) == "it waits");  // for its run
   BOOST_TEST(says(said([](Message& m) { m.head.resize(1); }), {"tokens that end too soon"}));
   BOOST_TEST(says(said([](Message& m) { m.head.pop_back(); }), {"tokens that end too soon"}));
-  BOOST_TEST(says(said([](Message& m) { m.head.push_back(std::byte{0}); }), {"more behind the tokens"}));
-  BOOST_TEST(says(said([](Message& m) { m.head.insert(m.head.begin(), std::byte{0xcc}); }), {"tokens of another kind"}));  // the same number, in two bytes
-  BOOST_TEST(says(said([](Message& m) { m.tensors.push_back(Tensor::scalar(1.0)); }), {"tensors that are no tokens'"}));
+  BOOST_TEST(
+      says(said([](Message& m) { m.head.push_back(std::byte{0}); }), {"more behind the tokens"}));
+  // the same number, in two bytes
+  BOOST_TEST(says(said([](Message& m) { m.head.insert(m.head.begin(), std::byte{0xcc}); }),
+                  {"tokens of another kind"}));
+  BOOST_TEST(says(said([](Message& m) { m.tensors.push_back(Tensor::scalar(1.0)); }),
+                  {"tensors that are no tokens'"}));
 }
 
-// Tokens for a run whose beginning was lost with a session go when its owner says, in the next one, how far it has got.
+// Tokens for a run whose beginning was lost with a session go when its owner says, in the next one,
+// how far it has got.
 BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
   Scene s(EarlyLimits{.messages = 3});
   const auto say_of = [&](std::uint64_t run) {
@@ -275,7 +321,9 @@ BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
     s.b.say(m);
   };
   const auto counts = [&](std::uint64_t early, std::uint64_t late) {
-    return s.nodes.until(5s, [&] { return s.nodes[0].run_counters().early == early && s.nodes[0].run_counters().late == late; });
+    return s.nodes.until(5s, [&] {
+      return s.nodes[0].run_counters().early == early && s.nodes[0].run_counters().late == late;
+    });
   };
   say_of(3);
   BOOST_TEST(counts(1, 0));
@@ -287,7 +335,8 @@ BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
   BOOST_TEST(!s.b.is_lost);
 }
 
-// What is early is booked as what it takes here: elements that a list lacks are a byte each on their way, and a slot in memory.
+// What is early is booked as what it takes here: elements that a list lacks are a byte each on
+// their way, and a slot in memory.
 BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
   for (const std::int64_t elements : {100, 10'000}) {
     Scene s(EarlyLimits{.bytes = 100'000});
@@ -302,7 +351,8 @@ BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
   }
 }
 
-// Kernels go by what a variable says of itself: a first value of another kind would have them read beyond it.
+// Kernels go by what a variable says of itself: a first value of another kind would have them read
+// beyond it.
 BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
   StateSpec right;
   right.name = "v";
@@ -320,7 +370,8 @@ BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
   wrong[1].initial.value = Tensor::zeros(DType::f64, {1000});
   wrong[2].initial.value = Tensor();
   wrong[3].values[0].depth = 1;
-  for (const StateSpec& spec : wrong) BOOST_TEST(says(asked(spec), {"a variable whose first value is another than it says"}));
+  for (const StateSpec& spec : wrong)
+    BOOST_TEST(says(asked(spec), {"a variable whose first value is another than it says"}));
   StateSpec open = right;
   open.values[0].shape = Shape{kAny};  // which its first value fits
   BOOST_TEST(says(asked(open), {"a variable of no known shape"}));
@@ -329,46 +380,63 @@ BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
   BOOST_TEST(says(asked(actor), {"a value of what is no variable"}));
 }
 
-// So are requests: a node does one after the other, and who asks for more meanwhile than it keeps is disconnected.
+// So are requests: a node does one after the other, and who asks for more meanwhile than it keeps
+// is disconnected.
 BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded) {
   for (const std::uint64_t asked : {3u, 2000u}) {
     Scene s(EarlyLimits{.messages = 5});
     for (std::uint64_t n = 1; n <= asked; ++n) s.b.say(GetLoops{n, 7});
-    for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;) s.nodes.network().step();  // a itself does nothing meanwhile
+    // a itself does nothing meanwhile
+    for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;)
+      s.nodes.network().step();
     BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == asked; }));
     BOOST_TEST(s.b.is_lost == (asked > 5));
-    if (asked > 5) BOOST_TEST(says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}), s.b.why.message());
+    if (asked > 5)
+      BOOST_TEST(
+          says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}),
+          s.b.why.message());
   }
 }
 
-// By what they keep of its memory too; but one that is larger than that is done, or nobody could ever set such a variable.
+// By what they keep of its memory too; but one that is larger than that is done, or nobody could
+// ever set such a variable.
 BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded_by_bytes) {
   StateSpec spec;
   spec.name = "v";
   spec.values = {ValueSpec{DType::f32, Shape{10'000}}};
   for (const std::uint64_t asked : {1u, 2u, 3u}) {
     Scene s(EarlyLimits{.bytes = asked == 1 ? 1000u : 100'000u});  // each is 40,000
-    for (std::uint64_t n = 1; n <= asked; ++n) s.b.say(SetVariable{n, spec, Tensor::zeros(DType::f32, {10'000})});
+    for (std::uint64_t n = 1; n <= asked; ++n)
+      s.b.say(SetVariable{n, spec, Tensor::zeros(DType::f32, {10'000})});
     s.b.say(GetLoops{asked + 1, 7});  // keeps nothing
-    for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;) s.nodes.network().step();  // a itself does nothing meanwhile
+    // a itself does nothing meanwhile
+    for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;)
+      s.nodes.network().step();
     BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == asked + 1; }));
     BOOST_TEST(s.b.is_lost == (asked > 2), asked << " requests");
-    if (asked > 2) BOOST_TEST(says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}), s.b.why.message());
+    if (asked > 2)
+      BOOST_TEST(
+          says(s.b.why.message(), {"of its requests wait for node 'a'", "NodeOptions::early"}),
+          s.b.why.message());
   }
   Scene s(EarlyLimits{.bytes = 1000});
   s.b.say(GetLoops{1, 7});  // what keeps nothing does not keep the large one out
   s.b.say(SetVariable{2, spec, Tensor::zeros(DType::f32, {10'000})});
-  for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;) s.nodes.network().step();
+  for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;)
+    s.nodes.network().step();
   BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost || s.b.answers == 2; }));
   BOOST_TEST(!s.b.is_lost, s.b.why.message());
   Scene named(EarlyLimits{.bytes = 100'000});
-  for (std::uint64_t n = 1; n <= 3; ++n) named.b.say(ClearContainer{n, std::string(40'000, 'x')});  // whatever it is that they keep
-  for (const Time end = named.nodes.network().now() + 100ms; named.nodes.network().now() < end;) named.nodes.network().step();
+  // whatever it is that they keep
+  for (std::uint64_t n = 1; n <= 3; ++n) named.b.say(ClearContainer{n, std::string(40'000, 'x')});
+  for (const Time end = named.nodes.network().now() + 100ms; named.nodes.network().now() < end;)
+    named.nodes.network().step();
   BOOST_TEST(named.nodes.until(5s, [&] { return named.b.is_lost || named.b.answers == 3; }));
   BOOST_TEST(named.b.is_lost);
 }
 
-// Who asks and does not read has no node's memory by the answers: what it asks behind them waits until they have arrived, and is then done.
+// Who asks and does not read has no node's memory by the answers: what it asks behind them waits
+// until they have arrived, and is then done.
 BOOST_AUTO_TEST_CASE(answers_that_are_not_read_are_bounded_by_bytes) {
   constexpr std::uint64_t kBytes = 40'000, kBound = 100'000;
   StateSpec spec;
@@ -378,7 +446,8 @@ BOOST_AUTO_TEST_CASE(answers_that_are_not_read_are_bounded_by_bytes) {
   network.bulk = 0;
   Scene s(EarlyLimits{.bytes = kBound}, network);
   const auto until = [&](Time span, auto done) {  // what a has to do takes no time
-    for (const Time end = s.nodes.network().now() + span; !done() && s.nodes.network().now() < end; s.nodes.network().step())
+    for (const Time end = s.nodes.network().now() + span; !done() && s.nodes.network().now() < end;
+         s.nodes.network().step())
       while (s.nodes.engine().take_step()) {}
     return done();
   };
@@ -400,7 +469,8 @@ BOOST_AUTO_TEST_CASE(answers_that_are_not_read_are_bounded_by_bytes) {
   BOOST_TEST(until(2s, [&] { return s.b.answers == 7; }));
   BOOST_TEST(!s.b.is_lost, s.b.why.message());
   BOOST_REQUIRE(s.b.inspected.size() == 1u);
-  BOOST_TEST(says(s.b.inspected[0].message(), {"it has not read what it was answered before"}), s.b.inspected[0].message());
+  BOOST_TEST(says(s.b.inspected[0].message(), {"it has not read what it was answered before"}),
+             s.b.inspected[0].message());
 }
 
 BOOST_AUTO_TEST_CASE(a_session_begins_with_how_far_runs_have_got) {

@@ -32,24 +32,28 @@ Function round_trip(Nodes& nodes, Graph& g, int iterations) {
 }
 
 // Its sums are on one node, what is taken off on another, where it is called too.
-GraphFunction<Expr(Expr)> fibonacci_over(Graph& g, const std::string& sums, const std::string& less) {
+GraphFunction<Expr(Expr)> fibonacci_over(Graph& g, const std::string& sums,
+                                         const std::string& less) {
   const ValueSpec kCount{DType::i64, Shape{}};
   GraphFunction<Expr(Expr)> fibonacci(g, "fibonacci", {kCount}, {kCount});
   fibonacci.define([&](Expr n) {
-    return cond(n < 2, [&] { return n; }, [&] {
-      auto [a, b] = [&] {
-        auto d = g.on_device(less);
-        return std::tuple{n - 1, n - 2};
-      }();
-      Expr x = fibonacci(a), y = fibonacci(b);
-      auto d = g.on_device(sums);
-      return x + y;
-    });
+    return cond(
+        n < 2, [&] { return n; },
+        [&] {
+          auto [a, b] = [&] {
+            auto d = g.on_device(less);
+            return std::tuple{n - 1, n - 2};
+          }();
+          Expr x = fibonacci(a), y = fibonacci(b);
+          auto d = g.on_device(sums);
+          return x + y;
+        });
   });
   return fibonacci;
 }
 
-// A run ends: as it should, or saying which node was lost; whatever happened, no step more than it takes to find out.
+// A run ends: as it should, or saying which node was lost; whatever happened, no step more than it
+// takes to find out.
 void ends_whenever_a_node_is_killed(const std::function<Function(Nodes&, Graph&)>& compiled) {
   int lost = 0, done = 0;
   for (std::uint64_t seed = 1; seed <= 40; ++seed) {
@@ -57,7 +61,8 @@ void ends_whenever_a_node_is_killed(const std::function<Function(Nodes&, Graph&)
     Graph g;
     Function f = compiled(nodes, g);
     RunHandle run = f.start({});
-    const std::uint64_t until = 20 * seed;  // from before it begins on the others to after it has ended
+    // from before it begins on the others to after it has ended
+    const std::uint64_t until = 20 * seed;
     for (std::uint64_t n = 0; n < until && !run.is_done(); ++n) nodes.step();
     nodes.network().kill(seed % 2 ? "b" : "c");
     const Status status = run.wait();
@@ -69,7 +74,8 @@ void ends_whenever_a_node_is_killed(const std::function<Function(Nodes&, Graph&)
     BOOST_TEST((status.code() == Code::unavailable), "seed " << seed << ": " << status.message());
     BOOST_TEST(says(status.message(), {seed % 2 ? "node 'b'" : "node 'c'", "was lost"}));
     Graph h;
-    compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
+    compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}},
+            "goes on");
   }
   BOOST_TEST(lost > 0);
   BOOST_TEST_MESSAGE(lost << " lost, " << done << " done");
@@ -82,8 +88,11 @@ BOOST_AUTO_TEST_CASE(a_run_ends_whenever_a_node_is_killed, *boost::unit_test::la
 }
 
 // So does one of calls inside calls, whose parts are on three nodes.
-BOOST_AUTO_TEST_CASE(a_run_of_calls_ends_whenever_a_node_is_killed, *boost::unit_test::label("one_thread")) {
-  ends_whenever_a_node_is_killed([](Nodes& nodes, Graph& g) { return nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(7)}); });
+BOOST_AUTO_TEST_CASE(a_run_of_calls_ends_whenever_a_node_is_killed,
+                     *boost::unit_test::label("one_thread")) {
+  ends_whenever_a_node_is_killed([](Nodes& nodes, Graph& g) {
+    return nodes.engine().compile(g, {}, {fibonacci_over(g, kB, kC)(7)});
+  });
 }
 
 BOOST_AUTO_TEST_CASE(calls_survive_broken_connections) {
@@ -137,7 +146,8 @@ BOOST_AUTO_TEST_CASE(an_error_reaches_the_owner_and_ends_the_others) {
     Function f = nodes.engine().compile(g, {}, {t * 1.0});
     for (int round = 0; round < 2; ++round) {
       const Status status = f.start({}).wait();
-      BOOST_TEST((status.code() == Code::out_of_range), "seed " << seed << ": " << status.message());
+      BOOST_TEST((status.code() == Code::out_of_range),
+                 "seed " << seed << ": " << status.message());
       BOOST_TEST(says(status.message(), {"node 'b'", "Gather", "loss_test.cpp"}));
     }
   }
@@ -148,7 +158,9 @@ namespace {
 // Connections that are silent for long are soon given up.
 SimulationOptions impatient() {
   SimulationOptions o;
-  o.router.silence = std::chrono::milliseconds(300), o.router.heartbeat = std::chrono::milliseconds(100), o.router.away = std::chrono::milliseconds(500);
+  o.router.silence = std::chrono::milliseconds(300),
+  o.router.heartbeat = std::chrono::milliseconds(100),
+  o.router.away = std::chrono::milliseconds(500);
   return o;
 }
 
@@ -159,17 +171,20 @@ Function once_then_loop(Nodes& nodes, Graph& g) {
     auto d = g.on_device(kC);
     once = g.random_uniform({2}) * 0.0 + 3.0;
   }
-  auto [n, t] = while_loop([](Expr i, Expr) { return i < 600; },
-                           [&](Expr i, Expr v) {
-                             Expr next = i + 1;
-                             auto d = g.on_device(kB);
-                             return std::tuple{next, v * 0.5 + once * 0.5};
-                           },
-                           std::tuple{g.constant(0), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});  // seconds, then
+  auto [n, t] =
+      while_loop([](Expr i, Expr) { return i < 600; },
+                 [&](Expr i, Expr v) {
+                   Expr next = i + 1;
+                   auto d = g.on_device(kB);
+                   return std::tuple{next, v * 0.5 + once * 0.5};
+                 },
+                 // seconds, then
+                 std::tuple{g.constant(0), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});
   return nodes.engine().compile(g, {}, {t * 1.0});
 }
 
-/// c dies, or is cut off from b, a while after the run has begun: true if that goes on when b knows.
+/// c dies, or is cut off from b, a while after the run has begun: true if that goes on when b
+/// knows.
 bool loses_c(Nodes& nodes, const RunHandle& run, std::uint64_t seed) {
   nodes.until(std::chrono::milliseconds(60), [&] { return run.is_done(); });
   if (seed % 2) nodes.network().kill("c");
@@ -178,7 +193,8 @@ bool loses_c(Nodes& nodes, const RunHandle& run, std::uint64_t seed) {
     const std::vector<std::string> there = nodes[1].nodes();
     return std::find(there.begin(), there.end(), "c") == there.end();
   };
-  return nodes.until(std::chrono::seconds(30), [&] { return run.is_done() || b_has_lost_it(); }) && !run.is_done();
+  return nodes.until(std::chrono::seconds(30), [&] { return run.is_done() || b_has_lost_it(); }) &&
+         !run.is_done();
 }
 
 }  // namespace
@@ -197,7 +213,8 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
   BOOST_TEST(lost_in_the_midst == 12);
 }
 
-// c decides on the loop, far ahead of a and b, which need a round trip for each iteration; when it has told them all it is no more of the run's.
+// c decides on the loop, far ahead of a and b, which need a round trip for each iteration; when it
+// has told them all it is no more of the run's.
 BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
   int lost_in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
@@ -215,7 +232,8 @@ BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
                           auto d = g.on_device("/node:a/cpu:0");
                           return std::tuple{next, half + 0.5};
                         },
-                        std::tuple{g.constant(0), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});
+                        std::tuple{g.constant(0), g.ones(DType::f32, {2})},
+                        {.parallel_iterations = 1});
     }();
     Function f = nodes.engine().compile(g, {}, {t * 1.0});
     RunHandle run = f.start({});
@@ -225,25 +243,28 @@ BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
   BOOST_TEST(lost_in_the_midst == 12);
 }
 
-// The other way round: a has decided on all iterations, and b has what it needs of that; but for each it needs what c makes, far behind.
+// The other way round: a has decided on all iterations, and b has what it needs of that; but for
+// each it needs what c makes, far behind.
 BOOST_AUTO_TEST_CASE(who_has_sent_a_part_of_a_loop_is_awaited) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
     Graph g;
-    auto [n, t, u] = while_loop([](Expr i, Expr, Expr) { return i < 200; },
-                                [&](Expr i, Expr v, Expr w) {
-                                  Expr next = i + 1, x, y;
-                                  {
-                                    auto d = g.on_device(kC);
-                                    x = v + 0.5;
-                                  }
-                                  {
-                                    auto d = g.on_device(kB);
-                                    y = w + x;
-                                  }
-                                  return std::tuple{next, x + 0.5, y};
-                                },
-                                std::tuple{g.constant(0), g.ones(DType::f32, {2}), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});
+    auto [n, t, u] =
+        while_loop([](Expr i, Expr, Expr) { return i < 200; },
+                   [&](Expr i, Expr v, Expr w) {
+                     Expr next = i + 1, x, y;
+                     {
+                       auto d = g.on_device(kC);
+                       x = v + 0.5;
+                     }
+                     {
+                       auto d = g.on_device(kB);
+                       y = w + x;
+                     }
+                     return std::tuple{next, x + 0.5, y};
+                   },
+                   std::tuple{g.constant(0), g.ones(DType::f32, {2}), g.ones(DType::f32, {2})},
+                   {.parallel_iterations = 1});
     Function f = nodes.engine().compile(g, {}, {t * 1.0, u * 1.0});
     RunHandle run = f.start({});
     nodes.until(std::chrono::milliseconds(60), [&] { return run.is_done(); });
@@ -251,11 +272,15 @@ BOOST_AUTO_TEST_CASE(who_has_sent_a_part_of_a_loop_is_awaited) {
     BOOST_TEST(nodes.until(std::chrono::seconds(30), [&] { return run.is_done(); }));
     const std::string why = run.wait().message();
     BOOST_TEST((run.wait().code() == Code::unavailable), "seed " << seed << ": " << why);
-    BOOST_TEST((says(why, {"node 'b': node 'c' was lost", "awaited from it", "loss_test.cpp", "of loop 'while_loop"}) || says(why, {"node 'c': node 'b' was lost"})), why);
+    BOOST_TEST((says(why, {"node 'b': node 'c' was lost", "awaited from it", "loss_test.cpp",
+                           "of loop 'while_loop"}) ||
+                says(why, {"node 'c': node 'b' was lost"})),
+               why);
   }
 }
 
-// a reaches both, they do not reach each other: who awaits the other says so to a, whose next call waits for no broken plan.
+// a reaches both, they do not reach each other: who awaits the other says so to a, whose next call
+// waits for no broken plan.
 BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
@@ -269,10 +294,15 @@ BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
     nodes.network().cut("b", "c");
     const Status status = run.wait();
     BOOST_TEST((status.code() == Code::unavailable), "seed " << seed << ": " << status.message());
-    BOOST_TEST((says(status.message(), {"node 'b': node 'c' was lost", "awaited from it"}) || says(status.message(), {"node 'c': node 'b' was lost", "awaited from it", "loss_test.cpp"})));
-    // As long as they cannot reach each other, a function over both is refused, saying who and whom; one over either runs.
+    BOOST_TEST((says(status.message(), {"node 'b': node 'c' was lost", "awaited from it"}) ||
+                says(status.message(),
+                     {"node 'c': node 'b' was lost", "awaited from it", "loss_test.cpp"})));
+    // As long as they cannot reach each other, a function over both is refused, saying who and
+    // whom; one over either runs.
     const std::string why = refused([&] { f({}); });
-    BOOST_TEST((says(why, {"node 'b'", "it cannot reach node 'c'"}) || says(why, {"node 'c'", "it cannot reach node 'b'"}) || says(why, {"was lost"})), why);
+    BOOST_TEST((says(why, {"node 'b'", "it cannot reach node 'c'"}) ||
+                says(why, {"node 'c'", "it cannot reach node 'b'"}) || says(why, {"was lost"})),
+               why);
     Graph h;
     Expr y;
     {
@@ -285,9 +315,7 @@ BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
       try {
         compare(f({}), {{expected, expected}}, "healed");
         return true;
-      } catch (const Error&) {
-        return false;
-      }
+      } catch (const Error&) { return false; }
     };
     bool has_healed = false;
     for (int tries = 0; tries < 40 && !has_healed; ++tries) {
@@ -309,30 +337,35 @@ BOOST_AUTO_TEST_CASE(a_plan_that_was_broken_in_between_fails_no_call) {
     Function f = round_trip(nodes, g, 5);
     compare(f({}), {{expected, expected}}, "before");
     nodes.network().cut("b", "c");
-    BOOST_TEST(nodes.until(std::chrono::seconds(10), [&] { return nodes[1].nodes().size() == 2 && nodes[2].nodes().size() == 2; }));
+    BOOST_TEST(nodes.until(std::chrono::seconds(10), [&] {
+      return nodes[1].nodes().size() == 2 && nodes[2].nodes().size() == 2;
+    }));
     nodes.network().heal();
     BOOST_TEST(nodes.until(std::chrono::seconds(40), [&] { return nodes.agree(); }));
     compare(f({}), {{expected, expected}}, "seed " + std::to_string(seed));
   }
 }
 
-// b and c have not heard anything of each other that the run needs: that they are cut off from each other is nothing to it.
+// b and c have not heard anything of each other that the run needs: that they are cut off from each
+// other is nothing to it.
 BOOST_AUTO_TEST_CASE(who_awaits_nothing_of_each_other_may_be_apart) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, keeping_pace(stepped_partitions(seed)), Between::simulation, impatient());
     Graph g;
-    auto [n, t, u] = while_loop([](Expr i, Expr, Expr) { return i < 600; },
-                                [&](Expr i, Expr v, Expr w) {
-                                  Expr next = i + 1, x, y;
-                                  {
-                                    auto d = g.on_device(kB);
-                                    x = v * 0.5 + 1.0;
-                                  }
-                                  auto d = g.on_device(kC);
-                                  y = w * 0.5 + 2.0;
-                                  return std::tuple{next, x, y};
-                                },
-                                std::tuple{g.constant(0), g.ones(DType::f32, {2}), g.ones(DType::f32, {2})}, {.parallel_iterations = 1});
+    auto [n, t, u] =
+        while_loop([](Expr i, Expr, Expr) { return i < 600; },
+                   [&](Expr i, Expr v, Expr w) {
+                     Expr next = i + 1, x, y;
+                     {
+                       auto d = g.on_device(kB);
+                       x = v * 0.5 + 1.0;
+                     }
+                     auto d = g.on_device(kC);
+                     y = w * 0.5 + 2.0;
+                     return std::tuple{next, x, y};
+                   },
+                   std::tuple{g.constant(0), g.ones(DType::f32, {2}), g.ones(DType::f32, {2})},
+                   {.parallel_iterations = 1});
     Function f = nodes.engine().compile(g, {}, {t * 1.0 + u});
     RunHandle run = f.start({});
     nodes.until(std::chrono::milliseconds(50), [&] { return run.is_done(); });
@@ -352,35 +385,42 @@ BOOST_AUTO_TEST_CASE(an_error_names_node_operation_tag_and_line) {
       Graph g;
       Expr table = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6, 7}));
       unsigned line = 0;
-      auto [i_end, t] = while_loop([](Expr i, Expr) { return i < 5; },
-                                   [&](Expr i, Expr v) {
-                                     auto [k_end, u] = while_loop([](Expr k, Expr) { return k < 4; },
-                                                                  [&](Expr k, Expr w) {
-                                                                    Expr next = k + 1, found;
-                                                                    {
-                                                                      auto d = g.on_device(std::string("/node:") + there + "/cpu:0");
-                                                                      line = __LINE__ + 1;
-                                                                      found = gather(table, reshape(cast(i * 4 + k == 7, DType::i32) * 100, {1}));
-                                                                    }
-                                                                    auto d = g.on_device(kB);
-                                                                    return std::tuple{next, w + found};
-                                                                  },
-                                                                  std::tuple{g.constant(0), v}, {.name = "inner"});
-                                     return std::tuple{i + 1, u};
-                                   },
-                                   std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.name = "outer"});
+      auto [i_end, t] = while_loop(
+          [](Expr i, Expr) { return i < 5; },
+          [&](Expr i, Expr v) {
+            auto [k_end, u] = while_loop(
+                [](Expr k, Expr) { return k < 4; },
+                [&](Expr k, Expr w) {
+                  Expr next = k + 1, found;
+                  {
+                    auto d = g.on_device(std::string("/node:") + there + "/cpu:0");
+                    line = __LINE__ + 1;
+                    found = gather(table, reshape(cast(i * 4 + k == 7, DType::i32) * 100, {1}));
+                  }
+                  auto d = g.on_device(kB);
+                  return std::tuple{next, w + found};
+                },
+                std::tuple{g.constant(0), v}, {.name = "inner"});
+            return std::tuple{i + 1, u};
+          },
+          std::tuple{g.constant(0), g.zeros(DType::f32, {1})}, {.name = "outer"});
       Function f = nodes.engine().compile(g, {}, {t * 1.0});
       const Status status = f.start({}).wait();
       BOOST_TEST((status.code() == Code::out_of_range), status.message());
-      BOOST_TEST(says(status.message(), {std::string("node '") + there + "': ", "Gather", "loss_test.cpp:" + std::to_string(line), "in iteration 1 of loop 'outer", "iteration 3 of loop 'inner"}),
-                 status.message());
+      BOOST_TEST(
+          says(status.message(), {std::string("node '") + there + "': ", "Gather",
+                                  "loss_test.cpp:" + std::to_string(line),
+                                  "in iteration 1 of loop 'outer", "iteration 3 of loop 'inner"}),
+          status.message());
       Graph h;
-      compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}}, "goes on");
+      compare(nodes.engine().run(h, {}, {h.constant(2.f) * h.ones(DType::f32, {2})}), {{2, 2}},
+              "goes on");
     }
   }
 }
 
-// Cancelled again and again, at any moment: what comes late for a run that is over is dropped, and the next one is right.
+// Cancelled again and again, at any moment: what comes late for a run that is over is dropped, and
+// the next one is right.
 BOOST_AUTO_TEST_CASE(late_tokens_are_dropped) {
   std::uint64_t late = 0, early = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
@@ -389,7 +429,8 @@ BOOST_AUTO_TEST_CASE(late_tokens_are_dropped) {
     Function f = round_trip(nodes, g, 10);
     for (std::uint64_t round = 0; round < 6; ++round) {
       RunHandle run = f.start({});
-      for (std::uint64_t n = 0; n < (round == 0 ? 0 : 37 * round + seed) && !run.is_done(); ++n) nodes.step();
+      for (std::uint64_t n = 0; n < (round == 0 ? 0 : 37 * round + seed) && !run.is_done(); ++n)
+        nodes.step();
       run.cancel();
       run.wait();
     }

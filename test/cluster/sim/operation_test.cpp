@@ -1,5 +1,6 @@
-// Runs and membership together: nodes that come, go, die, are cut off and held up, in a simulation on a virtual clock that a
-// seed decides. `TROUPE_SEED=n` repeats one schedule, `TROUPE_PROGRAMS=n` runs so many.
+// Runs and membership together: nodes that come, go, die, are cut off and held up, in a simulation
+// on a virtual clock that a seed decides. `TROUPE_SEED=n` repeats one schedule, `TROUPE_PROGRAMS=n`
+// runs so many.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -53,13 +54,15 @@ bool holds(ClusterNode& node, const std::string& name, MemberState state) {
   return m && m->state == state;
 }
 
-// What runs over b and c ends with when b is gone, and when: the time between the two by the virtual clock.
+// What runs over b and c ends with when b is gone, and when: the time between the two by the
+// virtual clock.
 struct Ending {
   Status status;
   Time after;
 };
 
-Ending run_without(Nodes& nodes, int count, int iterations, std::uint64_t steps, const std::function<void()>& happens) {
+Ending run_without(Nodes& nodes, int count, int iterations, std::uint64_t steps,
+                   const std::function<void()>& happens) {
   Graph g;
   Function f = nodes.engine().compile(g, {}, {round_trip(g, count, iterations)});
   RunHandle run = f.start({});
@@ -107,10 +110,13 @@ BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
       const Time bound = nodes[0].detection_bound(static_cast<std::size_t>(count));
       // Cut off: no connection breaks, so that nothing but silence tells.
       const bool is_cut = seed % 2 == 0;
-      const Ending o = run_without(nodes, count, 2'000'000, 30 + 7 * seed, [&] { is_cut ? nodes.network().partition({"b"}) : nodes.network().kill("b"); });
+      const Ending o = run_without(nodes, count, 2'000'000, 30 + 7 * seed, [&] {
+        is_cut ? nodes.network().partition({"b"}) : nodes.network().kill("b");
+      });
       BOOST_TEST_CONTEXT("seed " << seed << ", " << count << " nodes: " << o.status.message()) {
         BOOST_TEST((o.status.code() == Code::unavailable));
-        BOOST_TEST(says(o.status.message(), {"node 'b' was lost (it does not answer any more)", "awaited from it", "operation_test.cpp"}));
+        BOOST_TEST(says(o.status.message(), {"node 'b' was lost (it does not answer any more)",
+                                             "awaited from it", "operation_test.cpp"}));
         BOOST_TEST(o.after.count() <= bound.count());
       }
       longest = std::max(longest, o.after);
@@ -119,7 +125,8 @@ BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
   BOOST_TEST_MESSAGE("at the latest after " << longest / 1ms << " ms");
 }
 
-// By the transport's listener, where the seed says so: whatever else is on its way, and whoever is lost meanwhile.
+// By the transport's listener, where the seed says so: whatever else is on its way, and whoever is
+// lost meanwhile.
 BOOST_AUTO_TEST_CASE(who_brings_a_message_may_take_its_turn) {
   std::uint64_t taken = 0, messages = 0, finished = 0, ended = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
@@ -136,8 +143,11 @@ BOOST_AUTO_TEST_CASE(who_brings_a_message_may_take_its_turn) {
     const Status status = run.wait();
     ++(status.ok() ? finished : ended);
     if (status.ok()) compare(run.get(), {{expected, expected}}, "seed " + std::to_string(seed));
-    else BOOST_TEST(says(status.message(), {"node 'b' was lost"}), "seed " << seed << ": " << status.message());
-    for (std::size_t i = 0; i < 3; ++i) taken += nodes[i].run_counters().taken, messages += nodes[i].counters().messages_in;
+    else
+      BOOST_TEST(says(status.message(), {"node 'b' was lost"}),
+                 "seed " << seed << ": " << status.message());
+    for (std::size_t i = 0; i < 3; ++i)
+      taken += nodes[i].run_counters().taken, messages += nodes[i].counters().messages_in;
   }
   BOOST_TEST(taken > 1000u);
   BOOST_TEST(taken < messages);
@@ -155,7 +165,8 @@ BOOST_AUTO_TEST_CASE(who_is_suspected_and_answers_loses_no_run) {
     RunHandle run = f.start({});
     for (std::uint64_t n = 0; n < 10 * seed && !run.is_done(); ++n) nodes.step();
     nodes.network().partition({"b"});
-    nodes.until(1700ms, [] { return false; });  // longer than a ping is waited for, shorter than a suspicion
+    // longer than a ping is waited for, shorter than a suspicion
+    nodes.until(1700ms, [] { return false; });
     nodes.network().heal();
     const double expected = expected_of(3, iterations);
     compare(run.get(), {{expected, expected}}, "seed " + std::to_string(seed));
@@ -169,11 +180,13 @@ BOOST_AUTO_TEST_CASE(who_is_suspected_and_answers_loses_no_run) {
   BOOST_TEST(refuted > 0u);
 }
 
-// Its session is lost though it lives: what was under way is over, since messages may be; it stays, and works again.
+// Its session is lost though it lives: what was under way is over, since messages may be; it stays,
+// and works again.
 BOOST_AUTO_TEST_CASE(a_lost_session_ends_runs_and_is_made_anew) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     SimulationOptions impatient;
-    impatient.router.silence = 300ms, impatient.router.heartbeat = 100ms, impatient.router.away = 500ms;
+    impatient.router.silence = 300ms, impatient.router.heartbeat = 100ms,
+    impatient.router.away = 500ms;
     Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient);
     const Ending o = run_without(nodes, 3, 2'000'000, 50, [&] {
       nodes.network().partition({"b"});
@@ -185,7 +198,8 @@ BOOST_AUTO_TEST_CASE(a_lost_session_ends_runs_and_is_made_anew) {
     for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(nodes[i].membership_counters().deaths == 0u);
     Graph g;
     const double expected = expected_of(3, 5);
-    compare(nodes.engine().run(g, {}, {round_trip(g, 3, 5)}), {{expected, expected}}, "again, seed " + std::to_string(seed));
+    compare(nodes.engine().run(g, {}, {round_trip(g, 3, 5)}), {{expected, expected}},
+            "again, seed " + std::to_string(seed));
   }
 }
 
@@ -193,16 +207,20 @@ BOOST_AUTO_TEST_CASE(who_is_cut_off_for_long_comes_back_by_itself) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     Nodes nodes(4, stepped_partitions(seed), Between::simulation);
     nodes.network().partition({"b", "d"});
-    BOOST_TEST(nodes.until(40s, [&] { return nodes[0].nodes().size() == 2 && nodes[3].nodes().size() == 2; }));
-    BOOST_TEST((holds(nodes[0], "b", MemberState::dead) && holds(nodes[3], "c", MemberState::dead)));
+    BOOST_TEST(nodes.until(
+        40s, [&] { return nodes[0].nodes().size() == 2 && nodes[3].nodes().size() == 2; }));
+    BOOST_TEST(
+        (holds(nodes[0], "b", MemberState::dead) && holds(nodes[3], "c", MemberState::dead)));
     Graph g;
-    const std::string why = refusal([&] { nodes.engine().run(g, {}, {round_trip(g, 2, 3)}); }, Code::not_found);
+    const std::string why =
+        refusal([&] { nodes.engine().run(g, {}, {round_trip(g, 2, 3)}); }, Code::not_found);
     BOOST_TEST(says(why, {"there is no node 'b' in this cluster: it is dead", "a, c"}));
     nodes.network().heal();
     BOOST_TEST(nodes.until(60s, [&] { return nodes.agree(); }));
     const double expected = expected_of(4, 5);
     Graph h;
-    compare(nodes.engine().run(h, {}, {round_trip(h, 4, 5)}), {{expected, expected}}, "healed, seed " + std::to_string(seed));
+    compare(nodes.engine().run(h, {}, {round_trip(h, 4, 5)}), {{expected, expected}},
+            "healed, seed " + std::to_string(seed));
   }
 }
 
@@ -219,7 +237,8 @@ BOOST_AUTO_TEST_CASE(who_starts_again_is_used_again) {
     BOOST_TEST(nodes.until(20s, [&] { return nodes.agree(); }));
     const double expected = expected_of(3, 5);
     Graph g;
-    compare(nodes.engine().run(g, {}, {round_trip(g, 3, 5)}), {{expected, expected}}, "seed " + std::to_string(seed));
+    compare(nodes.engine().run(g, {}, {round_trip(g, 3, 5)}), {{expected, expected}},
+            "seed " + std::to_string(seed));
   }
 }
 
@@ -245,7 +264,8 @@ BOOST_AUTO_TEST_CASE(nodes_that_all_leave_suspect_nobody) {
     o.log = [&](const LogRecord& r) { said.push_back(r.text); };
     Nodes nodes(4, o, Between::simulation);
     while (nodes.size() > 0) nodes.remove(0);
-    BOOST_TEST(std::any_of(said.begin(), said.end(), [](const std::string& s) { return says(s, {"is alive"}); }));
+    BOOST_TEST(std::any_of(said.begin(), said.end(),
+                           [](const std::string& s) { return says(s, {"is alive"}); }));
     for (const std::string& s : said) BOOST_TEST(!says(s, {"suspected"}), s);
   }
 }
@@ -293,23 +313,36 @@ BOOST_AUTO_TEST_CASE(of_two_with_one_name_the_later_stays) {
   second.step = [&] { return nodes.step(); };
   ClusterNode later(std::move(second));
   BOOST_TEST(nodes.until(20s, [&] { return !nodes[2].status().ok(); }));
-  BOOST_TEST(says(nodes[2].status().message(), {"another node 'c' has started later at sim://elsewhere", "give each a name of its own"}));
+  BOOST_TEST(says(
+      nodes[2].status().message(),
+      {"another node 'c' has started later at sim://elsewhere", "give each a name of its own"}));
   BOOST_TEST(nodes[2].nodes().size() == 1u);
   Graph g;
-  refusal([&] {
-    auto d = g.on_device(device_of(0));
-    nodes[2].engine().run(g, {}, {g.ones(DType::f32, {2}) * g.random_uniform({2})});
-  }, Code::already_exists);
-  BOOST_TEST(nodes.until(20s, [&] { return nodes[0].nodes().size() == 3u && nodes[1].nodes().size() == 3u && later.nodes().size() == 3u; }));
+  refusal(
+      [&] {
+        auto d = g.on_device(device_of(0));
+        nodes[2].engine().run(g, {}, {g.ones(DType::f32, {2}) * g.random_uniform({2})});
+      },
+      Code::already_exists);
+  BOOST_TEST(nodes.until(20s, [&] {
+    return nodes[0].nodes().size() == 3u && nodes[1].nodes().size() == 3u &&
+           later.nodes().size() == 3u;
+  }));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_address_to_join_is_refused_at_once) {
-  for (const auto& [address, why] : {std::pair{"a b", "'a b' is no address; write HOST, HOST:PORT or tcp://HOST:PORT"}, {"", "'' is no address"}, {"worker1:many", "'worker1:many': 'many' is no port"}}) {
+  for (const auto& [address, why] :
+       {std::pair{"a b", "'a b' is no address; write HOST, HOST:PORT or tcp://HOST:PORT"},
+        {"", "'' is no address"},
+        {"worker1:many", "'worker1:many': 'many' is no port"}}) {
     NodeOptions o;
     o.name = "late";
-    o.transport = [](PeerInfo) -> std::unique_ptr<Transport> { throw std::logic_error("nobody should listen before that is said"); };
+    o.transport = [](PeerInfo) -> std::unique_ptr<Transport> {
+      throw std::logic_error("nobody should listen before that is said");
+    };
     o.join = {address};
-    BOOST_TEST(says(refusal([&] { ClusterNode node(std::move(o)); }, Code::invalid_argument), {why}));
+    BOOST_TEST(
+        says(refusal([&] { ClusterNode node(std::move(o)); }, Code::invalid_argument), {why}));
   }
 }
 
@@ -333,9 +366,11 @@ BOOST_AUTO_TEST_CASE(another_version_of_troupe_is_refused) {
   BOOST_TEST(says(why, {"sim://a", "old runs Troupe 0.0.1, and a runs"}));
 }
 
-// Kills, cuts, broken connections, nodes that leave and that come, while runs begin and end: every run ends, with the right
-// values or saying why; in the end all agree, and all that are there can be worked with.
-BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree, *boost::unit_test::label("one_thread")) {
+// Kills, cuts, broken connections, nodes that leave and that come, while runs begin and end: every
+// run ends, with the right values or saying why; in the end all agree, and all that are there can
+// be worked with.
+BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree,
+                     *boost::unit_test::label("one_thread")) {
   const auto [first, count] = seeds(1000);
   std::uint64_t done = 0, lost = 0, refused = 0, deaths = 0, refutations = 0;
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
@@ -343,7 +378,9 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree, *boost::unit_tes
       std::mt19937_64 dice(seed * 131);
       const int total = 3 + static_cast<int>(dice() % 2);
       SimulationOptions network;
-      if (dice() % 3 == 0) network.router.silence = 600ms, network.router.heartbeat = 200ms, network.router.away = 900ms;
+      if (dice() % 3 == 0)
+        network.router.silence = 600ms, network.router.heartbeat = 200ms,
+        network.router.away = 900ms;
       Nodes nodes(total, stepped_partitions(seed), Between::simulation, network);
       auto index_of = [&](const std::string& name) {
         for (std::size_t i = 0; i < nodes.size(); ++i)
@@ -352,7 +389,8 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree, *boost::unit_tes
       };
       for (int round = 0; round < 6; ++round) {
         Graph g;
-        const int over = 2 + static_cast<int>(dice() % static_cast<std::uint64_t>(total - 1)), iterations = 1 + static_cast<int>(dice() % 40);
+        const int over = 2 + static_cast<int>(dice() % static_cast<std::uint64_t>(total - 1)),
+                  iterations = 1 + static_cast<int>(dice() % 40);
         RunHandle run;
         bool has_begun = false;
         try {
@@ -364,7 +402,8 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree, *boost::unit_tes
           ++refused;
         }
         for (std::uint64_t n = dice() % 300; n > 0; --n) nodes.step();
-        const std::string victim = Nodes::name_of(1 + static_cast<int>(dice() % static_cast<std::uint64_t>(total - 1)));
+        const std::string victim =
+            Nodes::name_of(1 + static_cast<int>(dice() % static_cast<std::uint64_t>(total - 1)));
         const int at = index_of(victim);
         const Time length = Time(static_cast<std::int64_t>(dice() % 4'000'000'000));
         switch (dice() % 6) {
@@ -385,7 +424,9 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree, *boost::unit_tes
             if (at < 0) nodes.add(victim, stepped_partitions(seed));
             break;
           case 5:
-            nodes.network().cut(victim, Nodes::name_of(static_cast<int>(dice() % static_cast<std::uint64_t>(total))));
+            nodes.network().cut(
+                victim,
+                Nodes::name_of(static_cast<int>(dice() % static_cast<std::uint64_t>(total))));
             nodes.network().at(nodes.network().now() + length, [&] { nodes.network().heal(); });
             break;
         }
@@ -410,15 +451,18 @@ BOOST_AUTO_TEST_CASE(whatever_happens_runs_end_and_nodes_agree, *boost::unit_tes
       BOOST_TEST(nodes.until(90s, [&] { return nodes.agree(); }), "they do not agree");
       Graph g;
       const double expected = expected_of(total, 3);
-      compare(nodes.engine().run(g, {}, {round_trip(g, total, 3)}), {{expected, expected}}, "in the end");
+      compare(nodes.engine().run(g, {}, {round_trip(g, total, 3)}), {{expected, expected}},
+              "in the end");
       for (std::size_t i = 0; i < nodes.size(); ++i) {
         deaths += nodes[i].membership_counters().deaths;
         refutations += nodes[i].membership_counters().refuted;
       }
     }
   }
-  BOOST_TEST_MESSAGE(done << " runs done, " << lost << " lost, " << refused << " refused; " << deaths << " deaths, " << refutations << " refuted");
-  if (count >= 100) BOOST_TEST((done > 0 && lost > 0 && refused > 0 && deaths > 0 && refutations > 0));
+  BOOST_TEST_MESSAGE(done << " runs done, " << lost << " lost, " << refused << " refused; "
+                          << deaths << " deaths, " << refutations << " refuted");
+  if (count >= 100)
+    BOOST_TEST((done > 0 && lost > 0 && refused > 0 && deaths > 0 && refutations > 0));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,6 +1,7 @@
-// Thousands of schedules of the simulated network: connections that break, partitions, nodes that die and start anew.
-// Whatever happens, each message arrives at most once, in order on its lane, between connected() and lost(); and all of
-// them arrive where nothing worse happened than that connections broke.
+// Thousands of schedules of the simulated network: connections that break, partitions, nodes that
+// die and start anew. Whatever happens, each message arrives at most once, in order on its lane,
+// between connected() and lost(); and all of them arrive where nothing worse happened than that
+// connections broke.
 #include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
@@ -38,15 +39,19 @@ class Talker final : public TransportListener {
  public:
   struct Conversation {
     std::string with;
-    std::uint64_t session = 0;            // ours, as we tell the other
+    std::uint64_t session = 0;  // ours, as we tell the other
     std::uint64_t sent[2] = {}, heard[2] = {};
-    std::uint64_t their_session = 0;      // 0: not told yet
+    std::uint64_t their_session = 0;  // 0: not told yet
     bool is_over = false;
   };
 
-  Talker(SimulatedNetwork& network, std::string name, std::uint64_t incarnation, std::vector<std::string>& log)
+  Talker(SimulatedNetwork& network, std::string name, std::uint64_t incarnation,
+         std::vector<std::string>& log)
       : name_(std::move(name)), log_(log),
-        transport(network.make_transport({.name = name_, .incarnation = incarnation, .address = "sim://" + name_, .engine = ""})),
+        transport(network.make_transport({.name = name_,
+                                          .incarnation = incarnation,
+                                          .address = "sim://" + name_,
+                                          .engine = ""})),
         network_(network), next_session_(incarnation * 1'000'000 + 1) {
     transport->start(*this);
   }
@@ -66,7 +71,8 @@ class Talker final : public TransportListener {
     if (m.tensors.size() != 1) return fail("no tensor");
     const Tensor& t = m.tensors[0];
     for (const std::int64_t i : {std::int64_t{0}, t.elements() - 1})
-      if (t.elements() > 0 && t.data<std::uint8_t>()[i] != said.number % 251) return fail("another tensor");
+      if (t.elements() > 0 && t.data<std::uint8_t>()[i] != said.number % 251)
+        return fail("another tensor");
     if (answers && said.number % 5 == 0) {  // an answer that goes at once, or with what comes later
       say(peer, lane, said.number % 3 * 700);
       transport->flush(peer);
@@ -88,16 +94,19 @@ class Talker final : public TransportListener {
     if (talk.their_session == 0) talk.their_session = said.session;
     if (said.session != talk.their_session) return fail("a message of another session"), said;
     std::uint64_t& heard = talk.heard[static_cast<int>(lane)];
-    if (said.number != heard) return fail(fmt::format("message {} instead of {}", said.number, heard)), said;
+    if (said.number != heard)
+      return fail(fmt::format("message {} instead of {}", said.number, heard)), said;
     ++heard;
-    log_.push_back(fmt::format("{} {} heard {} {}", network_.now().count(), name_, said.session, said.number));
+    log_.push_back(
+        fmt::format("{} {} heard {} {}", network_.now().count(), name_, said.session, said.number));
     return said;
   }
   void lost(Peer peer, const Status& why) override {
     const auto found = talks.find(peer);
     if (found == talks.end() || found->second.is_over) return fail("lost what was not connected");
     found->second.is_over = true;
-    log_.push_back(fmt::format("{} {} lost {}: {}", network_.now().count(), name_, found->second.with, why.message()));
+    log_.push_back(fmt::format("{} {} lost {}: {}", network_.now().count(), name_,
+                               found->second.with, why.message()));
   }
 
   void say(Peer peer, Lane lane, std::size_t bytes) {
@@ -110,7 +119,8 @@ class Talker final : public TransportListener {
         return;
       }
     }
-    transport->send(peer, lane, message_of({talk.session, talk.sent[static_cast<int>(lane)]++}, bytes));
+    transport->send(peer, lane,
+                    message_of({talk.session, talk.sent[static_cast<int>(lane)]++}, bytes));
   }
   Conversation* with(const std::string& name) {
     for (auto& [peer, talk] : talks)
@@ -119,7 +129,7 @@ class Talker final : public TransportListener {
   }
 
   std::map<Peer, Conversation> talks;
-  std::string wrong;  // the first thing that should not have happened
+  std::string wrong;         // the first thing that should not have happened
   std::uint64_t direct = 0;  // heard
   bool answers = true;
 
@@ -141,7 +151,8 @@ class Talker final : public TransportListener {
 
 }  // namespace
 
-// What waits for a peer is bounded: who asks and asks, and does not read what it is answered, is lost.
+// What waits for a peer is bounded: who asks and asks, and does not read what it is answered, is
+// lost.
 BOOST_AUTO_TEST_CASE(who_takes_too_little_is_lost) {
   SimulationOptions options;
   options.router.window = 4 << 10;
@@ -164,14 +175,16 @@ BOOST_AUTO_TEST_CASE(who_takes_too_little_is_lost) {
   network.slow_down("a", "b", 1s, 0);
   for (int i = 0; i < 2000; ++i) a.say(peer, Lane::data, 100);
   BOOST_TEST(until([&] { return a.talks.at(peer).is_over; }));
-  BOOST_TEST(log.back().find("b takes too little of what it is sent: ") != std::string::npos, log.back());
+  BOOST_TEST(log.back().find("b takes too little of what it is sent: ") != std::string::npos,
+             log.back());
   BOOST_TEST(a.wrong.empty(), a.wrong);
 }
 
 namespace {
 
 struct Totals {
-  std::uint64_t schedules = 0, heard = 0, reconnects = 0, lost_frames = 0, stalled_frames = 0, losses = 0, waited = 0, dropped = 0;
+  std::uint64_t schedules = 0, heard = 0, reconnects = 0, lost_frames = 0, stalled_frames = 0,
+                losses = 0, waited = 0, dropped = 0;
   std::uint64_t bulk_bytes = 0, bulk_waits = 0, bulk_breaks = 0, direct = 0;
 };
 
@@ -179,7 +192,8 @@ struct Totals {
 enum class Trouble { breaks, all };
 
 /// One schedule; what is wrong with it, or nothing.
-std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector<std::string>& log) {
+std::string run(std::uint64_t seed, Trouble trouble, Totals& totals,
+                std::vector<std::string>& log) {
   SimulationOptions options;
   options.router.window = 128 << 10;  // small, so that it binds
   options.router.bulk_frame = 16 << 10;
@@ -224,7 +238,9 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector
       case 13: run_for(Time(below(15) * 1'000'000'000)); break;
       case 14: network.heal(); break;
       case 15:
-        if (!talker.talks.empty()) talker.transport->disconnect(std::prev(talker.talks.end())->first, Status(Code::aborted, "enough"));
+        if (!talker.talks.empty())
+          talker.transport->disconnect(std::prev(talker.talks.end())->first,
+                                       Status(Code::aborted, "enough"));
         if (below(2)) connect_all();
         break;
       case 16: {
@@ -238,7 +254,9 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector
       }
       default:
         for (const auto& [peer, talk] : talker.talks)
-          for (std::uint64_t n = below(20); n > 0; --n) talker.say(peer, below(3) ? Lane::data : Lane::control, below(10) ? below(3000) : below(300'000));
+          for (std::uint64_t n = below(20); n > 0; --n)
+            talker.say(peer, below(3) ? Lane::data : Lane::control,
+                       below(10) ? below(3000) : below(300'000));
         totals.waited += talker.transport->counters().unsent_bytes > 0;
     }
     run_for(Time(below(8) * 1'000'000));
@@ -256,10 +274,12 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector
     for (std::size_t j = 0; j < count; ++j) {
       if (i == j) continue;
       Talker::Conversation *mine = talkers[i]->with(names[j]), *theirs = talkers[j]->with(names[i]);
-      if (!mine || !theirs) return fmt::format("{} and {} are not connected in the end", names[i], names[j]);
+      if (!mine || !theirs)
+        return fmt::format("{} and {} are not connected in the end", names[i], names[j]);
       for (const int lane : {0, 1}) {
         if (mine->sent[lane] != theirs->heard[lane])
-          return fmt::format("{} said {} on lane {}, {} heard {}", names[i], mine->sent[lane], lane, names[j], theirs->heard[lane]);
+          return fmt::format("{} said {} on lane {}, {} heard {}", names[i], mine->sent[lane], lane,
+                             names[j], theirs->heard[lane]);
       }
     }
   for (const auto& t : talkers) {
@@ -272,7 +292,8 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals, std::vector
     totals.dropped += c.dropped;
     totals.bulk_bytes += c.bulk_bytes_in;
     totals.direct += t->direct;
-    if (c.unsent_bytes != 0 || c.unacknowledged_bytes != 0) return "something is unsent or unacknowledged in the end";
+    if (c.unsent_bytes != 0 || c.unacknowledged_bytes != 0)
+      return "something is unsent or unacknowledged in the end";
   }
   ++totals.schedules;
   totals.lost_frames += network.frames_lost();
@@ -299,10 +320,13 @@ void run_many(Trouble trouble, Totals& totals) {
     const std::string wrong = run(seed, trouble, totals, log);
     BOOST_REQUIRE_MESSAGE(wrong.empty(), "seed " << seed << ": " << wrong);
   }
-  BOOST_TEST_MESSAGE(fmt::format("{} schedules: {} messages, {} reconnects, {} frames lost, {} stalled, {} peers lost, {} times waiting; "
-                                 "by bulk channels {} bytes, {} waits for their turn, {} broken; {} went directly",
-                                 totals.schedules, totals.heard, totals.reconnects, totals.lost_frames, totals.stalled_frames, totals.losses,
-                                 totals.waited, totals.bulk_bytes, totals.bulk_waits, totals.bulk_breaks, totals.direct));
+  BOOST_TEST_MESSAGE(
+      fmt::format("{} schedules: {} messages, {} reconnects, {} frames lost, {} stalled, {} peers "
+                  "lost, {} times waiting; "
+                  "by bulk channels {} bytes, {} waits for their turn, {} broken; {} went directly",
+                  totals.schedules, totals.heard, totals.reconnects, totals.lost_frames,
+                  totals.stalled_frames, totals.losses, totals.waited, totals.bulk_bytes,
+                  totals.bulk_waits, totals.bulk_breaks, totals.direct));
   BOOST_TEST(totals.heard > 0);
   BOOST_TEST(totals.reconnects > 0);
   BOOST_TEST(totals.lost_frames > 0);

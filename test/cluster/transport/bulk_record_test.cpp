@@ -1,14 +1,15 @@
-// Records of the bulk channel, in memory: frames and their bulk in pieces, sealed, by loan, damaged.
+// Records of the bulk channel, in memory: frames and their bulk in pieces, sealed, by loan,
+// damaged.
+#include <troupe/cluster/transport/channel/bulk_record.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
 #include <troupe/test/support/cluster/hostile.hpp>
-#include <troupe/cluster/transport/channel/bulk_record.hpp>
 
 #include <algorithm>
 #include <cstring>
 #include <random>
 
-#include <boost/test/unit_test.hpp>
 #include <sys/uio.h>
+#include <boost/test/unit_test.hpp>
 
 BOOST_AUTO_TEST_SUITE(bulk_record_test)
 
@@ -21,13 +22,17 @@ using Bytes = std::vector<std::byte>;
 Ref<OutFrame> frame_of(std::uint64_t sequence, const Bytes& payload) {
   Ref<OutFrame> frame(new OutFrame);
   wire::Data data{.lane = Lane::data, .sequence = sequence, .received = {}, .messages = {}};
-  data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{static_cast<std::int64_t>(payload.size())}}}});
+  data.messages.push_back(
+      {.head_bytes = 0,
+       .tensors = {{DType::u8, Shape{static_cast<std::int64_t>(payload.size())}}}});
   wire::encode_data(data, 1, frame->header);
   struct Held final : Counted {
     Tensor tensor;
   };
   Ref<Held> held(new Held);
-  held->tensor = Tensor::of(std::span(reinterpret_cast<const std::uint8_t*>(payload.data()), payload.size()), Shape{static_cast<std::int64_t>(payload.size())});
+  held->tensor =
+      Tensor::of(std::span(reinterpret_cast<const std::uint8_t*>(payload.data()), payload.size()),
+                 Shape{static_cast<std::int64_t>(payload.size())});
   frame->whole = &held->tensor;
   frame->bulk = held->tensor.raw();
   frame->bulk_bytes = payload.size();
@@ -68,9 +73,11 @@ struct Stream {
   std::vector<Bytes> payloads;
 };
 
-Stream stream_of(const std::optional<SealKeys>& keys, std::vector<std::size_t> sizes, std::size_t most = 1000) {
+Stream stream_of(const std::optional<SealKeys>& keys, std::vector<std::size_t> sizes,
+                 std::size_t most = 1000) {
   Stream s;
-  for (const std::size_t size : sizes) s.payloads.push_back(payload_of(size, static_cast<unsigned>(size)));
+  for (const std::size_t size : sizes)
+    s.payloads.push_back(payload_of(size, static_cast<unsigned>(size)));
   BulkWriter writer(keys);
   for (std::uint64_t i = 0; i < sizes.size(); ++i) writer.add(frame_of(i, s.payloads[i]));
   s.bytes = written(writer, most);
@@ -78,18 +85,22 @@ Stream stream_of(const std::optional<SealKeys>& keys, std::vector<std::size_t> s
 }
 
 BOOST_AUTO_TEST_CASE(records_carry_frames_whatever_pieces_they_come_in) {
-  for (const std::optional<SealCipher> cipher : {std::optional<SealCipher>(), std::optional(SealCipher::aes_256_gcm), std::optional(SealCipher::aes_256_ocb)}) {
+  for (const std::optional<SealCipher> cipher :
+       {std::optional<SealCipher>(), std::optional(SealCipher::aes_256_gcm),
+        std::optional(SealCipher::aes_256_ocb)}) {
     std::optional<SealKeys> out, in;
     if (cipher) out = some_keys(true, *cipher), in = some_keys(false, *cipher);
     for (const std::size_t step : {1, 7, 900, 4096, 1 << 20}) {
       const Stream s = stream_of(out, {40'000, 1, 17, 300, 5, 200'000, 131'072, 131'073}, 5000);
       Hostile reader(true, in);
       for (std::size_t at = 0; at < s.bytes.size(); at += step)
-        BOOST_REQUIRE(reader.tell_bulk(std::span(s.bytes).subspan(at, std::min(step, s.bytes.size() - at))));
+        BOOST_REQUIRE(
+            reader.tell_bulk(std::span(s.bytes).subspan(at, std::min(step, s.bytes.size() - at))));
       BOOST_TEST(reader.received() == 8);
       BOOST_TEST(reader.dropped() == 0);
       BOOST_REQUIRE(reader.last().tensors.size() == 1);
-      BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), s.payloads.back().data(), s.payloads.back().size()) == 0);
+      BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), s.payloads.back().data(),
+                             s.payloads.back().size()) == 0);
     }
   }
 }
@@ -98,7 +109,8 @@ BOOST_AUTO_TEST_CASE(records_carry_frames_whatever_pieces_they_come_in) {
 Ref<OutFrame> small_messages(std::uint64_t sequence, int count) {
   Ref<OutFrame> frame(new OutFrame);
   wire::Data data{.lane = Lane::data, .sequence = sequence, .received = {}, .messages = {}};
-  for (int i = 0; i < count; ++i) data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{64}}}});
+  for (int i = 0; i < count; ++i)
+    data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{64}}}});
   wire::encode_data(data, static_cast<std::size_t>(count), frame->header);
   const Bytes all = payload_of(static_cast<std::size_t>(count) * 64, 3);
   frame->header.insert(frame->header.end(), all.begin(), all.end());
@@ -106,15 +118,18 @@ Ref<OutFrame> small_messages(std::uint64_t sequence, int count) {
 }
 
 BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it_has) {
-  // As many bytes at a time as there is room for: the head of a record comes with what is behind it, up to the beginning of the next.
+  // As many bytes at a time as there is room for: the head of a record comes with what is behind
+  // it, up to the beginning of the next.
   BulkWriter writer({});
   for (const std::uint64_t i : {0, 1, 2, 3}) writer.add(small_messages(i, 250));
   Hostile large(true);
   BOOST_REQUIRE(large.tell_bulk(written(writer, 1 << 20)));
   BOOST_TEST(large.received() == 1000u);
   BOOST_TEST(large.copied_bytes() == 1000u * 64);
-  BOOST_TEST(std::memcmp(large.last().tensors[0].raw(), payload_of(16'000, 3).data() + 249 * 64, 64) == 0);
-  // Several records in one read: each is told from where it lies, and of those that a read has in part that part is moved.
+  BOOST_TEST(
+      std::memcmp(large.last().tensors[0].raw(), payload_of(16'000, 3).data() + 249 * 64, 64) == 0);
+  // Several records in one read: each is told from where it lies, and of those that a read has in
+  // part that part is moved.
   for (std::uint64_t i = 0; i < 40; ++i) writer.add(small_messages(i, 2));
   Hostile small(true);
   BOOST_REQUIRE(small.tell_bulk(written(writer, 1 << 20)));
@@ -130,12 +145,14 @@ BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it
   BOOST_TEST(payload.copied_bytes() < kReadAhead);
 }
 
-// The channel is not given up with it: its end would overtake the session's last word, which goes by the connection.
+// The channel is not given up with it: its end would overtake the session's last word, which goes
+// by the connection.
 BOOST_AUTO_TEST_CASE(what_comes_of_a_session_that_has_ended_is_skipped) {
   const Bytes payload = payload_of(100'000, 1);
   const Ref<OutFrame> frame = frame_of(0, payload);
   wire::Data data{.lane = Lane::data, .sequence = 0, .received = {}, .messages = {}};
-  data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{10}}}});  // the rest belongs to no message
+  // the rest belongs to no message
+  data.messages.push_back({.head_bytes = 0, .tensors = {{DType::u8, Shape{10}}}});
   frame->header.clear();
   wire::encode_data(data, 1, frame->header);
   for (const std::size_t step : {std::size_t{7}, std::size_t{900}, payload.size() * 2}) {
@@ -143,15 +160,19 @@ BOOST_AUTO_TEST_CASE(what_comes_of_a_session_that_has_ended_is_skipped) {
     writer.add(frame);
     const Bytes stream = written(writer, payload.size());
     Hostile reader(true);
-    for (std::size_t at = 0; at < stream.size(); at += step) BOOST_REQUIRE(reader.tell_bulk(std::span(stream).subspan(at, std::min(step, stream.size() - at)), false));
+    for (std::size_t at = 0; at < stream.size(); at += step)
+      BOOST_REQUIRE(reader.tell_bulk(
+          std::span(stream).subspan(at, std::min(step, stream.size() - at)), false));
     BOOST_TEST(reader.received() == 1u);
   }
 }
 
 BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_or_repeated) {
-  const Stream plain = stream_of({}, {50'000, 50'000}), sealed = stream_of(some_keys(true), {50'000, 50'000});
+  const Stream plain = stream_of({}, {50'000, 50'000}),
+               sealed = stream_of(some_keys(true), {50'000, 50'000});
   const auto contains = [](const Bytes& all, const Bytes& part) {
-    return std::search(all.begin(), all.end(), part.begin() + 1000, part.begin() + 1032) != all.end();
+    return std::search(all.begin(), all.end(), part.begin() + 1000, part.begin() + 1032) !=
+           all.end();
   };
   BOOST_TEST(contains(plain.bytes, plain.payloads[0]));
   BOOST_TEST(!contains(sealed.bytes, sealed.payloads[0]));
@@ -164,7 +185,8 @@ BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_o
   const Bytes& whole = sealed.bytes;
   const auto half = static_cast<std::ptrdiff_t>(whole.size() / 2);
   BOOST_TEST(received(whole) == 2);
-  for (const std::size_t at : {std::size_t{0}, std::size_t{9}, kBulkPrefix, kBulkPrefix + 30, std::size_t{400}, whole.size() / 2 - 1}) {
+  for (const std::size_t at : {std::size_t{0}, std::size_t{9}, kBulkPrefix, kBulkPrefix + 30,
+                               std::size_t{400}, whole.size() / 2 - 1}) {
     Bytes changed = whole;
     changed[at] ^= std::byte{1};
     BOOST_TEST(received(changed) == 0, at);
@@ -173,10 +195,12 @@ BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_o
   repeated.insert(repeated.end(), whole.begin(), whole.begin() + half);
   BOOST_TEST(received(repeated) == 1);
   BOOST_TEST(received(Bytes(whole.begin() + half, whole.end())) == 0);  // the first is left out
-  Bytes other = stream_of(some_keys(false), {50'000}).bytes;                   // the other direction's key
+  // the other direction's key
+  Bytes other = stream_of(some_keys(false), {50'000}).bytes;
   BOOST_TEST(received(other) == 0);
   BOOST_TEST(received(plain.bytes) == 0);
-  BOOST_TEST(received(stream_of(some_keys(true, SealCipher::aes_256_gcm), {50'000}).bytes) == 0);  // sealed by the other cipher
+  // sealed by the other cipher
+  BOOST_TEST(received(stream_of(some_keys(true, SealCipher::aes_256_gcm), {50'000}).bytes) == 0);
 }
 
 BOOST_AUTO_TEST_CASE(what_is_put_by_for_a_missing_frame_is_bounded) {
@@ -199,7 +223,8 @@ BOOST_AUTO_TEST_CASE(damaged_records_are_refused_or_read) {
   std::uint64_t refused = 0, read = 0;
   for (int round = 0; round < 3000; ++round) {
     Bytes bytes = s.bytes;
-    for (std::uint64_t n = random() % 3; n > 0; --n) bytes[random() % (random() % 2 ? 100 : bytes.size())] = static_cast<std::byte>(random());
+    for (std::uint64_t n = random() % 3; n > 0; --n)
+      bytes[random() % (random() % 2 ? 100 : bytes.size())] = static_cast<std::byte>(random());
     bytes.resize(bytes.size() - random() % 3 * 1000);
     (victim.tell_bulk(bytes) ? read : refused) += 1;
     victim.tell(std::span(bytes).subspan(kBulkPrefix, 40), {});
@@ -244,7 +269,8 @@ struct Lent {
   OwnedDescriptor memory = make_slab(1 << 20);
   std::vector<Bytes> payloads;
   Bytes stream(std::vector<std::size_t> sizes) {
-    for (const std::size_t size : sizes) payloads.push_back(payload_of(size, static_cast<unsigned>(size)));
+    for (const std::size_t size : sizes)
+      payloads.push_back(payload_of(size, static_cast<unsigned>(size)));
     BulkWriter writer({});
     writer.use(LendingSlab::open(memory));
     for (std::uint64_t i = 0; i < sizes.size(); ++i) writer.add(frame_of(i, payloads[i]));
@@ -260,7 +286,8 @@ BOOST_AUTO_TEST_CASE(a_tensor_lies_where_its_bytes_were_lent) {
   for (const std::byte b : stream) BOOST_REQUIRE(reader.tell_bulk({&b, 1}));
   BOOST_TEST(reader.received() == 3u);
   BOOST_TEST(reader.copied_bytes() == 0u);
-  BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), lent.payloads.back().data(), lent.payloads.back().size()) == 0);
+  BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), lent.payloads.back().data(),
+                         lent.payloads.back().size()) == 0);
   // What has no room there comes in the record.
   Lent much;
   const Bytes both = much.stream({600'000, 600'000});
@@ -271,13 +298,17 @@ BOOST_AUTO_TEST_CASE(a_tensor_lies_where_its_bytes_were_lent) {
 // Of each kind what is written is what the files have, and what they have is read.
 BOOST_AUTO_TEST_CASE(records_are_as_they_were) {
   const std::vector<std::size_t> sizes{40, 3};
-  const auto with = [](SealCipher cipher, bool dialled) { return std::optional(some_keys(dialled, cipher)); };
+  const auto with = [](SealCipher cipher, bool dialled) {
+    return std::optional(some_keys(dialled, cipher));
+  };
   struct {
     const char* name;
     std::optional<SealKeys> out, in;
   } const kinds[] = {{"bulk_records", {}, {}},
-                     {"bulk_records_gcm", with(SealCipher::aes_256_gcm, true), with(SealCipher::aes_256_gcm, false)},
-                     {"bulk_records_ocb", with(SealCipher::aes_256_ocb, true), with(SealCipher::aes_256_ocb, false)}};
+                     {"bulk_records_gcm", with(SealCipher::aes_256_gcm, true),
+                      with(SealCipher::aes_256_gcm, false)},
+                     {"bulk_records_ocb", with(SealCipher::aes_256_ocb, true),
+                      with(SealCipher::aes_256_ocb, false)}};
   for (const auto& [name, out, in] : kinds) {
     const Stream s = stream_of(out, sizes);
     check_golden(name, s.bytes);
@@ -309,13 +340,15 @@ BOOST_AUTO_TEST_CASE(loans_that_lie_are_refused) {
   BOOST_TEST(!accepted(4, 1, false));  // nothing is lent on this channel
   BOOST_TEST(!accepted(4, 2));         // no such place
   BOOST_TEST(!accepted(kBulkPrefix, SlabMemory::kSlots));
-  BOOST_TEST(!accepted(kBulkPrefix + 8, 1));                          // not a page's beginning
-  BOOST_TEST(!accepted(kBulkPrefix + 8, std::uint64_t{1} << 20));     // beyond the end
-  BOOST_TEST(!accepted(kBulkPrefix + 16, std::uint64_t{2} << 20));    // longer than the slab
-  BOOST_TEST(!accepted(kBulkPrefix + 16, 39'999));                    // shorter than what is said to lie there
-  BOOST_TEST(!accepted(kBulkPrefix + 24, 1));                         // and so with an offset
+  BOOST_TEST(!accepted(kBulkPrefix + 8, 1));                        // not a page's beginning
+  BOOST_TEST(!accepted(kBulkPrefix + 8, std::uint64_t{1} << 20));   // beyond the end
+  BOOST_TEST(!accepted(kBulkPrefix + 16, std::uint64_t{2} << 20));  // longer than the slab
+  // shorter than what is said to lie there
+  BOOST_TEST(!accepted(kBulkPrefix + 16, 39'999));
+  BOOST_TEST(!accepted(kBulkPrefix + 24, 1));  // and so with an offset
   BOOST_TEST(!accepted(kBulkPrefix + 24, ~std::uint64_t{0}));
-  BOOST_TEST(accepted(kBulkPrefix + 16, 50'000));  // a larger loan than the tensor: it is copied out
+  // a larger loan than the tensor: it is copied out
+  BOOST_TEST(accepted(kBulkPrefix + 16, 50'000));
 }
 
 BOOST_AUTO_TEST_CASE(damaged_loans_are_refused_or_read) {
@@ -326,7 +359,8 @@ BOOST_AUTO_TEST_CASE(damaged_loans_are_refused_or_read) {
   std::uint64_t refused = 0, read = 0;
   for (int round = 0; round < 3000; ++round) {
     Bytes bytes = stream;
-    for (std::uint64_t n = random() % 3; n > 0; --n) bytes[random() % bytes.size()] = static_cast<std::byte>(random());
+    for (std::uint64_t n = random() % 3; n > 0; --n)
+      bytes[random() % bytes.size()] = static_cast<std::byte>(random());
     (victim.tell_bulk(bytes) ? read : refused) += 1;
     victim.forget();
   }
@@ -340,7 +374,11 @@ BOOST_AUTO_TEST_CASE(what_is_checked_is_copied_out) {
   const Bytes payload(40'000, std::byte{1});
   Ref<OutFrame> frame = frame_of(0, payload);
   frame->header.clear();
-  wire::encode_data({.lane = Lane::data, .sequence = 0, .received = {}, .messages = {{.head_bytes = 0, .tensors = {{DType::boolean, Shape{40'000}}}}}}, 1, frame->header);
+  wire::encode_data({.lane = Lane::data,
+                     .sequence = 0,
+                     .received = {},
+                     .messages = {{.head_bytes = 0, .tensors = {{DType::boolean, Shape{40'000}}}}}},
+                    1, frame->header);
   BulkWriter writer({});
   writer.use(LendingSlab::open(lent.memory));
   writer.add(frame);

@@ -1,11 +1,12 @@
-// The bulk channel between two transports: payload that goes beside the connection, and who is not let in. Its records: bulk_record_test.
+// The bulk channel between two transports: payload that goes beside the connection, and who is not
+// let in. Its records: bulk_record_test.
+#include <troupe/cluster/transport/channel/bulk_channels.hpp>
+#include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/test/support/cluster/relay.hpp>
 #include <troupe/test/support/cluster/still.hpp>
 #include <troupe/test/support/cluster/transport_world.hpp>
 #include <troupe/test/support/port.hpp>
 #include <troupe/test/support/share.hpp>
-#include <troupe/cluster/transport/channel/bulk_channels.hpp>
-#include <troupe/devices/tensor/allocator.hpp>
 
 #include <fstream>
 
@@ -23,17 +24,22 @@ using namespace troupe::test;
 namespace utf = boost::unit_test;
 
 std::string at_port(int port) { return fmt::format("tcp://127.0.0.1:{}", port); }
-int port_of(const std::string& address) { return std::stoi(address.substr(address.rfind(':') + 1)); }
+int port_of(const std::string& address) {
+  return std::stoi(address.substr(address.rfind(':') + 1));
+}
 
 /// b is connected to a.
 struct Pair {
   Pair(const ZeroMqOptions& of_a, const ZeroMqOptions& of_b)
-      : a(make_zeromq_transport({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, of_a)),
-        b(make_zeromq_transport({.name = "b", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, of_b)) {
+      : a(make_zeromq_transport(
+            {.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, of_a)),
+        b(make_zeromq_transport(
+            {.name = "b", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, of_b)) {
     a->start(heard_a);
     b->start(heard_b);
     b->connect(a->address());
-    BOOST_REQUIRE(wait_until(bell, [&] { return !heard_a.peers.empty() && !heard_b.peers.empty(); }));
+    BOOST_REQUIRE(
+        wait_until(bell, [&] { return !heard_a.peers.empty() && !heard_b.peers.empty(); }));
     to_b = heard_a.peers[0].first;
     to_a = heard_b.peers[0].first;
   }
@@ -47,16 +53,19 @@ struct Pair {
       a->send(to_b, Lane::data, numbered(i, i % 3 ? bytes : 100));
       b->send(to_a, Lane::data, numbered(i, i % 3 ? bytes : 100));
     }
-    BOOST_REQUIRE(wait_until(bell, [&] { return heard_a.got.size() >= to && heard_b.got.size() >= to; }));
+    BOOST_REQUIRE(
+        wait_until(bell, [&] { return heard_a.got.size() >= to && heard_b.got.size() >= to; }));
     for (const RecordingListener* heard : {&heard_a, &heard_b}) {
       BOOST_REQUIRE(heard->got.size() == to);
-      for (std::uint64_t i = from; i < to; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
+      for (std::uint64_t i = from; i < to; ++i)
+        BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
       BOOST_TEST(heard->losses.empty());
     }
   }
   /// Until the channel is there in both directions.
   void warm_up() {
-    for (std::uint64_t n = 0; a->counters().bulk_bytes_in == 0 || b->counters().bulk_bytes_in == 0; n += 3) {
+    for (std::uint64_t n = 0; a->counters().bulk_bytes_in == 0 || b->counters().bulk_bytes_in == 0;
+         n += 3) {
       BOOST_REQUIRE(n < 3000);
       exchange(n, n + 3, 100'000);
       next = n + 3;
@@ -83,7 +92,8 @@ struct Pair {
   std::uint64_t next = 0;
 };
 
-// What the one has not got yet when it hears that the other leaves it does not take any more: neither waits until the time for that is over.
+// What the one has not got yet when it hears that the other leaves it does not take any more:
+// neither waits until the time for that is over.
 BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::label("stock_zmq")) {
   for (const bool shared : {true, false}) {
     ZeroMqOptions options{.shared_memory = shared};
@@ -109,7 +119,8 @@ BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   BulkChannels channels(router, still, lines, {.shared_memory = false});
   channels.listen("tcp://127.0.0.1:1", false);
   const auto bit = [](BulkKind kind) { return static_cast<std::uint8_t>(kind); };
-  const std::uint8_t gcm = bit(BulkKind::gcm_tcp), ocb = bit(BulkKind::ocb_tcp), tcp = bit(BulkKind::tcp);
+  const std::uint8_t gcm = bit(BulkKind::gcm_tcp), ocb = bit(BulkKind::ocb_tcp),
+                     tcp = bit(BulkKind::tcp);
   const auto answer = [&](std::uint8_t kinds, bool is_authenticated) {
     wire::Bulk ask;
     ask.kinds = kinds;
@@ -120,7 +131,8 @@ BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   BOOST_TEST((channels.ask(1, true).share != channels.ask(1, true).share));
   BOOST_TEST(answer(gcm, true).kinds == gcm);  // libcryptos without OCB ask so
   BOOST_TEST(answer(ocb | tcp, true).kinds == ocb);
-  BOOST_TEST(answer(gcm | ocb, true).kinds == (seal_ciphers().front() == SealCipher::aes_256_ocb ? ocb : gcm));
+  BOOST_TEST(answer(gcm | ocb, true).kinds ==
+             (seal_ciphers().front() == SealCipher::aes_256_ocb ? ocb : gcm));
   BOOST_TEST((answer(ocb, true).share != SealShare{}));
   BOOST_TEST(answer(tcp, true).kinds == 0);  // never clear text between those who have keys
   BOOST_TEST(answer(0, true).kinds == 0);
@@ -128,7 +140,8 @@ BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   BOOST_TEST(answer(tcp | gcm, false).kinds == tcp);
 }
 
-// What an answer says is a peer's to choose: it is counted once where it can be no channel, and nothing is looked up for it.
+// What an answer says is a peer's to choose: it is counted once where it can be no channel, and
+// nothing is looked up for it.
 BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
   Still still;
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
@@ -141,12 +154,15 @@ BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
     open();
     return router.counters().dropped - before;
   };
-  const auto by_tcp = [&](const std::string& where, std::uint8_t kinds = static_cast<std::uint8_t>(BulkKind::tcp)) {
+  const auto by_tcp = [&](const std::string& where,
+                          std::uint8_t kinds = static_cast<std::uint8_t>(BulkKind::tcp)) {
     channels.ask(1, false);
     const wire::Bulk answer{.kinds = kinds, .host = "", .where = where, .ticket = {}, .share = {}};
     return dropped([&] { channels.open(1, "tcp://127.0.0.1:1", answer); });
   };
-  const std::vector<std::string> no_ports{"", std::string(65, '1'), "g", "abcde", "0", "00000", "65536", "-1", "+1", " 80", "80 ", "0x50", std::string("80\0", 3)};
+  const std::vector<std::string> no_ports{
+      "",     std::string(65, '1'),  "g", "abcde", "0", "00000", "65536", "-1", "+1", " 80", "80 ",
+      "0x50", std::string("80\0", 3)};
   for (const std::string& where : no_ports) {
     BOOST_TEST(by_tcp(where) == 1u, where);
     BOOST_TEST(router.last_drop() == "a bulk channel at no place");
@@ -166,13 +182,17 @@ BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
     const wire::Bulk answer{.kinds = 4, .host = "", .where = where, .ticket = {}, .share = {}};
     return dropped([&] { sockets.open(1, "", true, answer, {}); });
   };
-  for (const std::string& where : std::vector<std::string>{"", std::string(65, 'a'), "g", "A", "../x"}) BOOST_TEST(locally(where) == 1u, where);
+  for (const std::string& where :
+       std::vector<std::string>{"", std::string(65, 'a'), "g", "A", "../x"})
+    BOOST_TEST(locally(where) == 1u, where);
   BOOST_TEST(locally(std::string(64, 'a')) == 0u);  // though nobody is there
 }
 
-BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_for, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_for,
+                     *utf::label("stock_zmq")) {
   for (const char* asked : {"reno", "cubic"}) {
-    Pair pair({.congestion = asked, .shared_memory = false}, {.congestion = asked, .shared_memory = false});
+    Pair pair({.congestion = asked, .shared_memory = false},
+              {.congestion = asked, .shared_memory = false});
     pair.warm_up();
     int connections = 0;
     for (int fd = 0; fd < 1024; ++fd) {
@@ -180,7 +200,9 @@ BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_f
       socklen_t size = sizeof there;
       char name[16] = {};
       socklen_t length = sizeof name - 1;
-      if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0 || there.ss_family != AF_INET) continue;
+      if (getpeername(fd, reinterpret_cast<sockaddr*>(&there), &size) != 0 ||
+          there.ss_family != AF_INET)
+        continue;
       if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0) continue;
       ++connections;
       BOOST_TEST(std::string(name) == asked, "descriptor " << fd);
@@ -196,7 +218,8 @@ BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_z
     const TransportCounters before = pair.b->counters();
     pair.exchange(pair.next, pair.next + 30, 2'000'000);
     const TransportCounters after = pair.b->counters();
-    const std::uint64_t in = after.bulk_bytes_in - before.bulk_bytes_in, out = after.bulk_bytes_out - before.bulk_bytes_out;
+    const std::uint64_t in = after.bulk_bytes_in - before.bulk_bytes_in,
+                        out = after.bulk_bytes_out - before.bulk_bytes_out;
     BOOST_TEST(in == 40'000'000u);
     BOOST_TEST(out == 40'000'000u);
     const std::uint64_t copied = after.copied_bytes - before.copied_bytes;
@@ -207,7 +230,8 @@ BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_z
 
 constexpr std::size_t kLarge = std::size_t(kShare == 1 ? 256 : 16) << 20;
 
-/// Of each record that went over a relay to who dialled the bulk channel (bulk_record.hpp): how much bulk it has. What was answered to his greeting stands before them.
+/// Of each record that went over a relay to who dialled the bulk channel (bulk_record.hpp): how
+/// much bulk it has. What was answered to his greeting stands before them.
 std::vector<std::uint64_t> bulk_of_records(const Relay& relay) {
   constexpr std::size_t kAnswer = 8;
   std::string said;
@@ -227,11 +251,15 @@ std::vector<std::uint64_t> bulk_of_records(const Relay& relay) {
   return all;
 }
 
-BOOST_AUTO_TEST_CASE(a_large_tensor_goes_in_frames_of_half_a_mebibyte_to_one, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_large_tensor_goes_in_frames_of_half_a_mebibyte_to_one,
+                     *utf::label("stock_zmq")) {
   const OwnPort port;
   Relay relay(at_port(port.number()));
   relay.tap();
-  Pair pair({.shared_memory = false, .bulk_port = port.number(), .bulk_port_outside = port_of(relay.address())}, {.shared_memory = false});
+  Pair pair({.shared_memory = false,
+             .bulk_port = port.number(),
+             .bulk_port_outside = port_of(relay.address())},
+            {.shared_memory = false});
   pair.warm_up();
   const std::uint64_t came = pair.b->counters().bulk_bytes_in;
   const std::size_t before = bulk_of_records(relay).size();
@@ -250,7 +278,8 @@ BOOST_AUTO_TEST_CASE(a_large_tensor_goes_in_frames_of_half_a_mebibyte_to_one, *u
 }
 
 // Copies in user space, at both ends; those that libzmq makes itself are not among them.
-BOOST_AUTO_TEST_CASE(large_clear_text_is_copied_once_at_most_into_memory_that_is_there, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(large_clear_text_is_copied_once_at_most_into_memory_that_is_there,
+                     *utf::label("stock_zmq")) {
   struct Way {
     const char* name;
     ZeroMqOptions options;
@@ -263,30 +292,39 @@ BOOST_AUTO_TEST_CASE(large_clear_text_is_copied_once_at_most_into_memory_that_is
   constexpr std::uint64_t kTimes = 4;
   const Tensor t = numbered(3, kLarge).tensors[0];
   for (const Way& way : ways) BOOST_TEST_CONTEXT(way.name) {
-    Pair pair(way.options, way.options);
-    if (way.options.bulk) pair.warm_up();
-    const void* const where = pair.give(t);
-    const std::uint64_t copied = pair.copied(), came = pair.b->counters().bytes_in, beside = pair.b->counters().bulk_bytes_in;
-    const AllocatorCounters heap = host_allocator().counters();
-    for (std::uint64_t i = 0; i < kTimes; ++i) BOOST_TEST((pair.give(t) == where || kShare != 1));
-    const AllocatorCounters now = host_allocator().counters();
-    const std::uint64_t bytes = pair.b->counters().bytes_in - came;
-    BOOST_TEST(bytes == kTimes * (kLarge + 8));
-    BOOST_TEST(pair.b->counters().bulk_bytes_in - beside == (way.options.bulk ? kTimes * kLarge : 0));
-    BOOST_TEST(std::abs(static_cast<double>(pair.copied() - copied) / static_cast<double>(bytes) - way.copies) < 0.01);  // headers, and what is read with them
-    BOOST_TEST(now.in_use == heap.in_use);
-    if (kShare != 1) continue;  // ASan is to see stale uses: nothing is kept
-    BOOST_TEST(now.misses == heap.misses);
-    BOOST_TEST(now.cached == heap.cached);
-    BOOST_TEST((now.allocations - heap.allocations >= kTimes) == way.is_allocated);
-  }
+      Pair pair(way.options, way.options);
+      if (way.options.bulk) pair.warm_up();
+      const void* const where = pair.give(t);
+      const std::uint64_t copied = pair.copied(), came = pair.b->counters().bytes_in,
+                          beside = pair.b->counters().bulk_bytes_in;
+      const AllocatorCounters heap = host_allocator().counters();
+      for (std::uint64_t i = 0; i < kTimes; ++i) BOOST_TEST((pair.give(t) == where || kShare != 1));
+      const AllocatorCounters now = host_allocator().counters();
+      const std::uint64_t bytes = pair.b->counters().bytes_in - came;
+      BOOST_TEST(bytes == kTimes * (kLarge + 8));
+      BOOST_TEST(pair.b->counters().bulk_bytes_in - beside ==
+                 (way.options.bulk ? kTimes * kLarge : 0));
+      // headers, and what is read with them
+      BOOST_TEST(std::abs(static_cast<double>(pair.copied() - copied) / static_cast<double>(bytes) -
+                          way.copies) < 0.01);
+      BOOST_TEST(now.in_use == heap.in_use);
+      if (kShare != 1) continue;  // ASan is to see stale uses: nothing is kept
+      BOOST_TEST(now.misses == heap.misses);
+      BOOST_TEST(now.cached == heap.cached);
+      BOOST_TEST((now.allocations - heap.allocations >= kTimes) == way.is_allocated);
+    }
 }
 
-BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing,
+                     *utf::label("stock_zmq")) {
   for (const bool sealed : {false, true}) {
     const OwnPort port;
     Relay relay(at_port(port.number()));
-    Pair pair({.shared_memory = false, .bulk_port = port.number(), .bulk_port_outside = port_of(relay.address()), .seal = sealed}, {.seal = sealed});
+    Pair pair({.shared_memory = false,
+               .bulk_port = port.number(),
+               .bulk_port_outside = port_of(relay.address()),
+               .seal = sealed},
+              {.seal = sealed});
     pair.warm_up();
     for (int cut = 0; cut < 4; ++cut) {
       const std::uint64_t from = pair.next, to = from + 60;
@@ -295,11 +333,16 @@ BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf:
         pair.b->send(pair.to_a, Lane::data, numbered(i, i % 3 ? 900'000 : 100));
       }
       // In the midst of it.
-      BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() > from + 5 && pair.heard_b.got.size() > from + 5; }));
+      BOOST_REQUIRE(wait_until(pair.bell, [&] {
+        return pair.heard_a.got.size() > from + 5 && pair.heard_b.got.size() > from + 5;
+      }));
       relay.cut();
-      BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() >= to && pair.heard_b.got.size() >= to; }));
+      BOOST_REQUIRE(wait_until(pair.bell, [&] {
+        return pair.heard_a.got.size() >= to && pair.heard_b.got.size() >= to;
+      }));
       for (const RecordingListener* heard : {&pair.heard_a, &pair.heard_b})
-        for (std::uint64_t i = from; i < to; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
+        for (std::uint64_t i = from; i < to; ++i)
+          BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
       pair.next = to;
     }
     BOOST_TEST(relay.cuts() > 0);
@@ -311,7 +354,8 @@ BOOST_AUTO_TEST_CASE(a_bulk_channel_that_is_cut_loses_and_repeats_nothing, *utf:
 }
 
 // A header is a box, and so are 128 KiB of payload: keys end at either.
-BOOST_AUTO_TEST_CASE(a_key_that_is_used_up_is_followed_by_another_and_nothing_is_lost, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_key_that_is_used_up_is_followed_by_another_and_nothing_is_lost,
+                     *utf::label("stock_zmq")) {
   const ZeroMqOptions options{.shared_memory = false, .seal = true, .seal_boxes = 53};
   Pair pair(options, options);
   pair.warm_up();
@@ -319,7 +363,8 @@ BOOST_AUTO_TEST_CASE(a_key_that_is_used_up_is_followed_by_another_and_nothing_is
     pair.exchange(pair.next, pair.next + 60, 900'000);
     pair.next += 60;
   }
-  // How many, depends on how soon a channel is there again: until then payload goes over the connection.
+  // How many, depends on how soon a channel is there again: until then payload goes over the
+  // connection.
   for (int more = 0; pair.a->counters().reconnects + pair.b->counters().reconnects < 10; ++more) {
     BOOST_REQUIRE(more < 200);
     pair.exchange(pair.next, pair.next + 60, 900'000);
@@ -328,13 +373,15 @@ BOOST_AUTO_TEST_CASE(a_key_that_is_used_up_is_followed_by_another_and_nothing_is
   BOOST_TEST(pair.heard_a.peers.size() == 1);
 }
 
-BOOST_AUTO_TEST_CASE(without_a_bulk_channel_all_goes_over_the_connection, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(without_a_bulk_channel_all_goes_over_the_connection,
+                     *utf::label("stock_zmq")) {
   constexpr int nobody = 1;
   const std::pair<ZeroMqOptions, ZeroMqOptions> refusals[] = {
-      {{.shared_memory = false, .bulk_port_outside = nobody}, {}},    // a firewall
+      {{.shared_memory = false, .bulk_port_outside = nobody}, {}},  // a firewall
       {{.bulk = false}, {}},
       {{}, {.bulk = false}},
-      {{.shared_memory = false, .seal = true}, {.seal = false}},      // no clear text for who wants none
+      // no clear text for who wants none
+      {{.shared_memory = false, .seal = true}, {.seal = false}},
       {{.shared_memory = false, .seal = false}, {.seal = true}},
   };
   for (const auto& [of_a, of_b] : refusals) {
@@ -354,7 +401,8 @@ std::size_t mapped(const char* what) {
 }
 std::size_t rings_mapped() { return mapped("troupe rings"); }
 
-BOOST_AUTO_TEST_CASE(processes_of_one_host_share_memory_for_as_long_as_they_live, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(processes_of_one_host_share_memory_for_as_long_as_they_live,
+                     *utf::label("stock_zmq")) {
   BOOST_TEST(rings_mapped() == 0);
   {
     Pair pair({}, {.seal = true});
@@ -406,7 +454,9 @@ BOOST_AUTO_TEST_CASE(a_tensor_made_for_a_peer_is_not_copied_at_all, *utf::label(
     BOOST_TEST(is_numbered(pair.heard_b.got.back().message, number));
     if (is_kept) BOOST_TEST(kept.data<std::uint8_t>()[2'999'999] == number % 251);
   };
-  const auto copied = [&] { return pair.a->counters().copied_bytes + pair.b->counters().copied_bytes; };
+  const auto copied = [&] {
+    return pair.a->counters().copied_bytes + pair.b->counters().copied_bytes;
+  };
   const std::uint64_t before = copied();
   for (std::uint64_t i = 0; i < 5; ++i) send(pair.next + i, false);
   BOOST_TEST(copied() - before < 100'000u);
@@ -445,7 +495,8 @@ BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
   };
   std::string guess = "troupe-b" + std::string(32, '\0');
   std::uint64_t dropped = pair.a->counters().dropped;
-  for (const std::string& said : {std::string("GET / HTTP/1.1\r\n\r\n"), guess, std::string(100'000, '\x7f')}) {
+  for (const std::string& said :
+       {std::string("GET / HTTP/1.1\r\n\r\n"), guess, std::string(100'000, '\x7f')}) {
     const OwnedDescriptor stranger = dial();
     BOOST_TEST(send(stranger.get(), said.data(), said.size(), MSG_NOSIGNAL) > 0);
     BOOST_TEST(is_closed(stranger));

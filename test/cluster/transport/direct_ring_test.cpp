@@ -1,7 +1,7 @@
-// Rings of records in shared memory: in order whatever the two threads do, each either in or known not to be when its reader gives the
-// ring up, and a peer that lies.
-#include <troupe/cluster/transport/router.hpp>
+// Rings of records in shared memory: in order whatever the two threads do, each either in or known
+// not to be when its reader gives the ring up, and a peer that lies.
 #include <troupe/cluster/transport/channel/shared_rings.hpp>
+#include <troupe/cluster/transport/router.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
 #include <troupe/test/support/cluster/still.hpp>
 
@@ -27,7 +27,9 @@ struct Ring {
   DirectWriter writer{words, lines.data()};
   DirectReader reader{words, lines.data()};
   /// As a writer puts it there that keeps to nothing.
-  void put(std::uint64_t line, std::uint64_t front) { lines[line % direct::kLines].front.store(front); }
+  void put(std::uint64_t line, std::uint64_t front) {
+    lines[line % direct::kLines].front.store(front);
+  }
 };
 
 std::vector<std::byte> record(std::uint64_t number, std::size_t size) {
@@ -71,14 +73,16 @@ BOOST_AUTO_TEST_CASE(lines_are_as_they_were) {
 
 BOOST_AUTO_TEST_CASE(records_arrive_in_order_and_whole_and_no_bell_is_missed) {
   constexpr std::uint64_t kRecords = 200'000;
-  SharedRings mine = SharedRings::create(), theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
+  SharedRings mine = SharedRings::create(),
+              theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
   theirs.direct_in().open(0);
   std::counting_semaphore<> bell{0};
   std::uint64_t full = 0;
   std::jthread writer([&] {
     std::mt19937_64 random(1);
     for (std::uint64_t i = 0; i < kRecords;) {
-      if (!mine.direct_out().write(i, record(i, random() % 100 == 0 ? direct::kMost : random() % 200))) {
+      if (!mine.direct_out().write(
+              i, record(i, random() % 100 == 0 ? direct::kMost : random() % 200))) {
         ++full;
         std::this_thread::yield();
         continue;
@@ -117,7 +121,8 @@ BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in)
     });
     while (begun.load() < static_cast<std::uint64_t>(round % 40)) std::this_thread::yield();
     const auto take_all = [&] {
-      for (; const auto first = ring.reader.first(); ring.reader.take(), ++out) BOOST_REQUIRE(number_of(first->bytes) == out);
+      for (; const auto first = ring.reader.first(); ring.reader.take(), ++out)
+        BOOST_REQUIRE(number_of(first->bytes) == out);
     };
     if (round % 2 == 0) ring.reader.look();
     take_all();
@@ -133,18 +138,21 @@ BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in)
 
 // Where no front tells so: there is room for nothing more, for good.
 BOOST_AUTO_TEST_CASE(a_full_ring_is_given_up_too) {
-  for (const std::size_t size : {direct::kFirst, direct::kFirst + direct::kOther, std::size_t{1000}}) {
+  for (const std::size_t size :
+       {direct::kFirst, direct::kFirst + direct::kOther, std::size_t{1000}}) {
     Ring ring;
     ring.reader.open(0);
     std::uint64_t in = 0, out = 0;
     while (ring.writer.write(0, record(in, size))) ++in;
     BOOST_TEST(in == direct::kLines / direct::lines_of(size));
     ring.reader.look();
-    for (; out < 2; ++out, ring.reader.take()) BOOST_TEST(number_of(ring.reader.first()->bytes) == out);
+    for (; out < 2; ++out, ring.reader.take())
+      BOOST_TEST(number_of(ring.reader.first()->bytes) == out);
     BOOST_TEST(ring.writer.write(0, record(in++, size)));
     BOOST_TEST(ring.writer.write(0, record(in++, size)));
     ring.reader.close();
-    for (; const auto first = ring.reader.first(); ring.reader.take(), ++out) BOOST_REQUIRE(number_of(first->bytes) == out);
+    for (; const auto first = ring.reader.first(); ring.reader.take(), ++out)
+      BOOST_REQUIRE(number_of(first->bytes) == out);
     BOOST_TEST(in == out);
     BOOST_TEST(!ring.reader.is_broken());
     BOOST_TEST(!ring.writer.write(0, record(in, size)));
@@ -171,8 +179,9 @@ BOOST_AUTO_TEST_CASE(nothing_goes_into_a_ring_that_is_not_open_or_has_no_room) {
   BOOST_TEST(ring.writer.write(0, record(in, kFourLines)));
 }
 
-// Of a writer that does not keep to the protocol: what is written where nobody may is not looked at; a look is for no more than a ring holds,
-// however much is taken meanwhile, and after the end there is no more than there was then.
+// Of a writer that does not keep to the protocol: what is written where nobody may is not looked
+// at; a look is for no more than a ring holds, however much is taken meanwhile, and after the end
+// there is no more than there was then.
 BOOST_AUTO_TEST_CASE(a_writer_cannot_keep_its_reader_at_it) {
   Ring never_open;
   never_open.put(0, direct::front_of(0, 8));
@@ -215,7 +224,8 @@ BOOST_AUTO_TEST_CASE(a_record_that_may_not_wait_does_not) {
 
 // A record that waits for messages keeps nobody awake; another that has not been looked at does.
 BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
-  SharedRings mine = SharedRings::create(), theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
+  SharedRings mine = SharedRings::create(),
+              theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
   theirs.direct_in().open(0);
   BOOST_TEST(mine.direct_out().write(3, record(1, 8)));
   BOOST_TEST(!theirs.sleep_until_bytes());
@@ -256,7 +266,8 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
   Ring full;
   full.reader.open(0);
   constexpr std::uint64_t kLongest = direct::lines_of(direct::kMost);
-  for (std::uint64_t line = 0; line < direct::kLines; line += kLongest) full.put(line, direct::front_of(line, direct::kMost));
+  for (std::uint64_t line = 0; line < direct::kLines; line += kLongest)
+    full.put(line, direct::front_of(line, direct::kMost));
   full.reader.close();
   BOOST_TEST(full.reader.is_broken());
   // A writer to whom it is said that more was read than it has written writes no more.
@@ -274,12 +285,14 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
 class Victim final : private test::Still {
  public:
   static constexpr Connection kPeer = 1;
-  Router router{{.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
+  Router router{
+      {.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
   std::vector<std::uint64_t> heard;
 
   void hello() {
     wire::Hello hello;
-    hello.info = {.name = "b", .incarnation = 1, .address = "", .engine = std::string(engine_version())};
+    hello.info = {
+        .name = "b", .incarnation = 1, .address = "", .engine = std::string(engine_version())};
     hello.session = 1;
     hello.window = 1 << 20;
     router.frame(kPeer, wire::encode(hello), {});
@@ -287,7 +300,9 @@ class Victim final : private test::Still {
   void ready() { router.frame(kPeer, wire::encode(wire::Ready{}), {}); }
 
  private:
-  void received_direct(Peer, std::span<const std::byte> bytes) override { heard.push_back(number_of(bytes)); }
+  void received_direct(Peer, std::span<const std::byte> bytes) override {
+    heard.push_back(number_of(bytes));
+  }
 };
 
 BOOST_AUTO_TEST_CASE(a_ring_is_open_while_the_session_is) {
@@ -313,7 +328,8 @@ BOOST_AUTO_TEST_CASE(a_ring_is_open_while_the_session_is) {
   BOOST_TEST(!next->writer.write(1, record(3, 8)));
 }
 
-// Whoever says Hello twice by one connection gets a second channel, and the first goes: its memory may not be looked at afterwards.
+// Whoever says Hello twice by one connection gets a second channel, and the first goes: its memory
+// may not be looked at afterwards.
 BOOST_AUTO_TEST_CASE(a_second_channel_takes_the_place_of_the_first) {
   Victim a;
   auto ring = std::make_shared<Ring>();

@@ -1,4 +1,5 @@
-// Who may connect over ZeroMQ, by keys: right ones, wrong ones, none, and names that belong to others.
+// Who may connect over ZeroMQ, by keys: right ones, wrong ones, none, and names that belong to
+// others.
 #include <troupe/test/support/cluster/relay.hpp>
 #include <troupe/test/support/cluster/transport_world.hpp>
 
@@ -29,17 +30,21 @@ Message text(const std::string& s) {
   m.head.resize(s.size());
   std::memcpy(m.head.data(), s.data(), s.size());
   Tensor t = Tensor::empty(DType::u8, {300'000});
-  for (std::int64_t i = 0; i < t.elements(); ++i) static_cast<std::uint8_t*>(t.raw_mutable())[i] = static_cast<std::uint8_t>(s[static_cast<std::size_t>(i) % s.size()]);
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    static_cast<std::uint8_t*>(t.raw_mutable())[i] =
+        static_cast<std::uint8_t>(s[static_cast<std::size_t>(i) % s.size()]);
   m.tensors.push_back(std::move(t));
   return m;
 }
 
 bool says(const Message& m, const std::string& s) {
-  return m.head.size() == s.size() && std::memcmp(m.head.data(), s.data(), s.size()) == 0 && m.tensors.size() == 1 &&
-         std::memcmp(m.tensors[0].raw(), s.data(), s.size()) == 0;
+  return m.head.size() == s.size() && std::memcmp(m.head.data(), s.data(), s.size()) == 0 &&
+         m.tensors.size() == 1 && std::memcmp(m.tensors[0].raw(), s.data(), s.size()) == 0;
 }
 
-bool contains(const std::string& all, const std::string& part) { return all.find(part) != std::string::npos; }
+bool contains(const std::string& all, const std::string& part) {
+  return all.find(part) != std::string::npos;
+}
 
 OwnedDescriptor connected_to(int port) {
   sockaddr_in to{};
@@ -63,7 +68,8 @@ bool wait_until_polled(Done done) {
 
 // A transport, what it heard and what it logged.
 struct Party {
-  Party(Bell& b, const std::string& name, std::optional<Keys> keys, const std::string& address = "tcp://127.0.0.1:0", bool has_bulk = true)
+  Party(Bell& b, const std::string& name, std::optional<Keys> keys,
+        const std::string& address = "tcp://127.0.0.1:0", bool has_bulk = true)
       : bell(b), heard(b) {
     ZeroMqOptions options;
     options.bulk = has_bulk;
@@ -74,7 +80,8 @@ struct Party {
       log.push_back(line);
       bell.rings.notify_all();
     };
-    transport = make_zeromq_transport({.name = name, .incarnation = 1, .address = address, .engine = ""}, options);
+    transport = make_zeromq_transport(
+        {.name = name, .incarnation = 1, .address = address, .engine = ""}, options);
     transport->start(heard);
   }
   ~Party() { transport->stop(); }
@@ -83,7 +90,12 @@ struct Party {
   void connect(const Party& other) { transport->connect(other.address()); }
   bool meets(const Party& other) {
     connect(other);
-    return wait_until(bell, [&] { return !heard.refusals.empty() || (!heard.peers.empty() && !other.heard.peers.empty()); }) && heard.refusals.empty();
+    return wait_until(bell,
+                      [&] {
+                        return !heard.refusals.empty() ||
+                               (!heard.peers.empty() && !other.heard.peers.empty());
+                      }) &&
+           heard.refusals.empty();
   }
   /// What the other one, or the way to it, says to a dial.
   std::string refused_by(const std::string& there) {
@@ -103,23 +115,34 @@ struct Party {
 struct Keyed {
   Bell bell;
   KeyPair a = generate_keys(), b = generate_keys(), c = generate_keys();
-  Keys keys(const KeyPair& own, Authorized authorized) const { return {own, std::move(authorized)}; }
+  Keys keys(const KeyPair& own, Authorized authorized) const {
+    return {own, std::move(authorized)};
+  }
 };
 
 wire::Hello hello(const std::string& name, std::uint64_t session, bool resumes) {
-  return {.is_answer = false, .version = wire::kVersion, .info = {name, 1, "", std::string(engine_version())}, .session = session, .resumes = resumes,
-          .window = 1 << 20, .received = {}};
+  return {.is_answer = false,
+          .version = wire::kVersion,
+          .info = {name, 1, "", std::string(engine_version())},
+          .session = session,
+          .resumes = resumes,
+          .window = 1 << 20,
+          .received = {}};
 }
 
-// A router whose connections have proved what `keys` says; it hears frames, and what it says is kept.
+// A router whose connections have proved what `keys` says; it hears frames, and what it says is
+// kept.
 class Doors final : private Carrier, private TransportListener {
  public:
   std::map<Connection, std::string> keys;
   std::map<Connection, wire::Frame> said;  // the last on each
   std::vector<std::string> log;
-  Router router{{.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
+  Router router{
+      {.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
 
-  void hear(Connection connection, const wire::Frame& frame) { router.frame(connection, wire::encode(frame), {}); }
+  void hear(Connection connection, const wire::Frame& frame) {
+    router.frame(connection, wire::encode(frame), {});
+  }
   std::string refusal(Connection connection) const {
     const auto found = said.find(connection);
     const auto* refuse = found == said.end() ? nullptr : std::get_if<wire::Refuse>(&found->second);
@@ -138,7 +161,9 @@ class Doors final : private Carrier, private TransportListener {
   Time now() const override { return 1s; }
   std::string key_of(Connection connection) const override { return keys.at(connection); }
   void connected(Peer, const PeerInfo& info) override { log.push_back("connected " + info.name); }
-  void refused(const std::string& address, const Status& why) override { log.push_back("refused by " + address + ": " + why.message()); }
+  void refused(const std::string& address, const Status& why) override {
+    log.push_back("refused by " + address + ": " + why.message());
+  }
   void received(Peer, Lane, Message) override {}
   void lost(Peer, const Status& why) override { log.push_back("lost: " + why.message()); }
 };
@@ -157,13 +182,17 @@ BOOST_AUTO_TEST_CASE(two_that_know_each_other_talk_in_secret, *utf::label("stock
   const std::string words = "nobody between us reads this sentence";
   for (const bool has_keys : {false, true}) {
     Keyed k;
-    const auto of = [&](const KeyPair& own, const Authorized& list) { return has_keys ? std::optional(k.keys(own, list)) : std::nullopt; };
+    const auto of = [&](const KeyPair& own, const Authorized& list) {
+      return has_keys ? std::optional(k.keys(own, list)) : std::nullopt;
+    };
     // Without the second connection for large payload, which would pass the relay by.
-    Party a(k.bell, "a", of(k.a, {{k.b.public_key, "b"}}), "tcp://127.0.0.1:0", false), b(k.bell, "b", of(k.b, {{k.a.public_key, "a"}}), "tcp://127.0.0.1:0", false);
+    Party a(k.bell, "a", of(k.a, {{k.b.public_key, "b"}}), "tcp://127.0.0.1:0", false),
+        b(k.bell, "b", of(k.b, {{k.a.public_key, "a"}}), "tcp://127.0.0.1:0", false);
     Relay relay(a.address());
     relay.tap();
     b.transport->connect(relay.address());
-    BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
+    BOOST_REQUIRE(
+        wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
     a.transport->send(a.heard.peer_named("b"), Lane::data, text(words));
     b.transport->send(b.heard.peer_named("a"), Lane::control, text(words));
     BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.heard.got.empty() && !b.heard.got.empty(); }));
@@ -176,16 +205,21 @@ BOOST_AUTO_TEST_CASE(two_that_know_each_other_talk_in_secret, *utf::label("stock
   }
 }
 
-BOOST_AUTO_TEST_CASE(large_payload_of_two_with_keys_goes_beside_the_connection, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(large_payload_of_two_with_keys_goes_beside_the_connection,
+                     *utf::label("stock_zmq")) {
   Keyed k;
-  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})), b(k.bell, "b", k.keys(k.b, {{k.a.public_key, "a"}}));
+  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})),
+      b(k.bell, "b", k.keys(k.b, {{k.a.public_key, "a"}}));
   BOOST_REQUIRE(b.meets(a));
   // The channel opens behind the handshake: what is sent before goes by the connection.
-  for (std::size_t sent = 1; a.transport->counters().bulk_bytes_in == 0 || b.transport->counters().bulk_bytes_in == 0; ++sent) {
+  for (std::size_t sent = 1;
+       a.transport->counters().bulk_bytes_in == 0 || b.transport->counters().bulk_bytes_in == 0;
+       ++sent) {
     BOOST_REQUIRE(sent < 100u);
     a.transport->send(a.heard.peer_named("b"), Lane::data, text("from a"));
     b.transport->send(b.heard.peer_named("a"), Lane::data, text("from b"));
-    BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.got.size() == sent && b.heard.got.size() == sent; }));
+    BOOST_REQUIRE(wait_until(
+        k.bell, [&] { return a.heard.got.size() == sent && b.heard.got.size() == sent; }));
     BOOST_TEST(says(a.heard.got.back().message, "from b"));
     BOOST_TEST(says(b.heard.got.back().message, "from a"));
   }
@@ -193,16 +227,19 @@ BOOST_AUTO_TEST_CASE(large_payload_of_two_with_keys_goes_beside_the_connection, 
 
 BOOST_AUTO_TEST_CASE(a_broken_connection_of_two_with_keys_goes_on, *utf::label("stock_zmq")) {
   Keyed k;
-  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})), b(k.bell, "b", k.keys(k.b, {{k.a.public_key, "a"}}));
+  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})),
+      b(k.bell, "b", k.keys(k.b, {{k.a.public_key, "a"}}));
   Relay relay(a.address());
   b.transport->connect(relay.address());
-  BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
+  BOOST_REQUIRE(
+      wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
   for (int i = 0; i < 20; ++i) {
     b.transport->send(b.heard.peer_named("a"), Lane::data, text(std::to_string(i)));
     if (i % 5 == 4) relay.cut();
   }
   BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.got.size() == 20; }));
-  for (int i = 0; i < 20; ++i) BOOST_TEST(says(a.heard.got[static_cast<std::size_t>(i)].message, std::to_string(i)));
+  for (int i = 0; i < 20; ++i)
+    BOOST_TEST(says(a.heard.got[static_cast<std::size_t>(i)].message, std::to_string(i)));
   BOOST_TEST(wait_until_polled([&] { return b.transport->counters().reconnects > 0u; }));
   b.transport->stop();
 }
@@ -213,7 +250,8 @@ BOOST_AUTO_TEST_CASE(who_dials_finds_the_key_among_many, *utf::label("stock_zmq"
   for (int i = 0; i < 12; ++i) many[generate_keys().public_key] = std::to_string(i);
   Party a(k.bell, "a", k.keys(k.a, many)), b(k.bell, "b", k.keys(k.b, many));
   BOOST_TEST(b.meets(a));
-  BOOST_TEST(wait_until_polled([&] { return a.transport->counters().turned_away > 0u; }));  // its own key, for nodes may share one, comes first
+  // its own key, for nodes may share one, comes first
+  BOOST_TEST(wait_until_polled([&] { return a.transport->counters().turned_away > 0u; }));
 }
 
 BOOST_AUTO_TEST_CASE(nodes_may_share_a_key, *utf::label("stock_zmq")) {
@@ -226,10 +264,14 @@ BOOST_AUTO_TEST_CASE(nodes_may_share_a_key, *utf::label("stock_zmq")) {
 
 BOOST_AUTO_TEST_CASE(a_key_that_is_not_authorized_is_turned_away, *utf::label("stock_zmq")) {
   Keyed k;
-  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})), c(k.bell, "c", k.keys(k.c, {{k.a.public_key, "a"}}));
+  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})),
+      c(k.bell, "c", k.keys(k.c, {{k.a.public_key, "a"}}));
   for (int i = 0; i < 2; ++i) {
     const std::string why = c.refused_by(a.address());
-    BOOST_TEST(contains(why, "does not accept the key of this one; there: troupe keygen --authorize '" + k.c.public_key + "' --name c"), why);
+    BOOST_TEST(
+        contains(why, "does not accept the key of this one; there: troupe keygen --authorize '" +
+                          k.c.public_key + "' --name c"),
+        why);
   }
   BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.log.empty(); }));
   BOOST_TEST(contains(a.log[0], "127.0.0.1"), a.log[0]);
@@ -243,7 +285,8 @@ BOOST_AUTO_TEST_CASE(a_key_that_is_not_authorized_is_turned_away, *utf::label("s
 
 BOOST_AUTO_TEST_CASE(who_dials_says_nothing_to_a_key_it_does_not_know, *utf::label("stock_zmq")) {
   Keyed k;
-  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})), b(k.bell, "b", k.keys(k.b, {{k.b.public_key, "b"}, {k.c.public_key, "c"}}));
+  Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})),
+      b(k.bell, "b", k.keys(k.b, {{k.b.public_key, "b"}, {k.c.public_key, "c"}}));
   const std::string why = b.refused_by(a.address());
   BOOST_TEST(contains(why, "has none of the 2 keys that are authorized here"), why);
   BOOST_TEST(a.heard.peers.empty());
@@ -252,7 +295,8 @@ BOOST_AUTO_TEST_CASE(who_dials_says_nothing_to_a_key_it_does_not_know, *utf::lab
 BOOST_AUTO_TEST_CASE(with_and_without_keys_do_not_mix, *utf::label("stock_zmq")) {
   Keyed k;
   Party with(k.bell, "a", k.keys(k.a, {{k.a.public_key, "a"}})), without(k.bell, "b", {});
-  const std::string demands = without.refused_by(with.address()), has_none = with.refused_by(without.address());
+  const std::string demands = without.refused_by(with.address()),
+                    has_none = with.refused_by(without.address());
   BOOST_TEST(contains(demands, "start this one with --keys"), demands);
   BOOST_TEST(contains(has_none, "no key"), has_none);
   BOOST_TEST(with.heard.peers.empty());
@@ -275,7 +319,8 @@ BOOST_AUTO_TEST_CASE(an_authorized_node_may_not_take_anothers_name, *utf::label(
 
 BOOST_AUTO_TEST_CASE(nor_that_of_one_who_is_connected, *utf::label("stock_zmq")) {
   Keyed k;
-  const Authorized all{{k.a.public_key, ""}, {k.b.public_key, ""}, {k.c.public_key, ""}};  // a list without names
+  // a list without names
+  const Authorized all{{k.a.public_key, ""}, {k.b.public_key, ""}, {k.c.public_key, ""}};
   Party a(k.bell, "a", k.keys(k.a, all)), b(k.bell, "b", k.keys(k.b, all));
   BOOST_REQUIRE(b.meets(a));
   Party liar(k.bell, "b", k.keys(k.c, all));
@@ -293,7 +338,10 @@ BOOST_AUTO_TEST_CASE(the_list_is_read_while_the_node_runs, *utf::label("stock_zm
   Party a(k.bell, "a", of_a), b(k.bell, "b", k.keys(k.b, {{of_a.own.public_key, "a"}}));
   BOOST_TEST(contains(b.refused_by(a.address()), "does not accept the key"));
   authorize(folder.path, k.b.public_key, "b");
-  BOOST_REQUIRE(wait_until(k.bell, [&] { return std::any_of(a.log.begin(), a.log.end(), [](const auto& l) { return contains(l, "2 keys may connect"); }); }));
+  BOOST_REQUIRE(wait_until(k.bell, [&] {
+    return std::any_of(a.log.begin(), a.log.end(),
+                       [](const auto& l) { return contains(l, "2 keys may connect"); });
+  }));
   b.heard.refusals.clear();
   BOOST_REQUIRE(b.meets(a));
   // A list that makes no sense changes nothing; a shorter one ends sessions.
@@ -302,11 +350,15 @@ BOOST_AUTO_TEST_CASE(the_list_is_read_while_the_node_runs, *utf::label("stock_zm
     std::filesystem::rename(folder.path / "next", folder.path / "authorized");
   };
   write("what is this\n");
-  BOOST_REQUIRE(wait_until(k.bell, [&] { return contains(a.log.back(), "authorized:1: 'what' is no public key"); }));
+  BOOST_REQUIRE(wait_until(
+      k.bell, [&] { return contains(a.log.back(), "authorized:1: 'what' is no public key"); }));
   BOOST_TEST(a.heard.losses.empty());
   write(fmt::format("{} a # alone again\n", of_a.own.public_key));
-  BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.losses.size() == 1 && b.heard.losses.size() == 1; }));
-  BOOST_TEST(contains(b.heard.losses[0].second.message(), "the key of b is not authorized at a any more"), b.heard.losses[0].second.message());
+  BOOST_REQUIRE(
+      wait_until(k.bell, [&] { return a.heard.losses.size() == 1 && b.heard.losses.size() == 1; }));
+  BOOST_TEST(
+      contains(b.heard.losses[0].second.message(), "the key of b is not authorized at a any more"),
+      b.heard.losses[0].second.message());
   BOOST_TEST(contains(b.refused_by(a.address()), "does not accept the key"));
 }
 
@@ -319,14 +371,17 @@ BOOST_AUTO_TEST_CASE(who_does_not_finish_the_handshake_is_hung_up_on, *utf::labe
   for (const bool has_keys : {true, false}) {
     options.keys.reset();
     if (has_keys) options.keys = k.keys(k.a, {{k.a.public_key, "a"}});
-    auto a = make_zeromq_transport({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, options);
+    auto a = make_zeromq_transport(
+        {.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, options);
     a->start(heard);
     std::string greeting("\xff\0\0\0\0\0\0\0\1\x7f\3\0", 12);
     greeting += has_keys ? "CURVE" : "NULL";
     greeting.resize(64);
     for (const std::size_t bytes : {std::size_t{0}, std::size_t{9}, greeting.size()}) {
-      const OwnedDescriptor fd = connected_to(std::stoi(a->address().substr(a->address().rfind(':') + 1)));
-      BOOST_REQUIRE(send(fd.get(), greeting.data(), bytes, MSG_NOSIGNAL) == static_cast<ssize_t>(bytes));
+      const OwnedDescriptor fd =
+          connected_to(std::stoi(a->address().substr(a->address().rfind(':') + 1)));
+      BOOST_REQUIRE(send(fd.get(), greeting.data(), bytes, MSG_NOSIGNAL) ==
+                    static_cast<ssize_t>(bytes));
       char block[256];
       while (read(fd.get(), block, sizeof block) > 0) {  // until it hangs up
       }
@@ -341,24 +396,31 @@ BOOST_AUTO_TEST_CASE(with_keys_a_node_is_reached_from_anywhere, *utf::label("sto
   const Keys shared = k.keys(k.a, {{k.a.public_key, "all"}});
   Party a(k.bell, "a", shared, "tcp://0.0.0.0:0"), b(k.bell, "b", shared, "tcp://*:0");
   const std::string port = a.address().substr(a.address().rfind(':'));
-  BOOST_TEST(contains(b.refused_by("ipc:///tmp/x"), "an address is tcp://HOST:PORT"));  // by TCP, that is
+  // by TCP, that is
+  BOOST_TEST(contains(b.refused_by("ipc:///tmp/x"), "an address is tcp://HOST:PORT"));
   b.transport->connect("tcp://127.0.0.1" + port);
-  BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
+  BOOST_REQUIRE(
+      wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
   // What is told to others is where each was seen.
   BOOST_TEST(b.heard.peers[0].second.address == "tcp://127.0.0.1" + port);
-  BOOST_TEST(a.heard.peers[0].second.address == "tcp://127.0.0.1" + b.address().substr(b.address().rfind(':')));
+  BOOST_TEST(a.heard.peers[0].second.address ==
+             "tcp://127.0.0.1" + b.address().substr(b.address().rfind(':')));
 }
 
-BOOST_AUTO_TEST_CASE(nodes_reach_each_other_over_ipv6, *utf::label("stock_zmq") * utf::precondition(has_ipv6)) {
+BOOST_AUTO_TEST_CASE(nodes_reach_each_other_over_ipv6,
+                     *utf::label("stock_zmq") * utf::precondition(has_ipv6)) {
   Keyed k;
   const Keys shared = k.keys(k.a, {{k.a.public_key, "all"}});
   for (const bool has_keys : {false, true}) {
     const std::optional<Keys> keys = has_keys ? std::optional(shared) : std::nullopt;
     // With keys also at all addresses, of both kinds.
-    Party a(k.bell, "a", keys, has_keys ? "tcp://[::]:0" : "tcp://[::1]:0"), b(k.bell, "b", keys, "tcp://[::1]:0"), c(k.bell, "c", keys, has_keys ? "tcp://*:0" : "tcp://127.0.0.1:0");
+    Party a(k.bell, "a", keys, has_keys ? "tcp://[::]:0" : "tcp://[::1]:0"),
+        b(k.bell, "b", keys, "tcp://[::1]:0"),
+        c(k.bell, "c", keys, has_keys ? "tcp://*:0" : "tcp://127.0.0.1:0");
     const std::string port = a.address().substr(a.address().rfind(':'));
     b.transport->connect("tcp://[::1]" + port);
-    BOOST_REQUIRE(wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
+    BOOST_REQUIRE(
+        wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
     BOOST_TEST(b.heard.peers[0].second.address == "tcp://[::1]" + port);
     BOOST_TEST(a.heard.peers[0].second.address == b.address());
     // By the channel for bulk too, once it is there.
@@ -372,11 +434,14 @@ BOOST_AUTO_TEST_CASE(nodes_reach_each_other_over_ipv6, *utf::label("stock_zmq") 
     BOOST_TEST(a.transport->counters().bulk_bytes_in > 0u);
     if (!has_keys) continue;
     c.transport->connect("tcp://127.0.0.1" + port);
-    BOOST_REQUIRE(wait_until(k.bell, [&] { return a.heard.peers.size() == 2 && !c.heard.peers.empty(); }));
+    BOOST_REQUIRE(
+        wait_until(k.bell, [&] { return a.heard.peers.size() == 2 && !c.heard.peers.empty(); }));
     // Told to b, it is reached there, by IPv4 as it came.
-    BOOST_TEST(a.heard.peers[1].second.address == "tcp://127.0.0.1" + c.address().substr(c.address().rfind(':')));
+    BOOST_TEST(a.heard.peers[1].second.address ==
+               "tcp://127.0.0.1" + c.address().substr(c.address().rfind(':')));
     b.transport->connect(a.heard.peers[1].second.address);
-    BOOST_REQUIRE(wait_until(k.bell, [&] { return b.heard.peers.size() == 2 || !b.heard.refusals.empty(); }));
+    BOOST_REQUIRE(
+        wait_until(k.bell, [&] { return b.heard.peers.size() == 2 || !b.heard.refusals.empty(); }));
     BOOST_TEST(b.heard.refusals.empty());
   }
 }
@@ -384,7 +449,8 @@ BOOST_AUTO_TEST_CASE(nodes_reach_each_other_over_ipv6, *utf::label("stock_zmq") 
 BOOST_AUTO_TEST_CASE(a_program_runs_over_two_nodes_with_keys, *utf::label("stock_zmq")) {
   Keyed k;
   const Authorized all{{k.a.public_key, "a"}, {k.b.public_key, "b"}};
-  const auto node = [&](const std::string& name, const KeyPair& own, std::vector<std::string> join) {
+  const auto node = [&](const std::string& name, const KeyPair& own,
+                        std::vector<std::string> join) {
     NodeOptions o;
     o.name = name;
     o.join = std::move(join);
@@ -402,11 +468,11 @@ BOOST_AUTO_TEST_CASE(a_program_runs_over_two_nodes_with_keys, *utf::label("stock
   a->wait_for({"b"}, 60s);
   Graph g;
   auto [n, sum] = while_loop([](Expr i, Expr) { return i < 10; },
-                        [&](Expr i, Expr s) {
-                          auto there = g.on_device("/node:b/cpu:0");
-                          return std::tuple{i + 1, s + cast(i, DType::f32)};
-                        },
-                        std::tuple{g.constant(0), g.zeros(DType::f32, {200, 300})});
+                             [&](Expr i, Expr s) {
+                               auto there = g.on_device("/node:b/cpu:0");
+                               return std::tuple{i + 1, s + cast(i, DType::f32)};
+                             },
+                             std::tuple{g.constant(0), g.zeros(DType::f32, {200, 300})});
   BOOST_TEST(a->engine().run(g, {}, {sum})[0].at(0) == 45);
 }
 
@@ -421,7 +487,8 @@ BOOST_AUTO_TEST_CASE(a_session_belongs_to_the_key_that_opened_it) {
   wire::Hello newer = hello("b", 78, false);
   newer.info.incarnation = 2;  // as if b had started anew
   doors.hear(4, newer);
-  BOOST_TEST(contains(doors.refusal(4), "another node, with another key, has the name b at a"), doors.refusal(4));
+  BOOST_TEST(contains(doors.refusal(4), "another node, with another key, has the name b at a"),
+             doors.refusal(4));
   doors.hear(3, hello("b", 77, true));
   BOOST_TEST(doors.refusal(3) == "");
   BOOST_TEST(std::holds_alternative<wire::Hello>(doors.said.at(3)));
@@ -434,14 +501,16 @@ BOOST_AUTO_TEST_CASE(a_session_belongs_to_the_key_that_opened_it) {
   BOOST_TEST(std::holds_alternative<wire::Bye>(doors.said.at(3)));
 }
 
-// Whoever connects may choose its routing id, and so pretend to be a connection that was there before.
+// Whoever connects may choose its routing id, and so pretend to be a connection that was there
+// before.
 BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_who_is_asked_and_by_who_asks) {
   Doors doors;
   doors.keys = {{1, ""}, {2, ""}, {1000, ""}};
   wire::Hello other = hello("b", 77, false);
   other.version = wire::kVersion + 1;
   doors.hear(1, other);
-  const std::string versions = fmt::format("speaks version {} of the protocol, not {}", wire::kVersion, wire::kVersion + 1);
+  const std::string versions =
+      fmt::format("speaks version {} of the protocol, not {}", wire::kVersion, wire::kVersion + 1);
   BOOST_TEST(doors.refusal(1) == "a " + versions);
   BOOST_TEST(doors.log.empty());
   doors.router.connect("test://b");
@@ -450,7 +519,10 @@ BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_who_is_asked_
   other.is_answer = true;
   other.session = asked->session;
   doors.hear(1000, other);
-  BOOST_TEST(doors.log == std::vector<std::string>{fmt::format("refused by test://b: speaks version {} of the protocol, not {}", wire::kVersion + 1, wire::kVersion)}, boost::test_tools::per_element());
+  BOOST_TEST(doors.log == std::vector<std::string>{fmt::format(
+                              "refused by test://b: speaks version {} of the protocol, not {}",
+                              wire::kVersion + 1, wire::kVersion)},
+             boost::test_tools::per_element());
   doors.hear(2, hello("b", 78, false));  // the same one, of this version
   BOOST_TEST(doors.refusal(2) == "");
 }
@@ -469,7 +541,9 @@ BOOST_AUTO_TEST_CASE(a_routing_id_proves_nothing, *utf::label("stock_zmq")) {
     socket.connect(a.address());
     return socket;
   };
-  const auto say = [](zmq::socket_t& socket, const wire::Frame& frame) { socket.send(zmq::buffer(wire::encode(frame))); };
+  const auto say = [](zmq::socket_t& socket, const wire::Frame& frame) {
+    socket.send(zmq::buffer(wire::encode(frame)));
+  };
   const auto answer = [](zmq::socket_t& socket) {
     zmq::message_t m;
     wire::Decoded d;
@@ -485,7 +559,7 @@ BOOST_AUTO_TEST_CASE(a_routing_id_proves_nothing, *utf::label("stock_zmq")) {
   b.close();
   zmq::socket_t c = connected(k.c);
   say(c, wire::Bye{Status(Code::unavailable, "b is leaving")});  // would end the session
-  say(c, hello("b", 5, true));                                    // would take it over
+  say(c, hello("b", 5, true));                                   // would take it over
   // ZeroMQ refuses an id that is still in use: then it tries again, until the first is gone.
   c.set(zmq::sockopt::rcvtimeo, 100);
   for (int i = 0; i < 100; ++i) {
@@ -505,7 +579,9 @@ BOOST_AUTO_TEST_CASE(a_routing_id_proves_nothing, *utf::label("stock_zmq")) {
     }
     BOOST_REQUIRE(i < 99);
   }
-  BOOST_TEST(std::none_of(a.heard.losses.begin(), a.heard.losses.end(), [](const auto& l) { return contains(l.second.message(), "is leaving"); }));
+  BOOST_TEST(std::none_of(a.heard.losses.begin(), a.heard.losses.end(), [](const auto& l) {
+    return contains(l.second.message(), "is leaving");
+  }));
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -11,9 +11,9 @@
 
 #include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/devices/base/error.hpp>
+#include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/temp_directory.hpp>
-#include <troupe/test/support/one_thread.hpp>
 
 using namespace troupe;
 using troupe::test::refusal;
@@ -24,10 +24,13 @@ namespace {
 
 // A place for keys, which is not there yet.
 struct KeyFolder {
-  KeyFolder() { BOOST_REQUIRE(::chmod(around.path().c_str(), 0755) == 0); }  // who is not root looks, too
+  // who is not root looks, too
+  KeyFolder() { BOOST_REQUIRE(::chmod(around.path().c_str(), 0755) == 0); }
   troupe::test::Folder around;
   std::filesystem::path path = around / "keys";
-  void append(const char* file, const char* text) const { std::ofstream(path / file, std::ios::app) << text; }
+  void append(const char* file, const char* text) const {
+    std::ofstream(path / file, std::ios::app) << text;
+  }
 };
 
 unsigned mode_of(const std::filesystem::path& p) {
@@ -65,7 +68,8 @@ BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
   const KeyPair beta = generate_keys();
   authorize(f.path, beta.public_key, "beta, in the cellar");
   authorize(f.path, beta.public_key, "beta, in the cellar");
-  const std::string why = refusal([&] { authorize(f.path, beta.public_key, "gamma"); }, Code::already_exists);
+  const std::string why =
+      refusal([&] { authorize(f.path, beta.public_key, "gamma"); }, Code::already_exists);
   BOOST_TEST(why.find("as 'beta, in the cellar'") != std::string::npos, why);
   const Keys keys = read_keys(f.path);
   BOOST_TEST(keys.authorized.size() == 2u);
@@ -77,7 +81,8 @@ BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
 BOOST_AUTO_TEST_CASE(a_name_stays_within_its_line) {
   KeyFolder f;
   const std::string more = "beta\n" + generate_keys().public_key + " gamma";
-  for (const std::string& name : {more, std::string("a # b"), std::string(" a"), std::string("a "), std::string("\x1b[31m")}) {
+  for (const std::string& name : {more, std::string("a # b"), std::string(" a"), std::string("a "),
+                                  std::string("\x1b[31m")}) {
     refusal([&] { make_keys(f.path, name); }, Code::invalid_argument);
     BOOST_TEST(!std::filesystem::exists(f.path / "node.key"));
   }
@@ -111,9 +116,7 @@ BOOST_AUTO_TEST_CASE(what_root_gives_a_group_to_read_is_read) {
     std::string why;
     try {
       read_keys(f.path);
-    } catch (const Error& e) {
-      why = e.what();
-    }
+    } catch (const Error& e) { why = e.what(); }
     BOOST_REQUIRE(::seteuid(0) == 0);
     BOOST_REQUIRE(::setegid(group) == 0);
     return why;
@@ -143,7 +146,8 @@ BOOST_AUTO_TEST_CASE(a_pipe_is_refused_without_waiting_for_its_writer) {
     const std::filesystem::path file = f.path / name, aside = f.path / "aside";
     std::filesystem::rename(file, aside);
     BOOST_REQUIRE(::mkfifo(file.c_str(), 0600) == 0);
-    BOOST_TEST(refusal([&] { read_keys(f.path); }, Code::failed_precondition).find(fmt::format("{} is not a file", file.string())) != std::string::npos);
+    BOOST_TEST(refusal([&] { read_keys(f.path); }, Code::failed_precondition)
+                   .find(fmt::format("{} is not a file", file.string())) != std::string::npos);
     std::filesystem::rename(aside, file);
   }
   BOOST_TEST(read_keys(f.path).authorized.size() == 1u);
@@ -156,7 +160,8 @@ BOOST_AUTO_TEST_CASE(a_pair_that_does_not_belong_together_is_refused) {
   f.append("node.key", line.c_str());
   refusal([&] { read_keys(f.path); }, Code::data_loss);
   f.append("node.key", "private x\n");
-  BOOST_TEST(refusal([&] { read_keys(f.path); }, Code::data_loss).find("node.key:5 is neither") != std::string::npos);
+  BOOST_TEST(refusal([&] { read_keys(f.path); }, Code::data_loss).find("node.key:5 is neither") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

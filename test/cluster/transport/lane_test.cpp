@@ -25,8 +25,14 @@ Status take(InLane& in, const OutFrame& frame, std::vector<Message>& got) {
   wire::Decoded decoded;
   if (Status s = wire::decode(frame.header, {}, decoded); !s.ok()) return s;
   const auto deliver = [&](Message m) { got.push_back(std::move(m)); };
-  if (Status s = in.begin(std::get<wire::Data>(decoded.frame), std::span(frame.header).subspan(decoded.header_bytes), deliver); !s.ok()) return s;
-  if (Status s = in.copy(std::span(static_cast<const std::byte*>(frame.bulk), frame.bulk_bytes), deliver); !s.ok()) return s;
+  if (Status s = in.begin(std::get<wire::Data>(decoded.frame),
+                          std::span(frame.header).subspan(decoded.header_bytes), deliver);
+      !s.ok())
+    return s;
+  if (Status s =
+          in.copy(std::span(static_cast<const std::byte*>(frame.bulk), frame.bulk_bytes), deliver);
+      !s.ok())
+    return s;
   return in.end();
 }
 
@@ -37,7 +43,8 @@ BOOST_AUTO_TEST_CASE(small_messages_share_frames) {
   OutLane out(Lane::data);
   std::uint64_t bytes = 0;
   for (int i = 0; i < kMessages; ++i) {
-    Message m{std::vector<std::byte>(static_cast<std::size_t>(i % 60), std::byte(i % 251)), {Tensor::scalar<std::int32_t>(i)}};
+    Message m{std::vector<std::byte>(static_cast<std::size_t>(i % 60), std::byte(i % 251)),
+              {Tensor::scalar<std::int32_t>(i)}};
     bytes += m.head.size() + sizeof i;
     out.add(std::move(m));
   }
@@ -55,7 +62,8 @@ BOOST_AUTO_TEST_CASE(small_messages_share_frames) {
   BOOST_REQUIRE(got.size() == static_cast<std::size_t>(kMessages));
   for (int i = 0; i < kMessages; ++i) {
     const Message& m = got[static_cast<std::size_t>(i)];
-    BOOST_TEST((m.head == std::vector<std::byte>(static_cast<std::size_t>(i % 60), std::byte(i % 251))));
+    BOOST_TEST(
+        (m.head == std::vector<std::byte>(static_cast<std::size_t>(i % 60), std::byte(i % 251))));
     BOOST_REQUIRE(m.tensors.size() == 1u);
     BOOST_TEST(m.tensors[0].item<std::int32_t>() == i);
   }
@@ -79,11 +87,14 @@ BOOST_AUTO_TEST_CASE(what_is_large_goes_by_pieces_of_a_mebibyte_beside_what_is_s
   BOOST_TEST(got[1].head.size() == 20u);
 }
 
-// Who is authorized may claim what no machine has. It says so once its first byte is there, and is an end of the session, not of the node.
+// Who is authorized may claim what no machine has. It says so once its first byte is there, and is
+// an end of the session, not of the node.
 BOOST_AUTO_TEST_CASE(what_there_is_no_memory_for_is_refused) {
   if (kShare != 1) return;  // sanitizers end a program that asks for so much
   InLane in;
-  wire::Data data{.lane = Lane::data, .messages = {{.head_bytes = 0, .tensors = {{DType::u8, Shape{std::int64_t{1} << 58}}}}}};
+  wire::Data data{
+      .lane = Lane::data,
+      .messages = {{.head_bytes = 0, .tensors = {{DType::u8, Shape{std::int64_t{1} << 58}}}}}};
   const std::vector<std::byte> first(16);
   const Status s = in.begin(data, first, [](Message) { BOOST_ERROR("nothing is complete"); });
   BOOST_TEST((s.code() == Code::resource_exhausted), s.message());

@@ -1,4 +1,5 @@
-// What PackScan reads is what msgpack writes, in every form; and it touches nothing beyond its bytes.
+// What PackScan reads is what msgpack writes, in every form; and it touches nothing beyond its
+// bytes.
 #include <troupe/cluster/transport/pack_scan.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
@@ -39,7 +40,8 @@ PackScan::Element scanned(const T& x, std::size_t cut = 0) {
 
 BOOST_AUTO_TEST_CASE(numbers_of_every_width) {
   for (int bits = 0; bits < 64; ++bits)
-    for (const std::uint64_t n : {std::uint64_t{1} << bits, (std::uint64_t{1} << bits) - 1, ~std::uint64_t{0} >> bits}) {
+    for (const std::uint64_t n :
+         {std::uint64_t{1} << bits, (std::uint64_t{1} << bits) - 1, ~std::uint64_t{0} >> bits}) {
       const auto e = scanned(n);
       BOOST_TEST((e.kind == Kind::number && e.number == n), n);
       BOOST_TEST((scanned(n, 1).kind == Kind::malformed));
@@ -70,11 +72,13 @@ BOOST_AUTO_TEST_CASE(texts_bytes_and_arrays_of_every_length) {
       BOOST_TEST((scanned(std::vector<int>(n, 7), 1).kind == Kind::malformed));
     }
   }
-  BOOST_TEST((scanned(true).kind == Kind::flag && scanned(true).number == 1 && scanned(false).number == 0));
+  BOOST_TEST((scanned(true).kind == Kind::flag && scanned(true).number == 1 &&
+              scanned(false).number == 0));
 }
 
 BOOST_AUTO_TEST_CASE(what_nobody_writes_is_malformed) {
-  for (const unsigned first : {0x80u, 0x8fu, 0xc0u, 0xc1u, 0xc7u, 0xcau, 0xcbu, 0xd4u, 0xd8u, 0xdeu, 0xdfu}) {
+  for (const unsigned first :
+       {0x80u, 0x8fu, 0xc0u, 0xc1u, 0xc7u, 0xcau, 0xcbu, 0xd4u, 0xd8u, 0xdeu, 0xdfu}) {
     const std::vector<std::byte> bytes(20, static_cast<std::byte>(first));
     BOOST_TEST((PackScan(bytes).next().kind == Kind::malformed), first);
   }
@@ -90,7 +94,8 @@ BOOST_AUTO_TEST_CASE(what_is_written_most_has_a_shorter_way_that_says_the_same) 
       if (length != 0) bytes[0] = static_cast<std::byte>(first);
       PackScan whole(bytes), number(bytes), flag(bytes), array(bytes);
       const auto e = whole.next();
-      const bool has_sign = first >= 0xd0 && first < 0xd4;  // a form that nobody writes, of what is positive
+      // a form that nobody writes, of what is positive
+      const bool has_sign = first >= 0xd0 && first < 0xd4;
       std::uint64_t n = 999;
       const bool is_number = number.next_number(n);
       BOOST_TEST(is_number == (e.kind == Kind::number && !has_sign), first);
@@ -103,7 +108,8 @@ BOOST_AUTO_TEST_CASE(what_is_written_most_has_a_shorter_way_that_says_the_same) 
       BOOST_TEST(flag.place() == (is_flag ? 1u : 0u), first);
       std::size_t elements = 999;
       const bool is_array = array.next_array(elements);
-      BOOST_TEST(is_array == (e.kind == Kind::array && first < 0xa0), first);  // of more than fifteen the count has bytes of its own
+      // of more than fifteen the count has bytes of its own
+      BOOST_TEST(is_array == (e.kind == Kind::array && first < 0xa0), first);
       BOOST_TEST(elements == (is_array ? e.number : 999u), first);
       BOOST_TEST(array.place() == (is_array ? 1u : 0u), first);
     }

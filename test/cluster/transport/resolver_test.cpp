@@ -25,7 +25,9 @@ const Lookup& done(const Lookup& lookup) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(what_is_no_name_is_there_at_once) {
-  for (const char* address : {"tcp://127.0.0.1:7", "tcp://10.0.0.7:7117", "tcp://[::1]:7", "tcp://[fe80::1%lo]:7", "tcp://0.0.0.0:7", "tcp://*:7", "tcp://[::]:7"}) {
+  for (const char* address :
+       {"tcp://127.0.0.1:7", "tcp://10.0.0.7:7117", "tcp://[::1]:7", "tcp://[fe80::1%lo]:7",
+        "tcp://0.0.0.0:7", "tcp://*:7", "tcp://[::]:7"}) {
     const Lookup lookup(address);
     BOOST_TEST(lookup.is_done(), address);
     BOOST_TEST(lookup.bell() == -1, address);

@@ -1,4 +1,5 @@
-// Rings in shared memory: bytes in order whatever the two threads do, bells that nobody misses, and a peer that lies.
+// Rings in shared memory: bytes in order whatever the two threads do, bells that nobody misses, and
+// a peer that lies.
 #include <troupe/cluster/transport/channel/shared_rings.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -20,7 +21,8 @@ namespace {
 using namespace troupe;
 
 struct Pair {
-  SharedRings mine = SharedRings::create(), theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
+  SharedRings mine = SharedRings::create(),
+              theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
 };
 
 std::byte value(std::uint64_t i) { return static_cast<std::byte>(i * 7 + (i >> 12)); }
@@ -37,7 +39,8 @@ BOOST_AUTO_TEST_CASE(bytes_arrive_in_order_and_no_bell_is_missed) {
         if (pair.mine.sleep_until_space()) space.acquire();
         continue;
       }
-      const std::size_t n = std::min<std::uint64_t>({to.size(), 1 + random() % 300'000, kBytes - at});
+      const std::size_t n =
+          std::min<std::uint64_t>({to.size(), 1 + random() % 300'000, kBytes - at});
       for (std::size_t i = 0; i < n; ++i) to[i] = value(at + i);
       at += n;
       if (pair.mine.publish(n)) bytes.release();
@@ -94,10 +97,12 @@ BOOST_AUTO_TEST_CASE(room_is_looked_up_where_it_gets_scarce) {
 }
 
 BOOST_AUTO_TEST_CASE(a_peer_that_lies_breaks_its_rings_and_nothing_else) {
-  for (const std::uint64_t said : {std::uint64_t{SharedRings::kBytes} + 1, std::uint64_t{1} << 63}) {
+  for (const std::uint64_t said :
+       {std::uint64_t{SharedRings::kBytes} + 1, std::uint64_t{1} << 63}) {
     for (const std::size_t line : {0, 128}) {  // `written`, `read` of the first direction
       Pair pair;
-      void* raw = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, pair.mine.descriptor(), 0);
+      void* raw =
+          mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, pair.mine.descriptor(), 0);
       BOOST_REQUIRE(raw != MAP_FAILED);
       std::memcpy(static_cast<std::byte*>(raw) + line, &said, sizeof said);
       munmap(raw, 4096);
@@ -111,7 +116,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_lies_breaks_its_rings_and_nothing_else) {
 
 BOOST_AUTO_TEST_CASE(only_memory_that_nobody_can_shrink_is_opened) {
   const auto refuses = [](OwnedDescriptor fd) {
-    BOOST_CHECK_EXCEPTION(SharedRings::open(std::move(fd)), Error, [](const Error& e) { return e.code() == Code::data_loss; });
+    BOOST_CHECK_EXCEPTION(SharedRings::open(std::move(fd)), Error,
+                          [](const Error& e) { return e.code() == Code::data_loss; });
   };
   refuses(OwnedDescriptor());
   refuses(OwnedDescriptor(open("/dev/zero", O_RDWR)));
@@ -119,7 +125,9 @@ BOOST_AUTO_TEST_CASE(only_memory_that_nobody_can_shrink_is_opened) {
   for (const bool is_sealed : {false, true}) {
     OwnedDescriptor memory(memfd_create("test", MFD_ALLOW_SEALING));
     BOOST_REQUIRE(ftruncate(memory.get(), static_cast<off_t>(is_sealed ? whole / 2 : whole)) == 0);
-    if (is_sealed) BOOST_REQUIRE(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
+    if (is_sealed)
+      BOOST_REQUIRE(fcntl(memory.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) ==
+                    0);
     refuses(std::move(memory));
   }
   Pair pair;

@@ -1,4 +1,5 @@
-// Lent memory: places that do not overlap and come back, a limit that binds, tensors that outlive the slab's ends, and a peer that lies.
+// Lent memory: places that do not overlap and come back, a limit that binds, tensors that outlive
+// the slab's ends, and a peer that lies.
 #include <troupe/cluster/transport/channel/shared_slab.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -37,7 +38,8 @@ struct Pair {
     std::memset(mine->at(*loan), fill, bytes);
     mine->lend(*loan);
     BOOST_REQUIRE(theirs->has(loan->place));
-    return Tensor::on_buffer(theirs->borrow(loan->place), 0, nullptr, DType::u8, Shape{static_cast<std::int64_t>(bytes)});
+    return Tensor::on_buffer(theirs->borrow(loan->place), 0, nullptr, DType::u8,
+                             Shape{static_cast<std::int64_t>(bytes)});
   }
 };
 
@@ -49,7 +51,8 @@ bool holds(const Tensor& t, int fill) {
 std::size_t slabs_mapped() {
   std::ifstream maps("/proc/self/maps");
   std::size_t n = 0;
-  for (std::string line; std::getline(maps, line);) n += line.find("troupe slab") != std::string::npos;
+  for (std::string line; std::getline(maps, line);)
+    n += line.find("troupe slab") != std::string::npos;
   return n;
 }
 
@@ -74,7 +77,9 @@ BOOST_AUTO_TEST_CASE(what_is_lent_is_nobody_elses_until_it_is_back) {
     }
     std::memset(pair.mine->at(*loan), round % 251, bytes);
     pair.mine->lend(*loan);
-    held.emplace_back(Tensor::on_buffer(pair.theirs->borrow(loan->place), 0, nullptr, DType::u8, Shape{static_cast<std::int64_t>(bytes)}), round % 251);
+    held.emplace_back(Tensor::on_buffer(pair.theirs->borrow(loan->place), 0, nullptr, DType::u8,
+                                        Shape{static_cast<std::int64_t>(bytes)}),
+                      round % 251);
   }
   BOOST_TEST(refused > 0u);
   for (const auto& [tensor, fill] : held) BOOST_TEST(holds(tensor, fill));
@@ -115,7 +120,9 @@ BOOST_AUTO_TEST_CASE(a_tensor_outlives_both_ends) {
 
 BOOST_AUTO_TEST_CASE(a_tensor_that_is_made_there_is_lent_uncopied_by_its_only_holder) {
   Pair pair;
-  const auto make = [&] { return Tensor::on_buffer(pair.mine->allocate(100'000), 0, nullptr, DType::u8, Shape{100'000}); };
+  const auto make = [&] {
+    return Tensor::on_buffer(pair.mine->allocate(100'000), 0, nullptr, DType::u8, Shape{100'000});
+  };
   Tensor made = make();
   std::memset(made.raw_mutable(), 5, made.bytes());
   Tensor other = made;
@@ -125,7 +132,8 @@ BOOST_AUTO_TEST_CASE(a_tensor_that_is_made_there_is_lent_uncopied_by_its_only_ho
   BOOST_TEST(!pair.mine->tell(Tensor::zeros(DType::u8, Shape{100'000})));
   const std::optional<LoanPlace> place = pair.mine->tell(made);
   BOOST_REQUIRE(place.has_value());
-  Tensor theirs = Tensor::on_buffer(pair.theirs->borrow(*place), 0, nullptr, DType::u8, Shape{100'000});
+  Tensor theirs =
+      Tensor::on_buffer(pair.theirs->borrow(*place), 0, nullptr, DType::u8, Shape{100'000});
   made = Tensor();
   BOOST_TEST(holds(theirs, 5));
   BOOST_TEST(!pair.mine->take(kBytes));  // the receiver's now
@@ -154,23 +162,33 @@ BOOST_AUTO_TEST_CASE(places_beyond_the_slab_are_told) {
   BOOST_TEST(!pair.theirs->has({.slot = SlabMemory::kSlots, .position = 0, .bytes = 1}));
   BOOST_TEST(!pair.theirs->has({.slot = 0, .position = 0, .bytes = kBytes + 1}));
   BOOST_TEST(!pair.theirs->has({.slot = 0, .position = SlabMemory::kPage, .bytes = kBytes}));
-  BOOST_TEST(!pair.theirs->has({.slot = 0, .position = 64, .bytes = 1}));  // tensors begin with a page
-  BOOST_TEST(!pair.theirs->has({.slot = 0, .position = ~std::uint64_t{0} - SlabMemory::kPage + 1, .bytes = SlabMemory::kPage}));
+  // tensors begin with a page
+  BOOST_TEST(!pair.theirs->has({.slot = 0, .position = 64, .bytes = 1}));
+  BOOST_TEST(!pair.theirs->has({.slot = 0,
+                                .position = ~std::uint64_t{0} - SlabMemory::kPage + 1,
+                                .bytes = SlabMemory::kPage}));
   BOOST_TEST(!pair.theirs->has({.slot = 0, .position = 2 * kBytes, .bytes = ~std::uint64_t{0}}));
 }
 
 BOOST_AUTO_TEST_CASE(only_memory_that_nobody_can_shrink_is_a_slab) {
   OwnedDescriptor shrinks(memfd_create("not sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   BOOST_REQUIRE(ftruncate(shrinks.get(), 8 * SlabMemory::kPage) == 0);
-  BOOST_TEST(refusal([&] { BorrowedSlab::open(shrinks); }, Code::data_loss).find("nobody can shrink") != std::string::npos);
-  BOOST_TEST(refusal([&] { LendingSlab::open(shrinks); }, Code::data_loss).find("nobody can shrink") != std::string::npos);
+  BOOST_TEST(
+      refusal([&] { BorrowedSlab::open(shrinks); }, Code::data_loss).find("nobody can shrink") !=
+      std::string::npos);
+  BOOST_TEST(
+      refusal([&] { LendingSlab::open(shrinks); }, Code::data_loss).find("nobody can shrink") !=
+      std::string::npos);
   const OwnedDescriptor slab = make_slab(kBytes);
   BOOST_TEST(ftruncate(slab.get(), 0) != 0);
   OwnedDescriptor odd(memfd_create("odd", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   BOOST_REQUIRE(ftruncate(odd.get(), SlabMemory::kPage + 1) == 0);
   BOOST_REQUIRE(fcntl(odd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0);
-  BOOST_TEST(refusal([&] { BorrowedSlab::open(odd); }, Code::data_loss).find("whole pages") != std::string::npos);
-  BOOST_TEST(!refusal([&] { BorrowedSlab::open(OwnedDescriptor(open("/dev/null", O_RDONLY))); }, Code::data_loss).empty());
+  BOOST_TEST(refusal([&] { BorrowedSlab::open(odd); }, Code::data_loss).find("whole pages") !=
+             std::string::npos);
+  BOOST_TEST(!refusal([&] { BorrowedSlab::open(OwnedDescriptor(open("/dev/null", O_RDONLY))); },
+                      Code::data_loss)
+                  .empty());
 }
 
 BOOST_AUTO_TEST_SUITE_END()

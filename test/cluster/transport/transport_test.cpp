@@ -1,5 +1,5 @@
-// What transport.hpp promises, of every implementation: each message once, in order on its lane, whole; one lost() for
-// each connected(); lanes that do not wait for each other.
+// What transport.hpp promises, of every implementation: each message once, in order on its lane,
+// whole; one lost() for each connected(); lanes that do not wait for each other.
 #include <troupe/test/support/cluster/transport_world.hpp>
 
 #include <algorithm>
@@ -19,11 +19,14 @@ using namespace troupe;
 using namespace troupe::test;
 
 #if defined(__SANITIZE_THREAD__)
-using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld>;  // libzmq is not instrumented
+// libzmq is not instrumented
+using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld>;
 using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld>;
 #else
-using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld, ZeroMqWorld, TcpWorld, NoBulkWorld, SealedWorld>;
-using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld, ZeroMqWorld, TcpWorld, SealedWorld>;  // all but the simulation
+using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld, ZeroMqWorld, TcpWorld,
+                          NoBulkWorld, SealedWorld>;
+// all but the simulation
+using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld, ZeroMqWorld, TcpWorld, SealedWorld>;
 #endif
 
 Message numbered(std::uint64_t number, std::vector<Tensor> tensors = {}) {
@@ -73,8 +76,12 @@ struct Pair {
     a->stop();
     b->stop();
   }
-  std::unique_ptr<Transport> make(const std::string& name, std::uint64_t incarnation = 1, const std::string& engine = "") {
-    return world.make({.name = name, .incarnation = incarnation, .address = world.free_address(name), .engine = engine});
+  std::unique_ptr<Transport> make(const std::string& name, std::uint64_t incarnation = 1,
+                                  const std::string& engine = "") {
+    return world.make({.name = name,
+                       .incarnation = incarnation,
+                       .address = world.free_address(name),
+                       .engine = engine});
   }
   template <class Done>
   bool until(Done done) {
@@ -117,7 +124,10 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(messages_arrive_once_and_in_order_on_each_lane, Wo
     pair.b->send(pair.to_a, Lane::data, numbered(i, {t}));
     if (i % 3 == 0) pair.a->send(pair.to_b, Lane::control, numbered(i / 3));
   }
-  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() >= kMessages + kMessages / 3 && pair.heard_a.got.size() >= kMessages; }));
+  BOOST_REQUIRE(pair.until([&] {
+    return pair.heard_b.got.size() >= kMessages + kMessages / 3 &&
+           pair.heard_a.got.size() >= kMessages;
+  }));
   BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(kMessages));
   BOOST_TEST(numbers(pair.heard_b, Lane::control) == up_to(kMessages / 3));
   BOOST_TEST(numbers(pair.heard_a, Lane::data) == up_to(kMessages));
@@ -125,7 +135,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(messages_arrive_once_and_in_order_on_each_lane, Wo
     if (got.lane == Lane::control) continue;
     const std::uint64_t i = number_of(got.message);
     BOOST_REQUIRE(got.message.tensors.size() == 1);
-    BOOST_REQUIRE(identical(got.message.tensors[0], filled(DType::f32, Shape{static_cast<std::int64_t>(i % 50)}, i)));
+    BOOST_REQUIRE(identical(got.message.tensors[0],
+                            filled(DType::f32, Shape{static_cast<std::int64_t>(i % 50)}, i)));
   }
 }
 
@@ -134,25 +145,31 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(tensors_of_every_dtype_and_size_arrive_bit_for_bit
   std::vector<std::vector<Tensor>> sent;
   for (int d = 0; d < kDTypes; ++d) {
     const auto dtype = static_cast<DType>(d);
-    sent.push_back({filled(dtype, Shape{}, 1), filled(dtype, Shape{0}, 2), filled(dtype, Shape{3, 0, 2}, 3), filled(dtype, Shape{5}, 4),
-                    filled(dtype, Shape{1, 2, 1, 3, 1, 2, 1, 2}, 5), filled(dtype, Shape{129, 67}, 6)});
+    sent.push_back({filled(dtype, Shape{}, 1), filled(dtype, Shape{0}, 2),
+                    filled(dtype, Shape{3, 0, 2}, 3), filled(dtype, Shape{5}, 4),
+                    filled(dtype, Shape{1, 2, 1, 3, 1, 2, 1, 2}, 5),
+                    filled(dtype, Shape{129, 67}, 6)});
   }
-  for (const std::int64_t bytes : {65535, 65536, 65537, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20})
+  for (const std::int64_t bytes :
+       {65535, 65536, 65537, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 5 << 20})
     sent.push_back({filled(DType::u8, Shape{bytes}, 7)});
-  sent.push_back({filled(DType::f64, Shape{100, 1000}, 8).rows(20, 90), filled(DType::i32, Shape{6}, 9).reshaped(Shape{2, 3})});
+  sent.push_back({filled(DType::f64, Shape{100, 1000}, 8).rows(20, 90),
+                  filled(DType::i32, Shape{6}, 9).reshaped(Shape{2, 3})});
   std::vector<Tensor> many;
   for (int i = 0; i < 300; ++i) many.push_back(filled(DType::f32, Shape{i % 7, i % 400}, 10));
   sent.push_back(many);
   sent.push_back({});
 
-  for (std::size_t i = 0; i < sent.size(); ++i) pair.a->send(pair.to_b, i % 5 ? Lane::data : Lane::control, numbered(i, sent[i]));
+  for (std::size_t i = 0; i < sent.size(); ++i)
+    pair.a->send(pair.to_b, i % 5 ? Lane::data : Lane::control, numbered(i, sent[i]));
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() >= sent.size(); }));
   std::set<std::uint64_t> seen;
   for (const auto& got : pair.heard_b.got) {
     const auto& expected = sent.at(number_of(got.message));
     BOOST_TEST(seen.insert(number_of(got.message)).second);
     BOOST_REQUIRE(got.message.tensors.size() == expected.size());
-    for (std::size_t i = 0; i < expected.size(); ++i) BOOST_TEST(identical(got.message.tensors[i], expected[i]));
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      BOOST_TEST(identical(got.message.tensors[i], expected[i]));
   }
 }
 
@@ -206,14 +223,18 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(two_nodes_have_one_connection, World, Worlds) {
   c->start(heard);
   c->connect(pair.a->address());
   pair.a->connect(c->address());
-  BOOST_REQUIRE(pair.until([&] { return heard.peers.size() == 1 && pair.heard_a.peers.size() == 2; }));
+  BOOST_REQUIRE(
+      pair.until([&] { return heard.peers.size() == 1 && pair.heard_a.peers.size() == 2; }));
   const Peer to_c = pair.heard_a.peer_named("c");
   for (int i = 0; i < 100; ++i) {
     pair.a->send(pair.to_b, Lane::data, numbered(i));
     pair.a->send(to_c, Lane::data, numbered(i));
     c->send(heard.peers[0].first, Lane::data, numbered(i));
   }
-  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 100 && heard.got.size() == 100 && pair.heard_a.got.size() == 100; }));
+  BOOST_REQUIRE(pair.until([&] {
+    return pair.heard_b.got.size() == 100 && heard.got.size() == 100 &&
+           pair.heard_a.got.size() == 100;
+  }));
   c->stop();
   BOOST_REQUIRE(pair.until([&] { return pair.heard_a.losses.size() == 1; }));
   BOOST_TEST(pair.heard_a.peers.size() == 2);
@@ -221,12 +242,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(two_nodes_have_one_connection, World, Worlds) {
   BOOST_TEST(heard.peers.size() == 1);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(a_disconnected_peer_gets_what_was_sent_and_both_hear_why, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_disconnected_peer_gets_what_was_sent_and_both_hear_why, World,
+                              Worlds) {
   Pair<World> pair;
-  for (int i = 0; i < 200; ++i) pair.a->send(pair.to_b, i % 2 ? Lane::data : Lane::control, numbered(i / 2, {filled(DType::u8, Shape{20'000}, i)}));
+  for (int i = 0; i < 200; ++i)
+    pair.a->send(pair.to_b, i % 2 ? Lane::data : Lane::control,
+                 numbered(i / 2, {filled(DType::u8, Shape{20'000}, i)}));
   pair.a->disconnect(pair.to_b, Status(Code::aborted, "enough"));
   pair.a->send(pair.to_b, Lane::data, numbered(77));
-  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.losses.size() == 1 && pair.heard_a.losses.size() == 1; }));
+  BOOST_REQUIRE(pair.until(
+      [&] { return pair.heard_b.losses.size() == 1 && pair.heard_a.losses.size() == 1; }));
   BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(100));
   BOOST_TEST(numbers(pair.heard_b, Lane::control) == up_to(100));
   BOOST_TEST((pair.heard_b.losses[0].second.code() == Code::aborted));
@@ -234,7 +259,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_disconnected_peer_gets_what_was_sent_and_both_he
   BOOST_TEST(pair.heard_b.losses[0].first == pair.to_a);
 
   pair.b->connect(pair.a->address());
-  BOOST_REQUIRE(pair.until([&] { return pair.heard_a.peers.size() == 2 && pair.heard_b.peers.size() == 2; }));
+  BOOST_REQUIRE(
+      pair.until([&] { return pair.heard_a.peers.size() == 2 && pair.heard_b.peers.size() == 2; }));
   const Peer again = pair.heard_a.peers[1].first;
   BOOST_TEST(again != pair.to_b);
   pair.a->send(pair.to_b, Lane::data, numbered(78));  // the earlier connection's number
@@ -246,7 +272,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_disconnected_peer_gets_what_was_sent_and_both_he
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(stopping_sends_what_is_unsent, World, Worlds) {
   Pair<World> pair;
-  for (int i = 0; i < 300; ++i) pair.b->send(pair.to_a, Lane::data, numbered(i, {filled(DType::u8, Shape{100'000}, i)}));
+  for (int i = 0; i < 300; ++i)
+    pair.b->send(pair.to_a, Lane::data, numbered(i, {filled(DType::u8, Shape{100'000}, i)}));
   pair.b->stop();
   const std::size_t heard = pair.heard_b.log.size();
   BOOST_REQUIRE(pair.until([&] { return pair.heard_a.losses.size() == 1; }));
@@ -256,19 +283,25 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(stopping_sends_what_is_unsent, World, Worlds) {
   BOOST_TEST(pair.heard_b.log.size() == heard);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(a_node_that_starts_anew_is_lost_before_it_is_connected, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_node_that_starts_anew_is_lost_before_it_is_connected, World,
+                              Worlds) {
   Pair<World> pair;
   RecordingListener heard(pair.world.bell);
-  auto again = pair.world.make({.name = "b", .incarnation = 2, .address = pair.world.free_address("b again"), .engine = ""});
+  auto again = pair.world.make(
+      {.name = "b", .incarnation = 2, .address = pair.world.free_address("b again"), .engine = ""});
   again->start(heard);
   pair.b->send(pair.to_a, Lane::data, numbered(0));
   again->connect(pair.a->address());
-  BOOST_REQUIRE(pair.until([&] { return pair.heard_a.peers.size() == 2 && heard.peers.size() == 1; }));
-  BOOST_TEST((pair.heard_a.log == std::vector<std::string>{"connected b", "lost b", "connected b"}));
+  BOOST_REQUIRE(
+      pair.until([&] { return pair.heard_a.peers.size() == 2 && heard.peers.size() == 1; }));
+  BOOST_TEST(
+      (pair.heard_a.log == std::vector<std::string>{"connected b", "lost b", "connected b"}));
   BOOST_TEST(pair.heard_a.peers[1].second.incarnation == 2);
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.losses.size() == 1; }));
   again->send(heard.peers[0].first, Lane::data, numbered(1));
-  BOOST_REQUIRE(pair.until([&] { return !pair.heard_a.got.empty() && number_of(pair.heard_a.got.back().message) == 1; }));
+  BOOST_REQUIRE(pair.until([&] {
+    return !pair.heard_a.got.empty() && number_of(pair.heard_a.got.back().message) == 1;
+  }));
   BOOST_TEST(pair.heard_a.got.back().peer == pair.heard_a.peers[1].first);
   again->stop();
 }
@@ -279,7 +312,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(control_does_not_wait_behind_data, World, Worlds) 
   std::latch sent(1);
   if (World::has_threads)
     pair.heard_b.on_message = [&](Peer, Lane, const Message&) { sent.wait(); };
-  for (int i = 0; i < 64; ++i) pair.a->send(pair.to_b, Lane::data, numbered(i, {filled(DType::u8, Shape{1 << 20}, i)}));
+  for (int i = 0; i < 64; ++i)
+    pair.a->send(pair.to_b, Lane::data, numbered(i, {filled(DType::u8, Shape{1 << 20}, i)}));
   pair.a->send(pair.to_b, Lane::control, numbered(0));
   sent.count_down();
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 65; }));
@@ -295,7 +329,9 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send, World, ThreadedWorlds) {
     for (std::uint64_t t = 0; t < kThreads; ++t)
       threads.emplace_back([&, t] {
         for (std::uint64_t i = 0; i < kEach; ++i)
-          pair.a->send(pair.to_b, Lane::data, numbered(t * kEach + i, {filled(DType::u8, Shape{i % 10 ? 10 : 30'000}, i)}));
+          pair.a->send(
+              pair.to_b, Lane::data,
+              numbered(t * kEach + i, {filled(DType::u8, Shape{i % 10 ? 10 : 30'000}, i)}));
       });
   }
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == kThreads * kEach; }));
@@ -310,17 +346,20 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_listener_may_send, World, Worlds) {
   Pair<World> pair;
   const auto answer = [](Transport& transport) {
     return [&transport](Peer from, Lane lane, const Message& m) {
-      if (const std::uint64_t n = number_of(m); n < 500) transport.send(from, lane, numbered(n + 1));
+      if (const std::uint64_t n = number_of(m); n < 500)
+        transport.send(from, lane, numbered(n + 1));
     };
   };
   pair.heard_a.on_message = answer(*pair.a);
   pair.heard_b.on_message = answer(*pair.b);
   pair.a->send(pair.to_b, Lane::data, numbered(0));
-  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 251 && pair.heard_a.got.size() == 250; }));
+  BOOST_REQUIRE(
+      pair.until([&] { return pair.heard_b.got.size() == 251 && pair.heard_a.got.size() == 250; }));
   BOOST_TEST(number_of(pair.heard_b.got.back().message) == 500);
 }
 
-// What another thread has sent before is heard before, and what it sends after, after: whoever sends holds the lock that numbers.
+// What another thread has sent before is heard before, and what it sends after, after: whoever
+// sends holds the lock that numbers.
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, ThreadedWorlds) {
   constexpr std::uint64_t kEach = 1000;
   std::mutex order;  // guards last; both outlive the listener's threads
@@ -342,26 +381,34 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, Thre
   BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(2 * kEach));
 }
 
-// Records and messages of the data lane come in the order in which they were sent, from whichever thread; and over shared memory records there are.
+// Records and messages of the data lane come in the order in which they were sent, from whichever
+// thread; and over shared memory records there are.
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_keeps_its_place, World, Worlds) {
   constexpr std::uint64_t kSent = 4000;
   Pair<World> pair;
   const auto say = [&](std::uint64_t number) {
     const Message m = numbered(number);
     if (number % 7 != 0 && pair.a->send_direct(pair.to_b, m.head)) return true;
-    pair.a->send(pair.to_b, Lane::data, numbered(number, number % 5 == 0 ? std::vector{filled(DType::u8, Shape{static_cast<std::int64_t>(number)}, number)} : std::vector<Tensor>()));
+    pair.a->send(
+        pair.to_b, Lane::data,
+        numbered(number, number % 5 == 0
+                             ? std::vector{filled(DType::u8,
+                                                  Shape{static_cast<std::int64_t>(number)}, number)}
+                             : std::vector<Tensor>()));
     return false;
   };
   std::uint64_t direct = 0;
   for (std::uint64_t i = 0; i < kSent; ++i) {
     direct += say(i);
-    if (i % 500 == 0) BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == i + 1; }));  // so that a channel has time to open
+    // so that a channel has time to open
+    if (i % 500 == 0) BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == i + 1; }));
   }
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == kSent; }));
   BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(kSent), boost::test_tools::per_element());
   BOOST_TEST(pair.heard_b.direct == direct);
   if (std::is_same_v<World, ZeroMqWorld>) BOOST_TEST(direct > 0);
-  if (std::is_same_v<World, TcpWorld> || std::is_same_v<World, SealedWorld>) BOOST_TEST(direct == 0);
+  if (std::is_same_v<World, TcpWorld> || std::is_same_v<World, SealedWorld>)
+    BOOST_TEST(direct == 0);
   BOOST_TEST(pair.a->counters().messages_out == kSent);
   BOOST_TEST(pair.b->counters().messages_in == kSent);
   const std::vector<std::byte> long_one(1 << 20);
@@ -404,9 +451,12 @@ struct SharingWorld : SimulatedWorld {
 // A grant does not wait for a tensor.
 BOOST_AUTO_TEST_CASE(what_may_not_wait_for_a_message_is_told_so) {
   bool was_open = false;
-  for (SharingWorld::seed = 1; SharingWorld::seed < 10; ++SharingWorld::seed) {  // of ten channels one does not open
+  // of ten channels one does not open
+  for (SharingWorld::seed = 1; SharingWorld::seed < 10; ++SharingWorld::seed) {
     Pair<SharingWorld> pair;
-    const auto say_directly = [&](bool may_wait) { return pair.a->send_direct(pair.to_b, numbered(7).head, may_wait); };
+    const auto say_directly = [&](bool may_wait) {
+      return pair.a->send_direct(pair.to_b, numbered(7).head, may_wait);
+    };
     bool is_open = false;
     if (!pair.until([&] { return is_open = is_open || say_directly(false); })) continue;
     was_open = true;
@@ -415,7 +465,8 @@ BOOST_AUTO_TEST_CASE(what_may_not_wait_for_a_message_is_told_so) {
     BOOST_TEST(say_directly(true));
     BOOST_TEST(!say_directly(false));
     BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 3; }));
-    BOOST_TEST(numbers(pair.heard_b, Lane::data) == (std::vector<std::uint64_t>{7, 1, 7}), boost::test_tools::per_element());
+    BOOST_TEST(numbers(pair.heard_b, Lane::data) == (std::vector<std::uint64_t>{7, 1, 7}),
+               boost::test_tools::per_element());
     BOOST_TEST(say_directly(false));
   }
   BOOST_TEST(was_open);
@@ -426,7 +477,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send_directly, World, ThreadedWorld
   Pair<World> pair;
   std::uint64_t before = 0;  // so that a channel has time to open
   for (; before < 50 && pair.heard_b.direct == 0; ++before) {
-    if (!pair.a->send_direct(pair.to_b, numbered(0).head)) pair.a->send(pair.to_b, Lane::data, numbered(0));
+    if (!pair.a->send_direct(pair.to_b, numbered(0).head))
+      pair.a->send(pair.to_b, Lane::data, numbered(0));
     BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == before + 1; }));
   }
   std::vector<std::thread> threads;
@@ -434,14 +486,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(any_thread_may_send_directly, World, ThreadedWorld
     threads.emplace_back([&, t] {
       for (std::uint64_t i = 0; i < kSent; ++i) {
         const Message m = numbered(i * kThreads + t);
-        if (i % 3 == 0 || !pair.a->send_direct(pair.to_b, m.head)) pair.a->send(pair.to_b, Lane::data, numbered(i * kThreads + t));
+        if (i % 3 == 0 || !pair.a->send_direct(pair.to_b, m.head))
+          pair.a->send(pair.to_b, Lane::data, numbered(i * kThreads + t));
       }
     });
   for (std::thread& t : threads) t.join();
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == before + kThreads * kSent; }));
   std::vector<std::uint64_t> next(kThreads), all = numbers(pair.heard_b, Lane::data);
   all.erase(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(before));
-  for (const std::uint64_t number : all) BOOST_REQUIRE(number / kThreads == next[number % kThreads]++);
+  for (const std::uint64_t number : all)
+    BOOST_REQUIRE(number / kThreads == next[number % kThreads]++);
   for (const std::uint64_t n : next) BOOST_TEST(n == kSent);
   if (std::is_same_v<World, ZeroMqWorld>) BOOST_TEST(pair.heard_b.direct > 0);
 }
@@ -454,13 +508,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(every_node_reaches_every_other, World, Worlds) {
   for (std::size_t i = 0; i < kNodes; ++i) {
     const std::string name = "n" + std::to_string(i);
     heard.push_back(std::make_unique<RecordingListener>(world.bell));
-    nodes.push_back(world.make({.name = name, .incarnation = i, .address = world.free_address(name), .engine = ""}));
+    nodes.push_back(world.make(
+        {.name = name, .incarnation = i, .address = world.free_address(name), .engine = ""}));
     nodes[i]->start(*heard[i]);
   }
   for (auto& from : nodes)
     for (auto& to : nodes)
       if (from != to) from->connect(to->address());
-  const auto all = [&](auto&& is_so) { return [&heard, is_so] { return std::all_of(heard.begin(), heard.end(), is_so); }; };
+  const auto all = [&](auto&& is_so) {
+    return [&heard, is_so] { return std::all_of(heard.begin(), heard.end(), is_so); };
+  };
   BOOST_REQUIRE(world.until(all([](const auto& h) { return h->peers.size() == kNodes - 1; })));
   std::vector<std::vector<std::pair<Peer, PeerInfo>>> peers;
   for (auto& h : heard) peers.push_back(h->peers);
@@ -484,13 +541,16 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_is_not_on_the_host_is_not_sent, World, Worlds
 BOOST_AUTO_TEST_CASE_TEMPLATE(an_address_is_taken_once, World, Worlds) {
   Pair<World> pair;
   RecordingListener heard(pair.world.bell);
-  auto other = pair.world.make({.name = "c", .incarnation = 1, .address = pair.a->address(), .engine = ""});
-  BOOST_CHECK_EXCEPTION(other->start(heard), Error, [](const Error& e) { return e.code() == Code::unavailable; });
+  auto other =
+      pair.world.make({.name = "c", .incarnation = 1, .address = pair.a->address(), .engine = ""});
+  BOOST_CHECK_EXCEPTION(other->start(heard), Error,
+                        [](const Error& e) { return e.code() == Code::unavailable; });
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(counters_count, World, Worlds) {
   Pair<World> pair;
-  for (int i = 0; i < 10; ++i) pair.a->send(pair.to_b, Lane::data, numbered(i, {filled(DType::u8, Shape{1000}, i)}));
+  for (int i = 0; i < 10; ++i)
+    pair.a->send(pair.to_b, Lane::data, numbered(i, {filled(DType::u8, Shape{1000}, i)}));
   BOOST_REQUIRE(pair.until([&] { return pair.heard_b.got.size() == 10; }));
   const TransportCounters out = pair.a->counters(), in = pair.b->counters();
   BOOST_TEST(out.messages_out == 10);
@@ -498,7 +558,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(counters_count, World, Worlds) {
   BOOST_TEST(in.messages_in == 10);
   BOOST_TEST(in.bytes_in == 10 * 1008);
   BOOST_TEST(in.dropped == 0);
-  BOOST_TEST(in.copied_bytes <= 2 * in.bytes_in + 1024);  // what is small may be read ahead; and what it says itself: that they have come
+  // what is small may be read ahead; and what it says itself: that they have come
+  BOOST_TEST(in.copied_bytes <= 2 * in.bytes_in + 1024);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -14,7 +14,8 @@ using namespace std::chrono_literals;
 
 constexpr Wakefulness::Time kSpin = 50us;
 
-/// A thread that does nothing but wait: each look takes a microsecond, and each yield as long as it is told.
+/// A thread that does nothing but wait: each look takes a microsecond, and each yield as long as it
+/// is told.
 struct Waiting {
   Wakefulness awake{kSpin};
   Wakefulness::Time now = 1s;

@@ -1,4 +1,5 @@
-// The wire format: what is written stays as the golden files have it, and a decoder that is told anything else refuses it.
+// The wire format: what is written stays as the golden files have it, and a decoder that is told
+// anything else refuses it.
 #include <troupe/test/support/cluster/golden.hpp>
 #include <troupe/test/support/cluster/hostile.hpp>
 #include <troupe/test/support/one_thread.hpp>
@@ -33,9 +34,17 @@ wire::Bulk bulk() {
 }
 
 wire::Hello hello() {
-  return {.is_answer = false, .version = wire::kVersion,
-          .info = {.name = "worker1", .incarnation = 1234567890123, .address = "tcp://10.0.0.7:7117", .engine = "0.1.0"},
-          .session = 42, .resumes = false, .window = 8 << 20, .received = {0, 0}, .bulk = bulk()};
+  return {.is_answer = false,
+          .version = wire::kVersion,
+          .info = {.name = "worker1",
+                   .incarnation = 1234567890123,
+                   .address = "tcp://10.0.0.7:7117",
+                   .engine = "0.1.0"},
+          .session = 42,
+          .resumes = false,
+          .window = 8 << 20,
+          .received = {0, 0},
+          .bulk = bulk()};
 }
 
 std::vector<Golden> goldens() {
@@ -43,17 +52,23 @@ std::vector<Golden> goldens() {
   answer.is_answer = answer.resumes = true;
   answer.received = {3, 70'000};
   wire::Data data{.lane = Lane::data, .sequence = 300, .received = {1, 2}, .messages = {}};
-  data.messages.push_back({.head_bytes = 16, .tensors = {{DType::f32, Shape{64, 128}}, {DType::i64, Shape{}}, {DType::boolean, Shape{0, 3}}}});
+  data.messages.push_back(
+      {.head_bytes = 16,
+       .tensors = {
+           {DType::f32, Shape{64, 128}}, {DType::i64, Shape{}}, {DType::boolean, Shape{0, 3}}}});
   data.messages.push_back({.head_bytes = 0, .tensors = {}});
-  return {{"hello", hello()},
-          {"answer", answer},
-          {"ready", wire::Ready{}},
-          {"refuse", wire::Refuse{"worker2", Status(Code::failed_precondition, "worker1 runs Troupe 9"), true}},
-          {"data", data},
-          {"empty_data", wire::Data{.lane = Lane::control, .sequence = 0, .received = {}, .messages = {}}},
-          {"ack", wire::Ack{{255, 1ull << 40}}},
-          {"bye", wire::Bye{Status(Code::unavailable, "worker1 has left"), {5, 6}}},
-          {"gone", wire::Gone{}}};
+  return {
+      {"hello", hello()},
+      {"answer", answer},
+      {"ready", wire::Ready{}},
+      {"refuse",
+       wire::Refuse{"worker2", Status(Code::failed_precondition, "worker1 runs Troupe 9"), true}},
+      {"data", data},
+      {"empty_data",
+       wire::Data{.lane = Lane::control, .sequence = 0, .received = {}, .messages = {}}},
+      {"ack", wire::Ack{{255, 1ull << 40}}},
+      {"bye", wire::Bye{Status(Code::unavailable, "worker1 has left"), {5, 6}}},
+      {"gone", wire::Gone{}}};
 }
 
 Status decoded(const Bytes& bytes, wire::Decoded* out = nullptr, wire::Limits limits = {}) {
@@ -74,7 +89,8 @@ Bytes packed(F&& fill) {
 }
 
 /// A Data frame of one message with one tensor.
-Bytes data_with(std::uint64_t lane, std::uint64_t dtype, const std::vector<std::int64_t>& extents, std::uint64_t head_bytes = 0) {
+Bytes data_with(std::uint64_t lane, std::uint64_t dtype, const std::vector<std::int64_t>& extents,
+                std::uint64_t head_bytes = 0) {
   return packed([&](auto& p) {
     p.pack_array(6).pack_uint8(5);
     p.pack(lane).pack(std::uint64_t{0}).pack(std::uint64_t{0}).pack(std::uint64_t{0});
@@ -120,27 +136,40 @@ BOOST_AUTO_TEST_CASE(another_version_is_told_apart) {
 
 BOOST_AUTO_TEST_CASE(every_bound_is_checked) {
   const auto lost = [](const Bytes& b) { return decoded(b).code() == Code::data_loss; };
-  const auto exhausted = [](const Bytes& b) { return decoded(b).code() == Code::resource_exhausted; };
+  const auto exhausted = [](const Bytes& b) {
+    return decoded(b).code() == Code::resource_exhausted;
+  };
   BOOST_TEST(decoded(data_with(1, 2, {3, 4})).ok());
-  BOOST_TEST(lost(data_with(2, 2, {3, 4})));                           // no such lane
-  BOOST_TEST(lost(data_with(1, kDTypes, {3, 4})));                     // nor dtype
-  BOOST_TEST(lost(data_with(1, 2, {1, 1, 1, 1, 1, 1, 1, 1, 1})));      // rank 9
-  BOOST_TEST(lost(data_with(1, 2, {3, -1})));                          // an unknown extent
-  BOOST_TEST(exhausted(data_with(1, 2, {1ll << 40, 1ll << 40})));      // 2^80 elements
-  BOOST_TEST(exhausted(data_with(1, 2, {1ll << 62})));                 // 2^64 bytes
-  BOOST_TEST(exhausted(data_with(1, 2, {1ll << 35})));                 // more than the limit
-  BOOST_TEST(exhausted(data_with(1, 2, {1}, 1ull << 60)));             // of a head
-  BOOST_TEST(exhausted(data_with(1, 4, {1ll << 32}, 1ull << 36)));     // of both together
+  BOOST_TEST(lost(data_with(2, 2, {3, 4})));                        // no such lane
+  BOOST_TEST(lost(data_with(1, kDTypes, {3, 4})));                  // nor dtype
+  BOOST_TEST(lost(data_with(1, 2, {1, 1, 1, 1, 1, 1, 1, 1, 1})));   // rank 9
+  BOOST_TEST(lost(data_with(1, 2, {3, -1})));                       // an unknown extent
+  BOOST_TEST(exhausted(data_with(1, 2, {1ll << 40, 1ll << 40})));   // 2^80 elements
+  BOOST_TEST(exhausted(data_with(1, 2, {1ll << 62})));              // 2^64 bytes
+  BOOST_TEST(exhausted(data_with(1, 2, {1ll << 35})));              // more than the limit
+  BOOST_TEST(exhausted(data_with(1, 2, {1}, 1ull << 60)));          // of a head
+  BOOST_TEST(exhausted(data_with(1, 4, {1ll << 32}, 1ull << 36)));  // of both together
   BOOST_TEST(lost(packed([](auto& p) { p.pack_array(1).pack_uint8(99); })));
   BOOST_TEST(lost(packed([](auto& p) { p.pack_array(1).pack_uint8(0); })));
   BOOST_TEST(lost(packed([](auto& p) { p.pack("troupe"); })));
   BOOST_TEST(lost(packed([](auto& p) { p.pack_map(0); })));
-  BOOST_TEST(lost(packed([](auto& p) { p.pack_array(3).pack_uint8(6); p.pack(1).pack(-1); })));
-  BOOST_TEST(exhausted(packed([](auto& p) { p.pack_array(2).pack_uint8(1); p.pack("trouper"); })));  // too long a text
-  BOOST_TEST(lost(packed([](auto& p) { p.pack_array(2).pack_uint8(1); p.pack("troupE"); })));
+  BOOST_TEST(lost(packed([](auto& p) {
+    p.pack_array(3).pack_uint8(6);
+    p.pack(1).pack(-1);
+  })));
+  // too long a text
+  BOOST_TEST(exhausted(packed([](auto& p) {
+    p.pack_array(2).pack_uint8(1);
+    p.pack("trouper");
+  })));
+  BOOST_TEST(lost(packed([](auto& p) {
+    p.pack_array(2).pack_uint8(1);
+    p.pack("troupE");
+  })));
   BOOST_TEST(lost({}));
   // An array of four thousand million elements, in five bytes; and arrays in arrays.
-  BOOST_TEST(lost({std::byte{0xdd}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff}}));
+  BOOST_TEST(
+      lost({std::byte{0xdd}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff}, std::byte{0xff}}));
   BOOST_TEST(lost(Bytes(10'000, std::byte{0x91})));
   wire::Hello wordy = hello();
   wordy.info.name.assign(5000, 'x');
@@ -151,14 +180,20 @@ BOOST_AUTO_TEST_CASE(no_beginning_of_a_frame_is_a_frame) {
   for (const Golden& g : goldens()) {
     const Bytes whole = wire::encode(g.frame);
     for (std::size_t n = 0; n < whole.size(); ++n)
-      BOOST_TEST((decoded(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n))).code() == Code::data_loss), g.name << ", " << n);
+      BOOST_TEST(
+          (decoded(Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(n))).code() ==
+           Code::data_loss),
+          g.name << ", " << n);
   }
 }
 
 BOOST_AUTO_TEST_CASE(what_is_played_again_is_dropped_and_counted) {
   Hostile victim;
   const auto data = [](std::uint64_t sequence) {
-    Bytes bytes = wire::encode(wire::Data{.lane = Lane::data, .sequence = sequence, .received = {}, .messages = {{.head_bytes = 3, .tensors = {}}}});
+    Bytes bytes = wire::encode(wire::Data{.lane = Lane::data,
+                                          .sequence = sequence,
+                                          .received = {},
+                                          .messages = {{.head_bytes = 3, .tensors = {}}}});
     bytes.resize(bytes.size() + 3, std::byte{1});
     return bytes;
   };
@@ -179,7 +214,9 @@ BOOST_AUTO_TEST_CASE(who_has_dialled_hears_an_answer_or_a_refusal) {
   wire::Hello answer = hello();
   answer.is_answer = true;
   answer.info.engine = std::string(engine_version());
-  const auto refusal = [](bool redundant) { return wire::Refuse{"worker1", Status(Code::unavailable, "worker1 is leaving"), redundant}; };
+  const auto refusal = [](bool redundant) {
+    return wire::Refuse{"worker1", Status(Code::unavailable, "worker1 is leaving"), redundant};
+  };
   Hostile victim;
   victim.dial_and_tell(refusal(false));
   BOOST_TEST(victim.refusals() == 1u);
@@ -219,7 +256,8 @@ BOOST_AUTO_TEST_CASE(who_dials_again_hears_what_ends_the_session) {
   wire::Hello ahead = answer;
   ahead.received = {0, 1};  // of nothing that was sent
   BOOST_TEST(!resumed_by(ahead));
-  BOOST_TEST(!resumed_by(wire::Refuse{"worker1", Status(Code::unavailable, "worker1 has given up this session"), false}));
+  BOOST_TEST(!resumed_by(wire::Refuse{
+      "worker1", Status(Code::unavailable, "worker1 has given up this session"), false}));
   BOOST_TEST(!resumed_by(wire::Bye{Status(Code::unavailable, "worker1 has left"), {}}));
 }
 
@@ -237,8 +275,13 @@ BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {
         case 0: bytes[at] = static_cast<std::byte>(random()); break;
         case 1: bytes[at] ^= static_cast<std::byte>(1u << (random() % 8)); break;
         case 2: bytes.erase(bytes.begin() + static_cast<std::ptrdiff_t>(at)); break;
-        case 3: bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at), static_cast<std::byte>(random())); break;
-        default: bytes.resize(bytes.size() + random() % 64, static_cast<std::byte>(random())); break;
+        case 3:
+          bytes.insert(bytes.begin() + static_cast<std::ptrdiff_t>(at),
+                       static_cast<std::byte>(random()));
+          break;
+        default:
+          bytes.resize(bytes.size() + random() % 64, static_cast<std::byte>(random()));
+          break;
       }
     }
     accepted += decode_and_check(bytes);
@@ -247,7 +290,8 @@ BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {
     victim.tell_dialled(bytes, bulk);
     ++executed;
   }
-  BOOST_TEST_MESSAGE(fmt::format("{} mutated frames, {} read, {} dropped by the router", executed, accepted, victim.dropped()));
+  BOOST_TEST_MESSAGE(fmt::format("{} mutated frames, {} read, {} dropped by the router", executed,
+                                 accepted, victim.dropped()));
   BOOST_TEST(executed > 0);
   BOOST_TEST(accepted > 0);
   BOOST_TEST(accepted < executed);

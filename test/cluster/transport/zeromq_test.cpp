@@ -1,5 +1,5 @@
-// What is particular to ZeroMQ: connections that are cut under way, peers that stay away, a receiver that is slow,
-// strangers, and addresses that nobody may reach without keys.
+// What is particular to ZeroMQ: connections that are cut under way, peers that stay away, a
+// receiver that is slow, strangers, and addresses that nobody may reach without keys.
 #include <troupe/test/support/cluster/relay.hpp>
 #include <troupe/test/support/cluster/transport_world.hpp>
 
@@ -19,18 +19,22 @@ using namespace std::chrono_literals;
 namespace utf = boost::unit_test;
 
 std::unique_ptr<Transport> make(const std::string& name, ZeroMqOptions options = {}) {
-  return make_zeromq_transport({.name = name, .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""}, std::move(options));
+  return make_zeromq_transport(
+      {.name = name, .incarnation = 1, .address = "tcp://127.0.0.1:0", .engine = ""},
+      std::move(options));
 }
 
 /// b is connected to a by way of a relay.
 struct Relayed {
   explicit Relayed(const ZeroMqOptions& options = {}) : Relayed(options, options) {}
-  Relayed(const ZeroMqOptions& of_a, const ZeroMqOptions& of_b) : a(make("a", of_a)), b(make("b", of_b)) {
+  Relayed(const ZeroMqOptions& of_a, const ZeroMqOptions& of_b)
+      : a(make("a", of_a)), b(make("b", of_b)) {
     a->start(heard_a);
     b->start(heard_b);
     relay = std::make_unique<Relay>(a->address());
     b->connect(relay->address());
-    BOOST_REQUIRE(wait_until(bell, [&] { return !heard_a.peers.empty() && !heard_b.peers.empty(); }));
+    BOOST_REQUIRE(
+        wait_until(bell, [&] { return !heard_a.peers.empty() && !heard_b.peers.empty(); }));
     to_b = heard_a.peers[0].first;
     to_a = heard_b.peers[0].first;
   }
@@ -53,14 +57,19 @@ BOOST_AUTO_TEST_CASE(cut_connections_lose_and_repeat_nothing, *utf::label("stock
     pair.b->send(pair.to_a, Lane::data, numbered(i, i % 10 ? 1000 : 900'000));
     if (i % 80 == 79) {
       // In the midst of it: when some of the last eighty have arrived.
-      BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_b.got.size() + 60 > i && pair.heard_a.got.size() + 60 > i; }));
+      BOOST_REQUIRE(wait_until(pair.bell, [&] {
+        return pair.heard_b.got.size() + 60 > i && pair.heard_a.got.size() + 60 > i;
+      }));
       pair.relay->cut();
     }
   }
-  BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.got.size() >= kMessages && pair.heard_b.got.size() >= kMessages; }));
+  BOOST_REQUIRE(wait_until(pair.bell, [&] {
+    return pair.heard_a.got.size() >= kMessages && pair.heard_b.got.size() >= kMessages;
+  }));
   for (const RecordingListener* heard : {&pair.heard_a, &pair.heard_b}) {
     BOOST_REQUIRE(heard->got.size() == kMessages);
-    for (std::uint64_t i = 0; i < kMessages; ++i) BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
+    for (std::uint64_t i = 0; i < kMessages; ++i)
+      BOOST_REQUIRE(is_numbered(heard->got[i].message, i));
     BOOST_TEST(heard->losses.empty());
     BOOST_TEST(heard->peers.size() == 1);
   }
@@ -68,12 +77,14 @@ BOOST_AUTO_TEST_CASE(cut_connections_lose_and_repeat_nothing, *utf::label("stock
   BOOST_TEST(pair.b->counters().reconnects > 0);
 }
 
-// So does what goes directly, whose memory goes with the connection: what had been sent by then has been taken, the rest goes as messages.
+// So does what goes directly, whose memory goes with the connection: what had been sent by then has
+// been taken, the rest goes as messages.
 BOOST_AUTO_TEST_CASE(cut_connections_lose_nothing_that_goes_directly, *utf::label("stock_zmq")) {
   constexpr std::uint64_t kCuts = 6, kAhead = 500;
   Relayed pair;
   std::atomic<bool> is_over{false};
-  // Until all cuts are done, and never far ahead of who hears it: so each finds something under way, and rings that have opened anew. How many it were.
+  // Until all cuts are done, and never far ahead of who hears it: so each finds something under
+  // way, and rings that have opened anew. How many it were.
   const auto talk = [&](Transport& from, Peer to, const RecordingListener& heard) {
     std::uint64_t i = 0;
     for (; !is_over; ++i) {
@@ -87,26 +98,37 @@ BOOST_AUTO_TEST_CASE(cut_connections_lose_nothing_that_goes_directly, *utf::labe
     }
     return i;
   };
-  auto by_a = std::async(std::launch::async, [&] { return talk(*pair.a, pair.to_b, pair.heard_b); });
-  auto by_b = std::async(std::launch::async, [&] { return talk(*pair.b, pair.to_a, pair.heard_a); });
+  auto by_a =
+      std::async(std::launch::async, [&] { return talk(*pair.a, pair.to_b, pair.heard_b); });
+  auto by_b =
+      std::async(std::launch::async, [&] { return talk(*pair.b, pair.to_a, pair.heard_a); });
   bool are_noticed = true;
   for (std::uint64_t cut = 1; cut <= kCuts && are_noticed; ++cut) {
     std::size_t from_a = 0, from_b = 0;
-    wait_until(pair.bell, [&] { return from_a = pair.heard_b.got.size(), from_b = pair.heard_a.got.size(), true; });
+    wait_until(pair.bell, [&] {
+      return from_a = pair.heard_b.got.size(), from_b = pair.heard_a.got.size(), true;
+    });
     // More than may be on its way: they are connected again.
-    are_noticed = wait_until(pair.bell, [&] { return pair.heard_b.got.size() > from_a + 3 * kAhead && pair.heard_a.got.size() > from_b + 3 * kAhead; });
+    are_noticed = wait_until(pair.bell, [&] {
+      return pair.heard_b.got.size() > from_a + 3 * kAhead &&
+             pair.heard_a.got.size() > from_b + 3 * kAhead;
+    });
     pair.relay->cut();
     are_noticed = are_noticed && wait_until(pair.bell, [&] { return pair.heard_b.breaks >= cut; });
   }
   is_over = true;
   BOOST_TEST(are_noticed);
   const std::uint64_t sent_by_a = by_a.get(), sent_by_b = by_b.get();
-  BOOST_TEST(wait_until(pair.bell, [&] { return pair.heard_a.got.size() >= sent_by_b && pair.heard_b.got.size() >= sent_by_a; }));
-  for (const auto& [heard, sent] : {std::pair{&pair.heard_a, sent_by_b}, std::pair{&pair.heard_b, sent_by_a}}) {
+  BOOST_TEST(wait_until(pair.bell, [&] {
+    return pair.heard_a.got.size() >= sent_by_b && pair.heard_b.got.size() >= sent_by_a;
+  }));
+  for (const auto& [heard, sent] :
+       {std::pair{&pair.heard_a, sent_by_b}, std::pair{&pair.heard_b, sent_by_a}}) {
     BOOST_REQUIRE(heard->got.size() == sent);
     for (std::uint64_t i = 0; i < sent; ++i) {
       std::uint64_t number = UINT64_MAX;
-      if (heard->got[i].message.head.size() == sizeof number) std::memcpy(&number, heard->got[i].message.head.data(), sizeof number);
+      if (heard->got[i].message.head.size() == sizeof number)
+        std::memcpy(&number, heard->got[i].message.head.data(), sizeof number);
       BOOST_REQUIRE(number == i);
     }
     BOOST_TEST(heard->losses.empty());
@@ -125,9 +147,12 @@ BOOST_AUTO_TEST_CASE(a_peer_that_stays_away_is_lost, *utf::label("stock_zmq")) {
   pair.a->send(pair.to_b, Lane::data, numbered(0, 10));
   BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_b.got.size() == 1; }));
   pair.relay->cut(true);
-  BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_a.losses.size() == 1 && pair.heard_b.losses.size() == 1; }));
+  BOOST_REQUIRE(wait_until(pair.bell, [&] {
+    return pair.heard_a.losses.size() == 1 && pair.heard_b.losses.size() == 1;
+  }));
   BOOST_TEST((pair.heard_a.losses[0].second.code() == Code::unavailable));
-  BOOST_TEST(pair.heard_a.losses[0].second.message().find("b did not come back") != std::string::npos);
+  BOOST_TEST(pair.heard_a.losses[0].second.message().find("b did not come back") !=
+             std::string::npos);
 }
 
 BOOST_AUTO_TEST_CASE(a_slow_receiver_holds_up_no_more_than_the_window, *utf::label("stock_zmq")) {
@@ -136,18 +161,23 @@ BOOST_AUTO_TEST_CASE(a_slow_receiver_holds_up_no_more_than_the_window, *utf::lab
   options.router.window = 4 << 20;
   Relayed pair(options);
   std::promise<void> go;
-  pair.heard_b.on_message = [future = go.get_future().share()](Peer, Lane, const Message&) { future.wait(); };
-  for (std::uint64_t i = 0; i < kMessages; ++i) pair.a->send(pair.to_b, Lane::data, numbered(i, 1 << 20));
+  pair.heard_b.on_message = [future = go.get_future().share()](Peer, Lane, const Message&) {
+    future.wait();
+  };
+  for (std::uint64_t i = 0; i < kMessages; ++i)
+    pair.a->send(pair.to_b, Lane::data, numbered(i, 1 << 20));
   // The receiver stands still: the window fills up, and stays full.
   TransportCounters c;
   do {
     c = pair.a->counters();
     BOOST_REQUIRE(c.unacknowledged_bytes <= options.router.window);
-  } while (c.messages_out < kMessages || c.unacknowledged_bytes + (1 << 20) + 100'000 < options.router.window);
+  } while (c.messages_out < kMessages ||
+           c.unacknowledged_bytes + (1 << 20) + 100'000 < options.router.window);
   BOOST_TEST(c.unsent_bytes >= (kMessages - 5) << 20);  // the window binds
   go.set_value();
   BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_b.got.size() == kMessages; }));
-  for (std::uint64_t i = 0; i < kMessages; ++i) BOOST_REQUIRE(is_numbered(pair.heard_b.got[i].message, i));
+  for (std::uint64_t i = 0; i < kMessages; ++i)
+    BOOST_REQUIRE(is_numbered(pair.heard_b.got[i].message, i));
 }
 
 BOOST_AUTO_TEST_CASE(strangers_are_dropped_counted_and_logged, *utf::label("stock_zmq")) {
@@ -165,13 +195,18 @@ BOOST_AUTO_TEST_CASE(strangers_are_dropped_counted_and_logged, *utf::label("stoc
     zmq::socket_t stranger(context, zmq::socket_type::dealer);
     stranger.set(zmq::sockopt::linger, 10'000);
     stranger.connect(address);
-    for (const std::string text : {"", "GET / HTTP/1.1\r\n\r\n", "\x96\x05\x01", "\x93\x06\x01\x01"}) stranger.send(zmq::buffer(text));
-    for (int i = 0; i < 5; ++i) stranger.send(zmq::buffer(std::string("part")), i < 4 ? zmq::send_flags::sndmore : zmq::send_flags::none);
+    for (const std::string text :
+         {"", "GET / HTTP/1.1\r\n\r\n", "\x96\x05\x01", "\x93\x06\x01\x01"})
+      stranger.send(zmq::buffer(text));
+    for (int i = 0; i < 5; ++i)
+      stranger.send(zmq::buffer(std::string("part")),
+                    i < 4 ? zmq::send_flags::sndmore : zmq::send_flags::none);
   }
   {
     sockaddr_in to{};
     to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+    to.sin_port =
+        htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
     to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     sockaddr generic;
     std::memcpy(&generic, &to, sizeof generic);
@@ -182,13 +217,15 @@ BOOST_AUTO_TEST_CASE(strangers_are_dropped_counted_and_logged, *utf::label("stoc
   }
   // Both directions still work, and nobody was taken in.
   const auto end = std::chrono::steady_clock::now() + 100s;
-  while (pair.a->counters().dropped < 4 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  while (pair.a->counters().dropped < 4 && std::chrono::steady_clock::now() < end)
+    std::this_thread::yield();
   BOOST_TEST(pair.a->counters().dropped >= 4);
   // Beside who has ended in the handshake, which is told by itself.
   const auto told = [&] {
     std::lock_guard lock(mutex);
     std::vector<std::string> drops;
-    std::copy_if(lines.begin(), lines.end(), std::back_inserter(drops), [](const std::string& line) { return line.starts_with("dropped "); });
+    std::copy_if(lines.begin(), lines.end(), std::back_inserter(drops),
+                 [](const std::string& line) { return line.starts_with("dropped "); });
     return drops;
   };
   while (told().empty() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
@@ -207,9 +244,11 @@ BOOST_AUTO_TEST_CASE(only_loopback_is_reached_without_keys, *utf::label("stock_z
     return make_zeromq_transport({.name = "a", .incarnation = 1, .address = address, .engine = ""});
   };
   for (const char* address : {"tcp://0.0.0.0:0", "tcp://*:0", "tcp://10.1.2.3:7117"})
-    BOOST_CHECK_EXCEPTION(listening(address)->start(heard), Error, [](const Error& e) { return e.code() == Code::failed_precondition; });
+    BOOST_CHECK_EXCEPTION(listening(address)->start(heard), Error,
+                          [](const Error& e) { return e.code() == Code::failed_precondition; });
   for (const char* address : {"127.0.0.1:1", "tcp://", "tcp://127.0.0.1", "ipc:///tmp/x"})
-    BOOST_CHECK_EXCEPTION(listening(address)->start(heard), Error, [](const Error& e) { return e.code() == Code::invalid_argument; });
+    BOOST_CHECK_EXCEPTION(listening(address)->start(heard), Error,
+                          [](const Error& e) { return e.code() == Code::invalid_argument; });
   auto a = make("a");
   a->start(heard);
   a->connect("tcp://10.1.2.3:7117");

@@ -13,7 +13,8 @@ namespace troupe::test {
 
 inline std::vector<Row> all_rows() {
   std::vector<Row> rows = pointwise_rows();
-  for (auto family : {structure_rows, channel_rows, window_rows, along_rows, coordinate_rows, recurrent_rows})
+  for (auto family :
+       {structure_rows, channel_rows, window_rows, along_rows, coordinate_rows, recurrent_rows})
     for (Row& r : family()) rows.push_back(std::move(r));
   return rows;
 }

@@ -1,4 +1,5 @@
-// Rows of the table of operations (table.hpp): what normalisation over all but the channels adds up.
+// Rows of the table of operations (table.hpp): what normalisation over all but the channels adds
+// up.
 #pragma once
 
 #include <troupe/test/ops/tables/table.hpp>
@@ -25,8 +26,11 @@ inline std::vector<Row> channel_rows() {
   std::vector<Case> moments, sums;
   auto add = [&](const Shape& x, bool by_item, int order = 2) {
     const Shape made = one_for_channels(x, by_item);
-    moments.push_back({{draws.values(x)}, Attrs{{"by_item", by_item}}, x.elements() ? order : 0});  // of nothing the moments are 0 / 0
-    sums.push_back({{draws.values(x), draws.values(x), draws.values(made)}, Attrs{{"by_item", by_item}}, order});
+    // of nothing the moments are 0 / 0
+    moments.push_back({{draws.values(x)}, Attrs{{"by_item", by_item}}, x.elements() ? order : 0});
+    sums.push_back({{draws.values(x), draws.values(x), draws.values(made)},
+                    Attrs{{"by_item", by_item}},
+                    order});
   };
   add({4}, false);
   add({3, 1}, false);
@@ -40,10 +44,13 @@ inline std::vector<Row> channel_rows() {
   add({3, 0}, false);
   add({2, 7, 70}, true, 1);
   add({300, 5}, false, 0);
-  add({290, 130}, false, 0);       // several blocks of rows
+  add({290, 130}, false, 0);  // several blocks of rows
   add({2, 1500, 9, 2}, true, 0);
   return {
-      {"ChannelMoments", {DType::f32, DType::f64}, moments, [](const Arrays& x, const Attrs& a) {
+      {"ChannelMoments",
+       {DType::f32, DType::f64},
+       moments,
+       [](const Arrays& x, const Attrs& a) {
          const bool by_item = a.get<bool>("by_item");
          const Shape made = one_for_channels(x[0].shape, by_item);
          Array mean = Array::filled(made, 0), variance = mean, count = mean;
@@ -59,8 +66,13 @@ inline std::vector<Row> channel_rows() {
          });
          for (std::size_t k = 0; k < mean.v.size(); ++k) variance.v[k] /= count.v[k];
          return Arrays{mean, variance};
-       }, 2, 8},
-      {"ChannelSums", {DType::f32, DType::f64}, sums, [](const Arrays& x, const Attrs& a) {
+       },
+       2,
+       8},
+      {"ChannelSums",
+       {DType::f32, DType::f64},
+       sums,
+       [](const Arrays& x, const Attrs& a) {
          const bool by_item = a.get<bool>("by_item");
          Array first = Array::filled(x[2].shape, 0), second = first;
          for_each_index(x[1].shape, [&](const Index& i) {
@@ -69,7 +81,9 @@ inline std::vector<Row> channel_rows() {
            second[at] += x[0][i] * (x[1][i] - x[2][at]);
          });
          return Arrays{first, second};
-       }, 2, 256},
+       },
+       2,
+       256},
   };
 }
 

@@ -18,9 +18,13 @@
 namespace troupe::test {
 
 inline Tensor tensor_of(const Sample& s) {
-  Tensor t = Tensor::empty(s.role == Role::index ? DType::i64 : s.role == Role::truth ? DType::boolean : DType::f64, s.array.shape);
+  Tensor t = Tensor::empty(s.role == Role::index   ? DType::i64
+                           : s.role == Role::truth ? DType::boolean
+                                                   : DType::f64,
+                           s.array.shape);
   for (std::size_t i = 0; i < s.array.v.size(); ++i) {
-    if (s.role == Role::index) static_cast<std::int64_t*>(t.raw_mutable())[i] = static_cast<std::int64_t>(s.array.v[i]);
+    if (s.role == Role::index)
+      static_cast<std::int64_t*>(t.raw_mutable())[i] = static_cast<std::int64_t>(s.array.v[i]);
     else if (s.role == Role::truth) static_cast<bool*>(t.raw_mutable())[i] = s.array.v[i] != 0;
     else static_cast<double*>(t.raw_mutable())[i] = s.array.v[i];
   }
@@ -31,7 +35,8 @@ using Function = std::function<Expr(const Exprs&)>;
 
 /// The function of the samples, everywhere alike; checked by differences up to `order`.
 inline Array computed(const std::vector<Sample>& samples, const Function& f, int order = 2) {
-  const std::vector<Place> everywhere = places();  // not static: engines end before the thread that made them does
+  // not static: engines end before the thread that made them does
+  const std::vector<Place> everywhere = places();
   std::vector<Tensor> inputs;
   for (const Sample& s : samples) inputs.push_back(tensor_of(s));
   Array first;
@@ -52,20 +57,25 @@ inline Array computed(const std::vector<Sample>& samples, const Function& f, int
     BOOST_TEST(worst < 1e-12, place.name << " is off by " << worst);
   }
   if (order > 0) {
-    CheckReport r = check_gradients([&](Graph&, const Exprs& xs) { return f(xs); }, inputs, {.tolerance = 2e-6, .order = order});
+    CheckReport r = check_gradients([&](Graph&, const Exprs& xs) { return f(xs); }, inputs,
+                                    {.tolerance = 2e-6, .order = order});
     BOOST_TEST(r.ok(), r.text);
   }
   return first;
 }
 
 inline void same(const Array& got, const Array& wanted, double tolerance = 1e-11) {
-  BOOST_REQUIRE_MESSAGE(got.shape == wanted.shape, got.shape.text() << ", not " << wanted.shape.text());
+  BOOST_REQUIRE_MESSAGE(got.shape == wanted.shape, got.shape.text()
+                                                       << ", not " << wanted.shape.text());
   for (std::size_t i = 0; i < got.v.size(); ++i)
-    BOOST_TEST((got.v[i] == wanted.v[i] || std::abs(got.v[i] - wanted.v[i]) <= tolerance * std::max(1.0, std::abs(wanted.v[i]))), "[" << i << "] is " << got.v[i] << ", not " << wanted.v[i]);
+    BOOST_TEST((got.v[i] == wanted.v[i] || std::abs(got.v[i] - wanted.v[i]) <=
+                                               tolerance * std::max(1.0, std::abs(wanted.v[i]))),
+               "[" << i << "] is " << got.v[i] << ", not " << wanted.v[i]);
 }
 
 inline void says(const std::string& text, std::initializer_list<const char*> parts) {
-  for (const char* part : parts) BOOST_TEST(text.find(part) != std::string::npos, "'" << part << "' is not in: " << text);
+  for (const char* part : parts)
+    BOOST_TEST(text.find(part) != std::string::npos, "'" << part << "' is not in: " << text);
 }
 
 }  // namespace troupe::test

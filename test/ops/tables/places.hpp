@@ -20,17 +20,24 @@ struct Place {
 /// without its passes.
 inline std::vector<Place> places() {
   std::vector<Place> out{{"interpreter", evaluate_eagerly}};
-  out.push_back({"interpreter on sim", [sim = std::shared_ptr<Device>(make_sim_device({.max_delay_us = 1}))](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) {
+  out.push_back({"interpreter on sim",
+                 [sim = std::shared_ptr<Device>(make_sim_device({.max_delay_us = 1}))](
+                     const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) {
                    Interpreter interpreter(*sim);
                    return interpreter.run(g, feeds, fetches);
                  }});
-  for (auto [name, optimize, device] : {std::tuple{"engine without passes", false, ""}, {"engine", true, ""}, {"engine on sim", true, "sim:0"}}) {
+  for (auto [name, optimize, device] : {std::tuple{"engine without passes", false, ""},
+                                        {"engine", true, ""},
+                                        {"engine on sim", true, "sim:0"}}) {
     EngineOptions options;
     options.workers = 1;
     options.optimize = optimize;
     options.default_device = device;
     auto engine = std::make_shared<Engine>(options);
-    out.push_back({name, [engine](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) { return engine->run(g, feeds, fetches); }});
+    out.push_back(
+        {name, [engine](const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) {
+           return engine->run(g, feeds, fetches);
+         }});
   }
   return out;
 }

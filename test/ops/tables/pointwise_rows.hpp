@@ -9,19 +9,22 @@ struct Domain {
   double low, high;
 };
 
-/// Shapes of one operand: scalar, one element, none, short, and longer than a vector register with a tail.
+/// Shapes of one operand: scalar, one element, none, short, and longer than a vector register with
+/// a tail.
 inline std::vector<Case> unary_cases(Domain d, const Attrs& attrs = {}) {
   Draws draws(1);
   std::vector<Case> out;
-  for (const Shape& s : {Shape{}, Shape{1}, Shape{0}, Shape{3}, Shape{2, 3}, Shape{2, 0, 3}, Shape{1, 37}})
+  for (const Shape& s :
+       {Shape{}, Shape{1}, Shape{0}, Shape{3}, Shape{2, 3}, Shape{2, 0, 3}, Shape{1, 37}})
     out.push_back({{draws.values(s, d.low, d.high)}, attrs});
   return out;
 }
 
 /// Shapes that meet in every way broadcasting knows.
 inline std::vector<std::vector<Shape>> meetings() {
-  return {{{}, {}},     {{3}, {}},        {{}, {2, 3}},          {{2, 3}, {2, 3}}, {{2, 3}, {3}},    {{2, 1}, {1, 3}},
-          {{1}, {4}},   {{4, 1, 3}, {2, 1}}, {{1, 1}, {1}},      {{0, 3}, {3}},    {{1}, {0}},       {{2, 1}, {2, 19}}};
+  return {{{}, {}},      {{3}, {}},        {{}, {2, 3}}, {{2, 3}, {2, 3}},
+          {{2, 3}, {3}}, {{2, 1}, {1, 3}}, {{1}, {4}},   {{4, 1, 3}, {2, 1}},
+          {{1, 1}, {1}}, {{0, 3}, {3}},    {{1}, {0}},   {{2, 1}, {2, 19}}};
 }
 
 inline std::vector<Case> binary_cases(Domain a, Domain b, Role role = Role::value) {
@@ -47,19 +50,24 @@ inline std::vector<Case> where_cases() {
 /// A reference from a function of one element and the attributes.
 inline Reference elementwise(std::function<double(double, const Attrs&)> f) {
   return [f](const std::vector<Array>& x, const Attrs& attrs) {
-    return std::vector<Array>{tabulate(x[0].shape, [&](const Index& i) { return f(x[0][i], attrs); })};
+    return std::vector<Array>{
+        tabulate(x[0].shape, [&](const Index& i) { return f(x[0][i], attrs); })};
   };
 }
 
-inline Row unary(std::string op, Domain d, std::vector<std::pair<std::vector<double>, double>> known = {},
+inline Row unary(std::string op, Domain d,
+                 std::vector<std::pair<std::vector<double>, double>> known = {},
                  std::vector<DType> dtypes = kFloats, int order = 2, double slack = 1) {
   return {std::move(op), std::move(dtypes), unary_cases(d), {}, order, slack, std::move(known)};
 }
 inline Row binary(std::string op, Domain a, Domain b, std::vector<DType> dtypes, int order,
-                  std::vector<std::pair<std::vector<double>, double>> known = {}, double slack = 1) {
+                  std::vector<std::pair<std::vector<double>, double>> known = {},
+                  double slack = 1) {
   return {std::move(op), std::move(dtypes), binary_cases(a, b), {}, order, slack, std::move(known)};
 }
-inline Row logical(std::string op) { return {std::move(op), kBool, binary_cases({0, 1}, {0, 1}, Role::truth), {}, 0}; }
+inline Row logical(std::string op) {
+  return {std::move(op), kBool, binary_cases({0, 1}, {0, 1}, Role::truth), {}, 0};
+}
 
 inline std::vector<Row> pointwise_rows() {
   std::vector<Row> rows{
@@ -126,7 +134,8 @@ inline std::vector<Row> pointwise_rows() {
       binary("Mod", {-9, 9}, {1, 3}, kReals, 2, {{{-7, 3}, 2}, {{7, -3}, -2}}, 8),
       binary("Mul", {-3, 3}, {-3, 3}, kComplex + kReals, 2),
       binary("NotEqual", {-2, 2}, {-2, 2}, kComplex + kReals_and_bool, 0),
-      binary("Pow", {.3, 3}, {0, 3}, kComplex + kReals, 2, {{{2, .5}, 1.4142135623730951}, {{-2, 3}, -8}, {{0, 0}, 1}}, 4),
+      binary("Pow", {.3, 3}, {0, 3}, kComplex + kReals, 2,
+             {{{2, .5}, 1.4142135623730951}, {{-2, 3}, -8}, {{0, 0}, 1}}, 4),
       binary("ShiftLeft", {0, 7}, {0, 3}, kInts, 0, {{{3, 2}, 12}}),
       binary("ShiftRight", {0, 90}, {0, 3}, kInts, 0, {{{13, 2}, 3}}),
       binary("SquaredDifference", {-3, 3}, {-3, 3}, kComplex + kReals, 2),
@@ -138,7 +147,8 @@ inline std::vector<Row> pointwise_rows() {
       {"Where", kComplex + kReals_and_bool, where_cases(), {}, 2},
   };
   for (Row& r : rows)
-    if (r.op == "Softsign") r.refuses_others = false;  // x / (1 + |x|) of integers is an integer too, if a dull one
+    // x / (1 + |x|) of integers is an integer too, if a dull one
+    if (r.op == "Softsign") r.refuses_others = false;
   // The remainder with the sign of y, which fmod gets right where y is infinite too.
   for (Row& r : rows)
     if (r.op == "Mod")
@@ -149,19 +159,29 @@ inline std::vector<Row> pointwise_rows() {
         })};
       };
   rows.push_back({"Clip", kFloats, unary_cases({-3, 3}, Attrs{{"low", -1.0}, {"high", 1.5}}),
-                  elementwise([](double x, const Attrs&) { return std::isnan(x) ? x : std::fmin(std::fmax(x, -1), 1.5); })});
+                  elementwise([](double x, const Attrs&) {
+                    return std::isnan(x) ? x : std::fmin(std::fmax(x, -1), 1.5);
+                  })});
   rows.back().refuses_others = false;  // integers are welcome where the limits are integers
-  rows.push_back({"Elu", kFloats, unary_cases({-3, 3}, Attrs{{"alpha", 0.7}}),
-                  elementwise([](double x, const Attrs&) { return x > 0 ? x : 0.7 * std::expm1(x); })});
+  rows.push_back(
+      {"Elu", kFloats, unary_cases({-3, 3}, Attrs{{"alpha", 0.7}}),
+       elementwise([](double x, const Attrs&) { return x > 0 ? x : 0.7 * std::expm1(x); })});
   rows.push_back({"LeakyRelu", kFloats, unary_cases({-3, 3}, Attrs{{"alpha", 0.2}}),
                   elementwise([](double x, const Attrs&) { return x > 0 ? x : 0.2 * x; })});
-  for (DType to : {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i32, DType::u8, DType::boolean})
-    rows.push_back({"Cast", kReals_and_bool, unary_cases({0, 9}, Attrs{{"dtype", to}}), elementwise([](double x, const Attrs& a) {
+  for (DType to :
+       {DType::f16, DType::bf16, DType::f32, DType::f64, DType::i32, DType::u8, DType::boolean})
+    rows.push_back({"Cast",
+                    kReals_and_bool,
+                    unary_cases({0, 9}, Attrs{{"dtype", to}}),
+                    elementwise([](double x, const Attrs& a) {
                       DType t = a.get<DType>("dtype");
                       if (is_integer(t)) return std::trunc(x);
                       return t == DType::boolean ? double(x != 0) : Tensor::scalar_as(t, x).at(0);
                     }),
-                    to == DType::f64 ? 2 : 0, 1, {}, false});
+                    to == DType::f64 ? 2 : 0,
+                    1,
+                    {},
+                    false});
   return rows;
 }
 

@@ -1,6 +1,7 @@
 // One table of operations: what each is tried with and what it must give. Every registered op has a
-// row here (in one of the ..._rows.hpp) or an entry in `elsewhere()` (elsewhere.hpp); op_table_test.cpp
-// holds each row to values, gradients, refusals and non-finite inputs, on every place it knows.
+// row here (in one of the ..._rows.hpp) or an entry in `elsewhere()` (elsewhere.hpp);
+// op_table_test.cpp holds each row to values, gradients, refusals and non-finite inputs, on every
+// place it knows.
 #pragma once
 
 #include <functional>
@@ -34,19 +35,21 @@ using Arrays = std::vector<Array>;
 
 struct Row {
   std::string op;
-  std::vector<DType> dtypes;   // others must be refused, naming op and line
+  std::vector<DType> dtypes;  // others must be refused, naming op and line
   std::vector<Case> cases;
-  Reference reference;         // none: OpDef::reference, broadcast
-  int order = 2;               // up to which derivatives are checked; 0: it has none
-  double slack = 1;            // times the tolerance of the dtype
+  Reference reference;  // none: OpDef::reference, broadcast
+  int order = 2;        // up to which derivatives are checked; 0: it has none
+  double slack = 1;     // times the tolerance of the dtype
   /// Values from another library, against mistakes that kernel and reference share.
   std::vector<std::pair<std::vector<double>, double>> known = {};
   bool refuses_others = true;  // false: what it makes of other dtypes is not said here
 };
 
-inline const std::vector<DType> kComplex{DType::c64, DType::c128};  // first in a row: the last of a row is one that its reference knows
+// first in a row: the last of a row is one that its reference knows
+inline const std::vector<DType> kComplex{DType::c64, DType::c128};
 inline const std::vector<DType> kFloats{DType::f16, DType::bf16, DType::f32, DType::f64};
-inline const std::vector<DType> kInts{DType::i8, DType::i16, DType::i32, DType::i64, DType::u8, DType::u16, DType::u32, DType::u64};
+inline const std::vector<DType> kInts{DType::i8, DType::i16, DType::i32, DType::i64,
+                                      DType::u8, DType::u16, DType::u32, DType::u64};
 inline const std::vector<DType> kSignedInts{DType::i8, DType::i16, DType::i32, DType::i64};
 inline const std::vector<DType> kBool{DType::boolean};
 
@@ -71,10 +74,14 @@ class Draws {
     return {tabulate(shape, [&](const Index&) { return between(low, high); }), Role::value};
   }
   Sample indices(const Shape& shape, std::int64_t extent) {
-    return {tabulate(shape, [&](const Index&) { return std::floor(between(0, static_cast<double>(extent))); }), Role::index};
+    return {
+        tabulate(shape,
+                 [&](const Index&) { return std::floor(between(0, static_cast<double>(extent))); }),
+        Role::index};
   }
   Sample truths(const Shape& shape) {
-    return {tabulate(shape, [&](const Index&) { return between(0, 1) < 0.5 ? 0.0 : 1.0; }), Role::truth};
+    return {tabulate(shape, [&](const Index&) { return between(0, 1) < 0.5 ? 0.0 : 1.0; }),
+            Role::truth};
   }
 
  private:

@@ -12,7 +12,8 @@ struct Counting {
   Expr last;
   Counting() {
     auto here = g.on_device("/node:a/cpu:0");
-    last = while_loop([](Expr i) { return i < 1'000'000'000; }, [](Expr i) { return i + 1; }, g.constant(0), {.name = "counting"});
+    last = while_loop([](Expr i) { return i < 1'000'000'000; }, [](Expr i) { return i + 1; },
+                      g.constant(0), {.name = "counting"});
   }
 };
 

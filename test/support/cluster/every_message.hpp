@@ -1,4 +1,5 @@
-// What nodes say to each other: a message of every kind, and of two that differ by what is in them two.
+// What nodes say to each other: a message of every kind, and of two that differ by what is in them
+// two.
 #pragma once
 
 #include <troupe/test/support/cluster/inspected.hpp>
@@ -37,7 +38,11 @@ void for_each_message(F&& f) {
   f(GetVariable{5, variable});
   f(SetVariable{6, variable, t});
   f(Answer{6, failed, t, {}, {{3, 1500.0}}, 200});
-  f(Answer{.request = 6, .status = Status(), .value = {}, .loops = {{"'inner' (model.cpp:7)", "/node:a/cpu:0", 2, 30, 4, 1.5, 3, 0.25, 9, 2, 65536, 12.5, 3.5, "MatMul 'm'"}}});
+  f(Answer{.request = 6,
+           .status = Status(),
+           .value = {},
+           .loops = {{"'inner' (model.cpp:7)", "/node:a/cpu:0", 2, 30, 4, 1.5, 3, 0.25, 9, 2, 65536,
+                      12.5, 3.5, "MatMul 'm'"}}});
   f(GetCosts{7, 2});
   f(Probe{8, t});
   f(ProbeFor{9, "worker-1", 1 << 18});

@@ -1,4 +1,5 @@
-// A node whose transport says more than the node does: what a faulty or hostile peer, which is authorized, may send.
+// A node whose transport says more than the node does: what a faulty or hostile peer, which is
+// authorized, may send.
 #pragma once
 
 #include <deque>
@@ -21,14 +22,16 @@ class FaultyTransport final : public Transport {
   /// Gets what the node sends, and sends what it likes.
   using Fault = std::function<void(Peer, Lane, Message, const Send&)>;
 
-  FaultyTransport(std::unique_ptr<Transport> inner, Fault fault) : inner_(std::move(inner)), fault_(std::move(fault)) {}
+  FaultyTransport(std::unique_ptr<Transport> inner, Fault fault)
+      : inner_(std::move(inner)), fault_(std::move(fault)) {}
 
   void start(TransportListener& listener) override { inner_->start(listener); }
   void stop() override { inner_->stop(); }
   std::string address() const override { return inner_->address(); }
   void connect(const std::string& address) override { inner_->connect(address); }
   void send(Peer peer, Lane lane, Message message) override {
-    fault_(peer, lane, std::move(message), [this](Peer to, Lane by, Message m) { inner_->send(to, by, std::move(m)); });
+    fault_(peer, lane, std::move(message),
+           [this](Peer to, Lane by, Message m) { inner_->send(to, by, std::move(m)); });
   }
   void flush(Peer peer) override { inner_->flush(peer); }
   void disconnect(Peer peer, const Status& why) override { inner_->disconnect(peer, why); }
@@ -57,7 +60,8 @@ std::optional<M> as(Message message) {
   return m;
 }
 
-/// Sends all that it should; tokens and grants once more, at once or later, and others of them besides that no run can ask for.
+/// Sends all that it should; tokens and grants once more, at once or later, and others of them
+/// besides that no run can ask for.
 class Repeater {
  public:
   explicit Repeater(std::uint64_t seed) : random_(seed) {}
@@ -70,7 +74,8 @@ class Repeater {
       bool is_changed = false;
       for (RunToken& token : said->tokens)
         if (token.path.depth > 0 && chance(4)) {
-          token.path.number[random_() % static_cast<std::uint64_t>(token.path.depth)] += 1000 + static_cast<std::int64_t>(random_() % 1000);
+          token.path.number[random_() % static_cast<std::uint64_t>(token.path.depth)] +=
+              1000 + static_cast<std::int64_t>(random_() % 1000);
           is_changed = true;
         }
       for (RunGrant& grant : said->grants)
@@ -79,7 +84,8 @@ class Repeater {
           is_changed = true;
         }
       if (is_changed) send(peer, lane, written(*said).take());
-      if (auto part = part_of(*as<RunTokens>(message))) {  // ahead of them or behind them: then one of the two is repeated in part
+      // ahead of them or behind them: then one of the two is repeated in part
+      if (auto part = part_of(*as<RunTokens>(message))) {
         if (chance(2)) later_.push_back({peer, lane, std::move(*part)});
         else send(peer, lane, std::move(*part));
       }
@@ -105,9 +111,11 @@ class Repeater {
     std::erase_if(said.tokens, [](const RunToken& token) { return token.times == 1; });
     if (said.tokens.empty() || chance(2)) return std::nullopt;
     for (RunToken& token : said.tokens) {
-      const auto skipped = static_cast<std::int32_t>(random_() % static_cast<std::uint64_t>(token.times));
+      const auto skipped =
+          static_cast<std::int32_t>(random_() % static_cast<std::uint64_t>(token.times));
       token.path.number[token.path.depth - 1] += skipped;
-      token.times = static_cast<std::int32_t>(1 + random_() % static_cast<std::uint64_t>(token.times - skipped));
+      token.times = static_cast<std::int32_t>(
+          1 + random_() % static_cast<std::uint64_t>(token.times - skipped));
     }
     return written(said).take();
   }

@@ -12,7 +12,9 @@ namespace troupe::test {
 
 struct Finder final : DeviceFinder {
   explicit Finder(std::string n) : name(std::move(n)) {}
-  Device* find(const std::string& full) override { return node_of(full) == name ? device.get() : nullptr; }
+  Device* find(const std::string& full) override {
+    return node_of(full) == name ? device.get() : nullptr;
+  }
   std::string node() const override { return name; }
   std::string name;
   std::unique_ptr<Device> device = make_cpu_device({});

@@ -1,5 +1,6 @@
-// Golden files: bytes as they were once written, which another version of this program has to read. TROUPE_WRITE_GOLDEN=1 writes
-// them anew, for who has changed a format on purpose, and raised its version (of the wire's, wire::kVersion).
+// Golden files: bytes as they were once written, which another version of this program has to read.
+// TROUPE_WRITE_GOLDEN=1 writes them anew, for who has changed a format on purpose, and raised its
+// version (of the wire's, wire::kVersion).
 #pragma once
 
 #include <boost/test/unit_test.hpp>
@@ -16,17 +17,21 @@ namespace troupe::test {
 
 inline std::string hex(const std::vector<std::byte>& bytes) {
   std::string text;
-  for (std::size_t i = 0; i < bytes.size(); ++i) text += fmt::format("{:02x}{}", static_cast<unsigned>(bytes[i]), i % 32 == 31 ? "\n" : " ");
+  for (std::size_t i = 0; i < bytes.size(); ++i)
+    text += fmt::format("{:02x}{}", static_cast<unsigned>(bytes[i]), i % 32 == 31 ? "\n" : " ");
   return text;
 }
 
-inline std::string golden_path(const std::string& name) { return std::string(TROUPE_SOURCE_DIR "/test/cluster/golden/") + name + ".golden"; }
+inline std::string golden_path(const std::string& name) {
+  return std::string(TROUPE_SOURCE_DIR "/test/cluster/golden/") + name + ".golden";
+}
 
 inline std::vector<std::byte> golden_bytes(const std::string& name) {
   std::ifstream file(golden_path(name));
   BOOST_REQUIRE_MESSAGE(file, "there is no " + golden_path(name));
   std::vector<std::byte> bytes;
-  for (std::string pair; file >> pair;) bytes.push_back(static_cast<std::byte>(std::stoi(pair, nullptr, 16)));
+  for (std::string pair; file >> pair;)
+    bytes.push_back(static_cast<std::byte>(std::stoi(pair, nullptr, 16)));
   return bytes;
 }
 

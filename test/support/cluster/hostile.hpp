@@ -1,5 +1,6 @@
-// A router that is told frames nobody should send, before and after the handshake; what the mutation test and the
-// fuzzer share. Nothing may crash, and nothing may be allocated for what a frame merely announces beyond the limits.
+// A router that is told frames nobody should send, before and after the handshake; what the
+// mutation test and the fuzzer share. Nothing may crash, and nothing may be allocated for what a
+// frame merely announces beyond the limits.
 #pragma once
 
 #include <troupe/cluster/transport/channel/bulk_record.hpp>
@@ -13,9 +14,13 @@ namespace troupe::test {
 
 class Hostile final : private Carrier, private TransportListener {
  public:
-  /// With a bulk channel next to the peer's connection, or without; with a slab that the peer lends from.
-  explicit Hostile(bool has_bulk = false, std::optional<SealKeys> keys = {}, Ref<BorrowedSlab> slab = {})
-      : has_bulk_(has_bulk), keys_(std::move(keys)), slab_(std::move(slab)), router_({.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""}, options(), *this, *this) {}
+  /// With a bulk channel next to the peer's connection, or without; with a slab that the peer lends
+  /// from.
+  explicit Hostile(bool has_bulk = false, std::optional<SealKeys> keys = {},
+                   Ref<BorrowedSlab> slab = {})
+      : has_bulk_(has_bulk), keys_(std::move(keys)), slab_(std::move(slab)),
+        router_({.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""},
+                options(), *this, *this) {}
 
   /// The frame comes from a stranger, then from a peer whose session is open.
   void tell(std::span<const std::byte> header, std::span<const std::byte> bulk) {
@@ -30,8 +35,9 @@ class Hostile final : private Carrier, private TransportListener {
     greet();
     router_.frame(kPeer, header, bulk);
   }
-  /// The victim dials, and the frame is what it hears by that connection, an answer being one to what it has asked: first, then behind what
-  /// a peer answers as it should, and by the connection that it dials when the first has broken.
+  /// The victim dials, and the frame is what it hears by that connection, an answer being one to
+  /// what it has asked: first, then behind what a peer answers as it should, and by the connection
+  /// that it dials when the first has broken.
   void tell_dialled(std::span<const std::byte> header, std::span<const std::byte> bulk) {
     router_.connect("test://" + std::to_string(next_));
     answer(header, bulk);
@@ -61,7 +67,8 @@ class Hostile final : private Carrier, private TransportListener {
     wire::Decoded said;
     const bool is_read = wire::decode(header, options().limits, said).ok();
     auto* hello = is_read ? std::get_if<wire::Hello>(&said.frame) : nullptr;
-    if (!hello || !hello->is_answer || hello->version != wire::kVersion) return router_.frame(dialled_, header, bulk);
+    if (!hello || !hello->is_answer || hello->version != wire::kVersion)
+      return router_.frame(dialled_, header, bulk);
     hello->session = asked_;
     router_.frame(dialled_, wire::encode(*hello), bulk);
     if (std::exchange(is_offered_, false)) router_.bulk_opened(dialled_);
@@ -72,7 +79,8 @@ class Hostile final : private Carrier, private TransportListener {
     greet();
   }
   const Message& last() const { return last_; }
-  /// The peer's connection, then its bulk channel, which a new session opens anew. False: the channel was given up.
+  /// The peer's connection, then its bulk channel, which a new session opens anew. False: the
+  /// channel was given up.
   bool tell_bulk(std::span<const std::byte> stream, bool starts_anew = true) {
     if (starts_anew || !router_.knows(kPeer)) greet();
     if (!reader_) return false;
@@ -115,14 +123,18 @@ class Hostile final : private Carrier, private TransportListener {
   }
   wire::Hello greeting(const std::string& name) {
     wire::Hello hello;
-    hello.info = {.name = name, .incarnation = ++incarnation_, .address = "", .engine = std::string(engine_version())};
+    hello.info = {.name = name,
+                  .incarnation = ++incarnation_,
+                  .address = "",
+                  .engine = std::string(engine_version())};
     hello.session = incarnation_;
     hello.window = 1 << 20;
     return hello;
   }
   void greet() {
     if (router_.knows(kPeer) && (!has_bulk_ || reader_)) return;
-    if (router_.knows(kPeer)) router_.broken(kPeer, Status(Code::unavailable, "its bulk channel broke"));
+    if (router_.knows(kPeer))
+      router_.broken(kPeer, Status(Code::unavailable, "its bulk channel broke"));
     router_.frame(kPeer, wire::encode(greeting("peer")), {});
     router_.frame(kPeer, wire::encode(wire::Ready{}), {});
     if (!has_bulk_) return;
@@ -147,7 +159,8 @@ class Hostile final : private Carrier, private TransportListener {
   bool send(Connection, const Ref<OutFrame>& frame) override {
     wire::Decoded said;
     if (wire::decode(frame->header, {}, said).ok())
-      if (const auto* hello = std::get_if<wire::Hello>(&said.frame); hello && !hello->is_answer) asked_ = hello->session;
+      if (const auto* hello = std::get_if<wire::Hello>(&said.frame); hello && !hello->is_answer)
+        asked_ = hello->session;
     return true;
   }
   void close(Connection) override {}
@@ -185,7 +198,8 @@ inline bool decode_and_check(std::span<const std::byte> bytes) {
   const auto* hello = std::get_if<wire::Hello>(&first.frame);
   if (hello && hello->version != wire::kVersion) return true;
   const std::vector<std::byte> again = wire::encode(first.frame);
-  if (!wire::decode(again, limits, second).ok() || wire::encode(second.frame) != again) std::abort();
+  if (!wire::decode(again, limits, second).ok() || wire::encode(second.frame) != again)
+    std::abort();
   return true;
 }
 

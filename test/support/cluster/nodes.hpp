@@ -12,8 +12,8 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/troupe.hpp>
 
@@ -52,26 +52,32 @@ inline Expr counted_on_b(Graph& g, int times) {
                     g.constant(0));
 }
 
-/// Nodes a, b, c … that are connected with each other. The first is the one that a test's program runs on. Those of a
-/// deterministic engine have no threads: who goes on, one of them or the network, is drawn from the seed.
+/// Nodes a, b, c … that are connected with each other. The first is the one that a test's program
+/// runs on. Those of a deterministic engine have no threads: who goes on, one of them or the
+/// network, is drawn from the seed.
 class Nodes {
  public:
   /// What a node's transport is wrapped in, by the node's name.
-  using Wrap = std::function<std::unique_ptr<Transport>(const std::string&, std::unique_ptr<Transport>)>;
+  using Wrap =
+      std::function<std::unique_ptr<Transport>(const std::string&, std::unique_ptr<Transport>)>;
 
-  explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles, const SimulationOptions& network = {}, Wrap wrap = {},
-                 EarlyLimits early = {}, std::string with_container = {})
-      : container(std::move(with_container)), random_(engine.seed), wrap_(std::move(wrap)), early_(early) {
+  explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles,
+                 const SimulationOptions& network = {}, Wrap wrap = {}, EarlyLimits early = {},
+                 std::string with_container = {})
+      : container(std::move(with_container)), random_(engine.seed), wrap_(std::move(wrap)),
+        early_(early) {
     if (between == Between::simulation) {
       simulated_ = std::make_unique<SimulatedNetwork>(engine.seed, network);
     } else {
-      in_process_ = std::make_unique<InProcessNetwork>(engine.deterministic ? InProcessNetwork::Delivery::stepped : InProcessNetwork::Delivery::threads);
+      in_process_ = std::make_unique<InProcessNetwork>(engine.deterministic
+                                                           ? InProcessNetwork::Delivery::stepped
+                                                           : InProcessNetwork::Delivery::threads);
     }
     for (int i = 0; i < count; ++i) add(name_of(i), engine);
     for (auto& node : nodes_) node->wait_for(names_, std::chrono::seconds(60));
   }
 
-  std::string container;  // of those that are added from now on
+  std::string container;                // of those that are added from now on
   std::function<std::int64_t()> clock;  // theirs, too
 
   static std::string name_of(int i) { return std::string(1, static_cast<char>('a' + i)); }
@@ -82,10 +88,13 @@ class Nodes {
     return engine;
   }
 
-  ClusterNode& add(const std::string& name, const EngineOptions& engine = {}, const std::string& labels = {}) {
-    return add(name, engine, labels, nodes_.empty() ? std::vector<std::string>() : std::vector{nodes_[0]->address()});
+  ClusterNode& add(const std::string& name, const EngineOptions& engine = {},
+                   const std::string& labels = {}) {
+    return add(name, engine, labels,
+               nodes_.empty() ? std::vector<std::string>() : std::vector{nodes_[0]->address()});
   }
-  ClusterNode& add(const std::string& name, const EngineOptions& engine, const std::string& labels, std::vector<std::string> join) {
+  ClusterNode& add(const std::string& name, const EngineOptions& engine, const std::string& labels,
+                   std::vector<std::string> join) {
     NodeOptions o;
     o.name = name;
     o.engine = engine;
@@ -109,12 +118,16 @@ class Nodes {
     return *nodes_.emplace_back(std::make_unique<ClusterNode>(std::move(o)));
   }
 
-  /// One step of somebody; false if nothing is pending (a simulated network always has something). Without threads.
+  /// One step of somebody; false if nothing is pending (a simulated network always has something).
+  /// Without threads.
   bool step() {
     const std::size_t all = nodes_.size() + 1, first = random_() % all;
     for (std::size_t i = 0; i < all; ++i) {
       const std::size_t who = (first + i) % all;
-      if (who < nodes_.size() ? nodes_[who]->engine().take_step() : simulated_ ? simulated_->step() : in_process_->step()) return true;
+      if (who < nodes_.size() ? nodes_[who]->engine().take_step()
+          : simulated_        ? simulated_->step()
+                              : in_process_->step())
+        return true;
     }
     return false;
   }
@@ -151,11 +164,13 @@ class Nodes {
     nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
     names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  /// The same; and the first of the others has heard of it, so that whoever waits for a node of that name waits for the next.
+  /// The same; and the first of the others has heard of it, so that whoever waits for a node of
+  /// that name waits for the next.
   void remove_and_tell(std::size_t i) {
     remove(i);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
-    while (nodes_[0]->nodes().size() > nodes_.size() && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+    while (nodes_[0]->nodes().size() > nodes_.size() && std::chrono::steady_clock::now() < end)
+      std::this_thread::yield();
     BOOST_TEST(nodes_[0]->nodes().size() == nodes_.size());
   }
 

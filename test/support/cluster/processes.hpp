@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include <boost/test/unit_test.hpp>
 #include <unistd.h>
+#include <boost/test/unit_test.hpp>
 
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
@@ -23,7 +23,8 @@ namespace troupe::test {
 
 inline bool is_over_processes() { return std::getenv("TROUPE_OVER_PROCESSES") != nullptr; }
 
-/// b and c, for as long as this program runs, and for each test program an `a` within it, which joins them.
+/// b and c, for as long as this program runs, and for each test program an `a` within it, which
+/// joins them.
 class NodeProcesses {
  public:
   static NodeProcesses& all() {
@@ -38,7 +39,8 @@ class NodeProcesses {
   }
 
   /// An `a` within this program, for others to join or that joins them.
-  static std::unique_ptr<ClusterNode> make_a(EngineOptions engine, std::vector<std::string> join = {}) {
+  static std::unique_ptr<ClusterNode> make_a(EngineOptions engine,
+                                             std::vector<std::string> join = {}) {
     NodeOptions o;
     o.name = "a";
     o.engine = std::move(engine);
@@ -51,11 +53,14 @@ class NodeProcesses {
     return std::make_unique<ClusterNode>(std::move(o));
   }
 
-  /// Of a test's `a` that is done, before it leaves: has b or c had a part in any of its runs? What `EngineOptions::scatter` places comes out the same
-  /// if all of it stays on `a`. A single program may be too small to be spread, so it is the suite's that are counted.
+  /// Of a test's `a` that is done, before it leaves: has b or c had a part in any of its runs? What
+  /// `EngineOptions::scatter` places comes out the same if all of it stays on `a`. A single program
+  /// may be too small to be spread, so it is the suite's that are counted.
   void is_done(const ClusterNode& a) {
     namespace unit_test = boost::unit_test;
-    Count& suite = suites_[unit_test::framework::get<unit_test::test_suite>(unit_test::framework::current_test_case().p_parent_id).p_name];
+    Count& suite = suites_[unit_test::framework::get<unit_test::test_suite>(
+                               unit_test::framework::current_test_case().p_parent_id)
+                               .p_name];
     ++suite.all;
     suite.spread += has_part(a, "b") || has_part(a, "c");
   }
@@ -64,8 +69,12 @@ class NodeProcesses {
   ~NodeProcesses() {
     bool is_spread = true;
     for (const auto& [suite, count] : suites_) {
-      if (count.all < 8 || 2 * count.spread >= count.all) continue;  // whoever runs a case or two may have those that are not
-      std::fprintf(stderr, "%s: of %d engines that were to spread what they run over three processes %d have\n", suite.c_str(), count.all, count.spread);
+      // whoever runs a case or two may have those that are not
+      if (count.all < 8 || 2 * count.spread >= count.all) continue;
+      std::fprintf(
+          stderr,
+          "%s: of %d engines that were to spread what they run over three processes %d have\n",
+          suite.c_str(), count.all, count.spread);
       is_spread = false;
     }
     for (NodeProcess* node : {&c_, &b_}) {
@@ -92,13 +101,20 @@ class NodeProcesses {
     const ClusterReport said = a.inspect({}, std::chrono::seconds(60), other);
     if (said.size() != 1) return false;
     const std::vector<Member> members = a.members();
-    const auto self = std::find_if(members.begin(), members.end(), [&](const Member& m) { return m.name == a.name(); });
-    const auto is_of_a = [&](const auto& run) { return run.plan.owner == a.name() && run.plan.life == self->incarnation; };
+    const auto self = std::find_if(members.begin(), members.end(),
+                                   [&](const Member& m) { return m.name == a.name(); });
+    const auto is_of_a = [&](const auto& run) {
+      return run.plan.owner == a.name() && run.plan.life == self->incarnation;
+    };
     const EngineSnapshot& there = said[0].report.engine;
-    return std::any_of(there.runs.begin(), there.runs.end(), is_of_a) || std::any_of(there.recent.begin(), there.recent.end(), is_of_a);
+    return std::any_of(there.runs.begin(), there.runs.end(), is_of_a) ||
+           std::any_of(there.recent.begin(), there.recent.end(), is_of_a);
   }
-  static NodeProcess node(const Folder& folder, const std::string& name, std::vector<std::string> more) {
-    return NodeProcess(folder, name, std::move(more), "tcp://127.0.0.1:0", {"/usr/bin/setpriv", "--pdeathsig", "KILL"});  // a test program that is ended leaves none
+  static NodeProcess node(const Folder& folder, const std::string& name,
+                          std::vector<std::string> more) {
+    // a test program that is ended leaves none
+    return NodeProcess(folder, name, std::move(more), "tcp://127.0.0.1:0",
+                       {"/usr/bin/setpriv", "--pdeathsig", "KILL"});
   }
   std::map<std::string, Count> suites_;
   Folder of_b_, of_c_;  // and what each has said

@@ -1,5 +1,5 @@
-// A TCP relay of the tests' own: what connects to it reaches `target`, after a while if the test says so, until it cuts the
-// connections.
+// A TCP relay of the tests' own: what connects to it reaches `target`, after a while if the test
+// says so, until it cuts the connections.
 #pragma once
 
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
@@ -27,7 +27,8 @@ namespace troupe::test {
 class Relay {
  public:
   explicit Relay(const std::string& target, const std::string& at = "tcp://127.0.0.1:0")
-      : host_(host_of(target)), port_(std::stoi(target.substr(target.rfind(':') + 1))), listening_(listen_at(at, "")), bell_(eventfd(0, EFD_CLOEXEC)) {
+      : host_(host_of(target)), port_(std::stoi(target.substr(target.rfind(':') + 1))),
+        listening_(listen_at(at, "")), bell_(eventfd(0, EFD_CLOEXEC)) {
     thread_ = std::thread([this] { run(); });
   }
   ~Relay() {
@@ -108,7 +109,8 @@ class Relay {
         std::uint64_t rings;
         [[maybe_unused]] const auto n = ::read(bell_.get(), &rings, sizeof rings);
         std::lock_guard lock(mutex_);
-        if (!lines.empty() && !inserted_.empty()) lines[0].late[1].push_back({Clock::now(), std::exchange(inserted_, {})});
+        if (!lines.empty() && !inserted_.empty())
+          lines[0].late[1].push_back({Clock::now(), std::exchange(inserted_, {})});
       }
       if (const std::uint64_t wanted = cuts_wanted_.load(); wanted != cuts) {
         cuts = wanted;
@@ -155,7 +157,9 @@ class Relay {
       for (const auto& late : l.late)
         if (!late.empty()) first = std::min(first, late.front().due);
     if (first == Clock::time_point::max()) return -1;
-    return std::max<int>(0, static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(first - Clock::now()).count()));
+    return std::max<int>(
+        0, static_cast<int>(
+               std::chrono::ceil<std::chrono::milliseconds>(first - Clock::now()).count()));
   }
 
   bool pass(Line& line, int end, std::vector<char>& buffer) {
@@ -169,7 +173,8 @@ class Relay {
       if (talk.empty() || talk.back().is_answer != (end == 1)) talk.push_back({end == 1, {}});
       talk.back().bytes.append(buffer.data(), static_cast<std::size_t>(n));
     }
-    line.late[1 - end].push_back({Clock::now() + by, std::string(buffer.data(), static_cast<std::size_t>(n))});
+    line.late[1 - end].push_back(
+        {Clock::now() + by, std::string(buffer.data(), static_cast<std::size_t>(n))});
     return true;
   }
 
@@ -178,7 +183,8 @@ class Relay {
     for (; !late.empty() && late.front().due <= Clock::now(); late.pop_front()) {
       const std::string& bytes = late.front().bytes;
       for (std::size_t at = 0; at < bytes.size();) {
-        const ssize_t sent = send(line.ends[end].get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
+        const ssize_t sent =
+            send(line.ends[end].get(), bytes.data() + at, bytes.size() - at, MSG_NOSIGNAL);
         if (sent <= 0) return false;
         at += static_cast<std::size_t>(sent);
       }
@@ -199,7 +205,8 @@ class Relay {
   mutable std::mutex mutex_;  // guards talks_ and inserted_
   std::vector<Talk> talks_;
   std::string inserted_;
-  std::atomic<bool> is_over_{false}, is_down_{false}, is_tapped_{false};  // publish nothing but themselves
+  // publish nothing but themselves
+  std::atomic<bool> is_over_{false}, is_down_{false}, is_tapped_{false};
   std::atomic<std::chrono::milliseconds> delay_{std::chrono::milliseconds(0)};
   std::atomic<std::uint64_t> cuts_wanted_{0}, cut_{0}, delayed_{0};
 };

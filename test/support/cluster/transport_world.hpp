@@ -1,5 +1,5 @@
-// Where transports under test meet: one world for each implementation, with the same interface, and a listener that
-// writes down what it hears.
+// Where transports under test meet: one world for each implementation, with the same interface, and
+// a listener that writes down what it hears.
 #pragma once
 
 #include <troupe/cluster/transport/sim/in_process.hpp>
@@ -134,7 +134,8 @@ struct SteppedWorld {
 
 struct SimulatedWorld {
   static constexpr bool has_threads = false;
-  explicit SimulatedWorld(std::uint64_t seed = 7, const SimulationOptions& options = {}) : network(seed, options) {}
+  explicit SimulatedWorld(std::uint64_t seed = 7, const SimulationOptions& options = {})
+      : network(seed, options) {}
   SimulatedNetwork network;
   Bell bell;
 
@@ -155,7 +156,9 @@ struct ZeroMqWorld {
   Bell bell;
 
   /// Where nobody listens: port 1 is nobody's; a transport gets any port that is free.
-  std::string free_address(const std::string& name) { return name == "nobody" ? "tcp://127.0.0.1:1" : "tcp://127.0.0.1:0"; }
+  std::string free_address(const std::string& name) {
+    return name == "nobody" ? "tcp://127.0.0.1:1" : "tcp://127.0.0.1:0";
+  }
   std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self)); }
   template <class Done>
   bool until(Done done) {
@@ -165,14 +168,20 @@ struct ZeroMqWorld {
 
 /// The same with everything over ZeroMQ, and with payload sealed.
 struct NoBulkWorld : ZeroMqWorld {
-  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.bulk = false}); }
+  std::unique_ptr<Transport> make(PeerInfo self) {
+    return make_zeromq_transport(std::move(self), {.bulk = false});
+  }
 };
 struct SealedWorld : ZeroMqWorld {
-  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.shared_memory = false, .seal = true}); }
+  std::unique_ptr<Transport> make(PeerInfo self) {
+    return make_zeromq_transport(std::move(self), {.shared_memory = false, .seal = true});
+  }
 };
 /// Over TCP as between two hosts: without shared memory.
 struct TcpWorld : ZeroMqWorld {
-  std::unique_ptr<Transport> make(PeerInfo self) { return make_zeromq_transport(std::move(self), {.shared_memory = false}); }
+  std::unique_ptr<Transport> make(PeerInfo self) {
+    return make_zeromq_transport(std::move(self), {.shared_memory = false});
+  }
 };
 
 /// A message that its number tells apart, of so many bytes of payload.
@@ -187,9 +196,11 @@ inline Message numbered(std::uint64_t number, std::size_t bytes) {
 }
 
 inline bool is_numbered(const Message& m, std::uint64_t number) {
-  if (m.head.size() != sizeof number || std::memcmp(m.head.data(), &number, sizeof number) != 0) return false;
+  if (m.head.size() != sizeof number || std::memcmp(m.head.data(), &number, sizeof number) != 0)
+    return false;
   const auto* bytes = m.tensors.at(0).data<std::uint8_t>();
-  return std::all_of(bytes, bytes + m.tensors[0].elements(), [&](std::uint8_t b) { return b == number % 251; });
+  return std::all_of(bytes, bytes + m.tensors[0].elements(),
+                     [&](std::uint8_t b) { return b == number % 251; });
 }
 
 }  // namespace troupe::test

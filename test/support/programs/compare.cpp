@@ -17,20 +17,63 @@ const std::vector<Way>& ways() {
   static const std::vector<Way> all{
       {.name = "interpreter", .is_interpreter = true},
       {.name = "deterministic", .is_deterministic = true, .seed = 1},
-      {.name = "deterministic, an actor an op", .granularity = Granularity::op, .is_deterministic = true, .seed = 2},
-      {.name = "no passes", .granularity = Granularity::op, .is_deterministic = true, .optimize = false, .seed = 3},
-      {.name = "spread, deterministic", .is_deterministic = true, .devices = Devices::cpus, .seed = 4},
-      {.name = "spread, narrow edges", .is_deterministic = true, .devices = Devices::cpus, .seed = 9, .is_narrow = true},
-      {.name = "spread, no passes", .granularity = Granularity::op, .is_deterministic = true, .optimize = false, .devices = Devices::cpus, .seed = 5},
-      {.name = "in flight", .granularity = Granularity::automatic, .is_deterministic = true, .in_flight = true, .seed = 6},
+      {.name = "deterministic, an actor an op",
+       .granularity = Granularity::op,
+       .is_deterministic = true,
+       .seed = 2},
+      {.name = "no passes",
+       .granularity = Granularity::op,
+       .is_deterministic = true,
+       .optimize = false,
+       .seed = 3},
+      {.name = "spread, deterministic",
+       .is_deterministic = true,
+       .devices = Devices::cpus,
+       .seed = 4},
+      {.name = "spread, narrow edges",
+       .is_deterministic = true,
+       .devices = Devices::cpus,
+       .seed = 9,
+       .is_narrow = true},
+      {.name = "spread, no passes",
+       .granularity = Granularity::op,
+       .is_deterministic = true,
+       .optimize = false,
+       .devices = Devices::cpus,
+       .seed = 5},
+      {.name = "in flight",
+       .granularity = Granularity::automatic,
+       .is_deterministic = true,
+       .in_flight = true,
+       .seed = 6},
       {.name = "one worker", .workers = 1, .granularity = Granularity::partition},
       {.name = "two workers", .workers = 2, .granularity = Granularity::automatic},
       {.name = "two workers, an actor an op", .workers = 2, .granularity = Granularity::op},
-      {.name = "spread, two workers", .workers = 2, .granularity = Granularity::automatic, .devices = Devices::all},
-      {.name = "spread over CPUs, two workers", .workers = 2, .granularity = Granularity::op, .devices = Devices::cpus},
-      {.name = "a simulated device", .workers = 2, .granularity = Granularity::automatic, .device = "sim:0"},
-      {.name = "a simulated device that swaps", .workers = 2, .granularity = Granularity::automatic, .device = "sim:0", .seed = 7, .swaps = true},
-      {.name = "spread, with a device that swaps", .workers = 2, .granularity = Granularity::automatic, .devices = Devices::all, .device = "sim:0", .seed = 8, .swaps = true},
+      {.name = "spread, two workers",
+       .workers = 2,
+       .granularity = Granularity::automatic,
+       .devices = Devices::all},
+      {.name = "spread over CPUs, two workers",
+       .workers = 2,
+       .granularity = Granularity::op,
+       .devices = Devices::cpus},
+      {.name = "a simulated device",
+       .workers = 2,
+       .granularity = Granularity::automatic,
+       .device = "sim:0"},
+      {.name = "a simulated device that swaps",
+       .workers = 2,
+       .granularity = Granularity::automatic,
+       .device = "sim:0",
+       .seed = 7,
+       .swaps = true},
+      {.name = "spread, with a device that swaps",
+       .workers = 2,
+       .granularity = Granularity::automatic,
+       .devices = Devices::all,
+       .device = "sim:0",
+       .seed = 8,
+       .swaps = true},
   };
   return all;
 }
@@ -38,7 +81,9 @@ const std::vector<Way>& ways() {
 std::vector<std::pair<Expr, OracleValue>> oracle_feeds(const Recipe& r, const Kitchen& k, int run) {
   std::vector<std::pair<Expr, OracleValue>> out;
   for (std::size_t i = 0; i < r.inputs.size(); ++i)
-    out.emplace_back(k.inputs()[i], OracleValue::of(k.tensor(r.inputs[i].name.type, r.inputs[i].values[static_cast<std::size_t>(run)])));
+    out.emplace_back(k.inputs()[i],
+                     OracleValue::of(k.tensor(r.inputs[i].name.type,
+                                              r.inputs[i].values[static_cast<std::size_t>(run)])));
   return out;
 }
 
@@ -64,19 +109,20 @@ Expected expected_of(const Recipe& r) {
       out.variables.push_back(exact.variable(g, v.state()));
       out.rounded_variables.push_back(rounded.variable(g, v.state()));
     }
-  } catch (const OracleRefusal& e) {
-    throw Unfit(e.what());
-  } catch (const OracleError&) {
+  } catch (const OracleRefusal& e) { throw Unfit(e.what()); } catch (const OracleError&) {
     throw Unfit("rounding makes an error");
   }
   auto check = [&](const Array& a, const Array& b) {
     if (a.shape != b.shape) throw Unfit("rounding changes shapes");
     for (std::size_t i = 0; i < a.v.size(); ++i)
-      if (std::abs(a.v[i] - b.v[i]) > kApart * std::max(1.0, std::abs(a.v[i]))) throw Unfit("rounding grows");
+      if (std::abs(a.v[i] - b.v[i]) > kApart * std::max(1.0, std::abs(a.v[i])))
+        throw Unfit("rounding grows");
   };
   for (std::size_t run = 0; run < out.fetched.size(); ++run)
-    for (std::size_t f = 0; f < out.fetched[run].size(); ++f) check(out.fetched[run][f].array, out.rounded[run][f].array);
-  for (std::size_t v = 0; v < out.variables.size(); ++v) check(out.variables[v], out.rounded_variables[v]);
+    for (std::size_t f = 0; f < out.fetched[run].size(); ++f)
+      check(out.fetched[run][f].array, out.rounded[run][f].array);
+  for (std::size_t v = 0; v < out.variables.size(); ++v)
+    check(out.variables[v], out.rounded_variables[v]);
   return out;
 }
 
@@ -91,19 +137,20 @@ ProgramOutcome interpret(const Recipe& r) {
     for (int run = 0; run < r.runs; ++run) {
       Feeds feeds;
       for (std::size_t i = 0; i < r.inputs.size(); ++i)
-        feeds.emplace_back(k.inputs()[i], k.tensor(r.inputs[i].name.type, r.inputs[i].values[static_cast<std::size_t>(run)]));
+        feeds.emplace_back(
+            k.inputs()[i],
+            k.tensor(r.inputs[i].name.type, r.inputs[i].values[static_cast<std::size_t>(run)]));
       out.fetched.push_back(interpreter.run(g, feeds, k.fetches()));
     }
     for (const Variable& v : k.variables()) out.variables.push_back(interpreter.get(g, v.name()));
-  } catch (const Error& e) {
-    out.error = e.what();
-  }
+  } catch (const Error& e) { out.error = e.what(); }
   return out;
 }
 
-/// Waits for a run. A deterministic engine's steps are bounded: an executor that went astray may take
-/// steps for ever. Of large programs it takes up to 4 for a node that the oracle computes (turns, dead branches, cut edges;
-/// more of small ones, whose branches are mostly dead). False if it hangs.
+/// Waits for a run. A deterministic engine's steps are bounded: an executor that went astray may
+/// take steps for ever. Of large programs it takes up to 4 for a node that the oracle computes
+/// (turns, dead branches, cut edges; more of small ones, whose branches are mostly dead). False if
+/// it hangs.
 bool settles(World& world, RunHandle& run, bool is_deterministic) {
   if (!is_deterministic) return run.wait().code() != Code::deadline_exceeded;
   // None of its devices has threads: what no step brings never comes.
@@ -138,19 +185,24 @@ EngineOptions options_of(const Way& way, std::uint64_t seed) {
   return o;
 }
 
-void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, ProgramOutcome& out) {
+void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
+                 const std::vector<Expr>& fetches, int runs, ProgramOutcome& out) {
   const EngineOptions options = options_of(way, r.seed);
-  std::unique_ptr<World> world = way.world ? way.world(options) : std::make_unique<OneEngine>(options);
+  std::unique_ptr<World> world =
+      way.world ? way.world(options) : std::make_unique<OneEngine>(options);
   Engine& engine = world->engine();
   try {
     RunOptions patient;
-    if (!way.is_deterministic) patient.timeout = std::chrono::seconds(60);  // the largest take 15 over processes
+    // the largest take 15 over processes
+    if (!way.is_deterministic) patient.timeout = std::chrono::seconds(60);
     Function f = engine.compile(g, k.inputs(), fetches);
-    if (way.devices == Devices::cpus && !r.functions.empty() && r.seed % 10 == 0) cut_functions() += f.explain().find(" that it is called") != std::string::npos;
+    if (way.devices == Devices::cpus && !r.functions.empty() && r.seed % 10 == 0)
+      cut_functions() += f.explain().find(" that it is called") != std::string::npos;
     std::vector<RunHandle> handles;
     auto start = [&](int run) {
       std::vector<Tensor> feeds;
-      for (const Recipe::Input& in : r.inputs) feeds.push_back(k.tensor(in.name.type, in.values[static_cast<std::size_t>(run)]));
+      for (const Recipe::Input& in : r.inputs)
+        feeds.push_back(k.tensor(in.name.type, in.values[static_cast<std::size_t>(run)]));
       handles.push_back(f.start(std::move(feeds), patient));
     };
     const bool all_at_once = way.in_flight && r.variables.empty();
@@ -161,16 +213,15 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, co
       RunHandle& h = handles[static_cast<std::size_t>(run)];
       if (!settles(*world, h, way.is_deterministic)) {
         out.hangs = true;
-        (void)world.release();  // what it waits for never comes: neither does the end of its destructor
+        // what it waits for never comes: neither does the end of its destructor
+        (void)world.release();
         return;
       }
       out.fetched.push_back(h.get());
     }
     for (const Variable& v : k.variables()) out.variables.push_back(engine.get(v));
     if (way.swaps) swapped().count(engine);
-  } catch (const Error& e) {
-    out.error = e.what();
-  }
+  } catch (const Error& e) { out.error = e.what(); }
 }
 
 namespace {
@@ -185,7 +236,8 @@ ProgramOutcome run_in_engine(const Recipe& r, const Way& way) {
 
 std::string text_of(const Array& a) { return fmt::format("{} of shape {}", a.v, a.shape.text()); }
 
-std::optional<std::string> difference(const Tensor& got, const Array& wanted, const Array& rounded, DType dtype, const std::string& what) {
+std::optional<std::string> difference(const Tensor& got, const Array& wanted, const Array& rounded,
+                                      DType dtype, const std::string& what) {
   auto say = [&](const std::string& why) {
     return fmt::format("{} {}: {}, expected {}", what, why, got.text(), text_of(wanted));
   };
@@ -194,9 +246,11 @@ std::optional<std::string> difference(const Tensor& got, const Array& wanted, co
   for (std::size_t i = 0; i < wanted.v.size(); ++i) {
     double is = got.at(static_cast<std::int64_t>(i)), be = wanted.v[i], room = 0;
     if (is_floating(dtype)) {
-      // Of what rounding to f32 everywhere does: some of it for f32; for f64, whose roundings are 2^-29 of those, far less.
+      // Of what rounding to f32 everywhere does: some of it for f32; for f64, whose roundings are
+      // 2^-29 of those, far less.
       const double moved = std::abs(be - rounded.v[i]);
-      room = dtype == DType::f32 ? 1e-5 * std::max(1.0, std::abs(be)) + 50 * moved : 1e-12 * std::max(1.0, std::abs(be)) + 1e-5 * moved;
+      room = dtype == DType::f32 ? 1e-5 * std::max(1.0, std::abs(be)) + 50 * moved
+                                 : 1e-12 * std::max(1.0, std::abs(be)) + 1e-5 * moved;
     }
     if (!(std::abs(is - be) <= room)) return say(fmt::format("differs at {}", i));
   }
@@ -209,25 +263,30 @@ std::optional<std::string> difference(const Recipe& r, const Expected& e, const 
     return e.error.empty() ? "an error: " + o.error : "no error, expected: " + e.error;
   for (std::size_t run = 0; run < e.fetched.size() && run < o.fetched.size(); ++run)
     for (std::size_t f = 0; f < e.fetched[run].size(); ++f) {
-      auto d = difference(o.fetched[run][f], e.fetched[run][f].array, e.rounded[run][f].array, e.fetched[run][f].dtype,
+      auto d = difference(o.fetched[run][f], e.fetched[run][f].array, e.rounded[run][f].array,
+                          e.fetched[run][f].dtype,
                           fmt::format("fetch {} of run {}", r.body.results[f].id, run));
       if (d) return d;
     }
   if (!e.error.empty()) return std::nullopt;
   for (std::size_t v = 0; v < e.variables.size(); ++v)
-    if (auto d = difference(o.variables[v], e.variables[v], e.rounded_variables[v], r.real, fmt::format("variable v{}", v))) return d;
+    if (auto d = difference(o.variables[v], e.variables[v], e.rounded_variables[v], r.real,
+                            fmt::format("variable v{}", v)))
+      return d;
   return std::nullopt;
 }
 
 }  // namespace
 
-std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e, const Way& way) {
+std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e,
+                                                       const Way& way) {
   constexpr int kTries = 3, kMostSteps = 2000;
   if (way.is_interpreter) return std::nullopt;
   Graph g;
   const Kitchen k(r, g, way.devices);
   const EngineOptions options = options_of(way, r.seed);
-  std::unique_ptr<World> world = way.world ? way.world(options) : std::make_unique<OneEngine>(options);
+  std::unique_ptr<World> world =
+      way.world ? way.world(options) : std::make_unique<OneEngine>(options);
   std::minstd_rand random(static_cast<unsigned>(options.seed));
   try {
     RunOptions patient;
@@ -235,7 +294,8 @@ std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Ex
     const Function f = world->engine().compile(g, k.inputs(), k.fetches());
     const auto start = [&] {
       std::vector<Tensor> feeds;
-      for (const Recipe::Input& in : r.inputs) feeds.push_back(k.tensor(in.name.type, in.values[0]));
+      for (const Recipe::Input& in : r.inputs)
+        feeds.push_back(k.tensor(in.name.type, in.values[0]));
       return f.start(std::move(feeds), patient);
     };
     for (int i = 0; i < kTries; ++i) {
@@ -250,10 +310,12 @@ std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Ex
       for (RunHandle* h : {&kept, &given_up})
         if (!settles(*world, *h, way.is_deterministic)) {
           (void)world.release();
-          return h == &kept ? "it hangs beside a run that was cancelled" : "a cancelled run does not end";
+          return h == &kept ? "it hangs beside a run that was cancelled"
+                            : "a cancelled run does not end";
         }
       const Status ended = given_up.wait();
-      if (!ended.ok() && ended.code() != Code::cancelled) return "a cancelled run ended otherwise: " + ended.message();
+      if (!ended.ok() && ended.code() != Code::cancelled)
+        return "a cancelled run ended otherwise: " + ended.message();
       cancelled_runs() += !ended.ok();
       ProgramOutcome o;
       o.fetched.push_back(kept.get());

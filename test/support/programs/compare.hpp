@@ -41,11 +41,11 @@ struct Way {
   bool is_deterministic = false;
   bool optimize = true;
   Devices devices = Devices::none;
-  bool in_flight = false;     // all runs at once, where there is no state
+  bool in_flight = false;  // all runs at once, where there is no state
   std::string device = "cpu:0";
-  std::uint64_t seed = 0;     // deterministic ways add the recipe's
-  bool swaps = false;         // lists' elements to the host, wherever it can
-  bool is_narrow = false;     // an edge in a loop carries one value at a time
+  std::uint64_t seed = 0;  // deterministic ways add the recipe's
+  bool swaps = false;      // lists' elements to the host, wherever it can
+  bool is_narrow = false;  // an edge in a loop carries one value at a time
   std::function<std::unique_ptr<World>(const EngineOptions&)> world = {};  // empty: one engine
 };
 
@@ -76,17 +76,21 @@ std::vector<std::pair<Expr, OracleValue>> oracle_feeds(const Recipe& r, const Ki
 /// What the oracle says; throws Unfit where rounding may decide what the program does.
 Expected expected_of(const Recipe& r);
 
-/// Of the programs looked at (one in ten, in ways that spread them over CPUs), those with a function over several devices.
+/// Of the programs looked at (one in ten, in ways that spread them over CPUs), those with a
+/// function over several devices.
 int& cut_functions();
 /// Runs that were cancelled before they had ended.
 int& cancelled_runs();
 
 EngineOptions options_of(const Way& way, std::uint64_t seed);
 /// Runs `fetches` of a recipe's graph in an engine of its own.
-void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k, const std::vector<Expr>& fetches, int runs, ProgramOutcome& out);
+void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
+                 const std::vector<Expr>& fetches, int runs, ProgramOutcome& out);
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way);
-/// The same of a run beside one that is cancelled anywhere, or that starts as that was; of programs without variables.
-std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e, const Way& way);
+/// The same of a run beside one that is cancelled anywhere, or that starts as that was; of programs
+/// without variables.
+std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e,
+                                                       const Way& way);
 
 }  // namespace troupe::test

@@ -1,6 +1,7 @@
 // A program and what it must yield, under every way to run it: the interpreter, which walks the
-// functional nodes, and the engine with each granularity and number of workers, real and deterministic,
-// with the graph on one device, spread over several, and over several nodes of a cluster.
+// functional nodes, and the engine with each granularity and number of workers, real and
+// deterministic, with the graph on one device, spread over several, and over several nodes of a
+// cluster.
 //
 //   TROUPE_OVER_PROCESSES=1 test_controlflow --run_test=loops_test     # over nodes that are processes, and in no other way
 #pragma once
@@ -42,30 +43,37 @@ struct Setting {
   bool are_processes = false;
 };
 
-/// Those within this process or, where that is asked for, those over several; under TSan those with threads, for one thread has no races.
+/// Those within this process or, where that is asked for, those over several; under TSan those with
+/// threads, for one thread has no races.
 inline std::vector<Setting> worth_a_try(std::vector<Setting> all) {
-  std::erase_if(all, [](const Setting& s) { return (kUnderTsan && s.is_deterministic) || s.are_processes != is_over_processes(); });
+  std::erase_if(all, [](const Setting& s) {
+    return (kUnderTsan && s.is_deterministic) || s.are_processes != is_over_processes();
+  });
   return all;
 }
 
 inline const std::vector<Setting>& settings() {
-  static const std::vector<Setting> all = worth_a_try({{"one worker", 1, Granularity::partition, false},
-                                                       {"two workers", 2, Granularity::automatic, false},
-                                                       {"an actor an op", 2, Granularity::op, false},
-                                                       {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
-                                                       {"deterministic 1", 1, Granularity::op, true, 1},
-                                                       {"deterministic 2", 1, Granularity::op, true, 2},
-                                                       {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"},
-                                                       {"a simulated device that swaps", 2, Granularity::automatic, false, 3, "sim:0", true, true}});
+  static const std::vector<Setting> all =
+      worth_a_try({{"one worker", 1, Granularity::partition, false},
+                   {"two workers", 2, Granularity::automatic, false},
+                   {"an actor an op", 2, Granularity::op, false},
+                   {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
+                   {"deterministic 1", 1, Granularity::op, true, 1},
+                   {"deterministic 2", 1, Granularity::op, true, 2},
+                   {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"},
+                   {"a simulated device that swaps", 2, Granularity::automatic, false, 3, "sim:0",
+                    true, true}});
   return all;
 }
 
 /// Over nodes of a cluster.
 inline const std::vector<Setting>& cluster_settings() {
-  static const std::vector<Setting> all = worth_a_try({{"two nodes", 1, Granularity::automatic, false, 4, "cpu:0", true, false, 2},
-                                                       {"three nodes, deterministic", 1, Granularity::partition, true, 5, "cpu:0", false, false, 3},
-                                                       {"three processes", 1, Granularity::automatic, false, 6, "cpu:0", true, false, 3, true},
-                                                       {"three processes, no passes", 1, Granularity::op, false, 7, "cpu:0", false, false, 3, true}});
+  static const std::vector<Setting> all = worth_a_try(
+      {{"two nodes", 1, Granularity::automatic, false, 4, "cpu:0", true, false, 2},
+       {"three nodes, deterministic", 1, Granularity::partition, true, 5, "cpu:0", false, false, 3},
+       {"three processes", 1, Granularity::automatic, false, 6, "cpu:0", true, false, 3, true},
+       {"three processes, no passes", 1, Granularity::op, false, 7, "cpu:0", false, false, 3,
+        true}});
   return all;
 }
 
@@ -123,20 +131,26 @@ inline std::vector<double> numbers(const Tensor& t) {
   return out;
 }
 
-inline void compare(const std::vector<Tensor>& got, const std::vector<std::vector<double>>& expected, const std::string& where) {
+inline void compare(const std::vector<Tensor>& got,
+                    const std::vector<std::vector<double>>& expected, const std::string& where) {
   BOOST_REQUIRE_EQUAL(got.size(), expected.size());
   for (std::size_t i = 0; i < got.size(); ++i) {
     std::vector<double> values = numbers(got[i]);
-    BOOST_REQUIRE_MESSAGE(values.size() == expected[i].size(), where << ": fetch " << i << " has " << values.size() << " elements: " << got[i].text());
+    BOOST_REQUIRE_MESSAGE(
+        values.size() == expected[i].size(),
+        where << ": fetch " << i << " has " << values.size() << " elements: " << got[i].text());
     for (std::size_t k = 0; k < values.size(); ++k)
-      BOOST_CHECK_MESSAGE(std::abs(values[k] - expected[i][k]) <= 1e-5 * std::max(1.0, std::abs(expected[i][k])),
-                          where << ": fetch " << i << "[" << k << "] is " << values[k] << ", not " << expected[i][k]);
+      BOOST_CHECK_MESSAGE(
+          std::abs(values[k] - expected[i][k]) <= 1e-5 * std::max(1.0, std::abs(expected[i][k])),
+          where << ": fetch " << i << "[" << k << "] is " << values[k] << ", not "
+                << expected[i][k]);
   }
 }
 
 /// Each setting with a fresh graph, for state starts anew. `runs`: repetitions of the same run, for
 /// programs without state.
-inline void everywhere(const Build& build, const std::vector<std::vector<double>>& expected, int runs = 1) {
+inline void everywhere(const Build& build, const std::vector<std::vector<double>>& expected,
+                       int runs = 1) {
   if (!is_over_processes()) {
     Graph g;
     Scenario b = build(g);
@@ -146,7 +160,8 @@ inline void everywhere(const Build& build, const std::vector<std::vector<double>
     Graph g;
     Scenario b = build(g);
     Somewhere there(s);
-    for (int r = 0; r < runs; ++r) compare(there.engine().run(g, b.feeds, b.fetches), expected, s.name);
+    for (int r = 0; r < runs; ++r)
+      compare(there.engine().run(g, b.feeds, b.fetches), expected, s.name);
   }
 }
 
@@ -155,9 +170,7 @@ template <class F>
 std::string refused(F f) {
   try {
     f();
-  } catch (const Error& e) {
-    return e.what();
-  }
+  } catch (const Error& e) { return e.what(); }
   return "nothing was thrown";
 }
 inline bool says(const std::string& text, std::initializer_list<std::string> parts) {

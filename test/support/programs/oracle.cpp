@@ -17,7 +17,9 @@ class Oracle::Walk {
  public:
   explicit Walk(DType round_to) : round_to_(round_to) {}
 
-  std::vector<OracleValue> run(const Graph& graph, const std::vector<std::pair<Expr, OracleValue>>& feeds, const std::vector<Expr>& fetches) {
+  std::vector<OracleValue> run(const Graph& graph,
+                               const std::vector<std::pair<Expr, OracleValue>>& feeds,
+                               const std::vector<Expr>& fetches) {
     std::vector<Edge> inputs, outputs;
     std::vector<OracleValue> arguments;
     for (const auto& [to, value] : feeds) {
@@ -32,8 +34,12 @@ class Oracle::Walk {
     return run_graph(graph, inputs, std::move(arguments), outputs, false);
   }
 
-  const Array& variable(const Graph& graph, std::int32_t state) { return state_of(graph.states()[static_cast<std::size_t>(state)]); }
-  void set_variable(const Graph& graph, std::int32_t state, Array value) { variables_[graph.states()[static_cast<std::size_t>(state)].name] = std::move(value); }
+  const Array& variable(const Graph& graph, std::int32_t state) {
+    return state_of(graph.states()[static_cast<std::size_t>(state)]);
+  }
+  void set_variable(const Graph& graph, std::int32_t state, Array value) {
+    variables_[graph.states()[static_cast<std::size_t>(state)].name] = std::move(value);
+  }
   double margin() const { return margin_; }
   std::int64_t fired() const { return fired_; }
 
@@ -49,8 +55,11 @@ class Oracle::Walk {
     return writes(n, seen);
   }
   static bool writes(const Node& n, std::set<const FunctionDef*>& seen) {
-    if (const FunctionDef* f = function_of(n)) return f->body && seen.insert(f).second && writes(f->body->graph, seen);
-    if (n.op->effect == Effect::write || n.op->effect == Effect::enqueue || n.op->effect == Effect::dequeue) return true;
+    if (const FunctionDef* f = function_of(n))
+      return f->body && seen.insert(f).second && writes(f->body->graph, seen);
+    if (n.op->effect == Effect::write || n.op->effect == Effect::enqueue ||
+        n.op->effect == Effect::dequeue)
+      return true;
     for (const auto& sub : subgraphs_of(n))
       if (writes(sub->graph, seen)) return true;
     return false;
@@ -75,15 +84,20 @@ class Oracle::Walk {
     return need;
   }
 
-  Values run_graph(const Graph& g, const std::vector<Edge>& inputs, Values arguments, const std::vector<Edge>& outputs, bool is_inner) {
+  Values run_graph(const Graph& g, const std::vector<Edge>& inputs, Values arguments,
+                   const std::vector<Edge>& outputs, bool is_inner) {
     auto [it, is_new] = needed_.try_emplace(std::pair{&g, is_inner});
     if (is_new || !is_inner) it->second = needed(g, outputs, is_inner);
     const std::vector<char>& need = it->second;
     std::vector<Values> values(static_cast<std::size_t>(g.size()));
-    for (std::size_t i = 0; i < inputs.size(); ++i) values[static_cast<std::size_t>(inputs[i].node)] = {std::move(arguments[i])};
-    auto at = [&](Edge e) -> const OracleValue& { return values[static_cast<std::size_t>(e.node)][static_cast<std::size_t>(e.output)]; };
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      values[static_cast<std::size_t>(inputs[i].node)] = {std::move(arguments[i])};
+    auto at = [&](Edge e) -> const OracleValue& {
+      return values[static_cast<std::size_t>(e.node)][static_cast<std::size_t>(e.output)];
+    };
     for (std::int32_t id = 0; id < g.size(); ++id) {
-      if (!need[static_cast<std::size_t>(id)] || !values[static_cast<std::size_t>(id)].empty()) continue;
+      if (!need[static_cast<std::size_t>(id)] || !values[static_cast<std::size_t>(id)].empty())
+        continue;
       const Node& n = g.node(id);
       if (++fired_ > kMostFired) throw OracleRefusal("it takes too long");
       Values in;
@@ -114,7 +128,8 @@ class Oracle::Walk {
         if (!(std::abs(x) < 1e15)) throw OracleRefusal("a value grows large");
       } else if (is_integer(v.dtype)) {
         double most = v.dtype == DType::i32 ? 2147483647.0 : 0x1p52;
-        if (!(std::abs(x) <= most) || x != std::trunc(x)) throw OracleRefusal("an integer grows large");
+        if (!(std::abs(x) <= most) || x != std::trunc(x))
+          throw OracleRefusal("an integer grows large");
       }
     }
   }
@@ -139,7 +154,9 @@ class Oracle::Walk {
   Values fire_case(const Node& n, const Values& in) {
     auto branches = subgraphs_of(n);
     double index = in[0].array.v[0];
-    std::size_t which = index >= 0 && index < static_cast<double>(branches.size()) ? static_cast<std::size_t>(index) : branches.size() - 1;
+    std::size_t which = index >= 0 && index < static_cast<double>(branches.size())
+                            ? static_cast<std::size_t>(index)
+                            : branches.size() - 1;
     const SubGraph& sub = *branches[which];
     return run_graph(sub.graph, sub.inputs, Values(in.begin() + 1, in.end()), sub.outputs, true);
   }
@@ -159,12 +176,14 @@ class Oracle::Walk {
     const auto given = static_cast<std::ptrdiff_t>(n.attrs.get<std::int64_t>("variables"));
     Values variables(in.begin(), in.begin() + given);
     const Values captures(in.begin() + given, in.end());
-    for (std::size_t k = variables.size(); k < body.outputs.size(); ++k) variables.push_back(implicit(n.outputs[k]));
+    for (std::size_t k = variables.size(); k < body.outputs.size(); ++k)
+      variables.push_back(implicit(n.outputs[k]));
     for (;;) {
       Values arguments = variables;
       arguments.insert(arguments.end(), captures.begin(), captures.end());
       saw_nan_ = false;
-      Values more = run_graph(condition.graph, condition.inputs, arguments, condition.outputs, true);
+      Values more =
+          run_graph(condition.graph, condition.inputs, arguments, condition.outputs, true);
       if (more[0].array.v[0] == 0) {
         if (saw_nan_) require_end(condition, arguments);
         return variables;
@@ -177,7 +196,8 @@ class Oracle::Walk {
   void require_end(const SubGraph& condition, const Values& arguments) {
     const std::map<std::string, Array> before = variables_;
     nan_holds_ = true;
-    const Values more = run_graph(condition.graph, condition.inputs, arguments, condition.outputs, true);
+    const Values more =
+        run_graph(condition.graph, condition.inputs, arguments, condition.outputs, true);
     nan_holds_ = false;
     variables_ = before;
     if (more[0].array.v[0] != 0) fail("NaN has ended it");
@@ -195,18 +215,21 @@ class Oracle::Walk {
       if (v.is_list) fail("a list is no operand");
       x.push_back(v.array);
     }
-    static const std::set<std::string> comparisons{"Less", "LessEqual", "Greater", "GreaterEqual", "Equal", "NotEqual"};
+    static const std::set<std::string> comparisons{"Less",         "LessEqual", "Greater",
+                                                   "GreaterEqual", "Equal",     "NotEqual"};
     if (comparisons.contains(op) && is_floating(in[0].dtype)) watch(x[0], x[1]);
     if (op == "Gather") check_indices(x[1], x[0].shape[axis_of(n.attrs, x[0].shape.rank())]);
     std::vector<Array> made;
     if (op == "Cast") made = {cast(x[0], n.attrs.get<DType>("dtype"))};
     else if (op == "Clip") made = {clipped(x[0], n.attrs)};
-    else if (auto it = references().find(op); it != references().end()) made = it->second(x, n.attrs);
+    else if (auto it = references().find(op); it != references().end())
+      made = it->second(x, n.attrs);
     else if (n.op->reference) made = {pointwise(*n.op, x)};
     else throw OracleRefusal("the oracle does not know " + op);
     Values out;
     if (comparisons.contains(op) && op != "Equal" && op != "NotEqual") see_nan(x[0], x[1], made[0]);
-    for (std::size_t o = 0; o < made.size(); ++o) out.push_back({n.outputs[o].dtype, std::move(made[o]), false, {}, 0, {}});
+    for (std::size_t o = 0; o < made.size(); ++o)
+      out.push_back({n.outputs[o].dtype, std::move(made[o]), false, {}, 0, {}});
     return out;
   }
 
@@ -258,7 +281,8 @@ class Oracle::Walk {
     return x;
   }
   static Array clipped(Array x, const Attrs& attrs) {
-    for (double& e : x.v) e = std::min(std::max(e, attrs.get<double>("low")), attrs.get<double>("high"));
+    for (double& e : x.v)
+      e = std::min(std::max(e, attrs.get<double>("low")), attrs.get<double>("high"));
     return x;
   }
 
@@ -276,21 +300,25 @@ class Oracle::Walk {
 
   Array& state_of(const StateSpec& spec) {
     auto [it, is_new] = variables_.try_emplace(spec.name);
-    if (is_new) it->second = Array::of(spec.initial.make(spec.name, spec.values[0].dtype, spec.values[0].shape));
+    if (is_new)
+      it->second =
+          Array::of(spec.initial.make(spec.name, spec.values[0].dtype, spec.values[0].shape));
     return it->second;
   }
 
   Values fire_state(const Node& n, const Values& in) {
     const StateSpec& spec = root_->states()[static_cast<std::size_t>(n.state)];
     const std::string& op = n.op->name;
-    if (spec.kind != StateSpec::Kind::variable) throw OracleRefusal("the oracle does not know " + op);
+    if (spec.kind != StateSpec::Kind::variable)
+      throw OracleRefusal("the oracle does not know " + op);
     Array& v = state_of(spec);
     if (op == "AssignVariable") {
       if (in[0].array.shape != v.shape) fail("a value of another shape");
       v = in[0].array;
     } else if (op == "AssignAdd" || op == "AssignSub") {
       double sign = op == "AssignAdd" ? 1 : -1;
-      v = tabulate(v.shape, [&](const Index& i) { return v[i] + sign * in[0].array.broadcast_at(i); });
+      v = tabulate(v.shape,
+                   [&](const Index& i) { return v[i] + sign * in[0].array.broadcast_at(i); });
     } else if (op == "ScatterVariable") {
       scatter(v, in[0].array, in[1].array, n.attrs.get<std::int64_t>("mode"));
     } else if (op != "ReadVariable") {
@@ -305,7 +333,8 @@ class Oracle::Walk {
   static void scatter(Array& v, const Array& indices, const Array& updates, std::int64_t mode) {
     std::size_t row = v.v.size() / static_cast<std::size_t>(std::max<std::int64_t>(1, v.shape[0]));
     for (std::size_t k = 0; k < indices.v.size(); ++k) {
-      if (indices.v[k] < 0 || indices.v[k] >= static_cast<double>(v.shape[0])) fail("an index is outside the variable");
+      if (indices.v[k] < 0 || indices.v[k] >= static_cast<double>(v.shape[0]))
+        fail("an index is outside the variable");
       for (std::size_t j = 0; j < row; ++j) {
         double& to = v.v[static_cast<std::size_t>(indices.v[k]) * row + j];
         double update = updates.v[k * row + j];
@@ -322,7 +351,8 @@ class Oracle::Walk {
     return {list.dtype, Array::filled(list.element, 0), false, {}, 0, {}};
   }
   static OracleValue element(const OracleValue& list, double index) {
-    if (index < 0 || index >= static_cast<double>(list.elements.size())) fail("an index is outside the list");
+    if (index < 0 || index >= static_cast<double>(list.elements.size()))
+      fail("an index is outside the list");
     const auto& e = list.elements[static_cast<std::size_t>(index)];
     return e ? *e : zeros(list);
   }
@@ -370,7 +400,12 @@ class Oracle::Walk {
     const DType dtype = n.outputs[0].dtype;
     auto tensor = [&](Array a) -> Values { return {{dtype, std::move(a), false, {}, 0, {}}}; };
     if (op == "ListEmpty" || op == "ListReserve") {
-      OracleValue list{dtype, {}, true, n.attrs.get<Shape>("shape"), static_cast<int>(n.attrs.get<std::int64_t>("depth")), {}};
+      OracleValue list{dtype,
+                       {},
+                       true,
+                       n.attrs.get<Shape>("shape"),
+                       static_cast<int>(n.attrs.get<std::int64_t>("depth")),
+                       {}};
       if (op == "ListReserve") {
         if (in[0].array.v[0] < 0) fail("a list of negative length");
         list.elements.resize(static_cast<std::size_t>(in[0].array.v[0]));
@@ -395,23 +430,34 @@ class Oracle::Walk {
       write(list, in[1].array.v[0], in[2], n.attrs.get<bool>("dynamic_size"));
       return {list};
     }
-    if (op == "ListLength") return {OracleValue::integer(DType::i64, static_cast<double>(in[0].elements.size()))};
-    const bool is_all = op == "ListStackLike" && in.size() == 1 && n.attrs.get<Shape>("shape")[0] == static_cast<std::int64_t>(in[0].elements.size());
+    if (op == "ListLength")
+      return {OracleValue::integer(DType::i64, static_cast<double>(in[0].elements.size()))};
+    const bool is_all =
+        op == "ListStackLike" && in.size() == 1 &&
+        n.attrs.get<Shape>("shape")[0] == static_cast<std::int64_t>(in[0].elements.size());
     if (op == "ListStack" || is_all) return tensor(joined(in[0], all_of(in[0]), true));
     if (op == "ListConcat") return tensor(joined(in[0], all_of(in[0]), false));
     if (op == "ListGather") return tensor(joined(in[0], in[1].array.v, true));
     if (op == "ListUnstack" || op == "ListSplit") {
       OracleValue list{dtype, {}, true, n.attrs.get<Shape>("shape"), 1, {}};
       const Array& x = in[0].array;
-      std::vector<double> lengths = op == "ListSplit" ? in[1].array.v : std::vector<double>(static_cast<std::size_t>(x.shape[0]), 1);
-      std::size_t row = x.shape.without(0).elements() > 0 ? static_cast<std::size_t>(x.shape.without(0).elements()) : 0, from = 0;
+      std::vector<double> lengths =
+          op == "ListSplit" ? in[1].array.v
+                            : std::vector<double>(static_cast<std::size_t>(x.shape[0]), 1);
+      std::size_t row = x.shape.without(0).elements() > 0
+                            ? static_cast<std::size_t>(x.shape.without(0).elements())
+                            : 0,
+                  from = 0;
       for (double length : lengths) {
         Array piece{x.shape.without(0), {}};
-        if (op == "ListSplit") piece.shape = piece.shape.with_inserted(0, static_cast<std::int64_t>(length));
+        if (op == "ListSplit")
+          piece.shape = piece.shape.with_inserted(0, static_cast<std::int64_t>(length));
         std::size_t to = from + row * static_cast<std::size_t>(length);
         if (length < 0 || to > x.v.size()) fail("the lengths do not fit");
-        piece.v.assign(x.v.begin() + static_cast<std::ptrdiff_t>(from), x.v.begin() + static_cast<std::ptrdiff_t>(to));
-        list.elements.push_back(std::make_shared<const OracleValue>(OracleValue{dtype, std::move(piece), false, {}, 0, {}}));
+        piece.v.assign(x.v.begin() + static_cast<std::ptrdiff_t>(from),
+                       x.v.begin() + static_cast<std::ptrdiff_t>(to));
+        list.elements.push_back(std::make_shared<const OracleValue>(
+            OracleValue{dtype, std::move(piece), false, {}, 0, {}}));
         from = to;
       }
       if (from != x.v.size()) fail("the lengths do not fit");
@@ -435,11 +481,17 @@ Oracle::Oracle(DType round_to) : walk_(std::make_unique<Walk>(round_to)) {}
 Oracle::Oracle(Oracle&&) noexcept = default;
 Oracle::~Oracle() = default;
 
-std::vector<OracleValue> Oracle::run(const Graph& graph, const std::vector<std::pair<Expr, OracleValue>>& feeds, const std::vector<Expr>& fetches) {
+std::vector<OracleValue> Oracle::run(const Graph& graph,
+                                     const std::vector<std::pair<Expr, OracleValue>>& feeds,
+                                     const std::vector<Expr>& fetches) {
   return walk_->run(graph, feeds, fetches);
 }
-const Array& Oracle::variable(const Graph& graph, std::int32_t state) { return walk_->variable(graph, state); }
-void Oracle::set_variable(const Graph& graph, std::int32_t state, Array value) { walk_->set_variable(graph, state, std::move(value)); }
+const Array& Oracle::variable(const Graph& graph, std::int32_t state) {
+  return walk_->variable(graph, state);
+}
+void Oracle::set_variable(const Graph& graph, std::int32_t state, Array value) {
+  walk_->set_variable(graph, state, std::move(value));
+}
 double Oracle::margin() const { return walk_->margin(); }
 std::int64_t Oracle::fired() const { return walk_->fired(); }
 

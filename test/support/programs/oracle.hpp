@@ -1,15 +1,15 @@
-// The oracle: a sequential interpreter of programs with functional control flow, for tests. It walks
-// Case, While and Call nodes as they were built and computes in doubles, with the references of the table of
-// operations (test/ops/), and what a list or a variable does in plain loops. It shares no code with what
-// is tested: no lowering, no kernels, no Interpreter, no eager path.
+// The oracle: a sequential interpreter of programs with functional control flow, for tests. It
+// walks Case, While and Call nodes as they were built and computes in doubles, with the references
+// of the table of operations (test/ops/), and what a list or a variable does in plain loops. It
+// shares no code with what is tested: no lowering, no kernels, no Interpreter, no eager path.
 //
 //   Oracle oracle;
 //   std::vector<OracleValue> out = oracle.run(graph, feeds, fetches);
 //   oracle.variable("w");
 //
 // Integers and bools are exact: an integer that doubles, or its dtype, could not hold is refused.
-// Errors: throws OracleError, naming the node, where the program is wrong for these inputs.
-// A value is fragile where a comparison of floats is so close that rounding may decide it: `margin`.
+// Errors: throws OracleError, naming the node, where the program is wrong for these inputs. A value
+// is fragile where a comparison of floats is so close that rounding may decide it: `margin`.
 #pragma once
 
 #include <cstdint>
@@ -34,7 +34,9 @@ struct OracleValue {
   std::vector<std::shared_ptr<const OracleValue>> elements;
 
   static OracleValue of(const Tensor& t) { return {t.dtype(), Array::of(t), false, {}, 0, {}}; }
-  static OracleValue integer(DType dtype, double v) { return {dtype, {Shape{}, {v}}, false, {}, 0, {}}; }
+  static OracleValue integer(DType dtype, double v) {
+    return {dtype, {Shape{}, {v}}, false, {}, 0, {}};
+  }
 };
 
 class OracleError : public std::runtime_error {
@@ -52,13 +54,15 @@ class Oracle {
   /// Nodes that a run may compute; what computes more takes too long to compare.
   static constexpr std::int64_t kMostFired = 200'000;
 
-  /// `round_to`: what floats are rounded to after every operation; f64: nothing. A second oracle that
-  /// rounds more tells how far rounding can lead.
+  /// `round_to`: what floats are rounded to after every operation; f64: nothing. A second oracle
+  /// that rounds more tells how far rounding can lead.
   explicit Oracle(DType round_to = DType::f64);
   Oracle(Oracle&&) noexcept;
   ~Oracle();
 
-  std::vector<OracleValue> run(const Graph& graph, const std::vector<std::pair<Expr, OracleValue>>& feeds, const std::vector<Expr>& fetches);
+  std::vector<OracleValue> run(const Graph& graph,
+                               const std::vector<std::pair<Expr, OracleValue>>& feeds,
+                               const std::vector<Expr>& fetches);
 
   /// A variable's value: what it starts as if no run has touched it.
   const Array& variable(const Graph& graph, std::int32_t state);

@@ -1,4 +1,5 @@
-// Gradients of random programs, compared with the interpreter's in given ways. What fails is made small, and printed.
+// Gradients of random programs, compared with the interpreter's in given ways. What fails is made
+// small, and printed.
 #pragma once
 
 #include <cmath>
@@ -18,7 +19,8 @@ struct Differentiated {
   std::vector<std::vector<double>> values;
   Expr y;
 
-  explicit Differentiated(const Recipe& r, Devices devices = Devices::none) : kitchen(r, g, devices) {
+  explicit Differentiated(const Recipe& r, Devices devices = Devices::none)
+      : kitchen(r, g, devices) {
     for (std::size_t i = 0; i < r.inputs.size(); ++i) {
       if (!is_real(r.inputs[i].name.type)) continue;
       xs.push_back(kitchen.inputs()[i]);
@@ -42,14 +44,17 @@ struct Differentiated {
     std::size_t k = 0;
     for (std::size_t i = 0; i < r.inputs.size(); ++i) {
       const bool real = is_real(r.inputs[i].name.type);
-      out.emplace_back(kitchen.inputs()[i], kitchen.tensor(r.inputs[i].name.type, real ? values[k++] : r.inputs[i].values[0]));
+      out.emplace_back(
+          kitchen.inputs()[i],
+          kitchen.tensor(r.inputs[i].name.type, real ? values[k++] : r.inputs[i].values[0]));
     }
     return out;
   }
 };
 
 /// Of derivatives of that order. Throws Unfit where nothing is differentiated.
-inline std::optional<std::string> difference_from_interpreter(const Recipe& r, const Way& way, int order = 1) {
+inline std::optional<std::string> difference_from_interpreter(const Recipe& r, const Way& way,
+                                                              int order = 1) {
   const auto made = [&](Devices devices) {
     auto p = std::make_unique<Differentiated>(r, devices);
     for (int i = 1; i < order; ++i) p->derive();
@@ -65,10 +70,13 @@ inline std::optional<std::string> difference_from_interpreter(const Recipe& r, c
   if (!got.error.empty()) return "an error: " + got.error;
   for (std::size_t i = 0; i < expected.size(); ++i) {
     const Tensor& is = got.fetched[0][i];
-    if (is.shape() != expected[i].shape()) return fmt::format("the gradient of input {} has shape {}, not {}", i, is.shape().text(), expected[i].shape().text());
+    if (is.shape() != expected[i].shape())
+      return fmt::format("the gradient of input {} has shape {}, not {}", i, is.shape().text(),
+                         expected[i].shape().text());
     for (std::int64_t k = 0; k < expected[i].elements(); ++k) {
       const double a = is.at(k), b = expected[i].at(k);
-      if (!(a == b || (std::isnan(a) && std::isnan(b)) || std::abs(a - b) <= 1e-7 * std::max(1.0, std::abs(b))))
+      if (!(a == b || (std::isnan(a) && std::isnan(b)) ||
+            std::abs(a - b) <= 1e-7 * std::max(1.0, std::abs(b))))
         return fmt::format("the gradient of input {} is {} at {}, not {}", i, a, k, b);
     }
   }
@@ -78,7 +86,9 @@ inline std::optional<std::string> difference_from_interpreter(const Recipe& r, c
 inline void compare_gradients(const std::vector<Way>& ways, Seeds s, int order = 1) {
   std::uint64_t compared = 0;
   int failed = 0;
-  const Check check = [order](const Recipe& c, const Way& way) { return difference_from_interpreter(c, way, order); };
+  const Check check = [order](const Recipe& c, const Way& way) {
+    return difference_from_interpreter(c, way, order);
+  };
   for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
     Watch watch(seed);
     const Recipe r = random_recipe(seed, {.is_smooth = true});
@@ -91,9 +101,7 @@ inline void compare_gradients(const std::vector<Way>& ways, Seeds s, int order =
         if (!wrong) continue;
         ++failed;
         report(r, ways[w], *wrong, check);
-      } catch (const Unfit&) {
-        is_fit = false;
-      } catch (const Error& e) {
+      } catch (const Unfit&) { is_fit = false; } catch (const Error& e) {
         ++failed;
         BOOST_ERROR(fmt::format("seed {}, {}: {}\n{}", seed, ways[w].name, e.what(), text_of(r)));
       }

@@ -1,4 +1,5 @@
-// Random programs with nested control flow, compared with the oracle in given ways. What fails is made small, and printed.
+// Random programs with nested control flow, compared with the oracle in given ways. What fails is
+// made small, and printed.
 #pragma once
 
 #include <boost/test/unit_test.hpp>
@@ -27,7 +28,8 @@ inline Seeds seeds(std::uint64_t count) {
   Seeds s{1, std::max<std::uint64_t>(1, count / kShare)};
   if (first) s = {std::strtoull(first, nullptr, 10), 1};
   if (programs) s.count = std::strtoull(programs, nullptr, 10);
-  std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(s.first), static_cast<unsigned long long>(s.first + s.count - 1));
+  std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(s.first),
+              static_cast<unsigned long long>(s.first + s.count - 1));
   std::fflush(stdout);
   return s;
 }
@@ -36,7 +38,8 @@ inline Seeds seeds(std::uint64_t count) {
 class Watch {
  public:
   explicit Watch(std::uint64_t seed) {
-    std::snprintf(text_, sizeof text_, "the program of seed %llu hangs\n", static_cast<unsigned long long>(seed));
+    std::snprintf(text_, sizeof text_, "the program of seed %llu hangs\n",
+                  static_cast<unsigned long long>(seed));
     std::signal(SIGALRM, [](int) {
       [[maybe_unused]] ssize_t n = ::write(2, text_, std::strlen(text_));
       _exit(1);
@@ -67,13 +70,15 @@ inline std::optional<std::string> often(const Check& check, const Recipe& r, con
 inline void report(const Recipe& r, const Way& way, const std::string& wrong, const Check& check) {
   alarm(0);  // to make it small takes as long as it takes
   auto again = [&](const Recipe& c) { return apart([&] { return often(check, c, way); }); };
-  Recipe small = shrunk(r, [&](const Recipe& c) { return again(c).has_value(); }, 800);
-  BOOST_ERROR(fmt::format("seed {}, {}: {}\nMade small, of {} statements {} are left:\n{}{}", r.seed, way.name, wrong, statements_in(r),
-                          statements_in(small), text_of(small), again(small).value_or("(it does not fail every time)")));
+  Recipe small = shrunk(
+      r, [&](const Recipe& c) { return again(c).has_value(); }, 800);
+  BOOST_ERROR(fmt::format("seed {}, {}: {}\nMade small, of {} statements {} are left:\n{}{}",
+                          r.seed, way.name, wrong, statements_in(r), statements_in(small),
+                          text_of(small), again(small).value_or("(it does not fail every time)")));
 }
 
-// Deterministic ways always, those with threads for every third program each. Under sanitizers all of them for every third,
-// under TSan only those with threads: one thread has no races.
+// Deterministic ways always, those with threads for every third program each. Under sanitizers all
+// of them for every third, under TSan only those with threads: one thread has no races.
 inline bool is_due(const std::vector<Way>& ways, std::size_t way, std::uint64_t seed) {
   if (std::getenv("TROUPE_SEED")) return true;
   const bool is_alone = ways[way].is_deterministic || ways[way].is_interpreter;
@@ -81,10 +86,14 @@ inline bool is_due(const std::vector<Way>& ways, std::size_t way, std::uint64_t 
   return (is_alone && kShare == 1) || (seed + way) % 3 == 0;
 }
 
-using Differ = std::function<std::optional<std::string>(const Recipe&, const Expected&, const Way&)>;
+using Differ =
+    std::function<std::optional<std::string>(const Recipe&, const Expected&, const Way&)>;
 
-inline void compare_values(const std::vector<Way>& ways, Seeds s, const Tastes& tastes,
-                           const Differ& differ = [](const Recipe& r, const Expected& e, const Way& way) { return difference(r, e, way); }) {
+inline void compare_values(
+    const std::vector<Way>& ways, Seeds s, const Tastes& tastes,
+    const Differ& differ = [](const Recipe& r, const Expected& e, const Way& way) {
+      return difference(r, e, way);
+    }) {
   int compared = 0, failed = 0, errors = 0;
   for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
     Watch watch(seed);
@@ -92,9 +101,7 @@ inline void compare_values(const std::vector<Way>& ways, Seeds s, const Tastes& 
     Expected expected;
     try {
       expected = expected_of(r);
-    } catch (const Unfit&) {
-      continue;
-    }
+    } catch (const Unfit&) { continue; }
     ++compared;
     errors += !expected.error.empty();
     for (std::size_t w = 0; w < ways.size(); ++w) {
@@ -102,11 +109,13 @@ inline void compare_values(const std::vector<Way>& ways, Seeds s, const Tastes& 
       auto wrong = differ(r, expected, ways[w]);
       if (!wrong) continue;
       ++failed;
-      report(r, ways[w], *wrong, [&](const Recipe& c, const Way& way) { return differ(c, expected_of(c), way); });
+      report(r, ways[w], *wrong,
+             [&](const Recipe& c, const Way& way) { return differ(c, expected_of(c), way); });
       break;
     }
   }
-  if (s.count >= 50) BOOST_TEST(compared >= static_cast<int>(s.count) * 4 / 5);  // what cannot be compared is rare
+  // what cannot be compared is rare
+  if (s.count >= 50) BOOST_TEST(compared >= static_cast<int>(s.count) * 4 / 5);
   if (s.count >= 50 && tastes.may_fail) BOOST_TEST(errors > 0);
 }
 

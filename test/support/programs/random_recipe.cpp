@@ -31,7 +31,9 @@ class Dice {
 
 class Cook {
  public:
-  Cook(std::uint64_t seed, const Tastes& tastes) : dice_(seed), tastes_(tastes) { recipe_.seed = seed; }
+  Cook(std::uint64_t seed, const Tastes& tastes) : dice_(seed), tastes_(tastes) {
+    recipe_.seed = seed;
+  }
 
   Recipe cook() {
     recipe_.real = dice_.chance(50) || tastes_.is_smooth ? DType::f64 : DType::f32;
@@ -88,8 +90,9 @@ class Cook {
       return add(block, std::move(s));
     }
     std::size_t last = std::min<std::size_t>(fit.size(), 3);
-    return dice_.chance(60) ? fit[fit.size() - 1 - static_cast<std::size_t>(dice_.below(static_cast<int>(last)))]
-                            : fit[static_cast<std::size_t>(dice_.below(static_cast<int>(fit.size())))];
+    return dice_.chance(60)
+               ? fit[fit.size() - 1 - static_cast<std::size_t>(dice_.below(static_cast<int>(last)))]
+               : fit[static_cast<std::size_t>(dice_.below(static_cast<int>(fit.size())))];
   }
 
   Named add(Block& block, Statement s) {
@@ -100,9 +103,11 @@ class Cook {
   }
 
   std::vector<Type> some_types(int low, int high, bool with_d) {
-    static const Type choice[] = {Type::f, Type::f, Type::f, Type::v, Type::v, Type::m, Type::i, Type::l, Type::b, Type::F, Type::F, Type::V, Type::FF, Type::d};
+    static const Type choice[] = {Type::f, Type::f, Type::f, Type::v, Type::v, Type::m,  Type::i,
+                                  Type::l, Type::b, Type::F, Type::F, Type::V, Type::FF, Type::d};
     std::vector<Type> out;
-    for (int k = dice_.between(low, high); k > 0; --k) out.push_back(choice[dice_.below(with_d ? 14 : 13)]);
+    for (int k = dice_.between(low, high); k > 0; --k)
+      out.push_back(choice[dice_.below(with_d ? 14 : 13)]);
     return out;
   }
 
@@ -131,7 +136,9 @@ class Cook {
 
   void season(Statement& s) {
     s.device = device();
-    if (!is_in_function_ && dice_.chance(6) && !visible_.empty()) s.after.push_back(visible_[static_cast<std::size_t>(dice_.below(static_cast<int>(visible_.size())))].id);
+    if (!is_in_function_ && dice_.chance(6) && !visible_.empty())
+      s.after.push_back(
+          visible_[static_cast<std::size_t>(dice_.below(static_cast<int>(visible_.size())))].id);
   }
 
   // What they are called with is drawn first, for they call each other; then what is in them.
@@ -161,7 +168,8 @@ class Cook {
     const int k = dice_.below(static_cast<int>(recipe_.functions.size()));
     const Recipe::Function& f = recipe_.functions[static_cast<std::size_t>(k)];
     Statement s{"call", {}, {}};
-    for (std::size_t i = 1; i < f.arguments.size(); ++i) s.in.push_back(pick(block, f.arguments[i].type));
+    for (std::size_t i = 1; i < f.arguments.size(); ++i)
+      s.in.push_back(pick(block, f.arguments[i].type));
     std::vector<Type> results;
     for (const Named& n : f.last.results) results.push_back(n.type);
     s.out = fresh_of(results);
@@ -187,8 +195,10 @@ class Cook {
       if (r.variable >= 0 && (!is_stateful_ || dice_.chance(30))) continue;
       if (r.is_effect && tastes_.variables == Use::reads) continue;
       if (tastes_.is_large && std::string(r.name) == "unstack_d") continue;
-      if (tastes_.is_smooth && (std::string(r.name).rfind("relu", 0) == 0 || std::string(r.name).rfind("clip", 0) == 0 || std::string(r.name).rfind("max", 0) == 0 ||
-                                std::string(r.name).rfind("min", 0) == 0 || std::string(r.name).rfind("where", 0) == 0))
+      if (tastes_.is_smooth &&
+          (std::string(r.name).rfind("relu", 0) == 0 || std::string(r.name).rfind("clip", 0) == 0 ||
+           std::string(r.name).rfind("max", 0) == 0 || std::string(r.name).rfind("min", 0) == 0 ||
+           std::string(r.name).rfind("where", 0) == 0))
         continue;
       Statement s{r.name, {}, {}};
       for (Type t : r.in) s.in.push_back(pick(block, t));
@@ -214,7 +224,8 @@ class Cook {
   }
 
   // A block of its own scope.
-  Block inner(const std::vector<Named>& arguments, const std::vector<Type>& results, int low, int high, int depth, int times) {
+  Block inner(const std::vector<Named>& arguments, const std::vector<Type>& results, int low,
+              int high, int depth, int times) {
     Block b;
     b.arguments = arguments;
     std::vector<Named> outside = visible_;
@@ -237,7 +248,8 @@ class Cook {
   void add_switch(Block& block, int depth, int times) {
     Statement s{"switch", {pick(block, dice_.chance(50) ? Type::i : Type::l)}, {}};
     std::vector<Type> results = some_types(1, 2, true);
-    for (int k = dice_.between(1, 4); k > 0; --k) s.blocks.push_back(inner({}, results, 0, 3, depth + 1, times));
+    for (int k = dice_.between(1, 4); k > 0; --k)
+      s.blocks.push_back(inner({}, results, 0, 3, depth + 1, times));
     s.out = fresh_of(results);
     season(s);
     add(block, std::move(s));
@@ -250,7 +262,8 @@ class Cook {
 
   int parallel() { return dice_.chance(20) ? 32 : dice_.between(1, 8); }
 
-  // An operation as often as not. Not by the dice: programs of earlier seeds stay as they were but for this.
+  // An operation as often as not. Not by the dice: programs of earlier seeds stay as they were but
+  // for this.
   double made_by() const { return static_cast<double>(std::max(0, next_ % 6 - 2)); }
 
   void add_while(Block& block, int depth, int times) {
@@ -264,7 +277,8 @@ class Cook {
     all.insert(all.end(), types.begin(), types.end());
     std::vector<Type> predicate;
     if (dice_.chance(35)) predicate.push_back(Type::b);
-    s.blocks.push_back(inner(fresh_of(all), predicate, 0, predicate.empty() ? 1 : 3, depth + 1, times * (n + 1)));
+    s.blocks.push_back(
+        inner(fresh_of(all), predicate, 0, predicate.empty() ? 1 : 3, depth + 1, times * (n + 1)));
     s.blocks.push_back(inner(fresh_of(all), types, 1, 6, depth + 1, times * std::max(1, n)));
     s.out = fresh_of(all);
     season(s);
@@ -274,9 +288,12 @@ class Cook {
   void add_scan(Block& block, int depth, int times) {
     static const char* const names[] = {"map", "scan", "fold"};
     Statement s{names[dice_.below(3)], {}, {}};
-    struct Kind { Type whole, each; };
+    struct Kind {
+      Type whole, each;
+    };
     static const Kind kinds[] = {{Type::v, Type::f}, {Type::m, Type::v}, {Type::d, Type::f}};
-    const Kind k = kinds[dice_.below(tastes_.is_large ? 2 : 3)];  // not an iteration for each of so many
+    // not an iteration for each of so many
+    const Kind k = kinds[dice_.below(tastes_.is_large ? 2 : 3)];
     s.in.push_back(pick(block, k.whole));
     s.numbers = {1};
     if (dice_.chance(25) && k.whole != Type::d) {
@@ -291,9 +308,12 @@ class Cook {
         states.push_back(t);
         s.in.push_back(pick(block, t));
       }
-    auto stacked = [&](Type t) { return t == Type::v ? Type::m : k.whole == Type::v ? Type::v : Type::d; };
+    auto stacked = [&](Type t) {
+      return t == Type::v ? Type::m : k.whole == Type::v ? Type::v : Type::d;
+    };
     if (s.op == "map") {
-      for (int r = dice_.between(1, 2); r > 0; --r) results.push_back(k.whole == Type::m && dice_.chance(60) ? Type::v : Type::f);
+      for (int r = dice_.between(1, 2); r > 0; --r)
+        results.push_back(k.whole == Type::m && dice_.chance(60) ? Type::v : Type::f);
     } else {
       results = states;
     }

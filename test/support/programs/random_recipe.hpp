@@ -10,12 +10,13 @@ namespace troupe::test {
 enum class Use : std::uint8_t { none, reads, all };  // of variables
 
 struct Tastes {
-  bool may_fail = false;     // operations that are errors for some operands
+  bool may_fail = false;  // operations that are errors for some operands
   Use variables = Use::all;
-  bool is_smooth = false;    // for finite differences: reals only are differentiated, nothing has a kink
-  int depth = 3;             // of nested control flow
-  int trips = 9;             // of a loop that is in no other, at most
-  bool is_large = false;     // some tensors are of up to 1.3 MB
+  // for finite differences: reals only are differentiated, nothing has a kink
+  bool is_smooth = false;
+  int depth = 3;          // of nested control flow
+  int trips = 9;          // of a loop that is in no other, at most
+  bool is_large = false;  // some tensors are of up to 1.3 MB
 };
 
 Recipe random_recipe(std::uint64_t seed, const Tastes& tastes = {});

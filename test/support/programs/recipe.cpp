@@ -20,9 +20,11 @@ const Rule* find_rule(const std::string& name) {
 
 // ---- building
 
-Kitchen::Kitchen(const Recipe& recipe, Graph& graph, Devices devices) : recipe_(recipe), g(graph), devices_(devices) {
+Kitchen::Kitchen(const Recipe& recipe, Graph& graph, Devices devices)
+    : recipe_(recipe), g(graph), devices_(devices) {
   for (const Recipe::Input& in : recipe.inputs) {
-    inputs_.push_back(g.input(fmt::format("x{}", in.name.id), dtype_of_type(in.name.type), shape_of_type(in.name.type)));
+    inputs_.push_back(g.input(fmt::format("x{}", in.name.id), dtype_of_type(in.name.type),
+                              shape_of_type(in.name.type)));
     known_[in.name.id] = inputs_.back();
   }
   for (std::size_t k = 0; k < recipe.variables.size(); ++k) {
@@ -52,12 +54,14 @@ int Kitchen::variable(Type t, double number) const {
 
 Kitchen::Scope Kitchen::on(const std::string& device) {
   if (devices_ == Devices::none || device.empty()) return nullptr;
-  return Scope(new Graph::Scope(g.on_device(devices_ == Devices::cpus && device.rfind("sim", 0) == 0 ? "cpu:3" : device)));
+  return Scope(new Graph::Scope(
+      g.on_device(devices_ == Devices::cpus && device.rfind("sim", 0) == 0 ? "cpu:3" : device)));
 }
 
 Tensor Kitchen::tensor(Type t, const std::vector<double>& numbers) const {
   Shape shape = shape_of_type(t);
-  if (t == Type::d) shape = Shape{static_cast<std::int64_t>(std::max<std::size_t>(1, numbers.size()))};
+  if (t == Type::d)
+    shape = Shape{static_cast<std::int64_t>(std::max<std::size_t>(1, numbers.size()))};
   std::vector<double> v;
   for (std::int64_t i = 0; i < shape.elements(); ++i)
     v.push_back(numbers.empty() ? 0.25 : numbers[static_cast<std::size_t>(i) % numbers.size()]);
@@ -108,12 +112,15 @@ void Kitchen::make_functions() {
   is_in_function_ = true;
   for (std::size_t k = 0; k < functions_.size(); ++k)
     functions_[k].define([&](const Exprs& v) {
-      return cond(v[0] > 0, [&] {
-        counter_ = v[0];
-        Exprs out = put(recipe_.functions[k].step, v);
-        counter_.reset();
-        return out;
-      }, [&] { return put(recipe_.functions[k].last, v); });
+      return cond(
+          v[0] > 0,
+          [&] {
+            counter_ = v[0];
+            Exprs out = put(recipe_.functions[k].step, v);
+            counter_.reset();
+            return out;
+          },
+          [&] { return put(recipe_.functions[k].last, v); });
     });
   is_in_function_ = false;
 }
@@ -140,7 +147,8 @@ Exprs Kitchen::use_all(const std::vector<Named>& all) {
 // What is defined in a block is forgotten after it.
 Exprs Kitchen::put(const Block& block, const Exprs& arguments) {
   std::map<int, Expr> outside = known_;
-  for (std::size_t k = 0; k < block.arguments.size() && k < arguments.size(); ++k) define(block.arguments[k], arguments[k]);
+  for (std::size_t k = 0; k < block.arguments.size() && k < arguments.size(); ++k)
+    define(block.arguments[k], arguments[k]);
   for (const Statement& s : block.statements) put(s);
   Exprs out = use_all(block.results);
   known_ = std::move(outside);
@@ -162,7 +170,8 @@ Exprs Kitchen::make(const Statement& s) {
   if (s.op == "same") return use_all(s.in);
   Exprs in = use_all(s.in);
   if (s.op == "cond")
-    return cond(in[0], [&] { return put(s.blocks[1], {}); }, [&] { return put(s.blocks[0], {}); });
+    return cond(
+        in[0], [&] { return put(s.blocks[1], {}); }, [&] { return put(s.blocks[0], {}); });
   if (s.op == "switch") {
     std::vector<std::function<Exprs()>> branches;
     for (const Block& b : s.blocks) branches.push_back([this, &b] { return put(b, {}); });
@@ -186,7 +195,11 @@ Expr Kitchen::condition_of(const Statement& s, const Exprs& v, int made_by) {
     case 1: return cond(counted, more, [&] { return g.constant(false); });
     case 2: {
       const Expr is_more = more();
-      return while_loop([](const Exprs& w) { return w[0] < 1; }, [&](const Exprs& w) { return Exprs{w[0] + 1, logical_and(w[1], is_more)}; }, Exprs{g.constant(std::int32_t{0}), counted})[1];
+      return while_loop([](const Exprs& w) { return w[0] < 1; },
+                        [&](const Exprs& w) {
+                          return Exprs{w[0] + 1, logical_and(w[1], is_more)};
+                        },
+                        Exprs{g.constant(std::int32_t{0}), counted})[1];
     }
     default: return s.blocks[0].results.empty() ? counted : logical_and(counted, more());
   }
@@ -201,7 +214,8 @@ Exprs Kitchen::make_while(const Statement& s, const Exprs& in) {
   options.parallel_iterations = s.parallel;
   if (is_told) options.maximum_iterations = static_cast<std::int64_t>(limit);
   for (std::size_t k = 0; k < s.out.size(); ++k)
-    options.shape_invariants.push_back(s.out[k].type == Type::d ? std::optional<Shape>(Shape{kAny}) : std::nullopt);
+    options.shape_invariants.push_back(s.out[k].type == Type::d ? std::optional<Shape>(Shape{kAny})
+                                                                : std::nullopt);
   const int made_by = is_told || s.numbers.size() < 3 ? 0 : static_cast<int>(s.numbers[2]);
   const bool is_variable = made_by == 3;
   if (is_variable) {
@@ -239,7 +253,8 @@ Exprs Kitchen::make_scan(const Statement& s, const Exprs& in) {
     return put(s.blocks[0], all);
   };
   if (s.op == "fold") return fold_left(step, elements, states, options);
-  Exprs out = s.op == "scan" ? scan(step, elements, states, options) : map([&](const Exprs& e) { return step({}, e); }, elements, options);
+  Exprs out = s.op == "scan" ? scan(step, elements, states, options)
+                             : map([&](const Exprs& e) { return step({}, e); }, elements, options);
   for (std::size_t k = 0; k < out.size(); ++k)  // how many there are is not in the type of a stack
     if (s.out[k].type != Type::d) out[k] = reshape(out[k], shape_of_type(s.out[k].type));
   return out;
@@ -254,7 +269,8 @@ static std::vector<Rule> make_rules() {
   using N = const std::vector<double>&;
   using K = Kitchen&;
   std::vector<Rule> all;
-  auto add = [&](const char* name, std::vector<T> in, std::vector<T> out, int weight, std::function<Exprs(K, X, N)> make) {
+  auto add = [&](const char* name, std::vector<T> in, std::vector<T> out, int weight,
+                 std::function<Exprs(K, X, N)> make) {
     all.push_back({name, std::move(in), std::move(out), weight, std::move(make)});
   };
   // The name needs storage of its own.
@@ -271,60 +287,80 @@ static std::vector<Rule> make_rules() {
     add(named("sin", t), {t}, {t}, 1, [](K, X x, N) { return Exprs{sin(x[0])}; });
     add(named("relu", t), {t}, {t}, 1, [](K, X x, N) { return Exprs{relu(x[0])}; });
     add(named("clip", t), {t}, {t}, 1, [](K, X x, N) { return Exprs{clip(x[0], -1.5, 1.5)}; });
-    add(named("affine", t), {t}, {t}, w, [](K, X x, N n) { return Exprs{x[0] * (0.9 * n[0]) + n[1]}; });
+    add(named("affine", t), {t}, {t}, w,
+        [](K, X x, N n) { return Exprs{x[0] * (0.9 * n[0]) + n[1]}; });
     add(named("scale", t), {t, T::f}, {t}, w, [](K, X x, N) { return Exprs{x[0] * tanh(x[1])}; });
     if (t == T::d) continue;
     add(named("half_sum", t), {t, t}, {t}, w, [](K, X x, N) { return Exprs{(x[0] + x[1]) * 0.5}; });
-    add(named("half_difference", t), {t, t}, {t}, w, [](K, X x, N) { return Exprs{(x[0] - x[1]) * 0.5}; });
+    add(named("half_difference", t), {t, t}, {t}, w,
+        [](K, X x, N) { return Exprs{(x[0] - x[1]) * 0.5}; });
     add(named("product", t), {t, t}, {t}, w, [](K, X x, N) { return Exprs{tanh(x[0]) * x[1]}; });
-    add(named("quotient", t), {t, t}, {t}, 1, [](K, X x, N) { return Exprs{x[0] / (1.0 + square(x[1]))}; });
+    add(named("quotient", t), {t, t}, {t}, 1,
+        [](K, X x, N) { return Exprs{x[0] / (1.0 + square(x[1]))}; });
     add(named("maximum", t), {t, t}, {t}, 1, [](K, X x, N) { return Exprs{maximum(x[0], x[1])}; });
     add(named("minimum", t), {t, t}, {t}, 1, [](K, X x, N) { return Exprs{minimum(x[0], x[1])}; });
-    add(named("where", t), {T::b, t, t}, {t}, 1, [](K, X x, N) { return Exprs{where(x[0], x[1], x[2])}; });
+    add(named("where", t), {T::b, t, t}, {t}, 1,
+        [](K, X x, N) { return Exprs{where(x[0], x[1], x[2])}; });
   }
   for (int k = 0; k < kTypes; ++k)
-    add(named("identity", static_cast<T>(k)), {static_cast<T>(k)}, {static_cast<T>(k)}, is_list(static_cast<T>(k)) ? 0 : 1,
-        [](K, X x, N) { return Exprs{identity(x[0])}; });
+    add(named("identity", static_cast<T>(k)), {static_cast<T>(k)}, {static_cast<T>(k)},
+        is_list(static_cast<T>(k)) ? 0 : 1, [](K, X x, N) { return Exprs{identity(x[0])}; });
   // Shapes.
   add("mean_v", {T::v}, {T::f}, 3, [](K, X x, N) { return Exprs{mean(x[0])}; });
   add("max_v", {T::v}, {T::f}, 1, [](K, X x, N) { return Exprs{reduce_max(x[0])}; });
   add("mean_m", {T::m}, {T::f}, 1, [](K, X x, N) { return Exprs{mean(x[0])}; });
   add("columns_m", {T::m}, {T::v}, 2, [](K, X x, N) { return Exprs{sum(x[0], {0}) * 0.5}; });
   add("bounded_sum_d", {T::d}, {T::f}, 3, [](K, X x, N) { return Exprs{tanh(sum(x[0]))}; });
-  add("stack_f", {T::f, T::f, T::f}, {T::v}, 3, [](K, X x, N) { return Exprs{stack({x[0], x[1], x[2]})}; });
+  add("stack_f", {T::f, T::f, T::f}, {T::v}, 3, [](K, X x, N) {
+    return Exprs{stack({x[0], x[1], x[2]})};
+  });
   add("stack_v", {T::v, T::v}, {T::m}, 2, [](K, X x, N) { return Exprs{stack({x[0], x[1]})}; });
-  add("row_m", {T::m}, {T::v}, 1, [](K, X x, N n) { return Exprs{reshape(slice(x[0], {n[0] < 0 ? 0 : 1, 0}, {1, 3}), {3})}; });
+  add("row_m", {T::m}, {T::v}, 1, [](K, X x, N n) {
+    return Exprs{reshape(slice(x[0], {n[0] < 0 ? 0 : 1, 0}, {1, 3}), {3})};
+  });
   add("add_row", {T::m, T::v}, {T::m}, 1, [](K, X x, N) { return Exprs{(x[0] + x[1]) * 0.5}; });
-  add("matmuls", {T::m, T::m, T::m}, {T::m}, 1, [](K, X x, N) { return Exprs{matmul(tanh(matmul(x[0], x[1], false, true)), x[2]) * 0.4}; });
-  add("turned", {T::m}, {T::m}, 1, [](K, X x, N) { return Exprs{reshape(transpose(x[0]), {2, 3})}; });
+  add("matmuls", {T::m, T::m, T::m}, {T::m}, 1,
+      [](K, X x, N) { return Exprs{matmul(tanh(matmul(x[0], x[1], false, true)), x[2]) * 0.4}; });
+  add("turned", {T::m}, {T::m}, 1, [](K, X x, N) {
+    return Exprs{reshape(transpose(x[0]), {2, 3})};
+  });
   add("flat", {T::m}, {T::d}, 1, [](K, X x, N) { return Exprs{reshape(x[0], {6})}; });
   add("longer", {T::d, T::v}, {T::d}, 2, [](K, X x, N) { return Exprs{concat({x[0], x[1]}, 0)}; });
-  add("longer_by_one", {T::d, T::f}, {T::d}, 2, [](K, X x, N) { return Exprs{concat({reshape(x[1], {1}), x[0]}, 0)}; });
+  add("longer_by_one", {T::d, T::f}, {T::d}, 2, [](K, X x, N) {
+    return Exprs{concat({reshape(x[1], {1}), x[0]}, 0)};
+  });
   add("pick", {T::v, T::i}, {T::f}, 2, [](K, X x, N) { return Exprs{gather(x[0], mod(x[1], 3))}; });
-  add("one_hot", {T::i}, {T::v}, 1, [](K k, X x, N) { return Exprs{one_hot(mod(x[0], 3), 3, k.real())}; });
+  add("one_hot", {T::i}, {T::v}, 1,
+      [](K k, X x, N) { return Exprs{one_hot(mod(x[0], 3), 3, k.real())}; });
   // Integers.
   for (T t : {T::i, T::l}) {
     add(named("add", t), {t, t}, {t}, 2, [](K, X x, N) { return Exprs{mod(x[0] + x[1], 7)}; });
-    add(named("multiply", t), {t, t}, {t}, 1, [](K, X x, N) { return Exprs{mod(x[0] * x[1], 11)}; });
+    add(named("multiply", t), {t, t}, {t}, 1,
+        [](K, X x, N) { return Exprs{mod(x[0] * x[1], 11)}; });
     add(named("less", t), {t, t}, {T::b}, 2, [](K, X x, N) { return Exprs{x[0] < x[1]}; });
     add(named("equal", t), {t, t}, {T::b}, 1, [](K, X x, N) { return Exprs{x[0] == x[1]}; });
     add(named("even", t), {t}, {T::b}, 2, [](K, X x, N) { return Exprs{mod(x[0], 2) == 0}; });
-    add(named("real", t), {t}, {T::f}, 2, [](K k, X x, N) { return Exprs{cast(x[0], k.real()) * 0.1}; });
+    add(named("real", t), {t}, {T::f}, 2,
+        [](K k, X x, N) { return Exprs{cast(x[0], k.real()) * 0.1}; });
   }
   add("cast_i", {T::i}, {T::l}, 1, [](K, X x, N) { return Exprs{cast(x[0], DType::i64)}; });
   add("cast_l", {T::l}, {T::i}, 1, [](K, X x, N) { return Exprs{cast(x[0], DType::i32)}; });
-  add("count", {T::b, T::i}, {T::i}, 1, [](K, X x, N) { return Exprs{mod(x[1] + cast(x[0], DType::i32), 5)}; });
+  add("count", {T::b, T::i}, {T::i}, 1,
+      [](K, X x, N) { return Exprs{mod(x[1] + cast(x[0], DType::i32), 5)}; });
   // Truths.
   add("less_f", {T::f, T::f}, {T::b}, 2, [](K, X x, N) { return Exprs{x[0] < x[1]}; });
   add("above", {T::f}, {T::b}, 3, [](K, X x, N n) { return Exprs{x[0] > 0.7 * n[0]}; });
   add("and", {T::b, T::b}, {T::b}, 1, [](K, X x, N) { return Exprs{logical_and(x[0], x[1])}; });
   add("or", {T::b, T::b}, {T::b}, 1, [](K, X x, N) { return Exprs{logical_or(x[0], x[1])}; });
   add("not", {T::b}, {T::b}, 1, [](K, X x, N) { return Exprs{logical_not(x[0])}; });
-  // Lists. What could fail on an empty list is done to one that was just made longer, or is guarded.
+  // Lists. What could fail on an empty list is done to one that was just made longer, or is
+  // guarded.
   add("push_f", {T::F, T::f}, {T::F}, 4, [](K, X x, N) { return Exprs{list_push(x[0], x[1])}; });
   add("push_v", {T::V, T::v}, {T::V}, 3, [](K, X x, N) { return Exprs{list_push(x[0], x[1])}; });
-  add("push_list", {T::FF, T::F}, {T::FF}, 2, [](K, X x, N) { return Exprs{list_push(x[0], x[1])}; });
-  add("append_f", {T::F, T::f}, {T::F}, 2, [](K, X x, N) { return Exprs{list_write(x[0], list_length(x[0]), x[1], true)}; });
+  add("push_list", {T::FF, T::F}, {T::FF}, 2,
+      [](K, X x, N) { return Exprs{list_push(x[0], x[1])}; });
+  add("append_f", {T::F, T::f}, {T::F}, 2,
+      [](K, X x, N) { return Exprs{list_write(x[0], list_length(x[0]), x[1], true)}; });
   add("read_f", {T::F, T::f, T::i}, {T::f}, 3, [](K, X x, N) {
     Expr l = list_push(x[0], x[1]);
     return Exprs{list_read(l, mod(cast(x[2], DType::i64), list_length(l)))};
@@ -338,23 +374,37 @@ static std::vector<Rule> make_rules() {
     return Exprs{list_read(l, mod(x[2], list_length(l)))};
   });
   add("pop_f", {T::F, T::f}, {T::F, T::f}, 3, [](K, X x, N) {
-    return cond(list_length(x[0]) > 0, [&] { Popped p = list_pop(x[0]); return Exprs{p.list, p.value}; }, [&] { return x; });
+    return cond(
+        list_length(x[0]) > 0,
+        [&] {
+          Popped p = list_pop(x[0]);
+          return Exprs{p.list, p.value};
+        },
+        [&] { return x; });
   });
   add("pop_v", {T::V, T::v}, {T::V, T::v}, 1, [](K, X x, N) {
-    return cond(list_length(x[0]) > 0, [&] { Popped p = list_pop(x[0]); return Exprs{p.list, p.value}; }, [&] { return x; });
+    return cond(
+        list_length(x[0]) > 0,
+        [&] {
+          Popped p = list_pop(x[0]);
+          return Exprs{p.list, p.value};
+        },
+        [&] { return x; });
   });
   add("unstack_v", {T::v}, {T::F}, 2, [](K, X x, N) { return Exprs{list_unstack(x[0])}; });
   add("unstack_d", {T::d}, {T::F}, 1, [](K, X x, N) { return Exprs{list_unstack(x[0])}; });
   add("unstack_m", {T::m}, {T::V}, 2, [](K, X x, N) { return Exprs{list_unstack(x[0])}; });
   add("stack_F", {T::F}, {T::d}, 3, [](K, X x, N) { return Exprs{list_stack(x[0])}; });
-  add("mean_V", {T::V, T::v}, {T::v}, 2, [](K, X x, N) { return Exprs{mean(list_stack(list_push(x[0], x[1])), {0})}; });
+  add("mean_V", {T::V, T::v}, {T::v}, 2,
+      [](K, X x, N) { return Exprs{mean(list_stack(list_push(x[0], x[1])), {0})}; });
   add("concat_V", {T::V}, {T::d}, 1, [](K, X x, N) { return Exprs{list_concat(x[0])}; });
   add("gather_F", {T::F, T::f, T::l}, {T::d}, 1, [](K, X x, N) {
     Expr l = list_push(x[0], x[1]);
     return Exprs{list_gather(l, reshape(mod(x[2], list_length(l)), {1}))};
   });
   add("split_v", {T::v}, {T::d}, 1, [](K k, X x, N) {
-    return Exprs{list_read(list_split(x[0], k.g.constant(Tensor::of<std::int64_t>({1, 2}, {2}))), 1)};
+    return Exprs{
+        list_read(list_split(x[0], k.g.constant(Tensor::of<std::int64_t>({1, 2}, {2}))), 1)};
   });
   add("length_F", {T::F}, {T::l}, 2, [](K, X x, N) { return Exprs{mod(list_length(x[0]), 13)}; });
   add("length_V", {T::V}, {T::l}, 1, [](K, X x, N) { return Exprs{mod(list_length(x[0]), 13)}; });
@@ -365,13 +415,17 @@ static std::vector<Rule> make_rules() {
     static constexpr std::int64_t sizes[]{8, 400, 6000, 40000, 160000};
     const std::int64_t n = sizes[static_cast<std::size_t>(std::abs(number) * 4.99)];
     const auto count = static_cast<std::size_t>(n);
-    return k.g.constant(k.real() == DType::f32 ? Tensor::of(std::vector<float>(count, 0.125F), Shape{n}) : Tensor::of(std::vector<double>(count, 0.125), Shape{n}));
+    return k.g.constant(k.real() == DType::f32
+                            ? Tensor::of(std::vector<float>(count, 0.125F), Shape{n})
+                            : Tensor::of(std::vector<double>(count, 0.125), Shape{n}));
   };
   add("large", {T::f}, {T::f}, 0, [](K k, X x, N n) {
     const Expr many = tanh(x[0] + eighths(k, n[0]));
-    return Exprs{gather(many, k.g.constant(static_cast<std::int32_t>(many.shape().elements() - 1)))};
+    return Exprs{
+        gather(many, k.g.constant(static_cast<std::int32_t>(many.shape().elements() - 1)))};
   });
-  add("large_state", {T::f}, {T::d}, 0, [](K k, X x, N n) { return Exprs{identity(x[0] + eighths(k, n[0]))}; });
+  add("large_state", {T::f}, {T::d}, 0,
+      [](K k, X x, N n) { return Exprs{identity(x[0] + eighths(k, n[0]))}; });
   // What is an error for some operands.
   add("try_read", {T::F, T::i}, {T::f}, 6, [](K, X x, N) { return Exprs{list_read(x[0], x[1])}; });
   all.back().may_fail = true;
@@ -383,20 +437,32 @@ static std::vector<Rule> make_rules() {
   });
   all.back().may_fail = true;
   // Variables.
-  auto add_effect = [&](const char* name, T var, std::vector<T> in, int weight, bool is_effect, std::function<Exprs(const Variable&, X)> make) {
-    all.push_back({name, std::move(in), {var}, weight, [var, make](K k, X x, N n) {
-      const int v = k.variable(var, std::abs(n[0]));
-      if (v < 0) return Exprs{};
-      auto home = k.at_home(v);
-      return make(k.variables()[static_cast<std::size_t>(v)], x);
-    }, static_cast<int>(var), is_effect});
+  auto add_effect = [&](const char* name, T var, std::vector<T> in, int weight, bool is_effect,
+                        std::function<Exprs(const Variable&, X)> make) {
+    all.push_back({name,
+                   std::move(in),
+                   {var},
+                   weight,
+                   [var, make](K k, X x, N n) {
+                     const int v = k.variable(var, std::abs(n[0]));
+                     if (v < 0) return Exprs{};
+                     auto home = k.at_home(v);
+                     return make(k.variables()[static_cast<std::size_t>(v)], x);
+                   },
+                   static_cast<int>(var),
+                   is_effect});
   };
   for (T t : {T::f, T::v}) {
-    add_effect(named("read_variable", t), t, {}, 5, false, [](const Variable& v, X) { return Exprs{v.read()}; });
-    add_effect(named("assign", t), t, {t}, 3, true, [](const Variable& v, X x) { return Exprs{v.assign(tanh(x[0]))}; });
-    add_effect(named("assign_add", t), t, {T::f}, 3, true, [](const Variable& v, X x) { return Exprs{v.assign_add(tanh(x[0]) * 0.25)}; });
-    add_effect(named("assign_sub", t), t, {t}, 2, true, [](const Variable& v, X x) { return Exprs{v.assign_sub(tanh(x[0]) * 0.25)}; });
-    add_effect(named("mix", t), t, {t}, 2, true, [](const Variable& v, X x) { return Exprs{v.assign(v.read() * 0.5 + tanh(x[0]))}; });
+    add_effect(named("read_variable", t), t, {}, 5, false,
+               [](const Variable& v, X) { return Exprs{v.read()}; });
+    add_effect(named("assign", t), t, {t}, 3, true,
+               [](const Variable& v, X x) { return Exprs{v.assign(tanh(x[0]))}; });
+    add_effect(named("assign_add", t), t, {T::f}, 3, true,
+               [](const Variable& v, X x) { return Exprs{v.assign_add(tanh(x[0]) * 0.25)}; });
+    add_effect(named("assign_sub", t), t, {t}, 2, true,
+               [](const Variable& v, X x) { return Exprs{v.assign_sub(tanh(x[0]) * 0.25)}; });
+    add_effect(named("mix", t), t, {t}, 2, true,
+               [](const Variable& v, X x) { return Exprs{v.assign(v.read() * 0.5 + tanh(x[0]))}; });
   }
   // Two reads between writes: each is ordered by itself.
   for (T t : {T::f, T::v})
@@ -404,8 +470,12 @@ static std::vector<Rule> make_rules() {
       Expr early = v.read() * 0.25;
       return Exprs{v.assign(early + tanh(x[0]) - v.read() * 0.25)};
     });
-  add_effect("scatter_update", T::v, {T::i, T::f}, 2, true, [](const Variable& v, X x) { return Exprs{v.scatter_update(reshape(mod(x[0], 3), {1}), reshape(tanh(x[1]), {1}))}; });
-  add_effect("scatter_add", T::v, {T::i, T::f}, 1, true, [](const Variable& v, X x) { return Exprs{v.scatter_add(reshape(mod(x[0], 3), {1}), reshape(tanh(x[1]), {1}))}; });
+  add_effect("scatter_update", T::v, {T::i, T::f}, 2, true, [](const Variable& v, X x) {
+    return Exprs{v.scatter_update(reshape(mod(x[0], 3), {1}), reshape(tanh(x[1]), {1}))};
+  });
+  add_effect("scatter_add", T::v, {T::i, T::f}, 1, true, [](const Variable& v, X x) {
+    return Exprs{v.scatter_add(reshape(mod(x[0], 3), {1}), reshape(tanh(x[1]), {1}))};
+  });
   return all;
 }
 
@@ -421,10 +491,15 @@ namespace {
 class Printer {
  public:
   explicit Printer(const Recipe& r) {
-    line(0, fmt::format("program of seed {}, {}, {} run{}", r.seed, troupe::name_of(r.real), r.runs, r.runs == 1 ? "" : "s"));
-    for (const Recipe::Input& in : r.inputs) line(0, fmt::format("{}: {} = input {}", in.name.id, test::name_of(in.name.type), fmt::join(in.values, " then ")));
+    line(0, fmt::format("program of seed {}, {}, {} run{}", r.seed, troupe::name_of(r.real), r.runs,
+                        r.runs == 1 ? "" : "s"));
+    for (const Recipe::Input& in : r.inputs)
+      line(0, fmt::format("{}: {} = input {}", in.name.id, test::name_of(in.name.type),
+                          fmt::join(in.values, " then ")));
     for (std::size_t k = 0; k < r.variables.size(); ++k)
-      line(0, fmt::format("variable v{}: {} = {}{}", k, test::name_of(r.variables[k].type), r.variables[k].initial, r.variables[k].device.empty() ? "" : " @" + r.variables[k].device));
+      line(0, fmt::format("variable v{}: {} = {}{}", k, test::name_of(r.variables[k].type),
+                          r.variables[k].initial,
+                          r.variables[k].device.empty() ? "" : " @" + r.variables[k].device));
     for (std::size_t k = 0; k < r.functions.size(); ++k) {
       const Recipe::Function& f = r.functions[k];
       line(0, fmt::format("function {}({}):", k, list(f.arguments, true)));
@@ -438,7 +513,9 @@ class Printer {
   std::string text;
 
  private:
-  void line(int depth, const std::string& s) { text += std::string(static_cast<std::size_t>(2 * depth), ' ') + s + "\n"; }
+  void line(int depth, const std::string& s) {
+    text += std::string(static_cast<std::size_t>(2 * depth), ' ') + s + "\n";
+  }
   static std::string list(const std::vector<Named>& all, bool with_types) {
     std::string out;
     for (const Named& n : all) {
@@ -450,18 +527,22 @@ class Printer {
   }
   void block(int depth, const Block& b, const char* end) {
     for (const Statement& s : b.statements) statement(depth, s);
-    if (!b.results.empty() || depth == 0) line(depth, fmt::format("{} {}", end, list(b.results, false)));
+    if (!b.results.empty() || depth == 0)
+      line(depth, fmt::format("{} {}", end, list(b.results, false)));
   }
   void statement(int depth, const Statement& s) {
     std::string t = fmt::format("{} = {}({})", list(s.out, true), s.op, list(s.in, false));
     if (!s.numbers.empty()) t += fmt::format(" {}", s.numbers);
-    if (s.op == "while" || s.op == "map" || s.op == "scan" || s.op == "fold") t += fmt::format(" parallel {}", s.parallel);
+    if (s.op == "while" || s.op == "map" || s.op == "scan" || s.op == "fold")
+      t += fmt::format(" parallel {}", s.parallel);
     if (s.reverse) t += " reverse";
     if (!s.after.empty()) t += fmt::format(" after {}", s.after);
     if (!s.device.empty()) t += " @" + s.device;
     line(depth, t);
     for (std::size_t k = 0; k < s.blocks.size(); ++k) {
-      std::string what = s.op == "cond" ? (k ? "true" : "false") : s.op == "while" ? (k ? "body" : "condition") : fmt::format("block {}", k);
+      std::string what = s.op == "cond"    ? (k ? "true" : "false")
+                         : s.op == "while" ? (k ? "body" : "condition")
+                                           : fmt::format("block {}", k);
       line(depth + 1, fmt::format("{}({}):", what, list(s.blocks[k].arguments, true)));
       block(depth + 2, s.blocks[k], "yield");
     }

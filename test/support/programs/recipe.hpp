@@ -1,8 +1,10 @@
-// Recipes: programs as data, so that they can be drawn at random, printed and made smaller. A recipe is
-// a tree of statements; `Kitchen` builds the graph from it with the functions that users write with.
+// Recipes: programs as data, so that they can be drawn at random, printed and made smaller. A
+// recipe is a tree of statements; `Kitchen` builds the graph from it with the functions that users
+// write with.
 //
-// Every recipe is a program: a statement names its operands by number, and an operand that is not there
-// (it was removed, or belongs to another scope) is a constant of its type. So any part can be taken away.
+// Every recipe is a program: a statement names its operands by number, and an operand that is not
+// there (it was removed, or belongs to another scope) is a constant of its type. So any part can be
+// taken away.
 #pragma once
 
 #include <cstdint>
@@ -82,7 +84,8 @@ struct Recipe {
     std::vector<double> initial;
     std::string device = {};
   };
-  /// Its first argument is a counter: while that is above 0, what `step` yields, which may call functions; else `last`.
+  /// Its first argument is a counter: while that is above 0, what `step` yields, which may call
+  /// functions; else `last`.
   struct Function {
     std::vector<Named> arguments;
     Block last, step;  // with the same arguments and results of the same types
@@ -104,7 +107,7 @@ struct Rule {
   std::vector<Type> out;
   int weight;
   std::function<Exprs(Kitchen&, const Exprs&, const std::vector<double>&)> make;
-  int variable = -1;     // of a rule on variables: their type
+  int variable = -1;  // of a rule on variables: their type
   bool is_effect = false;
   bool may_fail = false;  // for some operands it is an error
 };
@@ -136,7 +139,9 @@ class Kitchen {
   Scope on(const std::string& device);
   /// Where its operations are, whatever scope they stand in: an access elsewhere is refused.
   static std::string home_of(const Recipe::Var& v) { return v.device.empty() ? "cpu:0" : v.device; }
-  Scope at_home(int variable) { return on(home_of(recipe_.variables[static_cast<std::size_t>(variable)])); }
+  Scope at_home(int variable) {
+    return on(home_of(recipe_.variables[static_cast<std::size_t>(variable)]));
+  }
   Tensor tensor(Type t, const std::vector<double>& numbers) const;
   DType dtype_of_type(Type t) const;
   static Shape shape_of_type(Type t);

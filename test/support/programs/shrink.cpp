@@ -22,7 +22,8 @@ constexpr bool kCanFork = true;
 class Shrinker {
  public:
   using Fails = std::function<bool(const Recipe&)>;
-  Shrinker(Recipe recipe, Fails fails, int budget) : best_(std::move(recipe)), fails_(std::move(fails)), left_(budget) {}
+  Shrinker(Recipe recipe, Fails fails, int budget)
+      : best_(std::move(recipe)), fails_(std::move(fails)), left_(budget) {}
 
   Recipe shrink() {
     for (bool changed = true; changed && left_ > 0;) {
@@ -62,7 +63,8 @@ class Shrinker {
   bool each_statement(const std::function<bool(Recipe&, Block&, std::size_t)>& edit) {
     bool changed = false;
     for (std::size_t b = 0; b < blocks_of(best_).size(); ++b)
-      for (std::size_t s = 0; b < blocks_of(best_).size() && s < blocks_of(best_)[b]->statements.size(); ++s) {
+      for (std::size_t s = 0;
+           b < blocks_of(best_).size() && s < blocks_of(best_)[b]->statements.size(); ++s) {
         Recipe candidate = best_;
         if (edit(candidate, *blocks_of(candidate)[b], s)) changed |= attempt(std::move(candidate));
       }
@@ -88,11 +90,13 @@ class Shrinker {
     bool changed = false;
     for (std::size_t b = 0; b < blocks_of(best_).size(); ++b)
       for (std::size_t length = blocks_of(best_)[b]->statements.size(); length > 0; length /= 2)
-        for (std::size_t end = blocks_of(best_)[b]->statements.size(); end >= length && end > 0; --end) {
+        for (std::size_t end = blocks_of(best_)[b]->statements.size(); end >= length && end > 0;
+             --end) {
           if (end > blocks_of(best_)[b]->statements.size()) continue;
           Recipe candidate = best_;
           auto& s = blocks_of(candidate)[b]->statements;
-          s.erase(s.begin() + static_cast<std::ptrdiff_t>(end - length), s.begin() + static_cast<std::ptrdiff_t>(end));
+          s.erase(s.begin() + static_cast<std::ptrdiff_t>(end - length),
+                  s.begin() + static_cast<std::ptrdiff_t>(end));
           changed |= attempt(std::move(candidate));
           if (b >= blocks_of(best_).size()) return changed;
         }
@@ -114,10 +118,12 @@ class Shrinker {
             renamed.emplace_back(s.out[k + 1].id, inside.results[k].id);
           }
         } else if (s.op == "cond" || s.op == "switch") {
-          for (std::size_t k = 0; k < s.out.size(); ++k) renamed.emplace_back(s.out[k].id, inside.results[k].id);
+          for (std::size_t k = 0; k < s.out.size(); ++k)
+            renamed.emplace_back(s.out[k].id, inside.results[k].id);
         }
         erase(b.statements, i);
-        b.statements.insert(b.statements.begin() + static_cast<std::ptrdiff_t>(i), inside.statements.begin(), inside.statements.end());
+        b.statements.insert(b.statements.begin() + static_cast<std::ptrdiff_t>(i),
+                            inside.statements.begin(), inside.statements.end());
         for (auto& [from, to] : renamed) {
           rename(r.body, from, to);
           for (auto& later : renamed)
@@ -164,7 +170,8 @@ class Shrinker {
     });
     changed |= each_statement([](Recipe&, Block& b, std::size_t i) {
       Statement& s = b.statements[i];
-      if (s.op != "while" || (s.blocks[0].results.empty() && s.blocks[0].statements.empty())) return false;
+      if (s.op != "while" || (s.blocks[0].results.empty() && s.blocks[0].statements.empty()))
+        return false;
       s.blocks[0].results.clear();
       s.blocks[0].statements.clear();
       return true;
@@ -179,7 +186,8 @@ class Shrinker {
           erase(s.blocks[1].results, k);
           return true;
         }
-        if ((s.op == "cond" || s.op == "switch" || s.op == "map") && s.out.size() > 1 && k < s.out.size()) {
+        if ((s.op == "cond" || s.op == "switch" || s.op == "map") && s.out.size() > 1 &&
+            k < s.out.size()) {
           erase(s.out, k);
           for (Block& inner : s.blocks) erase(inner.results, k);
           return true;
@@ -204,11 +212,15 @@ class Shrinker {
     changed |= each_statement([](Recipe&, Block& b, std::size_t i) {
       return !std::exchange(b.statements[i].after, {}).empty();
     });
-    changed |= each_statement([](Recipe&, Block& b, std::size_t i) { return std::exchange(b.statements[i].reverse, false); });
+    changed |= each_statement([](Recipe&, Block& b, std::size_t i) {
+      return std::exchange(b.statements[i].reverse, false);
+    });
     for (int parallel : {1, 32})
       changed |= each_statement([&](Recipe&, Block& b, std::size_t i) {
         Statement& s = b.statements[i];
-        if (s.blocks.empty() || s.op == "cond" || s.op == "switch" || s.parallel == parallel || s.parallel == 1) return false;
+        if (s.blocks.empty() || s.op == "cond" || s.op == "switch" || s.parallel == parallel ||
+            s.parallel == 1)
+          return false;
         s.parallel = parallel;
         return true;
       });
@@ -220,7 +232,8 @@ class Shrinker {
       for (std::size_t inner = 0; inner < 3; ++inner)
         changed |= each_statement([&](Recipe&, Block& b, std::size_t i) {
           Statement& s = b.statements[i];
-          return inner < s.blocks.size() && k < s.blocks[inner].results.size() && std::exchange(s.blocks[inner].results[k].id, -1) != -1;
+          return inner < s.blocks.size() && k < s.blocks[inner].results.size() &&
+                 std::exchange(s.blocks[inner].results[k].id, -1) != -1;
         });
     }
     return changed;
@@ -266,7 +279,8 @@ class Shrinker {
 
 }  // namespace
 
-std::optional<std::string> apart(const std::function<std::optional<std::string>()>& f, unsigned seconds, std::chrono::milliseconds processor) {
+std::optional<std::string> apart(const std::function<std::optional<std::string>()>& f,
+                                 unsigned seconds, std::chrono::milliseconds processor) {
   if (!kCanFork) return f();
   int ends[2];
   if (pipe(ends) != 0) return f();
@@ -290,15 +304,21 @@ std::optional<std::string> apart(const std::function<std::optional<std::string>(
   close(ends[1]);
   std::string text;
   char buffer[4096];
-  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;) text.append(buffer, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = ::read(ends[0], buffer, sizeof buffer)) > 0;)
+    text.append(buffer, static_cast<std::size_t>(n));
   close(ends[0]);
   int status = 0;
   waitpid(child, &status, 0);
   if (!text.empty()) return text.substr(1);
-  if (WIFSIGNALED(status)) return WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF ? std::string("it hangs") : fmt::format("it crashes (signal {})", WTERMSIG(status));
+  if (WIFSIGNALED(status))
+    return WTERMSIG(status) == SIGALRM || WTERMSIG(status) == SIGPROF
+               ? std::string("it hangs")
+               : fmt::format("it crashes (signal {})", WTERMSIG(status));
   return std::nullopt;
 }
 
-Recipe shrunk(Recipe recipe, const std::function<bool(const Recipe&)>& fails, int budget) { return Shrinker(std::move(recipe), fails, budget).shrink(); }
+Recipe shrunk(Recipe recipe, const std::function<bool(const Recipe&)>& fails, int budget) {
+  return Shrinker(std::move(recipe), fails, budget).shrink();
+}
 
 }  // namespace troupe::test

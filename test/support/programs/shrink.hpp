@@ -12,9 +12,10 @@
 
 namespace troupe::test {
 
-/// What `f` says is wrong, computed in a process of its own; that it crashed or hangs, if it does: after `seconds`, or after
-/// so much processor time, which a crowded machine does not use up.
-std::optional<std::string> apart(const std::function<std::optional<std::string>()>& f, unsigned seconds = 20,
+/// What `f` says is wrong, computed in a process of its own; that it crashed or hangs, if it does:
+/// after `seconds`, or after so much processor time, which a crowded machine does not use up.
+std::optional<std::string> apart(const std::function<std::optional<std::string>()>& f,
+                                 unsigned seconds = 20,
                                  std::chrono::milliseconds processor = std::chrono::hours(1));
 
 /// `budget`: candidates that are tried at most.

@@ -1,4 +1,5 @@
-// A simulated device that swaps out nearly all that lists hold, at once, though it would not have to.
+// A simulated device that swaps out nearly all that lists hold, at once, though it would not have
+// to.
 #pragma once
 
 #include <atomic>
