@@ -24,6 +24,7 @@
 #include <caf/actor_system.hpp>
 #include <caf/actor_system_config.hpp>
 
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/executor/partition_actor.hpp>
 #include <troupe/actors/executor/remote_plan.hpp>
 #include <troupe/actors/observe/inspection.hpp>

@@ -18,9 +18,9 @@ namespace troupe {
 
 namespace {
 
-constexpr std::size_t kMagic = 8;
-constexpr std::size_t kGreeting = kMagic + wire::Bulk::kSecretBytes;
-constexpr char kShown[kMagic + 1] = "troupe-b", kTaken[kMagic + 1] = "troupe+b";
+constexpr std::size_t kGreetingMagic = 8;
+constexpr std::size_t kGreeting = kGreetingMagic + wire::Bulk::kSecretBytes;
+constexpr char kShown[kGreetingMagic + 1] = "troupe-b", kTaken[kGreetingMagic + 1] = "troupe+b";
 constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll reports for them
 // bytes of a ring between two words to the other: it copies while we do
 constexpr std::size_t kStep = 128 << 10;
@@ -171,8 +171,8 @@ void BulkSockets::open(Connection connection, const std::string& dialled, bool i
       fd = connect_to(fmt::format("{}:{}", dialled.substr(0, dialled.rfind(':')), answer.where));
     }
     Channel& c = add(connection, std::move(fd), is_local, keys);
-    std::memcpy(c.greeting.data(), kShown, kMagic);
-    std::memcpy(c.greeting.data() + kMagic, answer.ticket.data(), answer.ticket.size());
+    std::memcpy(c.greeting.data(), kShown, kGreetingMagic);
+    std::memcpy(c.greeting.data() + kGreetingMagic, answer.ticket.data(), answer.ticket.size());
     c.deadline = clock_.now() + options_.patience;
     watch(c);
   } catch (const Error&) {
@@ -195,14 +195,14 @@ void BulkSockets::greet(Channel& c) {
     watch(c);
   }
   std::vector<OwnedDescriptor> memory;
-  while (c.greeted < kMagic) {
-    const ssize_t n =
-        receive_descriptors(c.fd.get(), c.greeting.data() + c.greeted, kMagic - c.greeted, memory);
+  while (c.greeted < kGreetingMagic) {
+    const ssize_t n = receive_descriptors(c.fd.get(), c.greeting.data() + c.greeted,
+                                          kGreetingMagic - c.greeted, memory);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) return close(c.connection);
     c.greeted += static_cast<std::size_t>(n);
   }
-  if (std::memcmp(c.greeting.data(), kTaken, kMagic) != 0) {
+  if (std::memcmp(c.greeting.data(), kTaken, kGreetingMagic) != 0) {
     router_.dropped("an end of a bulk channel that answers wrongly");
     return close(c.connection);
   }
@@ -295,9 +295,9 @@ void BulkSockets::hear(Stranger& s) {
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) s.bytes += static_cast<std::size_t>(n);
   if (n > 0 && s.bytes < kGreeting &&
-      std::memcmp(s.shown.data(), kShown, std::min(s.bytes, kMagic)) == 0)
+      std::memcmp(s.shown.data(), kShown, std::min(s.bytes, kGreetingMagic)) == 0)
     return;
-  if (n > 0 && s.bytes == kGreeting && std::memcmp(s.shown.data(), kShown, kMagic) == 0)
+  if (n > 0 && s.bytes == kGreeting && std::memcmp(s.shown.data(), kShown, kGreetingMagic) == 0)
     return admit(s);
   if (s.bytes != 0) router_.dropped("a connection to the bulk port that shows no ticket");
   dismiss(s.id);
@@ -306,7 +306,8 @@ void BulkSockets::hear(Stranger& s) {
 void BulkSockets::admit(Stranger& s) {
   const std::uint64_t id = s.id;
   for (auto& [connection, offer] : offers_) {
-    if (offer.is_local != s.is_local || !is_same(offer.ticket, s.shown.data() + kMagic)) continue;
+    if (offer.is_local != s.is_local || !is_same(offer.ticket, s.shown.data() + kGreetingMagic))
+      continue;
     const Connection at = connection;
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, s.fd.get(), nullptr);
     Channel& c = add(at, std::move(s.fd), offer.is_local, offer.keys);
@@ -314,8 +315,8 @@ void BulkSockets::admit(Stranger& s) {
     dismiss(id);
     // An empty socket takes so few bytes.
     if (c.is_local ? !share_memory(c)
-                   : ::send(c.fd.get(), kTaken, kMagic, MSG_NOSIGNAL | MSG_DONTWAIT) !=
-                         static_cast<ssize_t>(kMagic))
+                   : ::send(c.fd.get(), kTaken, kGreetingMagic, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+                         static_cast<ssize_t>(kGreetingMagic))
       return close(at);
     return opened(c);
   }
@@ -332,7 +333,7 @@ bool BulkSockets::share_memory(Channel& c) {
     c.out.use(LendingSlab::open(ours));
     c.in.use(BorrowedSlab::open(theirs));
     const int all[] = {c.rings->descriptor(), theirs.get(), ours.get()};
-    return send_descriptors(c.fd.get(), kTaken, kMagic, all);
+    return send_descriptors(c.fd.get(), kTaken, kGreetingMagic, all);
   } catch (const Error&) { return false; }
 }
 

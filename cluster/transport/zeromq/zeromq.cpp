@@ -38,8 +38,8 @@ constexpr int kFramesATurn = 64;
 constexpr auto kIdleLook = std::chrono::microseconds(100);
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
-constexpr std::size_t kLooks = 40;   // at one channel's memory
-constexpr std::size_t kInARow = 16;  // records, until others have their turn
+constexpr std::size_t kRingLooks = 40;  // at one channel's memory
+constexpr std::size_t kInARow = 16;     // records, until others have their turn
 
 /// ZeroMQ's thread allocates a block for each chunk that arrives. As malloc is, it gives freed ones
 /// back to the system as soon as a few lie together, and a quarter of all pages were fetched anew;
@@ -351,7 +351,7 @@ class ZeroMqTransport final : public Transport, private Carrier {
   /// fifth of what they do.
   bool has_come_soon() {
     if (!shares_memory() || !awake_.is_patient()) return false;
-    const std::size_t looks = kLooks / bulk_->rings();
+    const std::size_t looks = kRingLooks / bulk_->rings();
     std::size_t heard = 0;
     for (std::size_t left = looks; left > 0 && heard < kInARow; --left) {
       if (const std::size_t n = bulk_->take_direct(kInARow - heard)) {

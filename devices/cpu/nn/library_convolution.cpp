@@ -16,7 +16,7 @@ namespace {
 using dnnl::memory;
 
 // Multiply-adds worth a piece of their own, as for products.
-constexpr double kPieceWork = 2 << 20;
+constexpr double kConvolutionPieceWork = 2 << 20;
 constexpr std::int64_t kMostPieces = 16, kMostSums = 4;
 
 }  // namespace
@@ -143,7 +143,7 @@ LibraryConvolution::LibraryConvolution(const Key& key) : key_(key) {
   const std::int64_t most =
       std::min(key.batch, key.what == Convolve::filter ? kMostSums : kMostPieces);
   const std::int64_t wanted = std::clamp<std::int64_t>(
-      static_cast<std::int64_t>(std::min(work / kPieceWork, 1e6)), 1, most);
+      static_cast<std::int64_t>(std::min(work / kConvolutionPieceWork, 1e6)), 1, most);
   batch_ = (key.batch + wanted - 1) / wanted;
   most_ = std::make_unique<Piece>(key, batch_);
   if (key.batch % batch_) last_ = std::make_unique<Piece>(key, key.batch % batch_);

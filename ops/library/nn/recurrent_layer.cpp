@@ -64,9 +64,9 @@ void require_count(const Inference& c, int most) {
 }
 
 /// The sizes of a layer, as far as shapes tell; throws where they contradict.
-class Extents {
+class RecurrentExtents {
  public:
-  explicit Extents(RecurrentCell cell) : gates_(gates_of(cell)) {}
+  explicit RecurrentExtents(RecurrentCell cell) : gates_(gates_of(cell)) {}
   void sequence(const char* what, const Shape& s, bool of_gates) {
     learn(what, s, {&time_, &batch_, &units_}, 3, of_gates);
   }
@@ -116,8 +116,8 @@ class Extents {
 };
 
 template <class ShapeOf>
-Extents forward_extents(RecurrentCell cell, const Forward& at, ShapeOf shape) {
-  Extents e(cell);
+RecurrentExtents forward_extents(RecurrentCell cell, const Forward& at, ShapeOf shape) {
+  RecurrentExtents e(cell);
   e.weights(shape(at.recurrent));
   e.sequence("projected", shape(at.projected), true);
   e.bias(shape(at.bias));
@@ -127,8 +127,8 @@ Extents forward_extents(RecurrentCell cell, const Forward& at, ShapeOf shape) {
   return e;
 }
 template <class ShapeOf>
-Extents backward_extents(RecurrentCell cell, const Backward& at, ShapeOf shape) {
-  Extents e(cell);
+RecurrentExtents backward_extents(RecurrentCell cell, const Backward& at, ShapeOf shape) {
+  RecurrentExtents e(cell);
   e.weights(shape(at.recurrent));
   e.state("h0", shape(at.h0));
   if (at.c0 >= 0) e.state("c0", shape(at.c0));
@@ -158,7 +158,7 @@ class RecurrentKernel final : public Kernel {
 
   void run(KernelContext& c) override {
     const Forward at(cell_, c.inputs());
-    const Extents e =
+    const RecurrentExtents e =
         forward_extents(cell_, at, [&](int i) -> const Shape& { return c.input(i).shape(); });
     RecurrentArgs a{cell_,
                     reverse_,
@@ -215,7 +215,8 @@ TROUPE_OP(RecurrentLayer) {
     require_count(c, Forward::most(cell));
     const Forward at(cell, c.inputs());
     require_dtypes(c, at.lengths, -1);
-    const Extents e = forward_extents(cell, at, [&](int i) -> const Shape& { return c.shape(i); });
+    const RecurrentExtents e =
+        forward_extents(cell, at, [&](int i) -> const Shape& { return c.shape(i); });
     c.output(c.dtype(0), e.sequence());
     c.output(c.dtype(0), e.state());
     if (at.c >= 0) c.output(c.dtype(0), e.state());
@@ -260,7 +261,8 @@ TROUPE_OP(RecurrentLayerGradient) {
     require_count(c, Backward::most(cell));
     const Backward at(cell, c.inputs());
     require_dtypes(c, at.lengths, at.kept);
-    const Extents e = backward_extents(cell, at, [&](int i) -> const Shape& { return c.shape(i); });
+    const RecurrentExtents e =
+        backward_extents(cell, at, [&](int i) -> const Shape& { return c.shape(i); });
     for (const Shape& s : {e.sequence(true), e.weights(), e.bias(), e.state()})
       c.output(c.dtype(0), s);
     if (at.c0 >= 0) c.output(c.dtype(0), e.state());
@@ -273,7 +275,7 @@ TROUPE_OP(RecurrentLayerGradient) {
   op.run([](KernelContext& c, const Attrs& attrs) {
     const RecurrentCell cell = cell_of(attrs);
     const Backward at(cell, c.inputs());
-    const Extents e =
+    const RecurrentExtents e =
         backward_extents(cell, at, [&](int i) -> const Shape& { return c.input(i).shape(); });
     RecurrentGradientArgs g{cell,
                             attrs.get<bool>("reverse"),
