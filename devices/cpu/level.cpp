@@ -9,6 +9,24 @@
 
 namespace troupe {
 
+bool is_built(CpuLevel level) {
+  switch (level) {
+#if defined(__x86_64__)
+    case CpuLevel::portable: return false;
+    case CpuLevel::v2: return true;
+#if defined(TROUPE_HAS_V3)
+    case CpuLevel::v3: return true;
+#endif
+#if defined(TROUPE_HAS_V4)
+    case CpuLevel::v4: return true;
+#endif
+    default: return false;
+#else
+    default: return level == CpuLevel::portable;
+#endif
+  }
+}
+
 std::string_view name_of(CpuLevel level) {
   switch (level) {
     case CpuLevel::portable: return "portable";
@@ -24,8 +42,8 @@ namespace {
 #if defined(__x86_64__)
 CpuLevel best_level() {
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("x86-64-v4")) return CpuLevel::v4;
-  if (__builtin_cpu_supports("x86-64-v3")) return CpuLevel::v3;
+  if (is_built(CpuLevel::v4) && __builtin_cpu_supports("x86-64-v4")) return CpuLevel::v4;
+  if (is_built(CpuLevel::v3) && __builtin_cpu_supports("x86-64-v3")) return CpuLevel::v3;
   if (__builtin_cpu_supports("x86-64-v2")) return CpuLevel::v2;
   throw Error(Code::unimplemented, "Troupe needs a processor with x86-64-v2 (SSE 4.2)");
 }
@@ -39,6 +57,11 @@ CpuLevel chosen_level() {
   if (!wanted || !*wanted) return best;
   for (CpuLevel level : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4}) {
     if (name_of(level) != wanted) continue;
+    if (!is_built(level))
+      throw Error(Code::invalid_argument,
+                  fmt::format("TROUPE_CPU_LEVEL={}: this build has no kernels of that level; build "
+                              "it with -DTROUPE_LEVELS='v2;v3;v4'",
+                              wanted));
     if (level > best || (level == CpuLevel::portable) != (best == CpuLevel::portable))
       throw Error(Code::invalid_argument,
                   fmt::format("TROUPE_CPU_LEVEL={}: this processor runs {} at best", wanted,
@@ -77,8 +100,12 @@ LevelKernels filled(std::initializer_list<Fill> parts) {
 
 #if defined(__x86_64__)
 const LevelKernels& table_v2() { TROUPE_LEVEL_TABLE(v2); }
+#if defined(TROUPE_HAS_V3)
 const LevelKernels& table_v3() { TROUPE_LEVEL_TABLE(v3); }
+#endif
+#if defined(TROUPE_HAS_V4)
 const LevelKernels& table_v4() { TROUPE_LEVEL_TABLE(v4); }
+#endif
 #else
 const LevelKernels& table_portable() { TROUPE_LEVEL_TABLE(portable); }
 #endif
@@ -88,7 +115,14 @@ const LevelKernels& table_portable() { TROUPE_LEVEL_TABLE(portable); }
 
 const LevelKernels& level_kernels(CpuLevel level) {
 #if defined(__x86_64__)
-  return level == CpuLevel::v4 ? table_v4() : level == CpuLevel::v3 ? table_v3() : table_v2();
+#if defined(TROUPE_HAS_V4)
+  if (level == CpuLevel::v4) return table_v4();
+#endif
+#if defined(TROUPE_HAS_V3)
+  if (level == CpuLevel::v3) return table_v3();
+#endif
+  (void)level;
+  return table_v2();
 #else
   (void)level;
   return table_portable();

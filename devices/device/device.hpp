@@ -113,6 +113,8 @@ enum class CpuLevel : std::uint8_t { portable, v2, v3, v4 };
 std::string_view name_of(CpuLevel level);
 /// The best this processor runs; TROUPE_CPU_LEVEL=v2|v3|v4 forces a lower one.
 CpuLevel cpu_level();
+/// Returns whether this build has kernels of the level (CMake's TROUPE_LEVELS).
+bool is_built(CpuLevel level);
 
 struct CpuOptions {
   WorkerPool* pool = nullptr;  // intra-op blocks run there; null: on the caller alone

@@ -15,6 +15,7 @@ if(TROUPE_SANITIZE)
   set(TROUPE_SANITIZED ON)
 endif()
 option(TROUPE_BUILD_TESTS "Build the tests" ON)
+set(TROUPE_LEVELS "v2;v3;v4" CACHE STRING "x86-64 levels with kernels of their own; v2 is always one")
 option(TROUPE_WERROR "Warnings are errors" ON)
 option(TROUPE_UNITY "Compile small files in batches" ON)
 

@@ -46,8 +46,7 @@ Tensor run(const ScalarProgram& p, const std::vector<Tensor>& in, const Shape& s
 std::vector<CpuLevel> levels() {
   std::vector<CpuLevel> all;
   for (CpuLevel l : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4})
-    if (l <= cpu_level() && (l == CpuLevel::portable) == (cpu_level() == CpuLevel::portable))
-      all.push_back(l);
+    if (is_built(l) && l <= cpu_level()) all.push_back(l);
   return all;
 }
 

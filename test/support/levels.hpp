@@ -11,9 +11,7 @@ namespace troupe::test {
 inline std::vector<const cpu::LevelKernels*> levels() {
   std::vector<const cpu::LevelKernels*> found;
   for (CpuLevel level : {CpuLevel::portable, CpuLevel::v2, CpuLevel::v3, CpuLevel::v4})
-    if (level <= cpu_level() &&
-        (level == CpuLevel::portable) == (cpu_level() == CpuLevel::portable))
-      found.push_back(&cpu::level_kernels(level));
+    if (is_built(level) && level <= cpu_level()) found.push_back(&cpu::level_kernels(level));
   return found;
 }
 
