@@ -1,3 +1,4 @@
+// Not under asan and tsan: the text of the command line has no memory of its own.
 // What the verbs make of answers that no node gives: one sentence, and nothing that acts on a
 // terminal. The fuzzer of answers finds more of these.
 #include <poll.h>

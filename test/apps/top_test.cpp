@@ -1,3 +1,4 @@
+// Not under asan and tsan: the text of the command line has no memory of its own.
 // troupe top on a terminal: what it shows fits, whatever its size and what actors are called, and
 // it leaves the terminal as it was.
 #include <boost/test/unit_test.hpp>

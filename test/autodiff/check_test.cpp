@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // The gradient checks themselves: they pass what is right and name what is wrong.
 #include <boost/test/unit_test.hpp>
 

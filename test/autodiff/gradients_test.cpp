@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Reverse mode over graphs: what is connected, what is summed, what stays sparse, what is refused.
 #include <boost/test/unit_test.hpp>
 

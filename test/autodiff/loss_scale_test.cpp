@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Loss scaling and mixed precision: what overflows changes nothing, the scale finds its place, and
 // a network stored in few bits learns.
 #include <boost/test/unit_test.hpp>

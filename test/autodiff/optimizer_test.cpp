@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Optimizers against the papers' formulas written out on doubles, dense and by rows.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Loops that end because of NaN, in every way to run them.
 #include <boost/test/unit_test.hpp>
 

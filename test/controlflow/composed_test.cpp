@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Everything inside everything: programs longer than the rows of `cases`, their gradients, and
 // those of their gradients. Values everywhere are the interpreter's, gradients those of
 // differences.

@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Gradients through conditionals and loops: programs with known results.
 #include <boost/test/unit_test.hpp>
 

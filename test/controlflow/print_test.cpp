@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // What consoles print: the text of values, and lines in program order through branches and
 // iterations.
 #include <troupe/ops/eager/eager.hpp>

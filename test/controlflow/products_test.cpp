@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Sums of matrix products over iterations: one product after the loop, with the same gradient.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Recurrent layers against plain loops over doubles: every way to run, lengths, both directions,
 // extents that are unknown while the graph is built, as a loop and fused into one op; and their
 // gradients against differences.

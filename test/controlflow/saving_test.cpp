@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // How much a loop saves for its gradient.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // Convolutions in f32, which a library computes in pieces, and f64, which are products, against
 // those in i64, which plain loops do; the table of ops (test/ops/tables/window_rows.hpp) has the
 // small ones and the references.

@@ -1,3 +1,4 @@
+// Not under asan and tsan: it replaces malloc, as sanitizers do.
 // After a program's first run the evaluator allocates nothing, on scalars or on arrays.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // Kernels that take many elements at a time, against plain loops: at every level of this processor,
 // at lengths around those they are cut at.
 #include <boost/test/unit_test.hpp>

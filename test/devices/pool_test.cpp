@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // Pooling in f32, by the level's kernels, against f64, by plain loops; the table of ops
 // (test/ops/tables/window_rows.hpp) has the references.
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // f32 products by tiles: of whole numbers, which floats add without rounding, against Eigen, and
 // part by part against themselves, bit for bit.
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under asan and tsan: trainings take minutes there, on parts that other suites run.
 // The cart-pole's physics against its equations of motion, and the example as a shell starts it.
 #include <boost/test/unit_test.hpp>
 

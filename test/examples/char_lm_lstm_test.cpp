@@ -1,3 +1,4 @@
+// Not under asan and tsan: trainings take minutes there, on parts that other suites run.
 // The LSTM of the main job from inside: what its reader shows, that padding counts for nothing,
 // that streams go on where they ended, and that a sample is one run.
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under asan and tsan: trainings take minutes there, on parts that other suites run.
 // The main job: it learns, resumes bit for bit at any worker count, and answers bad input in a
 // sentence with exit code 2, earlier files intact.
 #include <troupe/test/support/process.hpp>

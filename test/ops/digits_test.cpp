@@ -1,3 +1,4 @@
+// Not under asan and tsan: op_table_test runs the same kernels.
 // Numbers whose digits are easily lost: ends of ranges, floors of nearly whole quotients, small
 // differences.
 #include <boost/test/unit_test.hpp>

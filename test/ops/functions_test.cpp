@@ -1,3 +1,4 @@
+// Not under asan and tsan: op_table_test runs the same kernels.
 // Functions of the DSL that are made of other ops, and ops that no table of independent elements
 // can hold, against plain loops; their gradients by differences; what they refuse.
 #include <boost/test/unit_test.hpp>
@@ -12,6 +13,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/ops/tables/computed.hpp>
+#include <troupe/test/support/callable.hpp>
 #include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
@@ -562,7 +564,7 @@ BOOST_AUTO_TEST_CASE(sums_of_halves) {
 
 // Shapes that only a run shows.
 BOOST_AUTO_TEST_CASE(shapes_that_come_too_late_are_refused) {
-  const auto refused = [](const std::function<Expr(const Expr&, const Expr&)>& f, const Shape& a,
+  const auto refused = [](const Callable<Expr(const Expr&, const Expr&)>& f, const Shape& a,
                           const Shape& b) {
     Graph g;
     Expr x = g.input("x", DType::f32, Shape::unknown()),

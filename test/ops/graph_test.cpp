@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Building graphs: what is inferred, what is refused and how it is said, literals, names, scopes.
 #include <boost/test/unit_test.hpp>
 

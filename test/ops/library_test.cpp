@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // More functions of the DSL against plain loops: losses over classes, segments, quantization,
 // complex numbers, special functions, draws.
 #include <boost/test/unit_test.hpp>

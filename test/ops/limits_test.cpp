@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // Functions of the DSL where formulas end: values too large for few bits, zeros and infinities,
 // extents known late or never, attributes that make no sense.
 #include <boost/test/unit_test.hpp>
@@ -10,6 +11,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/ops/tables/computed.hpp>
+#include <troupe/test/support/callable.hpp>
 #include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
@@ -469,7 +471,7 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
   Expr x = g.input("x", DType::f32, {2, 3, 4}), u = g.input("u", DType::u8, {2}),
        i = g.input("i", DType::i32, {2}), none = g.input("n", DType::f32, {2, 0, 3});
   Expr q = g.input("q", DType::f32, {1, 2, 3, 4}), z = g.input("z", DType::c128, {2, 2});
-  const auto refused = [](const char* what, const std::function<void()>& f, const char* why) {
+  const auto refused = [](const char* what, const Callable<void()>& f, const char* why) {
     try {
       f();
       BOOST_ERROR(std::string("not refused: ") + what);

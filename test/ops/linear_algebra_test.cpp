@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // Linear algebra against plain loops and products; its gradients by differences; what it refuses.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Passes: each keeps every value bit for bit, and does what it is for.
 #include <boost/test/unit_test.hpp>
 
@@ -12,6 +13,7 @@
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/test/ops/passes.hpp>
+#include <troupe/test/support/callable.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 
@@ -389,7 +391,7 @@ BOOST_AUTO_TEST_CASE(a_reduction_is_taken_as_its_operand_is_made) {
                                 {{4, 0}, {0}},          {{40, 1000}, {1}}};
   const auto check =
       [&](DType t, const Case& c, const char* what,
-          const std::function<Expr(const Expr&, const std::vector<std::int64_t>&)>& reduced) {
+          const Callable<Expr(const Expr&, const std::vector<std::int64_t>&)>& reduced) {
         Graph g;
         Shape row = c.shape;
         for (int i = 0; i + 1 < row.rank(); ++i) row.set(i, 1);

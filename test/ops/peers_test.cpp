@@ -1,3 +1,4 @@
+// Not under asan and tsan: op_table_test runs the same kernels.
 // The table of operations against torch and numpy, where `scripts/setup --peers` installed them:
 // all cases go out in one file, scripts/peers/op_table.py computes them again and says what
 // differs.

@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // Random draws: keyed by seed, op and step; distributed as they should be.
 #include <boost/test/unit_test.hpp>
 

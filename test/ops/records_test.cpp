@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // Records of a training: the bytes of event files, what is kept in memory, what is refused.
 #include <boost/test/unit_test.hpp>
 

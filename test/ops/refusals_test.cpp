@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // Every op, told nonsense: wrong numbers, ranks, extents, dtypes and attributes are refused while
 // building, in one sentence with op and line; what building could not see is refused by the kernel,
 // naming the op. TROUPE_SEED and TROUPE_TRIES (for each op) draw other nonsense.

@@ -1,3 +1,4 @@
+// Not under asan and tsan: op_table_test runs the same kernels.
 // Every function that users call, told operands that it does not take: the error names that
 // function, or the op that has its name, and the user's line; so does the error of an index that
 // only a run sees. functions_test and limits_test have what else the errors say.
@@ -18,6 +19,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
+#include <troupe/test/support/callable.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
@@ -26,7 +28,7 @@ BOOST_AUTO_TEST_SUITE(refused_calls_test, TROUPE_ONE_THREAD)
 
 namespace {
 
-using Call = std::function<void(const Exprs&)>;
+using Call = Callable<void(const Exprs&)>;
 
 /// A function, operands that it takes, and the call.
 struct Builder {
@@ -333,7 +335,7 @@ BOOST_AUTO_TEST_CASE(a_refusal_names_the_function_that_was_called) {
     };
     call(b.operands);
     for (std::size_t k = 0; k <= b.operands.size(); ++k) {  // one operand, or all
-      const auto with = [&](const std::function<void(ValueSpec&)>& change) {
+      const auto with = [&](const Callable<void(ValueSpec&)>& change) {
         std::vector<ValueSpec> operands = b.operands;
         for (std::size_t j = 0; j < operands.size(); ++j)
           if (j == k || k == b.operands.size()) change(operands[j]);
@@ -368,7 +370,7 @@ BOOST_AUTO_TEST_CASE(an_index_outside_names_the_function_that_was_called) {
                bias = Tensor::of<float>(std::vector<float>(5, 0.0f), {5}),
                good = Tensor::of<std::int64_t>({1, 2}, {2});
   // The last operand holds what is outside.
-  const std::vector<std::tuple<std::string, std::vector<Tensor>, std::function<Expr(const Exprs&)>>>
+  const std::vector<std::tuple<std::string, std::vector<Tensor>, Callable<Expr(const Exprs&)>>>
       rows{
           {"gather", {x, ids}, [](const Exprs& e) { return gather(e[0], e[1]); }},
           {"take_along", {x, many}, [](const Exprs& e) { return take_along(e[0], e[1]); }},

@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // Layer and RMS normalisation where outliers, far means and few bits make it hard, forward and
 // backward: against the same in f64.
 #include <boost/test/unit_test.hpp>

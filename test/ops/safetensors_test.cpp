@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // Safetensors files: what is written byte for byte, what is read, what is refused and how it is
 // said, and that no mutation of a file gets past the reader or brings it down.
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
 // What passes do with updates of variables: fused, in order, and where the variable lies.
 #include <boost/test/unit_test.hpp>
 

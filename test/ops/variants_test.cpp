@@ -1,3 +1,4 @@
+// Not under asan and tsan: op_table_test runs the same kernels.
 // Functions beside their plain forms, against plain loops: other axes, corners, cubic resizing,
 // windows that are rounded up or reach over padding, samples' variances, norms of complex numbers,
 // functions made of logarithms, activations made of others, losses. Their gradients by differences;
@@ -19,6 +20,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/ops/tables/computed.hpp>
+#include <troupe/test/support/callable.hpp>
 #include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
@@ -27,7 +29,7 @@ BOOST_AUTO_TEST_SUITE(variants_test)
 
 namespace {
 
-Array of_each(const Array& x, const std::function<double(double)>& f) {
+Array of_each(const Array& x, const Callable<double(double)>& f) {
   return tabulate(x.shape, [&](const Index& i) { return f(x[i]); });
 }
 
@@ -104,7 +106,7 @@ BOOST_AUTO_TEST_CASE(corners_and_cubic_resizing) {
       const auto place = [&](double o, double in, double out) {
         return !corners ? (o + 0.5) * in / out - 0.5 : out == 1 ? 0 : o * (in - 1) / (out - 1);
       };
-      const auto wanted = [&](const std::function<double(double)>& weight) {
+      const auto wanted = [&](const Callable<double(double)>& weight) {
         return tabulate({1, h, w, 2}, [&](const Index& i) {
           const double r = place(double(i[1]), 4, double(h)), c = place(double(i[2]), 3, double(w));
           double sum = 0;  // of elements beyond the border too, for which the border's stand
@@ -379,7 +381,7 @@ BOOST_AUTO_TEST_CASE(logarithms_and_their_kin) {
        of_each(any.array, [](double v) { return std::exp2(v); }));
   same(computed({x}, [](const Exprs& e) { return logit(e[0]); }),
        of_each(x.array, [](double v) { return std::log(v / (1 - v)); }));
-  const auto both = [&](const std::function<double(double, double)>& f) {
+  const auto both = [&](const Callable<double(double, double)>& f) {
     return tabulate({2, 5}, [&](const Index& i) { return f(any.array[i], y.array[{i[1]}]); });
   };
   same(computed({any, y}, [](const Exprs& e) { return log_add_exp(e[0], e[1]); }),

@@ -1,3 +1,4 @@
+// Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
 // What convolutions and pooling refuse, and the functions over them. Values and gradients:
 // window_rows.hpp.
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under asan and tsan: it takes all descriptors, of which UBSan needs one.
 // A process that has no file descriptor left: its runs go on, its inspection server does not spin,
 // gives the descriptors of those who dawdle to those who ask, and answers everybody once there are
 // some again.

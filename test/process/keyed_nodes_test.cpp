@@ -1,3 +1,4 @@
+// Not under tsan: its processes run on ZeroMQ, which is not instrumented.
 // `troupe node --keys` as processes: who gets in, what those are told who do not, and what a scan
 // of its ports brings to light.
 #include <boost/test/unit_test.hpp>

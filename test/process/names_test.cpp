@@ -1,3 +1,4 @@
+// Not under asan and tsan: it watches processes of the binary that other suites run in one process.
 // What nodes are called by: names with an address of IPv6 only, with several, and such that no
 // server tells the address of. In a namespace whose /etc/hosts and /etc/resolv.conf the case has
 // written. What the system does not permit is skipped.

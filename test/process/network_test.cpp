@@ -1,3 +1,4 @@
+// Not under asan and tsan: it watches processes of the binary that other suites run in one process.
 // `troupe node` processes with keys, each in a network namespace of its own, and what networks do
 // to them: links that go down, packets that are lost, lines that are slow or long. This program is
 // the router between them, and one more node, in a namespace that nobody else sees and that ends

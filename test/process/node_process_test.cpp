@@ -1,3 +1,4 @@
+// Not under tsan: its processes run on ZeroMQ, which is not instrumented.
 // `troupe node` as processes on loopback, and this program as one more node.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: its processes run on ZeroMQ, which is not instrumented.
 // What outsiders get from nodes that are processes, over real sockets: who plays again what was
 // recorded between two of them, who claims to send more than may be sent, who scans a cluster on
 // one machine. They obtain nothing, nothing runs, and it is counted and told.

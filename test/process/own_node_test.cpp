@@ -1,3 +1,4 @@
+// Not under tsan: its processes run on ZeroMQ, which is not instrumented.
 // A user's own programs as nodes, in processes of their own: what they bring to the cluster, and
 // what is said where it is missing.
 #include <boost/test/unit_test.hpp>

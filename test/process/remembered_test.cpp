@@ -1,3 +1,4 @@
+// Not under asan and tsan: it watches processes of the binary that other suites run in one process.
 // What an inspection server remembers of plans from one request to the next: of the life of their
 // owner that is there, and as many as it may.
 #include <boost/test/unit_test.hpp>

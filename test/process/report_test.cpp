@@ -1,3 +1,4 @@
+// Not under asan and tsan: it watches processes of the binary that other suites run in one process.
 // `troupe report` of runs that are under way and that have ended, and what it says of those that
 // are not there.
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under asan and tsan: it watches processes of the binary that other suites run in one process.
 // A producer that is faster than its consumer, on two nodes that are processes: what waits between
 // them, and what that takes of the producer's memory.
 #include <boost/test/unit_test.hpp>

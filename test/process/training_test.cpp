@@ -1,3 +1,4 @@
+// Not under asan and tsan: it watches processes of the binary that other suites run in one process.
 // The main job over nodes, which are processes: interrupted, and gone on with by the command that
 // it prints.
 #include <boost/test/unit_test.hpp>

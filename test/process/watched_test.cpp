@@ -1,3 +1,4 @@
+// Not under asan and tsan: it watches processes of the binary that other suites run in one process.
 // What the verbs say again and again, through a node that is silent for a while, and what they say
 // as JSON.
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under tsan: it makes plans on one thread.
 // The cost model: where nodes go that nothing constrains, and what a run is predicted to take.
 #include <chrono>
 #include <random>

@@ -1,3 +1,4 @@
+// Not under tsan: it makes plans on one thread.
 // Where nodes go: constraints, colocation; what crosses between devices, and what a plan says of
 // itself.
 #include <boost/test/unit_test.hpp>

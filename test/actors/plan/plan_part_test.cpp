@@ -1,3 +1,4 @@
+// Not under tsan: it makes plans on one thread.
 // Parts of plans: what one node is sent of a program makes the partitions that the whole program
 // makes for it.
 //

@@ -1,3 +1,4 @@
+// Not under tsan: it makes plans on one thread.
 // Windows of cut edges: which may be ahead of what `parallel_iterations` says, and that both ends
 // come to the same.
 #include <map>

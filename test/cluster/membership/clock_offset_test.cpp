@@ -1,3 +1,4 @@
+// Not under tsan: one thread steps the simulation.
 // Clocks of nodes that drift, are set, and lie: what one knows of another's is never further off
 // than it says.
 #include <boost/test/unit_test.hpp>

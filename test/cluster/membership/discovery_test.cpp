@@ -1,3 +1,4 @@
+// Not under tsan: one thread steps the simulation.
 // What a node finds out from where it was started.
 #include <boost/test/unit_test.hpp>
 

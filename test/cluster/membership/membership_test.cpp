@@ -1,3 +1,4 @@
+// Not under tsan: one thread steps the simulation.
 // Membership in a simulated network on a virtual clock: messages are delayed, lost and overtake
 // each other, nodes are killed, held up, cut off and started again. `TROUPE_SEED=n` repeats one
 // schedule.

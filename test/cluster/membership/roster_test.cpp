@@ -1,3 +1,4 @@
+// Not under tsan: one thread steps the simulation.
 // Where members are, as those know who have seen them.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // What goes between nodes, byte by byte: values, programs, and what is no message at all.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // Tokens and grants in few bytes: they are read as their message would be, in one way only, and
 // nothing else is.
 #include <troupe/cluster/protocol/small_tokens.hpp>

@@ -1,3 +1,4 @@
+// Not under tsan: one thread steps the simulation.
 // What becomes of runs when the network or a node fails, in a simulation that a seed decides.
 #include <boost/test/unit_test.hpp>
 

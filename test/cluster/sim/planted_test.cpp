@@ -1,3 +1,4 @@
+// Not under tsan: one thread steps the simulation.
 // Would the seeded simulation notice a mistake in the protocol of runs? Each is planted in what one
 // node sends, and must be found within a few schedules: a run that hangs, a wrong value, or a part
 // of a run that stays behind.

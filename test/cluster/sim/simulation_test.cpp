@@ -1,3 +1,4 @@
+// Not under tsan: one thread steps the simulation.
 // Thousands of schedules of the simulated network: connections that break, partitions, nodes that
 // die and start anew. Whatever happens, each message arrives at most once, in order on its lane,
 // between connected() and lost(); and all of them arrive where nothing worse happened than that

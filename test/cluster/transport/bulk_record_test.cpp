@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // Records of the bulk channel, in memory: frames and their bulk in pieces, sealed, by loan,
 // damaged.
 #include <troupe/cluster/transport/channel/bulk_record.hpp>

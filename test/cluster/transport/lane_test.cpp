@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // One lane of a session by itself: messages into frames, and frames into messages.
 #include <boost/test/unit_test.hpp>
 

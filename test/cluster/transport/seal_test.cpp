@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // Sealed payload: what comes out is what went in, and nothing else does.
 #include <boost/test/data/test_case.hpp>
 #include <boost/test/unit_test.hpp>

@@ -1,3 +1,4 @@
+// Not under tsan: it encodes and decodes on one thread.
 // The wire format: what is written stays as the golden files have it, and a decoder that is told
 // anything else refuses it.
 #include <troupe/test/support/cluster/golden.hpp>

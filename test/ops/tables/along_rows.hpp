@@ -10,7 +10,7 @@ namespace troupe::test {
 
 /// Calls f(the indices of one line along `axis`, in order) for each line.
 inline void each_line(const Shape& shape, int axis,
-                      const std::function<void(const std::vector<Index>&)>& f) {
+                      const Callable<void(const std::vector<Index>&)>& f) {
   for_each_index(shape.without(axis), [&](const Index& i) {
     std::vector<Index> line;
     for (std::int64_t k = 0; k < shape[axis]; ++k) line.push_back(inserted(i, axis, k));

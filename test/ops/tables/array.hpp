@@ -9,6 +9,7 @@
 
 #include <troupe/devices/base/shape.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
+#include <troupe/test/support/callable.hpp>
 
 namespace troupe::test {
 
@@ -43,7 +44,7 @@ struct Array {
 };
 
 /// Calls f with every index of `shape`, in row-major order.
-inline void for_each_index(const Shape& shape, const std::function<void(const Index&)>& f) {
+inline void for_each_index(const Shape& shape, const Callable<void(const Index&)>& f) {
   if (shape.elements() == 0) return;
   Index i(static_cast<std::size_t>(shape.rank()), 0);
   for (std::int64_t n = shape.elements(); n > 0; --n) {
@@ -56,7 +57,7 @@ inline void for_each_index(const Shape& shape, const std::function<void(const In
 }
 
 /// Each element of `shape` from its index.
-inline Array tabulate(const Shape& shape, const std::function<double(const Index&)>& f) {
+inline Array tabulate(const Shape& shape, const Callable<double(const Index&)>& f) {
   Array out{shape, {}};
   for_each_index(shape, [&](const Index& i) { out.v.push_back(f(i)); });
   return out;
@@ -64,7 +65,7 @@ inline Array tabulate(const Shape& shape, const std::function<double(const Index
 
 /// Reduces the axes marked in `reduced` with `f`, which sees all elements that meet in one result.
 inline Array reduce_with(const Array& x, std::vector<bool> reduced, bool keep_dims,
-                         const std::function<double(const std::vector<double>&)>& f) {
+                         const Callable<double(const std::vector<double>&)>& f) {
   Shape out, kept;
   for (int k = 0; k < x.shape.rank(); ++k) {
     bool gone = reduced[static_cast<std::size_t>(k)];

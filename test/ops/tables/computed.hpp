@@ -14,6 +14,7 @@
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/ops/tables/places.hpp>
 #include <troupe/test/ops/tables/table.hpp>
+#include <troupe/test/support/callable.hpp>
 
 namespace troupe::test {
 
@@ -31,7 +32,7 @@ inline Tensor tensor_of(const Sample& s) {
   return t;
 }
 
-using Function = std::function<Expr(const Exprs&)>;
+using Function = Callable<Expr(const Exprs&)>;
 
 /// The function of the samples, everywhere alike; checked by differences up to `order`.
 inline Array computed(const std::vector<Sample>& samples, const Function& f, int order = 2) {

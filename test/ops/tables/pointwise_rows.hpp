@@ -48,7 +48,7 @@ inline std::vector<Case> where_cases() {
 }
 
 /// A reference from a function of one element and the attributes.
-inline Reference elementwise(std::function<double(double, const Attrs&)> f) {
+inline Reference elementwise(Callable<double(double, const Attrs&)> f) {
   return [f](const std::vector<Array>& x, const Attrs& attrs) {
     return std::vector<Array>{
         tabulate(x[0].shape, [&](const Index& i) { return f(x[0][i], attrs); })};

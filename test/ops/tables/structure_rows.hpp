@@ -34,7 +34,7 @@ inline Index erased(Index i, int axis) {
 // ---- reductions
 
 inline Row reduction(std::string op, std::vector<DType> dtypes,
-                     std::function<double(const std::vector<double>&)> f, int order,
+                     Callable<double(const std::vector<double>&)> f, int order,
                      bool of_nothing = true, Role role = Role::value) {
   Draws draws(5);
   std::vector<Case> cases;
@@ -553,7 +553,7 @@ inline Arrays product_of(const Arrays& x, const Attrs& a) {
 }
 
 // f(row) of each row along the last axis.
-inline Array by_rows(const Array& x, const std::function<void(std::vector<double>&)>& f) {
+inline Array by_rows(const Array& x, const Callable<void(std::vector<double>&)>& f) {
   Array out{x.shape, {}};
   std::size_t n = static_cast<std::size_t>(x.shape[x.shape.rank() - 1]);
   for (std::size_t at = 0; at < x.v.size(); at += n) {

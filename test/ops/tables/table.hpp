@@ -11,6 +11,7 @@
 
 #include <troupe/devices/device/attr.hpp>
 #include <troupe/test/ops/tables/array.hpp>
+#include <troupe/test/support/callable.hpp>
 
 namespace troupe::test {
 
@@ -29,7 +30,7 @@ struct Case {
 };
 
 /// All outputs, from the inputs as doubles.
-using Reference = std::function<std::vector<Array>(const std::vector<Array>&, const Attrs&)>;
+using Reference = Callable<std::vector<Array>(const std::vector<Array>&, const Attrs&)>;
 
 using Arrays = std::vector<Array>;
 

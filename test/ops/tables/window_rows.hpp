@@ -33,7 +33,7 @@ struct PlainWindow {
     }
   }
   /// Calls f(element, position, tap) for all of which the three meet.
-  void each(const std::function<void(const Index&, const Index&, const Index&)>& f) const {
+  void each(const Callable<void(const Index&, const Index&, const Index&)>& f) const {
     for_each_index(Shape(out), [&](const Index& o) {
       for_each_index(Shape(size), [&](const Index& t) {
         Index i;
@@ -61,7 +61,7 @@ inline Index tap_of(Index window, std::int64_t channel, std::int64_t filter) {
 
 /// Calls f(x's index, w's index, y's index) for each product in a convolution.
 inline void each_product(const Shape& x, const Shape& w, const Attrs& a,
-                         const std::function<void(const Index&, const Index&, const Index&)>& f) {
+                         const Callable<void(const Index&, const Index&, const Index&)>& f) {
   const std::int64_t groups = a.get_or<std::int64_t>("groups", 1), seen = w[w.rank() - 2],
                      filters = w[w.rank() - 1], part = filters / groups;
   PlainWindow window(middle(x), Index(w.begin(), w.end() - 2), a);

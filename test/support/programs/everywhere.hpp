@@ -43,11 +43,17 @@ struct Setting {
   bool are_processes = false;
 };
 
-/// Those within this process or, where that is asked for, those over several; under TSan those with
-/// threads, for one thread has no races.
+/// Settings that sanitizer builds run: each part of the engine once. TSan leaves out the
+/// deterministic ones, which have one thread.
+inline bool is_for_sanitizers(const Setting& s) {
+  if (s.is_deterministic) return !kUnderTsan && s.nodes > 1;
+  return s.nodes > 1 || s.granularity == Granularity::op || s.swaps;
+}
+
+/// The settings of this process or, if processes are asked for, those over processes.
 inline std::vector<Setting> worth_a_try(std::vector<Setting> all) {
   std::erase_if(all, [](const Setting& s) {
-    return (kUnderTsan && s.is_deterministic) || s.are_processes != is_over_processes();
+    return (kShare > 1 && !is_for_sanitizers(s)) || s.are_processes != is_over_processes();
   });
   return all;
 }
