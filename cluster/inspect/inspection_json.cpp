@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/runtime/clock.hpp>
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/format/json_text.hpp>
 
 namespace troupe {
