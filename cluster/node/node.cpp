@@ -22,14 +22,14 @@ ClusterNode::~ClusterNode() {
 Engine& ClusterNode::engine() { return *engine_; }
 const std::string& ClusterNode::name() const { return core_->name(); }
 std::string ClusterNode::address() const { return core_->transport().address(); }
-std::vector<std::string> ClusterNode::nodes() const { return core_->nodes(); }
-std::vector<Member> ClusterNode::members() const { return core_->members(); }
-bool ClusterNode::has_joined() const { return core_->has_joined(); }
-Status ClusterNode::status() const { return core_->status(); }
+std::vector<std::string> ClusterNode::nodes() const { return core_->view().names(); }
+std::vector<Member> ClusterNode::members() const { return core_->view().members(); }
+bool ClusterNode::has_joined() const { return core_->view().has_joined(); }
+Status ClusterNode::status() const { return core_->view().status(); }
 void ClusterNode::connect(const std::string& address) { core_->connect(address); }
 void ClusterNode::wait_for(const std::vector<std::string>& names,
                            std::chrono::nanoseconds timeout) {
-  core_->wait_for(names, timeout);
+  core_->view().wait_for(names, timeout);
 }
 bool ClusterNode::wait_joined(std::chrono::nanoseconds timeout,
                               const std::function<bool()>& gives_up) {
@@ -39,23 +39,23 @@ RunCounters ClusterNode::run_counters() const {
   return {core_->runs().waited(), core_->runs().dropped(), core_->runs().refused(),
           core_->runs().taken()};
 }
-MembershipCounters ClusterNode::membership_counters() const { return core_->membership_counters(); }
+MembershipCounters ClusterNode::membership_counters() const { return core_->view().counters(); }
 std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const {
-  return core_->detection_bound(nodes);
+  return core_->view().detection_bound(nodes);
 }
 ClusterReport ClusterNode::inspect(const NodeQuestion& question, std::chrono::nanoseconds patience,
                                    const std::string& only) const {
-  return core_->inspect(question, patience, only);
+  return core_->inspections().inspect(question, patience, only);
 }
 std::vector<Verdict> ClusterNode::diagnose(std::chrono::nanoseconds apart,
                                            std::chrono::nanoseconds patience) const {
-  return core_->diagnose(apart, patience);
+  return core_->inspections().diagnose(apart, patience);
 }
-void ClusterNode::tell_of(const Records& records) const { core_->tell_of(records); }
-void ClusterNode::forget(const Records& records) const { core_->forget(records); }
+void ClusterNode::tell_of(const Records& records) const { core_->inspections().add(records); }
+void ClusterNode::forget(const Records& records) const { core_->inspections().forget(records); }
 Cleared ClusterNode::clear_container(const std::string& container,
                                      const std::vector<std::string>& nodes) {
-  return core_->clear_container(container, nodes);
+  return core_->states().clear_container(container, nodes);
 }
 TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
 

@@ -27,23 +27,13 @@
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/cluster/membership/membership.hpp>
 #include <troupe/cluster/protocol/node_report.hpp>
+#include <troupe/cluster/runs/early_limits.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 
 namespace troupe {
 
 class NodeCore;
 class Records;
-
-/// What is kept of one peer for runs that have not begun on this node, since it overtook their
-/// owner: messages, and bytes of this node's memory; and the same of its requests for plans and
-/// variables that wait, one of which is taken whatever its size. A peer that sends more is
-/// disconnected; a node keeps to the same bounds itself, and sends a request when those before it
-/// leave room: give all nodes of a cluster the same. A peer for which more bytes of answers wait
-/// gets no more until it has read them.
-struct EarlyLimits {
-  std::size_t messages = 1 << 16;
-  std::uint64_t bytes = 1 << 30;
-};
 
 struct NodeOptions {
   std::string name;  // unique in the cluster; no '/'
@@ -76,7 +66,7 @@ struct NodeOptions {
 /// Messages for runs that had not begun on this node, which waited; for runs that were over, which
 /// were dropped; and such as no node sends that keeps to the protocol, repeated tokens among them,
 /// which were dropped too. And messages whose turn was taken by whoever brought them
-/// (cluster/node/RUNS.md).
+/// (cluster/runs/RUNS.md).
 struct RunCounters {
   std::uint64_t early = 0;
   std::uint64_t late = 0;

@@ -1,8 +1,9 @@
-// What nodes say to each other, as plain structs; `node_core.hpp` says who says what when. One Kind
-// a struct; its fields, named once in messages.cpp, are what is written and read.
+// The messages between nodes, as plain structs. Each has one Kind; its fields, named once in
+// messages.cpp, are written and read. cluster/runs/RUNS.md and the headers in cluster/node have the
+// order of messages.
 //
-// To add a message: a Kind, a struct with `kKind` and `kLane`, a line in `fields`, and an overload
-// of `NodeCore::handle`.
+// To add a message: a Kind, a struct with `kKind` and `kLane`, a line in `fields`, and a case in
+// `NodeCore::dispatch`.
 #pragma once
 
 #include <cstdint>
@@ -247,6 +248,11 @@ template <class M>
 MessageWriter written(const M& message);
 template <class M>
 void read_fields(MessageReader& reader, M& message);
+/// Sends a message by the lane of its kind.
+template <class M>
+void send(Transport& transport, Peer to, const M& message) {
+  transport.send(to, M::kLane, written(message).take());
+}
 template <class M>
 M read_all(MessageReader& reader) {
   M message;

@@ -1,13 +1,18 @@
-// Runs over several nodes, seen from one of them: which run a message is for, who has still to
-// leave it, and what becomes of it when somebody fails or is lost. cluster/node/RUNS.md has the
-// protocol and why it ends.
+// Runs over several nodes, seen from one of them: the run that a message is for, the nodes that
+// have still to leave it, and its end when a node fails or is lost. RUNS.md has the protocol and why
+// it ends.
+//
+//   SharedRuns runs(host, transport, self, limits, log);  runs.open(engine);
+//   runs.handle_tokens(peer, message);  runs.handle(peer, owner, begin_run, compiled);  ...
 //
 // A message is for a run that is under way here, for one that is over (dropped), or for one that
-// has not begun here yet, for tokens of others overtake the owner's BeginRun: it waits. Which of
-// the last two, the number says: an owner's runs begin in the order of their numbers.
+// has not begun here yet (buffered), because tokens of other nodes overtake the owner's BeginRun.
+// The number separates the last two: the runs of an owner begin in the order of their numbers.
 //
 // Threads: any; the messages of one peer one at a time. The lock is held for book-keeping only, and
 // while BeginRuns are sent.
+//
+// Ownership: the node owns SharedRuns; a SharedPlan keeps both alive.
 #pragma once
 
 #include <algorithm>
@@ -21,19 +26,21 @@
 #include <variant>
 #include <vector>
 
+#include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/engine_impl.hpp>
-#include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/protocol/messages.hpp>
+#include <troupe/cluster/runs/early_limits.hpp>
+#include <troupe/cluster/runs/run_host.hpp>
 
 namespace troupe {
 
-class NodeCore;
+class SharedRuns;
 
 /// A plan over several nodes, on any of them.
 class SharedPlan final : public RemotePlan {
  public:
   /// `peers`: of each of the plan's nodes; the one of this node is not looked at.
-  SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan,
+  SharedPlan(std::shared_ptr<SharedRuns> runs, RunKey key, std::shared_ptr<const Plan> plan,
              std::vector<Peer> peers, Peer owner);
   ~SharedPlan() override;
 
@@ -73,8 +80,8 @@ class SharedPlan final : public RemotePlan {
  private:
   bool post_message(const RunKey& run, std::span<Posted> posted, Peer to);
 
-  const std::shared_ptr<NodeCore> core_;
-  const RunKey key_;  // owner, number of the plan
+  const std::shared_ptr<SharedRuns> runs_;  // and the node that it is a part of
+  const RunKey key_;                        // owner, number of the plan
   const std::shared_ptr<const Plan> plan_;
   const std::vector<Peer> peers_;
   const Peer owner_;  // 0: this node
@@ -86,9 +93,16 @@ class SharedPlan final : public RemotePlan {
 class SharedRuns {
  public:
   /// `log`: may be empty.
-  SharedRuns(NodeCore& core, std::uint64_t self, const EarlyLimits& limits,
+  SharedRuns(RunHost& host, Transport& transport, const NodeId& self, const EarlyLimits& limits,
              std::function<void(const std::string&)> log)
-      : core_(core), self_(self), limits_(limits), log_(std::move(log)) {}
+      : host_(host), transport_(transport), name_(self.name), self_(self.incarnation),
+        limits_(limits), log_(std::move(log)) {}
+
+  /// Before any message. `engine` outlives `close`.
+  void open(EngineImpl& engine) { engine_ = &engine; }
+
+  RunHost& host() { return host_; }
+  Transport& transport() { return transport_; }
 
   /// Plans that losses break.
   void add(const std::shared_ptr<SharedPlan>& plan);
@@ -162,7 +176,10 @@ class SharedRuns {
   template <class Send>
   void here_if_light(const PlanTroupe& troupe, Send send);
 
-  NodeCore& core_;
+  RunHost& host_;
+  Transport& transport_;
+  EngineImpl* engine_ = nullptr;
+  const std::string name_;    // this node's
   const std::uint64_t self_;  // this node's incarnation
   const EarlyLimits limits_;
   const std::function<void(const std::string&)> log_;

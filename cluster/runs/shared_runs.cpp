@@ -1,4 +1,4 @@
-#include <troupe/cluster/node/shared_runs.hpp>
+#include <troupe/cluster/runs/shared_runs.hpp>
 
 #include <algorithm>
 #include <bit>
@@ -6,7 +6,6 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/node/node_core.hpp>
 #include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/devices/base/text.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -181,7 +180,7 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
             for (const PartitionPlan::Feed& f : plan.plan().partitions[at(p)].feeds)
               feeds.insert(f.index);
           for (std::int32_t f : feeds) m.feeds.emplace_back(f, run.feeds()[at(f)]);
-          core_.send(peer, m);
+          send(transport_, peer, m);
           asked.push_back(peer);
         }
         return;
@@ -196,7 +195,7 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
       }
     }
   }
-  core_.engine().fail(run, why);
+  engine_->fail(run, why);
   for (int i = static_cast<int>(asked.size()); i < plan.nodes(); ++i) run.leave();
 }
 
@@ -208,7 +207,7 @@ void SharedRuns::handle(Peer from, RunFailed&& m) {
   if (!run) return;
   // two of the others may have lost each other: it is made again
   if (m.status.code() == Code::unavailable) plan_of(*run).break_off();
-  core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
+  engine_->fail(*run, from_node(host_.name_of(from), m.status));
 }
 
 void SharedRuns::handle(Peer from, LeftRun&& m) {
@@ -236,7 +235,7 @@ void SharedRuns::handle(Peer from, LeftRun&& m) {
   }
   if (m.status.ok() && came.size() != plan.fetches_from(node))
     m.status = Status(Code::data_loss, "it did not send all that was fetched from it");
-  if (!m.status.ok()) core_.engine().fail(*run, from_node(core_.name_of(from), m.status));
+  if (!m.status.ok()) engine_->fail(*run, from_node(host_.name_of(from), m.status));
   // the first of its partitions stands for all
   for (const std::int32_t p : run->plan().partitions_on[at(node)])
     run->has_done(p, std::exchange(m.done, {}));
@@ -278,8 +277,8 @@ void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
   std::optional<StandIn> worker;
   // Where it is the only run, as for callers: what it wakes may else be another's, and long, or a
   // user's code that asks a peer.
-  if (core_.engine().in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed))
-    worker.emplace(*core_.engine().pool(), StandIn::Stepped::drawn);
+  if (engine_->in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed))
+    worker.emplace(*engine_->pool(), StandIn::Stepped::drawn);
   const bool is_here = worker && *worker;
   send(is_here);
   if (is_here) worker->run_some(kJobsHere - 1);
@@ -298,7 +297,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
     begun_[owner] = m.run;
   }
   auto refuse = [&](Code code, const char* why) {
-    core_.send(from, LeftRun{m.run, Status(code, why), {}});
+    send(transport_, from, LeftRun{m.run, Status(code, why), {}});
   };
   if (!compiled) return refuse(Code::failed_precondition, "it has no such plan");
   const Plan& plan = *compiled->troupe.plan;
@@ -314,8 +313,8 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
         check(feeds[at(f.index)].has_value(), "a run without a feed");
   Ref<Run> run;
   try {
-    run = core_.engine().begin_part(compiled, key, m.id, m.step, m.seed, std::move(feeds),
-                                    [this](Run& r) { ended(r); });
+    run = engine_->begin_part(compiled, key, m.id, m.step, m.seed, std::move(feeds),
+                              [this](Run& r) { ended(r); });
   } catch (...) {  // it is shutting down, or has no memory: nothing that the owner has done
     const Status why = Status::from_current_exception();
     return refuse(why.code(), why.message().c_str());
@@ -329,8 +328,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
     waiting = take_waiting(key);
   }
   if (!lost.empty())
-    core_.engine().fail(*run,
-                        Status(Code::unavailable,
+    engine_->fail(*run, Status(Code::unavailable,
                                fmt::format("node '{}' was lost before the run began here", lost)));
   here_if_light(compiled->troupe, [&](bool) {
     for (const auto& partition : compiled->troupe.partitions)
@@ -343,15 +341,15 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
     } catch (...) {  // whoever said it, not the owner, by whose message it is looked at now
       const Status why = Status::from_current_exception();
       refused(w.from, why.message());
-      core_.transport().disconnect(w.from, why);
-      core_.lost(w.from, why);
+      transport_.disconnect(w.from, why);
+      host_.lost(w.from, why);
     }
   }
 }
 
 void SharedRuns::handle(Peer from, std::uint64_t owner, AbandonRun&& m) {
   const RunKey key{owner, m.run};
-  if (Ref<Run> run = find(key)) core_.engine().fail(*run, Status(Code::aborted, kElsewhere));
+  if (Ref<Run> run = find(key)) engine_->fail(*run, Status(Code::aborted, kElsewhere));
   else wait(key, {from, m});
 }
 
@@ -390,7 +388,7 @@ void SharedRuns::ended(Run& run) {
       if (fetches[f].has_value())
         m.fetches.emplace_back(static_cast<std::int32_t>(f), std::move(fetches[f]));
   }
-  core_.send(plan_of(run).owner(), m);
+  send(transport_, plan_of(run).owner(), m);
 }
 
 // ---- both
@@ -445,11 +443,11 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   Early& early = early_[message.from];
   if (early.messages + message.messages > limits_.messages ||
       early.bytes + message.bytes > limits_.bytes)
-    throw Error(Code::resource_exhausted,
-                fmt::format("it sent more than {} messages or {} for runs that have not begun on "
-                            "node '{}'; NodeOptions::early says how much that may be",
-                            limits_.messages, readable_bytes(static_cast<double>(limits_.bytes)),
-                            core_.name()));
+    throw Error(
+        Code::resource_exhausted,
+        fmt::format("it sent more than {} messages or {} for runs that have not begun on "
+                    "node '{}'; NodeOptions::early says how much that may be",
+                    limits_.messages, readable_bytes(static_cast<double>(limits_.bytes)), name_));
   early.messages += message.messages, early.bytes += message.bytes;
   waiting_[key].push_back(std::move(message));
   waited_.fetch_add(1, std::memory_order_relaxed);
@@ -515,16 +513,16 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
 
 void SharedRuns::failed(Run& run, SharedPlan& plan) {
   if (plan.is_owned()) {
-    for (Peer peer : plan.others()) core_.send(peer, AbandonRun{run.key.number});
+    for (Peer peer : plan.others()) send(transport_, peer, AbandonRun{run.key.number});
   } else if (run.status().message() != kElsewhere) {
-    core_.send(plan.owner(), RunFailed{run.key.number, run.status()});
+    send(transport_, plan.owner(), RunFailed{run.key.number, run.status()});
   }
 }
 
 void SharedRuns::refused(Peer peer, const std::string& what) {
   const std::uint64_t so_far = refused_.fetch_add(1, std::memory_order_relaxed) + 1;
   if (log_ && std::has_single_bit(so_far))
-    log_(fmt::format("node '{}' sent what it should not have: {}; dropped{}", core_.name_of(peer),
+    log_(fmt::format("node '{}' sent what it should not have: {}; dropped{}", host_.name_of(peer),
                      what, so_far > 1 ? fmt::format(", as {} so far", so_far) : ""));
 }
 
@@ -541,7 +539,7 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
         plan->break_off();
         if (plan->lost.empty()) plan->lost = node.name;
         if (!plan->is_owned() && plan->owner() != peer)
-          core_.send(plan->owner(), PlanBroken{plan->number()});
+          send(transport_, plan->owner(), PlanBroken{plan->number()});
       }
     for (auto it = owned_.begin(); it != owned_.end();) {
       if (std::erase(it->second.awaited, peer) > 0) owned.push_back(it->second.run);
@@ -559,14 +557,13 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     drop_waiting({node.incarnation, 0}, {node.incarnation, UINT64_MAX});
   }
   for (const Ref<Run>& run : owned) {
-    core_.engine().fail(*run,
-                        lost_status(run->plan(), plan_of(*run).node_of_peer(peer), node, why));
+    engine_->fail(*run, lost_status(run->plan(), plan_of(*run).node_of_peer(peer), node, why));
     run->leave();
   }
   for (const Ref<Run>& run : parts) {
     const std::int32_t lost_node = plan_of(*run).node_of_peer(peer);
     if (run->key.owner == node.incarnation) {
-      core_.engine().fail(
+      engine_->fail(
           *run, lost_node >= 0
                     ? lost_status(run->plan(), lost_node, node, why)
                     : Status(Code::unavailable,
@@ -586,7 +583,7 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
 void SharedRuns::met(Peer peer, std::uint64_t incarnation) {
   std::lock_guard lock(mutex_);
   gone_.erase(incarnation);
-  if (last_ != 0) core_.send(peer, RunsBegun{last_});
+  if (last_ != 0) send(transport_, peer, RunsBegun{last_});
 }
 
 void SharedRuns::close() {
@@ -600,12 +597,11 @@ void SharedRuns::close() {
     for (auto& [key, run] : parts_) parts.push_back(run);
   }
   for (const Ref<Run>& run : owned)
-    core_.engine().fail(*run,
-                        Status(Code::cancelled, fmt::format("node '{}' is leaving", core_.name())));
+    engine_->fail(*run, Status(Code::cancelled, fmt::format("node '{}' is leaving", name_)));
   // What the owner hears first, this or the loss, says the same.
   for (const Ref<Run>& run : parts)
-    core_.engine().fail(*run, lost_status(run->plan(), run->plan().here, {core_.name(), self_, {}},
-                                          Status(Code::unavailable, "it is leaving")));
+    engine_->fail(*run, lost_status(run->plan(), run->plan().here, {name_, self_, {}},
+                                    Status(Code::unavailable, "it is leaving")));
 }
 
 }  // namespace troupe

@@ -1,10 +1,9 @@
-// What a run's partitions here have for those of other nodes.
+// The tokens and grants of a run's partitions here for partitions of other nodes.
 #include <algorithm>
 
 #include <troupe/actors/executor/partition_messages.hpp>
-#include <troupe/cluster/node/node_core.hpp>
-#include <troupe/cluster/node/shared_runs.hpp>
 #include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/cluster/runs/shared_runs.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
@@ -15,9 +14,9 @@ constexpr std::uint64_t kLarge = 16 << 10;  // bytes of a token that goes in a m
 
 }  // namespace
 
-SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_ptr<const Plan> plan,
-                       std::vector<Peer> peers, Peer owner)
-    : core_(std::move(core)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)),
+SharedPlan::SharedPlan(std::shared_ptr<SharedRuns> runs, RunKey key,
+                       std::shared_ptr<const Plan> plan, std::vector<Peer> peers, Peer owner)
+    : runs_(std::move(runs)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)),
       owner_(owner) {
   for (std::size_t n = 0; n < peers_.size(); ++n)
     if (static_cast<std::int32_t>(n) != plan_->here) others_.push_back(peers_[n]);
@@ -29,7 +28,7 @@ SharedPlan::SharedPlan(std::shared_ptr<NodeCore> core, RunKey key, std::shared_p
 
 SharedPlan::~SharedPlan() {
   if (is_owned())
-    for (Peer peer : others_) core_->send(peer, DropPlan{key_.number});
+    for (Peer peer : others_) send(runs_->transport(), peer, DropPlan{key_.number});
 }
 
 std::int32_t SharedPlan::node_of_peer(Peer peer) const {
@@ -48,7 +47,7 @@ bool SharedPlan::post_message(const RunKey& run, std::span<Posted> posted, Peer 
   });
   const SmallTokens small(run, posted, *plan_);
   const bool is_small = !small.bytes().empty();
-  Transport& transport = core_->transport();
+  Transport& transport = runs_->transport();
   if (is_small && transport.send_direct(to, small.bytes(), has_tokens)) return false;
   transport.send(to, has_tokens ? RunTokens::kLane : Lane::control,
                  is_small ? small.message() : written(run, posted, *plan_).take());
@@ -84,21 +83,21 @@ void SharedPlan::post(std::span<Posted> posted) {
         posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
     const std::size_t large = to_front(ours, is_large);
     for (std::size_t i = 0; i < large; ++i)
-      core_->transport().send(to, RunTokens::kLane,
+      runs_->transport().send(to, RunTokens::kLane,
                               written(key, ours.subspan(i, 1), *plan_).take());
     const bool is_message = post_message(key, ours.subspan(large), to);
     // what the turn leaves to be done is done meanwhile
-    if (is_message || large != 0) core_->transport().flush(to);
+    if (is_message || large != 0) runs_->transport().flush(to);
     posted = posted.subspan(ours.size());
   }
 }
 
-void SharedPlan::start(Run& run) { core_->runs().begin(run, *this); }
-std::vector<LoopReport> SharedPlan::loops() { return core_->loops(*this); }
-std::vector<NodeCost> SharedPlan::costs() { return core_->costs(*this); }
-void SharedPlan::failed(Run& run) { core_->runs().failed(run, *this); }
+void SharedPlan::start(Run& run) { runs_->begin(run, *this); }
+std::vector<LoopReport> SharedPlan::loops() { return runs_->host().loops(*this); }
+std::vector<NodeCost> SharedPlan::costs() { return runs_->host().costs(*this); }
+void SharedPlan::failed(Run& run) { runs_->failed(run, *this); }
 void SharedPlan::refused(Run&, std::int32_t partition, const std::string& what) {
-  core_->runs().refused(peer_of(partition), what);
+  runs_->refused(peer_of(partition), what);
 }
 
 }  // namespace troupe

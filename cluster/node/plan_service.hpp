@@ -1,0 +1,92 @@
+// Plans over several nodes: has other nodes make plans of this one, and makes parts of theirs.
+//
+//   owner: prepare                               participant
+//     │ MakePlan(part of the program) ───────────►│ request worker: make
+//     │                                           │   waits if a participant is not connected yet,
+//     │ ◄──────────────── Answer(status, states) ─│   and is tried again by `retry`
+//     │ DropPlan ────────────────────────────────►│ drop
+//
+// Threads: `prepare`, `loops` and `costs` block, on a caller's thread; `make` and `drop` run on the
+// request worker; the others on any thread.
+//
+// Ownership: a part of another node's plan is kept here until its owner drops it, or is lost.
+//
+// Invariants:
+// 1. A part is kept only while there is a session with its owner.
+// 2. A plan that waits for connections is tried again after every change of the cluster. `make` looks
+//    at the view and enters it under one lock, and `retry` comes after the change.
+// 3. The last reference to a plan is not dropped under the lock, because that sends messages.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/node/node_parts.hpp>
+#include <troupe/cluster/node/state_service.hpp>
+#include <troupe/cluster/runs/shared_runs.hpp>
+
+namespace troupe {
+
+class PlanService {
+ public:
+  /// `runs`: with the node that it is a part of, which plans keep alive.
+  PlanService(const NodeParts& node, StateService& states, std::weak_ptr<SharedRuns> runs)
+      : node_(node), states_(states), runs_(std::move(runs)) {}
+
+  // ---- at the owner
+
+  /// As Peers::prepare.
+  std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan,
+                                      const Placed& placed);
+  /// As RemotePlan::loops and costs. Costs that a node does not have to tell are left out.
+  std::vector<LoopReport> loops(const SharedPlan& plan);
+  std::vector<NodeCost> costs(const SharedPlan& plan);
+
+  // ---- at the others
+
+  /// Makes a part of a plan. Returns the answer for its owner; nothing if the plan waits, or the
+  /// message was no plan, which ends the session.
+  std::optional<Answer> make(Peer from, const std::shared_ptr<Message>& message);
+  void drop(Peer from, RunKey key);
+  /// Tries plans again that wait for connections.
+  void retry();
+  /// Returns a part that was made for another node; null if there is none.
+  std::shared_ptr<Compiled> find(RunKey key);
+  std::vector<LoopReport> loops_of(RunKey plan);
+  std::vector<NodeCost> costs_of(RunKey plan);
+  /// Forgets parts that have these states, and has their owners make their plans anew.
+  void break_with(const std::shared_ptr<StateStore>& states);
+  /// Forgets the plans of a node whose session has ended.
+  void lost(Peer peer, const NodeId& node);
+  /// Tries nothing again from now on.
+  void close();
+
+ private:
+  struct Waiting {
+    Peer from;
+    std::shared_ptr<Message> message;
+  };
+  using PeersByName = std::map<std::string, Peer>;
+
+  bool try_make(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m,
+                MessageReader& reader, std::uint64_t& states);
+  std::optional<PeersByName> connected_with(const NodeId& owner, Peer from, const MakePlan& m,
+                                            const std::shared_ptr<Message>& message);
+  template <class Question>
+  std::vector<std::uint64_t> ask_others(const SharedPlan& plan);
+
+  const NodeParts node_;
+  StateService& states_;
+  const std::weak_ptr<SharedRuns> runs_;
+
+  std::mutex mutex_;                                   // guards everything below
+  std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
+  std::vector<Waiting> waiting_;                       // for connections
+  bool is_closed_ = false;
+};
+
+}  // namespace troupe
