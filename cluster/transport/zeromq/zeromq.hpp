@@ -3,15 +3,10 @@
 //   auto t = make_zeromq_transport({.name = "worker1", .incarnation = 7, .address = "tcp://127.0.0.1:0"});
 //   t->start(listener);  t->address();   // tcp://127.0.0.1:41233
 //
-// One thread, the router's, owns all sockets, calls the listener, and looks at sockets and requests
-// for `spin` before it blocks: a wake-up costs more than most messages. ZeroMQ's own thread moves
-// bytes to and from the kernel.
-//
-// Large payload goes beside ZeroMQ's sockets (bulk_channels.hpp), on the same thread.
-//
-// Sockets: one ROUTER that listens, one DEALER for each connection that was dialled. ZeroMQ never
-// reconnects by itself, since it does not tell what it lost: a connection that breaks is replaced
-// by another DEALER, and the session's protocol (session.hpp) repeats what was not acknowledged.
+// One thread owns all sockets and calls the listener (transport_loop.hpp). Frames go over ZeroMQ's
+// sockets; large payload goes beside them (zeromq_carrier.hpp). ZeroMQ's own thread moves bytes to and
+// from the kernel. A connection that breaks is replaced by another, and the session's protocol
+// (session.hpp) repeats the frames that were not acknowledged.
 #pragma once
 
 #include <functional>

@@ -1,0 +1,94 @@
+// The transport's thread: serves requests of other threads, sockets, bulk channels and time-outs in
+// turn, and blocks when nothing has come for a while.
+//
+//   TransportLoop loop(carrier, spin);  loop.start(router);
+//   loop.put(ConnectRequest{address});                       // any thread
+//   if (loop.is_free()) router.send(...);                    // within a call of the listener
+//   const auto lock = loop.hold();  router.counters();       // any thread: the loop waits meanwhile
+//   loop.stop();
+//
+// One turn:  requests ─► sockets ─► bulk channels ─► failures ─► time-outs ─► flush ─► block, if nothing came
+//
+// The thread looks at sockets and requests for `spin` before it blocks (Wakefulness): a wake-up costs
+// more than most messages.
+//
+// Threads: `run` is the transport's thread; the other calls come from any.
+//
+// Invariants:
+// 1. Router and carrier are called by the transport's thread only, with turn_ held; others read
+//    their counters with turn_ held.
+// 2. Before it blocks, the thread has found the queue of requests empty, and all sockets quiet, and
+//    is marked asleep: a request that comes later rings the bell.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <troupe/cluster/transport/router.hpp>
+#include <troupe/cluster/transport/zeromq/request_queue.hpp>
+#include <troupe/cluster/transport/zeromq/wakefulness.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq_carrier.hpp>
+
+namespace troupe {
+
+class TransportLoop {
+ public:
+  TransportLoop(ZeroMqCarrier& carrier, Time spin) : carrier_(carrier), awake_(spin) {}
+
+  /// `router` outlives the thread.
+  void start(Router& router);
+  /// Ends all sessions, and the thread.
+  void stop();
+
+  /// Puts in a request, and wakes the thread if it blocks.
+  void put(Request request) { requests_.put(std::move(request)); }
+  /// True on the transport's thread.
+  bool is_current() const { return running_ == this; }
+  /// True if this thread may call the router at once, because no request is before it.
+  bool is_free() const { return is_current() && taken_.empty() && requests_.is_empty(); }
+  /// Keeps the loop from working; on its own thread it holds nothing.
+  std::unique_lock<std::mutex> hold() const {
+    return is_current() ? std::unique_lock<std::mutex>() : std::unique_lock(turn_);
+  }
+  /// Serves requests, or sends what answers a frame: each look for more frames costs a call of the
+  /// kernel.
+  void serve_or_flush() {
+    if (!serve_requests()) router_->flush();
+  }
+
+ private:
+  void run();
+  bool serve_requests();
+  void serve(ConnectRequest& r) { router_->connect(r.address); }
+  void serve(SendRequest& r) { router_->send(r.peer, r.lane, std::move(r.message)); }
+  void serve(DisconnectRequest& r) { router_->disconnect(r.peer, r.why); }
+  void serve(LeaveRequest&) {
+    is_leaving_ = true;
+    router_->leave();
+  }
+  bool shares_memory() const { return carrier_.bulk() && carrier_.bulk()->shares_memory(); }
+  bool has_rested(Time t, bool is_beside);
+  bool has_come_soon();
+  void block();
+  void watch_sockets();
+
+  static inline constinit thread_local const TransportLoop* running_ = nullptr;
+
+  ZeroMqCarrier& carrier_;
+  RequestQueue requests_;
+  std::thread thread_;
+  mutable std::mutex turn_;  // guards router and carrier: invariant 1
+
+  // Of the transport's thread.
+  Router* router_ = nullptr;  // null before `start`
+  std::vector<Request> taken_;
+  OwnedDescriptor sleep_;   // an epoll of all that wakes the thread
+  bool bulk_rang_ = false;  // a channel's socket has something
+  bool is_leaving_ = false;
+  Time next_tick_{}, next_look_{};
+  Wakefulness awake_;
+};
+
+}  // namespace troupe
