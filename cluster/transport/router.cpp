@@ -15,40 +15,15 @@ double seconds(Time t) { return std::chrono::duration<double>(t).count(); }
 
 Router::Router(PeerInfo self, RouterOptions options, Carrier& carrier, TransportListener& listener)
     : self_(std::move(self)), options_(options), carrier_(carrier), listener_(listener),
+      peers_([this](const Entry& entry) { return due_of(entry); }), dials_(options_.answer),
       next_session_(options.session_seed * 0x9e3779b97f4a7c15ull + self_.incarnation + 1) {
   if (self_.engine.empty()) self_.engine = engine_version();
 }
 
 // ---- what the user asks for
 
-void Router::connect(const std::string& address) {
-  if (leaving_) return;
-  for (const auto& [peer, entry] : entries_)
-    if (entry->state == State::open &&
-        (entry->info.address == address || entry->dialled == address))
-      return;
-  for (const auto& [connection, dial] : dials_)
-    if (dial.address == address) return;
-  for (const Dial& dial : retries_)
-    if (dial.address == address) return;
-  if (!self_.address.empty() && address == self_.address)
-    return listener_.refused(
-        address, Status(Code::already_exists, fmt::format("{} is this node itself", self_.name)));
-  start_dial({.address = address, .session = 0, .began = carrier_.now()});
-}
-
-void Router::start_dial(Dial dial) {
-  dial.session = next_session_++;
-  const Connection connection = carrier_.dial(dial.address);
-  wire::Hello h = hello(dial.session, false, {});
-  h.bulk = carrier_.ask_for_bulk(connection);
-  dials_due_ = std::min(dials_due_, dial.began + options_.answer);
-  dials_.emplace(connection, std::move(dial));
-  say(connection, h);
-}
-
 void Router::send(Peer peer, Lane lane, Message message) {
-  Entry* const found = find(peer);
+  Entry* const found = peers_.find(peer);
   if (!found || found->state != State::open) return;
   Entry& entry = *found;
   const std::uint64_t bytes = bytes_of(message);
@@ -63,7 +38,7 @@ void Router::flush() {
   while (!to_flush_.empty()) {  // a listener that hears of a broken connection may send more
     flushing_.swap(to_flush_);
     for (const Peer peer : flushing_) {
-      Entry* const entry = find(peer);
+      Entry* const entry = peers_.find(peer);
       if (!entry) continue;
       entry->is_to_flush = false;
       pump(*entry);
@@ -74,7 +49,7 @@ void Router::flush() {
 
 void Router::flush(Peer peer) {
   if (delivering_ && delivering_->has_more_to_deliver()) return;
-  Entry* const found = find(peer);
+  Entry* const found = peers_.find(peer);
   if (!found) return;
   Entry& entry = *found;
   if (entry.state != State::open || !entry.attached || entry.is_mute || entry.has_failed) return;
@@ -87,20 +62,18 @@ void Router::flush(Peer peer) {
 }
 
 void Router::disconnect(Peer peer, const Status& why) {
-  Entry* const entry = find(peer);
+  Entry* const entry = peers_.find(peer);
   if (entry && entry->state == State::open) end(*entry, why);
 }
 
 void Router::leave() {
   leaving_ = true;
-  for (const auto& [connection, dial] : dials_) carrier_.close(connection);
-  dials_.clear();
-  retries_.clear();
+  for (const Connection connection : dials_.clear()) carrier_.close(connection);
   const Status why(Code::unavailable, fmt::format("{} has left", self_.name));
   std::vector<Peer> all;
-  for (const auto& [peer, entry] : entries_) all.push_back(peer);
+  for (const auto& [peer, entry] : peers_.all()) all.push_back(peer);
   for (const Peer peer : all) {
-    Entry* const entry = find(peer);
+    Entry* const entry = peers_.find(peer);
     if (entry->state == State::pending) forget(*entry);
     else if (entry->state == State::open) end(*entry, why);
   }
@@ -118,7 +91,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
     return h->is_answer ? on_answer(connection, *h) : on(connection, *h);
   if (const auto* refuse = std::get_if<wire::Refuse>(&decoded_.frame))
     return on(connection, *refuse);
-  Entry* entry = at(connection);
+  Entry* entry = peers_.at(connection);
   if (!entry) {
     // What was on its way when a session ended is no offence.
     if (std::holds_alternative<wire::Bye>(decoded_.frame)) say(connection, wire::Gone{});
@@ -135,149 +108,6 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
   }
   if (const auto* bye = std::get_if<wire::Bye>(&decoded_.frame)) return on_bye(*entry, *bye);
   if (entry->state == State::closing) forget(*entry);  // Gone
-}
-
-void Router::on(Connection connection, const wire::Hello& h) {
-  const auto refuse = [&](Code code, std::string why, bool redundant = false) {
-    say(connection, wire::Refuse{self_.name, Status(code, std::move(why)), redundant});
-  };
-  if (h.version != wire::kVersion)
-    return refuse(Code::failed_precondition,
-                  fmt::format("{} speaks version {} of the protocol, not {}", self_.name,
-                              wire::kVersion, h.version));
-  if (leaving_ && !h.resumes)
-    return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
-  if (Status why = check_peer(self_, h.info); !why.ok()) return refuse(why.code(), why.message());
-  if (Status why = carrier_.admits(connection, h.info.name); !why.ok()) {
-    dropped(why.message());
-    return refuse(why.code(), why.message());
-  }
-  const std::string key = carrier_.key_of(connection);
-
-  const auto [first, end] = by_name_.equal_range(h.info.name);
-  for (auto it = first; it != end; ++it) {
-    const Peer peer = it->second;
-    const auto& entry = entries_.at(peer);
-    if (entry->id != h.session || entry->info.incarnation != h.info.incarnation ||
-        entry->key != key || !entry->dialled.empty())
-      continue;
-    if (touched(*entry).connection != connection) detach(*entry);
-    entry->connection = connection;
-    by_connection_[connection] = peer;
-    answer(*entry, h, true);
-    entry->last_heard = carrier_.now();
-    if (entry->state != State::pending) attach(*entry, h.received);
-    return;
-  }
-  if (h.resumes) {
-    const Entry* other = named(h.info.name);
-    if (other && other->info.incarnation > h.info.incarnation)
-      return refuse(Code::unavailable,
-                    fmt::format("{} has given up this session, for another node '{}' has started "
-                                "later; give each a name of its own",
-                                self_.name, h.info.name));
-    return refuse(Code::unavailable, fmt::format("{} has given up this session", self_.name));
-  }
-  if (Entry* known = named(h.info.name)) {
-    if (known->key != key) {
-      dropped("a node with the name of another, and with another key");
-      return refuse(Code::already_exists,
-                    fmt::format("another node, with another key, has the name {} at {}",
-                                h.info.name, self_.name));
-    }
-    // A session that the other dialled, and that has no connection now, is over for it, or it would
-    // resume that one. One that we dialled may be just about to be resumed.
-    const bool is_over = !known->attached && known->dialled.empty();
-    if (known->state == State::open && !is_over && known->info.incarnation == h.info.incarnation)
-      return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name),
-                    true);
-    replace(*known);
-  }
-  Entry& entry = add(std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window));
-  entry.info.address = carrier_.reachable(connection, h.info.address);
-  entry.key = key;
-  entry.session.limit_window(h.window);
-  entry.connection = connection;
-  entry.last_heard = entry.since = carrier_.now();
-  by_connection_[connection] = entry.peer;
-  answer(entry, h, false);
-}
-
-void Router::on_answer(Connection connection, const wire::Hello& answer) {
-  if (const auto found = dials_.find(connection); found != dials_.end()) {
-    if (answer.session != found->second.session && answer.version == wire::kVersion)
-      return dropped("an answer to another session");
-    Dial dial = std::move(found->second);
-    dials_.erase(found);
-    return establish(connection, std::move(dial), answer);
-  }
-  Entry* entry = at(connection);
-  if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id ||
-      carrier_.key_of(connection) != entry->key)
-    return dropped("an answer to nothing that was asked");
-  entry->last_heard = carrier_.now();
-  say(connection, wire::Ready{});
-  open_bulk(*entry, answer);
-  attach(*entry, answer.received);
-}
-
-void Router::establish(Connection connection, Dial dial, const wire::Hello& answer) {
-  const std::string key = carrier_.key_of(connection);
-  Status why = check_peer(self_, answer.info);
-  if (why.ok()) why = carrier_.admits(connection, answer.info.name);
-  if (answer.version != wire::kVersion)
-    why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}",
-                                                        answer.version, wire::kVersion));
-  const auto abandon = [&](const Status& reason) {
-    say(connection, wire::Refuse{self_.name, reason, true});
-    carrier_.close(connection);
-  };
-  Entry* known = named(answer.info.name);
-  if (known && known->key != key)
-    why = Status(
-        Code::already_exists,
-        fmt::format("another node, with another key, has the name {} too", answer.info.name));
-  if (!why.ok()) {
-    abandon(why);
-    return listener_.refused(dial.address, why);
-  }
-  if (known) {
-    const bool is_same = known->info.incarnation == answer.info.incarnation;
-    if (is_same && (known->state == State::open ||
-                    (known->state == State::pending && answer.info.name < self_.name)))
-      return abandon(Status(Code::already_exists, "connected already"));
-    replace(*known);
-  }
-  Entry& entry =
-      add(std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window));
-  entry.key = key;
-  entry.info.address = carrier_.reachable(connection, answer.info.address);
-  entry.session.limit_window(answer.window);
-  entry.connection = connection;
-  entry.dialled = std::move(dial.address);
-  entry.last_heard = carrier_.now();
-  by_connection_[connection] = entry.peer;
-  say(connection, wire::Ready{});
-  open_bulk(entry, answer);
-  confirm(entry);
-}
-
-void Router::on(Connection connection, const wire::Refuse& refuse) {
-  if (const auto found = dials_.find(connection); found != dials_.end()) {
-    Dial dial = std::move(found->second);
-    dials_.erase(found);
-    carrier_.close(connection);
-    if (!refuse.redundant) return listener_.refused(dial.address, refuse.why);
-    if (named(refuse.name)) return;
-    // The other still holds a session that we have ended; it is about to hear of that.
-    dial.again = carrier_.now() + options_.redial;
-    retries_.push_back(std::move(dial));
-    return;
-  }
-  Entry* entry = at(connection);
-  if (!entry) return;
-  if (entry->state == State::open) give_up(*entry, refuse.why);
-  else forget(*entry);
 }
 
 void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
@@ -346,7 +176,7 @@ void Router::pump(Entry& entry) {
 void Router::detach(Entry& entry) {
   close_direct(entry);
   if (entry.connection != 0) {
-    by_connection_.erase(entry.connection);
+    peers_.disconnect(entry.connection);
     carrier_.close(entry.connection);
   }
   const Time now = carrier_.now();
@@ -365,8 +195,7 @@ void Router::detach(Entry& entry) {
 void Router::redial(Entry& entry) {
   entry.wait = std::clamp(entry.wait * 2, options_.redial, options_.heartbeat);
   entry.redialled = carrier_.now();
-  entry.connection = carrier_.dial(entry.dialled);
-  by_connection_[entry.connection] = entry.peer;
+  peers_.connect(entry, carrier_.dial(entry.dialled));
   wire::Hello h = hello(entry.id, true, entry.session.received());
   h.bulk = carrier_.ask_for_bulk(entry.connection);
   say(entry.connection, h);
@@ -406,22 +235,16 @@ void Router::forget(Entry& entry) {
   copied_before_ += entry.session.copied_bytes();
   carrier_.session_over(entry.peer);
   if (entry.connection != 0) {
-    by_connection_.erase(entry.connection);
+    peers_.disconnect(entry.connection);
     carrier_.close(entry.connection);
   }
-  const auto [first, end] = by_name_.equal_range(entry.info.name);
-  by_name_.erase(
-      std::find_if(first, end, [&](const auto& named) { return named.second == entry.peer; }));
-  entries_.erase(entry.peer);
+  peers_.erase(entry);
 }
 
 void Router::broken(Connection connection, const Status& why) {
-  if (const auto found = dials_.find(connection); found != dials_.end()) {
-    const Dial dial = std::move(found->second);
-    dials_.erase(found);
-    return listener_.refused(dial.address, why);
-  }
-  Entry* entry = at(connection);
+  if (const std::optional<Dial> dial = dials_.take(connection))
+    return listener_.refused(dial->address, why);
+  Entry* entry = peers_.at(connection);
   if (!entry) return;
   // Who leaves too may hang up before its last word has been read here. All has been said, and
   // nobody is there to say it to again.
@@ -433,10 +256,10 @@ void Router::broken(Connection connection, const Status& why) {
 
 void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
   std::vector<Peer> out;
-  for (const auto& [peer, entry] : entries_)
+  for (const auto& [peer, entry] : peers_.all())
     if (is_out(entry->key)) out.push_back(peer);
   for (const Peer peer : out) {
-    Entry* const found = find(peer);
+    Entry* const found = peers_.find(peer);
     if (!found) continue;
     Entry& entry = *found;
     const Status why(
@@ -465,39 +288,19 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
 void Router::tick() {
   const Time now = carrier_.now();
   if (now >= listener_due_ && !leaving_) listener_due_ = listener_.tick(now);
-  std::vector<Connection> unanswered;
-  if (now >= dials_due_) {
-    dials_due_ = Time::max();
-    for (const auto& [connection, dial] : dials_) {
-      if (now - dial.began >= options_.answer) unanswered.push_back(connection);
-      else dials_due_ = std::min(dials_due_, dial.began + options_.answer);
-    }
-  }
-  for (const Connection connection : unanswered) {
+  for (const Connection connection : dials_.unanswered(now)) {
     carrier_.close(connection);
     broken(connection, Status(Code::deadline_exceeded,
                               fmt::format("no answer within {} s", seconds(options_.answer))));
   }
-  std::vector<Dial> retries;
-  retries.swap(retries_);
-  for (Dial& dial : retries) {
-    if (now - dial.began >= options_.answer)
+  for (Dial& dial : dials_.take_retries(now)) {
+    if (dials_.is_over(dial, now))
       listener_.refused(dial.address, Status(Code::deadline_exceeded,
                                              "an earlier connection has not ended there"));
-    else if (now < dial.again) retries_.push_back(std::move(dial));
     else start_dial(std::move(dial));
   }
-  reset_timers();
-  while (!timers_.empty() && timers_.top().first <= now) {
-    const auto [time, peer] = timers_.top();
-    timers_.pop();
-    const auto found = entries_.find(peer);
-    // another is queued for it
-    if (found == entries_.end() || found->second->timer != time) continue;
-    Entry* const entry = &touched(*found->second);
-    entry->timer = Time::max();
-    tick(*entry);
-  }
+  peers_.settle();
+  while (Entry* const entry = peers_.pop_due(now)) tick(*entry);
 }
 
 void Router::tick(Entry& entry) {
@@ -546,31 +349,9 @@ Time Router::due_of(const Entry& entry) const {
   return first;
 }
 
-void Router::reset_timers() {
-  for (const Peer peer : touched_) {
-    const auto found = entries_.find(peer);
-    if (found == entries_.end()) continue;
-    Entry& entry = *found->second;
-    entry.is_touched = false;
-    const Time due = due_of(entry);
-    if (due >= entry.timer) continue;
-    entry.timer = due;
-    timers_.emplace(due, peer);
-  }
-  touched_.clear();
-  const auto is_over = [&](const Timer& t) {
-    const auto found = entries_.find(t.second);
-    return found == entries_.end() || found->second->timer != t.first;
-  };
-  while (!timers_.empty() && is_over(timers_.top())) timers_.pop();
-}
-
 Time Router::due() {
-  reset_timers();
-  Time first = leaving_ ? Time::max() : listener_due_;
-  if (!dials_.empty()) first = std::min(first, dials_due_);
-  for (const Dial& dial : retries_) first = std::min(first, dial.again);
-  return timers_.empty() ? first : std::min(first, timers_.top().first);
+  const Time of_listener = leaving_ ? Time::max() : listener_due_;
+  return std::min({of_listener, dials_.due(), peers_.due()});
 }
 
 // ---- small things
@@ -581,58 +362,15 @@ bool Router::say(Connection connection, const wire::Frame& frame) {
   return carrier_.send(connection, out);
 }
 
-wire::Hello Router::hello(std::uint64_t session, bool resumes,
-                          const wire::Received& received) const {
-  return {.is_answer = false,
-          .version = wire::kVersion,
-          .info = self_,
-          .session = session,
-          .resumes = resumes,
-          .window = options_.window,
-          .received = received,
-          .bulk = {}};
-}
-
-Router::Entry* Router::at(Connection connection) {
-  const auto found = by_connection_.find(connection);
-  return found == by_connection_.end() ? nullptr : find(found->second);
-}
-
-Router::Entry& Router::touched(Entry& entry) {
-  if (!std::exchange(entry.is_touched, true)) touched_.push_back(entry.peer);
-  return entry;
-}
-
-Router::Entry* Router::find(Peer peer) {
-  const auto found = entries_.find(peer);
-  return found == entries_.end() ? nullptr : &touched(*found->second);
-}
-
-Router::Entry& Router::add(std::unique_ptr<Entry> entry) {
-  Entry& added = touched(*entry);
-  by_name_.emplace(added.info.name, added.peer);
-  entries_.emplace(added.peer, std::move(entry));
-  return added;
-}
-
 Connection Router::connection_of(Peer peer) const {
-  const auto found = entries_.find(peer);
-  return found == entries_.end() ? 0 : found->second->connection;
-}
-
-/// The session with a node of this name, but for those that are only being drained.
-Router::Entry* Router::named(const std::string& name) {
-  const auto [first, end] = by_name_.equal_range(name);
-  for (auto it = first; it != end; ++it)
-    if (Entry* const entry = entries_.at(it->second).get(); entry->state != State::closing)
-      return &touched(*entry);
-  return nullptr;
+  const Entry* entry = peers_.look(peer);
+  return entry ? entry->connection : 0;
 }
 
 TransportCounters Router::counters() const {
   TransportCounters all = counters_;
   all.copied_bytes = copied_before_;
-  for (const auto& [peer, entry] : entries_) {
+  for (const auto& [peer, entry] : peers_.all()) {
     all.copied_bytes += entry->session.copied_bytes();
     all.unsent_bytes += entry->session.unsent_bytes();
     all.unacknowledged_bytes += entry->session.kept_bytes();
@@ -642,7 +380,7 @@ TransportCounters Router::counters() const {
 
 std::vector<PeerCounters> Router::peers() const {
   std::vector<PeerCounters> all;
-  for (const auto& [peer, entry] : entries_)
+  for (const auto& [peer, entry] : peers_.all())
     if (entry->state == State::open)
       all.push_back({peer, entry->bytes_out, entry->bytes_in, entry->session.unsent_bytes(),
                      entry->session.kept_bytes(), entry->last_heard});

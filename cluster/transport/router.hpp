@@ -1,4 +1,4 @@
-// Everything that a transport does but moving bytes: handshakes, sessions, reconnects, time-outs.
+// The part of a transport that does not move bytes: handshakes, sessions, reconnects, time-outs.
 // ZeroMQ and the simulation run the same router over different carriers, so what the simulation
 // proves holds for both.
 //
@@ -8,6 +8,9 @@
 //   router.frame(connection, header, bulk);  router.broken(connection, why);      // what the carrier reports
 //   router.bulk_frame(connection, header, bytes);  …bulk_room, bulk_filled…       // and of a bulk channel (router_bulk.cpp)
 //   router.tick();                                                                // at router.due(), or sooner
+//
+// Sessions and their time-outs are in PeerTable, unanswered dials in DialTable; router_handshake.cpp
+// has the handshakes.
 //
 // Threads: one. The listener is called in the midst of a call; what it asks for must come back
 // later, from outside.
@@ -22,21 +25,16 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <deque>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
-#include <queue>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <utility>
 #include <vector>
 
 #include <troupe/cluster/transport/carrier.hpp>
-#include <troupe/cluster/transport/session.hpp>
+#include <troupe/cluster/transport/dial_table.hpp>
+#include <troupe/cluster/transport/peer_table.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 #include <troupe/cluster/transport/wire.hpp>
 
@@ -80,7 +78,7 @@ class Router {
   /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has
   /// passed.
   void leave();
-  bool is_idle() const { return entries_.empty(); }
+  bool is_idle() const { return peers_.is_empty(); }
 
   /// Valid during the call only.
   void frame(Connection connection, std::span<const std::byte> header,
@@ -135,18 +133,17 @@ class Router {
   Connection connection_of(Peer peer) const;
   /// Is this connection one of its own?
   bool knows(Connection connection) const {
-    return by_connection_.contains(connection) || dials_.contains(connection);
+    return peers_.look(connection) != nullptr || dials_.contains(connection);
   }
-
-  /// Whose it is, if the session goes on; 0: nobody's.
+  /// The peer of a session that goes on; 0: it is of none.
   Peer in_session(Connection connection) const {
-    const auto found = by_connection_.find(connection);
-    return found != by_connection_.end() && is_in_session(found->second) ? found->second : 0;
+    const Entry* entry = peers_.look(connection);
+    return entry && entry->state == State::open ? entry->peer : 0;
   }
   /// By whatever connection, or waiting for one.
   bool is_in_session(Peer peer) const {
-    const auto found = entries_.find(peer);
-    return found != entries_.end() && found->second->state == State::open;
+    const Entry* entry = peers_.look(peer);
+    return entry && entry->state == State::open;
   }
 
   TransportCounters counters() const;
@@ -155,66 +152,23 @@ class Router {
   const TransportCounters& traffic() const { return counters_; }
 
  private:
-  // dialled by the peer and not confirmed; connected; only to be drained
-  enum class State { pending, open, closing };
+  using Entry = PeerEntry;
+  using State = PeerEntry::State;
 
-  struct Entry {
-    Entry(Peer number, PeerInfo peer_info, std::uint64_t session_number, std::uint64_t window)
-        : peer(number), info(std::move(peer_info)), id(session_number), session(window) {}
-    Peer peer;
-    PeerInfo info;
-    std::string key;  // that the peer has proved when it connected, and has to prove again
-    std::uint64_t id;
-    Session session;
-    State state = State::pending;
-    std::string dialled;        // the address; empty if the peer dials
-    Connection connection = 0;  // none: it broke
-    bool attached = false;      // its handshake is done
-    bool farewell = false;      // Bye has been sent on this connection
-    bool is_mute = false;       // nothing is sent any more
-    bool is_touched = false;    // it may have changed since its time-outs were looked at
-    Time timer = Time::max();   // in timers_: no later than its next time-out
-    bool is_to_flush = false;
-    bool has_failed = false;  // its connection took no more while the listener could not be told
-    // a bulk channel was agreed on: the peer may use it before we know that it is open
-    bool may_have_bulk = false;
-    bool has_bulk = false;                      // it is open
-    std::uint64_t bulk_from = 0;                // for frames of so much bulk
-    std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages to it; of it, of messages in part too
-    std::shared_ptr<DirectSource> direct;       // null: there is none
-    struct Direct {
-      std::uint64_t after;
-      std::vector<std::byte> bytes;
-    };
-    // of connections before, whose messages are still to come again
-    std::deque<Direct> direct_before;
-    std::uint64_t data_in = 0;     // messages of the data lane that the listener has had
-    std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
-    // The frame that is coming by the bulk channel.
-    Lane bulk_lane{};
-    // bytes; of them those that have been here before
-    std::uint64_t bulk_left = 0, bulk_skipped = 0;
-    bool bulk_is_copy = false;
-    Status why;  // of Bye
-    Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
-    /// What it is silent for begins with the connection, if it has said nothing by it yet.
-    Time silent_since() const { return std::max(last_heard, redialled); }
-  };
-  struct Dial {
-    std::string address;
-    std::uint64_t session;
-    Time began;
-    Time again{};  // when to dial once more, for those in retries_
-  };
-
+  // router_handshake.cpp
   void on(Connection connection, const wire::Hello& hello);
   void on_answer(Connection connection, const wire::Hello& answer);
   void on(Connection connection, const wire::Refuse& refuse);
-  void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
-               std::size_t header_bytes, std::span<const std::byte> bulk);
-
   void start_dial(Dial dial);
   void establish(Connection connection, Dial dial, const wire::Hello& answer);
+  void resume(Entry& entry, Connection connection, const wire::Hello& hello);
+  wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
+  void answer(Entry& entry, const wire::Hello& to, bool resumes);
+  void open_bulk(Entry& entry, const wire::Hello& answer);
+
+  // router.cpp
+  void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
+               std::size_t header_bytes, std::span<const std::byte> bulk);
   void on_bye(Entry& entry, const wire::Bye& bye);
   /// After frames have arrived: acknowledges them, if they are many, and ends what was to end
   /// behind them.
@@ -249,36 +203,16 @@ class Router {
   void forget(Entry& entry);
   void end(Entry& entry, const Status& why);  // lost, and drained
   bool say(Connection connection, const wire::Frame& frame);
-  wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
-  void answer(Entry& entry, const wire::Hello& to, bool resumes);
-  void open_bulk(Entry& entry, const wire::Hello& answer);
-  // Whoever is to change an entry gets it by one of these, so that its time-outs are looked at
-  // again.
-  Entry& touched(Entry& entry);
-  Entry* find(Peer peer);
-  Entry* at(Connection connection);
-  Entry* named(const std::string& name);
-  Entry& add(std::unique_ptr<Entry> entry);
   void tick(Entry& entry);
   Time due_of(const Entry& entry) const;
-  void reset_timers();
 
   PeerInfo self_;
   const RouterOptions options_;
   Carrier& carrier_;
   TransportListener& listener_;
-  std::map<Peer, std::unique_ptr<Entry>> entries_;
-  std::unordered_map<Connection, Peer> by_connection_;
-  // several where earlier sessions are being drained
-  std::unordered_multimap<std::string, Peer> by_name_;
-  std::map<Connection, Dial> dials_;
-  std::vector<Dial> retries_;
-  Time dials_due_ = Time::max();  // no later than the first of dials_ has to be answered
-  std::vector<Peer> to_flush_, flushing_, touched_;
-  // Of each entry a time no later than its next time-out. Most time-outs move on with every frame:
-  // where it moves, is found out when the time has come.
-  using Timer = std::pair<Time, Peer>;
-  std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
+  PeerTable peers_;
+  DialTable dials_;
+  std::vector<Peer> to_flush_, flushing_;
   const Session* delivering_ = nullptr;  // whose message the listener has
   Peer next_peer_ = 1;
   std::uint64_t next_session_;

@@ -9,23 +9,9 @@ constexpr std::size_t kSkipped = 64 << 10;
 
 }  // namespace
 
-void Router::answer(Entry& entry, const wire::Hello& to, bool resumes) {
-  wire::Hello h = hello(entry.id, resumes, entry.session.received());
-  h.is_answer = true;
-  h.bulk = carrier_.answer_bulk(entry.connection, to.bulk);
-  entry.may_have_bulk = h.bulk.kinds != 0;
-  entry.has_bulk = false;
-  say(entry.connection, h);
-}
-
-void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
-  entry.may_have_bulk = answer.bulk.kinds != 0;
-  if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
-}
-
 Peer Router::bulk_opened(Connection connection, std::uint64_t from,
                          std::shared_ptr<DirectSource> direct) {
-  Entry* entry = at(connection);
+  Entry* entry = peers_.at(connection);
   if (!entry) return 0;
   entry->has_bulk = true;
   entry->bulk_from = from;
@@ -46,7 +32,7 @@ void Router::open_direct(Entry& entry) {
 }
 
 std::size_t Router::take_direct(Connection connection, std::size_t most) {
-  Entry* const entry = at(connection);
+  Entry* const entry = peers_.at(connection);
   return entry ? take_direct(*entry, most) : 0;
 }
 
@@ -92,7 +78,7 @@ void Router::close_direct(Entry& entry) {
 }
 
 void Router::bulk_broken(Connection connection) {
-  Entry* entry = at(connection);
+  Entry* entry = peers_.at(connection);
   if (!entry) return;
   // The peer closes it when it has taken our leave, without what it has not got yet if it leaves
   // too; its Gone is on the way. One that stays and misses something hangs up on the connection as
@@ -139,7 +125,7 @@ void Router::arrived(Entry& entry, bool had_news, const Status& s) {
 
 Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::byte> header,
                                     std::uint64_t bulk_bytes, bool is_copy) {
-  Entry* entry = at(connection);
+  Entry* entry = peers_.at(connection);
   if (!entry || !entry->has_bulk) return BulkTurn::broken;
   const auto refuse = [&] {
     dropped("a record that is no frame of messages, or an acknowledgement of what was not sent");
@@ -150,7 +136,7 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
   if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
     if (bulk_bytes != 0 || !entry->session.acknowledge(ack->received)) return refuse();
     pump(*entry);
-    return at(connection) ? BulkTurn::taken : BulkTurn::broken;
+    return peers_.at(connection) ? BulkTurn::taken : BulkTurn::broken;
   }
   auto* data = std::get_if<wire::Data>(&decoded_.frame);
   if (!data || bulk_bytes > options_.limits.message_bytes) return refuse();
@@ -174,12 +160,12 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
   } else {
     pump(*entry);
   }
-  if (!at(connection)) return BulkTurn::broken;
+  if (!peers_.at(connection)) return BulkTurn::broken;
   return bulk_bytes == 0 ? BulkTurn::taken : BulkTurn::open;
 }
 
 std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) {
-  Entry* entry = at(connection);
+  Entry* entry = peers_.at(connection);
   if (!entry || entry->bulk_left == 0) return {};
   most = std::min<std::size_t>(most, entry->bulk_left);
   if (entry->bulk_skipped == 0 && entry->state == State::open) {
@@ -188,7 +174,7 @@ std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) 
     arrived(*entry, true, entry->session.no_room(entry->bulk_lane));
     // The rest is skipped: the session's last word goes by the connection, and shall not be
     // overtaken by the channel's end.
-    entry = at(connection);
+    entry = peers_.at(connection);
     if (!entry || entry->state == State::open) return {};
   }
   skipped_.resize(kSkipped);
@@ -197,7 +183,7 @@ std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) 
 }
 
 bool Router::bulk_borrow(Connection connection, const InLane::Loan& loan) {
-  Entry* entry = at(connection);
+  Entry* entry = peers_.at(connection);
   if (!entry || entry->bulk_skipped != 0 || entry->state != State::open ||
       !entry->session.borrow(entry->bulk_lane, loan))
     return false;
@@ -206,7 +192,7 @@ bool Router::bulk_borrow(Connection connection, const InLane::Loan& loan) {
 }
 
 void Router::bulk_filled(Connection connection, std::size_t bytes) {
-  Entry* entry = at(connection);
+  Entry* entry = peers_.at(connection);
   if (!entry) return;
   counters_.bulk_bytes_in += bytes;
   entry->bulk_left -= bytes;

@@ -1,0 +1,74 @@
+// A session with one peer, as the router keeps it: its two lanes, its connection and its time-outs.
+//
+// Threads: the router's. Ownership: PeerTable; to be changed, an entry is got from there.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/session.hpp>
+#include <troupe/cluster/transport/transport.hpp>
+#include <troupe/cluster/transport/wire.hpp>
+
+namespace troupe {
+
+struct PeerEntry {
+  // dialled by the peer and not confirmed; connected; only to be drained
+  enum class State { pending, open, closing };
+  /// A record that was sent directly, before the connection broke.
+  struct Direct {
+    std::uint64_t after;
+    std::vector<std::byte> bytes;
+  };
+
+  PeerEntry(Peer number, PeerInfo peer_info, std::uint64_t session_number, std::uint64_t window)
+      : peer(number), info(std::move(peer_info)), id(session_number), session(window) {}
+
+  /// The silence of a connection begins with it, if it has said nothing yet.
+  Time silent_since() const { return std::max(last_heard, redialled); }
+
+  Peer peer;
+  PeerInfo info;
+  std::string key;  // that the peer has proved when it connected, and has to prove again
+  std::uint64_t id;
+  Session session;
+  State state = State::pending;
+  std::string dialled;                        // the address; empty if the peer dials
+  Connection connection = 0;                  // none: it broke
+  bool attached = false;                      // its handshake is done
+  bool farewell = false;                      // Bye has been sent on this connection
+  bool is_mute = false;                       // nothing is sent any more
+  bool is_touched = false;                    // PeerTable: it may have changed
+  Time timer = Time::max();                   // PeerTable: no later than its next time-out
+  bool is_to_flush = false;                   // it has messages that are not in frames yet
+  std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages; of it, of messages in part too
+  std::uint64_t data_in = 0;                  // messages of the data lane that the listener has had
+  // its connection took no more while the listener could not be told
+  bool has_failed = false;
+
+  // a bulk channel was agreed on: the peer may use it before it is known here that it is open
+  bool may_have_bulk = false;
+  bool has_bulk = false;        // it is open
+  std::uint64_t bulk_from = 0;  // bytes of bulk from which on a frame goes there
+  // the frame that is coming by it: its lane, its bytes that are to come, and those of them that
+  // have been here before
+  Lane bulk_lane{};
+  std::uint64_t bulk_left = 0, bulk_skipped = 0;
+  bool bulk_is_copy = false;
+
+  std::shared_ptr<DirectSource> direct;  // null: there is none
+  // of connections before, whose messages are still to come again
+  std::deque<Direct> direct_before;
+
+  std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
+  Status why;                    // of the Bye to it
+  Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
+};
+
+}  // namespace troupe
