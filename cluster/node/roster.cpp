@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kLongest = 1024;  // bytes of a name, an address, or labels
+constexpr std::size_t kLongestText = 1024;  // bytes of a name, an address, or labels
 
 // Without what is too long, a surrogate, or beyond Unicode.
 bool is_utf8(const std::string& text) {
@@ -47,9 +47,9 @@ std::string quoted_name(const std::string& name) {
 
 // What no node can be called, whoever says so: why not. Empty: a node can.
 std::string why_no_name(const std::string& name) {
-  if (name.empty() || name.find('/') != std::string::npos || name.size() > kLongest)
-    return fmt::format("a node needs a name without '/', of {} bytes at most, not {}", kLongest,
-                       quoted_name(name.substr(0, kLongest)));
+  if (name.empty() || name.find('/') != std::string::npos || name.size() > kLongestText)
+    return fmt::format("a node needs a name without '/', of {} bytes at most, not {}", kLongestText,
+                       quoted_name(name.substr(0, kLongestText)));
   const auto is_of_text = [](unsigned char c) { return c > ' ' && c != 127 && c != '*'; };
   if (!std::all_of(name.begin(), name.end(), is_of_text))
     return fmt::format(
@@ -68,8 +68,8 @@ Member checked(Member self) {
   const auto is_control = [](unsigned char c) { return c < ' ' || c == 127; };
   if (!is_utf8(self.labels) || std::any_of(self.labels.begin(), self.labels.end(), is_control))
     throw Error(Code::invalid_argument, "labels are UTF-8 without control characters");
-  if (self.labels.size() > kLongest)
-    throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongest));
+  if (self.labels.size() > kLongestText)
+    throw Error(Code::invalid_argument, fmt::format("labels take {} bytes at most", kLongestText));
   std::set<std::string> keys;
   std::string rest = self.labels;
   while (!rest.empty()) {
@@ -90,7 +90,8 @@ Member checked(Member self) {
 }
 
 void check(const Member& m) {
-  if (!why_no_name(m.name).empty() || m.address.size() > kLongest || m.labels.size() > kLongest)
+  if (!why_no_name(m.name).empty() || m.address.size() > kLongestText ||
+      m.labels.size() > kLongestText)
     MessageReader::malformed("a member that is none");
 }
 

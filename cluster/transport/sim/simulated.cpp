@@ -34,7 +34,7 @@ struct BulkDirection : Direction {
   bool is_open = false;       // who gets them knows of the channel
 };
 
-struct Line {
+struct SimulatedLine {
   std::string from, address;
   Direction forward, back;  // from the one that dialled, and to it
   BulkDirection bulk_forward, bulk_back;
@@ -99,7 +99,7 @@ class SimulatedNetwork::World {
     return apart.contains(a) != apart.contains(b) || cut_links.contains(std::minmax(a, b));
   }
   // What a slow link adds for so many bytes.
-  Time added(const Line& l, std::size_t bytes) const {
+  Time added(const SimulatedLine& l, std::size_t bytes) const {
     if (slow_links.empty()) return {};
     const std::string to =
         l.acceptor.empty() ? l.address.substr(std::string_view("sim://").size()) : l.acceptor;
@@ -110,7 +110,7 @@ class SimulatedNetwork::World {
                                                                   static_cast<double>(bytes)));
   }
 
-  Line* line(std::uint64_t number) {
+  SimulatedLine* line(std::uint64_t number) {
     const auto found = lines.find(number);
     return found == lines.end() ? nullptr : &found->second;
   }
@@ -141,7 +141,7 @@ class SimulatedNetwork::World {
   void arrive_bulk(std::uint64_t number, bool forward);
   bool send_direct(std::uint64_t number, bool forward, std::uint64_t after,
                    std::span<const std::byte> record, bool may_wait) {
-    Line* const l = line(number);
+    SimulatedLine* const l = line(number);
     if (!l || !(forward ? l->direct_forward : l->direct_back)->write(after, record, may_wait))
       return false;
     ++direct_records;
@@ -161,7 +161,7 @@ class SimulatedNetwork::World {
   std::priority_queue<Event> events;
   std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0, bulk_waits = 0,
                 bulk_breaks = 0, direct_records = 0;
-  std::map<std::uint64_t, Line> lines;
+  std::map<std::uint64_t, SimulatedLine> lines;
   std::uint64_t next_line = 1;
   std::map<std::string, SimulatedTransport*> listening;  // by address
   std::vector<SimulatedTransport*> nodes;
@@ -267,7 +267,7 @@ class SimulatedTransport final : public Transport, public Carrier {
 
   Connection dial(const std::string& address) override {
     const std::uint64_t number = world_->next_line++;
-    Line& line = world_->lines[number];
+    SimulatedLine& line = world_->lines[number];
     line.from = self.name;
     line.address = address;
     line.back.to = this;
@@ -276,7 +276,7 @@ class SimulatedTransport final : public Transport, public Carrier {
   }
   bool send(Connection connection, const Ref<OutFrame>& frame) override {
     const bool forward = connection % 2 == 0;
-    const Line* line = world_->line(connection / 2);
+    const SimulatedLine* line = world_->line(connection / 2);
     if (!line) return false;
     if (line->is_broken) {
       ++world_->lost;
@@ -287,7 +287,7 @@ class SimulatedTransport final : public Transport, public Carrier {
   }
   void close(Connection connection) override {
     // What was sent before arrives still; what comes back does not.
-    Line* line = world_->line(connection / 2);
+    SimulatedLine* line = world_->line(connection / 2);
     if (!line) return;
     (connection % 2 == 0 ? line->back : line->forward).to = nullptr;
     if (!line->forward.to && !line->back.to) world_->lines.erase(connection / 2);
@@ -307,7 +307,7 @@ class SimulatedTransport final : public Transport, public Carrier {
                  [world = world_.get(), number = connection / 2] { world->open_bulk(number); });
   }
   bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override {
-    const Line* line = world_->line(connection / 2);
+    const SimulatedLine* line = world_->line(connection / 2);
     if (!line) return false;
     if (line->is_broken) return true;  // it is about to hear of that
     world_->send_bulk(connection / 2, connection % 2 == 0, frame);
@@ -449,7 +449,7 @@ class SimulatedTransport final : public Transport, public Carrier {
 void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
   const auto at_number = lines.find(number);
   if (at_number == lines.end()) return;  // closed by both
-  Line& l = at_number->second;
+  SimulatedLine& l = at_number->second;
   Direction& d = forward ? l.forward : l.back;
   if (d.frames.empty()) return;  // lost with the line
   if (forward && l.acceptor.empty()) {
@@ -472,7 +472,7 @@ void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
 }
 
 void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
-  Line* l = line(number);
+  SimulatedLine* l = line(number);
   if (!l || l->is_broken || l->acceptor.empty() || is_cut(l->from, l->acceptor) || !l->forward.to ||
       !l->back.to)
     return;
@@ -480,7 +480,7 @@ void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
   l->is_shared = chance(options.shared);
   l->forward.to->bulk_opened(acceptor_of(number), l->is_shared ? l->direct_forward : nullptr);
   at(now + delay(), [this, number] {
-    Line* opened = line(number);
+    SimulatedLine* opened = line(number);
     if (!opened || opened->is_broken || !opened->back.to) return;
     opened->bulk_back.is_open = true;
     opened->back.to->bulk_opened(dialler_of(number),
@@ -489,7 +489,7 @@ void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
 }
 
 void SimulatedNetwork::World::arrive_direct(std::uint64_t number, bool forward) {
-  Line* const l = line(number);
+  SimulatedLine* const l = line(number);
   if (!l) return;
   if (is_cut(l->from, l->acceptor)) {
     ++stalled_frames;
@@ -501,7 +501,7 @@ void SimulatedNetwork::World::arrive_direct(std::uint64_t number, bool forward) 
 }
 
 void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
-  Line* l = line(number);
+  SimulatedLine* l = line(number);
   if (!l) return;
   BulkDirection& d = forward ? l->bulk_forward : l->bulk_back;
   d.is_under_way = false;
@@ -528,20 +528,20 @@ void SimulatedNetwork::World::break_bulk(std::uint64_t number) {
   break_line(number);
   // The end of the bulk channel is seen by both.
   at(now + delay(), [this, number] {
-    const Line* broken = line(number);
+    const SimulatedLine* broken = line(number);
     if (broken && broken->forward.to) broken->forward.to->bulk_broken(acceptor_of(number));
   });
 }
 
 void SimulatedNetwork::World::break_line(std::uint64_t number) {
-  Line& l = lines.at(number);
+  SimulatedLine& l = lines.at(number);
   if (l.is_broken) return;
   l.is_broken = true;
   for (Direction* d : {&l.forward, &l.back, static_cast<Direction*>(&l.bulk_forward),
                        static_cast<Direction*>(&l.bulk_back)})
     lost += std::exchange(d->frames, {}).size();
   at(now + delay(), [this, number] {
-    const Line* broken = line(number);
+    const SimulatedLine* broken = line(number);
     if (broken && broken->back.to)
       broken->back.to->broken(
           dialler_of(number),
@@ -555,7 +555,7 @@ void SimulatedNetwork::World::heal() {
   std::deque<Stalled> held;
   held.swap(stalled);
   for (const Stalled& s : held) {
-    Line* l = line(s.line);
+    SimulatedLine* l = line(s.line);
     if (!l) continue;
     switch (s.kind) {
       case Stalled::Kind::frame: schedule(s.line, s.forward); break;
