@@ -13,8 +13,8 @@
 // `has_session` is asked with the lock held: it takes no lock under which PeerQuota is called.
 //
 // Invariants:
-// 1. The jobs of a peer that was paused run in order, once it has read, or if its session is over
-//    before they are dropped. `lost` drops them; the session ends before.
+// 1. The jobs of a paused peer run in order once it has read. `lost` drops them, and is called after
+//    the session has ended, so that no peer is paused for ever.
 // 2. The quota counts a request until its job has run or was dropped.
 #pragma once
 

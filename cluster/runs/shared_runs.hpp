@@ -39,7 +39,7 @@ class SharedRuns;
 /// A plan over several nodes, on any of them.
 class SharedPlan final : public RemotePlan {
  public:
-  /// `peers`: of each of the plan's nodes; the one of this node is not looked at.
+  /// `peers`: one for each of the plan's nodes; the entry of this node is not used.
   SharedPlan(std::shared_ptr<SharedRuns> runs, RunKey key, std::shared_ptr<const Plan> plan,
              std::vector<Peer> peers, Peer owner);
   ~SharedPlan() override;
@@ -53,7 +53,7 @@ class SharedPlan final : public RemotePlan {
   void failed(Run& run) override;
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
 
-  /// Peers that take part.
+  /// The peers that take part.
   const std::vector<Peer>& others() const { return others_; }
   Peer owner() const { return owner_; }
   std::uint64_t number() const { return key_.number; }
@@ -63,9 +63,9 @@ class SharedPlan final : public RemotePlan {
         plan_->partitions[static_cast<std::size_t>(partition)].node)];
   }
   const Plan& plan() const { return *plan_; }
-  /// The index of a peer among the plan's nodes; -1: it takes no part.
+  /// Returns the index of a peer among the plan's nodes; -1 if it takes no part.
   std::int32_t node_of_peer(Peer peer) const;
-  /// Does this fetch come from that node?
+  /// True if this fetch comes from that node.
   bool is_fetched_from(std::int32_t node, std::int32_t fetch) const {
     const auto f = static_cast<std::size_t>(fetch);
     return f < fetched_from_.size() && fetched_from_[f] == node;
@@ -74,7 +74,7 @@ class SharedPlan final : public RemotePlan {
     return static_cast<std::size_t>(std::count(fetched_from_.begin(), fetched_from_.end(), node));
   }
   void break_off() { broken_.store(true, std::memory_order_release); }
-  /// The first of its nodes that was lost here; empty: none. Under the lock of SharedRuns.
+  /// The first of its nodes whose session ended here; empty: none. Guarded by SharedRuns::mutex_.
   std::string lost;
 
  private:
@@ -104,10 +104,10 @@ class SharedRuns {
   RunHost& host() { return host_; }
   Transport& transport() { return transport_; }
 
-  /// Plans that losses break.
+  /// Registers a plan, so that the loss of a node breaks it.
   void add(const std::shared_ptr<SharedPlan>& plan);
 
-  /// Plans of this node that these peers take part in are made anew by their next call.
+  /// Breaks plans of this node in which these peers take part: their next call makes them anew.
   void break_off(const std::vector<Peer>& peers);
 
   // ---- at the owner
@@ -124,23 +124,24 @@ class SharedRuns {
   void handle(std::uint64_t owner, RunsBegun&& m);
 
   // ---- both
-  /// RunTokens, which come more often than all else: read into memory that stays.
+  /// RunTokens, the most frequent message: read into memory that is kept.
   void handle_tokens(Peer from, MessageReader& reader);
   void handle(Peer from, RunTokens&& m);
-  /// The same where they are small, sent directly or as a message.
+  /// Small tokens, sent directly or as a message.
   void handle_tokens(Peer from, std::span<const std::byte> record);
   void handle_tokens(Peer from, const Message& message);
   /// The run has failed here.
   void failed(Run& run, SharedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);
-  /// What a node should not have said was dropped: counted, and written to the log, the more there
-  /// is the more seldom.
+  /// Counts a message, or a part of one, that was dropped because it makes no sense. Logs it, ever
+  /// more seldom as their number grows.
   void refused(Peer peer, const std::string& what);
-  /// A node of this incarnation is there, perhaps again; nobody else knows of the session yet.
+  /// A session with this node begins; the view does not have it yet.
   void met(Peer peer, std::uint64_t incarnation);
-  /// Ends all that is under way.
+  /// Ends all runs that are under way.
   void close();
-  /// Messages for runs that were over, or had not begun yet.
+  /// Messages for runs that were over; whose turn the thread took that brought them; that were
+  /// buffered for runs that had not begun; that made no sense.
   std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
   std::uint64_t taken() const { return taken_.load(std::memory_order_relaxed); }
   std::uint64_t waited() const { return waited_.load(std::memory_order_relaxed); }
@@ -151,7 +152,7 @@ class SharedRuns {
 
   struct Owned {
     Ref<Run> run;
-    std::vector<Peer> awaited;  // have not left yet
+    std::vector<Peer> awaited;  // that have not left yet
   };
   struct Waiting {
     Peer from;
@@ -188,11 +189,11 @@ class SharedRuns {
   std::uint64_t last_ = 0;  // number of a run of ours
   std::map<std::uint64_t, Owned> owned_;
   std::map<RunKey, Ref<Run>> parts_;
-  // by owner: the last run that began here, or was lost before it did
+  // by owner: the last run that began here, or whose beginning was lost
   std::map<std::uint64_t, std::uint64_t> begun_;
-  std::set<std::uint64_t> gone_;  // owners that there is no session with any more
+  std::set<std::uint64_t> gone_;  // owners whose session has ended
   std::map<RunKey, std::vector<Waiting>> waiting_;
-  std::map<Peer, Early> early_;  // what waits of each
+  std::map<Peer, Early> early_;  // sizes of waiting_, by sender
   std::vector<std::weak_ptr<SharedPlan>> plans_;
   bool closed_ = false;
   // publish nothing but themselves
