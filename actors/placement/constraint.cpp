@@ -18,14 +18,6 @@ std::string_view next(std::string_view& rest, char by) {
   return found;
 }
 
-bool is_device(std::string_view kind, std::string_view number) {
-  const auto is_digit = [](char c) { return c >= '0' && c <= '9'; };
-  const auto is_lower = [](char c) { return c >= 'a' && c <= 'z'; };
-  return !kind.empty() && std::all_of(kind.begin(), kind.end(), is_lower) &&
-         (number == "*" ||
-          (!number.empty() && std::all_of(number.begin(), number.end(), is_digit)));
-}
-
 }  // namespace
 
 bool NodeLabels::has(std::string_view key, std::string_view value) const {
@@ -59,7 +51,8 @@ Constraint parse_constraint(std::string_view text, std::string_view here) {
     const std::string_view part = value, key = next(value, ':');
     if (!c.device.empty()) refuse(fmt::format("goes on after its device, {}", c.device));
     if (!is_whole || (key != "node" && key != "label")) {
-      if (!is_device(key, value)) refuse(fmt::format("has a part '{}', which means nothing", part));
+      if (!looks_like_device(part))
+        refuse(fmt::format("has a part '{}', which means nothing", part));
       c.device = part;
     } else if (value.empty()) {
       refuse(fmt::format("does not say which {}", key));
@@ -81,10 +74,8 @@ bool Constraint::allows(std::string_view device_name, const NodeLabels& where) c
   if (!node.empty() && node != where.name) return false;
   for (const auto& [key, value] : labels)
     if (!where.has(key, value)) return false;
-  const std::string_view name = short_name(device_name);
-  if (device.ends_with('*'))
-    return name.starts_with(std::string_view(device).substr(0, device.size() - 1));
-  return device.empty() || device == name;
+  if (is_any_index(device)) return kind_of(device) == kind_of(device_name);
+  return device.empty() || device == short_name(device_name);
 }
 
 }  // namespace troupe

@@ -37,7 +37,7 @@ struct Constraint {
   bool is_free() const { return node.empty() && labels.empty() && device.empty(); }
   /// Names one device.
   bool is_exact() const {
-    return labels.empty() && !device.empty() && !device.ends_with(":*") && !is_anywhere;
+    return labels.empty() && !device.empty() && !is_any_index(device) && !is_anywhere;
   }
   /// `node`: where the device is, with its labels.
   bool allows(std::string_view device_name, const NodeLabels& node) const;

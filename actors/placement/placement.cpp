@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/placement/choose_devices.hpp>
+#include <troupe/devices/device/registry.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -23,13 +24,12 @@ class Allowed {
 
   /// The one preferred first.
   std::vector<std::string> by(const Constraint& c, const std::string& text) const {
-    if (c.is_exact())
-      return {c.node.empty() ? c.device : fmt::format("/node:{}/{}", c.node, c.device)};
+    if (c.is_exact()) return {full_name(c.device, c.node)};
     std::vector<std::string> found;
     for (const std::string& d : devices_)
       if (c.allows(d, labels_of(node_of(d)))) found.push_back(d);
     // Who names a node may have what others are not given.
-    if (const std::string there = fmt::format("/node:{}/cpu:0", c.node);
+    if (const std::string there = full_name(kHostDevice, c.node);
         found.empty() && !c.node.empty() && c.allows(there, labels_of(c.node)))
       found.push_back(there);
     if (found.empty())
@@ -55,6 +55,12 @@ bool knows_node(const PlacementOptions& options, std::string_view node) {
                      [&](const NodeLabels& n) { return n.name == node; });
 }
 
+// A kind that only another node has is taken for one with memory of its own.
+bool is_of_host(std::string_view device) {
+  const DeviceKind* const kind = find_device_kind(kind_of(device));
+  return kind && kind->is_host;
+}
+
 std::string home_of(const StateSpec& state, const Allowed& allowed,
                     const PlacementOptions& options) {
   const Constraint c = parse_constraint(state.device, options.here);
@@ -64,9 +70,7 @@ std::string home_of(const StateSpec& state, const Allowed& allowed,
     return settled->second;
   const std::string home = c.is_free() ? full_name(options.default_device, options.here)
                                        : allowed.by(c, state.device)[0];
-  return !state.is_of_host() || short_name(home).starts_with("cpu:")
-             ? home
-             : full_name("cpu:0", node_of(home));
+  return !state.is_of_host() || is_of_host(home) ? home : full_name(kHostDevice, node_of(home));
 }
 
 class PlacementOf {
@@ -531,10 +535,10 @@ std::vector<std::string> devices_to_choose_from(const PlacementOptions& options)
   }
   add(full_name(options.default_device, options.here));
   if (options.here.empty()) return devices;
-  add(full_name("cpu:0", options.here));
+  add(full_name(kHostDevice, options.here));
   std::vector<std::string> others;
   for (const NodeLabels& n : options.nodes)
-    if (!n.is_only_named()) others.push_back(full_name("cpu:0", n.name));
+    if (!n.is_only_named()) others.push_back(full_name(kHostDevice, n.name));
   std::sort(others.begin(), others.end());
   for (const std::string& d : others) add(d);
   return devices;

@@ -2,6 +2,7 @@
 #include <troupe/devices/device/device.hpp>
 
 #include <troupe/devices/cpu/cpu_primitives.hpp>
+#include <troupe/devices/device/registry.hpp>
 
 namespace troupe {
 namespace {
@@ -54,6 +55,17 @@ class CpuDevice final : public Device {
   std::string kind_ = "cpu";
   cpu::CpuPrimitives primitives_;
 };
+
+const RegisterDeviceKind kCpuKind({
+    .name = "cpu",
+    .devices = "cpu:0 to cpu:99, which share its cores",
+    .has = [](std::int32_t index) { return index < 100; },
+    .make =
+        [](const std::string& name, std::int32_t, const DeviceSetup& setup) {
+          return make_cpu_device({.pool = setup.pool, .name = name});
+        },
+    .is_host = true,
+});
 
 }  // namespace
 

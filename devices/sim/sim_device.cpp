@@ -13,6 +13,7 @@
 #include <troupe/devices/device/channel_sums.hpp>
 #include <troupe/devices/device/ctc.hpp>
 #include <troupe/devices/device/recurrent.hpp>
+#include <troupe/devices/device/registry.hpp>
 #include <troupe/devices/device/row_norm.hpp>
 #include <troupe/devices/device/swap.hpp>
 #include <troupe/devices/device/window.hpp>
@@ -437,6 +438,21 @@ SimDevice& simulated(Device& device) {
   if (!mine) throw Error(Code::invalid_argument, device.name() + " is no simulated device");
   return *mine;
 }
+
+const RegisterDeviceKind kSimKind({
+    .name = "sim",
+    .devices = "simulated sim:N",
+    .has = [](std::int32_t) { return true; },
+    .make =
+        [](const std::string& name, std::int32_t index, const DeviceSetup& setup) {
+          SimOptions options = setup.sim;
+          options.name = name;
+          options.seed = setup.seed + static_cast<std::uint64_t>(index);
+          options.swap = setup.swap;
+          return make_sim_device(options);
+        },
+    .memory = [](const DeviceSetup& setup) { return setup.sim.memory_limit; },
+});
 
 }  // namespace
 }  // namespace sim
