@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <functional>
 #include <map>
 
 #include <fmt/format.h>
@@ -15,31 +14,80 @@
 namespace troupe {
 namespace {
 
+using Level = Pass::Level;
+
+// A pass that treats every program alike.
+template <Program (*pass)(Program)>
+Program plain(Program program, Level, const PassRequest&) {
+  return pass(std::move(program));
+}
+
+// Reads the caller's graph, which stays as it is, in the place of a program.
+Program take_needed(Program, Level, const PassRequest& request) {
+  return prune(request.graph, request.feeds, request.fetches);
+}
+
+// Sub-graphs keep what has effects, the outermost graph only what its fetches need.
+Program drop_unneeded(Program program, Level level, const PassRequest&) {
+  return prune(program.graph, program.feeds, program.fetches,
+               level == Level::sub_graph ? Keep::effects : Keep::fetches);
+}
+
+Program lower_precision(Program program, Level, const PassRequest& request) {
+  return mixed_precision(program, *request.options.low);
+}
+
+// States keep their numbers through all passes; a sub-graph's program does not hold them.
+Program fuse_updates_at(Program program, Level level, const PassRequest& request) {
+  return level == Level::sub_graph ? fuse_updates_in(program, request.graph.states())
+                                   : fuse_updates(std::move(program));
+}
+
+bool always(const PassOptions&) { return true; }
+bool optimizing(const PassOptions& o) { return o.optimize; }
+bool in_low_precision(const PassOptions& o) { return o.optimize && o.low; }
+
+constexpr auto kEverywhere = Pass::Scope::everywhere, kTopLevel = Pass::Scope::top_level;
+
 constexpr Pass kPasses[] = {
-    {"drop_unused", "first: what it removes need not be looked at", drop_unused},
-    {"fold_constants", "before simplify, which looks for constants", fold_constants},
-    {"simplify", "before merge_common: fewer forms of one value", simplify},
-    {"merge_common", "before fusion, which hides what nodes have in common", merge_common},
+    {"prune", "first: it takes what the fetches need from the caller's graph", kTopLevel, always,
+     take_needed},
+    {"drop_unused", "before all others: they need not look at what it removes", kEverywhere,
+     optimizing, plain<drop_unused>},
+    {"fold_constants", "before simplify, which looks for constants", kEverywhere, optimizing,
+     plain<fold_constants>},
+    {"simplify", "before merge_common: fewer forms of one value", kEverywhere, optimizing,
+     plain<simplify>},
+    {"mixed_precision",
+     "after fold_constants, which is exact, and before merge_common, which merges its casts",
+     kEverywhere, in_low_precision, lower_precision},
+    {"merge_common", "before fusion, which hides what nodes have in common", kEverywhere,
+     optimizing, plain<merge_common>},
     {"watch_predicates",
-     "after what decides in which bits a condition computes, so that what is looked at once more "
-     "is the same, and before fusion, which hides what it compares",
-     watch_predicates, true},
-    {"fuse_pointwise", "after all that looks at single ops", fuse_pointwise},
+     "after all that decides in which bits a condition computes, so that the second look sees the "
+     "same bits, and before fusion, which hides what it compares",
+     kEverywhere, always, plain<watch_predicates>},
+    {"fuse_pointwise", "after all that looks at single ops", kEverywhere, optimizing,
+     plain<fuse_pointwise>},
     {"fuse_updates", "after fuse_pointwise, which makes one node of what an update is made of",
-     fuse_updates},
+     kEverywhere, optimizing, fuse_updates_at},
     {"fuse_slices", "after fuse_pointwise: whole groups take their operands out of wider ones",
-     fuse_slices},
+     kEverywhere, optimizing, plain<fuse_slices>},
     {"fuse_reductions",
-     "last of those that also run in sub-graphs: what is left of the groups is known",
-     fuse_reductions},
-    {"order_updates", "after all fusion, which leaves nodes that others wait for alone",
-     order_updates},
-    {"order_gradients", "after order_updates, by which an update may wait for more",
-     order_gradients},
+     "last of those that also run in sub-graphs: what is left of the groups is known", kEverywhere,
+     optimizing, plain<fuse_reductions>},
+    {"prune",
+     "after folding, merging and fusion, which leave nodes without users, and before "
+     "order_updates, which waits for users",
+     kEverywhere, always, drop_unneeded},
+    {"order_updates", "after all fusion, which leaves nodes that others wait for alone", kTopLevel,
+     optimizing, plain<order_updates>},
+    {"order_gradients", "after order_updates, by which an update may wait for more", kTopLevel,
+     optimizing, plain<order_gradients>},
     {"lower",
      "last: the others see functional nodes as nodes, and keep the program order of effects that "
      "it makes explicit",
-     lower, true},
+     kTopLevel, always, plain<lower>},
 };
 
 void verify(const Program& p, const char* pass) {
@@ -64,18 +112,15 @@ void verify(const Program& p, const char* pass) {
 
 bool is_functional(const Node& node) { return bool(node.op->evaluate); }
 
-// Applies `change` to a program, before that to the sub-graphs of its functional nodes and to the
+// Applies a pass to a program, before that to the sub-graphs of its functional nodes and to the
 // functions that it calls, each once. Programs are handed on, not copied.
 class Everywhere {
  public:
-  using Change = std::function<Program(Program)>;
-  enum class Whom : std::uint8_t { all, sub_graphs };
-  explicit Everywhere(Change change, Whom whom = Whom::all)
-      : change_(std::move(change)), whom_(whom) {}
+  Everywhere(const Pass& pass, const PassRequest& request) : pass_(pass), request_(request) {}
 
   Program apply(Program program) {
     Program out = with_sub_graphs_changed(std::move(program));
-    if (whom_ == Whom::all) out = change_(std::move(out));
+    out = pass_.run(std::move(out), Level::outermost, request_);
     std::vector<std::shared_ptr<FunctionDef>> functions;
     for (auto& [from, made] : made_) functions.push_back(made);
     analyse(functions);
@@ -101,7 +146,9 @@ class Everywhere {
   }
 
   std::shared_ptr<const SubGraph> in_sub_graph(const SubGraph& sub) {
-    Program changed = change_(with_sub_graphs_changed(Program{sub.graph, sub.inputs, sub.outputs}));
+    Program changed =
+        pass_.run(with_sub_graphs_changed(Program{sub.graph, sub.inputs, sub.outputs}),
+                  Level::sub_graph, request_);
     auto fresh = std::make_shared<SubGraph>(std::move(changed.graph));
     fresh->inputs = std::move(changed.feeds);
     fresh->outputs = std::move(changed.fetches);
@@ -119,34 +166,17 @@ class Everywhere {
     return made;
   }
 
-  const Change change_;
-  const Whom whom_;
+  const Pass& pass_;
+  const PassRequest& request_;
   std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
 };
-
-// Sub-graphs keep what has effects, the outermost graph only what its fetches need.
-Program prune_all(Program program) {
-  Program inner =
-      Everywhere([](const Program& p) { return prune(p.graph, p.feeds, p.fetches, Keep::effects); },
-                 Everywhere::Whom::sub_graphs)
-          .apply(std::move(program));
-  return prune(inner.graph, inner.feeds, inner.fetches, Keep::fetches);
-}
-
-Program fuse_all_updates(Program program) {
-  const Graph states = program.graph.blank();
-  return fuse_updates(
-      Everywhere([&](const Program& p) { return fuse_updates_in(p, states.states()); },
-                 Everywhere::Whom::sub_graphs)
-          .apply(std::move(program)));
-}
 
 void refuse_unknown(const std::vector<std::string>& skip) {
   for (const std::string& name : skip) {
     std::string known;
     bool found = false;
     for (const Pass& pass : kPasses) {
-      if (pass.is_required) continue;
+      if (pass.is_required()) continue;
       known += (known.empty() ? "" : ", ") + std::string(pass.name);
       found = found || name == pass.name;
     }
@@ -181,45 +211,23 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds,
   refuse_lists(graph, feeds, "fed; feed the tensors it is made of");
   refuse_lists(graph, fetches, "fetched; fetch what is read from it, stacked or concatenated");
   using Clock = std::chrono::steady_clock;
-  auto report = [&](const char* name, std::int32_t before, std::int32_t after,
-                    Clock::time_point start) {
+  const PassRequest request{graph, feeds, fetches, {all_passes, low}};
+  Program program;
+  std::int32_t before = graph.size();
+  for (const Pass& pass : kPasses) {
+    if (!pass.enabled(request.options) ||
+        (!pass.is_required() && std::find(skip.begin(), skip.end(), pass.name) != skip.end()))
+      continue;
+    const auto start = Clock::now();
+    program = pass.scope == Pass::Scope::everywhere
+                  ? Everywhere(pass, request).apply(std::move(program))
+                  : pass.run(std::move(program), Level::outermost, request);
+    verify(program, pass.name);
+    const std::int32_t after = program.graph.size();
     if (reports)
       reports->push_back(
-          {name, before, after, std::chrono::duration<double>(Clock::now() - start).count()});
-  };
-  auto start = Clock::now();
-  Program program = prune(graph, feeds, fetches);
-  report("prune", graph.size(), program.graph.size(), start);
-  bool is_pruned = false;  // once more, behind what leaves nodes without users
-  for (const Pass& pass : kPasses) {
-    bool skipped = !all_passes || std::find(skip.begin(), skip.end(), pass.name) != skip.end();
-    if (low && all_passes && pass.run == merge_common) {
-      start = Clock::now();
-      std::int32_t before = program.graph.size();
-      program = Everywhere([low](const Program& p) {
-                  return mixed_precision(p, *low);
-                }).apply(std::move(program));
-      verify(program, "mixed_precision");
-      report("mixed_precision", before, program.graph.size(), start);
-    }
-    if (skipped && !pass.is_required) continue;
-    // what folding and merging left without users goes
-    if (!is_pruned &&
-        (pass.run == order_updates || pass.run == order_gradients || pass.run == lower)) {
-      is_pruned = true;
-      start = Clock::now();
-      std::int32_t before = program.graph.size();
-      program = prune_all(std::move(program));
-      report("prune", before, program.graph.size(), start);
-    }
-    start = Clock::now();
-    std::int32_t before = program.graph.size();
-    program = pass.run == lower || pass.run == order_updates || pass.run == order_gradients
-                  ? pass.run(std::move(program))
-              : pass.run == fuse_updates ? fuse_all_updates(std::move(program))
-                                         : Everywhere(pass.run).apply(std::move(program));
-    verify(program, pass.name);
-    report(pass.name, before, program.graph.size(), start);
+          {pass.name, before, after, std::chrono::duration<double>(Clock::now() - start).count()});
+    before = after;
   }
   return program;
 }

@@ -10,11 +10,35 @@
 
 namespace troupe {
 
+/// The parts of the compile options that decide which passes run.
+struct PassOptions {
+  bool optimize = false;          // the passes that make a program faster
+  std::optional<DType> low = {};  // mixed precision: store products in this dtype
+};
+
+/// The request of a caller: its graph, which no pass changes, and what is fed and fetched.
+struct PassRequest {
+  const Graph& graph;
+  const std::vector<Edge>& feeds;
+  const std::vector<Edge>& fetches;
+  PassOptions options = {};
+};
+
 struct Pass {
+  /// `everywhere`: first on the sub-graphs of functional nodes and the bodies of functions, then on
+  /// the outermost program. `top_level`: on the outermost program alone.
+  enum class Scope : std::uint8_t { everywhere, top_level };
+  /// The program that a pass is given.
+  enum class Level : std::uint8_t { outermost, sub_graph };
+
   const char* name;
-  const char* reason;  // why it stands where it stands
-  Program (*run)(Program);
-  bool is_required = false;  // correctness, not speed: never skipped
+  const char* reason;  // for its place in the list
+  Scope scope;
+  bool (*enabled)(const PassOptions&);
+  Program (*run)(Program, Level, const PassRequest&);
+
+  /// Correctness needs a pass that runs without optimisation; it is never skipped.
+  bool is_required() const { return enabled({}); }
 };
 
 /// In the order in which they run.
@@ -27,10 +51,9 @@ struct PassReport {
   double seconds = 0;
 };
 
-/// Prunes to feeds and fetches and runs the passes. After each pass the program is verified: inputs
-/// before their users, every edge's output there; a violation throws internal naming the pass.
-/// `low`: mixed precision, after folding, which is exact, and before what is common is merged,
-/// casts among it.
+/// Runs the passes that are enabled and not in `skip`. After each pass the program is verified:
+/// inputs before their users, every edge's output there; a violation throws internal naming the
+/// pass. `low`: mixed precision.
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds,
                  const std::vector<Edge>& fetches, bool all_passes,
                  const std::vector<std::string>& skip, std::vector<PassReport>* reports,
