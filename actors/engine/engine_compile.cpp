@@ -40,7 +40,7 @@ std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<Pas
     return peers_ && node_of(device) != peers_->name();
   };
   const bool is_shared = std::any_of(placed.device.begin(), placed.device.end(), is_elsewhere);
-  Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_);
+  Plan plan = make_plan(is_shared ? Placed(placed) : std::move(placed), *this, states_.own());
   plan.call_depth = options_.call_depth;
   plan.name = {node(), next_plan_.fetch_add(1, std::memory_order_relaxed),
                peers_ ? peers_->incarnation() : 0};
@@ -50,23 +50,18 @@ std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<Pas
   if (is_shared) {
     compiled->troupe.remote = peers_->prepare(compiled->troupe.plan, placed);
     compiled->placed = std::make_unique<const Placed>(std::move(placed));
-    remember_homes(compiled->troupe.plan->program.graph);
+    states_.settle_all(compiled->troupe.plan->program.graph);
   }
   spawn_partitions(*compiled);
-  std::lock_guard lock(mutex_);
-  std::erase_if(compiled_, [](const auto& weak) { return weak.expired(); });
-  compiled_.push_back(compiled);
+  plans_.add(compiled);
   return compiled;
 }
 
 std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& compiled) {
-  const auto is_broken = [](const Compiled& c) {
-    return c.troupe.remote && c.troupe.remote->is_broken();
-  };
-  if (!is_broken(*compiled) || !compiled->placed) return compiled;
+  if (!compiled->is_broken() || !compiled->placed) return compiled;
   std::lock_guard lock(compiled->renewal_mutex);
   std::shared_ptr<Compiled>& renewed = compiled->renewed;
-  if (!renewed || is_broken(*renewed)) {
+  if (!renewed || renewed->is_broken()) {
     renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
     renewed->costs = compiled->costs;
     renewed->measured = compiled->measured;
@@ -84,9 +79,7 @@ std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth, P
   plan.name = std::move(name);
   compiled->troupe.plan = std::make_shared<const Plan>(std::move(plan));
   spawn_partitions(*compiled);
-  std::lock_guard lock(mutex_);
-  std::erase_if(compiled_, [](const auto& weak) { return weak.expired(); });
-  compiled_.push_back(compiled);
+  plans_.add(compiled);
   return compiled;
 }
 
@@ -115,36 +108,22 @@ PlacementOptions EngineImpl::placement_options() {
                      .homes = {}};
   if (!peers_) return o;
   o.nodes = peers_->nodes_with_labels();
-  std::lock_guard lock(mutex_);
-  o.homes = settled_;
+  o.homes = states_.homes();
   return o;
 }
 
-// A simulated device's memory is known.
 CostOptions EngineImpl::costs() const {
   CostOptions costs = options_.costs;
   std::vector<std::string> names = options_.devices;
   names.push_back(options_.default_device);
-  for (const std::string& name : names) {
-    const bool is_said = std::any_of(costs.devices.begin(), costs.devices.end(),
-                                     [&](const auto& d) { return d.first == name; });
-    if (!name.starts_with("sim:") || options_.sim.memory_limit == 0 || is_said) continue;
-    costs.devices.emplace_back(name, costs.device);
-    costs.devices.back().second.memory_bytes = options_.sim.memory_limit;
-  }
+  devices_.add_memory(costs, names);
   return costs;
 }
 
 // What kernels took in earlier plans of a graph, on all nodes.
 Measured EngineImpl::measured(std::uint64_t graph) {
-  std::vector<std::shared_ptr<Compiled>> plans;  // dropped outside the lock
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& weak : compiled_)
-      if (auto compiled = weak.lock()) plans.push_back(std::move(compiled));
-  }
   Measured times;
-  for (const auto& compiled : plans) {
+  for (const auto& compiled : plans_.alive()) {
     if (compiled->graph != graph) continue;
     const Plan& plan = *compiled->troupe.plan;
     std::vector<NodeCost> costs = compiled->costs_here();
@@ -164,33 +143,10 @@ Measured EngineImpl::measured(std::uint64_t graph) {
 
 std::shared_ptr<Compiled> EngineImpl::cached(const Graph& graph, const std::vector<Edge>& feeds,
                                              const std::vector<Edge>& fetches) {
-  CacheKey key{graph.id(), graph.version(), feeds, fetches};
-  std::shared_ptr<Compiled> broken;  // dropped outside the lock
-  {
-    std::lock_guard lock(mutex_);
-    for (auto it = plans_.begin(); it != plans_.end(); ++it) {
-      if (it->first != key) continue;
-      if (it->second->troupe.remote && it->second->troupe.remote->is_broken()) {
-        broken = std::move(it->second);
-        plans_.erase(it);
-        break;
-      }
-      plans_.splice(plans_.begin(), plans_, it);
-      return it->second;
-    }
-  }
+  PlanCache::Key key{graph.id(), graph.version(), feeds, fetches};
+  if (auto found = plans_.find(key)) return found;
   auto compiled = compile(graph, feeds, fetches, {});
-  std::vector<std::shared_ptr<Compiled>> oldest;
-  std::lock_guard lock(mutex_);
-  plans_.emplace_front(std::move(key), compiled);
-  std::uint64_t bytes = 0;
-  for (auto it = std::next(plans_.begin()); it != plans_.end(); ++it)
-    bytes += it->second->constant_bytes;
-  while (plans_.size() > kMaxPlans || (plans_.size() > 1 && bytes > kMaxPlanBytes)) {
-    bytes -= plans_.back().second->constant_bytes;
-    oldest.push_back(std::move(plans_.back().second));
-    plans_.pop_back();
-  }
+  plans_.keep(std::move(key), compiled);
   return compiled;
 }
 

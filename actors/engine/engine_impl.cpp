@@ -14,30 +14,6 @@
 
 namespace troupe {
 
-// Ends runs whose deadline has passed in virtual time. CAF's clock sends it their ids, and steps
-// are drawn for it as for all actors. In real time it would wait for a worker, which the kernel
-// that takes too long may hold: that is what `Deadlines` are for.
-class EngineImpl::Timekeeper final : public LeanActor<std::uint64_t> {
- public:
-  Timekeeper(caf::actor_config& config, std::function<void(std::uint64_t)> expire)
-      : LeanActor(config), expire_(std::move(expire)) {}
-  const char* name() const override { return "timekeeper"; }
-
- protected:
-  void receive(std::uint64_t& run_id) override { expire_(run_id); }
-  void receive_control(caf::mailbox_element& element) override {
-    if (element.content().match_elements<std::uint64_t>())
-      expire_(element.content().get_as<std::uint64_t>(0));
-    else LeanActor::receive_control(element);
-  }
-
- private:
-  std::function<void(std::uint64_t)> expire_;
-};
-
-// as a time-out: later ones are no point in time
-constexpr std::chrono::nanoseconds kLongestTimeout = std::chrono::hours(24 * 365 * 100);
-
 EngineImpl::SystemConfig::SystemConfig(WorkerPool& pool) { SchedulerModule::load(*this, pool); }
 
 namespace {
@@ -92,76 +68,48 @@ void on_own_thread(F f) {
   if (thrown) std::rethrow_exception(thrown);
 }
 
-Status shutting_down() { return Status(Code::cancelled, "the engine is shutting down"); }
-
 }  // namespace
 
 EngineImpl::EngineImpl(EngineOptions options)
-    : options_(std::move(options)), pool_(make_pool(options_)), config_(*pool_) {
+    : options_(std::move(options)), pool_(make_pool(options_)),
+      devices_({pool_.get(), options_.seed, options_.swap, options_.sim}), config_(*pool_),
+      runs_(options_.max_runs, clock_) {
   check_costs(options_.costs);
   if (options_.max_runs < 1)
     throw Error(
         Code::invalid_argument,
         fmt::format("EngineOptions::max_runs must be at least 1, not {}", options_.max_runs));
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
-  if (options_.default_device.empty()) options_.default_device = "cpu:0";
+  if (options_.default_device.empty()) options_.default_device = kHostDevice;
   states_.print_to(options_.print);
-  if (options_.log)  // what it throws is its own trouble: who logs has a run to end
+  if (options_.log)  // a run must end although its log throws
     options_.log = [log = std::move(options_.log)](const LogRecord& record) {
       try {
         log(record);
       } catch (...) {}
     };
-  recent_.reserve(kRecent);  // then the end of a run allocates nothing
-  errors_.reserve(kErrors);
   device(options_.default_device);
-  if (options_.deterministic)
-    timekeeper_ = lean_spawn<Timekeeper>(*system_, [this](std::uint64_t id) { expire(id); });
+  if (options_.deterministic) clock_.use_virtual_time(*system_);
 }
 
 EngineImpl::~EngineImpl() {
-  plans_.clear();
-  timekeeper_ = {};
+  plans_.close();
+  clock_.leave_system();
   on_own_thread([this] { system_.reset(); });
 }
 
 void EngineImpl::shut_down() {
-  deadlines_.stop();  // what it asks about actors outlives no system
-  std::vector<Ref<Run>> live;
-  {
-    std::lock_guard lock(mutex_);
-    closing_ = true;  // no run begins after these
-    for (auto& [id, run] : live_) live.push_back(run);
-    room_.notify_all();
-  }
-  for (auto& run : live) fail(*run, shutting_down());
-  live.clear();
-  std::unique_lock lock(mutex_);
-  while (options_.deterministic && !live_.empty()) {
-    lock.unlock();
+  clock_.stop();  // its callbacks use actors, which must not outlive their system
+  for (auto& run : runs_.close()) fail(*run, shutting_down());
+  while (options_.deterministic && !runs_.is_empty())
     if (pool_->run_all() == 0 && !step_elsewhere()) std::this_thread::yield();
-    lock.lock();
-  }
-  drained_.wait(lock, [&] { return live_.empty(); });
-  lock.unlock();
-  // A stream tells that a run has ended on its own thread, which may be the last to hold the run,
-  // and so its plan's actors and states.
-  {
-    std::lock_guard devices(devices_mutex_);
-    for (const auto& [name, device] : devices_) try {
-        device->compute_stream()->synchronize();  // nothing, where there are no streams
-      } catch (...) {                             // of work that no run waits for
-      }
-  }
-  lock.lock();
-  plans_.clear();
-  for (const auto& weak : compiled_)
-    if (auto compiled = weak.lock()) {
-      compiled->engine = nullptr;
-      compiled->troupe.partitions.clear();  // actors must be gone before their system
-    }
-  lock.unlock();
-  for (const auto& states : all_states()) states->clear();
+  runs_.wait_until_empty();
+  // A stream reports the end of a run on its own thread, which may hold the last reference to the
+  // run, and so to its plan's actors and states.
+  devices_.synchronize();
+  // Actors must be gone before their system.
+  for (const auto& compiled : plans_.close()) runs_.drop_partitions(compiled->troupe);
+  for (const auto& states : states_.all()) states->clear();
 }
 
 void EngineImpl::join(Peers& peers) { peers_ = &peers; }
@@ -177,37 +125,6 @@ Device* EngineImpl::find(const std::string& name) {
   return nullptr;
 }
 
-Device& EngineImpl::device(const std::string& name) {
-  std::lock_guard lock(devices_mutex_);
-  auto it = devices_.find(name);
-  if (it != devices_.end()) return *it->second;
-  std::unique_ptr<Device> device;
-  const auto is_numbered = [&](std::string_view kind, std::size_t most_digits) {
-    if (!name.starts_with(kind)) return false;
-    const std::string_view number = std::string_view(name).substr(kind.size());
-    return !number.empty() && number.size() <= most_digits && (number == "0" || number[0] != '0') &&
-           std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; });
-  };
-  if (is_numbered("cpu:", 2)) {
-    CpuOptions cpu;
-    cpu.pool = pool_.get();
-    cpu.name = name;
-    device = make_cpu_device(cpu);
-  } else if (is_numbered("sim:", 9)) {
-    SimOptions sim = options_.sim;
-    sim.name = name;
-    // nine digits at most
-    sim.seed = options_.seed + static_cast<std::uint64_t>(std::atoi(name.c_str() + 4));
-    sim.swap = options_.swap;
-    device = make_sim_device(sim);
-  } else {
-    throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has cpu:0 to "
-                                             "cpu:99, which share its cores, and simulated sim:N",
-                                             name));
-  }
-  return *devices_.emplace(name, std::move(device)).first->second;
-}
-
 Ref<State> EngineImpl::host(const StateSpec& spec) {
   auto at_work = std::make_shared<AtWork>(spec.name);
   {
@@ -219,12 +136,6 @@ Ref<State> EngineImpl::host(const StateSpec& spec) {
 }
 
 // ---- runs
-
-std::chrono::nanoseconds EngineImpl::time() const {
-  return options_.deterministic
-             ? std::chrono::nanoseconds(system_->scheduler().clock().now().time_since_epoch())
-             : std::chrono::steady_clock::now().time_since_epoch();
-}
 
 Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
                            const RunOptions& options) {
@@ -274,9 +185,7 @@ void check_writable(const std::string& path) {
 
 }  // namespace
 
-// Waits until another run may be in flight. What runs hold is bounded by how many there are; a
-// caller that starts them faster than they end is slowed down, not remembered.
-EngineImpl::Place EngineImpl::admit(const RunOptions& options) {
+RunTable::Slot EngineImpl::admit(const RunOptions& options) {
   if (options.timeout.count() < 0)
     throw Error(Code::invalid_argument,
                 fmt::format("RunOptions::timeout must not be negative, but is {} ns; 0 means none",
@@ -287,71 +196,27 @@ EngineImpl::Place EngineImpl::admit(const RunOptions& options) {
         fmt::format("RunOptions::step must not be negative, but is {}; -1 counts up by itself",
                     options.step));
   if (!options.trace.empty()) check_writable(options.trace);
-  std::unique_lock lock(mutex_);
-  const auto has_room = [&] {
-    return closing_ ||
-           in_flight_.load(std::memory_order_relaxed) < static_cast<std::size_t>(options_.max_runs);
-  };
-  std::chrono::nanoseconds left = options.timeout;
-  if (!has_room()) {
-    if (Worker::current() && &Worker::current()->pool() == pool_.get())
-      throw Error(Code::resource_exhausted,
-                  fmt::format("{} runs are in flight, as many as EngineOptions::max_runs allows, "
-                              "and an actor cannot wait for one to end",
-                              options_.max_runs));
-    const std::chrono::nanoseconds began = time();
-    while (options_.deterministic && !has_room()) {
-      lock.unlock();
+  RunTable::Waiting waiting;
+  waiting.is_worker = Worker::current() && &Worker::current()->pool() == pool_.get();
+  if (options_.deterministic)
+    waiting.step = [this] {
       if (!pool_->step()) wait_for_streams();
-      lock.lock();
-    }
-    if (left.count() == 0) room_.wait(lock, has_room);
-    else if (room_.wait_for(lock, std::min(left, kLongestTimeout), has_room))
-      left -= time() - began;  // the run gets what is left
-    else left = {};
-    if (options.timeout.count() > 0 && left.count() <= 0) {
-      room_.notify_one();  // if there is room after all, it is another's
-      throw Error(
-          Code::deadline_exceeded,
-          fmt::format("the run's time-out has passed before it could start: {} runs are in flight",
-                      options_.max_runs));
-    }
-  }
-  if (closing_) shutting_down().throw_if_error();
-  in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-  return Place(*this, left);
-}
-
-void EngineImpl::Place::give_back() {
-  EngineImpl* const engine = std::exchange(engine_, nullptr);
-  if (!engine) return;
-  std::lock_guard lock(engine->mutex_);
-  engine->leave_place();
-}
-
-void EngineImpl::leave_place() {
-  in_flight_.store(in_flight_.load(std::memory_order_relaxed) - 1, std::memory_order_relaxed);
-  room_.notify_one();
+    };
+  return runs_.admit(options.timeout, waiting);
 }
 
 Ref<Run> EngineImpl::make_run(const std::shared_ptr<Compiled>& compiled, std::uint64_t step,
                               std::uint64_t seed, std::vector<Tensor> feeds, int leavers) {
-  Ref<Run> run(new Run(next_run_.fetch_add(1, std::memory_order_relaxed), step, seed,
-                       compiled->troupe.plan, std::move(feeds), leavers));
+  Ref<Run> run(
+      new Run(runs_.next_id(), step, seed, compiled->troupe.plan, std::move(feeds), leavers));
   run->troupe = &compiled->troupe;
   run->on_failed = [this](Run& failed) { give_up(failed); };
-  run->started = options_.deterministic ? time() : run->began.time_since_epoch();
+  run->started = options_.deterministic ? clock_.now() : run->began.time_since_epoch();
   return run;
 }
 
-void EngineImpl::keep(const Ref<Run>& run, Compiled& compiled) {
-  if (closing_) shutting_down().throw_if_error();
-  live_.emplace(run->info().id, run);
-  compiled.started.fetch_add(1, std::memory_order_relaxed);
-}
-
 Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
-                           const RunOptions& options, Place place) {
+                           const RunOptions& options, RunTable::Slot slot) {
   std::uint64_t step = options.step >= 0 ? static_cast<std::uint64_t>(options.step)
                                          : step_.fetch_add(1, std::memory_order_relaxed);
   PlanTroupe& troupe = compiled->troupe;
@@ -361,11 +226,9 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   run->on_drained = [this, compiled, trace = options.trace](Run& drained) {
     forget(drained, compiled, true, trace);
   };
-  {
-    std::lock_guard lock(mutex_);
-    keep(run, *compiled);
-    place.hand_on();
-  }
+  const std::chrono::nanoseconds left = slot.left();
+  runs_.keep(run, std::move(slot));
+  compiled->started.fetch_add(1, std::memory_order_relaxed);
   // From here on the run is ended by all who take part, whatever goes wrong.
   try {
     if (!options.trace.empty()) {
@@ -383,10 +246,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
       if (run->info().cancelled.load(std::memory_order_seq_cst)) troupe.remote->failed(*run);
     }
     // Only now: who asks the other nodes about the run needs its name there.
-    if (place.left().count() > 0) {
-      std::lock_guard lock(mutex_);
-      if (live_.contains(run->info().id)) remind_in(place.left(), *run);
-    }
+    if (left.count() > 0) runs_.remind(*run, left);
   } catch (...) { fail(*run, Status::from_current_exception()); }
   bool is_whole = true;
   for (const auto& partition : troupe.partitions)
@@ -414,9 +274,8 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
     on_end(drained);
     forget(drained, compiled, false);
   };
-  std::lock_guard lock(mutex_);
-  keep(run, *compiled);
-  in_flight_.store(in_flight_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  runs_.keep_part(run);
+  compiled->started.fetch_add(1, std::memory_order_relaxed);
   return run;
 }
 
@@ -424,13 +283,12 @@ Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<
                          const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
   require_may_wait();
-  Place place = admit(options);
+  RunTable::Slot slot = admit(options);
   std::optional<StandIn> stand_in;
   if (options.timeout.count() == 0) stand_in.emplace(*pool_);
-  Ref<Run> run = begin(compiled, std::move(feeds), options, std::move(place));
+  Ref<Run> run = begin(compiled, std::move(feeds), options, std::move(slot));
   if (stand_in && *stand_in) {
-    stand_in->run_until(
-        [&] { return run->is_settled() || in_flight_.load(std::memory_order_relaxed) > 1; });
+    stand_in->run_until([&] { return run->is_settled() || runs_.in_flight() > 1; });
     stand_in.reset();
   }
   try {
@@ -449,9 +307,7 @@ void EngineImpl::step_until(const std::function<bool()>& is_done) {
 
 // No step is pending: a stream device, whose thread is its own, may still bring one.
 void EngineImpl::wait_for_streams() {
-  std::lock_guard lock(devices_mutex_);
-  if (std::all_of(devices_.begin(), devices_.end(),
-                  [](const auto& d) { return d.second->is_synchronous(); }))
+  if (devices_.are_synchronous())
     throw Error(Code::failed_precondition,
                 "the run waits for something that no pending step will bring");
   std::this_thread::yield();
@@ -462,70 +318,36 @@ void EngineImpl::wait_for_streams() {
 // nodes would still send may never come. They are sent word before its caller is answered, and so
 // ahead of what he begins next; it goes by a lane of its own, so that the two may cross on the way.
 void EngineImpl::give_up(Run& run) {
-  for (const auto& states : all_states()) states->cancel_waiters(run.info().id, given_up());
+  for (const auto& states : states_.all()) states->cancel_waiters(run.info().id, given_up());
   if (!run.troupe->remote) return;
   run.retain();
   Ref<Run> keep(&run);
-  // the run may end meanwhile, and the engine, which empties them
-  const auto partitions = [&] {
-    std::lock_guard lock(mutex_);
-    return run.troupe->partitions;
-  }();
-  for (const auto& partition : partitions)
+  for (const auto& partition : runs_.partitions_of(run))
     if (partition) partition->send(Abandon{keep});
   // else `begin` does, once it is
   if (run.is_named.load(std::memory_order_seq_cst)) run.troupe->remote->failed(run);
 }
 
-void EngineImpl::remind_in(std::chrono::nanoseconds delay, Run& run) {
-  const std::uint64_t id = run.info().id;
-  delay = std::min(delay, kLongestTimeout);
-  if (!options_.deterministic) {
-    run.due = Deadlines::Clock::now() + delay;
-    return deadlines_.add(run.due, id);
-  }
-  auto& clock = system_->scheduler().clock();
-  clock.schedule_message(clock.now() + delay,
-                         caf::actor_cast<caf::strong_actor_ptr>(timekeeper_.strong()),
-                         caf::make_mailbox_element(nullptr, caf::make_message_id(), {}, id));
-}
-
 void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
                         const std::string& trace) {
-  const std::uint64_t id = run.info().id;
-  const bool has_failed = run.is_poisoned();  // whoever made it fail may be about to say so
+  const bool has_failed = run.is_poisoned();  // its status may be about to be settled
   EndedRun end{run.number(),
                is_owned,
                compiled->troupe.plan->name,
                epoch_ns(),
-               (time() - run.started).count(),
+               (clock_.now() - run.started).count(),
                has_failed ? run.status().message() : std::string(),
                run.fired()};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   try {
-    if (has_failed && options_.log) log_failure(end);
+    if (has_failed) log_.log_failure(end, node());
     if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
-    if (has_failed && may_write_flight())
+    if (has_failed && log_.may_write_flight())
       write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
-  } catch (...) {  // no memory to tell of it with: it has ended all the same
+  } catch (...) {  // no memory to report it with; the run has ended all the same
   }
-  const auto keep = [](std::vector<EndedRun>& ring, std::size_t most, std::uint64_t& count,
-                       const EndedRun& e) {
-    if (ring.size() < most) ring.push_back(e);
-    else ring[count % most] = e;
-    ++count;
-  };
-  Ref<Run> last;  // dropped outside the lock: it may be the last to hold its actors
-  std::lock_guard lock(mutex_);
-  if (has_failed) keep(errors_, kErrors, failed_, end);
-  keep(recent_, kRecent, ended_, end);
-  auto it = live_.find(id);
-  last = std::move(it->second);
-  live_.erase(it);
-  expiring_.erase(id);
-  if (run.due != Deadlines::Clock::time_point{}) deadlines_.remove(run.due, id);
-  leave_place();
-  if (live_.empty()) drained_.notify_all();
+  log_.add(end, has_failed);
+  runs_.forget(run);
 }
 
 }  // namespace troupe

@@ -9,65 +9,28 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/device/swap.hpp>
-
 namespace troupe {
 
-// At first asks the run's partitions, and the other nodes, what they wait for, for the caller wants
-// to know; the second time, soon after, ends the run with what they have said.
+// The first call asks the run's partitions and the other nodes what they wait for, because the
+// caller's error names it. The second one, soon after, ends the run with the answers.
 void EngineImpl::expire(std::uint64_t id) {
-  constexpr auto kPatience = std::chrono::milliseconds(30),
-                 kPatienceWithNodes = std::chrono::milliseconds(500);
-  Ref<Run> run;
-  Expiring said;
-  // the run may end meanwhile, and the engine, which empties the troupe's own
-  std::vector<LeanRef<PartitionActor>> partitions;
-  bool is_new;
-  {
-    std::lock_guard lock(mutex_);
-    auto it = live_.find(id);
-    if (it == live_.end() || it->second->is_settled()) return;
-    run = it->second;
-    partitions = run->troupe->partitions;
-    const auto here = static_cast<std::size_t>(
-        std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
-    Expiring& slot = expiring_[id];
-    is_new = !slot.here;
-    if (is_new) {
-      slot.here = std::make_shared<Inspection>(here, [this, id] { answered(id); });
-      slot.nodes = run->troupe->remote ? static_cast<std::size_t>(run->troupe->remote->nodes()) : 0;
-    }
-    if (is_new && !slot.is_answered())
-      remind_in(slot.nodes > 0 ? kPatienceWithNodes : kPatience, *run);
-    else is_new = false;
-    said = slot;
-  }
-  if (!is_new) return time_out(*run, partitions, said.here->answers(), said.elsewhere);
-  if (said.nodes > 0)
-    peers_->ask_about(*run, [this, id](const RunSnapshot& part) { heard(id, part); });
+  std::optional<RunTable::Expired> expired = runs_.expire(id, [this, id] { answered(id); });
+  if (!expired) return;
+  Run& run = *expired->run;
+  if (!expired->is_new)
+    return time_out(run, expired->partitions, expired->here->answers(), expired->elsewhere);
+  if (expired->nodes > 0)
+    peers_->ask_about(run, [this, id](const RunSnapshot& part) {
+      if (runs_.add_answer(id, part)) answered(id);
+    });
   std::size_t place = 0;
-  for (const auto& partition : partitions)
-    if (partition) partition->send(Inspect{said.here, place++});
+  for (const auto& partition : expired->partitions)
+    if (partition) partition->send(Inspect{expired->here, place++});
 }
 
-void EngineImpl::heard(std::uint64_t id, const RunSnapshot& part) {
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = expiring_.find(id);
-    if (it == expiring_.end()) return;
-    it->second.elsewhere.push_back(part);
-  }
-  answered(id);
-}
-
-// Who answered last makes an end of it.
+// The last answer ends the run.
 void EngineImpl::answered(std::uint64_t id) {
-  {
-    std::lock_guard lock(mutex_);
-    const auto it = expiring_.find(id);
-    if (it == expiring_.end() || !it->second.is_answered()) return;
-  }
-  expire(id);
+  if (runs_.is_answered(id)) expire(id);
 }
 
 // Has every partition of the plan said what it has done of the run? Who has a part of the plan does
@@ -111,7 +74,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run,
     s.owner = run.key.owner, s.number = run.key.number;
   s.plan = run.plan().name;
   s.queues = run.plan().queues;
-  s.for_so_long = time() - run.started;
+  s.for_so_long = clock_.now() - run.started;
   s.is_ending = run.is_settled();
   const Plan& plan = run.plan();
   std::set<std::int32_t> not_asked;  // which take part, and have not left
@@ -198,33 +161,10 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
   EngineSnapshot s;
   s.node = node();
   s.workers = pool_->size();
-  {
-    std::lock_guard lock(devices_mutex_);
-    for (const auto& [name, device] : devices_) {
-      const AllocatorCounters memory = device->allocator().counters();
-      Swapper* const swaps = device->swapper();
-      s.devices.push_back({full_name(name, node()), memory.in_use, memory.peak, memory.limit,
-                           swaps ? swaps->counters().on_host : 0});
-    }
-  }
-  std::vector<Ref<Run>> runs;
-  {
-    std::lock_guard lock(mutex_);
-    for (const auto& [id, run] : live_) runs.push_back(run);
-  }
-  std::sort(runs.begin(), runs.end(),
-            [](const Ref<Run>& a, const Ref<Run>& b) { return a->info().id < b->info().id; });
-  {
-    std::lock_guard lock(mutex_);
-    const auto latest_first = [](const std::vector<EndedRun>& ring, std::uint64_t count) {
-      std::vector<EndedRun> all;
-      for (std::uint64_t i = 0; i < ring.size(); ++i)
-        all.push_back(ring[(count - 1 - i) % ring.size()]);
-      return all;
-    };
-    s.recent = latest_first(recent_, ended_);
-    s.errors = latest_first(errors_, failed_);
-  }
+  s.devices = devices_.memory(node());
+  const std::vector<Ref<Run>> runs = runs_.live();
+  s.recent = log_.recent();
+  s.errors = log_.errors();
   for (const auto& compiled : plans()) {
     const Plan& plan = *compiled->troupe.plan;
     PlanSnapshot& p = s.plans.emplace_back();
@@ -291,19 +231,10 @@ void EngineImpl::add_queue(ActorCounters& counters, const Compiled& compiled) {
   const StateSpec& spec = graph.states()[static_cast<std::size_t>(state)];
   if (spec.kind != StateSpec::Kind::fifo_queue && spec.kind != StateSpec::Kind::shuffling_queue)
     return;
-  const Ref<State> keep = (compiled.states ? *compiled.states : states_).find(spec.name);
+  const Ref<State> keep = (compiled.states ? *compiled.states : states_.own()).find(spec.name);
   const auto* queue = dynamic_cast<const QueueState*>(keep.get());
   counters.capacity = static_cast<std::uint64_t>(spec.capacity);
   if (queue) counters.queued = static_cast<std::uint64_t>(queue->size());
-}
-
-std::vector<std::shared_ptr<Compiled>> EngineImpl::plans() {
-  std::vector<std::shared_ptr<Compiled>> all;
-  std::lock_guard lock(mutex_);
-  for (const auto& weak : compiled_)
-    if (auto compiled = weak.lock(); compiled && compiled->engine)
-      all.push_back(std::move(compiled));
-  return all;
 }
 
 // Who has not answered is there by its device.
@@ -353,69 +284,9 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end,
   // as events go by, also where the engine's time is virtual
   const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
-  const std::string number = std::to_string(end.run);
-  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, number), end.ended_ns - took_ns,
+  TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, end.run), end.ended_ns - took_ns,
                    took_ns, end.error};
-  ask(compiled->troupe.partitions, question,
-      [compiled, path, number, traced, owner = end.plan.owner, flight = options_.flight,
-       log = options_.log](Inspection& inspection) {
-        try {  // in a partition's turn, whose trouble it is not
-          const bool is_flight = path.empty();
-          const std::string file =
-              is_flight ? flight_file(flight, traced.node, owner, number, EngineOptions::kFlights)
-                        : path;
-          const bool is_written =
-              write_trace(file, traced, *compiled->troupe.plan, inspection.answers());
-          if (!log || (is_written && !is_flight)) return;
-          log({is_written ? LogRecord::Level::info : LogRecord::Level::warning,
-               epoch_ns(),
-               traced.node,
-               traced.run,
-               compiled->troupe.plan->name.text(),
-               {},
-               is_written
-                   ? fmt::format("what led to the failure of run '{}' is in '{}'", traced.run, file)
-                   : fmt::format("what was recorded cannot be written to '{}'", file)});
-        } catch (...) {}
-      });
-}
-
-// Who cancels runs, or lets their time run out, as a matter of course, does not write thousands of
-// files; of what fails together the first tell why.
-bool EngineImpl::may_write_flight() {
-  if (options_.flight.empty()) return false;
-  const auto now = std::chrono::steady_clock::now();
-  std::lock_guard lock(mutex_);
-  if (now - flights_since_ >= std::chrono::minutes(1)) flights_since_ = now, flights_ = 0;
-  return flights_++ < EngineOptions::kFlights;
-}
-
-// A caller who tries again and again fills nobody's disk.
-void EngineImpl::log_failure(const EndedRun& end) {
-  std::uint64_t untold = 0;
-  {
-    const auto now = std::chrono::steady_clock::now();
-    std::lock_guard lock(mutex_);
-    if (now - logged_since_ >= std::chrono::minutes(1))
-      logged_since_ = now, untold = std::exchange(untold_, 0), logged_ = 0;
-    if (logged_ == EngineOptions::kFailuresLogged) {
-      ++untold_;
-      return;
-    }
-    ++logged_;
-  }
-  if (untold > 0)
-    options_.log(
-        {LogRecord::Level::warning,
-         end.ended_ns,
-         node(),
-         {},
-         {},
-         {},
-         fmt::format("{} more runs have failed since, of which nothing was said here", untold)});
-  options_.log({LogRecord::Level::error, end.ended_ns, node(),
-                fmt::format("{}/{}", end.plan.owner, end.run), end.plan.text(), actor_of(end.error),
-                end.error});
+  ask(compiled->troupe.partitions, question, log_.writer(std::move(traced), end, compiled, path));
 }
 
 }  // namespace troupe

@@ -70,7 +70,7 @@ class Run final : public Counted {
   // what its recorded events go by
   const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   std::chrono::nanoseconds started{};  // on the engine's clock
-  // when the engine looks whether it has ended; zero: never. Guarded by the engine's mutex
+  // when the engine looks whether it has ended; zero: never. Guarded by the run table's mutex
   std::chrono::steady_clock::time_point due{};
 
   const Plan& plan() const { return *plan_; }

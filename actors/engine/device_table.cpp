@@ -1,0 +1,56 @@
+#include <troupe/actors/engine/device_table.hpp>
+
+#include <algorithm>
+
+#include <troupe/devices/base/device_name.hpp>
+#include <troupe/devices/device/swap.hpp>
+
+namespace troupe {
+
+Device& DeviceTable::get(const std::string& name) {
+  std::lock_guard lock(mutex_);
+  const auto it = devices_.find(name);
+  if (it != devices_.end()) return *it->second;
+  return *devices_.emplace(name, make_device(name, setup_)).first->second;
+}
+
+void DeviceTable::add_memory(CostOptions& costs, const std::vector<std::string>& names) const {
+  for (const std::string& name : names) {
+    if (!node_of(name).empty()) continue;  // the setup of another node is not known
+    const DeviceKind* const kind = find_device_kind(kind_of(name));
+    const std::uint64_t bytes = kind && kind->memory ? kind->memory(setup_) : 0;
+    const bool is_given = std::any_of(costs.devices.begin(), costs.devices.end(),
+                                      [&](const auto& d) { return d.first == name; });
+    if (bytes == 0 || is_given) continue;
+    costs.devices.emplace_back(name, costs.device);
+    costs.devices.back().second.memory_bytes = bytes;
+  }
+}
+
+bool DeviceTable::are_synchronous() {
+  std::lock_guard lock(mutex_);
+  return std::all_of(devices_.begin(), devices_.end(),
+                     [](const auto& d) { return d.second->is_synchronous(); });
+}
+
+void DeviceTable::synchronize() {
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, device] : devices_) try {
+      device->compute_stream()->synchronize();
+    } catch (...) {  // of work that no run waits for
+    }
+}
+
+std::vector<EngineSnapshot::Memory> DeviceTable::memory(const std::string& node) {
+  std::vector<EngineSnapshot::Memory> all;
+  std::lock_guard lock(mutex_);
+  for (const auto& [name, device] : devices_) {
+    const AllocatorCounters memory = device->allocator().counters();
+    Swapper* const swaps = device->swapper();
+    all.push_back({full_name(name, node), memory.in_use, memory.peak, memory.limit,
+                   swaps ? swaps->counters().on_host : 0});
+  }
+  return all;
+}
+
+}  // namespace troupe

@@ -1,0 +1,45 @@
+// The devices of an engine, made on first use by the kinds in devices/device/registry.hpp.
+//
+//   DeviceTable devices({.pool = &pool, .seed = 1});
+//   Device& device = devices.get("cpu:0");
+//
+// Threads: any. Ownership: the table owns its devices, which live until it is destroyed; the pool
+// must outlive it.
+// Invariants: 1. a short name belongs to one device; 2. a device that was returned stays.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/actors/placement/cost_options.hpp>
+#include <troupe/devices/device/registry.hpp>
+
+namespace troupe {
+
+class DeviceTable {
+ public:
+  explicit DeviceTable(DeviceSetup setup) : setup_(std::move(setup)) {}
+
+  /// Returns the device of this short name. Throws not_found as `make_device` does.
+  Device& get(const std::string& name);
+  /// Adds to `costs` the memory of those of `names` whose kind states it, unless an entry of that
+  /// name is there.
+  void add_memory(CostOptions& costs, const std::vector<std::string>& names) const;
+  /// True if no device has streams that run by themselves.
+  bool are_synchronous();
+  /// Waits until all streams are empty. Errors of their work are dropped.
+  void synchronize();
+  /// Returns the memory of each device, with its name in full on `node`.
+  std::vector<EngineSnapshot::Memory> memory(const std::string& node);
+
+ private:
+  const DeviceSetup setup_;
+  std::mutex mutex_;  // guards devices_
+  std::map<std::string, std::unique_ptr<Device>> devices_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,68 @@
+// The record of runs that have ended: the last ones, the last failures, and what of them is logged
+// or written to files.
+//
+//   RunLog log(options);
+//   log.add(ended, has_failed);
+//   if (has_failed) log.log_failure(ended, node);
+//
+// Threads: any. Ownership: refers to the engine's options, which outlive it.
+// Invariants: 1. adding to the record allocates nothing but the strings; 2. of runs that fail
+// within a minute at most `kFailuresLogged` are logged and `kFlights` written.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include <troupe/actors/engine/compiled.hpp>
+#include <troupe/actors/engine/engine.hpp>
+#include <troupe/actors/executor/trace_file.hpp>
+#include <troupe/actors/observe/inspection.hpp>
+
+namespace troupe {
+
+class RunLog {
+ public:
+  using Time = std::chrono::steady_clock::time_point;
+  static constexpr std::size_t kRecent = 32, kErrors = 64;
+
+  explicit RunLog(const EngineOptions& options);
+
+  void add(const EndedRun& end, bool has_failed);
+  /// Returns the last runs, the latest first.
+  std::vector<EndedRun> recent();
+  /// Returns the last that failed, the latest first.
+  std::vector<EndedRun> errors();
+
+  /// Logs a failure on `node`, or counts it if there were too many within a minute.
+  void log_failure(const EndedRun& end, const std::string& node,
+                   Time now = std::chrono::steady_clock::now());
+  /// Returns true if the flight of a run that failed may be written, and counts it.
+  bool may_write_flight(Time now = std::chrono::steady_clock::now());
+  /// Returns a function that writes what a run's partitions have answered to `path`, or, if that is
+  /// empty, to a file among the flights. It keeps the actors, does not need the log any more, and
+  /// never throws.
+  std::function<void(Inspection&)> writer(TracedRun run, const EndedRun& end,
+                                          std::shared_ptr<const Compiled> compiled,
+                                          const std::string& path) const;
+
+ private:
+  struct Ring {
+    std::vector<EndedRun> runs;
+    std::uint64_t count = 0;  // of all that were added
+    void add(std::size_t most, const EndedRun& end);
+    std::vector<EndedRun> latest_first() const;
+  };
+
+  const EngineOptions& options_;
+  std::mutex mutex_;  // guards everything below
+  Ring recent_, errors_;
+  Time flights_since_, logged_since_;                      // begin of the minute
+  std::uint64_t flights_ = 0, logged_ = 0, unlogged_ = 0;  // since then
+};
+
+}  // namespace troupe
