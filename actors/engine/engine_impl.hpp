@@ -38,10 +38,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
  public:
   explicit EngineImpl(EngineOptions options);
   ~EngineImpl();
-  /// Ends what still runs; after it no partition has work.
+  /// Ends all runs and drops the actors; blocks.
   void shut_down();
 
-  /// Makes this engine a node, before it is used. `peers` outlives it.
+  /// Makes this engine a node of a cluster, before its first use. `peers` must outlive it.
   void join(Peers& peers);
   Peers* peers() const { return peers_; }
   const EngineOptions& options() const { return options_; }
@@ -65,7 +65,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
 
   Device* find(const std::string& name) override;
   std::string node() const override { return peers_ ? peers_->name() : std::string(); }
-  /// Of this machine, by its short name; made if it was not used yet.
+  /// Returns a device of this machine by its short name, made on first use.
   Device& device(const std::string& name) { return devices_.get(name); }
   Ref<State> host(const StateSpec& spec) override;
 
@@ -74,13 +74,13 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::shared_ptr<Compiled> compile(const Graph& graph, const std::vector<Edge>& feeds,
                                     const std::vector<Edge>& fetches,
                                     const CompileOptions& options);
-  /// The same, or what it was made anew into after one of its nodes was lost; makes it. Throws as
+  /// Returns the function itself or, if one of its nodes was lost, a plan made anew. Throws as
   /// `compile` does.
   std::shared_ptr<Compiled> current(const std::shared_ptr<Compiled>& compiled);
-  /// Plans of recent graphs, the least recently used dropped first.
+  /// Returns the kept plan for this request, or compiles and keeps one.
   std::shared_ptr<Compiled> cached(const Graph& graph, const std::vector<Edge>& feeds,
                                    const std::vector<Edge>& fetches);
-  /// The part of another node's plan that is here.
+  /// Makes this node's part of another node's plan.
   std::shared_ptr<Compiled> take_part(Placed placed, int call_depth, PlanName name,
                                       std::shared_ptr<StateStore> states);
 
@@ -88,46 +88,45 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
 
   Ref<Run> start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
                  const RunOptions& options);
-  /// Starts a run and waits for it. A caller that finds a worker idle and nothing else under way
-  /// works on the run itself in that worker's place: with no thread to wake, nor to be woken by, a
-  /// small run takes half its time. Not where the run may have to be answered for before it ends.
+  /// Starts a run and waits for it. If a worker is idle and no other run is in flight, the caller
+  /// executes the run in that worker's place: without a thread to wake, a small run takes half its
+  /// time. A run with a time-out is left to the workers.
   Ref<Run> run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
                const RunOptions& options);
-  /// Begins the part of another node's run that is here; `owners_id`: its number there; `on_end` is
-  /// called once, when all of it has left.
+  /// Begins this node's part of another node's run. `owners_id`: its number there. `on_end` is
+  /// called once, when all partitions of this node have left.
   Ref<Run> begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key,
                       std::uint64_t owners_id, std::uint64_t step, std::uint64_t seed,
                       std::vector<Tensor> feeds, std::function<void(Run&)> on_end);
-  /// Runs under way here, parts of others' among them.
+  /// Returns how many runs are in flight, parts of other nodes' runs among them.
   std::size_t in_flight() const { return runs_.in_flight(); }
   void wait(Run& run);
   EngineSnapshot snapshot(std::chrono::nanoseconds patience);
-  /// What the partitions of a plan that are here answer to a question of one's own (its inspection
-  /// and place are not looked at); those that do not in time are there without an answer. Throws
-  /// not_found.
+  /// Asks this node's partitions of a plan. A partition that does not answer in time is listed
+  /// without an answer. `inspection` and `place` of the question are set here. Throws not_found.
   std::vector<PartitionSnapshot> ask(const PlanName& plan, const Inspect& question,
                                      std::chrono::nanoseconds patience);
-  /// Of every plan that is here, all of them asked before any is waited for.
+  /// Asks all plans of this node, before it waits for any.
   std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> ask_all(
       const Inspect& question, std::chrono::nanoseconds patience);
-  /// Plans that take part here, the newest last.
+  /// Returns the plans of this node, the newest last.
   std::vector<std::shared_ptr<Compiled>> plans() { return plans_.alive(); }
   void fail(Run& run, Status status) { run.fail(std::move(status)); }
-  /// Blocks until `is_done`; a deterministic engine takes steps, here and elsewhere, until then.
+  /// Blocks until `is_done`. A deterministic engine takes steps meanwhile, here and on other nodes.
   void step_until(const std::function<bool()>& is_done);
 
   // ---- state
 
   Tensor get(const std::string& variable);
   void set(const std::string& variable, Tensor value);
-  /// Where a variable lives that a graph declares: its home is asked, or made, there.
+  /// Reads and writes a variable that a graph declares, where it lives; made on first use.
   Tensor get(const StateSpec& spec);
   void set(const StateSpec& spec, Tensor value);
 
-  /// The same in one store, for another node, from whose graph the spec is.
+  /// Read and write a variable of one store, for the node whose graph declares it.
   static Tensor get_in(StateStore& states, const StateSpec& spec);
   static void set_in(StateStore& states, const StateSpec& spec, Tensor value);
-  /// Of this engine's programs, here and elsewhere, in order.
+  /// Returns the names of variables of this engine's programs, on all nodes, in order.
   std::vector<std::string> variables() { return states_.variables(); }
 
   const std::unique_ptr<WorkerPool>& pool() const { return pool_; }
@@ -151,12 +150,12 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
                     std::uint64_t seed, std::vector<Tensor> feeds, int leavers);
   Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
                  const RunOptions& options, RunTable::Slot slot);
-  /// Of all that waits in states for a run that has failed, and of what its other nodes do of it.
+  /// Cancels a failed run's waiters in states, and gives the run up on all its nodes.
   void give_up(Run& run);
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
               const std::string& trace = {});
-  /// Writes what the partitions have recorded of a run that has ended, when they have answered: to
-  /// `path`, or the flight recorder's files.
+  /// Asks the partitions for their records of a run that has ended; the last answer writes them to
+  /// `path`, or to the flight recorder's files.
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled,
                     const std::string& path, Inspect::Trace trace);
   void add_queue(ActorCounters& counters, const Compiled& compiled);
