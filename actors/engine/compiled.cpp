@@ -25,7 +25,7 @@ std::vector<NodeCost> Compiled::costs_here() const {
     const Partition& partition = actor->partition();
     for (const FramePlan& f : partition.plan().frames)
       for (const PlanNode& n : f.nodes)
-        if (const std::int64_t ns = partition.cost_ns(n.index); ns > 0)
+        if (const std::int64_t ns = partition.kernels().cost_ns(n.index); ns > 0)
           found.push_back({troupe.plan->number_of(n.source), static_cast<double>(ns)});
   }
   return found;

@@ -100,10 +100,11 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run,
     } else if (!p.has_answered) {
       const Partition& silent = partition->partition();
       p.device = silent.plan().name;
-      p.busy_with = silent.busy_with();
-      p.is_busy_for_another = !p.busy_with.empty() && silent.busy_for() != s.run;
+      p.busy_with = silent.observer().busy_with();
+      p.is_busy_for_another = !p.busy_with.empty() && silent.observer().busy_for() != s.run;
       if (p.busy_with.empty()) add_user_code(p, run, silent.plan());
-      if (std::optional<RunPart> said; p.is_busy_for_another && (said = silent.stands(s.run))) {
+      if (std::optional<RunPart> said;
+          p.is_busy_for_another && (said = silent.observer().cached_if_current(s.run))) {
         p.has_answered = true;
         // else nothing can have come: that is an answer
         p.is_busy_for_another = !silent.plan().receives.empty() || !silent.plan().sends.empty();

@@ -16,7 +16,7 @@ std::vector<double> costs_of(const Plan& plan, const std::vector<const Partition
   for (const Partition* p : partitions)
     for (const FramePlan& f : p->plan().frames)
       for (const PlanNode& n : f.nodes)
-        cost[at(n.source)] = 1e-3 * static_cast<double>(p->cost_ns(n.index));
+        cost[at(n.source)] = 1e-3 * static_cast<double>(p->kernels().cost_ns(n.index));
   return cost;
 }
 
@@ -51,7 +51,7 @@ std::vector<LoopReport> report_loops(const Plan& plan,
     for (std::size_t f = 1; f < p->plan().frames.size(); ++f) {
       const FramePlan& frame = p->plan().frames[f];
       if (frame.function) continue;
-      const LoopCounters& c = p->loop_counters()[f];
+      const LoopCounters& c = p->observer().loop_counters()[f];
       LoopReport r;
       r.loop = frame.name;
       r.device = p->plan().name;
@@ -59,9 +59,9 @@ std::vector<LoopReport> report_loops(const Plan& plan,
       r.iterations = c.iterations.load(std::memory_order_relaxed);
       r.parallel_iterations = frame.window;
       r.most_parallel = c.most_open.load(std::memory_order_relaxed);
-      r.held_tokens = p->held_tokens();
-      r.held_by_bytes = p->held_by_bytes();
-      r.most_bytes_on_way = p->most_on_way();
+      r.held_tokens = p->observer().held_tokens();
+      r.held_by_bytes = p->observer().held_by_bytes();
+      r.most_bytes_on_way = p->observer().most_on_way();
       const auto iterations = static_cast<double>(std::max<std::uint64_t>(1, r.iterations));
       r.achieved_parallelism = achieved_parallelism(c);
       r.limited_by_window =

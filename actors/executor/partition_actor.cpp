@@ -8,13 +8,13 @@
 
 namespace troupe {
 
-class PartitionActor::OpActor final : public LeanActor<Firing*> {
+class PartitionActor::OpActor final : public LeanActor<PendingKernel*> {
  public:
   using LeanActor::LeanActor;
   const char* name() const override { return "op"; }
 
  protected:
-  void receive(Firing*& firing) override { firing->partition->run_elsewhere(*firing); }
+  void receive(PendingKernel*& kernel) override { kernel->runner->run_elsewhere(*kernel); }
 };
 
 PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan,
@@ -38,7 +38,8 @@ void PlanTroupe::post(std::int32_t partition, PartitionMessage message) {
 
 void PlanTroupe::weigh() {
   bool light = true;
-  for (const auto& here : partitions) light = light && (!here || here->partition().is_light());
+  for (const auto& here : partitions)
+    light = light && (!here || here->partition().kernels().is_light());
   is_light.store(light, std::memory_order_relaxed);
 }
 
@@ -108,7 +109,7 @@ Grant* PartitionActor::lesser(std::int32_t partition, const Grant& grant) {
 // of are given up, whoever's turn it is.
 void PartitionActor::flush() {
   if (posted_.empty()) return;
-  partition_.have_gone();
+  partition_.on_batch_sent();
   try {
     troupe_.remote->post(posted_);
     posted_.clear();
@@ -136,19 +137,19 @@ std::uint64_t PartitionActor::time_at(std::uint64_t now) const {
              : now;
 }
 
-void PartitionActor::hand_over(Firing& firing) {
+void PartitionActor::hand_over(PendingKernel& kernel) {
   if (granularity_ != Granularity::op) {
     pool_.submit_elsewhere({[](void* object, Worker&) {
-                              auto& f = *static_cast<Firing*>(object);
-                              f.partition->run_elsewhere(f);
+                              auto& f = *static_cast<PendingKernel*>(object);
+                              f.runner->run_elsewhere(f);
                             },
-                            &firing});
+                            &kernel});
     return;
   }
-  auto node = static_cast<std::size_t>(firing.node->index);
+  auto node = static_cast<std::size_t>(kernel.node->index);
   if (op_actors_.size() <= node) op_actors_.resize(node + 1);
   if (!op_actors_[node]) op_actors_[node] = lean_spawn<OpActor>(home_system());
-  op_actors_[node]->send(&firing);
+  op_actors_[node]->send(&kernel);
 }
 
 }  // namespace troupe

@@ -8,6 +8,7 @@
 
 #include <troupe/actors/executor/partition.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 namespace troupe {
 
@@ -90,7 +91,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   Token* waiting(std::int32_t partition, std::int32_t receive) override;
   void flush() override;
   void end_turn();
-  void hand_over(Firing& firing) override;
+  void hand_over(PendingKernel& kernel) override;
   void before_heavy() override {
     if (Worker* worker = Worker::current()) worker->share();
   }
@@ -115,7 +116,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   int posts_ = 0;       // by this turn, but for those that go on with another
   int last_posts_ = 0;  // by the last one that posted; 0: in this turn one may go on
   int same_ = 0;        // turns with as many, before that
-  /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
+  /// With granularity `op`: each op's kernel in an actor of its own, made at its first kernel.
   class OpActor;
   std::vector<LeanRef<OpActor>> op_actors_;
   Partition partition_;

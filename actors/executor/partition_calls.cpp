@@ -49,61 +49,63 @@
 
 namespace troupe {
 
-void Partition::call(Iteration& from, const PlanNode& node) {
-  take_held(from, node);
+void Partition::call(IterationState& from, const PlanNode& node) {
+  load_bound_inputs(mine_, from, node);
   const FramePlan& frame = mine_.frames[static_cast<std::size_t>(
       mine_.calls[static_cast<std::size_t>(node.number)].frame)];
   if (from.instance->depth >= plan_->call_depth) {
-    fail(*from.instance->record->run, &node,
-         Status(Code::resource_exhausted, too_deep(*frame.function, plan_->call_depth,
-                                                   plan_->program.graph.node(node.source).site)));
+    failures_.fail(
+        *from.instance->run_state->run, &node,
+        Status(Code::resource_exhausted, too_deep(*frame.function, plan_->call_depth,
+                                                  plan_->program.graph.node(node.source).site)));
     finish_dead(from, node);
     return;
   }
   const std::int32_t function = mine_.calls[static_cast<std::size_t>(node.number)].frame;
-  CallPlace* place = nullptr;
+  CallSlot* slot = nullptr;
   std::int64_t named = 0;
   if (!frame.begins.empty()) {
-    place = free_place(*from.instance->record, function, from.instance->depth + 1, named);
-    if (!place) {  // another as deep will end
-      from.instance->record->kept_calls.push_back({&from, &node});
-      add(kept_calls_);
+    CallTable& calls = from.instance->run_state->calls;
+    slot = calls.free_slot(function, from.instance->depth + 1, named);
+    if (!slot) {  // another as deep will end
+      calls.block({&from, &node});
+      observer_.call_blocked();
       return;
     }
   }
-  Instance& callee = take_instance(from, function);
+  FrameState& callee = frames_.take(from, function, observer_.now());
   callee.caller = &node;
   ++callee.depth;
   callee.call = named;
   callee.enters_pending = 1;  // until the arguments are delivered: nothing ends meanwhile
-  Iteration& it = open(callee);
-  if (place) {
-    place->open = &callee;
+  IterationState& it = open(callee);
+  if (slot) {
+    slot->open = &callee;
     for (std::int32_t begins : frame.begins) {
       Value tag = Tensor::scalar(it.tag);
-      post(it, begins, &tag);
+      edges_.post(it, begins, &tag);
     }
   }
   for (std::int32_t i = 0; i < node.inputs; ++i)
     deliver_all(it, frame.arguments[static_cast<std::size_t>(i)],
                 std::move(from.values[static_cast<std::size_t>(node.first_input + i)]));
   callee.enters_pending = 0;
-  if (is_planted(Planted::call_not_waited_for)) tell_of(callee);
+  if (is_planted(Planted::call_not_waited_for)) deliver_call_end(callee);
   advance(callee);
 }
 
-// To those who wait for all of a call.
-void Partition::tell_of(const Instance& callee) {
+// Tells the Calls' control successors that all of a call has ended.
+void Partition::deliver_call_end(const FrameState& callee) {
   const std::int32_t* ranges = mine_.output_targets.data() + callee.caller->first_output;
   const TargetRange controls{ranges[2 * callee.caller->outputs],
                              ranges[2 * callee.caller->outputs + 1]};
-  if (callee.record->run->is_poisoned()) deliver_all_dead(*callee.parent, controls);
+  if (callee.run_state->run->is_poisoned()) deliver_all_dead(*callee.parent, controls);
   else deliver_controls(*callee.parent, controls);
 }
 
-// A Return: to the users of the call. `value`: null if it is dead.
-void Partition::give_back(Iteration& iteration, const PlanNode& node, Value* value) {
-  const Instance& instance = *iteration.instance;
+// Passes the value of a Return to the users of the call. `value`: null if it is dead.
+void Partition::deliver_result(IterationState& iteration, const PlanNode& node, Value* value) {
+  const FrameState& instance = *iteration.instance;
   const std::int32_t* range =
       mine_.output_targets.data() + instance.caller->first_output + 2 * node.number;
   if (value) deliver_all(*instance.parent, {range[0], range[1]}, std::move(*value));
@@ -113,147 +115,90 @@ void Partition::give_back(Iteration& iteration, const PlanNode& node, Value* val
 
 // ---- functions in several partitions
 
-// Where a call that is so deep may begin, and its number; null: nowhere for now.
-CallPlace* Partition::free_place(Record& record, std::int32_t function, std::int32_t depth,
-                                 std::int64_t& call) {
-  const std::int64_t first = std::int64_t{depth - 1} * Plan::kCalls;
-  for (std::int64_t k = 0; k < Plan::kCalls; ++k) {
-    CallPlace& place = *place_of(record, function, first + k);
-    if (place.open) continue;
-    call = place.ended << kPlaceBits | (first + k);
-    return &place;
-  }
-  return nullptr;
-}
-
-// Of a call by its number; null: there is no such place.
-CallPlace* Partition::place_of(Record& record, std::int32_t function, std::int64_t call) {
-  const auto place = static_cast<std::size_t>(call & ((std::int64_t{1} << kPlaceBits) - 1));
-  const std::size_t depth = place / Plan::kCalls, which = place % Plan::kCalls;
-  if (depth >= static_cast<std::size_t>(plan_->call_depth)) return nullptr;
-  auto& by_depth = record.calls[static_cast<std::size_t>(function)];
-  if (depth >= by_depth.size()) by_depth.resize(depth + 1);
-  if (which >= by_depth[depth].size()) by_depth[depth].resize(which + 1);
-  return &by_depth[depth][which];
-}
-
 // A token inside a function, or that there will be no more calls.
-void Partition::accept_in_call(Record& record, Token& token) {
+void Partition::receive_in_call(RunState& run_state, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   if (receive.says == PartitionPlan::Says::over) {
-    if (std::exchange(record.came_over[static_cast<std::size_t>(receive.place)], 1))
-      refuse(*record.run, receive, "that had come");
-    else leave_if_over(record);
+    if (run_state.calls.note_over(receive.place)) leave_if_over(run_state);
+    else edges_.refuse(*run_state.run, receive, "that had come");
     return;
   }
-  const std::int64_t call = token.path.number[0], before = call >> kPlaceBits;
-  CallPlace* place = place_of(record, receive.function, call);
+  const std::int64_t call = token.path.number[0], before = CallTable::calls_before(call);
+  CallSlot* slot = run_state.calls.slot_of(receive.function, call);
   const bool is_made_here = mine_.frames[static_cast<std::size_t>(receive.function)].home == index_;
-  if (place && before < place->ended) {
-    refuse(*record.run, receive, "for a call that has ended");
-  } else if (!place || before > place->ended || (is_made_here && !place->open)) {
-    refuse(*record.run, receive, "for a call that was not made");
-  } else if (place->open) {
-    accept_at(*place->open, token);
+  if (slot && before < slot->ended) {
+    edges_.refuse(*run_state.run, receive, "for a call that has ended");
+  } else if (!slot || before > slot->ended || (is_made_here && !slot->open)) {
+    edges_.refuse(*run_state.run, receive, "for a call that was not made");
+  } else if (slot->open) {
+    edges_.receive(*slot->open, token);
   } else if (receive.says == PartitionPlan::Says::begins) {
-    begin_part(*place, record, token);
-  } else if (const char* why = why_refused_early(token, receive.function, place->early, 0)) {
-    if (token.times == 1) refuse(*record.run, receive, why);
-    else accept_one_by_one(record, token);
+    begin_part(*slot, run_state, token);
+  } else if (const char* why = edges_.why_refused_early(token, receive.function, slot->early, 0)) {
+    if (token.times == 1) edges_.refuse(*run_state.run, receive, why);
+    else edges_.receive_one_by_one(run_state, token);
   } else {
-    place->early.add(0, 1, std::move(token));
+    slot->early.add(0, 1, std::move(token));
   }
 }
 
 // A call that was made elsewhere.
-void Partition::begin_part(CallPlace& place, Record& record, Token& token) {
-  ++record.elsewhere.unfired;
-  Instance& part = take_instance(record.elsewhere,
-                                 mine_.receives[static_cast<std::size_t>(token.receive)].function);
+void Partition::begin_part(CallSlot& slot, RunState& run_state, Token& token) {
+  ++run_state.calls.elsewhere.unfired;
+  FrameState& part = frames_.take(run_state.calls.elsewhere,
+                                  mine_.receives[static_cast<std::size_t>(token.receive)].function,
+                                  observer_.now());
   part.call = token.path.number[0];
-  part.depth = static_cast<std::int32_t>((part.call & ((std::int64_t{1} << kPlaceBits) - 1)) /
-                                         Plan::kCalls) +
-               1;
+  part.depth = CallTable::depth_of(part.call);
   part.enters_pending = 1;  // until what was early is delivered: nothing ends meanwhile
-  place.open = &part;
+  slot.open = &part;
   open(part).tag = token.value.tensor().item<std::uint64_t>();
-  accept_at(part, token);
-  for (std::int32_t entry = place.early.take(0), next; entry != EarlyTokens::kNone; entry = next) {
-    next = place.early.after(entry);
-    Token waited = std::move(place.early.token(entry));
-    place.early.drop(entry);
-    accept_at(part, waited);
+  edges_.receive(part, token);
+  for (std::int32_t entry = slot.early.take(0), next; entry != FutureTokens::kNone; entry = next) {
+    next = slot.early.after(entry);
+    Token waited = std::move(slot.early.token(entry));
+    slot.early.drop(entry);
+    edges_.receive(part, waited);
   }
   part.enters_pending = 0;
   advance(part);
 }
 
-// The iteration that is done with it.
-Iteration* Partition::call_ended(Record& record, Instance& instance) {
+// Ends a call here. Returns the iteration that has one thing less to wait for.
+IterationState* Partition::call_ended(RunState& run_state, FrameState& instance) {
   const FramePlan& frame = *instance.frame;
   const bool is_made_here = frame.home == index_;
   if (is_made_here && frame.begins.empty()) return instance.parent;
-  CallPlace& place = *place_of(record, instance.number, instance.call);
-  place.open = nullptr;
-  ++place.ended;
+  CallTable& calls = run_state.calls;
+  calls.slot_of(instance.number, instance.call)->end();
   if (!is_made_here) {
-    tell(record, frame.tells, instance.call);
-    --record.elsewhere.unfired;
-    leave_if_over(record);
+    edges_.post_call(run_state, frame.tells, instance.call);
+    --calls.elsewhere.unfired;
+    leave_if_over(run_state);
     return nullptr;
   }
-  const bool is_poisoned = record.run->is_poisoned();  // then none of them takes the place
-  auto& kept = record.kept_calls;
-  for (std::size_t k = 0; k < kept.size();) {
-    const bool is_next =
-        kept[k].iteration->instance->depth + 1 == instance.depth &&
-        mine_.calls[static_cast<std::size_t>(kept[k].node->number)].frame == instance.number;
-    if (!is_next && !is_poisoned) {
-      ++k;
-      continue;
-    }
-    enable(*kept[k].iteration, *kept[k].node);
-    kept.erase(kept.begin() + static_cast<std::ptrdiff_t>(k));
-    if (!is_poisoned) break;
-  }
+  const auto is_next = [&](const ReadyNode& blocked) {
+    return blocked.iteration->instance->depth + 1 == instance.depth &&
+           mine_.calls[static_cast<std::size_t>(blocked.node->number)].frame == instance.number;
+  };
+  // in a run that has failed no blocked Call takes the slot: all of them are dead
+  calls.unblock(run_state.run->is_poisoned(), is_next,
+                [&](const ReadyNode& blocked) { enable(*blocked.iteration, *blocked.node); });
   return instance.parent;
 }
 
-// What is no value of an iteration. `call`: -1 for what is outside of all.
-void Partition::tell(Record& record, std::int32_t send, std::int64_t call) {
-  const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
-  // as in `post`
-  if (record.run->is_poisoned() && !plan_->is_here(static_cast<std::size_t>(to.partition))) return;
-  count_sent(record, send, 1, 0);
-  Token token{record.run, to.receive, false, {}, {}};
-  if (call >= 0) token.path.depth = 1, token.path.number[0] = call;
-  record_sent(token, to);
-  has_posted_ |= driver_.post(to.partition, std::move(token));
+// Everything of the run has fired here, except what other partitions may still call.
+void Partition::mark_drained(RunState& run_state) {
+  run_state.calls.is_drained = true;
+  for (std::int32_t over : mine_.overs) edges_.post_call(run_state, over, -1);
+  leave_if_over(run_state);
 }
 
-// Everything of the run has fired here, but for what others may still call.
-void Partition::through(Record& record) {
-  record.is_through = true;
-  for (std::int32_t over : mine_.overs) tell(record, over, -1);
-  leave_if_over(record);
-}
-
-void Partition::leave_if_over(Record& record) {
-  const bool is_over = std::all_of(record.came_over.begin(), record.came_over.end(),
-                                   [](char came) { return came != 0; });
-  if (!record.is_through || !is_over) return;
-  if (record.elsewhere.unfired == 1) end(record);
-  else abandon(record.run);  // a faulty node began calls that nobody made: what is left is of those
-}
-
-void Partition::forget_calls(Record& record) {
-  for (auto& by_depth : record.calls)
-    for (auto& places : by_depth)
-      for (CallPlace& place : places) {
-        place.open = nullptr;
-        place.ended = 0;
-        place.early.clear();
-      }
+void Partition::leave_if_over(RunState& run_state) {
+  if (!run_state.calls.is_drained || !run_state.calls.are_all_over()) return;
+  // else a faulty node began calls that no partition made, and all that is left is theirs
+  if (run_state.calls.elsewhere.unfired == 1) end(run_state);
+  else abandon(run_state.run);
 }
 
 }  // namespace troupe

@@ -271,11 +271,11 @@ class Planner {
   // targets end.
   static std::int32_t tell_others(PartitionPlan& p, FramePlan& frame, TargetRange range) {
     const auto first = p.targets.begin() + range.first, last = p.targets.begin() + range.last;
-    if (std::none_of(first, last, [](const Target& t) { return t.node == Target::kPredicate; }))
+    if (std::none_of(first, last, [](const Target& t) { return t.is(Destination::predicate); }))
       return range.last;
     const auto others = std::stable_partition(
-        first, last, [](const Target& t) { return t.node != Target::kRemote; });
-    for (auto t = others; t != last; ++t) frame.told.push_back(t->slot);
+        first, last, [](const Target& t) { return !t.is(Destination::send); });
+    for (auto t = others; t != last; ++t) frame.told.push_back(t->index());
     return static_cast<std::int32_t>(others - p.targets.begin());
   }
 
@@ -298,7 +298,7 @@ class Planner {
     for (std::size_t v = 0; v < f.invariant_targets.size(); ++v) {
       for (std::int32_t t = f.invariant_targets[v].first; t < f.invariant_targets[v].last; ++t) {
         const Target& target = p.targets[at(t)];
-        if (target.node >= 0 && target.slot == Target::kControl) --f.steady[at(target.node)];
+        if (target.is(Destination::control)) --f.steady[at(target.node())];
         else f.forwards.push_back({static_cast<std::int32_t>(v), target});
       }
     }

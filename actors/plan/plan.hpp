@@ -23,20 +23,62 @@
 
 namespace troupe {
 
-/// Where a token goes, seen from the iteration it is made in.
-struct Target {
-  static constexpr std::int32_t kFetch = -1;      // slot: index of the fetch
-  static constexpr std::int32_t kRemote = -2;     // slot: index into sends
-  static constexpr std::int32_t kEnter = -3;      // slot: index into enters
-  static constexpr std::int32_t kExit = -4;       // slot: index into exits
-  static constexpr std::int32_t kNext = -5;       // slot: index into loops
-  static constexpr std::int32_t kPredicate = -6;  // decides whether there is a next iteration
+/// The kinds of places that a token goes to. The last six are not nodes.
+enum class Destination : std::int32_t {
+  input,     // of a node
+  control,   // a control edge of a node
+  merge,     // an input of a Merge
+  fetch,     // index: of the fetch
+  send,      // index: into PartitionPlan::sends
+  enter,     // index: into PartitionPlan::enters
+  exit,      // index: into PartitionPlan::exits
+  next,      // index: into PartitionPlan::loops
+  predicate  // decides whether there is a next iteration
+};
 
-  static constexpr std::int32_t kControl = -1;  // slot of a control edge
-  static constexpr std::int32_t kMerge = -2;    // and below: input -2 - slot of a Merge
+/// Where a token goes, seen from the iteration it is made in. Made by the functions named after its
+/// destination; `is_input` is one test, because most tokens go to an input.
+class Target {
+ public:
+  Target() = default;
+  /// `node`: of the same frame; `slot`: in its iterations.
+  static Target input(std::int32_t node, std::int32_t slot) { return {node, slot}; }
+  static Target control(std::int32_t node) { return {node, kControl}; }
+  static Target merge(std::int32_t node, std::int32_t input) { return {node, kMerge - input}; }
+  static Target fetch(std::int32_t index) { return {Destination::fetch, index}; }
+  static Target send(std::int32_t index) { return {Destination::send, index}; }
+  static Target enter(std::int32_t index) { return {Destination::enter, index}; }
+  static Target exit(std::int32_t index) { return {Destination::exit, index}; }
+  static Target next(std::int32_t index) { return {Destination::next, index}; }
+  static Target predicate() { return {Destination::predicate, 0}; }
 
-  std::int32_t node = 0;  // of the same frame, or one of the above
-  std::int32_t slot = 0;
+  bool is_input() const { return (node_ | slot_) >= 0; }
+  /// True for an input, a control edge and a Merge.
+  bool is_node() const { return node_ >= 0; }
+  bool is(Destination destination) const { return this->destination() == destination; }
+  Destination destination() const {
+    if (node_ < 0) return static_cast<Destination>(kFirst - node_);
+    return slot_ >= 0          ? Destination::input
+           : slot_ == kControl ? Destination::control
+                               : Destination::merge;
+  }
+  std::int32_t node() const { return node_; }                  // of a node
+  std::int32_t slot() const { return slot_; }                  // of an input
+  std::int32_t merge_input() const { return kMerge - slot_; }  // of a Merge
+  std::int32_t index() const { return slot_; }                 // of all others
+  friend bool operator==(const Target&, const Target&) = default;
+
+ private:
+  static constexpr std::int32_t kControl = -1;
+  static constexpr std::int32_t kMerge = -2;  // and below: input -2 - slot
+  static constexpr std::int32_t kFirst = static_cast<std::int32_t>(Destination::fetch) - 1;
+
+  Target(std::int32_t node, std::int32_t slot) : node_(node), slot_(slot) {}
+  Target(Destination destination, std::int32_t index)
+      : node_(kFirst - static_cast<std::int32_t>(destination)), slot_(index) {}
+
+  std::int32_t node_ = 0;  // negative: no node
+  std::int32_t slot_ = 0;
 };
 
 /// The iterations around a token, outermost first. In a function's body the first number is its

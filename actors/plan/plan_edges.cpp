@@ -27,7 +27,8 @@ class EdgeMaker {
   struct User {
     std::int32_t output;    // -1: waits for the node, whatever its outputs
     std::int32_t consumer;  // a node; -1: a fetch
-    std::int32_t slot;      // of the consumer's input, or the fetch; kControl
+    static constexpr std::int32_t kControl = -1;
+    std::int32_t slot;  // of the consumer's input, or the fetch; kControl
   };
 
   // Who uses which output of what makes tokens, in order of consumers.
@@ -57,12 +58,12 @@ class EdgeMaker {
           // Of an Identity that only repeats: its source's token, for it has none of its own.
           Edge e = d_.frames->resolve({c, 0});
           if (d_.frames->role(e.node) != Role::constant && d_.frames->role(e.node) != Role::feed)
-            users_[at(e.node)].push_back({e.output, id, Target::kControl});
+            users_[at(e.node)].push_back({e.output, id, User::kControl});
           continue;
         }
         bool has_one_token = rc == Role::enter || rc == Role::exit || rc == Role::loop_merge ||
                              rc == Role::argument || leaves_loop_elsewhere(c);
-        users_[at(c)].push_back({has_one_token ? 0 : -1, id, Target::kControl});
+        users_[at(c)].push_back({has_one_token ? 0 : -1, id, User::kControl});
       }
     }
     for (std::size_t f = 0; f < d_.plan.program.fetches.size(); ++f)
@@ -99,31 +100,31 @@ class EdgeMaker {
             fmt::format(
                 "{} is inside loop '{}': only what leaves it through an Exit can be fetched",
                 d_.graph().describe(from), d_.frames->all()[at(d_.frames->frame(from))].name));
-      out.push_back({Target::kFetch, u.slot});
+      out.push_back(Target::fetch(u.slot));
       return;
     }
     std::int32_t local = d_.local[at(u.consumer)];
     switch (d_.frames->role(u.consumer)) {
-      case Role::enter: out.push_back({Target::kEnter, local}); return;
-      case Role::exit: out.push_back({Target::kExit, local}); return;
-      case Role::next: out.push_back({Target::kNext, local}); return;
+      case Role::enter: out.push_back(Target::enter(local)); return;
+      case Role::exit: out.push_back(Target::exit(local)); return;
+      case Role::next: out.push_back(Target::next(local)); return;
       default: break;
     }
     FramePlan& f = d_.frame_of(u.consumer);
     PlanNode& n = f.nodes[at(local)];
     ++n.awaited;
-    if (u.slot == Target::kControl) out.push_back({local, Target::kControl});
-    else if (n.kind == PlanNode::Kind::merge) out.push_back({local, Target::kMerge - u.slot});
-    else out.push_back({local, n.first_input + u.slot});
+    if (u.slot == User::kControl) out.push_back(Target::control(local));
+    else if (n.kind == PlanNode::Kind::merge) out.push_back(Target::merge(local, u.slot));
+    else out.push_back(Target::input(local, n.first_input + u.slot));
     // A constant Enter's value is held by the instance: only its arrival is counted.
     if (d_.frames->role(from) == Role::enter && d_.graph().node(from).attrs.get<bool>("constant") &&
-        u.slot != Target::kControl && n.kind != PlanNode::Kind::merge) {
+        u.slot != User::kControl && n.kind != PlanNode::Kind::merge) {
       if (d_.partition_of[at(from)] != q)  // placement puts one on every device
         throw Error(Code::invalid_argument,
                     fmt::format("{}: it takes {}, which is constant in its loop, from another "
                                 "device; enter the value there too",
                                 d_.graph().describe(u.consumer), d_.graph().describe(from)));
-      out.back().slot = Target::kControl;
+      out.back() = Target::control(local);
       d_.held[at(u.consumer)].push_back(
           {n.first_input + u.slot, -1, d_.partition(q).enters[at(d_.local[at(from)])].invariant});
     }
@@ -155,7 +156,7 @@ class EdgeMaker {
   void append_out(TargetRange& range, std::int32_t q, std::int32_t to, std::int32_t from) {
     PartitionPlan& p = d_.partition(q);
     p.sends.push_back({to, 0, 0, from});
-    append(range, q, {Target::kRemote, static_cast<std::int32_t>(p.sends.size()) - 1});
+    append(range, q, Target::send(static_cast<std::int32_t>(p.sends.size()) - 1));
   }
 
   std::int32_t add_receive(std::int32_t to, std::int32_t from, std::int32_t output,
@@ -206,7 +207,7 @@ class EdgeMaker {
           }))
         frame.senders.push_back({receive});
     }
-    append(range, q, {Target::kRemote, send});
+    append(range, q, Target::send(send));
   }
 
   void add_targets(std::int32_t id) {
@@ -346,7 +347,7 @@ class EdgeMaker {
     }
     auto extend = [&](TargetRange& range) {
       if (to != q) append_send(range, q, to, receive);
-      else append(range, q, {Target::kPredicate, 0});
+      else append(range, q, Target::predicate());
     };
     if (d_.frames->role(predicate.node) == Role::loop_merge) {
       auto& [value, chosen] = merges_.at(predicate.node);

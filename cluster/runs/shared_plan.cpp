@@ -23,7 +23,7 @@ SharedPlan::SharedPlan(std::shared_ptr<SharedRuns> runs, RunKey key,
   fetched_from_.assign(plan_->program.fetches.size(), -1);
   for (const PartitionPlan& p : plan_->partitions)
     for (const Target& t : p.targets)
-      if (t.node == Target::kFetch) fetched_from_[at(t.slot)] = p.node;
+      if (t.is(Destination::fetch)) fetched_from_[at(t.index())] = p.node;
 }
 
 SharedPlan::~SharedPlan() {

@@ -53,7 +53,7 @@ std::string edges_out_of(const Plan& plan, std::int32_t node) {
       if (p.node == node && !plan.is_on(s.partition, node)) sources.insert(s.source);
   for (const PartitionPlan& p : plan.partitions)
     for (const Target& t : p.targets)
-      if (p.node == node && t.node == Target::kFetch)
+      if (p.node == node && t.is(Destination::fetch))
         sources.insert(plan.program.fetches[at(t.slot)].node);
   if (sources.empty()) return "that it has done its part";
   std::string out;
@@ -573,7 +573,7 @@ void SharedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
     // It may have done its part: a partition that has all it awaits of it goes on. If it had not,
     // the owner knows.
     for (const auto& partition : run->troupe->partitions)
-      if (partition) partition->send(Lost{run, lost_node, lost_status(node, why)});
+      if (partition) partition->send(NodeLost{run, lost_node, lost_status(node, why)});
   }
 }
 

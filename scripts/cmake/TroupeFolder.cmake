@@ -33,7 +33,7 @@ function(troupe_unity target name)
   file(GLOB_RECURSE files RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
   # Those that take long by themselves, and those in which test/ plants faults: these have objects of their own, in whose place
   # others are linked.
-  list(FILTER files EXCLUDE REGEX "^(devices/cpu/(level|products/algebra|products/thin_svd)|actors/executor/partition(_calls|_edges|_frames)?|controlflow/lower)[.]cpp$")
+  list(FILTER files EXCLUDE REGEX "^(devices/cpu/(level|products/algebra|products/thin_svd)|actors/executor/(cut_edges_out|partition(_calls|_frames)?)|controlflow/lower)[.]cpp$")
   list(FILTER files EXCLUDE REGEX "/levels/")
   # A batch gathers files of several sub-folders, so that a small one costs no batch of its own.
   set(groups ${files})

@@ -125,7 +125,7 @@ class Divided {
       return a.first == b.first && a.last == b.last;
     };
     const auto is_target = [](const Target& a, const Target& b) {
-      return a.node == b.node && a.slot == b.slot;
+      return a == b;
     };
     const auto are = [](const auto& a, const auto& b, auto equal) {
       return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
@@ -306,11 +306,11 @@ BOOST_AUTO_TEST_CASE(who_decides_whether_a_loop_goes_on_tells_the_others) {
       for (const PlanNode& node : f.nodes)
         for (std::int32_t o = 0; o < node.outputs; ++o) {
           const std::int32_t* const range = p.output_targets.data() + node.first_output + 2 * o;
-          const auto goes_to = [&](std::int32_t where) {
+          const auto goes_to = [&](Destination where) {
             return std::count_if(p.targets.begin() + range[0], p.targets.begin() + range[1],
-                                 [&](const Target& t) { return t.node == where; });
+                                 [&](const Target& t) { return t.is(where); });
           };
-          if (goes_to(Target::kPredicate) > 0) BOOST_TEST(goes_to(Target::kRemote) == 0);
+          if (goes_to(Destination::predicate) > 0) BOOST_TEST(goes_to(Destination::send) == 0);
         }
     }
   BOOST_TEST(told == (std::multiset<std::string>{"/node:n0/cpu:0 to /node:n1/cpu:0",

@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-class EarlyTokens {
+class FutureTokens {
  public:
   static constexpr std::int32_t kNone = -1;
 

@@ -1,5 +1,5 @@
 // Tokens that wait for iterations that are not open, beside a plain table of them.
-#include <troupe/actors/executor/early_tokens.hpp>
+#include <troupe/actors/executor/future_tokens.hpp>
 
 #include <map>
 #include <random>
@@ -10,7 +10,7 @@
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(early_tokens_test)
+BOOST_AUTO_TEST_SUITE(future_tokens_test)
 
 namespace {
 
@@ -24,17 +24,17 @@ Token token(std::int32_t receive, std::int32_t times = 1) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(each_place_has_its_own) {
-  EarlyTokens early;
+  FutureTokens early;
   BOOST_TEST(early.empty());
-  BOOST_TEST(early.take(3) == EarlyTokens::kNone);  // before there are places
+  BOOST_TEST(early.take(3) == FutureTokens::kNone);  // before there are places
   early.add(1, 4, token(10));
   early.add(3, 4, token(30));
   early.add(1, 4, token(11));
   BOOST_TEST(early.any_of(1, [](const Token& t) { return t.receive == 11; }));
   BOOST_TEST(!early.any_of(1, [](const Token& t) { return t.receive == 30; }));
-  BOOST_TEST(early.take(0) == EarlyTokens::kNone);
+  BOOST_TEST(early.take(0) == FutureTokens::kNone);
   std::set<std::int32_t> found;
-  for (std::int32_t entry = early.take(1), next; entry != EarlyTokens::kNone; entry = next) {
+  for (std::int32_t entry = early.take(1), next; entry != FutureTokens::kNone; entry = next) {
     next = early.after(entry);
     found.insert(early.token(entry).receive);
     early.drop(entry);
@@ -43,12 +43,12 @@ BOOST_AUTO_TEST_CASE(each_place_has_its_own) {
   BOOST_TEST(!early.empty());
   early.clear();
   BOOST_TEST(early.empty());
-  BOOST_TEST(early.take(3) == EarlyTokens::kNone);
+  BOOST_TEST(early.take(3) == FutureTokens::kNone);
 }
 
 // Who has it can still say what it was of.
 BOOST_AUTO_TEST_CASE(where_there_is_no_room_the_token_stays) {
-  EarlyTokens early;
+  FutureTokens early;
   Token t = token(7);
   t.value = Tensor::scalar(std::int32_t{5});
   BOOST_CHECK_THROW(early.add(0, static_cast<std::size_t>(-1), std::move(t)), std::length_error);
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(as_a_table_has_it) {
   constexpr std::size_t kPlaces = 16;
   for (std::uint32_t seed = 1; seed <= 50; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
       std::minstd_rand random(seed);
-      EarlyTokens early;
+      FutureTokens early;
       // by place: what, how often
       std::multimap<std::size_t, std::pair<std::int32_t, std::int32_t>> table;
       std::int32_t made = 0;
@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(as_a_table_has_it) {
         }
         table.erase(begin, end);
         for (const auto& more : go_on) table.emplace((place + 1) % kPlaces, more);
-        for (std::int32_t entry = early.take(place), next; entry != EarlyTokens::kNone;
+        for (std::int32_t entry = early.take(place), next; entry != FutureTokens::kNone;
              entry = next) {
           next = early.after(entry);
           found.insert(early.token(entry).receive);

@@ -1,0 +1,48 @@
+#include <troupe/actors/executor/device_stream.hpp>
+
+#include <troupe/devices/list/list_walk.hpp>
+#include <troupe/ops/graph/transfer.hpp>
+
+namespace troupe {
+
+void DeviceStream::copy_to_device(Value& value) {
+  if (value.kind() == Value::Kind::tensor) bring_to_device(value.tensor(), device_, *stream_);
+}
+
+void DeviceStream::copy_token_to_device(Value& value) {
+  if (!value.is_list()) copy_to_device(value);
+  else if (!is_synchronous())
+    value = with_tensors(value, device_.swapper(), [&](Tensor t) {
+      bring_to_device(t, device_, *stream_);
+      return t;
+    });
+}
+
+void DeviceStream::copy_to_device_or_fail(Run& run, Value& value, std::int32_t source) {
+  const bool is_copied = !is_synchronous();
+  const std::uint64_t began = is_copied ? ticks() : 0;
+  try {
+    copy_token_to_device(value);
+    if (is_copied) observer_.record_copy(run, source, began);
+  } catch (...) {
+    observer_.record_failure(run, source);
+    failures_.fail_at(run, source, Status::from_current_exception());
+  }
+}
+
+Tensor DeviceStream::start_copy_to_host(const Tensor& on_device) {
+  // a host scalar has no address to copy to
+  Shape shape = on_device.shape().is_scalar() ? Shape{1} : on_device.shape();
+  Tensor host = Tensor::empty(on_device.dtype(), shape);
+  device_.copy_to_host(*stream_, on_device, View(host));
+  return host;
+}
+
+void DeviceStream::count_kernel(const Ref<Run>& run) {
+  if (++in_batch_ != kBatch) return;
+  in_batch_ = 0;
+  ++batches_;
+  stream_->record()->then([this, run](const Status&) { driver_.post_self(StreamEventDone{}); });
+}
+
+}  // namespace troupe

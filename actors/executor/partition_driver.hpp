@@ -1,0 +1,41 @@
+// PartitionDriver: the services that a partition needs of the actor that drives it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <troupe/actors/executor/partition_messages.hpp>
+
+namespace troupe {
+
+class PartitionDriver {
+ public:
+  /// Sends to the partition itself, or to another one, at once. Any thread.
+  virtual void post_self(PartitionMessage message) = 0;
+  virtual void post_at_once(std::int32_t partition, PartitionMessage message) = 0;
+  /// Sends in the turn. A message to a partition of another node is batched until `flush`, which
+  /// the driver calls itself when the turn ends. True: the message is in the batch.
+  virtual bool post(std::int32_t partition, PartitionMessage message) = 0;
+  /// The last batched token of that edge, if it is recent. It stays where it is until
+  /// `Partition::on_batch_sent`. Null: there is none.
+  virtual Token* waiting(std::int32_t partition, std::int32_t receive) = 0;
+  virtual void flush() = 0;
+  /// Runs a kernel on another worker; ends with `PendingKernel::runner->run_elsewhere(kernel)`.
+  virtual void hand_over(PendingKernel& kernel) = 0;
+  /// The turn is about to run a heavy kernel: other work of this worker may go to other workers.
+  virtual void before_heavy() = 0;
+  /// A token or a grant that `partition`, of another node, should not have sent was dropped.
+  virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
+  /// The clock of loops' times and of the ends of traces: `now`, in ticks, or the nanoseconds of a
+  /// clock that is advanced by hand.
+  virtual std::uint64_t time_at(std::uint64_t now) const = 0;
+  virtual std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const = 0;
+  virtual std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const = 0;
+  /// True if a test steps the scheduler: measured times must then change no decision.
+  virtual bool is_stepped() const = 0;
+
+ protected:
+  ~PartitionDriver() = default;
+};
+
+}  // namespace troupe

@@ -1,0 +1,27 @@
+#include <troupe/actors/executor/run_failures.hpp>
+
+#include <string>
+
+#include <fmt/format.h>
+
+namespace troupe {
+
+void RunFailures::fail_at(Run& run, std::int32_t source, const Status& status) {
+  observer_.node_failed(source);
+  std::string where = source < 0 ? mine_.device->name() : plan_.program.graph.describe(source);
+  if (plan_.is_shared())
+    where = fmt::format("node '{}': {}", plan_.nodes[static_cast<std::size_t>(mine_.node)], where);
+  run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())));
+}
+
+Status RunFailures::in_loop(const IterationState& iteration, Status status) {
+  if (!iteration.instance->parent) return status;
+  return Status(status.code(), fmt::format("in {}: {}", tag_of(iteration), status.message()));
+}
+
+void RunFailures::fail(Run& run, const PlanNode* node, const Status& status) {
+  if (node) observer_.record_failure(run, node->source);
+  fail_at(run, node ? node->source : -1, status);
+}
+
+}  // namespace troupe
