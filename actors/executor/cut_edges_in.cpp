@@ -7,7 +7,7 @@
 
 namespace troupe {
 
-// Takes a token from an instance of a frame around its own, or of its own, to where it belongs.
+// The frames around a token's own are walked inwards, one a call.
 void CutEdges::receive(FrameState& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   if (instance.number == receive.frame) return receive_here(instance, token);
@@ -28,8 +28,8 @@ void CutEdges::receive(FrameState& instance, Token& token) {
   else instance.future.add(instance.known_place(n), instance.known_places(), std::move(token));
 }
 
-// Of several tokens one after the other, as if each had come by itself, until the rest can wait
-// together.
+// Tokens that go as one are received one after another, as if each had come by itself. Those whose
+// iterations are not open wait as one.
 void CutEdges::receive_here(FrameState& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
   RunState& run_state = *instance.run_state;
@@ -70,7 +70,7 @@ void CutEdges::receive_here(FrameState& instance, Token& token) {
   }
 }
 
-// Of several those that make sense.
+// Each token is received or refused by itself.
 void CutEdges::receive_one_by_one(RunState& run_state, const Token& token) {
   for (std::int32_t i = 0; i < token.times; ++i) {
     Token one = token;
@@ -83,16 +83,14 @@ void CutEdges::receive_one_by_one(RunState& run_state, const Token& token) {
   }
 }
 
-// What no partition sends that keeps to the protocol, of a token for iteration n: null if it is all
-// right so far.
+// Returns why a token for iteration n breaks the protocol; null: it does not, so far.
 const char* CutEdges::why_refused(const FrameState& instance, std::int64_t n,
                                   std::int32_t window) const {
   if (n < instance.oldest) return "for an iteration that is done";
   return n - instance.oldest >= window ? "that it was not granted" : nullptr;
 }
 
-// The executions within `around` are yet to come: none of their iterations was granted beyond the
-// first window. `early`: what waits for them already, at `place`.
+// No iteration of an execution that has not begun was granted beyond the first window.
 const char* CutEdges::why_refused_early(const Token& token, std::int32_t around,
                                         const FutureTokens& early, std::size_t place) const {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
@@ -113,7 +111,7 @@ const char* CutEdges::why_refused_early(const Token& token, std::int32_t around,
   return early.any_of(place, has_one_of_them) ? "that had come" : nullptr;
 }
 
-// Dropped, whoever sent it. Another node may be faulty; this one may not.
+// The token is dropped in both cases.
 void CutEdges::refuse(Run& run, const PartitionPlan::Receive& edge, const char* why) {
   const std::string what =
       fmt::format("a token of {} {}", plan_.program.graph.describe(edge.source), why);
@@ -122,7 +120,7 @@ void CutEdges::refuse(Run& run, const PartitionPlan::Receive& edge, const char* 
   else driver_.refused(run, edge.partition, what);
 }
 
-// Its iteration of an instance around its own is open.
+// The iteration is open, in an instance around the token's own.
 void CutEdges::pass_on(IterationState& iteration, Token& token) {
   const FramePlan& next = next_towards(
       mine_.receives[static_cast<std::size_t>(token.receive)].frame, iteration.instance->number);
@@ -130,14 +128,14 @@ void CutEdges::pass_on(IterationState& iteration, Token& token) {
           token);
 }
 
-// Of the frames on the way to `frame` the one within `around`.
+// Returns the frame within `around` that is, or contains, `frame`.
 const FramePlan& CutEdges::next_towards(std::int32_t frame, std::int32_t around) const {
   while (mine_.frames[static_cast<std::size_t>(frame)].parent != around)
     frame = mine_.frames[static_cast<std::size_t>(frame)].parent;
   return mine_.frames[static_cast<std::size_t>(frame)];
 }
 
-// What has come for an iteration that opens.
+// The tokens of the iteration's place are taken at once: each may add others.
 void CutEdges::deliver_future(IterationState& iteration) {
   FrameState& instance = *iteration.instance;
   FutureTokens& early = instance.future;
@@ -155,9 +153,9 @@ void CutEdges::deliver_future(IterationState& iteration) {
   }
 }
 
-// A token of iteration n, which is open, and of as many behind it. What was taken before it may
-// have said that the loop goes on: it arrives at all that are open by now, and waits for the one
-// that opens next.
+// Delivers a token of iteration n, which is open, and of the iterations behind it that are open by
+// now. Tokens delivered before it may have opened these. The rest waits for the iteration that
+// opens next.
 void CutEdges::arrive_future(FrameState& instance, std::int64_t n, std::int32_t entry) {
   FutureTokens& early = instance.future;
   for (;; ++n) {
@@ -181,16 +179,14 @@ void CutEdges::arrive_future(FrameState& instance, std::int64_t n, std::int32_t 
 
 // ---- credit
 
-// A token has come for this instance. Its sender may hold another back until it knows the oldest
-// iteration.
+// The sender of a large token may hold another one until a grant names the oldest iteration.
 void CutEdges::note_large(FrameState& instance, const Token& token) {
   if (instance.has_large || !instance.parent || bytes_of(token.value) < large()) return;
   instance.has_large = true;
   grant(instance, Credit::behind);
 }
 
-// The window of an instance has moved: who sends to it may go on, and hears of it now or when that
-// is worth a message.
+// The window of the instance has moved. A sender is granted now, or when that is worth a message.
 void CutEdges::grant(FrameState& instance, Credit credit) {
   for (const FramePlan::Sender& sender : instance.frame->senders) {
     const bool is_due = (instance.oldest & (sender.every - 1)) == 0;

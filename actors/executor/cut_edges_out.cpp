@@ -12,8 +12,8 @@ namespace troupe {
 
 namespace {
 
-// A list whose elements lie where they lie now: what was swapped out is on the host, and goes from
-// there.
+// Returns the list with its elements where they are: those that were swapped out are on the host,
+// and are sent from there.
 Value at_rest(const Value& value) {
   return with_tensors(value, nullptr, [](const Tensor& t) { return t; });
 }
@@ -63,7 +63,7 @@ bool CutEdges::is_granted(const IterationState& from, const PartitionPlan::Send&
   return true;
 }
 
-// May so many bytes more be on their way? Then they are, from now on.
+// Returns true if so many bytes more may be in flight, and counts them.
 bool CutEdges::has_room(const IterationState& from, std::int32_t send, std::uint64_t bytes) {
   FrameState& instance = *from.instance;
   if (bytes < large() || instance.frame->depth == 0) return true;
@@ -80,8 +80,8 @@ bool CutEdges::has_room(const IterationState& from, std::int32_t send, std::uint
   return true;
 }
 
-// Grants overtake each other and may come late: the highest counts, and one for what is over is
-// dropped.
+// Grants overtake each other and may come late: the highest counts, and one for an instance that
+// has ended is dropped.
 void CutEdges::receive(const Grant& grant) {
   RunState* run_state = runs_.find(*grant.run);
   if (!run_state || run_state->is_abandoned) return;
@@ -93,7 +93,7 @@ void CutEdges::receive(const Grant& grant) {
     return;
   const std::int32_t window =
       send.frame == instance->number ? send.window : instance->frame->window;
-  // who has not had this edge's token of an iteration is not done with it
+  // a receiver without this edge's token of an iteration has not ended that iteration
   if (grant.last >= instance->opened + window) {
     if (!plan_.is_here(static_cast<std::size_t>(send.partition)))
       driver_.refused(*grant.run, send.partition,
@@ -110,13 +110,13 @@ void CutEdges::receive(const Grant& grant) {
   std::erase_if(instance->on_way, [&](const FrameState::OnWay& t) {
     return goes_there(t.send) && t.number < oldest;
   });
-  // Whoever granted it may have nothing to do without them; what this turn fires now is ahead of
-  // the next grant. Not where it is so far behind.
+  // The partition that granted may be idle until these tokens come, and the turn now fires nodes
+  // that are ahead of the next grant. If the window is larger than the frame's, it is not idle.
   const bool is_far_behind = window > instance->frame->window;
   if (retry_held(*run_state, send.partition) && !is_far_behind) flush();
 }
 
-// That of the frame at the path's end, within that of the edge's; null: it is not open.
+// Returns the instance of the frame at the path's end; null: it is not open.
 template <class End>  // PartitionPlan::Send or PartitionPlan::Receive
 FrameState* CutEdges::instance_of(RunState& run_state, const End& edge, const Path& path) {
   const auto frame_at = [&](std::int32_t depth) {
@@ -143,10 +143,10 @@ FrameState* CutEdges::instance_of(RunState& run_state, const End& edge, const Pa
   return instance;
 }
 
-// Those for a partition that has granted more; true if some went.
+// Sends held tokens for a partition that has granted more. Returns true if some were sent.
 bool CutEdges::retry_held(RunState& run_state, std::int32_t partition) {
   auto& held = run_state.held;
-  // Of as many of its iterations, the first ones.
+  // Returns how many of the token's iterations may be sent, from the first on.
   const auto may_go = [&](const RunState::Held& token) {
     const PartitionPlan::Send& send = mine_.sends[static_cast<std::size_t>(token.send)];
     if (send.partition != partition) return 0;
@@ -159,7 +159,7 @@ bool CutEdges::retry_held(RunState& run_state, std::int32_t partition) {
                : n;
   };
   bool any_went = false;
-  // those that stay go to the front, in their order; what lies between is empty
+  // tokens that stay move to the front, in their order; those between are empty
   std::size_t kept = 0, next = 0;
   const auto drop_empty = [&] {
     if (next <= held.size())
@@ -188,7 +188,7 @@ bool CutEdges::retry_held(RunState& run_state, std::int32_t partition) {
       if (n == 0) continue;
       any_went = true;
       let_go(going);
-      // what followed was the end of the run, here or by a faulty node: nothing is held any more
+      // the run has ended, here or because of a faulty node: no token is held any more
       if (held.size() < next) return true;
     }
   } catch (...) {
@@ -208,9 +208,7 @@ void CutEdges::let_go(RunState::Held& token) {
 
 // ---- what goes
 
-// Whether a loop goes on, to the other partitions that have part of it; null: dead. Mostly it does,
-// as in the iteration before. A run that has failed says so by what is dead, so nobody looks
-// whether it has.
+// A predicate is mostly the same as in the iteration before, so it mostly extends a run length.
 void CutEdges::broadcast_predicate(IterationState& iteration, const Value* predicate,
                                    bool is_true) {
   for (const std::int32_t send : iteration.instance->frame->told) {
@@ -224,11 +222,11 @@ void CutEdges::broadcast_predicate(IterationState& iteration, const Value* predi
   }
 }
 
-// `times`: and of as many iterations behind it in all.
+// A token that continues the batched one of its edge is added to it.
 void CutEdges::post(IterationState& from, std::int32_t send, Value* value, std::int32_t times) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
-  // A run over nodes that has failed is given up on all of them. What follows from that would be
-  // taken there for what has caused it, if it came before the news.
+  // A run over several nodes that has failed is abandoned on all of them. Tokens that follow from
+  // the failure could arrive before the news of it, and would look like its cause.
   if (from.instance->run_state->run->is_poisoned() &&
       !plan_.is_here(static_cast<std::size_t>(to.partition)))
     return;
@@ -262,7 +260,7 @@ void CutEdges::post(IterationState& from, std::int32_t send, Value* value, std::
     has_posted_ |= driver_.post(to.partition, std::move(token));
     return;
   }
-  // The source stays alive until then; copies to the host, of what was swapped out too, have ended.
+  // The event keeps the source alive. By then the copies to the host have ended.
   stream_.stream().record()->then([this, to, token = std::move(token), hosts = std::move(hosts),
                                    source = std::move(source)](const Status&) mutable {
     auto next = hosts.begin();
@@ -273,7 +271,7 @@ void CutEdges::post(IterationState& from, std::int32_t send, Value* value, std::
   });
 }
 
-// What is no value of an iteration. `call`: -1 for what is outside of all.
+// A token of the call protocol carries no value.
 void CutEdges::post_call(RunState& run_state, std::int32_t send, std::int64_t call) {
   const PartitionPlan::Send& to = mine_.sends[static_cast<std::size_t>(send)];
   // as in `post`
@@ -288,7 +286,7 @@ void CutEdges::post_call(RunState& run_state, std::int32_t send, std::int64_t ca
 
 // ---- run lengths
 
-// Is it the same as those of the iterations before?
+// Returns true if the batched token stands for the iterations before, and for an equal token.
 bool CutEdges::goes_on(const Token& token, const IterationState& from, const Value* value) {
   const FrameState& instance = *from.instance;
   const std::int32_t depth = instance.frame->depth;
@@ -302,8 +300,7 @@ bool CutEdges::goes_on(const Token& token, const IterationState& from, const Val
   return token.path.depth == depth;
 }
 
-// Of as many iterations as were added to it last; the next one may go on as well, with less of a
-// look.
+// The token of the next iteration may extend this one with a shorter test.
 void CutEdges::start_run(Token& token, const IterationState& from, std::int32_t send,
                          std::int32_t times) {
   const FrameState& instance = *from.instance;
@@ -320,13 +317,13 @@ void CutEdges::start_run(Token& token, const IterationState& from, std::int32_t 
            instance.run_state};
 }
 
-// As far as one message says, or as was granted.
+// The run length has reached the grant, or the length of a message.
 void CutEdges::close_run(TokenRunLength& going) {
   going.execution = TokenRunLength::kNone;
   if (going.token->times + (going.next - going.counted) >= kTimesAMessage) flush();
 }
 
-// Of those iterations that were not counted yet.
+// Counts the iterations that were added since the last count.
 void CutEdges::count_gone(std::int32_t send) {
   TokenRunLength& going = going_[static_cast<std::size_t>(send)];
   const auto times =
@@ -343,7 +340,7 @@ void CutEdges::on_batch_sent() {
   are_going_.clear();
 }
 
-// `bytes`: of each.
+// `bytes`: of each token.
 void CutEdges::count_sent(RunState& run_state, std::int32_t send, std::int32_t times,
                           std::uint64_t bytes) {
   const auto n = static_cast<std::uint64_t>(times);

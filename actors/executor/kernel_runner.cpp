@@ -11,9 +11,9 @@ namespace troupe {
 
 namespace {
 
-// The kernel under way on this thread. One that throws drops the Completion that it had taken while
-// the exception is on its way, before anybody can know what was thrown: then the kernel ends when
-// the kernel has, with that.
+// The kernel under way on this thread. A kernel that throws drops its Completion while the
+// exception propagates, before the exception can be read. The kernel then ends with that exception,
+// when it has returned.
 class Under {
  public:
   explicit Under(void* ticket)
@@ -23,8 +23,8 @@ class Under {
   Under(const Under&) = delete;
   Under& operator=(const Under&) = delete;
 
-  /// Is this the Completion of the kernel under way, dropped by an exception? Keeps what it says of
-  /// itself, in case the kernel goes on.
+  /// Returns true if this is the Completion of the kernel under way, dropped by an exception. Keeps
+  /// the status, in case the kernel goes on.
   static bool drops(void* ticket, Status& status) {
     Under* const u = innermost_;
     if (!u || u->ticket_ != ticket || std::uncaught_exceptions() <= u->exceptions_) return false;
@@ -43,9 +43,9 @@ class Under {
   Under* const outer_;
 };
 
-// Does what a kernel took tell what it will take? Not where a run decides how large its operands
-// are, or how long are lists that it goes through side by side, nor where it writes text that
-// nobody may be reading.
+// Returns true if the time of one firing predicts the next one. It does not if the run decides how
+// large operands are, if the kernel iterates over several lists, or if it writes text to a reader
+// that may not read.
 bool tells_its_work(const Graph& graph, std::int32_t id) {
   const Node& node = graph.node(id);
   if (node.state >= 0 && graph.states()[static_cast<std::size_t>(node.state)].is_of_host())
@@ -64,8 +64,9 @@ void count_end(const PendingKernel& kernel) {
   kernel.iteration->instance->run_state->posted.fetch_add(1, std::memory_order_relaxed);
 }
 
-// A list that comes out is mostly the one that came in: what a kernel has put out of it is what it
-// may have put into it. Before its kernel, which moves its inputs, on any thread.
+// Returns the bytes that the kernel may put into lists. A list that a kernel returns is mostly the
+// one that it was given, so the difference is what it was given besides. Any thread, before the
+// kernel moves its inputs.
 std::uint64_t put_into_lists(const IterationState& iteration, const PlanNode& node) {
   std::uint64_t bytes = 0;
   for (std::int32_t i = 0; i < node.inputs; ++i)
@@ -115,7 +116,7 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
   observer_.kernel_begins(run_state.run->info().id, node);
   try {
     node.kernel->run(c);
-    // What a kernel made of host scalars (a reshaped counter) is on the host yet.
+    // a kernel that reshapes a host scalar leaves its output on the host
     if (run_state.fault && !c.was_deferred())
       for (Value& v : c.all_outputs()) stream_.copy_to_device(v);
   } catch (...) {
@@ -240,7 +241,7 @@ void KernelRunner::hand_over_heavy(RunState& run_state) {
   while (run_state.ready.heavy() > 0) hand_over_newest(run_state);
 }
 
-// What is dead, or whose run has failed, computes nothing.
+// A dead node, or one of a failed run, runs no kernel: it is fired in the turn.
 void KernelRunner::hand_over_newest(RunState& run_state) {
   const ReadyNode next = run_state.ready.pop_heavy();
   const bool is_dead =
@@ -249,8 +250,7 @@ void KernelRunner::hand_over_newest(RunState& run_state) {
   else hand_over(*next.iteration, *next.node);
 }
 
-// A predicate is in a device's memory: it comes back as the end of a kernel, for no thread waits
-// for a stream. `node`: the Switch that asks; null: the loop.
+// No thread waits for a stream: the predicate comes back as the end of a kernel.
 void KernelRunner::ask_device(IterationState& iteration, const PlanNode* node,
                               const Tensor& predicate) {
   PendingKernel& kernel = spare();

@@ -105,8 +105,8 @@ Grant* PartitionActor::lesser(std::int32_t partition, const Grant& grant) {
   });
 }
 
-// The turn goes on whatever cannot be sent: nobody can tell how much of it was, so runs that it is
-// of are given up, whoever's turn it is.
+// An exception does not end the turn. It is not known how much was sent, so all runs in the batch
+// are abandoned.
 void PartitionActor::flush() {
   if (posted_.empty()) return;
   partition_.on_batch_sent();

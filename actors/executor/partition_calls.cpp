@@ -1,45 +1,48 @@
 // Calls of functions that are not replaced by their bodies: in one partition, or over several.
 //
-// A function whose nodes are in several partitions has one of them as its *home*: its Arguments,
-// Returns and all Calls are there, so its arguments and results come and go over edges of the
-// callers' frames and of its own like any other value.
+// A function whose nodes are in several partitions has one of them as its *home*. Its Arguments, its
+// Returns and all Calls are there. So its arguments and results come and go over edges of the
+// callers' frames and of its own, like any other value.
 //
 //   home                                                 another partition with part of the body
-//   Call fires: takes a free place for its depth,
+//   Call fires: takes a free slot for its depth,
 //   makes its own part of the call ── begins(tag) ─────► makes an instance of its part
 //        │  ◄═════════ tokens and grants of cut edges, by the call's number ═════════►  │
-//   waits for an `ended` of each ◄──────── ended ─────── all of it has fired and all its tokens have come
-//   the Call has fired, its place is free
-//   ... all outer Calls have fired ─────── over ───────► leaves the run when all who make outer calls have said so
+//   waits for an `ended` of each ◄──────── ended ─────── all of it has fired, all its tokens have come
+//   the Call has fired, its slot is free
+//   ... all outer Calls have fired ─────── over ───────► leaves the run after `over` from every caller
 //
-// Numbers. A place is (depth of the call, which of `Plan::kCalls`); a call's number is (its place,
-// how many ended there before). Tokens and grants of the body's edges carry it in the place of what
-// is around the call, so a path is as long as the function's own loops, however deep calls nest,
-// and finding an instance is two array indexings. In all else edges within a body are as those of
-// loops: the instance has one iteration, so it needs no grants; loops within have theirs.
+// *Numbers.* `CallTable` gives each call a slot and a number. Tokens and grants of the body's edges
+// carry the number in place of what is around the call. So a path is as long as the function's own
+// loops, however deep calls nest, and an instance is found by two array indexings. In all else edges
+// within a body are like those of loops. The instance has one iteration, so it needs no grants; loops
+// within have theirs.
 //
-// No token is lost or taken twice. A token that overtakes its `begins` waits with the place. A
-// place is used again when its call has ended in the home, which has then heard `ended` of every
-// part; a part says that when all tokens into it have come. So no token of an earlier call of a
-// place is on its way when a later one begins, and who knows how many ended there tells an early
-// token from a late or false one, by its number. Grants may come late: they are dropped by it too.
-// Every call ends in every partition. A part is drained by counting, like an iteration: every edge
+// *No token is lost or taken twice.* A token that overtakes its `begins` waits in the slot. A slot is
+// used again when its call has ended in the home. By then the home has received `ended` of every
+// part, which a part sends when all tokens into it have come. So no token of an earlier call of a
+// slot is in flight when a later one begins. The count of calls that ended in the slot tells an early
+// token from a late or false one, by its number. A late grant is dropped in the same way.
+//
+// *Every call ends in every partition.* A part is drained by counting, like an iteration: every edge
 // carries its token, live or dead, in every call that has begun, also in a run that has failed. A
 // dead Call, and one that fires in a failed run, begins nothing anywhere. A partition cannot see by
-// its own counts that no call will come: it leaves when everything of its own has fired and all
-// others that make outer calls (outside of functions) have said `over`, which they do when theirs
-// have all fired: then every call inside those has ended, and all parts of them. Nobody's own
-// firing waits for an `over`, so these wait for each other in no circle. It does not hang. Of the
-// calls under way take one that is deepest. It has no calls inside, so it is a loop over
-// partitions, as it were, which does not block (test/model/frame.pml). When it has ended, a Call of
-// the same depth takes its place. So the places bound memory (`kCalls` calls a function and depth,
-// `call_depth` deep) and hold nobody up for good: a call waits for deeper ones only, since it fires
-// when all its arguments and the effects before it are there. (As with loops' windows, who has
-// calls side by side wait for each other through a queue must not need more of them than that.) A
-// call of a function in one partition takes no place. Runs that are given up: the instances are
-// discarded like any others. Losses: a partition with part of a function on a lost node counts that
-// as awaited until the run has left it, for who can call may call again. test/model/call.pml has
-// all this in every interleaving.
+// its own counts that no call will come. So it leaves when everything of its own has fired and all
+// others that make outer calls (outside of functions) have sent `over`. They send it when their outer
+// calls have all fired. Then every call inside those has ended, and all parts of them. No firing
+// waits for an `over`, so these waits form no circle.
+//
+// *It does not hang.* Of the calls under way take one that is deepest. It has no calls inside, so it
+// is like a loop over partitions, which does not block (test/model/frame.pml). When it has ended, a
+// Call of the same depth takes its slot. So the slots bound memory (`kCalls` calls a function and
+// depth, `call_depth` deep) and block no call for ever. A call waits for deeper ones only, because it
+// fires when all its arguments and the effects before it are there. As with loops' windows, calls
+// that wait for each other through a queue must not need more slots than that. A call of a function
+// in one partition takes no slot.
+//
+// *Failures.* The instances of an abandoned run are discarded like any others. A lost node with part
+// of a function counts as awaited until the run has left it, because it may call again.
+// test/model/call.pml has all this in every interleaving.
 #include <troupe/actors/executor/partition_tokens.hpp>
 
 #include <algorithm>

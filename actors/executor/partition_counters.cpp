@@ -1,4 +1,4 @@
-// What the actors, edges and loops of a partition have done.
+// The counters of a partition, as a snapshot reports them: actors, edges and loops.
 #include <troupe/actors/executor/partition_counters.hpp>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-// What has become ready, or has begun, and has not ended.
+// The nodes that are ready, or have begun, and have not ended.
 class PartitionObserver::UnderWay {
  public:
   UnderWay(const Graph& graph, const std::unordered_map<std::int32_t, const PlanNode*>& nodes)
@@ -20,8 +20,8 @@ class PartitionObserver::UnderWay {
   void add(const IterationState& iteration, const PlanNode& node) {
     firings_.emplace(&iteration, &node);
   }
-  /// Has this node of the program not ended in that iteration? It is in its frame, or not in this
-  /// partition.
+  /// True if the node of the program has not ended in that iteration. False if it is in another
+  /// frame or partition.
   bool awaits(const IterationState& iteration, std::int32_t source) const {
     auto found = nodes_.find(source);
     // which only repeats
@@ -135,9 +135,8 @@ std::vector<ActorCounters> PartitionObserver::actor_counters(const PartitionView
   return all;
 }
 
-// A kernel under way waits if its kernel has left it to a Completion; but a user's actor, for which
-// it stands, may compute. One that was handed over may still be in its kernel, which a queue's
-// leaves at once.
+// A kernel under way waits if it has left its end to a Completion, unless a user's actor computes
+// for it. A kernel that was handed over is in its kernel, except at a queue.
 bool PartitionObserver::waits_outside(const PendingKernel& kernel) const {
   // its predicate is on its way from a device
   if (kernel.node->kind == PlanNode::Kind::switch_) return true;
@@ -148,9 +147,9 @@ bool PartitionObserver::waits_outside(const PendingKernel& kernel) const {
          (!kernel.run && kind != StateSpec::Kind::actor);
 }
 
-// Whose token a node still awaits. A dead one leaves no value, a control edge's none anywhere, and
-// a Merge has no place for it: of those that may have come it is the one whose own node has not
-// ended here, or all of them have not, or nobody knows.
+// Returns a token that the node still awaits. A dead token leaves no value, that of a control edge
+// has none, and a Merge has no slot for it. So of the candidates the first counts whose own node
+// has not ended here; without one, a candidate counts if it is the only one or all are awaited.
 PartitionObserver::Missing PartitionObserver::missing_input(const IterationState& iteration,
                                                             const PlanNode& node,
                                                             const UnderWay& under_way) const {

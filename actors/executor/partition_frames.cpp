@@ -226,8 +226,8 @@ void Partition::enter(IterationState& from, const PartitionPlan::Enter& enter, V
     instance.invariant_came[v] = 1;
     if (value) instance.invariants[v] = std::move(*value);
     else instance.invariants[v].reset(), instance.has_dead_invariant = true;
-    // What is opened meanwhile, for a NextIteration may take it at once, has been given it by
-    // `open`.
+    // An iteration that opens meanwhile gets the value from `open`: a NextIteration may use it at
+    // once.
     for (std::int64_t n = instance.oldest, opened = instance.opened; n < opened; ++n) {
       IterationState& it = *instance.at(n);
       if (value) deliver_all(it, enter.targets, Value(instance.invariants[v]));
@@ -294,9 +294,9 @@ void Partition::decide(IterationState& iteration, bool goes_on) {
   iteration.pending_next.clear();
 }
 
-// The token of a NextIteration; null: a dead one. Kept apart only if it has to wait. Where no
-// predicate decides, nothing live goes on in a run that has failed: what is constant in the loop
-// comes by no firing that would be dead.
+// Takes the token of a NextIteration; null: a dead one. It is kept only if it has to wait. In a
+// loop without a predicate no live token goes on if the run has failed: its constants come by no
+// firing that could be dead.
 void Partition::next(IterationState& from, std::int32_t loop, Value* value) {
   if (!from.instance->frame->has_predicate && from.instance->run_state->run->is_poisoned())
     value = nullptr;
@@ -335,8 +335,8 @@ void Partition::deliver_next_iteration(IterationState& iteration, std::int32_t n
 
 // ---- ends
 
-// Something in the instance has ended. What it ends with it may be the last of its own parent, and
-// so on: in a loop, for calls may be nested deep.
+// An ended iteration may be the last that its parent waits for, and so on. This is a loop, because
+// calls may be nested deep.
 void Partition::advance(FrameState& instance) {
   for (FrameState* i = &instance; i;) {
     IterationState* parent = advanced(*i);
@@ -344,8 +344,8 @@ void Partition::advance(FrameState& instance) {
   }
 }
 
-// Gives back what is done, oldest first; opens what waited for it; ends what is through: then
-// yields the iteration that the instance was in, if any.
+// Gives back iterations that are done, oldest first, and opens the one that waited. Returns the
+// iteration around the instance if that has ended.
 IterationState* Partition::advanced(FrameState& instance) {
   if (instance.enters_pending > 0 || instance.is_advancing) return nullptr;
   instance.is_advancing = true;

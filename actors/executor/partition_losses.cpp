@@ -79,9 +79,9 @@ void Partition::discard(FrameState& instance) {
 
 namespace {
 
-// Of an execution that may open more iterations: what that node sends for the first of them for
-// which it has not come; none: the last predicate waits here, with all that comes from there for
-// the iterations up to that one.
+// Returns the first token from the node that has not come to an execution that may open more
+// iterations. None: the last predicate waits here, and all tokens for the iterations up to it have
+// come.
 std::optional<std::pair<const PartitionPlan::Receive*, std::int64_t>> missing_from(
     const Plan& plan, const PartitionPlan& mine, const FrameState& instance, std::int32_t node) {
   const auto receive = [&](std::int32_t r) -> const PartitionPlan::Receive& {
@@ -111,8 +111,8 @@ std::optional<std::pair<const PartitionPlan::Receive*, std::int64_t>> missing_fr
   }
 }
 
-// A token that has not come, in an iteration that is open or that may open, or a grant for one that
-// is held back: the first of them. Empty: nothing.
+// Returns the first thing that the run awaits from the node: a token of an iteration that is open
+// or may open, or a grant for a held token. Empty: it awaits nothing.
 std::string awaited_from(const Plan& plan, const PartitionPlan& mine, const FramePool& frames,
                          const RunState& run_state, std::int32_t node) {
   const Graph& g = plan.program.graph;
@@ -174,8 +174,7 @@ std::string awaited_from(const Plan& plan, const PartitionPlan& mine, const Fram
 
 }  // namespace
 
-// The run goes on if nothing is awaited from that node: its tokens are all here, whatever became of
-// it since.
+// The run goes on if it awaits nothing from that node: all tokens have come.
 void Partition::handle(NodeLost& lost) {
   start(lost.run);
   const RunState* run_state = runs_.find(*lost.run);

@@ -47,7 +47,7 @@ struct Grant {
 };
 /// A stream has reached the point where an event was recorded.
 struct StreamEventDone {};
-/// The run has failed, and is not drained: see 'Other nodes' in partition.hpp.
+/// The run has failed, and is not drained: see Note [Lost nodes] in PROTOCOL.md.
 struct Abandon {
   Ref<Run> run;
 };

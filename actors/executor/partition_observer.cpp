@@ -101,8 +101,8 @@ void PartitionObserver::record_sent(const Token& token, const PartitionPlan::Sen
   }
 }
 
-// Of tokens that go as one the first stands for all, unless the recorder traces. The sender does
-// likewise if it sends them as they are posted.
+// Tokens that go as one are recorded as the first of them, unless the recorder traces. The sender
+// does likewise if it sends them as they are posted.
 void PartitionObserver::record_received(const Token& token) {
   const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
   const std::int32_t recorded = recorder_.traces() ? token.times : 1;

@@ -23,8 +23,7 @@ void PredicateTracer::observe(const IterationState& iteration, const PlanNode& n
   --observes_;
 }
 
-// What those compare of which it is decided whether a loop goes on, if this node is one of them and
-// its inputs are single elements on the host. Its kernel makes the same of them, to the bit.
+// Only comparisons on which a predicate depends are kept, and only if their operands are known.
 void PredicateTracer::look(const IterationState& iteration, const PlanNode& node) {
   FrameState& instance = *iteration.instance;
   if (deciding_.empty()) return;
@@ -56,7 +55,7 @@ void PredicateTracer::look(const IterationState& iteration, const PlanNode& node
   }
 }
 
-// What an iteration begins with.
+// Only variables on which the predicate depends are kept.
 void PredicateTracer::observe_next(const IterationState& iteration, std::int32_t loop,
                                    const Value& value) {
   FrameState& instance = *iteration.instance;
@@ -71,7 +70,7 @@ void PredicateTracer::observe_next(const IterationState& iteration, std::int32_t
                           may_read_);
 }
 
-// Of a node that is about to fire: what it awaited, or holds.
+// Returns the input of a node that is about to fire: from a token, or bound.
 const Value& PredicateTracer::input_of(const IterationState& iteration, const PlanNode& node,
                                        std::int32_t input) const {
   const Held* held = mine_.held.data() + node.first_held;

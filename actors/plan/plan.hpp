@@ -223,7 +223,7 @@ struct PartitionPlan {
   };
   /// Most say a value, or that somebody has fired. For functions in several partitions: a part of a
   /// call begins, which takes the tag of its draws; a part has ended; a partition has no more calls
-  /// to make (partition.hpp, 'Calls').
+  /// to make (Note [Calls] in executor/PROTOCOL.md).
   enum class Says : std::uint8_t { value, begins, ended, over };
   struct Receive {
     std::int32_t frame = 0;

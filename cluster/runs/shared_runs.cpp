@@ -54,7 +54,7 @@ std::string edges_out_of(const Plan& plan, std::int32_t node) {
   for (const PartitionPlan& p : plan.partitions)
     for (const Target& t : p.targets)
       if (p.node == node && t.is(Destination::fetch))
-        sources.insert(plan.program.fetches[at(t.slot)].node);
+        sources.insert(plan.program.fetches[at(t.index())].node);
   if (sources.empty()) return "that it has done its part";
   std::string out;
   std::size_t named = 0;
