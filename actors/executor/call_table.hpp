@@ -38,10 +38,12 @@ struct CallSlot {
 
 class CallTable {
  public:
-  /// Begins a run: `frames` of the partition, calls of at most that depth, `peers` that send `over`.
+  /// Begins a run: `frames` of the partition, calls of at most that depth, `peers` that send
+  /// `over`.
   void start(std::size_t frames, std::int32_t call_depth, std::size_t peers);
 
-  /// Returns a free slot for a call that is `depth` deep, and the call's number. Null: none is free.
+  /// Returns a free slot for a call that is `depth` deep, and the call's number. Null: none is
+  /// free.
   CallSlot* free_slot(std::int32_t function, std::int32_t depth, std::int64_t& call);
   /// Returns the slot of a call. Null: no call has that number.
   CallSlot* slot_of(std::int32_t function, std::int64_t call);

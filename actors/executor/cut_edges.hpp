@@ -5,18 +5,18 @@
 //   edges.grant(instance, CutEdges::Credit::due); // credit for the partitions that send here
 //   edges.receive(grant);                         // credit from a partition that receives
 //
-// *Credit*: the receiver of an edge grants iterations, of its frame and of those around it: from its
-// oldest on as many as the edge's window has. A token that is not granted is held by its sender and
-// keeps its iteration open there. *Room*: the large tokens of an edge and instance that are in
+// *Credit*: the receiver of an edge grants iterations, of its frame and of those around it: from
+// its oldest on as many as the edge's window has. A token that is not granted is held by its sender
+// and keeps its iteration open there. *Room*: the large tokens of an edge and instance that are in
 // flight hold at most `Plan::edge_bytes`; one more is held as well. See Note [Iteration credit] in
-// PROTOCOL.md. *Run length*: equal tokens of consecutive iterations go as one (`Token::times`), which
-// is received as if each had come by itself.
+// PROTOCOL.md. *Run length*: equal tokens of consecutive iterations go as one (`Token::times`),
+// which is received as if each had come by itself.
 //
 // Threads: the partition's turn. Ownership: held tokens lie in their `RunState`, future tokens and
 // credit in their `FrameState`. Invariants: 1. a token is delivered once an iteration: one that
 // comes twice, for an iteration that was not granted, or for one that is done, is dropped and
-// reported (`refuse`); 2. a held token is counted in its iteration's `unfired`; 3. batched tokens go
-// before a kernel runs, before the run is left, and when the turn ends.
+// reported (`refuse`); 2. a held token is counted in its iteration's `unfired`; 3. batched tokens
+// go before a kernel runs, before the run is left, and when the turn ends.
 #pragma once
 
 #include <algorithm>

@@ -111,31 +111,13 @@ FrameState& FramePool::take(IterationState& parent, std::int32_t number, std::ui
   return i;
 }
 
-IterationState& FramePool::take_iteration(FrameState& instance) {
+void FramePool::add_iteration(const FrameState& instance) {
   const FramePlan& frame = *instance.frame;
-  auto& spare = spare_iterations_[static_cast<std::size_t>(instance.number)];
-  if (spare.empty()) {
-    IterationState& fresh = *iterations_.emplace_back(std::make_unique<IterationState>());
-    fresh.values.resize(static_cast<std::size_t>(frame.slots));
-    fresh.children.resize(static_cast<std::size_t>(frame.children));
-    fresh.awaited.resize(frame.nodes.size());
-    spare.push_back(&fresh);
-  }
-  IterationState& it = *spare.back();
-  spare.pop_back();
-  it.instance = &instance;
-  it.number = instance.opened++;
-  const std::uint64_t key = instance.caller
-                                ? mine_.calls[static_cast<std::size_t>(instance.caller->number)].key
-                                : frame.key;
-  it.tag = instance.parent
-               ? fold_tag(instance.parent->tag, key, static_cast<std::uint64_t>(it.number))
-               : 0;
-  it.continuation = IterationState::Continuation::open;
-  if (!frame.has_predicate) it.pending_next.clear();  // of a last iteration without a decision
-  std::fill(it.children.begin(), it.children.end(), nullptr);
-  instance.at(it.number) = &it;
-  return it;
+  IterationState& fresh = *iterations_.emplace_back(std::make_unique<IterationState>());
+  fresh.values.resize(static_cast<std::size_t>(frame.slots));
+  fresh.children.resize(static_cast<std::size_t>(frame.children));
+  fresh.awaited.resize(frame.nodes.size());
+  spare_iterations_[static_cast<std::size_t>(instance.number)].push_back(&fresh);
 }
 
 }  // namespace troupe

@@ -14,6 +14,7 @@
 // run and holds no value.
 #pragma once
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -158,7 +159,27 @@ class FramePool {
   /// Returns an instance of a frame in that iteration, with no iteration open.
   FrameState& take(IterationState& parent, std::int32_t number, std::uint64_t now);
   /// Opens the next iteration; its counts are not set.
-  IterationState& take_iteration(FrameState& instance);
+  IterationState& take_iteration(FrameState& instance) {
+    const FramePlan& frame = *instance.frame;
+    auto& spare = spare_iterations_[static_cast<std::size_t>(instance.number)];
+    if (spare.empty()) [[unlikely]]
+      add_iteration(instance);
+    IterationState& it = *spare.back();
+    spare.pop_back();
+    it.instance = &instance;
+    it.number = instance.opened++;
+    const std::uint64_t key =
+        instance.caller ? mine_.calls[static_cast<std::size_t>(instance.caller->number)].key
+                        : frame.key;
+    it.tag = instance.parent
+                 ? fold_tag(instance.parent->tag, key, static_cast<std::uint64_t>(it.number))
+                 : 0;
+    it.continuation = IterationState::Continuation::open;
+    if (!frame.has_predicate) it.pending_next.clear();  // of a last iteration without a decision
+    std::fill(it.children.begin(), it.children.end(), nullptr);
+    instance.at(it.number) = &it;
+    return it;
+  }
   void give_back(FrameState& instance) {
     instance.reset();
     spare_instances_[static_cast<std::size_t>(instance.number)].push_back(&instance);
@@ -174,6 +195,8 @@ class FramePool {
   const std::vector<std::unique_ptr<FrameState>>& instances() const { return instances_; }
 
  private:
+  void add_iteration(const FrameState& instance);
+
   const PartitionPlan& mine_;
   std::vector<std::unique_ptr<IterationState>> iterations_;
   std::vector<std::unique_ptr<FrameState>> instances_;

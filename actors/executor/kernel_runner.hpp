@@ -14,8 +14,8 @@
 //
 // Threads: the partition's turn, but for `run_elsewhere`, `complete` and `cost_ns`. The first two
 // touch only their kernel and then post it. Ownership: `KernelRunner` owns all `PendingKernel`s and
-// uses them again. Invariants: 1. a pending kernel ends once; 2. `RunState::outside` counts those of
-// a run that have not ended.
+// uses them again. Invariants: 1. a pending kernel ends once; 2. `RunState::outside` counts those
+// of a run that have not ended.
 #pragma once
 
 #include <atomic>
@@ -103,9 +103,9 @@ class KernelRunner final : public CompletionSink {
   std::int64_t longest_ns(const PlanNode& node) const {
     return costs_[static_cast<std::size_t>(node.index)].longest;
   }
-  /// True if every kernel was measured and is short, or is a program of scalars, and has operands of
-  /// known shapes and one list at most. False for large plans, which are not examined. In a stepped
-  /// engine all kernels are short: measured times would not be the seed's. Any thread.
+  /// True if every kernel was measured and is short, or is a program of scalars, and has operands
+  /// of known shapes and one list at most. False for large plans, which are not examined. In a
+  /// stepped engine all kernels are short: measured times would not be the seed's. Any thread.
   bool is_light() const;
 
   /// Runs a handed-over kernel on the calling thread, and posts its end.

@@ -265,8 +265,8 @@ bool Partition::turn(int budget) {
 
 // ---- firing
 
-// A program of single elements (counters, predicates, scalar losses) runs on the elements, without a
-// context and a look at the clock. False if an input has several, or is on a stream device.
+// A program of single elements (counters, predicates, scalar losses) runs on the elements, without
+// a context and a look at the clock. False if an input has several, or is on a stream device.
 inline bool Partition::run_scalars(IterationState& iteration, const PlanNode& node) {
   if (node.held) load_bound_inputs(mine_, iteration, node);
   const std::span inputs(iteration.values.data() + node.first_input,

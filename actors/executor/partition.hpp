@@ -15,8 +15,8 @@
 // Threads: the actor's turn, but for the methods under 'any thread'. Invariants: 1. a node fires
 // once an iteration, live or dead, when its last awaited token arrives; 2. a slot is written by one
 // token and emptied by its node's firing; 3. a run leaves the partition when everything has fired,
-// kernel or none; an abandoned run, when no kernel of it is under way; 4. an iteration is given back
-// only when no token for it can be in flight; 5. after the first run nothing is allocated.
+// kernel or none; an abandoned run, when no kernel of it is under way; 4. an iteration is given
+// back only when no token for it can be in flight; 5. after the first run nothing is allocated.
 #pragma once
 
 #include <cstdint>

@@ -48,9 +48,9 @@ void Partition::deliver_all_dead(IterationState& iteration, TargetRange range) {
   }
 }
 
-// Delivers a live token to a place that is no input. Not all of these keep the value: a fetch makes a
-// copy on the host, a Merge may have passed on another one. So nothing is left in `value`, which the
-// caller may hold until the next firing.
+// Delivers a live token to a place that is no input. Not all of these keep the value: a fetch makes
+// a copy on the host, a Merge may have passed on another one. So nothing is left in `value`, which
+// the caller may hold until the next firing.
 void Partition::deliver_elsewhere(IterationState& iteration, const Target& target, Value&& value) {
   const std::int32_t i = target.index();
   switch (target.destination()) {

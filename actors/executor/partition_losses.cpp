@@ -11,8 +11,8 @@ namespace troupe {
 
 // ---- abandoned runs
 
-// Called in a catch block. Tokens of the run may be missing from now on, so that counting would never
-// end: the run is abandoned, here at once.
+// Called in a catch block. Tokens of the run may be missing from now on, so that counting would
+// never end: the run is abandoned, here at once.
 void Partition::give_up(const Ref<Run>& lost) {
   const Ref<Run> run = lost;
   abandon_elsewhere(run, false);

@@ -22,22 +22,6 @@ void PartitionObserver::end_turn(std::uint64_t began, std::uint64_t run, int fir
   }
 }
 
-void PartitionObserver::count_time(FrameState& instance) {
-  if (now_ <= instance.counted) return;
-  LoopCounters& c = loop_counters_[static_cast<std::size_t>(instance.number)];
-  const std::uint64_t passed = now_ - std::exchange(instance.counted, now_);
-  add(c.time, passed);
-  add(c.iterations_time, passed * static_cast<std::uint64_t>(instance.opened - instance.oldest));
-}
-
-void PartitionObserver::iteration_opened(const FrameState& instance, std::int64_t number) {
-  LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
-  const auto are_open = static_cast<std::uint64_t>(instance.opened - instance.oldest);
-  add(number == 0 ? counters.instances : counters.iterations);
-  if (are_open > counters.most_open.load(std::memory_order_relaxed))
-    counters.most_open.store(are_open, std::memory_order_relaxed);
-}
-
 // ---- the flight recorder
 
 void PartitionObserver::record_kernel(const IterationState& iteration, const PlanNode& node,

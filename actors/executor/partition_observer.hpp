@@ -7,8 +7,9 @@
 //   observer.end_turn(began, run, fired);
 //   observer.answer(question, {runs, frames, kernels});
 //
-// It owns the flight recorder, the counters of loops, edges and nodes, the tracer of loop predicates
-// and the last answer. A snapshot reads the other parts of the partition through `PartitionView`.
+// It owns the flight recorder, the counters of loops, edges and nodes, the tracer of loop
+// predicates and the last answer. A snapshot reads the other parts of the partition through
+// `PartitionView`.
 //
 // Threads: the partition's turn, but for the methods under 'any thread'. Invariants: 1. without a
 // trace or a recent snapshot a firing costs one test of `looks_closer`; 2. live firings are not
@@ -119,9 +120,21 @@ class PartitionObserver {
   }
   /// Adds the time since the last call for that instance. Called before the number of its open
   /// iterations changes.
-  void count_time(FrameState& instance);
+  void count_time(FrameState& instance) {
+    if (now_ <= instance.counted) return;
+    LoopCounters& c = loop_counters_[static_cast<std::size_t>(instance.number)];
+    const std::uint64_t passed = now_ - std::exchange(instance.counted, now_);
+    add(c.time, passed);
+    add(c.iterations_time, passed * static_cast<std::uint64_t>(instance.opened - instance.oldest));
+  }
   /// The iteration has opened.
-  void iteration_opened(const FrameState& instance, std::int64_t number);
+  void iteration_opened(const FrameState& instance, std::int64_t number) {
+    LoopCounters& counters = loop_counters_[static_cast<std::size_t>(instance.number)];
+    const auto are_open = static_cast<std::uint64_t>(instance.opened - instance.oldest);
+    add(number == 0 ? counters.instances : counters.iterations);
+    if (are_open > counters.most_open.load(std::memory_order_relaxed))
+      counters.most_open.store(are_open, std::memory_order_relaxed);
+  }
   void window_waited(const FrameState& instance) {
     add(loop_counters_[static_cast<std::size_t>(instance.number)].window_waits);
   }
@@ -178,7 +191,8 @@ class PartitionObserver {
   std::uint64_t most_on_way() const { return most_on_way_.load(std::memory_order_relaxed); }
   /// Calls that waited until others as deep had ended.
   std::uint64_t blocked_calls() const { return blocked_calls_.load(std::memory_order_relaxed); }
-  /// Returns the node whose kernel runs in the turn; empty: none. While the partition's actor lives.
+  /// Returns the node whose kernel runs in the turn; empty: none. While the partition's actor
+  /// lives.
   std::string busy_with() const;
   /// Returns the run for which a kernel ran last, by its number in the engine.
   std::uint64_t busy_for() const { return running_run_.load(std::memory_order_relaxed); }

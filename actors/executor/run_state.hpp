@@ -1,7 +1,7 @@
 // RunState: what one run changes in one partition; RunTable: the runs in flight there.
 //
-// Threads: the partition's turn, but for the atomics. Ownership: `RunTable` owns the states; a state
-// that is given back is used by a later run.
+// Threads: the partition's turn, but for the atomics. Ownership: `RunTable` owns the states; a
+// state that is given back is used by a later run.
 #pragma once
 
 #include <algorithm>
