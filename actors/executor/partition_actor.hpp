@@ -72,7 +72,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   }
 
  private:
-  // about 50 µs of tiny kernels; a yield costs 0.1. Of long ones fewer: `Partition::kLongTurn`
+  // about 50 µs of tiny kernels; a yield costs 0.1. A turn of long ones ends earlier: `KernelRunner::kLongTurn`
   static constexpr int kFirings = 2000;
   static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
   // of these, the last, for one that another goes on or replaces
@@ -116,7 +116,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   int posts_ = 0;       // by this turn, but for those that go on with another
   int last_posts_ = 0;  // by the last one that posted; 0: in this turn one may go on
   int same_ = 0;        // turns with as many, before that
-  /// With granularity `op`: each op's kernel in an actor of its own, made at its first kernel.
+  /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
   class OpActor;
   std::vector<LeanRef<OpActor>> op_actors_;
   Partition partition_;
