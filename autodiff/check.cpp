@@ -11,8 +11,7 @@ namespace troupe {
 
 std::vector<Tensor> evaluate_eagerly(const Graph& graph, const Feeds& feeds,
                                      const std::vector<Expr>& fetches) {
-  Interpreter interpreter;
-  return interpreter.run(graph, feeds, fetches);
+  return Eager().run(graph, feeds, fetches);
 }
 
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 
 namespace troupe {
 
@@ -22,7 +22,7 @@ using Differentiable = std::function<Expr(Graph&, const Exprs& xs)>;
 using Evaluator = std::function<std::vector<Tensor>(const Graph&, const Feeds&,
                                                     const std::vector<Expr>& fetches)>;
 
-/// A fresh Interpreter on the host.
+/// Replays the graph on a fresh Eager scope.
 std::vector<Tensor> evaluate_eagerly(const Graph& graph, const Feeds& feeds,
                                      const std::vector<Expr>& fetches);
 

@@ -2,8 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <troupe/ops/eager/fire.hpp>
 #include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/ops/eager/evaluate.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe {
@@ -22,7 +23,7 @@ TROUPE_OP(Call) {
     for (const ValueSpec& spec : f.results) c.output(spec);
   });
   op.evaluate(
-      [](Evaluation& e, const Node& node, std::vector<Value> inputs) {
+      [](Evaluate& e, const Node& node, std::vector<Value> inputs) {
         return e.call(*function_of(node), std::move(inputs), node);
       },
       "function");

@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/ops/eager/evaluate.hpp>
 
 namespace troupe {
 namespace {
@@ -41,7 +42,7 @@ TROUPE_OP(Case) {
       c.output(spec);
     }
   });
-  op.evaluate([](Evaluation& e, const Node& node, std::vector<Value> inputs) {
+  op.evaluate([](Evaluate& e, const Node& node, std::vector<Value> inputs) {
     auto branches = subgraphs_of(node);
     auto index = static_cast<std::int64_t>(predicate_of(node, e.on_host(inputs[0])));
     auto last = static_cast<std::int64_t>(branches.size()) - 1;

@@ -2,6 +2,7 @@
 
 #include <troupe/controlflow/build.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/ops/eager/evaluate.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
 
 namespace troupe {
@@ -44,7 +45,7 @@ TROUPE_OP(While) {
       c.output(variable);
     }
   });
-  op.evaluate([](Evaluation& e, const Node& node, std::vector<Value> inputs) {
+  op.evaluate([](Evaluate& e, const Node& node, std::vector<Value> inputs) {
     WhileView w(node);
     std::vector<Value> variables(std::make_move_iterator(inputs.begin()),
                                  std::make_move_iterator(inputs.begin() + w.explicit_variables));

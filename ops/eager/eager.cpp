@@ -3,10 +3,13 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/list/list.hpp>
-#include <troupe/ops/eager/fire.hpp>
+#include <troupe/ops/eager/replay.hpp>
+#include <troupe/ops/eager/run_kernel.hpp>
 #include <troupe/ops/graph/composite.hpp>
+#include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/ordering.hpp>
+#include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {
 namespace {
@@ -16,7 +19,7 @@ bool acts(const OpDef& op) {
   return !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random;
 }
 
-// Stands for a value that nobody computes; an extent that is not known counts as 0.
+// Stands for a value that is not computed; an extent that is not known counts as 0.
 Value stand_in(const ValueSpec& spec) {
   if (spec.is_list()) return List(spec.dtype, spec.shape, spec.depth);
   Shape shape = spec.shape.has_rank() ? spec.shape : Shape{};
@@ -25,11 +28,35 @@ Value stand_in(const ValueSpec& spec) {
   return Tensor::zeros(spec.dtype, shape);
 }
 
+// Gives a member its value back at the end of a scope.
+template <class T>
+class Restore {
+ public:
+  explicit Restore(T& member) : member_(member), before_(member) {}
+  Restore(Restore&&) = delete;
+  ~Restore() { member_ = before_; }
+
+ private:
+  T& member_;
+  const T before_;
+};
+
 }  // namespace
+
+// One bind whose inputs have been read.
+struct Eager::Firing {
+  const OpDef& op;
+  const Attrs& attrs;
+  NodeTypes types;
+  const Replayed* again;  // null: repeats no node
+  const Node* node;       // the node that it repeats, or null
+  std::uint64_t origin;
+  int state;
+};
 
 Eager::Eager()
     : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
-Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.make_stream()) {}
+Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.compute_stream()) {}
 Eager::~Eager() = default;
 
 bool Eager::is_nan(const Expr& e, const Site& site) {
@@ -52,6 +79,7 @@ Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
 
 Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
                   int state) {
+  const Replayed* const again = take_replayed();
   if (watch_) {
     watch_->has_effect = watch_->has_effect || (acts(op) && !is_looking_);
     if (is_ordering(op) && is_floating(inputs[0].dtype())) {
@@ -65,42 +93,167 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     }
   }
   std::vector<ValueSpec> specs;
-  std::vector<DType> in_types, out_types;
-  std::vector<Shape> in_shapes, out_shapes;
   std::vector<Value> values;
   for (const Expr& e : inputs) {
     specs.push_back(spec_of(e));
-    in_types.push_back(specs.back().dtype);
-    in_shapes.push_back(specs.back().shape);
     values.push_back(e.held());
   }
+  const Node* const node = again ? &again->graph.node(again->id) : nullptr;
+  bool is_inside = false;  // a sub-graph, whose nodes name themselves in errors
   try {
-    std::vector<ValueSpec> outputs = infer_outputs(op, specs, attrs);
+    const std::vector<ValueSpec> outputs = node ? node->outputs : infer_outputs(op, specs, attrs);
     if (is_looking_ && acts(op)) {
-      Exprs out;
-      for (const ValueSpec& s : outputs) out.push_back(Expr(this, stand_in(s)));
-      return out;
+      std::vector<Value> zeros;
+      for (const ValueSpec& s : outputs) zeros.push_back(stand_in(s));
+      return in_scope(std::move(zeros));
     }
-    for (const ValueSpec& s : outputs) {
-      out_types.push_back(s.dtype);
-      out_shapes.push_back(s.shape);
-    }
-    StateInUse use;
-    if (state >= 0) use = {&states_[state], store_.get(states_[state])};
-    KernelSetup setup{op.name,    attrs,    in_types, in_shapes, out_types,
-                      out_shapes, *device_, ++calls_, use.state};
-    std::unique_ptr<Kernel> kernel = make_node_kernel(op, setup);
-    std::vector<Value> results =
-        fire(*kernel, values, outputs.size(), *device_, *stream_, run_, use);
-    Exprs out;
-    for (Value& v : results) out.push_back(Expr(this, std::move(v)));
-    return out;
+    const Firing firing{
+        op,    attrs, node ? NodeTypes(again->graph, *node) : NodeTypes(specs, outputs),
+        again, node,  node ? node->origin : ++calls_,
+        state};
+    is_inside = bool(op.evaluate);
+    return in_scope(is_inside ? run_functional(firing, std::move(values), site)
+                              : run_kernel(firing, values));
   } catch (const Error& e) {
+    if (is_inside) throw;
+    if (again)
+      throw Error(e.code(), fmt::format("{}: {}", again->graph.describe(again->id), e.what()));
     std::string given;
     for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
     throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site_for(site)),
                                       site_for(site).text(), e.what()));
   }
+}
+
+Exprs Eager::in_scope(std::vector<Value> values) {
+  Exprs out;
+  out.reserve(values.size());
+  for (Value& v : values) out.push_back(Expr(this, std::move(v)));
+  return out;
+}
+
+std::vector<Value> Eager::run_kernel(const Firing& firing, std::vector<Value>& inputs) {
+  StateInUse use;
+  if (firing.state >= 0) {
+    const StateSpec& spec = states_[static_cast<std::size_t>(firing.state)];
+    use = {&spec, store_.get(spec)};
+  }
+  std::unique_ptr<Kernel> kernel = make_node_kernel(
+      firing.op, firing.types.setup(firing.op, firing.attrs, *device_, firing.origin, use.state));
+  std::vector<Value> out = run_kernel_blocking(*kernel, inputs, firing.types.outputs(), *device_,
+                                               *stream_, run_, use, tag_);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (!out[i].has_value())
+      throw Error(Code::internal,
+                  fmt::format("the kernel of {} set no output {}", firing.op.name, i));
+    // made of host scalars
+    if (out[i].kind() == Value::Kind::tensor) bring_to_device(out[i].tensor(), *device_, *stream_);
+  }
+  stream_->synchronize();
+  return out;
+}
+
+std::vector<Value> Eager::run_functional(const Firing& firing, std::vector<Value> inputs,
+                                         const Site& site) {
+  Node made;  // of a bind that repeats none
+  if (!firing.node) {
+    made.op = &firing.op;
+    made.attrs = firing.attrs;
+    made.inputs.resize(inputs.size());
+    made.site = site_for(site);
+    made.origin = firing.origin;
+  }
+  const Restore states(replayed_states_);
+  if (firing.again) replayed_states_ = firing.again->states;
+  return firing.op.evaluate(*this, firing.node ? *firing.node : made, std::move(inputs));
+}
+
+// ---- sub-graphs
+
+std::vector<Value> Eager::call(const SubGraph& graph, std::vector<Value> arguments) {
+  const auto states = replayed_states_.value_or(graph.graph.states());
+  std::vector<Value> out;
+  for (const Expr& e : replay(graph, states, *this, in_scope(std::move(arguments))))
+    out.push_back(e.held());
+  return out;
+}
+
+std::vector<Value> Eager::call(const SubGraph& graph, std::vector<Value> arguments,
+                               std::uint64_t key, std::int64_t n) {
+  const Restore tag(tag_);
+  tag_ = fold_tag(tag_, key, static_cast<std::uint64_t>(n));
+  return call(graph, std::move(arguments));
+}
+
+std::vector<Value> Eager::call(const FunctionDef& function, std::vector<Value> arguments,
+                               const Node& node) {
+  if (!function.body)
+    throw Error(Code::failed_precondition,
+                fmt::format("function '{}' ({}) is called at {} and was never defined",
+                            function.name, function.site.text(), node.site.text()));
+  if (depth_ >= kMaxDepth)
+    throw Error(Code::resource_exhausted, too_deep(function, kMaxDepth, node.site));
+  const Restore depth(depth_);
+  ++depth_;
+  return call(*function.body, std::move(arguments), node.origin, 0);
+}
+
+Tensor Eager::on_host(const Value& value) {
+  const Tensor& t = value.tensor();
+  if (t.is_on_host()) return t;
+  // A scalar in a device's memory is no inline scalar: it comes back as a vector of one.
+  Tensor host = Tensor::empty(t.dtype(), t.shape().is_scalar() ? Shape{1} : t.shape());
+  device_->copy_to_host(*stream_, t, View(host));
+  stream_->synchronize();
+  return host.reshaped(t.shape());
+}
+
+// ---- programs
+
+std::vector<Tensor> Eager::run(const Graph& graph, const Feeds& feeds,
+                               const std::vector<Expr>& fetches) {
+  std::vector<Expr> keys;
+  std::vector<Tensor> values;
+  for (const auto& [to, value] : feeds) {
+    keys.push_back(to);
+    values.push_back(value);
+  }
+  return run(prune(graph, graph.edges_to_feed(keys), graph.edges_to_fetch(fetches)), values);
+}
+
+std::vector<Tensor> Eager::run(const Program& program, const std::vector<Tensor>& feeds) {
+  const Graph& graph = program.graph;
+  for (Edge e : program.fetches)
+    if (graph.spec(e).is_list())
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} yields a list, which is not fetched; fetch what is read from it, "
+                              "stacked or concatenated",
+                              graph.describe(e.node)));
+  Exprs arguments;
+  for (std::size_t i = 0; i < feeds.size(); ++i) {
+    const bool is_known = i < program.feeds.size();
+    if (is_known && graph.spec(program.feeds[i]).is_list())
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} yields a list, which is not fed; feed the tensors it is made of",
+                              graph.describe(program.feeds[i].node)));
+    if (is_known && !feeds[i].has_value())
+      throw Error(Code::invalid_argument,
+                  fmt::format("{} takes {}, not nothing", graph.describe(program.feeds[i].node),
+                              graph.spec(program.feeds[i]).text()));
+    arguments.push_back(Expr(this, Value(feeds[i])));
+  }
+  std::vector<Tensor> out;
+  for (const Expr& e : replay(program, *this, arguments)) out.push_back(on_host(e.held()));
+  ++run_.id;
+  ++run_.step;
+  return out;
+}
+
+Tensor Eager::get(const Graph& graph, const std::string& variable) {
+  for (const StateSpec& spec : graph.states())
+    if (spec.kind == StateSpec::Kind::variable && spec.name == variable)
+      return on_host(static_cast<VariableState&>(*store_.get(spec)).snapshot());
+  throw Error(Code::not_found, fmt::format("the graph has no variable '{}'", variable));
 }
 
 Expr Eager::adopt(const Expr& foreign, const Site&) {

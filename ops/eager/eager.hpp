@@ -1,29 +1,40 @@
-// Eager execution: the reader that computes at once. The same functions as on a graph; every
-// expression has a value.
+// Eager execution: the reader that computes at once. The functions of the DSL are the same as on a
+// graph; every expression has a value.
 //
 //   Eager e;
 //   Expr y = tanh(e.constant(0.5));
 //   float v = y.value().item<float>();
+//   std::vector<Tensor> out = e.run(graph, {{x, tx}}, {z});   // replays a graph: the interpreter
 //
-// Threads: one at a time, for its states too. So nothing could end a wait at a queue: a dequeue
-// from an empty one, or an enqueue to a full one, throws failed_precondition.
+// `run` executes the program as it was written: pruned to the fetches, without other passes. Its
+// random draws are keyed as the engine keys them, so the two agree bit for bit.
+// **Threads**: one at a time, states included. Nothing else runs that could end a wait at a queue:
+// a dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition.
 #pragma once
 
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include <troupe/ops/eager/evaluate.hpp>
+#include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/graph/reader.hpp>
 
 namespace troupe {
 
-class Eager final : public Reader {
+/// Expressions of a graph with the values that a run feeds.
+using Feeds = std::vector<std::pair<Expr, Tensor>>;
+
+class Eager final : public Reader, private Evaluate {
  public:
   /// Computes on the host's CPU device, on the calling thread.
   Eager();
-  /// Computes on `device`, which must outlive the scope and be synchronous.
+  /// Computes on `device`, which must outlive the scope. Blocks after each node until the device
+  /// has finished. Values of an asynchronous device stay in its memory; `run` copies its results to
+  /// the host.
   explicit Eager(Device& device);
   ~Eager() override;
 
@@ -33,7 +44,20 @@ class Eager final : public Reader {
   ValueSpec spec_of(const Expr& e) const override;
   int declare(const StateSpec& spec, const Site& site) override;
   const StateSpec& state_spec(int state) const override { return states_[state]; }
+
+  /// Returns the fetched values, on the host. Throws the error of a kernel, naming node and line.
+  std::vector<Tensor> run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches);
+  /// Runs a program that passes made; one tensor a feed, in the program's order.
+  std::vector<Tensor> run(const Program& program, const std::vector<Tensor>& feeds);
+
+  /// Variables and queues, which outlive runs.
   StateStore& states() { return store_; }
+  /// Returns the value of the graph's variable, on the host: its initial value before the first
+  /// write. Throws not_found.
+  Tensor get(const Graph& graph, const std::string& variable);
+  void set_seed(std::uint64_t seed) { run_.seed = seed; }
+  /// Sets the step of the next run; each run adds one.
+  void set_step(std::uint64_t step) { run_.step = step; }
 
   /// What has been bound since somebody asked: while_loop asks whether its predicate is false
   /// because of NaN.
@@ -85,22 +109,40 @@ class Eager final : public Reader {
     const std::uint64_t calls_;
   };
 
-  void set_seed(std::uint64_t seed) { run_.seed = seed; }
-
  private:
+  struct Firing;
+
   bool is_nan(const Expr& e, const Site& site);
   Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
                 Comparisons& watch);
+  Exprs in_scope(std::vector<Value> values);
+  std::vector<Value> run_kernel(const Firing& firing, std::vector<Value>& inputs);
+  std::vector<Value> run_functional(const Firing& firing, std::vector<Value> inputs,
+                                    const Site& site);
+
+  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) override;
+  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key,
+                          std::int64_t n) override;
+  std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments,
+                          const Node& node) override;
+  Tensor on_host(const Value& value) override;
+
+  // Calls nest on the C++ stack, a few kilobytes each.
+  static constexpr int kMaxDepth = 500;
 
   std::unique_ptr<Device> own_;
   Device* device_;
   std::unique_ptr<Stream> stream_;
   RunInfo run_;
-  std::uint64_t calls_ = 0;
+  std::uint64_t calls_ = 0;  // origins given to binds that repeat no node
   std::vector<StateSpec> states_;
   StateStore store_;
   Comparisons* watch_ = nullptr;
   bool is_looking_ = false;
+  // of the graph of the functional node that runs now
+  std::optional<std::span<const StateSpec>> replayed_states_;
+  std::uint64_t tag_ = 0;  // of the iteration that runs now
+  int depth_ = 0;          // of the call that runs now
 };
 
 }  // namespace troupe

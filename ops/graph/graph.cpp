@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <string>
 #include <utility>
 
 #include <fmt/format.h>
@@ -76,6 +77,7 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
     specs.push_back(spec(e.edge()));
     node.inputs.push_back(e.edge());
   }
+  const Replayed* again = take_replayed();
   try {
     node.outputs = infer_outputs(op, specs, attrs);
   } catch (const Error& e) {
@@ -87,12 +89,11 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
   node.op = &op;
   node.attrs = std::move(attrs);
   node.site = site;
-  node.scope = scope_;
-  node.device = device_;
   node.state = state;
-  node.controls = controls_;
-  node.origin = ++root().origins_;
+  place(node, again);
   std::int32_t id = append(std::move(node));
+  if (!nodes_[id].name.empty() && !names_.emplace(nodes_[id].name, id).second)
+    nodes_[id].name.clear();  // taken: the repeated node is known by its op and origin
   Exprs out;
   out.reserve(nodes_[id].outputs.size());
   for (std::size_t i = 0; i < nodes_[id].outputs.size(); ++i)
@@ -136,6 +137,15 @@ Graph::Graph(Graph& outer, std::string what)
     : Reader(outer.depth() + 1, outer), scope_(outer.scope_), device_(outer.device_),
       outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
   outer.inner_ = this;
+}
+
+Graph Graph::detached(Graph& root, std::string what) {
+  Graph* const open = root.inner_;
+  Graph made(root, std::move(what));
+  root.inner_ = open;
+  made.scope_.reset();
+  made.device_.clear();
+  return made;
 }
 
 Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes)
@@ -303,7 +313,34 @@ std::string merged(const std::string& outer, const std::string& inner) {
   return both.text();
 }
 
+// Colocation names the origin of a node: it moves with the origins.
+std::string shifted(const std::string& constraint, std::uint64_t by) {
+  const std::size_t at = company_at(constraint);
+  if (by == 0 || at == std::string::npos) return constraint;
+  const std::size_t number = constraint.find(':', at) + 1;
+  return constraint.substr(0, number) + std::to_string(std::stoull(constraint.substr(number)) + by);
+}
+
 }  // namespace
+
+// Gives a new node scope, device, controls and origin: those of here and, if it repeats a node of
+// another graph, that node's within them.
+void Graph::place(Node& node, const Replayed* again) {
+  node.scope = scope_;
+  node.device = device_;
+  node.controls = controls_;
+  if (!again) {
+    node.origin = ++root().origins_;
+    return;
+  }
+  const Node& old = again->graph.node(again->id);
+  if (old.scope)
+    node.scope = scope_ ? std::make_shared<const std::string>(*scope_ + *old.scope) : old.scope;
+  if (!old.name.empty()) node.name = scope_ ? *scope_ + old.name : old.name;
+  if (!old.device.empty()) node.device = merged(device_, shifted(old.device, again->shift));
+  node.controls.insert(node.controls.end(), again->controls.begin(), again->controls.end());
+  node.origin = old.origin ? old.origin + again->shift : ++root().origins_;
+}
 
 Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device,
                     std::vector<std::int32_t> controls)

@@ -57,6 +57,8 @@ class Graph final : public Reader {
   /// A sub-graph, open until `seal`: until then `outer` binds here. `what` is how errors name it:
   /// "the body of while_loop 'train'".
   Graph(Graph& outer, std::string what);
+  /// A sub-graph of the outermost graph `root` that binds by itself: `root` does not bind into it.
+  static Graph detached(Graph& root, std::string what);
   /// A copy of the first `nodes` nodes of a finished sub-graph, open again, as one of `outer`: what
   /// differentiation appends to. Nodes keep their ids and origins; `captures` begins anew. An
   /// expression of the finished graph, as a user's gradient function may hold one, means the
@@ -198,12 +200,20 @@ class Graph final : public Reader {
 
   /// Appends a node as it is, for passes: no inference, no scope.
   std::int32_t append(Node node);
+  /// The largest build-time id given so far, by the outermost graph.
+  std::uint64_t origins() const { return root_ ? root_->origins() : origins_; }
+  /// Ids up to `last` are in use; new nodes get larger ones.
+  void reserve_origins(std::uint64_t last) {
+    Graph& all = root();
+    all.origins_ = last > all.origins_ ? last : all.origins_;
+  }
   /// A graph with this one's states, functions and names but no nodes: where a pass writes to.
   Graph blank() const;
 
  private:
   Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
                   int state);
+  void place(Node& node, const Replayed* again);
   Expr capture(const Expr& outer, const Site& site);
   [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
   /// Is an expression of `reader` one of this graph, too: of what it is, or is a copy of?

@@ -75,7 +75,7 @@ class Inference {
   std::vector<ValueSpec> outputs_;
 };
 
-class Evaluation;
+class Evaluate;
 class Gradient;
 class OpBuilder;
 struct Node;
@@ -110,9 +110,9 @@ struct OpDef {
   std::function<void(Inference&)> infer;
   std::function<void(Gradient&)> gradient;  // empty: none exists
   KernelFactory kernel;
-  /// Of an op whose nodes hold sub-graphs: runs them, for the interpreter; lowered before an
-  /// executor sees it.
-  std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> evaluate;
+  /// The eager kernel of an op whose nodes hold sub-graphs (ops/eager/evaluate.hpp). Lowering
+  /// removes such nodes before an executor runs the program.
+  std::function<std::vector<Value>(Evaluate&, const Node&, std::vector<Value>)> evaluate;
   std::unique_ptr<PointwiseExpression> pointwise;
   // a pointwise lambda on doubles (parameters at their defaults)
   std::function<double(std::span<const double>)> reference;
@@ -173,7 +173,7 @@ class OpBuilder {
   }
   /// A functional op: its nodes hold sub-graphs in the attribute `graphs`, or refer to a function
   /// in the attribute `function`. Never folded, never merged.
-  void evaluate(std::function<std::vector<Value>(Evaluation&, const Node&, std::vector<Value>)> f,
+  void evaluate(std::function<std::vector<Value>(Evaluate&, const Node&, std::vector<Value>)> f,
                 const char* attribute = "graphs") {
     def_.evaluate = std::move(f);
     def_.side_effect = def_.takes_lists = def_.takes_strings = true;

@@ -1,10 +1,13 @@
-// Readers: who interprets `bind`. A graph appends, an eager scope evaluates; tape and trace will
-// record. Depth orders them: where operands of several readers meet, the innermost binds, and takes
-// the outer ones' values in.
+// Readers: each gives `bind` a meaning. A graph appends a node, an eager scope computes, a tape
+// records. Depth orders them: if operands of several readers meet, the innermost reader binds and
+// adopts the values of the outer ones.
 #pragma once
 
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <troupe/ops/graph/expr.hpp>
@@ -13,6 +16,7 @@
 namespace troupe {
 
 struct OpDef;
+class Graph;
 class Variable;
 class Console;
 class Queue;
@@ -58,6 +62,28 @@ class Reader {
     const std::optional<Site> outer_;
   };
 
+  /// The node of another graph that a bind repeats (ops/eager/replay.hpp). A reader keys random
+  /// draws by the node's origin; a graph also copies its name, scope and device.
+  struct Replayed {
+    const Graph& graph;
+    std::int32_t id;
+    std::span<const StateSpec> states;       // the specs behind state numbers in `graph`
+    std::span<const std::int32_t> controls;  // the node's controls, as nodes of the reader
+    std::uint64_t shift = 0;                 // added to origins that a graph copies
+  };
+  /// While it lives, the next bind repeats `node`, which must outlive it. Nests.
+  class Replaying {
+   public:
+    Replaying(Reader& reader, const Replayed& node)
+        : reader_(reader), outer_(std::exchange(reader.replayed_, &node)) {}
+    Replaying(Replaying&&) = delete;
+    ~Replaying() { reader_.replayed_ = outer_; }
+
+   private:
+    Reader& reader_;
+    const Replayed* const outer_;
+  };
+
   /// The line to blame for what was bound at `given`.
   const Site& site_for(const Site& given) const { return borrowed_site_ ? *borrowed_site_ : given; }
 
@@ -97,10 +123,13 @@ class Reader {
   Reader(int depth, const Reader& outer) : depth_(depth), borrowed_site_(outer.borrowed_site_) {}
   Reader(const Reader& o) : depth_(o.depth_) {}
   Reader& operator=(const Reader&) { return *this; }
+  /// Returns the node that the current bind repeats, or null, and ends the announcement.
+  const Replayed* take_replayed() { return std::exchange(replayed_, nullptr); }
 
  private:
   int depth_;
-  std::optional<Site> borrowed_site_;  // of the innermost AtSite
+  std::optional<Site> borrowed_site_;   // of the innermost AtSite
+  const Replayed* replayed_ = nullptr;  // of the innermost Replaying, until a bind takes it
 };
 
 }  // namespace troupe

@@ -1,6 +1,6 @@
 // Sub-graphs: the graphs inside a node. A functional node (a conditional, a loop, a call) has an
-// attribute `graphs`, and how they are run is its op's business: `OpDef::evaluate` says it for the
-// interpreter, lowering for the executor, a gradient function for autodiff.
+// attribute `graphs`. Its op defines how they run: `OpDef::evaluate` for eager execution, lowering for
+// the executor, a gradient function for autodiff.
 //
 // Arguments: a sub-graph's `inputs` are Input nodes, fed in order by its node; every effect in it
 // happens, whatever its outputs need.
@@ -62,25 +62,5 @@ void merge_effect(Effects& all, std::int32_t state, Effect effect);
 bool has_effect(const Node& node);
 /// The same of the node's op, whatever its sub-graphs do.
 bool has_own_effect(const Node& node);
-
-class FunctionDef;
-
-/// Runs sub-graphs; implemented by the interpreter.
-class Evaluation {
- public:
-  virtual std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) = 0;
-  /// The same in iteration `n` of the frame `key`: draws are keyed by it.
-  virtual std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments,
-                                  std::uint64_t key, std::int64_t n) = 0;
-  /// A function's results; draws are keyed by the call. Throws resource_exhausted where calls are
-  /// nested too deep.
-  virtual std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments,
-                                  const Node& node) = 0;
-  /// A value on the host.
-  virtual Tensor on_host(const Value& value) = 0;
-
- protected:
-  ~Evaluation() = default;
-};
 
 }  // namespace troupe

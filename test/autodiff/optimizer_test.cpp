@@ -9,7 +9,7 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(dense_steps_follow_the_formulas) {
     Variable w = g.variable("w", Tensor::of<double>({1, -2, 3}));
     Expr loss = sum(square(w) * g.constant(Tensor::of<double>({1, 2, 0.5})));
     Expr step = o.optimizer->minimize(loss, {w});
-    Interpreter run;
+    Eager run;
     Numbers expected{1, -2, 3}, scale{2, 4, 1};
     std::vector<Numbers> slots(3, Numbers(3, o.initial_slot));
     for (int t = 1; t <= 5; ++t) {
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(sparse_steps_touch_used_rows_once_with_their_sum) {
         sum(gather(table, indices) * g.constant(Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2})));
     BOOST_REQUIRE(cotangents(loss, table)[0].is_sparse());
     Expr step = o.optimizer->minimize(loss, {table});
-    Interpreter run;
+    Eager run;
     Numbers expected{1, 2, 3, 4, 5, 6, 7, 8};
     std::vector<Numbers> slots(8, Numbers(3, o.initial_slot));
     const std::vector<std::vector<std::int64_t>> used{{2, 0, 2}, {1, 1, 1}, {0, 3, 0}};
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(exact_sparse_steps_equal_dense_ones) {
           sum(square(gather(table, g.constant(Tensor::of<std::int32_t>({1, 1, 0, 1}, {2, 2})))));
       Expr step = sparse ? o.optimizer->minimize(loss, {table})
                          : o.optimizer->apply(gradients(loss, table), {table});
-      Interpreter run;
+      Eager run;
       for (int t = 0; t < 4; ++t) run.run(g, {}, {step});
       results[sparse] = run.get(g, "table").to_vector<double>();
     }
@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(all_updates_of_a_step_see_the_old_values) {
   Graph g;
   Variable a = g.variable("a", Tensor::scalar(2.0)), b = g.variable("b", Tensor::scalar(5.0));
   Expr step = Sgd({.learning_rate = 0.1}).minimize(a * b, {a, b});
-  Interpreter run;
+  Eager run;
   run.run(g, {}, {step});
   BOOST_TEST(run.get(g, "a").item<double>() == 1.5);
   BOOST_TEST(run.get(g, "b").item<double>() == 4.8);
@@ -199,7 +199,7 @@ BOOST_AUTO_TEST_CASE(slots_are_named_variables) {
       names == (std::vector<std::string>{"layer/w f16[2]", "layer/w/adam/m f32[2]",
                                          "layer/w/adam/v f32[2]", "layer/w/adam/step i64[]"}),
       tools::per_element());
-  Interpreter run;
+  Eager run;
   run.run(g, {}, {step});
   run.run(g, {}, {step});
   BOOST_TEST(run.get(g, "layer/w/adam/step").item<std::int64_t>() == 2);
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(tiny_gradients_move_half_precision_variables) {
     Graph g;
     Variable w = g.variable("w", DType::f16, {1}, Initializer::constant(1));
     Expr step = o.optimizer->minimize(sum(w * 6e-5), {w});  // its square is 0 in f16
-    Interpreter run;
+    Eager run;
     run.run(g, {}, {step});
     BOOST_TEST(run.get(g, "w").at(0) == 1 - 0.03, tools::tolerance(1e-3));
   }
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(a_gradient_without_spread_makes_no_nan) {
   Graph g;
   Variable w = g.variable("w", DType::f32, {1}, Initializer::constant(0));
   Expr step = RmsProp({.decay = 0.5, .centered = true}).minimize(sum(w * 0.3), {w});
-  Interpreter run;
+  Eager run;
   for (int i = 0; i < 100; ++i) run.run(g, {}, {step});
   BOOST_TEST(run.get(g, "w").at(0) < 0);
 }
@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(a_rate_may_be_an_expression) {
   Variable w = g.variable("w", DType::f32, {}, Initializer::constant(1));
   Expr rate = g.input("rate", DType::f64, {});
   Expr step = Sgd({.learning_rate = rate}).minimize(w * 2.0, {w});
-  Interpreter run;
+  Eager run;
   run.run(g, {{rate, Tensor::scalar(0.25)}}, {step});
   BOOST_TEST(run.get(g, "w").item<float>() == 0.5f);
 }
@@ -252,7 +252,7 @@ BOOST_AUTO_TEST_CASE(a_rate_may_be_an_expression) {
 BOOST_AUTO_TEST_CASE(what_the_loss_does_not_depend_on) {
   Graph g;
   Variable w = g.variable("w", Tensor::scalar(1.0)), idle = g.variable("idle", Tensor::scalar(3.0));
-  Interpreter run;
+  Eager run;
   run.run(g, {}, {Momentum().minimize(square(w), {w, idle})});
   BOOST_TEST(run.get(g, "idle").item<double>() == 3);
   const unsigned line = __LINE__ + 1;

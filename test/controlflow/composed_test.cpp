@@ -70,7 +70,7 @@ class Piece {
 
 void compare_with_differences(Piece& p) {
   for (const Piece::Check& c : p.checks) {
-    std::vector<Tensor> dys = Interpreter().run(p.g, p.feeds, c.dys);
+    std::vector<Tensor> dys = Eager().run(p.g, p.feeds, c.dys);
     for (std::size_t i = 0; i < c.xs.size(); ++i) {
       auto fed = std::find_if(p.feeds.begin(), p.feeds.end(),
                               [&](const auto& f) { return f.first.edge() == c.xs[i].edge(); });
@@ -81,7 +81,7 @@ void compare_with_differences(Piece& p) {
           V v = x.to_vector<double>();
           v[static_cast<std::size_t>(e)] += shift;
           fed->second = Tensor::of(v, x.shape());
-          const double y = Interpreter().run(p.g, p.feeds, {c.y})[0].item<double>();
+          const double y = Eager().run(p.g, p.feeds, {c.y})[0].item<double>();
           fed->second = x;
           return y;
         };
@@ -103,7 +103,7 @@ void agree(const std::function<void(Piece&)>& build) {
     Graph g;
     Piece p(g);
     build(p);
-    for (const Tensor& t : Interpreter().run(g, p.feeds, p.all())) expected.push_back(numbers(t));
+    for (const Tensor& t : Eager().run(g, p.feeds, p.all())) expected.push_back(numbers(t));
     compare_with_differences(p);
   }
   for (const Setting& s : all_settings()) {

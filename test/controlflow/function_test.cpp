@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(draws_differ_from_call_to_call) {
     EngineOptions options = options_of(s);
     options.seed = 0;
     std::vector<Tensor> got = Engine(options).run(g, {}, fetches),
-                        again = Interpreter().run(g, {}, fetches);
+                        again = Eager().run(g, {}, fetches);
     for (std::size_t i = 0; i < got.size(); ++i) {
       BOOST_TEST(numbers(got[i]) == numbers(again[i]), boost::test_tools::per_element());
       for (std::size_t k = 0; k < i; ++k) BOOST_TEST((numbers(got[i]) != numbers(got[k])), s.name);
@@ -531,8 +531,8 @@ BOOST_AUTO_TEST_CASE(the_depth_of_calls_is_limited) {
   One forever(g, "forever", {kCount}, {kCount});
   forever.define([&](Expr n) { return forever(n + 1); });
   Expr r = forever(0);
-  BOOST_TEST(says(refused([&] { Interpreter().run(g, {}, {r}); }),
-                  {"function 'forever'", "inside 500 calls"}));
+  BOOST_TEST(
+      says(refused([&] { Eager().run(g, {}, {r}); }), {"function 'forever'", "inside 500 calls"}));
 }
 
 BOOST_AUTO_TEST_CASE(a_recursion_that_takes_for_ever_is_ended) {

@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(built_after_a_run) {  // G6, G7
       compare(engine.run(g, {}, {d}), {Reals{1024}}, s.name);
       compare(engine.run(g, {}, {r_end}), {Reals{256}}, s.name);
       compare(engine.run(g, {}, {r_end, d}), {Reals{256}, Reals{1024}}, s.name);
-      compare(Interpreter().run(g, {}, {r_end, d}), {Reals{256}, Reals{1024}}, s.name);
+      compare(Eager().run(g, {}, {r_end, d}), {Reals{256}, Reals{1024}}, s.name);
     }
 }
 

@@ -19,7 +19,7 @@ void prints(const Build& build, const std::vector<std::vector<double>>& expected
     Graph g;
     Scenario b = build(g);
     Lines printed;
-    Interpreter interpreter;
+    Eager interpreter;
     interpreter.states().print_to(
         [&](const std::string&, const std::string& line) { printed.push_back(line); });
     compare(interpreter.run(g, b.feeds, b.fetches), expected, "interpreter");

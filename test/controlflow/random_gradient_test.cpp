@@ -31,7 +31,7 @@ Slopes slopes(const Recipe& r, int order) {
   Exprs fetches = p.d;
   double exact = 0;
   std::vector<Tensor> d =
-      fetches.empty() ? std::vector<Tensor>() : Interpreter().run(p.g, p.feeds(r), fetches);
+      fetches.empty() ? std::vector<Tensor>() : Eager().run(p.g, p.feeds(r), fetches);
   auto direction = [](std::size_t i, std::int64_t k) {
     return 0.5 + 0.25 * std::sin(static_cast<double>(i) * 3 + static_cast<double>(k));
   };
@@ -45,7 +45,7 @@ Slopes slopes(const Recipe& r, int order) {
       for (std::int64_t k = 0; k < t.elements(); ++k)
         p.values[i].push_back(t.at(k) + step * direction(i, k));
     }
-    double value = Interpreter().run(p.g, p.feeds(r), {p.y})[0].at(0);
+    double value = Eager().run(p.g, p.feeds(r), {p.y})[0].at(0);
     p.values = start;
     return value;
   };

@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(the_interpreter_refuses_what_the_engine_refuses) {
   Expr z = cond(
       p, [&] { return x; }, [&] { return x + 1.0; });
   const Tensor one = Tensor::scalar(1.f);
-  Interpreter run;
+  Eager run;
   BOOST_TEST(says(refused([&] {
                     run.run(g, {{x, one}}, {inner});
                   }),
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(a_feed_that_would_not_reach_a_loop_or_its_gradient_is_refus
   const std::pair<Expr, Tensor> two{x, Tensor::scalar(2.f)};
   const auto whole = [](std::int64_t i) { return Tensor::scalar(i); };
   Engine engine({.workers = 1});
-  Interpreter interpreter;
+  Eager interpreter;
   compare(engine.run(g, {two, {start, whole(2)}}, {v}), {V{8}}, "no gradient counts by it yet");
   Expr d = gradients(v, x)[0];
   const auto is_refused = [&](const Expr& e, const Tensor& value, const Expr& y) {

@@ -32,7 +32,7 @@ void everywhere_on_hosts(const Build& build, const std::vector<Tensor>& expected
   {
     Graph g;
     Scenario b = build(g);
-    compare_words(Interpreter().run(g, b.feeds, b.fetches), expected, "interpreter");
+    compare_words(Eager().run(g, b.feeds, b.fetches), expected, "interpreter");
   }
   for (const Setting& s : settings()) {
     if (s.device != "cpu:0") continue;

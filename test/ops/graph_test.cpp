@@ -8,7 +8,6 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/ops/eager/interpret.hpp>
 #include <troupe/ops/graph/variable.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
@@ -241,8 +240,8 @@ BOOST_AUTO_TEST_CASE(constants_and_readers_meet) {
   Expr x = g.input("x", DType::f64, {2}), alien = other.input("x", DType::f64, {2});
   // An eager value becomes a constant of the graph it meets.
   Expr y = x + e.constant(Tensor::of<double>({10, 20}));
-  std::vector<Tensor> out = Interpreter().run(g, {{x, Tensor::of<double>({1, 2})}},
-                                              {y, g.ones(DType::f64, {2}), g.constant(2.5)});
+  std::vector<Tensor> out = Eager().run(g, {{x, Tensor::of<double>({1, 2})}},
+                                        {y, g.ones(DType::f64, {2}), g.constant(2.5)});
   BOOST_TEST(out[0].to_vector<double>() == (std::vector<double>{11, 22}),
              boost::test_tools::per_element());
   BOOST_TEST(out[1].to_vector<double>() == (std::vector<double>{1, 1}),
@@ -271,7 +270,7 @@ BOOST_AUTO_TEST_CASE(feeding) {
   Graph g;
   Expr x = g.input("x", DType::f32, {kAny, 2});
   Expr inner = x * 2.0, y = inner + 1.0;
-  Interpreter run;
+  Eager run;
   refused([&] { run.run(g, {}, {y}); }, Code::invalid_argument, {"'x'", "not fed"});
   refused(
       [&] {
@@ -301,8 +300,8 @@ BOOST_AUTO_TEST_CASE(errors_of_a_run_name_node_and_line) {
   Expr y = g.named(gather(x, i), "pick");
   refused(
       [&] {
-        Interpreter().run(
-            g, {{x, Tensor::of<double>({1, 2, 3})}, {i, Tensor::of<std::int64_t>({5})}}, {y});
+        Eager().run(g, {{x, Tensor::of<double>({1, 2, 3})}, {i, Tensor::of<std::int64_t>({5})}},
+                    {y});
       },
       Code::out_of_range, {"Gather", "'pick'", here(line)});
 }

@@ -7,7 +7,7 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/program.hpp>
 
 namespace troupe::test {
@@ -22,7 +22,7 @@ inline int count(const Program& p, std::string_view op) {
 /// Both programs yield the same bits.
 inline void same_values(const Program& before, const Program& after,
                         const std::vector<Tensor>& feeds, const std::string& where) {
-  std::vector<Tensor> a = Interpreter().run(before, feeds), b = Interpreter().run(after, feeds);
+  std::vector<Tensor> a = Eager().run(before, feeds), b = Eager().run(after, feeds);
   BOOST_REQUIRE_EQUAL(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i)
     BOOST_CHECK_MESSAGE(identical(a[i], b[i]),

@@ -9,7 +9,7 @@
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/test/ops/passes.hpp>
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(what_fails_when_folded_fails_when_run) {
   Expr y = gather(g.constant(Tensor::of<float>({1, 2})), g.constant(Tensor::of<std::int64_t>({7})));
   Program p = fold_constants(prune(g, {}, {y.edge()}));
   BOOST_TEST(count(p, "Gather") == 1);
-  BOOST_CHECK_THROW(Interpreter().run(p, {}), Error);
+  BOOST_CHECK_THROW(Eager().run(p, {}), Error);
 }
 
 BOOST_AUTO_TEST_CASE(arithmetic_that_changes_nothing_goes) {
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(a_known_shape_keeps_nothing_that_has_it) {
   BOOST_TEST(count(p, "ReshapeLike") == 1);
   BOOST_TEST(count(p, "Exp") == 1);
   Tensor in = Tensor::of<float>({1, 2, 3, 4, 5, 6}, {2, 3});
-  const std::vector<Tensor> got = Interpreter().run(p, {in, Tensor::zeros(DType::f32, {3, 2})});
+  const std::vector<Tensor> got = Eager().run(p, {in, Tensor::zeros(DType::f32, {3, 2})});
   for (const Tensor& t : got)
     BOOST_TEST((t.shape() == Shape{3, 2} && t.to_vector<float>() == in.to_vector<float>()));
 }
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(what_differs_in_the_sign_of_a_zero_stays_apart) {
   BOOST_TEST(count(merged, "Maximum") == 2);
   const std::vector<Tensor> feeds{Tensor::of<float>({0.f, -0.f}), Tensor::of<float>({-0.f, 0.f})};
   same_values(plain, merged, feeds, "merged");
-  const std::vector<Tensor> all = Interpreter().run(merged, feeds);
+  const std::vector<Tensor> all = Eager().run(merged, feeds);
   BOOST_TEST(all[0].at(0) == INFINITY);
   BOOST_TEST(all[1].at(0) == -INFINITY);
 }
@@ -337,7 +337,7 @@ BOOST_AUTO_TEST_CASE(a_split_of_what_has_any_width_stays) {
           sliced = fuse_slices(fuse_pointwise(p));
   same_values(p, sliced, {Initializer::normal(0, 1, 5).make("x", DType::f32, {4, 96})},
               "as wide as they are");
-  BOOST_CHECK_THROW(Interpreter().run(sliced, {Tensor::zeros(DType::f32, {4, 64})}), Error);
+  BOOST_CHECK_THROW(Eager().run(sliced, {Tensor::zeros(DType::f32, {4, 64})}), Error);
 }
 
 // No pass makes this one; who gets it from elsewhere does not read beyond what is broadcast in
@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(slices_have_one_row_for_all_or_each_its_own) {
                     {"outputs", std::vector<std::int64_t>{0}}};
     n.outputs = {ValueSpec{DType::f32, Shape{3, 2, 32}}};
     const Edge sum_of_both{g.append(std::move(n)), 0};
-    return Interpreter().run(
+    return Eager().run(
         prune(g, {a.edge(), b.edge()}, {sum_of_both}),
         {Tensor::zeros(DType::f32, {3, 2, 32}), Tensor::zeros(DType::f32, other)})[0];
   };
@@ -389,30 +389,27 @@ BOOST_AUTO_TEST_CASE(a_reduction_is_taken_as_its_operand_is_made) {
                                 {{150, 40, 30}, {1}},   {{40'000, 5}, {0}},   {{20'000, 7}, {1}},
                                 {{60, 50, 60}, {0, 2}}, {{2, 60, 1500}, {1}}, {{0, 4}, {0}},
                                 {{4, 0}, {0}},          {{40, 1000}, {1}}};
-  const auto check =
-      [&](DType t, const Case& c, const char* what,
-          const Callable<Expr(const Expr&, const std::vector<std::int64_t>&)>& reduced) {
-        Graph g;
-        Shape row = c.shape;
-        for (int i = 0; i + 1 < row.rank(); ++i) row.set(i, 1);
-        Expr x = g.input("x", t, c.shape), of_all = g.input("row", t, row);
-        Program p = prune(g, {x.edge(), of_all.edge()},
-                          {reduced(x * of_all - x * x, c.axes).edge()}),
-                fused = fuse_reductions(fuse_pointwise(p));
-        auto draw = [&](const char* name, const Shape& s) {
-          std::vector<double> values;
-          for (std::int64_t i = 0; i < s.elements(); ++i)
-            values.push_back(static_cast<double>((i * 7919 + 13) % 31 - 15) /
-                                 (is_floating(t) ? 8 : 1) +
-                             (name[0] == 'x'));
-          return Interpreter().run(
-              prune(g, {}, {cast(g.constant(Tensor::of(values, s)), t).edge()}), {})[0];
-        };
-        same_values(p, fused, {draw("x", c.shape), draw("row", row)},
-                    fmt::format("{} of {} {}", what, name_of(t), c.shape.text()));
-        BOOST_TEST(count(fused, "FusedReduce") == 1, what << " of " << name_of(t));
-        BOOST_TEST(count(fused, "Fused") == 0);
-      };
+  const auto check = [&](DType t, const Case& c, const char* what,
+                         const Callable<Expr(const Expr&, const std::vector<std::int64_t>&)>&
+                             reduced) {
+    Graph g;
+    Shape row = c.shape;
+    for (int i = 0; i + 1 < row.rank(); ++i) row.set(i, 1);
+    Expr x = g.input("x", t, c.shape), of_all = g.input("row", t, row);
+    Program p = prune(g, {x.edge(), of_all.edge()}, {reduced(x * of_all - x * x, c.axes).edge()}),
+            fused = fuse_reductions(fuse_pointwise(p));
+    auto draw = [&](const char* name, const Shape& s) {
+      std::vector<double> values;
+      for (std::int64_t i = 0; i < s.elements(); ++i)
+        values.push_back(static_cast<double>((i * 7919 + 13) % 31 - 15) / (is_floating(t) ? 8 : 1) +
+                         (name[0] == 'x'));
+      return Eager().run(prune(g, {}, {cast(g.constant(Tensor::of(values, s)), t).edge()}), {})[0];
+    };
+    same_values(p, fused, {draw("x", c.shape), draw("row", row)},
+                fmt::format("{} of {} {}", what, name_of(t), c.shape.text()));
+    BOOST_TEST(count(fused, "FusedReduce") == 1, what << " of " << name_of(t));
+    BOOST_TEST(count(fused, "Fused") == 0);
+  };
   for (const Case& c : cases)
     for (DType t : {DType::f16, DType::f32, DType::f64, DType::i32, DType::c64}) {
       check(t, c, "sum", [](const Expr& y, const auto& axes) { return sum(y, axes); });

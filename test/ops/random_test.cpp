@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {
@@ -36,7 +36,7 @@ Moments moments(const Tensor& t) {
 BOOST_AUTO_TEST_CASE(a_step_and_a_seed_decide) {
   Graph g;
   Expr a = g.random_normal({4}), b = g.random_normal({4});
-  Interpreter one, two;
+  Eager one, two;
   std::vector<Tensor> first = one.run(g, {}, {a, b});
   BOOST_TEST(identical(first[0], two.run(g, {}, {a, b})[0]));
   BOOST_TEST(!identical(first[0], first[1]));                // another op
@@ -51,7 +51,7 @@ BOOST_AUTO_TEST_CASE(a_step_and_a_seed_decide) {
 BOOST_AUTO_TEST_CASE(pruning_changes_no_draw) {
   Graph g;
   Expr unused = g.random_normal({4}), a = g.random_normal({4});
-  Interpreter one, two;
+  Eager one, two;
   BOOST_TEST(identical(one.run(g, {}, {unused, a})[1], two.run(g, {}, {a})[0]));
 }
 
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(distributions) {
   for (DType t : {DType::f32, DType::f64}) {
     Graph g;
     const Shape many{100, 1000};
-    std::vector<Tensor> out = Interpreter().run(
+    std::vector<Tensor> out = Eager().run(
         g, {}, {g.random_uniform(many, t), g.random_normal(many, t), g.truncated_normal(many, t)});
     Moments u = moments(out[0]), n = moments(out[1]), c = moments(out[2]);
     // 100,000 draws: the mean is off by 0.003 deviations, and five times that is never seen.

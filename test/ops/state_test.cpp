@@ -7,8 +7,7 @@
 
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/ops/eager/fire.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/run_kernel.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/variable.hpp>
@@ -113,7 +112,7 @@ BOOST_AUTO_TEST_CASE(an_update_never_changes_a_snapshot) {
   Graph g;
   Variable v = g.variable("v", Tensor::of<double>({1, 2}));
   Expr before = v.read(), updated = v.assign_add(Tensor::of<double>({10, 10})), after = v.read();
-  Interpreter run;
+  Eager run;
   std::vector<Tensor> out = run.run(g, {}, {after, before, updated});
   BOOST_TEST(numbers(out[0]) == (Numbers{11, 12}), tools::per_element());
   BOOST_TEST(numbers(out[1]) == (Numbers{1, 2}), tools::per_element());
@@ -151,7 +150,7 @@ BOOST_AUTO_TEST_CASE(updates_of_rows_are_checked_where_a_run_alone_knows_their_s
   Variable v = g.variable("v", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
   Expr indices = g.input("indices", DType::i64, Shape{kAny}),
        updates = g.input("updates", DType::f64, Shape{kAny, kAny});
-  Interpreter run;
+  Eager run;
   const Tensor two = Tensor::of<std::int64_t>({2, 0});
   for (const auto& wrong : {Tensor::of<double>({9, 9}, {1, 2}), Tensor::of<double>({9, 9}, {2, 1}),
                             Tensor::of<double>({9, 9, 9, 9, 9, 9}, {2, 3})})
@@ -218,7 +217,7 @@ BOOST_AUTO_TEST_CASE(elements_are_checked_where_a_run_alone_knows_their_shape) {
   Queue q = g.fifo_queue("q", {{DType::i64, Shape{}}, {DType::f32, Shape{2}}}, 2);
   Expr x = g.input("x", DType::f32, Shape{kAny}), size = q.size(),
        put = q.enqueue({std::int64_t{1}, x});
-  Interpreter run;
+  Eager run;
   BOOST_CHECK_EXCEPTION(run.run(g, {{x, Tensor::of<float>({1, 2, 3})}}, {put}), Error,
                         [](const Error& e) {
                           return says(e, Code::invalid_argument,
@@ -292,7 +291,7 @@ BOOST_AUTO_TEST_CASE(where_nothing_else_runs_a_wait_at_a_queue_is_refused) {
   Graph g;
   Queue of_graph = g.fifo_queue("g", {{DType::i64, Shape{}}}, 1);
   Expr taken = of_graph.dequeue()[0], put = of_graph.enqueue({std::int64_t{5}});
-  Interpreter run;
+  Eager run;
   refuses([&] { run.run(g, {}, {taken}); }, "queue 'g' is empty");
   run.run(g, {}, {put});
   refuses([&] { run.run(g, {}, {put}); }, "queue 'g' is full");
@@ -385,7 +384,7 @@ BOOST_AUTO_TEST_CASE(a_cancelled_run_leaves_a_variable_as_it_was_though_nobody_h
   NumberedRun run(7);
   const auto set = [&](double to) {
     Value value = Tensor::scalar(to);
-    fire(*assign, {&value, 1}, 1, *cpu, *stream, run, use);
+    run_kernel_blocking(*assign, {&value, 1}, 1, *cpu, *stream, run, use);
   };
   set(2);
   run.cancelled = true;
@@ -497,7 +496,7 @@ BOOST_AUTO_TEST_CASE(without_an_engine_too_a_fresh_actor_follows_one_that_threw)
     out[0] = Tensor::scalar(sum);
   };
   Expr sum = actor_node(g, "sum", {by}, {{DType::i64, Shape{}}}, sum_up, {.max_restarts = 1})[0];
-  Interpreter run;
+  Eager run;
   const auto add = [&](std::int64_t k) {
     return run.run(g, {{by, Tensor::scalar(k)}}, {sum})[0].item<std::int64_t>();
   };
@@ -539,7 +538,7 @@ BOOST_AUTO_TEST_CASE(what_names_or_holds_nothing_is_refused_with_the_line) {
   BOOST_CHECK_EXCEPTION(Expr().value(), Error, [](const Error& e) {
     return says(e, Code::failed_precondition, "an empty expression");
   });
-  Interpreter run;
+  Eager run;
   BOOST_CHECK_EXCEPTION(run.run(g, {}, {Expr()}), Error, [](const Error& e) {
     return says(e, Code::invalid_argument, "an empty expression");
   });

@@ -8,7 +8,7 @@
 
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/test/ops/passes.hpp>
@@ -217,9 +217,7 @@ BOOST_AUTO_TEST_CASE(updates_of_every_dtype) {
     Graph g;
     const bool is_bool = t == DType::boolean,
                is_fused = !is_bool && !is_complex(t) && t != DType::f16 && t != DType::bf16;
-    auto in = [&](const Tensor& x) {
-      return Interpreter().run(g, {}, {cast(g.constant(x), t)})[0];
-    };
+    auto in = [&](const Tensor& x) { return Eager().run(g, {}, {cast(g.constant(x), t)})[0]; };
     const Tensor start = in(Tensor::of<float>({1, 0, 3, 4}));
     Expr x = g.input("x", t, {4}), one = g.input("one", t, {1});
     Variable added = g.variable("added", start), taken = g.variable("taken", start),

@@ -24,5 +24,5 @@
 
 #include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/transport/router.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/troupe.hpp>

@@ -45,7 +45,7 @@ void yields(const std::function<Expr(Graph&)>& build, std::vector<std::int64_t> 
   }
   Graph g;
   Expr fetch = build(g);
-  Interpreter interpreter;
+  Eager interpreter;
   for (std::int64_t e : expected)
     BOOST_TEST(number(interpreter.run(g, {}, {fetch})[0]) == e, "interpreter");
 }

@@ -23,7 +23,7 @@ inline std::vector<Place> places() {
   out.push_back({"interpreter on sim",
                  [sim = std::shared_ptr<Device>(make_sim_device({.max_delay_us = 1}))](
                      const Graph& g, const Feeds& feeds, const std::vector<Expr>& fetches) {
-                   Interpreter interpreter(*sim);
+                   Eager interpreter(*sim);
                    return interpreter.run(g, feeds, fetches);
                  }});
   for (auto [name, optimize, device] : {std::tuple{"engine without passes", false, ""},

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/programs/swapping.hpp>
 
 namespace troupe::test {
@@ -131,7 +131,7 @@ namespace {
 ProgramOutcome interpret(const Recipe& r) {
   Graph g;
   Kitchen k(r, g, Devices::none);
-  Interpreter interpreter;
+  Eager interpreter;
   ProgramOutcome out;
   try {
     for (int run = 0; run < r.runs; ++run) {

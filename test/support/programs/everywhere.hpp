@@ -18,7 +18,7 @@
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/primitives.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/cluster/processes.hpp>
 #include <troupe/test/support/programs/swapping.hpp>
@@ -160,7 +160,7 @@ inline void everywhere(const Build& build, const std::vector<std::vector<double>
   if (!is_over_processes()) {
     Graph g;
     Scenario b = build(g);
-    compare(Interpreter().run(g, b.feeds, b.fetches), expected, "interpreter");
+    compare(Eager().run(g, b.feeds, b.fetches), expected, "interpreter");
   }
   for (const Setting& s : all_settings()) {
     Graph g;

@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/ops/eager/interpret.hpp>
+#include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/programs/random_programs.hpp>
 
 namespace troupe::test {
@@ -63,7 +63,7 @@ inline std::optional<std::string> difference_from_interpreter(const Recipe& r, c
   };
   const auto alone = made(Devices::none), p = made(way.devices);
   if (p->d.empty()) throw Unfit("no real input");
-  const std::vector<Tensor> expected = Interpreter().run(alone->g, alone->feeds(r), alone->d);
+  const std::vector<Tensor> expected = Eager().run(alone->g, alone->feeds(r), alone->d);
   ProgramOutcome got;
   run_program(r, way, p->g, p->kitchen, p->d, 1, got);
   if (got.hangs) return "it hangs";

@@ -1,9 +1,11 @@
-#include <troupe/ops/eager/fire.hpp>
+#include <troupe/ops/eager/run_kernel.hpp>
 
 #include <condition_variable>
 #include <mutex>
 
 #include <fmt/format.h>
+
+#include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {
 namespace {
@@ -33,7 +35,7 @@ class Waiter final : public CompletionSink {
   std::vector<Value> outputs_;
 };
 
-// What a queue says to who would wait there for ever.
+// The error of a kernel that would wait at the queue for ever.
 Status stuck(const StateSpec& spec, const QueueState& queue) {
   const std::int64_t size = queue.size();
   const auto say = [&](std::string_view what) {
@@ -54,22 +56,11 @@ Status stuck(const StateSpec& spec, const QueueState& queue) {
 
 }  // namespace
 
-NodeTypes::NodeTypes(const Graph& graph, const Node& node) {
-  in_types_.reserve(node.inputs.size()), in_shapes_.reserve(node.inputs.size());
-  out_types_.reserve(node.outputs.size()), out_shapes_.reserve(node.outputs.size());
-  for (Edge e : node.inputs) {
-    in_types_.push_back(graph.spec(e).dtype);
-    in_shapes_.push_back(graph.spec(e).shape);
-  }
-  for (const ValueSpec& s : node.outputs) {
-    out_types_.push_back(s.dtype);
-    out_shapes_.push_back(s.shape);
-  }
-}
-
-std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t outputs,
-                        Device& device, Stream& stream, const RunInfo& run, const StateInUse& use,
-                        std::uint64_t tag) {
+std::vector<Value> run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::size_t outputs,
+                                       Device& device, Stream& stream, const RunInfo& run,
+                                       const StateInUse& use, std::uint64_t tag) {
+  for (Value& v : inputs)
+    if (v.kind() == Value::Kind::tensor) bring_to_device(v.tensor(), device, stream);
   std::vector<Value> results(outputs);
   KernelContext context(inputs, results, device, stream, run);
   context.set_tag(tag);
@@ -77,7 +68,7 @@ std::vector<Value> fire(Kernel& kernel, std::span<Value> inputs, std::size_t out
   context.set_sink(&waiter, nullptr);
   kernel.run(context);
   if (!context.was_deferred()) return results;
-  // finds nobody if it is done
+  // has no effect if the kernel has ended
   if (auto* queue = dynamic_cast<QueueState*>(use.state.get()))
     queue->cancel(run.id, stuck(*use.spec, *queue));
   return waiter.wait();
