@@ -1,4 +1,4 @@
-// Everything a program needs: graphs, the DSL, gradients and the engine.
+// Everything one program needs: graphs, the DSL, gradients, the engine, files of values and records.
 #pragma once
 
 #include <troupe/actors/engine/engine.hpp>
@@ -14,7 +14,10 @@
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/eager/replay.hpp>
+#include <troupe/ops/format/crc64.hpp>
 #include <troupe/ops/format/records.hpp>
+#include <troupe/ops/format/safetensors.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/ops/graph/graph.hpp>

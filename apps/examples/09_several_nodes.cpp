@@ -6,8 +6,7 @@
 #include <chrono>
 #include <cstdio>
 
-#include <troupe/cluster/node/node.hpp>
-#include <troupe/cluster/transport/zeromq/zeromq.hpp>
+#include <troupe/cluster.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;

@@ -41,7 +41,10 @@ find "${folders[@]}" \( -name '*.hpp' -o -name '*.cpp' -o -name '*.cu' \) | sort
       split(name, part, "/")
       to = name == "troupe/functions.hpp" ? "ops" : name ~ /^troupe\/[^\/]*$/ ? "apps" : part[2]
       if (index(" " may[folder] " ", " " to " ") == 0) report(folder "/ must not include " to "/ (<" name ">)")
-      if (name == "troupe/apps/troupe.hpp") report("users include <troupe/troupe.hpp>: only that is installed")
+      if (name ~ /^troupe\/apps\/(troupe|cluster|op)[.]hpp$/) report("include <troupe/" part[3] ">: only that is installed")
+      # What a user reads or copies shows the three public headers, and the headers of the example itself.
+      if (FILENAME ~ /^(apps\/examples|test\/package)\// && name !~ /^troupe\/(troupe|cluster|op)[.]hpp$/ && name !~ /^troupe\/apps\/examples\//)
+        report("users include <troupe/troupe.hpp>, <troupe/cluster.hpp> and <troupe/op.hpp> alone (<" name ">)")
     }
     for (l in library) if (name ~ library[l] && FILENAME !~ home[l]) report(l " does not belong here (<" name ">)")
   }

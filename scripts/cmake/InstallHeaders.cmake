@@ -1,14 +1,8 @@
-# Installs the public headers: <troupe/troupe.hpp>, ops/*.hpp (for those who write operations), those of programs that are nodes
-# of a cluster, and whatever <troupe/...> header they include. Run by `cmake --install` and cpack.
+# Installs the three public headers, <troupe/troupe.hpp>, <troupe/cluster.hpp> and <troupe/op.hpp>, and each <troupe/...> header
+# that they include. Run by `cmake --install` and cpack.
 # TROUPE_HEADERS_FROM is the build's include folder, in which `troupe/<folder>` links to the sources.
 cmake_policy(VERSION 3.25)
-set(pending troupe/troupe.hpp)
-foreach(header IN ITEMS node/node transport/zeromq/zeromq transport/net/keys inspect/inspection_server)
-  list(APPEND pending troupe/cluster/${header}.hpp)
-endforeach()
-file(GLOB ops RELATIVE ${TROUPE_HEADERS_FROM} ${TROUPE_HEADERS_FROM}/troupe/ops/graph/*.hpp
-     ${TROUPE_HEADERS_FROM}/troupe/ops/eager/*.hpp ${TROUPE_HEADERS_FROM}/troupe/ops/families/*.hpp ${TROUPE_HEADERS_FROM}/troupe/ops/format/*.hpp)
-list(APPEND pending ${ops})
+set(pending troupe/troupe.hpp troupe/cluster.hpp troupe/op.hpp)
 set(done)
 while(pending)
   list(POP_FRONT pending header)

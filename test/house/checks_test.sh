@@ -52,6 +52,8 @@ planted includes devices/tensor/tensor.cpp '#include <cuda_runtime.h>' 'CUDA doe
 planted includes actors/plan/plan.cpp '#include <dnnl.hpp>' 'oneDNN does not belong here'
 planted includes actors/plan/plan.cpp '#include <Eigen/Core>' 'Eigen does not belong here'
 planted includes actors/plan/plan.cpp '#include "plan.hpp"' 'not a relative path'
+planted includes apps/main.cpp '#include <troupe/apps/cluster.hpp>' 'include <troupe/cluster.hpp>'
+planted includes apps/examples/01_hello_graph.cpp '#include <troupe/ops/graph/graph.hpp>' 'users include <troupe/troupe.hpp>'
 planted hygiene ops/graph/graph.cpp $'\tint x;' 'a tab'
 planted hygiene ops/graph/graph.cpp 'int x; ' 'a trailing blank'
 planted hygiene ops/graph/graph.cpp $'int x;\r' 'a carriage return'

@@ -1,8 +1,5 @@
 // The user's program can be a node of a cluster, and be looked at.
-#include <troupe/cluster/inspect/inspection_server.hpp>
-#include <troupe/cluster/node/node.hpp>
-#include <troupe/cluster/transport/net/keys.hpp>
-#include <troupe/cluster/transport/zeromq/zeromq.hpp>
+#include <troupe/cluster.hpp>
 
 #include <utility>
 

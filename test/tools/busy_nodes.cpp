@@ -8,9 +8,7 @@
 #include <tuple>
 #include <vector>
 
-#include <troupe/cluster/inspect/inspection_server.hpp>
-#include <troupe/cluster/node/node.hpp>
-#include <troupe/cluster/transport/zeromq/zeromq.hpp>
+#include <troupe/cluster.hpp>
 #include <troupe/troupe.hpp>
 
 using namespace troupe;

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <thread>
 
-#include <troupe/ops/graph/op.hpp>
+#include <troupe/op.hpp>
 
 namespace troupe {
 

@@ -13,12 +13,11 @@
 #include <span>
 #include <string_view>
 
-#include <troupe/cluster/node/node.hpp>
-#include <troupe/cluster/transport/zeromq/zeromq.hpp>
-#include <troupe/ops/graph/actor_node.hpp>
+#include <troupe/cluster.hpp>
 #include <troupe/test/support/cluster/faulty.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/test/tools/own_op.hpp>
+#include <troupe/troupe.hpp>
 
 using namespace troupe;
 

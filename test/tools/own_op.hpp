@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include <troupe/ops/graph/op.hpp>
+#include <troupe/op.hpp>
 
 namespace troupe {
 

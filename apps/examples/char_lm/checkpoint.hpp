@@ -15,7 +15,7 @@
 #include <fmt/format.h>
 
 #include <troupe/apps/examples/char_lm/options.hpp>
-#include <troupe/ops/format/safetensors.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 

@@ -20,10 +20,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/inspect/inspection_server.hpp>
-#include <troupe/cluster/node/node.hpp>
-#include <troupe/cluster/transport/net/keys.hpp>
-#include <troupe/cluster/transport/zeromq/zeromq.hpp>
+#include <troupe/cluster.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {

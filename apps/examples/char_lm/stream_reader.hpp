@@ -16,7 +16,7 @@
 #include <vector>
 
 #include <troupe/apps/examples/char_lm/text.hpp>
-#include <troupe/devices/tensor/tensor.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 

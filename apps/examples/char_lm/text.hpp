@@ -21,8 +21,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/base/error.hpp>
-#include <troupe/ops/format/crc64.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 

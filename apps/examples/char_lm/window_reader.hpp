@@ -9,7 +9,7 @@
 #include <cstdint>
 
 #include <troupe/apps/examples/char_lm/text.hpp>
-#include <troupe/devices/tensor/tensor.hpp>
+#include <troupe/troupe.hpp>
 
 namespace troupe::char_lm {
 
