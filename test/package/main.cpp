@@ -7,7 +7,7 @@
 
 using namespace troupe;
 
-bool joins();  // node.cpp
+bool joins(), defines();  // node.cpp, own_op.cpp
 
 /// A line through noiseless points, found by gradient descent; true if it is the right one.
 static bool trains() {
@@ -53,4 +53,4 @@ static bool lists() {
   return documented;
 }
 
-int main() { return trains() && refuses() && lists() && joins() ? 0 : 1; }
+int main() { return trains() && refuses() && lists() && joins() && defines() ? 0 : 1; }

@@ -22,7 +22,10 @@ if grep -rlF -e "$source" -e "$build" "$prefix/include" "$prefix/lib/cmake" "$pr
   echo "these files name the tree they were built in"
   exit 1
 fi
-[ ! -L "$prefix/include/troupe/troupe.hpp" ] || { echo "troupe.hpp was installed as a link" && exit 1; }
+for header in troupe cluster op; do
+  [ -f "$prefix/include/troupe/$header.hpp" ] || { echo "$header.hpp was not installed" && exit 1; }
+  [ ! -L "$prefix/include/troupe/$header.hpp" ] || { echo "$header.hpp was installed as a link" && exit 1; }
+done
 
 # What shells look for under these names, as the installed binary says it.
 for shell_file in bash:bash-completion/completions/troupe zsh:zsh/vendor-completions/_troupe fish:fish/vendor_completions.d/troupe.fish; do
@@ -46,13 +49,15 @@ export CCACHE_DISABLE=1
 start=$(date +%s%N)
 c++ -O2 -c "$source/test/package/main.cpp" -o "$work/main.o" "${flags[@]}"
 echo "a program of $(wc -l <"$source/test/package/main.cpp") lines compiled in $((($(date +%s%N) - start) / 1000000)) ms"
-c++ -O2 "$work/main.o" "$source/test/package/node.cpp" -o "$work/by_pkg_config" "${flags[@]}" "${libraries[@]}"
+c++ -O2 "$work/main.o" "$source/test/package/node.cpp" "$source/test/package/own_op.cpp" -o "$work/by_pkg_config" "${flags[@]}" "${libraries[@]}"
 LD_LIBRARY_PATH=$prefix/lib "$work/by_pkg_config" >"$work/by_pkg_config.txt"
 cmp "$work/by_cmake.txt" "$work/by_pkg_config.txt"
 
 # Every op of the source is listed, and by the installed binary too.
 cat "$source"/*/library/*.cpp | grep -oE '^TROUPE_OP\([A-Za-z0-9_]+\)' | sed 's/TROUPE_OP(\(.*\))/\1/' | sort >"$work/declared.txt"
-sed -n 's/^\([A-Za-z0-9_]*\): .*/\1/p' "$work/by_cmake.txt" | sort >"$work/listed.txt"
+sed -n 's/^\([A-Za-z0-9_]*\): .*/\1/p' "$work/by_cmake.txt" | sort >"$work/all.txt"
+grep -qx UsersTwice "$work/all.txt" || { echo "the user's own op is not listed" && exit 1; }
+grep -vx UsersTwice "$work/all.txt" >"$work/listed.txt"
 missing=$(comm -23 "$work/declared.txt" "$work/listed.txt")
 [ -z "$missing" ] || { echo "declared but not listed:" $missing && exit 1; }
 "$prefix/bin/troupe" ops >"$work/troupe_ops.txt"
