@@ -1,9 +1,13 @@
 #!/usr/bin/env bash
-# scripts/checks/headers.sh [BUILD]: may users include what is installed?
+# scripts/checks/headers.sh [BUILD [COMPILER]]: may users include what is installed?
 #
 # Preprocesses <troupe/troupe.hpp> and every other public header: none may show CAF, oneDNN, Eigen,
-# ZeroMQ, msgpack or CUDA, and each must compile on its own.
+# ZeroMQ, msgpack or CUDA, and each must compile on its own, with g++ or COMPILER. clang++-16 is
+# installed if it is missing, and can be: exit status 77 if not.
 set -euo pipefail
+checks=$(cd "$(dirname "$0")" && pwd)
+export compiler=${2:-g++}
+[ "$compiler" != clang++-16 ] || "$checks/install.sh" clang-16
 build=$(realpath "${1:-$(dirname "$0")/../../build/release}")
 [ -e "$build/include/troupe/functions.hpp" ] || { echo "$build: not configured; run scripts/build" && exit 1; }
 work=$(mktemp -d)
@@ -11,15 +15,15 @@ trap 'rm -rf "$work"' EXIT
 
 # The installation decides which headers are public.
 cmake -DTROUPE_HEADERS_FROM="$build/include" -DCMAKE_INSTALL_PREFIX="$work/installed" \
-  -P "$(dirname "$0")/../cmake/InstallHeaders.cmake" >/dev/null
+  -P "$checks/../cmake/InstallHeaders.cmake" >/dev/null
 cd "$work/installed/include"
 
 private='/(caf|Eigen|eigen3|oneapi|zmq|msgpack)/|/(dnnl|zmq|msgpack|cuda|cublas|cudnn)[a-z_]*\.h(pp)?$'
 
 check_one() { # header: prints what is wrong with it
-  local out
+  local out flags=(-fsyntax-only -Wall -Wextra -Werror -H -I . -x c++)
   # -H prints the tree of includes; the last troupe/ header above a private one is to blame.
-  if ! out=$(echo "#include <$1>" | g++ -std=c++20 -fsyntax-only -Wall -Wextra -Werror -H -I . -x c++ - 2>&1); then
+  if ! out=$(echo "#include <$1>" | "$compiler" -std=c++20 "${flags[@]}" - 2>&1); then
     grep -E '(error|fatal)' <<<"$out" | head -5 | sed "s|^|$1: does not compile alone: |"
     return 1
   fi
