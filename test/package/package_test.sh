@@ -7,7 +7,10 @@
 set -euo pipefail
 source=$1 build=$2
 command -v dpkg-deb >/dev/null || { echo "there is no dpkg-deb here" && exit 77; }
-command -v dpkg-shlibdeps >/dev/null || { echo "there is no dpkg-shlibdeps here; scripts/setup installs it" && exit 77; }
+for program in dpkg-shlibdeps file; do
+  command -v $program >/dev/null ||
+    { echo "there is no $program here; scripts/setup installs it" && exit 77; }
+done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -54,7 +57,9 @@ LD_LIBRARY_PATH=$prefix/lib "$work/by_pkg_config" >"$work/by_pkg_config.txt"
 cmp "$work/by_cmake.txt" "$work/by_pkg_config.txt"
 
 # Every op of the source is listed, and by the installed binary too.
-cat "$source"/*/library/*.cpp | grep -oE '^TROUPE_OP\([A-Za-z0-9_]+\)' | sed 's/TROUPE_OP(\(.*\))/\1/' | sort >"$work/declared.txt"
+find "$source"/*/library -name '*.cpp' -print0 | xargs -0 sed -nE 's/^TROUPE_OP\(([A-Za-z0-9_]+)\).*/\1/p' |
+  sort >"$work/declared.txt"
+[ "$(wc -l <"$work/declared.txt")" -gt 100 ] || { echo "the source declares hardly any op" && exit 1; }
 sed -n 's/^\([A-Za-z0-9_]*\): .*/\1/p' "$work/by_cmake.txt" | sort >"$work/all.txt"
 grep -qx UsersTwice "$work/all.txt" || { echo "the user's own op is not listed" && exit 1; }
 grep -vx UsersTwice "$work/all.txt" >"$work/listed.txt"
