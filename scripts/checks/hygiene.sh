@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/checks/hygiene.sh [--update] [TREE]: is the text clean?
 #
-# There are no tabs, trailing blanks, carriage returns or missing last newlines. No suppression hides
-# CAF or Troupe from a sanitizer. No two types have one name, which the linker would take for one.
+# There are no tabs, trailing blanks, carriage returns or missing last newlines. No suppression
+# hides CAF or Troupe from a sanitizer. No two types have one name, which the linker takes for one.
 # Lines over 100 characters and violations of two prose rules are counted: prose.py has the rules,
 # prose.counts the numbers, which --update lowers. Each violation is named by file and line.
 set -euo pipefail
@@ -35,7 +35,8 @@ while IFS= read -r file; do
 done < <(xargs -d '\n' grep -LIPz '\n\z' <<<"$texts" | xargs -r -d '\n' grep -lI . || true)
 
 code=$(files ! -name hygiene.sh \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cmake' \
-  -o -name CMakeLists.txt -o -name '*.json' -o -name "*supp*" -o -path './scripts/*' -o -path './.ci/*' \))
+  -o -name CMakeLists.txt -o -name '*.json' -o -name '*supp*' \
+  -o -path './scripts/*' -o -path './.ci/*' \))
 look_away='no_sanitize|[TA]SAN_OPTIONS.*suppressions|__tsan_ignore|__[tal]san_default_suppressions'
 complain "$look_away" "a sanitizer is told to look away" <<<"$code"
 complain '^[a-z_-]*:[^ ]*(caf|troupe)' "a suppression of CAF or Troupe" <<<"$code"

@@ -65,7 +65,8 @@ def files(tree):
 
 
 def comments_c(text):
-    """Yields (line, is_alone, text) of each line of a comment."""
+    """Yields (line, column, text) of each line of a comment; the column is negative behind code, and
+    None on further lines of one comment."""
     at, number = 0, 1
     for token in TOKEN.finditer(text):
         if token.group("line") is None and token.group("block") is None:
@@ -73,10 +74,10 @@ def comments_c(text):
         number += text.count("\n", at, token.start())
         at = token.start()
         begin = text.rfind("\n", 0, at) + 1
-        alone = not text[begin:at].strip()
+        column = -(at - begin) if text[begin:at].strip() else at - begin
         for k, line in enumerate(token.group().split("\n")):
             line = re.sub(r"^\s*(?://[/!]?<?|/\*+|\*+(?!/))", "", line)
-            yield number + k, alone or k > 0, re.sub(r"\*/$", "", line)
+            yield number + k, column if k == 0 else None, re.sub(r"\*/$", "", line)
 
 
 def comments_hash(lines, python):
@@ -86,19 +87,19 @@ def comments_hash(lines, python):
             counts = counts if inside else line.lstrip().startswith('"""')
             inside ^= line.count('"""') == 1
             if counts:
-                yield number, True, line.replace('"""', "")
+                yield number, None, line.replace('"""', "")
             continue
         found = HASH.search(line)
         before = line[: found.start()] if found else ""
         if found and before.count('"') % 2 == 0 and before.count("'") % 2 == 0:
-            yield number, not before.strip(), found.group(1)
+            yield number, found.start() * (-1 if before.strip() else 1), found.group(1)
 
 
 def comments_markup(text):
     for found in re.finditer(r"<!--(.*?)-->", text, re.S):
         number = text.count("\n", 0, found.start()) + 1
         for k, line in enumerate(found.group(1).split("\n")):
-            yield number + k, k > 0, line
+            yield number + k, None if k > 0 else -1, line
 
 
 def judge(paragraph):
@@ -121,12 +122,13 @@ def judge(paragraph):
 
 
 def judge_comments(comments):
-    paragraph, last = [], 0
-    for number, alone, text in comments:
-        if paragraph and (not alone or number != last + 1 or not text.strip() or ITEM.match(text)):
+    paragraph, last, beside = [], 0, 0
+    for number, column, text in comments:
+        goes_on = number == last + 1 and (column is None or 0 <= column == beside)
+        if paragraph and (not goes_on or not text.strip() or ITEM.match(text)):
             yield from judge(paragraph)
             paragraph = []
-        last = number
+        last, beside = number, beside if column is None else abs(column)
         if text.strip():
             paragraph.append((number, ITEM.sub("", text, 1) if ITEM.match(text) else text))
     if paragraph:
@@ -150,7 +152,7 @@ def judge_markdown(lines):
             for cell in SPAN.sub("x", line).split("|"):
                 for found in WHO.finditer(cell):
                     yield number, "who", found.group()
-                for found in [CELL.match(cell.strip())] + list(LATER.finditer(cell)):
+                for found in [CELL.match(cell.strip()), *LATER.finditer(cell)]:
                     if found:
                         yield number, "opening", found.group(1)
         elif re.match(r"#+ ", line):

@@ -1,87 +1,201 @@
 #!/usr/bin/env bash
-# test/house/checks_test.sh SOURCE BUILD: can the checks fail? Each violation is planted in a copy of
-# the tree and must be found, by file and line.
+# test/house/checks_test.sh SOURCE BUILD: can the checks fail? Violations are planted in a copy of
+# the tree, all of one check at once, and each must be found, by file and line.
 set -euo pipefail
-source=$1
+source=$1 checks=$1/scripts/checks
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failures=0
 
-fresh() {
-  rm -rf "$work/tree"
-  mkdir "$work/tree"
-  (cd "$source" && tar -cf - --exclude=./build --exclude=./.git --exclude=./.peers --exclude=./.cache --exclude=__pycache__ .) | tar -xf - -C "$work/tree"
+fail() { # sentence [file]
+  echo "$1" && failures=$((failures + 1))
+  [ -z "${2:-}" ] || cat "$2"
 }
 
-passes() { # check
-  "$source/scripts/checks/$1.sh" "$work/tree" >"$work/out" 2>&1 || { echo "$1 fails on the tree as it is:" && cat "$work/out" && failures=$((failures + 1)); }
-}
-
-# planted CHECK FILE LINE PATTERN: the line, appended to the file, is reported by file and number.
-planted() {
-  local check=$1 file=$work/tree/$2 before
-  before=$(cat "$file" 2>/dev/null || true)
-  [ -e "$file" ] || { mkdir -p "$(dirname "$file")" && printf '// new\n' >"$file"; }
-  printf '%s\n' "$3" >>"$file"
-  if "$source/scripts/checks/$check.sh" "$work/tree" >"$work/out" 2>&1; then
-    echo "$check did not notice '$3' in $2" && failures=$((failures + 1))
-  elif ! grep -qE "^$2:$(wc -l <"$file"): .*$4" "$work/out"; then
-    echo "$check did not name $2:$(wc -l <"$file") for '$3':" && cat "$work/out" && failures=$((failures + 1))
+# The tracked files, or all that is not built if the source is no repository.
+files_of_source() {
+  if [ -e .git ]; then
+    git ls-files -z | while IFS= read -r -d '' f; do [ ! -e "$f" ] || printf '%s\0' "$f"; done
+  else
+    local pruned=(-path ./build -o -path ./.peers -o -path ./.cache -o -name __pycache__)
+    find . \( "${pruned[@]}" \) -prune -o -type f -print0
   fi
-  if [ -n "$before" ]; then printf '%s\n' "$before" >"$file"; else rm "$file"; fi
+}
+tree=$work/tree
+mkdir "$tree"
+(cd "$source" && files_of_source | tar -cf - --null -T -) | tar -xf - -C "$tree"
+# A repository, by which hygiene tells new lines from old ones.
+repository() { git -C "$tree" -c user.name=test -c user.email=test@localhost "$@"; }
+restore() { repository reset -q --hard && repository clean -qfdx; }
+repository init -q 2>/dev/null
+repository add -A -f
+repository commit -q -m "the tree as it is"
+
+check() { "$checks/$1.sh" "${@:2}" "$tree" >"$work/out" 2>&1; }
+passes() { check "$1" || fail "$1 fails on $2:" "$work/out"; }
+
+# plant FILE TEXT PATTERN: appends the text to the file, whose last line is to be reported so.
+planted=()
+plant() {
+  local file=$tree/$1
+  [ -e "$file" ] || { mkdir -p "$(dirname "$file")" && printf '// new\n' >"$file"; }
+  printf '%s\n' "$2" >>"$file"
+  planted+=("$1:$(wc -l <"$file"): .*$3")
 }
 
-fresh
-passes includes
-passes hygiene
-planted includes devices/tensor/tensor.hpp '#include <troupe/ops/graph/graph.hpp>' 'devices/ must not include ops/'
-planted includes devices/tensor/tensor.cpp '#include <troupe/functions.hpp>' 'devices/ must not include ops/'
-planted includes ops/graph/graph.cpp '#include <troupe/actors/engine/engine.hpp>' 'ops/ must not include actors/'
-planted includes ops/graph/graph.cpp '#include <troupe/autodiff/gradients.hpp>' 'ops/ must not include autodiff/'
-planted includes controlflow/new.hpp '#include <troupe/actors/engine/engine.hpp>' 'controlflow/ must not include actors/'
-planted includes autodiff/gradients.cpp '#include <troupe/actors/engine/engine.hpp>' 'autodiff/ must not include actors/'
-planted includes actors/engine/engine.cpp '#include <troupe/autodiff/gradients.hpp>' 'actors/ must not include autodiff/'
-planted includes actors/engine/engine.cpp '#include <troupe/cluster/node/node.hpp>' 'actors/ must not include cluster/'
-planted includes cluster/new.cpp '#include <troupe/apps/troupe.hpp>' 'cluster/ must not include apps/'
-planted includes ops/graph/graph.hpp '#include <troupe/test/main.hpp>' 'ops/ must not include test/'
-planted includes ops/graph/graph.cpp '#include <caf/all.hpp>' 'CAF does not belong here'
-planted includes autodiff/gradients.cpp '#  include <caf/all.hpp>' 'CAF does not belong here'
-planted includes actors/engine/engine.cpp '#include <zmq.hpp>' 'ZeroMQ does not belong here'
-planted includes actors/engine/engine.cpp '#include <msgpack.hpp>' 'msgpack does not belong here'
-planted includes devices/tensor/tensor.cpp '#include <cuda_runtime.h>' 'CUDA does not belong here'
-planted includes actors/plan/plan.cpp '#include <dnnl.hpp>' 'oneDNN does not belong here'
-planted includes actors/plan/plan.cpp '#include <Eigen/Core>' 'Eigen does not belong here'
-planted includes actors/plan/plan.cpp '#include "plan.hpp"' 'not a relative path'
-planted includes apps/main.cpp '#include <troupe/apps/cluster.hpp>' 'include <troupe/cluster.hpp>'
-planted includes apps/examples/01_hello_graph.cpp '#include <troupe/ops/graph/graph.hpp>' 'users include <troupe/troupe.hpp>'
-planted hygiene ops/graph/graph.cpp $'\tint x;' 'a tab'
-planted hygiene ops/graph/graph.cpp 'int x; ' 'a trailing blank'
-planted hygiene ops/graph/graph.cpp $'int x;\r' 'a carriage return'
-planted hygiene ops/graph/graph.cpp '__attribute__((no_sanitize("thread"))) int x;' 'told to look away'
-planted hygiene scripts/tsan.supp 'race:caf::scheduler' 'a suppression'
-planted hygiene cluster/new.hpp $'namespace troupe {\nstruct Differentiated {};' 'troupe::Differentiated is another type in'
-planted readme README.md '[nothing](nowhere.md)' 'leads nowhere'
-planted readme README.md '```sh
-scripts/nothing' 'there is no command'
-mkdir "$work/tree/utils"
-out=$("$source/scripts/checks/includes.sh" "$work/tree" || true)
-grep -q '^utils/:1: no such folder' <<<"$out" || { echo "includes did not notice a folder beside the architecture's" && failures=$((failures + 1)); }
+# finds CHECK: it fails, and reports all that was planted, which is then removed.
+finds() {
+  local pattern missed=''
+  ! check "$1" || missed="a failure"
+  for pattern in "${planted[@]}"; do
+    grep -qE "^$pattern" "$work/out" || missed+="${missed:+, }'$pattern'"
+  done
+  [ -z "$missed" ] || fail "$1 did not report $missed, but:" "$work/out"
+  planted=()
+  restore
+}
+
+# An include against an arrow between top-level folders, or between sub-folders.
+plant_upwards() { # file, header
+  plant "$1" "#include <troupe/$2>" "${1%%/*}/ must not include ${2%%/*}/"
+}
+plant_sideways() { # file, header
+  plant "$1" "#include <troupe/$2>" "${1%/*}/ must not include ${2%/*}/"
+}
+passes includes "the tree as it is"
+plant_upwards devices/tensor/tensor.hpp ops/graph/graph.hpp
+plant_upwards ops/graph/graph.cpp actors/engine/engine.hpp
+plant_upwards ops/graph/graph.cpp autodiff/gradients.hpp
+plant_upwards controlflow/new.hpp actors/engine/engine.hpp
+plant_upwards autodiff/gradients.cpp actors/engine/engine.hpp
+plant_upwards actors/engine/engine.cpp autodiff/gradients.hpp
+plant_upwards actors/engine/engine.cpp cluster/node/node.hpp
+plant_upwards cluster/node/new.cpp apps/troupe.hpp
+plant_upwards ops/graph/graph.hpp test/main.hpp
+plant devices/tensor/tensor.cpp '#include <troupe/functions.hpp>' 'devices/ must not include ops/'
+# The order of sub-folders: downwards only, and none that the order does not list.
+plant_sideways devices/base/error.hpp devices/tensor/tensor.hpp
+plant_sideways devices/threads/new.hpp devices/tensor/tensor.hpp
+plant_sideways devices/cpu/products/new.hpp devices/cpu/elements/reduce.hpp
+plant_sideways ops/format/new.cpp ops/graph/graph.hpp
+plant_sideways actors/observe/new.hpp actors/plan/plan.hpp
+plant_sideways actors/placement/new.hpp actors/engine/engine.hpp
+plant_sideways cluster/transport/sim/new.hpp cluster/transport/zeromq/zeromq.hpp
+plant_sideways cluster/runs/new.hpp cluster/node/node.hpp
+plant_sideways controlflow/lower.cpp controlflow/library/new.hpp
+plant ops/graph/new.hpp '#include <troupe/functions.hpp>' 'ops/graph/ must not include ops/library/'
+unlisted='has no place in the order of sub-folders; add it to scripts/checks/includes.sh'
+plant cluster/elsewhere/new.hpp '' ''
+planted[-1]="cluster/elsewhere/new.hpp:1: cluster/elsewhere/ $unlisted"
+plant cluster/protocol/new.hpp '#include <troupe/cluster/elsewhere/new.hpp>' "new.hpp> $unlisted"
+plant autodiff/tape/new.hpp '' ''
+planted[-1]="autodiff/tape/new.hpp:1: autodiff/tape/ $unlisted"
+# Libraries.
+plant ops/graph/graph.cpp '#include <caf/all.hpp>' 'CAF does not belong here'
+plant autodiff/gradients.cpp '#  include <caf/all.hpp>' 'CAF does not belong here'
+plant actors/engine/engine.cpp '#include <zmq.hpp>' 'ZeroMQ does not belong here'
+plant actors/engine/engine.cpp '#include <msgpack.hpp>' 'msgpack does not belong here'
+plant devices/tensor/tensor.cpp '#include <cuda_runtime.h>' 'CUDA does not belong here'
+plant actors/plan/plan.cpp '#include <dnnl.hpp>' 'oneDNN does not belong here'
+plant actors/plan/plan.cpp '#include <Eigen/Core>' 'Eigen does not belong here'
+plant actors/plan/plan.cpp '#include "plan.hpp"' 'not a relative path'
+plant apps/main.cpp '#include <troupe/apps/cluster.hpp>' 'include <troupe/cluster.hpp>'
+plant apps/examples/01_hello_graph.cpp '#include <troupe/ops/graph/graph.hpp>' \
+  'users include <troupe/troupe.hpp>'
+mkdir "$tree/utils"
+planted+=("utils/:1: no such folder")
+finds includes
+
+passes hygiene "the tree as it is"
+plant ops/graph/graph.cpp $'\tint x;' 'a tab'
+plant ops/graph/graph.cpp 'int x; ' 'a trailing blank'
+plant ops/graph/graph.cpp $'int x;\r' 'a carriage return'
+plant ops/graph/graph.cpp '__attribute__((no_sanitize("thread"))) int x;' 'told to look away'
+plant scripts/tsan.supp 'race:caf::scheduler' 'a suppression'
+plant cluster/node/new.hpp $'namespace troupe {\nstruct Differentiated {};' \
+  'troupe::Differentiated is another type in'
+planted+=('devices/base/new.hpp:1: no newline at the end')
+printf '// new' >"$tree/devices/base/new.hpp"
+# Lines over 100 characters, not bytes.
+long=$(printf 'é%.0s' {1..101})
+plant devices/base/error.hpp "// $long" 'the line has 104 characters of 100'
+plant scripts/build "# $long" 'the line has 103 characters of 100'
+plant ops/README.md "$long" 'the line has 101 characters of 100'
+plant ops/README.md "| $long |" 'the line has 105 characters of 100'
+counts=scripts/checks/prose.counts
+planted+=("$counts:1: ops has [0-9]* lines over 100 characters, more than [0-9]*;")
+# Words for people only, and openings of sentences.
+people='is a word for people only' opens='a sentence opens with'
+plant actors/plan/plan.hpp '// The partition that knows who waits.' "\`who\` $people"
+plant actors/plan/plan.cpp 'int x = 0;  // nobody reads it' "\`nobody\` $people"
+plant cluster/README.md 'The router tells somebody.' "\`somebody\` $people"
+plant autodiff/sweep.cpp 'int x = 0;  // of the sweep' "$opens \`of\`"
+plant apps/README.md '- The same holds there.' "$opens \`The same\`"
+plant scripts/build '# Where it is built.' "$opens \`Where\`"
+plant controlflow/lower.cpp $'\n// What is lowered.' "$opens \`What\`"
+plant controlflow/lower.cpp $'\n/* The frame opens. Those\n   that wait go on. */' ''
+lines=$(wc -l <"$tree/controlflow/lower.cpp")
+planted[-1]="controlflow/lower.cpp:$((lines - 1)): $opens \`Those\`"
+finds hygiene
+
+# Neither code, nor text in a string, nor a link counts, nor a row of one of the long tables.
+{
+  echo 'const char* that = "What is it? Who knows // nobody";'
+  echo "// https://example.com/$(printf 'x%.0s' {1..100})"
+} >>"$tree/devices/base/error.cpp"
+printf '```\nwho\n```\n`nobody`\n' >>"$tree/ops/README.md"
+printf '| %s |\n' "$long" >"$tree/test/controlflow/CASES.md"
+passes hygiene "what does not count"
+# Fewer than are permitted ask for a lower number, which --update writes; it writes no higher one.
+sed -i 's/^devices .*/devices 999 999 999/' "$tree/$counts"
+! check hygiene || fail "hygiene did not ask for a lower number"
+asks="^$counts:1: devices has [0-9]* lines .*, fewer than 999; run scripts/checks/hygiene.sh --update"
+grep -q "$asks" "$work/out" || fail "hygiene did not ask for --update, but:" "$work/out"
+check hygiene --update || fail "hygiene --update fails:" "$work/out"
+repository diff --quiet -- "$counts" || fail "hygiene --update did not write what there is"
+sed -i 's/^devices .*/devices 0 0 0/' "$tree/$counts"
+! check hygiene --update || fail "hygiene --update raised a number"
+restore
+
+# scripts/check judges the whole tree; here it is three files.
+if command -v clang-format-14 >/dev/null; then
+  mkdir "$work/formatted" && cp "$source/.clang-format" "$work/formatted"
+  printf 'int  x;\n' >"$work/formatted/one.hpp"
+  printf 'int x;\nint f( int y) { return y; }\n' >"$work/formatted/two.cpp"
+  printf 'int x;\n' >"$work/formatted/three.cpp"
+  ! "$checks/format.sh" "$work/formatted" >"$work/out" 2>&1 || fail "format did not fail"
+  printf '%s: clang-format 14 writes this differently\n' one.hpp:1 two.cpp:2 |
+    diff - "$work/out" || fail "format did not report these two lines alone"
+fi
+
+plant README.md '[nothing](nowhere.md)' 'leads nowhere'
+plant README.md $'```sh\nscripts/nothing' 'there is no command'
+finds readme
+
 # A node that tells Prometheus nonsense.
-promtool=$("$source/scripts/checks/promtool.sh" "$2") || { echo "not tried: what metrics notices ($promtool)" && promtool=; }
+promtool=$("$checks/promtool.sh" "$2") ||
+  { echo "not tried: what metrics notices ($promtool)" && promtool=; }
 mkdir "$work/fake" && ln -s "$2/promtool" "$work/fake/promtool"
 cat >"$work/fake/troupe" <<'NODE'
 #!/bin/sh
 case $1 in node) echo http://127.0.0.1:1 && exec sleep 60 ;; *) echo "troupe_runs{ 1" ;; esac
 NODE
 mkdir -p "$work/fake/test/tools"
-printf '#!/bin/sh\nprintf "http://127.0.0.1:1\\nhttp://127.0.0.1:1\\n"\nexec sleep 60\n' >"$work/fake/test/tools/busy_nodes"
+cat >"$work/fake/test/tools/busy_nodes" <<'NODES'
+#!/bin/sh
+echo http://127.0.0.1:1
+echo http://127.0.0.1:1
+exec sleep 60
+NODES
 chmod +x "$work/fake/troupe" "$work/fake/test/tools/busy_nodes"
-if [ -n "$promtool" ] && "$source/scripts/checks/metrics.sh" "$work/fake" >/dev/null 2>&1; then
+if [ -n "$promtool" ] && "$checks/metrics.sh" "$work/fake" >/dev/null 2>&1; then
   echo "metrics did not notice nonsense" && failures=$((failures + 1))
 fi
-# planted_in_dashboard EDIT BUILD SENTENCE: one that is no JSON, that asks nonsense, and that asks for what no node tells, though longer names begin so.
+# planted_in_dashboard EDIT BUILD SENTENCE: a dashboard that is no JSON, that asks nonsense, and
+# that asks for a name that no node exports, though longer names begin so.
 planted_in_dashboard() {
-  rm -rf "$work/scripts" && cp -r "$source/scripts" "$work/scripts"
+  rm -rf "$work/scripts" && mkdir "$work/scripts"
+  cp -r "$source/scripts/checks" "$source/scripts/grafana" "$work/scripts"
   sed -i "$1" "$work/scripts/grafana/troupe.json"
   if "$work/scripts/checks/metrics.sh" "$2" >"$work/out" 2>&1; then
     echo "metrics did not notice '$1' in the dashboard" && failures=$((failures + 1))
@@ -91,36 +205,43 @@ planted_in_dashboard() {
 }
 if [ -n "$promtool" ]; then
   planted_in_dashboard 's/"title": "Troupe",/"title": "Troupe"/' "$2" "Expecting ',' delimiter"
-  planted_in_dashboard 's/rate(troupe_transport_sent_bytes_total\[1m\])/rate(troupe_transport_sent_bytes_total[1m]/' "$2" 'could not parse expression'
-  planted_in_dashboard 's/job=\\"troupe\\"/job=\\"nodes\\"/' "$2" "the dashboard asks for the job 'nodes', which the configuration does not have"
-  planted_in_dashboard 's/"troupe_runs_in_flight"/"troupe_runs"/' "$2" "the dashboard asks for 'troupe_runs', which no node tells"
+  planted_in_dashboard 's/rate(\(troupe_transport_sent_bytes_total\)\[1m\])/rate(\1[1m]/' "$2" \
+    'could not parse expression'
+  planted_in_dashboard 's/job=\\"troupe\\"/job=\\"nodes\\"/' "$2" \
+    "the dashboard asks for the job 'nodes', which the configuration does not have"
+  planted_in_dashboard 's/"troupe_runs_in_flight"/"troupe_runs"/' "$2" \
+    "the dashboard asks for 'troupe_runs', which no node tells"
 fi
 # A demo that says all that it should, and has no nodes.
 mkdir -p "$work/idle/scripts"
 cat >"$work/idle/scripts/demo" <<'DEMO'
 #!/bin/sh
-echo "three nodes, with keys: demo-1 at tcp://127.0.0.1:1, demo-2 at tcp://127.0.0.1:2, demo-3 at tcp://127.0.0.1:3"
+for n in 1 2 3; do echo "demo-$n at tcp://127.0.0.1:$n"; done | paste -sd, |
+  sed 's/,/, /g; s/^/three nodes, with keys: /'
 for step in 1 2 3 4 5 6 7 8 9 10; do echo "step $step of 10  loss 1.0  "; done
 DEMO
 chmod +x "$work/idle/scripts/demo"
-if "$source/scripts/checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
+if "$checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
   echo "demo did not notice that there are no nodes" && failures=$((failures + 1))
 elif ! grep -q '0 nodes with keys were seen' "$work/out"; then
   echo "demo did not say that there are no nodes:" && cat "$work/out" && failures=$((failures + 1))
 fi
-# And one whose nodes are there, and do nothing: what its page tells of them is what they say to each other.
+# And one whose nodes are there, and do nothing: its page shows only what keeps them together.
 mkdir -p "$work/idle/build/release"
 cat >"$work/idle/build/release/troupe" <<'NODE'
 #!/bin/sh
 case $1 in node) sleep 3 && exit ;; esac
-for name in demo-1 demo-2 demo-3; do echo "{\"name\": \"$name\", \"transport\": {\"received_bytes\": 892, \"sent_bytes\": 748}}"; done | paste -sd, | sed 's/.*/{"nodes": [&]}/'
+bytes='{"received_bytes": 892, "sent_bytes": 748}'
+for name in demo-1 demo-2 demo-3; do echo "{\"name\": \"$name\", \"transport\": $bytes}"; done |
+  paste -sd, | sed 's/.*/{"nodes": [&]}/'
 NODE
 chmod +x "$work/idle/build/release/troupe"
-sed -i '2i for node in 1 2 3; do build/release/troupe node --name demo-$node --keys keys & done; echo to be seen at http://127.0.0.1:1' "$work/idle/scripts/demo"
+sed -i -e '2i for n in 1 2 3; do build/release/troupe node --name demo-$n --keys keys & done' \
+  -e '2i echo to be seen at http://127.0.0.1:1' "$work/idle/scripts/demo"
 echo wait >>"$work/idle/scripts/demo"
-if "$source/scripts/checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
+if "$checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
   echo "demo did not notice that its nodes do nothing" && failures=$((failures + 1))
 elif ! grep -q '0 of its nodes had a share of the work' "$work/out"; then
-  echo "demo did not say that its nodes do nothing:" && cat "$work/out" && failures=$((failures + 1))
+  fail "demo did not say that its nodes do nothing:" "$work/out"
 fi
 exit $((failures > 0))
