@@ -226,14 +226,25 @@ if "$checks/demo.sh" "$work/idle" >"$work/out" 2>&1; then
 elif ! grep -q '0 nodes with keys were seen' "$work/out"; then
   echo "demo did not say that there are no nodes:" && cat "$work/out" && failures=$((failures + 1))
 fi
-# And one whose nodes are there, and do nothing: its page shows only what keeps them together.
+# And one whose nodes are there, and do nothing: its page shows only what keeps them together. They
+# end once all three run and the page has been read twice, so that the check has counted them.
 mkdir -p "$work/idle/build/release"
 cat >"$work/idle/build/release/troupe" <<'NODE'
 #!/bin/sh
-case $1 in node) sleep 3 && exit ;; esac
+lines() { cat "$0.$1" 2>/dev/null | wc -l; }
+case $1 in
+  node)
+    echo >>"$0.nodes"
+    until [ "$(lines nodes)" -eq 3 ]; do sleep 0.1; done
+    enough=$(($(lines reads) + 2))
+    until [ "$(lines reads)" -ge "$enough" ]; do sleep 0.1; done
+    exit
+    ;;
+esac
 bytes='{"received_bytes": 892, "sent_bytes": 748}'
 for name in demo-1 demo-2 demo-3; do echo "{\"name\": \"$name\", \"transport\": $bytes}"; done |
   paste -sd, | sed 's/.*/{"nodes": [&]}/'
+echo >>"$0.reads"
 NODE
 chmod +x "$work/idle/build/release/troupe"
 sed -i -e '2i for n in 1 2 3; do build/release/troupe node --name demo-$n --keys keys & done' \
