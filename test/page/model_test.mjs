@@ -330,7 +330,7 @@ test('nothing on a timeline hides what is shorter, nor tokens a kernel, in whate
   const at = (x, width, more) => [x, 0, width, kernel(kBegin, 0, { name: `${x}`, ...more })];
   const all = [at(0, 100, { kind: 'turn' }), at(10, 60), at(20, 5, { name: 'short' }), at(60, 30, { kind: 'firing' }), at(90, 3, { kind: 'failure' }), at(0, 100, { kind: 'wait', name: 'behind' }),
     ...Array.from({ length: 90 }, (_, x) => at(x, 1, { kind: 'send' })), at(0, 20, { share: 0.9, kind: 'kernel', name: 'bin' }), at(0, 20, { share: 0.5, kind: 'copy', name: 'lower bin' })];
-  for (const drawn of [all, all.toReversed(), [...all.slice(5), ...all.slice(0, 5)]]) {
+  for (const drawn of [all, [...all].reverse(), [...all.slice(5), ...all.slice(0, 5)]]) {
     const shown = new Map();  // columns and tenths of the lane, from below: who was drawn there last
     for (const [x, , width, e, height] of stacked(drawn))
       for (let column = x; column < x + width; column += 1) for (let part = 0; part < Math.round(height * 10); part += 1) shown.set(`${column} ${part}`, e);
