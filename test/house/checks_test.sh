@@ -131,31 +131,44 @@ plant actors/plan/plan.cpp 'int x = 0;  // nobody reads it' "\`nobody\` $people"
 plant cluster/README.md 'The router tells somebody.' "\`somebody\` $people"
 plant autodiff/sweep.cpp 'int x = 0;  // of the sweep' "$opens \`of\`"
 plant apps/README.md '- The same holds there.' "$opens \`The same\`"
-plant scripts/build '# Where it is built.' "$opens \`Where\`"
+plant scripts/build $'\n# Where it is built.' "$opens \`Where\`"
 plant controlflow/lower.cpp $'\n// What is lowered.' "$opens \`What\`"
 plant controlflow/lower.cpp $'\n/* The frame opens. Those\n   that wait go on. */' ''
 lines=$(wc -l <"$tree/controlflow/lower.cpp")
 planted[-1]="controlflow/lower.cpp:$((lines - 1)): $opens \`Those\`"
 finds hygiene
 
-# Neither code, nor text in a string, nor a link counts, nor a row of one of the long tables.
+# A small tree, for the numbers. Neither code, nor text in a string, nor a link counts, nor a row of
+# one of the long tables.
+tree=$work/small
+mkdir -p "$tree"/{devices,ops,controlflow,autodiff,actors,cluster,scripts/checks}
+echo '// Nobody reads it.' >"$tree/devices/one.hpp"
 {
   echo 'const char* that = "What is it? Who knows // nobody";'
   echo "// https://example.com/$(printf 'x%.0s' {1..100})"
-} >>"$tree/devices/base/error.cpp"
-printf '```\nwho\n```\n`nobody`\n' >>"$tree/ops/README.md"
-printf '| %s |\n' "$long" >"$tree/test/controlflow/CASES.md"
-passes hygiene "what does not count"
+} >"$tree/ops/one.cpp"
+printf '```\nwho\n```\n`nobody`\n' >"$tree/ops/README.md"
+printf '| %s |\n' "$long" >"$tree/ops/CASES.md"
+! check hygiene || fail "hygiene did not miss its numbers"
+check hygiene --update || fail "hygiene --update fails:" "$work/out"
+has_numbers() { # devices' numbers
+  grep -qE "^devices +$1\$" "$tree/$counts" && grep -qE '^ops +0 +0 +0$' "$tree/$counts" ||
+    fail "hygiene --update did not write $1:" "$tree/$counts"
+}
+has_numbers '0 +1 +0'
+passes hygiene "a tree with its numbers"
 # Fewer than are permitted ask for a lower number, which --update writes; it writes no higher one.
-sed -i 's/^devices .*/devices 999 999 999/' "$tree/$counts"
+sed -i 's/^devices .*/devices 0 9 0/' "$tree/$counts"
 ! check hygiene || fail "hygiene did not ask for a lower number"
-asks="^$counts:1: devices has [0-9]* lines .*, fewer than 999; run scripts/checks/hygiene.sh --update"
+asks="^$counts:1: devices has 1 uses of .*, fewer than 9; run scripts/checks/hygiene.sh --update"
 grep -q "$asks" "$work/out" || fail "hygiene did not ask for --update, but:" "$work/out"
 check hygiene --update || fail "hygiene --update fails:" "$work/out"
-repository diff --quiet -- "$counts" || fail "hygiene --update did not write what there is"
+has_numbers '0 +1 +0'
 sed -i 's/^devices .*/devices 0 0 0/' "$tree/$counts"
 ! check hygiene --update || fail "hygiene --update raised a number"
-restore
+grep -q '^devices/one.hpp:1: `Nobody` is a word for people only' "$work/out" ||
+  fail "hygiene did not name the line that is too many, but:" "$work/out"
+tree=$work/tree
 
 # scripts/check judges the whole tree; here it is three files.
 if command -v clang-format-14 >/dev/null; then
