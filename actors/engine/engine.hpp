@@ -158,7 +158,7 @@ class Function {
   RunHandle start(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
   /// What a run is predicted to do: its time and critical path, nodes, work and peak memory of each
   /// device, the bytes that go over each cut edge; then what each pass did, and the optimised
-  /// program, one node a line. The same text for the same plan. README.md of this folder reads one.
+  /// program, one node a line. Equal plans give equal texts. placement/PLACEMENT.md reads one.
   std::string explain() const;
   /// How far the iterations of each loop ran side by side, over all runs so far, on all nodes; see
   /// loop_report.hpp. Asks the other nodes: those that are lost are left out.
@@ -191,7 +191,7 @@ class Engine {
 
   /// A variable's value, on the host. Throws not_found if no run or declaration made it, and
   /// failed_precondition for a name that is there on several nodes of a cluster, or a value that
-  /// was lost with its node (cluster/README.md).
+  /// was lost with its node (cluster/NOTES.md).
   Tensor get(const std::string& variable);
   Tensor get(const Variable& variable);
   /// Throws invalid_argument if dtype or shape differ.

@@ -70,7 +70,8 @@ class WorkAccount {
  private:
   static constexpr int kWarming = 3;
   static constexpr std::int64_t kOutlier = 4;
-  static constexpr std::int64_t kInPlace = 25;  // ns, with what takes its token on (README: firing)
+  // ns, with the delivery of its token (RESULTS.md: firing)
+  static constexpr std::int64_t kInPlace = 25;
 
   struct Node {
     std::uint64_t busy_ns = 0, bytes_out = 0;

@@ -118,7 +118,7 @@ class ClusterNode {
   /// programs keep on others) on these nodes; none named: on all. Runs under way end with what they
   /// have. After it queues begin empty, actors anew; variables have their initial value for
   /// programs of this node, if the container is its own; for who else used one the value is lost
-  /// (cluster/README.md). A node that names the container itself keeps its own. Throws not_found
+  /// (cluster/NOTES.md). A node that names the container itself keeps its own. Throws not_found
   /// for a node that is not there. Not from within an actor.
   Cleared clear_container(const std::string& container, const std::vector<std::string>& nodes = {});
   TransportCounters counters() const;

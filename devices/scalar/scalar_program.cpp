@@ -348,7 +348,7 @@ std::vector<double> ScalarProgram::evaluate(std::span<const double> arguments) c
       int n = arity(i.op);
       v = evaluate_op(i.op, values[i.operand[0]], n > 1 ? values[i.operand[1]] : 0,
                       n > 2 ? values[i.operand[2]] : 0);
-      // An integer quotient is cut towards zero, and x / 0 is 0 (devices/README.md).
+      // An integer quotient is cut towards zero, and x / 0 is 0 (devices/NOTES.md).
       if (is_integer(i.type) && !std::isfinite(v)) v = 0;
       if (is_integer(i.type) && i.op == ScalarOp::div) v = std::trunc(v);
     }

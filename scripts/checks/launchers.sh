@@ -201,7 +201,7 @@ has_stepped() { grep -qaE '^step +[1-9]' "$work/$1.out" 2>/dev/null; }
 
 cat >"$work/train" <<TRAIN
 #!/bin/bash
-exec "$build/examples/char_lm" --text "$source/cluster/README.md" --hidden 16 --sample-chars 0 --no-save \\
+exec "$build/examples/char_lm" --text "$source/test/bench/RESULTS.md" --hidden 16 --sample-chars 0 --no-save \\
   --join "\$TROUPE_JOIN" --nodes troupe-0,troupe-1,troupe-2 --keys "\$TROUPE_KEYS" --validate-every 5 --steps "\$1"
 TRAIN
 chmod +x "$work/train"

@@ -10,7 +10,7 @@
 // peer alternate, in pieces of a tenth of a second and of a second.
 //
 // What is always on (counters, flight recorder) is in both: its cost is told by instructions,
-// before and after (README.md).
+// before and after (RESULTS.md).
 #include <atomic>
 #include <chrono>
 #include <condition_variable>

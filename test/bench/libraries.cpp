@@ -1,9 +1,9 @@
 // Which library for which product: f32 on one thread, GFLOP/s, each library called as it is meant
-// to be. Troupe chooses by this table (ops/README.md); `peer` is the best of the libraries that are
+// to be. Troupe chooses by this table (RESULTS.md); `peer` is the best of the libraries that are
 // here.
 //
 //   libraries          one JSON object a line, `also` every library
-//   libraries table    the table of ops/README.md
+//   libraries table    the table of RESULTS.md
 #include <dlfcn.h>
 
 #include <array>

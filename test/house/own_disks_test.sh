@@ -76,7 +76,7 @@ sees_all() { [ "$(on "$1" troupe ps --node 7200 2>/dev/null | grep -cE '^[abc] +
 for i in 0 1 2; do within_bound sees_all $i || fail "the node of machine ${names[i]} does not see three"; done
 
 # Each step's loss and validation, within one of the last digit that is told: sums over three nodes are in another order.
-on 3 cp "$source/cluster/README.md" "$disk/text"
+on 3 cp "$source/test/bench/RESULTS.md" "$disk/text"
 train() { on 3 char_lm --text "$disk/text" --hidden 16 --steps 5 --validate-every 1 --sample-chars 0 "$@" >"$work/train.log" 2>&1 || fail "the program ends with $?"; }
 steps() { sed -nE 's/^step +([0-9]+) of 5 +(loss [0-9.]+ )? *validation ([0-9.]+) .*/\1 \2\3/p' "$work/train.log"; }
 train --no-save

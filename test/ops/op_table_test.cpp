@@ -70,7 +70,7 @@ std::vector<Array> expected(const Row& row, const std::vector<Tensor>& inputs, c
   })};
 }
 
-// The value an integer result has where the reference is no integer (devices/README.md).
+// The value an integer result has where the reference is no integer (devices/NOTES.md).
 double as_result(double reference, DType t) {
   if (!is_integer(t)) return reference;
   if (!std::isfinite(reference)) return 0;

@@ -22,8 +22,8 @@
 namespace troupe::cpu {
 namespace {
 
-// Multiply-adds below which Eigen's entry cost wins (README: 16^3 0.14 against 0.25 µs, 32^3 0.55
-// against 0.48).
+// Multiply-adds below which Eigen wins by its entry cost (RESULTS.md: 16^3 0.14 against 0.25 µs, 32^3
+// 0.55 against 0.48).
 constexpr std::int64_t kSmallProduct = 20 * 20 * 20;
 // And those worth a block of their own: ~50 µs.
 constexpr std::int64_t kBlockWork = 6 << 20;

@@ -18,7 +18,7 @@ constexpr std::int64_t kFewPanels = 8;
 constexpr std::int64_t kReadInPlace = 8 << 10;
 // What is packed at once where a panel is read just after.
 constexpr std::int64_t kRowsTogether = 16, kPanelsTogether = 4;
-// Where the library wins (ops/README.md): sums too short for what a tile costs before and after,
+// Where the library wins (RESULTS.md): sums too short for what a tile costs before and after,
 // few rows, which read b once, and from 17 to 127 rows of a transposed b, for which packing b costs
 // more than its own tiles lose.
 constexpr std::int64_t kShortest = 32, kFewestRows = 5, kFewRows = 16, kManyRows = 128;
