@@ -53,7 +53,7 @@ class CutEdges {
   };
 
   CutEdges(const Plan& plan, const PartitionPlan& mine, PartitionDriver& driver,
-           const RunTable& runs, const FramePool& frames, DeviceStream& stream,
+           const RunStates& runs, const FramePool& frames, DeviceStream& stream,
            PartitionObserver& observer, RunFailures& failures, Client& client);
 
   // ---- out
@@ -161,7 +161,7 @@ class CutEdges {
   const Plan& plan_;
   const PartitionPlan& mine_;
   PartitionDriver& driver_;
-  const RunTable& runs_;
+  const RunStates& runs_;
   const FramePool& frames_;
   DeviceStream& stream_;
   PartitionObserver& observer_;

@@ -21,7 +21,7 @@ Value at_rest(const Value& value) {
 }  // namespace
 
 CutEdges::CutEdges(const Plan& plan, const PartitionPlan& mine, PartitionDriver& driver,
-                   const RunTable& runs, const FramePool& frames, DeviceStream& stream,
+                   const RunStates& runs, const FramePool& frames, DeviceStream& stream,
                    PartitionObserver& observer, RunFailures& failures, Client& client)
     : plan_(plan), mine_(mine), driver_(driver), runs_(runs), frames_(frames), stream_(stream),
       observer_(observer), failures_(failures), client_(client), going_(mine.sends.size()) {

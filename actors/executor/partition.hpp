@@ -8,7 +8,7 @@
 //                                                   KernelDone message to the actor ◄─────────┘
 //
 // `Partition` has the turn, the dispatch of messages, matching, and the life of frames and calls.
-// Its parts have the rest: `RunTable`, `FramePool`, `CutEdges`, `KernelRunner`, `DeviceStream`,
+// Its parts have the rest: `RunStates`, `FramePool`, `CutEdges`, `KernelRunner`, `DeviceStream`,
 // `PartitionObserver`; and in each `RunState` a `ReadyQueue` and a `CallTable`. README.md has the
 // map, PROTOCOL.md the arguments.
 //
@@ -144,7 +144,7 @@ class Partition final : private CutEdges::Client {
   PartitionObserver observer_;
   RunFailures failures_;
   DeviceStream stream_;  // outlives what may hold memory of its device
-  RunTable runs_;
+  RunStates runs_;
   FramePool frames_;
   KernelRunner kernels_;
   CutEdges edges_;

@@ -44,7 +44,7 @@ struct RunPart;
 
 /// The parts of a partition that a snapshot reads, between two firings.
 struct PartitionView {
-  const RunTable& runs;
+  const RunStates& runs;
   const FramePool& frames;
   const KernelRunner& kernels;
 };

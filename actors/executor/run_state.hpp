@@ -1,6 +1,6 @@
-// RunState: what one run changes in one partition; RunTable: the runs in flight there.
+// RunState: what one run changes in one partition; RunStates: the runs in flight there.
 //
-// Threads: the partition's turn, but for the atomics. Ownership: `RunTable` owns the states; a
+// Threads: the partition's turn, but for the atomics. Ownership: `RunStates` owns the states; a
 // state that is given back is used by a later run.
 #pragma once
 
@@ -52,7 +52,7 @@ struct RunState {
   std::shared_ptr<Fault> fault;  // of a stream device: receives errors of its work
 };
 
-class RunTable {
+class RunStates {
  public:
   bool is_idle() const { return active_.empty(); }
   const std::vector<RunState*>& active() const { return active_; }

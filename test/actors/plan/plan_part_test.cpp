@@ -124,9 +124,7 @@ class Divided {
     const auto is_range = [](const TargetRange& a, const TargetRange& b) {
       return a.first == b.first && a.last == b.last;
     };
-    const auto is_target = [](const Target& a, const Target& b) {
-      return a == b;
-    };
+    const auto is_target = [](const Target& a, const Target& b) { return a == b; };
     const auto are = [](const auto& a, const auto& b, auto equal) {
       return std::equal(a.begin(), a.end(), b.begin(), b.end(), equal);
     };
