@@ -28,6 +28,19 @@ Value stand_in(const ValueSpec& spec) {
   return Tensor::zeros(spec.dtype, shape);
 }
 
+// These two are no part of `bind`, because its stack frame nests with calls.
+[[noreturn, gnu::noinline]] void rethrow_naming(const Error& e, const Reader::Replayed& node) {
+  throw Error(e.code(), fmt::format("{}: {}", node.graph.describe(node.id), e.what()));
+}
+[[noreturn, gnu::noinline]] void rethrow_naming(const Error& e, const OpDef& op,
+                                                const std::vector<ValueSpec>& inputs,
+                                                const Site& line) {
+  std::string given;
+  for (const ValueSpec& s : inputs) given += (given.empty() ? "" : ", ") + s.text();
+  throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(line), line.text(),
+                                    e.what()));
+}
+
 // Gives a member its value back at the end of a scope.
 template <class T>
 class Restore {
@@ -116,12 +129,8 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
                               : run_kernel(firing, values));
   } catch (const Error& e) {
     if (is_inside) throw;
-    if (again)
-      throw Error(e.code(), fmt::format("{}: {}", again->graph.describe(again->id), e.what()));
-    std::string given;
-    for (const ValueSpec& s : specs) given += (given.empty() ? "" : ", ") + s.text();
-    throw Error(e.code(), fmt::format("{}({}){} at {}: {}", op.name, given, within(site_for(site)),
-                                      site_for(site).text(), e.what()));
+    if (again) rethrow_naming(e, *again);
+    rethrow_naming(e, op, specs, site_for(site));
   }
 }
 

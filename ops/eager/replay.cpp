@@ -19,6 +19,14 @@ bool is_compatible(const ValueSpec& value, const ValueSpec& wanted) {
           (value.dtype == wanted.dtype && value.shape.is_compatible(wanted.shape)));
 }
 
+// No part of `Replay::bind`, because its stack frame nests with calls.
+[[noreturn, gnu::noinline]] void refuse_output(const Graph& from, std::int32_t id, std::size_t i,
+                                               const ValueSpec& made) {
+  throw Error(Code::internal,
+              fmt::format("{}: inference said {} of output {}, the kernel made {}",
+                          from.describe(id), from.node(id).outputs[i].text(), i, made.text()));
+}
+
 // The smallest and largest origins in a graph, in its sub-graphs and in the functions it calls.
 class OriginRange {
  public:
@@ -96,9 +104,7 @@ class Replay {
     Exprs out = to.bind(*node.op, operands, std::move(attrs), node.site, state);
     for (std::size_t i = 0; i < node.outputs.size(); ++i)
       if (const ValueSpec made = to.spec_of(out[i]); !is_compatible(made, node.outputs[i]))
-        throw Error(Code::internal,
-                    fmt::format("{}: inference said {} of output {}, the kernel made {}",
-                                from.describe(id), node.outputs[i].text(), i, made.text()));
+        refuse_output(from, id, i, made);
     return out;
   }
 

@@ -73,7 +73,8 @@ BOOST_AUTO_TEST_CASE(reader_of_ones_own_replays_a_program) {
   Graph g;
   const Expr x = g.input("x", DType::f32, {2});
   const Variable v = g.variable("v", Tensor::scalar(3.f));
-  const Expr y = x * v + g.random_uniform({2});
+  const Expr scaled = x * v;
+  const Expr y = scaled + g.random_uniform({2});
   const Tensor tx = Tensor::of<float>({1, 2});
   Eager inner;
   Recording recording(inner);
