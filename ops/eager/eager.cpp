@@ -56,17 +56,6 @@ class Restore {
 
 }  // namespace
 
-// One bind whose inputs have been read.
-struct Eager::Firing {
-  const OpDef& op;
-  const Attrs& attrs;
-  NodeTypes types;
-  const Replayed* again;  // null: repeats no node
-  const Node* node;       // the node that it repeats, or null
-  std::uint64_t origin;
-  int state;
-};
-
 Eager::Eager()
     : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
 Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.compute_stream()) {}
@@ -79,8 +68,11 @@ bool Eager::is_nan(const Expr& e, const Site& site) {
              .at(0) != 0;
 }
 
-Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
-                     Comparisons& watch) {
+// Binds a comparison that is true if an operand is NaN, and records the operand in the watch.
+Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site) {
+  Comparisons& watch = *watch_;
+  const Restore before(watch_);
+  watch_ = nullptr;
   for (const Expr& e : inputs)
     if (watch.nan.empty() && is_nan(e, site)) {
       watch.nan = fmt::format("{} ({})", op.name, site_for(site).text());
@@ -97,14 +89,16 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     watch_->has_effect = watch_->has_effect || (acts(op) && !is_looking_);
     if (is_ordering(op) && is_floating(inputs[0].dtype())) {
       watch_->compares = true;
-      if (watch_->nan_holds) {
-        Comparisons& by = *std::exchange(watch_, nullptr);
-        Exprs out = compare(op, inputs, std::move(attrs), site, by);
-        watch_ = &by;
-        return out;
-      }
+      if (watch_->nan_holds) return compare(op, inputs, std::move(attrs), site);
     }
   }
+  if (!op.evaluate || is_looking_) return compute(op, inputs, std::move(attrs), site, state, again);
+  if (again) return run_functional(again->graph.node(again->id), inputs, again->states);
+  return run_functional(node_of(op, inputs, std::move(attrs), site), inputs, {});
+}
+
+Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                     int state, const Replayed* again) {
   std::vector<ValueSpec> specs;
   std::vector<Value> values;
   for (const Expr& e : inputs) {
@@ -112,7 +106,6 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
     values.push_back(e.held());
   }
   const Node* const node = again ? &again->graph.node(again->id) : nullptr;
-  bool is_inside = false;  // a sub-graph, whose nodes name themselves in errors
   try {
     const std::vector<ValueSpec> outputs = node ? node->outputs : infer_outputs(op, specs, attrs);
     if (is_looking_ && acts(op)) {
@@ -120,15 +113,9 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
       for (const ValueSpec& s : outputs) zeros.push_back(stand_in(s));
       return in_scope(std::move(zeros));
     }
-    const Firing firing{
-        op,    attrs, node ? NodeTypes(again->graph, *node) : NodeTypes(specs, outputs),
-        again, node,  node ? node->origin : ++calls_,
-        state};
-    is_inside = bool(op.evaluate);
-    return in_scope(is_inside ? run_functional(firing, std::move(values), site)
-                              : run_kernel(firing, values));
+    const NodeTypes types = node ? NodeTypes(again->graph, *node) : NodeTypes(specs, outputs);
+    return in_scope(run_kernel(op, attrs, types, node ? node->origin : ++calls_, state, values));
   } catch (const Error& e) {
-    if (is_inside) throw;
     if (again) rethrow_naming(e, *again);
     rethrow_naming(e, op, specs, site_for(site));
   }
@@ -141,20 +128,20 @@ Exprs Eager::in_scope(std::vector<Value> values) {
   return out;
 }
 
-std::vector<Value> Eager::run_kernel(const Firing& firing, std::vector<Value>& inputs) {
+std::vector<Value> Eager::run_kernel(const OpDef& op, const Attrs& attrs, const NodeTypes& types,
+                                     std::uint64_t origin, int state, std::vector<Value>& inputs) {
   StateInUse use;
-  if (firing.state >= 0) {
-    const StateSpec& spec = states_[static_cast<std::size_t>(firing.state)];
+  if (state >= 0) {
+    const StateSpec& spec = states_[static_cast<std::size_t>(state)];
     use = {&spec, store_.get(spec)};
   }
-  std::unique_ptr<Kernel> kernel = make_node_kernel(
-      firing.op, firing.types.setup(firing.op, firing.attrs, *device_, firing.origin, use.state));
-  std::vector<Value> out = run_kernel_blocking(*kernel, inputs, firing.types.outputs(), *device_,
-                                               *stream_, run_, use, tag_);
+  std::unique_ptr<Kernel> kernel =
+      make_node_kernel(op, types.setup(op, attrs, *device_, origin, use.state));
+  std::vector<Value> out =
+      run_kernel_blocking(*kernel, inputs, types.outputs(), *device_, *stream_, run_, use, tag_);
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (!out[i].has_value())
-      throw Error(Code::internal,
-                  fmt::format("the kernel of {} set no output {}", firing.op.name, i));
+      throw Error(Code::internal, fmt::format("the kernel of {} set no output {}", op.name, i));
     // made of host scalars
     if (out[i].kind() == Value::Kind::tensor) bring_to_device(out[i].tensor(), *device_, *stream_);
   }
@@ -162,19 +149,29 @@ std::vector<Value> Eager::run_kernel(const Firing& firing, std::vector<Value>& i
   return out;
 }
 
-std::vector<Value> Eager::run_functional(const Firing& firing, std::vector<Value> inputs,
-                                         const Site& site) {
-  Node made;  // of a bind that repeats none
-  if (!firing.node) {
-    made.op = &firing.op;
-    made.attrs = firing.attrs;
-    made.inputs.resize(inputs.size());
-    made.site = site_for(site);
-    made.origin = firing.origin;
-  }
-  const Restore states(replayed_states_);
-  if (firing.again) replayed_states_ = firing.again->states;
-  return firing.op.evaluate(*this, firing.node ? *firing.node : made, std::move(inputs));
+// A functional node that no graph holds.
+Node Eager::node_of(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site) {
+  std::vector<ValueSpec> specs;
+  for (const Expr& e : inputs) specs.push_back(spec_of(e));
+  Node node;
+  try {
+    node.outputs = infer_outputs(op, specs, attrs);
+  } catch (const Error& e) { rethrow_naming(e, op, specs, site_for(site)); }
+  node.op = &op;
+  node.attrs = std::move(attrs);
+  node.inputs.resize(inputs.size());
+  node.site = site_for(site);
+  node.origin = ++calls_;
+  return node;
+}
+
+Exprs Eager::run_functional(const Node& node, std::span<const Expr> inputs,
+                            std::optional<std::span<const StateSpec>> states) {
+  const Restore before(replayed_states_);
+  if (states) replayed_states_ = states;
+  std::vector<Value> values;
+  for (const Expr& e : inputs) values.push_back(e.held());
+  return in_scope(node.op->evaluate(*this, node, std::move(values)));
 }
 
 // ---- sub-graphs

@@ -28,6 +28,8 @@ namespace troupe {
 /// Expressions of a graph with the values that a run feeds.
 using Feeds = std::vector<std::pair<Expr, Tensor>>;
 
+class NodeTypes;
+
 class Eager final : public Reader, private Evaluate {
  public:
   /// Computes on the host's CPU device, on the calling thread.
@@ -110,15 +112,16 @@ class Eager final : public Reader, private Evaluate {
   };
 
  private:
-  struct Firing;
-
   bool is_nan(const Expr& e, const Site& site);
-  Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
-                Comparisons& watch);
+  Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site);
+  Exprs compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
+                int state, const Replayed* again);
+  std::vector<Value> run_kernel(const OpDef& op, const Attrs& attrs, const NodeTypes& types,
+                                std::uint64_t origin, int state, std::vector<Value>& inputs);
+  Node node_of(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site);
+  Exprs run_functional(const Node& node, std::span<const Expr> inputs,
+                       std::optional<std::span<const StateSpec>> states);
   Exprs in_scope(std::vector<Value> values);
-  std::vector<Value> run_kernel(const Firing& firing, std::vector<Value>& inputs);
-  std::vector<Value> run_functional(const Firing& firing, std::vector<Value> inputs,
-                                    const Site& site);
 
   std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) override;
   std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key,

@@ -91,8 +91,8 @@ class Replay {
  private:
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-  Exprs bind(const Graph& from, std::int32_t id, const Exprs& operands,
-             const std::vector<std::int32_t>& placed, Reader& to) {
+  [[gnu::noinline]] Exprs bind(const Graph& from, std::int32_t id, const Exprs& operands,
+                               const std::vector<std::int32_t>& placed, Reader& to) {
     const Node& node = from.node(id);
     std::vector<std::int32_t> controls;
     if (graph_)
@@ -116,7 +116,7 @@ class Replay {
 
   // ---- on a graph: a functional node gets sub-graphs and functions of that graph
 
-  Attrs copied(const Node& node, Reader& to) {
+  [[gnu::noinline]] Attrs copied(const Node& node, Reader& to) {
     Attrs attrs = node.attrs;
     auto& outer = static_cast<Graph&>(to);
     if (const auto subs = subgraphs_of(node); !subs.empty()) {
