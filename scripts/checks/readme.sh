@@ -60,7 +60,7 @@ check_page() {
           '```cpp') block=cpp text='' ;;
           '```'*) block=other ;;
           '<!-- the whole of '*) from=${line#<!-- the whole of } from=${from% -->} ;;
-          *)
+          *']('*)
             while IFS= read -r target; do [ -z "$target" ] || check_link "$page" "$n" "$target"; done \
               < <(grep -oE '\]\([^) ]+\)' <<<"$line" | sed 's/^](//; s/)$//' || true)
             ;;
