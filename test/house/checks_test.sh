@@ -185,6 +185,26 @@ plant README.md '[nothing](nowhere.md)' 'leads nowhere'
 plant README.md $'```sh\nscripts/nothing' 'there is no command'
 finds readme
 
+# scripts/check runs the parts that are named, counts them and keeps their times.
+echo '#include <caf/all.hpp>' >>"$tree/ops/graph/graph.cpp"
+status=0
+"$tree/scripts/check" pages includes >"$work/out" 2>&1 || status=$?
+[ "$status" -eq 1 ] || fail "check ends with $status where a part fails"
+grep -qx 'check: 1 passed, 1 failed, 0 skipped' "$work/out" ||
+  fail "check did not count:" "$work/out"
+grep -qx '1 1 0' "$tree/build/check-summary" || fail "check left no summary"
+"$tree/scripts/check" --list >"$work/out"
+for part in pages includes; do
+  grep -qE "^$part +[a-z,]+ +[0-9]+ s, 20[0-9-]+ " "$work/out" ||
+    fail "check kept no time of $part:" "$work/out"
+done
+grep -qE '^fresh +fresh +- ' "$work/out" || fail "check does not list what has not run:" "$work/out"
+status=0
+"$tree/scripts/check" pages nothing >"$work/out" 2>&1 || status=$?
+[ "$status" -eq 2 ] && grep -q "there is no part 'nothing'" "$work/out" ||
+  fail "check ends with $status for a part that is not there:" "$work/out"
+restore
+
 # A node that tells Prometheus nonsense.
 promtool=$("$checks/promtool.sh" "$2") ||
   { echo "not tried: what metrics notices ($promtool)" && promtool=; }
