@@ -6,7 +6,8 @@
 # It leaves the caller in the source tree's root, with `set -euo pipefail`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-export STATE_DIRECTORY=$PWD/build/state  # where nodes that are checked write what led to failures; those that are tested: test/CMakeLists.txt
+# Nodes that are checked write their flight files there. test/CMakeLists.txt has the folder of tests.
+export STATE_DIRECTORY=$PWD/build/state
 
 say() { printf '%s\n' "$*"; }
 die() {

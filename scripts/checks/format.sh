@@ -2,7 +2,8 @@
 # scripts/checks/format.sh [TREE]: are the C++ files as clang-format 14 leaves them?
 #
 # Each difference is named by file and line; `clang-format-14 -i FILE...` repairs a file. Other
-# versions of clang-format differ, so Debian 12's is the measure. Exit status 77 if it is not installed.
+# versions of clang-format differ, so Debian 12's is the measure. Exit status 77 if it is not
+# installed.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
 

@@ -3,8 +3,8 @@
 #
 # Makes a minimal Debian 12 in build/ with debootstrap, copies the last commit into it, has bash run
 # `scripts/demo --steps 20` and `scripts/test` there, or COMMAND, and removes it. The mirror and the
-# proxy are this machine's. It needs root, 10 GB and 40 minutes; exit status 77 if debootstrap cannot
-# be installed or a file system cannot be mounted.
+# proxy are this machine's. It needs root, 10 GB and 40 minutes; exit status 77 if debootstrap
+# cannot be installed or a file system cannot be mounted.
 set -euo pipefail
 case "${1:-}" in -h | --help) sed -n '2,/^[^#]/{/^#/s/^# \{0,1\}//p}' "$0" && exit 0 ;; esac
 checks=$(cd "$(dirname "$0")" && pwd)

@@ -9,7 +9,8 @@ checks=$(cd "$(dirname "$0")" && pwd)
 export compiler=${2:-g++}
 [ "$compiler" != clang++-16 ] || "$checks/install.sh" clang-16
 build=$(realpath "${1:-$(dirname "$0")/../../build/release}")
-[ -e "$build/include/troupe/functions.hpp" ] || { echo "$build: not configured; run scripts/build" && exit 1; }
+[ -e "$build/include/troupe/functions.hpp" ] ||
+  { echo "$build: not configured; run scripts/build" && exit 1; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
@@ -31,7 +32,11 @@ check_one() { # header: prints what is wrong with it
     /^\.+ / {
       depth = length($1); file = $2
       if (file ~ /\/troupe\//) { at = depth; name = file }
-      else if (file ~ private && name != "") { sub(/^\.\//, "", name); print header ": " name " shows " file; exit 1 }
+      else if (file ~ private && name != "") {
+        sub(/^\.\//, "", name)
+        print header ": " name " shows " file
+        exit 1
+      }
     }' <<<"$out"
 }
 export -f check_one

@@ -92,7 +92,8 @@ ORDER=$order xargs awk <<<"$sources" '
       # Files that users read or copy show the three public headers and those of the example itself.
       if (FILENAME ~ /^(apps\/examples|test\/package)\// &&
           name !~ /^troupe\/(troupe|cluster|op)[.]hpp$/ && name !~ /^troupe\/apps\/examples\//)
-        report("users include <troupe/troupe.hpp>, <troupe/cluster.hpp> and <troupe/op.hpp> alone (<" name ">)")
+        report("users include <troupe/troupe.hpp>, <troupe/cluster.hpp> and <troupe/op.hpp> alone" \
+          " (<" name ">)")
       # It is generated from ops/library, but sources of the folders below use the functions too.
       there = listed(substr(name, 8))
       if (name == "troupe/functions.hpp")

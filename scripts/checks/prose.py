@@ -65,8 +65,8 @@ def files(tree):
 
 
 def comments_c(text):
-    """Yields (line, column, text) of each line of a comment; the column is negative behind code, and
-    None on further lines of one comment."""
+    """Yields (line, column, text) of each line of a comment; the column is negative behind code,
+    and None on further lines of one comment."""
     at, number = 0, 1
     for token in TOKEN.finditer(text):
         if token.group("line") is None and token.group("block") is None:

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/checks/readme.sh [TREE]: is what the pages say still so?
 #
-# In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so does
-# every flag it shows; a relative link leads somewhere; a ```cpp block after
+# In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so
+# does every flag it shows; a relative link leads somewhere; a ```cpp block after
 # `<!-- the whole of FILE -->` is that file, letter by letter.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
@@ -16,11 +16,18 @@ complain() {
 check_command() { # page:line, command line
   local program=${2%% *} word verb help
   case $program in
-    scripts/* | .ci/*) [ -x "$program" ] || { complain "$1: there is no command $program"; return; } ;;
+    scripts/* | .ci/*)
+      [ -x "$program" ] || { complain "$1: there is no command $program" && return; }
+      ;;
     # Before a build there is nothing to compare with: the source must be there at least.
     build/release/troupe) [ -e apps/main.cpp ] || complain "$1: there is no $program" ;;
-    build/release/examples/*) compgen -G "apps/examples/*${program##*/}.cpp" >/dev/null || complain "$1: there is no example ${program##*/}" ;;
-    build/release/bench/*) [ -e "test/bench/${program##*/}.cpp" ] || complain "$1: there is no benchmark ${program##*/}" ;;
+    build/release/examples/*)
+      compgen -G "apps/examples/*${program##*/}.cpp" >/dev/null ||
+        complain "$1: there is no example ${program##*/}"
+      ;;
+    build/release/bench/*)
+      [ -e "test/bench/${program##*/}.cpp" ] || complain "$1: there is no benchmark ${program##*/}"
+      ;;
     *) return ;;
   esac
   [ -x "$program" ] || return 0
@@ -29,8 +36,8 @@ check_command() { # page:line, command line
       --help) ;;
       --*)
         verb=$(awk '$2 ~ /^[a-z]/ { print $2 }' <<<"$2")
-        if [ "$program" = build/release/troupe ] && [ -n "$verb" ]; then help=$("$program" "$verb" --help 2>&1 || true)
-        else help=$("$program" --help 2>&1 || true); fi
+        [ "$program" = build/release/troupe ] || verb=
+        help=$("$program" ${verb:+"$verb"} --help 2>&1 || true)
         grep -q -- "${word%%=*}" <<<"$help" || complain "$1: $program has no flag $word"
         ;;
       '#'*) break ;;
@@ -40,7 +47,8 @@ check_command() { # page:line, command line
 
 check_snippet() { # page:line, file, text
   [ -e "$2" ] || { complain "$1: there is no file $2"; return; }
-  diff -u --label "$2" --label "$1" "$2" <(printf '%s' "$3") || complain "$1: the program is no longer $2"
+  diff -u --label "$2" --label "$1" "$2" <(printf '%s' "$3") ||
+    complain "$1: the program is no longer $2"
 }
 
 check_link() { # page, line, target
@@ -61,7 +69,9 @@ check_page() {
           '```'*) block=other ;;
           '<!-- the whole of '*) from=${line#<!-- the whole of } from=${from% -->} ;;
           *']('*)
-            while IFS= read -r target; do [ -z "$target" ] || check_link "$page" "$n" "$target"; done \
+            while IFS= read -r target; do
+              [ -z "$target" ] || check_link "$page" "$n" "$target"
+            done \
               < <(grep -oE '\]\([^) ]+\)' <<<"$line" | sed 's/^](//; s/)$//' || true)
             ;;
         esac
@@ -81,5 +91,7 @@ check_page() {
   done <"$page"
 }
 
-while IFS= read -r page; do check_page "$page"; done < <(find . \( -path ./build -o -path ./.git -o -path ./.peers \) -prune -o -name '*.md' -print | sed 's|^\./||' | sort)
+pruned=(-path ./build -o -path ./.git -o -path ./.peers)
+while IFS= read -r page; do check_page "$page"; done \
+  < <(find . \( "${pruned[@]}" \) -prune -o -name '*.md' -printf '%P\n' | sort)
 exit $status

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # scripts/checks/tidy.sh FOLDER...: does clang-tidy find bugs in these top-level folders?
 #
-# The checks are those of .clang-tidy. Configures the debug preset for the commands that compile each
-# file on its own. Installs clang-tidy-16 if it is missing, and can be: exit status 77 if not.
+# The checks are those of .clang-tidy. Configures the debug preset, whose commands compile each file
+# on its own. Installs clang-tidy-16 if it is missing, and can be: exit status 77 if not.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 [ $# -gt 0 ] || { echo "name folders" && exit 2; }
