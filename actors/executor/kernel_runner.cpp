@@ -102,10 +102,11 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
   c.set_sink(this, ticket);
   if (run_state.fault) stream_.stream().attribute(run_state.fault, node.source);
   Cost& cost = costs_[static_cast<std::size_t>(node.index)];
-  const bool was_heavy = cost.nanoseconds.load(std::memory_order_relaxed) >= kHeavy;
+  const std::int64_t expected_ns = cost.nanoseconds.load(std::memory_order_relaxed);
+  const bool was_heavy = expected_ns >= kHeavy;
+  if (hands_over_ && expected_ns >= kMedium) driver_.before_medium();
   constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
-  const bool is_noticed =
-      observer_.has_loops() && cost.nanoseconds.load(std::memory_order_relaxed) >= kNoticed;
+  const bool is_noticed = observer_.has_loops() && expected_ns >= kNoticed;
   bool timed = was_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
   // its kernel moves its inputs
   const std::uint64_t put = timed && node.makes_list ? put_into_lists(iteration, node) : 0;

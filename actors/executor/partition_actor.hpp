@@ -95,6 +95,9 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   void before_heavy() override {
     if (Worker* worker = Worker::current()) worker->share();
   }
+  void before_medium() override {
+    if (Worker* worker = Worker::current()) worker->offer();
+  }
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
   std::uint64_t time_at(std::uint64_t now) const override;
   bool is_stepped() const override { return virtual_clock_ != nullptr; }

@@ -24,6 +24,9 @@ class PartitionDriver {
   virtual void hand_over(PendingKernel& kernel) = 0;
   /// The turn is about to run a heavy kernel: other work of this worker may go to other workers.
   virtual void before_heavy() = 0;
+  /// The turn is about to run a kernel that takes longer than handing a job to a worker that
+  /// searches: the next job of this worker may go to one.
+  virtual void before_medium() = 0;
   /// A token or a grant that `partition`, of another node, should not have sent was dropped.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
   /// The clock of loops' times and of the ends of traces: `now`, in ticks, or the nanoseconds of a

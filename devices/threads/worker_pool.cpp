@@ -417,6 +417,7 @@ PoolCounters WorkerPool::counters() const {
     sum.jobs += worker->jobs_.load(std::memory_order_relaxed);
     sum.steals += worker->steals_.load(std::memory_order_relaxed);
     sum.parks += worker->parks_.load(std::memory_order_relaxed);
+    sum.offers += worker->offers_.load(std::memory_order_relaxed);
   }
   sum.wakes = wakes_.load(std::memory_order_relaxed);
   return sum;

@@ -222,6 +222,22 @@ BOOST_AUTO_TEST_CASE(a_job_behind_one_that_says_it_is_long_wakes_a_sleeper) {
   BOOST_CHECK_GT(wakes, 0u);  // it was woken, not only found the job at its next watch
 }
 
+// Each round ends when the lone job has run elsewhere, and the test when an offer was taken: without
+// offers it would not end.
+BOOST_AUTO_TEST_CASE(offer_gives_a_lone_job_to_a_searcher) {
+  WorkerPool pool(2);
+  while (pool.counters().offers == 0) {
+    std::latch second(1), done(1);
+    pool.submit(job_of([&](Worker& worker) {
+      worker.submit(job_of([&] { second.count_down(); }));
+      while (!second.try_wait()) worker.offer();
+      done.count_down();
+    }));
+    done.wait();
+  }
+  BOOST_CHECK_LE(pool.counters().offers, pool.counters().jobs);
+}
+
 // Looks in vain become rarer, and what is stuck later is found all the same.
 BOOST_AUTO_TEST_CASE(who_watches_in_vain_looks_less_often) {
   WorkerPool pool(2);
