@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(a_users_own_gradient) {
   Expr wrong = with_gradient(round(x), {x}, [](const Expr& dy, const Exprs&, const Expr&) {
     return Exprs{dy, dy};
   });
-  const int line = __LINE__ - 1;
+  const int line = __LINE__ - 3;
   BOOST_CHECK_EXCEPTION(gradients(sum(wrong), x), Error, [&](const Error& e) {
     return says(e, Code::invalid_argument,
                 {"WithGradient", "2 gradients for 1", fmt::format("gradients_test.cpp:{}", line)});

@@ -646,7 +646,7 @@ BOOST_AUTO_TEST_CASE(errors_name_the_loop) {
   Expr r = while_loop([](Expr y) { return reduce_max(y) < 100.0; },
                       [](Expr y) { return y * sum(cholesky(y)); }, x,
                       {.shape_invariants = {Shape::unknown()}});
-  const std::string line = fmt::format("gradient_test.cpp:{}", __LINE__ - 1);
+  const std::string line = fmt::format("gradient_test.cpp:{}", __LINE__ - 3);
   BOOST_CHECK_EXCEPTION(gradients(sum(r), x), Error, [&](const Error& e) {
     std::string what = e.what();
     BOOST_TEST_MESSAGE(what);

@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_and_dtypes_name_op_and_line) {
 // The line of the shape, which is refused before there is an op.
 BOOST_AUTO_TEST_CASE(shapes_that_are_none_name_their_line) {
   Graph g;
-  const int line = __LINE__ + 1;
+  const int line = __LINE__ + 3;
   refused(
       [&] {
         return g.input("x", DType::f32, {3, -2});
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(names) {
              fmt::format("Exp 'Exp_{}' ({})", z.edge().node, here(line)));
   refused([&] { return g.named(z, "y"); }, Code::already_exists, {"'y'", "Tanh"});
   refused([&] { return g.input("x", DType::f32, {}); }, Code::already_exists,
-          {"'x'", fmt::format("graph_test.cpp:{}", __LINE__)});
+          {"'x'", fmt::format("graph_test.cpp:{}", __LINE__ - 1)});
   Expr count = g.input("count", DType::i32, {2}), three = g.input("three", DType::f32, {3}),
        two = g.input("two", DType::f32, {2});
   refused(

@@ -220,7 +220,7 @@ BOOST_AUTO_TEST_CASE(an_error_names_actor_loop_and_line_and_a_fresh_actor_goes_o
     for (const Setting& s : settings()) {
       Graph g;
       Expr bad = g.input("bad", DType::i64, Shape{});
-      const unsigned line = __LINE__ + 2;
+      const unsigned line = __LINE__ + 5;
       auto body = [&](Expr i) {
         return cond(
             i == bad,

@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(what_it_throws_is_told_once_and_is_no_fault_of_troupe) {
 
 BOOST_AUTO_TEST_CASE(a_wrong_definition_is_refused_at_its_line) {
   Graph g;
-  const unsigned line = __LINE__ + 1;
+  const unsigned line = __LINE__ + 2;
   std::string why =
       refusal([&] { actor_node<Counter>(g, "counter", {}, {}, {.max_restarts = -1}); },
               Code::invalid_argument);
