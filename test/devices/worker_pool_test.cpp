@@ -222,8 +222,8 @@ BOOST_AUTO_TEST_CASE(a_job_behind_one_that_says_it_is_long_wakes_a_sleeper) {
   BOOST_CHECK_GT(wakes, 0u);  // it was woken, not only found the job at its next watch
 }
 
-// Each round ends when the lone job has run elsewhere, and the test when an offer was taken: without
-// offers it would not end.
+// Each round ends when the lone job has run elsewhere. The test ends when an offer was taken, so it
+// hangs without offers.
 BOOST_AUTO_TEST_CASE(offer_gives_a_lone_job_to_a_searcher) {
   WorkerPool pool(2);
   while (pool.counters().offers == 0) {
