@@ -28,7 +28,7 @@ struct RunState {
   // These two and `ended` count over all runs that use the state. `handled`: turns and messages in
   // which the run had something to do; the turn writes it. `posted`: kernels that have ended
   // outside of the turn, counted before the message is in the inbox. They publish nothing: see
-  // 'What stands' in INSPECTION.md.
+  // Note [Judged by its last answer] in INSPECTION.md.
   std::atomic<std::uint64_t> handled{0}, posted{0};
   std::uint64_t ended = 0;               // of `posted`: handled by the turn
   std::uint64_t fired = 0;               // in the turns that are over
