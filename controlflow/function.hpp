@@ -102,6 +102,10 @@ class GraphFunction<Result(Parameters...)> {
   /// `body`: of the parameters, to the results. Once.
   template <class Body>
   void define(Body body, At at = At::current()) {
+    static_assert(
+        is_same_structure<decltype(apply(body, std::declval<const Exprs&>())), Result>,
+        "GraphFunction: its body yields another structure than its signature; let it yield the "
+        "same struct, pair, tuple, array or vector");
     function_->define(
         [body, at](const Exprs& all) mutable { return flattened(apply(body, all), at); }, at);
   }

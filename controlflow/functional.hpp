@@ -76,6 +76,9 @@ template <class Then, class Else>
 auto cond(Operand predicate, Then then, Else otherwise, const CondOptions& options = {},
           std::source_location at = std::source_location::current()) {
   using Result = std::invoke_result_t<Then&>;
+  static_assert(is_same_structure<Result, std::invoke_result_t<Else&>>,
+                "cond: its branches yield different structures; let both yield the same struct, "
+                "pair, tuple, array or vector");
   auto branch = [at](auto& f) { return detail::Branch([&f, at] { return flattened(f(), at); }); };
   return built<Result>(
       detail::switch_case(predicate, {branch(otherwise), branch(then)}, options, "cond", at));
@@ -116,6 +119,10 @@ Built<Variables> while_loop(Reader* reader, Condition condition, Body body,
                             const Variables& initial, const WhileOptions& options = {},
                             std::source_location at = std::source_location::current()) {
   using V = Built<Variables>;
+  using Next = decltype(detail::apply_to(body, std::declval<V>()));
+  static_assert(is_same_structure<Next, V>,
+                "while_loop: its body yields another structure than its initial value has; let it "
+                "yield the same struct, pair, tuple, array or vector");
   return built<V>(detail::while_loop(
       reader, flattened(initial, at),
       [&](const Exprs& v) -> Expr { return detail::apply_to(condition, built<V>(v)); },
@@ -139,6 +146,9 @@ Built<State> scan(Step step, const Elements& elements, const State& initial,
                   std::source_location at = std::source_location::current()) {
   using S = Built<State>;
   using E = Built<Elements>;
+  static_assert(is_same_structure<std::invoke_result_t<Step&, S, E>, S>,
+                "scan: its step yields another structure than the initial state has; let it "
+                "yield the same struct, pair, tuple, array or vector");
   Operands first = flattened(initial, at);
   Exprs all = detail::scan(
       flattened(elements, at), first,
@@ -174,6 +184,9 @@ Built<State> fold_left(Step step, const Elements& elements, const State& initial
                        std::source_location at = std::source_location::current()) {
   using S = Built<State>;
   using E = Built<Elements>;
+  static_assert(is_same_structure<std::invoke_result_t<Step&, S, E>, S>,
+                "fold: its step yields another structure than the initial state has; let it "
+                "yield the same struct, pair, tuple, array or vector");
   Operands first = flattened(initial, at);
   return built<S>(detail::scan(
       flattened(elements, at), first,

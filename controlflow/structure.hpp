@@ -119,6 +119,12 @@ struct Structure<T, std::void_t<decltype(std::declval<T&>().members())>> {
 template <class T>
 using Built = typename Structure<std::decay_t<T>>::Built;
 
+/// True if values of both types come out as the same structure of expressions: a pair is no tuple,
+/// and a struct is only itself. Parts are matched by position, which two structs of equally many
+/// parts would get wrong.
+template <class A, class B>
+inline constexpr bool is_same_structure = std::is_same_v<Built<A>, Built<B>>;
+
 template <class T>
 Operands flattened(const T& value, const Site& at) {
   Operands out;
