@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/autodiff/rate.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
 
@@ -22,8 +23,9 @@ LossScale::LossScale(Graph& graph, const std::string& name, const LossScaleOptio
                             name, Site(at).text()));
 }
 
-Expr LossScale::minimize(const Optimizer& optimizer, const Expr& loss,
+Expr LossScale::minimize(const Optimizer& optimizer, const Expr& of,
                          const std::vector<Variable>& variables, At at) const {
+  const Expr loss = one_number(of, "LossScale::minimize", at);
   Reader::AtSite site(scale_.reader(), at);
   Expr scale = scale_.read(), count = good_steps_.read();
   std::vector<Cotangent> gradients =

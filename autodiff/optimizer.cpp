@@ -26,8 +26,8 @@ void refuse_other(const Cotangent& g, const Variable& v, const std::source_locat
 }  // namespace
 
 Expr Optimizer::minimize(const Expr& loss, const std::vector<Variable>& variables, At at) const {
-  std::vector<Cotangent> gradients =
-      cotangents(loss, variables, {.unconnected = Unconnected::none}, at);
+  std::vector<Cotangent> gradients = cotangents(one_number(loss, "minimize", at), variables,
+                                                {.unconnected = Unconnected::none}, at);
   for (const Cotangent& g : gradients)
     if (!g.is_none()) return apply(gradients, variables, at);
   throw Error(Code::invalid_argument,

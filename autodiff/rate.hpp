@@ -29,6 +29,24 @@ inline void require_option(const Variable& v, const char* name, double value, do
                           v.reader().current().site_for(Site()).text(), name, range, value));
 }
 
+/// Returns the loss if it is one number: the step of a vector would be that of its sum, where its
+/// mean may be meant. Throws invalid_argument if its shape says that it is more; if its shape is
+/// not known, its run fails instead.
+inline Expr one_number(const Expr& loss, const char* what, const Site& at) {
+  if (loss.is_empty()) return loss;  // refused by name later
+  const ValueSpec spec = loss.spec();
+  const char* remedy = "a loss must be one number; minimize mean(loss) or sum(loss)";
+  bool is_one = !spec.is_list();
+  if (is_one && spec.shape.has_rank())
+    for (int axis = 0; axis < spec.shape.rank(); ++axis) is_one = is_one && spec.shape[axis] == 1;
+  if (!is_one)
+    throw Error(Code::invalid_argument,
+                fmt::format("{} at {}: the loss is {}; {}", what, at.text(), spec.text(), remedy));
+  if (spec.shape.has_rank()) return loss;
+  const std::vector<Operand> operands{loss, size_of(loss) == 1};
+  return bind_op("Require", operands, Attrs{{"what", std::string(remedy)}}, at)[0];
+}
+
 /// The same of a rate, which must be finite; a negative one climbs.
 inline void require_rate(const Variable& v, const Rate& rate) {
   if (!rate.is_number() || std::isfinite(rate.literal().at(0))) return;

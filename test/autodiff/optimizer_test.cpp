@@ -7,6 +7,7 @@
 #include <limits>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/autodiff/loss_scale.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
@@ -394,6 +395,33 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_step_are_refused_with_the_line) {
   refuses(Adagrad({.epsilon = infinity}), "epsilon");
   BOOST_TEST(g.states().size() == 1u);               // of what was refused nothing is left
   Sgd({.learning_rate = -1.0}).minimize(loss, {w});  // climbs
+}
+
+BOOST_AUTO_TEST_CASE(minimize_refuses_a_loss_of_many_numbers) {
+  Graph g;
+  const Variable w = g.variable("w", Tensor::of<float>({1, 2}));
+  const LossScale scale(g, "scale");
+  const Expr open = g.input("open", DType::f32, Shape{kAny}),
+             unknown = g.input("unknown", DType::f32, Shape::unknown());
+  for (const Expr& loss : {square(w), square(w) * sum(open) + 0.0 * sum(w), open * sum(w)}) {
+    const std::string why = refusal([&] { Sgd().minimize(loss, {w}); }, Code::invalid_argument),
+                      scaled = refusal([&] { scale.minimize(Sgd(), loss, {w}); },
+                                       Code::invalid_argument);
+    for (const char* part : {"minimize at optimizer_test.cpp:", "mean(loss)", "sum(loss)", "f32["})
+      for (const std::string& text : {why, scaled})
+        BOOST_TEST(text.find(part) != std::string::npos, text);
+  }
+  Sgd().minimize(reshape(sum(w), {1, 1}), {w});
+  const Expr step = Sgd({.learning_rate = 1.0}).minimize(unknown * sum(w), {w});
+  Eager run;
+  const std::string why = refusal(
+      [&] {
+        run.run(g, {{unknown, Tensor::of<float>({1, 2})}}, {step});
+      },
+      Code::invalid_argument);
+  BOOST_TEST(why.find("mean(loss) or sum(loss)") != std::string::npos, why);
+  run.run(g, {{unknown, Tensor::scalar(3.f)}}, {step});
+  BOOST_TEST(run.get(g, "w").at(0) == 1 - 3);
 }
 
 BOOST_AUTO_TEST_CASE(a_variable_that_is_named_twice_is_refused) {
