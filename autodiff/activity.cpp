@@ -12,15 +12,6 @@ namespace {
 
 bool any(const Flags& flags) { return std::find(flags.begin(), flags.end(), 1) != flags.end(); }
 
-// A sub-graph whose arguments are active as told, spread.
-Activity activity_of(const SubGraph& sub, const Flags& active, const Flags& states) {
-  Activity a(sub.graph, sub.graph.size(), states);
-  for (std::size_t i = 0; i < sub.inputs.size(); ++i)
-    if (active[i]) a.mark(sub.inputs[i]);
-  a.spread();
-  return a;
-}
-
 // Do the states' reads, or any input, make anything in here active?
 bool reads_wanted(const Node& node, const Flags& states) {
   if (!any(states)) return false;
@@ -45,21 +36,21 @@ std::size_t first_argument(const Node& node) { return node.op->name == "Case" ? 
 
 bool is_loop(const Node& node) { return node.op->name == "While"; }
 
-// The body's arguments that are active, whatever the iteration.
-Flags active_arguments(const Node& node, const Flags& active_inputs, const Flags& states) {
-  WhileView w(node);
-  Flags arguments(w.body.inputs.size(), 0);
-  for (int i = 0; i < static_cast<int>(active_inputs.size()); ++i)
-    arguments[troupe::at(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)] =
-        active_inputs[troupe::at(i)];
-  for (bool grows = true; grows;) {
-    grows = false;
-    Activity body = activity_of(w.body, arguments, states);
-    for (int k = 0; k < w.variables; ++k)
-      if (!arguments[troupe::at(k)] && body.is_active(w.body.outputs[troupe::at(k)]))
-        arguments[troupe::at(k)] = grows = true;
+// What the flow through a node follows from, but for flags; null: that changes while functions are
+// being made.
+std::shared_ptr<const AttrObject> inside_of(const Node& node) {
+  if (is_opaque(node)) return nullptr;
+  const char* name = function_of(node) ? "function" : "graphs";
+  return node.attrs.get<std::shared_ptr<const AttrObject>>(name);
+}
+
+std::string key_of(const AttrObject* inside, std::initializer_list<const Flags*> all) {
+  std::string key(reinterpret_cast<const char*>(&inside), sizeof inside);
+  for (const Flags* flags : all) {
+    key.append(flags->begin(), flags->end());
+    key += '/';
   }
-  return arguments;
+  return key;
 }
 
 }  // namespace
@@ -70,8 +61,9 @@ bool is_wanted_read(const Node& node, const Flags& states) {
   return node.state >= 0 && node.op->effect == Effect::read && states[troupe::at(node.state)];
 }
 
-Activity::Activity(const Graph& graph, std::int32_t size, Flags states)
-    : graph_(graph), size_(size), offset_(troupe::at(size) + 1, 0), states_(std::move(states)) {
+Activity::Activity(const Graph& graph, std::int32_t size, Flags states, Flows& flows)
+    : graph_(graph), flows_(flows), size_(size), offset_(troupe::at(size) + 1, 0),
+      states_(std::move(states)) {
   for (std::int32_t id = 0; id < size_; ++id)
     offset_[troupe::at(id) + 1] =
         offset_[troupe::at(id)] + static_cast<std::int32_t>(graph_.node(id).outputs.size());
@@ -95,7 +87,7 @@ void Activity::spread() {
     if (node.op->evaluate) {
       Flags inputs = active_inputs(node);
       if (!any(inputs) && !reads_wanted(node, states_)) continue;
-      Flags outputs = active_outputs(node, inputs, states_);
+      Flags outputs = flows_.active_outputs(node, inputs, states_);
       // A node that was extended since has more outputs than are numbered here.
       for (std::int32_t i = 0; i < first(id + 1) - first(id); ++i)
         if (outputs[troupe::at(i)]) active_[troupe::at(first(id) + i)] = 1;
@@ -125,7 +117,7 @@ Activity::Reached Activity::reached_from(const std::vector<Edge>& ys) const {
     }
     Flags inputs = active_inputs(node);
     if (node.op->evaluate) {
-      ReachedInputs inside = reached_inputs(node, inputs, outputs, states_);
+      ReachedInputs inside = flows_.reached_inputs(node, inputs, outputs, states_);
       inputs = std::move(inside.inputs);
       for (std::size_t s = 0; s < inside.states.size(); ++s)
         r.states[s] = r.states[s] || inside.states[s];
@@ -138,7 +130,55 @@ Activity::Reached Activity::reached_from(const std::vector<Edge>& ys) const {
   return r;
 }
 
-Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& states) {
+// A sub-graph whose arguments are active as told, spread.
+Activity Flows::activity_of(const SubGraph& sub, const Flags& active, const Flags& states) {
+  Activity a(sub.graph, sub.graph.size(), states, *this);
+  for (std::size_t i = 0; i < sub.inputs.size(); ++i)
+    if (active[i]) a.mark(sub.inputs[i]);
+  a.spread();
+  return a;
+}
+
+// The body's arguments that are active, whatever the iteration.
+Flags Flows::active_arguments(const Node& node, const Flags& active_inputs, const Flags& states) {
+  WhileView w(node);
+  Flags arguments(w.body.inputs.size(), 0);
+  for (int i = 0; i < static_cast<int>(active_inputs.size()); ++i)
+    arguments[troupe::at(i < w.explicit_variables ? i : i - w.explicit_variables + w.variables)] =
+        active_inputs[troupe::at(i)];
+  for (bool grows = true; grows;) {
+    grows = false;
+    Activity body = activity_of(w.body, arguments, states);
+    for (int k = 0; k < w.variables; ++k)
+      if (!arguments[troupe::at(k)] && body.is_active(w.body.outputs[troupe::at(k)]))
+        arguments[troupe::at(k)] = grows = true;
+  }
+  return arguments;
+}
+
+Flags Flows::active_outputs(const Node& node, const Flags& active_inputs, const Flags& states) {
+  std::shared_ptr<const AttrObject> inside = inside_of(node);
+  if (!inside) return find_active_outputs(node, active_inputs, states);
+  std::string key = key_of(inside.get(), {&active_inputs, &states});
+  if (const auto it = active_.find(key); it != active_.end()) return it->second;
+  Flags found = find_active_outputs(node, active_inputs, states);
+  kept_.push_back(std::move(inside));
+  return active_.emplace(std::move(key), std::move(found)).first->second;
+}
+
+ReachedInputs Flows::reached_inputs(const Node& node, const Flags& active_inputs,
+                                    const Flags& reached, const Flags& states) {
+  std::shared_ptr<const AttrObject> inside = inside_of(node);
+  if (!inside) return find_reached_inputs(node, active_inputs, reached, states);
+  std::string key = key_of(inside.get(), {&active_inputs, &reached, &states});
+  if (const auto it = reached_.find(key); it != reached_.end()) return it->second;
+  ReachedInputs found = find_reached_inputs(node, active_inputs, reached, states);
+  kept_.push_back(std::move(inside));
+  return reached_.emplace(std::move(key), std::move(found)).first->second;
+}
+
+Flags Flows::find_active_outputs(const Node& node, const Flags& active_inputs,
+                                 const Flags& states) {
   Flags out(node.outputs.size(), 0);
   if (is_loop(node)) {
     if (!WhileView(node).back_prop) return out;
@@ -162,8 +202,8 @@ Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& 
   return out;
 }
 
-LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached,
-                   const Flags& states) {
+LoopFlow Flows::loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached,
+                          const Flags& states) {
   WhileView w(node);
   LoopFlow flow{active_arguments(node, active_inputs, states), Flags(w.body.inputs.size(), 0),
                 Flags(states.size(), 0)};
@@ -187,8 +227,8 @@ LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& re
   return flow;
 }
 
-ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached,
-                             const Flags& states) {
+ReachedInputs Flows::find_reached_inputs(const Node& node, const Flags& active_inputs,
+                                         const Flags& reached, const Flags& states) {
   ReachedInputs out{Flags(node.inputs.size(), 0), Flags(states.size(), 0)};
   if (is_loop(node)) {
     WhileView w(node);

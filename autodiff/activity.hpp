@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include <troupe/ops/graph/graph.hpp>
@@ -18,11 +19,13 @@ bool carries_gradient(DType t);
 /// Does the node read a state that gradients are wanted of?
 bool is_wanted_read(const Node& node, const Flags& states);
 
+class Flows;
+
 /// Of the first `size` nodes of a graph.
 class Activity {
  public:
-  /// `states`: which of the graph's states are xs.
-  Activity(const Graph& graph, std::int32_t size, Flags states);
+  /// `states`: which of the graph's states are xs. `flows` must outlive it.
+  Activity(const Graph& graph, std::int32_t size, Flags states, Flows& flows);
   std::int32_t size() const { return size_; }
   /// Outputs in a row: where node `id`'s begin.
   std::int32_t first(std::int32_t id) const { return offset_[static_cast<std::size_t>(id)]; }
@@ -48,22 +51,19 @@ class Activity {
 
  private:
   const Graph& graph_;
+  Flows& flows_;
   std::int32_t size_;
   std::vector<std::int32_t> offset_;
   Flags active_;
   Flags states_;
 };
 
-/// Of a node with sub-graphs: which outputs depend on those inputs or on wanted states read inside.
-Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& states);
-
-/// And which of those inputs, and of the wanted states, the outputs `reached` depend on.
+/// Of a node with sub-graphs: which of its active inputs, and of the wanted states, the outputs
+/// `reached` depend on.
 struct ReachedInputs {
   Flags inputs;
   Flags states;
 };
-ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached,
-                             const Flags& states);
 
 /// Of a While node: the variables and captures of its body that are active, and those of them that
 /// are reached.
@@ -72,7 +72,29 @@ struct LoopFlow {
   Flags reached;  // arguments of the body
   Flags states;   // reached
 };
-LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached,
-                   const Flags& states);
+
+/// Answers questions about nodes with sub-graphs and remembers the answers: a sub-graph that is
+/// nested n deep is looked at once, not once for each graph around it. Lifetime: one request for
+/// gradients.
+class Flows {
+ public:
+  /// Which outputs depend on those inputs or on wanted states read inside.
+  Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& states);
+  ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached,
+                               const Flags& states);
+  LoopFlow loop_flow(const Node& node, const Flags& active_inputs, const Flags& reached,
+                     const Flags& states);
+
+ private:
+  Activity activity_of(const SubGraph& sub, const Flags& active, const Flags& states);
+  Flags active_arguments(const Node& node, const Flags& active_inputs, const Flags& states);
+  Flags find_active_outputs(const Node& node, const Flags& active_inputs, const Flags& states);
+  ReachedInputs find_reached_inputs(const Node& node, const Flags& active_inputs,
+                                    const Flags& reached, const Flags& states);
+
+  std::map<std::string, Flags> active_;
+  std::map<std::string, ReachedInputs> reached_;
+  std::vector<std::shared_ptr<const AttrObject>> kept_;  // so that no other takes their address
+};
 
 }  // namespace troupe

@@ -21,12 +21,10 @@ Expr OuterValues::in(std::size_t i, SubGraph& sub, const Expr& outer, const Valu
     graph.build_on(outer.edge());
     return sub.graph.constant(source.attrs.get<Tensor>("value"));
   }
-  auto is_same = [&](const Expr& e) {
-    return &e.reader() == &outer.reader() && e.edge() == outer.edge();
-  };
-  std::size_t k = static_cast<std::size_t>(std::find_if(values_.begin(), values_.end(), is_same) -
-                                           values_.begin());
-  if (k == values_.size()) {
+  const auto [place, is_unknown] =
+      place_.emplace(std::pair{&outer.reader(), outer.edge()}, values_.size());
+  const std::size_t k = place->second;
+  if (is_unknown) {
     values_.push_back(outer);
     specs_.push_back(spec);
   }

@@ -23,9 +23,42 @@
 
 namespace troupe {
 
+/// A function whose gradient is asked for: declared, so that calls of it can be made.
+class FunctionGradient {
+ public:
+  virtual ~FunctionGradient() = default;
+  /// Differentiates the body, which may ask for more functions.
+  virtual void differentiate() = 0;
+  /// Gives the functions that were declared their bodies.
+  virtual void define() = 0;
+  virtual Graph& root() const = 0;
+};
+
+/// What one request for gradients shares, on all levels of sub-graphs and functions.
+class Request {
+ public:
+  Request() = default;
+  Request(const Request&) = delete;
+  /// Functions that were not finished are forgotten: the next request starts anew.
+  ~Request();
+
+  void add(std::unique_ptr<FunctionGradient> function) {
+    functions_.push_back(std::move(function));
+  }
+  /// Makes all functions that were asked for: one after the other, so that a long chain of calls
+  /// takes no stack, and defines them callees first.
+  void finish();
+
+  Flows flows;
+
+ private:
+  std::vector<std::unique_ptr<FunctionGradient>> functions_;
+};
+
 /// A functional node whose cotangents have arrived.
 struct ControlStep {
   Graph& graph;
+  Request& request;
   std::int32_t id;
   std::vector<Cotangent> cotangents;  // one an output; none: nothing depends on it
   Flags needed;                       // inputs: does anybody want their cotangent?

@@ -41,11 +41,12 @@ struct Wish {
   }
 };
 
-// Makes the pair of a function.
-class Differentiation {
+// Makes the pair of a function. `asked_by` names a call that needs it.
+class Differentiation final : public FunctionGradient {
  public:
-  Differentiation(Graph& root, const FunctionDef& f, const Wish& wish)
-      : root_(root), f_(f), wish_(wish) {
+  Differentiation(Graph& root, Request& request, const FunctionDef& f, const Wish& wish,
+                  std::string asked_by)
+      : root_(root), request_(request), f_(f), wish_(wish), asked_by_(std::move(asked_by)) {
     if (!f.body)
       throw Error(
           Code::failed_precondition,
@@ -53,19 +54,26 @@ class Differentiation {
                       f.name, f.site.text()));
   }
 
-  Pair make() {
+  /// Declares the pair.
+  Pair declared() {
     declare();
-    try {
-      differentiate_body();
-      Cut cut(both_, f_.body->graph.size(), results_, free_values());
-      define_saving(cut);
-      define_gradient(cut);
-    } catch (...) {
-      forget_unfinished();
-      throw;
-    }
     return {saving_, gradient_};
   }
+
+  void differentiate() override {
+    try {
+      differentiate_body();
+    } catch (const Error& e) {
+      throw Error(e.code(), fmt::format("the gradient of {}: {}", asked_by_, e.what()));
+    }
+  }
+  void define() override {
+    Cut cut(both_, f_.body->graph.size(), results_, free_values());
+    define_saving(cut);
+    define_gradient(cut);
+    both_.reset();
+  }
+  Graph& root() const override { return root_; }
 
  private:
   FunctionDef& add(std::string name) {
@@ -81,6 +89,7 @@ class Differentiation {
     saving_->parameters = f_.parameters;
     saving_->results = f_.results;
     saving_->results.push_back(any_list());
+    saving_->captured = f_.captured;
     gradient_ = &add(f_.name + "/gradient");
     for (std::size_t o = 0; o < f_.results.size(); ++o)
       if (wish_.outputs[o]) gradient_->parameters.push_back(f_.results[o]);
@@ -93,19 +102,6 @@ class Differentiation {
       if (known.get() == &f_) known->derived[wish_.text()] = {saving_, gradient_};
   }
 
-  // A gradient that could not be built, and those that call it: whoever asks again is told why
-  // again.
-  void forget_unfinished() {
-    auto is_unfinished = [](const FunctionDef* f) {
-      const std::vector<const FunctionDef*> all = reachable_from(*f);
-      return std::any_of(all.begin(), all.end(), [](const FunctionDef* g) { return !g->body; });
-    };
-    for (const auto& f : root_.functions())
-      std::erase_if(f->derived, [&](const auto& made) {
-        return std::any_of(made.second.begin(), made.second.end(), is_unfinished);
-      });
-  }
-
   void differentiate_body() {
     both_ = std::make_shared<SubGraph>(f_.body, root_, f_.body->graph.size());
     both_->made_from = f_.body;
@@ -115,7 +111,7 @@ class Differentiation {
     std::vector<Edge> xs;
     for (std::size_t i = 0; i < f_.parameters.size(); ++i)
       if (wish_.inputs[i]) xs.push_back(f_.body->inputs[i]);
-    Sweep sweep(g, f_.body->graph.size(), xs, wish_.states);
+    Sweep sweep(g, f_.body->graph.size(), xs, wish_.states, request_);
     for (std::size_t o = 0; o < f_.results.size(); ++o) {
       if (!wish_.outputs[o]) continue;
       arguments_.push_back(g.argument(f_.results[o], f_.site));
@@ -184,8 +180,10 @@ class Differentiation {
   }
 
   Graph& root_;
+  Request& request_;
   const FunctionDef& f_;
   const Wish wish_;
+  const std::string asked_by_;
   FunctionDef* saving_ = nullptr;
   FunctionDef* gradient_ = nullptr;
   std::shared_ptr<SubGraph> both_;  // the body and its gradient
@@ -200,7 +198,8 @@ class CallStep : Step {
   ControlCotangents run() {
     for (const Cotangent& c : s_.cotangents) wish_.outputs.push_back(!c.is_none());
     wish_.outputs.resize(function_.results.size(), 0);
-    ReachedInputs r = reached_inputs(forward_, s_.needed, wish_.outputs, s_.states);
+    ReachedInputs r =
+        s_.request.flows.reached_inputs(forward_, s_.needed, wish_.outputs, s_.states);
     wish_.inputs = std::move(r.inputs);
     wish_.states = std::move(r.states);
     const std::vector<std::int32_t> states = wanted(wish_.states);
@@ -235,7 +234,10 @@ class CallStep : Step {
       else continue;
       return *pair.gradient;
     }
-    const Pair made = Differentiation(s_.graph.root(), function_, wish_).make();
+    auto function = std::make_unique<Differentiation>(s_.graph.root(), s_.request, function_, wish_,
+                                                      s_.graph.describe(s_.id));
+    const Pair made = function->declared();
+    s_.request.add(std::move(function));
     call(*made.saving);
     return *made.gradient;
   }
@@ -263,3 +265,28 @@ class CallStep : Step {
 ControlCotangents differentiate_call(const ControlStep& step) { return CallStep(step).run(); }
 
 }  // namespace troupe::control
+
+namespace troupe {
+
+void Request::finish() {
+  for (std::size_t i = 0; i < functions_.size(); ++i) functions_[i]->differentiate();
+  for (std::size_t i = functions_.size(); i-- > 0;) functions_[i]->define();
+  functions_.clear();
+}
+
+// Those that call them are forgotten with them: a request that asks again is told why again.
+Request::~Request() {
+  if (functions_.empty()) return;
+  const auto& all = functions_[0]->root().functions();
+  const auto is_unfinished = [](const FunctionDef* f) {
+    const std::vector<const FunctionDef*> reached = reachable_from(*f);
+    return std::any_of(reached.begin(), reached.end(),
+                       [](const FunctionDef* g) { return !g->body; });
+  };
+  for (const auto& f : all)
+    std::erase_if(f->derived, [&](const auto& made) {
+      return std::any_of(made.second.begin(), made.second.end(), is_unfinished);
+    });
+}
+
+}  // namespace troupe

@@ -1,5 +1,6 @@
 // The gradient of a conditional. See control.hpp.
 #include <algorithm>
+#include <tuple>
 
 #include <troupe/autodiff/control_step.hpp>
 #include <troupe/autodiff/cut.hpp>
@@ -17,7 +18,7 @@ class CaseStep : Step {
   ControlCotangents run() {
     Flags reached;
     for (const Cotangent& c : s_.cotangents) reached.push_back(!c.is_none());
-    ReachedInputs r = reached_inputs(forward_, s_.needed, reached, s_.states);
+    ReachedInputs r = s_.request.flows.reached_inputs(forward_, s_.needed, reached, s_.states);
     for (std::size_t i = 1; i < r.inputs.size(); ++i)
       if (r.inputs[i]) wanted_.push_back(static_cast<int>(i));
     flags_ = r.states;
@@ -53,7 +54,7 @@ class CaseStep : Step {
     };
     std::vector<Edge> xs;
     for (int i : wanted_) xs.push_back(branch->inputs[at(i - 1)]);
-    Sweep sweep(g, nodes, xs, flags_);
+    Sweep sweep(g, nodes, xs, flags_, s_.request);
     for (int i : wanted_)
       if (const Cotangent& c = s_.arrived[at(i)]; !c.is_none())
         sweep.seed(branch->inputs[at(i - 1)], argument(at_home(c.to_dense())));
@@ -111,6 +112,9 @@ class CaseStep : Step {
       std::map<std::size_t, Edge> of;  // a branch's
     };
     std::vector<Slot> slots;
+    // A branch's n-th value of a kind goes into the n-th slot of that kind.
+    using Kind = std::tuple<DType, int, std::string>;
+    std::map<Kind, std::vector<std::size_t>> slots_of;
     const int before = static_cast<int>(forward_.outputs.size());
     std::vector<std::shared_ptr<SubGraph>> parts;
     for (std::size_t b = 0; b < branches_.size(); ++b) {
@@ -118,6 +122,7 @@ class CaseStep : Step {
       std::vector<Edge> where;
       parts.push_back(branch.cut->forward_part(s_.graph, where));
       parts[b]->made_from = branch.both;
+      std::map<Kind, std::size_t> used;
       for (std::size_t i = 0; i < where.size(); ++i) {
         const ValueSpec& spec = branch.cut->saved()[i].spec;
         int o = 0;
@@ -126,13 +131,14 @@ class CaseStep : Step {
           ++o;
         branch.saved_in.push_back(o);
         if (o < before) continue;
-        auto fits = [&](const Slot& s) {
-          return !s.of.count(b) && s.spec.dtype == spec.dtype && s.spec.depth == spec.depth &&
-                 (!spec.is_list() || s.spec == spec);
-        };
-        std::size_t k = static_cast<std::size_t>(std::find_if(slots.begin(), slots.end(), fits) -
-                                                 slots.begin());
-        if (k == slots.size()) slots.push_back({spec, {}});
+        const Kind kind{spec.dtype, spec.depth, spec.is_list() ? spec.text() : std::string()};
+        std::vector<std::size_t>& all = slots_of[kind];
+        const std::size_t n = used[kind]++;
+        if (n == all.size()) {
+          all.push_back(slots.size());
+          slots.push_back({spec, {}});
+        }
+        const std::size_t k = all[n];
         slots[k].spec = common_spec(slots[k].spec, spec);
         slots[k].of[b] = where[i];
         branch.saved_in.back() = before + static_cast<int>(k);

@@ -38,7 +38,8 @@ class OuterValues {
  private:
   Exprs values_;
   std::vector<ValueSpec> specs_;
-  std::vector<std::map<std::size_t, Edge>> arguments_;  // of each sub-graph
+  std::map<std::pair<const Reader*, Edge>, std::size_t> place_;  // of a value
+  std::vector<std::map<std::size_t, Edge>> arguments_;           // of each sub-graph
 };
 
 // A new sub-graph of `outer`; what is bound on `outer` stays there.

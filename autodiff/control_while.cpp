@@ -21,7 +21,7 @@ class WhileStep : Step {
     if (!w_.back_prop) return nothing();
     Flags reached;
     for (const Cotangent& c : s_.cotangents) reached.push_back(!c.is_none());
-    flow_ = loop_flow(forward_, s_.needed, reached, s_.states);
+    flow_ = s_.request.flows.loop_flow(forward_, s_.needed, reached, s_.states);
     for (int k = 0; k < w_.variables; ++k)
       if (flow_.reached[at(k)]) carried_.push_back(k);
     for (int c = 0; c < w_.captures; ++c)
@@ -59,7 +59,7 @@ class WhileStep : Step {
     std::vector<Edge> xs;
     for (int k : carried_) xs.push_back(body_input(k));
     for (int c : accumulated_) xs.push_back(body_input(w_.variables + c));
-    Sweep sweep(g, nodes_, xs, flow_.states);
+    Sweep sweep(g, nodes_, xs, flow_.states, s_.request);
     std::size_t next = carried_.size();
     // The sums first: what comes later is added to them where they lie.
     for (int c : accumulated_) sweep.seed(body_input(w_.variables + c), arguments_[next++]);

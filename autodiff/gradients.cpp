@@ -2,12 +2,16 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 
 #include <fmt/format.h>
 
 #include <troupe/autodiff/differentiate.hpp>
 #include <troupe/autodiff/sweep.hpp>
+#include <troupe/autodiff/unconnected.hpp>
+#include <troupe/controlflow/list_ops.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
@@ -116,11 +120,62 @@ struct Level {
   Graph* graph;
   std::vector<Edge> ys;
   std::vector<Graph::Capture> captures;  // of it, by the inner level
+  // Of the outermost graph, if the inner level is a function's body: the values in its environment
+  // that the body and the functions that it calls use.
+  std::map<Edge, std::int64_t> environment;
   std::unique_ptr<Sweep> sweep;
 };
 
+void add_functions(const Graph& graph, std::set<const FunctionDef*>& all) {
+  for (const Node& node : graph.nodes()) {
+    if (const FunctionDef* f = function_of(node); f && !all.contains(f)) {
+      const std::vector<const FunctionDef*> reached = reachable_from(*f);
+      all.insert(reached.begin(), reached.end());
+    }
+    for (const auto& sub : subgraphs_of(node)) add_functions(sub->graph, all);
+  }
+}
+
+// What the body, the last of the first `n` levels, and the functions that it calls take from the
+// environment.
+std::map<Edge, std::int64_t> used_environment(const std::vector<Level>& levels, std::size_t n) {
+  std::set<const FunctionDef*> functions;
+  for (std::size_t i = 0; i < n; ++i) add_functions(*levels[i].graph, functions);
+  const Graph& body = *levels[n - 1].graph;
+  const std::map<Edge, std::int64_t>& slots = body.environment_slots();
+  std::map<Edge, std::int64_t> used;
+  for (const Graph::Capture& c : body.captures())
+    if (const auto it = slots.find(c.outer.edge()); it != slots.end()) used.insert(*it);
+  for (const FunctionDef* f : functions)
+    for (const FunctionDef::Captured& c : f->captured) used.emplace(c.outer, c.slot);
+  return used;
+}
+
+bool has_active_environment(const Level& level) {
+  return std::any_of(level.environment.begin(), level.environment.end(), [&](const auto& used) {
+    return level.sweep->activity().is_active(used.first);
+  });
+}
+
+// A body's environment is a list, and so is its cotangent: each value takes its element.
+void seed_environment(Level& level, const Level& body, Graph& here) {
+  const Cotangent all = body.sweep->of(body.graph->environment());
+  if (all.is_none()) return;
+  Expr rest = all.to_dense();
+  for (const auto& [outer, slot] : level.environment) {
+    if (!level.sweep->activity().is_active(outer)) continue;
+    const Site& site = level.graph->node(outer.node).site;
+    Graph::AtSite at(here, site);
+    const Exprs taken =
+        take_cotangent(rest, here.constant(slot), here.adopt(level.graph->expr(outer), site));
+    rest = taken[0];
+    level.sweep->seed(outer, taken[1]);
+  }
+}
+
 // From the innermost graph outwards, as far as there are xs.
-std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const Independents& xs) {
+std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const Independents& xs,
+                             Request& request) {
   auto has_x = [&](const Graph& g) {
     return std::any_of(xs.begin(), xs.end(), [&](const Independent& x) {
       return x.variable() || &x.expr()->reader() == &g;
@@ -129,16 +184,21 @@ std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const In
   std::vector<Level> levels;
   std::size_t wanted = 1;
   for (Graph* g = &inner; g; g = g->outer()) {
-    levels.push_back({g, {}, {}, {}});
+    levels.push_back({g, {}, {}, {}, {}});
     if (has_x(*g)) wanted = levels.size();
     for (const Expr& y : ys)
       if (&y.reader() == g) levels.back().ys.push_back(y.edge());
   }
   levels.resize(wanted);
-  for (std::size_t i = 1; i < levels.size(); ++i)
+  for (std::size_t i = 1; i < levels.size(); ++i) {
+    if (levels[i - 1].graph->is_function_body()) {
+      levels[i].environment = used_environment(levels, i);
+      continue;
+    }
     for (const Graph::Capture& c : levels[i - 1].graph->captures())
       if (carries_gradient(levels[i].graph->spec(c.outer.edge()).dtype))
         levels[i].captures.push_back(c);
+  }
   Flags states(outermost(inner).states().size(), 0);
   for (const Independent& x : xs)
     if (x.variable()) states[static_cast<std::size_t>(x.variable()->state())] = 1;
@@ -147,13 +207,16 @@ std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const In
     std::int32_t last = -1;
     for (Edge y : level.ys) last = std::max(last, y.node);
     for (const Graph::Capture& c : level.captures) last = std::max(last, c.outer.edge().node);
+    for (const auto& [outer, slot] : level.environment) last = std::max(last, outer.node);
     std::vector<Edge> inside;
     for (const Independent& x : xs)
       if (x.expr() && &x.expr()->reader() == level.graph) inside.push_back(x.expr()->edge());
     if (i + 1 < levels.size())
       for (const Graph::Capture& c : levels[i + 1].captures)
         if (levels[i + 1].sweep->activity().is_active(c.outer.edge())) inside.push_back(c.inner);
-    level.sweep = std::make_unique<Sweep>(*level.graph, last + 1, inside, states);
+    if (i + 1 < levels.size() && has_active_environment(levels[i + 1]))
+      inside.push_back(level.graph->environment());
+    level.sweep = std::make_unique<Sweep>(*level.graph, last + 1, inside, states, request);
   }
   return levels;
 }
@@ -168,7 +231,16 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
   check(inner, ys, xs, dys, at);
   Graph& here = inner.current();
   auto scope = here.scope("gradients");
-  std::vector<Level> levels = levels_of(inner, ys, xs);
+  Request request;
+  std::vector<Level> levels = levels_of(inner, ys, xs, request);
+  const std::vector<Independent> all(xs.begin(), xs.end());
+  Graphs graphs;
+  for (const Level& level : levels) graphs.push_back({level.graph, level.graph->size()});
+  const bool is_told = options.unconnected != Unconnected::zeros;
+  if (is_told) {
+    refuse_ends_at_ops(graphs, ys, all, at);
+    hold_arguments(graphs, ys, all, request.flows, at);
+  }
   for (std::size_t i = 0; i < levels.size(); ++i) {
     Level& level = levels[i];
     for (std::size_t k = 0; k < ys.size(); ++k) {
@@ -181,10 +253,13 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
     for (const Graph::Capture& c : level.captures)
       if (Cotangent inside = levels[i - 1].sweep->of(c.inner); !inside.is_none())
         level.sweep->seed(c.outer.edge(), std::move(inside));
+    if (!level.environment.empty()) seed_environment(level, levels[i - 1], here);
     level.sweep->run();
   }
+  request.finish();
   const Graph::AtSite site(here, at);
   std::vector<Cotangent> out;
+  std::vector<Independent> unreached;
   for (const Independent& x : xs) {
     std::vector<Cotangent> terms;
     for (const Level& level : levels) {
@@ -193,9 +268,14 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
         terms.push_back(level.sweep->of(x.expr()->edge()));
     }
     out.push_back(sum_of(terms));
-    if (out.back().is_none() && options.unconnected == Unconnected::zero)
-      out.back() = zeros_for(here, x, at);
+    if (!out.back().is_none() && is_from_environment(x, graphs) && !reaches(x, ys, graphs))
+      out.back() = {};
+    if (out.back().is_none()) unreached.push_back(x);
   }
+  if (is_told) refuse_ends_at_integers(graphs, ys, unreached, at);
+  if (options.unconnected != Unconnected::none)
+    for (std::size_t i = 0; i < xs.size(); ++i)
+      if (out[i].is_none()) out[i] = zeros_for(here, xs[i], at);
   return out;
 }
 

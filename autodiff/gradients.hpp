@@ -9,7 +9,7 @@
 // may be asked for inside a branch or a body too, of values there and with respect to values
 // outside. Threads: as the graph. Invariants: 1. only nodes on paths from xs to ys are
 // differentiated; each once; 2. a path ends at an op that is not differentiable by definition, at
-// an integer and at a bool; 3. the gradient of a variable is the sum over all its reads in the
+// an integer and at a bool, of which the caller is told (`Unconnected`); 3. the gradient of a variable is the sum over all its reads in the
 // graph, whatever was assigned between them.
 #pragma once
 
@@ -53,11 +53,21 @@ class Independents {
   std::vector<Independent> xs_;
 };
 
-/// What the gradient of an x is on which no y depends.
-enum class Unconnected : std::uint8_t { zero, none };
+/// What is said of an x that no gradient reaches.
+enum class Unconnected : std::uint8_t {
+  /// Zeros for an x on which no y depends, which is what its gradient is. A path that ends without a
+  /// gradient is refused: at an integer, unless x reaches y otherwise, too; at an op that has no
+  /// gradient though it yields floats (a user's actor, a draw, an assignment); at a loop variable or
+  /// a function's parameter that comes of an x outside of the loop or the function.
+  refused,
+  /// Zeros wherever a path ends.
+  zeros,
+  /// As `refused`, with an empty expression for an x on which no y depends.
+  none,
+};
 
 struct GradientOptions {
-  Unconnected unconnected = Unconnected::zero;  // none: an empty expression
+  Unconnected unconnected = Unconnected::refused;
 };
 
 /// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not

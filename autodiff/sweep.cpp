@@ -33,8 +33,9 @@ Cotangent Arrivals::take(std::int32_t output) {
   return terms.size() == 1 ? std::move(terms[0]) : sum_of(terms);
 }
 
-Sweep::Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states)
-    : graph_(graph), activity_(graph, size, std::move(states)),
+Sweep::Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states,
+             Request& request)
+    : graph_(graph), request_(request), activity_(graph, size, std::move(states), request.flows),
       is_x_(static_cast<std::size_t>(activity_.outputs()), 0), arrivals_(activity_.outputs()) {
   for (Edge x : xs) {
     if (x.node >= size) continue;
@@ -115,8 +116,9 @@ void Sweep::pass_on(std::int32_t id, std::vector<Cotangent> totals) {
 void Sweep::pass_through_control(std::int32_t id, std::vector<Cotangent> totals) {
   const Node& node = graph_.node(id);
   const std::vector<Edge> inputs = node.inputs;
-  ControlStep step{graph_, id, std::move(totals), activity_.active_inputs(node), activity_.states(),
-                   {}};
+  ControlStep step{
+      graph_, request_, id, std::move(totals), activity_.active_inputs(node), activity_.states(),
+      {}};
   // What has arrived already at a list goes through the node: it is added to where it lies.
   const std::size_t first_capture = captures_begin(node);
   for (std::size_t i = 0; i < inputs.size(); ++i) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <troupe/autodiff/activity.hpp>
+#include <troupe/autodiff/control.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 
 namespace troupe {
@@ -34,8 +35,9 @@ class Arrivals {
 
 class Sweep {
  public:
-  /// `states`: which of the graph's states are xs too.
-  Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states);
+  /// `states`: which of the graph's states are xs too. `request` must outlive it.
+  Sweep(Graph& graph, std::int32_t size, const std::vector<Edge>& xs, Flags states,
+        Request& request);
 
   const Activity& activity() const { return activity_; }
   /// A cotangent of y, and of every output of it; those of what does not depend on an x are
@@ -57,6 +59,7 @@ class Sweep {
   [[noreturn]] void fail(std::int32_t id, Code code, const std::string& why) const;
 
   Graph& graph_;
+  Request& request_;
   Activity activity_;
   Flags is_x_;  // an output
   Arrivals arrivals_;

@@ -121,6 +121,11 @@ class Everywhere {
   Program apply(Program program) {
     Program out = with_sub_graphs_changed(std::move(program));
     out = pass_.run(std::move(out), Level::outermost, request_);
+    while (!waiting_.empty()) {
+      const FunctionDef* function = waiting_.back();
+      waiting_.pop_back();
+      made_.at(function)->body = in_sub_graph(*function->body);
+    }
     std::vector<std::shared_ptr<FunctionDef>> functions;
     for (auto& [from, made] : made_) functions.push_back(made);
     analyse(functions);
@@ -155,20 +160,22 @@ class Everywhere {
     return fresh;
   }
 
-  // There before its body is: a call of it may be in there.
+  // There before its body is, which waits its turn: a chain of calls may be long, and come back.
   FunctionDef* made_of(const FunctionDef& function) {
     auto [it, is_new] = made_.try_emplace(&function);
     if (!is_new) return it->second.get();
     FunctionDef* made = (it->second = std::make_shared<FunctionDef>(function)).get();
     made->derived.clear();
     if (function.base) made->base = made_of(*function.base);
-    if (function.body) made->body = in_sub_graph(*function.body);
+    made->body = nullptr;
+    if (function.body) waiting_.push_back(&function);
     return made;
   }
 
   const Pass& pass_;
   const PassRequest& request_;
   std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
+  std::vector<const FunctionDef*> waiting_;  // whose bodies are not yet changed
 };
 
 void refuse_unknown(const std::vector<std::string>& skip) {

@@ -1,6 +1,8 @@
 #include <troupe/ops/graph/function_def.hpp>
 
 #include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
 
 #include <fmt/format.h>
 
@@ -23,14 +25,100 @@ void add_from(FunctionDef& f, const Graph& graph) {
   }
 }
 
-bool take_over(FunctionDef& f, const FunctionDef& callee) {
-  const Effects before = f.effects;
+void take_over(FunctionDef& f, const FunctionDef& callee) {
   for (auto [state, effect] : callee.effects) merge_effect(f.effects, state, effect);
-  const bool changed = f.effects != before || (callee.has_draws && !f.has_draws) ||
-                       (callee.has_effect && !f.has_effect);
   f.has_draws = f.has_draws || callee.has_draws;
   f.has_effect = f.has_effect || callee.has_effect;
-  return changed;
+}
+
+// What the body says by itself.
+void scan(FunctionDef& f) {
+  f.callees.clear();
+  f.effects.clear();
+  f.has_draws = f.has_effect = f.is_recursive = false;
+  if (f.body) add_from(f, f.body->graph);
+}
+
+// Functions that call each other, all of them or none, after those that they call besides: the
+// strongly connected components of the calls (Tarjan, 1972). No recursion: chains of calls are
+// long.
+class Circles {
+ public:
+  explicit Circles(const std::vector<std::shared_ptr<FunctionDef>>& functions) {
+    for (const auto& f : functions) known_.emplace(f.get(), Mark{f.get()});
+    for (const auto& f : functions)
+      if (known_.at(f.get()).number < 0) visit(known_.at(f.get()));
+  }
+  const std::vector<std::vector<FunctionDef*>>& all() const { return circles_; }
+
+ private:
+  struct Mark {
+    FunctionDef* function;
+    int number = -1;  // in the order of the visits; -1: not yet visited
+    int lowest = -1;  // the first that it reaches of those that are in no circle yet
+    bool is_open = false;
+    std::size_t next = 0;  // of its callees
+  };
+
+  void open(Mark& m) {
+    m.number = m.lowest = visited_++;
+    m.is_open = true;
+    path_.push_back(&m);
+    open_.push_back(&m);
+  }
+
+  void visit(Mark& first) {
+    open(first);
+    while (!path_.empty()) {
+      Mark& m = *path_.back();
+      if (m.next < m.function->callees.size()) {
+        // A function of another program calls nothing of this one.
+        const auto it = known_.find(m.function->callees[m.next++]);
+        if (it == known_.end()) continue;
+        if (it->second.number < 0) open(it->second);
+        else if (it->second.is_open) m.lowest = std::min(m.lowest, it->second.number);
+        continue;
+      }
+      path_.pop_back();
+      if (!path_.empty()) path_.back()->lowest = std::min(path_.back()->lowest, m.lowest);
+      if (m.lowest == m.number) close(m);
+    }
+  }
+
+  void close(const Mark& first) {
+    circles_.emplace_back();
+    for (bool is_first = false; !is_first;) {
+      Mark& m = *open_.back();
+      open_.pop_back();
+      m.is_open = false;
+      circles_.back().push_back(m.function);
+      is_first = &m == &first;
+    }
+  }
+
+  std::unordered_map<const FunctionDef*, Mark> known_;
+  std::vector<Mark*> path_, open_;
+  std::vector<std::vector<FunctionDef*>> circles_;
+  int visited_ = 0;
+};
+
+bool calls_itself(const FunctionDef& f) {
+  return std::find(f.callees.begin(), f.callees.end(), &f) != f.callees.end();
+}
+
+// What calls add to what the bodies say by themselves.
+void settle(const std::vector<std::shared_ptr<FunctionDef>>& functions) {
+  const Circles circles(functions);
+  for (const std::vector<FunctionDef*>& circle : circles.all()) {
+    FunctionDef& first = *circle[0];
+    for (FunctionDef* f : circle) {
+      f->is_recursive = circle.size() > 1 || calls_itself(*f);
+      if (f != &first) take_over(first, *f);
+      for (const FunctionDef* callee : f->callees) take_over(first, *callee);
+    }
+    for (FunctionDef* f : circle)
+      if (f != &first) take_over(*f, first);
+  }
 }
 
 }  // namespace
@@ -47,9 +135,10 @@ std::shared_ptr<const AttrObject> refer_to(const FunctionDef& function) {
 
 std::vector<const FunctionDef*> reachable_from(const FunctionDef& function) {
   std::vector<const FunctionDef*> found{&function};
+  std::unordered_set<const FunctionDef*> known{&function};
   for (std::size_t i = 0; i < found.size(); ++i)
     for (const FunctionDef* callee : found[i]->callees)
-      if (std::find(found.begin(), found.end(), callee) == found.end()) found.push_back(callee);
+      if (known.insert(callee).second) found.push_back(callee);
   return found;
 }
 
@@ -61,25 +150,18 @@ std::string too_deep(const FunctionDef& function, int limit, const Site& site) {
 }
 
 void analyse(const std::vector<std::shared_ptr<FunctionDef>>& functions) {
-  for (const auto& f : functions) {
-    f->callees.clear();
-    f->effects.clear();
-    f->has_draws = f->has_effect = false;
-    if (f->body) add_from(*f, f->body->graph);
-  }
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (const auto& f : functions)
-      for (const FunctionDef* callee : f->callees) changed = take_over(*f, *callee) || changed;
-  }
-  for (const auto& f : functions) {
-    f->is_recursive = false;
-    for (const FunctionDef* callee : f->callees) {
-      std::vector<const FunctionDef*> reached = reachable_from(*callee);
-      f->is_recursive =
-          f->is_recursive || std::find(reached.begin(), reached.end(), f.get()) != reached.end();
-    }
-  }
+  for (const auto& f : functions) scan(*f);
+  settle(functions);
+}
+
+void analyse_defined(FunctionDef& function,
+                     const std::vector<std::shared_ptr<FunctionDef>>& functions) {
+  scan(function);
+  const bool is_called = std::any_of(functions.begin(), functions.end(), [&](const auto& f) {
+    return std::find(f->callees.begin(), f->callees.end(), &function) != f->callees.end();
+  });
+  if (is_called) return settle(functions);
+  for (const FunctionDef* callee : function.callees) take_over(function, *callee);
 }
 
 }  // namespace troupe

@@ -64,7 +64,10 @@ std::vector<const FunctionDef*> reachable_from(const FunctionDef& function);
 /// What a call says that is nested too deep.
 std::string too_deep(const FunctionDef& function, int limit, const Site& site);
 
-/// Brings what is said of the functions' bodies up to date.
+/// Brings what is said of the functions' bodies up to date, in time linear in bodies and calls.
 void analyse(const std::vector<std::shared_ptr<FunctionDef>>& functions);
+/// Does the same after one of them was given its body; the others were up to date.
+void analyse_defined(FunctionDef& function,
+                     const std::vector<std::shared_ptr<FunctionDef>>& functions);
 
 }  // namespace troupe

@@ -91,6 +91,7 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
   node.site = site;
   node.state = state;
   place(node, again);
+  if (op.evaluate) check_bound(node);
   std::int32_t id = append(std::move(node));
   if (!nodes_[id].name.empty() && !names_.emplace(nodes_[id].name, id).second)
     nodes_[id].name.clear();  // taken: the repeated node is known by its op and origin
@@ -160,6 +161,7 @@ Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t n
   is_sealed_ = false;
   if (!take_in_) captures_.clear();
   outer_controls_.clear();
+  bound_checks_.clear();
   copy_of_ = std::move(finished);
   copied_ = nodes;
 }
@@ -229,6 +231,43 @@ std::int64_t Graph::environment_slot(Edge outer) {
   return environment_.emplace(outer, static_cast<std::int64_t>(environment_.size())).first->second;
 }
 
+void Graph::check_when_bound(const std::string& key, BoundCheck check) const {
+  if (std::none_of(bound_checks_.begin(), bound_checks_.end(),
+                   [&](const auto& known) { return known.first == key; }))
+    bound_checks_.emplace_back(key, std::move(check));
+}
+
+void Graph::check_bound(const Node& node) {
+  const auto ask = [&](const SubGraph& sub) {
+    // A check may add another one.
+    for (std::size_t i = 0; i < sub.graph.bound_checks_.size(); ++i) {
+      const BoundCheck check = sub.graph.bound_checks_[i].second;
+      check(*this, node, sub);
+    }
+  };
+  for (const auto& sub : subgraphs_of(node)) ask(*sub);
+  if (const FunctionDef* function = function_of(node); function && function->body)
+    ask(*function->body);
+}
+
+void Graph::check_all_bound() {
+  std::size_t checks = 0;
+  const std::function<void(Graph&)> walk = [&](Graph& graph) {
+    checks += graph.bound_checks_.size();
+    for (const Node& node : graph.nodes_) {
+      for (const auto& sub : subgraphs_of(node)) walk(const_cast<SubGraph&>(*sub).graph);
+      if (node.op->evaluate) graph.check_bound(node);
+    }
+  };
+  // What is found in one function may tell of another.
+  for (std::size_t known = checks + 1; known != checks;) {
+    known = std::exchange(checks, 0);
+    walk(root());
+    for (const auto& f : root().functions_)
+      if (f->body) walk(const_cast<SubGraph&>(*f->body).graph);
+  }
+}
+
 Graph* Graph::function_body() {
   Graph* g = this;
   while (g && !g->take_in_) g = g->outer_;
@@ -242,8 +281,9 @@ FunctionDef& Graph::add_function(std::shared_ptr<FunctionDef> function) {
 
 void Graph::define(FunctionDef& function, std::shared_ptr<const SubGraph> body) {
   function.body = std::move(body);
-  analyse(root().functions_);
+  analyse_defined(function, root().functions_);
   ++root().extensions_;
+  if (function.body->graph.has_bound_checks()) root().check_all_bound();
 }
 
 void Graph::extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs) {

@@ -101,8 +101,19 @@ class Graph final : public Reader {
     take_in_ = std::move(take_in);
   }
   Edge environment() const { return environment_edge_; }
+  /// What is asked when a node is bound that holds this sub-graph, or a call of the function whose
+  /// body this is: `node` is about to go into `here`. Throws to refuse it. Once for each key.
+  using BoundCheck = std::function<void(Graph& here, const Node& node, const SubGraph& sub)>;
+  void check_when_bound(const std::string& key, BoundCheck check) const;
+  bool has_bound_checks() const { return !bound_checks_.empty(); }
   /// The place of a value of the outermost graph in its functions' environments.
   std::int64_t environment_slot(Edge outer);
+  /// The values of the outermost graph that have such a place.
+  const std::map<Edge, std::int64_t>& environment_slots() const {
+    return root_ ? root_->environment_ : environment_;
+  }
+  /// True for the graph that a function's parameters are arguments of.
+  bool is_function_body() const { return static_cast<bool>(take_in_); }
 
   // ---- functions (function_def.hpp); those of the outermost graph
 
@@ -215,6 +226,10 @@ class Graph final : public Reader {
                   int state);
   void place(Node& node, const Replayed* again);
   Expr capture(const Expr& outer, const Site& site);
+  /// Asks the checks of the node's sub-graphs, or of the function that it calls.
+  void check_bound(const Node& node);
+  /// Does the same for all nodes that were bound before some function had a body.
+  void check_all_bound();
   [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
   /// Is an expression of `reader` one of this graph, too: of what it is, or is a copy of?
   bool stands_for(const Reader& reader, Edge e) const;
@@ -260,6 +275,8 @@ class Graph final : public Reader {
   std::vector<std::int32_t> outer_controls_;
   Edge environment_edge_;
   TakeIn take_in_;  // of a function's body
+  // of a graph's first version only
+  mutable std::vector<std::pair<std::string, BoundCheck>> bound_checks_;
   std::shared_ptr<const Graph> copy_of_;
   std::int32_t copied_ = 0;  // nodes
 };

@@ -1,0 +1,94 @@
+// Where paths from xs to ys end without a gradient. A gradient that is zero because an op on the way
+// has none looks like one that is zero because nothing depends on x; this tells them apart.
+//
+//   PathEnds ends(states);
+//   PathEnds::Outputs all = ends.of(graph, size, {{x, {.goes_on = true}}});
+//   if (PathEnd end = all.at(y).at_op) ...
+//
+// A path goes on through ops with gradients, sub-graphs and functions. It ends
+//   at an integer                 of which there is no derivative; only worth an error if no other
+//                                 path has a gradient: `x * cast(cast(x, i32), f32)` is no mistake
+//   at an op that has no gradient though it yields floats: a user's actor, a draw, an assignment.
+//                                 Then the sum over paths lacks a term that is not zero
+//   at stop_gradient, a bool, a step (floor, sign), a loop without back_prop: as told, or exactly
+//                                 zero
+//
+// The environment of a function is a list of which each element has a trace of its own.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <troupe/autodiff/activity.hpp>
+
+namespace troupe {
+
+class FunctionDef;
+
+/// A node of some graph, at which a path ends. Invalid: none does.
+struct PathEnd {
+  const Graph* graph = nullptr;
+  std::int32_t node = -1;
+  explicit operator bool() const { return graph != nullptr; }
+  bool operator==(const PathEnd&) const = default;
+};
+
+/// How a value depends on xs.
+struct Trace {
+  bool goes_on = false;                    // by a path that has a gradient
+  PathEnd at_integer;                      // and by one that ends at an integer
+  PathEnd at_op;                           // and by one that ends at an op without a gradient
+  std::map<std::int64_t, Trace> elements;  // of an environment
+
+  bool is_none() const { return !goes_on && !at_integer && !at_op && elements.empty(); }
+  bool operator==(const Trace&) const = default;
+  /// Adds another path's. Yields true if that is new.
+  bool add(const Trace& other);
+};
+using Traces = std::vector<Trace>;
+
+class PathEnds {
+ public:
+  /// `states`: the variables among the xs.
+  explicit PathEnds(Flags states) : states_(std::move(states)) {}
+
+  /// The outputs of the graph's first `size` nodes in a row (as Activity numbers them), where these
+  /// edges are traced as given.
+  class Outputs {
+   public:
+    const Trace& at(Edge e) const {
+      return traces_[static_cast<std::size_t>(first_[static_cast<std::size_t>(e.node)] + e.output)];
+    }
+
+   private:
+    friend class PathEnds;
+    Trace& change(Edge e) {
+      return traces_[static_cast<std::size_t>(first_[static_cast<std::size_t>(e.node)] + e.output)];
+    }
+    std::vector<std::int32_t> first_;
+    Traces traces_;
+  };
+  Outputs of(const Graph& graph, std::int32_t size, const std::map<Edge, Trace>& given);
+
+  /// Of a While node: its body's arguments, in whatever iteration; of a Call: the function's.
+  Traces arguments_of(const Node& node, const Traces& inputs);
+
+ private:
+  Traces inside(const SubGraph& sub, const Traces& arguments);
+  Traces through(const Graph& graph, std::int32_t id, const Traces& inputs);
+  const Traces* find_known(const std::string& key) const;
+  void keep(const std::string& key, const Traces& traces);
+  Traces through_call(const Node& node, const Traces& inputs);
+  bool reads_states(const Node& node) const;
+
+  const Flags states_;
+  std::map<std::string, Traces> known_;
+  std::map<std::string, Traces> drafts_;     // the same, while a function is under way
+  std::map<std::string, Traces> under_way_;  // of functions that call themselves: found so far
+};
+
+}  // namespace troupe
