@@ -9,6 +9,7 @@
 
 #include <troupe/test/support/programs/gradient_check.hpp>
 #include <troupe/test/support/programs/random_programs.hpp>
+#include <troupe/test/support/programs/slope_check.hpp>
 
 namespace troupe::test {
 
@@ -58,6 +59,31 @@ BOOST_AUTO_TEST_CASE(gradients_are_the_oracles_differences) {
   if (s.count < 50) return;
   BOOST_TEST(compared > static_cast<int>(s.count));
   BOOST_TEST(with_variables > static_cast<int>(s.count) / 3);
+}
+
+BOOST_AUTO_TEST_CASE(inner_gradients_are_the_oracles_differences) {
+  const Seeds s = seeds(600);
+  Tastes tastes = smooth_tastes();
+  tastes.slopes = 100;
+  int compared = 0, failed = 0;
+  for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
+    Watch watch(seed);
+    const Recipe r = random_recipe(seed, tastes);
+    for (std::size_t w = 0; w < ways().size(); ++w) {
+      if (ways()[w].is_interpreter || (seed + w) % 8 != 0) continue;
+      std::optional<std::string> wrong;
+      try {
+        wrong = slope_difference(r, ways()[w]);
+      } catch (const Unfit&) { break; }
+      ++compared;
+      if (!wrong) continue;
+      ++failed;
+      report(r, ways()[w], *wrong, slope_difference);
+      break;
+    }
+  }
+  BOOST_TEST_MESSAGE(compared << " compared");
+  if (s.count >= 50) BOOST_TEST(compared > static_cast<int>(s.count) / 4);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -10,6 +10,7 @@
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/test/ops/tables/pointwise_rows.hpp>
 #include <troupe/test/ops/tables/structure_rows.hpp>
+#include <troupe/test/support/programs/oracle_cotangents.hpp>
 
 namespace troupe::test {
 
@@ -146,6 +147,7 @@ class Oracle::Walk {
     if (op == "Constant") return {OracleValue::of(n.attrs.get<Tensor>("value"))};
     if (op == "Group") return {OracleValue::integer(n.outputs[0].dtype, 1)};
     if (n.state >= 0) return fire_state(n, in);
+    if (auto made = fire_cotangent(n, in)) return *made;
     if (op.rfind("List", 0) == 0) return fire_list(n, in);
     if (op == "Identity" || op == "StopGradient" || op == "EdgeAsBf16") return {in[0]};
     return fire_tensor(n, in);

@@ -1,6 +1,7 @@
 #include <troupe/test/support/programs/random_recipe.hpp>
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe::test {
 namespace {
@@ -38,6 +39,8 @@ class Cook {
   Recipe cook() {
     recipe_.real = dice_.chance(50) || tastes_.is_smooth ? DType::f64 : DType::f32;
     recipe_.runs = dice_.chance(40) ? 2 : 1;
+    // Not by the dice: programs without slopes are what their seeds made before there were any.
+    has_slopes_ = static_cast<int>(recipe_.seed * 37 % 100) < tastes_.slopes;
     is_stateful_ = tastes_.variables != Use::none && dice_.chance(70);
     if (is_stateful_)
       for (int k = dice_.between(1, 3); k > 0; --k) {
@@ -122,8 +125,12 @@ class Cook {
     for (int k = 0; k < count; ++k) {
       const int what = dice_.below(100);
       const bool nests = depth < tastes_.depth;
-      if (!recipe_.functions.empty() && !is_last_ && dice_.chance(is_in_function_ ? 12 : 10)) {
+      if (callable() > 0 && !is_last_ && dice_.chance(is_in_function_ ? 12 : 10)) {
         add_call(block);
+        continue;
+      }
+      if (has_slopes_ && nests && dice_.chance(10)) {
+        add_slope(block, depth, times);
         continue;
       }
       if (nests && what < 12) add_cond(block, depth, times);
@@ -143,7 +150,7 @@ class Cook {
 
   // What they are called with is drawn first, for they call each other; then what is in them.
   void cook_functions() {
-    for (int k = dice_.between(1, 2); k > 0; --k) {
+    for (int k = dice_.between(1, has_slopes_ ? 4 : 2); k > 0; --k) {
       Recipe::Function f;
       std::vector<Type> arguments{Type::i};
       for (Type t : some_types(0, 3, true)) arguments.push_back(t);
@@ -156,6 +163,7 @@ class Cook {
       Recipe::Function& f = recipe_.functions[k];
       std::vector<Type> results;
       for (const Named& n : f.last.results) results.push_back(n.type);
+      in_function_ = static_cast<int>(k);
       is_last_ = true;
       f.last = inner(f.arguments, results, 0, 3, 2, 20);
       is_last_ = false;
@@ -164,8 +172,28 @@ class Cook {
     is_in_function_ = false;
   }
 
+  // How many functions may be called here. A gradient is of functions that are defined, and so are
+  // all that they lead to.
+  int callable() const {
+    const int all = static_cast<int>(recipe_.functions.size());
+    return !is_in_function_ || !has_slopes_ ? all : is_in_slope_ ? in_function_ : in_function_ + 1;
+  }
+
+  void add_slope(Block& block, int depth, int times) {
+    Statement s{"slope", {}, {}};
+    const std::vector<Type> types(static_cast<std::size_t>(dice_.between(1, 2)), Type::f);
+    for (Type t : types) s.in.push_back(pick(block, t));
+    const bool outer = std::exchange(is_in_slope_, true);
+    // Differences take four of them for each argument.
+    s.blocks.push_back(inner(fresh_of(types), {Type::f}, 2, 5, depth + 1, times * 4));
+    is_in_slope_ = outer;
+    s.out = fresh_of(types);
+    season(s);
+    add(block, std::move(s));
+  }
+
   void add_call(Block& block) {
-    const int k = dice_.below(static_cast<int>(recipe_.functions.size()));
+    const int k = dice_.below(callable());
     const Recipe::Function& f = recipe_.functions[static_cast<std::size_t>(k)];
     Statement s{"call", {}, {}};
     for (std::size_t i = 1; i < f.arguments.size(); ++i)
@@ -370,6 +398,9 @@ class Cook {
   Recipe recipe_;
   bool is_stateful_ = false;
   bool is_in_function_ = false;
+  int in_function_ = 0;  // which
+  bool has_slopes_ = false;
+  bool is_in_slope_ = false;
   bool is_last_ = false;  // in what a function yields when its counter has come to 0
   std::vector<Named> visible_;
   int next_ = 0;

@@ -6,6 +6,8 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <troupe/autodiff/gradients.hpp>
+
 namespace troupe::test {
 
 const Rule* find_rule(const std::string& name) {
@@ -20,8 +22,8 @@ const Rule* find_rule(const std::string& name) {
 
 // ---- building
 
-Kitchen::Kitchen(const Recipe& recipe, Graph& graph, Devices devices)
-    : recipe_(recipe), g(graph), devices_(devices) {
+Kitchen::Kitchen(const Recipe& recipe, Graph& graph, Devices devices, Slopes slopes)
+    : recipe_(recipe), g(graph), devices_(devices), slopes_(slopes) {
   for (const Recipe::Input& in : recipe.inputs) {
     inputs_.push_back(g.input(fmt::format("x{}", in.name.id), dtype_of_type(in.name.type),
                               shape_of_type(in.name.type)));
@@ -177,11 +179,29 @@ Exprs Kitchen::make(const Statement& s) {
     for (const Block& b : s.blocks) branches.push_back([this, &b] { return put(b, {}); });
     return switch_case(in[0], branches);
   }
+  if (s.op == "slope") return make_slopes(s, in);
   if (s.op == "while") return make_while(s, in);
   if (s.op == "map" || s.op == "scan" || s.op == "fold") return make_scan(s, in);
   Exprs out = s.op == "call" ? make_call(s, in) : find_rule(s.op)->make(*this, in, s.numbers);
   if (out.empty())
     for (const Named& n : s.out) out.push_back(constant(n.type));
+  return out;
+}
+
+// Where a path ends, as at a variable that is written, its slope counts as 0.
+Exprs Kitchen::make_slopes(const Statement& s, const Exprs& in) {
+  Exprs xs, out;
+  for (const Expr& e : in) xs.push_back(identity(e));  // of this graph, and nothing but an argument
+  const auto at = [&](const Exprs& arguments) { return put(s.blocks[0], arguments)[0]; };
+  if (slopes_.step == 0) return gradients(at(xs), xs, {.unconnected = Unconnected::zeros});
+  for (std::size_t k = 0; k < xs.size(); ++k) {
+    const auto moved = [&](double steps) {
+      Exprs arguments = xs;
+      arguments[k] = xs[k] + steps * slopes_.step;
+      return at(arguments);
+    };
+    out.push_back((8.0 * (moved(1) - moved(-1)) - (moved(2) - moved(-2))) / (12.0 * slopes_.step));
+  }
   return out;
 }
 
@@ -566,6 +586,20 @@ bool may_fail(const Recipe& r) {
   for (const Recipe::Function& f : r.functions)
     if (may_fail(f.step) || may_fail(f.last)) return true;
   return may_fail(r.body);
+}
+
+static bool has_slopes(const Block& b) {
+  return std::any_of(b.statements.begin(), b.statements.end(), [](const Statement& s) {
+    return s.op == "slope" || std::any_of(s.blocks.begin(), s.blocks.end(),
+                                          [](const Block& inner) { return has_slopes(inner); });
+  });
+}
+
+bool has_slopes(const Recipe& r) {
+  return has_slopes(r.body) ||
+         std::any_of(r.functions.begin(), r.functions.end(), [](const Recipe::Function& f) {
+           return has_slopes(f.step) || has_slopes(f.last);
+         });
 }
 
 static int statements_in(const Block& b) {

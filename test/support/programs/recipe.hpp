@@ -59,6 +59,7 @@ struct Block {
 ///             branch, 2 a loop within, 3 the body, as one more variable
 ///   call      of function numbers[0]; in: its arguments but for the counter, which is numbers[1], or one less than
 ///             that of the function that calls
+///   slope     in: real numbers; block: of those, to one more; out: its slope in each of them
 ///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to (states or results)
 struct Statement {
   std::string op;
@@ -121,10 +122,15 @@ const Rule* find_rule(const std::string& name);
 /// Are a recipe's devices left out, all of them CPUs, or as it names them?
 enum class Devices { none, cpus, all };
 
+/// How slopes are built: by `gradients`, or as central differences, which know nothing of those.
+struct Slopes {
+  double step = 0;  // of the differences; 0: gradients
+};
+
 /// Builds the graph of a recipe.
 class Kitchen {
  public:
-  Kitchen(const Recipe& recipe, Graph& graph, Devices devices);
+  Kitchen(const Recipe& recipe, Graph& graph, Devices devices, Slopes slopes = {});
 
   const Exprs& inputs() const { return inputs_; }
   const Exprs& fetches() const { return fetches_; }
@@ -158,6 +164,7 @@ class Kitchen {
   Exprs put(const Block& block, const Exprs& arguments);
   void put(const Statement& s);
   Exprs make(const Statement& s);
+  Exprs make_slopes(const Statement& s, const Exprs& in);
   Exprs make_while(const Statement& s, const Exprs& in);
   Expr condition_of(const Statement& s, const Exprs& v, int made_by);
   Exprs make_scan(const Statement& s, const Exprs& in);
@@ -169,6 +176,7 @@ class Kitchen {
 
  private:
   const Devices devices_;
+  const Slopes slopes_;
   std::map<int, Expr> known_;
   std::vector<Callable> functions_;
   bool is_in_function_ = false;
@@ -183,5 +191,6 @@ std::string text_of(const Recipe& r);
 /// Has it operations that are errors for some operands?
 bool may_fail(const Recipe& r);
 int statements_in(const Recipe& r);
+bool has_slopes(const Recipe& r);
 
 }  // namespace troupe::test
