@@ -45,21 +45,56 @@ struct StringRef {
   friend bool operator==(const StringRef& a, const StringRef& b) { return a.view() == b.view(); }
 };
 
-/// IEEE 754 binary16: stored; arithmetic happens in float.
+namespace detail {
+/// `value` as float, rounded to odd: a further rounding to fewer bits gives the bits of one rounding
+/// (Boldo and Melquiond, 2008).
+inline float odd_float(double value) {
+  const float near = static_cast<float>(value);
+  if (static_cast<double>(near) == value || value != value) return near;
+  std::uint32_t word;
+  std::memcpy(&word, &near, 4);
+  const double size = value < 0 ? -value : value;
+  const float near_size = near < 0 ? -near : near;
+  word = (static_cast<double>(near_size) > size ? word - 1 : word) | 1;
+  float odd;
+  std::memcpy(&odd, &word, 4);
+  return odd;
+}
+/// An integer as double, rounded to odd: up to 2^53 in size exact.
+template <class T>
+double odd_double(T value) {
+  if constexpr (sizeof(T) == 8) {
+    constexpr T low = 0xFFF, top = T(1) << 53;
+    const bool is_large = value > top || (std::is_signed_v<T> && value < T(0) - top);
+    if (is_large && (value & low)) value = static_cast<T>((value & ~low) | (low + 1));
+  }
+  return static_cast<double>(value);
+}
+}  // namespace detail
+
+/// IEEE 754 binary16: stored; arithmetic happens in float. Conversions to it round once.
 struct half {
   std::uint16_t bits = 0;
   half() = default;
   explicit half(float value);
+  explicit half(double value) : half(detail::odd_float(value)) {}
+  template <class T>
+  requires std::is_integral_v<T>
+  explicit half(T value) : half(detail::odd_double(value)) {}
   explicit operator float() const;
   friend bool operator==(half a, half b) { return float(a) == float(b); }
 };
 
 /// bfloat16, the upper half of a float, rounded to nearest even: stored; arithmetic happens in
-/// float.
+/// float. Conversions to it round once.
 struct bfloat16 {
   std::uint16_t bits = 0;
   bfloat16() = default;
   explicit bfloat16(float value);
+  explicit bfloat16(double value) : bfloat16(detail::odd_float(value)) {}
+  template <class T>
+  requires std::is_integral_v<T>
+  explicit bfloat16(T value) : bfloat16(detail::odd_double(value)) {}
   explicit operator float() const;
   friend bool operator==(bfloat16 a, bfloat16 b) { return float(a) == float(b); }
 };

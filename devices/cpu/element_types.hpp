@@ -40,7 +40,7 @@ Accumulator<T> accumulated(T x) {
 }
 template <class T>
 T narrowed(Accumulator<T> x) {
-  if constexpr (is_small_float<T>) return T(static_cast<float>(x));
+  if constexpr (is_small_float<T>) return T(x);
   else if constexpr (std::is_same_v<T, bool>) return x != 0;
   else return static_cast<T>(x);
 }

@@ -47,7 +47,7 @@ Tensor Tensor::scalar_as(DType dtype, double value) {
   return visit_dtype(dtype, [&]<class T>(type_tag<T>) {
     if constexpr (std::is_same_v<T, bool>) return scalar(value != 0);
     else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
-      return scalar(T(float(value)));
+      return scalar(T(value));
     else if constexpr (std::is_same_v<T, std::complex<float>>) return scalar(T(float(value)));
     else return scalar(static_cast<T>(value));
   });

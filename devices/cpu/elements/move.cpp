@@ -395,7 +395,7 @@ void CpuPrimitives::range(Stream&, double start, double step, View out) const {
       if constexpr (std::is_same_v<T, bool>) return exact != 0;
       else if constexpr (std::is_integral_v<T>)
         return static_cast<T>(wrapped(start) + static_cast<std::uint64_t>(i) * wrapped(step));
-      else if constexpr (is_small_float<T>) return T(static_cast<float>(exact));
+      else if constexpr (is_small_float<T>) return T(exact);
       else return static_cast<T>(exact);
     };
     for_ranges(pool_, out.elements(), kBlock, [&](std::int64_t begin, std::int64_t end) {

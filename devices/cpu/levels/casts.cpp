@@ -1,7 +1,8 @@
 // Conversions between dtypes.
 //
 // Floating to integer cuts towards zero and saturates; NaN becomes 0. Integers wrap. To bool: is it
-// unlike 0? f16 and bf16 convert by way of f32, rounded to nearest even. Complex to real drops the
+// unlike 0? f16 and bf16 convert to
+// others by way of f32; conversions to them are rounded once, to nearest even. Complex to real drops the
 // imaginary part.
 #include <troupe/devices/cpu/levels/tile.hpp>
 
@@ -54,6 +55,31 @@ inline Brain narrow_brain(float x) {
   return {std::uint16_t(x != x ? (word >> 16) | 0x40 : rounded)};
 }
 
+// A number as float, rounded to odd: what is lost shows in the last bit, so that a further rounding
+// to fewer bits gives the bits of one rounding (Boldo and Melquiond, 2008). Selects only, which
+// become vector code.
+inline float to_odd(float x) { return x; }
+inline float to_odd(double x) {
+  const float near = float(x);
+  std::uint32_t word;
+  __builtin_memcpy(&word, &near, 4);
+  const bool is_above = double(__builtin_fabsf(near)) > __builtin_fabs(x);
+  const std::uint32_t odd = (word - is_above) | 1;
+  word = double(near) == x || x != x ? word : odd;
+  float result;
+  __builtin_memcpy(&result, &word, 4);
+  return result;
+}
+template <class T>
+inline float to_odd(T x) {  // an integer
+  if constexpr (sizeof(T) == 8) {
+    constexpr T low = 0xFFF, top = T(1) << 53;
+    const bool is_large = x > top || (T(-1) < T(0) && x < T(0) - top);
+    x = is_large && (x & low) ? T((x & ~low) | (low + 1)) : x;
+  }
+  return to_odd(double(x));
+}
+
 // Bounds of T as floating F: the largest F not above T's largest, and its exact end.
 template <class T, class F>
 T saturate(F x) {
@@ -82,8 +108,8 @@ To converted(From x) {
     else return converted<To>(x.re);
   } else if constexpr (is_small_float<From>) return converted<To>(widen(x));
   else if constexpr (__is_same(From, Boolean)) return converted<To>(std::uint8_t(x.bits != 0));
-  else if constexpr (__is_same(To, Half)) return narrow_half(float(x));
-  else if constexpr (__is_same(To, Brain)) return narrow_brain(float(x));
+  else if constexpr (__is_same(To, Half)) return narrow_half(to_odd(x));
+  else if constexpr (__is_same(To, Brain)) return narrow_brain(to_odd(x));
   else if constexpr (__is_same(To, Boolean)) return {Bool(x != 0)};
   else if constexpr (is_float<From> && !is_float<To>) return saturate<To>(x);
   else return To(x);

@@ -212,8 +212,7 @@ void define_random_of(OpBuilder& op, const Distribution& plain, const Distributi
                           fmt::format("{}, not {} at position {}", of.parameters, at, i));
             Attempts attempts(generator, i);
             const double value = of.draw(at, attempts);
-            if constexpr (std::is_floating_point_v<T>) to[i] = static_cast<T>(value);
-            else to[i] = T(static_cast<float>(value));
+            to[i] = T(value);
           }
         }
       });
