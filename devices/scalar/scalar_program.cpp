@@ -10,15 +10,16 @@ namespace troupe {
 
 std::string_view name_of(ScalarOp op) {
   constexpr std::string_view names[kScalarOps] = {
-      "input",   "constant",   "cast",    "neg",        "abs",         "sign",       "sqrt",
-      "rsqrt",   "reciprocal", "square",  "exp",        "expm1",       "log",        "log1p",
-      "sin",     "cos",        "tan",     "asin",       "acos",        "atan",       "sinh",
-      "cosh",    "tanh",       "asinh",   "acosh",      "atanh",       "erf",        "sigmoid",
-      "floor",   "ceil",       "round",   "trunc",      "logical_not", "bit_not",    "is_nan",
-      "is_inf",  "is_finite",  "add",     "sub",        "mul",         "div",        "floor_div",
-      "mod",     "pow",        "atan2",   "min",        "max",         "eq",         "ne",
-      "lt",      "le",         "gt",      "ge",         "logical_and", "logical_or", "logical_xor",
-      "bit_and", "bit_or",     "bit_xor", "shift_left", "shift_right", "select"};
+      "input",       "constant",   "cast",        "neg",     "abs",       "sign",    "sqrt",
+      "rsqrt",       "reciprocal", "square",      "exp",     "expm1",     "log",     "log1p",
+      "sin",         "cos",        "tan",         "asin",    "acos",      "atan",    "sinh",
+      "cosh",        "tanh",       "asinh",       "acosh",   "atanh",     "erf",     "erfc",
+      "gelu",        "gelu_slope", "sigmoid",     "floor",   "ceil",      "round",   "trunc",
+      "logical_not", "bit_not",    "is_nan",      "is_inf",  "is_finite", "add",     "sub",
+      "mul",         "div",        "floor_div",   "mod",     "pow",       "atan2",   "min",
+      "max",         "eq",         "ne",          "lt",      "le",        "gt",      "ge",
+      "logical_and", "logical_or", "logical_xor", "bit_and", "bit_or",    "bit_xor", "shift_left",
+      "shift_right", "select"};
   return names[static_cast<int>(op)];
 }
 
@@ -256,8 +257,7 @@ namespace {
 double rounded_to(DType type, double x) {
   return visit_dtype(type, [&]<class T>(type_tag<T>) -> double {
     if constexpr (std::is_same_v<T, bool>) return x != 0;
-    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>)
-      return float(T(float(x)));
+    else if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) return float(T(x));
     else if constexpr (std::is_integral_v<T>)
       return static_cast<double>(static_cast<T>(static_cast<std::int64_t>(x)));
     else return x;
@@ -292,6 +292,9 @@ double evaluate_op(ScalarOp op, double x, double y, double z) {
     case acosh: return ref::acosh(x);
     case atanh: return ref::atanh(x);
     case erf: return ref::erf(x);
+    case erfc: return ref::erfc(x);
+    case gelu: return ref::gelu(x);
+    case gelu_slope: return ref::gelu_slope(x);
     case sigmoid: return ref::sigmoid(x);
     case floor: return ref::floor(x);
     case ceil: return ref::ceil(x);

@@ -155,6 +155,21 @@ inline double floor_quotient(double x, double y) {
   const double q = std::floor(x / y), left = std::isinf(y) ? x : std::fma(-q, y, x);
   return std::fabs(q) < 0x1p53 && left != 0 && (left < 0) != (y < 0) ? q - 1 : q;
 }
+/// x or the nearest number in [-60, 60], beyond which the normal distribution is 0 or 1.
+inline long double within_tails(double x) { return x < -60 ? -60 : x > 60 ? 60 : x; }
+/// The normal distribution below x, with digits to spare for the root of 1/2.
+inline long double normal_below(long double x) {
+  return std::erfc(x * -0.707106781186547524400844362104849L) / 2;
+}
+inline double gelu_of(double x) {
+  const long double tail = within_tails(x);
+  return x > 60 ? x : static_cast<double>(tail * normal_below(tail));
+}
+inline double gelu_slope_of(double x) {
+  const long double tail = within_tails(x),
+                    density = std::exp(tail * tail / -2) * 0.398942280401432677939946059934382L;
+  return static_cast<double>(normal_below(tail) + tail * density);
+}
 }  // namespace reference_scalar
 
 #define TROUPE_SCALAR_UNARY(name, reference)                          \
@@ -190,6 +205,9 @@ TROUPE_SCALAR_UNARY(asinh, std::asinh(x))
 TROUPE_SCALAR_UNARY(acosh, std::acosh(x))
 TROUPE_SCALAR_UNARY(atanh, std::atanh(x))
 TROUPE_SCALAR_UNARY(erf, std::erf(x))
+TROUPE_SCALAR_UNARY(erfc, std::erfc(x))
+TROUPE_SCALAR_UNARY(gelu, gelu_of(x))
+TROUPE_SCALAR_UNARY(gelu_slope, gelu_slope_of(x))
 TROUPE_SCALAR_UNARY(sigmoid, 1 / (1 + std::exp(-x)))
 TROUPE_SCALAR_UNARY(floor, std::floor(x))
 TROUPE_SCALAR_UNARY(ceil, std::ceil(x))

@@ -118,8 +118,9 @@ BOOST_AUTO_TEST_CASE(a_lone_element_has_the_bits_it_has_among_others) {
   for (std::size_t i = 0; i < count; ++i)
     x[i] = special[i / std::size(special)], y[i] = special[i % std::size(special)];
   for (const LevelKernels* k : levels())
-    for (ScalarOp op : {ScalarOp::tanh, ScalarOp::erf, ScalarOp::expm1, ScalarOp::log1p,
-                        ScalarOp::sin, ScalarOp::tan, ScalarOp::atan, ScalarOp::atan2}) {
+    for (ScalarOp op : {ScalarOp::tanh, ScalarOp::erf, ScalarOp::erfc, ScalarOp::gelu,
+                        ScalarOp::gelu_slope, ScalarOp::expm1, ScalarOp::log1p, ScalarOp::sin,
+                        ScalarOp::tan, ScalarOp::atan, ScalarOp::atan2}) {
       const cpu::TileFunction f = k->op[int(op)][int(DType::f32)];
       f(z.data(), x.data(), y.data(), nullptr, count);
       for (std::size_t i = 0; i < count; ++i) {

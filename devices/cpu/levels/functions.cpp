@@ -30,6 +30,7 @@ TROUPE_BOTH(asinh)
 TROUPE_BOTH(acosh)
 TROUPE_BOTH(atanh)
 TROUPE_BOTH(erf)
+TROUPE_BOTH(erfc)
 #undef TROUPE_BOTH
 inline float pow(float x, float y) { return __builtin_powf(x, y); }
 inline double pow(double x, double y) { return __builtin_pow(x, y); }
@@ -37,6 +38,54 @@ inline float atan2(float x, float y) { return __builtin_atan2f(x, y); }
 inline double atan2(double x, double y) { return __builtin_atan2(x, y); }
 inline double sigmoid(double x) { return x < 0 ? exp(x) / (1 + exp(x)) : 1 / (1 + exp(-x)); }
 inline float sigmoid(float x) { return float(sigmoid(double(x))); }
+
+// ---- gelu: x times the normal distribution below it, and the slope of that
+
+// The density without its factor 1 / sqrt(2 pi), as a product of which no factor is subnormal. The
+// square of the nearest 32nd is exact.
+struct Bell {
+  double most, more, rest;
+};
+inline Bell bell_of(double x) {
+  const double whole = (x * 32 + 6755399441055744.0 - 6755399441055744.0) / 32,
+               square = whole * whole;
+  const bool is_whole = square < 1300;
+  const double most = exp(square / (is_whole ? -2 : -4));
+  return {most, is_whole ? 1 : most, exp((x - whole) * (x + whole) / -2)};
+}
+constexpr double kDensity = 0.398942280401432678;  // at 0
+// From here on down the distribution comes from the density by an asymptotic series.
+constexpr double kFarBelow = -25;
+
+// -x times the distribution below x over the density there, for x <= kFarBelow.
+inline double mills_of(double x) {
+  const double t = 1 / (x * x);
+  double sum = 1;
+  for (int k = 19; k > 0; k -= 2) sum = 1 - k * t * sum;
+  return sum;
+}
+// For x in [kFarBelow, 9]. -x / sqrt(2) is rounded, by which erfc would lose digits.
+inline double normal_below(double x) {
+  constexpr double root = 0.70710678118654757, root_rest = -4.8336466567264567e-17;
+  const double z = x * -root, off = __builtin_fma(x, -root, -z) - x * root_rest;
+  return 0.5 * erfc(z) - off * 0.564189583547756287 * exp(-z * z);
+}
+inline double gelu(double x) {
+  if (x >= kFarBelow) return x > 9 ? x : x * normal_below(x);
+  if (!(x > -40)) return x != x ? x : -0.0;
+  const Bell bell = bell_of(x);
+  return -kDensity * mills_of(x) * (bell.most * bell.rest) * bell.more;
+}
+inline double gelu_slope(double x) {
+  if (x > 40) return 1;
+  if (!(x > -40)) return x != x ? x : -0.0;
+  const Bell bell = bell_of(x);
+  if (x < kFarBelow) return kDensity * (x - mills_of(x) / x) * (bell.most * bell.rest) * bell.more;
+  const double below = x > 9 ? 1 : normal_below(x);
+  return below + x * (kDensity * (bell.most * bell.rest) * bell.more);
+}
+inline float gelu(float x) { return float(gelu(double(x))); }
+inline float gelu_slope(float x) { return float(gelu_slope(double(x))); }
 
 // ---- complex: libm's, which knows the cuts and what is infinite
 
@@ -176,6 +225,9 @@ void fill(LevelKernels& k, DType type) {
   TROUPE_SET(acosh)
   TROUPE_SET(atanh)
   TROUPE_SET(erf)
+  TROUPE_SET(erfc)
+  TROUPE_SET(gelu)
+  TROUPE_SET(gelu_slope)
   TROUPE_SET(sigmoid)
 #undef TROUPE_SET
   set(ScalarOp::pow, binary<T, T, cpu::pow>);
@@ -225,6 +277,9 @@ void TROUPE_FILL(functions)(LevelKernels& k) {
   set(ScalarOp::tanh, packets<cpu::tanh, 4>);
   set(ScalarOp::sigmoid, packets<cpu::sigmoid, 4>);
   set(ScalarOp::erf, packets<cpu::erf, 4>);
+  set(ScalarOp::erfc, packets<cpu::erfc, 2>);
+  set(ScalarOp::gelu, packets<cpu::gelu, 2>);
+  set(ScalarOp::gelu_slope, packets<cpu::gelu_slope, 2>);
   set(ScalarOp::sin, angles<sine<0>, cpu::sin>);
   set(ScalarOp::cos, angles<sine<1>, cpu::cos>);
   set(ScalarOp::tan, angles<tangent, cpu::tan>);

@@ -1,5 +1,6 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/composite.hpp>
+#include <troupe/ops/graph/custom_gradient.hpp>
 
 #include <cmath>
 #include <numbers>
@@ -45,9 +46,18 @@ void require_finite_from(const Composite& c, const char* name, double value, boo
 
 Expr gelu_tanh(Operand x) {
   Composite c("gelu_tanh", {x});
-  const Expr e = floating_operand(c),
-             inside = std::sqrt(2 / std::numbers::pi) * (e + 0.044715 * (e * square(e)));
-  return cast(0.5 * e * (1.0 + tanh(inside)), c[0].dtype());
+  const Expr e = floating_operand(c);
+  // (1 + tanh(u)) / 2 is sigmoid(2 u), which has digits on either side. Of x beyond 30 sigmoid is 0
+  // or 1.
+  constexpr double factor = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
+  const auto inside = [](const Expr& v) { return factor * (v + 0.044715 * (v * square(v))); };
+  const auto slope = [inside](const Expr& dy, const Exprs& xs, const Expr&) {
+    const Expr v = clip(xs[0], -30.0, 30.0), u = inside(v),
+               steep = factor * (1.0 + 0.134145 * square(v));
+    return Exprs{dy * (sigmoid(u) * (1.0 + v * sigmoid(-u) * steep))};
+  };
+  const Expr value = maximum(e, -30.0) * sigmoid(inside(clip(e, -30.0, 30.0)));
+  return cast(with_gradient(value, {e}, slope), c[0].dtype());
 }
 
 Expr glu(Operand x, std::int64_t axis) {

@@ -1,4 +1,6 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/bell.hpp>
+#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
@@ -14,7 +16,9 @@ TROUPE_OP(Erf) {
     using namespace reference_scalar;
     return erf(x);
   });
-  op.gradient([](Gradient& g) { g.set(0, g.dy() * 1.1283791670955126 * exp(-square(g.x()))); });
+  op.gradient([](Gradient& g) {
+    g.set(0, g.dy() * cast(1.1283791670955126 * bell(widened_half(g.x())), g.x().dtype()));
+  });
 }
 
 }  // namespace troupe

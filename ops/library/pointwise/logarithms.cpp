@@ -80,7 +80,15 @@ Expr log_add_exp(Operand x, Operand y) {
 Expr logit(Operand x) {
   Composite c("logit", {x});
   const Expr wide = wide_operand(c);
-  return cast(log(wide) - log1p(-wide), c[0].dtype());
+  // Near 1/2, where the logarithms of x and of 1 - x are nearly equal, of their quotient.
+  const Expr is_middle = abs(wide - 0.5) < 0.25,
+             near = where(is_middle, wide, fill_like(wide, 0.5));
+  const Expr value =
+      where(is_middle, log1p((2.0 * near - 1.0) / (1.0 - near)), log(wide) - log1p(-wide));
+  const auto slope = [](const Expr& dy, const Exprs& xs, const Expr&) {
+    return Exprs{dy / xs[0] + dy / (1.0 - xs[0])};
+  };
+  return cast(with_gradient(value, {wide}, slope), c[0].dtype());
 }
 
 Expr x_log_y(Operand x, Operand y) {

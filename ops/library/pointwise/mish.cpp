@@ -1,4 +1,5 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
@@ -15,8 +16,14 @@ TROUPE_OP(Mish) {
     return x * tanh(max(x, 0.0) + log1p(exp(-abs(x))));
   });
   op.gradient([](Gradient& g) {
-    g.set(0, g.dy() * (tanh(softplus(g.x())) +
-                       g.x() * (1.0 - square(tanh(softplus(g.x())))) * sigmoid(g.x())));
+    // With m = exp(-|x|), of which no power overflows, t = tanh(softplus(x)) and 1 - t are quotients
+    // without a difference.
+    const Expr x = clip(widened_half(g.x()), -1000.0, 1000.0), m = exp(-abs(x)), s = square(m),
+               is_above = x >= 0.0;
+    const Expr most = where(is_above, 1.0 + 2.0 * m, s + 2.0 * m),
+               rest = where(is_above, 2.0 * s, 2.0), all = most + rest, t = most / all;
+    const Expr slope = t + x * (rest / all) * (1.0 + t) * sigmoid(x);
+    g.set(0, g.dy() * cast(slope, g.x().dtype()));
   });
 }
 

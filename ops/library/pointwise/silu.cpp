@@ -1,4 +1,5 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
@@ -15,7 +16,9 @@ TROUPE_OP(Silu) {
     return x * sigmoid(x);
   });
   op.gradient([](Gradient& g) {
-    g.set(0, g.dy() * sigmoid(g.x()) * (1.0 + g.x() * (1.0 - sigmoid(g.x()))));
+    // sigmoid(-x) is 1 - sigmoid(x), with all its digits.
+    const Expr x = widened_half(g.x()), slope = sigmoid(x) * (1.0 + x * sigmoid(-x));
+    g.set(0, g.dy() * cast(slope, g.x().dtype()));
   });
 }
 

@@ -13,9 +13,6 @@ namespace troupe {
 
 /// The x whose erf is each element: within 1e-14, of |x| <= 1; +-inf at +-1, NaN beyond.
 TROUPE_DSL(Expr erf_inverse(Operand x))
-/// 1 - erf(x), within 1e-13 of its size where that is no subnormal number: what erf has no digits
-/// left for, far above 0.
-TROUPE_DSL(Expr erfc(Operand x))
 /// The logarithm of |gamma(x)|, within 1e-13 of its size or of 1; inf at 0, -1, -2, ...
 TROUPE_DSL(Expr log_gamma(Operand x))
 /// The derivative of log_gamma, within 1e-12 of its size or of 1; -inf at 0, inf at -0, NaN at -1,
@@ -74,47 +71,27 @@ Expr zeta_of(const Expr& x, double s) {
 
 Expr erf_inverse(Operand x) {
   Composite c("erf_inverse", {x});
-  Expr y = wide_of(c), fixed = stop_gradient(y), w = -log((1.0 - fixed) * (1.0 + fixed));
+  Expr y = wide_of(c), fixed = stop_gradient(y), size = abs(fixed),
+       w = -log((1.0 - fixed) * (1.0 + fixed));
   // Winitzki's formula (2008), then Newton and Halley on erf.
   const double a = 0.147, front = 2 / (std::numbers::pi * a);
   Expr half = front - 0.5 * w,
        guess = sign(fixed) * sqrt(maximum(sqrt(square(half) + w / a) - half, 0.0));
   for (int i = 0; i < 3; ++i) {
-    Expr error = (erf(guess) - fixed) / (2 / std::sqrt(std::numbers::pi) * exp(-square(guess)));
+    // Near 1 of the distances to it, which have digits.
+    Expr off =
+        where(size < 0.5, erf(guess) - fixed, sign(fixed) * ((1.0 - size) - erfc(abs(guess))));
+    Expr error = off / (2 / std::sqrt(std::numbers::pi) * exp(-square(guess)));
     guess = guess - error / (1.0 + guess * error);
   }
-  // Where erf has no digits left the guess stays what it is; outside [-1, 1] there is none.
-  Expr inside = abs(fixed) < 1.0;
+  Expr inside = size < 1.0;
   // -0 of -0
   Expr value = where(inside, where(fixed == 0.0, fixed, guess),
-                     where(abs(fixed) == 1.0, fixed * INFINITY, fill_like(fixed, NAN)));
+                     where(size == 1.0, fixed * INFINITY, fill_like(fixed, NAN)));
   auto slope = [](const Expr& dy, const Exprs&, const Expr& out) {
     return Exprs{dy * (0.5 * std::sqrt(std::numbers::pi) * exp(square(out)))};
   };
   return cast(with_gradient(value, {y}, slope), c[0].dtype());
-}
-
-Expr erfc(Operand x) {
-  Composite c("erfc", {x});
-  Expr wide = wide_of(c), fixed = stop_gradient(wide), size = abs(fixed);
-  // From 2 on by z exp(z^2) erfc(z), a polynomial in (z - 6) / (z + 2): Chebyshev's to degree 17,
-  // whose next term is 3e-17.
-  constexpr double coefficients[] = {
-      0.5566594068032301,     0.01931557492979508,     -0.01739945173937854,
-      0.007201463684991035,   -0.0018068731039201176,  0.00019675988630458923,
-      3.768749302759786e-05,  -1.5631901508233115e-05, -2.620766910022961e-07,
-      1.0191206550889086e-06, -4.344383774876119e-08,  -7.642087342242778e-08,
-      4.3691717603532525e-09, 6.754120668785335e-09,   -2.150362551747597e-10,
-      -6.349264447737656e-10, -2.181994354738591e-12,  4.481405516807797e-11};
-  Expr z = minimum(maximum(size, 2.0), 30.0), s = (z - 6.0) / (z + 2.0),
-       series = coefficients[17] * s + coefficients[16];
-  for (int k = 15; k >= 0; --k) series = series * s + coefficients[k];
-  Expr tail = exp(-square(size)) * series / z;
-  Expr value = where(size < 2.0, 1.0 - erf(fixed), where(fixed < 0.0, 2.0 - tail, tail));
-  auto slope = [](const Expr& dy, const Exprs& xs, const Expr&) {
-    return Exprs{dy * (-2 / std::sqrt(std::numbers::pi) * exp(-square(xs[0])))};
-  };
-  return cast(with_gradient(value, {wide}, slope), c[0].dtype());
 }
 
 Expr digamma(Operand x) {
