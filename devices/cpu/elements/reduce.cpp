@@ -133,29 +133,30 @@ struct PartialSum {
   static Out finish(const Acc& acc, std::int64_t) { return acc; }
 };
 
-// log(sum(exp(x))), shifted by the largest x so far.
+// log(sum(exp(x))), shifted by the largest x so far, which itself adds 1: the rest is kept apart, so
+// that it is not lost beside that.
 template <class T>
 struct LogSumExp {
   using In = T;
   using Out = T;
   struct Acc {
-    double top, sum;
+    double top, rest;
   };
   static Acc start() { return {-INFINITY, 0}; }
-  static void add(Acc& acc, T x, std::int64_t) { merge(acc, {double(wide(x)), 1}); }
+  static void add(Acc& acc, T x, std::int64_t) { merge(acc, {double(wide(x)), 0}); }
   static void merge(Acc& acc, const Acc& later) {
     if (later.top == -INFINITY) return;  // adds exp(-inf) = 0
     if (std::isnan(later.top) || std::isnan(acc.top)) {
       acc = {NAN, NAN};
     } else if (later.top > acc.top) {
-      acc = {later.top, acc.sum * std::exp(acc.top - later.top) + later.sum};
+      acc = {later.top, (1 + acc.rest) * std::exp(acc.top - later.top) + later.rest};
     } else {
-      acc.sum += later.top == acc.top ? later.sum : later.sum * std::exp(later.top - acc.top);
+      const double more = 1 + later.rest;
+      acc.rest += later.top == acc.top ? more : more * std::exp(later.top - acc.top);
     }
   }
   static T finish(const Acc& acc, std::int64_t) {
-    double r = acc.sum == 0 ? -INFINITY : acc.top + std::log(acc.sum);
-    return narrowed<T>(r);
+    return narrowed<T>(acc.top == -INFINITY ? -INFINITY : acc.top + std::log1p(acc.rest));
   }
 };
 

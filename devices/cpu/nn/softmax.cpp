@@ -1,6 +1,7 @@
 // Softmax and cross entropy along the last axis. f32 (and f16, bf16 by way of it) uses the level's
 // row kernels; f64 the plain loops. Sums are in double, those of f32 of four exponentials that were
 // added in float: they are at most 1.
+#include <algorithm>
 #include <cmath>
 
 #include <fmt/format.h>
@@ -41,13 +42,40 @@ void shift_scale(double* out, const double* x, double shift, double scale, std::
   for (std::int64_t i = 0; i < n; ++i) out[i] = (x[i] - shift) * scale;
 }
 
+// The sum of exp(x - top) over all of a row but element `but`, whose own may be 1, beside which the
+// rest would be lost. `out`, if not null, gets 0 for that.
+template <class T>
+double exp_sum_of_others(T* out, const T* x, T top, std::int64_t n, std::int64_t but) {
+  double total = but > 0 ? exp_sum(out, x, top, but) : 0;
+  if (out) out[but] = 0;
+  const std::int64_t next = but + 1;
+  if (next < n) total += exp_sum(out ? out + next : out, x + next, top, n - next);
+  return total;
+}
+
+// Where x first equals `value`; 0 if nowhere, which a NaN in the row may be the cause of.
+template <class T>
+std::int64_t first_equal_to(const T* x, std::int64_t n, T value) {
+  constexpr std::int64_t kPart = 64;
+  for (std::int64_t i = 0; i < n; i += kPart) {
+    const std::int64_t count = std::min(kPart, n - i);
+    bool is_there = false;
+    for (std::int64_t j = 0; j < count; ++j) is_there |= x[i + j] == value;
+    if (is_there) return std::find(x + i, x + i + count, value) - x;
+  }
+  return 0;
+}
+
 // A row of nothing but -inf has no softmax: NaN, as the formula gives.
 template <class T>
 void softmax_row(T* out, const T* x, std::int64_t n, bool log) {
   T top = row_max(x, n);
   if (log) {
-    double sum = exp_sum(static_cast<T*>(nullptr), x, top, n);
-    shift_scale(out, x, static_cast<T>(double(top) + std::log(sum)), T(1), n);
+    // In two steps: the sum of both shifts has no digits for the second where the first is large.
+    const double rest =
+        exp_sum_of_others(static_cast<T*>(nullptr), x, top, n, first_equal_to(x, n, top));
+    shift_scale(out, x, top, T(1), n);
+    shift_scale(out, out, static_cast<T>(std::log1p(rest)), T(1), n);
   } else {
     double sum = exp_sum(out, x, top, n);
     shift_scale(out, out, T(0), static_cast<T>(1 / sum), n);
@@ -56,15 +84,19 @@ void softmax_row(T* out, const T* x, std::int64_t n, bool log) {
 
 template <class T>
 double loss_of_row(const T* x, std::int64_t n, std::int64_t label) {
-  T top = row_max(x, n);
-  return double(top) + std::log(exp_sum(static_cast<T*>(nullptr), x, top, n)) - double(x[label]);
+  const T top = row_max(x, n);
+  const double rest = exp_sum_of_others(static_cast<T*>(nullptr), x, top, n, label);
+  if (x[label] == top) return std::log1p(rest) + (double(top) - double(x[label]));
+  const double behind = double(top) - double(x[label]);
+  return behind + std::log(rest + std::exp(-behind));
 }
 
 template <class T>
 void gradient_row(T* out, const T* x, std::int64_t n, std::int64_t label, double scale) {
-  double sum = exp_sum(out, x, row_max(x, n), n);
-  T factor = static_cast<T>(scale / sum);
-  T at_label = static_cast<T>((double(out[label]) / sum - 1) * scale);
+  const T top = row_max(x, n);
+  const double own = std::exp(double(x[label]) - double(top)),
+               rest = exp_sum_of_others(out, x, top, n, label), sum = rest + own;
+  const T factor = static_cast<T>(scale / sum), at_label = static_cast<T>(-(rest / sum) * scale);
   shift_scale(out, out, T(0), factor, n);
   out[label] = at_label;
 }

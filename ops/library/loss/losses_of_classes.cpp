@@ -156,7 +156,8 @@ Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand
   Expr others = matmul(x, rows(1, 4), false, true) + rows(2, 4) - expected(c[4]);
   Expr is_label = expand_dims(cast(c[3], DType::i64), 1) == cast(c[4], DType::i64);
   others = where(is_label, fill_like(others, -1e30), others);
-  return cast(logsumexp(concat({expand_dims(own, 1), others}, 1), {-1}) - own, c[0].dtype());
+  return cast(cross_entropy(concat({expand_dims(own, 1), others}, 1), zeros_like(c[3])),
+              c[0].dtype());
 }
 
 Expr sampled_softmax(Operand inputs, Operand weights, Operand bias, Operand labels,
