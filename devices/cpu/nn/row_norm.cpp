@@ -1,8 +1,10 @@
 // Rows brought to mean 0 and variance 1, and back. f32 (and f16, bf16 by way of it) uses the
 // level's row kernels; f64 plain loops.
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
+#include <type_traits>
 
 #include <fmt/format.h>
 
@@ -43,6 +45,39 @@ Moments moments_of(const double* x, std::int64_t n, bool centered) {
   const double mean = sum / count;
   for (std::int64_t i = 0; i < n; ++i) squares += (x[i] - mean) * (x[i] - mean);
   return {mean, squares / count};
+}
+
+// Below and above these, squares of floats, or of doubles, may be lost, and the reciprocal root need
+// be no normal number.
+template <class T>
+constexpr double kSmallestSquare = std::is_same_v<T, float> ? 0x1p-80 : 0x1p-900;
+template <class T>
+constexpr double kLargestSquare = std::is_same_v<T, float> ? 0x1p200 : 0x1p900;
+
+// A row whose squares no T holds, or whose deviation's reciprocal none does, in double, and in units
+// of a power of two near its largest number.
+template <class T>
+void normalize_extreme(T* y, const T* x, std::int64_t n, bool centered, double epsilon,
+                       const T* scale, const T* bias, T* mean, T* rstd) {
+  const double count = static_cast<double>(n);
+  double largest = 0, sum = 0, squares = 0;
+  for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(double(x[i])));
+  // of the smallest doubles no unit is the reciprocal
+  const double unit =
+      largest > 0 ? std::ldexp(1.0, std::clamp(-std::ilogb(largest), -1000, 1000)) : 1;
+  for (std::int64_t i = 0; centered && i < n; ++i) sum += double(x[i]) * unit;
+  const double center = sum / count;
+  for (std::int64_t i = 0; i < n; ++i) {
+    const double off = double(x[i]) * unit - center;
+    squares += off * off;
+  }
+  const double spread = std::hypot(std::sqrt(squares / count) / unit, std::sqrt(epsilon)),
+               factor = 1 / (spread * unit);
+  for (std::int64_t i = 0; i < n; ++i)
+    y[i] = static_cast<T>((double(x[i]) * unit - center) * factor * double(scale[i]) +
+                          (bias ? double(bias[i]) : 0));
+  if (mean) *mean = static_cast<T>(center / unit);
+  *rstd = static_cast<T>(1 / spread);
 }
 
 void normalize(float* y, const float* x, float mean, float rstd, const float* scale,
@@ -89,8 +124,13 @@ void forward(WorkerPool* pool, const RowNormArgs& a) {
   for_blocks(a.rows * a.n <= kSmallWork ? nullptr : pool, (a.rows + group - 1) / group, [&](int b) {
     for (std::int64_t r = b * group; r < std::min(a.rows, (b + 1) * group); ++r) {
       const Moments m = moments_of(x + r * a.n, a.n, a.centered);
-      const T center = static_cast<T>(m.mean),
-              factor = static_cast<T>(1 / std::sqrt(m.square + a.epsilon));
+      const double square = m.square + a.epsilon;
+      if (!(square >= kSmallestSquare<T> && square <= kLargestSquare<T>)) {
+        normalize_extreme(y + r * a.n, x + r * a.n, a.n, a.centered, a.epsilon, scale.data(),
+                          bias ? bias->data() : nullptr, mean ? mean + r : nullptr, rstd + r);
+        continue;
+      }
+      const T center = static_cast<T>(m.mean), factor = static_cast<T>(1 / std::sqrt(square));
       normalize(y + r * a.n, x + r * a.n, center, factor, scale.data(),
                 bias ? bias->data() : nullptr, a.n);
       if (mean) mean[r] = center;

@@ -3,6 +3,8 @@
 #include <troupe/ops/graph/custom_gradient.hpp>
 
 #include <cmath>
+#include <numeric>
+#include <vector>
 
 #include <fmt/format.h>
 
@@ -84,8 +86,40 @@ Expr scaled_channels(const Expr& x, const Expr& mean, const Expr& factor, const 
       });
 }
 
-Expr factor_of(const Expr& variance, double epsilon, const Expr& scale) {
-  return rsqrt(variance + epsilon) * cast(scale, DType::f64);
+// x in units of a power of two, in which no square is lost or infinite. Moments are in these units.
+struct InUnits {
+  Expr x, unit;  // x times unit; an empty unit is 1
+  double epsilon;
+
+  Expr factor_of(const Expr& variance, const Expr& scale) const {
+    const Expr least = unit.is_empty() ? Expr() : square(unit * std::sqrt(epsilon));
+    return rsqrt(least.is_empty() ? variance + epsilon : variance + least) *
+           cast(scale, DType::f64);
+  }
+  Expr mean_of(const Expr& mean) const { return unit.is_empty() ? mean : mean / unit; }
+  Expr variance_of(const Expr& variance) const {
+    return unit.is_empty() ? variance : variance / unit / unit;
+  }
+};
+
+// `sizes_of` adds up numbers over what is normalised together; its result broadcasts to x. Moments
+// hold large squares of f32, and lose small ones, which count if epsilon is small too. Squares of
+// f64 may be lost either way.
+template <class Sizes>
+InUnits in_units(const Expr& x, double epsilon, Sizes sizes_of) {
+  const bool is_wide = x.dtype() == DType::f64;
+  if (!is_wide && epsilon >= 0x1p-80) return {x, {}, epsilon};
+  const Expr sizes = maximum(cast(sizes_of(abs(stop_gradient(x))), DType::f64), std::sqrt(epsilon));
+  const Expr one = ones_like(sizes), unit = is_wide ? where(sizes < 0x1p-400, 0x1p600,
+                                                            where(sizes > 0x1p400, 0x1p-600, one))
+                                                    : where(sizes < 0x1p-40, 0x1p80, one);
+  return {x * cast(unit, x.dtype()), unit, epsilon};
+}
+
+std::vector<std::int64_t> axes_between(int first, int last) {
+  std::vector<std::int64_t> axes(static_cast<std::size_t>(last - first));
+  std::iota(axes.begin(), axes.end(), first);
+  return axes;
 }
 
 }  // namespace
@@ -95,12 +129,14 @@ Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   require_channels(c, 1, epsilon);
   c.require(c.rank(0) >= 2, "x must be [..., channels], not " + c[0].shape().text());
   const DType type = c[0].dtype();
-  const Expr x_wide = widened_half(c[0]);
-  const Exprs moments = moments_of_channels(x_wide, false);
-  const Expr factor = factor_of(moments[1], epsilon, of_channels(c, 1));
-  return {cast(scaled_channels(x_wide, moments[0], factor, widened_half(of_channels(c, 2)), false),
-               type),
-          cast(moments[0], type), cast(moments[1], type)};
+  const InUnits in = in_units(widened_half(c[0]), epsilon, [&](const Expr& sizes) {
+    return sum(sizes, axes_between(0, c.rank(0) - 1));
+  });
+  const Exprs moments = moments_of_channels(in.x, false);
+  const Expr factor = in.factor_of(moments[1], of_channels(c, 1));
+  return {
+      cast(scaled_channels(in.x, moments[0], factor, widened_half(of_channels(c, 2)), false), type),
+      cast(in.mean_of(moments[0]), type), cast(in.variance_of(moments[1]), type)};
 }
 
 Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean, Operand variance,
@@ -131,14 +167,17 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   parts.push_back(groups);
   parts.push_back(channels / groups);
   channel.push_back(channels);
-  const Expr wide = widened_half(c[0]);
-  const Exprs moments = moments_of_channels(wide, true);
+  const InUnits in = in_units(widened_half(c[0]), epsilon, [&](const Expr& sizes) {
+    const Expr each = reshape(sum(sizes, axes_between(1, c.rank(0) - 1), true), parts);
+    return reshape(broadcast_like(sum(each, {-1}, true), each), channel);
+  });
+  const Exprs moments = moments_of_channels(in.x, true);
   const Expr means = reshape(moments[0], parts), center = mean(means, {-1}, true),
              spread = mean(reshape(moments[1], parts) + square(means - center), {-1}, true);
   auto for_channels = [&](const Expr& v) { return reshape(broadcast_like(v, means), channel); };
-  const Expr factor = factor_of(for_channels(spread), epsilon, of_channels(c, 1));
+  const Expr factor = in.factor_of(for_channels(spread), of_channels(c, 1));
   return cast(
-      scaled_channels(wide, for_channels(center), factor, widened_half(of_channels(c, 2)), true),
+      scaled_channels(in.x, for_channels(center), factor, widened_half(of_channels(c, 2)), true),
       c[0].dtype());
 }
 
@@ -146,9 +185,11 @@ Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon) {
   Composite c("instance_norm", {x, scale, bias});
   require_channels(c, 1, epsilon);
   c.require(c.rank(0) >= 3, "x must be [batch, space..., channels], not " + c[0].shape().text());
-  const Expr wide = widened_half(c[0]);
-  const Exprs moments = moments_of_channels(wide, true);
-  return cast(scaled_channels(wide, moments[0], factor_of(moments[1], epsilon, of_channels(c, 1)),
+  const InUnits in = in_units(widened_half(c[0]), epsilon, [&](const Expr& sizes) {
+    return sum(sizes, axes_between(1, c.rank(0) - 1), true);
+  });
+  const Exprs moments = moments_of_channels(in.x, true);
+  return cast(scaled_channels(in.x, moments[0], in.factor_of(moments[1], of_channels(c, 1)),
                               widened_half(of_channels(c, 2)), true),
               c[0].dtype());
 }
