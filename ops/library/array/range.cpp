@@ -39,6 +39,11 @@ Expr arange(Reader& in, double start, double stop, double step, DType dtype,
   const double count = std::ceil((stop - start) / step);
   c.require(step != 0 && std::isfinite(count),
             fmt::format("there is no end to {}, {}, ... before {}", start, start + step, stop));
+  constexpr double most = 0x1p53;  // beyond, the positions themselves are no whole numbers
+  c.require(count <= most,
+            fmt::format("there are {} numbers from {} to {} in steps of {}; there can "
+                        "be {} at most",
+                        count, start, stop, step, most));
   return range(c, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype);
 }
 
