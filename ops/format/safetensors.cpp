@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/ops/format/crc64.hpp>
+#include <troupe/ops/format/replaced_file.hpp>
 
 namespace troupe {
 namespace {
@@ -84,21 +85,22 @@ std::string directory_of(const std::string& path) {
 
 // A file without a name, of which nothing is left if the process is killed, until it is put in its
 // place. Where the file system has none of those it has a temporary name, which is removed unless
-// it is put in its place.
+// it is put in its place. An earlier file's mode is kept, and of a symbolic link the file replaced
+// that it points to.
 class NewFile {
  public:
-  NewFile(std::string path, std::uint64_t bytes) : path_(std::move(path)), bytes_(bytes) {
-    struct stat info;
-    if (stat(path_.c_str(), &info) == 0 && !S_ISREG(info.st_mode))
-      refuse_to_save(path_, Code::failed_precondition,
+  NewFile(const std::string& path, std::uint64_t bytes)
+      : old_(replaced_file(path)), path_(old_.path), bytes_(bytes) {
+    if (old_.is_there && !old_.is_regular)
+      refuse_to_save(path, Code::failed_precondition,
                      "it is there and no regular file; name another");
     if (path_.empty() || path_.back() == '/')
       refuse_to_save(path_, Code::failed_precondition, "this names no file");
     if (access("/proc/self/fd", X_OK) == 0)
-      fd_ = open(directory_of(path_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
+      fd_ = open(directory_of(path_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, old_.mode);
     if (fd_ >= 0) return;
     name([&] {
-      return fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+      return fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, old_.mode);
     });
   }
   NewFile(const NewFile&) = delete;
@@ -121,6 +123,7 @@ class NewFile {
 
   // After it the file is whole on disk under its name.
   void place() {
+    if (!old_.hand_on(fd_)) fail(errno);
     if (fsync(fd_) != 0) fail(errno);
     if (!is_named_)
       name([&] {
@@ -153,7 +156,9 @@ class NewFile {
   }
   // The destructor of an object whose constructor throws does not run; the file then was not made.
   [[noreturn]] void fail(int error) const { fail_to_save(path_, bytes_, error); }
-  std::string path_, temporary_;
+  const ReplacedFile old_;
+  const std::string path_;
+  std::string temporary_;
   std::uint64_t bytes_;
   int fd_ = -1;
   bool is_named_ = false;
@@ -174,6 +179,10 @@ std::vector<const NamedTensors::value_type*> ordered(const std::string& path,
     if (!names.insert(name).second) refuse("is given twice");
     if (!tensor.has_value()) refuse("is empty");
     if (!tensor.is_on_host()) refuse("is not on the host");
+    if (tensor.dtype() == DType::string)
+      refuse(
+          "holds strings, which safetensors does not have; save numbers, or put the strings into "
+          "the metadata");
     if (!type_of(tensor.dtype()))
       refuse("is c128, which safetensors does not have; save real and imaginary parts");
     order.push_back(&entry);

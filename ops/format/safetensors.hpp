@@ -37,7 +37,8 @@ struct TensorFile {
   const Tensor& at(const std::string& name) const;
 };
 
-/// Throws invalid_argument for a name twice, a c128 tensor or one that is not on the host,
+/// Keeps the mode of a file that is there; of a symbolic link the file is replaced that it points to.
+/// Throws invalid_argument for a name twice, a tensor of c128 or strings, or not on the host,
 /// resource_exhausted when the disk is full, failed_precondition if the file cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata = {});

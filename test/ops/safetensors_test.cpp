@@ -364,6 +364,12 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_saved_is_refused) {
         save_safetensors(path, {{"w", Tensor::zeros(DType::c128, {2})}});
       },
       Code::invalid_argument, {"c128"});
+  const std::string strings = refused(
+      [&] {
+        save_safetensors(path, {{"w", Tensor::zeros(DType::string, {2})}});
+      },
+      Code::invalid_argument, {"'w' holds strings, which safetensors does not have"});
+  BOOST_TEST(strings.find("imaginary") == std::string::npos, strings);
   refused([&] { save_safetensors(path, {{"\xff", t}}); }, Code::invalid_argument, {"UTF-8"});
   refused(
       [&] {
@@ -383,6 +389,54 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_saved_is_refused) {
   refused([&] { save_safetensors("", {{"w", t}}); }, Code::failed_precondition, {"names no file"});
   BOOST_TEST(read(path) == before);
   BOOST_TEST(folder.files().size() == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(saving_keeps_mode_and_link) {
+  const NamedTensors first{{"w", Tensor::scalar(1.f)}}, second{{"w", Tensor::scalar(2.f)}};
+  const auto mode_of = [](const std::string& path) {
+    struct stat info {};
+    BOOST_REQUIRE(stat(path.c_str(), &info) == 0);
+    return info.st_mode & 07777;
+  };
+  const auto saved = [](const std::string& path) {
+    return load_safetensors(path).at("w").item<float>();
+  };
+  Folder folder;
+  const std::string path = folder / "f";
+  for (const ::mode_t mode : {0600, 0640, 0444, 0664}) {
+    save_safetensors(path, first);
+    BOOST_REQUIRE(chmod(path.c_str(), mode) == 0);
+    save_safetensors(path, second);
+    BOOST_TEST(mode_of(path) == mode);
+    BOOST_TEST(saved(path) == 2);
+  }
+  // Links: to a file beside, by an absolute path, to another link, and to nothing yet.
+  fs::create_directory(folder / "to");
+  save_safetensors(folder / "to/file", first);
+  BOOST_REQUIRE(chmod((folder / "to/file").c_str(), 0600) == 0);
+  fs::create_symlink("to/file", folder / "beside");
+  fs::create_symlink(folder / "to/file", folder / "absolute");
+  fs::create_symlink("beside", folder / "twice");
+  fs::create_symlink("to/new", folder / "dangling");
+  float value = 3;
+  for (const char* link : {"beside", "absolute", "twice"}) {
+    save_safetensors(folder / link, {{"w", Tensor::scalar(++value)}});
+    BOOST_TEST(fs::is_symlink(folder / link), link);
+    BOOST_TEST(fs::is_regular_file(fs::symlink_status(folder / "to/file")), link);
+    BOOST_TEST(saved(folder / "to/file") == value, link);
+    BOOST_TEST(mode_of(folder / "to/file") == 0600u, link);
+  }
+  save_safetensors(folder / "dangling", second);
+  BOOST_TEST(fs::is_symlink(folder / "dangling"));
+  BOOST_TEST(saved(folder / "to/new") == 2);
+  // A circle, and a link to what is no file, are refused and left.
+  fs::create_symlink("circle", folder / "circle");
+  fs::create_symlink("to", folder / "folder");
+  for (const char* link : {"circle", "folder"}) {
+    refused([&] { save_safetensors(folder / link, first); }, Code::failed_precondition,
+            {link, "no regular file"});
+    BOOST_TEST(fs::is_symlink(folder / link), link);
+  }
 }
 
 // A limit on file sizes stands for a full disk: writing fails in the middle.

@@ -15,6 +15,7 @@
 #include <zmq.h>
 
 #include <troupe/devices/base/error.hpp>
+#include <troupe/ops/format/replaced_file.hpp>
 
 namespace troupe {
 namespace {
@@ -24,9 +25,13 @@ constexpr std::size_t kLength = 40;
 
 // Written whole or not at all; never readable by others, not even for a moment.
 void write(const std::filesystem::path& path, const std::string& text, ::mode_t mode) {
-  const std::filesystem::path temporary = path.string() + ".new";
-  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-  bool ok = file >= 0;
+  // Of a link what it points to is replaced; a mode that is narrower stays.
+  ReplacedFile old = replaced_file(path.string());
+  if (mode == 0600) old.mode &= mode;
+  const std::filesystem::path temporary = old.path + ".new";
+  const int file = ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC,
+                          old.is_there ? old.mode : mode);
+  bool ok = file >= 0 && old.hand_on(file);
   for (std::size_t at = 0; ok && at < text.size();) {
     const ssize_t n = ::write(file, text.data() + at, text.size() - at);
     ok = n > 0;
@@ -35,7 +40,7 @@ void write(const std::filesystem::path& path, const std::string& text, ::mode_t 
   ok = ok && ::fsync(file) == 0;
   const int why = errno;
   if (file >= 0) ::close(file);
-  if (ok && ::rename(temporary.c_str(), path.c_str()) == 0) return;
+  if (ok && ::rename(temporary.c_str(), old.path.c_str()) == 0) return;
   const int reason = ok ? errno : why;
   ::unlink(temporary.c_str());
   throw Error(Code::unavailable,

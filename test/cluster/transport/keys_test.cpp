@@ -78,6 +78,19 @@ BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
 }
 
 // Else it would be read as another name, or as a key that nobody has authorized.
+BOOST_AUTO_TEST_CASE(authorizing_keeps_mode_and_link) {
+  KeyFolder f;
+  make_keys(f.path, "alpha");
+  const std::filesystem::path elsewhere = f.around / "list";
+  std::filesystem::rename(f.path / "authorized", elsewhere);
+  std::filesystem::create_symlink(elsewhere, f.path / "authorized");
+  BOOST_REQUIRE(::chmod(elsewhere.c_str(), 0600) == 0);
+  authorize(f.path, generate_keys().public_key, "beta");
+  BOOST_TEST(std::filesystem::is_symlink(f.path / "authorized"));
+  BOOST_TEST(mode_of(elsewhere) == 0600u);
+  BOOST_TEST(read_keys(f.path).authorized.size() == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(a_name_stays_within_its_line) {
   KeyFolder f;
   const std::string more = "beta\n" + generate_keys().public_key + " gamma";
