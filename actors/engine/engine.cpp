@@ -26,6 +26,11 @@ Status RunHandle::wait() {
   engine_->wait(mine);
   return mine.status();
 }
+Status RunHandle::trace() {
+  Run& mine = run();
+  engine_->wait(mine);
+  return engine_->trace_of(mine);
+}
 bool RunHandle::is_done() const { return run().is_settled(); }
 std::vector<Tensor> RunHandle::get() {
   wait().throw_if_error();
@@ -45,6 +50,23 @@ void EngineImpl::wait(Run& run) {
   require_may_wait();
   if (!options_.deterministic) run.wait();
   else step_until([&] { return run.is_settled(); });
+}
+
+Status EngineImpl::trace_of(const Run& run) {
+  if (!run.traced.valid()) return {};
+  const auto is_there = [&] {
+    return run.traced.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  };
+  if (!is_there()) {
+    require_may_wait();
+    if (options_.deterministic) step_until(is_there);
+    else run.traced.wait();
+  }
+  try {
+    return run.traced.get();
+  } catch (const std::future_error&) {
+    return {Code::unavailable, "the trace is lost: the partitions ended before they were asked"};
+  }
 }
 
 // A worker that waits for a run holds a place that the run may need; as many of them as there are

@@ -96,7 +96,8 @@ struct RunOptions {
   /// that takes longer ends with deadline_exceeded and what it was waiting for (`diagnose`).
   std::chrono::nanoseconds timeout{0};
   /// A file for what the partitions of this node do in this run, each firing timed, in the format
-  /// of Chrome and Perfetto; it is there a little after the run has ended. Those of other nodes are
+  /// of Chrome and Perfetto; it is there a little after the run has ended (`RunHandle::trace` waits for it, and returns
+  /// whether it was written). Those of other nodes are
   /// not in it: of all together `troupe trace` tells. Throws invalid_argument where no file can be
   /// made. Empty: none.
   std::string trace = {};
@@ -128,6 +129,10 @@ class RunHandle {
   /// Blocks until the run has ended; its status.
   Status wait();
   bool is_done() const;
+  /// Waits until the file of `RunOptions::trace` is written, and returns whether it was; ok without
+  /// one. A trace that is lost does not fail its run: the log has the same text, standard error if
+  /// there is no log.
+  Status trace();
   /// The fetched tensors, which are given away: once, then failed_precondition. Throws the run's
   /// error.
   std::vector<Tensor> get();

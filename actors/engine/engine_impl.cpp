@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -32,6 +33,30 @@ int workers_of(const EngineOptions& options) {
 std::unique_ptr<WorkerPool> make_pool(const EngineOptions& options) {
   return options.deterministic ? std::make_unique<WorkerPool>(Deterministic{options.seed})
                                : std::make_unique<WorkerPool>(workers_of(options));
+}
+
+void check_limits(const EngineOptions& o) {
+  const auto check = [](bool is_good, const char* option, const char* range, auto value) {
+    if (!is_good)
+      throw Error(Code::invalid_argument,
+                  fmt::format("EngineOptions::{} must be {}, not {}", option, range, value));
+  };
+  check(o.max_runs >= 1, "max_runs", "at least 1", o.max_runs);
+  check(o.call_depth >= 0, "call_depth", "at least 0", o.call_depth);
+  check(o.edges.ahead >= 0 && o.edges.ahead <= 1 << 16, "edges.ahead", "0 to 65,536",
+        o.edges.ahead);
+  const auto check_swap = [&](const SwapOptions& s, const std::string& of) {
+    check(s.fill_level >= 0, (of + ".fill_level").c_str(), "at least 0", s.fill_level);
+    check(s.keep_level >= 0, (of + ".keep_level").c_str(), "at least 0", s.keep_level);
+    check(s.prefetch >= 0, (of + ".prefetch").c_str(), "at least 0", s.prefetch);
+  };
+  check_swap(o.swap, "swap");
+  const SimSpeed& speed = o.sim.speed;
+  check(speed.launch_ns >= 0, "sim.speed.launch_ns", "at least 0", speed.launch_ns);
+  check(speed.bytes_per_ns > 0, "sim.speed.bytes_per_ns", "above 0", speed.bytes_per_ns);
+  check(speed.flops_per_ns > 0, "sim.speed.flops_per_ns", "above 0", speed.flops_per_ns);
+  check(speed.copy_bytes_per_ns > 0, "sim.speed.copy_bytes_per_ns", "above 0",
+        speed.copy_bytes_per_ns);
 }
 
 void check_costs(const CostOptions& costs) {
@@ -74,11 +99,8 @@ EngineImpl::EngineImpl(EngineOptions options)
     : options_(std::move(options)), pool_(make_pool(options_)),
       devices_({pool_.get(), options_.seed, options_.swap, options_.sim}), config_(*pool_),
       runs_(options_.max_runs, clock_) {
+  check_limits(options_);
   check_costs(options_.costs);
-  if (options_.max_runs < 1)
-    throw Error(
-        Code::invalid_argument,
-        fmt::format("EngineOptions::max_runs must be at least 1, not {}", options_.max_runs));
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
   if (options_.default_device.empty()) options_.default_device = kHostDevice;
   states_.print_to(options_.print);
@@ -222,9 +244,16 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   PlanTroupe& troupe = compiled->troupe;
   Ref<Run> run = make_run(compiled, step, options_.seed, std::move(feeds),
                           troupe.here() + (troupe.remote ? troupe.remote->nodes() : 0));
-  // The run keeps its actors; the engine keeps the run until it has drained.
-  run->on_drained = [this, compiled, trace = options.trace](Run& drained) {
-    forget(drained, compiled, true, trace);
+  std::shared_ptr<std::promise<Status>> traced;
+  if (!options.trace.empty()) {
+    traced = std::make_shared<std::promise<Status>>();
+    run->traced = traced->get_future().share();
+  }
+  // The run keeps its actors; the engine keeps the run until it has drained. The promise goes on to
+  // the answer of the partitions: if there is none it is broken, which ends `RunHandle::trace` too.
+  run->on_drained = [this, compiled, trace = options.trace,
+                     traced = std::move(traced)](Run& drained) mutable {
+    forget(drained, compiled, true, trace, std::move(traced));
   };
   const std::chrono::nanoseconds left = slot.left();
   runs_.keep(run, std::move(slot));
@@ -329,7 +358,7 @@ void EngineImpl::give_up(Run& run) {
 }
 
 void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
-                        const std::string& trace) {
+                        const std::string& trace, std::shared_ptr<std::promise<Status>> traced) {
   const bool has_failed = run.is_poisoned();  // its status may be about to be settled
   EndedRun end{run.number(),
                is_owned,
@@ -341,9 +370,10 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   try {
     if (has_failed) log_.log_failure(end, node());
-    if (!trace.empty()) write_events(run, end, compiled, trace, Inspect::Trace::off);
+    if (!trace.empty())
+      write_events(run, end, compiled, trace, Inspect::Trace::off, std::move(traced));
     if (has_failed && log_.may_write_flight())
-      write_events(run, end, compiled, {}, Inspect::Trace::as_it_is);
+      write_events(run, end, compiled, {}, Inspect::Trace::as_it_is, {});
   } catch (...) {  // no memory to report it with; the run has ended all the same
   }
   log_.add(end, has_failed);

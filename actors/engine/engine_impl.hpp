@@ -101,6 +101,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Returns how many runs are in flight, parts of other nodes' runs among them.
   std::size_t in_flight() const { return runs_.in_flight(); }
   void wait(Run& run);
+  /// Waits until it is known whether the file of `RunOptions::trace` was written, and returns that.
+  Status trace_of(const Run& run);
   EngineSnapshot snapshot(std::chrono::nanoseconds patience);
   /// Asks this node's partitions of a plan. A partition that does not answer in time is listed
   /// without an answer. `inspection` and `place` of the question are set here. Throws not_found.
@@ -153,11 +155,12 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Cancels a failed run's waiters in states, and gives the run up on all its nodes.
   void give_up(Run& run);
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
-              const std::string& trace = {});
+              const std::string& trace = {}, std::shared_ptr<std::promise<Status>> traced = {});
   /// Asks the partitions for their records of a run that has ended; the last answer writes them to
-  /// `path`, or to the flight recorder's files.
+  /// `path`, or to the flight recorder's files. `traced`, if not null, gets whether it was written.
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled,
-                    const std::string& path, Inspect::Trace trace);
+                    const std::string& path, Inspect::Trace trace,
+                    std::shared_ptr<std::promise<Status>> traced);
   void add_queue(ActorCounters& counters, const Compiled& compiled);
   std::vector<PartitionSnapshot> answers_of(const Compiled& compiled, const Inspection& inspection);
   void wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections,

@@ -277,7 +277,8 @@ EngineImpl::ask_all(const Inspect& question, std::chrono::nanoseconds patience) 
 
 void EngineImpl::write_events(const Run& run, const EndedRun& end,
                               const std::shared_ptr<Compiled>& compiled, const std::string& path,
-                              Inspect::Trace trace) {
+                              Inspect::Trace trace,
+                              std::shared_ptr<std::promise<Status>> traced_by) {
   Inspect question{};
   question.asks_of_events = true;
   question.trace = trace;
@@ -287,7 +288,8 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end,
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
   TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, end.run), end.ended_ns - took_ns,
                    took_ns, end.error};
-  ask(compiled->troupe.partitions, question, log_.writer(std::move(traced), end, compiled, path));
+  ask(compiled->troupe.partitions, question,
+      log_.writer(std::move(traced), end, compiled, path, std::move(traced_by)));
 }
 
 }  // namespace troupe

@@ -1,5 +1,6 @@
 #include <troupe/actors/engine/run_log.hpp>
 
+#include <cstdio>
 #include <utility>
 
 #include <fmt/format.h>
@@ -78,26 +79,31 @@ bool RunLog::may_write_flight(Time now) {
   return flights_++ < EngineOptions::kFlights;
 }
 
-std::function<void(Inspection&)> RunLog::writer(TracedRun run, const EndedRun& end,
-                                                std::shared_ptr<const Compiled> compiled,
-                                                const std::string& path) const {
+std::function<void(Inspection&)> RunLog::writer(
+    TracedRun run, const EndedRun& end, std::shared_ptr<const Compiled> compiled,
+    const std::string& path, std::shared_ptr<std::promise<Status>> written) const {
   return [compiled = std::move(compiled), path, number = std::to_string(end.run),
           run = std::move(run), owner = end.plan.owner, flight = options_.flight,
-          log = options_.log](Inspection& inspection) {
+          log = options_.log, written = std::move(written)](Inspection& inspection) {
     try {  // in a partition's turn, which must not fail for it
       const bool is_flight = path.empty();
       const std::string file =
           is_flight ? flight_file(flight, run.node, owner, number, EngineOptions::kFlights) : path;
-      const bool is_written = write_trace(file, run, *compiled->troupe.plan, inspection.answers());
-      if (!log || (is_written && !is_flight)) return;
-      log({is_written ? LogRecord::Level::info : LogRecord::Level::warning,
+      const Status status = write_trace(file, run, *compiled->troupe.plan, inspection.answers());
+      if (written) written->set_value(status);
+      if (status.ok() && !is_flight) return;
+      const std::string text =
+          status.ok() ? fmt::format("what led to the failure of run '{}' is in '{}'", run.run, file)
+                      : status.message();
+      if (!log && !is_flight) fmt::print(stderr, "troupe: run '{}': {}\n", run.run, text);
+      if (!log) return;
+      log({status.ok() ? LogRecord::Level::info : LogRecord::Level::warning,
            epoch_ns(),
            run.node,
            run.run,
            compiled->troupe.plan->name.text(),
            {},
-           is_written ? fmt::format("what led to the failure of run '{}' is in '{}'", run.run, file)
-                      : fmt::format("what was recorded cannot be written to '{}'", file)});
+           text});
     } catch (...) {}
   };
 }

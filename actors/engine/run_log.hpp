@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -45,10 +46,12 @@ class RunLog {
   bool may_write_flight(Time now = std::chrono::steady_clock::now());
   /// Returns a function that writes what a run's partitions have answered to `path`, or, if that is
   /// empty, to a file among the flights. It keeps the actors, does not need the log any more, and
-  /// never throws.
+  /// never throws. `written`, if not null, gets the outcome. A trace that is lost goes to standard
+  /// error if nothing is logged.
   std::function<void(Inspection&)> writer(TracedRun run, const EndedRun& end,
                                           std::shared_ptr<const Compiled> compiled,
-                                          const std::string& path) const;
+                                          const std::string& path,
+                                          std::shared_ptr<std::promise<Status>> written = {}) const;
 
  private:
   struct Ring {

@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <future>
 #include <optional>
 #include <vector>
 
@@ -67,6 +68,9 @@ class Run final : public Counted {
   std::atomic<bool> is_named{false};  // publishes key to those who look at runs from outside
   // Of any run.
   PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
+  /// Whether the file of `RunOptions::trace` was written, once it is known; invalid: none is asked
+  /// for. Set before the run begins.
+  std::shared_future<Status> traced;
   // what its recorded events go by
   const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   std::chrono::nanoseconds started{};  // on the engine's clock

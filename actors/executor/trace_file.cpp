@@ -1,10 +1,15 @@
 #include <troupe/actors/executor/trace_file.hpp>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <set>
+
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <fmt/chrono.h>
 #include <fmt/format.h>
@@ -140,11 +145,35 @@ std::string slice_text(const Slice& s, const std::string& name, const std::strin
       begin_us, args, id, begin_us + length_us);
 }
 
-bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan,
-                 const std::vector<PartitionSnapshot>& partitions) {
+namespace {
+
+Status unwritten(const std::string& path, int error) {
+  const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
+  return {is_full ? Code::resource_exhausted : Code::failed_precondition,
+          fmt::format("the trace cannot be written to '{}': {}; {}name another file", path,
+                      std::strerror(error), is_full ? "make room or " : "")};
+}
+
+// Half a trace is none: viewers refuse it.
+Status write_whole(const std::string& path, std::FILE* file, const std::string& text) {
+  errno = 0;
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+  const int error = errno;
+  struct stat info;
+  const bool is_regular = ::fstat(::fileno(file), &info) == 0 && S_ISREG(info.st_mode);
+  if (std::fclose(file) == 0 && is_written) return {};
+  const Status status = unwritten(path, !is_written && error ? error : errno ? errno : EIO);
+  if (is_regular) ::unlink(path.c_str());
+  return status;
+}
+
+}  // namespace
+
+Status write_trace(const std::string& path, const TracedRun& run, const Plan& plan,
+                   const std::vector<PartitionSnapshot>& partitions) {
   using Kind = RecordedEvent::Kind;
   std::FILE* file = std::fopen(path.c_str(), "we");
-  if (!file) return false;
+  if (!file) return unwritten(path, errno);
   std::int64_t origin = INT64_MAX;
   std::set<std::uint64_t> sent, received;
   for (const PartitionSnapshot& p : partitions)
@@ -200,8 +229,7 @@ bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan
       "{}}}}}\n",
       json_text(run.node), json_text(run.run), json_text(plan.name.text()), begin, run.begin_ns,
       run.took_ns, origin, lost, thinned, overlapping, json_text(run.error));
-  const bool is_written = std::fwrite(out.data(), 1, out.size(), file) == out.size();
-  return std::fclose(file) == 0 && is_written;
+  return write_whole(path, file, out);
 }
 
 }  // namespace troupe

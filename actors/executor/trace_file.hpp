@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <troupe/actors/plan/plan.hpp>
+#include <troupe/devices/base/error.hpp>
 
 namespace troupe {
 
@@ -51,9 +52,11 @@ struct TracedRun {
   std::string error;  // empty: it ended well
 };
 
-/// What the partitions of a plan have recorded. False if the file cannot be written.
-bool write_trace(const std::string& path, const TracedRun& run, const Plan& plan,
-                 const std::vector<PartitionSnapshot>& partitions);
+/// Writes what the partitions of a plan have recorded. A file that cannot be written whole is
+/// removed; the status names it and the cause: resource_exhausted if the disk is full or a limit is
+/// reached, else failed_precondition.
+Status write_trace(const std::string& path, const TracedRun& run, const Plan& plan,
+                   const std::vector<PartitionSnapshot>& partitions);
 
 /// `folder`/NODE@OWNER-RUN.flight.json: a name of its own for each run that a node has seen. Before
 /// that the oldest of that node's are removed, so that with this one there are no more than `most`,

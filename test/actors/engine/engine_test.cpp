@@ -362,6 +362,33 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
        "latency_ns must not be negative, and is -1");
 }
 
+BOOST_AUTO_TEST_CASE(limits_out_of_range_are_refused) {
+  const auto refuses = [](const char* text, auto change) {
+    EngineOptions o;
+    change(o);
+    says(refusal([&] { Engine refused(o); }, Code::invalid_argument), text);
+  };
+  refuses("EngineOptions::call_depth must be at least 0, not -1",
+          [](EngineOptions& o) { o.call_depth = -1; });
+  refuses("EngineOptions::max_runs must be at least 1, not 0",
+          [](EngineOptions& o) { o.max_runs = 0; });
+  for (const int ahead : {-1, 65'537})
+    refuses("EngineOptions::edges.ahead must be 0 to 65,536, not ",
+            [&](EngineOptions& o) { o.edges.ahead = ahead; });
+  for (const double level : {-0.5, double(NAN)}) {
+    refuses("EngineOptions::swap.fill_level must be at least 0, not ",
+            [&](EngineOptions& o) { o.swap.fill_level = level; });
+    refuses("EngineOptions::swap.keep_level must be at least 0, not ",
+            [&](EngineOptions& o) { o.swap.keep_level = level; });
+    refuses("EngineOptions::sim.speed.launch_ns must be at least 0, not ",
+            [&](EngineOptions& o) { o.sim.speed.launch_ns = level; });
+  }
+  refuses("EngineOptions::swap.prefetch must be at least 0, not -1",
+          [](EngineOptions& o) { o.swap.prefetch = -1; });
+  refuses("EngineOptions::sim.speed.flops_per_ns must be above 0, not 0",
+          [](EngineOptions& o) { o.sim.speed.flops_per_ns = 0; });
+}
+
 // What the cache of `run` keeps is bounded in bytes too: here it would be all of 450 MB.
 BOOST_AUTO_TEST_CASE(plans_with_large_constants_are_not_kept_for_long) {
   Engine engine;

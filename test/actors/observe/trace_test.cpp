@@ -2,15 +2,20 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
+
+#include <sys/resource.h>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
@@ -72,6 +77,61 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   f({});
   while (engine.take_step()) {}
   BOOST_TEST(folder.files().size() == 1u);  // that one run
+}
+
+// A trace that cannot be written fails no run; the handle and the log tell why it is missing.
+BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_is_told_of) {
+  Folder folder;
+  Graph g;
+  Expr y = over_two(g, 10);
+  for (const bool stepped : {true, false}) {
+    std::mutex mutex;
+    std::vector<LogRecord> told;  // guarded by mutex
+    std::vector<std::string> texts;
+    std::optional<Engine> holder;
+    holder.emplace(EngineOptions{.deterministic = stepped, .log = [&](const LogRecord& r) {
+                                   std::lock_guard lock(mutex);
+                                   told.push_back(r);
+                                 }});
+    Engine& engine = *holder;
+    Function f = engine.compile(g, {}, {y});
+    const auto lost = [&](const std::string& path, const char* why) {
+      RunHandle run = f.start({}, {.trace = path});
+      BOOST_TEST(run.wait().ok());
+      const Status status = run.trace();
+      BOOST_TEST((status.code() == Code::resource_exhausted));
+      for (const std::string& part :
+           {"the trace cannot be written to '" + path + "'", std::string(why)})
+        BOOST_TEST(status.message().find(part) != std::string::npos, status.message());
+      BOOST_TEST(run.get().size() == 1u);
+      texts.push_back(status.message());
+    };
+    lost("/dev/full", "No space left on device");
+    // A limit on file sizes stands for a disk that is full after some bytes.
+    rlimit old{};
+    BOOST_REQUIRE(getrlimit(RLIMIT_FSIZE, &old) == 0);
+    const auto handler = std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit small{256, old.rlim_max};
+    BOOST_REQUIRE(setrlimit(RLIMIT_FSIZE, &small) == 0);
+    lost(folder / "trace.json", "File too large");
+    setrlimit(RLIMIT_FSIZE, &old);
+    std::signal(SIGXFSZ, handler);
+    BOOST_TEST(folder.files().empty());  // half a trace is none
+    RunHandle whole = f.start({}, {.trace = folder / "trace.json"});
+    BOOST_TEST(whole.trace().ok());
+    BOOST_TEST(!json::parse(read_file(folder / "trace.json"), nullptr, false).is_discarded());
+    std::filesystem::remove(folder / "trace.json");
+    BOOST_TEST(f.start({}).trace().ok());  // none was asked for
+    f = {};
+    holder.reset();  // no record comes later
+    for (const std::string& text : texts)
+      BOOST_TEST(std::count_if(told.begin(), told.end(),
+                               [&](const LogRecord& r) {
+                                 return r.text == text && r.level == LogRecord::Level::warning;
+                               }) == 1,
+                 text);
+    BOOST_TEST(told.size() == texts.size());
+  }
 }
 
 // Of two traced runs of one plan, which share its recorders, the one that ends first leaves the
@@ -274,7 +334,7 @@ BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes,
       p.events.push_back({i % 200 == 0 ? Kind::send : Kind::receive, 0, 1'000'300 + 1000 * at, 0, 1,
                           0, 1 + i / 200});
   }
-  BOOST_REQUIRE(write_trace(folder / "trace.json", {}, plan, {p}));
+  BOOST_REQUIRE(write_trace(folder / "trace.json", {}, plan, {p}).ok());
   const json trace = json::parse(read_file(folder / "trace.json"), nullptr, false);
   BOOST_REQUIRE(!trace.is_discarded());
   std::size_t on_lanes = 0, begun = 0;
