@@ -46,7 +46,7 @@ struct Curve {
   std::function<Long(Long)> value, slope;
   double low, high;  // beyond them the function is 0, a constant or a line
   // roundings that are allowed, and what they are those of near a slope's root
-  double roundings = 8, smallest_slope = 0;
+  double roundings = 16, smallest_slope = 0;
 };
 
 Long below(Long x) { return std::erfc(-x * 0.707106781186547524400844362104849L) / 2; }
@@ -87,20 +87,20 @@ BOOST_AUTO_TEST_CASE(curves_have_digits_in_their_tails) {
   const auto logistic_slope = [](Long x) { return logistic(x) * logistic(-x); };
   const std::vector<Curve> curves{
       {"gelu", [](const Expr& x) { return gelu(x); }, [](Long x) { return x * below(x); },
-       [](Long x) { return below(x) + x * density(x); }, -12.9, 12, 8, 0.1},
+       [](Long x) { return below(x) + x * density(x); }, -12.9, 12, 16, 0.1},
       {"erfc", [](const Expr& x) { return erfc(x); }, [](Long x) { return std::erfc(x); },
        [](Long x) { return -kRoot * std::exp(-x * x); }, -9.1, 9.1},
       {"erf", [](const Expr& x) { return erf(x); }, [](Long x) { return std::erf(x); },
        [](Long x) { return kRoot * std::exp(-x * x); }, -9.1, 9.1},
       {"silu", [](const Expr& x) { return silu(x); }, [](Long x) { return x * logistic(x); },
-       [=](Long x) { return logistic(x) + x * logistic_slope(x); }, -80, 80, 8, 0.1},
+       [=](Long x) { return logistic(x) + x * logistic_slope(x); }, -80, 80, 16, 0.1},
       {"mish", [](const Expr& x) { return mish(x); },
        [](Long x) { return x * std::tanh(softened(x)); },
        [](Long x) {
          const Long cosine = std::cosh(softened(x));
          return std::tanh(softened(x)) + x * logistic(x) / (cosine * cosine);
        },
-       -80, 80, 12, 0.1},
+       -80, 80, 24, 0.1},
       {"softplus", [](const Expr& x) { return softplus(x); }, softened, logistic, -80, 80},
       {"log_sigmoid", [](const Expr& x) { return log_sigmoid(x); },
        [](Long x) { return -softened(-x); }, [](Long x) { return logistic(-x); }, -80, 80},

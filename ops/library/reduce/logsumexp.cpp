@@ -19,8 +19,8 @@ TROUPE_OP(LogSumExp) {
     // Softmax of x. What came out is rounded, of 1e8 in f32 by as much as 4: it serves as the shift
     // alone, by which no exponential overflows, and their sum says how far off it is.
     const Expr x = widened_half(g.x()), y = stop_gradient(widened_half(g.y())),
-               e = exp(x - spread(g, y));
-    g.set(0, cast(spread(g, widened_half(g.dy()) / reduce_alike(g, "Sum", e)) * e, g.x().dtype()));
+               e = exp(x - spread(g, y)), share = e / spread(g, reduce_alike(g, "Sum", e));
+    g.set(0, cast(spread(g, widened_half(g.dy())) * share, g.x().dtype()));
   });
 }
 
