@@ -36,8 +36,8 @@ std::size_t first_argument(const Node& node) { return node.op->name == "Case" ? 
 
 bool is_loop(const Node& node) { return node.op->name == "While"; }
 
-// What the flow through a node follows from, but for flags; null: that changes while functions are
-// being made.
+// The attribute that, with the flags, determines the flow through a node; null if the flow changes
+// while functions are being made.
 std::shared_ptr<const AttrObject> inside_of(const Node& node) {
   if (is_opaque(node)) return nullptr;
   const char* name = function_of(node) ? "function" : "graphs";

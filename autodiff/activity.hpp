@@ -58,15 +58,15 @@ class Activity {
   Flags states_;
 };
 
-/// Of a node with sub-graphs: which of its active inputs, and of the wanted states, the outputs
-/// `reached` depend on.
+/// The active inputs of a node with sub-graphs, and the wanted states, on which the outputs
+/// `reached` depend.
 struct ReachedInputs {
   Flags inputs;
   Flags states;
 };
 
-/// Of a While node: the variables and captures of its body that are active, and those of them that
-/// are reached.
+/// The variables and captures of a While node's body that are active, and the active ones that are
+/// reached.
 struct LoopFlow {
   Flags active;   // arguments of the body
   Flags reached;  // arguments of the body

@@ -34,12 +34,12 @@ class FunctionGradient {
   virtual Graph& root() const = 0;
 };
 
-/// What one request for gradients shares, on all levels of sub-graphs and functions.
+/// The state of one request for gradients, shared by all levels of sub-graphs and functions.
 class Request {
  public:
   Request() = default;
   Request(const Request&) = delete;
-  /// Functions that were not finished are forgotten: the next request starts anew.
+  /// Drops the functions that were not finished: the next request starts anew.
   ~Request();
 
   void add(std::unique_ptr<FunctionGradient> function) {

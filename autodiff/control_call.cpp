@@ -274,7 +274,7 @@ void Request::finish() {
   functions_.clear();
 }
 
-// Those that call them are forgotten with them: a request that asks again is told why again.
+// Also drops callers of unfinished functions, so that a later request fails with the same error.
 Request::~Request() {
   if (functions_.empty()) return;
   const auto& all = functions_[0]->root().functions();

@@ -23,7 +23,7 @@ class OuterValues {
  public:
   explicit OuterValues(std::size_t graphs) : arguments_(graphs) {}
 
-  /// What stands for `outer` in sub-graph i.
+  /// Returns the value that stands for `outer` in sub-graph i.
   Expr in(std::size_t i, SubGraph& sub, const Expr& outer, const ValueSpec& spec);
   /// Appends them to the sub-graph's inputs.
   void finish(std::size_t i, SubGraph& sub) {
@@ -38,18 +38,18 @@ class OuterValues {
  private:
   Exprs values_;
   std::vector<ValueSpec> specs_;
-  std::map<std::pair<const Reader*, Edge>, std::size_t> place_;  // of a value
-  std::vector<std::map<std::size_t, Edge>> arguments_;           // of each sub-graph
+  std::map<std::pair<const Reader*, Edge>, std::size_t> place_;  // places of the values
+  std::vector<std::map<std::size_t, Edge>> arguments_;           // arguments of each sub-graph
 };
 
-// A new sub-graph of `outer`; what is bound on `outer` stays there.
+// A new sub-graph of `outer`; nodes that are bound on `outer` stay there.
 inline std::shared_ptr<SubGraph> fresh(Graph& outer, std::string what) {
   auto sub = std::make_shared<SubGraph>(outer, std::move(what));
   sub->graph.close();
   return sub;
 }
 
-// What both kinds of node share: a node, and a sub-graph of it to which a sweep appends.
+// The common part of both kinds of node: a node, and its sub-graph to which a sweep appends.
 class Step {
  public:
   explicit Step(const ControlStep& s)

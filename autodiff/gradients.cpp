@@ -119,9 +119,9 @@ Cotangent zeros_for(Graph& here, const Independent& x, const Site& at) {
 struct Level {
   Graph* graph;
   std::vector<Edge> ys;
-  std::vector<Graph::Capture> captures;  // of it, by the inner level
-  // Of the outermost graph, if the inner level is a function's body: the values in its environment
-  // that the body and the functions that it calls use.
+  std::vector<Graph::Capture> captures;  // of the graph, by the inner level
+  // If the inner level is a function's body: the values in the outermost graph's environment that
+  // the body and the functions that it calls use.
   std::map<Edge, std::int64_t> environment;
   std::unique_ptr<Sweep> sweep;
 };
@@ -136,8 +136,8 @@ void add_functions(const Graph& graph, std::set<const FunctionDef*>& all) {
   }
 }
 
-// What the body, the last of the first `n` levels, and the functions that it calls take from the
-// environment.
+// Returns the values that the body (the last of the first `n` levels) and the functions that it
+// calls take from the environment.
 std::map<Edge, std::int64_t> used_environment(const std::vector<Level>& levels, std::size_t n) {
   std::set<const FunctionDef*> functions;
   for (std::size_t i = 0; i < n; ++i) add_functions(*levels[i].graph, functions);

@@ -4,13 +4,14 @@
 //   std::vector<Expr> d = gradients(loss, {w, b});     // variables or expressions
 //   Expr dd = gradients(sum(square(d[0])), w)[0];      // gradients of gradients are no different
 //
-// A graph is append-only, so gradients may be asked for before or after it was run; the nodes they
-// add stand in the scope `gradients/`, on the device and with the line of the forward node. They
-// may be asked for inside a branch or a body too, of values there and with respect to values
-// outside. Threads: as the graph. Invariants: 1. only nodes on paths from xs to ys are
-// differentiated; each once; 2. a path ends at an op that is not differentiable by definition, at
-// an integer and at a bool, of which the caller is told (`Unconnected`); 3. the gradient of a variable is the sum over all its reads in the
-// graph, whatever was assigned between them.
+// A graph is append-only, so gradients may be added before or after it was run. The added nodes are
+// in the scope `gradients/`, on the device and with the line of the forward node. A branch or a
+// body may also take gradients, of values inside and with respect to values outside.
+// Threads: as the graph.
+// Invariants: 1. only nodes on paths from xs to ys are differentiated, each once; 2. a path ends at
+// an op that is not differentiable by definition, at an integer and at a bool (`Unconnected` says
+// which ends are errors); 3. the gradient of a variable is the sum over all its reads in the graph,
+// whatever was assigned between them.
 #pragma once
 
 #include <initializer_list>
@@ -22,7 +23,7 @@
 
 namespace troupe {
 
-/// What a gradient is taken with respect to: an expression, or a variable.
+/// An expression or a variable with respect to which a gradient is taken.
 class Independent {
  public:
   Independent(Expr e) : what_(std::move(e)) {}  // NOLINT
@@ -53,12 +54,12 @@ class Independents {
   std::vector<Independent> xs_;
 };
 
-/// What is said of an x that no gradient reaches.
+/// The result for an x that no gradient reaches.
 enum class Unconnected : std::uint8_t {
-  /// Zeros for an x on which no y depends, which is what its gradient is. A path that ends without a
-  /// gradient is refused: at an integer, unless x reaches y otherwise, too; at an op that has no
-  /// gradient though it yields floats (a user's actor, a draw, an assignment); at a loop variable or
-  /// a function's parameter that comes of an x outside of the loop or the function.
+  /// Zeros for an x on which no y depends: its gradient is zero. A path that ends without a
+  /// gradient is refused: at an integer, unless x also reaches y by another path; at an op that
+  /// yields floats but has no gradient (a user's actor, a draw, an assignment); at a loop variable
+  /// or a function's parameter that depends on an x outside the loop or the function.
   refused,
   /// Zeros wherever a path ends.
   zeros,

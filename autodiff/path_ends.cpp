@@ -55,7 +55,7 @@ bool is_none_of(const Traces& traces) {
   return std::all_of(traces.begin(), traces.end(), [](const Trace& t) { return t.is_none(); });
 }
 
-// What becomes of a path at an output of an op that is no sub-graph's.
+// Returns the trace of an output of an op without sub-graphs, from the trace of an input.
 Trace passed_on(const Trace& in, const Graph& graph, std::int32_t id, const ValueSpec& output) {
   const OpDef& op = *graph.node(id).op;
   const PathEnd here{&graph, id};
@@ -139,12 +139,12 @@ const Traces* PathEnds::find_known(const std::string& key) const {
   return it == drafts_.end() ? nullptr : &it->second;
 }
 
-// What came of a function that is under way may be more later.
+// A trace that is kept while a function is under way is a draft, because it may grow later.
 void PathEnds::keep(const std::string& key, const Traces& traces) {
   (under_way_.empty() ? known_ : drafts_).emplace(key, traces);
 }
 
-// A function that calls itself is looked at until nothing new is found.
+// Traces a recursive function repeatedly until nothing new is found.
 Traces PathEnds::through_call(const Node& node, const Traces& inputs) {
   const FunctionDef& f = *function_of(node);
   if (!f.body) return Traces(node.outputs.size());

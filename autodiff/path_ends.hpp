@@ -1,19 +1,19 @@
-// Where paths from xs to ys end without a gradient. A gradient that is zero because an op on the way
-// has none looks like one that is zero because nothing depends on x; this tells them apart.
+// Finds where paths from xs to ys end without a gradient. A gradient may be zero because an op on
+// the path has none, or because nothing depends on x; PathEnds distinguishes the two.
 //
 //   PathEnds ends(states);
 //   PathEnds::Outputs all = ends.of(graph, size, {{x, {.goes_on = true}}});
 //   if (PathEnd end = all.at(y).at_op) ...
 //
 // A path goes on through ops with gradients, sub-graphs and functions. It ends
-//   at an integer                 of which there is no derivative; only worth an error if no other
-//                                 path has a gradient: `x * cast(cast(x, i32), f32)` is no mistake
-//   at an op that has no gradient though it yields floats: a user's actor, a draw, an assignment.
+//   at an integer                 which has no derivative; only an error if no other path has a
+//                                 gradient: `x * cast(cast(x, i32), f32)` is no mistake
+//   at an op that has no gradient but yields floats: a user's actor, a draw, an assignment.
 //                                 Then the sum over paths lacks a term that is not zero
-//   at stop_gradient, a bool, a step (floor, sign), a loop without back_prop: as told, or exactly
-//                                 zero
+//   at stop_gradient, a bool, a step (floor, sign), a loop without back_prop: as requested, or
+//                                 exactly zero
 //
-// The environment of a function is a list of which each element has a trace of its own.
+// The environment of a function is a list; each of its elements has its own trace.
 #pragma once
 
 #include <map>
@@ -42,11 +42,11 @@ struct Trace {
   bool goes_on = false;                    // by a path that has a gradient
   PathEnd at_integer;                      // and by one that ends at an integer
   PathEnd at_op;                           // and by one that ends at an op without a gradient
-  std::map<std::int64_t, Trace> elements;  // of an environment
+  std::map<std::int64_t, Trace> elements;  // elements of an environment
 
   bool is_none() const { return !goes_on && !at_integer && !at_op && elements.empty(); }
   bool operator==(const Trace&) const = default;
-  /// Adds another path's. Yields true if that is new.
+  /// Adds the trace of another path. Returns true if this trace changed.
   bool add(const Trace& other);
 };
 using Traces = std::vector<Trace>;
@@ -56,8 +56,8 @@ class PathEnds {
   /// `states`: the variables among the xs.
   explicit PathEnds(Flags states) : states_(std::move(states)) {}
 
-  /// The outputs of the graph's first `size` nodes in a row (as Activity numbers them), where these
-  /// edges are traced as given.
+  /// The traces of all outputs of the graph's first `size` nodes, numbered as in Activity; some
+  /// edges have given traces.
   class Outputs {
    public:
     const Trace& at(Edge e) const {
@@ -74,7 +74,8 @@ class PathEnds {
   };
   Outputs of(const Graph& graph, std::int32_t size, const std::map<Edge, Trace>& given);
 
-  /// Of a While node: its body's arguments, in whatever iteration; of a Call: the function's.
+  /// Returns the traces of the arguments of a While node's body (in any iteration) or of the
+  /// function that a Call node calls.
   Traces arguments_of(const Node& node, const Traces& inputs);
 
  private:
@@ -87,8 +88,8 @@ class PathEnds {
 
   const Flags states_;
   std::map<std::string, Traces> known_;
-  std::map<std::string, Traces> drafts_;     // the same, while a function is under way
-  std::map<std::string, Traces> under_way_;  // of functions that call themselves: found so far
+  std::map<std::string, Traces> drafts_;     // as known_, while a function is under way
+  std::map<std::string, Traces> under_way_;  // found so far in recursive functions
 };
 
 }  // namespace troupe

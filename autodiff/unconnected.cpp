@@ -55,14 +55,14 @@ class Dependence {
     }
   }
 
-  /// None if the value is of no graph that was looked at: it depends on no x.
+  /// Returns an empty trace for a value of any other graph: it depends on no x.
   Trace at(const Reader& reader, Edge e) const {
     for (std::size_t i = 0; i < graphs_.size(); ++i)
       if (graphs_[i].graph == &reader && e.node < graphs_[i].size) return all_[i].at(e);
     return {};
   }
   Trace at(const Expr& e) const { return at(e.reader(), e.edge()); }
-  /// Of the arguments of a node that is about to go into the innermost graph.
+  /// Returns the traces of the arguments of a node that is about to go into the innermost graph.
   Traces arguments_of(const Node& node) {
     Traces inputs;
     for (Edge e : node.inputs) inputs.push_back(all_[0].at(e));
@@ -70,7 +70,7 @@ class Dependence {
   }
 
  private:
-  // What the inner graph has of the outer one, which was looked at.
+  // Takes the traces of the inner graph's captures from the outer one, which is already traced.
   void take_in(const Graph& inner, const Graph& outer, std::map<Edge, Trace>& given) const {
     auto take = [&](Edge from, Trace& to) { to.add(at(outer, from)); };
     if (inner.is_function_body()) {
@@ -102,7 +102,7 @@ class Dependence {
   throw Error(Code::invalid_argument, fmt::format("gradients at {}: {}", at.text(), why));
 }
 
-// Refuses xs of which some y depends by a way that ends.
+// Refuses each x on which some y depends by a path that ends.
 void refuse_ends(const Graphs& graphs, const std::vector<Expr>& ys,
                  const std::vector<Independent>& xs, bool at_integers, const Site& at) {
   const auto end_of = [&](const Trace& t) {
@@ -124,12 +124,12 @@ void refuse_ends(const Graphs& graphs, const std::vector<Expr>& ys,
 
 // ---- loop variables and parameters
 
-// A gradient that took an argument of a sub-graph, which y depends on, for a constant.
+// A gradient that treated an argument of a sub-graph, on which y depends, as a constant.
 struct Held {
   const Graph* graph;
   Edge argument;
   std::string of;               // how the argument is named
-  std::vector<Independent> xs;  // of graphs around that one, and variables
+  std::vector<Independent> xs;  // expressions of enclosing graphs, and variables
   Site at;
 };
 
@@ -144,7 +144,7 @@ std::vector<Edge> own_arguments(const Graph& graph) {
   return own;
 }
 
-// Those of graphs around the i-th, and variables.
+// Returns the xs that are variables or belong to graphs around the i-th.
 std::vector<Independent> outside_of(const Graphs& graphs, std::size_t i,
                                     const std::vector<Independent>& xs) {
   std::vector<Independent> outside;
@@ -158,7 +158,7 @@ std::vector<Independent> outside_of(const Graphs& graphs, std::size_t i,
 
 void hold(const Held& held);
 
-// What the argument starts as, and becomes, has to depend on none of the xs.
+// Refuses an argument whose initial value or later values depend on one of the xs.
 void check_held(const Held& held, Graph& here, const Node& node, const SubGraph& sub) {
   const auto it = std::find(sub.inputs.begin(), sub.inputs.end(), held.argument);
   if (it == sub.inputs.end()) return;
@@ -174,7 +174,7 @@ void check_held(const Held& held, Graph& here, const Node& node, const SubGraph&
                         "gradient inside of {} does not know how; take it outside, use "
                         "stop_gradient of the former, or {}",
                         held.at.text(), held.of, text_of_x(x), held.graph->what(), kAskForZeros));
-  // It may come of an argument of a graph around, which in turn may come of an x.
+  // It may depend on an argument of an enclosing graph, which in turn may depend on an x.
   for (std::size_t g = 0; g + 1 < graphs.size(); ++g) {
     const std::vector<Independent> outside = outside_of(graphs, g, held.xs);
     if (outside.empty()) return;
@@ -216,7 +216,7 @@ bool reaches(const Independent& x, const std::vector<Expr>& ys, const Graphs& gr
 
 void hold_arguments(const Graphs& graphs, const std::vector<Expr>& ys,
                     const std::vector<Independent>& xs, Flows& flows, const Site& at) {
-  std::set<Edge> reached;  // of this graph, by the inner one
+  std::set<Edge> reached;  // edges of this graph, by the inner one
   for (std::size_t i = 0; i + 1 < graphs.size(); ++i) {
     const Graph& g = *graphs[i].graph;
     std::vector<Edge> from(reached.begin(), reached.end());

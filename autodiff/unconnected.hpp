@@ -1,10 +1,10 @@
-// What gradients say of paths that end (`Unconnected`): which requests are refused at once, and
-// which when the loop or the function around them is finished.
+// Errors for paths that end without a gradient (`Unconnected`): some requests are refused at once,
+// others when the loop or the function around them is finished.
 //
-// A gradient inside a loop's body sees neither what the loop's variables start as nor what becomes
-// of them, and one inside a function sees no caller. If its y depends on such an argument, and its
-// x is outside, it holds the argument constant, and leaves a check behind: once the loop is bound,
-// or the function called, the argument must not come of x.
+// A gradient inside a loop's body has neither the initial nor the later values of the loop's
+// variables, and a gradient inside a function has no caller. If its y depends on such an argument,
+// and its x is outside, it holds the argument constant and registers a check. When the loop is
+// bound or the function is called, the check refuses an argument that depends on x.
 #pragma once
 
 #include <vector>
@@ -14,16 +14,16 @@
 
 namespace troupe {
 
-/// The first nodes of the innermost graph that a gradient is taken of, and of those around it as
-/// far as there are xs.
+/// The first nodes of a graph: of the innermost graph that has a gradient taken, or of a graph
+/// around it that may contain xs.
 struct GraphPart {
   const Graph* graph;
   std::int32_t size;
 };
 using Graphs = std::vector<GraphPart>;
 
-/// Throws invalid_argument if a way from an x to a y leads through an op that yields floats and has
-/// no gradient, naming all three.
+/// Throws invalid_argument if a path from an x to a y leads through an op that yields floats and
+/// has no gradient; names all three.
 void refuse_ends_at_ops(const Graphs& graphs, const std::vector<Expr>& ys,
                         const std::vector<Independent>& xs, const Site& at);
 /// Throws invalid_argument if a y depends on an x by integers only.

@@ -95,11 +95,11 @@ struct RunOptions {
   /// 0: none. Counts from the call: waiting for others to end (`max_runs`) is part of it. A run
   /// that takes longer ends with deadline_exceeded and what it was waiting for (`diagnose`).
   std::chrono::nanoseconds timeout{0};
-  /// A file for what the partitions of this node do in this run, each firing timed, in the format
-  /// of Chrome and Perfetto; it is there a little after the run has ended (`RunHandle::trace` waits for it, and returns
-  /// whether it was written). Those of other nodes are
-  /// not in it: of all together `troupe trace` tells. Throws invalid_argument where no file can be
-  /// made. Empty: none.
+  /// A file for the timed firings of this node's partitions in this run, in the format of Chrome
+  /// and Perfetto. It is complete a little after the run has ended: `RunHandle::trace` waits for
+  /// it and returns whether it was written. It excludes the partitions of other nodes;
+  /// `troupe trace` joins the files of all nodes. Throws invalid_argument if no file can be made.
+  /// Empty: none.
   std::string trace = {};
 };
 

@@ -46,8 +46,8 @@ struct StringRef {
 };
 
 namespace detail {
-/// `value` as float, rounded to odd: a further rounding to fewer bits gives the bits of one rounding
-/// (Boldo and Melquiond, 2008).
+/// Returns `value` as float, rounded to odd: a further rounding to fewer bits gives the bits of one
+/// rounding (Boldo and Melquiond, 2008).
 inline float odd_float(double value) {
   const float near = static_cast<float>(value);
   if (static_cast<double>(near) == value || value != value) return near;

@@ -1,4 +1,4 @@
-// What a new file takes over from the one that it replaces.
+// The properties that a new file takes over from the file that it replaces.
 //
 //   const ReplacedFile old = replaced_file(path);
 //   ... write a temporary file beside old.path ...
@@ -13,7 +13,7 @@
 namespace troupe {
 
 struct ReplacedFile {
-  std::string path;  // behind all symbolic links; a link to nothing names what it points to
+  std::string path;  // behind all symbolic links; the target of a dangling link
   bool is_there = false;
   bool is_regular = false;
   ::mode_t mode = 0666;  // permission bits to make the new file with, subject to umask if new

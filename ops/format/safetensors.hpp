@@ -37,7 +37,7 @@ struct TensorFile {
   const Tensor& at(const std::string& name) const;
 };
 
-/// Keeps the mode of a file that is there; of a symbolic link the file is replaced that it points to.
+/// Keeps the mode of an existing file; for a symbolic link, replaces the file that it points to.
 /// Throws invalid_argument for a name twice, a tensor of c128 or strings, or not on the host,
 /// resource_exhausted when the disk is full, failed_precondition if the file cannot be written.
 void save_safetensors(const std::string& path, const NamedTensors& tensors,

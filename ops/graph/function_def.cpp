@@ -31,7 +31,7 @@ void take_over(FunctionDef& f, const FunctionDef& callee) {
   f.has_effect = f.has_effect || callee.has_effect;
 }
 
-// What the body says by itself.
+// Sets the properties that follow from the body alone, without its calls.
 void scan(FunctionDef& f) {
   f.callees.clear();
   f.effects.clear();
@@ -57,7 +57,7 @@ class Circles {
     int number = -1;  // in the order of the visits; -1: not yet visited
     int lowest = -1;  // the first that it reaches of those that are in no circle yet
     bool is_open = false;
-    std::size_t next = 0;  // of its callees
+    std::size_t next = 0;  // the index of the next callee
   };
 
   void open(Mark& m) {
@@ -106,7 +106,7 @@ bool calls_itself(const FunctionDef& f) {
   return std::find(f.callees.begin(), f.callees.end(), &f) != f.callees.end();
 }
 
-// What calls add to what the bodies say by themselves.
+// Adds the properties of the called functions to those of each body.
 void settle(const std::vector<std::shared_ptr<FunctionDef>>& functions) {
   const Circles circles(functions);
   for (const std::vector<FunctionDef*>& circle : circles.all()) {

@@ -259,7 +259,7 @@ void Graph::check_all_bound() {
       if (node.op->evaluate) graph.check_bound(node);
     }
   };
-  // What is found in one function may tell of another.
+  // A check in one function may add a check to another.
   for (std::size_t known = checks + 1; known != checks;) {
     known = std::exchange(checks, 0);
     walk(root());

@@ -101,8 +101,8 @@ class Graph final : public Reader {
     take_in_ = std::move(take_in);
   }
   Edge environment() const { return environment_edge_; }
-  /// What is asked when a node is bound that holds this sub-graph, or a call of the function whose
-  /// body this is: `node` is about to go into `here`. Throws to refuse it. Once for each key.
+  /// Checks a node that is being bound and holds this sub-graph, or calls the function whose body
+  /// this is: `node` is about to go into `here`. Throws to refuse it. Runs once for each key.
   using BoundCheck = std::function<void(Graph& here, const Node& node, const SubGraph& sub)>;
   void check_when_bound(const std::string& key, BoundCheck check) const;
   bool has_bound_checks() const { return !bound_checks_.empty(); }
@@ -263,7 +263,7 @@ class Graph final : public Reader {
   std::uint64_t extensions_ = 0;
   std::vector<std::shared_ptr<FunctionDef>> functions_;
   std::map<Edge, std::int64_t> environment_;  // values that functions use: their places
-  // constants that sub-graphs have copies of, and what gradients count by
+  // constants that sub-graphs have copies of, and edges that gradients count by
   std::set<Edge> built_on_;
   // Of sub-graphs.
   Graph* outer_ = nullptr;
@@ -274,8 +274,8 @@ class Graph final : public Reader {
   std::vector<Capture> captures_;
   std::vector<std::int32_t> outer_controls_;
   Edge environment_edge_;
-  TakeIn take_in_;  // of a function's body
-  // of a graph's first version only
+  TakeIn take_in_;  // set for a function's body
+  // used in a graph's first version only
   mutable std::vector<std::pair<std::string, BoundCheck>> bound_checks_;
   std::shared_ptr<const Graph> copy_of_;
   std::int32_t copied_ = 0;  // nodes

@@ -1,10 +1,14 @@
 #!/usr/bin/env bash
-# test/house/structures_test.sh SOURCE BUILD: branches, or a body and its initial value, that yield
-# different structures of equally many expressions do not compile, and the compiler names the remedy.
+# test/house/structures_test.sh SOURCE BUILD: branches, or a body and its initial value, do not
+# compile if they yield different structures of equally many expressions; the compiler names the
+# remedy.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-check() { c++ -std=c++20 -DFMT_SHARED -I"$2/include" -isystem /usr/include/eigen3 -fsyntax-only -fmax-errors=0 "$work/$1.cpp" 2>"$work/$1.log"; }
+check() {
+  c++ -std=c++20 -DFMT_SHARED -I"$2/include" -isystem /usr/include/eigen3 -fsyntax-only \
+    -fmax-errors=0 "$work/$1.cpp" 2>"$work/$1.log"
+}
 
 cat >"$work/head.hpp" <<'END'
 #include <troupe/controlflow/function.hpp>
@@ -52,8 +56,10 @@ for what in 'cond: its branches yield different structures; let both' \
   'fold: its step yields another structure than the initial state has; let it' \
   'dynamic_rnn: its cell yields another structure than the initial state has; let it' \
   'GraphFunction: its body yields another structure than its signature; let it'; do
-  grep -q "static assertion failed: $what" "$work/different.log" || { cat "$work/different.log" && exit 1; }
+  grep -q "static assertion failed: $what" "$work/different.log" ||
+    { cat "$work/different.log" && exit 1; }
 done
 # Each of the seven: cond twice, a loop, three steps, a function.
 lines=$(grep -o 'different.cpp:[0-9]*' "$work/different.log" | sort -u | wc -l)
-[ "$lines" -ge 7 ] || { cat "$work/different.log" && echo "$lines lines are refused, not 7" && exit 1; }
+[ "$lines" -ge 7 ] ||
+  { cat "$work/different.log" && echo "$lines lines are refused, not 7" && exit 1; }

@@ -35,7 +35,7 @@ Tensor vector_of(DType type, const std::vector<double>& v) {
 
 double epsilon_of(DType type) { return type == DType::f32 ? 0x1p-24 : 0x1p-53; }
 
-// What an error is told in: the wanted number, or the smallest that has all digits.
+// The unit of an error: the wanted number, or the smallest number that has all digits.
 double size_of_digits(DType type, Long wanted) {
   return std::max(double(std::abs(wanted)), type == DType::f32 ? 0x1p-126 : 0x1p-1022);
 }
@@ -45,7 +45,7 @@ struct Curve {
   std::function<Expr(const Expr&)> f;
   std::function<Long(Long)> value, slope;
   double low, high;  // beyond them the function is 0, a constant or a line
-  // roundings that are allowed, and what they are those of near a slope's root
+  // allowed roundings, and the size that they refer to near a slope's root
   double roundings = 16, smallest_slope = 0;
 };
 

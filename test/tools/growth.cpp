@@ -19,7 +19,7 @@
 
 namespace {
 
-thread_local long allocations = 0;  // of the thread that builds and compiles
+thread_local long allocations = 0;  // by the thread that builds and compiles
 
 void* count_and_allocate(std::size_t bytes, std::size_t alignment) {
   allocations += 1 + static_cast<long>(bytes / 64);  // cache lines

@@ -133,8 +133,8 @@ struct PartialSum {
   static Out finish(const Acc& acc, std::int64_t) { return acc; }
 };
 
-// log(sum(exp(x))), shifted by the largest x so far, which itself adds 1: the rest is kept apart, so
-// that it is not lost beside that.
+// log(sum(exp(x))), shifted by the largest x so far, which itself adds 1. The rest is kept apart,
+// so that it is not lost beside the 1.
 template <class T>
 struct LogSumExp {
   using In = T;

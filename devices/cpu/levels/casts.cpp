@@ -1,9 +1,8 @@
 // Conversions between dtypes.
 //
-// Floating to integer cuts towards zero and saturates; NaN becomes 0. Integers wrap. To bool: is it
-// unlike 0? f16 and bf16 convert to
-// others by way of f32; conversions to them are rounded once, to nearest even. Complex to real drops the
-// imaginary part.
+// Floating to integer cuts towards zero and saturates; NaN becomes 0. Integers wrap. A bool is true
+// if the value is not 0. f16 and bf16 convert to other dtypes by way of f32; conversions to f16 and
+// bf16 are rounded once, to nearest even. Complex to real drops the imaginary part.
 #include <troupe/devices/cpu/levels/tile.hpp>
 
 #if defined(__F16C__)

@@ -1,12 +1,12 @@
-// Approximations of f32 functions on packets: exp, expm1, log, log1p, tanh, sigmoid, erf, erfc, gelu
-// and its slope, sin, cos, tan, atan, atan2.
+// Approximations of f32 functions on packets: exp, expm1, log, log1p, tanh, sigmoid, erf, erfc,
+// gelu and its slope, sin, cos, tan, atan, atan2.
 //
-// A packet is what one register of the level holds. Only correctly rounded operations are used and
-// none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's
+// A packet is the content of one register of the level. Only correctly rounded operations are used
+// and none is contracted, so every level computes the same bits. Written after Cephes (exp), musl's
 // libm (log, log1p, sin, cos: Sun's FDLIBM, the permissive notice of 1993) and N. Juffa's erf.
 // Errors against double, on every 37th of all f32 values (tanh, sigmoid: on all), in units in the
-// last place: erfc, gelu, sin, cos, tan, atan 0.6, log, log1p 0.9, exp 1.1, erf 1.6, expm1 1.8, sigmoid, tanh
-// 2.6. The tests allow 4.
+// last place: erfc, gelu, sin, cos, tan, atan 0.6, log, log1p 0.9, exp 1.1, erf 1.6, expm1 1.8,
+// sigmoid, tanh 2.6. The tests allow 4.
 #pragma once
 
 #include <troupe/devices/cpu/levels/tile.hpp>
@@ -275,7 +275,7 @@ inline Doubles magnitude_of(Doubles x) {
   return reinterpret_cast<Doubles>(reinterpret_cast<Longs>(x) & 0x7FFFFFFFFFFFFFFF);
 }
 
-// ---- Tails of the normal distribution, in double: what erf, or a float's square, has no digits for.
+// ---- Tails of the normal distribution, in double: erf and a float's square lack digits for them.
 
 /// exp(x) for x in [-700, 0], within 4e-12 of its size.
 inline Doubles exp_of_negative(Doubles x) {
@@ -289,8 +289,8 @@ inline Doubles exp_of_negative(Doubles x) {
   return y * reinterpret_cast<Doubles>(power);
 }
 
-/// exp(-z^2) and erfc(z) for z in [0, 11], within 1e-10 of their size: (1 + 2 z) exp(z^2) erfc(z) is
-/// a polynomial in q = (z - 2) / (z + 2) (Shepherd and Laframboise, 1981).
+/// exp(-z^2) and erfc(z) for z in [0, 11], within 1e-10 of their size: (1 + 2 z) exp(z^2) erfc(z)
+/// is a polynomial in q = (z - 2) / (z + 2) (Shepherd and Laframboise, 1981).
 struct Tail {
   Doubles bell, rest;
 };

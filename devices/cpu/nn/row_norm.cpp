@@ -47,22 +47,22 @@ Moments moments_of(const double* x, std::int64_t n, bool centered) {
   return {mean, squares / count};
 }
 
-// Below and above these, squares of floats, or of doubles, may be lost, and the reciprocal root need
-// be no normal number.
+// Squares of floats or doubles below and above these limits may be lost, and the reciprocal root
+// may not be a normal number.
 template <class T>
 constexpr double kSmallestSquare = std::is_same_v<T, float> ? 0x1p-80 : 0x1p-900;
 template <class T>
 constexpr double kLargestSquare = std::is_same_v<T, float> ? 0x1p200 : 0x1p900;
 
-// A row whose squares no T holds, or whose deviation's reciprocal none does, in double, and in units
-// of a power of two near its largest number.
+// Normalises a row for which T cannot hold the squares or the reciprocal of the deviation: computes
+// in double, in units of a power of two near the row's largest number.
 template <class T>
 void normalize_extreme(T* y, const T* x, std::int64_t n, bool centered, double epsilon,
                        const T* scale, const T* bias, T* mean, T* rstd) {
   const double count = static_cast<double>(n);
   double largest = 0, sum = 0, squares = 0;
   for (std::int64_t i = 0; i < n; ++i) largest = std::max(largest, std::fabs(double(x[i])));
-  // of the smallest doubles no unit is the reciprocal
+  // the smallest doubles have no reciprocal, hence the clamp
   const double unit =
       largest > 0 ? std::ldexp(1.0, std::clamp(-std::ilogb(largest), -1000, 1000)) : 1;
   for (std::int64_t i = 0; centered && i < n; ++i) sum += double(x[i]) * unit;

@@ -42,8 +42,8 @@ void shift_scale(double* out, const double* x, double shift, double scale, std::
   for (std::int64_t i = 0; i < n; ++i) out[i] = (x[i] - shift) * scale;
 }
 
-// The sum of exp(x - top) over all of a row but element `but`, whose own may be 1, beside which the
-// rest would be lost. `out`, if not null, gets 0 for that.
+// The sum of exp(x - top) over a row without element `but`: its term may be 1, beside which the
+// rest would be lost. `out`, if not null, gets 0 for that element.
 template <class T>
 double exp_sum_of_others(T* out, const T* x, T top, std::int64_t n, std::int64_t but) {
   double total = but > 0 ? exp_sum(out, x, top, but) : 0;
@@ -53,7 +53,7 @@ double exp_sum_of_others(T* out, const T* x, T top, std::int64_t n, std::int64_t
   return total;
 }
 
-// Where x first equals `value`; 0 if nowhere, which a NaN in the row may be the cause of.
+// Returns the first index at which x equals `value`, or 0 if there is none, as with a NaN in x.
 template <class T>
 std::int64_t first_equal_to(const T* x, std::int64_t n, T value) {
   constexpr std::int64_t kPart = 64;

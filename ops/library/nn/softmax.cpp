@@ -53,7 +53,7 @@ TROUPE_OP(LogSoftmax) {
   op.doc("The logarithm of softmax along the last axis, without overflow.");
   define<true>(op);
   op.gradient([](Gradient& g) {
-    // Of an element near 1 the cotangents but its own count, and what it lacks to 1.
+    // For an element near 1, only the other cotangents and its distance to 1 count.
     const Expr y = widened_half(g.y()), dy = widened_half(g.dy()), all = sum(dy, {-1}, true);
     g.set(0, cast(where(y > -0.5, (dy - all) - expm1(y) * all, dy - exp(y) * all), g.x().dtype()));
   });

@@ -47,8 +47,8 @@ void require_finite_from(const Composite& c, const char* name, double value, boo
 Expr gelu_tanh(Operand x) {
   Composite c("gelu_tanh", {x});
   const Expr e = floating_operand(c);
-  // (1 + tanh(u)) / 2 is sigmoid(2 u), which has digits on either side. Of x beyond 30 sigmoid is 0
-  // or 1.
+  // (1 + tanh(u)) / 2 is sigmoid(2 u), which has digits on either side. For |x| beyond 30 the
+  // sigmoid is 0 or 1.
   constexpr double factor = 2 * std::numbers::sqrt2 * std::numbers::inv_sqrtpi;
   const auto inside = [](const Expr& v) { return factor * (v + 0.044715 * (v * square(v))); };
   const auto slope = [inside](const Expr& dy, const Exprs& xs, const Expr&) {

@@ -16,8 +16,8 @@ TROUPE_OP(Mish) {
     return x * tanh(max(x, 0.0) + log1p(exp(-abs(x))));
   });
   op.gradient([](Gradient& g) {
-    // With m = exp(-|x|), of which no power overflows, t = tanh(softplus(x)) and 1 - t are quotients
-    // without a difference.
+    // With m = exp(-|x|), whose powers never overflow, t = tanh(softplus(x)) and 1 - t are
+    // quotients without a difference.
     const Expr x = clip(widened_half(g.x()), -1000.0, 1000.0), m = exp(-abs(x)), s = square(m),
                is_above = x >= 0.0;
     const Expr most = where(is_above, 1.0 + 2.0 * m, s + 2.0 * m),

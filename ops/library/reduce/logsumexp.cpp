@@ -16,8 +16,8 @@ TROUPE_OP(LogSumExp) {
   op.doc("log(sum(exp(x))) over the axes, without overflow.");
   define_reduction(op, Reduction::logsumexp);
   op.gradient([](Gradient& g) {
-    // Softmax of x. What came out is rounded, of 1e8 in f32 by as much as 4: it serves as the shift
-    // alone, by which no exponential overflows, and their sum says how far off it is.
+    // Softmax of x. The output y is rounded, by as much as 4 for 1e8 in f32. It serves only as the
+    // shift, so that no exponential overflows; the sum of the exponentials corrects its error.
     const Expr x = widened_half(g.x()), y = stop_gradient(widened_half(g.y())),
                e = exp(x - spread(g, y)), share = e / spread(g, reduce_alike(g, "Sum", e));
     g.set(0, cast(spread(g, widened_half(g.dy())) * share, g.x().dtype()));

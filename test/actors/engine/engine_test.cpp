@@ -366,7 +366,8 @@ BOOST_AUTO_TEST_CASE(limits_out_of_range_are_refused) {
   const auto refuses = [](const char* text, auto change) {
     EngineOptions o;
     change(o);
-    says(refusal([&] { Engine refused(o); }, Code::invalid_argument), text);
+    const std::string why = refusal([&] { Engine refused(o); }, Code::invalid_argument);
+    BOOST_TEST(why.find(text) != std::string::npos, why);
   };
   refuses("EngineOptions::call_depth must be at least 0, not -1",
           [](EngineOptions& o) { o.call_depth = -1; });

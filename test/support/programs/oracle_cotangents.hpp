@@ -1,5 +1,5 @@
-// What the oracle makes of the ops that gradients add to a program: sums and elements of lists of
-// which elements may be missing, and tensors of which only the shape counts.
+// The oracle's versions of the ops that gradients add to a program: sums and elements of lists with
+// missing elements, and tensors of which only the shape counts.
 #pragma once
 
 #include <optional>

@@ -17,7 +17,7 @@ struct Tastes {
   int depth = 3;          // of nested control flow
   int trips = 9;          // of a loop that is in no other, at most
   bool is_large = false;  // some tensors are of up to 1.3 MB
-  int slopes = 30;        // of a hundred programs, those that take gradients anywhere inside
+  int slopes = 30;        // percentage of programs that take gradients anywhere inside
 };
 
 Recipe random_recipe(std::uint64_t seed, const Tastes& tastes = {});

@@ -188,10 +188,10 @@ Exprs Kitchen::make(const Statement& s) {
   return out;
 }
 
-// Where a path ends, as at a variable that is written, its slope counts as 0.
+// A path that ends, as at a variable that is written, adds a slope of 0.
 Exprs Kitchen::make_slopes(const Statement& s, const Exprs& in) {
   Exprs xs, out;
-  for (const Expr& e : in) xs.push_back(identity(e));  // of this graph, and nothing but an argument
+  for (const Expr& e : in) xs.push_back(identity(e));  // a value of this graph, only an argument
   const auto at = [&](const Exprs& arguments) { return put(s.blocks[0], arguments)[0]; };
   if (slopes_.step == 0) return gradients(at(xs), xs, {.unconnected = Unconnected::zeros});
   for (std::size_t k = 0; k < xs.size(); ++k) {

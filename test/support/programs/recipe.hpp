@@ -114,17 +114,17 @@ struct Rule {
 };
 
 const std::vector<Rule>& rules();
-/// Null: there is none of that name.
+/// Returns null if there is no rule of that name.
 const Rule* find_rule(const std::string& name);
 
 // ---- building
 
-/// Are a recipe's devices left out, all of them CPUs, or as it names them?
+/// A recipe's devices: left out, all of them CPUs, or as it names them.
 enum class Devices { none, cpus, all };
 
-/// How slopes are built: by `gradients`, or as central differences, which know nothing of those.
+/// How slopes are built: by `gradients`, or as central differences without `gradients`.
 struct Slopes {
-  double step = 0;  // of the differences; 0: gradients
+  double step = 0;  // step of the differences; 0: gradients
 };
 
 /// Builds the graph of a recipe.

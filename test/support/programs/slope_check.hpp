@@ -1,5 +1,5 @@
-// Gradients that a random recipe takes inside: what the engine makes of them, against a program in
-// which central differences stand for them, as the oracle runs that.
+// Checks the gradients inside a random recipe: compares the engine's values with a program that the
+// oracle runs, in which central differences replace the gradients.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,8 +8,8 @@
 
 namespace troupe::test {
 
-/// What is wrong with the real numbers that a program with slopes yields; throws Unfit if it has
-/// none, or if differences cannot tell.
+/// Returns the error in the real numbers that a program with slopes yields, if any. Throws Unfit if
+/// it has no slopes, or if differences cannot decide.
 inline std::optional<std::string> slope_difference(const Recipe& r, const Way& way) {
   constexpr double kStep = 1e-3, kClose = 2e-2;
   if (!has_slopes(r)) throw Unfit("there are no slopes");
