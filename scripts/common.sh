@@ -31,3 +31,12 @@ preset_or_die() {
     *) die "there is no preset '$1'; they are release, debug, asan and tsan" ;;
   esac
 }
+
+# todays_third NAME...: prints the names whose place in the list is today's, one in three, so that
+# CI tries all of them in three days. TROUPE_ROTATION=N takes another day's.
+todays_third() {
+  local turn=${TROUPE_ROTATION:-$(($(date +%s) / 86400))} place=0 name
+  for name in "$@"; do
+    [ $((place++ % 3)) -ne $((turn % 3)) ] || printf '%s\n' "$name"
+  done
+}
