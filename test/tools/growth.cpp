@@ -100,12 +100,6 @@ Expr chain_of_declared_functions(Graph& g, int n, const Expr& x, const Expr& k) 
   return all.back()(x);
 }
 
-Expr nested_loops(int n, const Expr& v, const Expr& k) {
-  if (n == 0) return v * k;
-  return while_loop([](Expr z) { return z < 10.0; },
-                    [&](Expr z) { return nested_loops(n - 1, z, k) + 1.0; }, v);
-}
-
 bool is_quadratic(const char* name, const Nest& program, int n, Engine& engine, bool prints) {
   const Work one = work_of(program, n, engine), two = work_of(program, 2 * n, engine);
   bool is_fine = true;
@@ -134,8 +128,6 @@ int main(int argc, char**) {
   };
   look("nested conditionals", 60,
        [](Graph&, int n, const Expr& x, const Expr& k) { return nested_conditionals(n, x, k); });
-  look("nested loops", 10,
-       [](Graph&, int n, const Expr& x, const Expr& k) { return nested_loops(n, x, k); });
   look("functions in a chain", 150, chain_of_functions);
   look("declared functions in a chain", 150, chain_of_declared_functions);
   return is_fine ? 0 : 1;
