@@ -327,7 +327,7 @@ inline Normal normal_at(Doubles x) {
 }
 inline Doubles gelu_of(Doubles x) {
   const Normal n = normal_at(x);
-  return x < 0.0 ? n.x * n.below * -1.0 : x * n.below;
+  return x != x ? x : x < 0.0 ? n.x * n.below * -1.0 : x * n.below;
 }
 inline Doubles gelu_slope_of(Doubles x) {
   const Normal n = normal_at(x);

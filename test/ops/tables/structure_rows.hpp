@@ -160,10 +160,6 @@ inline std::vector<Row> shape_rows() {
   auto under_second = [](const Arrays& x, const Attrs&) { return same_elements(x[0], x[1].shape); };
   std::vector<Case> some{
       {{draws.values({})}, {}}, {{draws.values({2, 3})}, {}}, {{draws.values({0})}, {}}};
-  auto filled = [](double value) {
-    return
-        [value](const Arrays& x, const Attrs&) { return Arrays{Array::filled(x[0].shape, value)}; };
-  };
   std::vector<Case> fills = some, required = some;
   for (Case& c : required) c.inputs.push_back({{Shape{}, {1}}, Role::truth});
   for (Case& c : fills) c.attrs = Attrs{{"value", 3.0}};
@@ -172,14 +168,23 @@ inline std::vector<Row> shape_rows() {
       {"StopGradient", all, some, first, 0},
       {"EdgeAsBf16", all, some, first},
       {"Require", all, required, first},
-      {"FillLike", kReals, fills, filled(3), 0, 1, {}, false},
+      {"FillLike",
+       kReals,
+       fills,
+       [](const Arrays& x, const Attrs& a) {
+         return Arrays{Array::filled(x[0].shape, a.get<double>("value"))};
+       },
+       0,
+       1,
+       {},
+       false},
       {"Fill",
        kReals_and_bool,
        {{{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{2, 3}}}},
         {{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{}}}},
         {{}, Attrs{{"value", Tensor::scalar(2.5)}, {"shape", Shape{0}}}}},
        [](const Arrays&, const Attrs& a) {
-         return Arrays{Array::filled(a.get<Shape>("shape"), 2.5)};
+         return Arrays{Array::filled(a.get<Shape>("shape"), a.get<Tensor>("value").at(0))};
        },
        0,
        1,
