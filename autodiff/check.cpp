@@ -112,7 +112,7 @@ CheckReport compare_with_differences(const Differentiable& f, const std::vector<
   Tensor y = options.evaluate(t.graph, t.feeds(xs), {t.y})[0];
   Tensor w = Draws(options.seed).like(y);
   Expr weights = t.graph.constant(w);
-  Exprs d = gradients({t.y}, wanted, {weights});
+  Exprs d = gradients({t.y}, wanted, {weights}, {.unconnected = Unconnected::zeros});
   std::vector<Tensor> exact = options.evaluate(t.graph, t.feeds(xs), d);
 
   auto value_at = [&](std::size_t which, std::int64_t element, double x) {
@@ -155,7 +155,8 @@ CheckReport check_gradients(const Differentiable& f, const std::vector<Tensor>& 
     for (const Expr& e : x)
       if (is_floating(e.dtype())) wanted.push_back(e);
     Expr y = f(g, x);
-    for (const Expr& d : gradients({y}, wanted, {g.constant(w)}))
+    for (const Expr& d :
+         gradients({y}, wanted, {g.constant(w)}, {.unconnected = Unconnected::zeros}))
       flat.push_back(reshape(d, Shape{kAny}));
     return concat(flat, 0);
   };
@@ -176,7 +177,7 @@ CheckReport check_dot_product(const Differentiable& f, const std::vector<Tensor>
   Tensor y = options.evaluate(t.graph, t.feeds(values), {t.y})[0];
   Draws draws(options.seed);
   Expr w = t.graph.input("w", DType::f64, y.shape());
-  Exprs pulled = gradients({t.y}, wanted, {w});
+  Exprs pulled = gradients({t.y}, wanted, {w}, {.unconnected = Unconnected::zeros});
   Exprs vs;
   Feeds feeds = t.feeds(values);
   std::vector<Tensor> directions;
@@ -187,7 +188,7 @@ CheckReport check_dot_product(const Differentiable& f, const std::vector<Tensor>
   }
   Tensor tw = draws.like(y);
   feeds.emplace_back(w, tw);
-  Expr pushed = gradients(pulled, w, vs)[0];
+  Expr pushed = gradients(pulled, w, vs, {.unconnected = Unconnected::zeros})[0];
   Exprs fetches = pulled;
   fetches.push_back(pushed);
   std::vector<Tensor> out = options.evaluate(t.graph, feeds, fetches);
