@@ -41,12 +41,14 @@ struct Wish {
   }
 };
 
-// Makes the pair of a function. `asked_by` names a call that needs it.
+// Makes the pair of a function. `asked_by` names a call that needs it. `unfinished`: the saving
+// function that a failed request has left without a body, which gets one now; else null.
 class Differentiation final : public FunctionGradient {
  public:
   Differentiation(Graph& root, Request& request, const FunctionDef& f, const Wish& wish,
-                  std::string asked_by)
-      : root_(root), request_(request), f_(f), wish_(wish), asked_by_(std::move(asked_by)) {
+                  std::string asked_by, const FunctionDef* unfinished = nullptr)
+      : root_(root), request_(request), f_(f), wish_(wish), asked_by_(std::move(asked_by)),
+        unfinished_(unfinished) {
     if (!f.body)
       throw Error(
           Code::failed_precondition,
@@ -84,12 +86,16 @@ class Differentiation final : public FunctionGradient {
   }
 
   void declare() {
-    saving_ = &add(f_.name);
-    saving_->base = &f_;
-    saving_->parameters = f_.parameters;
-    saving_->results = f_.results;
-    saving_->results.push_back(any_list());
-    saving_->captured = f_.captured;
+    for (const auto& known : root_.functions())
+      if (known.get() == unfinished_) saving_ = known.get();
+    if (!unfinished_) {
+      saving_ = &add(f_.name);
+      saving_->base = &f_;
+      saving_->parameters = f_.parameters;
+      saving_->results = f_.results;
+      saving_->results.push_back(any_list());
+      saving_->captured = f_.captured;
+    }
     gradient_ = &add(f_.name + "/gradient");
     for (std::size_t o = 0; o < f_.results.size(); ++o)
       if (wish_.outputs[o]) gradient_->parameters.push_back(f_.results[o]);
@@ -184,6 +190,7 @@ class Differentiation final : public FunctionGradient {
   const FunctionDef& f_;
   const Wish wish_;
   const std::string asked_by_;
+  const FunctionDef* const unfinished_;
   FunctionDef* saving_ = nullptr;
   FunctionDef* gradient_ = nullptr;
   std::shared_ptr<SubGraph> both_;  // the body and its gradient
@@ -234,12 +241,25 @@ class CallStep : Step {
       else continue;
       return *pair.gradient;
     }
-    auto function = std::make_unique<Differentiation>(s_.graph.root(), s_.request, function_, wish_,
-                                                      s_.graph.describe(s_.id));
+    const bool is_left = was_left_unfinished();
+    const FunctionDef& f = is_left ? *function_.base : function_;
+    auto function =
+        std::make_unique<Differentiation>(s_.graph.root(), s_.request, f, wish_,
+                                          s_.graph.describe(s_.id), is_left ? &function_ : nullptr);
     const Pair made = function->declared();
     s_.request.add(std::move(function));
-    call(*made.saving);
+    if (is_left) saved_ = static_cast<int>(f.results.size());
+    else call(*made.saving);
     return *made.gradient;
+  }
+
+  // True if a request that failed made the call one that saves and left its function without a
+  // body. A function of this request is known to the one that it is derived from.
+  bool was_left_unfinished() const {
+    if (function_.body || !function_.base) return false;
+    const auto& derived = function_.base->derived;
+    return std::none_of(derived.begin(), derived.end(),
+                        [&](const auto& made) { return made.second[0] == &function_; });
   }
 
   static bool is_version_of(const FunctionDef& function, const FunctionDef& base) {

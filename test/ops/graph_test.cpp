@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(wrong_shapes_and_dtypes_name_op_and_line) {
 // The line of the shape, which is refused before there is an op.
 BOOST_AUTO_TEST_CASE(shapes_that_are_none_name_their_line) {
   Graph g;
-  const int line = __LINE__ + 3;
+  const int line = __LINE__ + 1;
   refused(
       [&] {
         return g.input("x", DType::f32, {3, -2});

@@ -32,11 +32,12 @@ struct Differentiated {
     for (const Expr& e : kitchen.fetches())
       if (e.dtype() == DType::f64) y = y + sum(e) * (weight *= 0.75);
   }
-  void differentiate() { d = gradients(y, xs); }
+  void differentiate() { d = gradients(y, xs, {.unconnected = Unconnected::zeros}); }
   /// The gradient's product with something that depends on nothing, as the next y.
   void derive() {
     Expr next = g.constant(0.0);
-    for (const Expr& e : gradients(y, xs)) next = next + sum(e * cos(e * 0.0 + 0.3));
+    for (const Expr& e : gradients(y, xs, {.unconnected = Unconnected::zeros}))
+      next = next + sum(e * cos(e * 0.0 + 0.3));
     y = next;
   }
   Feeds feeds(const Recipe& r) const {
