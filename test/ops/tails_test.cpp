@@ -234,7 +234,8 @@ BOOST_AUTO_TEST_CASE(cross_entropies_of_large_and_of_sure_logits) {
             const auto got = evaluate_eagerly(g, {{x, from_doubles(type, Shape{1, n}, row)}},
                                               {y, gradients(sum(y), Exprs{x})[0]});
             const auto near = [&](const char* what, double have, Long want) {
-              // exponentials of f32 are off by as many roundings as their argument is large; a sum of n numbers in f64 is off by n roundings at most
+              // exponentials of f32 are off by as many roundings as their argument is large; a sum
+              // of n numbers in f64 is off by n roundings at most
               const double allowed =
                   (type == DType::f32 ? 60.0 : 16.0 + static_cast<double>(n)) * epsilon_of(type);
               BOOST_TEST(std::abs(double(have - want)) <= allowed * double(std::abs(want)),
