@@ -353,7 +353,7 @@ BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on,
         Expr next = i + 1, taken;
         {
           auto there = g.on_device("/node:b/cpu:0");
-          line = __LINE__ + 1;
+          line = __LINE__ + 2;
           taken = g.named(
               gather(g.constant(Tensor::of<float>({1, 2, 4, 8, 16, 32})), reshape(first + i, {1})),
               "take");
