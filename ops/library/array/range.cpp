@@ -41,7 +41,7 @@ Expr arange(Reader& in, double start, double stop, double step, DType dtype,
             fmt::format("there is no end to {}, {}, ... before {}", start, start + step, stop));
   constexpr double most = 0x1p53;  // beyond, the positions themselves are no whole numbers
   c.require(count <= most,
-            fmt::format("there are {} numbers from {} to {} in steps of {}; there can "
+            fmt::format("there are {:g} numbers from {} to {} in steps of {}; there can "
                         "be {} at most",
                         count, start, stop, step, most));
   return range(c, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype);

@@ -79,7 +79,7 @@ inline std::optional<std::string> gradient_difference(const Recipe& r, const Way
   ProgramOutcome o;
   std::vector<Expr> fetches;
   try {
-    fetches = gradients(*loss, xs);
+    fetches = gradients(*loss, xs, {.unconnected = Unconnected::zeros});
   } catch (const Error& e) { return std::string("building the gradient: ") + e.what(); }
   run_program(r, way, g, k, fetches, 1, o);
   if (o.hangs) return "it hangs";
