@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/actors/executor/partition_tokens.hpp>
+#include <troupe/actors/executor/firing_rule.hpp>
 #include <troupe/devices/base/planted.hpp>
 #include <troupe/devices/scalar/scalar_eval.hpp>
 

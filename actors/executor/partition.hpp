@@ -85,7 +85,7 @@ class Partition final : private CutEdges::Client {
   void finish(IterationState& iteration, const PlanNode& node, Value* outputs);
   void finish_dead(IterationState& iteration, const PlanNode& node);
 
-  // matching (partition_tokens.hpp, partition_frames.cpp)
+  // matching (firing_rule.hpp, partition_frames.cpp)
   void deliver(IterationState& iteration, const Target& target, Value&& value);
   void deliver_dead(IterationState& iteration, const Target& target);
   void deliver_elsewhere(IterationState& iteration, const Target& target, Value&& value);

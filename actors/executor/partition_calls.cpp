@@ -43,7 +43,7 @@
 // *Failures.* The instances of an abandoned run are discarded like any others. A lost node with
 // part of a function counts as awaited until the run has left it, because it may call again.
 // test/model/call.pml has all this in every interleaving.
-#include <troupe/actors/executor/partition_tokens.hpp>
+#include <troupe/actors/executor/firing_rule.hpp>
 
 #include <algorithm>
 

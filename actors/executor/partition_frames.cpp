@@ -1,5 +1,5 @@
 // Tokens within a partition: delivery by index, Merges, and the frames of loops.
-#include <troupe/actors/executor/partition_tokens.hpp>
+#include <troupe/actors/executor/firing_rule.hpp>
 
 #include <algorithm>
 #include <new>

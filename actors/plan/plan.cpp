@@ -7,10 +7,10 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/placement/placement.hpp>
+#include <troupe/actors/plan/edge_windows.hpp>
 #include <troupe/actors/plan/plan_calls.hpp>
 #include <troupe/actors/plan/plan_draft.hpp>
 #include <troupe/actors/plan/plan_kernels.hpp>
-#include <troupe/actors/plan/plan_windows.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/state.hpp>
 

@@ -1,4 +1,4 @@
-#include <troupe/actors/plan/plan_windows.hpp>
+#include <troupe/actors/plan/edge_windows.hpp>
 
 #include <algorithm>
 #include <bit>

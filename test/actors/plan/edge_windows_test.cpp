@@ -17,7 +17,7 @@
 
 namespace troupe::test {
 
-BOOST_AUTO_TEST_SUITE(plan_windows_test, TROUPE_ONE_THREAD)
+BOOST_AUTO_TEST_SUITE(edge_windows_test, TROUPE_ONE_THREAD)
 
 namespace {
 

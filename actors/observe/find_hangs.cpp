@@ -1,0 +1,497 @@
+// Which runs hang, and why: the judge behind `diagnose` (snapshot.hpp declares it).
+#include <troupe/actors/observe/snapshot.hpp>
+
+#include <algorithm>
+#include <array>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <troupe/actors/observe/sentences.hpp>
+#include <troupe/devices/base/device_name.hpp>
+
+namespace troupe {
+
+using namespace sentences;
+
+namespace {
+
+std::string edge_of(const Wait& w, const std::string& device) {
+  return w.kind == Wait::Kind::token   ? w.from + " -> " + device
+         : w.kind == Wait::Kind::grant ? device + " -> " + w.from
+                                       : std::string();
+}
+
+Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& device,
+                std::string text) {
+  Verdict v;
+  v.run = run.run;
+  v.plan = run.plan;
+  v.id = id_of(run);
+  v.kind = kind;
+  v.device = device;
+  v.text = std::move(text);
+  return v;
+}
+
+// A user's actor may take twice as long as it ever took, and a queue as well. One that was never
+// seen to answer has a second.
+bool is_usual(const Wait& w) {
+  using namespace std::chrono_literals;
+  return (is_in_actor(w) || is_at_queue(w)) && w.for_so_long > 0ns &&
+         w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest);
+}
+
+// A kernel, also one that reads or writes a variable; or a stream, of which a predicate is to come;
+// or a user's actor.
+bool is_computing(const Wait& w) {
+  if (w.kind != Wait::Kind::kernel) return w.kind == Wait::Kind::device;
+  return is_in_actor(w) ? is_usual(w) : !is_at_queue(w);
+}
+
+Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device) {
+  Verdict v = verdict(run, is_computing(w) ? Verdict::Kind::computing : Verdict::Kind::waiting,
+                      device, sentence(w, device));
+  v.actor = w.what;
+  v.node = w.node;
+  v.tag = w.tag;
+  v.from = w.from;
+  v.edge = edge_of(w, device);
+  v.is_usual = is_usual(w);
+  v.holds_worker =
+      w.kind == Wait::Kind::kernel && !is_at_queue(w) && (w.holds_worker || !is_in_actor(w));
+  return v;
+}
+
+template <class Visit>
+void each_wait(const RunSnapshot& run, Visit visit) {
+  for (const PartitionSnapshot& p : run.partitions)
+    for (const RunPart& part : p.runs)
+      for (const Wait& w : part.waits) visit(w, p.device);
+}
+
+// A node that does not answer, with the first of what the others wait for from it.
+Verdict silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
+  Verdict v = verdict(run, Verdict::Kind::silence, s.node,
+                      fmt::format("node '{}' takes part and does not answer: {}", s.node, s.why));
+  each_wait(run, [&](const Wait& w, const std::string& device) {
+    if (!v.actor.empty() || w.from.empty() || node_of(w.from) != s.node) return;
+    v.text += "; " + sentence(w, device);
+    v.actor = w.what, v.node = w.node, v.tag = w.tag, v.from = w.from, v.edge = edge_of(w, device);
+  });
+  return v;
+}
+
+// All wait for each other. What is kept back closes the circle: who waits for that token waits
+// because of it, and the verdict says what the other one, which has no room for it, waits for
+// itself.
+std::vector<Verdict> circle(const RunSnapshot& run, std::vector<Verdict> effects) {
+  std::vector<Verdict> kept;
+  each_wait(run, [&](const Wait& w, const std::string& device) {
+    const auto is_of_edge = [&](const Verdict& v) { return v.edge == edge_of(w, device); };
+    // one token for all that go that way
+    if (w.kind != Wait::Kind::grant || std::any_of(kept.begin(), kept.end(), is_of_edge)) return;
+    Verdict& v = kept.emplace_back(verdict(run, w, device));
+    bool is_said = false;
+    each_wait(run, [&](const Wait& other, const std::string& there) {
+      if (is_said || there != w.from) return;
+      is_said = true;
+      v.text += ", and " + sentence(other, there);
+    });
+  });
+  return kept.empty() ? effects : kept;
+}
+
+// Has all that was sent for the run from one partition to another come?
+bool has_all_come(const RunSnapshot& run) {
+  std::uint64_t sent = 0, received = 0;
+  for (const PartitionSnapshot& p : run.partitions)
+    for (const RunPart& part : p.runs) sent += part.sent, received += part.received;
+  return run.is_whole && sent == received;
+}
+
+// Does it say what it waits for? What it said before it went to another run's kernel stands, unless
+// a token has come since, or a grant for what it keeps: grants are not counted.
+bool tells(const RunSnapshot& run, const PartitionSnapshot& p) {
+  if (!p.has_answered || !p.is_busy_for_another) return p.has_answered;
+  const auto is_grant = [](const Wait& w) { return w.kind == Wait::Kind::grant; };
+  const auto may_keep_tokens = [&](const RunPart& part) {
+    return part.more_waits > 0 || std::any_of(part.waits.begin(), part.waits.end(), is_grant);
+  };
+  return has_all_come(run) && std::none_of(p.runs.begin(), p.runs.end(), may_keep_tokens);
+}
+
+}  // namespace
+
+std::vector<Verdict> verdicts(const RunSnapshot& run) {
+  std::vector<Verdict> causes, loops, effects;
+  const auto is_asked = [&](const std::string& device) {
+    return std::any_of(run.partitions.begin(), run.partitions.end(),
+                       [&](const PartitionSnapshot& p) { return p.device == device; });
+  };
+  for (const RunSnapshot::Silent& s : run.silent) causes.push_back(silence_of(run, s));
+  for (const PartitionSnapshot& p : run.partitions) {
+    if (!tells(run, p)) {
+      const bool is_in_code =
+          !p.has_answered && std::any_of(p.runs.begin(), p.runs.end(),
+                                         [](const RunPart& part) { return !part.waits.empty(); });
+      if (is_in_code)
+        for (const RunPart& part : p.runs)
+          for (const Wait& w : part.waits) causes.push_back(verdict(run, w, p.device));
+      if (is_in_code) continue;
+      causes.push_back(
+          p.busy_with.empty()
+              ? verdict(run, Verdict::Kind::no_turn, p.device,
+                        fmt::format("{} has not had its turn: all workers are busy", p.device))
+              : verdict(run, Verdict::Kind::computing, p.device,
+                        fmt::format("{} on {} is computing, and {} does nothing else meanwhile",
+                                    p.busy_with, p.device, p.device)));
+      causes.back().actor = p.busy_with;
+      causes.back().holds_worker = !p.busy_with.empty();
+      continue;
+    }
+    for (const RunPart& part : p.runs) {
+      for (const Wait& w : part.waits) {
+        const bool is_effect = (w.kind == Wait::Kind::token || w.kind == Wait::Kind::grant) &&
+                               (is_asked(w.from) || !run.silent.empty());
+        (is_effect ? effects : causes).push_back(verdict(run, w, p.device));
+      }
+      // Outer loops wait for the inner ones.
+      if (part.waits.empty() && !part.loops.empty()) {
+        const OpenLoop& loop = part.loops.back();
+        const std::string why = why_for_ever(loop);
+        loops.push_back(verdict(run, Verdict::Kind::loop, p.device,
+                                going_on(loop, p.device, why.empty() ? seen_numbers(loop) : why)));
+        loops.back().actor = loop.predicate;
+        loops.back().node = loop.predicate_node;
+        loops.back().tag = loop.tag;
+      } else if (part.waits.empty() && part.ready > 0) {
+        loops.push_back(
+            verdict(run, Verdict::Kind::ready, p.device,
+                    fmt::format("{} has {} nodes ready to fire", p.device, part.ready)));
+      }
+    }
+  }
+  if (causes.empty()) causes = std::move(loops);
+  if (causes.empty() && effects.empty())
+    for (const std::string& other : run.other_nodes)
+      causes.push_back(verdict(run, Verdict::Kind::silence, other,
+                               fmt::format("node '{}' has not done its part", other)));
+  return causes.empty() ? circle(run, std::move(effects)) : causes;
+}
+
+// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not
+// there before has, and who was in a kernel of the run and has left it.
+static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
+  const auto done = [](const PartitionSnapshot& p) {
+    std::array<std::uint64_t, 3> sums{};
+    for (const RunPart& part : p.runs)
+      sums[0] += part.fired, sums[1] += part.sent, sums[2] += part.received;
+    return sums;
+  };
+  return std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) {
+    const auto earlier =
+        std::find_if(before.partitions.begin(), before.partitions.end(),
+                     [&](const PartitionSnapshot& b) { return b.device == p.device; });
+    if (earlier == before.partitions.end()) return before.silent.empty();
+    if (!earlier->has_answered && !earlier->busy_with.empty() && !earlier->is_busy_for_another &&
+        p.busy_with != earlier->busy_with)
+      return true;
+    return p.has_answered && earlier->has_answered && done(p) != done(*earlier);
+  });
+}
+
+// Those who answered did so one after the other: what one of them waits for, another may have sent
+// since. Where one has had its turn at last, its tokens are on their way for no longer than that.
+static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
+  const auto answers_now = [&](const RunSnapshot::Silent& earlier) {
+    return std::none_of(now.silent.begin(), now.silent.end(),
+                        [&](const RunSnapshot::Silent& s) { return s.node == earlier.node; });
+  };
+  const auto has_its_turn_now = [&](const PartitionSnapshot& earlier) {
+    const auto is_it = [&](const PartitionSnapshot& p) {
+      return p.device == earlier.device && p.has_answered;
+    };
+    return !earlier.has_answered &&
+           std::any_of(now.partitions.begin(), now.partitions.end(), is_it);
+  };
+  if (has_all_come(now)) return false;
+  return std::any_of(before.silent.begin(), before.silent.end(), answers_now) ||
+         std::any_of(before.partitions.begin(), before.partitions.end(), has_its_turn_now);
+}
+
+// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile,
+// or something while so much waits to be sent: large tokens on a slow network. The bytes are those
+// of all runs.
+static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now,
+                          const std::string& node) {
+  // bytes; what nodes say to each other all the time is less
+  constexpr std::uint64_t kLarge = 1 << 20, kMuch = 1 << 16;
+  const auto then = before.moved.find(node), at = now.moved.find(node);
+  if (then == before.moved.end() || at == now.moved.end() || at->second <= then->second)
+    return false;
+  const auto unsent = now.to_move.find(node);
+  return at->second > then->second + kLarge ||
+         (unsent != now.to_move.end() && unsent->second >= kMuch);
+}
+
+// The same execution of a loop, as the earlier look saw it.
+static const OpenLoop* earlier_of(const RunSnapshot& before, const std::string& device,
+                                  const OpenLoop& now) {
+  for (const PartitionSnapshot& p : before.partitions)
+    for (const RunPart& part : p.runs)
+      for (const OpenLoop& then : part.loops)
+        if (p.device == device && then.loop == now.loop && then.execution == now.execution)
+          return &then;
+  return nullptr;
+}
+
+// The same of two looks.
+static std::string why_for_ever(const OpenLoop& then, const OpenLoop& now) {
+  const std::string why = why_for_ever(now);
+  return why.empty() && stays_true(then.decision, now.decision)
+             ? ", and comes no nearer to being false" + seen_numbers(now)
+             : why;
+}
+
+// Had nobody asked before what it compares, or come to that since?
+static bool is_unseen(const OpenLoop& loop) {
+  return loop.decision.is_followed() && !loop.decision.is_observed();
+}
+
+// Those who wait at a queue, in both looks, for what neither their run can do any more nor another
+// that is under way: they hang, whoever else of the run gets on.
+static std::vector<Verdict> left_alone(const RunSnapshot& before, const RunSnapshot& run,
+                                       const std::vector<RunSnapshot>& all) {
+  const auto others_may = [&](const Wait& w) {
+    return std::any_of(all.begin(), all.end(), [&](const RunSnapshot& other) {
+      const std::vector<std::string>& queues = w.puts ? other.queues.emptied : other.queues.filled;
+      return id_of(other) != id_of(run) &&
+             std::find(queues.begin(), queues.end(), w.state) != queues.end();
+    });
+  };
+  const auto was_there = [&](const Wait& w, const std::string& device) {
+    bool was = false;
+    each_wait(before, [&](const Wait& then, const std::string& there) {
+      was = was || (there == device && then.node == w.node && then.tag == w.tag &&
+                    is_at_queue(then) && then.is_alone);
+    });
+    return was;
+  };
+  std::vector<Verdict> alone;
+  each_wait(run, [&](const Wait& w, const std::string& device) {
+    if (is_at_queue(w) && w.is_alone && was_there(w, device) && !others_may(w))
+      alone.push_back(verdict(run, w, device));
+  });
+  return alone;
+}
+
+std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
+                           const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
+  std::vector<Verdict> all;
+  // Who computes may be slow, and so is whoever waits for it or for a worker of its node.
+  std::set<std::string> computing;  // nodes
+  for (const RunSnapshot& run : now)
+    for (const Verdict& v : verdicts(run))
+      if (v.kind == Verdict::Kind::computing && v.holds_worker)
+        computing.emplace(node_of(v.device));
+  for (const RunSnapshot& run : now) {
+    const RunId id = id_of(run);
+    const auto earlier = std::find_if(before.begin(), before.end(),
+                                      [&](const RunSnapshot& b) { return id_of(b) == id; });
+    if (earlier == before.end() || run.is_ending) continue;
+    std::vector<Verdict> causes = verdicts(run);
+    std::vector<Verdict> alone = left_alone(*earlier, run, now);
+    const auto is_of_late = [](const Verdict& v) { return v.is_usual; };
+    if (std::any_of(alone.begin(), alone.end(), is_of_late) && withheld) withheld->insert(id);
+    std::erase_if(alone, is_of_late);
+    if (!has_got_on(*earlier, run)) {
+      // What a run computes may be what its others wait for, also at a queue; so may what it waits
+      // for as it has before.
+      const auto withhold = [&] {
+        if (withheld) withheld->insert(id);
+        return true;
+      };
+      const bool is_usual_here =
+          std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; });
+      // What the run did before a kernel of another's, or after it, is not known.
+      const auto is_unknown = [](const RunSnapshot& look) {
+        return std::any_of(
+            look.partitions.begin(), look.partitions.end(),
+            [&](const PartitionSnapshot& p) { return p.is_busy_for_another && !tells(look, p); });
+      };
+      const bool is_untold =
+          (is_usual_here || is_unknown(*earlier) || is_unknown(run)) && withhold();
+      const bool may_come =
+          is_untold || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) {
+            return v.kind == Verdict::Kind::computing;
+          });
+      std::erase_if(causes, [&](const Verdict& v) {
+        if (may_come && v.kind != Verdict::Kind::silence) return true;
+        // Who has answered once may do so again.
+        const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
+        if (v.kind == Verdict::Kind::silence &&
+            std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it))
+          return true;
+        const auto moves = [&](const auto& of_node) {
+          return is_on_its_way(*earlier, run, of_node.first);
+        };
+        if (v.kind == Verdict::Kind::silence && is_on_its_way(*earlier, run, v.device)) return true;
+        const auto had_its_turn = [&](const PartitionSnapshot& p) {
+          return p.device == v.device && p.has_answered;
+        };
+        if (v.kind == Verdict::Kind::no_turn &&
+            std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn))
+          return true;
+        // Who waits for a token may wait for one that waits for the one that comes. Grants come
+        // ahead of all tokens.
+        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run))
+          return withhold();
+        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) &&
+            std::any_of(run.moved.begin(), run.moved.end(), moves))
+          return true;
+        if (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device))))
+          return true;
+        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready ||
+               v.kind == Verdict::Kind::loop;
+      });
+      if (causes.empty()) causes = std::move(alone);
+      all.insert(all.end(), causes.begin(), causes.end());
+      continue;
+    }
+    all.insert(all.end(), alone.begin(), alone.end());
+    for (const PartitionSnapshot& p : run.partitions)
+      for (const RunPart& part : p.runs)
+        // an inner one may end again and again; the outermost that does not is the cause
+        for (const OpenLoop& loop : part.loops) {
+          const OpenLoop* then = earlier_of(*earlier, p.device, loop);
+          if (!then) continue;
+          const std::string why = why_for_ever(*then, loop);
+          if (why.empty()) {
+            // Later looks may tell: of more iterations, and by one that has seen what is compared.
+            if (withheld && (is_unseen(*then) || loop.may_repeat || loop.last == then->last))
+              withheld->insert(id);
+            continue;
+          }
+          Verdict& v = all.emplace_back(
+              verdict(run, Verdict::Kind::loop, p.device, going_on(loop, p.device, why)));
+          v.actor = loop.predicate;
+          v.node = loop.predicate_node;
+          v.tag = fmt::format("iteration {} of loop '{}'", loop.last, loop.loop);
+          break;
+        }
+  }
+  // Who holds a worker in a user's code is named; who waits for that worker is not. Who waits at a
+  // queue holds none.
+  const auto holds = [](const Verdict& other, const Verdict& v) {
+    return other.kind == Verdict::Kind::waiting && other.holds_worker &&
+           node_of(other.device) == node_of(v.device);
+  };
+  const std::vector<Verdict> named = all;
+  std::erase_if(all, [&](const Verdict& v) {
+    return v.kind == Verdict::Kind::no_turn &&
+           std::any_of(named.begin(), named.end(),
+                       [&](const Verdict& other) { return holds(other, v); });
+  });
+  return all;
+}
+
+std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts,
+                                            const std::vector<Verdict>& later) {
+  std::erase_if(verdicts, [&](const Verdict& v) {
+    const auto is_it = [&](const Verdict& other) {
+      return other.kind == v.kind && other.id == v.id && other.device == v.device;
+    };
+    return v.kind == Verdict::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
+  });
+  return verdicts;
+}
+
+static bool has_all_answered(const RunSnapshot& run) {
+  return run.silent.empty() &&
+         std::all_of(run.partitions.begin(), run.partitions.end(),
+                     [](const PartitionSnapshot& p) { return p.has_answered; });
+}
+
+void Looks::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began,
+                std::chrono::nanoseconds ended) {
+  const auto look = std::make_shared<const Look>(Look{std::move(runs), began, ended});
+  if (count_ == 0) first_ = ended;
+  if (count_ == 1) verdicts_ = hangs(last_->runs, look->runs, &withheld_);
+  if (count_ > 1) {
+    verdicts_ = keep_what_still_stands(std::move(verdicts_), hangs(last_->runs, look->runs));
+    judge(*look);
+  }
+  for (const RunSnapshot& run : look->runs) {
+    if (has_all_answered(run)) whole_.try_emplace(id_of(run), look);
+    else whole_.erase(id_of(run));
+  }
+  last_ = look;
+  ++count_;
+}
+
+// Had the look seen what all loops of the run compare? They tell from the first question on.
+static bool has_seen_numbers(const std::vector<RunSnapshot>& runs, const RunId& id) {
+  for (const RunSnapshot& run : runs)
+    if (id_of(run) == id)
+      for (const PartitionSnapshot& p : run.partitions)
+        for (const RunPart& part : p.runs)
+          if (std::any_of(part.loops.begin(), part.loops.end(), is_unseen)) return false;
+  return true;
+}
+
+// Everybody answered in both looks: whoever is named now has done nothing for as long as the first
+// two were apart, at least.
+void Looks::judge(const Look& look) {
+  std::erase_if(withheld_, [&](const RunId& id) {
+    const auto run = std::find_if(look.runs.begin(), look.runs.end(),
+                                  [&](const RunSnapshot& r) { return id_of(r) == id; });
+    if (run == look.runs.end()) return true;  // it has ended
+    const auto whole = whole_.find(id);
+    if (!has_all_answered(*run) || whole == whole_.end() ||
+        look.began - whole->second->ended < apart_)
+      return false;
+    std::set<RunId> still;
+    const std::vector<Verdict> said = hangs(whole->second->runs, look.runs, &still);
+    if (still.contains(id)) {
+      if (!has_seen_numbers(whole->second->runs, id) && has_seen_numbers(last_->runs, id))
+        whole->second = last_;
+      return false;
+    }
+    const auto is_of_run = [&](const Verdict& v) { return v.id == id; };
+    std::erase_if(verdicts_, is_of_run);
+    std::copy_if(said.begin(), said.end(), std::back_inserter(verdicts_), is_of_run);
+    return true;
+  });
+}
+
+// On a machine on which much else runs a worker may wait for its processor: then the partition has
+// its turn a little later.
+bool Looks::wants_more() const {
+  constexpr int kMoreLooks = 5;  // for who has had no turn
+  // after the first: who asks has his answer within two seconds
+  constexpr auto kLongest = std::chrono::milliseconds(1600);
+  if (count_ < 2) return true;
+  if (last_->ended - first_ >= kLongest) return false;
+  const bool has_no_turn = std::any_of(verdicts_.begin(), verdicts_.end(), [](const Verdict& v) {
+    return v.kind == Verdict::Kind::no_turn;
+  });
+  return !withheld_.empty() || (has_no_turn && count_ < 2 + kMoreLooks);
+}
+
+std::vector<std::string> diagnose(const RunSnapshot& run) {
+  std::vector<std::string> sentences;
+  for (Verdict& v : verdicts(run)) sentences.push_back(std::move(v.text));
+  return sentences;
+}
+
+std::vector<std::string> diagnose(const EngineSnapshot& engine) {
+  std::vector<std::string> all;
+  for (const RunSnapshot& run : engine.runs)
+    for (const std::string& s : diagnose(run))
+      all.push_back(fmt::format("run {}, for {}: {}", called(run), time_text(run.for_so_long), s));
+  return all;
+}
+
+}  // namespace troupe
