@@ -42,7 +42,9 @@ fuzz() {
   local file=$1 name instrumented executed coverage
   name=$(basename "$file" .cpp)
   rm -f "$work/$name.ok"
-  read -r -a instrumented < <(sed -n 's|^// Instruments: ||p' "$file")
+  # the words behind `Instruments:` in the comment at the head
+  read -r -a instrumented < <(sed '/^[^/]/,$d; s|^// *||' "$file" | tr '\n' ' ' |
+    sed 's/.*Instruments: *//; s/$/\n/')
   # vptr: what libtroupe hides has no type information to compare with.
   clang++-16 -std=c++20 -O1 -g1 -fsanitize=fuzzer,address,undefined -fno-sanitize=vptr -fno-sanitize-recover=all -DMSGPACK_NO_BOOST \
     -DTROUPE_VERSION="\"$version\"" -I build/release/include "$file" "${instrumented[@]}" -L "$library" -Wl,-rpath,"$PWD/$library" -ltroupe -lfmt -lzmq -lcrypto "${http[@]}" \
