@@ -1,6 +1,7 @@
 #include <troupe/cluster/membership/membership.hpp>
 
 #include <algorithm>
+#include <bit>
 #include <tuple>
 
 #include <fmt/format.h>
@@ -9,6 +10,9 @@
 
 namespace troupe {
 namespace {
+
+// A node is cut off if at least so many of its last own pings had no answer.
+constexpr int kJudgedProbes = 4, kMissedProbes = 3;
 
 /// Of what is said of one node, the greatest is true.
 auto order(const Member& m) { return std::tuple(m.incarnation, m.refutations, m.state); }
@@ -75,18 +79,26 @@ Membership::Time Membership::detection_bound(std::size_t nodes) const {
   return options_.period * (2 * static_cast<std::int64_t>(nodes) + 1) + suspicion_time(nodes);
 }
 
-void Membership::learn(Time now, const Member& news) {
-  if (news.name == self_.name) return learn_of_self(news);
+void Membership::learn(Time now, const Member& told) {
+  if (told.name == self_.name) return learn_of_self(told);
+  Member news = told;
   auto it = others_.find(news.name);
   if (it == others_.end()) {
     // of the former: or it would never be forgotten
     if (!news.is_up() || others_.size() >= options_.most_members) return;
     it = others_.emplace(news.name, Entry{}).first;
     it->second.member.state = MemberState::left;
-  } else if (order(news) <= order(it->second.member)) {
-    return;
+    return become(now, it->second, news);
   }
-  become(now, it->second, news);
+  Entry& entry = it->second;
+  const bool is_in_session = entry.member.is_up() && entry.member.incarnation == news.incarnation &&
+                             host_.has_session(entry.member);
+  const bool is_doubted = is_in_session && news.state == MemberState::dead;
+  if (is_doubted) news.state = MemberState::suspect;
+  if (order(news) <= order(entry.member)) return;
+  counters_.doubted += is_doubted;
+  become(now, entry, news);
+  if (is_in_session && news.state == MemberState::suspect) ping(now, entry.member, false);
 }
 
 void Membership::learn_of_self(const Member& news) {
@@ -113,11 +125,21 @@ void Membership::become(Time now, Entry& entry, const Member& news) {
   up_ -= was_up;
   std::erase(suspects_, &entry);
   if (news.state == MemberState::suspect) suspects_.push_back(&entry);
+  const bool is_accused = news.state == MemberState::suspect || news.state == MemberState::dead;
+  if (entry.is_withheld && news.state == MemberState::alive) missed_ = 0;  // in contact again
+  if (!is_accused) entry.is_withheld = false;
+  else if (is_cut_off()) entry.is_withheld = true;
+  if (!entry.is_withheld) entry.asked_at = kNever;
   spread(entry);
   if (is_told) host_.changed(entry.member);
 }
 
 void Membership::spread(Entry& entry) {
+  if (entry.is_withheld) {
+    std::erase(spreading_, &entry);
+    entry.rides = 0;
+    return;
+  }
   if (entry.rides == 0) spreading_.push_back(&entry);
   entry.rides = options_.spread_factor * log_of_nodes(count_up());
   entry.news = next_news_++;
@@ -158,6 +180,10 @@ void Membership::send(const Member& to, MembershipMessage message) {
 void Membership::sync_with(const Member& to, MembershipMessage::Kind kind) {
   MembershipMessage all{.kind = kind};
   all.members = members();
+  std::erase_if(all.members, [&](const Member& m) {
+    const auto it = others_.find(m.name);
+    return it != others_.end() && it->second.is_withheld && m.name != to.name;
+  });
   send(to, std::move(all));
 }
 
@@ -201,6 +227,7 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
       if (it == probes_.end()) break;  // too late
       const Probe probe = std::move(it->second);
       probes_.erase(it);
+      if (probe.counts && probe.asked_by.empty()) note_probe(true);
       if (const auto target = others_.find(probe.target);
           target != others_.end() && from.name == probe.target)
         target->second.round_trip = now - probe.began;
@@ -254,13 +281,48 @@ void Membership::start_probe(Time now) {
     round_.pop_back();
     auto it = others_.find(name);
     if (it == others_.end() || !it->second.member.is_up()) continue;
-    const std::uint64_t number = next_number_++;
-    probes_[number] = {.target = name,
-                       .began = now,
-                       .helped_at = now + options_.timeout,
-                       .ends = now + options_.period};
-    send(it->second.member, {.kind = MembershipMessage::Kind::ping, .number = number});
-    return;
+    return ping(now, it->second.member, true);
+  }
+}
+
+void Membership::ping(Time now, const Member& target, bool counts) {
+  const std::uint64_t number = next_number_++;
+  probes_[number] = {.target = target.name,
+                     .began = now,
+                     .helped_at = now + options_.timeout,
+                     .ends = now + options_.period,
+                     .counts = counts};
+  send(target, {.kind = MembershipMessage::Kind::ping, .number = number});
+}
+
+void Membership::note_probe(bool was_answered) {
+  missed_ = (missed_ << 1 | !was_answered) & ((1u << kJudgedProbes) - 1);
+  if (is_cut_off())
+    for (Entry* e : suspects_) withhold(*e);
+}
+
+bool Membership::is_cut_off() const { return std::popcount(missed_) >= kMissedProbes; }
+
+void Membership::withhold(Entry& entry) {
+  entry.is_withheld = true;
+  spread(entry);
+}
+
+// Asks each member that this node accused while it was cut off. One that refutes is accused no
+// more; one that does not within the time of a suspicion is reported to the others.
+void Membership::ask_accused(Time now) {
+  const Time allowed = suspicion_time(count_up());
+  for (auto& [name, entry] : others_) {
+    if (!entry.is_withheld) continue;
+    if (is_cut_off()) {
+      entry.asked_at = kNever;
+    } else if (entry.asked_at == kNever || now - entry.asked_at < allowed) {
+      if (entry.asked_at == kNever) entry.asked_at = now;
+      ping(now, entry.member, false);
+    } else {
+      entry.is_withheld = false;
+      spread(entry);
+    }
   }
 }
 
@@ -284,6 +346,8 @@ void Membership::forgive(Time late) {
     probe.ends += late;
   }
   for (Entry* e : suspects_) e->since += late;
+  for (auto& [name, entry] : others_)
+    if (entry.asked_at != kNever) entry.asked_at += late;
   next_period_ += late;
 }
 
@@ -312,7 +376,10 @@ Membership::Time Membership::tick(Time now) {
   for (auto it = probes_.begin(); it != probes_.end();) {
     Probe& probe = it->second;
     if (now >= probe.ends) {
-      if (probe.asked_by.empty()) suspect(now, probe.target);
+      if (probe.asked_by.empty()) {
+        suspect(now, probe.target);
+        if (probe.counts) note_probe(false);
+      }
       it = probes_.erase(it);
       continue;
     }
@@ -329,6 +396,7 @@ Membership::Time Membership::tick(Time now) {
   if (now >= next_period_) {
     ++periods_;
     start_probe(now);
+    ask_accused(now);
     if (periods_ % options_.sync_periods == 0) {
       forget(now);
       for (bool is_up : {true, false})

@@ -24,6 +24,12 @@
 // slept. Nor does one that has left: it ends its sessions itself, and hears no more of others, who
 // may leave at the same time.
 //
+// Hearsay. A death that others report of a member with an open session is a suspicion here, and the
+// member is pinged at once: it refutes, or this node's own suspicion runs out. Silence. A node that
+// got no answer to most of its last pings may itself be cut off: it keeps its accusations to itself
+// and the accused, until it has answers again and has asked each accused once more. NOTES.md of
+// cluster/ argues for both (Note [Reports of deaths]).
+//
 // Threads: one at a time, as an actor or a simulation calls it. The host must not call back.
 #pragma once
 
@@ -68,6 +74,8 @@ class MembershipHost {
   virtual void changed(const Member& member) = 0;
   /// A process with this node's name has started since: this one is to stop.
   virtual void superseded(const Member& by) = 0;
+  /// Is a session with this life of a member open?
+  virtual bool has_session(const Member& member) const = 0;
 
  protected:
   ~MembershipHost() = default;
@@ -91,6 +99,8 @@ struct MembershipOptions {
 struct MembershipCounters {
   std::uint64_t messages_out = 0, members_out = 0;  // members: pieces of news and of syncs
   std::uint64_t suspicions = 0, refuted = 0, deaths = 0, held_up = 0;
+  // deaths that others reported of a member with an open session, and that this node did not know
+  std::uint64_t doubted = 0;
 };
 
 class Membership {
@@ -133,18 +143,23 @@ class Membership {
   Time round_trip(const std::string& name) const;
 
  private:
+  static constexpr Time kNever = Time::max();
   struct Entry {
     Member member;
     Time since{};            // of its state
     Time round_trip{};       // of the last ping that was answered
     int rides = 0;           // messages that this news is still to ride on
     std::uint64_t news = 0;  // counts up: the newest first
+    // suspected or dead, and only the accused hears it: this node may have been cut off
+    bool is_withheld = false;
+    Time asked_at = kNever;  // withheld: when it was first asked again
   };
   /// A ping that waits for its answer.
   struct Probe {
     std::string target;
     Time began{}, helped_at{}, ends{};
     bool has_helpers = false;
+    bool counts = true;         // tells whether this node is cut off
     std::string asked_by = {};  // by another node, which gets the answer, under its own number
     std::uint64_t number_there = 0;
   };
@@ -155,6 +170,11 @@ class Membership {
   void spread(Entry& entry);
   void send(const Member& to, MembershipMessage message);
   void start_probe(Time now);
+  void ping(Time now, const Member& target, bool counts);
+  void note_probe(bool was_answered);
+  bool is_cut_off() const;
+  void withhold(Entry& entry);
+  void ask_accused(Time now);
   void help(Probe& probe, std::uint64_t number);
   void sync_with(const Member& to, MembershipMessage::Kind kind);
   void forgive(Time late);
@@ -177,6 +197,7 @@ class Membership {
   Time next_period_{}, wanted_{};  // wanted: when tick was to be called again
   bool has_started_ = false, has_left_ = false;
   int periods_ = 0;
+  unsigned missed_ = 0;  // a bit for each of the last own pings, the latest lowest: no answer came
   MembershipCounters counters_;
 };
 

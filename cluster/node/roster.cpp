@@ -241,6 +241,11 @@ void Roster::superseded(const Member& by) {
   for (const auto& [peer, node] : sessions_) end(peer, status_);
 }
 
+bool Roster::has_session(const Member& member) const {
+  const Peer peer = session_with(member.name);
+  return peer != 0 && sessions_.at(peer).incarnation == member.incarnation;
+}
+
 void Roster::end(Peer peer, Status why) { effects_.ended.emplace_back(peer, std::move(why)); }
 
 void Roster::dial(const Member& member) {

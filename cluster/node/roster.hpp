@@ -8,7 +8,7 @@
 // end apart:
 //   its session is lost    messages were, so what was under way with it ends; it is only suspected, and dialled again
 //   its connection breaks  nothing is lost; it is suspected, and refutes that as soon as it is heard again
-//   it is dead             nobody has got an answer of it: its session is ended
+//   it is dead             this node got no answer of it, while its session was open: that is ended
 //   it leaves              its word of it comes first: nothing new begins with it; its session ends with its last message
 //   it has started anew    the session of its earlier life is ended
 //
@@ -85,6 +85,7 @@ class Roster final : private MembershipHost {
   void note_change(const std::string& name);
   void changed(const Member& member) override;
   void superseded(const Member& by) override;
+  bool has_session(const Member& member) const override;
   void end(Peer peer, Status why);
   void dial(const Member& member);
 

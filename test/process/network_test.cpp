@@ -47,17 +47,19 @@ class Network {
   }
   static std::string address(int i) { return fmt::format("tcp://10.77.{}.2:7117", i + 1); }
   NodeProcess& node(int i) { return *nodes_[static_cast<std::size_t>(i)]; }
-  void join(const std::string& address) {
+  /// The log of a node so far.
+  std::string said_by(int i) const { return read_file(folders_[i] / ".stderr"); }
+  /// `is_impatient`: a breaks connections early, and suspects nodes that it hears late.
+  void join(const std::string& address, bool is_impatient = true) {
     NodeOptions o;
     o.name = "a";
     o.join = {address};
     o.engine.workers = 1;
-    o.transport = [&](PeerInfo self) {
+    o.transport = [this, is_impatient](PeerInfo self) {
       self.address = "tcp://0.0.0.0:0";
       ZeroMqOptions options;
       options.keys = read_keys(keys_["a"]);
-      options.router.heartbeat = 100ms;
-      options.router.silence = 500ms;
+      if (is_impatient) options.router.heartbeat = 100ms, options.router.silence = 500ms;
       return make_zeromq_transport(std::move(self), options);
     };
     client = std::make_unique<ClusterNode>(std::move(o));
@@ -176,6 +178,55 @@ BOOST_AUTO_TEST_CASE(a_link_that_stays_down,
     y = g.ones(DType::f32, {2}) + 1.0;
   }
   BOOST_TEST(net.client->engine().run(g, {}, {y})[0].at(1) == 2);  // the others go on
+}
+
+// c takes no part. It holds the others for dead, comes back, and says so: a and b go on.
+BOOST_AUTO_TEST_CASE(a_bystander_that_is_cut_off_and_comes_back,
+                     *boost::unit_test::label("stock_zmq") *
+                         boost::unit_test::precondition(Permitted{"true"})) {
+  Network net;
+  net.join(net.node(1).address, false);  // else a has suspected b before, which refuted it
+  Graph g;
+  auto [n, t] = while_loop([](Expr i, Expr) { return i < 1000000000; },
+                           [&](Expr i, Expr x) {
+                             Expr next = i + 1;
+                             auto there = g.on_device("/node:b/cpu:0");
+                             return std::tuple{next, x * 0.5};
+                           },
+                           std::tuple{g.constant(0), g.ones(DType::f32, {2})});
+  RunHandle run = net.client->engine().start(g, {}, {t * 1.0});
+  BOOST_REQUIRE(net.wait_until([&] { return net.client->counters().messages_in > 50; }));
+  shell("ip link set v_c down");
+  const auto state_of_c = [&] {
+    for (const Member& m : net.client->members())
+      if (m.name == "c") return m.state;
+    return MemberState::left;
+  };
+  BOOST_REQUIRE(net.wait_until([&] { return state_of_c() == MemberState::dead; }));
+  const auto held_dead_by_c = [&](const std::string& name) {
+    return net.said_by(1).find("node '" + name + "' is dead") != std::string::npos;
+  };
+  BOOST_REQUIRE(net.wait_until([&] { return held_dead_by_c("a") && held_dead_by_c("b"); }));
+  shell("ip link set v_c up");
+  // A run over all three works when each has a session with the others: c has been heard by both.
+  Loop loop(10);
+  std::vector<Tensor> out;
+  const auto works = [&] {
+    try {
+      out = net.client->engine().run(loop.g, {}, {loop.count, loop.sum});
+    } catch (const Error&) {  // as long as they have not found each other again
+    }
+    return !out.empty() || run.is_done();
+  };
+  BOOST_REQUIRE(net.wait_until(works));
+  const std::uint64_t before = net.client->counters().messages_in;
+  BOOST_REQUIRE(net.wait_until(
+      [&] { return run.is_done() || net.client->counters().messages_in > before + 200; }));
+  BOOST_TEST(!run.is_done());
+  run.cancel();
+  const Status status = run.wait();
+  BOOST_TEST((status.code() == Code::cancelled), status.message());
+  BOOST_TEST(net.said_by(0).find("node 'a' is dead") == std::string::npos);
 }
 
 // This node reaches both; they do not reach each other any more, until they do.

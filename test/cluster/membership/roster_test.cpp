@@ -2,6 +2,8 @@
 // Where members are, as those know who have seen them.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
+
 #include <troupe/cluster/node/roster.hpp>
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/test/support/one_thread.hpp>
@@ -41,6 +43,57 @@ BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
   a.heard({}, 5, said);
   BOOST_TEST(address_of(a, "b") == "tcp://10.0.0.2:7117");
   for (const std::string& address : a.take().dialled) BOOST_TEST(!is_any_host(address), address);
+}
+
+// c may have been cut off itself: b is pinged with what is said of it, and its session stays until
+// it leaves that unanswered.
+BOOST_AUTO_TEST_CASE(a_death_by_hearsay_ends_no_session) {
+  Roster a({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);
+  const Member b{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:7117"},
+      c{.name = "c", .incarnation = 3, .address = "tcp://10.0.0.3:7117"};
+  const Gossip from_b{b, {.kind = MembershipMessage::Kind::news, .members = {b}}};
+  a.connected({}, 5, {b.name, b.incarnation, b.address, {}});
+  a.heard({}, 5, from_b);
+  a.connected({}, 6, {c.name, c.incarnation, c.address, {}});
+  Member dead = b;
+  dead.state = MemberState::dead;
+  a.take();
+  a.heard({}, 6, {c, {.kind = MembershipMessage::Kind::news, .members = {dead}}});
+  Roster::Effects effects = a.take();
+  BOOST_TEST(effects.ended.empty());
+  BOOST_TEST((a.member("b")->state == MemberState::suspect));
+  BOOST_TEST(a.find("b") == 5u);
+  BOOST_REQUIRE(effects.said.size() == 1u);
+  const auto& [peer, gossip] = effects.said[0];
+  BOOST_TEST(peer == 5u);
+  BOOST_TEST((gossip.message.kind == MembershipMessage::Kind::ping));
+  BOOST_REQUIRE(!gossip.message.members.empty());
+  BOOST_TEST(gossip.message.members[0].name == "b");
+  // It refutes; another time it does not.
+  Member refuted = b;
+  refuted.refutations = 1;
+  a.heard({}, 5, {refuted, {.kind = MembershipMessage::Kind::news, .members = {refuted}}});
+  BOOST_TEST((a.member("b")->state == MemberState::alive));
+  dead.refutations = 1;
+  a.heard({}, 6, {c, {.kind = MembershipMessage::Kind::news, .members = {dead}}});
+  for (Roster::Time now{}; now < a.detection_bound(3); now += std::chrono::milliseconds(100))
+    a.tick(now);
+  effects = a.take();
+  BOOST_TEST((a.member("b")->state == MemberState::dead));
+  BOOST_TEST(std::count_if(effects.ended.begin(), effects.ended.end(),
+                           [](const auto& e) { return e.first == 5; }) == 1);
+}
+
+// Without a session there is nothing to end, and others know better.
+BOOST_AUTO_TEST_CASE(hearsay_about_a_member_without_a_session_is_believed) {
+  Roster a({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);
+  const Member c{.name = "c", .incarnation = 3, .address = "tcp://10.0.0.3:7117"};
+  Member b{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:7117"};
+  a.connected({}, 6, {c.name, c.incarnation, c.address, {}});
+  a.heard({}, 6, {c, {.kind = MembershipMessage::Kind::news, .members = {b}}});
+  b.state = MemberState::dead;
+  a.heard({}, 6, {c, {.kind = MembershipMessage::Kind::news, .members = {b}}});
+  BOOST_TEST((a.member("b")->state == MemberState::dead));
 }
 
 // Else Prometheus would refuse all that a node says.

@@ -5,6 +5,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
+#include <set>
 
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/programs/everywhere.hpp>
@@ -223,6 +224,44 @@ BOOST_AUTO_TEST_CASE(who_is_cut_off_for_long_comes_back_by_itself) {
     compare(nodes.engine().run(h, {}, {round_trip(h, 4, 5)}), {{expected, expected}},
             "healed, seed " + std::to_string(seed));
   }
+}
+
+// Some of those that take no part are cut off for 5 to 15 s, from all others or from one of those
+// that do. Their reports end nothing when they are back.
+BOOST_AUTO_TEST_CASE(bystanders_that_were_cut_off_end_no_run) {
+  std::uint64_t deaths = 0, doubted = 0;
+  const auto [first, count] = seeds(24);
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    BOOST_TEST_CONTEXT("seed " << seed) {
+      std::mt19937_64 dice(seed * 37);
+      const int total = 3 + static_cast<int>(dice() % 3),
+                bystanders = 1 + static_cast<int>(dice() % static_cast<std::uint64_t>(total - 2));
+      Nodes nodes(total, stepped_partitions(seed), Between::simulation);
+      nodes.network().slow_down("a", "b", 50ms, 0);  // a run of few events
+      Graph g;
+      Function f = nodes.engine().compile(g, {}, {round_trip(g, 2, 2'000'000)});
+      RunHandle run = f.start({});
+      nodes.until(500ms, [&] { return run.is_done(); });
+      std::set<std::string> off;
+      for (int k = 0; k < bystanders; ++k) off.insert(Nodes::name_of(total - 1 - k));
+      if (dice() % 4 == 0) nodes.network().cut(*off.begin(), "b");
+      else nodes.network().partition(off);
+      nodes.until(5s + Time(static_cast<std::int64_t>(dice() % 10'000'000'000)),
+                  [&] { return run.is_done(); });
+      nodes.network().heal();
+      BOOST_TEST(nodes.until(60s, [&] { return run.is_done() || nodes.agree(); }));
+      nodes.until(5s, [&] { return run.is_done(); });
+      BOOST_TEST(!run.is_done());
+      run.cancel();
+      BOOST_TEST((run.wait().code() == Code::cancelled), run.wait().message());
+      for (std::size_t i = 0; i < nodes.size(); ++i) {
+        deaths += nodes[i].membership_counters().deaths;
+        doubted += nodes[i].membership_counters().doubted;
+      }
+    }
+  }
+  BOOST_TEST_MESSAGE(deaths << " deaths, " << doubted << " doubted");
+  if (count >= 20) BOOST_TEST(deaths > 0u);
 }
 
 BOOST_AUTO_TEST_CASE(who_starts_again_is_used_again) {
