@@ -37,7 +37,8 @@ if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})
   if(TROUPE_SANITIZE MATCHES undefined)
-    add_compile_options(-fno-sanitize=null)  # of a null pointer's use ASan tells too
+    # ASan tells the use of a null pointer, and an access beyond an object.
+    add_compile_options(-fno-sanitize=null,object-size)
   endif()
 endif()
 

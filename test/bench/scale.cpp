@@ -142,6 +142,7 @@ class Clique {
     }
     void changed(const Member&) override {}
     void superseded(const Member&) override {}
+    bool has_session(const Member&) const override { return true; }
     Clique& clique;
     const int number;
     bool is_dead = false;
@@ -232,7 +233,7 @@ void planning(const std::vector<int>& sizes) {
         y = y + 1.0;
       }
     build.add(n, lap());
-    Program program = optimize(g, {x.edge()}, {y.edge()}, true, {}, nullptr);
+    Program program = optimize(g, {x.edge()}, {y.edge()}, {.optimize = true});
     lowered.add(n, lap());
     Placed where = place(program, options);
     placed.add(n, lap());
@@ -255,7 +256,7 @@ void planning(const std::vector<int>& sizes) {
     Expr from = chain.input("x", DType::f32, {4}), to = from;
     for (int i = 0; i < n; ++i) to = matmul(reshape(to, {2, 2}), reshape(to, {2, 2}));
     options.policy = Placement::automatic;
-    program = optimize(chain, {from.edge()}, {to.edge()}, true, {}, nullptr);
+    program = optimize(chain, {from.edge()}, {to.edge()}, {.optimize = true});
     lap();
     place(program, options);
     by_cost.add(n, lap());

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# test/house/structures_test.sh SOURCE BUILD: branches, or a body and its initial value, do not
-# compile if they yield different structures of equally many expressions; the compiler names the
+# test/house/structures_test.sh SOURCE BUILD: mistakes that the compiler finds, such as branches
+# that yield different structures of equally many expressions, are one short error that names the
 # remedy.
 set -euo pipefail
 work=$(mktemp -d)
@@ -11,11 +11,7 @@ check() {
 }
 
 cat >"$work/head.hpp" <<'END'
-#include <troupe/controlflow/function.hpp>
-#include <troupe/controlflow/functional.hpp>
-#include <troupe/controlflow/recurrent.hpp>
-#include <troupe/functions.hpp>
-#include <troupe/ops/graph/graph.hpp>
+#include <troupe/troupe.hpp>
 using namespace troupe;
 struct A { Expr x, y; auto members() { return std::tie(x, y); } };
 struct B { Expr y, x; auto members() { return std::tie(y, x); } };
@@ -32,6 +28,12 @@ void build(Graph& g, Expr p, Expr x, Expr xs) {
                    [](Expr a, Expr b) { return std::tuple{a, b}; }, std::tuple{1.0, x});
   (void)fold_left([](A a, Expr) { return a; }, xs, A{x, x});
   GraphFunction<A(Expr)> f(g, "f", {x.spec()}, [](Expr a) { return A{a, a}; });
+  (void)clip_by_global_norm({x}, 1.0);
+  (void)Adam({}).apply({x}, {Variable()});
+  Engine engine({});
+  (void)while_loop([](Expr i, const Exprs&) { return i < 3; },
+                   [](Expr i, Exprs v) { return std::tuple{i + 1, v}; },
+                   std::tuple{x, std::vector<Expr>{x, x}});
 }
 END
 
@@ -63,3 +65,110 @@ done
 lines=$(grep -o 'different.cpp:[0-9]*' "$work/different.log" | sort -u | wc -l)
 [ "$lines" -ge 7 ] ||
   { cat "$work/different.log" && echo "$lines lines are refused, not 7" && exit 1; }
+
+# Mistakes, each of types of its own, after a comment that says a part of the error: one
+# static_assert of at most 15 lines that names a line of the mistake.
+cat >"$work/mistakes.cpp" <<'END'
+#include <troupe/troupe.hpp>
+using namespace troupe;
+struct P {
+  Expr a, b;
+};
+struct Q {
+  Expr a, b;
+};
+struct R {
+  int a;
+  auto members() { return std::tie(a); }
+};
+void build(Graph& g, Expr p, Expr x, Expr xs, Variable w) {
+  Expr r;
+  // are no structure of expressions
+  (void)while_loop([](P s) { return s.a < 3; }, [](P s) { return s; }, P{x, x});
+  // are no structure of expressions
+  (void)while_loop([](R) { return Expr(); }, [](R s) { return s; }, R{1});
+  // its condition does not take
+  (void)while_loop([](Expr i) { return i < 3; },
+                   [](Expr i, Expr s) {
+                     return std::tuple{i, s};
+                   },
+                   std::tuple{x, x});
+  // its condition does not take
+  (void)while_loop([](Expr i, Expr s) { return i < s; }, [](Expr i) { return i; }, x);
+  // its body does not take
+  (void)while_loop([](Expr i, Expr) { return i < 3; },
+                   [](Expr i) {
+                     return std::tuple{i, i};
+                   },
+                   std::tuple{x, x});
+  // its body yields another structure
+  (void)while_loop([](Expr i) { return i < 3; }, [](Expr) {}, x);
+  // its condition yields no expression
+  (void)while_loop([](Expr) { return true; }, [](Expr i) { return i; }, x);
+  // at most one vector
+  (void)while_loop([](Exprs a, Exprs) { return a[0]; }, [](Exprs a, Exprs) { return a; },
+                   std::tuple{Exprs{x}, Exprs{x}});
+  // for_loop: its body does not take
+  (void)for_loop(
+      0, 10, [](Expr s) { return s; }, x);
+  // for_loop: its body yields another
+  (void)for_loop(
+      0, 10,
+      [](Expr, Expr s) {
+        return std::pair{s, s};
+      },
+      x);
+  // a branch is a function without parameters
+  (void)cond(p, x, [&] { return x; });
+  // a branch is a function without parameters
+  (void)cond(
+      p, [](Expr e) { return e; }, [&] { return x; });
+  // case_of: its branches yield different
+  (void)case_of({{p, [&] { return std::pair{x, x}; }}}, [&] { return x; });
+  // when: its effects are a function
+  (void)when(p, x);
+  // the step does not take
+  (void)scan([](Expr s) { return s; }, xs, x);
+  // map: its function does not take
+  (void)map([](Expr s, Expr) { return s; }, xs);
+  // the step does not take
+  (void)dynamic_rnn([](Expr s) { return s; }, xs, x);
+  // its body does not take the parameters
+  GraphFunction<Expr(Expr)> f(g, "f", {x.spec()}, [](Expr a, Expr) { return a; });
+  // an operand is an expression, a variable
+  r = x + std::vector<float>(3);
+  // an operand is an expression, a variable
+  r = std::vector<double>(3) * x;
+  // an operand is an expression, a variable
+  r = x + std::string("a");
+  // an operand is an expression, a variable
+  r = x == "abc";
+  // an operand is an expression, a variable
+  r = relu(std::vector<int>{1, 2});
+  // an operand is an expression, a variable
+  r = w.assign(std::vector<long>{1, 2});
+  // meets a value that is no operand
+  r = x - Exprs{x};
+  // meets a value that is no operand
+  r = Q{x, x} / x;
+  // an operand is an expression, a variable
+  r += std::vector<short>{1};
+}
+END
+! check mistakes "$2" || { echo "mistakes compile" && exit 1; }
+python3 - "$work/mistakes.cpp" "$work/mistakes.log" <<'END'
+import re, sys
+source, log = open(sys.argv[1]).read().split("\n"), open(sys.argv[2]).read()
+wanted = {n: line[5:] for n, line in enumerate(source, 1) if line.startswith("  // ")}
+last = dict(zip(wanted, [n - 1 for n in list(wanted)[1:]] + [len(source)]))
+errors = re.findall(r"error: .*", log)
+bad = [e for e in errors if "static assertion failed" not in e]
+if bad or len(errors) != len(wanted) or len(log.split("\n")) > 15 * len(wanted):
+    sys.exit("%s\n%d errors for %d mistakes: %s" % (log, len(errors), len(wanted), bad))
+# An error's lines: from where it is instantiated to the next one.
+blocks = re.split(r"(?<=\n)(?=[^\n]*: In (?:instantiation|substitution|static member)[^\n]*)", log)
+for n, text in wanted.items():
+    names = re.compile(r"mistakes\.cpp:(%s):" % "|".join(map(str, range(n, last[n] + 1))))
+    if not any(names.search(b) and text in b for b in blocks):
+        sys.exit("%s\nno error at lines %d to %d says: %s" % (log, n, last[n], text))
+END

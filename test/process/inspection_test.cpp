@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer,
                              !has(diagnosis["verdicts"][0]["text"], "queue 'jobs'"));
        ++i)
     diagnosis = c.get("/api/diagnose");
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 100s));
   BOOST_REQUIRE(diagnosis["verdicts"].size() == 1u);
   BOOST_TEST(diagnosis["verdicts"][0]["node"] == "b");
   BOOST_TEST(diagnosis["verdicts"][0]["actor"] == take);
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_stopped_is_named, *boost::unit_test::labe
   c.b.process.interrupt(SIGSTOP);
   const auto began = std::chrono::steady_clock::now();
   const Outcome said = c.verb({"diagnose", "--json"});
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 100s));
   BOOST_TEST(said.code == 3);
   const json all = json::parse(said.out, nullptr, false);
   BOOST_REQUIRE(all["verdicts"].size() == 1u);
@@ -298,9 +298,9 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named_over_http,
   RunHandle endless = c.a->engine().compile(g, {}, {last}).start({});
   const auto began = std::chrono::steady_clock::now();
   Outcome said;
-  do {  // until b has begun, and for ten times the two seconds at most
+  do {  // until b has begun; two seconds on a quiet machine
     said = c.verb({"diagnose"});
-  } while (said.code == 0 && std::chrono::steady_clock::now() - began < 20s);
+  } while (said.code == 0 && std::chrono::steady_clock::now() - began < 100s);
   BOOST_TEST(said.code == 3, said.out);
   for (const char* part :
        {"loop 'root/1' on /node:b/cpu:0",
@@ -318,7 +318,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_dead_is_named, *boost::unit_test::label("
   c.b.process.interrupt(SIGKILL);
   const auto began = std::chrono::steady_clock::now();
   const Outcome said = c.verb({"diagnose"});
-  BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));
+  BOOST_TEST((std::chrono::steady_clock::now() - began < 100s));
   BOOST_TEST(said.code == 3);
   for (const char* part : {"node 'b' takes part and does not answer",
                            "waits for Dequeue 'take' (inspection_test.cpp:"})

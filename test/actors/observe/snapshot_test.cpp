@@ -7,6 +7,7 @@
 
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/share.hpp>
 #include <troupe/test/support/stepped_run.hpp>
 #include <troupe/test/support/text.hpp>
 #include <troupe/troupe.hpp>
@@ -41,6 +42,8 @@ struct Stuck : NodeActor {
 std::mutex Stuck::mutex;
 std::condition_variable Stuck::changed;
 bool Stuck::is_in = false, Stuck::may_go = false;
+
+constexpr std::int64_t kSide = kShare == 1 ? 1024 : 256;  // rows of matrices in long products
 
 }  // namespace
 
@@ -163,7 +166,7 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_takes_long) {
   for (int i = 0; i < 20; ++i) y = matmul(y, x);
   Engine engine({.workers = 1, .granularity = Granularity::partition});
   Function f = engine.compile(g, {x}, {y});
-  RunHandle run = f.start({Tensor::zeros(DType::f32, {1024, 1024})});
+  RunHandle run = f.start({Tensor::zeros(DType::f32, {kSide, kSide})});
   // However the race goes: a snapshot of a run that computes names no queue, nor another device, as
   // its cause.
   const EngineSnapshot s = engine.snapshot(0s);
@@ -176,7 +179,7 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_takes_long) {
 
 // Who asks, or has a token for the partition, waits for a few of them, and not for a thousand.
 BOOST_AUTO_TEST_CASE(a_partition_answers_between_long_kernels) {
-  const Shape shape{512, 512};
+  const Shape shape{kSide / 2, kSide / 2};
   Graph g;
   Expr m = g.input("m", DType::f32, shape);
   auto [n, last] = while_loop([](Expr i, Expr) { return i < 1'000'000; },

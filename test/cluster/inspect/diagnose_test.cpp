@@ -1,6 +1,6 @@
-// Every hang names its culprit: who, over which edge, in which iteration, on which node, at which
-// of the user's lines; within two seconds of the virtual clock, or ten times that of the real one.
-// And nobody is accused who is merely slow.
+// Every hang names its culprit: the actor, the edge, the iteration, the node and the user's line,
+// within two seconds of the virtual clock; a busy machine takes longer by the real one. A node that
+// is merely slow is not accused.
 #include <boost/test/unit_test.hpp>
 
 #include <condition_variable>
@@ -13,6 +13,7 @@
 #include <troupe/test/support/cluster/faulty.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/share.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -127,7 +128,7 @@ bool Stuck::is_in = false, Stuck::may_go = false;
 }  // namespace
 
 // A run cannot begin without its feeds: who leaves one out hears which, at once.
-BOOST_AUTO_TEST_CASE(a_missing_feed) {
+BOOST_AUTO_TEST_CASE(a_missing_feed, *boost::unit_test::label("one_thread")) {
   Nodes nodes(2, stepped(1), Between::simulation);
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{});
@@ -145,8 +146,9 @@ BOOST_AUTO_TEST_CASE(a_missing_feed) {
   BOOST_TEST(nodes[0].diagnose().empty());
 }
 
-BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_that_nobody_fills) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_that_nobody_fills,
+                     *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(10)) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     Graph g;
     Queue q = [&] {
@@ -178,8 +180,9 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_that_nobody_fills) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_for_a_cycle) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_for_a_cycle,
+                     *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(10)) {
     EngineOptions o = stepped(seed);
     o.edges.ahead = seed % 2 ? 0 : 16;
     Nodes nodes(2, o, Between::simulation, {},
@@ -208,8 +211,8 @@ BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_for_a_cycle) {
 
 // As a process that is stopped looks from here, and one that is dead before that is known. The real
 // ones: test/apps.
-BOOST_AUTO_TEST_CASE(a_process_that_has_stopped) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+BOOST_AUTO_TEST_CASE(a_process_that_has_stopped, *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(10)) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     ToAndFro p(1'000'000, 4);
     RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
@@ -230,8 +233,8 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_stopped) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_peer_that_is_dead) {
-  for (std::uint64_t seed = 1; seed <= 10; ++seed) {
+BOOST_AUTO_TEST_CASE(a_peer_that_is_dead, *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(10)) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     ToAndFro p(1'000'000, 4);
     RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
@@ -253,8 +256,8 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_dead) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false) {
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false, *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(3)) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     Graph g;
     auto there = g.on_device("/node:b/cpu:0");
@@ -299,9 +302,9 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
     std::vector<Verdict> all;
     // A node that answers late twice is taken for silent.
     while ((all.empty() || all[0].kind == Verdict::Kind::silence) &&
-           std::chrono::steady_clock::now() - began < 20s)
+           std::chrono::steady_clock::now() - began < 100s)
       all = nodes[0].diagnose();
-    BOOST_TEST((std::chrono::steady_clock::now() - began < 20s));  // the last look has ended, too
+    BOOST_TEST((std::chrono::steady_clock::now() - began < 100s));  // the last look has ended, too
     BOOST_TEST(all.size() == 1u, texts(all));
     if (!all.empty())
       check(all[0], {Verdict::Kind::waiting,
@@ -336,8 +339,9 @@ void only(Nodes& nodes, const std::string& plan, const Said& said) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_busy_run_on_one_node) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_busy_run_on_one_node,
+                     *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(5)) {
     Nodes nodes(1, stepped(seed), Between::simulation);
     Counting busy;
     Taker hung("a");
@@ -352,8 +356,9 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_busy_run_on_one_node) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_busy_runs_on_several_nodes) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_busy_runs_on_several_nodes,
+                     *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(5)) {
     Nodes nodes(3, stepped(seed), Between::simulation);
     nodes.network().slow_down("a", "c", 90ms, 0);
     ToAndFro busy(1'000'000, 4), slow(1'000'000, 1, Tensor::zeros(DType::f32, {2}), "c");
@@ -371,8 +376,9 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_busy_runs_on_several_nodes
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_process_that_has_stopped_beside_a_busy_run) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+BOOST_AUTO_TEST_CASE(a_process_that_has_stopped_beside_a_busy_run,
+                     *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(5)) {
     Nodes nodes(3, stepped(seed), Between::simulation);
     ToAndFro busy(1'000'000, 4, Tensor::zeros(DType::f32, {2}), "c"), cut_off(1'000'000, 4);
     RunHandle gets_on = nodes.engine().compile(busy.g, {}, {busy.last}).start({}),
@@ -393,8 +399,9 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_stopped_beside_a_busy_run) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_beside_a_busy_run) {
-  for (std::uint64_t seed = 1; seed <= 5; ++seed) {
+BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_beside_a_busy_run,
+                     *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(5)) {
     Nodes nodes(3, keeping_pace(stepped(seed)), Between::simulation, {},
                 [](const std::string& name, std::unique_ptr<Transport> inner) {
                   return name == "b" ? mean(std::move(inner)) : std::move(inner);
@@ -415,7 +422,8 @@ BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_beside_a_busy_run) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_beside_a_busy_run) {
+BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_beside_a_busy_run,
+                     *boost::unit_test::label("one_thread")) {
   Nodes nodes(2, stepped(1), Between::simulation);
   ToAndFro busy(1'000'000, 4);
   Graph g;
@@ -460,7 +468,8 @@ PartitionSnapshot waits_for(const std::string& other, std::uint64_t sent, std::u
 
 // Nodes answer one after the other: b, which could not at first, has sent what a waited for when it
 // was asked.
-BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers) {
+BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers,
+                     *boost::unit_test::label("one_thread")) {
   const PartitionSnapshot a = waits_for("/node:b/cpu:0", 4, 4),
                           b = waits_for("/node:a/cpu:0", 5, 4);
   PartitionSnapshot computes, late;
@@ -475,7 +484,8 @@ BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers) {
 
 // Of such a run a further look tells, as long after the first in which both answered as the first
 // two are apart.
-BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_others) {
+BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_others,
+                     *boost::unit_test::label("one_thread")) {
   const PartitionSnapshot a = waits_for("/node:b/cpu:0", 4, 4),
                           b = waits_for("/node:a/cpu:0", 5, 4),
                           has_sent = waits_for("/node:a/cpu:0", 6, 4), late;
@@ -506,7 +516,8 @@ BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_other
 
 // What loops compare is noted from the first question on: a slow one's numbers come with a later
 // look, and are judged by two that have them.
-BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers) {
+BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers,
+                     *boost::unit_test::label("one_thread")) {
   const auto look = [](std::int64_t iteration, std::int64_t seen, double step) {
     Comparison c{Comparison::Relation::ge,
                  Comparison::Course::exact,
@@ -552,7 +563,8 @@ BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers) 
 
 // A partition of two runs is in a kernel of the other one: that it leaves it says nothing of this
 // one, which is judged when it has answered.
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_same_partition) {
+BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_same_partition,
+                     *boost::unit_test::label("one_thread")) {
   PartitionSnapshot computes, takes;
   computes.busy_with = "MatMul 'm' (a.cpp:2)", computes.is_busy_for_another = true;
   takes.has_answered = true;
@@ -583,7 +595,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_sa
 }
 
 // A partition whose worker is held by a user's actor of another run is not the one to be named.
-BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
+BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held, *boost::unit_test::label("one_thread")) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});
   RunSnapshot holds = over_two({}, {});
   holds.run = holds.number = 2, holds.plan = {"a", 2};
@@ -614,7 +626,8 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held) {
 }
 
 // A kernel takes a worker of its own node, and none of another's.
-BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel) {
+BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel,
+                     *boost::unit_test::label("one_thread")) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});  // b has had no turn
   for (const std::string node : {"a", "b"}) {
     RunSnapshot computes;
@@ -628,7 +641,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel) {
 
 // Looks that are close to each other take back who has had its turn, and accuse nobody: whoever
 // fires nothing meanwhile may be slow.
-BOOST_AUTO_TEST_CASE(further_looks_only_take_back) {
+BOOST_AUTO_TEST_CASE(further_looks_only_take_back, *boost::unit_test::label("one_thread")) {
   const auto is = [](std::uint64_t run, Verdict::Kind kind, const std::string& device) {
     Verdict v;
     v.run = run, v.plan = {"a", run}, v.id = {0, 0, v.plan, run}, v.kind = kind, v.device = device,
@@ -651,13 +664,14 @@ BOOST_AUTO_TEST_CASE(further_looks_only_take_back) {
   BOOST_TEST(keep_what_still_stands({}, later).empty());
 }
 
-// Ten minutes of a run that takes a fifth of a second an iteration, for the network is slow.
-BOOST_AUTO_TEST_CASE(ten_minutes_of_a_slow_network) {
+// Ten minutes, under sanitizers one, of a run that takes a fifth of a second an iteration, for the
+// network is slow.
+BOOST_AUTO_TEST_CASE(ten_minutes_of_a_slow_network, *boost::unit_test::label("one_thread")) {
   Nodes nodes(2, stepped(1), Between::simulation);
   nodes.network().slow_down("a", "b", 90ms, 0);
   ToAndFro p(1'000'000, 1);
   RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
-  const Time end_of_it = nodes.network().now() + std::chrono::minutes(10);
+  const Time end_of_it = nodes.network().now() + (kShare == 1 ? 10min : 1min);
   for (int looks = 0; nodes.network().now() < end_of_it; ++looks) {
     const std::vector<Verdict> all = nodes[0].diagnose();
     BOOST_REQUIRE_MESSAGE(all.empty(), fmt::format("look {}: {}", looks, texts(all)));
@@ -668,8 +682,8 @@ BOOST_AUTO_TEST_CASE(ten_minutes_of_a_slow_network) {
 }
 
 // A token of 32 MB over a link of 20 MB/s: for 1.6 s nobody fires.
-BOOST_AUTO_TEST_CASE(a_large_token_on_a_slow_link) {
-  for (std::uint64_t seed = 1; seed <= 3; ++seed) {
+BOOST_AUTO_TEST_CASE(a_large_token_on_a_slow_link, *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(3)) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     nodes.network().slow_down("a", "b", 1ms, 50);
     ToAndFro p(1000, 1, Tensor::zeros(DType::f32, {8 << 20}));

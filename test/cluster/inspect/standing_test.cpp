@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_kernel_of_a_run_of_the_s
       !is_seen([](const PartitionSnapshot& p) { return p.busy_with.starts_with("TestStays"); })) {}
   const auto began = std::chrono::steady_clock::now();
   std::vector<Verdict> all;
-  while (all.empty() && std::chrono::steady_clock::now() - began < 20s) all = nodes[0].diagnose();
+  while (all.empty() && std::chrono::steady_clock::now() - began < 100s) all = nodes[0].diagnose();
   BOOST_REQUIRE(all.size() == 1u);
   BOOST_TEST((all[0].kind == Verdict::Kind::waiting), all[0].text);
   BOOST_TEST(all[0].actor.starts_with("Dequeue 'take' (standing_test.cpp:"), all[0].actor);
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_in_a_run_that_others_have_left) {
     std::vector<Verdict> all;
     // A node that answers late twice is taken for silent.
     while ((all.empty() || all[0].kind == Verdict::Kind::silence) &&
-           std::chrono::steady_clock::now() - began < 20s)
+           std::chrono::steady_clock::now() - began < 100s)
       all = b.nodes[0].diagnose();
     BOOST_REQUIRE_MESSAGE(all.size() == 1u, far << ": " << all.size() << " verdicts");
     BOOST_TEST((all[0].kind == Verdict::Kind::waiting), all[0].text);
@@ -322,7 +322,7 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_takes_longer_on_other_operands_holds_up_no_ot
     };
     while (!is_there()) {}
     RunHandle heard = other.start({Tensor::zeros(DType::f32, {2})});
-    for (const auto end = std::chrono::steady_clock::now() + 30s;
+    for (const auto end = std::chrono::steady_clock::now() + 100s;
          !heard.is_done() && std::chrono::steady_clock::now() < end;)
       std::this_thread::yield();
     BOOST_TEST(heard.is_done());

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/support/cluster/counting.hpp>
+#include <troupe/test/support/share.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -17,6 +18,8 @@ using namespace std::chrono_literals;
 // Enqueues it has besides, and when, `fill` says.
 template <class Fill>
 void take_beside_counting(const Fill& fill, std::size_t named, const char* tag = "") {
+  static std::uint64_t number = 0;
+  if (!is_due_today(number++, 4)) return;  // sanitizers: a fourth of the programs each day
   Nodes nodes(2, stepped(1), Between::simulation);
   Counting program;
   Graph& g = program.g;

@@ -192,29 +192,29 @@ const std::vector<Way>& cluster_ways() {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400), {}); }
+BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400, 2), {}); }
 
 // Of loops as long as what is told of several iterations at once, and of what is sent ahead.
 BOOST_AUTO_TEST_CASE(values_of_long_loops_are_the_oracles) {
-  compare_values(cluster_ways(), seeds(60), {.depth = 2, .trips = 1500});
+  compare_values(cluster_ways(), seeds(60, 2), {.depth = 2, .trips = 1500});
 }
 
 BOOST_AUTO_TEST_CASE(values_of_large_tensors_are_the_oracles) {
-  compare_values(cluster_ways(), seeds(60), {.depth = 2, .is_large = true});
+  compare_values(cluster_ways(), seeds(60, 2), {.depth = 2, .is_large = true});
 }
 
 BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
-  const Seeds s = seeds(100);
+  const Seeds s = seeds(100, 2);
   const int before = cancelled_runs();
   compare_values(cluster_ways(), s, {.variables = Use::none}, difference_beside_cancelled);
   if (s.count >= 50) BOOST_TEST(cancelled_runs() > before);
 }
 
 BOOST_AUTO_TEST_CASE(gradients_are_the_interpreters) {
-  compare_gradients(cluster_ways(), seeds(100));
+  compare_gradients(cluster_ways(), seeds(100, 2));
 }
 BOOST_AUTO_TEST_CASE(second_derivatives_are_the_interpreters) {
-  compare_gradients(cluster_ways(), seeds(20), 2);
+  compare_gradients(cluster_ways(), seeds(20, 2), 2);
 }
 
 // That hung: of a loop within, what two senders said of several iterations each waited for the loop
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_killed_is_named_or_not_missed,
     ++(is_named ? named : done);
     return is_named ? std::nullopt : wrong;
   };
-  const Seeds s = seeds(200);
+  const Seeds s = seeds(200, 2);
   for (std::uint64_t seed = s.first; seed < s.first + s.count; ++seed) {
     Watch watch(seed);
     const Recipe r = random_recipe(seed, {});
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_killed_is_named_or_not_missed,
 }
 
 BOOST_AUTO_TEST_CASE(errors_are_the_oracles) {
-  compare_values(cluster_ways(), seeds(100), {.may_fail = true});
+  compare_values(cluster_ways(), seeds(100, 2), {.may_fail = true});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

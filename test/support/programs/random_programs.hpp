@@ -18,25 +18,6 @@
 
 namespace troupe::test {
 
-struct Seeds {
-  std::uint64_t first, count;
-};
-
-// `count`: programs unless TROUPE_PROGRAMS names a number; sanitizers run a share of them.
-// TROUPE_ROTATION=n starts at the n-th share, so that daily runs try other programs.
-inline Seeds seeds(std::uint64_t count) {
-  const char *first = std::getenv("TROUPE_SEED"), *programs = std::getenv("TROUPE_PROGRAMS");
-  Seeds s{1, std::max<std::uint64_t>(1, count / kShare)};
-  if (const char* turn = std::getenv("TROUPE_ROTATION"); turn && kShare > 1)
-    s.first += std::strtoull(turn, nullptr, 10) % kShare * s.count;
-  if (first) s = {std::strtoull(first, nullptr, 10), 1};
-  if (programs) s.count = std::strtoull(programs, nullptr, 10);
-  std::printf("seeds %llu to %llu\n", static_cast<unsigned long long>(s.first),
-              static_cast<unsigned long long>(s.first + s.count - 1));
-  std::fflush(stdout);
-  return s;
-}
-
 // A program that neither ends nor times out (an engine that cannot be shut down) is named at least.
 class Watch {
  public:
