@@ -2,11 +2,14 @@
 #pragma once
 
 #include <troupe/actors/engine/engine.hpp>
+#include <troupe/actors/engine/saved.hpp>
 #include <troupe/actors/executor/loop_report.hpp>
+#include <troupe/actors/trace/traced_function.hpp>
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/loss_scale.hpp>
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/autodiff/tape.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>

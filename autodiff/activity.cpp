@@ -84,6 +84,7 @@ Flags Activity::active_inputs(const Node& node) const {
 void Activity::spread() {
   for (std::int32_t id = 0; id < size_; ++id) {
     const Node& node = graph_.node(id);
+    if (flows_.follows && !flows_.follows(node)) continue;
     if (node.op->evaluate) {
       Flags inputs = active_inputs(node);
       if (!any(inputs) && !reads_wanted(node, states_)) continue;

@@ -3,6 +3,7 @@
 // passes beside a loop's other variables is not held for one of them.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -78,6 +79,9 @@ struct LoopFlow {
 /// gradients.
 class Flows {
  public:
+  /// GradientOptions::follows.
+  std::function<bool(const Node&)> follows;
+
   /// Which outputs depend on those inputs or on wanted states read inside.
   Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& states);
   ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached,

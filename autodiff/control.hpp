@@ -50,6 +50,7 @@ class Request {
   void finish();
 
   Flows flows;
+  bool xs_are_independent = false;  // GradientOptions::xs_are_independent
 
  private:
   std::vector<std::unique_ptr<FunctionGradient>> functions_;

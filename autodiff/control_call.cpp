@@ -113,7 +113,7 @@ class Differentiation final : public FunctionGradient {
     both_->made_from = f_.body;
     Graph& g = both_->graph;
     Graph::AtSite site(g, f_.site);
-    auto scope = g.scope("gradients");
+    auto scope = g.node_scope("gradients");
     std::vector<Edge> xs;
     for (std::size_t i = 0; i < f_.parameters.size(); ++i)
       if (wish_.inputs[i]) xs.push_back(f_.body->inputs[i]);

@@ -46,7 +46,7 @@ class CaseStep : Step {
     Graph& g = b.both->graph;
     const std::int32_t nodes = g.size();
     Graph::AtSite site(g, forward_.site);
-    auto scope = g.scope("gradients");
+    auto scope = g.node_scope("gradients");
     auto argument = [&](const Expr& outer) {
       Expr e = g.argument(outer.spec(), forward_.site);
       b.outside.emplace(e.edge(), outer);

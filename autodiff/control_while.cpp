@@ -51,7 +51,7 @@ class WhileStep : Step {
     nodes_ = both_->graph.size();
     Graph& g = both_->graph;
     Graph::AtSite site(g, forward_.site);
-    auto scope = g.scope("gradients");
+    auto scope = g.node_scope("gradients");
     for (int k : carried_) arguments_.push_back(g.argument(variable(k), forward_.site));
     for (int c : accumulated_)
       arguments_.push_back(g.argument(variable(w_.variables + c), forward_.site));

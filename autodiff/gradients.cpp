@@ -230,8 +230,10 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
   Graph& inner = innermost_of(ys);
   check(inner, ys, xs, dys, at);
   Graph& here = inner.current();
-  auto scope = here.scope("gradients");
+  auto scope = here.node_scope("gradients");
   Request request;
+  if (options.follows) request.flows.follows = *options.follows;
+  request.xs_are_independent = options.xs_are_independent;
   std::vector<Level> levels = levels_of(inner, ys, xs, request);
   const std::vector<Independent> all(xs.begin(), xs.end());
   Graphs graphs;
@@ -272,8 +274,9 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
       out.back() = {};
     if (out.back().is_none()) unreached.push_back(x);
   }
-  if (is_told) refuse_ends_at_integers(graphs, ys, unreached, at);
-  if (options.unconnected != Unconnected::none)
+  const bool is_absent = options.unconnected == Unconnected::absent;
+  if (is_told && !is_absent) refuse_ends_at_integers(graphs, ys, unreached, at);
+  if (options.unconnected != Unconnected::none && !is_absent)
     for (std::size_t i = 0; i < xs.size(); ++i)
       if (out[i].is_none()) out[i] = zeros_for(here, xs[i], at);
   return out;
@@ -293,7 +296,7 @@ std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs,
       out.emplace_back();
       continue;
     }
-    auto scope = graph_of(ys[0]).scope("gradients");
+    auto scope = graph_of(ys[0]).node_scope("gradients");
     const Reader::AtSite site(ys[0].reader(), at);
     out.push_back(c.to_dense());
   }

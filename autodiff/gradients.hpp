@@ -14,6 +14,7 @@
 // whatever was assigned between them.
 #pragma once
 
+#include <functional>
 #include <initializer_list>
 #include <variant>
 #include <vector>
@@ -22,6 +23,8 @@
 #include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
+
+struct Node;
 
 /// An expression or a variable with respect to which a gradient is taken.
 class Independent {
@@ -65,10 +68,18 @@ enum class Unconnected : std::uint8_t {
   zeros,
   /// As `refused`, with an empty expression for an x on which no y depends.
   none,
+  /// An empty expression for an x that no gradient reaches, also where a path ends at an integer. A
+  /// path that ends at an op without a gradient is refused. Tapes use it.
+  absent,
 };
 
 struct GradientOptions {
   Unconnected unconnected = Unconnected::refused;
+  /// The xs are independent of each other, as if each were fed: no path goes through an x.
+  bool xs_are_independent = false;
+  /// Nodes for which it is false count as constants; null: there are none. For tapes, which do not
+  /// record everything.
+  const std::function<bool(const Node&)>* follows = nullptr;
 };
 
 /// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/rate.hpp>
+#include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {
 
@@ -77,7 +78,9 @@ Expr Optimizer::apply(const std::vector<Cotangent>& gradients,
     throw Error(Code::invalid_argument,
                 fmt::format("apply at {}: there is no gradient", Site(at).text()));
   Reader::AtSite site(updates[0].reader(), at);
-  return group(updates);
+  Expr step = group(updates);
+  if (auto* graph = dynamic_cast<Graph*>(&step.reader())) graph->mark_step(step);
+  return step;
 }
 
 Variable Optimizer::slot(const Variable& v, const std::string& name, double initial) const {
@@ -91,8 +94,17 @@ Variable Optimizer::slot(const Variable& v, const std::string& name, DType dtype
   spec.name = v.name() + "/" + name_ + "/" + name;
   spec.values = {{dtype, shape}};
   spec.initial = Initializer::constant(initial);
-  spec.device = v.reader().state_spec(v.state()).device;
-  return Variable(&v.reader(), v.reader().declare(spec, Site()));
+  Reader& reader = v.reader();
+  spec.device = reader.state_spec(v.state()).device;
+  spec.site = reader.current().site_for(reader.site_for(Site()));
+  // a full name, found or created: steps of one kind for one variable share it
+  const int state = reader.declare(spec, spec.site);
+  if (const StateSpec& known = reader.state_spec(state); !known.initial.is_same(spec.initial))
+    throw Error(Code::already_exists,
+                fmt::format("at {}: {} starts from another value than {}; optimizers of one kind "
+                            "share what they remember of a variable",
+                            spec.site.text(), known.text(), initial));
+  return Variable(&reader, state);
 }
 
 }  // namespace troupe

@@ -14,7 +14,9 @@
 // LazyAdam and PyTorch's SparseAdam).
 #pragma once
 
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <troupe/autodiff/gradients.hpp>
@@ -36,6 +38,10 @@ class Optimizer {
              At at = At::current()) const;
   Expr apply(const std::vector<Expr>& gradients, const std::vector<Variable>& variables,
              At at = At::current()) const;
+  Expr apply(std::initializer_list<Expr> gradients, const std::vector<Variable>& variables,
+             At at = At::current()) const {
+    return apply(std::vector<Expr>(gradients), variables, at);
+  }
 
  protected:
   explicit Optimizer(std::string name) : name_(std::move(name)) {}
@@ -67,6 +73,7 @@ struct SgdOptions {
 class Sgd final : public Optimizer {
  public:
   explicit Sgd(SgdOptions options = {}) : Optimizer("sgd"), options_(std::move(options)) {}
+  explicit Sgd(std::initializer_list<detail::Nothing>) : Sgd(SgdOptions{}) {}  // `Sgd({})`
 
  private:
   void check(const Variable& v) const override;
@@ -88,6 +95,8 @@ class Momentum final : public Optimizer {
  public:
   explicit Momentum(MomentumOptions options = {})
       : Optimizer("momentum"), options_(std::move(options)) {}
+  explicit Momentum(std::initializer_list<detail::Nothing>)
+      : Momentum(MomentumOptions{}) {}  // `Momentum({})`
 
  private:
   void check(const Variable& v) const override;
@@ -109,6 +118,7 @@ struct AdamOptions {
 class Adam final : public Optimizer {
  public:
   explicit Adam(AdamOptions options = {}) : Optimizer("adam"), options_(std::move(options)) {}
+  explicit Adam(std::initializer_list<detail::Nothing>) : Adam(AdamOptions{}) {}  // `Adam({})`
 
  private:
   void check(const Variable& v) const override;
@@ -134,6 +144,7 @@ class AdamW final : public Optimizer {
       : Optimizer("adamw"), adam_{options.learning_rate, options.beta1, options.beta2,
                                   options.epsilon},
         weight_decay_(options.weight_decay) {}
+  explicit AdamW(std::initializer_list<detail::Nothing>) : AdamW(AdamWOptions{}) {}  // `AdamW({})`
 
  private:
   void check(const Variable& v) const override;
@@ -160,6 +171,8 @@ class RmsProp final : public Optimizer {
  public:
   explicit RmsProp(RmsPropOptions options = {})
       : Optimizer("rmsprop"), options_(std::move(options)) {}
+  explicit RmsProp(std::initializer_list<detail::Nothing>)
+      : RmsProp(RmsPropOptions{}) {}  // `RmsProp({})`
 
  private:
   void check(const Variable& v) const override;
@@ -182,6 +195,8 @@ class Adagrad final : public Optimizer {
  public:
   explicit Adagrad(AdagradOptions options = {})
       : Optimizer("adagrad"), options_(std::move(options)) {}
+  explicit Adagrad(std::initializer_list<detail::Nothing>)
+      : Adagrad(AdagradOptions{}) {}  // `Adagrad({})`
 
  private:
   void check(const Variable& v) const override;
@@ -202,5 +217,10 @@ std::vector<Cotangent> clip_by_global_norm(
     std::source_location at = std::source_location::current());
 std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm,
                                       std::source_location at = std::source_location::current());
+inline std::vector<Expr> clip_by_global_norm(
+    std::initializer_list<Expr> gradients, Operand norm,
+    std::source_location at = std::source_location::current()) {
+  return clip_by_global_norm(std::vector<Expr>(gradients), std::move(norm), at);
+}
 
 }  // namespace troupe

@@ -78,9 +78,14 @@ void Sweep::visit(std::int32_t id) {
   const std::int32_t first = activity_.first(id), outputs = activity_.first(id + 1) - first;
   for (std::int32_t i = 0; i < outputs; ++i) {
     totals.push_back(arrivals_.take(first + i));
-    if (is_x_[static_cast<std::size_t>(first + i)] && !totals.back().is_none())
+    if (is_x_[static_cast<std::size_t>(first + i)] && !totals.back().is_none()) {
       of_edges_[Edge{id, i}] = totals.back();
+      if (request_.xs_are_independent) totals.back() = Cotangent();
+    }
   }
+  if (request_.xs_are_independent &&
+      std::all_of(totals.begin(), totals.end(), [](const auto& c) { return c.is_none(); }))
+    return;
   const Node& node = graph_.node(id);
   if (is_wanted_read(node, activity_.states())) of_states_[node.state].push_back(totals[0]);
   else if (node.op->evaluate) pass_through_control(id, std::move(totals));

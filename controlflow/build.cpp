@@ -156,7 +156,8 @@ WhileView::WhileView(const Node& node)
                    *node.attrs.get<std::shared_ptr<const AttrObject>>("implicit"))
                    .specs),
       parallel_iterations(static_cast<int>(node.attrs.get<std::int64_t>("parallel_iterations"))),
-      back_prop(node.attrs.get<bool>("back_prop")) {}
+      back_prop(node.attrs.get<bool>("back_prop")),
+      numbers(node.attrs.get_or<std::vector<std::int64_t>>("numbers", {})) {}
 
 double predicate_of(const Node& node, const Tensor& value) {
   if (value.shape().elements() != 1)

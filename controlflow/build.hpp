@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// The innermost of the readers that operands belong to; null: all are literals.
+/// The reader that binds now for the innermost one of the operands; null: all are literals.
 Reader* reader_of(const Operands& operands);
 
 /// Sub-graphs of one node under construction: they share arguments and captures.
@@ -87,6 +87,7 @@ struct WhileView {
   const std::vector<ValueSpec>& implicit;
   int parallel_iterations;
   bool back_prop;
+  std::vector<std::int64_t> numbers;  // by which errors name its variables; empty: 0, 1, ...
 };
 
 /// What a predicate, or the number of a branch, is as a node is evaluated. Throws invalid_argument,

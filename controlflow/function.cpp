@@ -78,7 +78,7 @@ void NamedFunction::define_in_graph(const Body& body, const Site& at) {
   if (&graph_->current() != graph_)
     refuse(title(at),
            fmt::format("it is defined inside {}; define it outside", graph_->current().what()));
-  auto scope = graph_->scope(name_);
+  auto scope = graph_->node_scope(name_);
   SubGraphBuilder builder(*graph_, at);
   Operands out =
       builder.add("the body of " + title(at), function_->parameters, [&](const Exprs& all) {

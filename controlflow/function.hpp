@@ -91,9 +91,9 @@ class GraphFunction<Result(Parameters...)> {
                                                           std::move(results), counts(), at)) {}
   /// Declares and defines it; the results follow from the body, which therefore cannot call it.
   template <class Body>
-  requires std::is_invocable_v<Body&, Built<Parameters>...> GraphFunction(
-      Reader& reader, const std::string& name, std::vector<ValueSpec> parameters, Body body,
-      At at = At::current())
+  requires(!std::is_convertible_v<Body, std::vector<ValueSpec>>)
+      GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters,
+                    Body body, At at = At::current())
       : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters),
                                                           std::nullopt, counts(), at)) {
     define(std::move(body), at);
@@ -102,12 +102,19 @@ class GraphFunction<Result(Parameters...)> {
   /// `body`: of the parameters, to the results. Once.
   template <class Body>
   void define(Body body, At at = At::current()) {
-    static_assert(
-        is_same_structure<decltype(apply(body, std::declval<const Exprs&>())), Result>,
-        "GraphFunction: its body yields another structure than its signature; let it yield the "
-        "same struct, pair, tuple, array or vector");
-    function_->define(
-        [body, at](const Exprs& all) mutable { return flattened(apply(body, all), at); }, at);
+    if constexpr (!std::is_invocable_v<Body&, Built<Parameters>...>) {
+      static_assert(detail::kNever<Body>,
+                    "GraphFunction: its body does not take the parameters of its signature");
+    } else {
+      constexpr bool is_same =
+          is_same_structure<std::invoke_result_t<Body&, Built<Parameters>...>, Result>;
+      static_assert(is_same,
+                    "GraphFunction: its body yields another structure than its signature; let it "
+                    "yield the same struct, pair, tuple, array or vector");
+      if constexpr (is_same)
+        function_->define(
+            [body, at](const Exprs& all) mutable { return flattened(apply(body, all), at); }, at);
+    }
   }
 
   Built<Result> operator()(Given<Parameters>... arguments, At at = At::current()) const {
@@ -117,26 +124,17 @@ class GraphFunction<Result(Parameters...)> {
   }
 
  private:
+  using All = std::tuple<std::decay_t<Parameters>...>;
+
   template <class T>
   static std::int64_t values_in() {
-    if constexpr (std::is_same_v<std::decay_t<T>, Exprs>) return -1;
-    else return static_cast<std::int64_t>(Structure<std::decay_t<T>>::count());
+    using S = Structure<std::decay_t<T>>;
+    return S::vectors() > 0 ? -1 : static_cast<std::int64_t>(S::count());
   }
-  static detail::NamedFunction::Counts counts() {
-    if constexpr ((std::is_same_v<std::decay_t<Parameters>, Exprs> || ...))
-      return {-1, values_in<Result>()};
-    else return {(std::int64_t{0} + ... + values_in<Parameters>()), values_in<Result>()};
-  }
+  static detail::NamedFunction::Counts counts() { return {values_in<All>(), values_in<Result>()}; }
   template <class Body>
   static decltype(auto) apply(Body& body, const Exprs& all) {
-    if constexpr (sizeof...(Parameters) == 1) {
-      return body(built<Parameters>(all)...);
-    } else {
-      [[maybe_unused]] const Expr* next = all.data();
-      // braces: in order
-      return std::apply(body, std::tuple<Built<Parameters>...>{
-                                  Structure<std::decay_t<Parameters>>::build(next)...});
-    }
+    return std::apply(body, built<All>(all));
   }
 
   std::shared_ptr<detail::NamedFunction> function_;

@@ -18,7 +18,7 @@ Reader* reader_of(const Operands& operands) {
   for (const Operand& o : operands)
     if (o.is_expr() && (!reader || o.expr().reader().depth() > reader->depth()))
       reader = &o.expr().reader();
-  return reader;
+  return reader ? &reader->current() : nullptr;
 }
 
 namespace detail {
@@ -116,7 +116,7 @@ Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const s
                       index.spec().text());
   auto i = static_cast<std::int64_t>(t.at(0));
   auto last = static_cast<std::int64_t>(branches.size()) - 1;
-  return in_reader(index.reader(),
+  return in_reader(index.reader().current(),
                    branches[static_cast<std::size_t>(i < 0 || i > last ? last : i)]());
 }
 
@@ -184,11 +184,11 @@ Exprs switch_case(const Operand& index, const std::vector<Branch>& branches,
   const std::string name = title(what, options.name, at);
   if (branches.empty()) refuse(name, "there is no branch");
   if (!index.is_expr()) refuse(name, "the predicate is no expression: use C++'s own if");
-  auto* outer = dynamic_cast<Graph*>(&index.expr().reader());
+  auto* outer = dynamic_cast<Graph*>(&index.expr().reader().current());
   if (!outer) return eager_case(index.expr(), branches, name);
   Graph& graph = outer->current();
   Expr predicate = in_reader(graph, index);
-  auto scope = graph.scope(options.name.empty() ? what : options.name);
+  auto scope = graph.node_scope(options.name.empty() ? what : options.name);
   SubGraphBuilder builder(graph, at);
   std::vector<Operands> results;
   for (std::size_t b = 0; b < branches.size(); ++b) {
@@ -240,8 +240,9 @@ Expr bound_of(Reader& reader, const Operand& most, const std::string& name) {
 }  // namespace
 
 Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condition,
-                 const LoopBody& user_body, const WhileOptions& options, const Site& at) {
-  const std::string name = title("while_loop", options.name, at);
+                 const LoopBody& user_body, const WhileOptions& options, const Site& at,
+                 const char* what) {
+  const std::string name = title(what, options.name, at);
   const LoopBody body = [&](const Exprs& v) {
     return explained(name, initial, "variable {}", [&] { return user_body(v); });
   };
@@ -254,7 +255,7 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
     refuse(name, fmt::format("{} shape invariants are given for {} variables",
                              options.shape_invariants.size(), initial.size()));
   if (options.parallel_iterations < 1) refuse(name, "parallel_iterations must be at least 1");
-  auto* outer = dynamic_cast<Graph*>(reader);
+  auto* outer = dynamic_cast<Graph*>(&reader->current());
   if (!outer) {  // eager: at once
     Exprs variables = in_reader(*reader, initial);
     std::vector<ValueSpec> specs;
@@ -308,8 +309,8 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
       specs[k].shape = *options.shape_invariants[k];
     dtypes.push_back(specs[k].dtype);
   }
-  const std::string label = options.name.empty() ? "while_loop" : options.name;
-  auto scope = graph.scope(label);
+  const std::string label = options.name.empty() ? what : options.name;
+  auto scope = graph.node_scope(label);
   SubGraphBuilder builder(graph, at);
   auto users = [&](const Exprs& v) { return is_bounded ? Exprs(v.begin(), v.end() - 1) : v; };
   Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands {
@@ -456,7 +457,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   }
   Graph& graph = outer->current();
   const std::string label = options.name.empty() ? what : options.name;
-  auto scope = graph.scope(label);
+  auto scope = graph.node_scope(label);
   // The body first: it tells what is put out, and so what lists the loop carries.
   SubGraphBuilder builder(graph, at);
   std::vector<ValueSpec> specs{{DType::i64, Shape{}}};

@@ -6,7 +6,10 @@
 //   auto [i, s] = while_loop([&](Expr i, Expr) { return i < 10; },
 //                            [&](Expr i, Expr s) { return std::tuple{i + 1, s + i}; },
 //                            std::tuple{g.constant(0), g.constant(0)});
+//   Expr last = for_loop(0, n, [&](Expr i, Expr s) { return s + i; }, g.constant(0));
 //   when(i == 9, [&] { best.assign(s); });
+//   Expr z = case_of({{x > 1.0, [&] { return x; }}, {x < -1.0, [&] { return -x; }}},
+//                    [&] { return x * x; });
 //   Expr states = scan([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, xs, h0);
 //
 // On eager values they run at once: the predicate is looked at, and the lambda called. What a
@@ -18,6 +21,7 @@
 #pragma once
 
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -45,6 +49,15 @@ struct WhileOptions {
   bool back_prop = true;  // false: no gradient goes through
 };
 
+struct ForOptions {
+  std::string name = {};
+  /// A number other than 0, or an i32 or i64 scalar; below 0 the loop counts down.
+  Operand step = 1;
+  int parallel_iterations = 32;
+  std::vector<std::optional<Shape>> shape_invariants = {};  // as in WhileOptions
+  bool back_prop = true;                                    // false: no gradient goes through
+};
+
 struct ScanOptions {
   std::string name = {};
   int parallel_iterations = 32;
@@ -63,11 +76,134 @@ using LoopBody = std::function<Operands(const Exprs&)>;
 Exprs switch_case(const Operand& index, const std::vector<Branch>& branches,
                   const CondOptions& options, const char* what, const Site& at);
 Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condition,
-                 const LoopBody& body, const WhileOptions& options, const Site& at);
+                 const LoopBody& body, const WhileOptions& options, const Site& at,
+                 const char* what = "while_loop");
+/// `body`: (variables..., counter) to (variables...).
+Exprs for_loop(Reader* reader, const Operand& begin, const Operand& end, const Operands& initial,
+               const LoopBody& body, const ForOptions& options, const Site& at);
+/// One branch a predicate; the last branch where none holds.
+Exprs case_of(const Operands& predicates, const std::vector<Branch>& branches,
+              const CondOptions& options, const Site& at);
 /// `step`: (state..., element...) to (state..., output...); yields (final state..., stacked
 /// outputs...).
 Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& step,
            std::size_t outputs, const ScanOptions& options, const char* what, const Site& at);
+
+/// Can F be called without arguments, and does it yield a structure?
+template <class F>
+constexpr bool require_branch() {
+  if constexpr (!std::is_invocable_v<F&>) {
+    static_assert(kNever<F>, "a branch is a function without parameters: write [&] { return x; }");
+    return false;
+  } else {
+    return require_structure<std::invoke_result_t<F&>>();
+  }
+}
+/// The type that it yields; void if it is no branch.
+template <class F>
+struct ResultOf {
+  using type = void;
+};
+template <class F>
+requires std::is_invocable_v<F&>
+struct ResultOf<F> : std::invoke_result<F&> {
+};
+
+/// Do the functions of a loop over variables V, which follow `Before`, fit? W: given initially.
+template <class Condition, class Body, class W>
+constexpr bool require_while() {
+  if constexpr (!require_structure<W>()) {
+    return false;
+  } else if constexpr (!applies<Condition, Built<W>>) {
+    static_assert(kNever<Condition>,
+                  "while_loop: its condition does not take the loop variables; let it have one "
+                  "parameter for each part of the initial tuple, or one for another structure");
+    return false;
+  } else if constexpr (!std::is_convertible_v<decltype(apply_to(std::declval<Condition&>(),
+                                                                std::declval<Built<W>>())),
+                                              Expr>) {
+    static_assert(kNever<Condition>,
+                  "while_loop: its condition yields no expression; compare loop variables, as in "
+                  "i < 10");
+    return false;
+  } else if constexpr (!applies<Body, Built<W>>) {
+    static_assert(kNever<Body>,
+                  "while_loop: its body does not take the loop variables; let it have one "
+                  "parameter for each part of the initial tuple, or one for another structure");
+    return false;
+  } else {
+    using Next = decltype(apply_to(std::declval<Body&>(), std::declval<Built<W>>()));
+    constexpr bool is_same = is_same_structure<Next, Built<W>>;
+    static_assert(is_same,
+                  "while_loop: its body yields another structure than its initial value has; let "
+                  "it yield the same struct, pair, tuple, array or vector");
+    return is_same;
+  }
+}
+
+template <class Body, class W>
+constexpr bool require_for() {
+  if constexpr (!require_structure<W>()) {
+    return false;
+  } else if constexpr (!applies<Body, Built<W>, Expr>) {
+    static_assert(kNever<Body>,
+                  "for_loop: its body does not take the counter and the loop variables; let it "
+                  "have one parameter for the counter, then one for each part of the initial "
+                  "tuple, or one for another structure");
+    return false;
+  } else {
+    using Next = decltype(apply_to(std::declval<Body&>(), std::declval<Built<W>>(),
+                                   std::declval<const Expr&>()));
+    constexpr bool is_same = is_same_structure<Next, Built<W>>;
+    static_assert(is_same,
+                  "for_loop: its body yields another structure than its initial value has; let it "
+                  "yield the same struct, pair, tuple, array or vector");
+    return is_same;
+  }
+}
+
+/// Does the step of a scan, or of a function like it, fit?
+enum class StepOf { scan, fold, dynamic_rnn };
+template <StepOf what, class Step, class Elements, class State>
+constexpr bool require_step() {
+  if constexpr (!require_structure<Elements>() || !require_structure<State>()) {
+    return false;
+  } else if constexpr (!std::is_invocable_v<Step&, Built<State>, Built<Elements>>) {
+    static_assert(kNever<Step>,
+                  "scan, fold and dynamic_rnn: the step does not take the state and the element; "
+                  "let it have these two parameters, each a structure as it was given");
+    return false;
+  } else {
+    constexpr bool is_same =
+        is_same_structure<std::invoke_result_t<Step&, Built<State>, Built<Elements>>, State>;
+    static_assert(is_same || what != StepOf::scan,
+                  "scan: its step yields another structure than the initial state has; let it "
+                  "yield the same struct, pair, tuple, array or vector");
+    static_assert(is_same || what != StepOf::fold,
+                  "fold: its step yields another structure than the initial state has; let it "
+                  "yield the same struct, pair, tuple, array or vector");
+    static_assert(is_same || what != StepOf::dynamic_rnn,
+                  "dynamic_rnn: its cell yields another structure than the initial state has; let "
+                  "it yield the same struct, pair, tuple, array or vector");
+    return is_same;
+  }
+}
+
+/// A predicate and what to do where it holds; R: what the other branches yield.
+template <class R>
+struct Case {
+  template <class F>
+  Case(Operand p, F f) : predicate(std::move(p)) {
+    if constexpr (require_branch<F>() && !std::is_void_v<R>) {
+      static_assert(is_same_structure<std::invoke_result_t<F&>, R>,
+                    "case_of: its branches yield different structures; let all yield the same "
+                    "struct, pair, tuple, array or vector");
+      branch = [f, at = predicate.site()]() mutable { return flattened(f(), at); };
+    }
+  }
+  Operand predicate;
+  Branch branch;
+};
 }  // namespace detail
 
 /// `then()` if the predicate (bool, scalar) holds, else `otherwise()`; both yield the same
@@ -75,13 +211,17 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& st
 template <class Then, class Else>
 auto cond(Operand predicate, Then then, Else otherwise, const CondOptions& options = {},
           std::source_location at = std::source_location::current()) {
-  using Result = std::invoke_result_t<Then&>;
-  static_assert(is_same_structure<Result, std::invoke_result_t<Else&>>,
-                "cond: its branches yield different structures; let both yield the same struct, "
-                "pair, tuple, array or vector");
-  auto branch = [at](auto& f) { return detail::Branch([&f, at] { return flattened(f(), at); }); };
-  return built<Result>(
-      detail::switch_case(predicate, {branch(otherwise), branch(then)}, options, "cond", at));
+  if constexpr (!detail::require_branch<Then>() || !detail::require_branch<Else>()) {
+    return detail::never_made<Expr>();
+  } else {
+    using Result = std::invoke_result_t<Then&>;
+    static_assert(is_same_structure<Result, std::invoke_result_t<Else&>>,
+                  "cond: its branches yield different structures; let both yield the same struct, "
+                  "pair, tuple, array or vector");
+    auto branch = [at](auto& f) { return detail::Branch([&f, at] { return flattened(f(), at); }); };
+    return built<Result>(
+        detail::switch_case(predicate, {branch(otherwise), branch(then)}, options, "cond", at));
+  }
 }
 
 /// `then()`, for its effects, if the predicate holds; yields whether it did, once they have
@@ -89,24 +229,56 @@ auto cond(Operand predicate, Then then, Else otherwise, const CondOptions& optio
 template <class Then>
 Expr when(Operand predicate, Then then, const CondOptions& options = {},
           std::source_location at = std::source_location::current()) {
-  auto branch = [at](bool holds, auto effects) {
-    return detail::Branch([=] {
-      effects();
-      return Operands{Operand(Tensor::scalar(holds), at)};
-    });
-  };
-  return detail::switch_case(predicate, {branch(false, [] {}), branch(true, [&then] { then(); })},
-                             options, "when", at)[0];
+  if constexpr (!std::is_invocable_v<Then&>) {
+    static_assert(detail::kNever<Then>,
+                  "when: its effects are a function without parameters: write [&] { ... }");
+    return {};
+  } else {
+    auto branch = [at](bool holds, auto effects) {
+      return detail::Branch([=] {
+        effects();
+        return Operands{Operand(Tensor::scalar(holds), at)};
+      });
+    };
+    return detail::switch_case(predicate, {branch(false, [] {}), branch(true, [&then] { then(); })},
+                               options, "when", at)[0];
+  }
 }
 
 /// The branch numbered `index` (i32 or i64, scalar); the last one if there is none of that number.
 template <class F>
 auto switch_case(Operand index, std::vector<F> branches, const CondOptions& options = {},
                  std::source_location at = std::source_location::current()) {
-  using Result = std::invoke_result_t<F&>;
-  std::vector<detail::Branch> made;
-  for (F& f : branches) made.push_back([&f, at] { return flattened(f(), at); });
-  return built<Result>(detail::switch_case(index, made, options, "switch_case", at));
+  if constexpr (!detail::require_branch<F>()) {
+    return detail::never_made<Expr>();
+  } else {
+    using Result = std::invoke_result_t<F&>;
+    std::vector<detail::Branch> made;
+    for (F& f : branches) made.push_back([&f, at] { return flattened(f(), at); });
+    return built<Result>(detail::switch_case(index, made, options, "switch_case", at));
+  }
+}
+
+/// The branch of the first predicate (bool scalars, all of which are computed) that holds, else
+/// `otherwise()`; all yield the same structure.
+///   case_of({{x > 1.0, [&] { return x; }}, {x < -1.0, [&] { return -x; }}}, [&] { return x * x; })
+template <class Otherwise>
+auto case_of(std::initializer_list<detail::Case<typename detail::ResultOf<Otherwise>::type>> cases,
+             Otherwise otherwise, const CondOptions& options = {},
+             std::source_location at = std::source_location::current()) {
+  if constexpr (!detail::require_branch<Otherwise>()) {
+    return detail::never_made<Expr>();
+  } else {
+    Operands predicates;
+    std::vector<detail::Branch> branches;
+    for (const auto& c : cases) {
+      predicates.push_back(c.predicate);
+      branches.push_back(c.branch);
+    }
+    branches.push_back([&] { return flattened(otherwise(), at); });
+    return built<std::invoke_result_t<Otherwise&>>(
+        detail::case_of(predicates, branches, options, at));
+  }
 }
 
 /// While `condition(variables)` (bool, scalar) holds: variables = body(variables). Yields the last
@@ -119,15 +291,15 @@ Built<Variables> while_loop(Reader* reader, Condition condition, Body body,
                             const Variables& initial, const WhileOptions& options = {},
                             std::source_location at = std::source_location::current()) {
   using V = Built<Variables>;
-  using Next = decltype(detail::apply_to(body, std::declval<V>()));
-  static_assert(is_same_structure<Next, V>,
-                "while_loop: its body yields another structure than its initial value has; let it "
-                "yield the same struct, pair, tuple, array or vector");
-  return built<V>(detail::while_loop(
-      reader, flattened(initial, at),
-      [&](const Exprs& v) -> Expr { return detail::apply_to(condition, built<V>(v)); },
-      [&](const Exprs& v) { return flattened(detail::apply_to(body, built<V>(v)), at); }, options,
-      at));
+  if constexpr (!detail::require_while<Condition, Body, Variables>()) {
+    return detail::never_made<V>();
+  } else {
+    return built<V>(detail::while_loop(
+        reader, flattened(initial, at),
+        [&](const Exprs& v) -> Expr { return detail::apply_to(condition, built<V>(v)); },
+        [&](const Exprs& v) { return flattened(detail::apply_to(body, built<V>(v)), at); }, options,
+        at));
+  }
 }
 /// Where an initial value is an expression, the reader follows from it.
 template <class Condition, class Body, class Variables>
@@ -135,6 +307,36 @@ requires(!std::is_pointer_v<Condition>) Built<Variables> while_loop(
     Condition condition, Body body, const Variables& initial, const WhileOptions& options = {},
     std::source_location at = std::source_location::current()) {
   return while_loop(static_cast<Reader*>(nullptr), condition, body, initial, options, at);
+}
+
+/// variables = body(i, variables) for i = begin, begin + step, ... before end, or after it where
+/// the step is below 0. Yields the last variables: the initial ones where there is no such i.
+/// Begin, end and step are numbers or i32 or i64 scalars of one dtype, which is that of i; numbers
+/// alone are i64. They are computed once; end - begin must be an i64. A run with a step of 0 fails
+/// with invalid_argument.
+template <class Body, class Variables>
+Built<Variables> for_loop(Reader* reader, Operand begin, Operand end, Body body,
+                          const Variables& initial, const ForOptions& options = {},
+                          std::source_location at = std::source_location::current()) {
+  using V = Built<Variables>;
+  if constexpr (!detail::require_for<Body, Variables>()) {
+    return detail::never_made<V>();
+  } else {
+    return built<V>(detail::for_loop(
+        reader, begin, end, flattened(initial, at),
+        [&](const Exprs& v) {
+          return flattened(
+              detail::apply_to(body, built<V>(Exprs(v.begin(), v.end() - 1)), v.back()), at);
+        },
+        options, at));
+  }
+}
+/// The reader follows from a bound or an initial value that is an expression.
+template <class Body, class Variables>
+Built<Variables> for_loop(Operand begin, Operand end, Body body, const Variables& initial,
+                          const ForOptions& options = {},
+                          std::source_location at = std::source_location::current()) {
+  return for_loop(static_cast<Reader*>(nullptr), begin, end, body, initial, options, at);
 }
 
 /// state = step(state, element) over axis 0 of the elements, which are equally long there; yields
@@ -146,22 +348,23 @@ Built<State> scan(Step step, const Elements& elements, const State& initial,
                   std::source_location at = std::source_location::current()) {
   using S = Built<State>;
   using E = Built<Elements>;
-  static_assert(is_same_structure<std::invoke_result_t<Step&, S, E>, S>,
-                "scan: its step yields another structure than the initial state has; let it "
-                "yield the same struct, pair, tuple, array or vector");
-  Operands first = flattened(initial, at);
-  Exprs all = detail::scan(
-      flattened(elements, at), first,
-      [&](const Exprs& v) {
-        Exprs state(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(first.size()));
-        Exprs element(v.begin() + static_cast<std::ptrdiff_t>(first.size()), v.end());
-        Operands out = flattened(step(built<S>(state), built<E>(element)), at);
-        Operands twice = out;  // the next state, and an output
-        twice.insert(twice.end(), out.begin(), out.end());
-        return twice;
-      },
-      first.size(), options, "scan", at);
-  return built<S>(Exprs(all.begin() + static_cast<std::ptrdiff_t>(first.size()), all.end()));
+  if constexpr (!detail::require_step<detail::StepOf::scan, Step, Elements, State>()) {
+    return detail::never_made<S>();
+  } else {
+    Operands first = flattened(initial, at);
+    Exprs all = detail::scan(
+        flattened(elements, at), first,
+        [&](const Exprs& v) {
+          Exprs state(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(first.size()));
+          Exprs element(v.begin() + static_cast<std::ptrdiff_t>(first.size()), v.end());
+          Operands out = flattened(step(built<S>(state), built<E>(element)), at);
+          Operands twice = out;  // the next state, and an output
+          twice.insert(twice.end(), out.begin(), out.end());
+          return twice;
+        },
+        first.size(), options, "scan", at);
+    return built<S>(Exprs(all.begin() + static_cast<std::ptrdiff_t>(first.size()), all.end()));
+  }
 }
 
 /// `f(element)` of every element of axis 0, stacked. Of no elements, extents that the graph does
@@ -170,11 +373,22 @@ template <class F, class Elements>
 auto map(F f, const Elements& elements, const ScanOptions& options = {},
          std::source_location at = std::source_location::current()) {
   using E = Built<Elements>;
-  using R = std::decay_t<decltype(detail::apply_to(f, std::declval<E>()))>;
-  return built<R>(detail::scan(
-      flattened(elements, at), {},
-      [&](const Exprs& v) { return flattened(detail::apply_to(f, built<E>(v)), at); }, 0, options,
-      "map", at));
+  if constexpr (!detail::require_structure<Elements>()) {
+    return detail::never_made<Expr>();
+  } else if constexpr (!detail::applies<F, E>) {
+    static_assert(detail::kNever<F>,
+                  "map: its function does not take the element; let it have one parameter for each "
+                  "part of a tuple, or one for another structure");
+    return detail::never_made<Expr>();
+  } else {
+    using R = std::decay_t<decltype(detail::apply_to(f, std::declval<E>()))>;
+    if constexpr (!detail::require_structure<R>()) return detail::never_made<Expr>();
+    else
+      return built<R>(detail::scan(
+          flattened(elements, at), {},
+          [&](const Exprs& v) { return flattened(detail::apply_to(f, built<E>(v)), at); }, 0,
+          options, "map", at));
+  }
 }
 
 /// state = step(state, element) over axis 0 of the elements, from the first; yields the last state.
@@ -184,18 +398,19 @@ Built<State> fold_left(Step step, const Elements& elements, const State& initial
                        std::source_location at = std::source_location::current()) {
   using S = Built<State>;
   using E = Built<Elements>;
-  static_assert(is_same_structure<std::invoke_result_t<Step&, S, E>, S>,
-                "fold: its step yields another structure than the initial state has; let it "
-                "yield the same struct, pair, tuple, array or vector");
-  Operands first = flattened(initial, at);
-  return built<S>(detail::scan(
-      flattened(elements, at), first,
-      [&](const Exprs& v) {
-        Exprs state(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(first.size()));
-        Exprs element(v.begin() + static_cast<std::ptrdiff_t>(first.size()), v.end());
-        return flattened(step(built<S>(state), built<E>(element)), at);
-      },
-      first.size(), options, "fold", at));
+  if constexpr (!detail::require_step<detail::StepOf::fold, Step, Elements, State>()) {
+    return detail::never_made<S>();
+  } else {
+    Operands first = flattened(initial, at);
+    return built<S>(detail::scan(
+        flattened(elements, at), first,
+        [&](const Exprs& v) {
+          Exprs state(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(first.size()));
+          Exprs element(v.begin() + static_cast<std::ptrdiff_t>(first.size()), v.end());
+          return flattened(step(built<S>(state), built<E>(element)), at);
+        },
+        first.size(), options, "fold", at));
+  }
 }
 /// The same from the last element to the first.
 template <class Step, class Elements, class State>

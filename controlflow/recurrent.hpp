@@ -132,20 +132,21 @@ RnnResult<Built<State>> dynamic_rnn(Cell cell, const X& x, const State& initial,
                                     std::source_location at = std::source_location::current()) {
   using S = Built<State>;
   using E = Built<X>;
-  static_assert(is_same_structure<std::invoke_result_t<Cell&, S, E>, S>,
-                "dynamic_rnn: its cell yields another structure than the initial state has; let it "
-                "yield the same struct, pair, tuple, array or vector");
-  const Operands first = flattened(initial, at);
-  const auto states = static_cast<std::ptrdiff_t>(first.size());
-  Exprs all = detail::dynamic_rnn(
-      flattened(x, at), first,
-      [&](const Exprs& v) {
-        return flattened(cell(built<S>(Exprs(v.begin(), v.begin() + states)),
-                              built<E>(Exprs(v.begin() + states, v.end()))),
-                         at);
-      },
-      options, "dynamic_rnn", at);
-  return {all.back(), built<S>(Exprs(all.begin(), all.end() - 1))};
+  if constexpr (!detail::require_step<detail::StepOf::dynamic_rnn, Cell, X, State>()) {
+    return detail::never_made<RnnResult<S>>();
+  } else {
+    const Operands first = flattened(initial, at);
+    const auto states = static_cast<std::ptrdiff_t>(first.size());
+    Exprs all = detail::dynamic_rnn(
+        flattened(x, at), first,
+        [&](const Exprs& v) {
+          return flattened(cell(built<S>(Exprs(v.begin(), v.begin() + states)),
+                                built<E>(Exprs(v.begin() + states, v.end()))),
+                           at);
+        },
+        options, "dynamic_rnn", at);
+    return {all.back(), built<S>(Exprs(all.begin(), all.end() - 1))};
+  }
 }
 
 }  // namespace troupe

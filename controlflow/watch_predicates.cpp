@@ -27,8 +27,8 @@ const std::set<std::string_view> kLinear{
 
 class Watch {
  public:
-  Watch(const SubGraph& condition, int variables)
-      : from_(condition), g_(condition.graph), variables_(variables),
+  Watch(const SubGraph& condition, int variables, const std::vector<std::int64_t>& numbers)
+      : from_(condition), g_(condition.graph), variables_(variables), numbers_(numbers),
         check_(condition.graph.blank()) {
     std::vector<char> is_argument(at(g_.size()), 0);
     for (Edge e : from_.inputs) is_argument[at(e.node)] = 1;
@@ -194,9 +194,9 @@ class Watch {
     if (g_.node(e.node).op->name == "Constant") return "a constant";
     for (std::size_t k = 0; k < from_.inputs.size(); ++k)
       if (from_.inputs[k] == e)
-        return k < at(variables_) ? fmt::format("variable {}", k)
+        return k < at(variables_) ? fmt::format("variable {}", number_of(k))
                                   : "a value from outside of the loop";
-    std::set<std::size_t> variables;
+    std::set<std::int64_t> variables;
     std::vector<Edge> open{e};
     std::set<Edge> seen;
     while (!open.empty()) {
@@ -205,11 +205,15 @@ class Watch {
       if (!seen.insert(next).second) continue;
       const auto it = std::find(from_.inputs.begin(), from_.inputs.end(), next);
       if (it != from_.inputs.end() && it - from_.inputs.begin() < variables_)
-        variables.insert(static_cast<std::size_t>(it - from_.inputs.begin()));
+        variables.insert(number_of(static_cast<std::size_t>(it - from_.inputs.begin())));
       for (Edge in : g_.node(next.node).inputs) open.push_back(in);
     }
     return g_.describe(e.node) +
            (variables.empty() ? "" : fmt::format(" of variable {}", fmt::join(variables, ", ")));
+  }
+
+  std::int64_t number_of(std::size_t k) const {
+    return k < numbers_.size() ? numbers_[k] : static_cast<std::int64_t>(k);
   }
 
   // The number itself: one firing less.
@@ -234,6 +238,7 @@ class Watch {
   const SubGraph& from_;
   const Graph& g_;
   const int variables_;
+  const std::vector<std::int64_t>& numbers_;  // by which errors name the variables
   // of each node: does it come of a comparison, by what is computed anew?
   std::vector<char> depends_;
   // of each node: bytes that have to be carried so that it is computed anew; kNever: it is not
@@ -247,8 +252,9 @@ class Watch {
 
 }  // namespace
 
-std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables) {
-  return Watch(condition, variables).run();
+std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables,
+                                          const std::vector<std::int64_t>& numbers) {
+  return Watch(condition, variables, numbers).run();
 }
 
 bool holds_nan(const Tensor& compared) {
@@ -279,7 +285,7 @@ Program watch_predicates(Program program) {
     Node node = rewriter.translated(id);
     if (node.op->name == "While") {
       const WhileView w(node);
-      if (auto compared = comparisons_of(w.condition, w.variables)) {
+      if (auto compared = comparisons_of(w.condition, w.variables, w.numbers)) {
         node.attrs.set("compared", compared->what);
         node.attrs.set("graphs", make_subgraphs({compared->condition, subgraphs_of(node)[1],
                                                  compared->check}));

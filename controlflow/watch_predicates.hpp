@@ -36,8 +36,10 @@ struct Comparisons {
 };
 
 /// None if the predicate does not come of comparisons of floats. `variables`: the arguments before
-/// the captures.
-std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables);
+/// the captures. `numbers`:
+/// what the user calls them by, where passes have removed some; empty: by their places.
+std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables,
+                                          const std::vector<std::int64_t>& numbers = {});
 
 /// A number that was compared, or, of a tensor, whether it holds NaN.
 bool holds_nan(const Tensor& compared);

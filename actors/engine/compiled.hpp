@@ -40,8 +40,9 @@ class Compiled {
   EngineImpl* engine = nullptr;  // null after the engine's end
   PlanTroupe troupe;
   std::vector<PassReport> reports;
-  CostOptions costs = {};  // that placement used
-  Measured measured = {};  // that placement used
+  CostOptions costs = {};                  // that placement used
+  Measured measured = {};                  // that placement used
+  std::vector<std::string> warnings = {};  // about effects that it leaves out
 
   /// At the owner of a plan over several nodes: its input, kept to make it again when a node is
   /// lost.

@@ -96,9 +96,18 @@ std::string Function::explain() const {
   if (!compiled_)
     throw Error(Code::failed_precondition, "an empty function was asked what it does; compile one");
   const EngineImpl& engine = compiled_->owner();
-  return troupe::explain(*compiled_->troupe.plan, compiled_->reports, compiled_->costs,
-                         compiled_->measured,
-                         full_name(engine.options().default_device, engine.node()));
+  std::string warned;
+  for (const std::string& w : compiled_->warnings) warned += "warning: " + w + "\n";
+  return warned + troupe::explain(*compiled_->troupe.plan, compiled_->reports, compiled_->costs,
+                                  compiled_->measured,
+                                  full_name(engine.options().default_device, engine.node()));
+}
+
+const std::vector<std::string>& Function::warnings() const {
+  if (!compiled_)
+    throw Error(Code::failed_precondition,
+                "an empty function was asked for its warnings; compile one");
+  return compiled_->warnings;
 }
 
 std::vector<LoopReport> Function::loops() const {
@@ -167,7 +176,8 @@ void Engine::set(const Variable& variable, Tensor value) {
 }
 void Engine::initialize(const Variable& variable) {
   const StateSpec& spec = spec_of(variable);
-  impl_->set(spec, spec.initial.make(spec.name, spec.values[0].dtype, spec.values[0].shape));
+  impl_->set(spec, spec.initial.make(spec.name, spec.values[0].dtype, spec.values[0].shape,
+                                     impl_->options().seed));
 }
 std::vector<std::string> Engine::variables() const { return impl_->variables(); }
 Device& Engine::device(const std::string& name) { return impl_->device(name); }

@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -24,6 +25,7 @@
 #include <troupe/actors/placement/cost_options.hpp>
 #include <troupe/actors/plan/options.hpp>
 #include <troupe/devices/device/device.hpp>
+#include <troupe/ops/eager/host.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/ops/graph/variable.hpp>
 
@@ -40,7 +42,7 @@ struct LogRecord {
 struct EngineOptions {
   int workers = 0;  // threads, 4096 at most; 0: one a core
   Granularity granularity = Granularity::automatic;
-  std::uint64_t seed = 0;  // of random draws
+  std::uint64_t seed = 0;  // keys random draws, and initial values without a seed of their own
   bool optimize = true;    // run the passes; pruning and state order always run
   /// No threads: runs advance only while somebody waits for them or calls `step`; the order is
   /// drawn from the seed and time is virtual. For tests, on one node also with simulated devices,
@@ -111,6 +113,18 @@ struct CompileOptions {
   /// ops/graph/program.hpp); variables stay f32. For f16 scale the loss (autodiff/loss_scale.hpp).
   /// Needs `optimize`.
   std::optional<DType> mixed_precision = {};
+  /// True: a function runs the effects (assignments, optimizer steps, enqueues, prints, actors)
+  /// that its fetches name or depend on, and no others; those that run, run in program order.
+  /// Inside a branch, a loop or a function that runs, all effects run. False: all effects of the
+  /// graph run, so that all inputs which they need must be fed.
+  bool prune_effects = true;
+  /// A run fails at the first node that makes a floating value that is not finite of operands that
+  /// are. Its error names the node, its line, its iteration and the element; of fused nodes it
+  /// names the operation within. A node is also first if it makes NaN of infinities. A feed, or a
+  /// variable that is read, fails by its name. Constants and fills may hold what they like, and so
+  /// may values that are made of them: infinities as masks are the user's wish. A run takes up to
+  /// 1.3 times as long; without the option nothing is looked at.
+  bool check_finite = false;
 };
 
 class Run;
@@ -165,6 +179,13 @@ class Function {
   /// device, the bytes that go over each cut edge; then what each pass did, and the optimised
   /// program, one node a line. Equal plans give equal texts. placement/PLACEMENT.md reads one.
   std::string explain() const;
+  /// Returns the warnings of `compile`, one sentence each. An effect that this function, or one
+  /// which this engine compiled earlier, runs causes none. There are two kinds: a read runs without
+  /// an effect on its state that stands before it in the program (the first read and the last such
+  /// effect, with their lines, once for each function); and no fetch reaches an optimizer's step
+  /// (once for each engine). `EngineOptions::log` gets them too, or standard error if there is no
+  /// log.
+  const std::vector<std::string>& warnings() const;
   /// How far the iterations of each loop ran side by side, over all runs so far, on all nodes; see
   /// loop_report.hpp. Asks the other nodes: those that are lost are left out.
   std::vector<LoopReport> loops() const;
@@ -176,16 +197,20 @@ class Function {
 /// What a caller feeds: an expression of the graph and its value.
 using Feeds = std::vector<std::pair<Expr, Tensor>>;
 
-class Engine {
+/// Also where eager scopes live: `Eager e(engine)` computes on the engine's default device with the
+/// engine's states, and traced functions that are called with its values run on the engine.
+class Engine final : public EagerHost {
  public:
   explicit Engine(EngineOptions options = {});
+  explicit Engine(std::initializer_list<detail::Nothing>) : Engine(EngineOptions{}) {}  // `({})`
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   /// Throws invalid_argument for feeds or fetches of another graph, inputs that are not fed, and
   /// feeds of what loops, branches or gradients were built with the value of: integer constants
-  /// that they use, and the count of a loop by which its gradient counts.
+  /// that they use, and the count of a loop by which its gradient counts. Warns of effects that it
+  /// leaves out (`Function::warnings`, `CompileOptions::prune_effects`).
   Function compile(const Graph& graph, const std::vector<Expr>& feeds,
                    const std::vector<Expr>& fetches, const CompileOptions& options = {});
   /// Compiles, or takes the plan from a bounded cache, and runs.
@@ -228,6 +253,12 @@ class Engine {
   void advance_time(std::chrono::nanoseconds by);
 
  private:
+  StateStore& eager_states() override;
+  Device& eager_device() override;
+  std::uint64_t eager_seed() const override;
+  std::unique_ptr<StagedProgram> stage(const Graph& graph, const std::vector<Edge>& feeds,
+                                       const std::vector<Edge>& fetches, Keep keep) override;
+
   Function function_of(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches,
                        std::vector<Tensor>& values);
 

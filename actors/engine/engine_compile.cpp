@@ -10,13 +10,19 @@ namespace troupe {
 
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds,
                                               const std::vector<Edge>& fetches,
-                                              const CompileOptions& options) {
+                                              const CompileOptions& options, bool is_staged) {
   std::vector<PassReport> reports;
   std::vector<std::string> skipped = options.skip_passes;
   // what waits here might come to lie on another node
   if (options_.placement == Placement::automatic) skipped.push_back("order_gradients");
-  Program program = optimize(graph, feeds, fetches, options.optimize && options_.optimize, skipped,
-                             &reports, options.mixed_precision);
+  const Keep keep = options.prune_effects ? Keep::fetches : Keep::effects;
+  const PassOptions passes{.optimize = options.optimize && options_.optimize,
+                           .low = options.mixed_precision,
+                           .keep = keep,
+                           .takes_lists = is_staged,
+                           .check_finite = options.check_finite};
+  Program program = optimize(graph, feeds, fetches, passes, skipped, &reports);
+  program.graph.seed_states(options_.seed);
   PlacementOptions placement = placement_options();
   if (options_.placement == Placement::automatic) {
     placement.measured = measured(graph.id());
@@ -27,6 +33,10 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   auto compiled = make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
   compiled->costs = std::move(placement.costs);
   compiled->measured = std::move(placement.measured);
+  // A staged program is a part of a traced function, which runs all of its effects.
+  if (!is_staged)
+    compiled->warnings = effects_.add(graph, feeds, needed_nodes(graph, feeds, fetches, keep));
+  for (const std::string& warning : compiled->warnings) log_.warn(warning, node());
   return compiled;
 }
 
@@ -65,6 +75,7 @@ std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& c
     renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
     renewed->costs = compiled->costs;
     renewed->measured = compiled->measured;
+    renewed->warnings = compiled->warnings;
   }
   return renewed;
 }

@@ -10,6 +10,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan/finite_watch.hpp>
 #include <troupe/actors/runtime/scheduler_module.hpp>
 #include <troupe/actors/runtime/user_actor.hpp>
 
@@ -104,6 +105,7 @@ EngineImpl::EngineImpl(EngineOptions options)
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
   if (options_.default_device.empty()) options_.default_device = kHostDevice;
   states_.print_to(options_.print);
+  states_.own().seed_with(options_.seed);
   if (options_.log)  // a run must end although its log throws
     options_.log = [log = std::move(options_.log)](const LogRecord& record) {
       try {
@@ -176,14 +178,18 @@ void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds)
                         : ""));
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const ValueSpec& want = plan.feeds[i];
-    if (!feeds[i].has_value() || feeds[i].dtype() != want.dtype ||
-        !want.shape.is_compatible(feeds[i].shape()))
+    if (want.is_list()
+            ? !fits(feeds[i], want)
+            : !feeds[i].has_value() || feeds[i].is_list() || feeds[i].dtype() != want.dtype ||
+                  !want.shape.is_compatible(feeds[i].shape()))
       throw Error(
           Code::invalid_argument,
           fmt::format("feed '{}' ({}) must be {}, not {}", plan.feed_names[i],
                       plan.program.graph.node(plan.program.feeds[i].node).site.text(), want.text(),
-                      feeds[i].has_value() ? ValueSpec{feeds[i].dtype(), feeds[i].shape()}.text()
-                                           : "nothing"));
+                      feeds[i].has_value() ? spec_of_value(feeds[i]).text() : "nothing"));
+    if (plan.check_finite)
+      require_finite_feed(feeds[i], plan.feed_names[i],
+                          plan.program.graph.node(plan.program.feeds[i].node).site.text());
   }
 }
 

@@ -23,6 +23,7 @@
 #include <caf/actor_system_config.hpp>
 
 #include <troupe/actors/engine/device_table.hpp>
+#include <troupe/actors/engine/effect_record.hpp>
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/engine_clock.hpp>
 #include <troupe/actors/engine/plan_cache.hpp>
@@ -56,6 +57,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::size_t drop_states(const std::function<bool(const StateOwner&)>& is_gone) {
     return states_.drop(is_gone);
   }
+  StateStore& eager_states() { return states_.own(); }
   /// This engine's own store; the caller must not outlive the engine.
   std::shared_ptr<StateStore> own_states() {
     return {std::shared_ptr<StateStore>(), &states_.own()};
@@ -72,8 +74,8 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   // ---- compiling
 
   std::shared_ptr<Compiled> compile(const Graph& graph, const std::vector<Edge>& feeds,
-                                    const std::vector<Edge>& fetches,
-                                    const CompileOptions& options);
+                                    const std::vector<Edge>& fetches, const CompileOptions& options,
+                                    bool is_staged = false);
   /// Returns the function itself or, if one of its nodes was lost, a plan made anew. Throws as
   /// `compile` does.
   std::shared_ptr<Compiled> current(const std::shared_ptr<Compiled>& compiled);
@@ -198,6 +200,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   EngineClock clock_{[this](std::uint64_t run) { expire(run); }};
   RunTable runs_;
   RunLog log_{options_};
+  EffectRecord effects_;
 };
 
 }  // namespace troupe

@@ -45,6 +45,7 @@ void EngineImpl::set_in(StateStore& states, const StateSpec& spec, Tensor value)
 // Returns the spec with the device where the state lives. `is_given`: the state gets a value, so
 // that none is lost.
 StateSpec EngineImpl::declared(StateSpec spec, bool is_given) {
+  if (!spec.initial.seed) spec.initial.seed = options_.seed;
   if (!peers_) return spec;
   const PlacementOptions options = placement_options();
   if (!is_given) check_not_lost(spec, options);

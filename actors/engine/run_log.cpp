@@ -70,6 +70,11 @@ void RunLog::log_failure(const EndedRun& end, const std::string& node, Time now)
                 end.error});
 }
 
+void RunLog::warn(const std::string& text, const std::string& node) const {
+  if (options_.log) options_.log({LogRecord::Level::warning, epoch_ns(), node, {}, {}, {}, text});
+  else fmt::print(stderr, "troupe: warning: {}\n", text);
+}
+
 // A caller that cancels runs or lets them time out as a matter of course must not cause thousands
 // of files. The first runs of a minute suffice to find the cause.
 bool RunLog::may_write_flight(Time now) {

@@ -42,6 +42,9 @@ class RunLog {
   /// Logs a failure on `node`, or counts it if there were too many within a minute.
   void log_failure(const EndedRun& end, const std::string& node,
                    Time now = std::chrono::steady_clock::now());
+  /// Logs a warning about a program that `node` compiles, or prints it to standard error if there
+  /// is no log.
+  void warn(const std::string& text, const std::string& node) const;
   /// Returns true if the flight of a run that failed may be written, and counts it.
   bool may_write_flight(Time now = std::chrono::steady_clock::now());
   /// Returns a function that writes what a run's partitions have answered to `path`, or, if that is

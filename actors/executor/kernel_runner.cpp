@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <troupe/actors/executor/token_value.hpp>
+#include <troupe/actors/plan/finite_watch.hpp>
 
 namespace troupe {
 
@@ -76,6 +77,16 @@ std::uint64_t put_into_lists(const IterationState& iteration, const PlanNode& no
   return bytes;
 }
 
+// Looks at results whose operands are gone.
+Status look(const PlanNode& node, std::span<const Value> outputs) {
+  const auto* watched = dynamic_cast<const WatchedKernel*>(node.kernel);
+  if (!watched) return {};
+  try {
+    watched->look(outputs);
+  } catch (...) { return Status::from_current_exception(); }
+  return {};
+}
+
 }  // namespace
 
 KernelRunner::KernelRunner(const Plan& plan, const PartitionPlan& mine, Granularity granularity,
@@ -118,8 +129,10 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
   try {
     node.kernel->run(c);
     // a kernel that reshapes a host scalar leaves its output on the host
-    if (run_state.fault && !c.was_deferred())
+    if (run_state.fault && !c.was_deferred()) {
       for (Value& v : c.all_outputs()) stream_.copy_to_device(v);
+      if (plan_.check_finite) look_later(iteration, node, c.all_outputs());
+    }
   } catch (...) {
     observer_.kernel_returned();
     ticket->began = std::chrono::nanoseconds(steady_ns());
@@ -155,6 +168,23 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
     }
   }
   return Outcome::done;
+}
+
+// On a device whose work is done later the results are looked at on the host, as copies, when the
+// stream has made them.
+void KernelRunner::look_later(IterationState& iteration, const PlanNode& node,
+                              std::span<const Value> outputs) {
+  if (!dynamic_cast<const WatchedKernel*>(node.kernel)) return;
+  std::vector<Value> copies;
+  for (const Value& v : outputs)
+    if (v.has_value() && !v.is_list()) copies.emplace_back(stream_.start_copy_to_host(v.tensor()));
+  const RunState& run_state = *iteration.instance->run_state;
+  std::string where = iteration.instance->parent ? "in " + tag_of(iteration) + ": " : "";
+  stream_.stream().mark()->then([copies = std::move(copies), where = std::move(where), &node,
+                                 fault = run_state.fault, run = run_state.run](const Status&) {
+    const Status status = look(node, copies);
+    if (!status.ok()) fault->report(Status(status.code(), where + status.message()), node.source);
+  });
 }
 
 KernelContext KernelRunner::context(IterationState& iteration, const PlanNode& node,
@@ -315,6 +345,7 @@ void KernelRunner::complete(void* ticket, Status status, std::span<Value> output
   if (Under::drops(ticket, status)) return;
   auto& kernel = *static_cast<PendingKernel*>(ticket);
   kernel.status = std::move(status);
+  if (plan_.check_finite && kernel.status.ok()) kernel.status = look(*kernel.node, outputs);
   kernel.nanoseconds = 0;
   kernel.outputs.clear();
   for (Value& v : outputs) kernel.outputs.push_back(std::move(v));

@@ -130,6 +130,7 @@ class KernelRunner final : public CompletionSink {
   };
 
   KernelContext context(IterationState& iteration, const PlanNode& node, Value* outputs);
+  void look_later(IterationState& iteration, const PlanNode& node, std::span<const Value> outputs);
   void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs,
                std::uint64_t put, bool in_turn);
   PendingKernel& spare();

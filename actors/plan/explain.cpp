@@ -228,8 +228,10 @@ std::string explain(const Plan& plan, std::span<const PassReport> passes, const 
                     const Measured& measured, const std::string& home) {
   std::string out = Explanation(plan, costs, measured, home).text();
   if (!passes.empty()) out += "\nnodes after each pass\n";
-  for (const PassReport& r : passes)
+  for (const PassReport& r : passes) {
     out += fmt::format("  {:<16} {:>7} -> {:>7}\n", r.name, r.nodes_before, r.nodes_after);
+    for (const std::string& change : r.changes) out += "    " + change + "\n";
+  }
   return out + "\nthe program\n" + plan.program.graph.text();
 }
 

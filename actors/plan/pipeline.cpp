@@ -8,8 +8,10 @@
 
 #include <troupe/controlflow/drop_unused.hpp>
 #include <troupe/controlflow/lower.hpp>
+#include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/passes/watch_finite.hpp>
 
 namespace troupe {
 namespace {
@@ -24,13 +26,21 @@ Program plain(Program program, Level, const PassRequest&) {
 
 // Reads the caller's graph, which stays as it is, in the place of a program.
 Program take_needed(Program, Level, const PassRequest& request) {
-  return prune(request.graph, request.feeds, request.fetches);
+  return prune(request.graph, request.feeds, request.fetches, request.options.keep);
 }
 
-// Sub-graphs keep what has effects, the outermost graph only what its fetches need.
-Program drop_unneeded(Program program, Level level, const PassRequest&) {
+// Sub-graphs keep what has effects; the outermost graph does if the caller asks for it.
+Program drop_unneeded(Program program, Level level, const PassRequest& request) {
   return prune(program.graph, program.feeds, program.fetches,
-               level == Level::sub_graph ? Keep::effects : Keep::fetches);
+               level == Level::sub_graph ? Keep::effects : request.options.keep);
+}
+
+Program drop_unused_values(Program program, Level, const PassRequest& request) {
+  return drop_unused(std::move(program), request.told);
+}
+
+Program move_invariant_nodes(Program program, Level, const PassRequest& request) {
+  return move_invariant(std::move(program), request.told);
 }
 
 Program lower_precision(Program program, Level, const PassRequest& request) {
@@ -45,6 +55,7 @@ Program fuse_updates_at(Program program, Level level, const PassRequest& request
 
 bool always(const PassOptions&) { return true; }
 bool optimizing(const PassOptions& o) { return o.optimize; }
+bool watching(const PassOptions& o) { return o.check_finite; }
 bool in_low_precision(const PassOptions& o) { return o.optimize && o.low; }
 
 constexpr auto kEverywhere = Pass::Scope::everywhere, kTopLevel = Pass::Scope::top_level;
@@ -52,8 +63,8 @@ constexpr auto kEverywhere = Pass::Scope::everywhere, kTopLevel = Pass::Scope::t
 constexpr Pass kPasses[] = {
     {"prune", "first: it takes what the fetches need from the caller's graph", kTopLevel, always,
      take_needed},
-    {"drop_unused", "before all others: they need not look at what it removes", kEverywhere,
-     optimizing, plain<drop_unused>},
+    {"drop_unused", "before all others: they need not look at what it removes", kTopLevel,
+     optimizing, drop_unused_values},
     {"fold_constants", "before simplify, which looks for constants", kEverywhere, optimizing,
      plain<fold_constants>},
     {"simplify", "before merge_common: fewer forms of one value", kEverywhere, optimizing,
@@ -61,12 +72,20 @@ constexpr Pass kPasses[] = {
     {"mixed_precision",
      "after fold_constants, which is exact, and before merge_common, which merges its casts",
      kEverywhere, in_low_precision, lower_precision},
+    {"move_invariant",
+     "after fold_constants and simplify, which tell what a loop starts with, and before "
+     "merge_common, which merges what several loops compute",
+     kEverywhere, optimizing, move_invariant_nodes},
+    {"drop_unused", "after move_invariant: a variable that only feeds what was moved is unused",
+     kTopLevel, optimizing, drop_unused_values},
     {"merge_common", "before fusion, which hides what nodes have in common", kEverywhere,
      optimizing, plain<merge_common>},
     {"watch_predicates",
      "after all that decides in which bits a condition computes, so that the second look sees the "
      "same bits, and before fusion, which hides what it compares",
      kEverywhere, always, plain<watch_predicates>},
+    {"name_parts", "before fusion, in which nodes lose their names", kEverywhere, watching,
+     plain<name_parts>},
     {"fuse_pointwise", "after all that looks at single ops", kEverywhere, optimizing,
      plain<fuse_pointwise>},
     {"fuse_updates", "after fuse_pointwise, which makes one node of what an update is made of",
@@ -85,9 +104,12 @@ constexpr Pass kPasses[] = {
     {"order_gradients", "after order_updates, by which an update may wait for more", kTopLevel,
      optimizing, plain<order_gradients>},
     {"lower",
-     "last: the others see functional nodes as nodes, and keep the program order of effects that "
+     "last of those that change what is computed: the others see functional nodes as nodes, and "
+     "keep the program order of effects that "
      "it makes explicit",
      kTopLevel, always, plain<lower>},
+    {"watch_finite", "after lower: it follows values through loops and calls", kTopLevel, watching,
+     plain<watch_finite>},
 };
 
 void verify(const Program& p, const char* pass) {
@@ -184,8 +206,9 @@ void refuse_unknown(const std::vector<std::string>& skip) {
     bool found = false;
     for (const Pass& pass : kPasses) {
       if (pass.is_required()) continue;
-      known += (known.empty() ? "" : ", ") + std::string(pass.name);
       found = found || name == pass.name;
+      if (known.find(pass.name) != std::string::npos) continue;  // it runs twice
+      known += (known.empty() ? "" : ", ") + std::string(pass.name);
     }
     if (!found)
       throw Error(Code::invalid_argument, fmt::format("CompileOptions::skip_passes: there is no "
@@ -206,19 +229,21 @@ void refuse_lists(const Graph& graph, const std::vector<Edge>& edges, const char
 std::span<const Pass> passes() { return kPasses; }
 
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds,
-                 const std::vector<Edge>& fetches, bool all_passes,
-                 const std::vector<std::string>& skip, std::vector<PassReport>* reports,
-                 std::optional<DType> low) {
+                 const std::vector<Edge>& fetches, const PassOptions& options,
+                 const std::vector<std::string>& skip, std::vector<PassReport>* reports) {
   refuse_unknown(skip);
-  if (low && !all_passes)
+  if (options.low && !options.optimize)
     throw Error(Code::invalid_argument,
                 "CompileOptions::mixed_precision is a pass, and CompileOptions::optimize or "
                 "EngineOptions::optimize leaves out all of them; leave both at true, and name what "
                 "is to be left out in skip_passes");
-  refuse_lists(graph, feeds, "fed; feed the tensors it is made of");
-  refuse_lists(graph, fetches, "fetched; fetch what is read from it, stacked or concatenated");
+  if (!options.takes_lists) {
+    refuse_lists(graph, feeds, "fed; feed the tensors it is made of");
+    refuse_lists(graph, fetches, "fetched; fetch what is read from it, stacked or concatenated");
+  }
   using Clock = std::chrono::steady_clock;
-  const PassRequest request{graph, feeds, fetches, {all_passes, low}};
+  std::vector<std::string> changes;
+  const PassRequest request{graph, feeds, fetches, options, &changes};
   Program program;
   std::int32_t before = graph.size();
   for (const Pass& pass : kPasses) {
@@ -232,8 +257,10 @@ Program optimize(const Graph& graph, const std::vector<Edge>& feeds,
     verify(program, pass.name);
     const std::int32_t after = program.graph.size();
     if (reports)
-      reports->push_back(
-          {pass.name, before, after, std::chrono::duration<double>(Clock::now() - start).count()});
+      reports->push_back({pass.name, before, after,
+                          std::chrono::duration<double>(Clock::now() - start).count(),
+                          std::exchange(changes, {})});
+    changes.clear();
     before = after;
   }
   return program;

@@ -14,6 +14,9 @@ namespace troupe {
 struct PassOptions {
   bool optimize = false;          // the passes that make a program faster
   std::optional<DType> low = {};  // mixed precision: store products in this dtype
+  Keep keep = Keep::fetches;      // the outermost program's effects that run
+  bool takes_lists = false;       // lists are accepted as feeds and fetches
+  bool check_finite = false;      // nodes say what they are made of
 };
 
 /// The request of a caller: its graph, which no pass changes, and what is fed and fetched.
@@ -22,6 +25,8 @@ struct PassRequest {
   const std::vector<Edge>& feeds;
   const std::vector<Edge>& fetches;
   PassOptions options = {};
+  // a line for each node that passes removed or moved; null: no report
+  std::vector<std::string>* told = nullptr;
 };
 
 struct Pass {
@@ -49,14 +54,15 @@ struct PassReport {
   std::int32_t nodes_before = 0;
   std::int32_t nodes_after = 0;
   double seconds = 0;
+  std::vector<std::string> changes = {};  // a line for each node that it removed or moved
 };
 
 /// Runs the passes that are enabled and not in `skip`. After each pass the program is verified:
 /// inputs before their users, every edge's output there; a violation throws internal naming the
-/// pass. `low`: mixed precision.
+/// pass. Lists are refused as feeds and fetches unless `takes_lists`.
 Program optimize(const Graph& graph, const std::vector<Edge>& feeds,
-                 const std::vector<Edge>& fetches, bool all_passes,
-                 const std::vector<std::string>& skip, std::vector<PassReport>* reports,
-                 std::optional<DType> low = {});
+                 const std::vector<Edge>& fetches, const PassOptions& options,
+                 const std::vector<std::string>& skip = {},
+                 std::vector<PassReport>* reports = nullptr);
 
 }  // namespace troupe

@@ -11,6 +11,7 @@
 #include <troupe/actors/plan/plan_calls.hpp>
 #include <troupe/actors/plan/plan_draft.hpp>
 #include <troupe/actors/plan/plan_kernels.hpp>
+#include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/state.hpp>
 
@@ -26,6 +27,8 @@ class Planner {
     d_.plan.edge_bytes = placed.edge_bytes;
     edge_ahead_ = placed.edge_ahead;
     take_feeds();
+    d_.plan.check_finite = std::any_of(d_.graph().nodes().begin(), d_.graph().nodes().end(),
+                                       [](const Node& n) { return n.attrs.has(kWatched); });
     d_.plan.fetches = static_cast<std::int32_t>(d_.plan.program.fetches.size());
     d_.plan.queues = d_.plan_part ? d_.plan_part->queues : queue_uses(d_.plan.program.graph);
     if (d_.plan_part)

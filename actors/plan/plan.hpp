@@ -301,6 +301,7 @@ struct Plan {
   // of a function in several partitions, equally deep and under way at once, at most
   static constexpr std::int32_t kCalls = 32;
   std::uint64_t edge_bytes = 64 << 20;  // EdgeOptions::bytes
+  bool check_finite = false;            // some of its nodes are watched
 };
 
 /// Finds devices by name; throws not_found.

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/plan/finite_watch.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/transfer.hpp>
@@ -12,8 +13,10 @@ std::unique_ptr<Kernel> PlanKernels::make(std::int32_t id, Device& device) {
   const Node& n = program_.node(id);
   try {
     NodeTypes types(program_, n);
-    return make_node_kernel(*n.op,
-                            types.setup(n, device, n.state >= 0 ? state(n.state) : Ref<State>()));
+    auto kernel = make_node_kernel(
+        *n.op, types.setup(n, device, n.state >= 0 ? state(n.state) : Ref<State>()));
+    if (!n.attrs.has(kWatched)) return kernel;
+    return std::make_unique<WatchedKernel>(std::move(kernel), n);
   } catch (const Error& e) {
     throw Error(e.code(), fmt::format("{}: {}", program_.describe(id), e.what()));
   }

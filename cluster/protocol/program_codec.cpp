@@ -19,7 +19,7 @@ namespace troupe {
 template <>
 inline constexpr std::uint64_t kValues<StateSpec::Kind> = 5;
 template <>
-inline constexpr std::uint64_t kValues<Initializer::Kind> = 5;
+inline constexpr std::uint64_t kValues<Initializer::Kind> = 6;
 template <>
 inline constexpr std::uint64_t kValues<ScalarOp> = kScalarOps;
 
@@ -51,7 +51,10 @@ void fields(A& a, PlanPart& p) {
 
 template <class A>
 void fields(A& a, Initializer& i) {
-  a(i.kind), a(i.value), a(i.a), a(i.b), a(i.seed);
+  // The sender's engine has filled in its own seed where there was none (Graph::seed_states).
+  std::uint64_t seed = i.seed.value_or(0);
+  a(i.kind), a(i.value), a(i.a), a(i.b), a(seed);
+  if constexpr (A::reads) i.seed = seed;
 }
 
 template <class A>
@@ -587,6 +590,9 @@ void read(MessageReader& r, StateSpec& spec) {
     const bool is_right =
         spec.values[0].depth == 0 && (spec.initial.kind != Initializer::Kind::tensor ||
                                       fits(spec.initial.value, spec.values[0]));
+    if (spec.initial.kind == Initializer::Kind::orthogonal &&
+        (spec.values[0].shape.rank() < 1 || !is_floating(spec.values[0].dtype)))
+      MessageReader::malformed("an orthogonal variable that is no matrix");
     if (!is_right) MessageReader::malformed("a variable whose first value is another than it says");
   }
   if (spec.kind == StateSpec::Kind::actor) spec.actor = find_actor(spec.name);

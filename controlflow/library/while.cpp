@@ -15,6 +15,8 @@ TROUPE_OP(While) {
   op.attr<std::int64_t>("parallel_iterations", 32);
   op.attr<bool>("back_prop", true);
   op.attr<std::string>("label");
+  // by which errors name its variables, if a pass has removed others
+  op.attr<std::vector<std::int64_t>>("numbers", {});
   op.attr<std::string>("compared", "");  // by the condition, where a pass has added a check of it
   op.infer([](Inference& c) {
     auto graphs = subgraphs_of(c.attrs());
@@ -55,7 +57,7 @@ TROUPE_OP(While) {
     const auto compared = graphs.size() > 2
                               ? std::optional(Comparisons{graphs[0], graphs[2],
                                                           node.attrs.get<std::string>("compared")})
-                              : comparisons_of(w.condition, w.variables);
+                              : comparisons_of(w.condition, w.variables, w.numbers);
     for (std::int64_t n = 0;; ++n) {
       std::vector<Value> arguments = variables;
       arguments.insert(arguments.end(), captures.begin(), captures.end());

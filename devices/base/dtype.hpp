@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <iosfwd>
 #include <string_view>
 #include <type_traits>
 
@@ -127,6 +128,8 @@ inline bfloat16::operator float() const {
 
 /// `f32`, `i64`, `bool` …
 std::string_view name_of(DType type);
+/// Writes the name.
+std::ostream& operator<<(std::ostream& out, DType type);
 /// Bytes of one element.
 constexpr std::size_t size_of(DType type) {
   constexpr std::uint8_t bytes[kAllDTypes] = {2, 2, 4, 8, 8, 16, 1, 2,

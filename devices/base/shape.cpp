@@ -2,6 +2,7 @@
 #include <troupe/devices/base/shape.hpp>
 
 #include <algorithm>
+#include <ostream>
 
 #include <fmt/format.h>
 
@@ -13,6 +14,9 @@ std::string_view name_of(DType type) {
                                                   "u32", "u64",  "bool", "string"};
   return names[static_cast<int>(type)];
 }
+
+std::ostream& operator<<(std::ostream& out, DType type) { return out << name_of(type); }
+std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.text(); }
 
 void refuse_strings() {
   throw Error(Code::unimplemented, "strings have no numbers to compute with");

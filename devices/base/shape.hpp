@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <source_location>
 #include <span>
 #include <string>
@@ -84,6 +85,9 @@ class Shape {
   std::int64_t dims_[kMaxRank] = {};
   int rank_ = 0;
 };
+
+/// Writes `text()`.
+std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
 /// NumPy's rule: aligned at the last axis, extents are equal or 1. Unknown extents stay unknown
 /// unless the other side decides. Throws invalid_argument if the two cannot be broadcast.

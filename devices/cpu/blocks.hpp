@@ -1,7 +1,8 @@
 // Splitting one kernel into blocks that the pool's workers share.
 //
 // The blocks depend on the shape alone, never on the number of workers, so that a result does not
-// either. Work below kSmallWork elements stays on the caller: handing it over costs more.
+// either. (A tiled product chooses its tiles by the workers; no tile splits a sum.)
+// Work below kSmallWork elements stays on the caller: handing it over costs more.
 #pragma once
 
 #include <algorithm>

@@ -112,11 +112,11 @@ void* Tensor::raw_mutable() {
   return body()->data;
 }
 
-Tensor Tensor::reshaped(const Shape& shape) const {
+Tensor Tensor::reshaped(const Shape& shape, At at) const {
   if (shape.elements() != elements())
     throw Error(Code::invalid_argument,
-                fmt::format("{} elements of shape {} cannot take shape {}", elements(),
-                            this->shape().text(), shape.text()));
+                fmt::format("reshaped() at {}: {} elements of shape {} cannot take shape {}",
+                            Site(at).text(), elements(), this->shape().text(), shape.text()));
   if (kind_ == Kind::scalar || (shape.is_scalar() && is_on_host() && dtype_ != DType::string)) {
     Tensor t = empty(dtype_, shape);
     std::memcpy(t.raw_mutable(), raw(), bytes());
@@ -130,10 +130,10 @@ Tensor Tensor::reshaped(const Shape& shape) const {
   return from_body(view, dtype_);
 }
 
-Tensor Tensor::rows(std::int64_t begin, std::int64_t end) const {
+Tensor Tensor::rows(std::int64_t begin, std::int64_t end, At at) const {
   if (rank() < 1 || begin < 0 || end < begin || end > shape()[0])
-    throw Error(Code::out_of_range,
-                fmt::format("rows [{}, {}) are outside shape {}", begin, end, shape().text()));
+    throw Error(Code::out_of_range, fmt::format("rows() at {}: rows [{}, {}) are outside shape {}",
+                                                Site(at).text(), begin, end, shape().text()));
   const Body* b = body();
   Shape s = b->shape;
   std::int64_t row = s[0] ? elements() / s[0] : 0;
@@ -157,13 +157,14 @@ Tensor Tensor::clone() const {
 
 // ---- strings
 
-Tensor Tensor::strings(const std::vector<std::string>& elements, const Shape& shape) {
+Tensor Tensor::strings(const std::vector<std::string>& elements, const Shape& shape, At at) {
   std::vector<StringRef> views;
   for (const std::string& s : elements) views.push_back({s.data(), s.size()});
-  return of(views, shape).with_own_text();
+  return of(views, shape, at).with_own_text();
 }
 
-std::vector<std::string> Tensor::to_strings() const {
+std::vector<std::string> Tensor::to_strings(At at) const {
+  check_access(DType::string, "to_strings", at);
   std::vector<std::string> out;
   for (const StringRef& t : std::span(data<StringRef>(), static_cast<std::size_t>(elements())))
     out.emplace_back(t.view());
@@ -191,26 +192,33 @@ Tensor Tensor::with_own_text() const {
   return own;
 }
 
-void Tensor::check_access(DType wanted) const {
+void Tensor::refuse_access(DType wanted, const char* call, const At& at) const {
+  const std::string where = fmt::format("{}() at {}: ", call, Site(at).text());
   if (kind_ == Kind::none)
-    throw Error(Code::failed_precondition, "an empty tensor handle has no elements");
+    throw Error(Code::failed_precondition, where + "an empty tensor handle has no elements");
   if (wanted != dtype_)
-    throw Error(Code::invalid_argument,
-                fmt::format("a tensor of {} was read as {}", name_of(dtype_), name_of(wanted)));
-  if (!is_on_host())
-    throw Error(Code::failed_precondition, "the tensor is on a device; fetch it first");
+    throw Error(Code::invalid_argument, fmt::format("{}a tensor of {} was read as {}", where,
+                                                    name_of(dtype_), name_of(wanted)));
+  throw Error(Code::failed_precondition, where + "the tensor is on a device; fetch it first");
 }
 
-void Tensor::check_item() const {
-  if (elements() != 1)
-    throw Error(Code::invalid_argument, fmt::format("item() needs one element; shape {} has {}",
-                                                    shape().text(), elements()));
+void Tensor::refuse_fill(std::size_t elements, const Shape& shape, const At& at) {
+  throw Error(Code::invalid_argument,
+              fmt::format("a tensor at {}: {} elements do not fill shape {}", Site(at).text(),
+                          elements, shape.text()));
 }
 
-double Tensor::at(std::int64_t i) const {
+void Tensor::refuse_item(const At& at) const {
+  throw Error(Code::invalid_argument,
+              fmt::format("item() at {}: it needs one element; shape {} has {}", Site(at).text(),
+                          shape().text(), elements()));
+}
+
+double Tensor::at(std::int64_t i, At at) const {
+  check_access(dtype_ == DType::string ? DType::f64 : dtype_, "at", at);
   if (i < 0 || i >= elements())
-    throw Error(Code::out_of_range,
-                fmt::format("element {} is outside shape {}", i, shape().text()));
+    throw Error(Code::out_of_range, fmt::format("at({}) at {}: the element is outside shape {}", i,
+                                                Site(at).text(), shape().text()));
   return visit_dtype(dtype_, [&]<class T>(type_tag<T>) -> double {
     T v = data<T>()[i];
     if constexpr (std::is_same_v<T, std::complex<float>> || std::is_same_v<T, std::complex<double>>)

@@ -9,6 +9,8 @@
 
 #include <complex>
 #include <cstddef>
+#include <iosfwd>
+#include <source_location>
 #include <span>
 #include <string>
 #include <vector>
@@ -46,6 +48,7 @@ class Buffer final : public Counted {
 
 class Tensor : public Value {
  public:
+  using At = std::source_location;
   Tensor() = default;
 
   /// A scalar, held in the handle.
@@ -69,16 +72,16 @@ class Tensor : public Value {
   /// The elements that lie `offset` bytes into a buffer of `device` (null: the host).
   static Tensor on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype,
                           const Shape& shape);
-  /// Throws invalid_argument unless `elements` fill `shape`.
+  /// Throws invalid_argument, naming the caller's line, unless `elements` fill `shape`.
   template <class T>
-  static Tensor of(std::span<const T> elements, const Shape& shape);
+  static Tensor of(std::span<const T> elements, const Shape& shape, At at = At::current());
   template <class T>
-  static Tensor of(std::initializer_list<T> elements, const Shape& shape) {
-    return of(std::span<const T>(elements.begin(), elements.size()), shape);
+  static Tensor of(std::initializer_list<T> elements, const Shape& shape, At at = At::current()) {
+    return of(std::span<const T>(elements.begin(), elements.size()), shape, at);
   }
   template <class T>
-  static Tensor of(const std::vector<T>& elements, const Shape& shape) {
-    return of(std::span<const T>(elements), shape);
+  static Tensor of(const std::vector<T>& elements, const Shape& shape, At at = At::current()) {
+    return of(std::span<const T>(elements), shape, at);
   }
   template <class T>
   static Tensor of(std::initializer_list<T> elements) {
@@ -86,7 +89,8 @@ class Tensor : public Value {
   }
 
   /// A tensor of strings, any bytes, on the host. Throws invalid_argument unless they fill `shape`.
-  static Tensor strings(const std::vector<std::string>& elements, const Shape& shape);
+  static Tensor strings(const std::vector<std::string>& elements, const Shape& shape,
+                        At at = At::current());
   /// A scalar of dtype string.
   static Tensor string(const std::string& element) { return strings({element}, Shape{}); }
 
@@ -104,32 +108,39 @@ class Tensor : public Value {
   /// Throws internal if the handle is no sole holder's; kernels write only what they allocated or
   /// took over.
   void* raw_mutable();
-  /// The elements; throws invalid_argument if T is not the dtype or the tensor is not on the host.
+  /// The elements, `elements()` of them in row-major order. The errors of the accessors name the
+  /// caller's line: invalid_argument if T is not the dtype, failed_precondition if the handle is
+  /// empty or the tensor is not on the host.
   template <class T>
-  const T* data() const {
-    check_access(dtype_of<T>);
+  const T* data(At at = At::current()) const {
+    check_access(dtype_of<T>, "data", at);
     return static_cast<const T*>(raw());
   }
   template <class T>
-  T* mutable_data() {
-    check_access(dtype_of<T>);
+  T* mutable_data(At at = At::current()) {
+    check_access(dtype_of<T>, "mutable_data", at);
     return static_cast<T*>(raw_mutable());
   }
-  /// The only element; throws invalid_argument if there are more.
+  /// The only element; throws invalid_argument if there are more or none.
   template <class T>
-  T item() const {
-    check_item();
-    return *data<T>();
+  T item(At at = At::current()) const {
+    check_access(dtype_of<T>, "item", at);
+    if (elements() != 1) [[unlikely]]
+      refuse_item(at);
+    return *static_cast<const T*>(raw());
   }
-  /// Element `i` as a double, whatever the real dtype (bool: 0 or 1).
-  double at(std::int64_t i) const;
+  /// Element `i` in row-major order as a double, whatever the real dtype (bool: 0 or 1; complex:
+  /// the real part). Throws out_of_range.
+  double at(std::int64_t i, At at = At::current()) const;
+  /// A copy of the elements in row-major order.
   template <class T>
-  std::vector<T> to_vector() const {
-    const T* p = data<T>();
+  std::vector<T> to_vector(At at = At::current()) const {
+    check_access(dtype_of<T>, "to_vector", at);
+    const T* p = static_cast<const T*>(raw());
     return std::vector<T>(p, p + elements());
   }
 
-  std::vector<std::string> to_strings() const;
+  std::vector<std::string> to_strings(At at = At::current()) const;
   /// Of a tensor of strings: one that keeps its bytes itself; this one, if it does. What a kernel
   /// put together of its inputs' elements is turned into that before the inputs may go.
   Tensor with_own_text() const;
@@ -140,9 +151,9 @@ class Tensor : public Value {
   /// May this handle's elements be overwritten?
   bool is_sole_holder() const;
   /// The same elements under another shape of as many elements; shares the buffer.
-  Tensor reshaped(const Shape& shape) const;
+  Tensor reshaped(const Shape& shape, At at = At::current()) const;
   /// Rows [begin, end) of axis 0; shares the buffer.
-  Tensor rows(std::int64_t begin, std::int64_t end) const;
+  Tensor rows(std::int64_t begin, std::int64_t end, At at = At::current()) const;
   /// A copy with a buffer of its own (host tensors only).
   Tensor clone() const;
 
@@ -153,8 +164,14 @@ class Tensor : public Value {
   class Body;
   Body* body() const;
   static Tensor from_body(Body* body, DType dtype);
-  void check_access(DType wanted) const;
-  void check_item() const;
+  void check_access(DType wanted, const char* call, const At& at) const {
+    if (kind_ == Kind::none || wanted != dtype_ || !is_on_host()) [[unlikely]]
+      refuse_access(wanted, call, at);
+  }
+  [[noreturn, gnu::cold]] void refuse_access(DType wanted, const char* call, const At& at) const;
+  [[noreturn, gnu::cold]] void refuse_item(const At& at) const;
+  [[noreturn, gnu::cold]] static void refuse_fill(std::size_t elements, const Shape& shape,
+                                                  const At& at);
 };
 
 static_assert(sizeof(Tensor) == sizeof(Value));
@@ -211,26 +228,28 @@ inline std::uint64_t Tensor::content() const {
   return kind_ == Kind::tensor && body()->buffer ? body()->buffer->content() : 0;
 }
 
+/// For people, as NumPy does: dtype and shape, then the elements with all their digits, a row a
+/// line. A tensor of more than 1,000 elements shows the first and last three along each axis.
+std::ostream& operator<<(std::ostream& out, const Tensor& t);
+
 /// Bit-for-bit equality of dtype, shape and elements (host tensors), of strings byte for byte.
 bool identical(const Tensor& a, const Tensor& b);
 
 template <class T>
-Tensor Tensor::of(std::span<const T> elements, const Shape& shape) {
+Tensor Tensor::of(std::span<const T> elements, const Shape& shape, At at) {
   if (shape.elements() != static_cast<std::int64_t>(elements.size()))
-    throw Error(Code::invalid_argument,
-                std::to_string(elements.size()) + " elements do not fill shape " + shape.text());
+    refuse_fill(elements.size(), shape, at);
   Tensor t = empty(dtype_of<T>, shape);
   if (!elements.empty()) std::memcpy(t.raw_mutable(), elements.data(), elements.size_bytes());
   return t;
 }
 
 template <>
-inline Tensor Tensor::of<bool>(const std::vector<bool>& elements, const Shape& shape) {
+inline Tensor Tensor::of<bool>(const std::vector<bool>& elements, const Shape& shape, At at) {
   std::vector<std::uint8_t> bytes(elements.begin(), elements.end());
-  Tensor t = empty(DType::boolean, shape);
   if (shape.elements() != static_cast<std::int64_t>(bytes.size()))
-    throw Error(Code::invalid_argument,
-                std::to_string(bytes.size()) + " elements do not fill shape " + shape.text());
+    refuse_fill(bytes.size(), shape, at);
+  Tensor t = empty(DType::boolean, shape);
   std::memcpy(t.raw_mutable(), bytes.data(), bytes.size());
   return t;
 }

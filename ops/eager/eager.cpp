@@ -1,14 +1,20 @@
 #include <troupe/ops/eager/eager.hpp>
 
+#include <algorithm>
+#include <array>
+#include <atomic>
+
 #include <fmt/format.h>
 
 #include <troupe/devices/list/list.hpp>
+#include <troupe/ops/eager/bind_observer.hpp>
 #include <troupe/ops/eager/replay.hpp>
 #include <troupe/ops/eager/run_kernel.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/ordering.hpp>
+#include <troupe/ops/graph/tracing.hpp>
 #include <troupe/ops/graph/transfer.hpp>
 
 namespace troupe {
@@ -54,12 +60,63 @@ class Restore {
   const T before_;
 };
 
+// Runs of engines that share a state with eager scopes count from 1: these are told apart.
+std::uint64_t fresh_run_id() {
+  static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};  // publishes nothing but itself
+  return next.fetch_add(1, std::memory_order_relaxed);
+}
+
+Eager*& innermost_scope() {
+  static thread_local Eager* scope = nullptr;
+  return scope;
+}
+
+// Tells a value of this process from all others. Each thread takes ids by blocks.
+Edge fresh_mark() {
+  constexpr std::uint64_t kBlock = 1 << 20;
+  static std::atomic<std::uint64_t> next{0};  // publishes nothing but itself
+  static thread_local std::uint64_t id = 0, end = 0;
+  if (id == end) {
+    id = next.fetch_add(kBlock, std::memory_order_relaxed);
+    end = id + kBlock;
+  }
+  const std::uint64_t mine = id++;
+  return {static_cast<std::int32_t>(mine & 0x7fffffff), static_cast<std::int32_t>(mine >> 31)};
+}
+
 }  // namespace
 
 Eager::Eager()
-    : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()) {}
-Eager::Eager(Device& device) : Reader(0), device_(&device), stream_(device.compute_stream()) {}
-Eager::~Eager() = default;
+    : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()),
+      own_states_(std::make_unique<StateStore>()), store_(own_states_.get()),
+      outer_(std::exchange(innermost_scope(), this)) {}
+Eager::Eager(Device& device)
+    : Reader(0), device_(&device), stream_(device.compute_stream()),
+      own_states_(std::make_unique<StateStore>()), store_(own_states_.get()),
+      outer_(std::exchange(innermost_scope(), this)) {}
+Eager::Eager(EagerHost& host)
+    : Reader(0), device_(&host.eager_device()), stream_(device_->compute_stream()), host_(&host),
+      store_(&host.eager_states()), outer_(std::exchange(innermost_scope(), this)) {
+  run_.id = fresh_run_id();
+  run_.seed = host.eager_seed();
+}
+Eager::~Eager() {
+  // Scopes may end in any order, and on another thread than they began on.
+  for (Eager** at = &innermost_scope(); *at; at = &(*at)->outer_)
+    if (*at == this) {
+      *at = outer_;
+      break;
+    }
+}
+
+Eager* Eager::innermost() { return innermost_scope(); }
+
+Reader& Eager::current() {
+  Tracing* const trace = Tracing::active();
+  return trace ? trace->graph().current() : static_cast<Reader&>(*this);
+}
+
+Expr Eager::hold(Value value) { return Expr(this, std::move(value), fresh_mark()); }
 
 bool Eager::is_nan(const Expr& e, const Site& site) {
   const Expr is = bind(find_op("IsNan"), {&e, 1}, {}, site)[0];
@@ -85,6 +142,8 @@ Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
 Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
                   int state) {
   const Replayed* const again = take_replayed();
+  if (Tracing* const trace = again ? nullptr : Tracing::active())
+    return bind_in(trace->graph(), op, inputs, std::move(attrs), site, state);
   if (watch_) {
     watch_->has_effect = watch_->has_effect || (acts(op) && !is_looking_);
     if (is_ordering(op) && is_floating(inputs[0].dtype())) {
@@ -92,19 +151,47 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
       if (watch_->nan_holds) return compare(op, inputs, std::move(attrs), site);
     }
   }
+  if (!again && !is_looking_ && state < 0 && KernelCache::can_keep(op, attrs))
+    return compute_cached(op, inputs, std::move(attrs), site);
   if (!op.evaluate || is_looking_) return compute(op, inputs, std::move(attrs), site, state, again);
   if (again) return run_functional(again->graph.node(again->id), inputs, again->states);
   return run_functional(node_of(op, inputs, std::move(attrs), site), inputs, {});
 }
 
+// A trace runs on this thread: the bind goes into its graph, where states are found by name.
+Exprs Eager::bind_in(Graph& graph, const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
+                     const Site& site, int state) const {
+  const int there = state < 0 ? -1 : graph.declare(states_[static_cast<std::size_t>(state)], site);
+  return graph.bind(op, inputs, std::move(attrs), site_for(site), there);
+}
+
+// Like an earlier bind: the kernel is there, and what it yields is known to fit.
+Exprs Eager::compute_cached(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
+                            const Site& site) {
+  std::vector<ValueSpec> specs;
+  try {
+    KernelCache::Prepared* prepared = kernels_.find(op, attrs, inputs);
+    if (!prepared) {
+      for (const Expr& e : inputs) specs.push_back(spec_of(e));
+      Attrs all = attrs;
+      std::vector<ValueSpec> outputs = infer_outputs(op, specs, all);
+      prepared = &kernels_.add(std::make_unique<KernelCache::Prepared>(
+          op, std::move(attrs), std::move(all), specs, std::move(outputs), *device_));
+    }
+    Exprs out = run_kernel(*prepared->kernel, op, inputs, prepared->outputs.size(), {});
+    if (BindObserver::innermost()) tell(op, prepared->all, inputs, out, nullptr, -1, site);
+    return out;
+  } catch (const Error& e) {
+    if (specs.empty())
+      for (const Expr& x : inputs) specs.push_back(spec_of(x));
+    rethrow_naming(e, op, specs, site_for(site));
+  }
+}
+
 Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
                      int state, const Replayed* again) {
   std::vector<ValueSpec> specs;
-  std::vector<Value> values;
-  for (const Expr& e : inputs) {
-    specs.push_back(spec_of(e));
-    values.push_back(e.held());
-  }
+  for (const Expr& e : inputs) specs.push_back(spec_of(e));
   const Node* const node = again ? &again->graph.node(again->id) : nullptr;
   try {
     const std::vector<ValueSpec> outputs = node ? node->outputs : infer_outputs(op, specs, attrs);
@@ -114,7 +201,16 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
       return in_scope(std::move(zeros));
     }
     const NodeTypes types = node ? NodeTypes(again->graph, *node) : NodeTypes(specs, outputs);
-    return in_scope(run_kernel(op, attrs, types, node ? node->origin : ++calls_, state, values));
+    StateInUse use;
+    if (state >= 0) {
+      const StateSpec& spec = states_[static_cast<std::size_t>(state)];
+      use = {&spec, store_->get(spec)};
+    }
+    const std::unique_ptr<Kernel> kernel = make_node_kernel(
+        op, types.setup(op, attrs, *device_, node ? node->origin : ++calls_, use.state));
+    Exprs out = run_kernel(*kernel, op, inputs, types.outputs(), use);
+    if (BindObserver::innermost()) tell(op, attrs, inputs, out, use.state.get(), state, site);
+    return out;
   } catch (const Error& e) {
     if (again) rethrow_naming(e, *again);
     rethrow_naming(e, op, specs, site_for(site));
@@ -124,29 +220,42 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
 Exprs Eager::in_scope(std::vector<Value> values) {
   Exprs out;
   out.reserve(values.size());
-  for (Value& v : values) out.push_back(Expr(this, std::move(v)));
+  for (Value& v : values) out.push_back(hold(std::move(v)));
   return out;
 }
 
-std::vector<Value> Eager::run_kernel(const OpDef& op, const Attrs& attrs, const NodeTypes& types,
-                                     std::uint64_t origin, int state, std::vector<Value>& inputs) {
-  StateInUse use;
-  if (state >= 0) {
-    const StateSpec& spec = states_[static_cast<std::size_t>(state)];
-    use = {&spec, store_.get(spec)};
-  }
-  std::unique_ptr<Kernel> kernel =
-      make_node_kernel(op, types.setup(op, attrs, *device_, origin, use.state));
-  std::vector<Value> out =
-      run_kernel_blocking(*kernel, inputs, types.outputs(), *device_, *stream_, run_, use, tag_);
-  for (std::size_t i = 0; i < out.size(); ++i) {
+Exprs Eager::run_kernel(Kernel& kernel, const OpDef& op, std::span<const Expr> inputs,
+                        std::size_t outputs, const StateInUse& use) {
+  // this many need no memory from the heap
+  std::array<Value, 3> few_in;
+  std::array<Value, 1> few_out;
+  std::vector<Value> many_in, many_out;
+  std::span<Value> in(few_in.data(), std::min(inputs.size(), few_in.size()));
+  std::span<Value> out(few_out.data(), std::min(outputs, few_out.size()));
+  if (inputs.size() > few_in.size()) many_in.resize(inputs.size()), in = many_in;
+  if (outputs > few_out.size()) many_out.resize(outputs), out = many_out;
+  for (std::size_t i = 0; i < inputs.size(); ++i) in[i] = inputs[i].held();
+  run_kernel_blocking(kernel, in, out, *device_, *stream_, run_, use, tag_, host_ == nullptr);
+  Exprs made;
+  made.reserve(outputs);
+  const bool is_synchronous = device_->is_synchronous();
+  for (std::size_t i = 0; i < outputs; ++i) {
     if (!out[i].has_value())
       throw Error(Code::internal, fmt::format("the kernel of {} set no output {}", op.name, i));
     // made of host scalars
-    if (out[i].kind() == Value::Kind::tensor) bring_to_device(out[i].tensor(), *device_, *stream_);
+    if (!is_synchronous && out[i].kind() == Value::Kind::tensor)
+      bring_to_device(out[i].tensor(), *device_, *stream_);
+    made.push_back(hold(std::move(out[i])));
   }
-  stream_->synchronize();
-  return out;
+  if (!is_synchronous) stream_->synchronize();
+  return made;
+}
+
+void Eager::tell(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs,
+                 const Exprs& outputs, const State* state, int number, const Site& site) {
+  const BindObserver::Computed firing{op,    attrs,          inputs, outputs,
+                                      state, site_for(site), *this,  number};
+  for (BindObserver* o = BindObserver::innermost(); o; o = o->outer()) o->computed(firing);
 }
 
 // A functional node that no graph holds.
@@ -235,7 +344,7 @@ std::vector<Tensor> Eager::run(const Program& program, const std::vector<Tensor>
                   fmt::format("{} yields a list, which is not fetched; fetch what is read from it, "
                               "stacked or concatenated",
                               graph.describe(e.node)));
-  Exprs arguments;
+  std::vector<Expr> arguments;
   for (std::size_t i = 0; i < feeds.size(); ++i) {
     const bool is_known = i < program.feeds.size();
     if (is_known && graph.spec(program.feeds[i]).is_list())
@@ -246,11 +355,17 @@ std::vector<Tensor> Eager::run(const Program& program, const std::vector<Tensor>
       throw Error(Code::invalid_argument,
                   fmt::format("{} takes {}, not nothing", graph.describe(program.feeds[i].node),
                               graph.spec(program.feeds[i]).text()));
-    arguments.push_back(Expr(this, Value(feeds[i])));
+    arguments.push_back(hold(Value(feeds[i])));
   }
   std::vector<Tensor> out;
-  for (const Expr& e : replay(program, *this, arguments)) out.push_back(on_host(e.held()));
-  ++run_.id;
+  for (const Value& v : run_values(program, arguments)) out.push_back(on_host(v));
+  return out;
+}
+
+std::vector<Value> Eager::run_values(const Program& program, std::span<const Expr> feeds) {
+  std::vector<Value> out;
+  for (const Expr& e : replay(program, *this, feeds)) out.push_back(e.held());
+  run_.id = host_ ? fresh_run_id() : run_.id + 1;
   ++run_.step;
   return out;
 }
@@ -258,23 +373,56 @@ std::vector<Tensor> Eager::run(const Program& program, const std::vector<Tensor>
 Tensor Eager::get(const Graph& graph, const std::string& variable) {
   for (const StateSpec& spec : graph.states())
     if (spec.kind == StateSpec::Kind::variable && spec.name == variable)
-      return on_host(static_cast<VariableState&>(*store_.get(spec)).snapshot());
+      return on_host(static_cast<VariableState&>(*store_->get(spec)).snapshot());
   throw Error(Code::not_found, fmt::format("the graph has no variable '{}'", variable));
 }
 
-Expr Eager::adopt(const Expr& foreign, const Site&) {
+Expr Eager::adopt(const Expr& foreign, const Site& site) {
   const bool is_of_graph = !foreign.is_empty() && foreign.reader().depth() > 0;
-  return Expr(this, is_looking_ && is_of_graph ? stand_in(foreign.spec()) : foreign.held());
+  if (is_of_graph && !is_looking_) {
+    // in a trace both are values of its graph
+    if (Tracing* const trace = Tracing::active()) return trace->graph().adopt(foreign, site);
+  }
+  if (is_looking_ && is_of_graph) return hold(stand_in(foreign.spec()));
+  // another scope's value stays the one that it is
+  return foreign.is_empty() ? hold(foreign.held()) : Expr(this, foreign.held(), foreign.edge());
 }
 
 ValueSpec Eager::spec_of(const Expr& e) const { return spec_of_value(e.held()); }
 
 int Eager::declare(const StateSpec& spec, const Site&) {
-  store_.get(spec);
+  store_->get(spec);
   for (std::size_t i = 0; i < states_.size(); ++i)
     if (states_[i].name == spec.name) return static_cast<int>(i);
   states_.push_back(spec);
   return static_cast<int>(states_.size()) - 1;
+}
+
+// A loop's body runs here once an iteration: a line may repeat its declaration, another may not.
+int Eager::declare_new(StateSpec spec, const Site& at) {
+  const Site site = site_for(at);
+  spec.site = site;
+  // A traced function may make an actor of its code in each trace, but state only once.
+  if (Tracing* const trace = Tracing::active();
+      trace && spec.kind != StateSpec::Kind::actor && spec.kind != StateSpec::Kind::console)
+    trace->callbacks().declared(spec, site);
+  if (spec.kind != StateSpec::Kind::console && spec.name.starts_with('/')) spec.name.erase(0, 1);
+  const bool is_shared =
+      spec.kind == StateSpec::Kind::console || spec.kind == StateSpec::Kind::actor;
+  for (const StateSpec& first : states_) {
+    if (is_shared || first.name != spec.name || !*first.site.file) continue;
+    const bool repeats = first.site.line == site.line &&
+                         std::string_view(first.site.file) == site.file && first.is_same(spec) &&
+                         first.initial.is_same(spec.initial);
+    if (!repeats)
+      throw Error(Code::already_exists,
+                  fmt::format("{}: {} is declared already; give one of them another name, or share "
+                              "it by its handle or find_variable",
+                              spec.text(), first.text()));
+  }
+  const int number = declare(spec, site);
+  states_[static_cast<std::size_t>(number)].site = site;
+  return number;
 }
 
 }  // namespace troupe

@@ -1,15 +1,19 @@
 // Eager execution: the reader that computes at once. The functions of the DSL are the same as on a
 // graph; every expression has a value.
 //
-//   Eager e;
+//   Eager e(engine);                                   // or `Eager e;`: alone, without an engine
 //   Expr y = tanh(e.constant(0.5));
 //   float v = y.value().item<float>();
 //   std::vector<Tensor> out = e.run(graph, {{x, tx}}, {z});   // replays a graph: the interpreter
 //
 // `run` executes the program as it was written: pruned to the fetches, without other passes. Its
 // random draws are keyed as the engine keys them, so the two agree bit for bit.
-// **Threads**: one at a time, states included. Nothing else runs that could end a wait at a queue:
-// a dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition.
+// While a traced function runs its code on this thread (ops/graph/tracing.hpp), binds go into the
+// function's graph. The tapes of the thread are told of each op that is computed
+// (bind_observer.hpp).
+// **Threads**: one at a time for a scope. Scopes of one engine share its states, from any threads.
+// A scope without an engine has its own states, and nothing else runs that could end a wait at a
+// queue: a dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition.
 #pragma once
 
 #include <memory>
@@ -20,6 +24,8 @@
 #include <vector>
 
 #include <troupe/ops/eager/evaluate.hpp>
+#include <troupe/ops/eager/host.hpp>
+#include <troupe/ops/eager/kernel_cache.hpp>
 #include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/graph/reader.hpp>
 
@@ -29,6 +35,7 @@ namespace troupe {
 using Feeds = std::vector<std::pair<Expr, Tensor>>;
 
 class NodeTypes;
+struct StateInUse;
 
 class Eager final : public Reader, private Evaluate {
  public:
@@ -38,28 +45,50 @@ class Eager final : public Reader, private Evaluate {
   /// has finished. Values of an asynchronous device stay in its memory; `run` copies its results to
   /// the host.
   explicit Eager(Device& device);
+  /// Computes on the host's device with the host's states; traced functions that are called with
+  /// its values run on the host. The host must outlive the scope.
+  explicit Eager(EagerHost& host);
   ~Eager() override;
+
+  /// The innermost scope that is alive on this thread; null: there is none.
+  static Eager* innermost();
+  EagerHost* host() const { return host_; }
+  /// The graph of the trace that runs on this thread, or this scope.
+  Reader& current() override;
 
   Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
              int state = -1) override;
   Expr adopt(const Expr& foreign, const Site& site) override;
   ValueSpec spec_of(const Expr& e) const override;
   int declare(const StateSpec& spec, const Site& site) override;
+  int declare_new(StateSpec spec, const Site& site) override;
+  std::span<const StateSpec> declared_states() const override { return states_; }
   const StateSpec& state_spec(int state) const override { return states_[state]; }
 
   /// Returns the fetched values, on the host. Throws the error of a kernel, naming node and line.
   std::vector<Tensor> run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches);
   /// Runs a program that passes made; one tensor a feed, in the program's order.
   std::vector<Tensor> run(const Program& program, const std::vector<Tensor>& feeds);
+  /// Runs the program on values of this scope, lists among them; results stay on the device.
+  std::vector<Value> run_values(const Program& program, std::span<const Expr> feeds);
 
   /// Variables and queues, which outlive runs.
-  StateStore& states() { return store_; }
+  StateStore& states() { return *store_; }
   /// Returns the value of the graph's variable, on the host: its initial value before the first
   /// write. Throws not_found.
   Tensor get(const Graph& graph, const std::string& variable);
-  void set_seed(std::uint64_t seed) { run_.seed = seed; }
+  /// Keys random draws, and initial values that have no seed, of variables made from now on.
+  void set_seed(std::uint64_t seed) {
+    run_.seed = seed;
+    store_->seed_with(seed);
+  }
   /// Sets the step of the next run; each run adds one.
   void set_step(std::uint64_t step) { run_.step = step; }
+
+  /// An expression of this scope with this value, as an op would have yielded it.
+  Expr hold(Value value);
+  /// Returns the kernels that later binds of the same op, attributes, dtypes and shapes run again.
+  const KernelCache& kernels() const { return kernels_; }
 
   /// What has been bound since somebody asked: while_loop asks whether its predicate is false
   /// because of NaN.
@@ -116,8 +145,14 @@ class Eager final : public Reader, private Evaluate {
   Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site);
   Exprs compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
                 int state, const Replayed* again);
-  std::vector<Value> run_kernel(const OpDef& op, const Attrs& attrs, const NodeTypes& types,
-                                std::uint64_t origin, int state, std::vector<Value>& inputs);
+  Exprs compute_cached(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
+                       const Site& site);
+  Exprs run_kernel(Kernel& kernel, const OpDef& op, std::span<const Expr> inputs,
+                   std::size_t outputs, const StateInUse& use);
+  void tell(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs, const Exprs& outputs,
+            const State* state, int number, const Site& site);
+  Exprs bind_in(Graph& graph, const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
+                const Site& site, int state) const;
   Node node_of(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site);
   Exprs run_functional(const Node& node, std::span<const Expr> inputs,
                        std::optional<std::span<const StateSpec>> states);
@@ -139,7 +174,11 @@ class Eager final : public Reader, private Evaluate {
   RunInfo run_;
   std::uint64_t calls_ = 0;  // origins given to binds that repeat no node
   std::vector<StateSpec> states_;
-  StateStore store_;
+  EagerHost* host_ = nullptr;
+  std::unique_ptr<StateStore> own_states_;
+  StateStore* store_;
+  KernelCache kernels_;
+  Eager* outer_ = nullptr;  // the scope that was the innermost one of its thread before this one
   Comparisons* watch_ = nullptr;
   bool is_looking_ = false;
   // of the graph of the functional node that runs now

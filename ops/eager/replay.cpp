@@ -110,7 +110,12 @@ class Replay {
 
   int number_of(const Node& node, Reader& to) {
     int& number = numbers_[index(node.state)];
-    if (number < 0) number = to.declare(states_[index(node.state)], node.site);
+    if (number < 0) {
+      StateSpec spec = states_[index(node.state)];
+      // Another graph declared it, and the reader shares it by name; actors must agree.
+      if (spec.kind != StateSpec::Kind::actor) spec.site = Site();
+      number = to.declare(spec, node.site);
+    }
     return number;
   }
 

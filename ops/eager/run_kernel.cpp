@@ -56,22 +56,23 @@ Status stuck(const StateSpec& spec, const QueueState& queue) {
 
 }  // namespace
 
-std::vector<Value> run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::size_t outputs,
-                                       Device& device, Stream& stream, const RunInfo& run,
-                                       const StateInUse& use, std::uint64_t tag) {
+void run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::span<Value> outputs,
+                         Device& device, Stream& stream, const RunInfo& run, const StateInUse& use,
+                         std::uint64_t tag, bool is_alone) {
   for (Value& v : inputs)
     if (v.kind() == Value::Kind::tensor) bring_to_device(v.tensor(), device, stream);
-  std::vector<Value> results(outputs);
-  KernelContext context(inputs, results, device, stream, run);
+  KernelContext context(inputs, outputs, device, stream, run);
   context.set_tag(tag);
   Waiter waiter;
   context.set_sink(&waiter, nullptr);
   kernel.run(context);
-  if (!context.was_deferred()) return results;
+  if (!context.was_deferred()) return;
   // has no effect if the kernel has ended
-  if (auto* queue = dynamic_cast<QueueState*>(use.state.get()))
+  if (auto* queue = dynamic_cast<QueueState*>(use.state.get()); queue && is_alone)
     queue->cancel(run.id, stuck(*use.spec, *queue));
-  return waiter.wait();
+  std::vector<Value> results = waiter.wait();
+  for (std::size_t i = 0; i < outputs.size() && i < results.size(); ++i)
+    outputs[i] = std::move(results[i]);
 }
 
 }  // namespace troupe

@@ -15,12 +15,12 @@ struct StateInUse {
   Ref<State> state = {};
 };
 
-/// Returns the kernel's outputs; work on `stream` may still be in flight. Copies host tensors among
-/// the inputs to the device first. Blocks until a kernel that deferred has ended. A kernel that
-/// waits at a queue can never end, because nothing else runs: then this throws
+/// Sets the kernel's outputs; work on `stream` may still be in flight. Copies host tensors among
+/// the inputs to the device first. Blocks until a kernel that deferred has ended. If nothing else
+/// runs (`is_alone`), a kernel that waits at a queue can never end: then this throws
 /// failed_precondition. Throws the error that the kernel threw or failed with.
-std::vector<Value> run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::size_t outputs,
-                                       Device& device, Stream& stream, const RunInfo& run,
-                                       const StateInUse& use, std::uint64_t tag = 0);
+void run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::span<Value> outputs,
+                         Device& device, Stream& stream, const RunInfo& run, const StateInUse& use,
+                         std::uint64_t tag = 0, bool is_alone = true);
 
 }  // namespace troupe

@@ -7,21 +7,25 @@
 //   };
 //   Expr n = actor_node<Counter>(g, "counter", {}, {{DType::i64, Shape{}}})[0];
 //
-// Ownership: the engine makes the actor at its first firing and keeps it between runs; graphs of
-// one engine that name the same actor share it. Threads: one firing at a time, in program order
-// within a run, in every iteration of the branch that is taken; on a worker, or on a thread of its
-// own if it says that it blocks (a deterministic engine has no other threads). It lives on the
-// host. Trouble: an exception fails the run of that firing, naming the actor and the user's line,
-// with the code of an `Error`, and invalid_argument for others, as the actor is part of the
-// program; the supervisor makes a fresh actor for the next firing, as often in a row as it may be
-// restarted: with 3 restarts it stays down after the 4th failure, and every firing says so. Firings
-// that wait meanwhile are not lost.
+// Name: the open scopes prefix it. Nodes of one graph, and graphs of one engine, that name the same
+// actor share it. Its class or function, the values that a function has captured, its options and
+// outputs must agree, else already_exists; captured values are compared only if they are plain
+// bytes. Ownership: the engine makes the actor at its first firing and keeps it between runs.
+// Threads: one firing at a time, in program order within a run, in every iteration of the branch
+// that is taken; on a worker, or on a thread of its own if it says that it blocks (a deterministic
+// engine has no other threads). It lives on the host. Trouble: an exception fails the run of that
+// firing, naming the actor and the user's line, with the code of an `Error`, and invalid_argument
+// for others, as the actor is part of the program; the supervisor makes a fresh actor for the next
+// firing, as often in a row as it may be restarted: with 3 restarts it stays down after the 4th
+// failure, and every firing says so. Firings that wait meanwhile are not lost.
 #pragma once
 
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <type_traits>
+#include <typeinfo>
 #include <vector>
 
 #include <troupe/ops/graph/graph.hpp>
@@ -44,7 +48,14 @@ struct ActorOptions {
 struct ActorDefinition {
   std::function<std::unique_ptr<NodeActor>()> make;
   ActorOptions options;
+  // Tell actors apart: the type of the class, function or factory, null if it is not known; and the
+  // bytes of what a function has captured, empty if they cannot be compared.
+  const std::type_info* source = nullptr;
+  std::string captured = {};
 };
+
+/// False if the two are known to differ in class, function, captured values or options.
+bool is_same_actor(const ActorDefinition& a, const ActorDefinition& b);
 
 /// Makes an actor known by its name to graphs of other nodes, whose programs name it and whose
 /// factory stays where it is. Throws already_exists, and invalid_argument for an empty factory. Any
@@ -70,8 +81,26 @@ std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefini
 std::vector<Value> fire_actor(NodeActor& actor, const std::string& name,
                               std::span<const ValueSpec> outputs, std::vector<Value> inputs);
 
-/// Makes the node. `name` is the actor's; the same name with other outputs throws already_exists,
-/// an empty factory or a negative number of restarts invalid_argument.
+namespace detail {
+
+Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+                 std::vector<ValueSpec> outputs, ActorDefinition definition,
+                 std::source_location at);
+
+/// The bytes of a function object if equal bytes are what makes two of its type equal; else empty.
+template <class F>
+std::string captured_bytes(const F& f) {
+  if constexpr (std::is_trivially_copyable_v<F> && !std::is_empty_v<F> &&
+                std::has_unique_object_representations_v<F>)
+    return std::string(reinterpret_cast<const char*>(&f), sizeof(F));
+  else return {};
+}
+
+}  // namespace detail
+
+/// Makes the node. `name` is the actor's. Throws already_exists, naming both lines, if the graph
+/// has another state or another actor of that name; invalid_argument for an empty factory or a
+/// negative number of restarts.
 Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
                  std::vector<ValueSpec> outputs, std::function<std::unique_ptr<NodeActor>()> make,
                  ActorOptions options = {},
@@ -82,9 +111,9 @@ template <class Actor>
 Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
                  std::vector<ValueSpec> outputs, ActorOptions options = {},
                  std::source_location at = std::source_location::current()) {
-  return actor_node(
-      reader, name, std::move(inputs), std::move(outputs), [] { return std::make_unique<Actor>(); },
-      options, at);
+  return detail::actor_node(reader, name, std::move(inputs), std::move(outputs),
+                            {[] { return std::make_unique<Actor>(); }, options, &typeid(Actor), {}},
+                            at);
 }
 
 /// A function (inputs, outputs); each fresh actor starts from a copy of it as it is now.
@@ -98,10 +127,10 @@ actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
     void receive(std::span<const Tensor> in, std::span<Tensor> out) override { function(in, out); }
     F function;
   };
-  return actor_node(
+  std::string captured = detail::captured_bytes(f);
+  return detail::actor_node(
       reader, name, std::move(inputs), std::move(outputs),
-      std::function<std::unique_ptr<NodeActor>()>([f] { return std::make_unique<Wrapped>(f); }),
-      options, at);
+      {[f] { return std::make_unique<Wrapped>(f); }, options, &typeid(F), std::move(captured)}, at);
 }
 
 }  // namespace troupe

@@ -52,7 +52,7 @@ std::string within(const Site& site) {
 }
 
 Composite::Composite(std::string_view name, std::initializer_list<Operand> operands)
-    : name_(name), reader_(innermost(name, operands)),
+    : name_(name), reader_(innermost(name, operands).current()),
       site_(named(reader_.site_for(operands.begin()->site()), name)), at_(reader_, site_) {
   DType first = DType::f32;
   for (const Operand& o : operands)

@@ -2,12 +2,14 @@
 
 #include <cmath>
 #include <optional>
+#include <ostream>
 #include <string>
 
 #include <fmt/format.h>
 
 #include <troupe/devices/list/list.hpp>
 #include <troupe/ops/graph/composite.hpp>
+#include <troupe/ops/graph/graph.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/reader.hpp>
 #include <troupe/ops/graph/variable.hpp>
@@ -57,7 +59,55 @@ const Tensor& Expr::value() const {
   return value_.tensor();
 }
 
+Expr::operator bool() const {
+  if (const auto* graph = dynamic_cast<const Graph*>(&reader()); graph && !value_.has_value())
+    throw Error(Code::failed_precondition,
+                fmt::format("C++ asks whether {} is true, and it has no value while the graph is "
+                            "built; use cond(), while_loop() or where() instead of if, while and "
+                            "?:, and logical_and() instead of &&",
+                            graph->describe(edge_.node)));
+  const Tensor& t = value();
+  if (t.elements() != 1 || t.dtype() == DType::string)
+    throw Error(Code::invalid_argument,
+                fmt::format("C++ asks whether {} is true, which is no single number; reduce it "
+                            "with any() or all()",
+                            spec().text()));
+  return t.at(0) != 0;
+}
+
 Operand::Operand(const Variable& v, Site at) : expr_(v.read(at)), site_(at) {}
+
+namespace {
+void become(Expr& x, const char* op, const Operand& y) { x = bind1(op, {Operand(x, y.site()), y}); }
+}  // namespace
+
+Expr& operator+=(Expr& x, Operand y) { return become(x, "Add", y), x; }
+Expr& operator-=(Expr& x, Operand y) { return become(x, "Sub", y), x; }
+Expr& operator*=(Expr& x, Operand y) { return become(x, "Mul", y), x; }
+Expr& operator/=(Expr& x, Operand y) { return become(x, "Div", y), x; }
+
+std::ostream& operator<<(std::ostream& out, const Expr& e) {
+  if (e.is_empty()) return out << "an empty expression";
+  if (e.spec().is_list() || dynamic_cast<Graph*>(&e.reader())) return out << e.spec().text();
+  return out << e.value();
+}
+
+namespace detail {
+
+Extents::Extents(std::initializer_list<Operand> extents, const std::source_location& at)
+    : site_(at) {
+  std::vector<std::int64_t> known;
+  bool has_values = false;
+  for (const Operand& e : extents) {
+    const bool is_number = e.is_number();
+    has_values = has_values || !is_number;
+    known.push_back(is_number ? e.number_as(DType::i64, "the shape ").item<std::int64_t>() : kAny);
+  }
+  known_ = Shape(known, at);
+  if (has_values) extents_.assign(extents.begin(), extents.end());
+}
+
+}  // namespace detail
 
 namespace {
 
@@ -168,7 +218,7 @@ DType dtype_for_literals(std::span<const Operand> operands) {
 Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attrs,
               const Site& site) {
   const OpDef& def = find_op(op);
-  Reader& reader = innermost(operands, op, site);
+  Reader& reader = innermost(operands, op, site).current();
   reader.require_open(op, site);
   std::vector<Expr> inputs;
   inputs.reserve(operands.size());
@@ -196,5 +246,36 @@ Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs a
 Expr bind1(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site) {
   return bind_op(op, operands, std::move(attrs), site)[0];
 }
+
+namespace {
+
+// An operand with the line that made it, because an operator has no argument for its own.
+Operand with_line(const Expr& e) {
+  const auto* graph = e.is_empty() ? nullptr : dynamic_cast<const Graph*>(&e.reader());
+  return Operand(e, graph ? graph->node(e.edge().node).site : Site());
+}
+Expr joined(const char* op, const Operand& x, const Operand& y) { return bind1(op, {x, y}); }
+
+}  // namespace
+
+Expr operator&&(const Expr& x, const Expr& y) {
+  return joined("LogicalAnd", with_line(x), with_line(y));
+}
+Expr operator&&(const Expr& x, bool y) {
+  return joined("LogicalAnd", with_line(x), Operand(y, with_line(x).site()));
+}
+Expr operator&&(bool x, const Expr& y) {
+  return joined("LogicalAnd", Operand(x, with_line(y).site()), with_line(y));
+}
+Expr operator||(const Expr& x, const Expr& y) {
+  return joined("LogicalOr", with_line(x), with_line(y));
+}
+Expr operator||(const Expr& x, bool y) {
+  return joined("LogicalOr", with_line(x), Operand(y, with_line(x).site()));
+}
+Expr operator||(bool x, const Expr& y) {
+  return joined("LogicalOr", Operand(x, with_line(y).site()), with_line(y));
+}
+Expr operator!(const Expr& x) { return bind1("LogicalNot", {with_line(x)}); }
 
 }  // namespace troupe

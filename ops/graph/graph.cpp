@@ -10,12 +10,20 @@
 #include <troupe/ops/graph/company.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/tracing.hpp>
 
 namespace troupe {
 
 Graph::Id::Id() {
   static std::atomic<std::uint64_t> next{1};  // publishes nothing: only its own value is used
   value = next.fetch_add(1, std::memory_order_relaxed);
+}
+
+Graph& Graph::current() {
+  // binds on a graph around a trace go into the trace
+  if (Tracing* const trace = Tracing::active(); trace && trace->is_within(root()))
+    return trace->graph().current();
+  return inner_ ? inner_->current() : *this;
 }
 
 Expr Graph::input(const std::string& name, DType dtype, const Shape& shape, At at) {
@@ -105,6 +113,16 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
 Expr Graph::adopt(const Expr& foreign, const Site& site) {
   if (inner_) return current().adopt(foreign, site);
   const Site& line = site_for(site);
+  // A value from outside of a trace is an input that the caller does not see.
+  const auto is_outside = [&](const Tracing& trace) {
+    const auto* other = dynamic_cast<const Graph*>(&foreign.reader());
+    return !other || trace.is_within(other->root_ ? *other->root_ : *other);
+  };
+  if (Tracing* const trace = foreign.is_empty() ? nullptr : Tracing::active();
+      trace && &root() == &trace->graph() && is_outside(*trace)) {
+    const Expr at_root = trace->callbacks().capture(foreign, line);
+    return &at_root.reader() == this ? at_root : capture(at_root, line);
+  }
   if (foreign.is_empty() || foreign.reader().depth() == 0)
     return bind(find_op("Constant"), {}, Attrs{{"value", foreign.value()}}, line)[0];
   if (stands_for(foreign.reader(), foreign.edge())) return Expr(this, foreign.edge());
@@ -123,7 +141,7 @@ bool Graph::stands_for(const Reader& reader, Edge e) const {
 
 void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
   const auto* other = dynamic_cast<const Graph*>(&foreign.reader());
-  if (other && other->outer_)
+  if (other && (other->outer_ || other->is_sealed_))
     throw Error(Code::invalid_argument,
                 fmt::format("at {}: {} is inside {}; only its results are known outside",
                             site.text(), other->describe(foreign.edge().node), other->what_));
@@ -135,8 +153,8 @@ void Graph::refuse_foreign(const Expr& foreign, const Site& site) const {
 // ---- sub-graphs
 
 Graph::Graph(Graph& outer, std::string what)
-    : Reader(outer.depth() + 1, outer), scope_(outer.scope_), device_(outer.device_),
-      outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
+    : Reader(outer.depth() + 1, outer), scope_(outer.scope_), state_scope_(outer.state_scope_),
+      device_(outer.device_), outer_(&outer), root_(&outer.root()), what_(std::move(what)) {
   outer.inner_ = this;
 }
 
@@ -145,6 +163,7 @@ Graph Graph::detached(Graph& root, std::string what) {
   Graph made(root, std::move(what));
   root.inner_ = open;
   made.scope_.reset();
+  made.state_scope_.reset();
   made.device_.clear();
   return made;
 }
@@ -295,28 +314,6 @@ void Graph::extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& m
 
 ValueSpec Graph::spec_of(const Expr& e) const { return spec(e.edge()); }
 
-int Graph::declare(const StateSpec& spec, const Site& site) {
-  if (root_) {
-    StateSpec here = spec;
-    if (here.device.empty()) here.device = device_;
-    return root_->declare(here, site);
-  }
-  StateSpec placed = spec;
-  if (placed.device.empty()) placed.device = device_;
-  if (const auto it = states_->number_of.find(placed.name); it != states_->number_of.end()) {
-    if (states()[static_cast<std::size_t>(it->second)].is_same(placed)) return it->second;
-    throw Error(
-        Code::already_exists,
-        fmt::format("at {}: state '{}' is declared already, with another dtype, shape or kind",
-                    site.text(), spec.name));
-  }
-  States& mine = own_states();
-  const auto number = static_cast<std::int32_t>(mine.specs.size());
-  mine.number_of.emplace(placed.name, number);
-  mine.specs.push_back(std::move(placed));
-  return number;
-}
-
 namespace {
 
 // A constraint's halves: which nodes, and which of their devices; then with whom it is colocated.
@@ -383,18 +380,21 @@ void Graph::place(Node& node, const Replayed* again) {
 }
 
 Graph::Scope::Scope(Graph& graph, std::string prefix, std::string device,
-                    std::vector<std::int32_t> controls)
-    : graph_(graph), outer_scope_(graph.scope_), outer_device_(graph.device_),
-      outer_controls_(graph.controls_.size()) {
-  if (!prefix.empty())
-    graph_.scope_ = std::make_shared<const std::string>(
-        (outer_scope_ ? *outer_scope_ : std::string()) + prefix + "/");
+                    std::vector<std::int32_t> controls, bool is_of_states)
+    : graph_(graph), outer_scope_(graph.scope_), outer_state_scope_(graph.state_scope_),
+      outer_device_(graph.device_), outer_controls_(graph.controls_.size()) {
+  const auto extend = [&](std::shared_ptr<const std::string>& scope) {
+    scope = std::make_shared<const std::string>((scope ? *scope : std::string()) + prefix + "/");
+  };
+  if (!prefix.empty()) extend(graph_.scope_);
+  if (!prefix.empty() && is_of_states) extend(graph_.state_scope_);
   if (!device.empty()) graph_.device_ = merged(outer_device_, device);
   graph_.controls_.insert(graph_.controls_.end(), controls.begin(), controls.end());
 }
 
 Graph::Scope::~Scope() {
   graph_.scope_ = std::move(outer_scope_);
+  graph_.state_scope_ = std::move(outer_state_scope_);
   graph_.device_ = std::move(outer_device_);
   graph_.controls_.resize(outer_controls_);
 }
@@ -536,9 +536,9 @@ std::int32_t Graph::append(Node node) {
   return static_cast<std::int32_t>(nodes_.size()) - 1;
 }
 
-Graph::States& Graph::own_states() {
-  if (!states_->is_sole()) states_ = Ref<States>(new States(*states_));
-  return *states_;
+void Graph::seed_states(std::uint64_t seed) {
+  for (std::size_t i = 0; i < states().size(); ++i)
+    if (!states()[i].initial.seed) own_states().specs[i].initial.seed = seed;
 }
 
 Graph Graph::blank() const {

@@ -80,6 +80,8 @@ class Graph final : public Reader {
   void require_open(std::string_view op, const Site& site) const override;
   ValueSpec spec_of(const Expr& e) const override;
   int declare(const StateSpec& spec, const Site& site) override;
+  int declare_new(StateSpec spec, const Site& site) override;
+  std::span<const StateSpec> declared_states() const override { return states(); }
   const StateSpec& state_spec(int state) const override {
     return states()[static_cast<std::size_t>(state)];
   }
@@ -137,26 +139,45 @@ class Graph final : public Reader {
   void close();
   /// Ends the building of a sub-graph: binding here throws from now on, naming it.
   void seal();
+  /// Seals an outermost graph that a trace has filled; `what` is how errors name it.
+  void seal_as(std::string what) {
+    what_ = std::move(what);
+    is_sealed_ = true;
+  }
+  /// While it lives, a sealed graph is open again: a trace's gradient is appended so.
+  class Reopened {
+   public:
+    explicit Reopened(Graph& graph) : graph_(graph), was_(std::exchange(graph.is_sealed_, false)) {}
+    Reopened(Reopened&&) = delete;
+    ~Reopened() { graph_.is_sealed_ = was_; }
+
+   private:
+    Graph& graph_;
+    const bool was_;
+  };
   bool is_sealed() const { return is_sealed_; }
   const std::string& what() const { return what_; }
   /// What stands here for an expression of an outer graph, if anything does; else empty.
   Expr captured(const Expr& outer);
   Graph* outer() const { return outer_; }
   /// The innermost sub-graph being built in here, or the graph itself.
-  Graph& current() override { return inner_ ? inner_->current() : *this; }
+  Graph& current() override;
   /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of
   /// them. Expressions that refer to it refer to the new version.
   void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);
+  /// For engines: the seed of initial values that have none.
+  void seed_states(std::uint64_t seed);
   /// For placement: where a state lives, in full.
   void settle(std::int32_t state, std::string device) {
     own_states().specs[static_cast<std::size_t>(state)].device = std::move(device);
   }
 
   /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
-  /// after its controls. Scopes nest: of a device the inner one says which nodes, which of their
-  /// devices, or both, and the outer one the rest (`/node:w1` and in it `cpu:1`: `/node:w1/cpu:1`).
-  /// `colocate_with` takes the place of devices around it; a device inside it that contradicts it
-  /// is refused when the graph is compiled.
+  /// after its controls; variables, queues and actors that are declared meanwhile, inside of loops,
+  /// branches and functions too, are named `scope/...`. Scopes nest: of a device the inner one says
+  /// which nodes, which of their devices, or both, and the outer one the rest (`/node:w1` and in it
+  /// `cpu:1`: `/node:w1/cpu:1`). `colocate_with` takes the place of devices around it; a device
+  /// inside it that contradicts it is refused when the graph is compiled.
   class Scope {
    public:
     Scope(Scope&&) = delete;
@@ -164,13 +185,16 @@ class Graph final : public Reader {
 
    private:
     friend class Graph;
-    Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls);
+    Scope(Graph& graph, std::string prefix, std::string device, std::vector<std::int32_t> controls,
+          bool is_of_states = false);
     Graph& graph_;
-    std::shared_ptr<const std::string> outer_scope_;
+    std::shared_ptr<const std::string> outer_scope_, outer_state_scope_;
     std::string outer_device_;
     std::size_t outer_controls_;
   };
-  [[nodiscard]] Scope scope(const std::string& name) { return {current(), name, {}, {}}; }
+  [[nodiscard]] Scope scope(const std::string& name) { return {current(), name, {}, {}, true}; }
+  /// Prefixes the names of nodes alone; the library opens one around a loop or a gradient.
+  [[nodiscard]] Scope node_scope(const std::string& name) { return {current(), name, {}, {}}; }
   [[nodiscard]] Scope on_device(const std::string& device) { return {current(), {}, device, {}}; }
   /// On the same device as the expression's node, wherever that goes. Throws invalid_argument for
   /// another graph's.
@@ -200,6 +224,15 @@ class Graph final : public Reader {
   std::vector<Edge> edges_to_fetch(const std::vector<Expr>& exprs) const {
     return edges_of(exprs, "fetch");
   }
+  /// Marks the node as the whole of an optimizer's step, which the user is to fetch.
+  void mark_step(const Expr& e) {
+    steps_.push_back(e.edge().node);
+    root().has_steps_ = true;
+  }
+  /// The marked nodes of this graph.
+  const std::vector<std::int32_t>& steps() const { return steps_; }
+  /// True if a node is marked, in a sub-graph or a function too.
+  bool has_steps() const { return root_ ? root_->has_steps() : has_steps_; }
   /// Says that something is built with the value that this has, whatever is fed there.
   void build_on(Edge e) { built_on_.insert(e); }
   /// Grows with every node and every extension: plans are cached by it.
@@ -255,8 +288,10 @@ class Graph final : public Reader {
 
   Ref<States> states_{new States};
   std::unordered_map<std::string, std::int32_t> names_;  // of named nodes
-  // of the open scopes, ending in '/'; null: none is open
-  std::shared_ptr<const std::string> scope_;
+  // the open scopes' names, ending in '/', null if none is open: for nodes, for states
+  std::shared_ptr<const std::string> scope_, state_scope_;
+  std::vector<std::int32_t> steps_;  // marked nodes of this graph
+  bool has_steps_ = false;           // kept by the outermost graph: it or a sub-graph has steps
   std::string device_;
   std::vector<std::int32_t> controls_;
   std::uint64_t origins_ = 0;  // build-time ids given so far, by the outermost graph

@@ -9,6 +9,7 @@
 
 #include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
@@ -84,6 +85,10 @@ void Inference::require_same_dtype(int i, int j) const {
                             name_of(dtype(i)), name_of(dtype(j))));
 }
 
+static bool is_of_all_ops(std::string_view attribute) {
+  return attribute == kWatched || attribute == kMadeBy;
+}
+
 std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec> inputs,
                                      Attrs& attrs) {
   int n = static_cast<int>(inputs.size());
@@ -112,7 +117,8 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
                                                       spec.name, text_of(*given)));
   }
   for (const auto& [name, value] : attrs.entries())
-    if (std::none_of(op.attrs.begin(), op.attrs.end(),
+    if (!(is_of_all_ops(name) && std::holds_alternative<std::string>(value)) &&
+        std::none_of(op.attrs.begin(), op.attrs.end(),
                      [&, &n2 = name](const AttrSpec& s) { return s.name == n2; }))
       throw Error(Code::invalid_argument, fmt::format("has no attribute '{}'", name));
   Inference inference(inputs, attrs);

@@ -32,6 +32,10 @@ struct Program {
 enum class Keep : std::uint8_t { fetches, effects };
 Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
               Keep keep = Keep::fetches);
+/// Returns for each node of `graph` whether `prune` keeps it. A node whose outputs are all fed may
+/// be false.
+std::vector<char> needed_nodes(const Graph& graph, const std::vector<Edge>& feeds,
+                               const std::vector<Edge>& fetches, Keep keep = Keep::fetches);
 /// Evaluates pure nodes whose inputs are constants, up to a size.
 Program fold_constants(Program program);
 /// Removes what arithmetic makes needless: x + 0, x * 1, transposes of transposes, identities.

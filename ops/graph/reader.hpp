@@ -37,9 +37,15 @@ class Reader {
     (void)site;
   }
   virtual ValueSpec spec_of(const Expr& e) const = 0;
-  /// Registers a state; the same name and spec give the same index, other specs throw
-  /// already_exists.
+  /// Registers a state by its full name, for programs and libraries that share it: the same name
+  /// and spec give the same index, other specs throw already_exists.
   virtual int declare(const StateSpec& spec, const Site& site) = 0;
+  /// Registers what a user declares: open scopes prefix its name, and a name that begins with '/'
+  /// is a full one. Throws already_exists, naming both lines, if that name is taken; consoles and
+  /// equal actors are shared.
+  virtual int declare_new(StateSpec spec, const Site& site);
+  /// The states, by number.
+  virtual std::span<const StateSpec> declared_states() const { return {}; }
   virtual const StateSpec& state_spec(int state) const = 0;
   int depth() const { return depth_; }
   /// What binds for this one now: the innermost of the sub-graphs that are open in it.
@@ -96,23 +102,38 @@ class Reader {
   Expr constant(const std::string& element, At at = At::current()) {
     return constant(Tensor::string(element), at);
   }
-  Expr zeros(DType dtype, const Shape& shape, At at = At::current());
-  Expr ones(DType dtype, const Shape& shape, At at = At::current());
+  /// Extents may be expressions: `g.zeros(DType::f32, {n, 4})`, `g.ones(DType::f32, shape_of(x))`.
+  Expr zeros(DType dtype, const detail::Extents& shape, At at = At::current());
+  Expr ones(DType dtype, const detail::Extents& shape, At at = At::current());
   /// [0, 1) for floating dtypes, all bits for integers; a new draw every run (DESIGN: keyed by
   /// seed, op, step and iteration).
   Expr random_uniform(const Shape& shape, DType dtype = DType::f32, At at = At::current());
   Expr random_normal(const Shape& shape, DType dtype = DType::f32, At at = At::current());
   Expr truncated_normal(const Shape& shape, DType dtype = DType::f32, At at = At::current());
-  /// A mutable tensor that outlives runs. Names are unique in an engine.
+  /// A mutable tensor that outlives runs. On a graph its name is `SCOPES/name`, with the scopes
+  /// that `Graph::scope` has opened; if it begins with '/', the rest is the whole name. Throws
+  /// already_exists, naming both lines, if the graph has declared that name: share a variable by
+  /// its handle or by `find_variable`. Graphs of one engine share variables by name. An eager scope
+  /// has no scopes, and there a declaration that its line repeats gives the same variable.
   Variable variable(const std::string& name, const Tensor& initial, At at = At::current());
   Variable variable(const std::string& name, DType dtype, const Shape& shape, Initializer init,
                     At at = At::current());
-  /// Where to print lines; graphs of one engine that name the same console share it.
+  /// Starts as the value that an expression has at the first call of the traced function that
+  /// declares it, or as an eager scope's value. Throws failed_precondition for an expression of a
+  /// graph that is built by hand, which has no value yet.
+  Variable variable(const std::string& name, const Expr& initial, At at = At::current());
+  /// The variable that was declared under this full name (`a/w`, whatever scopes are open). Throws
+  /// not_found, with names that are near.
+  Variable find_variable(const std::string& name, At at = At::current());
+  /// A place to print lines. Scopes do not prefix its name; graphs of an engine that name the same
+  /// console share it.
   Console console(const std::string& name = "console", At at = At::current());
-  /// First in, first out; enqueue waits while `capacity` elements are in, dequeue while none is.
+  /// First in, first out; named as variables are. Enqueue waits while `capacity` elements are in,
+  /// dequeue while none is.
   Queue fifo_queue(const std::string& name, std::vector<ValueSpec> components,
                    std::int64_t capacity, At at = At::current());
-  /// Elements leave in random order, once more than `min_after_dequeue` are in.
+  /// Elements leave in random order, once more than `min_after_dequeue` are in; named as variables
+  /// are.
   Queue shuffling_queue(const std::string& name, std::vector<ValueSpec> components,
                         std::int64_t capacity, std::int64_t min_after_dequeue,
                         std::uint64_t seed = 0, At at = At::current());

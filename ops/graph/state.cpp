@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
+#include <numeric>
 #include <thread>
 
 #include <fmt/format.h>
@@ -14,20 +15,37 @@ namespace troupe {
 
 // ---- initial values
 
-Initializer Initializer::tensor(Tensor t) { return {Kind::tensor, std::move(t), 0, 0, 0}; }
-Initializer Initializer::constant(double value) { return {Kind::constant, {}, value, 0, 0}; }
-Initializer Initializer::uniform(double low, double high, std::uint64_t seed) {
+namespace {
+void require_fan(const char* what, std::int64_t fan) {
+  if (fan < 1)
+    throw Error(Code::invalid_argument,
+                fmt::format("Initializer::{}: a fan must be at least 1, not {}", what, fan));
+}
+}  // namespace
+
+Initializer Initializer::tensor(Tensor t) { return {Kind::tensor, std::move(t), 0, 0, {}}; }
+Initializer Initializer::constant(double value) { return {Kind::constant, {}, value, 0, {}}; }
+Initializer Initializer::uniform(double low, double high, Seed seed) {
   return {Kind::uniform, {}, low, high, seed};
 }
-Initializer Initializer::normal(double mean, double deviation, std::uint64_t seed) {
+Initializer Initializer::normal(double mean, double deviation, Seed seed) {
   return {Kind::normal, {}, mean, deviation, seed};
 }
-Initializer Initializer::truncated_normal(double mean, double deviation, std::uint64_t seed) {
+Initializer Initializer::truncated_normal(double mean, double deviation, Seed seed) {
   return {Kind::truncated_normal, {}, mean, deviation, seed};
 }
-Initializer Initializer::glorot(std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed) {
-  double limit = std::sqrt(6.0 / static_cast<double>(fan_in + fan_out));
+Initializer Initializer::glorot(std::int64_t fan_in, std::int64_t fan_out, Seed seed) {
+  require_fan("glorot", fan_in);
+  require_fan("glorot", fan_out);
+  double limit = std::sqrt(6.0 / (static_cast<double>(fan_in) + static_cast<double>(fan_out)));
   return uniform(-limit, limit, seed);
+}
+Initializer Initializer::he(std::int64_t fan_in, Seed seed) {
+  require_fan("he", fan_in);
+  return normal(0, std::sqrt(2.0 / static_cast<double>(fan_in)), seed);
+}
+Initializer Initializer::orthogonal(double gain, Seed seed) {
+  return {Kind::orthogonal, {}, gain, 0, seed};
 }
 
 namespace {
@@ -57,10 +75,41 @@ Tensor drawn(Random kind, const RandomKey& key, double scale, double offset, DTy
   return out;
 }
 
+// Orthonormal rows or columns, whichever are fewer, from normal draws: Gram and Schmidt's way,
+// twice for each, so that no digit is lost. Signs are
+// those of the draws, so that all such matrices are equally likely.
+Tensor orthonormal(const RandomKey& key, double gain, DType dtype, const Shape& shape) {
+  const std::int64_t columns = shape[shape.rank() - 1],
+                     rows = columns == 0 ? 0 : shape.elements() / columns,
+                     vectors = std::min(rows, columns), length = std::max(rows, columns);
+  const Tensor draws = drawn(Random::normal, key, 1, 0, DType::f64, Shape{vectors, length});
+  std::vector<double> q = draws.to_vector<double>();
+  const auto row = [&](std::int64_t i) { return q.data() + i * length; };
+  for (std::int64_t i = 0; i < vectors; ++i) {
+    for (int pass = 0; pass < 2; ++pass)
+      for (std::int64_t j = 0; j < i; ++j) {
+        const double along = std::inner_product(row(i), row(i) + length, row(j), 0.0);
+        for (std::int64_t k = 0; k < length; ++k) row(i)[k] -= along * row(j)[k];
+      }
+    const double size = std::sqrt(std::inner_product(row(i), row(i) + length, row(i), 0.0));
+    for (std::int64_t k = 0; k < length; ++k) row(i)[k] /= size;
+  }
+  Tensor out = Tensor::empty(dtype, shape);
+  auto* bytes = static_cast<unsigned char*>(out.raw_mutable());
+  for (std::int64_t i = 0; i < rows; ++i)
+    for (std::int64_t j = 0; j < columns; ++j) {
+      const Tensor one = Tensor::scalar_as(dtype, gain * (rows < columns ? row(i)[j] : row(j)[i]));
+      std::memcpy(bytes, one.raw(), size_of(dtype));
+      bytes += size_of(dtype);
+    }
+  return out;
+}
+
 }  // namespace
 
-Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shape) const {
-  RandomKey key{seed, hash_of(name), 0, 0};
+Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shape,
+                         std::uint64_t fallback) const {
+  RandomKey key{seed.value_or(fallback), hash_of(name), 0, 0};
   switch (kind) {
     case Kind::tensor: return value;
     case Kind::constant: {
@@ -76,8 +125,23 @@ Tensor Initializer::make(const std::string& name, DType dtype, const Shape& shap
     case Kind::uniform: return drawn(Random::uniform, key, b - a, a, dtype, shape);
     case Kind::normal: return drawn(Random::normal, key, b, a, dtype, shape);
     case Kind::truncated_normal: return drawn(Random::truncated_normal, key, b, a, dtype, shape);
+    case Kind::orthogonal: return orthonormal(key, a, dtype, shape);
   }
   return {};
+}
+
+bool Initializer::is_same(const Initializer& o) const {
+  if (kind != o.kind || a != o.a || b != o.b || seed != o.seed) return false;
+  if (!value.has_value() || !o.value.has_value()) return value.has_value() == o.value.has_value();
+  return value.is_on_host() && o.value.is_on_host() && identical(value, o.value);
+}
+
+std::string StateSpec::text() const {
+  const char* what = kind == Kind::variable  ? "variable"
+                     : kind == Kind::actor   ? "actor"
+                     : kind == Kind::console ? "console"
+                                             : "queue";
+  return fmt::format("{} '{}'{}", what, name, *site.file ? " at " + site.text() : std::string());
 }
 
 bool StateSpec::is_same(const StateSpec& o) const {
@@ -86,7 +150,7 @@ bool StateSpec::is_same(const StateSpec& o) const {
     return false;
   for (std::size_t i = 0; i < values.size(); ++i)
     if (values[i].dtype != o.values[i].dtype || values[i].shape != o.values[i].shape) return false;
-  return true;
+  return !actor || !o.actor || is_same_actor(*actor, *o.actor);
 }
 
 namespace {
@@ -135,8 +199,8 @@ Ref<State> StateStore::make(const StateSpec& spec) {
   switch (spec.kind) {
     case StateSpec::Kind::variable: {
       const ValueSpec& v = spec.values[0];
-      return Ref<State>(
-          new VariableState(v.dtype, v.shape, spec.initial.make(spec.name, v.dtype, v.shape)));
+      return Ref<State>(new VariableState(v.dtype, v.shape,
+                                          spec.initial.make(spec.name, v.dtype, v.shape, seed_)));
     }
     case StateSpec::Kind::fifo_queue:
     case StateSpec::Kind::shuffling_queue: return Ref<State>(new QueueState(spec));
@@ -152,6 +216,11 @@ void StateStore::print_to(PrintLine print) {
   print_ = std::move(print);
 }
 
+void StateStore::seed_with(std::uint64_t seed) {
+  std::lock_guard lock(mutex_);
+  seed_ = seed;
+}
+
 void StateStore::clear() {
   std::map<std::string, Entry> dropped;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
@@ -165,9 +234,14 @@ Ref<State> StateStore::get(const StateSpec& spec) {
   auto it = states_.find(spec.name);
   if (it == states_.end()) it = states_.emplace(spec.name, Entry{spec, make(spec)}).first;
   else if (!it->second.spec.is_same(spec))
-    throw Error(
-        Code::already_exists,
-        fmt::format("state '{}' exists already, with another dtype, shape or kind", spec.name));
+    throw Error(Code::already_exists,
+                fmt::format("{}: the engine has {} already, with another {}; give one of them "
+                            "another name",
+                            spec.text(), it->second.spec.text(),
+                            spec.kind == StateSpec::Kind::actor &&
+                                    it->second.spec.kind == StateSpec::Kind::actor
+                                ? "class, function, captured values, options or outputs"
+                                : "dtype, shape or kind"));
   return it->second.state;
 }
 

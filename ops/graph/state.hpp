@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,24 +15,44 @@
 
 namespace troupe {
 
-/// How a variable starts. A value: printable, and the same on every machine.
+/// How a variable starts. A value: printable, and the same on every machine. Draws are keyed by the
+/// seed and the variable's name, so that adding a variable changes no other. Without a seed they
+/// follow the seed of the engine or eager scope (`EngineOptions::seed`, `Eager::set_seed`).
 struct Initializer {
-  enum class Kind : std::uint8_t { tensor, constant, uniform, normal, truncated_normal };
+  using Seed = std::optional<std::uint64_t>;
+  enum class Kind : std::uint8_t {
+    tensor,
+    constant,
+    uniform,
+    normal,
+    truncated_normal,
+    orthogonal
+  };
   Kind kind = Kind::constant;
   Tensor value;  // tensor
-  double a = 0;  // constant: the value; uniform: low; normal: mean
+  double a = 0;  // constant: the value; uniform: low; normal: mean; orthogonal: gain
   double b = 0;  // uniform: high; normal: standard deviation
-  std::uint64_t seed = 0;
+  Seed seed;
 
   static Initializer tensor(Tensor t);
   static Initializer constant(double value);
-  static Initializer uniform(double low, double high, std::uint64_t seed);
-  static Initializer normal(double mean, double deviation, std::uint64_t seed);
-  static Initializer truncated_normal(double mean, double deviation, std::uint64_t seed);
-  /// Glorot and Bengio (AISTATS 2010): uniform within ±sqrt(6 / (fan_in + fan_out)).
-  static Initializer glorot(std::int64_t fan_in, std::int64_t fan_out, std::uint64_t seed);
-  /// Draws are keyed by (seed, name), so that adding a variable changes no other.
-  Tensor make(const std::string& name, DType dtype, const Shape& shape) const;
+  static Initializer uniform(double low, double high, Seed seed = {});
+  static Initializer normal(double mean, double deviation, Seed seed = {});
+  /// Normal within two deviations of the mean.
+  static Initializer truncated_normal(double mean, double deviation, Seed seed = {});
+  /// Glorot and Bengio (AISTATS 2010): uniform within ±sqrt(6 / (fan_in + fan_out)). Throws
+  /// invalid_argument unless both are at least 1, as do those below.
+  static Initializer glorot(std::int64_t fan_in, std::int64_t fan_out, Seed seed = {});
+  /// He et al. (ICCV 2015), for layers before relu: normal of deviation sqrt(2 / fan_in).
+  static Initializer he(std::int64_t fan_in, Seed seed = {});
+  /// Saxe et al. (ICLR 2014): `gain` times a matrix with orthonormal columns, or rows if there are
+  /// fewer of them. The rows are all axes but the last. Floating dtypes of one axis or more.
+  static Initializer orthogonal(double gain = 1, Seed seed = {});
+  /// `fallback`: the seed where there is none of its own.
+  Tensor make(const std::string& name, DType dtype, const Shape& shape,
+              std::uint64_t fallback = 0) const;
+  /// True if both make the same value of a name.
+  bool is_same(const Initializer& other) const;
 };
 
 struct ActorDefinition;
@@ -47,8 +68,12 @@ struct StateSpec {
   std::uint64_t seed = 0;
   std::string device;                            // where it lives; empty: anywhere
   std::shared_ptr<const ActorDefinition> actor;  // kind actor: how to make one, never serialised
-  /// The same kind, values and limits?
+  Site site;  // the user's declaration, never serialised; no file: not known
+  /// True if kind, values and limits are the same, and of an actor its class or function as far as
+  /// it is known (`is_same_actor`).
   bool is_same(const StateSpec& other) const;
+  /// `variable 'w'`, and ` at model.cpp:7` if its site is known.
+  std::string text() const;
   /// What only the host's memory will do for, unless a device is named: code of the user's, and
   /// text.
   bool is_of_host() const { return kind == Kind::actor || kind == Kind::console; }
@@ -80,6 +105,8 @@ class StateStore {
   void cancel_waiters(std::uint64_t run_id, const Status& status);
   /// Where consoles made from now on print; until then, and for an empty `print`, standard output.
   void print_to(PrintLine print);
+  /// The seed of initial values that have none of their own, of states made from now on.
+  void seed_with(std::uint64_t seed);
   /// Drops every state; for shutting down.
   void clear();
 
@@ -91,7 +118,8 @@ class StateStore {
   Ref<State> make(const StateSpec& spec);
 
   ActorHost* host_;
-  mutable std::mutex mutex_;  // guards states_ and print_
+  mutable std::mutex mutex_;  // guards all below
+  std::uint64_t seed_ = 0;
   PrintLine print_;
   std::map<std::string, Entry> states_;
 };

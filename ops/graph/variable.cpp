@@ -8,7 +8,7 @@
 namespace troupe {
 namespace {
 
-// A state's op is bound by the reader that declared the state; operands come to it.
+// A state's op is bound by the reader that declared the state; operands come to what binds for it.
 Expr to_reader(Reader& reader, const Operand& o, DType wanted) {
   if (o.is_expr())
     return &o.expr().reader() == &reader ? o.expr() : reader.adopt(o.expr(), o.site());
@@ -35,7 +35,7 @@ Expr Variable::read(Site at) const {
 
 Expr Variable::update(const char* op, const Operand& value) const {
   require_declared(reader_, value.site());
-  Expr in = to_reader(*reader_, value, dtype());
+  Expr in = to_reader(reader_->current(), value, dtype());
   return reader_->bind(find_op(op), std::span<const Expr>(&in, 1),
                        Attrs{{"dtype", dtype()}, {"shape", shape()}}, value.site(), state_)[0];
 }
@@ -46,7 +46,8 @@ Expr Variable::assign_sub(Operand delta) const { return update("AssignSub", delt
 
 Expr Variable::scatter(std::int64_t mode, const Operand& indices, const Operand& updates) const {
   require_declared(reader_, indices.site());
-  Expr in[2] = {to_reader(*reader_, indices, DType::i64), to_reader(*reader_, updates, dtype())};
+  Expr in[2] = {to_reader(reader_->current(), indices, DType::i64),
+                to_reader(reader_->current(), updates, dtype())};
   return reader_->bind(find_op("ScatterVariable"), in,
                        Attrs{{"dtype", dtype()}, {"shape", shape()}, {"mode", mode}},
                        indices.site(), state_)[0];
@@ -72,7 +73,7 @@ Expr Queue::enqueue(std::initializer_list<Operand> components) const {
   std::vector<Expr> in;
   for (const Operand& o : components) {
     const ValueSpec& wanted = spec.values[in.size()];
-    in.push_back(to_reader(*reader_, o, wanted.dtype));
+    in.push_back(to_reader(reader_->current(), o, wanted.dtype));
     ValueSpec given = in.back().spec();
     if (given.dtype != wanted.dtype || !given.shape.is_compatible(wanted.shape))
       throw Error(Code::invalid_argument,
@@ -98,7 +99,7 @@ Expr Queue::close(At at) const {
 Expr Console::print(const std::string& format, std::initializer_list<Operand> values,
                     std::source_location at) const {
   std::vector<Expr> in;
-  for (const Operand& o : values) in.push_back(to_reader(*reader_, o, DType::f32));
+  for (const Operand& o : values) in.push_back(to_reader(reader_->current(), o, DType::f32));
   return reader_->bind(find_op("Print"), in, Attrs{{"format", format}}, at, state_)[0];
 }
 

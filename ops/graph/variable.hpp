@@ -26,6 +26,12 @@ class Variable {
 
   /// A snapshot: later updates do not change it.
   Expr read(Site at = At::current()) const;
+  /// Elements and slices of a snapshot, as of an expression.
+  Expr operator[](const detail::Index& index) const { return read(index.operand.site())[index]; }
+  Expr operator[](const detail::Interval& i) const { return read(i.line.site)[i]; }
+  Expr operator[](std::initializer_list<detail::Interval> intervals) const {
+    return intervals.size() ? read(intervals.begin()->line.site)[intervals] : read();
+  }
   /// Each yields the value after the update.
   Expr assign(Operand value) const;
   Expr assign_add(Operand delta) const;

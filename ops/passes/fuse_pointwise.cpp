@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
@@ -155,11 +156,14 @@ class Fusion {
     Node node = rewriter.translated(members.back());
     node.outputs.clear();
     std::vector<std::int32_t> seen;
+    std::string parts;
     for (std::size_t k = 0; k < members.size(); ++k) {
       const Node& member = g_.node(members[k]);
+      const auto computed = program_of(g_, member);
+      add_parts(parts, member.attrs, *computed, program.code.size());
       std::vector<std::int16_t> operands;
       for (Edge e : member.inputs) operands.push_back(place_of(e));
-      result_of[k] = append(program, *program_of(g_, member), operands)[0];
+      result_of[k] = append(program, *computed, operands)[0];
       if (k + 1 < members.size() && !is_seen(members[k], members)) continue;
       program.results.push_back(result_of[k]);
       node.outputs.push_back(member.outputs[0]);
@@ -169,6 +173,7 @@ class Fusion {
     node.attrs =
         Attrs{{"program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(
                               std::make_shared<const ScalarProgram>(std::move(program))))}};
+    set_parts(node.attrs, std::move(parts));
     node.inputs.clear();
     for (Edge e : inputs) node.inputs.push_back(rewriter.at(e));
     const std::int32_t id = rewriter.graph().append(std::move(node));

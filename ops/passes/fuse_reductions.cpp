@@ -4,6 +4,7 @@
 #include <optional>
 
 #include <troupe/ops/families/reduction.hpp>
+#include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
@@ -127,13 +128,18 @@ class Reducing {
   Attrs attrs(std::int32_t maker, std::int32_t reduction) const {
     const Node& n = g_.node(reduction);
     const Axes axes = *axes_of(n);
-    return Attrs{{"program", std::shared_ptr<const AttrObject>(
-                                 std::make_shared<ProgramAttr>(program_of(g_, g_.node(maker))))},
-                 {"reduced", std::int64_t{n.inputs[0].output}},
-                 {"reduction", static_cast<std::int64_t>(*reduction_of(n))},
-                 {"stored", !is_sole_user(n.inputs[0])},
-                 {"axes", axes.axes},
-                 {"keep_dims", axes.keep_dims}};
+    Attrs made{{"program", std::shared_ptr<const AttrObject>(
+                               std::make_shared<ProgramAttr>(program_of(g_, g_.node(maker))))},
+               {"reduced", std::int64_t{n.inputs[0].output}},
+               {"reduction", static_cast<std::int64_t>(*reduction_of(n))},
+               {"stored", !is_sole_user(n.inputs[0])},
+               {"axes", axes.axes},
+               {"keep_dims", axes.keep_dims}};
+    std::string parts;
+    for (const Part& part : parts_of(g_.node(maker).attrs)) add_part(parts, part.last, part.text);
+    if (!parts.empty()) add_part(parts, -1, part_text(n.attrs));
+    set_parts(made, std::move(parts));
+    return made;
   }
 
   void emit_alone(Rewriter& rewriter, std::int32_t maker, std::int32_t reduction) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
 // Splits and Concats along the last axis go where pointwise nodes are on their other side:
@@ -143,6 +144,7 @@ class Slicing {
   /// The new node, before it is in a graph.
   struct Made {
     ScalarProgram program;
+    std::string parts;  // kMadeBy of the program
     std::vector<Edge> inputs;
     std::vector<std::int64_t> starts, outputs;
     std::vector<ValueSpec> specs;
@@ -215,12 +217,16 @@ class Slicing {
       const Edge e = node.inputs[i];
       if (is_sliced(e) && goes_along(e.node)) {
         const Node& wide = g_.node(g_.node(e.node).inputs[0].node);
-        operands.push_back(append(made.program, *program_of(g_, wide), reads[i].of)[0]);
+        const auto computed = program_of(g_, wide);
+        add_parts(made.parts, wide.attrs, *computed, made.program.code.size());
+        operands.push_back(append(made.program, *computed, reads[i].of)[0]);
       } else {
         operands.push_back(reads[i].of[0]);
       }
     }
-    const std::vector<std::int16_t> results = append(made.program, *program_of(g_, node), operands);
+    const auto computed = program_of(g_, node);
+    add_parts(made.parts, node.attrs, *computed, made.program.code.size());
+    const std::vector<std::int16_t> results = append(made.program, *computed, operands);
     made.output_of.assign(node.outputs.size(), -1);
     std::vector<char> is_joined(node.outputs.size(), 0);
     auto add_output = [&](const ValueSpec& spec) {
@@ -254,6 +260,7 @@ class Slicing {
               {"columns", shape[shape.rank() - 1]},
               {"starts", made.starts},
               {"outputs", made.outputs}};
+    set_parts(node.attrs, std::move(made.parts));
     node.inputs.clear();
     for (Edge e : made.inputs) node.inputs.push_back(rewriter.at(e));
     node.outputs = made.specs;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
@@ -120,7 +121,10 @@ class Updates {
       operands.push_back(append_input(program, g_.spec(e).dtype));
       node.inputs.push_back(rewriter.at(e));
     }
-    std::int16_t result = append(program, *program_of(g_, value), operands)[0];
+    std::string parts;
+    const auto computed = program_of(g_, value);
+    add_parts(parts, value.attrs, *computed, program.code.size());
+    std::int16_t result = append(program, *computed, operands)[0];
     if (update.op->name != "AssignVariable") {
       ScalarInstruction change{};
       change.op = update.op->name == "AssignAdd" ? ScalarOp::add : ScalarOp::sub;
@@ -129,7 +133,9 @@ class Updates {
       change.operand[1] = result;
       result = static_cast<std::int16_t>(program.code.size());
       program.code.push_back(change);
+      if (!parts.empty()) add_part(parts, result, part_text(update.attrs));
     }
+    set_parts(node.attrs, std::move(parts));
     program.results.push_back(result);
     node.op = &find_op("UpdateVariable");
     node.attrs.set("program", std::shared_ptr<const AttrObject>(std::make_shared<ProgramAttr>(

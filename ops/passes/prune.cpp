@@ -38,7 +38,25 @@ std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed,
   return needed;
 }
 
+std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed,
+                             const std::vector<Edge>& fetches, Keep keep) {
+  std::vector<std::int32_t> roots;
+  for (Edge e : fetches)
+    if (!fed.contains(e)) roots.push_back(e.node);
+  if (keep == Keep::effects)
+    for (std::int32_t id = 0; id < graph.size(); ++id)
+      if (has_effect(graph.node(id))) roots.push_back(id);
+  return needed_for(graph, fed, std::move(roots));
+}
+
 }  // namespace
+
+std::vector<char> needed_nodes(const Graph& graph, const std::vector<Edge>& feeds,
+                               const std::vector<Edge>& fetches, Keep keep) {
+  std::map<Edge, int> fed;
+  for (std::size_t i = 0; i < feeds.size(); ++i) fed.emplace(feeds[i], static_cast<int>(i));
+  return needed_for(graph, fed, fetches, keep);
+}
 
 Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
               Keep keep) {
@@ -47,14 +65,7 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     if (!fed.emplace(feeds[i], static_cast<int>(i)).second)
       throw Error(Code::invalid_argument,
                   fmt::format("{} is fed twice", graph.describe(feeds[i].node)));
-
-  std::vector<std::int32_t> roots;
-  for (Edge e : fetches)
-    if (!fed.contains(e)) roots.push_back(e.node);
-  if (keep == Keep::effects)
-    for (std::int32_t id = 0; id < graph.size(); ++id)
-      if (has_effect(graph.node(id))) roots.push_back(id);
-  std::vector<char> needed = needed_for(graph, fed, std::move(roots));
+  const std::vector<char> needed = needed_for(graph, fed, fetches, keep);
 
   Program out{graph.blank(), std::vector<Edge>(feeds.size()), {}};
   std::vector<std::int32_t> moved(graph.size(), -1);
@@ -85,7 +96,8 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     Node node = graph.node(id);
     if (node.op->name == "Input")
       throw Error(Code::invalid_argument,
-                  fmt::format("{} is needed for the fetches but not fed", graph.describe(id)));
+                  fmt::format("{} is needed for the {} but not fed", graph.describe(id),
+                              keep == Keep::effects ? "fetches and effects" : "fetches"));
     for (Edge& e : node.inputs) e = at(e);
     for (std::int32_t& c : node.controls) c = moved[c];
     moved[id] = out.graph.append(std::move(node));

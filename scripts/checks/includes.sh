@@ -21,7 +21,7 @@ ops: graph < eager families < passes < library/*
 ops: format
 controlflow: . < library
 autodiff: .
-actors: runtime controlflow < observe < placement < plan < executor < engine
+actors: runtime controlflow < observe < placement < plan < executor < engine < trace
 cluster: transport/net < transport < transport/channel transport/sim < transport/zeromq
   < membership < protocol < runs < node < inspect
 '

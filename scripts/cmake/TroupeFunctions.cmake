@@ -26,6 +26,7 @@ function(troupe_functions output)
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <source_location>
 #include <string>
 #include <vector>

@@ -83,7 +83,8 @@ Phases once(Built (*build)(Graph&, int), int size, std::int32_t& ops, std::int32
   for (const Expr& e : b.inputs) feeds.push_back(e.edge());
   std::vector<PassReport> reports;
   start = bench::now_ns();
-  Program program = optimize(g, feeds, {b.loss.edge(), train.edge()}, true, {}, &reports);
+  Program program =
+      optimize(g, feeds, {b.loss.edge(), train.edge()}, {.optimize = true}, {}, &reports);
   const double optimized = seconds_since(start);
   double named = 0;
   for (const PassReport& r : reports) {

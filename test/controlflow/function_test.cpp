@@ -494,7 +494,8 @@ BOOST_AUTO_TEST_CASE(deep_tail_calls) {
     Engine engine(options);
     Function f = engine.compile(g, {n}, {all, last});
     for (int i = 0; i < 3; ++i) BOOST_TEST(f({whole(9'999)})[0].item<std::int64_t>() == 49'995'000);
-    BOOST_TEST(says(refused([&] { f({whole(10'000)}); }),
+    // without the unused results it is another function than the first call's
+    BOOST_TEST(says(refused([&] { f({whole(10'001)}); }),
                     {"function 'sum' (function_test.cpp:", "inside 10000 calls", "Call 'sum/",
                      "(function_test.cpp:"}));
     BOOST_TEST(f({whole(100)})[0].item<std::int64_t>() == 5050);

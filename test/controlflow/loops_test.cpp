@@ -669,7 +669,8 @@ BOOST_AUTO_TEST_CASE(a_loop_tells_what_holds_it_up) {
     Expr x = g.ones(DType::f32, {64, 64});
     auto [n_end, s_end] = while_loop([](Expr i, Expr) { return i < 50; },
                                      [&](Expr i, Expr s) {
-                                       Expr y = tanh(matmul(is_chain ? s : x, x) * 0.01);
+                                       Expr of = is_chain ? s : x + cast(i, DType::f32);
+                                       Expr y = tanh(matmul(of, x) * 0.01);
                                        return std::tuple{i + 1, is_chain ? y : s + sum(y) * 0.0};
                                      },
                                      std::tuple{g.constant(0), is_chain ? x : scalar(g, 1)},

@@ -24,7 +24,7 @@ int fused(const Build& build) {
   for (const auto& [x, value] : s.feeds) feeds.push_back(x.edge());
   for (const Expr& e : s.fetches) fetches.push_back(e.edge());
   int n = 0;
-  const Program program = optimize(g, feeds, fetches, true, {}, nullptr);
+  const Program program = optimize(g, feeds, fetches, {.optimize = true});
   for (const Node& node : program.graph.nodes()) n += node.op->name == "UpdateVariable";
   return n;
 }

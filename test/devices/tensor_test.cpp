@@ -197,4 +197,49 @@ BOOST_AUTO_TEST_CASE(halves_convert) {
   BOOST_TEST(std::isnan(float(bfloat16(NAN))));
 }
 
+BOOST_AUTO_TEST_CASE(accessors_name_the_callers_line) {
+  const auto says = [](auto f, Code code, const std::string& call, unsigned line) {
+    try {
+      f();
+    } catch (const Error& e) {
+      const std::string text = e.what();
+      BOOST_TEST((e.code() == code), text);
+      BOOST_TEST(text.find(call + " at tensor_test.cpp:" + std::to_string(line) + ": ") !=
+                     std::string::npos,
+                 text);
+      return;
+    }
+    BOOST_ERROR("nothing was thrown");
+  };
+  const Code wrong = Code::invalid_argument, empty = Code::failed_precondition;
+  const Tensor t = Tensor::of<float>({1, 2, 3}), none, scalar = Tensor::scalar(1.f),
+               text = Tensor::string("a");
+  Tensor own = Tensor::of<float>({1, 2, 3});
+  // clang-format off
+  says([&] { t.item<float>(); }, wrong, "item()", __LINE__);
+  says([&] { scalar.item<double>(); }, wrong, "item()", __LINE__);
+  says([&] { none.item<float>(); }, empty, "item()", __LINE__);
+  says([&] { Tensor::of<float>({}).item<float>(); }, wrong, "item()", __LINE__);
+  says([&] { t.data<std::int32_t>(); }, wrong, "data()", __LINE__);
+  says([&] { none.data<float>(); }, empty, "data()", __LINE__);
+  says([&] { own.mutable_data<double>(); }, wrong, "mutable_data()", __LINE__);
+  says([&] { t.to_vector<double>(); }, wrong, "to_vector()", __LINE__);
+  says([&] { text.to_vector<float>(); }, wrong, "to_vector()", __LINE__);
+  says([&] { none.to_vector<float>(); }, empty, "to_vector()", __LINE__);
+  says([&] { t.to_strings(); }, wrong, "to_strings()", __LINE__);
+  says([&] { t.at(3); }, Code::out_of_range, "at(3)", __LINE__);
+  says([&] { t.at(-1); }, Code::out_of_range, "at(-1)", __LINE__);
+  says([&] { text.at(0); }, wrong, "at()", __LINE__);
+  says([&] { none.at(0); }, empty, "at()", __LINE__);
+  says([&] { t.reshaped({2, 2}); }, wrong, "reshaped()", __LINE__);
+  says([&] { t.rows(1, 4); }, Code::out_of_range, "rows()", __LINE__);
+  says([&] { Tensor::of<float>({1, 2}, {3}); }, wrong, "a tensor", __LINE__);
+  says([&] { Tensor::of(std::vector<bool>{true}, {3}); }, wrong, "a tensor", __LINE__);
+  says([&] { Tensor::strings({"a"}, {3}); }, wrong, "a tensor", __LINE__);
+  // clang-format on
+  BOOST_TEST(scalar.item<float>() == 1);
+  BOOST_TEST(t.to_vector<float>() == (std::vector<float>{1, 2, 3}),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -13,7 +13,7 @@ namespace troupe::test {
 namespace {
 
 Placed placed(const Graph& g, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches) {
-  return place(optimize(g, feeds, fetches, true, {}, nullptr),
+  return place(optimize(g, feeds, fetches, {.optimize = true}),
                {.default_device = "cpu:0",
                 .here = "a",
                 .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"},

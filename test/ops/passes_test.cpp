@@ -7,7 +7,9 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/controlflow/drop_unused.hpp>
 #include <troupe/controlflow/lower.hpp>
+#include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/op.hpp>
@@ -27,16 +29,19 @@ struct Pass {
   const char* name;
   Program (*run)(Program);
 };
-const std::vector<Pass> kPasses{{"lower", lower},
-                                {"fold_constants", fold_constants},
-                                {"simplify", simplify},
-                                {"merge_common", merge_common},
-                                {"fuse_pointwise", fuse_pointwise},
-                                {"fuse_updates", fuse_updates},
-                                {"fuse_slices", fuse_slices},
-                                {"fuse_reductions", fuse_reductions},
-                                {"order_updates", order_updates},
-                                {"order_gradients", order_gradients}};
+const std::vector<Pass> kPasses{
+    {"move_invariant", [](Program p) { return move_invariant(std::move(p)); }},
+    {"drop_unused", [](Program p) { return drop_unused(std::move(p)); }},
+    {"lower", lower},
+    {"fold_constants", fold_constants},
+    {"simplify", simplify},
+    {"merge_common", merge_common},
+    {"fuse_pointwise", fuse_pointwise},
+    {"fuse_updates", fuse_updates},
+    {"fuse_slices", fuse_slices},
+    {"fuse_reductions", fuse_reductions},
+    {"order_updates", order_updates},
+    {"order_gradients", order_gradients}};
 
 // A training step of a small network: products, reductions, broadcasting, state, random draws,
 // sparse rows.

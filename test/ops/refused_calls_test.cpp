@@ -45,6 +45,9 @@ const std::map<std::string, std::vector<std::string>> kOps{
     {"operator*", {"Mul"}},
     {"operator/", {"Div"}},
     {"operator%", {"Mod"}},
+    {"operator&&", {"LogicalAnd"}},
+    {"operator||", {"LogicalOr"}},
+    {"operator!", {"LogicalNot"}},
     {"operator<", {"Less"}},
     {"operator<=", {"LessEqual"}},
     {"operator>", {"Greater"}},
@@ -90,7 +93,8 @@ std::vector<Builder> builders() {
   const ValueSpec f{DType::f32, {2, 3}}, row{DType::f32, {3}}, i{DType::i64, {2, 3}},
       indices{DType::i64, {2}}, b{DType::boolean, {2, 3}}, matrix{DType::f32, {3, 3}},
       image{DType::f32, {1, 4, 4, 2}}, filter{DType::f32, {2, 2, 2, 3}}, one{DType::f32, {}},
-      heads{DType::f32, {1, 2, 3, 4}}, z{DType::c64, {2, 3}}, byte{DType::i8, {2, 3}};
+      heads{DType::f32, {1, 2, 3, 4}}, count{DType::i64, {}}, z{DType::c64, {2, 3}},
+      byte{DType::i8, {2, 3}};
   std::vector<Builder> out;
   const auto add = [&](std::string name, std::vector<ValueSpec> operands, Call call) {
     out.push_back({std::move(name), std::move(operands), std::move(call)});
@@ -162,8 +166,11 @@ std::vector<Builder> builders() {
   TROUPE_OPERATOR(==) TROUPE_OPERATOR(!=) TROUPE_OPERATOR(<) TROUPE_OPERATOR(<=) TROUPE_OPERATOR(>)
   TROUPE_OPERATOR(>=)
 #undef TROUPE_OPERATOR
-      // clang-format on
-      add("operator-", {f}, [](const Exprs& e) { -e[0]; });
+  add("operator&&", {b, b}, [](const Exprs& e) { (void)(e[0] && e[1]); });
+  add("operator||", {b, b}, [](const Exprs& e) { (void)(e[0] || e[1]); });
+  add("operator!", {b}, [](const Exprs& e) { (void)!e[0]; });
+  // clang-format on
+  add("operator-", {f}, [](const Exprs& e) { -e[0]; });
   add("adaptive_avg_pool", {image}, [](const Exprs& e) { adaptive_avg_pool(e[0], {2, 2}); });
   add("adaptive_max_pool", {image}, [](const Exprs& e) { adaptive_max_pool(e[0], {2, 2}); });
   add("avg_pool", {image}, [](const Exprs& e) { avg_pool(e[0], {2, 2}); });
@@ -210,7 +217,12 @@ std::vector<Builder> builders() {
   add("expand_dims", {f}, [](const Exprs& e) { expand_dims(e[0], 2); });
   add("transpose", {f}, [](const Exprs& e) { transpose(e[0], {1, 0}); });
   add("reshape", {f}, [](const Exprs& e) { reshape(e[0], {3, 2}); });
+  add("reshape", {f, count}, [](const Exprs& e) { reshape(e[0], {e[1], 2}); });
+  add("broadcast_to", {row, count}, [](const Exprs& e) { broadcast_to(e[0], {e[1], kAny}); });
   add("slice", {f}, [](const Exprs& e) { slice(e[0], {0, 1}, {1, 1}); });
+  add("slice", {f, count}, [](const Exprs& e) { slice(e[0], {e[1], 1}, {1, 1}); });
+  add("arange", {count}, [](const Exprs& e) { arange(e[0]); });
+  add("arange", {count, count}, [](const Exprs& e) { arange(e[0], e[1], 2); });
   add("pad", {f}, [](const Exprs& e) { pad(e[0], {0, 1}, {1, 1}); });
   add("positions_along", {f}, [](const Exprs& e) { positions_along(e[0], 1); });
   add("top_k", {f}, [](const Exprs& e) { top_k(e[0], 2); });

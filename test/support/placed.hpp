@@ -28,7 +28,7 @@ inline Program lowered(const Graph& g, const std::vector<Expr>& feeds,
   std::vector<Edge> in, out;
   for (const Expr& e : feeds) in.push_back(e.edge());
   for (const Expr& e : fetches) out.push_back(e.edge());
-  return optimize(g, in, out, true, {}, nullptr);
+  return optimize(g, in, out, {.optimize = true});
 }
 
 /// Where the nodes of an op went.

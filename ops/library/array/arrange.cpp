@@ -8,7 +8,7 @@
 namespace troupe {
 
 /// x with its elements in reverse order along each of `axes`.
-TROUPE_DSL(Expr flip(Operand x, std::vector<std::int64_t> axes))
+TROUPE_DSL(Expr flip(Operand x, detail::Axes axes))
 /// x with its elements moved on by `shift` along `axis`, those that leave at the end coming back at
 /// the front.
 TROUPE_DSL(Expr roll(Operand x, std::int64_t shift, std::int64_t axis))
@@ -54,7 +54,7 @@ Expr on_diagonal(const Expr& x, std::int64_t k) {
 
 }  // namespace
 
-Expr flip(Operand x, std::vector<std::int64_t> axes) {
+Expr flip(Operand x, detail::Axes axes) {
   Composite c("flip", {x});
   Expr y = c[0];
   std::vector<int> done;

@@ -1,9 +1,14 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/held.hpp>
+#include <troupe/ops/families/host_inputs.hpp>
 #include <troupe/ops/graph/composite.hpp>
+#include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
+#include <algorithm>
 #include <cmath>
+#include <limits>
+#include <utility>
 
 #include <fmt/format.h>
 
@@ -14,6 +19,13 @@ namespace troupe {
 TROUPE_DSL(Expr arange(Reader& in, double start, double stop, double step = 1,
                        DType dtype = DType::i64,
                        std::source_location at = std::source_location::current()))
+/// start, start + step, ... as far as it is before stop, of expressions, which are scalars of one
+/// dtype and may be known to a run alone: `arange(0, n)`. Differentiable if they are floats.
+TROUPE_DSL(Expr arange(Operand start, Operand stop, Operand step = 1))
+/// 0, 1, ... before `stop`, an expression.
+TROUPE_DSL(Expr arange(Operand stop))
+/// These numbers in `in`, as of the function above.
+TROUPE_DSL(Expr arange(Reader& in, Operand start, Operand stop, Operand step = 1))
 /// `count` numbers from start to stop, both of them among these, at equal distances.
 TROUPE_DSL(Expr linspace(Reader& in, double start, double stop, std::int64_t count,
                          DType dtype = DType::f32,
@@ -45,6 +57,26 @@ Expr arange(Reader& in, double start, double stop, double step, DType dtype,
                         "be {} at most",
                         count, start, stop, step, most));
   return range(c, start, step, count < 0 ? 0 : static_cast<std::int64_t>(count), dtype);
+}
+
+Expr arange(Operand start, Operand stop, Operand step) {
+  const Composite c("arange", {start, stop, step});
+  return bind1("RangeBetween", {c[0], c[1], c[2]});
+}
+
+Expr arange(Operand stop) {
+  const Composite c("arange", {stop});
+  const DType t = c[0].dtype();
+  c.require(is_integer(t) || is_floating(t),
+            fmt::format("{} has no ranges between expressions; cast it to i64 or f32", name_of(t)));
+  const auto number = [&](double value) {
+    return c.reader().constant(Tensor::scalar_as(t, value));
+  };
+  return bind1("RangeBetween", {number(0), c[0], number(1)});
+}
+
+Expr arange(Reader&, Operand start, Operand stop, Operand step) {
+  return arange(std::move(start), std::move(stop), std::move(step));
 }
 
 Expr linspace(Reader& in, double start, double stop, std::int64_t count, DType dtype,
@@ -105,6 +137,75 @@ TROUPE_OP(Range) {
     c.primitives().range(c.stream(), attrs.get<double>("start"), attrs.get<double>("step"),
                          View(out));
     c.set(0, std::move(out));
+  });
+}
+
+namespace {
+
+// How many numbers from `start` on are before `stop`.
+template <class T>
+double count_between(T start, T stop, T step) {
+  if constexpr (std::is_integral_v<T>) {
+    const __int128 gap = static_cast<__int128>(stop) - start, by = step;
+    if (by == 0) return gap == 0 ? 0 : std::numeric_limits<double>::infinity();
+    const __int128 count = gap / by + (gap % by != 0 && (gap > 0) == (by > 0));
+    return static_cast<double>(std::max<__int128>(count, 0));
+  } else {
+    return std::max(std::ceil((static_cast<double>(stop) - static_cast<double>(start)) /
+                              static_cast<double>(step)),
+                    0.0);
+  }
+}
+
+}  // namespace
+
+TROUPE_OP(RangeBetween) {
+  op.doc("start, start + step, ... before stop, which are the inputs, in this order.");
+  op.inputs(3);
+  op.infer([](Inference& c) {
+    const DType t = c.dtype(0);
+    c.require(
+        t == DType::i32 || t == DType::i64 || t == DType::f32 || t == DType::f64,
+        fmt::format("{} has no ranges between expressions; cast them to i64 or f32", name_of(t)));
+    for (int i = 0; i < 3; ++i) {
+      c.require_dtype(i, t, "start, stop and step");
+      c.require_rank(i, 0, "start, stop and step");
+    }
+    c.output(t, {kAny});
+  });
+  op.gradient([](Gradient& g) {
+    if (!is_floating(g.x().dtype())) return;
+    const Expr places = cast(positions_along(g.y(), 0), g.x().dtype());
+    g.set(0, reshape_like(sum(g.dy()), g.x(0)));
+    g.set(2, reshape_like(sum(g.dy() * places), g.x(2)));
+  });
+  op.kernel([](const KernelSetup&) {
+    return with_host_inputs({0, 1, 2}, [](KernelContext& c) {
+      const DType t = c.input(0).dtype();
+      for (int i = 0; i < 3; ++i)
+        if (c.input(i).elements() != 1)
+          throw Error(Code::invalid_argument,
+                      "start, stop and step must be scalars, not " + c.input(i).shape().text());
+      double count = 0, start = 0, step = 0;
+      visit_dtype(t, [&]<class T>(type_tag<T>) {
+        if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
+          const T from = c.input(0).item<T>(), by = c.input(2).item<T>();
+          count = count_between<T>(from, c.input(1).item<T>(), by);
+          start = static_cast<double>(from), step = static_cast<double>(by);
+        }
+      });
+      constexpr double most = 0x1p53;
+      if (!(count <= most) || (step == 0 && count != 0))
+        throw Error(Code::invalid_argument, fmt::format("there is no end to {}, {}, ... before {}",
+                                                        start, start + step, c.input(1).at(0)));
+      const double last = start + (count - 1) * step;
+      if (t == DType::i64 && count > 0 && std::max(std::abs(start), std::abs(last)) > most)
+        throw Error(Code::invalid_argument,
+                    fmt::format("a range from {} to {} is not exact beyond {}", start, last, most));
+      Tensor out = c.allocate(t, {static_cast<std::int64_t>(count)});
+      c.primitives().range(c.stream(), start, step, View(out));
+      c.set(0, std::move(out));
+    });
   });
 }
 

@@ -1,4 +1,5 @@
 #include <troupe/functions.hpp>
+#include <troupe/ops/families/extents.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
@@ -14,27 +15,21 @@ Expr reshape_to(Operand x, Operand extents, const Shape& known) {
   return bind1("ReshapeTo", {x, extents}, Attrs{{"shape", known}});
 }
 
-namespace {
-
-void require_extents(std::int64_t extents, const Shape& known) {
-  if (extents >= 0 && extents != known.rank())
-    throw Error(Code::invalid_argument,
-                fmt::format("there are {} extents for shape {}", extents, known.text()));
-}
-
-}  // namespace
-
 TROUPE_OP(ReshapeTo) {
   op.doc(
       "The first input's elements, in the same order, under the shape that the second one holds.");
   op.inputs(2);
   op.takes_strings();
   op.attr<Shape>("shape");
+  op.attr<std::vector<std::int64_t>>("open", {});
   op.infer([](Inference& c) {
-    const Shape& known = c.attrs().get<Shape>("shape");
+    Shape known = c.attrs().get<Shape>("shape");
     c.require_index(1, "extents");
     c.require_rank(1, 1, "the vector of extents");
-    if (c.shape(1).has_rank()) require_extents(c.shape(1)[0], known);
+    if (c.shape(1).has_rank())
+      c.require(c.shape(1)[0] < 0 || c.shape(1)[0] == known.rank(), [&] {
+        return fmt::format("there are {} extents for shape {}", c.shape(1)[0], known.text());
+      });
     const std::int64_t from = c.shape(0).elements(), to = known.elements();
     c.require(from < 0 || to < 0 || from == to,
               fmt::format("{} elements cannot take shape {}", from, known.text()));
@@ -42,19 +37,9 @@ TROUPE_OP(ReshapeTo) {
   });
   op.gradient([](Gradient& g) { g.set(0, reshape_like(g.dy(), g.x(0))); });
   op.kernel([](const KernelSetup& s) {
-    return with_host_inputs({1}, [known = s.attrs.get<Shape>("shape")](KernelContext& c) {
-      const std::vector<std::int64_t> extents = integers_of(c.input(1));
-      require_extents(std::ssize(extents), known);
-      for (std::size_t i = 0; i < extents.size(); ++i)
-        if (extents[i] < 0 ||
-            (known[static_cast<int>(i)] >= 0 && known[static_cast<int>(i)] != extents[i]))
-          throw Error(Code::invalid_argument, fmt::format("extent {} is {}, which is none of {}", i,
-                                                          extents[i], known.text()));
+    return with_host_inputs({1}, [attrs = s.attrs](KernelContext& c) {
       Tensor x = c.take(0);
-      const Shape to(extents);
-      if (to.elements() != x.elements())
-        throw Error(Code::invalid_argument,
-                    fmt::format("{} elements cannot take shape {}", x.elements(), to.text()));
+      const Shape to = reshaped(extents_given(attrs, integers_of(c.input(1))), x.shape());
       c.set(0, x.reshaped(to));
     });
   });

@@ -7,12 +7,11 @@
 
 namespace troupe {
 
-/// x without `axis`, whose extent is 1.
-TROUPE_DSL(Expr squeeze(Operand x, std::int64_t axis))
-Expr squeeze(Operand x, std::int64_t axis) { return bind1("Squeeze", {x}, Attrs{{"axis", axis}}); }
-/// x without `axes`, whose extents are 1; `{}` alone is the axis 0 of the other.
-TROUPE_DSL(Expr squeeze(Operand x, std::vector<std::int64_t> axes))
-Expr squeeze(Operand x, std::vector<std::int64_t> axes) {
+/// x without `axes`, one or several, whose extents are 1.
+TROUPE_DSL(Expr squeeze(Operand x, detail::Axes axes))
+Expr squeeze(Operand x, detail::Axes which) {
+  std::vector<std::int64_t> axes = which;
+  if (axes.size() == 1) return bind1("Squeeze", {x}, Attrs{{"axis", axes[0]}});
   Composite c("squeeze", {x});
   for (std::int64_t& axis : axes) axis = c.axis(0, axis);
   std::sort(axes.rbegin(), axes.rend());  // the last first: those before it stay where they are

@@ -52,7 +52,7 @@ void register_actor(const std::string& name, std::function<std::unique_ptr<NodeA
   if (const std::string fault = fault_of(make, options); !fault.empty())
     throw Error(Code::invalid_argument, fmt::format("actor '{}' {}", name, fault));
   auto definition =
-      std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options});
+      std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options, {}, {}});
   std::lock_guard lock(actors().mutex);
   if (!actors().known.emplace(name, std::move(definition)).second)
     throw Error(Code::already_exists, fmt::format("an actor '{}' is registered already", name));
@@ -96,10 +96,24 @@ std::vector<Value> fire_actor(NodeActor& actor, const std::string& name,
   return emitted;
 }
 
+bool is_same_actor(const ActorDefinition& a, const ActorDefinition& b) {
+  if (&a == &b || !a.source || !b.source) return true;
+  return *a.source == *b.source && a.captured == b.captured &&
+         a.options.blocks == b.options.blocks && a.options.max_restarts == b.options.max_restarts;
+}
+
 Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
                  std::vector<ValueSpec> outputs, std::function<std::unique_ptr<NodeActor>()> make,
                  ActorOptions options, std::source_location at) {
-  if (const std::string fault = fault_of(make, options); !fault.empty())
+  const std::type_info& source = make.target_type();
+  return detail::actor_node(reader, name, std::move(inputs), std::move(outputs),
+                            {std::move(make), options, &source, {}}, at);
+}
+
+Exprs detail::actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+                         std::vector<ValueSpec> outputs, ActorDefinition definition,
+                         std::source_location at) {
+  if (const std::string fault = fault_of(definition.make, definition.options); !fault.empty())
     throw Error(Code::invalid_argument,
                 fmt::format("Actor at {}: actor '{}' {}", reader.site_for(at).text(), name, fault));
   if (name.empty())
@@ -115,8 +129,8 @@ Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inpu
   spec.kind = StateSpec::Kind::actor;
   spec.name = name;
   spec.values = outputs;
-  spec.actor = std::make_shared<const ActorDefinition>(ActorDefinition{std::move(make), options});
-  int state = reader.declare(spec, at);
+  spec.actor = std::make_shared<const ActorDefinition>(std::move(definition));
+  const int state = reader.declare_new(std::move(spec), at);
   for (Expr& e : inputs)
     if (&e.reader() != &reader) e = reader.adopt(e, at);
   return reader.bind(find_op("Actor"), inputs,

@@ -23,8 +23,7 @@ TROUPE_DSL(Expr dequantize(Operand x, Operand scale, Operand zero))
 TROUPE_DSL(Expr fake_quantize(Operand x, Operand scale, Operand zero, DType dtype = DType::i8))
 /// A scale and a zero point (i32) with which `dtype` holds all of x, and 0 exactly; over `axes`
 /// (none given: all), which are kept as 1.
-TROUPE_DSL(Exprs quantization_of(Operand x, DType dtype = DType::i8,
-                                 std::vector<std::int64_t> axes = {}))
+TROUPE_DSL(Exprs quantization_of(Operand x, DType dtype = DType::i8, detail::Axes axes = {}))
 /// The product of (a - zero_a) and (b - zero_b), exact in i32 (where 2^31 is not reached). a: i8 or
 /// u8 [..., m, k]; b: i8 [k, n]; zero_a: i32 scalar; zero_b: i32 scalar or [n].
 TROUPE_DSL(Expr int8_matmul(Operand a, Operand b, Operand zero_a = 0, Operand zero_b = 0))
@@ -98,7 +97,7 @@ Expr fake_quantize(Operand x, Operand scale, Operand zero, DType dtype) {
   return cut + stop_gradient(dequantize(quantize(c[0], by, c[2], dtype), by, c[2]) - cut);
 }
 
-Exprs quantization_of(Operand x, DType dtype, std::vector<std::int64_t> axes) {
+Exprs quantization_of(Operand x, DType dtype, detail::Axes axes) {
   Composite c("quantization_of", {x});
   const Held held = held_by(c, dtype);
   c.require_floating(0);

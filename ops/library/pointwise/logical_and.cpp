@@ -8,6 +8,10 @@ namespace troupe {
 TROUPE_DSL(Expr logical_and(Operand x, Operand y))
 Expr logical_and(Operand x, Operand y) { return bind1("LogicalAnd", {x, y}); }
 
+/// `a && b` of bools. Both sides are computed, unlike those of C++.
+TROUPE_DSL(Expr operator&&(Operand x, Operand y))
+Expr operator&&(Operand x, Operand y) { return bind1("LogicalAnd", {x, y}); }
+
 TROUPE_OP(LogicalAnd) {
   op.doc("Both.");
   op.pointwise([](auto x, auto y) {

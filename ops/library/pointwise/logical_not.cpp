@@ -8,6 +8,10 @@ namespace troupe {
 TROUPE_DSL(Expr logical_not(Operand x))
 Expr logical_not(Operand x) { return bind1("LogicalNot", {x}); }
 
+/// `!x` of bools.
+TROUPE_DSL(Expr operator!(Operand x))
+Expr operator!(Operand x) { return bind1("LogicalNot", {x}); }
+
 TROUPE_OP(LogicalNot) {
   op.doc("Not x.");
   op.pointwise([](auto x) {

@@ -8,6 +8,10 @@ namespace troupe {
 TROUPE_DSL(Expr logical_or(Operand x, Operand y))
 Expr logical_or(Operand x, Operand y) { return bind1("LogicalOr", {x, y}); }
 
+/// `a || b` of bools. Both sides are computed, unlike those of C++.
+TROUPE_DSL(Expr operator||(Operand x, Operand y))
+Expr operator||(Operand x, Operand y) { return bind1("LogicalOr", {x, y}); }
+
 TROUPE_OP(LogicalOr) {
   op.doc("Either.");
   op.pointwise([](auto x, auto y) {

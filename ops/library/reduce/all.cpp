@@ -7,8 +7,8 @@
 namespace troupe {
 
 /// Are all true over `axes` (none given: all)? Of numbers: not 0, as NaN is not.
-TROUPE_DSL(Expr all(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr all(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+TROUPE_DSL(Expr all(Operand x, detail::Axes axes = {}, bool keep_dims = false))
+Expr all(Operand x, detail::Axes axes, bool keep_dims) {
   const Composite c("all", {x});
   return reduce("All", cast(c[0], DType::boolean), std::move(axes), keep_dims);
 }

@@ -7,8 +7,8 @@
 namespace troupe {
 
 /// Is any true over `axes` (none given: all)? Of numbers: not 0, as NaN is not.
-TROUPE_DSL(Expr any(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr any(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+TROUPE_DSL(Expr any(Operand x, detail::Axes axes = {}, bool keep_dims = false))
+Expr any(Operand x, detail::Axes axes, bool keep_dims) {
   const Composite c("any", {x});
   return reduce("Any", cast(c[0], DType::boolean), std::move(axes), keep_dims);
 }

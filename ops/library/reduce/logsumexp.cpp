@@ -7,8 +7,8 @@
 namespace troupe {
 
 /// log(sum(exp(x))) over `axes` (none given: all), without overflow.
-TROUPE_DSL(Expr logsumexp(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr logsumexp(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+TROUPE_DSL(Expr logsumexp(Operand x, detail::Axes axes = {}, bool keep_dims = false))
+Expr logsumexp(Operand x, detail::Axes axes, bool keep_dims) {
   return reduce("LogSumExp", x, std::move(axes), keep_dims);
 }
 

@@ -6,8 +6,8 @@
 namespace troupe {
 
 /// The mean over `axes` (none given: all); of no elements, NaN.
-TROUPE_DSL(Expr mean(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr mean(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+TROUPE_DSL(Expr mean(Operand x, detail::Axes axes = {}, bool keep_dims = false))
+Expr mean(Operand x, detail::Axes axes, bool keep_dims) {
   return reduce("Mean", x, std::move(axes), keep_dims);
 }
 

@@ -6,8 +6,8 @@
 namespace troupe {
 
 /// The product over `axes` (none given: all).
-TROUPE_DSL(Expr product(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr product(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+TROUPE_DSL(Expr product(Operand x, detail::Axes axes = {}, bool keep_dims = false))
+Expr product(Operand x, detail::Axes axes, bool keep_dims) {
   return reduce("Product", x, std::move(axes), keep_dims);
 }
 

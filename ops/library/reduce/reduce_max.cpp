@@ -6,8 +6,8 @@
 namespace troupe {
 
 /// The largest over `axes` (none given: all); NaN if any is.
-TROUPE_DSL(Expr reduce_max(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr reduce_max(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+TROUPE_DSL(Expr reduce_max(Operand x, detail::Axes axes = {}, bool keep_dims = false))
+Expr reduce_max(Operand x, detail::Axes axes, bool keep_dims) {
   return reduce("Max", x, std::move(axes), keep_dims);
 }
 

@@ -8,8 +8,8 @@ namespace troupe {
 
 /// The sum over `axes` (none given: all); of bools how many are true, i64. In x's dtype: integers
 /// wrap, cast small ones first.
-TROUPE_DSL(Expr sum(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false))
-Expr sum(Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
+TROUPE_DSL(Expr sum(Operand x, detail::Axes axes = {}, bool keep_dims = false))
+Expr sum(Operand x, detail::Axes axes, bool keep_dims) {
   return reduce("Sum", counted(x), std::move(axes), keep_dims);
 }
 

@@ -11,15 +11,14 @@ namespace troupe {
 /// many they are less `correction` (1: of a sample): of complex numbers a real one. Computed in f64
 /// and rounded once, here and below: of f32 no square is too large or too small; roots of f64's
 /// squares are scaled.
-TROUPE_DSL(Expr variance(Operand x, std::vector<std::int64_t> axes = {}, bool keep_dims = false,
+TROUPE_DSL(Expr variance(Operand x, detail::Axes axes = {}, bool keep_dims = false,
                          double correction = 0))
 /// Its square root, whose derivative is 0 where it is 0.
-TROUPE_DSL(Expr standard_deviation(Operand x, std::vector<std::int64_t> axes = {},
-                                   bool keep_dims = false, double correction = 0))
+TROUPE_DSL(Expr standard_deviation(Operand x, detail::Axes axes = {}, bool keep_dims = false,
+                                   double correction = 0))
 /// sum(|x|^p)^(1/p) over `axes` (none given: all), a real number of complex ones too; p 1, 2,
 /// another above 0, or infinity: the largest |x|. The derivative at 0 is 0.
-TROUPE_DSL(Expr norm(Operand x, std::vector<std::int64_t> axes = {}, double p = 2,
-                     bool keep_dims = false))
+TROUPE_DSL(Expr norm(Operand x, detail::Axes axes = {}, double p = 2, bool keep_dims = false))
 
 namespace {
 
@@ -71,14 +70,13 @@ Expr corrected(const Composite& c, const Expr& of_all, double correction) {
 
 }  // namespace
 
-Expr variance(Operand x, std::vector<std::int64_t> axes, bool keep_dims, double correction) {
+Expr variance(Operand x, detail::Axes axes, bool keep_dims, double correction) {
   Composite c("variance", {x});
   const Expr off = deviation(c, axes, correction);
   return cast(corrected(c, mean(squares(off), axes, keep_dims), correction), real_of(c[0].dtype()));
 }
 
-Expr standard_deviation(Operand x, std::vector<std::int64_t> axes, bool keep_dims,
-                        double correction) {
+Expr standard_deviation(Operand x, detail::Axes axes, bool keep_dims, double correction) {
   Composite c("standard_deviation", {x});
   const Expr off = deviation(c, axes, correction);
   auto reduced = [&](const Expr& of, bool keep) {
@@ -88,7 +86,7 @@ Expr standard_deviation(Operand x, std::vector<std::int64_t> axes, bool keep_dim
               real_of(c[0].dtype()));
 }
 
-Expr norm(Operand x, std::vector<std::int64_t> axes, double p, bool keep_dims) {
+Expr norm(Operand x, detail::Axes axes, double p, bool keep_dims) {
   Composite c("norm", {x});
   c.require_floating_or_complex(0);
   c.require(p > 0, "p must be above 0");

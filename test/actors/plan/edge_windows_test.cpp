@@ -31,7 +31,7 @@ Plan plan_of(const Graph& g, const std::vector<Expr>& feeds, const std::vector<E
   o.edges.ahead = ahead;
   Finder finder("a");
   StateStore states;
-  return make_plan(place(optimize(g, in, out, true, {}, nullptr), o), finder, states);
+  return make_plan(place(optimize(g, in, out, {.optimize = true}), o), finder, states);
 }
 
 using Windows = std::map<std::string, std::set<std::int32_t>>;  // by loop

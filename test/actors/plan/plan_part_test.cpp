@@ -49,7 +49,7 @@ Placed placed_of(const Graph& g, const std::vector<Expr>& feeds, const std::vect
   std::vector<Edge> in, out;
   for (const Expr& e : feeds) in.push_back(e.edge());
   for (const Expr& e : fetches) out.push_back(e.edge());
-  return place(optimize(g, in, out, true, {}, nullptr),
+  return place(optimize(g, in, out, {.optimize = true}),
                {.default_device = "cpu:0", .here = "n0", .scatter = scatter, .seed = seed});
 }
 
@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(who_decides_whether_a_loop_goes_on_tells_the_others) {
   auto [n, y, z] = while_loop(
       [](Expr i, Expr, Expr) { return i < 5; },
       [&](Expr i, Expr t, Expr u) {
-        return std::tuple{i + 1, on(1, [&] { return tanh(t); }), u + on(2, [&] { return sin(x); })};
+        return std::tuple{i + 1, on(1, [&] { return tanh(t); }), on(2, [&] { return sin(u); })};
       },
       std::tuple{g.constant(0), x, x});
   Divided program(placed_of(g, {x}, {n, y, z}));

@@ -271,6 +271,39 @@ BOOST_AUTO_TEST_CASE(one_name_on_two_nodes_is_not_guessed) {
   compare({nodes.engine().get("v")}, {{1}}, "the other is gone");
 }
 
+// A fetch on one node and an effect on another: it runs if the fetch needs it, or if told.
+BOOST_AUTO_TEST_CASE(effects_on_other_nodes_that_no_fetch_needs) {
+  for (const bool is_stepped : {false, true}) {
+    Nodes nodes(3, is_stepped ? stepped(7) : EngineOptions{.log = [](const LogRecord&) {}});
+    const auto run = [&](const std::string& name, bool reads, bool fetches_update, bool runs_all,
+                         double expected, std::size_t warnings) {
+      Graph g;
+      Variable v;
+      Expr update, fetch = g.constant(1.f);
+      {
+        auto there = g.on_device(kB);
+        v = g.variable(name, Tensor::scalar(1.f));
+        update = v.assign(5.0);
+        Expr after = v.read();
+        auto elsewhere = g.on_device(kC);
+        if (reads) fetch = after * 1.0;
+      }
+      std::vector<Expr> fetches{fetch};
+      if (fetches_update) fetches.push_back(update);
+      const CompileOptions options{.prune_effects = !runs_all};
+      const Function f = nodes.engine().compile(g, {}, fetches, options);
+      BOOST_TEST(f.warnings().size() == warnings);
+      for (int i = 0; i < 2; ++i) compare({f({})[0]}, {{reads ? expected : 1}}, name);
+      compare({nodes.engine().get(v)}, {{expected}}, name);
+    };
+    run("read alone", true, false, false, 1, 1);
+    run("both", true, true, false, 5, 0);
+    run("all", true, false, true, 5, 0);
+    run("update alone", false, true, false, 5, 0);
+    run("no fetch near it", false, false, true, 5, 0);
+  }
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

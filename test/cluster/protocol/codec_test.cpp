@@ -53,7 +53,7 @@ Placed placed_program(Graph& g) {
                                      i < 2, [&] { return t * 0.25; }, [&] { return v - 1.5; })};
       },
       std::tuple{g.constant(0), x});
-  Program p = optimize(g, {x.edge()}, {s.edge(), n.edge()}, true, {}, nullptr);
+  Program p = optimize(g, {x.edge()}, {s.edge(), n.edge()}, {.optimize = true});
   return place(std::move(p), {.default_device = "cpu:0",
                               .here = "a",
                               .scatter = {"/node:a/cpu:0", "/node:b/cpu:0"},
@@ -385,7 +385,7 @@ BOOST_AUTO_TEST_CASE(a_node_gets_the_constants_that_it_uses) {
     auto there = g.on_device("/node:b");
     y = x * c;
   }
-  const Placed placed = place(optimize(g, {x.edge()}, {y.edge()}, true, {}, nullptr),
+  const Placed placed = place(optimize(g, {x.edge()}, {y.edge()}, {.optimize = true}),
                               {.default_device = "cpu:0", .here = "a"});
   const auto value_there = [](const Placed& p) {
     for (const Node& n : p.program.graph.nodes())

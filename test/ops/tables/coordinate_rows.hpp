@@ -107,6 +107,26 @@ inline std::vector<Row> coordinate_rows() {
          })};
        },
        0},
+      {"RangeBetween",
+       {DType::i32, DType::i64, DType::f32, DType::f64},
+       {{{{{Shape{}, {3}}, Role::value},
+          {{Shape{}, {-4}}, Role::value},
+          {{Shape{}, {-2}}, Role::value}},
+         {},
+         0},
+        {{{{Shape{}, {5}}, Role::value},
+          {{Shape{}, {1}}, Role::value},
+          {{Shape{}, {2}}, Role::value}},
+         {},
+         0}},
+       [](const Arrays& x, const Attrs&) {
+         const double start = x[0].v[0], by = x[2].v[0];
+         const double count = std::max(std::ceil((x[1].v[0] - start) / by), 0.0);
+         return Arrays{tabulate({static_cast<std::int64_t>(count)}, [&](const Index& i) {
+           return start + static_cast<double>(i[0]) * by;
+         })};
+       },
+       0},
       {"Range",
        {DType::i64},
        {{{}, Attrs{{"start", 3.0}, {"step", -2.0}, {"count", std::int64_t{4}}}},

@@ -265,6 +265,23 @@ inline std::vector<Row> shape_rows() {
          for (double e : x[1].v) s.push_back(static_cast<std::int64_t>(e));
          return same_elements(x[0], s);
        }},
+      {"BroadcastTo",
+       all,
+       {{{draws.values({1, 3}), {{Shape{2}, {2, 3}}, Role::index}},
+         Attrs{{"shape", Shape{kAny, kAny}}}},
+        {{draws.values({}), {{Shape{2}, {0, 2}}, Role::index}}, Attrs{{"shape", Shape{kAny, 2}}}},
+        {{draws.values({3}), {{Shape{2}, {2, -1}}, Role::index}},
+         Attrs{{"shape", Shape{kAny, kAny}}, {"open", Integers{1}}}},
+        {{draws.values({2}), {{Shape{1}, {2}}, Role::index}}, Attrs{{"shape", Shape{kAny}}}}},
+       [](const Arrays& x, const Attrs&) {
+         Shape s;
+         for (std::size_t k = 0; k < x[1].v.size(); ++k) {
+           const auto e = static_cast<std::int64_t>(x[1].v[k]);
+           const int off = static_cast<int>(x[1].v.size()) - x[0].shape.rank();
+           s.push_back(e < 0 ? x[0].shape[static_cast<int>(k) - off] : e);
+         }
+         return Arrays{tabulate(s, [&](const Index& i) { return x[0].broadcast_at(i); })};
+       }},
       {"ReshapeLike",
        all,
        {{{draws.values({2, 3}), draws.values({3, 2})}, {}},
@@ -332,6 +349,28 @@ inline Arrays block_of(const Array& x, const Integers& starts, const Shape& exte
     return x[from];
   })};
 }
+/// A slice's start and extents, by a plain reading of SliceBetween's attributes.
+inline std::pair<Integers, Shape> between(const Shape& x, const std::vector<double>& begins,
+                                          const std::vector<double>& ends, const Attrs& a) {
+  Integers start;
+  Shape extent;
+  for (int k = 0; k < x.rank(); ++k) {
+    const std::int64_t n = x[k];
+    auto from = static_cast<std::int64_t>(begins[static_cast<std::size_t>(k)]),
+         to = static_cast<std::int64_t>(ends[static_cast<std::size_t>(k)]);
+    if (from < 0) from += n;
+    if (a.get_or("cut", true)) {
+      if (to < 0) to += n;
+      from = std::min(from, n), to = std::min(to, n);
+    } else {
+      to = to < 0 ? n : from + to;
+    }
+    start.push_back(from);
+    extent.push_back(std::max<std::int64_t>(to - from, 0));
+  }
+  return {start, extent};
+}
+
 inline Arrays placed(const Array& block, const Integers& starts, const Shape& shape,
                      double around) {
   Array out = Array::filled(shape, around);
@@ -379,6 +418,38 @@ inline std::vector<Row> block_rows() {
        {{{draws.values({2, 2}), draws.values({4, 3})}, Attrs{{"starts", Integers{1, 0}}}},
         {{draws.values({2}), draws.values({4})}, Attrs{{"starts", Integers{-2}}}}},
        [=](const Arrays& x, const Attrs& a) { return placed(x[0], starts(a), x[1].shape, 0); }},
+      {"SliceBetween",
+       all,
+       {{{draws.values({4, 3}),
+          {{Shape{2}, {1, -2}}, Role::index},
+          {{Shape{2}, {-1, 9}}, Role::index}},
+         Attrs{{"shape", Shape{kAny, kAny}}}},
+        {{draws.values({4}), {{Shape{1}, {3}}, Role::index}, {{Shape{1}, {1}}, Role::index}},
+         Attrs{{"shape", Shape{0}}}},
+        {{draws.values({4, 3}),
+          {{Shape{2}, {-3, 0}}, Role::index},
+          {{Shape{2}, {2, -1}}, Role::index}},
+         Attrs{{"shape", Shape{2, kAny}}, {"cut", false}}}},
+       [=](const Arrays& x, const Attrs& a) {
+         const auto [start, extent] = between(x[0].shape, x[1].v, x[2].v, a);
+         return block_of(x[0], start, extent);
+       }},
+      {"SliceBetweenGradient",
+       all,
+       {{{draws.values({2, 2}),
+          draws.values({4, 3}),
+          {{Shape{2}, {1, -2}}, Role::index},
+          {{Shape{2}, {-1, 9}}, Role::index}},
+         Attrs{{"shape", Shape{kAny, kAny}}}},
+        {{draws.values({2, 3}),
+          draws.values({4, 3}),
+          {{Shape{2}, {-3, 0}}, Role::index},
+          {{Shape{2}, {2, -1}}, Role::index}},
+         Attrs{{"shape", Shape{2, kAny}}, {"cut", false}}}},
+       [=](const Arrays& x, const Attrs& a) {
+         const auto [start, extent] = between(x[1].shape, x[2].v, x[3].v, a);
+         return placed(x[0], start, x[1].shape, 0);
+       }},
       {"SliceLike",
        all,
        {{{draws.values({4, 3}), draws.values({2, 2})}, Attrs{{"starts", Integers{1, 1}}}},

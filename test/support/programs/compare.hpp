@@ -85,7 +85,8 @@ int& cancelled_runs();
 EngineOptions options_of(const Way& way, std::uint64_t seed);
 /// Runs `fetches` of a recipe's graph in an engine of its own.
 void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
-                 const std::vector<Expr>& fetches, int runs, ProgramOutcome& out);
+                 const std::vector<Expr>& fetches, int runs, ProgramOutcome& out,
+                 const CompileOptions& compile = {});
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way);
 /// The same of a run beside one that is cancelled anywhere, or that starts as that was; of programs

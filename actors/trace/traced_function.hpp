@@ -1,0 +1,282 @@
+// Traced functions: C++ code over expressions that is staged into a graph when it is first called,
+// and from then on runs as a compiled program.
+//
+//   auto step = function("step", [&](Expr x, Expr y) {
+//     GradientTape tape;
+//     Expr loss = mean(square(matmul(x, w) - y));
+//     Sgd({.learning_rate = 0.1}).apply({tape.gradient(loss, w)}, {w});
+//     return loss;
+//   });
+//   Expr loss = step(x, y);          // eager values in, eager values out
+//
+// The first call runs the code once, on expressions of a new graph: it is traced. Later calls whose
+// arguments have the same key run the compiled graph; the code does not run again. The key is: of
+// each tensor argument dtype and shape, the structure of the arguments, the values of host
+// arguments (numbers, enums, strings, vectors of these; of others their address), and where the
+// function runs. After a second shape of one rank, extents that differ become unknown, so that one
+// graph serves all (`relax_shapes`).
+// The code uses variables from outside by reference, and eager tensors by value, as they are at
+// the first call. All its effects happen, in program order. Variables are created in the first
+// trace alone. C++'s `if` and `while` on a traced value throw: use cond, where, while_loop.
+// Called inside another traced function, or with values of a graph, it becomes a function of that
+// graph: one definition, however often it is called.
+// It runs on the engine of the scope that its arguments belong to; without tensor arguments, on
+// that of `FunctionOptions::scope`, or of the innermost eager scope of the thread. Scopes without
+// an engine replay the graph on the calling thread.
+// Threads: any number may call one function. Ownership: copies are the same function.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <troupe/controlflow/structure.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/tracing.hpp>
+
+namespace troupe {
+
+struct FunctionOptions {
+  /// The dtype and shape of each tensor argument, flattened; extents may be unknown. One graph is
+  /// made; arguments that do not fit are refused.
+  std::vector<ValueSpec> signature = {};
+  /// Extents that differ between calls become unknown. False: a graph for each shape.
+  bool relax_shapes = true;
+  /// Graphs kept at most; the one that was made first goes first.
+  std::size_t max_traces = 256;
+  /// The scope in which it runs if no argument tells; null: the innermost one of the thread.
+  Eager* scope = nullptr;
+  /// Gets the warning that a function is traced again and again; empty: standard error.
+  std::function<void(const std::string&)> warn = {};
+};
+
+namespace detail {
+
+/// An argument that is no tensor, as part of the key.
+struct HostArgument {
+  std::string key;   // equal for equal values
+  std::string text;  // for people
+};
+
+class TracedFunction {
+ public:
+  /// Returns the code's results for these expressions, flattened; an operand that holds nothing
+  /// stands for an empty expression.
+  using Body = std::function<Operands(const Exprs& tensors)>;
+
+  TracedFunction(std::string name, FunctionOptions options, const Site& at);
+  ~TracedFunction();
+
+  /// One expression for each that the code yields, empty where it yields nothing.
+  Exprs call(const Operands& tensors, const std::vector<HostArgument>& host, const Body& body,
+             const Site& at);
+  int traces() const;
+  std::uint64_t evictions() const;
+  std::vector<std::string> signatures() const;
+  /// Traces if need be.
+  std::shared_ptr<const Graph> graph(const Operands& tensors, const std::vector<HostArgument>& host,
+                                     const Body& body, const Site& at);
+  std::string explain(const Operands& tensors, const std::vector<HostArgument>& host,
+                      const Body& body, const Site& at);
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+template <class T>
+void add_host(const T& value, HostArgument& out) {
+  if constexpr (std::is_enum_v<T>) {
+    add_host(static_cast<std::underlying_type_t<T>>(value), out);
+  } else if constexpr (std::is_arithmetic_v<T>) {
+    out.key.append(reinterpret_cast<const char*>(&value), sizeof value);
+    out.text += std::to_string(value);
+  } else if constexpr (std::is_convertible_v<const T&, std::string>) {
+    const std::string text(value);
+    out.key += std::to_string(text.size()) + ':' + text;
+    out.text += '\'' + text + '\'';
+  } else if constexpr (std::is_same_v<T, Variable>) {
+    add_host(reinterpret_cast<std::uintptr_t>(&value.reader()), out);
+    add_host(value.state(), out);
+    out.text = '\'' + value.name() + '\'';
+  } else if constexpr (requires {
+                         typename T::value_type;
+                         value.begin();
+                         value.size();
+                       }) {
+    add_host(static_cast<std::uint64_t>(value.size()), out);
+    for (const auto& part : value) {
+      out.text += ' ';
+      add_host(static_cast<typename T::value_type>(part), out);
+    }
+  } else {
+    add_host(reinterpret_cast<std::uintptr_t>(&value), out);
+    out.text = "an object";
+  }
+}
+
+/// The parameters of code; void: it is generic, and takes anything.
+template <class F, class = void>
+struct ParametersOf {
+  template <std::size_t>
+  using At = void;
+};
+template <class F>
+struct SignatureOf;
+template <class R, class C, class... P>
+struct SignatureOf<R (C::*)(P...) const> {
+  using Parameters = std::tuple<P...>;
+};
+template <class R, class C, class... P>
+struct SignatureOf<R (C::*)(P...)> {
+  using Parameters = std::tuple<P...>;
+};
+template <class R, class... P>
+struct SignatureOf<R (*)(P...)> {
+  using Parameters = std::tuple<P...>;
+};
+template <class F>
+struct ParametersOf<F, std::void_t<decltype(&F::operator())>> {
+  template <std::size_t I>
+  using At = std::tuple_element_t<I, typename SignatureOf<decltype(&F::operator())>::Parameters>;
+};
+template <class R, class... P>
+struct ParametersOf<R (*)(P...)> {
+  template <std::size_t I>
+  using At = std::tuple_element_t<I, std::tuple<P...>>;
+};
+
+/// The value that the code is given for an argument of type A if its parameter is a P (void: any).
+template <class A, class P>
+struct Given {
+  using D = std::decay_t<const A&>;
+  using Q = std::decay_t<P>;
+  static constexpr bool is_tensor() {
+    if constexpr (!std::is_void_v<P>) {
+      if constexpr (Structure<Q>::is_known && Structure<D>::is_known)
+        return std::is_convertible_v<typename Structure<Q>::Built, P>;
+      else return false;
+    } else {
+      return Structure<D>::is_known && !std::is_arithmetic_v<D> && !std::is_same_v<D, Variable>;
+    }
+  }
+  static auto type() {
+    if constexpr (!is_tensor())
+      return std::type_identity<std::conditional_t<std::is_array_v<A>, D, const D&>>();
+    else if constexpr (std::is_void_v<P>) return std::type_identity<typename Structure<D>::Built>();
+    else return std::type_identity<typename Structure<Q>::Built>();
+  }
+  using Type = typename decltype(type())::type;
+
+  static void add(const D& argument, Operands& tensors, std::vector<HostArgument>& host,
+                  const Site& at) {
+    if constexpr (is_tensor()) Structure<D>::flatten(argument, tensors, at);
+    else add_host(argument, host.emplace_back());
+  }
+  /// `parts`: the expressions that stand for the argument.
+  static Type take(const D& argument, const Exprs& parts) {
+    if constexpr (!is_tensor()) return argument;
+    else return built<std::conditional_t<std::is_void_v<P>, D, Q>>(parts);
+  }
+};
+
+}  // namespace detail
+
+template <class F>
+class Traced {
+ public:
+  using At = std::source_location;
+
+  Traced(std::string name, F body, FunctionOptions options, At at)
+      : core_(std::make_shared<detail::TracedFunction>(std::move(name), std::move(options), at)),
+        body_(std::make_shared<F>(std::move(body))), made_at_(at) {}
+
+  /// The results of the code as expressions in its structure: eager ones for eager arguments,
+  /// those of a graph for a graph's. Throws what tracing or the run throws, naming the user's line.
+  template <class... A>
+  auto operator()(const A&... arguments) const {
+    using Result = decltype(result(std::index_sequence_for<A...>(), arguments...));
+    const Exprs out = use(
+        std::index_sequence_for<A...>(),
+        [&](const auto&... parts) { return core_->call(parts...); }, arguments...);
+    if constexpr (!std::is_void_v<Result>) return built<Result>(out);
+  }
+
+  /// How often the code was traced.
+  int traces() const { return core_->traces(); }
+  /// Graphs that were dropped to keep to `max_traces`.
+  std::uint64_t evictions() const { return core_->evictions(); }
+  /// One line a graph: `(f32[?, 3], f32[3]; 4)`, host arguments last.
+  std::vector<std::string> signatures() const { return core_->signatures(); }
+  /// The graph that a call with these arguments runs; traced if need be. Nothing runs.
+  template <class... A>
+  std::shared_ptr<const Graph> graph(const A&... arguments) const {
+    return use(
+        std::index_sequence_for<A...>(),
+        [&](const auto&... parts) { return core_->graph(parts...); }, arguments...);
+  }
+  /// Describes that graph's program, as `Function::explain` does.
+  template <class... A>
+  std::string explain(const A&... arguments) const {
+    return use(
+        std::index_sequence_for<A...>(),
+        [&](const auto&... parts) { return core_->explain(parts...); }, arguments...);
+  }
+
+ private:
+  template <class A, std::size_t I>
+  using Given = detail::Given<A, typename detail::ParametersOf<F>::template At<I>>;
+
+  // Never called: for the type of what the code yields.
+  template <std::size_t... I, class... A>
+  static auto result(std::index_sequence<I...>, const A&...)
+      -> std::invoke_result_t<F&, typename Given<A, I>::Type...>;
+
+  template <std::size_t... I, class Use, class... A>
+  auto use(std::index_sequence<I...>, Use with, const A&... arguments) const {
+    const Site at(made_at_);
+    Operands tensors;
+    std::vector<detail::HostArgument> host;
+    // the ends of the arguments' tensors
+    std::array<std::size_t, sizeof...(A) + 1> ends{};
+    ((Given<A, I>::add(arguments, tensors, host, at), ends[I + 1] = tensors.size()), ...);
+    const detail::TracedFunction::Body body = [&](const Exprs& exprs) {
+      [[maybe_unused]] const auto parts = [&](std::size_t i) {
+        const auto first = exprs.begin();
+        return Exprs(first + static_cast<std::ptrdiff_t>(ends[i]),
+                     first + static_cast<std::ptrdiff_t>(ends[i + 1]));
+      };
+      std::tuple<typename Given<A, I>::Type...> given{Given<A, I>::take(arguments, parts(I))...};
+      if constexpr (std::is_void_v<decltype(std::apply(*body_, std::move(given)))>) {
+        std::apply(*body_, std::move(given));
+        return Operands();
+      } else {
+        return flattened(std::apply(*body_, std::move(given)), at);
+      }
+    };
+    return with(tensors, host, body, at);
+  }
+
+  std::shared_ptr<detail::TracedFunction> core_;
+  std::shared_ptr<F> body_;
+  std::source_location made_at_;
+};
+
+/// Makes a traced function of C++ code: a lambda, a function object or a function.
+template <class F>
+Traced<std::decay_t<F>> function(std::string name, F&& body, FunctionOptions options = {},
+                                 std::source_location at = std::source_location::current()) {
+  return {std::move(name), std::decay_t<F>(std::forward<F>(body)), std::move(options), at};
+}
+
+/// While it lives, this thread traces nothing: eager scopes compute at once, also inside the code
+/// of a traced function.
+using InitScope = Tracing::Suspended;
+
+}  // namespace troupe

@@ -1,0 +1,69 @@
+// The gradient of a staged function: two more programs over its graph.
+//
+//   forward     yields, after the function's outputs, the values that the gradient needs
+//   backward    takes these, the inputs that it uses, and one cotangent an output; yields dx
+//
+// Both are made once, when a tape first needs them, and each is a staged function itself: a tape
+// around the call of the backward program differentiates it like any other.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/ops/eager/staged.hpp>
+
+namespace troupe {
+
+class StagedGradient final : public StagedExtension {
+ public:
+  /// The function's, made on first use. Throws what differentiation throws.
+  static std::shared_ptr<StagedGradient> of(const std::shared_ptr<StagedFunction>& function);
+
+  const std::shared_ptr<StagedFunction>& forward() const { return forward_; }
+
+  /// The origin of an input of the backward program.
+  struct Source {
+    enum class Kind : std::uint8_t { output, input, cotangent } kind;
+    std::size_t index;  // counts the forward program's outputs or inputs, the function's outputs
+  };
+  /// The place of a cotangent among the backward program's outputs.
+  struct Result {
+    std::int32_t dense = -1;                 // -1: none, or sparse
+    std::int32_t indices = -1, values = -1;  // a sparse cotangent's
+    bool is_none() const { return dense < 0 && indices < 0; }
+  };
+  struct Backward {
+    std::shared_ptr<StagedFunction> function;
+    std::vector<Source> sources;
+    std::vector<Result> inputs;     // one an input of the function
+    std::vector<Result> variables;  // one for each of its `reads`
+  };
+  /// For those inputs and variables; `needed` has one flag for each, variables last.
+  const Backward& backward(const std::vector<bool>& needed);
+  /// Why output i has no gradient though it is floating; empty: it has one.
+  const std::string& refusal(std::size_t i) const { return refusals_[i]; }
+
+ private:
+  explicit StagedGradient(const std::shared_ptr<StagedFunction>& function);
+  void find_refusals(const std::vector<Independent>& xs);
+  std::unique_ptr<Backward> make_backward(const std::vector<bool>& needed) const;
+  std::vector<Edge> edges_of(const Cotangent& c) const;
+  /// The values made before the gradient that these edges are computed from.
+  std::vector<Edge> used_by(std::vector<Edge> edges) const;
+
+  const std::shared_ptr<StagedGraph> in_;
+  const std::string name_;
+  const std::vector<Edge> inputs_, outputs_;
+  const std::vector<StagedFunction::Read> reads_;
+  std::int32_t forward_nodes_;  // nodes before those of the gradient
+  std::vector<std::string> refusals_;
+  std::vector<Edge> cotangents_;    // one an output; none: it carries no gradient
+  std::vector<Cotangent> results_;  // inputs, then variables
+  std::vector<Edge> saved_;
+  std::shared_ptr<StagedFunction> forward_;
+  std::map<std::vector<bool>, std::unique_ptr<Backward>> backward_;
+};
+
+}  // namespace troupe

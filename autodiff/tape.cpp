@@ -1,0 +1,461 @@
+#include <troupe/autodiff/tape.hpp>
+
+#include <algorithm>
+
+#include <fmt/format.h>
+
+#include <troupe/autodiff/activity.hpp>
+#include <troupe/autodiff/differentiate.hpp>
+#include <troupe/autodiff/staged_gradient.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/tracing.hpp>
+
+namespace troupe {
+namespace {
+
+// Does a path end at it on purpose? Other ops without a gradient are recorded, so that a path which
+// ends at one is refused.
+bool cuts_paths(const OpDef& op) {
+  return !op.differentiable && (op.pointwise || op.name == "StopGradient");
+}
+
+bool may_have_gradient(const Value& value) { return carries_gradient(value.dtype()); }
+
+// The key of a variable's reads: the state, whichever scope or graph reads it.
+const State* key_of(const Variable& v) {
+  auto* scope = dynamic_cast<Eager*>(&v.reader());
+  return scope ? scope->states().get(scope->state_spec(v.state())).get() : nullptr;
+}
+
+}  // namespace
+
+// ---- recording
+
+GradientTape::GradientTape(const TapeOptions& options, At at) : options_(options), made_at_(at) {
+  if (const Tracing* trace = Tracing::active()) {
+    graph_ = &trace->graph();
+    pauses_.push_back({0, graph_->origins() + 1});
+  }
+  activate();
+}
+
+GradientTape::~GradientTape() = default;
+
+void GradientTape::start(At at) {
+  if (is_used_)
+    throw Error(Code::failed_precondition,
+                fmt::format("the tape made at {} is started at {}, and was used up at {}; make it "
+                            "persistent, or reset it",
+                            made_at_.text(), Site(at).text(), used_at_.text()));
+  if (is_active())
+    throw Error(Code::failed_precondition,
+                fmt::format("the tape made at {} is started at {}, and records already",
+                            made_at_.text(), Site(at).text()));
+  if (graph_ && !pauses_.empty()) pauses_.back().to = graph_->origins() + 1;
+  activate();
+}
+
+void GradientTape::stop() {
+  if (graph_ && is_active())
+    pauses_.push_back({graph_->origins() + 1, std::numeric_limits<std::uint64_t>::max()});
+  deactivate();
+}
+
+void GradientTape::reset() {
+  values_.clear();
+  entries_.clear();
+  variables_.clear();
+  watched_in_graph_.clear();
+  pauses_.clear();
+  if (graph_) pauses_.push_back({0, graph_->origins() + 1});
+  is_used_ = false;
+  activate();
+}
+
+void GradientTape::watch_one(const Independent& source) {
+  if (const Variable* v = source.variable()) {
+    if (const State* key = key_of(*v)) watch_state(key, *v);
+    return;
+  }
+  const Expr& e = *source.expr();
+  if (e.reader().depth() > 0 || Tracing::active()) {
+    watched_in_graph_.push_back(e);
+  } else if (may_have_gradient(e.held())) {
+    values_.set(e.edge(), kWatched);
+  }
+}
+
+bool GradientTape::watches(const State* key) const {
+  return std::any_of(variables_.begin(), variables_.end(),
+                     [&](const auto& known) { return known.first == key; });
+}
+
+void GradientTape::watch_state(const State* key, Variable variable) {
+  if (!watches(key)) variables_.emplace_back(key, variable);
+}
+
+std::vector<Variable> GradientTape::watched_variables() const {
+  std::vector<Variable> out;
+  for (const auto& [key, variable] : variables_) out.push_back(variable);
+  return out;
+}
+
+void GradientTape::add(Entry entry) {
+  const auto number = static_cast<std::int32_t>(entries_.size());
+  for (const Expr& y : entry.outputs)
+    if (may_have_gradient(y.held())) values_.set(y.edge(), number);
+  entries_.push_back(std::move(entry));
+}
+
+void GradientTape::computed(const Computed& firing) {
+  Entry entry;
+  if (firing.state && firing.op.effect == Effect::read && firing.op.name == "ReadVariable" &&
+      may_have_gradient(firing.outputs[0].held())) {
+    if (options_.watch_variables)
+      watch_state(firing.state, Variable(&firing.reader, firing.state_number));
+    else if (!watches(firing.state)) return;
+    entry.read = firing.state;
+  } else {
+    if (cuts_paths(firing.op) || values_.empty()) return;
+    bool is_active = false;
+    for (std::size_t i = 0; i < firing.inputs.size() && !is_active; ++i)
+      is_active = !firing.op.takes_only_shape(i) &&
+                  values_.find(firing.inputs[i].edge()) != ValueMap::kNone;
+    if (!is_active) return;
+    for (std::size_t i = 0; i < firing.inputs.size(); ++i)
+      entry.active.push_back(!firing.op.takes_only_shape(i) &&
+                             values_.find(firing.inputs[i].edge()) != ValueMap::kNone);
+  }
+  entry.op = &firing.op;
+  entry.attrs = firing.attrs;
+  entry.inputs.assign(firing.inputs.begin(), firing.inputs.end());
+  entry.outputs.assign(firing.outputs.begin(), firing.outputs.end());
+  entry.site = firing.site;
+  add(std::move(entry));
+}
+
+bool GradientTape::records(const StagedFunction& function, std::span<const Expr> inputs) {
+  for (const StagedFunction::Read& r : function.reads)
+    if (options_.watch_variables || watches(r.key)) return true;
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](const Expr& x) { return values_.find(x.edge()) != ValueMap::kNone; });
+}
+
+std::shared_ptr<StagedFunction> GradientTape::forward_of(
+    const std::shared_ptr<StagedFunction>& function) {
+  return StagedGradient::of(function)->forward();
+}
+
+void GradientTape::called(const std::shared_ptr<StagedFunction>& function,
+                          std::span<const Expr> inputs, std::span<const Expr> outputs) {
+  Entry entry;
+  entry.inputs.assign(inputs.begin(), inputs.end());
+  entry.outputs.assign(outputs.begin(), outputs.end());
+  for (const Expr& x : inputs) entry.active.push_back(values_.find(x.edge()) != ValueMap::kNone);
+  entry.versions.push_back(function);
+  while (entry.versions.back()->outputs.size() < outputs.size()) {
+    std::shared_ptr<StagedFunction> next = forward_of(entry.versions.back());
+    if (next->outputs.size() == entry.versions.back()->outputs.size()) break;
+    entry.versions.push_back(std::move(next));
+  }
+  if (options_.watch_variables)
+    for (const StagedFunction::Read& r : function->reads)
+      watch_state(r.key, Variable(r.reader, r.of_scope));
+  add(std::move(entry));
+}
+
+// ---- gradients of what was computed
+
+class GradientTape::Sweep {
+ public:
+  Sweep(GradientTape& tape, Unconnected unconnected, const Site& at)
+      : tape_(tape), unconnected_(unconnected), at_(at), entries_(tape.entries_.size()),
+        arrived_(entries_) {}
+
+  void want(const Expr& x) {
+    const std::int32_t number = tape_.values_.find(x.edge());
+    if (number == ValueMap::kNone) return;
+    wanted_.emplace(x.edge(), Cotangent());
+  }
+
+  void arrive(const Expr& x, Cotangent c) {
+    const std::int32_t number = tape_.values_.find(x.edge());
+    // a value that was made after the request is none of its inputs
+    if (number == ValueMap::kNone || (number != kWatched && number >= count())) return;
+    if (number == kWatched) {
+      if (const auto it = wanted_.find(x.edge()); it != wanted_.end())
+        it->second = troupe::add(it->second, c);
+      return;
+    }
+    const Entry& entry = tape_.entries_[troupe::at(number)];
+    std::vector<std::vector<Cotangent>>& terms = arrived_[troupe::at(number)];
+    terms.resize(entry.outputs.size());
+    for (std::size_t i = 0; i < entry.outputs.size(); ++i)
+      if (entry.outputs[i].edge() == x.edge()) {
+        terms[i].push_back(std::move(c));
+        return;
+      }
+  }
+
+  void run() {
+    for (std::int32_t n = count() - 1; n >= 0; --n)
+      if (!arrived_[troupe::at(n)].empty()) visit(n);
+  }
+
+  Cotangent of(const Expr& x) const {
+    const auto it = wanted_.find(x.edge());
+    return it == wanted_.end() ? Cotangent() : it->second;
+  }
+  Cotangent of(const State* key) const {
+    const auto it = of_states_.find(key);
+    return it == of_states_.end() ? Cotangent() : it->second;
+  }
+
+ private:
+  std::int32_t count() const { return static_cast<std::int32_t>(entries_); }
+
+  void visit(std::int32_t n) {
+    const Entry& entry = tape_.entries_[troupe::at(n)];
+    std::vector<Cotangent> totals;
+    for (std::vector<Cotangent>& terms : arrived_[troupe::at(n)])
+      totals.push_back(terms.size() == 1 ? terms[0] : sum_of(terms));
+    arrived_[troupe::at(n)].clear();
+    for (std::size_t i = 0; i < totals.size(); ++i)
+      if (const auto it = wanted_.find(entry.outputs[i].edge()); it != wanted_.end())
+        it->second = totals[i];
+    if (!entry.op) return pass_through_call(entry, totals);
+    if (entry.read) {
+      Cotangent& sum = of_states_[entry.read];
+      sum = troupe::add(sum, totals[0]);
+      return;
+    }
+    const bool has_gradient = entry.op->differentiable && entry.op->gradient;
+    if (!has_gradient && unconnected_ == Unconnected::zeros) return;
+    std::vector<Cotangent> dxs;
+    try {
+      if (!has_gradient)
+        throw Error(Code::unimplemented,
+                    "it has no gradient; use stop_gradient if it is to count as a constant, or ask "
+                    "for Unconnected::zeros");
+      const Reader::AtSite at(entry.outputs[0].reader(), entry.site);
+      dxs = differentiate(*entry.op, entry.attrs,
+                          {entry.inputs, entry.outputs, std::move(totals), entry.active});
+    } catch (const Error& e) {
+      throw Error(e.code(), fmt::format("the gradient of {} at {}, which the tape at {} is asked "
+                                        "for: {}",
+                                        entry.op->name, entry.site.text(), at_.text(), e.what()));
+    }
+    for (std::size_t i = 0; i < dxs.size(); ++i)
+      if (!dxs[i].is_none()) arrive(entry.inputs[i], std::move(dxs[i]));
+  }
+
+  void pass_through_call(const Entry& entry, const std::vector<Cotangent>& totals) {
+    // The first version that yields all outputs to which something has arrived.
+    std::size_t outputs = 0;
+    for (std::size_t i = 0; i < totals.size(); ++i)
+      if (!totals[i].is_none()) outputs = i + 1;
+    std::size_t version = 0;
+    while (version < entry.versions.size() && entry.versions[version]->outputs.size() < outputs)
+      ++version;
+    const std::shared_ptr<StagedFunction>& f = entry.versions[version];
+    const std::shared_ptr<StagedGradient> gradient = StagedGradient::of(f);
+    if (gradient->forward()->outputs.size() > entry.outputs.size())
+      throw Error(Code::failed_precondition,
+                  fmt::format("the tape made at {} is asked at {} for a gradient of a gradient of "
+                              "{}, which it alone recorded; record the first gradient with a tape "
+                              "inside this one",
+                              tape_.made_at_.text(), at_.text(), f->name));
+    for (std::size_t i = 0; i < totals.size() && unconnected_ != Unconnected::zeros; ++i)
+      if (!totals[i].is_none() && !gradient->refusal(i).empty())
+        throw Error(Code::unimplemented,
+                    fmt::format("the gradient of result {} of {}, which the tape at {} is asked "
+                                "for: {}",
+                                i, f->name, at_.text(), gradient->refusal(i)));
+    std::vector<bool> needed = entry.active;
+    for (const StagedFunction::Read& r : f->reads) needed.push_back(tape_.watches(r.key));
+    const StagedGradient::Backward& back = gradient->backward(needed);
+    if (back.function->outputs.empty()) return;
+    auto& scope = static_cast<Eager&>(entry.outputs[0].reader());
+    Exprs inputs;
+    for (const StagedGradient::Source& s : back.sources) {
+      switch (s.kind) {
+        case StagedGradient::Source::Kind::input: inputs.push_back(entry.inputs[s.index]); break;
+        case StagedGradient::Source::Kind::output: inputs.push_back(entry.outputs[s.index]); break;
+        case StagedGradient::Source::Kind::cotangent: {
+          const bool has = s.index < totals.size() && !totals[s.index].is_none();
+          inputs.push_back(has ? totals[s.index].to_dense()
+                               : zero_cotangent(entry.outputs[s.index]));
+        }
+      }
+    }
+    const Exprs made = call_staged(back.function, inputs, scope);
+    const auto result = [&](const StagedGradient::Result& r, const Expr& like) -> Cotangent {
+      if (r.dense >= 0) return made[troupe::at(r.dense)];
+      return Cotangent::sparse(made[troupe::at(r.indices)], made[troupe::at(r.values)], like);
+    };
+    for (std::size_t i = 0; i < back.inputs.size(); ++i)
+      if (!back.inputs[i].is_none())
+        arrive(entry.inputs[i], result(back.inputs[i], entry.inputs[i]));
+    for (std::size_t i = 0; i < back.variables.size(); ++i) {
+      if (back.variables[i].is_none()) continue;
+      const StagedFunction::Read& r = f->reads[i];
+      // rows of a variable are told by its shape alone, which zeros have
+      const Expr like =
+          back.variables[i].dense >= 0 ? Expr() : scope.zeros(r.spec.dtype, r.spec.shape);
+      Cotangent& sum = of_states_[r.key];
+      sum = troupe::add(sum, result(back.variables[i], like));
+    }
+  }
+
+  GradientTape& tape_;
+  const Unconnected unconnected_;
+  const Site at_;
+  const std::size_t entries_;  // entries that are recorded meanwhile have later numbers
+  std::vector<std::vector<std::vector<Cotangent>>> arrived_;  // by entry, then by output
+  std::map<Edge, Cotangent> wanted_;
+  std::map<const State*, Cotangent> of_states_;
+};
+
+std::vector<Cotangent> GradientTape::of_values(const std::vector<Expr>& ys, const Independents& xs,
+                                               const TapeGradientOptions& options, const Site& at) {
+  Sweep sweep(*this, options.unconnected, at);
+  for (const Independent& x : xs)
+    if (x.expr()) sweep.want(*x.expr());
+  for (std::size_t i = 0; i < ys.size(); ++i) {
+    if (!may_have_gradient(ys[i].held()) || values_.find(ys[i].edge()) == ValueMap::kNone) continue;
+    const bool is_given =
+        i < options.output_gradients.size() && !options.output_gradients[i].is_empty();
+    if (!is_given && is_complex(ys[i].dtype()))
+      throw Error(Code::invalid_argument,
+                  fmt::format("the tape at {}: target {} is {}; give its output gradient",
+                              at.text(), i, name_of(ys[i].dtype())));
+    sweep.arrive(ys[i], is_given ? options.output_gradients[i] : ones_like(Operand(ys[i], at)));
+  }
+  sweep.run();
+  std::vector<Cotangent> out;
+  for (const Independent& x : xs) {
+    if (const Variable* v = x.variable()) out.push_back(sweep.of(key_of(*v)));
+    else out.push_back(sweep.of(*x.expr()));
+  }
+  return out;
+}
+
+// ---- gradients of a graph
+
+std::vector<Cotangent> GradientTape::of_graph(Graph& graph, const std::vector<Expr>& ys,
+                                              const Independents& xs,
+                                              const TapeGradientOptions& options, const Site& at) {
+  Graph& root = graph.root();
+  const auto in_graph = [&](const Expr& e) {
+    return e.reader().depth() > 0 ? e : root.current().adopt(e, at);
+  };
+  std::vector<Expr> floating, dys;
+  for (std::size_t i = 0; i < ys.size(); ++i) {
+    if (ys[i].reader().depth() == 0 || !carries_gradient(ys[i].dtype())) continue;
+    floating.push_back(ys[i]);
+    dys.emplace_back();
+    if (i < options.output_gradients.size() && !options.output_gradients[i].is_empty())
+      dys.back() = in_graph(options.output_gradients[i]);
+  }
+  // An x counts if it is watched, or computed from what is.
+  const auto is_watched = [&](const Independent& x) {
+    if (const Variable* v = x.variable()) return options_.watch_variables || watches(key_of(*v));
+    if (!graph_) return true;  // a graph built by hand, of which everything counts
+    const Expr e = in_graph(*x.expr());
+    for (const Expr& w : watched_in_graph_) {
+      const Expr mine = in_graph(w);
+      if (mine.edge() == e.edge() && &mine.reader() == &e.reader()) return true;
+    }
+    const Node& node = static_cast<Graph&>(e.reader()).node(e.edge().node);
+    return node.op->name != "Input";
+  };
+  std::vector<Cotangent> out(xs.size());
+  std::vector<Independent> reached;
+  std::vector<std::size_t> place;
+  for (std::size_t i = 0; i < xs.size(); ++i) {
+    if (!carries_gradient(xs[i].dtype()) || !is_watched(xs[i])) continue;
+    place.push_back(i);
+    if (const Variable* v = xs[i].variable()) {
+      const bool is_here = v->reader().depth() > 0;
+      reached.emplace_back(
+          is_here ? *v : Variable(&root, root.declare(v->reader().state_spec(v->state()), at)));
+    } else {
+      reached.emplace_back(in_graph(*xs[i].expr()));
+    }
+  }
+  if (floating.empty() || reached.empty()) return out;
+  GradientOptions how;
+  how.unconnected =
+      options.unconnected == Unconnected::zeros ? Unconnected::zeros : Unconnected::absent;
+  const std::function<bool(const Node&)> is_recorded = [&](const Node& node) {
+    return std::none_of(pauses_.begin(), pauses_.end(), [&](const Pause& p) {
+      return node.origin >= p.from && node.origin < p.to;
+    });
+  };
+  if (!pauses_.empty()) how.follows = &is_recorded;
+  const std::vector<Cotangent> found =
+      troupe::cotangents(floating, Independents(reached), dys, how, std::source_location());
+  for (std::size_t k = 0; k < place.size(); ++k) out[place[k]] = found[k];
+  return out;
+}
+
+std::vector<Cotangent> GradientTape::cotangents(const Targets& targets, const Independents& sources,
+                                                const TapeGradientOptions& options, At location) {
+  const Site at(location);
+  if (is_used_)
+    throw Error(
+        Code::failed_precondition,
+        fmt::format("the tape made at {} is asked at {} for a second gradient, and was used "
+                    "up at {}; make it with {{.persistent = true}}",
+                    made_at_.text(), at.text(), used_at_.text()));
+  const std::vector<Expr>& ys = targets.ys();
+  if (!options.output_gradients.empty() && options.output_gradients.size() != ys.size())
+    throw Error(Code::invalid_argument,
+                fmt::format("the tape at {}: {} output gradients are given for {} targets",
+                            at.text(), options.output_gradients.size(), ys.size()));
+  for (std::size_t i = 0; i < ys.size(); ++i)
+    if (ys[i].is_empty())
+      throw Error(Code::failed_precondition,
+                  fmt::format("the tape at {}: target {} is an empty expression", at.text(), i));
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (sources[i].expr() && sources[i].expr()->is_empty())
+      throw Error(Code::failed_precondition,
+                  fmt::format("the tape at {}: source {} is an empty expression", at.text(), i));
+  if (!options_.persistent) {
+    deactivate();
+    is_used_ = true;
+    used_at_ = at;
+  }
+  Graph* graph = nullptr;
+  for (const Expr& y : ys)
+    if (auto* g = dynamic_cast<Graph*>(&y.reader().current())) graph = g;
+  std::vector<Cotangent> out =
+      graph ? of_graph(*graph, ys, sources, options, at) : of_values(ys, sources, options, at);
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    if (!out[i].is_none()) continue;
+    const Independent& x = sources[i];
+    if (options.unconnected == Unconnected::refused)
+      throw Error(Code::invalid_argument,
+                  fmt::format("the tape at {}: no target depends on source {} by a path that has a "
+                              "gradient; ask for Unconnected::zeros or Unconnected::none",
+                              at.text(), i));
+    if (options.unconnected != Unconnected::zeros) continue;
+    if (const Variable* v = x.variable()) out[i] = v->reader().zeros(v->dtype(), v->shape());
+    else out[i] = zero_cotangent(*x.expr());
+  }
+  if (!options_.persistent) {
+    values_.clear();
+    entries_.clear();
+  }
+  return out;
+}
+
+std::vector<Expr> GradientTape::dense(const std::vector<Cotangent>& cotangents) {
+  std::vector<Expr> out;
+  for (const Cotangent& c : cotangents) out.push_back(c.is_none() ? Expr() : c.to_dense());
+  return out;
+}
+
+}  // namespace troupe

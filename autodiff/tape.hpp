@@ -1,0 +1,206 @@
+// Gradient tapes: gradients of C++ code that runs at once.
+//
+//   Eager e(engine);
+//   Variable w = e.variable("w", ...);
+//   GradientTape tape;                                // records from here on
+//   Expr loss = mean(square(matmul(x, w) - y));
+//   Expr dw = tape.gradient(loss, w);                 // ends the recording
+//
+// A tape records what this thread computes from watched values: eager values given to `watch`, and
+// by themselves the floating variables that are read. Inside a traced function, and of a graph that
+// is built by hand, the gradient is more nodes of that graph (gradients.hpp). A call of a traced
+// function is one entry, whose gradient is that function's staged backward program.
+// The gradient code is ordinary ops: an outer tape records it, so that gradients of gradients need
+// nothing else. A tape holds the values that it recorded until it is used, reset or destroyed; a
+// persistent one gives any number of gradients and records on.
+// Threads: a tape belongs to the thread that made it. Errors name the op of the user's code whose
+// gradient failed, and its line.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/autodiff/value_map.hpp>
+#include <troupe/controlflow/structure.hpp>
+#include <troupe/ops/eager/bind_observer.hpp>
+
+namespace troupe {
+
+class Eager;
+struct StagedFunction;
+
+struct TapeOptions {
+  /// Its gradients may be asked for any number of times; it keeps what it recorded.
+  bool persistent = false;
+  /// Floating variables are watched when they are read; false: only those given to `watch`.
+  bool watch_variables = true;
+};
+
+struct TapeGradientOptions {
+  /// The result for an x that no gradient reaches: an empty expression (`absent` and `none`), or
+  /// zeros (`zeros`). `refused`: invalid_argument.
+  Unconnected unconnected = Unconnected::absent;
+  /// The cotangent of each target; empty: ones for all; an empty expression: ones.
+  std::vector<Expr> output_gradients = {};
+};
+
+namespace detail {
+
+// Takes a structure of sources apart: variables stay variables, where `flattened` would read them.
+template <class T>
+void add_sources(const T& source, std::vector<Independent>& out) {
+  if constexpr (std::is_same_v<T, Expr> || std::is_same_v<T, Variable>) {
+    out.emplace_back(source);
+  } else if constexpr (requires { const_cast<T&>(source).members(); }) {
+    std::apply([&](const auto&... part) { (add_sources(part, out), ...); },
+               const_cast<T&>(source).members());
+  } else if constexpr (requires { std::tuple_size<T>::value; }) {
+    std::apply([&](const auto&... part) { (add_sources(part, out), ...); }, source);
+  } else if constexpr (requires { source.begin(), source.end(); }) {
+    for (const auto& part : source) add_sources(part, out);
+  } else {
+    static_assert(std::is_same_v<T, Expr>,
+                  "a tape watches, and differentiates with respect to, expressions, variables and "
+                  "structures of them; make an expression of host data with Eager::constant");
+  }
+}
+
+}  // namespace detail
+
+/// The targets of a gradient: an expression, several, or a structure of them.
+class Targets {
+ public:
+  Targets(const Expr& y) : ys_{y} {}                    // NOLINT
+  Targets(std::initializer_list<Expr> ys) : ys_(ys) {}  // NOLINT
+  Targets(const std::vector<Expr>& ys) : ys_(ys) {}     // NOLINT
+  template <class T>
+  requires(!std::is_convertible_v<const T&, Expr> && !std::is_convertible_v<const T&, Exprs>)
+      Targets(const T& structure) {  // NOLINT
+    for (const Operand& o : flattened(structure, Site()))
+      if (o.is_expr()) ys_.push_back(o.expr());
+  }
+  const std::vector<Expr>& ys() const { return ys_; }
+
+ private:
+  std::vector<Expr> ys_;
+};
+
+class GradientTape final : private BindObserver {
+ public:
+  using At = std::source_location;
+
+  /// Records from here on.
+  explicit GradientTape(const TapeOptions& options = {}, At at = At::current());
+  ~GradientTape();
+
+  /// Records from now on the values that are computed from these. Values that are not floating or
+  /// complex have no gradient, and are ignored. `T`: an expression, a variable, or a structure.
+  template <class T>
+  void watch(const T& what) {
+    std::vector<Independent> sources;
+    detail::add_sources(what, sources);
+    for (const Independent& s : sources) watch_one(s);
+  }
+  /// The variables that it watches and that were read or given to `watch`, in that order.
+  std::vector<Variable> watched_variables() const;
+
+  /// Nothing is recorded while the result lives.
+  class Stopped {
+   public:
+    explicit Stopped(GradientTape& tape) : tape_(tape) { tape_.stop(); }
+    Stopped(Stopped&&) = delete;
+    ~Stopped() { tape_.start(); }
+
+   private:
+    GradientTape& tape_;
+  };
+  [[nodiscard]] Stopped stop_recording() { return Stopped(*this); }
+  /// Throws failed_precondition if it records already, or was used up.
+  void start(At at = At::current());
+  /// Ends the recording; gradients of what was recorded can still be taken.
+  void stop();
+  /// Forgets what it recorded and what it watches; records from here on.
+  void reset();
+
+  /// d(sum of the targets) / dx for each source, in the source's structure, shape and dtype. Throws
+  /// failed_precondition if the tape is used up: it is not persistent, and gave its gradient.
+  template <class X>
+  requires(std::is_same_v<X, Expr> || std::is_same_v<X, Variable>) Expr
+      gradient(const Targets& targets, const X& source, const TapeGradientOptions& options = {},
+               At at = At::current()) {
+    return dense(cotangents(targets, Independents(source), options, at))[0];
+  }
+  std::vector<Expr> gradient(const Targets& targets, const Independents& sources,
+                             const TapeGradientOptions& options = {}, At at = At::current()) {
+    return dense(cotangents(targets, sources, options, at));
+  }
+  template <class S>
+  requires(!std::is_same_v<S, Expr> && !std::is_same_v<S, Variable> &&
+           !std::is_convertible_v<const S&, Independents>)
+      Built<S> gradient(const Targets& targets, const S& sources,
+                        const TapeGradientOptions& options = {}, At at = At::current()) {
+    std::vector<Independent> flat;
+    detail::add_sources(sources, flat);
+    return built<S>(dense(cotangents(targets, Independents(flat), options, at)));
+  }
+  /// Like `gradient`, but rows that a gather used stay sparse.
+  std::vector<Cotangent> cotangents(const Targets& targets, const Independents& sources,
+                                    const TapeGradientOptions& options = {}, At at = At::current());
+
+ private:
+  // One op, or one call of a staged function, that was computed.
+  struct Entry {
+    const OpDef* op = nullptr;  // null: a call
+    Attrs attrs;
+    Exprs inputs, outputs;
+    std::vector<bool> active;  // inputs
+    Site site;
+    const State* read = nullptr;  // the variable that a read reads
+    // a call's function, and its versions that yield more; the last of them ran
+    std::vector<std::shared_ptr<StagedFunction>> versions;
+  };
+  class Sweep;
+  struct Pause {
+    std::uint64_t from, to;  // build-time ids
+  };
+
+  void watch_one(const Independent& source);
+  void watch_state(const State* key, Variable variable);
+  bool watches(const State* key) const;
+  void computed(const Computed& firing) override;
+  bool records(const StagedFunction& function, std::span<const Expr> inputs) override;
+  void called(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
+              std::span<const Expr> outputs) override;
+  std::shared_ptr<StagedFunction> forward_of(
+      const std::shared_ptr<StagedFunction>& function) override;
+  void add(Entry entry);
+
+  std::vector<Cotangent> of_values(const std::vector<Expr>& ys, const Independents& xs,
+                                   const TapeGradientOptions& options, const Site& at);
+  std::vector<Cotangent> of_graph(Graph& graph, const std::vector<Expr>& ys, const Independents& xs,
+                                  const TapeGradientOptions& options, const Site& at);
+  static std::vector<Expr> dense(const std::vector<Cotangent>& cotangents);
+
+  const TapeOptions options_;
+  const Site made_at_;
+  Site used_at_;
+  bool is_used_ = false;
+  // Values that it watches or recorded: the number of their entry, or kWatched.
+  static constexpr std::int32_t kWatched = 0x7fffffff;
+  ValueMap values_;
+  std::deque<Entry> entries_;
+  std::vector<std::pair<const State*, Variable>> variables_;
+  // In a graph that was being built when the tape was made: what it did not record.
+  Graph* graph_ = nullptr;
+  std::vector<Pause> pauses_;
+  std::vector<Expr> watched_in_graph_;
+};
+
+}  // namespace troupe

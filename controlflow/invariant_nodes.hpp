@@ -1,0 +1,53 @@
+// Which nodes of a loop's condition or body yield the same in every iteration, and which of those
+// are worth computing once before the loop.
+#pragma once
+
+#include <vector>
+
+#include <troupe/controlflow/build.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+
+namespace troupe {
+
+/// True if a kernel of the node cannot throw, whatever its operands hold: their shapes are known,
+/// and it looks at no number that may be out of range.
+bool cannot_fail(const Graph& graph, const Node& node);
+/// True if the node may run earlier, or once instead of often: no effects, no draws, no state.
+bool is_movable(const Node& node);
+
+class InvariantNodes {
+ public:
+  /// `sub`: the loop's condition or its body.
+  InvariantNodes(const WhileView& loop, const SubGraph& sub);
+
+  bool is_invariant(std::int32_t id) const { return invariant_[at(id)] != 0; }
+  bool may_fail(std::int32_t id) const { return may_fail_[at(id)] != 0; }
+  /// True for what is moved; the others are copied if something that moves needs them.
+  bool is_worth_it(std::int32_t id) const { return worth_it_[at(id)] != 0; }
+  /// Leaves the nodes that may fail where they are.
+  void keep_failing();
+  /// Leaves all of them.
+  void keep_all() { worth_it_.assign(worth_it_.size(), 0); }
+  bool has_worthy() const;
+  /// True if a worthy node may fail.
+  bool has_failing() const;
+  /// Worthy nodes that what stays looks at, ascending; and by node whether it is needed if they
+  /// are moved.
+  std::vector<std::int32_t> boundary(std::vector<char>& stays) const;
+  /// For an Input node: the place of the loop's argument that it stands for; -1: it is none.
+  int argument(std::int32_t id) const { return argument_[at(id)]; }
+
+ private:
+  void find();
+  void choose();
+  bool is_worthy_pointwise(std::int32_t id) const;
+
+  const WhileView& loop_;
+  const SubGraph& sub_;
+  const Graph& g_;
+  std::vector<int> argument_;
+  std::vector<char> invariant_, may_fail_, worth_it_, waits_;
+  std::vector<std::vector<std::int32_t>> users_;
+};
+
+}  // namespace troupe

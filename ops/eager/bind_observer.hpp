@@ -1,0 +1,87 @@
+// Observers of eager execution: a tape is one. While it is active on a thread, it is told what the
+// eager scopes of that thread have computed, and runs the staged functions that they call.
+//
+// Threads: an observer is active on one thread at a time, the one that activated it.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+struct StagedFunction;
+class Eager;
+
+class BindObserver {
+ public:
+  /// One op that was computed. `state`: null unless the op is stateful.
+  struct Computed {
+    const OpDef& op;
+    const Attrs& attrs;
+    std::span<const Expr> inputs;
+    std::span<const Expr> outputs;
+    const State* state;
+    const Site& site;
+    Reader& reader;
+    int state_number;  // counts the reader's states; -1: none
+  };
+
+  /// While it lives, no observer of this thread is told anything.
+  class Paused {
+   public:
+    Paused() : paused_(std::exchange(head(), nullptr)) {}
+    Paused(Paused&&) = delete;
+    ~Paused() { head() = paused_; }
+
+   private:
+    BindObserver* const paused_;
+  };
+
+  /// The innermost observer of this thread; null: none is active.
+  static BindObserver* innermost() { return head(); }
+  BindObserver* outer() const { return outer_; }
+
+  virtual void computed(const Computed& firing) = 0;
+  /// Does it record a call with these inputs? The variables that the function reads count as
+  /// inputs.
+  virtual bool records(const StagedFunction& function, std::span<const Expr> inputs) = 0;
+  /// A call that it records, with its outputs and, after these, what `forward_of` added.
+  virtual void called(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
+                      std::span<const Expr> outputs) = 0;
+  /// The version of the function that yields, after its outputs, what its gradient needs.
+  virtual std::shared_ptr<StagedFunction> forward_of(
+      const std::shared_ptr<StagedFunction>& function) = 0;
+
+ protected:
+  BindObserver() = default;
+  BindObserver(const BindObserver&) = delete;
+  BindObserver& operator=(const BindObserver&) = delete;
+  ~BindObserver() { deactivate(); }
+
+  bool is_active() const { return is_active_; }
+  void activate() {
+    if (std::exchange(is_active_, true)) return;
+    outer_ = std::exchange(head(), this);
+  }
+  /// In any order: observers that were activated later stay.
+  void deactivate() {
+    if (!std::exchange(is_active_, false)) return;
+    BindObserver** at = &head();
+    while (*at && *at != this) at = &(*at)->outer_;
+    if (*at) *at = outer_;
+    outer_ = nullptr;
+  }
+
+ private:
+  static BindObserver*& head() {
+    static thread_local BindObserver* innermost = nullptr;
+    return innermost;
+  }
+  BindObserver* outer_ = nullptr;
+  bool is_active_ = false;
+};
+
+}  // namespace troupe

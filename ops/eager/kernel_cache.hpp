@@ -1,0 +1,59 @@
+// The kernels that an eager scope keeps: one for each op, attributes, and dtypes and shapes of the
+// inputs, so that a bind like an earlier one infers nothing and allocates nothing.
+//
+// Threads: one at a time. Invariant: at most kLimit are kept; when one more is needed, all of them
+// are dropped, and counted.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include <troupe/ops/graph/node_types.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe {
+
+class KernelCache {
+ public:
+  static constexpr std::size_t kLimit = 4096;
+
+  /// A kernel with what it was made for.
+  struct Prepared {
+    Prepared(const OpDef& op, Attrs given, Attrs all, std::vector<ValueSpec> inputs,
+             std::vector<ValueSpec> outputs, Device& device);
+
+    const OpDef& op;
+    const Attrs given;  // as the caller gave them
+    const Attrs all;    // with the defaults of the op
+    const std::vector<ValueSpec> inputs;
+    const std::vector<ValueSpec> outputs;
+    const NodeTypes types;
+    const std::unique_ptr<Kernel> kernel;
+    std::uint64_t hash = 0;
+  };
+
+  KernelCache() : buckets_(kBuckets) {}
+
+  /// May a kernel of this op serve more than one bind? Not one that draws, or has a state, or
+  /// attributes that are compared only by looking at a tensor or an object.
+  static bool can_keep(const OpDef& op, const Attrs& attrs);
+  /// Null: it was never made, or was dropped.
+  Prepared* find(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs);
+  Prepared& add(std::unique_ptr<Prepared> prepared);
+
+  std::size_t size() const { return size_; }
+  /// How many were made, and how many were dropped to make room.
+  std::uint64_t made() const { return made_; }
+  std::uint64_t dropped() const { return dropped_; }
+
+ private:
+  static constexpr std::size_t kBuckets = 1024;  // a power of two
+
+  std::vector<std::vector<std::unique_ptr<Prepared>>> buckets_;
+  std::size_t size_ = 0;
+  std::uint64_t made_ = 0, dropped_ = 0;
+};
+
+}  // namespace troupe

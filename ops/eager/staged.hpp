@@ -1,0 +1,66 @@
+// Staged functions: programs that were traced once and run many times, shared by callers and tapes.
+//
+// A function, its gradient and the gradient of that are programs over one graph, which only grows:
+// each names the edges that it takes and yields. Threads: any. A thread that appends to the graph
+// or compiles it holds its mutex; a compiled program runs without.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <troupe/ops/eager/host.hpp>
+
+namespace troupe {
+
+class Eager;
+
+/// The graph that a trace has filled; gradients are appended to it.
+struct StagedGraph {
+  explicit StagedGraph(EagerHost* in) : host(in) {}
+  EagerHost* const host;  // null: programs are replayed on the calling thread
+  std::recursive_mutex mutex;
+  Graph graph;
+};
+
+/// A part of a staged function that is made when it is needed: a tape keeps the gradient there.
+class StagedExtension {
+ public:
+  virtual ~StagedExtension() = default;
+};
+
+struct StagedFunction {
+  StagedFunction(std::string title, std::shared_ptr<StagedGraph> graph)
+      : name(std::move(title)), in(std::move(graph)) {}
+
+  /// A floating variable that the program reads.
+  struct Read {
+    int state;       // in the graph
+    int of_scope;    // in `reader`
+    Reader* reader;  // the eager scope that declared it
+    ValueSpec spec;
+    const State* key;  // a tape knows the variable by it
+  };
+
+  const std::string name;  // `function 'step' (train.cpp:41)`
+  const std::shared_ptr<StagedGraph> in;
+  std::vector<Edge> inputs;
+  std::vector<Edge> outputs;
+  Keep keep = Keep::fetches;  // effects: all that the graph has are the function's
+  std::vector<Read> reads;
+  // made when first used, under the graph's mutex
+  std::shared_ptr<StagedProgram> program;
+  std::shared_ptr<StagedExtension> extension;
+};
+
+/// Runs the function on values of `scope`, on the function's host, and tells the tapes of this
+/// thread. Throws the run's error.
+Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
+                  Eager& scope);
+
+/// Describes what the compiled program does and where; without a host, its text.
+std::string explain_staged(StagedFunction& function);
+
+}  // namespace troupe

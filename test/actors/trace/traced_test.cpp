@@ -1,0 +1,692 @@
+// Traced functions: when they are traced, what they capture, their gradients, nested both ways, and
+// each misuse.
+#include <boost/test/unit_test.hpp>
+
+#include <cmath>
+#include <complex>
+#include <optional>
+#include <thread>
+
+#include <troupe/actors/trace/traced_function.hpp>
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/autodiff/tape.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/custom_gradient.hpp>
+#include <troupe/test/support/eager_scopes.hpp>
+
+namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(traced_test)
+
+namespace {
+
+double number(const Expr& e) { return e.value().at(0); }
+using Numbers = std::vector<double>;
+Numbers numbers(const Expr& e) {
+  Numbers out;
+  for (std::int64_t i = 0; i < e.value().elements(); ++i) out.push_back(e.value().at(i));
+  return out;
+}
+Expr matrix(Eager& e, std::initializer_list<double> v, const Shape& shape) {
+  return e.constant(Tensor::of<double>(v, shape));
+}
+
+bool says(const Error& e, Code code, std::initializer_list<std::string> parts) {
+  const std::string text = e.what();
+  bool has_all = e.code() == code;
+  for (const std::string& p : parts) has_all = has_all && text.find(p) != std::string::npos;
+  if (!has_all) BOOST_TEST_MESSAGE(text);
+  return has_all;
+}
+
+}  // namespace
+
+// ---- C: calls
+
+BOOST_AUTO_TEST_CASE(a_call_yields_what_the_code_yields) {
+  in_each_scope([](Eager& e) {
+    auto twice = function("twice", [](Expr x) { return 2.0 * x; });
+    BOOST_TEST(number(twice(e.constant(4.0))) == 8);
+
+    Expr t = matrix(e, {1, 2, 3, 4}, {2, 2});
+    auto product = function("product", [](Expr a, Expr b) { return matmul(transpose(a), b); });
+    BOOST_TEST(numbers(product(t, t)) == (Numbers{10, 14, 14, 20}));
+    BOOST_TEST(numbers(product(product(t, t), t)) == (Numbers{52, 76, 74, 108}));
+    BOOST_TEST(product.traces() == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(variables_are_created_by_the_first_call) {
+  in_each_scope([](Eager& e) {
+    std::optional<Variable> v;
+    auto f = function("f", [&](Expr x) {
+      if (!v) v = e.variable("v", Tensor::scalar(2.0));
+      return v->read() * x;
+    });
+    BOOST_TEST(number(f(e.constant(1.0))) == 2);
+    BOOST_TEST(number(f(e.constant(3.0))) == 6);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(creating_variables_in_each_call_is_refused) {
+  in_each_scope([](Eager& e) {
+    int n = 0;
+    auto f = function("f", [&](Expr x) {
+      return e.variable("v" + std::to_string(n++), Tensor::scalar(2.0)).read() * x;
+    });
+    BOOST_CHECK_EXCEPTION(f(e.constant(1.0)), Error, [](const Error& error) {
+      return says(error, Code::failed_precondition,
+                  {"function 'f'", "creates 'v1'", "traced_test.cpp"});
+    });
+    auto same = function(
+        "same", [&](Expr x) { return e.variable("same", Tensor::scalar(2.0)).read() * x; });
+    BOOST_CHECK_EXCEPTION(same(e.constant(1.0)), Error, [](const Error& error) {
+      return says(error, Code::failed_precondition,
+                  {"creates 'same'", "where it was created at", "traced_test.cpp"});
+    });
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_variable_may_start_as_an_argument_does) {
+  in_each_scope([](Eager& e) {
+    std::optional<Variable> v;
+    auto f = function("f", [&](Expr x) {
+      if (!v) v = e.variable("v", 2.0 * x);
+      return v->read() * x;
+    });
+    BOOST_TEST(number(f(e.constant(1.0))) == 2);
+    BOOST_TEST(number(f(e.constant(3.0))) == 6);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(instances_have_variables_of_their_own) {
+  in_each_scope([](Eager& e) {
+    struct Model {
+      Variable v;
+      Expr call(const Expr& x) const { return v.read() * x; }
+    };
+    Model m0{e.variable("m0/v", Tensor::scalar(2.0))}, m1{e.variable("m1/v", Tensor::scalar(2.0))};
+    auto f0 = function("f0", [&](Expr x) { return m0.call(x); });
+    auto f1 = function("f1", [&](Expr x) { return m1.call(x); });
+    Expr three = e.constant(3.0);
+    BOOST_TEST(number(f0(three)) == 6);
+    m0.v.assign(3.0);
+    BOOST_TEST(number(f0(three)) == 9);
+    BOOST_TEST(number(f1(three)) == 6);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_error_of_a_run_does_not_stick) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr list, Expr i) { return gather(list, i, 0); });
+    Expr list = matrix(e, {1, 2}, {2});
+    Expr good = e.constant(std::int64_t{0}), bad = e.constant(std::int64_t{7});
+    BOOST_TEST(number(f(list, good)) == 1);
+    BOOST_CHECK_THROW(f(list, bad), Error);
+    BOOST_TEST(number(f(list, good)) == 1);
+    BOOST_TEST(f.traces() == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(the_code_runs_once) {
+  in_each_scope([](Eager& e) {
+    int runs = 0;
+    auto f = function("f", [&](Expr x) {
+      ++runs;
+      return x + 1.0;
+    });
+    f(e.constant(1.0));
+    f(e.constant(2.0));
+    BOOST_TEST(runs == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(effects_happen_in_program_order) {
+  in_each_scope([](Eager& e) {
+    Variable v = e.variable("v", Tensor::scalar(1.0));
+    auto f = function("f", [&](Expr x) {
+      v.assign_add(x);
+      return v.read();
+    });
+    BOOST_TEST(number(f(e.constant(2.0))) == 3);
+    auto g = function("g", [&] { v.assign(7.0); });
+    g();
+    BOOST_TEST(number(v.read()) == 7);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(variables_are_captured_by_reference_and_values_as_they_are) {
+  in_each_scope([](Eager& e) {
+    Variable v = e.variable("v", Tensor::scalar(1.0));
+    Expr value = e.constant(10.0);
+    auto f = function("f", [&](Expr x) { return v.read() * x + value; });
+    BOOST_TEST(numbers(f(matrix(e, {1}, {1}))) == Numbers{11});
+    v.assign(2.0);
+    BOOST_TEST(numbers(f(matrix(e, {1, 2}, {2}))) == (Numbers{12, 14}));
+    value = e.constant(100.0);
+    BOOST_TEST(numbers(f(matrix(e, {1, 2}, {2}))) == (Numbers{12, 14}));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(each_dtype_and_rank_is_traced_once) {
+  in_each_scope([](Eager& e) {
+    using C64 = std::complex<float>;
+    using C128 = std::complex<double>;
+    auto f = function("f", [](Expr x) { return x + x; });
+    const auto traced = [&](const Tensor& t) {
+      f(e.constant(t));
+      return f.traces();
+    };
+    BOOST_TEST(traced(Tensor::of<C64>({{1, 0}}, {1, 1})) == 1);
+    BOOST_TEST(traced(Tensor::of<C64>({{1, 0}}, {1, 1})) == 1);
+    BOOST_TEST(traced(Tensor::of<C64>({{1, 0}}, {1})) == 2);
+    BOOST_TEST(traced(Tensor::of<C128>({{1, 0}}, {1})) == 3);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(extents_that_change_become_unknown) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr x) { return x * 2.0; });
+    for (std::int64_t n = 1; n < 20; ++n) f(e.constant(Tensor::zeros(DType::f64, {n, 3})));
+    BOOST_TEST(f.traces() == 2);
+    BOOST_TEST(f.signatures().back() == "(f64[?, 3])");
+    FunctionOptions exact;
+    exact.relax_shapes = false;
+    exact.warn = [](const std::string&) {};
+    auto g = function(
+        "g", [](Expr x) { return x * 2.0; }, exact);
+    for (std::int64_t n = 1; n < 5; ++n) g(e.constant(Tensor::zeros(DType::f64, {n, 3})));
+    BOOST_TEST(g.traces() == 4);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_signature_makes_one_graph) {
+  in_each_scope([](Eager& e) {
+    FunctionOptions options;
+    options.signature = {{DType::f32, Shape{kAny, kAny}}};
+    auto f = function(
+        "f", [](Expr x) { return shape_of(x); }, options);
+    BOOST_TEST(numbers(f(e.constant(Tensor::zeros(DType::f32, {3, 1})))) == (Numbers{3, 1}));
+    f(e.constant(Tensor::zeros(DType::f32, {2, 5})));
+    BOOST_TEST(f.traces() == 1);
+    for (const Tensor& wrong : {Tensor::zeros(DType::f32, {3}), Tensor::zeros(DType::f64, {3, 1})})
+      BOOST_CHECK_EXCEPTION(f(e.constant(wrong)), Error, [](const Error& error) {
+        return says(error, Code::invalid_argument, {"function 'f'", "argument 0", "signature"});
+      });
+  });
+}
+
+namespace {
+struct Pair {
+  Expr a, b;
+  auto members() { return std::tie(a, b); }
+};
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(structures_go_in_and_come_out) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Pair p) { return Pair{p.a + 1.0, p.b * 2.0}; });
+    Expr one = e.constant(1.0), two = matrix(e, {1, 2}, {2});
+    Pair out = f(Pair{one, two});
+    BOOST_TEST(number(out.a) == 2);
+    BOOST_TEST(numbers(out.b) == (Numbers{2, 4}));
+    f(Pair{two, one});
+    BOOST_TEST(f.traces() == 2);
+    f(Pair{one, two});
+    BOOST_TEST(f.traces() == 2);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(host_arguments_are_part_of_the_key) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr x, int a, std::string b) {
+      return x * static_cast<double>(a) + static_cast<double>(b.size());
+    });
+    Expr x = e.constant(1.0);
+    for (int again = 0; again < 2; ++again) {
+      BOOST_TEST(number(f(x, 0, "a")) == 1);
+      BOOST_TEST(number(f(x, 1, "ab")) == 3);
+      BOOST_TEST(number(f(x, 1, "abc")) == 4);
+    }
+    BOOST_TEST(f.traces() == 3);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(generic_code_takes_tensors_and_numbers) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](auto x, auto n) { return x * static_cast<double>(n); });
+    BOOST_TEST(number(f(e.constant(2.0), 3)) == 6);
+    BOOST_TEST(number(f(Tensor::scalar(2.0), 3)) == 6);
+    BOOST_TEST(f.traces() == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_hundred_threads_may_call_one_function) {
+  EngineOptions options;
+  options.workers = 2;
+  Engine engine(options);
+  Eager home(engine);
+  auto f = function("f", [](Expr x) { return 2.0 * x; });
+  std::vector<double> got(100);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 100; ++i)
+    threads.emplace_back([&, i] {
+      Eager e(engine);
+      got[static_cast<std::size_t>(i)] = number(f(e.constant(static_cast<double>(i))));
+    });
+  for (std::thread& t : threads) t.join();
+  for (int i = 0; i < 100; ++i) BOOST_TEST(got[static_cast<std::size_t>(i)] == 2 * i);
+  BOOST_TEST(f.traces() == 1);
+}
+
+BOOST_AUTO_TEST_CASE(a_value_that_escapes_its_trace_is_refused) {
+  in_each_scope([](Eager& e) {
+    Expr kept;
+    auto f = function("f", [&](Expr x) {
+      kept = x * 2.0;
+      return x;
+    });
+    f(e.constant(1.0));
+    BOOST_CHECK_EXCEPTION(kept + 1.0, Error, [](const Error& error) {
+      return says(error, Code::invalid_argument, {"function 'f'", "traced_test.cpp"});
+    });
+    auto g = function("g", [&](Expr x) { return x + kept; });
+    BOOST_CHECK_EXCEPTION(g(e.constant(1.0)), Error, [](const Error& error) {
+      return says(error, Code::invalid_argument, {"function 'f'", "traced_test.cpp"});
+    });
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_value_from_inside_a_loop_is_refused) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [&](Expr x) {
+      Expr inside;
+      while_loop([](Expr i) { return i < 3.0; },
+                 [&](Expr i) {
+                   inside = i * 2.0;
+                   return i + 1.0;
+                 },
+                 x);
+      return inside;
+    });
+    BOOST_CHECK_EXCEPTION(f(e.constant(1.0)), Error, [](const Error& error) {
+      return says(error, Code::invalid_argument, {"inside", "traced_test.cpp"});
+    });
+  });
+}
+
+BOOST_AUTO_TEST_CASE(cpp_cannot_look_at_a_traced_value) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr x) { return x > 0.0 ? x : -x; });
+    BOOST_CHECK_EXCEPTION(f(e.constant(1.0)), Error, [](const Error& error) {
+      return says(error, Code::failed_precondition, {"Greater", "traced_test.cpp", "cond()"});
+    });
+    auto g = function("g", [](Expr x) { return where(x > 0.0, x, -x); });
+    BOOST_TEST(number(g(e.constant(-1.0))) == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(an_exception_of_the_code_leaves_nothing_behind) {
+  in_each_scope([](Eager& e) {
+    bool throws = true;
+    auto f = function("f", [&](Expr x) {
+      if (throws) throw std::runtime_error("not yet");
+      return x;
+    });
+    BOOST_CHECK_THROW(f(e.constant(1.0)), std::runtime_error);
+    BOOST_TEST(f.traces() == 0);
+    throws = false;
+    BOOST_TEST(number(f(e.constant(1.0))) == 1);
+    BOOST_TEST(number(e.constant(2.0) * 2.0) == 4);  // nothing is traced any more
+  });
+}
+
+BOOST_AUTO_TEST_CASE(random_draws_are_new_at_each_call) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [&] { return e.random_uniform({4}, DType::f64); });
+    BOOST_TEST(numbers(f()) != numbers(f()));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(control_flow_is_staged) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr x, Expr n) {
+      return std::get<1>(while_loop([&](Expr i, Expr) { return i < n; },
+                                    [](Expr i, Expr y) {
+                                      Expr z = cond(
+                                          y > 100.0, [&] { return y; }, [&] { return y * 2.0; });
+                                      return std::tuple{i + 1, z};
+                                    },
+                                    std::tuple{n * 0, x}));
+    });
+    BOOST_TEST(number(f(e.constant(1.0), e.constant(std::int64_t{5}))) == 32);
+    BOOST_TEST(number(f(e.constant(1.0), e.constant(std::int64_t{50}))) == 128);
+    BOOST_TEST(f.traces() == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(retracing_warns_once_and_names_what_changed) {
+  in_each_scope([](Eager& e) {
+    std::vector<std::string> warnings;
+    FunctionOptions options;
+    options.warn = [&](const std::string& text) { warnings.push_back(text); };
+    auto f = function(
+        "f", [](Expr x, int n) { return x + static_cast<double>(n); }, options);
+    for (int n = 0; n < 20; ++n) f(e.constant(1.0), n);
+    BOOST_REQUIRE_EQUAL(warnings.size(), 1U);
+    BOOST_TEST(warnings[0].find("host argument 0 changed from") != std::string::npos);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(the_cache_is_bounded) {
+  in_each_scope([](Eager& e) {
+    FunctionOptions options;
+    options.max_traces = 4;
+    options.warn = [](const std::string&) {};
+    auto f = function(
+        "f", [](Expr x, int n) { return x + static_cast<double>(n); }, options);
+    for (int n = 0; n < 20; ++n) BOOST_TEST(number(f(e.constant(1.0), n)) == 1 + n);
+    BOOST_TEST(f.signatures().size() == 4U);
+    BOOST_TEST(f.evictions() == 16U);
+  });
+}
+
+// ---- functions in functions
+
+BOOST_AUTO_TEST_CASE(functions_call_functions_of_one_definition) {
+  in_each_scope([](Eager& e) {
+    auto inner = function("inner", [](Expr x) { return x * x + 1.0; });
+    auto outer = function("outer", [&](Expr x) { return inner(inner(inner(x))); });
+    BOOST_TEST(number(outer(e.constant(1.0))) == 26);
+    BOOST_TEST(inner.traces() == 1);
+    const auto graph = outer.graph(e.constant(1.0));
+    BOOST_TEST(graph->functions().size() == 1U);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(inner_functions_capture_values_of_the_outer_trace) {
+  in_each_scope([](Eager& e) {
+    auto outer = function("outer", [](Expr x1, Expr x2) {
+      Expr x3 = x1 * x2;
+      auto inner1 = function("inner1", [&] { return x1; });
+      auto inner2 = function("inner2", [&] { return x2; });
+      auto inner3 = function("inner3", [&] { return x3; });
+      return inner1() + inner2() + inner3() + x1;
+    });
+    Expr x1 = e.constant(1.0), x2 = e.constant(2.0);
+    GradientTape tape;
+    tape.watch(std::pair(x1, x2));
+    Expr y = outer(x1, x2);
+    BOOST_TEST(number(y) == 6);
+    const std::vector<Expr> d = tape.gradient(y, {x1, x2});
+    BOOST_TEST(number(d[0]) == 4);
+    BOOST_TEST(number(d[1]) == 2);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(host_recursion_unrolls) {
+  in_each_scope([](Eager& e) {
+    std::function<Expr(Expr, int)> power;
+    auto f = function("power",
+                      [&](Expr x, int n) { return n == 0 ? x * 0.0 + 1.0 : x * power(x, n - 1); });
+    power = [&](Expr x, int n) { return f(x, n); };
+    BOOST_TEST(number(f(e.constant(2.0), 5)) == 32);
+    BOOST_TEST(f.traces() == 6);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(endless_recursion_is_refused) {
+  in_each_scope([](Eager& e) {
+    std::function<Expr(Expr)> again;
+    auto f = function("f", [&](Expr x) { return again(x); });
+    again = [&](Expr x) { return f(x); };
+    BOOST_CHECK_EXCEPTION(f(e.constant(2.0)), Error, [](const Error& error) {
+      return says(error, Code::invalid_argument, {"calls itself", "function 'f'"});
+    });
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_graph_built_by_hand_may_call_a_function) {
+  Eager e;
+  auto f = function("f", [](Expr x) { return x * x; });
+  Graph g;
+  Expr x = g.input("x", DType::f64, {});
+  Expr y = f(f(x)), d = gradients(y, x)[0];
+  const std::vector<Tensor> out = e.run(g, {{x, Tensor::scalar(2.0)}}, {y, d});
+  BOOST_TEST(out[0].item<double>() == 16);
+  BOOST_TEST(out[1].item<double>() == 32);
+  BOOST_TEST(g.functions().size() >= 1U);
+}
+
+// ---- D: gradients
+
+BOOST_AUTO_TEST_CASE(a_tape_differentiates_a_call) {
+  in_each_scope([](Eager& e) {
+    Variable v = e.variable("v", Tensor::scalar(1.0));
+    auto f = function("f", [&] { return square(v.read()); });
+    for (int again = 0; again < 2; ++again) {
+      GradientTape tape;
+      Expr y = f();
+      BOOST_TEST(number(tape.gradient(y, v)) == 2);
+    }
+    BOOST_TEST(f.traces() == 1);
+    Expr t = matrix(e, {1, 2, 3, 4}, {2, 2});
+    auto product = function("product", [](Expr a) { return matmul(transpose(a), a); });
+    GradientTape tape;
+    tape.watch(t);
+    BOOST_TEST(numbers(tape.gradient(product(t), t)) == (Numbers{6, 6, 14, 14}));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(functions_and_tapes_nest_to_any_order) {
+  in_each_scope([](Eager& e) {
+    const double expected[] = {std::cos(1), -std::sin(1), -std::cos(1), std::sin(1), std::cos(1)};
+    Expr one = e.constant(1.0);
+    auto f0 = function("f0", [](Expr x) { return cos(x); });
+    // tapes outside: f0 alone is staged
+    {
+      GradientTape t1, t2, t3, t4;
+      for (GradientTape* t : {&t1, &t2, &t3, &t4}) t->watch(one);
+      Expr y = f0(one);
+      BOOST_CHECK_CLOSE(number(y), expected[0], 1e-10);
+      int order = 0;
+      for (GradientTape* t : {&t4, &t3, &t2, &t1}) {
+        y = t->gradient(y, one);
+        BOOST_CHECK_CLOSE(number(y), expected[++order], 1e-10);
+      }
+    }
+    // tapes inside: each gradient is a function of its own
+    const auto derivative = [](auto f, std::string name) {
+      return function(std::move(name), [f](Expr x) {
+        GradientTape tape;
+        tape.watch(x);
+        Expr y = f(x);
+        return tape.gradient(y, x);
+      });
+    };
+    auto f1 = derivative(f0, "f1");
+    auto f2 = derivative(f1, "f2");
+    auto f3 = derivative(f2, "f3");
+    BOOST_CHECK_CLOSE(number(f1(one)), expected[1], 1e-10);
+    BOOST_CHECK_CLOSE(number(f2(one)), expected[2], 1e-10);
+    BOOST_CHECK_CLOSE(number(f3(one)), expected[3], 1e-10);
+    // both
+    GradientTape tape;
+    tape.watch(one);
+    BOOST_CHECK_CLOSE(number(tape.gradient(f3(one), one)), expected[4], 1e-10);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(staged_control_flow_has_gradients) {
+  in_each_scope([](Eager& e) {
+    Expr one = e.constant(1.0);
+    auto branch = function("branch", [](Expr x) {
+      return cond(
+          x > 0.5, [&] { return 2.0 * x; }, [&] { return 3.0 * x; });
+    });
+    auto loop = function("loop", [](Expr x) {
+      return std::get<1>(while_loop([](Expr i, Expr) { return i < 2.0; },
+                                    [](Expr i, Expr y) {
+                                      return std::tuple{i + 1.0, y * 2.0};
+                                    },
+                                    std::tuple{x * 0.0, x}));
+    });
+    auto powers = function("powers", [](Expr x) {
+      return std::get<1>(while_loop([](Expr i, Expr) { return i < 3.0; },
+                                    [&](Expr i, Expr y) {
+                                      return std::tuple{i + 1.0, y * x};
+                                    },
+                                    std::tuple{x * 0.0, x}));
+    });
+    GradientTape tape({.persistent = true});
+    tape.watch(one);
+    BOOST_TEST(number(tape.gradient(branch(one), one)) == 2);
+    BOOST_TEST(number(tape.gradient(loop(one), one)) == 4);
+    BOOST_TEST(number(tape.gradient(powers(one), one)) == 4);
+
+    Expr two = e.constant(2.0), first;
+    GradientTape outer;
+    outer.watch(two);
+    {
+      GradientTape inner;
+      inner.watch(two);
+      first = inner.gradient(powers(two), two);
+    }
+    BOOST_TEST(number(first) == 32);
+    BOOST_TEST(number(outer.gradient(first, two)) == 48);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(results_may_be_empty) {
+  in_each_scope([](Eager& e) {
+    struct Four {
+      Expr a, b, c, d;
+      auto members() { return std::tie(a, b, c, d); }
+    };
+    auto f = function("f", [](Expr a, Expr b) {
+      return Four{Expr(), a * (a + b), Expr(), 2.0 * a};
+    });
+    Expr a = e.constant(5.0), b = e.constant(1.0);
+    GradientTape tape({.persistent = true});
+    tape.watch(std::pair(a, b));
+    Four out = f(a, b);
+    BOOST_TEST(out.a.is_empty());
+    BOOST_TEST(out.c.is_empty());
+    BOOST_TEST(number(out.b) == 30);
+    BOOST_TEST(number(out.d) == 10);
+    BOOST_TEST(number(tape.gradient(out.b, a)) == 11);
+    BOOST_TEST(number(tape.gradient(out.d, a)) == 2);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(captured_values_have_gradients) {
+  in_each_scope([](Eager& e) {
+    Expr x = e.constant(3.0);
+    GradientTape tape;
+    tape.watch(x);
+    auto f = function("f", [&] { return 2.0 * x; });
+    BOOST_TEST(number(tape.gradient(f(), x)) == 2);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(effects_beside_a_loss_do_not_hinder_its_gradient) {
+  in_each_scope([](Eager& e) {
+    Variable model = e.variable("model", Tensor::scalar(1.0)),
+             counter = e.variable("counter", Tensor::scalar(0.0)),
+             unused = e.variable("unused", Tensor::scalar(0.0));
+    auto f = function("f", [&] {
+      counter.assign_add(1.0);
+      unused.read();
+      return 0.5 * square(7.0 - model.read());
+    });
+    for (int n = 1; n < 3; ++n) {
+      GradientTape tape;
+      const std::vector<Expr> d = tape.gradient(f(), {model, counter, unused});
+      BOOST_TEST(number(d[0]) == -6);
+      BOOST_TEST(d[1].is_empty());
+      BOOST_TEST(d[2].is_empty());
+      BOOST_TEST(number(counter.read()) == n);
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(custom_gradients_are_staged) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr x) {
+      Expr scale = x * 0.0 + 2.0;
+      return with_gradient(square(x), {x},
+                           [=](const Expr& dy, const std::vector<Expr>& xs, const Expr&) {
+                             return std::vector<Expr>{scale * dy * xs[0] + 1.0};
+                           });
+    });
+    Expr x = e.constant(3.0);
+    GradientTape tape;
+    tape.watch(x);
+    BOOST_TEST(number(tape.gradient(f(x), x)) == 7);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_tape_inside_does_not_see_what_was_before_it) {
+  in_each_scope([](Eager& e) {
+    Variable v = e.variable("v", Tensor::scalar(3.0));
+    auto f = function("f", [&](Expr x) {
+      Expr before = v.read() * x;
+      GradientTape tape;
+      tape.watch(x);
+      Expr y = v.read() * x, stopped;
+      {
+        const auto pause = tape.stop_recording();
+        stopped = x * x;
+      }
+      const std::vector<Expr> d = tape.gradient(y + before + stopped, {v});
+      return d[0];
+    });
+    BOOST_TEST(number(f(e.constant(2.0))) == 2);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_training_step_is_the_same_eagerly_and_staged) {
+  in_each_scope([](Eager& e) {
+    const auto train = [&](const char* name, bool is_staged) {
+      Variable w =
+          e.variable(std::string(name) + "/w", DType::f32, {4, 1}, Initializer::normal(0, 1, 7));
+      w.assign(e.constant(Tensor::of<float>({1, 2, 3, 4}, {4, 1})));
+      const auto step = [&](Expr x, Expr y) {
+        GradientTape tape;
+        Expr loss = mean(square(matmul(x, w) - y));
+        Momentum({.learning_rate = 0.05}).apply(tape.gradient(loss, {w}), {w});
+        return loss;
+      };
+      auto staged = function("step", step);
+      std::vector<float> losses;
+      for (int i = 0; i < 10; ++i) {
+        Expr x = e.constant(
+                 Tensor::of<float>({1, 0, 2, 1, 0, 1, 1, static_cast<float>(i % 3)}, {2, 4})),
+             y = e.constant(Tensor::of<float>({1, 2}, {2, 1}));
+        losses.push_back((is_staged ? staged(x, y) : step(x, y)).value().item<float>());
+      }
+      BOOST_TEST(staged.traces() == (is_staged ? 1 : 0));
+      return losses;
+    };
+    BOOST_TEST(train("eager", false) == train("staged", true));
+  });
+}
+
+BOOST_AUTO_TEST_CASE(init_scope_steps_out_of_the_trace) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [&](Expr x) {
+      double now = 0;
+      {
+        const InitScope outside;
+        now = number(e.constant(20.0) + 1.0);
+      }
+      return x + now;
+    });
+    BOOST_TEST(number(f(e.constant(1.0))) == 22);
+  });
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
