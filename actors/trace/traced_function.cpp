@@ -40,10 +40,18 @@ struct Trace {
   // As a function of graphs that call it, by their ids.
   std::map<std::uint64_t, const FunctionDef*> defined_in;
 
-  bool covers(const std::vector<ValueSpec>& given) const {
+  bool covers(const Exprs& given) const {
     for (std::size_t i = 0; i < given.size(); ++i)
-      if (!arguments[i].covers(given[i])) return false;
+      if (!is_covered(given[i], arguments[i])) return false;
     return true;
+  }
+
+ private:
+  // Without making a spec of an eager tensor: each call asks.
+  static bool is_covered(const Expr& e, const ValueSpec& by) {
+    if (e.reader().depth() > 0 || by.is_list() || e.held().is_list()) return by.covers(e.spec());
+    const Tensor& t = e.held().tensor();
+    return t.dtype() == by.dtype && by.shape.covers(t.shape());
   }
 };
 
@@ -90,8 +98,8 @@ struct TracedFunction::Impl {
   Eager& scope_of(const Operands& tensors) const;
   Exprs in_scope(Reader& reader, const Operands& tensors) const;
   std::vector<ValueSpec> specs_of(const Exprs& arguments) const;
-  std::shared_ptr<Trace> find(const std::vector<ValueSpec>& specs,
-                              const std::vector<HostArgument>& host, const EagerHost* on) const;
+  std::shared_ptr<Trace> find(const Exprs& arguments, const std::vector<HostArgument>& host,
+                              const EagerHost* on) const;
   std::shared_ptr<Trace> trace_for(const Exprs& arguments, const std::vector<HostArgument>& host,
                                    const Body& body, Eager& scope, const Graph* caller,
                                    const Site& at);
@@ -123,8 +131,8 @@ struct TracedFunction::Impl {
 
 Eager& TracedFunction::Impl::scope_of(const Operands& tensors) const {
   for (const Operand& o : tensors)
-    if (o.is_expr())
-      if (auto* scope = dynamic_cast<Eager*>(&o.expr().reader())) return *scope;
+    if (o.is_expr() && o.expr().reader().depth() == 0)
+      return static_cast<Eager&>(o.expr().reader());
   if (options.scope) return *options.scope;
   if (Eager* innermost = Eager::innermost()) return *innermost;
   refuse("no argument is an eager value, and the thread has no eager scope; make an Eager first",
@@ -136,6 +144,7 @@ Exprs TracedFunction::Impl::in_scope(Reader& reader, const Operands& tensors) co
     refuse(fmt::format("its signature has {} tensors, and it is called with {}",
                        options.signature.size(), tensors.size()));
   Exprs out;
+  out.reserve(tensors.size());
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const Operand& o = tensors[i];
     if (o.is_expr()) {
@@ -170,14 +179,14 @@ std::vector<ValueSpec> TracedFunction::Impl::specs_of(const Exprs& arguments) co
 
 // ---- finding a trace, or making one
 
-std::shared_ptr<Trace> TracedFunction::Impl::find(const std::vector<ValueSpec>& specs,
+std::shared_ptr<Trace> TracedFunction::Impl::find(const Exprs& arguments,
                                                   const std::vector<HostArgument>& host,
                                                   const EagerHost* on) const {
   const std::shared_lock lock(mutex);
   // the most relaxed ones come last
   for (std::size_t i = traces.size(); i-- > 0;) {
     const Trace& t = *traces[i];
-    if (t.on == on && t.arguments.size() == specs.size() && t.covers(specs) &&
+    if (t.on == on && t.arguments.size() == arguments.size() && t.covers(arguments) &&
         is_same(t.host, host))
       return traces[i];
   }
@@ -204,10 +213,10 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace_for(const Exprs& arguments,
                                                        const std::vector<HostArgument>& host,
                                                        const Body& body, Eager& scope,
                                                        const Graph* caller, const Site&) {
-  const std::vector<ValueSpec> specs = specs_of(arguments);
-  if (std::shared_ptr<Trace> known = find(specs, host, scope.host())) return known;
+  if (std::shared_ptr<Trace> known = find(arguments, host, scope.host())) return known;
   const std::lock_guard one(tracing_mutex());
-  if (std::shared_ptr<Trace> known = find(specs, host, scope.host())) return known;
+  if (std::shared_ptr<Trace> known = find(arguments, host, scope.host())) return known;
+  const std::vector<ValueSpec> specs = specs_of(arguments);
   for (const Trace* t : under_way)
     if (t->on == scope.host() && t->arguments == specs && is_same(t->host, host))
       refuse(
@@ -446,8 +455,8 @@ Exprs TracedFunction::call(const Operands& tensors, const std::vector<HostArgume
   Graph* caller = nullptr;
   if (const Tracing* trace = Tracing::active()) caller = &trace->graph();
   for (const Operand& o : tensors)
-    if (auto* g = o.is_expr() ? dynamic_cast<Graph*>(&o.expr().reader().current()) : nullptr)
-      caller = caller ? caller : &g->root();
+    if (!caller && o.is_expr() && o.expr().reader().depth() > 0)
+      caller = &static_cast<Graph&>(o.expr().reader()).root();
   Eager& scope = impl_->scope_of(tensors);
   Exprs made;
   std::shared_ptr<Trace> trace;
@@ -462,6 +471,7 @@ Exprs TracedFunction::call(const Operands& tensors, const std::vector<HostArgume
     inputs.insert(inputs.end(), trace->captures.begin(), trace->captures.end());
     made = call_staged(trace->staged, inputs, scope);
   }
+  if (made.size() == trace->yields.size()) return made;
   Exprs out;
   std::size_t next = 0;
   for (const bool is_there : trace->yields) out.push_back(is_there ? made[next++] : Expr());
