@@ -6,11 +6,14 @@
 
 #include <fmt/format.h>
 
+#include <troupe/ops/graph/tracing.hpp>
+
 namespace troupe {
 
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds,
                                               const std::vector<Edge>& fetches,
                                               const CompileOptions& options, bool is_staged) {
+  const Tracing::Suspended untraced;  // passes compute on eager scopes
   std::vector<PassReport> reports;
   std::vector<std::string> skipped = options.skip_passes;
   // what waits here might come to lie on another node

@@ -363,6 +363,7 @@ std::vector<Tensor> Eager::run(const Program& program, const std::vector<Tensor>
 }
 
 std::vector<Value> Eager::run_values(const Program& program, std::span<const Expr> feeds) {
+  const Tracing::Suspended untraced;
   std::vector<Value> out;
   for (const Expr& e : replay(program, *this, feeds)) out.push_back(e.held());
   run_.id = host_ ? fresh_run_id() : run_.id + 1;

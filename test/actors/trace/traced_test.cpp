@@ -673,6 +673,21 @@ BOOST_AUTO_TEST_CASE(a_training_step_is_the_same_eagerly_and_staged) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(graphs_run_inside_of_a_trace) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [&](Expr x) {
+      Graph g;
+      Expr in = g.input("in", DType::f64, {});
+      Expr out = in * (g.constant(2.0) + 1.0);
+      const double by_eager = Eager().run(g, {{in, Tensor::scalar(2.0)}}, {out})[0].item<double>();
+      Engine engine;
+      const double by_engine = engine.run(g, {{in, Tensor::scalar(2.0)}}, {out})[0].item<double>();
+      return x + by_eager + by_engine;
+    });
+    BOOST_TEST(number(f(e.constant(1.0))) == 13);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(init_scope_steps_out_of_the_trace) {
   in_each_scope([](Eager& e) {
     auto f = function("f", [&](Expr x) {
