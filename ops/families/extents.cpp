@@ -76,7 +76,7 @@ Shape reshaped(const Shape& wanted, const Shape& x) {
   for (int i = 0; i < wanted.rank(); ++i)
     if (wanted[i] < 0) last = i;
   if (!x.has_rank()) return wanted;
-  // What is taken over counts on neither side, so that it may be 0 or not known yet.
+  // An extent that is taken over is left out on both sides: it may be 0, or not known yet.
   Shape out = wanted, given, asked;
   for (int i = 0; i < std::max(wanted.rank(), x.rank()); ++i) {
     const bool is_taken = i < last && i < wanted.rank() && wanted[i] < 0;

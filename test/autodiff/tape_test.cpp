@@ -14,8 +14,8 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
+#include <troupe/test/support/eager_scopes.hpp>
 #include <troupe/test/support/one_thread.hpp>
-#include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {
 
@@ -24,21 +24,6 @@ BOOST_AUTO_TEST_SUITE(tape_test, TROUPE_ONE_THREAD)
 namespace {
 
 Expr f64(Eager& e, double value) { return e.constant(value); }
-Expr matrix(Eager& e, std::initializer_list<double> v, const Shape& shape) {
-  return e.constant(Tensor::of<double>(v, shape));
-}
-double number(const Expr& e) { return e.value().at(0); }
-std::vector<double> numbers(const Expr& e) { return e.value().to_vector<double>(); }
-using Numbers = std::vector<double>;
-
-bool says(const Error& e, Code code, std::initializer_list<std::string> parts) {
-  const std::string text = e.what();
-  BOOST_TEST_INFO(text);
-  bool has_all = e.code() == code;
-  for (const std::string& p : parts) has_all = has_all && text.find(p) != std::string::npos;
-  if (!has_all) BOOST_TEST_MESSAGE(text);
-  return has_all;
-}
 
 }  // namespace
 
