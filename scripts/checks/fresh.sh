@@ -41,7 +41,7 @@ trap 'exit 143' TERM INT HUP
 # CODENAME URI of each Debian archive that this machine's apt uses.
 archives=$(apt-get indextargets --format '$(CODENAME) $(REPO_URI)' 'Created-By: Packages' |
   grep -E "^$release(-updates|-security)? " | sort -u)
-mirror=$(sed -n "s/^$release //p" <<<"$archives" | head -n 1)
+mirror=$(sed -n "s/^$release //p" <<<"$archives" | sed -n 1p)
 [ -n "$mirror" ] || { echo "apt knows no mirror of Debian 12" && exit 77; }
 debootstrap --variant=minbase "$release" "$root" "$mirror" >"$root.log" 2>&1 ||
   { tail -n 20 "$root.log" && exit 1; }

@@ -25,7 +25,7 @@ check_one() { # header: prints what is wrong with it
   local out flags=(-fsyntax-only -Wall -Wextra -Werror -H -I . -x c++)
   # -H prints the tree of includes; the last troupe/ header above a private one is to blame.
   if ! out=$(echo "#include <$1>" | "$compiler" -std=c++20 "${flags[@]}" - 2>&1); then
-    grep -E '(error|fatal)' <<<"$out" | head -5 | sed "s|^|$1: does not compile alone: |"
+    grep -E '(error|fatal)' <<<"$out" | sed -n "1,5s|^|$1: does not compile alone: |"
     return 1
   fi
   awk -v private="$private" -v header="$1" '

@@ -58,6 +58,7 @@ finds includes
 passes hygiene "the tree as it is"
 plant ops/graph/graph.cpp $'\tint x;' 'a tab'
 plant ops/graph/graph.cpp 'int x; ' 'a trailing blank'
+plant scripts/test 'seq 9 |'' head -3' 'the end of a pipe stops reading early'
 plant ops/graph/graph.cpp $'int x;\r' 'a carriage return'
 plant ops/graph/graph.cpp '__attribute__((no_sanitize("thread"))) int x;' 'told to look away'
 plant scripts/tsan.supp 'race:caf::scheduler' 'a suppression'
