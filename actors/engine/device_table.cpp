@@ -7,11 +7,32 @@
 
 namespace troupe {
 
+DeviceTable::~DeviceTable() {
+  if (setup_.pool && polled_[0].load(std::memory_order_relaxed)) setup_.pool->stop_polling();
+}
+
 Device& DeviceTable::get(const std::string& name) {
   std::lock_guard lock(mutex_);
   const auto it = devices_.find(name);
   if (it != devices_.end()) return *it->second;
-  return *devices_.emplace(name, make_device(name, setup_)).first->second;
+  Device& device = *devices_.emplace(name, make_device(name, setup_)).first->second;
+  if (device.is_synchronous()) return device;
+  const auto free = std::find_if(polled_.begin(), polled_.end(), [](const auto& d) {
+    return d.load(std::memory_order_relaxed) == nullptr;
+  });
+  if (free != polled_.end()) free->store(&device, std::memory_order_release);
+  if (free == polled_.begin() && setup_.pool) setup_.pool->poll_with(*this);
+  return device;
+}
+
+bool DeviceTable::poll() {
+  bool any = false;
+  for (const auto& entry : polled_) {
+    Device* const device = entry.load(std::memory_order_acquire);
+    if (!device) break;
+    any = device->poll() || any;
+  }
+  return any;
 }
 
 void DeviceTable::add_memory(CostOptions& costs, const std::vector<std::string>& names) const {

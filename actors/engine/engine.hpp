@@ -65,6 +65,7 @@ struct EngineOptions {
   /// seed.
   std::vector<std::string> scatter = {};
   SwapOptions swap = {};  // of devices with a limit of their memory
+  GpuOptions gpu = {};
   // of simulated devices; name, swap and what the seed starts from are the engine's
   SimOptions sim = {};
   /// Runs in flight, at most; who starts one more waits until one has ended. Each holds its values

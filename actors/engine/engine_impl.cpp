@@ -98,8 +98,8 @@ void on_own_thread(F f) {
 
 EngineImpl::EngineImpl(EngineOptions options)
     : options_(std::move(options)), pool_(make_pool(options_)),
-      devices_({pool_.get(), options_.seed, options_.swap, options_.sim}), config_(*pool_),
-      runs_(options_.max_runs, clock_) {
+      devices_({pool_.get(), options_.seed, options_.swap, options_.gpu, options_.sim}),
+      config_(*pool_), runs_(options_.max_runs, clock_) {
   check_limits(options_);
   check_costs(options_.costs);
   on_own_thread([this] { system_ = std::make_unique<caf::actor_system>(config_); });
@@ -345,7 +345,7 @@ void EngineImpl::wait_for_streams() {
   if (devices_.are_synchronous())
     throw Error(Code::failed_precondition,
                 "the run waits for something that no pending step will bring");
-  std::this_thread::yield();
+  if (!devices_.poll()) std::this_thread::yield();
 }
 
 // What waits in states for it comes to an end here; what comes later looks whether its run was

@@ -33,7 +33,7 @@ void DeviceStream::copy_to_device_or_fail(Run& run, Value& value, std::int32_t s
 Tensor DeviceStream::start_copy_to_host(const Tensor& on_device) {
   // a host scalar has no address to copy to
   Shape shape = on_device.shape().is_scalar() ? Shape{1} : on_device.shape();
-  Tensor host = Tensor::empty(on_device.dtype(), shape);
+  Tensor host = device_.host_empty(on_device.dtype(), shape);
   device_.copy_to_host(*stream_, on_device, View(host));
   return host;
 }

@@ -7,6 +7,7 @@
 
 #include <troupe/actors/placement/forecast.hpp>
 #include <troupe/devices/base/text.hpp>
+#include <troupe/ops/graph/host_kernel.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
@@ -45,7 +46,7 @@ class Explanation {
     if (model_.devices().size() > 1)
       out += fmt::format("; {} with all of it on {}", readable_ns(all_at_home_),
                          model_.devices()[home_]);
-    return out + "\n" + devices() + sources() + edges() + path();
+    return out + "\n" + devices() + on_host() + sources() + edges() + path();
   }
 
  private:
@@ -74,6 +75,29 @@ class Explanation {
       if (model_.memory_of(d) > 0)
         out += fmt::format(" of {}", readable_bytes(static_cast<double>(model_.memory_of(d))));
       out += "\n";
+    }
+    return out;
+  }
+
+  // Operations that compute on the host because their device lacks a primitive.
+  std::string on_host() const {
+    std::string out;
+    for (std::size_t p = 0; p < plan_.partitions.size(); ++p) {
+      const PartitionPlan& partition = plan_.partitions[p];
+      std::map<std::string, int> ops;
+      for (std::int32_t id = 0; partition.device && id < g_.size(); ++id) {
+        if (plan_.partition_of[at(id)] != static_cast<std::int32_t>(p)) continue;
+        const Node& n = g_.node(id);
+        if (!n.outputs.empty() && runs_on_host(*n.op, *partition.device, n.outputs[0].dtype))
+          ++ops[n.op->name];
+      }
+      std::string names;
+      for (const auto& [name, count] : ops)
+        names += fmt::format("{}{}{}", names.empty() ? "" : ", ", name,
+                             count > 1 ? fmt::format(" ({})", count) : "");
+      if (!names.empty())
+        out += fmt::format("\non the host, for {} lacks their primitives: {}\n", partition.name,
+                           names);
     }
     return out;
   }

@@ -8,22 +8,26 @@
 
 #include <troupe/apps/verbs/libraries.hpp>
 #include <troupe/apps/verbs/machine.hpp>
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/devices/device/device.hpp>
+#include <troupe/devices/device/plugin.hpp>
+#include <troupe/devices/device/registry.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::verbs {
 
 namespace {
 
-/// d/dw of sum(relu(x · w)²), and the updated w, on the engine; empty if all is right, else what is
-/// not.
-std::string self_test() {
+/// d/dw of sum(relu(x · w)²) on a device; empty if all is right, else what is not.
+std::string self_test(const std::string& device) {
   Graph g;
   const Expr x = g.input("x", DType::f32, {2, 2});
   const Expr w = g.input("w", DType::f32, {2, 1});
   const Expr loss = sum(square(relu(matmul(x, w))));
   const Expr slope = gradients(loss, w)[0];
-  Engine engine;
+  EngineOptions options;
+  options.default_device = device;
+  Engine engine(options);
   const auto out = engine.run(
       g, {{x, Tensor::of({1.f, 2.f, -3.f, 1.f}, {2, 2})}, {w, Tensor::of({1.f, 1.f}, {2, 1})}},
       {loss, slope});
@@ -35,9 +39,9 @@ std::string self_test() {
       out[0].item<float>(), d[0], d[1]);
 }
 
-std::string run_self_test() {
+std::string run_self_test(const std::string& device) {
   try {
-    return self_test();
+    return self_test(device);
   } catch (const std::exception& error) { return error.what(); }
 }
 
@@ -60,9 +64,19 @@ std::vector<std::string> examine() {
   line("GPU", gpu());
   if (cpu_level() == CpuLevel::portable || cpu_level() == CpuLevel::v2)
     amiss.push_back("the CPU kernels run below x86-64-v3: expect a fraction of the speed");
-  const std::string failure = run_self_test();
-  line("self-test", failure.empty() ? "a graph and its gradient are right" : "FAILED");
-  if (!failure.empty()) amiss.push_back("the self-test failed: " + failure);
+  for (const PluginReport& plugin : load_device_plugins())
+    line("GPU plug-in", plugin.problem.empty() ? plugin.file : "not loaded: " + plugin.problem);
+  std::vector<std::string> devices{std::string(kHostDevice)};
+  if (const DeviceKind* gpu = find_device_kind("gpu"); gpu && gpu->has(0))
+    devices.push_back("gpu:0");
+  for (const std::string& device : devices) {
+    const std::string failure = run_self_test(device);
+    line("self-test",
+         fmt::format("{}: {}", device,
+                     failure.empty() ? "a graph and its gradient are right" : "FAILED"));
+    if (!failure.empty())
+      amiss.push_back(fmt::format("the self-test on {} failed: {}", device, failure));
+  }
   return amiss;
 }
 

@@ -116,7 +116,7 @@ std::string gpu() {
     name(text.data(), text.size(), i);
     found += (i ? ", " : "") + std::string(text.data());
   }
-  return found + " (not used by this version)";
+  return found;
 }
 
 }  // namespace troupe::verbs

@@ -25,4 +25,10 @@ Tensor Device::empty(DType dtype, const Shape& shape) {
   }
 }
 
+Tensor Device::host_empty(DType dtype, const Shape& shape) {
+  if (&host_memory() == &host_allocator()) return Tensor::empty(dtype, shape);
+  const auto bytes = static_cast<std::size_t>(shape.elements()) * size_of(dtype);
+  return Tensor::on_buffer(Buffer::allocate(host_memory(), bytes), 0, nullptr, dtype, shape);
+}
+
 }  // namespace troupe

@@ -86,7 +86,7 @@ class Device {
   virtual ~Device() = default;
   /// `cpu:0`, `sim:0` …
   virtual const std::string& name() const = 0;
-  /// `cpu`, `sim`, `cuda`: what kernels are registered for.
+  /// `cpu`, `sim`, `gpu`: what kernels are registered for.
   virtual const std::string& kind() const = 0;
   /// Kernels return with their work done, and tensors are host memory.
   virtual bool is_synchronous() const = 0;
@@ -103,6 +103,25 @@ class Device {
   /// destination must stay.
   virtual void copy_from_host(Stream&, const Tensor& host, View on_device) = 0;
   virtual void copy_to_host(Stream&, ConstView on_device, View host) = 0;
+  /// Copies from another device's memory, in the order of `stream`, which waits for what the other
+  /// device was given so far. The source must stay until then. Returns false, with nothing done,
+  /// where the two have no path to each other; then the elements go through the host.
+  virtual bool copy_from_peer(Stream& stream, ConstView on_peer, Device& peer, View on_device) {
+    (void)stream, (void)on_peer, (void)peer, (void)on_device;
+    return false;
+  }
+  /// Host memory that copies to and from this device read and write as it is. The default is the
+  /// heap; a GPU has memory that the system does not move.
+  virtual Allocator& host_memory() { return host_allocator(); }
+  /// A host tensor in that memory, its elements not yet written.
+  Tensor host_empty(DType dtype, const Shape& shape);
+  /// Passes the events whose point the streams have reached, and calls what waits for them. Never
+  /// blocks; any thread. Returns true if there were any. A device whose own threads do this has
+  /// nothing to do here.
+  virtual bool poll() { return false; }
+  /// Runs `work` on the host, on a thread that may compute for long: kernels that the device lacks.
+  /// The default is the caller's.
+  virtual void run_on_host(std::function<void()> work) { work(); }
   /// A tensor of this device. Where memory is short, what is swapped out makes room; throws
   /// resource_exhausted, saying what would help, if nothing is left to.
   Tensor empty(DType dtype, const Shape& shape);
@@ -142,6 +161,15 @@ struct SimSpeed {
   double bytes_per_ns = 288;      // of the device's memory
   double flops_per_ns = 4000;     // of matrix products
   double copy_bytes_per_ns = 10;  // to and from the host
+};
+
+/// A GPU of this machine (devices/cuda/).
+struct GpuOptions {
+  std::uint64_t memory_limit = 0;  // bytes; 0: nine tenths of what is free when it is first used
+  bool tf32 = false;               // matrix products of f32 may round their operands to 10 bits
+  // compiled programs and plans, at most 256 MB; empty: $XDG_CACHE_HOME/troupe or ~/.cache/troupe
+  std::string cache_folder = {};
+  bool poisons = false;  // fills fresh and freed memory with NaN, in the stream's order: for tests
 };
 
 struct SimOptions {

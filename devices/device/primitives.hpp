@@ -180,9 +180,51 @@ struct Block {
   }
 };
 
+/// Names the members of `Primitives`.
+enum class Primitive : std::uint8_t {
+  copy,
+  fill,
+  pointwise,
+  pointwise_rows,
+  reduce,
+  pointwise_reduce,
+  matmul,
+  transpose,
+  copy_block,
+  gather,
+  scatter,
+  softmax,
+  cross_entropy,
+  cross_entropy_gradient,
+  one_hot,
+  range,
+  random,
+  convolve,
+  pool,
+  scan,
+  sort,
+  along,
+  search,
+  algebra,
+  attention,
+  attention_gradient,
+  row_norm,
+  row_norm_gradient,
+  channel_sums,
+  ctc,
+  recurrent,
+  recurrent_gradient
+};
+std::string_view name_of(Primitive p);
+
 class Primitives {
  public:
   virtual ~Primitives() = default;
+
+  /// False if the device cannot run the primitive on elements of this dtype: then an op that says
+  /// that it calls it (OpBuilder::calls) runs on the host. The primitive itself throws
+  /// unimplemented.
+  virtual bool has(Primitive, DType) const { return true; }
 
   /// out = in, byte for byte; the same elements.
   virtual void copy(Stream&, ConstView in, View out) const = 0;

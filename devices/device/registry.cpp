@@ -8,6 +8,7 @@
 
 #include <troupe/devices/base/device_name.hpp>
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/device/plugin.hpp>
 
 namespace troupe {
 namespace {
@@ -56,6 +57,7 @@ const DeviceKind& register_device_kind(DeviceKind kind) {
 }
 
 const DeviceKind* find_device_kind(std::string_view name) {
+  load_device_plugins();
   DeviceKinds& all = DeviceKinds::all();
   std::lock_guard lock(all.mutex);
   const auto it = all.kinds.find(name);
@@ -63,6 +65,7 @@ const DeviceKind* find_device_kind(std::string_view name) {
 }
 
 std::vector<const DeviceKind*> device_kinds() {
+  load_device_plugins();
   DeviceKinds& all = DeviceKinds::all();
   std::lock_guard lock(all.mutex);
   std::vector<const DeviceKind*> kinds;
@@ -75,8 +78,10 @@ std::unique_ptr<Device> make_device(const std::string& name, const DeviceSetup& 
   const std::optional<std::int32_t> index = index_of(name);
   if (kind && index && node_of(name).empty() && kind->has(*index))
     return kind->make(name, *index, setup);
-  const std::string remedy =
-      kind ? "" : "; name one of these, or load the plug-in of that kind first";
+  std::string remedy = kind ? "" : "; name one of these";
+  for (const PluginReport& plugin : load_device_plugins())
+    if (!kind && !plugin.problem.empty() && (plugin.kind.empty() || plugin.kind == kind_of(name)))
+      remedy += fmt::format("; of {} there is none, because {}", kind_of(name), plugin.problem);
   throw Error(Code::not_found, fmt::format("there is no device '{}'; this machine has {}{}", name,
                                            devices_there_are(), remedy));
 }

@@ -6,9 +6,7 @@
 //       .has = [](std::int32_t index) { return index < 4; },
 //       .make = [](const std::string& name, std::int32_t index, const DeviceSetup& setup) { ... }});
 //
-// A plug-in holds the same object in its shared library. The program opens the library with
-// dlopen(path, RTLD_NOW) before it names a device of that kind: the library's initialisers call
-// `register_device_kind` in libtroupe. A library that registered a kind is never closed.
+// A plug-in (plugin.hpp) registers its kind when a device is first looked up.
 //
 // Threads: any. Ownership: the process; a kind is never removed, so that references stay valid.
 // Invariants: 1. a name belongs to one kind; a second registration throws already_exists. 2. A
@@ -32,6 +30,7 @@ struct DeviceSetup {
   WorkerPool* pool = nullptr;  // threads for the blocks of a kernel; null: the caller alone
   std::uint64_t seed = 0;      // of whatever a device draws
   SwapOptions swap = {};
+  GpuOptions gpu = {};
   SimOptions sim = {};  // of simulated devices; name, seed and swap are set by their factory
 };
 

@@ -201,7 +201,7 @@ bool Swapper::start_out(Parcel& parcel) {
 Ref<Buffer> Swapper::host_buffer(std::size_t bytes) {
   host_is_full_ = options_.host_limit && counters_.on_host + bytes > options_.host_limit;
   if (!host_is_full_) try {
-      return Buffer::allocate(host_allocator(), bytes);
+      return Buffer::allocate(device_.host_memory(), bytes);
     } catch (const Error&) { host_is_full_ = true; }
   return {};
 }

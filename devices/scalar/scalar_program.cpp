@@ -8,6 +8,17 @@
 
 namespace troupe {
 
+int PreparedSlots::claim() {
+  static std::atomic<int> next{kCpu + 1};  // publishes nothing but itself
+  const int slot = next.fetch_add(1, std::memory_order_relaxed);
+  if (slot >= kSlots)
+    throw Error(Code::resource_exhausted,
+                fmt::format("scalar programs keep what {} kinds of devices prepare, and all are "
+                            "taken; load fewer device plug-ins",
+                            kSlots));
+  return slot;
+}
+
 std::string_view name_of(ScalarOp op) {
   constexpr std::string_view names[kScalarOps] = {
       "input",       "constant",   "cast",        "neg",     "abs",       "sign",    "sqrt",

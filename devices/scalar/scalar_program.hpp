@@ -45,32 +45,50 @@ class PreparedProgram {
   virtual ~PreparedProgram() = default;
 };
 
-/// Where a program keeps it. Written once, by whoever prepares first; read without a lock. Copies
-/// of a program start empty.
-class PreparedSlot {
+/// Prepared forms of a program: a slot for each kind of device. A slot is written once, by the
+/// first thread that prepares; read without a lock. Copies of a program start empty.
+class PreparedSlots {
  public:
-  PreparedSlot() = default;
-  PreparedSlot(const PreparedSlot&) {}
-  PreparedSlot(PreparedSlot&& o) noexcept
-      : prepared_(o.prepared_.exchange(nullptr, std::memory_order_relaxed)) {}
-  PreparedSlot& operator=(PreparedSlot o) noexcept {
-    delete prepared_.exchange(o.prepared_.exchange(nullptr, std::memory_order_relaxed),
-                              std::memory_order_relaxed);
+  static constexpr int kSlots = 4;
+  static constexpr int kCpu = 0;
+  /// A slot for one more kind of device, which claims it once a process. Throws resource_exhausted
+  /// if all are taken.
+  static int claim();
+
+  PreparedSlots() = default;
+  PreparedSlots(const PreparedSlots&) {}
+  PreparedSlots(PreparedSlots&& o) noexcept { swap_with(o); }
+  PreparedSlots& operator=(PreparedSlots o) noexcept {
+    swap_with(o);
     return *this;
   }
-  ~PreparedSlot() { delete prepared_.load(std::memory_order_relaxed); }
+  ~PreparedSlots() {
+    for (auto& slot : prepared_) delete slot.load(std::memory_order_relaxed);
+  }
 
-  const PreparedProgram* get() const { return prepared_.load(std::memory_order_acquire); }
+  /// Null if nothing was prepared for the slot's kind.
+  const PreparedProgram* get(int slot) const {
+    return prepared_[static_cast<std::size_t>(slot)].load(std::memory_order_acquire);
+  }
   /// Keeps `made` unless another thread was first; returns the one that stays.
-  const PreparedProgram* publish(std::unique_ptr<PreparedProgram> made) const {
+  const PreparedProgram* publish(int slot, std::unique_ptr<PreparedProgram> made) const {
     PreparedProgram* none = nullptr;
-    if (!prepared_.compare_exchange_strong(none, made.get(), std::memory_order_acq_rel))
+    if (!prepared_[static_cast<std::size_t>(slot)].compare_exchange_strong(
+            none, made.get(), std::memory_order_acq_rel))
       return none;
     return made.release();
   }
 
  private:
-  mutable std::atomic<PreparedProgram*> prepared_{nullptr};  // publishes the whole prepared program
+  void swap_with(PreparedSlots& o) noexcept {  // no other thread holds either program
+    for (std::size_t i = 0; i < prepared_.size(); ++i)
+      prepared_[i].store(o.prepared_[i].exchange(prepared_[i].load(std::memory_order_relaxed),
+                                                 std::memory_order_relaxed),
+                         std::memory_order_relaxed);
+  }
+
+  // each publishes a whole prepared program
+  mutable std::array<std::atomic<PreparedProgram*>, kSlots> prepared_{};
 };
 
 /// A typed tape with one or more results. A value; immutable once built.
@@ -78,7 +96,7 @@ struct ScalarProgram {
   std::vector<DType> inputs;
   std::vector<ScalarInstruction> code;
   std::vector<std::int16_t> results;  // instructions whose values are the outputs
-  PreparedSlot prepared;              // of the CPU device (devices/cpu/elements/pointwise.hpp)
+  PreparedSlots prepared;             // by devices
 
   DType result_type(int i) const { return code[results[i]].type; }
   /// Runs on doubles (bool is 0 or 1, integers and f32 are rounded as their dtype would): the

@@ -92,6 +92,7 @@ bool Worker::search(Job& job) {
 
 /// One look at every victim's ring, with the shared queue watched closely meanwhile.
 bool Worker::look_around(Job& job) {
+  pool_->poll();
   for (int i = 1; i < pool_->size(); ++i) {
     auto& victim = *pool_->workers_[static_cast<std::size_t>((index_ + i) % pool_->size())];
     if (steal_from(victim, job)) return true;
@@ -237,6 +238,18 @@ void WorkerPool::stop() {
   while (parked(state_.load(std::memory_order_seq_cst)) != 0) wake_one();
   for (auto& worker : workers_)
     if (worker->thread_.joinable()) worker->thread_.join();  // not those that were never started
+}
+
+void WorkerPool::poll() {
+  if (poller_.load(std::memory_order_relaxed) == nullptr) return;
+  polling_.fetch_add(1, std::memory_order_seq_cst);
+  if (Poller* const poller = poller_.load(std::memory_order_seq_cst)) poller->poll();
+  polling_.fetch_sub(1, std::memory_order_seq_cst);
+}
+
+void WorkerPool::stop_polling() {
+  poller_.store(nullptr, std::memory_order_seq_cst);
+  while (polling_.load(std::memory_order_seq_cst) != 0) pause_core();
 }
 
 void WorkerPool::submit(Job job) {

@@ -83,6 +83,7 @@
 namespace troupe {
 
 class ParallelLoop;
+class Poller;
 class StandIn;
 class WorkerPool;
 
@@ -100,6 +101,18 @@ struct PoolCounters {
   /// times a sleeping worker was woken by a submitter, a searcher or a stand-in
   std::uint64_t wakes = 0;
   std::uint64_t offers = 0;  ///< jobs that their worker gave to one that searched
+};
+
+/// An object that workers without work look at, between their looks at each other: devices whose
+/// work has ended, say.
+class Poller {
+ public:
+  /// Does what is there to do, never blocks. Returns true if there was something. Any worker, also
+  /// several at once.
+  virtual bool poll() = 0;
+
+ protected:
+  ~Poller() = default;
 };
 
 /// One place to work in a pool, with its thread and the jobs it has ahead of it.
@@ -215,6 +228,11 @@ class WorkerPool {
 
   PoolCounters counters() const;
 
+  /// Workers that search for work call `poller` from now on. One at a time.
+  void poll_with(Poller& poller) { poller_.store(&poller, std::memory_order_seq_cst); }
+  /// When it returns, no worker calls the poller any more.
+  void stop_polling();
+
   /// Hangs `user` on a free slot and returns its number; std::length_error when all kSlots are
   /// taken. A job function that knows its slot number finds its layer again through `attached`.
   int attach(void* user);
@@ -250,6 +268,7 @@ class WorkerPool {
   static std::uint64_t parked(std::uint64_t state) { return state >> 32; }
 
   void stop();  // ends the threads that were started
+  void poll();
   void inject(Job job, int copies = 1);
   bool take_injected(Job& job);
   void wake_if_asleep() {
@@ -276,7 +295,11 @@ class WorkerPool {
   alignas(64) std::atomic<std::uint64_t> state_{0};
   alignas(64) std::atomic<std::size_t> injected_{0};  // publishes that the shared queue has jobs
   std::atomic<std::uint64_t> wakes_{0};               // counts; publishes nothing
-  std::atomic<bool> stopping_{false};                 // publishes that the destructor has begun
+  // A polling worker counts itself first and looks for the poller again then, so that stop_polling,
+  // which takes the poller away first, finds no worker that still calls it (seq_cst).
+  std::atomic<Poller*> poller_{nullptr};
+  std::atomic<int> polling_{0};
+  std::atomic<bool> stopping_{false};  // publishes that the destructor has begun
   // written under idle_mutex_; who sleeps by the millisecond
   std::atomic<Worker*> watcher_{nullptr};
   std::atomic<int> watch_ms_{1};  // for how long; publishes nothing

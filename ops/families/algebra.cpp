@@ -40,6 +40,7 @@ Shape batch_and(const Shape& matrices, std::initializer_list<std::int64_t> more)
 
 void algebra_kernel(OpBuilder& op, Algebra what, bool square,
                     std::function<std::vector<Shape>(const Shape&, const Shape&)> shapes) {
+  op.calls({Primitive::algebra});
   op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([=, transposed = s.attrs.get_or("transposed", false),
                         lower = s.attrs.get_or("lower", true)](KernelContext& c) {

@@ -109,6 +109,7 @@ void define_pooling(OpBuilder& op, Pool what) {
                 fmt::format("{} and {} differ", c.shape(0).text(), c.shape(1).text()));
     c.output(t, pooled);
   });
+  op.calls({Primitive::pool});
   op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([=, attrs = s.attrs](KernelContext& c) {
       const Shape x = c.input(whole).shape(), pooled = pooled_shape(x, attrs);

@@ -91,6 +91,7 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
     }
     if (!dx.is_empty()) g.set(0, dx);
   });
+  op.calls({Primitive::row_norm});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const Rows at = rows_now(c, kParameters);
     const Shape x = c.input(0).shape();
@@ -158,6 +159,7 @@ void define_row_norm_gradient(OpBuilder& op) {
     set(kRstd, sum(of_h * off + a * q(s), {-1}));
     set(kDy, centered ? scale * of_s + b * h + given(2) : scale * of_s + b * h);
   });
+  op.calls({Primitive::row_norm_gradient});
   op.run([](KernelContext& c) {
     const Rows at = rows_now(c, 1);
     const Shape x = c.input(0).shape();

@@ -36,6 +36,7 @@ void define_scan(OpBuilder& op, Scan what) {
     }
     c.output(t, shape);
   });
+  op.calls({Primitive::scan});
   op.kernel([=](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([=, axis = s.attrs.get<std::int64_t>("axis"),
                         exclusive = s.attrs.get_or("exclusive", false),

@@ -9,6 +9,7 @@
 
 #include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/graph/gradient.hpp>
+#include <troupe/ops/graph/host_kernel.hpp>
 #include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
@@ -170,6 +171,8 @@ std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& set
   if (!op.kernel)
     throw Error(Code::unimplemented,
                 fmt::format("{} has no kernel for {}", op.name, setup.device.name()));
+  if (!op.primitives.empty() && runs_on_host(op, setup.device, setup.output_types[0]))
+    return make_host_kernel(op, setup);
   return yields_strings ? std::make_unique<KeepsText>(op.kernel(setup)) : op.kernel(setup);
 }
 

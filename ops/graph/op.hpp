@@ -17,6 +17,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <span>
@@ -110,6 +111,9 @@ struct OpDef {
   std::function<void(Inference&)> infer;
   std::function<void(Gradient&)> gradient;  // empty: none exists
   KernelFactory kernel;
+  /// Primitives that the kernel calls and that a device may lack (Primitives::has), on elements of
+  /// its first output's dtype.
+  std::vector<Primitive> primitives;
   /// The eager kernel of an op whose nodes hold sub-graphs (ops/eager/evaluate.hpp). Lowering
   /// removes such nodes before an executor runs the program.
   std::function<std::vector<Value>(Evaluate&, const Node&, std::vector<Value>)> evaluate;
@@ -171,6 +175,8 @@ class OpBuilder {
       return make_kernel([f, a = s.attrs](KernelContext& c) { f(c, a); });
     };
   }
+  /// The kernel calls these primitives. On a device that lacks one the kernel runs on the host.
+  void calls(std::initializer_list<Primitive> which) { def_.primitives = which; }
   /// A functional op: its nodes hold sub-graphs in the attribute `graphs`, or refer to a function
   /// in the attribute `function`. Never folded, never merged.
   void evaluate(std::function<std::vector<Value>(Evaluate&, const Node&, std::vector<Value>)> f,

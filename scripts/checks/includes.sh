@@ -17,6 +17,7 @@ cd "${1:-$(dirname "$0")/../..}"
 order='
 devices: base < threads tensor < scalar < device < list cpu
   < cpu/levels cpu/products cpu/elements < cpu/nn < sim
+  < cuda/kernels < cuda/runtime < cuda/programs < cuda/libraries < cuda
 ops: graph < eager families < passes < library/*
 ops: format
 controlflow: . < library
@@ -49,7 +50,7 @@ ORDER=$order xargs awk <<<"$sources" '
     library["oneDNN"] = "^(dnnl|oneapi/)"; home["oneDNN"] = "^(devices|test/(bench|devices))/"
     library["Eigen"] = "^(Eigen|unsupported/Eigen)"; home["Eigen"] = "^(devices|test)/"
     library["CUDA"] = "^(cuda|cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nccl)"
-    home["CUDA"] = "^devices/cuda/"
+    home["CUDA"] = "^(devices|test/support|test/devices)/cuda/"
     # layer[f] is the number of `<` left of f, row[f] the row of f.
     words = split(ENVIRON["ORDER"], word, " ")  # newlines are blanks too
     for (w = 1; w <= words; ++w) {
@@ -84,7 +85,8 @@ ORDER=$order xargs awk <<<"$sources" '
     name = substr($0, RSTART + 1, RLENGTH - 2)
     if (name ~ /^troupe\//) {
       split(name, part, "/")
-      to = name == "troupe/functions.hpp" ? "ops" : name ~ /^troupe\/[^\/]*$/ ? "apps" : part[2]
+      to = name == "troupe/functions.hpp" ? "ops" : name == "troupe/cuda_prelude.hpp" ? "devices" \
+        : name ~ /^troupe\/[^\/]*$/ ? "apps" : part[2]
       if (index(" " may[folder] " ", " " to " ") == 0)
         report(folder "/ must not include " to "/ (<" name ">)")
       if (name ~ /^troupe\/apps\/(troupe|cluster|op)[.]hpp$/)
@@ -98,6 +100,7 @@ ORDER=$order xargs awk <<<"$sources" '
       there = listed(substr(name, 8))
       if (name == "troupe/functions.hpp")
         there = FILENAME ~ /\.cpp$/ ? "ops/graph" : "ops/library/*"
+      if (name == "troupe/cuda_prelude.hpp") there = "devices/cuda/programs"
       if (to == folder && here != "" && there != here) {
         if (there == "") report("the folder of <" name "> " edit)
         else if (row[there] != row[here] || layer[there] >= layer[here])

@@ -3,7 +3,7 @@
 function(troupe_folder name)
   cmake_parse_arguments(ARG "" "HEADERS_OF" "LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/levels/")
+  list(FILTER sources EXCLUDE REGEX "/levels/|/devices/cuda/")
   add_library(troupe_${name} OBJECT ${sources})
   target_include_directories(troupe_${name} PUBLIC $<BUILD_INTERFACE:${TROUPE_INCLUDE_DIR}>)
   target_link_libraries(troupe_${name} PUBLIC ${ARG_LINK})
@@ -37,7 +37,7 @@ function(troupe_unity target name)
   # Those that take long by themselves, and those in which test/ plants faults: these have objects of their own, in whose place
   # others are linked.
   list(FILTER files EXCLUDE REGEX "^(devices/cpu/(level|products/algebra|products/thin_svd)|actors/executor/(cut_edges_out|partition(_calls|_frames)?)|controlflow/lower)[.]cpp$")
-  list(FILTER files EXCLUDE REGEX "/levels/")
+  list(FILTER files EXCLUDE REGEX "/levels/|^devices/cuda/")
   # A batch gathers files of several sub-folders, so that a small one costs no batch of its own.
   set(groups ${files})
   list(TRANSFORM groups REPLACE "^(devices/(cpu|sim)|(ops|controlflow)/library|ops/(passes|format)|[a-z]+)/.*" "\\1")

@@ -233,7 +233,8 @@ void TileProgram::find_direct() {
 
 const TileProgram& TileProgram::prepare(const ScalarProgram& program) {
   auto made = std::make_unique<TileProgram>(program, level_kernels());
-  return static_cast<const TileProgram&>(*program.prepared.publish(std::move(made)));
+  return static_cast<const TileProgram&>(
+      *program.prepared.publish(PreparedSlots::kCpu, std::move(made)));
 }
 
 // One call: how each input is laid out against the output.

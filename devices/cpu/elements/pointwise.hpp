@@ -34,7 +34,7 @@ class TileProgram final : public PreparedProgram {
   TileProgram(const ScalarProgram& program, const LevelKernels& kernels);
   /// The prepared form of `program` for this process's level, kept in the program.
   static const TileProgram& of(const ScalarProgram& program) {
-    if (const PreparedProgram* known = program.prepared.get())
+    if (const PreparedProgram* known = program.prepared.get(PreparedSlots::kCpu))
       return static_cast<const TileProgram&>(*known);
     return prepare(program);
   }

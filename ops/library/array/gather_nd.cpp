@@ -37,6 +37,7 @@ TROUPE_OP(GatherNd) {
                    Attrs{{"mode", std::string("add")},
                          {"batch_axes", g.attrs().get<std::int64_t>("batch_axes")}}));
   });
+  op.calls({Primitive::along});
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView params(c.input(0)), indices(c.input(1));
     const Coordinates at =

@@ -159,6 +159,7 @@ TROUPE_OP(ScatterNd) {
         if (g.needs(2)) g.set(2, how == Put::add ? of.taken(g.dy()) : -of.taken(g.dy()));
     }
   });
+  op.calls({Primitive::along});
   op.run([](KernelContext& c, const Attrs& attrs) {
     ConstView x(c.input(0)), indices(c.input(1)), updates(c.input(2));
     const Coordinates at =

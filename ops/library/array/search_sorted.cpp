@@ -38,6 +38,7 @@ TROUPE_OP(SearchSorted) {
     require_rows_alike(c.shape(0), c.shape(1));
     c.output(DType::i64, c.shape(1));
   });
+  op.calls({Primitive::search});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const Tensor &sorted = c.input(0), &values = c.input(1);
     require_rows_alike(sorted.shape(), values.shape());

@@ -85,6 +85,7 @@ TROUPE_OP(Sort) {
     c.output(DType::i64, c.shape(0));
   });
   op.gradient(take_back);
+  op.calls({Primitive::sort});
   op.run([](KernelContext& c, const Attrs& attrs) {
     sort_rows(c, -1, attrs.get<bool>("descending"));
   });
@@ -110,6 +111,7 @@ TROUPE_OP(TopK) {
     c.output(DType::i64, out);
   });
   op.gradient(take_back);
+  op.calls({Primitive::sort});
   op.run([](KernelContext& c, const Attrs& attrs) {
     sort_rows(c, attrs.get<std::int64_t>("k"), attrs.get<bool>("largest"));
   });

@@ -52,6 +52,7 @@ TROUPE_OP(TakeAlong) {
                  ? complex(put_back(real(g.dy())), put_back(imaginary(g.dy())))
                  : put_back(g.dy()));
   });
+  op.calls({Primitive::along});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const std::int64_t axis = attrs.get<std::int64_t>("axis");
     const Tensor &x = c.input(0), &indices = c.input(1);
@@ -84,6 +85,7 @@ TROUPE_OP(AddAlong) {
   op.gradient([](Gradient& g) {
     g.set(0, take_along(g.dy(), g.x(1), g.attrs().get<std::int64_t>("axis")));
   });
+  op.calls({Primitive::along});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const std::int64_t axis = attrs.get<std::int64_t>("axis");
     const Tensor &x = c.input(0), &indices = c.input(1);

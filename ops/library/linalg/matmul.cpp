@@ -104,6 +104,7 @@ TROUPE_OP(MatMul) {
     if (g.needs(1)) g.set(1, reduced(tb ? matmul(dy, a, true, ta) : matmul(a, dy, !ta, false), b));
     if (g.needs(0)) g.set(0, reduced(ta ? matmul(b, dy, tb, true) : matmul(dy, b, false, !tb), a));
   });
+  op.calls({Primitive::matmul});
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return std::make_unique<MatMulKernel>(s.attrs);
   });

@@ -28,6 +28,7 @@ TROUPE_OP(CrossEntropy) {
   op.gradient([](Gradient& g) {
     g.set(0, bind1("CrossEntropyGradient", {g.x(0), g.x(1), g.dy()}));
   });
+  op.calls({Primitive::cross_entropy});
   op.run([](KernelContext& c) {
     ConstView logits(c.input(0)), labels(c.input(1));
     const int last = logits.shape.rank() - 1;

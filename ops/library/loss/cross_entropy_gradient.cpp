@@ -29,6 +29,7 @@ TROUPE_OP(CrossEntropyGradient) {
       g.set(2, sum(cotangent * bind1("CrossEntropyGradient", {g.x(0), g.x(1), ones_like(g.x(2))}),
                    {-1}));
   });
+  op.calls({Primitive::cross_entropy_gradient});
   op.run([](KernelContext& c) {
     ConstView logits(c.input(0)), labels(c.input(1)), scale(c.input(2));
     const int last = logits.shape.rank() - 1;

@@ -82,6 +82,7 @@ TROUPE_OP(CtcLoss) {
     }
     if (!dx.is_empty()) g.set(0, dx);
   });
+  op.calls({Primitive::ctc});
   op.run([](KernelContext& c) {
     CtcArgs a = ctc_args(c);
     Tensor loss = c.allocate(a.log_probabilities.dtype, {a.batch}),
@@ -108,6 +109,7 @@ TROUPE_OP(CtcLossCurvature) {
   });
   op.gradient(
       [](Gradient&) { throw Error(Code::unimplemented, "ctc_loss has no third derivative"); });
+  op.calls({Primitive::ctc});
   op.run([](KernelContext& c) {
     CtcArgs a = ctc_args(c);
     if (c.input(4).shape() != c.input(0).shape())

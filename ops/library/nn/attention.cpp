@@ -211,6 +211,7 @@ TROUPE_OP(Attention) {
     for (std::size_t i = 0; i < d.size(); ++i)
       if (g.needs(static_cast<int>(i))) g.set(static_cast<int>(i), d[i]);
   });
+  op.calls({Primitive::attention});
   op.run([](KernelContext& c, const Attrs& attrs) {
     AttentionArgs a = args_of(c, attrs, c.inputs() == 4);
     Tensor y = c.allocate(a.q.dtype, {a.batch, a.heads, a.queries, a.width}),
@@ -262,6 +263,7 @@ TROUPE_OP(AttentionGradient) {
       g.set(3, reshape_like(sum_to(of_sums, beside_scores(g.x(3))), g.x(3)));
     if (g.needs(g.inputs() - 1)) g.set(g.inputs() - 1, matmul(s.p, c) + matmul(of_dp, s.v));
   });
+  op.calls({Primitive::attention_gradient});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const bool has_mask = c.inputs() == 7;
     const int after = has_mask ? 4 : 3;

@@ -87,6 +87,7 @@ TROUPE_OP(ChannelMoments) {
     if (g.has_dy(0)) rest = rest.is_empty() ? of_mean() : rest + of_mean();
     g.set(0, rest.is_empty() ? of_variance : of_variance + near(rest));
   });
+  op.calls({Primitive::channel_sums});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const bool by_item = attrs.get<bool>("by_item");
     ChannelSumsArgs a = blocks_of(c.input(0), by_item);
@@ -120,6 +121,7 @@ TROUPE_OP(ChannelSums) {
     if (g.needs(1)) g.set(1, g.x(0) * near(g.dy(1)));
     if (g.needs(2)) g.set(2, near(-(g.y(0) * g.dy(1))));
   });
+  op.calls({Primitive::channel_sums});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const bool by_item = attrs.get<bool>("by_item");
     ChannelSumsArgs a = blocks_of(c.input(1), by_item);

@@ -43,6 +43,7 @@ TROUPE_OP(Conv) {
     if (g.needs(0)) g.set(0, bind1("ConvInputGradient", {g.dy(), g.x(1), g.x(0)}, g.attrs()));
     if (g.needs(1)) g.set(1, bind1("ConvFilterGradient", {g.x(0), g.dy(), g.x(1)}, g.attrs()));
   });
+  op.calls({Primitive::convolve});
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return convolution_kernel(Convolve::output, s, [](KernelContext& c, const Attrs& attrs) {
       const Shape &x = c.input(0).shape(), &w = c.input(1).shape();
@@ -67,6 +68,7 @@ TROUPE_OP(ConvInputGradient) {
     if (g.needs(0)) g.set(0, bind1("Conv", {g.dy(), g.x(1)}, g.attrs()));
     if (g.needs(1)) g.set(1, bind1("ConvFilterGradient", {g.dy(), g.x(0), g.x(1)}, g.attrs()));
   });
+  op.calls({Primitive::convolve});
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return convolution_kernel(Convolve::input, s, [](KernelContext& c, const Attrs&) {
       return ConvolutionShapes{c.input(2).shape(), c.input(1).shape(), c.input(0).shape()};
@@ -90,6 +92,7 @@ TROUPE_OP(ConvFilterGradient) {
     if (g.needs(0)) g.set(0, bind1("ConvInputGradient", {g.x(1), g.dy(), g.x(0)}, g.attrs()));
     if (g.needs(1)) g.set(1, bind1("Conv", {g.x(0), g.dy()}, g.attrs()));
   });
+  op.calls({Primitive::convolve});
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return convolution_kernel(Convolve::filter, s, [](KernelContext& c, const Attrs&) {
       return ConvolutionShapes{c.input(0).shape(), c.input(2).shape(), c.input(1).shape()};

@@ -81,6 +81,7 @@ TROUPE_OP(ConvTranspose) {
     if (g.needs(0)) g.set(0, bind1("Conv", {g.dy(), g.x(1)}, g.attrs()));
     if (g.needs(1)) g.set(1, bind1("ConvFilterGradient", {g.dy(), g.x(0), g.x(1)}, g.attrs()));
   });
+  op.calls({Primitive::convolve});
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return convolution_kernel(Convolve::input, s, [](KernelContext& c, const Attrs& attrs) {
       const Shape &x = c.input(0).shape(), &w = c.input(1).shape();

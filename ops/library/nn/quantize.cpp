@@ -140,6 +140,7 @@ TROUPE_OP(Int8MatMul) {
     out.set(a.rank() - 1, b.has_rank() ? b[1] : kAny);
     c.output(DType::i32, out);
   });
+  op.calls({Primitive::matmul});
   op.run([](KernelContext& c) {
     ConstView a(c.input(0)), b(c.input(1));
     const int last = a.shape.rank() - 1;

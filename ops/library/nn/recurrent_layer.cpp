@@ -244,6 +244,7 @@ TROUPE_OP(RecurrentLayer) {
     for (int i = 0; i < static_cast<int>(d.size()); ++i)  // in the order of the inputs
       if (g.needs(i)) g.set(i, d[static_cast<std::size_t>(i)]);
   });
+  op.calls({Primitive::recurrent});
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return std::make_unique<RecurrentKernel>(s.attrs);
   });
@@ -272,6 +273,7 @@ TROUPE_OP(RecurrentLayerGradient) {
                 "a fused recurrent layer has no second derivative; build the layer without .fused, "
                 "as a loop, which has");
   });
+  op.calls({Primitive::recurrent_gradient});
   op.run([](KernelContext& c, const Attrs& attrs) {
     const RecurrentCell cell = cell_of(attrs);
     const Backward at(cell, c.inputs());

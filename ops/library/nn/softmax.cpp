@@ -28,6 +28,7 @@ void define(OpBuilder& op) {
     c.require(!c.shape(0).has_rank() || c.shape(0).rank() >= 1, "needs at least one axis");
     c.output(c.dtype(0), c.shape(0));
   });
+  op.calls({Primitive::softmax});
   op.run([](KernelContext& c) {
     ConstView in(c.input(0));
     Tensor out = c.allocate(in.dtype, in.shape);

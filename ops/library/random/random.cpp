@@ -21,6 +21,7 @@ void define_random(OpBuilder& op, Random kind, const char* doc) {
     c.require(c.attrs().get<Shape>("shape").is_known(), "the shape must be known in full");
     c.output(t, c.attrs().get<Shape>("shape"));
   });
+  op.calls({Primitive::random});
   op.kernel([kind](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([kind, origin = s.origin, shape = s.attrs.get<Shape>("shape"),
                         dtype = s.attrs.get<DType>("dtype")](KernelContext& c) {

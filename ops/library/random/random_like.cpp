@@ -112,6 +112,7 @@ void define_random_like(OpBuilder& op, Random kind, const char* doc) {
     c.require(is_floating(c.dtype(0)), std::string(name_of(c.dtype(0))) + " cannot be drawn so");
     c.output(c.dtype(0), c.shape(0));
   });
+  op.calls({Primitive::random});
   op.kernel([kind](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([kind, origin = s.origin](KernelContext& c) {
       Tensor out = c.allocate(c.input(0).dtype(), c.input(0).shape());

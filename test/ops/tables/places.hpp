@@ -8,6 +8,7 @@
 
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/autodiff/check.hpp>
+#include <troupe/test/support/gpu.hpp>
 
 namespace troupe::test {
 
@@ -17,7 +18,7 @@ struct Place {
 };
 
 /// The interpreter and the engine, on the host and on the simulated stream device; the engine also
-/// without its passes.
+/// without its passes, and on the GPU of the tests.
 inline std::vector<Place> places() {
   std::vector<Place> out{{"interpreter", evaluate_eagerly}};
   out.push_back({"interpreter on sim",
@@ -28,7 +29,9 @@ inline std::vector<Place> places() {
                  }});
   for (auto [name, optimize, device] : {std::tuple{"engine without passes", false, ""},
                                         {"engine", true, ""},
-                                        {"engine on sim", true, "sim:0"}}) {
+                                        {"engine on sim", true, "sim:0"},
+                                        {"engine on a GPU", true, "gpu:0"}}) {
+    if (std::string(device) == "gpu:0" && !has_gpu()) continue;
     EngineOptions options;
     options.workers = 1;
     options.optimize = optimize;

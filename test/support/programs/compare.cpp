@@ -9,12 +9,15 @@
 #include <fmt/ranges.h>
 
 #include <troupe/ops/eager/eager.hpp>
+#include <troupe/test/support/gpu.hpp>
 #include <troupe/test/support/programs/swapping.hpp>
 
 namespace troupe::test {
 
-const std::vector<Way>& ways() {
-  static const std::vector<Way> all{
+namespace {
+
+std::vector<Way> all_ways() {
+  std::vector<Way> all{
       {.name = "interpreter", .is_interpreter = true},
       {.name = "deterministic", .is_deterministic = true, .seed = 1},
       {.name = "deterministic, an actor an op",
@@ -75,6 +78,16 @@ const std::vector<Way>& ways() {
        .seed = 8,
        .swaps = true},
   };
+  if (has_gpu())
+    all.push_back(
+        {.name = "a GPU", .workers = 2, .granularity = Granularity::automatic, .device = "gpu:0"});
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Way>& ways() {
+  static const std::vector<Way> all = all_ways();
   return all;
 }
 

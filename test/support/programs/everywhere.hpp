@@ -21,6 +21,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/cluster/processes.hpp>
+#include <troupe/test/support/gpu.hpp>
 #include <troupe/test/support/programs/swapping.hpp>
 #include <troupe/test/support/share.hpp>
 
@@ -47,28 +48,29 @@ struct Setting {
 /// deterministic ones, which have one thread.
 inline bool is_for_sanitizers(const Setting& s) {
   if (s.is_deterministic) return !kUnderTsan && s.nodes > 1;
-  return s.nodes > 1 || s.granularity == Granularity::op || s.swaps;
+  return s.nodes > 1 || s.granularity == Granularity::op || s.swaps || s.device == "gpu:0";
 }
 
 /// The settings of this process or, if processes are asked for, those over processes.
 inline std::vector<Setting> worth_a_try(std::vector<Setting> all) {
   std::erase_if(all, [](const Setting& s) {
-    return (kShare > 1 && !is_for_sanitizers(s)) || s.are_processes != is_over_processes();
+    return (s.device == "gpu:0" && !has_gpu()) || (kShare > 1 && !is_for_sanitizers(s)) ||
+           s.are_processes != is_over_processes();
   });
   return all;
 }
 
 inline const std::vector<Setting>& settings() {
-  static const std::vector<Setting> all =
-      worth_a_try({{"one worker", 1, Granularity::partition, false},
-                   {"two workers", 2, Granularity::automatic, false},
-                   {"an actor an op", 2, Granularity::op, false},
-                   {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
-                   {"deterministic 1", 1, Granularity::op, true, 1},
-                   {"deterministic 2", 1, Granularity::op, true, 2},
-                   {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"},
-                   {"a simulated device that swaps", 2, Granularity::automatic, false, 3, "sim:0",
-                    true, true}});
+  static const std::vector<Setting> all = worth_a_try(
+      {{"one worker", 1, Granularity::partition, false},
+       {"two workers", 2, Granularity::automatic, false},
+       {"an actor an op", 2, Granularity::op, false},
+       {"no passes", 1, Granularity::automatic, true, 1, "cpu:0", false},
+       {"deterministic 1", 1, Granularity::op, true, 1},
+       {"deterministic 2", 1, Granularity::op, true, 2},
+       {"a simulated device", 2, Granularity::automatic, false, 0, "sim:0"},
+       {"a simulated device that swaps", 2, Granularity::automatic, false, 3, "sim:0", true, true},
+       {"a GPU", 2, Granularity::automatic, false, 0, "gpu:0"}});
   return all;
 }
 
@@ -162,10 +164,13 @@ inline void everywhere(const Build& build, const std::vector<std::vector<double>
     Scenario b = build(g);
     compare(Eager().run(g, b.feeds, b.fetches), expected, "interpreter");
   }
-  static std::uint64_t calls = 0;  // TSan: one setting a program, another one for the next program
+  // TSan: one setting a program, another one for the next program; ASan: each fifth on the GPU
+  static std::uint64_t calls = 0;
   std::uint64_t number = calls++;
+  const bool is_due_on_gpu = is_due_today(number, 5);
   const std::vector<Setting> all = all_settings();
   for (const Setting& s : all) {
+    if (!kUnderTsan && s.device == "gpu:0" && !is_due_on_gpu) continue;
     if (kUnderTsan && !is_due_today(number++, all.size())) continue;
     Graph g;
     Scenario b = build(g);

@@ -1,0 +1,1090 @@
+// Scalar programs as CUDA text: printed, compiled by g++ as plain C++ and compared with the CPU
+// device; compiled by NVRTC; and the cache of what NVRTC compiled.
+//
+// NVRTC compiles a sample, another each day (TROUPE_ROTATION); with TROUPE_WHOLE=1, all programs.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <complex>
+#include <cstdlib>
+#include <limits>
+#include <map>
+#include <numeric>
+#include <thread>
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/cuda/programs/nvrtc.hpp>
+#include <troupe/devices/cuda/programs/print.hpp>
+#include <troupe/test/support/numbers.hpp>
+#include <troupe/test/support/share.hpp>
+#include <troupe/test/support/temp_directory.hpp>
+
+using namespace troupe;
+using namespace troupe::cuda;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(cuda_programs)
+
+namespace {
+
+constexpr int kFirstOp = static_cast<int>(ScalarOp::neg);
+
+// The operation alone as a program, or false if the dtype has no such operation.
+bool make_program(ScalarOp op, DType type, ScalarProgram& program) {
+  Recorder r(arity(op));
+  std::vector<DType> types(static_cast<std::size_t>(arity(op)), type);
+  if (op == ScalarOp::select) types[0] = DType::boolean;
+  if (arity(op) == 1) r.finish(r.record(op, {r.input(0)}));
+  else if (arity(op) == 2) r.finish(r.record(op, {r.input(0), r.input(1)}));
+  else r.finish(r.record(op, {r.input(0), r.input(1), r.input(2)}));
+  try {
+    program = r.typed(types);
+  } catch (const Error&) { return false; }
+  return true;
+}
+
+std::vector<ScalarOp> operations_of(DType type) {
+  std::vector<ScalarOp> ops;
+  for (int o = kFirstOp; o < kScalarOps; ++o) {
+    ScalarProgram p;
+    if (make_program(static_cast<ScalarOp>(o), type, p)) ops.push_back(static_cast<ScalarOp>(o));
+  }
+  return ops;
+}
+
+// All operations of a dtype as one program: inputs x, y and a condition.
+ScalarProgram all_operations(DType type) {
+  Recorder r(3);
+  const Symbol x = r.input(0), y = r.input(1), condition = r.input(2);
+  for (const ScalarOp op : operations_of(type))
+    r.finish(arity(op) == 1   ? r.record(op, {x})
+             : arity(op) == 2 ? r.record(op, {x, y})
+                              : r.record(op, {condition, x, y}));
+  return r.typed(std::array{type, type, DType::boolean});
+}
+
+ScalarProgram all_casts(DType from) {
+  Recorder r(1);
+  const Symbol x = r.input(0);
+  for (int t = 0; t < kDTypes; ++t) r.finish(r.cast(x, static_cast<DType>(t)));
+  return r.typed(std::array{from});
+}
+
+// Constants of every dtype, among them some that have to be rounded.
+ScalarProgram all_constants() {
+  Recorder r(1);
+  for (int t = 0; t < kDTypes; ++t)
+    for (const double c : {0.0, 1.0, 0.1, 3.7, 65504.0})
+      r.finish(r.cast(Symbol(c), static_cast<DType>(t)));
+  r.finish(r.input(0) * 0.1 + 1e-45);
+  return r.typed(std::array{DType::f32});
+}
+
+// x * tanh(y) + 1 > z ? exp(-y) : x
+ScalarProgram chain_program() {
+  Recorder r(3);
+  const Symbol x = r.input(0), y = r.input(1), z = r.input(2);
+  r.finish(select(x * tanh(y) + 1.0 > z, exp(-y), x));
+  return r.typed(std::array{DType::f32, DType::f32, DType::f32});
+}
+
+// Elements of every size, results that are inputs, one that is not read.
+constexpr std::array kMixed{DType::f32,  DType::bf16,    DType::i8, DType::f64,
+                            DType::c128, DType::boolean, DType::u16};
+ScalarProgram mixed_program() {
+  Recorder r(static_cast<int>(kMixed.size()));
+  const Symbol f = r.input(0), b = r.input(1), i = r.input(2), d = r.input(3), c = r.input(4),
+               condition = r.input(5);
+  const Symbol sum = f * b + r.cast(i, DType::f32);
+  r.finish(sum);
+  r.finish(r.cast(sum, DType::bf16));
+  r.finish(r.cast(d, DType::i8));
+  r.finish(select(condition, d, r.cast(i, DType::f64)));
+  r.finish(c * c + r.cast(d, DType::c128));
+  r.finish(sum > 0.0);
+  r.finish(c);
+  return r.typed(kMixed);
+}
+
+ScalarProgram handed_through() {
+  Recorder r(2);
+  const Symbol x = r.input(0), y = r.input(1);
+  r.finish(y);
+  r.finish(x);
+  return r.typed(std::array{DType::f32, DType::f32});
+}
+
+ScalarProgram many_inputs() {
+  constexpr int kInputs = 60;
+  Recorder r(kInputs);
+  Symbol total = r.input(0);
+  for (int i = 1; i < kInputs; ++i) total = total + r.input(i) * 2.0;
+  r.finish(total);
+  return r.typed(std::vector<DType>(kInputs, DType::f32));
+}
+
+// silu of what is stored in few bits, as attention's gate.
+ScalarProgram silu_program(DType type) {
+  Recorder r(2);
+  const Symbol x = r.input(0);
+  r.finish(x * sigmoid(x) * r.input(1));
+  return r.typed(std::array{type, type});
+}
+
+ProgramForm flat_form(const ScalarProgram& p, bool is_vectorized = false, bool is_wide = false) {
+  return {true, is_vectorized, is_wide, 1, std::vector<bool>(p.inputs.size(), false)};
+}
+
+// ---- Compiled by g++, run on the CPU
+
+struct Printed {
+  ScalarProgram program;
+  ProgramForm form;
+  void (*kernel)(const void* arguments) = nullptr;
+};
+
+// All programs that run here, in one shared object.
+class Compiled {
+ public:
+  static const Compiled& all() {
+    static const Compiled compiled;
+    return compiled;
+  }
+  const Printed& at(const std::string& name) const { return programs_.at(name); }
+  /// A thread of the grid after the other.
+  void launch(const Printed& p, const void* arguments, unsigned blocks, unsigned threads) const {
+    for (unsigned b = 0; b < blocks; ++b)
+      for (unsigned t = 0; t < threads; ++t) {
+        place_(b, t, blocks, threads);
+        p.kernel(arguments);
+      }
+  }
+
+ private:
+  void add(const std::string& name, const ScalarProgram& program, ProgramForm form) {
+    programs_[name] = {program, std::move(form), nullptr};
+  }
+  Compiled() {
+    for (int t = 0; t < kDTypes; ++t) {
+      const auto type = static_cast<DType>(t);
+      const std::string name(name_of(type));
+      if (type != DType::f16 && type != DType::bf16) {
+        const ScalarProgram ops = all_operations(type);
+        add("operations of " + name, ops, flat_form(ops));
+      }
+      const ScalarProgram casts = all_casts(type);
+      add("casts of " + name, casts, flat_form(casts));
+    }
+    for (DType type : {DType::f16, DType::bf16, DType::f32}) {
+      const ScalarProgram silu = silu_program(type);
+      add("silu of " + std::string(name_of(type)), silu, flat_form(silu, true));
+    }
+    add("constants", all_constants(), flat_form(all_constants()));
+    add("handed through", handed_through(), flat_form(handed_through(), true));
+    add("many inputs", many_inputs(), flat_form(many_inputs(), true));
+    for (const bool is_wide : {false, true}) {
+      const std::string width = is_wide ? ", wide" : "";
+      add("chain" + width, chain_program(), flat_form(chain_program(), false, is_wide));
+      for (const bool is_vectorized : {false, true})
+        for (const int by_value : {0, 1}) {
+          ProgramForm form = flat_form(mixed_program(), is_vectorized, is_wide);
+          if (by_value)
+            for (std::size_t i = 0; i < kMixed.size(); i += 2) form.by_value[i] = true;
+          add(fmt::format("mixed{}{}{}", width, is_vectorized ? ", vectorized" : "",
+                          by_value ? ", values" : ""),
+              mixed_program(), form);
+        }
+      for (int axes = 1; axes <= kMaxAxes; ++axes) {
+        ProgramForm form = flat_form(mixed_program(), false, is_wide);
+        form.is_flat = false;
+        form.axes = axes;
+        if (axes % 2) form.by_value[static_cast<std::size_t>(axes % 6)] = true;
+        add(fmt::format("strided {}{}", axes, width), mixed_program(), form);
+      }
+    }
+    std::string text{prelude()};
+    std::map<std::string, std::string> name_of_kernel;
+    for (const auto& [name, p] : programs_) {
+      const PrintedProgram printed = print_program(p.program, p.form);
+      BOOST_TEST_REQUIRE(printed.text.find(printed.name) != std::string::npos);
+      text += printed.text;
+      name_of_kernel[name] = printed.name;
+    }
+    write_file(folder_ / "programs.cpp", text);
+    const std::string object = folder_ / "programs.so";
+    const auto start = std::chrono::steady_clock::now();
+    const int failed = std::system(fmt::format("g++ -std=c++17 -O0 -w -ffp-contract=off -shared "
+                                               "-fPIC -o {} {}",
+                                               object, folder_ / "programs.cpp")
+                                       .c_str());
+    BOOST_TEST_MESSAGE(
+        "g++ compiles "
+        << programs_.size() << " programs of " << text.size() << " characters in "
+        << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() << " s");
+    BOOST_TEST_REQUIRE(failed == 0);
+    void* const library = dlopen(object.c_str(), RTLD_NOW | RTLD_LOCAL);
+    BOOST_TEST_REQUIRE(library != nullptr, dlerror());
+    for (auto& [name, p] : programs_) {
+      p.kernel =
+          reinterpret_cast<void (*)(const void*)>(dlsym(library, name_of_kernel[name].c_str()));
+      BOOST_TEST_REQUIRE(p.kernel != nullptr, name);
+    }
+    place_ = reinterpret_cast<decltype(place_)>(dlsym(library, "troupe_place"));
+  }
+
+  Folder folder_;
+  std::map<std::string, Printed> programs_;
+  void (*place_)(unsigned, unsigned, unsigned, unsigned) = nullptr;
+};
+
+// Flat, with all inputs dense unless they have one element.
+std::vector<Tensor> run_flat(const Printed& p, const std::vector<Tensor>& in, std::int64_t n,
+                             unsigned blocks = 2, unsigned threads = 3) {
+  ProgramArguments arguments(p.form, in.size(), p.program.results.size());
+  arguments.set_elements(n);
+  for (std::size_t i = 0; i < in.size(); ++i) {
+    StridedProgramInput input;
+    if (p.form.by_value[i]) std::memcpy(input.value, in[i].raw(), size_of(in[i].dtype()));
+    else input.data = in[i].raw();
+    arguments.set_input(i, input);
+  }
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < p.program.results.size(); ++i) {
+    out.push_back(Tensor::empty(p.program.result_type(static_cast<int>(i)), Shape{n}));
+    StridedProgramResult result;
+    result.data = out.back().raw_mutable();
+    arguments.set_result(i, result);
+  }
+  Compiled::all().launch(p, arguments.data(), blocks, threads);
+  return out;
+}
+
+std::vector<Tensor> run_on_cpu(const ScalarProgram& p, const std::vector<Tensor>& in,
+                               const Shape& shape) {
+  static const std::unique_ptr<Device> device = make_cpu_device();
+  static const std::unique_ptr<Stream> stream = device->make_stream();
+  std::vector<Tensor> out;
+  for (std::size_t i = 0; i < p.results.size(); ++i)
+    out.push_back(Tensor::empty(p.result_type(static_cast<int>(i)), shape));
+  const std::vector<ConstView> from(in.begin(), in.end());
+  const std::vector<View> to(out.begin(), out.end());
+  device->primitives().pointwise(*stream, p, from, to);
+  return out;
+}
+
+// ---- Comparison
+
+template <class T>
+double unit_at(T x) {
+  if (!(std::fabs(x) > std::numeric_limits<T>::min())) return std::numeric_limits<T>::denorm_min();
+  return static_cast<double>(std::nextafter(std::fabs(x), std::numeric_limits<T>::infinity()) -
+                             std::fabs(x));
+}
+
+// Units in the last place between two; infinite where one is NaN, or infinite, or another zero.
+template <class T>
+double distance(T got, T expected) {
+  if (std::isnan(got) || std::isnan(expected))
+    return std::isnan(got) && std::isnan(expected) ? 0 : INFINITY;
+  if (got == expected) return std::signbit(got) == std::signbit(expected) ? 0 : INFINITY;
+  if (std::isinf(got) || std::isinf(expected)) {
+    const T other = std::isinf(got) ? expected : got;
+    return std::signbit(got) == std::signbit(expected) &&
+                   std::fabs(other) > std::numeric_limits<T>::max() * T(0.999999)
+               ? 1
+               : INFINITY;
+  }
+  return std::fabs(static_cast<double>(got) - static_cast<double>(expected)) / unit_at(expected);
+}
+// For complex numbers: units of the larger part.
+template <class T>
+double distance(std::complex<T> got, std::complex<T> expected) {
+  const auto is_special = [](T x) { return x == 0 || !std::isfinite(x); };
+  double worst = 0;
+  const T size = std::max(std::isfinite(expected.real()) ? std::fabs(expected.real()) : 0,
+                          std::isfinite(expected.imag()) ? std::fabs(expected.imag()) : 0);
+  for (const auto& [g, e] :
+       {std::pair{got.real(), expected.real()}, std::pair{got.imag(), expected.imag()}}) {
+    if (is_special(e) && is_special(g)) worst = std::max(worst, distance(g, e));
+    else if (std::isfinite(e) && std::isfinite(g))
+      worst = std::max(worst,
+                       std::fabs(static_cast<double>(g) - static_cast<double>(e)) / unit_at(size));
+    else worst = std::max(worst, distance(g, e));
+  }
+  return worst;
+}
+
+double distance_at(const Tensor& got, const Tensor& expected, std::int64_t i) {
+  return visit_dtype(got.dtype(), [&]<class T>(type_tag<T>) -> double {
+    T g, e;
+    std::memcpy(&g, static_cast<const std::byte*>(got.raw()) + i * sizeof(T), sizeof(T));
+    std::memcpy(&e, static_cast<const std::byte*>(expected.raw()) + i * sizeof(T), sizeof(T));
+    if constexpr (std::is_same_v<T, half> || std::is_same_v<T, bfloat16>) {
+      const float a(g), b(e);
+      return (std::isnan(a) && std::isnan(b)) || g.bits == e.bits ? 0 : INFINITY;
+    } else if constexpr (std::is_integral_v<T>) {
+      return g == e ? 0 : INFINITY;
+    } else {
+      return distance(g, e);
+    }
+  });
+}
+
+std::string element_text(const Tensor& t, std::int64_t i) {
+  if (!is_complex(t.dtype())) return fmt::format("{}", t.at(i));
+  const std::complex<double> z = t.dtype() == DType::c64
+                                     ? std::complex<double>(t.data<std::complex<float>>()[i])
+                                     : t.data<std::complex<double>>()[i];
+  return fmt::format("({}, {})", z.real(), z.imag());
+}
+
+// The worst of all elements, and where.
+std::pair<double, std::int64_t> farthest(const Tensor& got, const Tensor& expected) {
+  std::pair<double, std::int64_t> worst{-1, 0};
+  for (std::int64_t i = 0; i < got.elements(); ++i)
+    if (const double off = distance_at(got, expected, i); off > worst.first) worst = {off, i};
+  return worst;
+}
+
+// ---- Operands
+
+template <class T>
+std::vector<T> special_floats() {
+  using Limits = std::numeric_limits<T>;
+  std::vector<T> v{0,
+                   1,
+                   T(0.5),
+                   2,
+                   3,
+                   10,
+                   T(0.1),
+                   T(1e-10),
+                   Limits::min(),
+                   Limits::min() / 8,
+                   Limits::denorm_min(),
+                   Limits::max(),
+                   T(1e30),
+                   T(88.8),
+                   100,
+                   T(103.9),
+                   T(710.1),
+                   T(745.2),
+                   Limits::infinity(),
+                   1 - Limits::epsilon() / 2,
+                   1 + Limits::epsilon(),
+                   127,
+                   T(127.9),
+                   128,
+                   255,
+                   256,
+                   T(32767.5),
+                   65519,
+                   65520,
+                   T(2147483647.),
+                   T(2147483648.),
+                   T(4294967295.),
+                   T(9.2233720368547748e18),
+                   T(9.2233720368547758e18),
+                   T(1.8446744073709552e19),
+                   T(1.5707963267948966),
+                   T(3.1415926535897931),
+                   T(1e6),
+                   T(12345678.9),
+                   T(1.5),
+                   T(2.5)};
+  const std::size_t positive = v.size();
+  for (std::size_t i = 0; i < positive; ++i) v.push_back(-v[i]);
+  v.push_back(Limits::quiet_NaN());
+  return v;
+}
+
+template <class T>
+std::vector<T> specials() {
+  if constexpr (std::is_same_v<T, bool>) return {false, true};
+  else if constexpr (std::is_integral_v<T>) {
+    using Limits = std::numeric_limits<T>;
+    std::vector<T> v{0, 1, 2, 3, 7, 8, 31, 32, 63, 64, 100, Limits::max(), Limits::max() - 1};
+    v.insert(v.end(), {Limits::min(), T(Limits::min() + 1), T(-1), T(-2), T(-7), T(-8), T(-100)});
+    return v;
+  } else {
+    return special_floats<T>();
+  }
+}
+
+template <class T>
+T drawn(std::mt19937_64& random) {
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(static_cast<std::int64_t>(random()) >> (random() % 64));
+  } else {
+    std::uniform_real_distribution<double> exponent(-44, 38), near(-12, 12), sign(-1, 1);
+    switch (random() % 3) {
+      case 0: return T(std::copysign(std::pow(10, exponent(random)), sign(random)));
+      case 1: return T(near(random));
+      default: return T(near(random) * 8);
+    }
+  }
+}
+
+// Two operands: every pair of specials, then numbers at random.
+template <class T>
+std::pair<std::vector<T>, std::vector<T>> operand_pairs(int randoms) {
+  std::mt19937_64 random(7 + rotation());
+  std::pair<std::vector<T>, std::vector<T>> v;
+  const std::vector<T> all = specials<T>();
+  for (const T x : all)
+    for (const T y : all) v.first.push_back(x), v.second.push_back(y);
+  for (int i = 0; i < randoms; ++i)
+    v.first.push_back(drawn<T>(random)), v.second.push_back(drawn<T>(random));
+  return v;
+}
+
+template <class T>
+Tensor vector_of(const std::vector<T>& v) {
+  return Tensor::of(v, Shape{static_cast<std::int64_t>(v.size())});
+}
+
+Tensor conditions(std::int64_t n) {
+  std::vector<bool> v(static_cast<std::size_t>(n));
+  for (std::size_t i = 0; i < v.size(); ++i) v[i] = i % 3 == 0;
+  Tensor t = Tensor::empty(DType::boolean, Shape{n});
+  for (std::size_t i = 0; i < v.size(); ++i) static_cast<bool*>(t.raw_mutable())[i] = v[i];
+  return t;
+}
+
+// Functions that are not correctly rounded; the others agree bit for bit.
+bool is_approximate(ScalarOp op) {
+  return (op >= ScalarOp::exp && op <= ScalarOp::sigmoid) || op == ScalarOp::pow ||
+         op == ScalarOp::atan2;
+}
+
+template <class T>
+void compare_operations() {
+  constexpr DType type = dtype_of<T>;
+  const Printed& p = Compiled::all().at("operations of " + std::string(name_of(type)));
+  const auto [x, y] = operand_pairs<T>(2000);
+  const auto n = static_cast<std::int64_t>(x.size());
+  const std::vector<Tensor> in{vector_of(x), vector_of(y), conditions(n)};
+  const std::vector<Tensor> got = run_flat(p, in, n), expected = run_on_cpu(p.program, in, {n});
+  const std::vector<ScalarOp> ops = operations_of(type);
+  BOOST_TEST_REQUIRE(got.size() == ops.size());
+  for (std::size_t o = 0; o < ops.size(); ++o) {
+    const bool is_exact = is_integer(type) || !is_approximate(ops[o]);
+    for (std::int64_t i = 0; i < n; ++i) {
+      double off = distance_at(got[o], expected[o], i);
+      // Next to its root the slope is a difference of two that are a fifth.
+      if (ops[o] == ScalarOp::gelu_slope && in[0].at(i) > -2 && in[0].at(i) < 0)
+        off *= std::min(1.0, std::fabs(expected[o].at(i)) / 0.2);
+      if (off <= (is_exact ? 0 : 4)) continue;
+      BOOST_ERROR(name_of(ops[o]) << ":" << name_of(type) << "(" << element_text(in[0], i) << ", "
+                                  << element_text(in[1], i) << ") is " << element_text(got[o], i)
+                                  << ", on the CPU " << element_text(expected[o], i) << ": " << off
+                                  << " ulp");
+      break;
+    }
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(integers_agree_with_the_cpu) {
+  compare_operations<std::int8_t>(), compare_operations<std::int16_t>();
+  compare_operations<std::int32_t>(), compare_operations<std::int64_t>();
+  compare_operations<std::uint8_t>(), compare_operations<std::uint16_t>();
+  compare_operations<std::uint32_t>(), compare_operations<std::uint64_t>();
+}
+
+BOOST_AUTO_TEST_CASE(floats_agree_with_the_cpu) {
+  compare_operations<float>(), compare_operations<double>();
+}
+
+BOOST_AUTO_TEST_CASE(bools_agree_with_the_cpu) {
+  const Printed& p = Compiled::all().at("operations of bool");
+  std::vector<Tensor> in(3, Tensor::empty(DType::boolean, Shape{8}));
+  for (std::size_t k = 0; k < 3; ++k) {
+    in[k] = Tensor::empty(DType::boolean, Shape{8});
+    for (std::size_t i = 0; i < 8; ++i)
+      static_cast<bool*>(in[k].raw_mutable())[i] = ((i >> k) & 1) != 0;
+  }
+  const std::vector<Tensor> got = run_flat(p, in, 8), expected = run_on_cpu(p.program, in, {8});
+  for (std::size_t o = 0; o < got.size(); ++o)
+    BOOST_TEST(farthest(got[o], expected[o]).first == 0, o);
+}
+
+namespace {
+
+// c128 as the CPU's libm, in units of the larger part. c64 is computed in f64 and compared with the
+// CPU's c128, rounded: the CPU's c64 loses digits in between.
+void compare_complex(const std::vector<std::complex<double>>& x,
+                     const std::vector<std::complex<double>>& y, bool has_powers) {
+  const auto n = static_cast<std::int64_t>(x.size());
+  const std::vector<std::complex<float>> few(x.begin(), x.end()), other(y.begin(), y.end());
+  const std::vector<Tensor> wide{vector_of(x), vector_of(y), conditions(n)},
+      narrow{vector_of(few), vector_of(other), conditions(n)};
+  const Printed &p128 = Compiled::all().at("operations of c128"),
+                &p64 = Compiled::all().at("operations of c64");
+  const std::vector<Tensor> got = run_flat(p128, wide, n),
+                            expected = run_on_cpu(p128.program, wide, {n}),
+                            got64 = run_flat(p64, narrow, n),
+                            expected64 = run_on_cpu(p64.program, narrow, {n});
+  Recorder r(1);
+  r.finish(r.cast(r.input(0), DType::c64));
+  const ScalarProgram to_c64 = r.typed(std::array{DType::c128});
+  const std::vector<ScalarOp> ops = operations_of(DType::c128);
+  for (std::size_t o = 0; o < ops.size(); ++o) {
+    const ScalarOp op = ops[o];
+    if (op == ScalarOp::pow && !has_powers) continue;
+    const auto check = [&](const Tensor& g, const Tensor& e, double allowed) {
+      const auto [off, at] = farthest(g, e);
+      BOOST_TEST(off <= allowed,
+                 name_of(op) << ":" << name_of(g.dtype()) << "(" << element_text(wide[0], at)
+                             << ", " << element_text(wide[1], at) << ") is " << element_text(g, at)
+                             << ", on the CPU " << element_text(e, at) << ": " << off << " ulp");
+    };
+    const bool is_exact = !is_approximate(op) && op != ScalarOp::sqrt && op != ScalarOp::rsqrt;
+    // a power takes on the rounding of y log(x), whose size is up to 400
+    check(got[o], expected[o], is_exact ? 0 : op == ScalarOp::pow ? 400 : 8);
+    if (is_exact) check(got64[o], expected64[o], 0);
+    else check(got64[o], run_on_cpu(to_c64, {expected[o]}, {n})[0], 1);
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(complex_numbers_agree_with_the_cpu) {
+  std::mt19937_64 random(11 + rotation());
+  const double inf = INFINITY;
+  const std::vector<double> parts{0,     -0.0,   1,    -1,    0.5,          -2,   3,
+                                  1e-10, -1e-30, 1e10, -1e20, 40,           -100, 1.5625,
+                                  inf,   -inf,   NAN,  0.75,  -0.9990234375};
+  std::vector<std::complex<double>> x, y;
+  for (const double re : parts)
+    for (const double im : parts) x.emplace_back(re, im);
+  std::uniform_real_distribution<double> near(-3, 3), exponent(-20, 20), sign(-1, 1);
+  const auto draw = [&] {
+    const bool is_near = random() % 2;
+    return static_cast<double>(static_cast<float>(
+        is_near ? near(random) : std::copysign(std::pow(10, exponent(random)), sign(random))));
+  };
+  for (int i = 0; i < 600; ++i) x.emplace_back(draw(), draw());
+  // on the circle of 1, where logarithms lose digits, and beside i and 1
+  for (int i = 0; i < 200; ++i) {
+    const std::complex<double> z = std::polar(1.0, near(random));
+    x.emplace_back(static_cast<float>(z.real()), static_cast<float>(z.imag()));
+    x.emplace_back(1 + std::ldexp(near(random), -20), std::ldexp(near(random), -22));
+    x.emplace_back(std::ldexp(near(random), -30), 1 + std::ldexp(near(random), -21));
+  }
+  for (auto& z : x) z = std::complex<double>(std::complex<float>(z));
+  y = x;
+  std::shuffle(y.begin(), y.end(), random);
+  compare_complex(x, y, false);
+  // Powers whose angle is not lost in rounding.
+  for (auto& z : y)
+    z = {std::isfinite(z.real()) ? std::fmod(z.real(), 4) : z.real(),
+         std::isfinite(z.imag()) ? std::fmod(z.imag(), 4) : z.imag()};
+  compare_complex(x, y, true);
+}
+
+BOOST_AUTO_TEST_CASE(casts_agree_with_the_cpu) {
+  const auto check = [](const Tensor& x) {
+    const Printed& p = Compiled::all().at("casts of " + std::string(name_of(x.dtype())));
+    const std::int64_t n = x.elements();
+    const std::vector<Tensor> got = run_flat(p, {x}, n), expected = run_on_cpu(p.program, {x}, {n});
+    for (std::size_t t = 0; t < got.size(); ++t) {
+      const auto [off, at] = farthest(got[t], expected[t]);
+      BOOST_TEST(off == 0, name_of(got[t].dtype())
+                               << " of " << name_of(x.dtype()) << " " << element_text(x, at)
+                               << " is " << element_text(got[t], at) << ", on the CPU "
+                               << element_text(expected[t], at));
+    }
+  };
+  const auto of_type = [&]<class T>(type_tag<T>) {
+    std::mt19937_64 random(3 + rotation());
+    std::vector<T> v = specials<T>();
+    for (int i = 0; i < 2000; ++i) v.push_back(drawn<T>(random));
+    check(vector_of(v));
+    if constexpr (std::is_floating_point_v<T>) {
+      std::vector<std::complex<T>> z;
+      for (const T re : specials<T>())
+        for (const T im : {T(0), T(-0.0), T(2), T(NAN)}) z.emplace_back(re, im);
+      check(vector_of(z));
+    }
+  };
+  of_type(type_tag<float>{}), of_type(type_tag<double>{});
+  of_type(type_tag<std::int8_t>{}), of_type(type_tag<std::int16_t>{});
+  of_type(type_tag<std::int32_t>{}), of_type(type_tag<std::int64_t>{});
+  of_type(type_tag<std::uint8_t>{}), of_type(type_tag<std::uint16_t>{});
+  of_type(type_tag<std::uint32_t>{}), of_type(type_tag<std::uint64_t>{});
+  check(conditions(5));
+  std::vector<half> halves(65536);
+  std::vector<bfloat16> brains(65536);
+  for (std::size_t i = 0; i < halves.size(); ++i)
+    halves[i].bits = brains[i].bits = static_cast<std::uint16_t>(i);
+  check(vector_of(halves)), check(vector_of(brains));
+}
+
+BOOST_AUTO_TEST_CASE(constants_keep_their_bits) {
+  const Printed& p = Compiled::all().at("constants");
+  const std::vector<Tensor> in{Tensor::of<float>({0.f, 1.f, 1e-44f, INFINITY, NAN})};
+  const std::vector<Tensor> got = run_flat(p, in, 5), expected = run_on_cpu(p.program, in, {5});
+  for (std::size_t o = 0; o < got.size(); ++o)
+    BOOST_TEST(farthest(got[o], expected[o]).first == 0,
+               o << ": " << element_text(got[o], 0) << ", not " << element_text(expected[o], 0));
+}
+
+namespace {
+
+// Few digits, so that every program on them is exact.
+std::vector<Tensor> mixed_operands(std::mt19937_64& random, std::int64_t n) {
+  std::vector<Tensor> in;
+  for (const DType type : kMixed)
+    if (type == DType::c128) {
+      std::vector<std::complex<double>> z;
+      for (std::int64_t i = 0; i < n; ++i)
+        z.emplace_back(static_cast<double>(random() % 64), static_cast<double>(random() % 64) - 32);
+      in.push_back(vector_of(z));
+    } else {
+      in.push_back(random_tensor(random, type, Shape{n}));
+    }
+  return in;
+}
+
+void expect_same(const std::vector<Tensor>& got, const std::vector<Tensor>& expected,
+                 const std::string& what, double allowed = 0) {
+  BOOST_TEST_REQUIRE(got.size() == expected.size());
+  for (std::size_t o = 0; o < got.size(); ++o) {
+    const auto [off, at] = farthest(got[o], expected[o]);
+    BOOST_TEST(off <= allowed, what << ", result " << o << " at " << at << ": "
+                                    << element_text(got[o], at) << ", not "
+                                    << element_text(expected[o], at));
+  }
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(flat_forms_of_all_lengths) {
+  std::mt19937_64 random(5 + rotation());
+  for (const char* width : {"", ", wide"})
+    for (const char* vectorized : {"", ", vectorized"})
+      for (const char* values : {"", ", values"}) {
+        const std::string name = fmt::format("mixed{}{}{}", width, vectorized, values);
+        const Printed& p = Compiled::all().at(name);
+        for (const std::int64_t n : {1, 2, 3, 4, 5, 7, 8, 23, 24, 100, 1027}) {
+          std::vector<Tensor> in = mixed_operands(random, n);
+          for (std::size_t i = 0; i < in.size(); ++i)
+            if (p.form.by_value[i]) in[i] = in[i].rows(0, 1);
+          // few threads, so that each goes round
+          for (const unsigned blocks : {1u, 3u})
+            expect_same(run_flat(p, in, n, blocks, 4), run_on_cpu(p.program, in, {n}),
+                        fmt::format("{}, {} elements", name, n));
+        }
+      }
+  for (const char* name : {"chain", "chain, wide", "silu of f32"}) {
+    const Printed& p = Compiled::all().at(name);
+    std::vector<Tensor> in;
+    for (std::size_t i = 0; i < p.program.inputs.size(); ++i)
+      in.push_back(random_tensor(random, DType::f32, Shape{333}));
+    expect_same(run_flat(p, in, 333), run_on_cpu(p.program, in, {333}), name, 8);
+  }
+  // A result of few bits is rounded from results that differ by a unit of f32: the next at most.
+  for (const DType type : {DType::f16, DType::bf16}) {
+    const Printed& p = Compiled::all().at("silu of " + std::string(name_of(type)));
+    std::vector<Tensor> in{random_tensor(random, type, Shape{333}),
+                           random_tensor(random, type, Shape{333})};
+    const Tensor got = run_flat(p, in, 333)[0], expected = run_on_cpu(p.program, in, {333})[0];
+    for (std::int64_t i = 0; i < 333; ++i)
+      BOOST_TEST(std::fabs(got.at(i) - expected.at(i)) <=
+                 std::fabs(expected.at(i)) * (type == DType::f16 ? 0x1p-10 : 0x1p-7));
+  }
+  const Printed& many = Compiled::all().at("many inputs");
+  std::vector<Tensor> in;
+  for (std::size_t i = 0; i < many.program.inputs.size(); ++i)
+    in.push_back(random_tensor(random, DType::f32, Shape{50}));
+  expect_same(run_flat(many, in, 50), run_on_cpu(many.program, in, {50}), "many inputs");
+}
+
+// Rotated operands: each result is written where another result's operand lies.
+BOOST_AUTO_TEST_CASE(results_may_lie_in_operands) {
+  const Printed& p = Compiled::all().at("handed through");
+  for (const std::int64_t n : {1, 3, 4, 22}) {
+    std::mt19937_64 random(static_cast<std::uint64_t>(n));
+    Tensor x = random_tensor(random, DType::f32, Shape{n}),
+           y = random_tensor(random, DType::f32, Shape{n});
+    const Tensor was_x = x.clone(), was_y = y.clone();
+    ProgramArguments arguments(p.form, 2, 2);
+    arguments.set_elements(n);
+    StridedProgramInput in;
+    StridedProgramResult out;
+    for (const auto& [i, t] : {std::pair{0u, &x}, {1u, &y}}) {
+      in.data = out.data = t->raw_mutable();
+      arguments.set_input(i, in), arguments.set_result(i, out);
+    }
+    Compiled::all().launch(p, arguments.data(), 2, 2);
+    BOOST_TEST((farthest(x, was_y).first == 0 && farthest(y, was_x).first == 0), n);
+  }
+}
+
+BOOST_AUTO_TEST_CASE(strided_forms_of_all_axes) {
+  std::mt19937_64 random(9 + rotation());
+  for (const char* width : {"", ", wide"})
+    for (int axes = 1; axes <= kMaxAxes; ++axes)
+      for (int round = 0; round < 4; ++round) {
+        const std::string name = fmt::format("strided {}{}", axes, width);
+        const Printed& p = Compiled::all().at(name);
+        std::vector<std::int64_t> extents;
+        std::int64_t n = 1;
+        for (int a = 0; a < axes; ++a) {
+          extents.push_back(1 + static_cast<std::int64_t>(random() % (axes < 4 ? 9 : 3)));
+          n *= extents.back();
+        }
+        // The place of element i of an operand, which has some axes twice as wide as it needs, some
+        // of stride 0, and some that run backwards from `origin`.
+        struct Walk {
+          std::vector<std::int64_t> stride;
+          std::int64_t size = 1, origin = 0;
+        };
+        const auto walk = [&](bool may_repeat) {
+          Walk w{std::vector<std::int64_t>(static_cast<std::size_t>(axes), 0), 1, 0};
+          for (std::size_t a = static_cast<std::size_t>(axes); a-- > 0;) {
+            if (may_repeat && random() % 3 == 0) continue;
+            const std::int64_t step = w.size * (1 + static_cast<std::int64_t>(random() % 2));
+            w.size = step * extents[a];
+            w.stride[a] = step;
+            if (random() % 4 == 0) {
+              w.stride[a] = -step;
+              w.origin += step * (extents[a] - 1);
+            }
+          }
+          return w;
+        };
+        const auto place = [&](const Walk& w, std::int64_t i) {
+          std::int64_t at = w.origin;
+          for (std::size_t a = static_cast<std::size_t>(axes); a-- > 0; i /= extents[a])
+            at += i % extents[a] * w.stride[a];
+          return at;
+        };
+        ProgramArguments arguments(p.form, kMixed.size(), p.program.results.size());
+        arguments.set_elements(n);
+        for (int a = 0; a < axes; ++a)
+          arguments.set_extent(a, extents[static_cast<std::size_t>(a)]);
+        std::vector<Tensor> stored, dense;
+        std::vector<Walk> walks;
+        for (std::size_t i = 0; i < kMixed.size(); ++i) {
+          const std::size_t bytes = size_of(kMixed[i]);
+          const bool is_value = p.form.by_value[i];
+          walks.push_back(walk(true));
+          stored.push_back(mixed_operands(random, is_value ? 1 : walks[i].size)[i]);
+          dense.push_back(is_value ? stored[i] : Tensor::empty(kMixed[i], Shape{n}));
+          const auto* from = static_cast<const std::byte*>(stored[i].raw());
+          StridedProgramInput in;
+          if (is_value) {
+            std::memcpy(in.value, from, bytes);
+          } else {
+            in.data = from + static_cast<std::size_t>(walks[i].origin) * bytes;
+            std::copy(walks[i].stride.begin(), walks[i].stride.end(), in.stride);
+            for (std::int64_t e = 0; e < n; ++e)
+              std::memcpy(static_cast<std::byte*>(dense[i].raw_mutable()) +
+                              static_cast<std::size_t>(e) * bytes,
+                          from + static_cast<std::size_t>(place(walks[i], e)) * bytes, bytes);
+          }
+          arguments.set_input(i, in);
+        }
+        const std::vector<Tensor> expected = run_on_cpu(p.program, dense, {n});
+        std::vector<Tensor> out, got;
+        walks.clear();
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          walks.push_back(walk(false));
+          out.push_back(Tensor::zeros(expected[i].dtype(), Shape{walks[i].size}));
+          StridedProgramResult result;
+          result.data = static_cast<std::byte*>(out[i].raw_mutable()) +
+                        static_cast<std::size_t>(walks[i].origin) * size_of(out[i].dtype());
+          std::copy(walks[i].stride.begin(), walks[i].stride.end(), result.stride);
+          arguments.set_result(i, result);
+        }
+        Compiled::all().launch(p, arguments.data(), 2, 5);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+          const std::size_t bytes = size_of(out[i].dtype());
+          got.push_back(Tensor::empty(out[i].dtype(), Shape{n}));
+          for (std::int64_t e = 0; e < n; ++e)
+            std::memcpy(
+                static_cast<std::byte*>(got[i].raw_mutable()) + static_cast<std::size_t>(e) * bytes,
+                static_cast<const std::byte*>(out[i].raw()) +
+                    static_cast<std::size_t>(place(walks[i], e)) * bytes,
+                bytes);
+        }
+        expect_same(got, expected, name);
+      }
+}
+
+BOOST_AUTO_TEST_CASE(names_tell_programs_apart) {
+  const PrintedProgram one = print_program(chain_program(), flat_form(chain_program())),
+                       again = print_program(chain_program(), flat_form(chain_program())),
+                       other = print_program(chain_program(), flat_form(chain_program(), true));
+  BOOST_TEST(one.name == again.name);
+  BOOST_TEST(one.text == again.text);
+  BOOST_TEST(one.name != other.name);
+  BOOST_TEST(elements_a_thread(flat_form(chain_program(), true)) == 4);
+  ProgramForm wrong = flat_form(chain_program());
+  wrong.by_value.pop_back();
+  BOOST_CHECK_THROW(print_program(chain_program(), wrong), Error);
+}
+
+// ---- NVRTC
+
+namespace {
+
+bool has_nvrtc() {
+  static const bool has = [] {
+    std::string looked;
+    if (open_cuda_library({"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"}, &looked))
+      return true;
+    BOOST_TEST_MESSAGE("skipped: NVRTC is not installed: " << looked);
+    return false;
+  }();
+  return has;
+}
+
+struct Sample {
+  std::string what;
+  PrintedProgram printed;
+};
+
+// Each operation of each dtype, each cast, and the forms.
+std::vector<Sample> all_samples() {
+  std::vector<Sample> all;
+  const auto add = [&](std::string what, const ScalarProgram& p, const ProgramForm& form) {
+    all.push_back({std::move(what), print_program(p, form)});
+  };
+  for (int t = 0; t < kDTypes; ++t) {
+    const auto type = static_cast<DType>(t);
+    for (const ScalarOp op : operations_of(type)) {
+      ScalarProgram p;
+      make_program(op, type, p);
+      add(fmt::format("{} of {}", name_of(op), name_of(type)), p,
+          flat_form(p, all.size() % 2 == 0, all.size() % 3 == 0));
+    }
+    for (int to = 0; to < kDTypes; ++to) {
+      Recorder r(1);
+      r.finish(r.cast(r.input(0), static_cast<DType>(to)));
+      const ScalarProgram p = r.typed(std::array{type});
+      add(fmt::format("{} cast to {}", name_of(type), name_of(static_cast<DType>(to))), p,
+          flat_form(p, all.size() % 2 == 0));
+    }
+  }
+  for (int axes = 1; axes <= kMaxAxes; ++axes)
+    for (const bool is_wide : {false, true}) {
+      ProgramForm form = flat_form(mixed_program(), false, is_wide);
+      form.is_flat = false, form.axes = axes, form.by_value[2] = true;
+      add(fmt::format("{} axes", axes), mixed_program(), form);
+    }
+  for (const bool is_vectorized : {false, true})
+    for (const bool is_wide : {false, true})
+      for (const ScalarProgram& p : {mixed_program(), chain_program(), many_inputs(),
+                                     all_constants(), silu_program(DType::bf16)})
+        add("a program of several steps", p, flat_form(p, is_vectorized, is_wide));
+  return all;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(nvrtc_compiles_a_sample) {
+  if (!has_nvrtc()) return;
+  constexpr std::uint64_t kShares = 40;
+  const std::vector<Sample> all = all_samples();
+  const bool is_whole = std::getenv("TROUPE_WHOLE") != nullptr;
+  Folder folder;
+  ProgramCache cache({.folder = folder.path(), .architecture = 90});
+  const auto start = std::chrono::steady_clock::now();
+  std::size_t compiled = 0, bytes = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (!is_whole && (i + rotation()) % kShares != 0) continue;
+    try {
+      const auto image = cache.get(all[i].printed.text, all[i].printed.name);
+      BOOST_TEST(image->compare(0, 4,
+                                "\x7f"
+                                "ELF") == 0,
+                 all[i].what);
+      BOOST_TEST(image->find(all[i].printed.name) != std::string::npos, all[i].what);
+      ++compiled, bytes += image->size();
+    } catch (const Error& e) { BOOST_ERROR(all[i].what << ": " << e.what()); }
+  }
+  BOOST_TEST_MESSAGE(
+      "NVRTC compiles "
+      << compiled << " of " << all.size() << " programs in "
+      << std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() << " s, "
+      << bytes << " bytes");
+  BOOST_TEST(compiled > 0);
+  BOOST_TEST(cache.problem() == "");
+}
+
+// ---- The cache
+
+namespace {
+
+const PrintedProgram& small_program() {
+  static const PrintedProgram printed = [] {
+    Recorder r(1);
+    r.finish(r.input(0) + 1.0);
+    const ScalarProgram p = r.typed(std::array{DType::f32});
+    return print_program(p, flat_form(p));
+  }();
+  return printed;
+}
+auto get_small(ProgramCache& cache) {
+  return cache.get(small_program().text, small_program().name);
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(cache_finds_in_memory_and_in_files) {
+  if (!has_nvrtc()) return;
+  Folder folder;
+  ProgramCache cache({.folder = folder / "made/by it"});
+  const auto image = get_small(cache);
+  BOOST_TEST(get_small(cache) == image);
+  BOOST_TEST(cache.counters().compiled == 1u);
+  BOOST_TEST(cache.counters().from_memory == 1u);
+  BOOST_TEST(cache.problem() == "");
+  ProgramCache second({.folder = folder / "made/by it"});
+  BOOST_TEST(*get_small(second) == *image);
+  BOOST_TEST(second.counters().from_files == 1u);
+  BOOST_TEST(second.counters().compiled == 0u);
+  // PTX for what NVRTC does not know; another file, and another image.
+  ProgramCache newer({.folder = folder / "made/by it", .architecture = 999});
+  const auto ptx = get_small(newer);
+  BOOST_TEST(newer.counters().compiled == 1u);
+  BOOST_TEST(ptx->find(".visible .entry " + small_program().name) != std::string::npos);
+}
+
+BOOST_AUTO_TEST_CASE(damaged_files_are_compiled_anew) {
+  if (!has_nvrtc()) return;
+  Folder folder;
+  ProgramCache first({.folder = folder.path()});
+  const std::string image = *get_small(first);
+  BOOST_TEST_REQUIRE(folder.files().size() == 1u);
+  const std::string path = folder / folder.files()[0], whole = read_file(path);
+  std::string flipped = whole;
+  flipped[flipped.size() / 2] ^= 1;
+  for (const std::string& damaged :
+       {flipped, whole.substr(0, whole.size() - 1), whole.substr(0, 5), std::string()}) {
+    write_file(path, damaged);
+    ProgramCache cache({.folder = folder.path()});
+    BOOST_TEST(*get_small(cache) == image);
+    BOOST_TEST(cache.counters().damaged == 1u);
+    BOOST_TEST(cache.counters().compiled == 1u);
+    BOOST_TEST((read_file(path) == whole));
+  }
+  BOOST_TEST(folder.files().size() == 1u);
+}
+
+// Files may not be made below a file, even by root.
+BOOST_AUTO_TEST_CASE(folder_that_cannot_be_written_is_named) {
+  if (!has_nvrtc()) return;
+  Folder folder;
+  write_file(folder / "file", "");
+  ProgramCache cache({.folder = folder / "file/below"});
+  BOOST_TEST(!get_small(cache)->empty());
+  BOOST_TEST(cache.counters().compiled == 1u);
+  BOOST_TEST(cache.problem().find("file/below") != std::string::npos, cache.problem());
+  if (geteuid() == 0) return;
+  std::filesystem::permissions(
+      folder.path(), std::filesystem::perms::owner_read | std::filesystem::perms::owner_exec);
+  ProgramCache barred({.folder = folder.path()});
+  BOOST_TEST(!get_small(barred)->empty());
+  BOOST_TEST(barred.problem() != "");
+  std::filesystem::permissions(folder.path(), std::filesystem::perms::owner_all);
+}
+
+BOOST_AUTO_TEST_CASE(files_used_longest_ago_go_first) {
+  if (!has_nvrtc()) return;
+  Folder folder;
+  std::vector<PrintedProgram> programs;
+  for (const double c : {1.0, 2.0, 3.0}) {
+    Recorder r(1);
+    r.finish(r.input(0) + c);
+    const ScalarProgram p = r.typed(std::array{DType::f32});
+    programs.push_back(print_program(p, flat_form(p)));
+  }
+  std::uint64_t bytes = 0;
+  {
+    ProgramCache cache({.folder = folder.path()});
+    for (int i : {0, 1}) cache.get(programs[i].text, programs[i].name);
+    for (const std::string& f : folder.files()) {
+      bytes += std::filesystem::file_size(folder / f);
+      // both long ago, so that the next use is later whatever the clock's step
+      std::filesystem::last_write_time(
+          folder / f, std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
+    }
+  }
+  BOOST_TEST_REQUIRE(folder.files().size() == 2u);
+  ProgramCache cache({.folder = folder.path(), .limit = bytes + 16});
+  cache.get(programs[0].text, programs[0].name);  // now 1 was used longest ago
+  BOOST_TEST(cache.counters().from_files == 1u);
+  cache.get(programs[2].text, programs[2].name);
+  BOOST_TEST(folder.files().size() == 2u);
+  ProgramCache after({.folder = folder.path()});
+  after.get(programs[0].text, programs[0].name);
+  after.get(programs[2].text, programs[2].name);
+  BOOST_TEST(after.counters().from_files == 2u);
+  ProgramCache tiny({.folder = folder / "tiny", .limit = 10});
+  BOOST_TEST(!get_small(tiny)->empty());
+  BOOST_TEST(!std::filesystem::exists(folder / "tiny"));
+}
+
+BOOST_AUTO_TEST_CASE(threads_that_ask_at_once_compile_once) {
+  if (!has_nvrtc()) return;
+  Folder folder;
+  ProgramCache cache({.folder = folder.path()});
+  std::vector<std::shared_ptr<const std::string>> images(4);
+  std::vector<std::thread> threads;
+  for (auto& image : images) threads.emplace_back([&] { image = get_small(cache); });
+  for (std::thread& t : threads) t.join();
+  for (const auto& image : images) BOOST_TEST(image == images[0]);
+  BOOST_TEST(cache.counters().compiled == 1u);
+  BOOST_TEST(cache.counters().from_memory == 3u);
+}
+
+BOOST_AUTO_TEST_CASE(text_that_does_not_compile_shows_the_log) {
+  if (!has_nvrtc()) return;
+  Folder folder;
+  ProgramCache cache({.folder = folder.path()});
+  for (int twice = 0; twice < 2; ++twice) {
+    std::string said;
+    try {
+      cache.get("void wrong() { no_such_function(); }", "wrong");
+    } catch (const Error& e) {
+      said = e.what();
+      BOOST_TEST((e.code() == Code::internal));
+    }
+    BOOST_TEST(said.find("no_such_function") != std::string::npos, said);
+  }
+  BOOST_TEST(folder.files().empty());
+}
+
+BOOST_AUTO_TEST_CASE(missing_library_is_named) {
+  Folder folder;
+  ProgramCache cache({.folder = folder.path(), .library = folder / "libnvrtc.so.99"});
+  for (int twice = 0; twice < 2; ++twice) {
+    std::string said;
+    try {
+      get_small(cache);
+    } catch (const Error& e) {
+      said = e.what();
+      BOOST_TEST((e.code() == Code::failed_precondition));
+    }
+    BOOST_TEST(said.find("libnvrtc.so.99") != std::string::npos, said);
+  }
+  setenv("TROUPE_CUDA_LIBRARIES", (folder.path() + ":/nowhere").c_str(), 1);
+  std::string looked;
+  BOOST_TEST(!open_cuda_library({"libtroupe_no_such.so.7", "libtroupe_no_such.so"}, &looked));
+  for (const std::string& part : {std::string("libtroupe_no_such.so.7"), folder.path(),
+                                  std::string("/nowhere"), std::string("/usr/local/cuda/lib64")})
+    BOOST_TEST(looked.find(part) != std::string::npos, looked);
+  unsetenv("TROUPE_CUDA_LIBRARIES");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
