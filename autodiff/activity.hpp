@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {

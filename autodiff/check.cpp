@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 
 namespace troupe {

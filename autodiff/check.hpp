@@ -16,11 +16,15 @@
 
 namespace troupe {
 
+namespace detail {
+
 /// Builds y from xs on a graph.
 using Differentiable = std::function<Expr(Graph&, const Exprs& xs)>;
 /// Runs a graph: the fetched values, on the host.
 using Evaluator = std::function<std::vector<Tensor>(const Graph&, const Feeds&,
                                                     const std::vector<Expr>& fetches)>;
+
+}  // namespace detail
 
 /// Replays the graph on a fresh Eager scope.
 std::vector<Tensor> evaluate_eagerly(const Graph& graph, const Feeds& feeds,
@@ -30,7 +34,7 @@ struct CheckOptions {
   double tolerance = 1e-6;   // of |a - b| / max(1, |a|, |b|)
   int order = 1;             // 2: checks the gradient's gradient as well
   bool open_shapes = false;  // builds the function on inputs whose extents are not known
-  Evaluator evaluate = evaluate_eagerly;
+  detail::Evaluator evaluate = evaluate_eagerly;
   std::uint64_t seed = 1;  // of the weights that make a scalar of y, and of directions
 };
 
@@ -46,12 +50,12 @@ struct CheckReport {
 /// Central differences of <w, y> for every element of every floating input, w random. The step is
 /// chosen for each element: cbrt(epsilon) * max(1, |x|), where the error of rounding meets that of
 /// truncation (Press et al., Numerical Recipes, §5.7), made exactly representable.
-CheckReport check_gradients(const Differentiable& f, const std::vector<Tensor>& xs,
+CheckReport check_gradients(const detail::Differentiable& f, const std::vector<Tensor>& xs,
                             const CheckOptions& options = {});
 
 /// <J v, w> == <v, J^T w> for random v and w. J v is got without finite differences, by going
 /// backwards twice: g(w) = J^T w is linear in w, so the gradient of <g(w), v> in w is J v.
-CheckReport check_dot_product(const Differentiable& f, const std::vector<Tensor>& xs,
+CheckReport check_dot_product(const detail::Differentiable& f, const std::vector<Tensor>& xs,
                               const CheckOptions& options = {});
 
 }  // namespace troupe

@@ -10,6 +10,7 @@
 
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 

@@ -223,6 +223,8 @@ std::vector<Level> levels_of(Graph& inner, const std::vector<Expr>& ys, const In
 
 }  // namespace
 
+namespace detail {
+
 std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independents& xs,
                                   const std::vector<Expr>& dys, const GradientOptions& options,
                                   std::source_location at) {
@@ -286,6 +288,8 @@ std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs,
                                   const GradientOptions& options, std::source_location at) {
   return cotangents(std::vector<Expr>{y}, xs, {}, options, at);
 }
+
+}  // namespace detail
 
 std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs,
                             const std::vector<Expr>& dys, const GradientOptions& options,

@@ -24,6 +24,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 struct Node;
 
 /// An expression or a variable with respect to which a gradient is taken.
@@ -57,6 +59,8 @@ class Independents {
   std::vector<Independent> xs_;
 };
 
+}  // namespace detail
+
 /// The result for an x that no gradient reaches.
 enum class Unconnected : std::uint8_t {
   /// Zeros for an x on which no y depends: its gradient is zero. A path that ends without a
@@ -79,20 +83,22 @@ struct GradientOptions {
   bool xs_are_independent = false;
   /// Nodes for which it is false count as constants; null: there are none. For tapes, which do not
   /// record everything.
-  const std::function<bool(const Node&)>* follows = nullptr;
+  const std::function<bool(const detail::Node&)>* follows = nullptr;
 };
 
 /// d(sum of y) / dx for each x, in x's shape and dtype. Throws invalid_argument if y or an x is not
 /// floating or not of one graph (or graphs one inside the other), unimplemented if a node on a path
 /// has no gradient; both name it, and the caller's line.
-std::vector<Expr> gradients(const Expr& y, const Independents& xs,
+std::vector<Expr> gradients(const Expr& y, const detail::Independents& xs,
                             const GradientOptions& options = {},
                             std::source_location at = std::source_location::current());
 /// The sum over several ys, each weighted with its dy: dys is empty (ones) or has one entry a y, of
 /// its dtype and shape, in which an empty expression stands for ones.
-std::vector<Expr> gradients(const std::vector<Expr>& ys, const Independents& xs,
+std::vector<Expr> gradients(const std::vector<Expr>& ys, const detail::Independents& xs,
                             const std::vector<Expr>& dys = {}, const GradientOptions& options = {},
                             std::source_location at = std::source_location::current());
+
+namespace detail {
 
 /// The same, but rows that a gather used stay sparse.
 std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs,
@@ -102,5 +108,7 @@ std::vector<Cotangent> cotangents(const std::vector<Expr>& ys, const Independent
                                   const std::vector<Expr>& dys = {},
                                   const GradientOptions& options = {},
                                   std::source_location at = std::source_location::current());
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -34,8 +34,8 @@ class Optimizer {
                 At at = At::current()) const;
   /// One step with gradients that came from elsewhere (clipped, averaged over replicas), one a
   /// variable; none leaves its variable as it is.
-  Expr apply(const std::vector<Cotangent>& gradients, const std::vector<Variable>& variables,
-             At at = At::current()) const;
+  Expr apply(const std::vector<detail::Cotangent>& gradients,
+             const std::vector<Variable>& variables, At at = At::current()) const;
   Expr apply(const std::vector<Expr>& gradients, const std::vector<Variable>& variables,
              At at = At::current()) const;
   Expr apply(std::initializer_list<Expr> gradients, const std::vector<Variable>& variables,
@@ -62,11 +62,15 @@ class Optimizer {
   std::string name_;
 };
 
+namespace detail {
+
 /// A number, or an expression (a schedule); cast to the dtype in which the step is computed.
 using Rate = Operand;
 
+}  // namespace detail
+
 struct SgdOptions {
-  Rate learning_rate = 0.01;
+  detail::Rate learning_rate = 0.01;
 };
 
 /// w -= learning_rate * dw (Robbins and Monro, 1951). Sparse steps are exact.
@@ -83,7 +87,7 @@ class Sgd final : public Optimizer {
 };
 
 struct MomentumOptions {
-  Rate learning_rate = 0.01;
+  detail::Rate learning_rate = 0.01;
   double momentum = 0.9;
   bool nesterov = false;
 };
@@ -107,7 +111,7 @@ class Momentum final : public Optimizer {
 };
 
 struct AdamOptions {
-  Rate learning_rate = 1e-3;
+  detail::Rate learning_rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
@@ -128,7 +132,7 @@ class Adam final : public Optimizer {
 };
 
 struct AdamWOptions {
-  Rate learning_rate = 1e-3;
+  detail::Rate learning_rate = 1e-3;
   double beta1 = 0.9;
   double beta2 = 0.999;
   double epsilon = 1e-8;
@@ -156,7 +160,7 @@ class AdamW final : public Optimizer {
 };
 
 struct RmsPropOptions {
-  Rate learning_rate = 0.01;
+  detail::Rate learning_rate = 0.01;
   double decay = 0.99;
   double epsilon = 1e-8;
   double momentum = 0;
@@ -184,7 +188,7 @@ class RmsProp final : public Optimizer {
 };
 
 struct AdagradOptions {
-  Rate learning_rate = 0.01;
+  detail::Rate learning_rate = 0.01;
   double initial_accumulator = 0.1;
   double epsilon = 1e-7;
 };
@@ -208,12 +212,12 @@ class Adagrad final : public Optimizer {
 
 /// The Euclidean norm of all gradients taken together, as f32 (f64 if one of them is). None counts
 /// as zero.
-Expr global_norm(const std::vector<Cotangent>& gradients,
+Expr global_norm(const std::vector<detail::Cotangent>& gradients,
                  std::source_location at = std::source_location::current());
 /// All gradients scaled by min(1, norm / global_norm) (Pascanu et al., ICML 2013); sparse ones stay
 /// sparse. A norm that is not finite makes them all NaN: it is not hidden.
-std::vector<Cotangent> clip_by_global_norm(
-    const std::vector<Cotangent>& gradients, Operand norm,
+std::vector<detail::Cotangent> clip_by_global_norm(
+    const std::vector<detail::Cotangent>& gradients, Operand norm,
     std::source_location at = std::source_location::current());
 std::vector<Expr> clip_by_global_norm(const std::vector<Expr>& gradients, Operand norm,
                                       std::source_location at = std::source_location::current());

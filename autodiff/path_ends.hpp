@@ -27,7 +27,11 @@
 
 namespace troupe {
 
+namespace detail {
+
 class FunctionDef;
+
+}  // namespace detail
 
 /// A node of some graph, at which a path ends. Invalid: none does.
 struct PathEnd {

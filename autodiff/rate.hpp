@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 
 namespace troupe {

@@ -8,6 +8,8 @@
 
 #include <troupe/ops/graph/gradient.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 /// Each position's row becomes the sum over all positions with its index. indices: [n], rows:

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <troupe/autodiff/gradients.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/eager/staged.hpp>
 
 namespace troupe {

@@ -186,7 +186,7 @@ class GradientTape::Sweep {
     if (number == ValueMap::kNone || (number != kWatched && number >= count())) return;
     if (number == kWatched) {
       if (const auto it = wanted_.find(x.edge()); it != wanted_.end())
-        it->second = troupe::add(it->second, c);
+        it->second = troupe::detail::add(it->second, c);
       return;
     }
     const Entry& entry = tape_.entries_[troupe::at(number)];
@@ -228,7 +228,7 @@ class GradientTape::Sweep {
     if (!entry.op) return pass_through_call(entry, totals);
     if (entry.read) {
       Cotangent& sum = of_states_[entry.read];
-      sum = troupe::add(sum, totals[0]);
+      sum = troupe::detail::add(sum, totals[0]);
       return;
     }
     const bool has_gradient = entry.op->differentiable && entry.op->gradient;
@@ -305,7 +305,7 @@ class GradientTape::Sweep {
       const Expr like =
           back.variables[i].dense >= 0 ? Expr() : scope.zeros(r.spec.dtype, r.spec.shape);
       Cotangent& sum = of_states_[r.key];
-      sum = troupe::add(sum, result(back.variables[i], like));
+      sum = troupe::detail::add(sum, result(back.variables[i], like));
     }
   }
 
@@ -396,7 +396,7 @@ std::vector<Cotangent> GradientTape::of_graph(Graph& graph, const std::vector<Ex
   };
   if (!pauses_.empty()) how.follows = &is_recorded;
   const std::vector<Cotangent> found =
-      troupe::cotangents(floating, Independents(reached), dys, how, std::source_location());
+      troupe::detail::cotangents(floating, Independents(reached), dys, how, std::source_location());
   for (std::size_t k = 0; k < place.size(); ++k) out[place[k]] = found[k];
   return out;
 }

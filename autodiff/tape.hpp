@@ -34,7 +34,11 @@
 namespace troupe {
 
 class Eager;
+namespace detail {
+
 struct StagedFunction;
+
+}  // namespace detail
 
 struct TapeOptions {
   /// Its gradients may be asked for any number of times; it keeps what it recorded.
@@ -72,8 +76,6 @@ void add_sources(const T& source, std::vector<Independent>& out) {
   }
 }
 
-}  // namespace detail
-
 /// The targets of a gradient: an expression, several, or a structure of them.
 class Targets {
  public:
@@ -92,7 +94,9 @@ class Targets {
   std::vector<Expr> ys_;
 };
 
-class GradientTape final : private BindObserver {
+}  // namespace detail
+
+class GradientTape final : private detail::BindObserver {
  public:
   using At = std::source_location;
 
@@ -104,9 +108,9 @@ class GradientTape final : private BindObserver {
   /// complex have no gradient, and are ignored. `T`: an expression, a variable, or a structure.
   template <class T>
   void watch(const T& what) {
-    std::vector<Independent> sources;
+    std::vector<detail::Independent> sources;
     detail::add_sources(what, sources);
-    for (const Independent& s : sources) watch_one(s);
+    for (const detail::Independent& s : sources) watch_one(s);
   }
   /// The variables that it watches and that were read or given to `watch`, in that order.
   std::vector<Variable> watched_variables() const;
@@ -133,70 +137,76 @@ class GradientTape final : private BindObserver {
   /// failed_precondition if the tape is used up: it is not persistent, and gave its gradient.
   template <class X>
   requires(std::is_same_v<X, Expr> || std::is_same_v<X, Variable>) Expr
-      gradient(const Targets& targets, const X& source, const TapeGradientOptions& options = {},
-               At at = At::current()) {
-    return dense(cotangents(targets, Independents(source), options, at))[0];
+      gradient(const detail::Targets& targets, const X& source,
+               const TapeGradientOptions& options = {}, At at = At::current()) {
+    return dense(cotangents(targets, detail::Independents(source), options, at))[0];
   }
-  std::vector<Expr> gradient(const Targets& targets, const Independents& sources,
+  std::vector<Expr> gradient(const detail::Targets& targets, const detail::Independents& sources,
                              const TapeGradientOptions& options = {}, At at = At::current()) {
     return dense(cotangents(targets, sources, options, at));
   }
   template <class S>
   requires(!std::is_same_v<S, Expr> && !std::is_same_v<S, Variable> &&
-           !std::is_convertible_v<const S&, Independents>)
-      Built<S> gradient(const Targets& targets, const S& sources,
-                        const TapeGradientOptions& options = {}, At at = At::current()) {
-    std::vector<Independent> flat;
+           !std::is_convertible_v<const S&, detail::Independents>)
+      detail::Built<S> gradient(const detail::Targets& targets, const S& sources,
+                                const TapeGradientOptions& options = {}, At at = At::current()) {
+    std::vector<detail::Independent> flat;
     detail::add_sources(sources, flat);
-    return built<S>(dense(cotangents(targets, Independents(flat), options, at)));
+    return detail::built<S>(dense(cotangents(targets, detail::Independents(flat), options, at)));
   }
   /// Like `gradient`, but rows that a gather used stay sparse.
-  std::vector<Cotangent> cotangents(const Targets& targets, const Independents& sources,
-                                    const TapeGradientOptions& options = {}, At at = At::current());
+  std::vector<detail::Cotangent> cotangents(const detail::Targets& targets,
+                                            const detail::Independents& sources,
+                                            const TapeGradientOptions& options = {},
+                                            At at = At::current());
 
  private:
   // One op, or one call of a staged function, that was computed.
   struct Entry {
-    const OpDef* op = nullptr;  // null: a call
-    Attrs attrs;
+    const detail::OpDef* op = nullptr;  // null: a call
+    detail::Attrs attrs;
     Exprs inputs, outputs;
     std::vector<bool> active;  // inputs
-    Site site;
-    const State* read = nullptr;  // the variable that a read reads
+    detail::Site site;
+    const detail::State* read = nullptr;  // the variable that a read reads
     // a call's function, and its versions that yield more; the last of them ran
-    std::vector<std::shared_ptr<StagedFunction>> versions;
+    std::vector<std::shared_ptr<detail::StagedFunction>> versions;
   };
   class Sweep;
   struct Pause {
     std::uint64_t from, to;  // build-time ids
   };
 
-  void watch_one(const Independent& source);
-  void watch_state(const State* key, Variable variable);
-  bool watches(const State* key) const;
+  void watch_one(const detail::Independent& source);
+  void watch_state(const detail::State* key, Variable variable);
+  bool watches(const detail::State* key) const;
   void computed(const Computed& firing) override;
-  bool records(const StagedFunction& function, std::span<const Expr> inputs) override;
-  void called(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
+  bool records(const detail::StagedFunction& function, std::span<const Expr> inputs) override;
+  void called(const std::shared_ptr<detail::StagedFunction>& function, std::span<const Expr> inputs,
               std::span<const Expr> outputs) override;
-  std::shared_ptr<StagedFunction> forward_of(
-      const std::shared_ptr<StagedFunction>& function) override;
+  std::shared_ptr<detail::StagedFunction> forward_of(
+      const std::shared_ptr<detail::StagedFunction>& function) override;
   void add(Entry entry);
 
-  std::vector<Cotangent> of_values(const std::vector<Expr>& ys, const Independents& xs,
-                                   const TapeGradientOptions& options, const Site& at);
-  std::vector<Cotangent> of_graph(Graph& graph, const std::vector<Expr>& ys, const Independents& xs,
-                                  const TapeGradientOptions& options, const Site& at);
-  static std::vector<Expr> dense(const std::vector<Cotangent>& cotangents);
+  std::vector<detail::Cotangent> of_values(const std::vector<Expr>& ys,
+                                           const detail::Independents& xs,
+                                           const TapeGradientOptions& options,
+                                           const detail::Site& at);
+  std::vector<detail::Cotangent> of_graph(Graph& graph, const std::vector<Expr>& ys,
+                                          const detail::Independents& xs,
+                                          const TapeGradientOptions& options,
+                                          const detail::Site& at);
+  static std::vector<Expr> dense(const std::vector<detail::Cotangent>& cotangents);
 
   const TapeOptions options_;
-  const Site made_at_;
-  Site used_at_;
+  const detail::Site made_at_;
+  detail::Site used_at_;
   bool is_used_ = false;
   // Values that it watches or recorded: the number of their entry, or kWatched.
   static constexpr std::int32_t kWatched = 0x7fffffff;
-  ValueMap values_;
+  detail::ValueMap values_;
   std::deque<Entry> entries_;
-  std::vector<std::pair<const State*, Variable>> variables_;
+  std::vector<std::pair<const detail::State*, Variable>> variables_;
   // In a graph that was being built when the tape was made: what it did not record.
   Graph* graph_ = nullptr;
   std::vector<Pause> pauses_;

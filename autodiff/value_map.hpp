@@ -7,7 +7,7 @@
 
 #include <troupe/ops/graph/expr.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class ValueMap {
  public:
@@ -60,4 +60,4 @@ class ValueMap {
   std::size_t size_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

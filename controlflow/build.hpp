@@ -5,6 +5,7 @@
 #include <memory>
 
 #include <troupe/controlflow/structure.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {

@@ -27,7 +27,12 @@
 
 namespace troupe {
 
+namespace detail {
+
 class FunctionDef;
+
+}  // namespace detail
+
 class Graph;
 
 namespace detail {
@@ -85,15 +90,15 @@ class GraphFunction<Result(Parameters...)> {
       std::conditional_t<std::is_same_v<std::decay_t<P>, Expr>, Operand, const std::decay_t<P>&>;
 
   /// Declares it; `define` has to follow.
-  GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters,
+  GraphFunction(detail::Reader& reader, const std::string& name, std::vector<ValueSpec> parameters,
                 std::vector<ValueSpec> results, At at = At::current())
       : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters),
                                                           std::move(results), counts(), at)) {}
   /// Declares and defines it; the results follow from the body, which therefore cannot call it.
   template <class Body>
   requires(!std::is_convertible_v<Body, std::vector<ValueSpec>>)
-      GraphFunction(Reader& reader, const std::string& name, std::vector<ValueSpec> parameters,
-                    Body body, At at = At::current())
+      GraphFunction(detail::Reader& reader, const std::string& name,
+                    std::vector<ValueSpec> parameters, Body body, At at = At::current())
       : function_(std::make_shared<detail::NamedFunction>(reader, name, std::move(parameters),
                                                           std::nullopt, counts(), at)) {
     define(std::move(body), at);
@@ -102,25 +107,29 @@ class GraphFunction<Result(Parameters...)> {
   /// `body`: of the parameters, to the results. Once.
   template <class Body>
   void define(Body body, At at = At::current()) {
-    if constexpr (!std::is_invocable_v<Body&, Built<Parameters>...>) {
+    if constexpr (!std::is_invocable_v<Body&, detail::Built<Parameters>...>) {
       static_assert(detail::kNever<Body>,
                     "GraphFunction: its body does not take the parameters of its signature");
     } else {
       constexpr bool is_same =
-          is_same_structure<std::invoke_result_t<Body&, Built<Parameters>...>, Result>;
+          detail::is_same_structure<std::invoke_result_t<Body&, detail::Built<Parameters>...>,
+                                    Result>;
       static_assert(is_same,
                     "GraphFunction: its body yields another structure than its signature; let it "
                     "yield the same struct, pair, tuple, array or vector");
       if constexpr (is_same)
         function_->define(
-            [body, at](const Exprs& all) mutable { return flattened(apply(body, all), at); }, at);
+            [body, at](const Exprs& all) mutable {
+              return detail::flattened(apply(body, all), at);
+            },
+            at);
     }
   }
 
-  Built<Result> operator()(Given<Parameters>... arguments, At at = At::current()) const {
-    Operands operands;
-    (Structure<std::decay_t<Given<Parameters>>>::flatten(arguments, operands, at), ...);
-    return built<Result>(function_->call(operands, at));
+  detail::Built<Result> operator()(Given<Parameters>... arguments, At at = At::current()) const {
+    detail::Operands operands;
+    (detail::Structure<std::decay_t<Given<Parameters>>>::flatten(arguments, operands, at), ...);
+    return detail::built<Result>(function_->call(operands, at));
   }
 
  private:
@@ -128,13 +137,13 @@ class GraphFunction<Result(Parameters...)> {
 
   template <class T>
   static std::int64_t values_in() {
-    using S = Structure<std::decay_t<T>>;
+    using S = detail::Structure<std::decay_t<T>>;
     return S::vectors() > 0 ? -1 : static_cast<std::int64_t>(S::count());
   }
   static detail::NamedFunction::Counts counts() { return {values_in<All>(), values_in<Result>()}; }
   template <class Body>
   static decltype(auto) apply(Body& body, const Exprs& all) {
-    return std::apply(body, built<All>(all));
+    return std::apply(body, detail::built<All>(all));
   }
 
   std::shared_ptr<detail::NamedFunction> function_;

@@ -215,11 +215,13 @@ auto cond(Operand predicate, Then then, Else otherwise, const CondOptions& optio
     return detail::never_made<Expr>();
   } else {
     using Result = std::invoke_result_t<Then&>;
-    static_assert(is_same_structure<Result, std::invoke_result_t<Else&>>,
+    static_assert(detail::is_same_structure<Result, std::invoke_result_t<Else&>>,
                   "cond: its branches yield different structures; let both yield the same struct, "
                   "pair, tuple, array or vector");
-    auto branch = [at](auto& f) { return detail::Branch([&f, at] { return flattened(f(), at); }); };
-    return built<Result>(
+    auto branch = [at](auto& f) {
+      return detail::Branch([&f, at] { return detail::flattened(f(), at); });
+    };
+    return detail::built<Result>(
         detail::switch_case(predicate, {branch(otherwise), branch(then)}, options, "cond", at));
   }
 }
@@ -237,7 +239,7 @@ Expr when(Operand predicate, Then then, const CondOptions& options = {},
     auto branch = [at](bool holds, auto effects) {
       return detail::Branch([=] {
         effects();
-        return Operands{Operand(Tensor::scalar(holds), at)};
+        return detail::Operands{Operand(Tensor::scalar(holds), at)};
       });
     };
     return detail::switch_case(predicate, {branch(false, [] {}), branch(true, [&then] { then(); })},
@@ -254,8 +256,8 @@ auto switch_case(Operand index, std::vector<F> branches, const CondOptions& opti
   } else {
     using Result = std::invoke_result_t<F&>;
     std::vector<detail::Branch> made;
-    for (F& f : branches) made.push_back([&f, at] { return flattened(f(), at); });
-    return built<Result>(detail::switch_case(index, made, options, "switch_case", at));
+    for (F& f : branches) made.push_back([&f, at] { return detail::flattened(f(), at); });
+    return detail::built<Result>(detail::switch_case(index, made, options, "switch_case", at));
   }
 }
 
@@ -269,14 +271,14 @@ auto case_of(std::initializer_list<detail::Case<typename detail::ResultOf<Otherw
   if constexpr (!detail::require_branch<Otherwise>()) {
     return detail::never_made<Expr>();
   } else {
-    Operands predicates;
+    detail::Operands predicates;
     std::vector<detail::Branch> branches;
     for (const auto& c : cases) {
       predicates.push_back(c.predicate);
       branches.push_back(c.branch);
     }
-    branches.push_back([&] { return flattened(otherwise(), at); });
-    return built<std::invoke_result_t<Otherwise&>>(
+    branches.push_back([&] { return detail::flattened(otherwise(), at); });
+    return detail::built<std::invoke_result_t<Otherwise&>>(
         detail::case_of(predicates, branches, options, at));
   }
 }
@@ -287,26 +289,28 @@ auto case_of(std::initializer_list<detail::Case<typename detail::ResultOf<Otherw
 /// `condition` is called once more when it has compared floats and yielded false, unless it changes
 /// states or draws.
 template <class Condition, class Body, class Variables>
-Built<Variables> while_loop(Reader* reader, Condition condition, Body body,
-                            const Variables& initial, const WhileOptions& options = {},
-                            std::source_location at = std::source_location::current()) {
-  using V = Built<Variables>;
+detail::Built<Variables> while_loop(detail::Reader* reader, Condition condition, Body body,
+                                    const Variables& initial, const WhileOptions& options = {},
+                                    std::source_location at = std::source_location::current()) {
+  using V = detail::Built<Variables>;
   if constexpr (!detail::require_while<Condition, Body, Variables>()) {
     return detail::never_made<V>();
   } else {
-    return built<V>(detail::while_loop(
-        reader, flattened(initial, at),
-        [&](const Exprs& v) -> Expr { return detail::apply_to(condition, built<V>(v)); },
-        [&](const Exprs& v) { return flattened(detail::apply_to(body, built<V>(v)), at); }, options,
-        at));
+    return detail::built<V>(detail::while_loop(
+        reader, detail::flattened(initial, at),
+        [&](const Exprs& v) -> Expr { return detail::apply_to(condition, detail::built<V>(v)); },
+        [&](const Exprs& v) {
+          return detail::flattened(detail::apply_to(body, detail::built<V>(v)), at);
+        },
+        options, at));
   }
 }
 /// Where an initial value is an expression, the reader follows from it.
 template <class Condition, class Body, class Variables>
-requires(!std::is_pointer_v<Condition>) Built<Variables> while_loop(
+requires(!std::is_pointer_v<Condition>) detail::Built<Variables> while_loop(
     Condition condition, Body body, const Variables& initial, const WhileOptions& options = {},
     std::source_location at = std::source_location::current()) {
-  return while_loop(static_cast<Reader*>(nullptr), condition, body, initial, options, at);
+  return while_loop(static_cast<detail::Reader*>(nullptr), condition, body, initial, options, at);
 }
 
 /// variables = body(i, variables) for i = begin, begin + step, ... before end, or after it where
@@ -315,55 +319,58 @@ requires(!std::is_pointer_v<Condition>) Built<Variables> while_loop(
 /// alone are i64. They are computed once; end - begin must be an i64. A run with a step of 0 fails
 /// with invalid_argument.
 template <class Body, class Variables>
-Built<Variables> for_loop(Reader* reader, Operand begin, Operand end, Body body,
-                          const Variables& initial, const ForOptions& options = {},
-                          std::source_location at = std::source_location::current()) {
-  using V = Built<Variables>;
+detail::Built<Variables> for_loop(detail::Reader* reader, Operand begin, Operand end, Body body,
+                                  const Variables& initial, const ForOptions& options = {},
+                                  std::source_location at = std::source_location::current()) {
+  using V = detail::Built<Variables>;
   if constexpr (!detail::require_for<Body, Variables>()) {
     return detail::never_made<V>();
   } else {
-    return built<V>(detail::for_loop(
-        reader, begin, end, flattened(initial, at),
+    return detail::built<V>(detail::for_loop(
+        reader, begin, end, detail::flattened(initial, at),
         [&](const Exprs& v) {
-          return flattened(
-              detail::apply_to(body, built<V>(Exprs(v.begin(), v.end() - 1)), v.back()), at);
+          return detail::flattened(
+              detail::apply_to(body, detail::built<V>(Exprs(v.begin(), v.end() - 1)), v.back()),
+              at);
         },
         options, at));
   }
 }
 /// The reader follows from a bound or an initial value that is an expression.
 template <class Body, class Variables>
-Built<Variables> for_loop(Operand begin, Operand end, Body body, const Variables& initial,
-                          const ForOptions& options = {},
-                          std::source_location at = std::source_location::current()) {
-  return for_loop(static_cast<Reader*>(nullptr), begin, end, body, initial, options, at);
+detail::Built<Variables> for_loop(Operand begin, Operand end, Body body, const Variables& initial,
+                                  const ForOptions& options = {},
+                                  std::source_location at = std::source_location::current()) {
+  return for_loop(static_cast<detail::Reader*>(nullptr), begin, end, body, initial, options, at);
 }
 
 /// state = step(state, element) over axis 0 of the elements, which are equally long there; yields
 /// all states, stacked. With `reverse` from the last element to the first; the states stand where
 /// their elements do.
 template <class Step, class Elements, class State>
-Built<State> scan(Step step, const Elements& elements, const State& initial,
-                  const ScanOptions& options = {},
-                  std::source_location at = std::source_location::current()) {
-  using S = Built<State>;
-  using E = Built<Elements>;
+detail::Built<State> scan(Step step, const Elements& elements, const State& initial,
+                          const ScanOptions& options = {},
+                          std::source_location at = std::source_location::current()) {
+  using S = detail::Built<State>;
+  using E = detail::Built<Elements>;
   if constexpr (!detail::require_step<detail::StepOf::scan, Step, Elements, State>()) {
     return detail::never_made<S>();
   } else {
-    Operands first = flattened(initial, at);
+    detail::Operands first = detail::flattened(initial, at);
     Exprs all = detail::scan(
-        flattened(elements, at), first,
+        detail::flattened(elements, at), first,
         [&](const Exprs& v) {
           Exprs state(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(first.size()));
           Exprs element(v.begin() + static_cast<std::ptrdiff_t>(first.size()), v.end());
-          Operands out = flattened(step(built<S>(state), built<E>(element)), at);
-          Operands twice = out;  // the next state, and an output
+          detail::Operands out =
+              detail::flattened(step(detail::built<S>(state), detail::built<E>(element)), at);
+          detail::Operands twice = out;  // the next state, and an output
           twice.insert(twice.end(), out.begin(), out.end());
           return twice;
         },
         first.size(), options, "scan", at);
-    return built<S>(Exprs(all.begin() + static_cast<std::ptrdiff_t>(first.size()), all.end()));
+    return detail::built<S>(
+        Exprs(all.begin() + static_cast<std::ptrdiff_t>(first.size()), all.end()));
   }
 }
 
@@ -372,7 +379,7 @@ Built<State> scan(Step step, const Elements& elements, const State& initial,
 template <class F, class Elements>
 auto map(F f, const Elements& elements, const ScanOptions& options = {},
          std::source_location at = std::source_location::current()) {
-  using E = Built<Elements>;
+  using E = detail::Built<Elements>;
   if constexpr (!detail::require_structure<Elements>()) {
     return detail::never_made<Expr>();
   } else if constexpr (!detail::applies<F, E>) {
@@ -384,39 +391,41 @@ auto map(F f, const Elements& elements, const ScanOptions& options = {},
     using R = std::decay_t<decltype(detail::apply_to(f, std::declval<E>()))>;
     if constexpr (!detail::require_structure<R>()) return detail::never_made<Expr>();
     else
-      return built<R>(detail::scan(
-          flattened(elements, at), {},
-          [&](const Exprs& v) { return flattened(detail::apply_to(f, built<E>(v)), at); }, 0,
-          options, "map", at));
+      return detail::built<R>(detail::scan(
+          detail::flattened(elements, at), {},
+          [&](const Exprs& v) {
+            return detail::flattened(detail::apply_to(f, detail::built<E>(v)), at);
+          },
+          0, options, "map", at));
   }
 }
 
 /// state = step(state, element) over axis 0 of the elements, from the first; yields the last state.
 template <class Step, class Elements, class State>
-Built<State> fold_left(Step step, const Elements& elements, const State& initial,
-                       ScanOptions options = {},
-                       std::source_location at = std::source_location::current()) {
-  using S = Built<State>;
-  using E = Built<Elements>;
+detail::Built<State> fold_left(Step step, const Elements& elements, const State& initial,
+                               ScanOptions options = {},
+                               std::source_location at = std::source_location::current()) {
+  using S = detail::Built<State>;
+  using E = detail::Built<Elements>;
   if constexpr (!detail::require_step<detail::StepOf::fold, Step, Elements, State>()) {
     return detail::never_made<S>();
   } else {
-    Operands first = flattened(initial, at);
-    return built<S>(detail::scan(
-        flattened(elements, at), first,
+    detail::Operands first = detail::flattened(initial, at);
+    return detail::built<S>(detail::scan(
+        detail::flattened(elements, at), first,
         [&](const Exprs& v) {
           Exprs state(v.begin(), v.begin() + static_cast<std::ptrdiff_t>(first.size()));
           Exprs element(v.begin() + static_cast<std::ptrdiff_t>(first.size()), v.end());
-          return flattened(step(built<S>(state), built<E>(element)), at);
+          return detail::flattened(step(detail::built<S>(state), detail::built<E>(element)), at);
         },
         first.size(), options, "fold", at));
   }
 }
 /// The same from the last element to the first.
 template <class Step, class Elements, class State>
-Built<State> fold_right(Step step, const Elements& elements, const State& initial,
-                        ScanOptions options = {},
-                        std::source_location at = std::source_location::current()) {
+detail::Built<State> fold_right(Step step, const Elements& elements, const State& initial,
+                                ScanOptions options = {},
+                                std::source_location at = std::source_location::current()) {
   options.reverse = !options.reverse;
   return fold_left(step, elements, initial, options, at);
 }

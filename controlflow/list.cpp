@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 TensorArray::TensorArray(Expr list, bool dynamic_size)

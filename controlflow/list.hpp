@@ -25,14 +25,14 @@
 namespace troupe {
 
 /// An empty list of elements like `element` (itself a list's spec, for lists of lists).
-Expr list_empty(Reader& reader, const ValueSpec& element,
+Expr list_empty(detail::Reader& reader, const ValueSpec& element,
                 std::source_location at = std::source_location::current());
 /// An empty list whose elements may be tensors and lists of any kind; `list_pop` and `list_read`
 /// are told what they get. `dtype` says whether gradients pass through it.
-Expr list_of_any(Reader& reader, DType dtype = DType::f32,
+Expr list_of_any(detail::Reader& reader, DType dtype = DType::f32,
                  std::source_location at = std::source_location::current());
 /// A list of `size` (a scalar) elements that are not written yet.
-Expr list_reserve(Reader& reader, Operand size, const ValueSpec& element,
+Expr list_reserve(detail::Reader& reader, Operand size, const ValueSpec& element,
                   std::source_location at = std::source_location::current());
 
 /// The list with `value` as one more element.
@@ -92,7 +92,7 @@ class TensorArray {
     Operand size = 0;           // a scalar
     bool dynamic_size = false;  // writing past the end makes it longer
   };
-  explicit TensorArray(Reader& reader, const Options& options, At at = At::current())
+  explicit TensorArray(detail::Reader& reader, const Options& options, At at = At::current())
       : list_(list_reserve(reader, options.size, {options.dtype, options.element_shape}, at)),
         dynamic_size_(options.dynamic_size) {}
   /// Throws invalid_argument unless `list` is a list of tensors.
@@ -124,7 +124,7 @@ class TensorArray {
 
  private:
   Operand list_at(const Operand& beside) const { return Operand(list_).at(beside.site()); }
-  TensorArray filled(Expr list, const Site& site) const;
+  TensorArray filled(Expr list, const detail::Site& site) const;
   Expr list_;
   bool dynamic_size_ = false;
 };

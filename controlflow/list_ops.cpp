@@ -53,9 +53,13 @@ void spec_attrs(OpBuilder& op) {
   op.attr<std::int64_t>("depth");
 }
 
+namespace detail {
+
 Attrs attrs_of(const ValueSpec& spec) {
   return {{"dtype", spec.dtype}, {"shape", spec.shape}, {"depth", std::int64_t{spec.depth}}};
 }
+
+}  // namespace detail
 
 ValueSpec spec_of(const Attrs& attrs) {
   return {attrs.get<DType>("dtype"), attrs.get<Shape>("shape"),

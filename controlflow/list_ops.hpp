@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <troupe/controlflow/list.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/list/list.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
 #include <troupe/ops/graph/gradient.hpp>
@@ -30,7 +31,12 @@ Shape with_leading(std::int64_t n, const Shape& element);
 
 /// The attributes dtype, shape and depth (of the value itself: 0 for a tensor), and what they say.
 void spec_attrs(OpBuilder& op);
+namespace detail {
+
 Attrs attrs_of(const ValueSpec& spec);
+
+}  // namespace detail
+
 ValueSpec spec_of(const Attrs& attrs);
 
 /// What `list_pop` and `list_read` yield if they are not told: throws for a list of any kind,

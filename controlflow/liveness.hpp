@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/program.hpp>
 

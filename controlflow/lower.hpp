@@ -18,6 +18,8 @@
 
 #include <troupe/ops/graph/program.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 /// A program without functional nodes but calls, effects on states ordered by control edges.

@@ -3,6 +3,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/program.hpp>
 
 namespace troupe {

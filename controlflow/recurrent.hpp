@@ -127,25 +127,25 @@ Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopB
 /// state = cell(state, element) over axis 0 of x, each [time, batch, ...]; what the layer puts out
 /// is the first part of its state.
 template <class Cell, class X, class State>
-RnnResult<Built<State>> dynamic_rnn(Cell cell, const X& x, const State& initial,
-                                    const RnnOptions& options = {},
-                                    std::source_location at = std::source_location::current()) {
-  using S = Built<State>;
-  using E = Built<X>;
+RnnResult<detail::Built<State>> dynamic_rnn(
+    Cell cell, const X& x, const State& initial, const RnnOptions& options = {},
+    std::source_location at = std::source_location::current()) {
+  using S = detail::Built<State>;
+  using E = detail::Built<X>;
   if constexpr (!detail::require_step<detail::StepOf::dynamic_rnn, Cell, X, State>()) {
     return detail::never_made<RnnResult<S>>();
   } else {
-    const Operands first = flattened(initial, at);
+    const detail::Operands first = detail::flattened(initial, at);
     const auto states = static_cast<std::ptrdiff_t>(first.size());
     Exprs all = detail::dynamic_rnn(
-        flattened(x, at), first,
+        detail::flattened(x, at), first,
         [&](const Exprs& v) {
-          return flattened(cell(built<S>(Exprs(v.begin(), v.begin() + states)),
-                                built<E>(Exprs(v.begin() + states, v.end()))),
-                           at);
+          return detail::flattened(cell(detail::built<S>(Exprs(v.begin(), v.begin() + states)),
+                                        detail::built<E>(Exprs(v.begin() + states, v.end()))),
+                                   at);
         },
         options, "dynamic_rnn", at);
-    return {all.back(), built<S>(Exprs(all.begin(), all.end() - 1))};
+    return {all.back(), detail::built<S>(Exprs(all.begin(), all.end() - 1))};
   }
 }
 

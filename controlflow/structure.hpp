@@ -20,7 +20,7 @@
 #include <troupe/ops/graph/expr.hpp>
 #include <troupe/ops/graph/variable.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 using Operands = std::vector<Operand>;
 
@@ -39,7 +39,6 @@ struct Structure {
 template <class T>
 using Built = typename Structure<std::decay_t<T>>::Built;
 
-namespace detail {
 /// Members that structures of one expression share.
 struct OfOne {
   using Built = Expr;
@@ -68,7 +67,6 @@ struct MembersOf<std::tuple<M&...>> : OfParts<std::remove_cv_t<M>...> {
   static constexpr bool is_known =
       ((Structure<M>::is_known && std::is_same_v<typename Structure<M>::Built, M>)&&...);
 };
-}  // namespace detail
 
 template <>
 struct Structure<Expr> : detail::OfOne {
@@ -168,7 +166,6 @@ struct Structure<T, std::void_t<decltype(std::declval<T&>().members())>>
 template <class A, class B>
 inline constexpr bool is_same_structure = std::is_same_v<Built<A>, Built<B>>;
 
-namespace detail {
 /// Is T a structure? If not, the compiler says once what to do; the caller goes no further.
 template <class T>
 constexpr bool require_structure() {
@@ -192,7 +189,6 @@ constexpr bool require_structure() {
 /// Stands for a result of what does not compile.
 template <class T>
 T never_made();
-}  // namespace detail
 
 template <class T>
 Operands flattened(const T& value, const Site& at) {
@@ -220,7 +216,6 @@ Built<T> built(const Exprs& es) {
   }
 }
 
-namespace detail {
 template <class T>
 struct is_tuple : std::false_type {};
 template <class... T>
@@ -245,6 +240,5 @@ template <class F, class... T, class... Before>
 struct Applies<F, std::tuple<T...>, Before...> : std::is_invocable<F&, const Before&..., T...> {};
 template <class F, class T, class... Before>
 inline constexpr bool applies = Applies<F, T, Before...>::value;
-}  // namespace detail
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -21,6 +21,7 @@
 #include <optional>
 #include <string>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 

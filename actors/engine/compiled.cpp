@@ -2,7 +2,7 @@
 
 #include <troupe/actors/executor/loop_report.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::vector<LoopReport> Compiled::loops_here() const {
   std::vector<const Partition*> partitions;
@@ -31,4 +31,4 @@ std::vector<NodeCost> Compiled::costs_here() const {
   return found;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

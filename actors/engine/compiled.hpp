@@ -15,7 +15,7 @@
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/runtime/clock.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class EngineImpl;
 
@@ -57,4 +57,4 @@ class Compiled {
   std::atomic<std::uint64_t> started{0}, ended{0}, failed{0};
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

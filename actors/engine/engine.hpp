@@ -73,7 +73,7 @@ struct EngineOptions {
   int max_runs = 256;
   /// Gets what `Console`s print, a line at a time, on whatever thread prints; empty: standard
   /// output.
-  PrintLine print = {};
+  detail::PrintLine print = {};
   /// Calls of functions inside each other, at most: what recursion without end runs into, at a few
   /// hundred bytes and what it saves for a gradient a call. A run that goes deeper fails with
   /// resource_exhausted.
@@ -128,15 +128,19 @@ struct CompileOptions {
   bool check_finite = false;
 };
 
+namespace detail {
+
 class Run;
 class EngineImpl;
+
+}  // namespace detail
 
 /// A run in flight. Dropping the handle lets the run finish by itself. An empty one, or one that
 /// was moved from, answers every call with failed_precondition.
 class RunHandle {
  public:
   RunHandle();
-  RunHandle(EngineImpl& engine, Ref<Run> run);
+  RunHandle(detail::EngineImpl& engine, detail::Ref<detail::Run> run);
   RunHandle(RunHandle&&) noexcept;
   RunHandle& operator=(RunHandle&&) noexcept;
   ~RunHandle();
@@ -155,14 +159,19 @@ class RunHandle {
   void cancel();
 
  private:
-  Run& run() const;
+  detail::Run& run() const;
 
-  EngineImpl* engine_ = nullptr;
-  Ref<Run> run_;
+  detail::EngineImpl* engine_ = nullptr;
+  detail::Ref<detail::Run> run_;
   bool is_taken_ = false;  // what was fetched
 };
 
+namespace detail {
+
 class Compiled;
+
+}  // namespace detail
+
 struct LoopReport;
 
 /// A graph compiled for certain feeds and fetches. A value; copies share the plan. One over several
@@ -171,7 +180,7 @@ struct LoopReport;
 class Function {
  public:
   Function() = default;
-  explicit Function(std::shared_ptr<Compiled> compiled) : compiled_(std::move(compiled)) {}
+  explicit Function(std::shared_ptr<detail::Compiled> compiled) : compiled_(std::move(compiled)) {}
   /// Throws invalid_argument if a feed's number, dtype or shape is wrong, and the run's error. The
   /// calling thread may run kernels itself, in the place of an idle worker.
   std::vector<Tensor> operator()(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
@@ -192,7 +201,7 @@ class Function {
   std::vector<LoopReport> loops() const;
 
  private:
-  std::shared_ptr<Compiled> compiled_;
+  std::shared_ptr<detail::Compiled> compiled_;
 };
 
 /// What a caller feeds: an expression of the graph and its value.
@@ -200,7 +209,7 @@ using Feeds = std::vector<std::pair<Expr, Tensor>>;
 
 /// Also where eager scopes live: `Eager e(engine)` computes on the engine's default device with the
 /// engine's states, and traced functions that are called with its values run on the engine.
-class Engine final : public EagerHost {
+class Engine final : public detail::EagerHost {
  public:
   explicit Engine(EngineOptions options = {});
   explicit Engine(std::initializer_list<detail::Nothing>) : Engine(EngineOptions{}) {}  // `({})`
@@ -234,7 +243,7 @@ class Engine final : public EagerHost {
   std::vector<std::string> variables() const;
 
   /// A device by name, made if it was not used yet: for its allocator's and its swapper's counters.
-  Device& device(const std::string& name);
+  detail::Device& device(const std::string& name);
 
   /// What is under way, and what it waits for. Asks partitions, and waits for their answers, but
   /// not for long: who is in the midst of a kernel does not answer. Not from within an actor.
@@ -245,7 +254,7 @@ class Engine final : public EagerHost {
   int workers() const;
 
   /// What stands behind it, for the folders that build on this one (engine_impl.hpp).
-  EngineImpl& impl() { return *impl_; }
+  detail::EngineImpl& impl() { return *impl_; }
 
   /// Deterministic engines: takes one step of one actor; false if nothing is pending, or if the
   /// engine has threads, which take them all.
@@ -254,16 +263,18 @@ class Engine final : public EagerHost {
   void advance_time(std::chrono::nanoseconds by);
 
  private:
-  StateStore& eager_states() override;
-  Device& eager_device() override;
+  detail::StateStore& eager_states() override;
+  detail::Device& eager_device() override;
   std::uint64_t eager_seed() const override;
-  std::unique_ptr<StagedProgram> stage(const Graph& graph, const std::vector<Edge>& feeds,
-                                       const std::vector<Edge>& fetches, Keep keep) override;
+  std::unique_ptr<detail::StagedProgram> stage(const Graph& graph,
+                                               const std::vector<detail::Edge>& feeds,
+                                               const std::vector<detail::Edge>& fetches,
+                                               detail::Keep keep) override;
 
   Function function_of(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches,
                        std::vector<Tensor>& values);
 
-  std::unique_ptr<EngineImpl> impl_;
+  std::unique_ptr<detail::EngineImpl> impl_;
 };
 
 }  // namespace troupe

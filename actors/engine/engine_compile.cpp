@@ -8,7 +8,7 @@
 
 #include <troupe/ops/graph/tracing.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds,
                                               const std::vector<Edge>& fetches,
@@ -164,4 +164,4 @@ std::shared_ptr<Compiled> EngineImpl::cached(const Graph& graph, const std::vect
   return compiled;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

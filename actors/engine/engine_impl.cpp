@@ -14,7 +14,7 @@
 #include <troupe/actors/runtime/scheduler_module.hpp>
 #include <troupe/actors/runtime/user_actor.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 EngineImpl::SystemConfig::SystemConfig(WorkerPool& pool) { SchedulerModule::load(*this, pool); }
 
@@ -386,4 +386,4 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
   runs_.forget(run);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

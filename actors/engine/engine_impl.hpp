@@ -31,7 +31,7 @@
 #include <troupe/actors/engine/run_table.hpp>
 #include <troupe/actors/engine/state_table.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct AtWork;
 
@@ -203,4 +203,4 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   EffectRecord effects_;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 
 Tensor EngineImpl::get(const std::string& variable) {
   StateSpec home;
@@ -59,4 +59,4 @@ bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {
          states_.find_elsewhere(variable, peers_->name(), peers_->nodes_with_labels(), home);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

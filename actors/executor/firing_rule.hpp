@@ -3,7 +3,7 @@
 
 #include <troupe/actors/executor/partition.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 // The node awaits nothing more.
 inline void Partition::enable(IterationState& iteration, const PlanNode& node) {
@@ -37,4 +37,4 @@ inline void Partition::fired(IterationState& iteration) {
   if (--iteration.unfired == 0) advance(*iteration.instance);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -42,6 +42,8 @@ double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t 
 
 }  // namespace
 
+namespace detail {
+
 std::vector<LoopReport> report_loops(const Plan& plan,
                                      const std::vector<const Partition*>& partitions) {
   const Graph& g = plan.program.graph;
@@ -80,6 +82,8 @@ std::vector<LoopReport> report_loops(const Plan& plan,
   }
   return reports;
 }
+
+}  // namespace detail
 
 std::string LoopReport::text() const {
   std::string out = fmt::format(

@@ -17,8 +17,12 @@
 
 namespace troupe {
 
+namespace detail {
+
 class Partition;
 struct Plan;
+
+}  // namespace detail
 
 /// A loop, or the part of it that is on one device, over all runs of a function so far.
 struct LoopReport {
@@ -44,7 +48,11 @@ struct LoopReport {
   std::string text() const;
 };
 
+namespace detail {
+
 std::vector<LoopReport> report_loops(const Plan& plan,
                                      const std::vector<const Partition*>& partitions);
+
+}  // namespace detail
 
 }  // namespace troupe

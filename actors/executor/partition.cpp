@@ -9,7 +9,7 @@
 #include <troupe/devices/base/planted.hpp>
 #include <troupe/devices/scalar/scalar_eval.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 Partition::Partition(std::shared_ptr<const Plan> plan, std::int32_t index, Granularity granularity,
                      int workers, PartitionDriver& driver)
@@ -407,4 +407,4 @@ void Partition::finish_dead(IterationState& iteration, const PlanNode& node) {
   fired(iteration);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -36,7 +36,7 @@
 #include <troupe/actors/executor/run_state.hpp>
 #include <troupe/actors/plan/options.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class Partition final : private CutEdges::Client {
  public:
@@ -153,4 +153,4 @@ class Partition final : private CutEdges::Client {
   int share_ = 0, left_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -15,6 +15,8 @@ namespace troupe {
 class PartitionActor;
 class RemotePlan;
 
+namespace detail {
+
 /// The actors of one plan, and what they share.
 struct PlanTroupe {
   std::shared_ptr<const Plan> plan;
@@ -31,6 +33,8 @@ struct PlanTroupe {
   /// How many partitions are of this node.
   int here() const;
 };
+
+}  // namespace detail
 
 class PartitionActor final : public LeanActor<PartitionMessage>, private PartitionDriver {
  public:

@@ -50,7 +50,7 @@
 #include <troupe/devices/base/planted.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 void Partition::call(IterationState& from, const PlanNode& node) {
   load_bound_inputs(mine_, from, node);
@@ -204,4 +204,4 @@ void Partition::leave_if_over(RunState& run_state) {
   else abandon(run_state.run);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

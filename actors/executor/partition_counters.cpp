@@ -153,7 +153,7 @@ bool PartitionObserver::waits_outside(const PendingKernel& kernel) const {
 PartitionObserver::Missing PartitionObserver::missing_input(const IterationState& iteration,
                                                             const PlanNode& node,
                                                             const UnderWay& under_way) const {
-  const troupe::Node& of_program = plan_.program.graph.node(node.source);
+  const troupe::detail::Node& of_program = plan_.program.graph.node(node.source);
   const std::int32_t awaited = iteration.awaited[static_cast<std::size_t>(node.place)];
   const bool is_merge = node.kind == PlanNode::Kind::merge;
   if (is_merge && (awaited & IterationState::kMerged)) return {};  // what is still to come is dead

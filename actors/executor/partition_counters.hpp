@@ -6,6 +6,8 @@
 #include <atomic>
 #include <cstdint>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 /// Of a loop or, number 0, of what is outside of all loops; over all runs.

@@ -9,7 +9,7 @@
 
 #include <troupe/devices/base/planted.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 // ---- tokens
 
@@ -398,4 +398,4 @@ IterationState* Partition::end(FrameState& instance) {
   return frame.function && mine_.has_cut_function ? call_ended(run_state, instance) : &parent;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 
 // ---- abandoned runs
 
@@ -185,4 +185,4 @@ void Partition::handle(NodeLost& lost) {
       Status(lost.why.code(), fmt::format("{}; awaited from it: {}", lost.why.message(), awaited)));
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

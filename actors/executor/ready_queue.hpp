@@ -15,6 +15,7 @@
 
 #include <troupe/actors/plan/plan.hpp>
 #include <troupe/actors/runtime/stack.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -3,7 +3,7 @@
 #include <chrono>
 #include <thread>
 
-namespace troupe {
+namespace troupe::detail {
 
 bool Run::settle(Status status) {
   std::uint32_t open = kOpen;
@@ -68,4 +68,4 @@ void Run::wait() const {
     outcome_.wait(seen, std::memory_order_acquire);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -22,7 +22,7 @@
 
 #include <troupe/actors/plan/plan.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// One run on all its nodes.
 struct RunKey {
@@ -137,4 +137,4 @@ class Run final : public Counted {
   std::atomic<int> left_;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/devices/list/list.hpp>
 

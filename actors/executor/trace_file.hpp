@@ -8,6 +8,7 @@
 
 #include <troupe/actors/plan/plan.hpp>
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 using Relation = Comparison::Relation;
@@ -188,4 +188,4 @@ bool stays_true(const Decision& then, const Decision& now) {
   return stack.size() == 1 && stack[0] == Truth::yes;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

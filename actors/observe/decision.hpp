@@ -21,7 +21,7 @@
 #include <string>
 #include <vector>
 
-namespace troupe {
+namespace troupe::detail {
 
 enum class Truth : std::uint8_t { no, yes, unknown };
 constexpr Truth truth_of(bool b) { return b ? Truth::yes : Truth::no; }
@@ -87,4 +87,4 @@ Truth settled(const Comparison& then, const Comparison& now);
 /// logic of three values. Formulas may come from a peer: one that is none is not true.
 bool stays_true(const Decision& then, const Decision& now);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include <troupe/actors/observe/decision.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/ops/graph/graph.hpp>
 

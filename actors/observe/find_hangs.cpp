@@ -397,6 +397,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
   return all;
 }
 
+namespace detail {
+
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts,
                                             const std::vector<Verdict>& later) {
   std::erase_if(verdicts, [&](const Verdict& v) {
@@ -407,6 +409,8 @@ std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts,
   });
   return verdicts;
 }
+
+}  // namespace detail
 
 static bool has_all_answered(const RunSnapshot& run) {
   return run.silent.empty() &&

@@ -9,7 +9,7 @@
 
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::string queue_text(const StateSpec& state) {
   if (state.kind != StateSpec::Kind::fifo_queue && state.kind != StateSpec::Kind::shuffling_queue)
@@ -86,4 +86,4 @@ std::vector<std::int32_t> QueueUsers::may_end(std::int32_t node, bool is_outermo
   return others;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -11,7 +11,7 @@
 
 #include <troupe/ops/graph/graph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Queues as waits name them, `queue 'q'`, in order.
 struct QueueUses {
@@ -46,4 +46,4 @@ class QueueUsers {
   std::uint32_t search_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -27,6 +27,7 @@
 
 #include <troupe/actors/observe/snapshot.hpp>
 #include <troupe/actors/runtime/clock.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

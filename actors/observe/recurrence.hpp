@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/observe/snapshot.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe::sentences {
 

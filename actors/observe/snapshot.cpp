@@ -9,12 +9,18 @@
 
 namespace troupe {
 
+namespace detail {
+
 bool is_at_queue(const Wait& w) {
   return w.kind == Wait::Kind::kernel &&
          (w.state.starts_with("queue ") || w.state.starts_with("shuffling queue "));
 }
 
+}  // namespace detail
+
 using namespace sentences;
+
+namespace detail {
 
 // It begins `Op 'name' (line): ...`, or, of a plan over several nodes, so after `node 'b': `.
 std::string actor_of(const std::string& error) {
@@ -43,6 +49,8 @@ void add_part(RunSnapshot& run, const RunSnapshot& part) {
            part.other_nodes.end();
   });
 }
+
+}  // namespace detail
 
 std::uint64_t RunSnapshot::fired() const {
   std::uint64_t sum = 0;

@@ -23,6 +23,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 /// Something that has not come.
 struct Wait {
   enum class Kind : std::uint8_t {
@@ -52,6 +54,8 @@ struct Wait {
 /// A firing of an operation of a queue.
 bool is_at_queue(const Wait& wait);
 
+}  // namespace detail
+
 /// A loop that is going on.
 struct OpenLoop {
   std::string loop;
@@ -62,7 +66,7 @@ struct OpenLoop {
   std::int64_t first = 0, last = 0;  // iterations that are open
   std::int32_t window = 1;           // as many as may be
   /// What the predicate comes from, with what that was a little after somebody asked the last time.
-  Decision decision;
+  detail::Decision decision;
   std::uint64_t execution = 0;  // among those that the partition has begun
   bool is_endless = false;      // what decides depends on nothing that the loop changes
   // after so many iterations all that decides is what it was; 0: it was not seen to be
@@ -120,7 +124,7 @@ struct RunPart {
   std::uint64_t sent = 0, received = 0;  // tokens to other partitions, and from them
   std::size_t ready = 0;                 // nodes that can fire
   std::vector<OpenLoop> loops;           // outer ones first
-  std::vector<Wait> waits;               // kMostWaits at most
+  std::vector<detail::Wait> waits;       // kMostWaits at most
   std::size_t more_waits = 0;
   static constexpr std::size_t kMostWaits = 32;
 };
@@ -194,7 +198,7 @@ struct RunSnapshot {
     std::string node, why;
   };
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
-  QueueUses queues;            // of its program
+  detail::QueueUses queues;    // of its program
   /// Of a run over several nodes, by who has asked them: bytes that the others have got from each
   /// of them, and got to it.
   std::map<std::string, std::uint64_t> moved;
@@ -232,6 +236,8 @@ struct RunId {
   std::uint64_t run = 0;                // and its number there
   friend auto operator<=>(const RunId&, const RunId&) = default;
 };
+namespace detail {
+
 RunId id_of(const RunSnapshot& run);
 
 /// The actor that an error of a run names first, `Op 'name' (line)`; empty: it names none.
@@ -264,6 +270,8 @@ struct Verdict {
   bool holds_worker = false;
 };
 
+}  // namespace detail
+
 struct EngineSnapshot {
   struct Memory {
     std::string device;
@@ -281,14 +289,18 @@ struct EngineSnapshot {
   std::string text() const;
 };
 
+namespace detail {
+
 /// Adds what another node says of its part of a run; not of partitions that the owner has heard to
 /// have left it since: what they waited for has come.
 void add_part(RunSnapshot& run, const RunSnapshot& part);
 
+}  // namespace detail
+
 /// Why a run has not ended: a sentence for each cause, the likeliest first. A partition that waits
 /// for another is no cause if the other one can be asked.
 std::vector<std::string> diagnose(const RunSnapshot& run);
-std::vector<Verdict> verdicts(const RunSnapshot& run);
+std::vector<detail::Verdict> verdicts(const RunSnapshot& run);
 /// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart,
 /// that no large token is on its way to, and whose cause is not a kernel that computes, nor a
 /// user's actor or a queue that has taken as long before; and those in a loop whose predicate is
@@ -296,9 +308,11 @@ std::vector<Verdict> verdicts(const RunSnapshot& run);
 /// cannot come out differently any more (decision.hpp), or on values that have come back
 /// (recurrence.hpp). A run that is merely slow is not named. `withheld` gets those of which these
 /// two looks could not tell, and two others may.
-std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
-                           const std::vector<RunSnapshot>& now,
-                           std::set<RunId>* withheld = nullptr);
+std::vector<detail::Verdict> hangs(const std::vector<RunSnapshot>& before,
+                                   const std::vector<RunSnapshot>& now,
+                                   std::set<RunId>* withheld = nullptr);
+namespace detail {
+
 /// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no
 /// turn and is not said to have none any more is taken back. Nobody is added: looks close to each
 /// other say of nobody else that it hangs.
@@ -339,6 +353,8 @@ class Looks {
   std::set<RunId> withheld_;
   std::vector<Verdict> verdicts_;
 };
+
+}  // namespace detail
 
 /// Of all runs, each sentence naming its run.
 std::vector<std::string> diagnose(const EngineSnapshot& engine);

@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 class WorkAccount {

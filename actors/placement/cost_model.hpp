@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <troupe/actors/placement/cost_options.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/program.hpp>
 
 namespace troupe {

@@ -19,6 +19,8 @@ namespace troupe {
 
 struct PlanPart;
 
+namespace detail {
+
 struct Placed {
   Program program;
   std::vector<std::string> device;  // of each node
@@ -29,6 +31,8 @@ struct Placed {
   std::int32_t edge_ahead = EdgeOptions{}.ahead;
   std::shared_ptr<const PlanPart> part = nullptr;  // null: it is the whole program
 };
+
+}  // namespace detail
 
 /// What is done to a state is done where that lives. Any other node goes to the device that its
 /// constraint names; of several, to the default device, else to the first of the caller's node,

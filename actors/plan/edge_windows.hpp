@@ -3,9 +3,15 @@
 
 #include <cstdint>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
+namespace detail {
+
 struct Plan;
+
+}  // namespace detail
 
 /// Of a loop between two partitions, for all edges from one of them to the other: as many as may be
 /// open there, or `ahead` where that is more and these edges are all the loop's own, none of a loop

@@ -15,7 +15,7 @@
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/state.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 class Planner {
@@ -334,4 +334,4 @@ Plan make_plan(Program program, DeviceFinder& devices, const std::string& defaul
       devices, states);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

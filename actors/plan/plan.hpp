@@ -21,7 +21,7 @@
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph/program.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// The kinds of places that a token goes to. The last six are not nodes.
 enum class Destination : std::int32_t {
@@ -332,4 +332,4 @@ Plan make_plan(Program program, DeviceFinder& devices, const std::string& defaul
 /// way. In a part those of other nodes mean nothing.
 std::vector<std::uint64_t> fingerprints(const Plan& plan);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -8,7 +8,7 @@
 #include <troupe/actors/plan/plan.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::uint64_t bytes_of_token(const ValueSpec& spec) {
   if (spec.is_list() || !spec.shape.has_rank()) return 0;
@@ -111,4 +111,4 @@ std::vector<std::uint64_t> fingerprints(const Plan& plan) {
   return all;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

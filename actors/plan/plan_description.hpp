@@ -9,8 +9,15 @@
 
 namespace troupe {
 
+namespace detail {
+
 struct Plan;
+
+}  // namespace detail
+
 struct ValueSpec;
+
+namespace detail {
 
 struct ActorDescription {
   std::string op, name, scope;
@@ -44,5 +51,7 @@ struct PlanDescription {
 PlanDescription describe(const Plan& plan);
 /// That a value of that kind takes as a token; 0: that is not known.
 std::uint64_t bytes_of_token(const ValueSpec& spec);
+
+}  // namespace detail
 
 }  // namespace troupe

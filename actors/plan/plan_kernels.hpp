@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/device.hpp>
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph/graph.hpp>

@@ -20,6 +20,8 @@
 #include <thread>
 #include <utility>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 class Deadlines {

@@ -53,6 +53,7 @@
 
 #include <troupe/actors/runtime/mpsc_queue.hpp>
 #include <troupe/actors/runtime/node_pool.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

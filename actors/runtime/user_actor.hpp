@@ -17,9 +17,12 @@
 
 #include <caf/fwd.hpp>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 
 namespace troupe {
+
+namespace detail {
 
 /// What an actor is at, for those who ask why a run does not get on: its code cannot be asked.
 struct AtWork {
@@ -29,6 +32,8 @@ struct AtWork {
   std::atomic<std::uint64_t> run{0};        // and for which run, last
   std::atomic<std::int64_t> longest_ns{0};  // that it was there, so far
 };
+
+}  // namespace detail
 
 /// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing. Without
 /// `has_threads` one that blocks is fired as any other: a deterministic engine takes every step

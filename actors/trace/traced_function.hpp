@@ -205,7 +205,7 @@ class Traced {
     const Exprs out = use(
         std::index_sequence_for<A...>(),
         [&](const auto&... parts) { return core_->call(parts...); }, arguments...);
-    if constexpr (!std::is_void_v<Result>) return built<Result>(out);
+    if constexpr (!std::is_void_v<Result>) return detail::built<Result>(out);
   }
 
   /// How often the code was traced.
@@ -240,8 +240,8 @@ class Traced {
 
   template <std::size_t... I, class Use, class... A>
   auto use(std::index_sequence<I...>, Use with, const A&... arguments) const {
-    const Site at(made_at_);
-    Operands tensors;
+    const detail::Site at(made_at_);
+    detail::Operands tensors;
     std::vector<detail::HostArgument> host;
     // the ends of the arguments' tensors
     std::array<std::size_t, sizeof...(A) + 1> ends{};
@@ -255,9 +255,9 @@ class Traced {
       std::tuple<typename Given<A, I>::Type...> given{Given<A, I>::take(arguments, parts(I))...};
       if constexpr (std::is_void_v<decltype(std::apply(*body_, std::move(given)))>) {
         std::apply(*body_, std::move(given));
-        return Operands();
+        return detail::Operands();
       } else {
-        return flattened(std::apply(*body_, std::move(given)), at);
+        return detail::flattened(std::apply(*body_, std::move(given)), at);
       }
     };
     return with(tensors, host, body, at);
@@ -277,6 +277,6 @@ Traced<std::decay_t<F>> function(std::string name, F&& body, FunctionOptions opt
 
 /// While it lives, this thread traces nothing: eager scopes compute at once, also inside the code
 /// of a traced function.
-using InitScope = Tracing::Suspended;
+using InitScope = detail::Tracing::Suspended;
 
 }  // namespace troupe

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/function_text.hpp>
 #include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/op.hpp>

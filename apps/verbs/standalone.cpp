@@ -25,6 +25,7 @@
 #include <unistd.h>
 
 #include <troupe/apps/verbs/service.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe::verbs {
 

@@ -6,6 +6,8 @@
 #include <string>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe::verbs {
 
 /// Names are data: what would move the cursor, colour the screen or turn the direction of writing

@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include <troupe/cluster/inspect/page_assets.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 namespace {

@@ -11,6 +11,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 namespace {

@@ -45,6 +45,8 @@ namespace troupe {
 enum class MemberState : std::uint8_t { alive, suspect, dead, left };
 const char* name_of(MemberState state);
 
+namespace detail {
+
 struct Member {
   std::string name;               // unique in the cluster
   std::uint64_t incarnation = 0;  // greater each time a process of that name starts
@@ -81,6 +83,8 @@ class MembershipHost {
   ~MembershipHost() = default;
 };
 
+}  // namespace detail
+
 struct MembershipOptions {
   std::chrono::nanoseconds period = std::chrono::milliseconds(500);
   // of a ping, before others are asked to help
@@ -102,6 +106,8 @@ struct MembershipCounters {
   // deaths that others reported of a member with an open session, and that this node did not know
   std::uint64_t doubted = 0;
 };
+
+namespace detail {
 
 class Membership {
  public:
@@ -200,5 +206,7 @@ class Membership {
   unsigned missed_ = 0;  // a bit for each of the last own pings, the latest lowest: no answer came
   MembershipCounters counters_;
 };
+
+}  // namespace detail
 
 }  // namespace troupe

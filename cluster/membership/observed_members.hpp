@@ -17,6 +17,7 @@
 
 #include <troupe/cluster/membership/clock_offset.hpp>
 #include <troupe/cluster/membership/membership.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -32,7 +32,12 @@
 
 namespace troupe {
 
+namespace detail {
+
 class NodeCore;
+
+}  // namespace detail
+
 class Records;
 
 struct NodeOptions {
@@ -74,12 +79,16 @@ struct RunCounters {
   std::uint64_t taken = 0;
 };
 
+namespace detail {
+
 /// What `ClusterNode::clear_container` has done.
 struct Cleared {
   std::size_t states = 0;  // that were dropped
   // nodes that name the container themselves, and keep what is theirs
   std::vector<std::string> kept;
 };
+
+}  // namespace detail
 
 class ClusterNode {
  public:
@@ -98,7 +107,7 @@ class ClusterNode {
   /// Names of the nodes that can be worked with, this one first: connected, and not held for dead.
   std::vector<std::string> nodes() const;
   /// All nodes that are known, this one included, also those that were lost a while ago.
-  std::vector<Member> members() const;
+  std::vector<detail::Member> members() const;
   /// Is it in the cluster? Not before one of `options.join` is connected, if there are any.
   bool has_joined() const;
   /// Not ok if another process of this name has started since: this one takes part in nothing any
@@ -120,7 +129,8 @@ class ClusterNode {
   /// programs of this node, if the container is its own; for who else used one the value is lost
   /// (cluster/NOTES.md). A node that names the container itself keeps its own. Throws not_found
   /// for a node that is not there. Not from within an actor.
-  Cleared clear_container(const std::string& container, const std::vector<std::string>& nodes = {});
+  detail::Cleared clear_container(const std::string& container,
+                                  const std::vector<std::string>& nodes = {});
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;
@@ -132,7 +142,7 @@ class ClusterNode {
   /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`); up to five times
   /// more where a partition has had no turn for no known reason, since its machine may be busy.
   /// Takes three times `patience` and `apart` at most, or eight times and twice.
-  std::vector<Verdict> diagnose(
+  std::vector<detail::Verdict> diagnose(
       std::chrono::nanoseconds apart = std::chrono::milliseconds(400),
       std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
   /// The longest that a node of so many can have stopped answering before the runs it takes part in
@@ -145,7 +155,7 @@ class ClusterNode {
   void forget(const Records& records) const;
 
  private:
-  std::shared_ptr<NodeCore> core_;
+  std::shared_ptr<detail::NodeCore> core_;
   std::unique_ptr<Engine> engine_;
 };
 

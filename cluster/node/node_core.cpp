@@ -9,7 +9,7 @@
 
 #include <troupe/devices/tensor/allocator.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 // Runs work in order that takes longer than a message may.
 class NodeCore::RequestWorker final : public LeanActor<std::function<void()>> {
@@ -306,4 +306,4 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   }
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

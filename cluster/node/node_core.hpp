@@ -37,7 +37,7 @@
 #include <troupe/cluster/node/state_service.hpp>
 #include <troupe/cluster/runs/shared_runs.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class NodeCore final : public TransportListener,
                        public Peers,
@@ -140,4 +140,4 @@ class NodeCore final : public TransportListener,
   std::chrono::nanoseconds next_age_{};  // of the heap; the transport's thread's
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include <troupe/cluster/runs/early_limits.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -21,6 +21,7 @@
 
 #include <troupe/cluster/transport/pack_scan.hpp>
 #include <troupe/cluster/transport/transport.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/list/list.hpp>
 #include <troupe/ops/graph/expr.hpp>
 

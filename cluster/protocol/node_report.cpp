@@ -8,8 +8,11 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/placement/constraint.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
+
+namespace detail {
 
 Error why_not_described(const PlanName& plan, const ClusterReport& now) {
   std::string known;
@@ -35,6 +38,8 @@ std::string run_name(const RunSnapshot& run) {
   return fmt::format("{}/{}", run.plan.owner, run.run);
 }
 
+}  // namespace detail
+
 static void add_moved(RunSnapshot& run, const std::map<std::string, const NodeAnswer*>& nodes) {
   std::set<std::string> of_run;
   for (const PartitionSnapshot& p : run.partitions) of_run.emplace(node_of(p.device));
@@ -54,6 +59,8 @@ static void add_moved(RunSnapshot& run, const std::map<std::string, const NodeAn
     }
   }
 }
+
+namespace detail {
 
 std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
   struct Joined {
@@ -121,5 +128,7 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
   }
   return all;
 }
+
+}  // namespace detail
 
 }  // namespace troupe

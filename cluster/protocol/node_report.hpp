@@ -37,6 +37,8 @@ struct NodeQuestion {
   std::int64_t since_step = INT64_MIN;  // scalars: of steps above it
 };
 
+namespace detail {
+
 /// What the recorders of a plan's partitions have kept.
 struct RecordedPlan {
   PlanName name;
@@ -54,6 +56,8 @@ struct PeerReport {
   std::int64_t round_trip_ns = 0;  // of the last ping; 0: not known
 };
 
+}  // namespace detail
+
 struct NodeReport {
   std::string name;
   std::uint64_t incarnation = 0;
@@ -66,14 +70,16 @@ struct NodeReport {
   std::int32_t cores = 0;
   std::uint64_t resident = 0, total = 0;  // bytes: of the process, of the machine
   TransportCounters transport;
-  std::vector<PeerReport> peers;
+  std::vector<detail::PeerReport> peers;
   EngineSnapshot engine;
   std::vector<PartitionSnapshot> partitions;
-  PlanDescription plan;
-  std::vector<RecordedPlan> recorded;
+  detail::PlanDescription plan;
+  std::vector<detail::RecordedPlan> recorded;
   static constexpr std::size_t kMostScalars = 4 << 20;  // bytes that others are told, names aside
   std::string scalars;  // Records::json; empty: nobody records there
 };
+
+namespace detail {
 
 /// A node as the one that asks knows it, and what it said.
 struct NodeAnswer {
@@ -85,7 +91,12 @@ struct NodeAnswer {
   std::int64_t offset_ns = 0;  // its clock less this one's (clock_offset.hpp)
   NodeReport report;
 };
-using ClusterReport = std::vector<NodeAnswer>;
+
+}  // namespace detail
+
+using ClusterReport = std::vector<detail::NodeAnswer>;
+
+namespace detail {
 
 /// Runs over several nodes once each, with all their partitions and those of their nodes that have
 /// not answered; the number is their owner's. In the order of nodes and numbers.
@@ -96,5 +107,7 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
 Error why_not_described(const PlanName& plan, const ClusterReport& now);
 /// `a/17`: whose run it is, as told by its plan, and its number there, whichever node says so.
 std::string run_name(const RunSnapshot& run);
+
+}  // namespace detail
 
 }  // namespace troupe

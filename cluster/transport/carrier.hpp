@@ -25,7 +25,7 @@
 #include <troupe/devices/base/error.hpp>
 #include <troupe/devices/tensor/value.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// By a number of its carrier that is never used again; 0 is none.
 using Connection = std::uint64_t;
@@ -106,4 +106,4 @@ class Carrier {
   ~Carrier() = default;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

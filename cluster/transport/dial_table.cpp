@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-namespace troupe {
+namespace troupe::detail {
 
 bool DialTable::has(const std::string& address) const {
   const auto is_it = [&](const Dial& dial) { return dial.address == address; };
@@ -68,4 +68,4 @@ Time DialTable::due() const {
   return first;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

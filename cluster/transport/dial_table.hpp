@@ -13,7 +13,7 @@
 
 #include <troupe/cluster/transport/carrier.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct Dial {
   std::string address;
@@ -53,4 +53,4 @@ class DialTable {
   Time due_ = Time::max();  // no later than the first of dials_ has to be answered
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-namespace troupe {
+namespace troupe::detail {
 
 namespace {
 
@@ -223,4 +223,4 @@ Message InLane::close() {
   return whole;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

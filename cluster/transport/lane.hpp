@@ -33,7 +33,7 @@
 #include <troupe/cluster/transport/transport.hpp>
 #include <troupe/cluster/transport/wire.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class OutLane {
  public:
@@ -196,4 +196,4 @@ class InLane {
   std::uint64_t copied_bytes_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

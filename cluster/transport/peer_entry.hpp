@@ -16,7 +16,7 @@
 #include <troupe/cluster/transport/transport.hpp>
 #include <troupe/cluster/transport/wire.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct PeerEntry {
   // dialled by the peer and not confirmed; connected; only to be drained
@@ -71,4 +71,4 @@ struct PeerEntry {
   Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

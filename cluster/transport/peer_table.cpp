@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace troupe {
+namespace troupe::detail {
 
 PeerEntry* PeerTable::named(const std::string& name) {
   return named(name, [](const PeerEntry& e) { return e.state != PeerEntry::State::closing; });
@@ -59,4 +59,4 @@ PeerEntry* PeerTable::pop_due(Time now) {
   return nullptr;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

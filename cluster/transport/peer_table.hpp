@@ -23,7 +23,7 @@
 
 #include <troupe/cluster/transport/peer_entry.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class PeerTable {
  public:
@@ -102,4 +102,4 @@ class PeerTable {
   std::priority_queue<Timer, std::vector<Timer>, std::greater<>> timers_;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 
 namespace {
 
@@ -387,4 +387,4 @@ std::vector<PeerCounters> Router::peers() const {
   return all;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

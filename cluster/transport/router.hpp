@@ -42,24 +42,26 @@ namespace troupe {
 
 struct RouterOptions {
   std::uint64_t window = 8 << 20;  // bytes a lane and peer that the network may hold unacknowledged
-  wire::Limits limits = {};
-  Time heartbeat = std::chrono::seconds(1);  // something is said at least so often
+  detail::wire::Limits limits = {};
+  detail::Time heartbeat = std::chrono::seconds(1);  // something is said at least so often
   // a connection that says nothing for so long is given up
-  Time silence = std::chrono::seconds(4);
-  Time away = std::chrono::seconds(10);   // a peer without a connection for so long is lost
-  Time answer = std::chrono::seconds(5);  // for the first answer to a dial
+  detail::Time silence = std::chrono::seconds(4);
+  detail::Time away = std::chrono::seconds(10);   // a peer without a connection for so long is lost
+  detail::Time answer = std::chrono::seconds(5);  // for the first answer to a dial
   // after the first failure; doubles up to `heartbeat`
-  Time redial = std::chrono::milliseconds(50);
+  detail::Time redial = std::chrono::milliseconds(50);
   // for a peer to take what is left when we end a session
-  Time drain = std::chrono::seconds(5);
+  detail::Time drain = std::chrono::seconds(5);
   // the longest that news of arrival waits for company
-  Time acknowledge = std::chrono::milliseconds(2);
+  detail::Time acknowledge = std::chrono::milliseconds(2);
   // from so much bulk on, a frame goes by the bulk channel, if there is one
   std::uint64_t bulk_frame = 32 << 10;
   // messages for a peer; one that takes so little that more wait is lost
   std::size_t most_waiting = 1 << 20;
   std::uint64_t session_seed = 0;  // numbers of sessions follow from it
 };
+
+namespace detail {
 
 class Router {
  public:
@@ -224,5 +226,7 @@ class Router {
   std::vector<std::byte> skipped_;   // where bytes go that nobody awaits
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten, and of what came directly
 };
+
+}  // namespace detail
 
 }  // namespace troupe

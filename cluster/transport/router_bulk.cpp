@@ -1,7 +1,7 @@
 // What the router does with frames that come by the bulk channel, or go there.
 #include <troupe/cluster/transport/router.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 namespace {
 
@@ -210,4 +210,4 @@ void Router::bulk_filled(Connection connection, std::size_t bytes) {
   if (!s.ok() || entry->bulk_left == 0) arrived(*entry, had_news, s);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 
 void Router::connect(const std::string& address) {
   if (leaving_) return;
@@ -194,4 +194,4 @@ void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
   if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

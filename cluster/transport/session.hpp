@@ -29,7 +29,7 @@
 
 #include <troupe/cluster/transport/lane.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class Session {
  public:
@@ -203,4 +203,4 @@ class Session {
   std::uint64_t unreported_bytes_ = 0, unreported_frames_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

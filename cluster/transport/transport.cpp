@@ -6,6 +6,8 @@ namespace troupe {
 
 std::string_view engine_version() { return TROUPE_VERSION; }
 
+namespace detail {
+
 Status check_peer(const PeerInfo& self, const PeerInfo& peer) {
   if (peer.name.empty()) return Status(Code::invalid_argument, "a node needs a name");
   if (peer.name == self.name)
@@ -35,5 +37,7 @@ std::uint64_t bytes_of(const Message& message) {
   for (const Tensor& tensor : message.tensors) bytes += tensor.bytes();
   return bytes;
 }
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -32,6 +32,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 /// A connected peer, by a number of this transport that is never used again.
 using Peer = std::uint32_t;
 
@@ -48,6 +50,8 @@ struct Message {
   std::vector<Tensor> tensors;
 };
 
+}  // namespace detail
+
 /// What a peer said of itself when it connected, and what a transport is told of its own node.
 struct PeerInfo {
   std::string name;               // of the node; unique in a cluster
@@ -55,6 +59,8 @@ struct PeerInfo {
   std::string address;            // where it listens; empty: nowhere
   std::string engine;             // its version of Troupe
 };
+
+namespace detail {
 
 class TransportListener {
  public:
@@ -80,6 +86,8 @@ class TransportListener {
   ~TransportListener() = default;
 };
 
+}  // namespace detail
+
 /// Totals since the start; relaxed reads of single-writer counters.
 struct TransportCounters {
   std::uint64_t messages_out = 0, messages_in = 0;
@@ -101,7 +109,7 @@ struct TransportCounters {
 
 /// Of one peer that is connected: totals since then, and what has not arrived yet.
 struct PeerCounters {
-  Peer peer = 0;
+  detail::Peer peer = 0;
   // of heads and tensors; those of a message that is still coming, too
   std::uint64_t bytes_out = 0, bytes_in = 0;
   std::uint64_t unsent_bytes = 0;  // now: taken by `send`, not yet given to the network
@@ -118,7 +126,7 @@ class Transport {
 
   /// Listens and calls `listener` from now on; it outlives the transport. Throws unavailable if the
   /// address is taken.
-  virtual void start(TransportListener& listener) = 0;
+  virtual void start(detail::TransportListener& listener) = 0;
   /// Sends what is unsent, tells the peers, and calls the listener no more. Done by the destructor
   /// too.
   virtual void stop() = 0;
@@ -130,25 +138,26 @@ class Transport {
   virtual void connect(const std::string& address) = 0;
   /// Takes the message; a peer that is lost is no error: `lost` says so. Throws invalid_argument
   /// for a tensor that is not on the host, or is none.
-  virtual void send(Peer peer, Lane lane, Message message) = 0;
+  virtual void send(detail::Peer peer, detail::Lane lane, detail::Message message) = 0;
   /// A few bytes, once and in order with the messages of the data lane, by memory that the peer
   /// looks at: without a message, its allocations and its acknowledgement. False: it shall be sent
   /// as one, for there is no such memory, no room, or it is too long, or messages are on their way
   /// before it, and it `may_wait` for none. May be false always.
-  virtual bool send_direct(Peer, std::span<const std::byte> /*record*/, bool /*may_wait*/ = true) {
+  virtual bool send_direct(detail::Peer, std::span<const std::byte> /*record*/,
+                           bool /*may_wait*/ = true) {
     return false;
   }
   /// Within a listener's call: what was sent to this peer goes now, not when the call has ended. A
   /// transport may ignore it, and does for others.
-  virtual void flush(Peer) {}
+  virtual void flush(detail::Peer) {}
   /// A tensor with elements not yet written, to be sent to this peer: in memory that it reads where
   /// it lies, if they share any and there is room, else as any other. It goes there uncopied if it
   /// is sent whole and nobody else holds it then.
-  virtual Tensor empty_for(Peer, DType dtype, const Shape& shape) {
+  virtual Tensor empty_for(detail::Peer, DType dtype, const Shape& shape) {
     return Tensor::empty(dtype, shape);
   }
   /// Ends a connection: both listeners hear `lost` with this reason.
-  virtual void disconnect(Peer peer, const Status& why) = 0;
+  virtual void disconnect(detail::Peer peer, const Status& why) = 0;
 
   /// What its clock says, since some fixed point: real, or a simulation's; always 0 without one.
   /// Any thread.
@@ -163,11 +172,15 @@ class Transport {
 
 /// The version of Troupe in this process.
 std::string_view engine_version();
+namespace detail {
+
 /// May these two be connected? Not with oneself, without a name, or with another version of Troupe.
 Status check_peer(const PeerInfo& self, const PeerInfo& peer);
 /// Throws invalid_argument for what cannot be sent.
 void check_sendable(const Message& message);
 /// Bytes of head and tensors.
 std::uint64_t bytes_of(const Message& message);
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -9,7 +9,7 @@
 
 #include <troupe/cluster/transport/pack_scan.hpp>
 
-namespace troupe::wire {
+namespace troupe::detail::wire {
 
 namespace {
 
@@ -364,4 +364,4 @@ Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& ou
   }
 }
 
-}  // namespace troupe::wire
+}  // namespace troupe::detail::wire

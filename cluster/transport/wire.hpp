@@ -24,7 +24,7 @@
 
 #include <troupe/cluster/transport/transport.hpp>
 
-namespace troupe::wire {
+namespace troupe::detail::wire {
 
 /// Another one speaks another protocol: the two do not connect. It goes up with every change of a
 /// frame or of a message's fields (messages.cpp).
@@ -126,4 +126,4 @@ void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>&
 /// read into the memory of one that `out` has from before.
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out);
 
-}  // namespace troupe::wire
+}  // namespace troupe::detail::wire

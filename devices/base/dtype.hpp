@@ -141,6 +141,8 @@ constexpr bool is_complex(DType t) { return t == DType::c64 || t == DType::c128;
 constexpr bool is_integer(DType t) { return t >= DType::i8 && t <= DType::u64; }
 constexpr bool is_signed_integer(DType t) { return t >= DType::i8 && t <= DType::i64; }
 
+namespace detail {
+
 template <class T>
 struct type_tag {
   using type = T;
@@ -149,28 +151,30 @@ struct type_tag {
 /// Throws unimplemented: what takes numbers was given strings.
 [[noreturn]] void refuse_strings();
 
+}  // namespace detail
+
 /// Calls `f(type_tag<T>{})` with the C++ type of `type`, which is not string.
 template <class F>
 decltype(auto) visit_dtype(DType type, F&& f) {
   switch (type) {
-    case DType::f16: return f(type_tag<half>{});
-    case DType::bf16: return f(type_tag<bfloat16>{});
-    case DType::f32: return f(type_tag<float>{});
-    case DType::f64: return f(type_tag<double>{});
-    case DType::c64: return f(type_tag<std::complex<float>>{});
-    case DType::c128: return f(type_tag<std::complex<double>>{});
-    case DType::i8: return f(type_tag<std::int8_t>{});
-    case DType::i16: return f(type_tag<std::int16_t>{});
-    case DType::i32: return f(type_tag<std::int32_t>{});
-    case DType::i64: return f(type_tag<std::int64_t>{});
-    case DType::u8: return f(type_tag<std::uint8_t>{});
-    case DType::u16: return f(type_tag<std::uint16_t>{});
-    case DType::u32: return f(type_tag<std::uint32_t>{});
-    case DType::u64: return f(type_tag<std::uint64_t>{});
+    case DType::f16: return f(detail::type_tag<half>{});
+    case DType::bf16: return f(detail::type_tag<bfloat16>{});
+    case DType::f32: return f(detail::type_tag<float>{});
+    case DType::f64: return f(detail::type_tag<double>{});
+    case DType::c64: return f(detail::type_tag<std::complex<float>>{});
+    case DType::c128: return f(detail::type_tag<std::complex<double>>{});
+    case DType::i8: return f(detail::type_tag<std::int8_t>{});
+    case DType::i16: return f(detail::type_tag<std::int16_t>{});
+    case DType::i32: return f(detail::type_tag<std::int32_t>{});
+    case DType::i64: return f(detail::type_tag<std::int64_t>{});
+    case DType::u8: return f(detail::type_tag<std::uint8_t>{});
+    case DType::u16: return f(detail::type_tag<std::uint16_t>{});
+    case DType::u32: return f(detail::type_tag<std::uint32_t>{});
+    case DType::u64: return f(detail::type_tag<std::uint64_t>{});
     case DType::boolean: break;
-    case DType::string: refuse_strings();
+    case DType::string: detail::refuse_strings();
   }
-  return f(type_tag<bool>{});
+  return f(detail::type_tag<bool>{});
 }
 
 namespace detail {

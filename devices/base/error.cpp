@@ -3,6 +3,8 @@
 #include <cstring>
 #include <new>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 std::string_view name_of(Code code) {

@@ -71,6 +71,8 @@ class Status {
   std::shared_ptr<const Rep> rep_;
 };
 
+namespace detail {
+
 /// Where the user wrote something: file, line and function of their own source.
 struct Site {
   const char* file = "";
@@ -83,5 +85,7 @@ struct Site {
   /// `model.cpp:41`
   std::string text() const;
 };
+
+}  // namespace detail
 
 }  // namespace troupe

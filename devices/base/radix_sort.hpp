@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <troupe/devices/base/dtype.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

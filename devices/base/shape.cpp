@@ -1,4 +1,5 @@
 #include <troupe/devices/base/dtype.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/base/shape.hpp>
 
 #include <algorithm>
@@ -18,9 +19,13 @@ std::string_view name_of(DType type) {
 std::ostream& operator<<(std::ostream& out, DType type) { return out << name_of(type); }
 std::ostream& operator<<(std::ostream& out, const Shape& shape) { return out << shape.text(); }
 
+namespace detail {
+
 void refuse_strings() {
   throw Error(Code::unimplemented, "strings have no numbers to compute with");
 }
+
+}  // namespace detail
 
 Shape::Shape(std::span<const std::int64_t> dims, const std::source_location& at) {
   if (dims.size() > kMaxRank)
@@ -128,6 +133,8 @@ std::string Shape::text() const {
   return out + "]";
 }
 
+namespace detail {
+
 Shape broadcast(const Shape& a, const Shape& b) {
   if (!a.has_rank() || !b.has_rank()) return Shape::unknown();
   int rank = std::max(a.rank(), b.rank());
@@ -154,5 +161,7 @@ int normalize_axis(std::int64_t axis, int rank) {
                 fmt::format("axis {} is outside a tensor of rank {}", axis, rank));
   return static_cast<int>(axis < 0 ? axis + rank : axis);
 }
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -89,10 +89,14 @@ class Shape {
 /// Writes `text()`.
 std::ostream& operator<<(std::ostream& out, const Shape& shape);
 
+namespace detail {
+
 /// NumPy's rule: aligned at the last axis, extents are equal or 1. Unknown extents stay unknown
 /// unless the other side decides. Throws invalid_argument if the two cannot be broadcast.
 Shape broadcast(const Shape& a, const Shape& b);
 /// `axis` in [-rank, rank) made non-negative; throws out_of_range otherwise.
 int normalize_axis(std::int64_t axis, int rank);
+
+}  // namespace detail
 
 }  // namespace troupe

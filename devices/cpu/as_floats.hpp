@@ -3,6 +3,8 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe::cpu {
 
 constexpr bool is_stored_only(DType t) { return t == DType::f16 || t == DType::bf16; }

@@ -3,7 +3,9 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+#include <troupe/devices/base/internal.hpp>
+
+namespace troupe::detail {
 class WorkerPool;
 }
 

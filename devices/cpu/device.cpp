@@ -4,7 +4,7 @@
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/device/registry.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 class PassedEvent final : public Event {
@@ -73,4 +73,4 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options) {
   return std::make_unique<CpuDevice>(options);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -9,6 +9,7 @@
 
 #include <troupe/devices/base/dtype.hpp>
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe::cpu {
 

@@ -9,6 +9,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 bool is_built(CpuLevel level) {
   switch (level) {
 #if defined(__x86_64__)
@@ -36,6 +38,8 @@ std::string_view name_of(CpuLevel level) {
   }
   return "v4";
 }
+
+}  // namespace detail
 
 namespace {
 
@@ -74,10 +78,14 @@ CpuLevel chosen_level() {
 
 }  // namespace
 
+namespace detail {
+
 CpuLevel cpu_level() {
   static const CpuLevel level = chosen_level();
   return level;
 }
+
+}  // namespace detail
 
 namespace cpu {
 namespace {

@@ -11,12 +11,17 @@
 #include <cstdint>
 
 #include <troupe/devices/base/dtype.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/recurrent_cell.hpp>
 #include <troupe/devices/scalar/scalar_op.hpp>
 
 namespace troupe {
 
+namespace detail {
+
 enum class CpuLevel : std::uint8_t;
+
+}  // namespace detail
 
 namespace cpu {
 

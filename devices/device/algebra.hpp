@@ -5,7 +5,7 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 enum class Algebra : std::uint8_t {
   cholesky,  // a = l l^T: out[0] is l, lower triangular; a's upper half is not looked at
@@ -32,4 +32,4 @@ struct AlgebraArgs {
   bool transposed = false, lower = true;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,7 +6,7 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 enum class Scan : std::uint8_t {
   sum,
@@ -64,4 +64,4 @@ struct SearchArgs {
   bool right = false;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,7 +6,7 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// y = softmax(q k^T * scale + mask) v for each batch and head, a mask of truths being 0 or
 /// -infinity; a query that may look at nothing gets zeros. Queries of `heads` heads, keys and
@@ -34,4 +34,4 @@ struct AttentionGradientArgs {
   View dmask;  // of a mask that is no bool; absent: nobody asks
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

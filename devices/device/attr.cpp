@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 template <class... F>
@@ -100,4 +100,4 @@ void Attrs::missing(std::string_view name) const {
               fmt::format("attribute '{}' is missing or of another type in {{{}}}", name, text()));
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

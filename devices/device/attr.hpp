@@ -19,7 +19,7 @@
 #include <troupe/devices/base/shape.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// An attribute that only lives in memory (a program, a user's function, a state); files name it
 /// instead.
@@ -75,4 +75,4 @@ class Attrs {
   std::shared_ptr<const std::vector<Entry>> entries_;  // sorted by name; shared by copies
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -4,7 +4,7 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// For each of `outer` blocks of rows and each column the mean and the variance of x; or, of dy
 /// beside x, the sum of dy and that of dy (x - mean). Added in double, f32 four rows at a time in
@@ -19,4 +19,4 @@ struct ChannelSumsArgs {
   std::int64_t outer, rows, n;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -3,7 +3,7 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Connectionist temporal classification (Graves et al., 2006): loss[b] = -log p(labels |
 /// log_probabilities), and its gradient with respect to log_probabilities; or, of a direction, the
@@ -18,4 +18,4 @@ struct CtcArgs {
   ConstView direction{};  // [batch, time, classes]; absent: loss and gradient
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

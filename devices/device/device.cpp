@@ -4,7 +4,7 @@
 
 #include <troupe/devices/device/swap.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 Tensor Device::empty(DType dtype, const Shape& shape) {
   if (is_synchronous()) return Tensor::empty(dtype, shape);
@@ -31,4 +31,4 @@ Tensor Device::host_empty(DType dtype, const Shape& shape) {
   return Tensor::on_buffer(Buffer::allocate(host_memory(), bytes), 0, nullptr, dtype, shape);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -22,6 +22,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 class Device;
 class Swapper;
 class WorkerPool;
@@ -142,6 +144,8 @@ struct CpuOptions {
 /// The host as a device: synchronous streams, host_allocator().
 std::unique_ptr<Device> make_cpu_device(const CpuOptions& options = {});
 
+}  // namespace detail
+
 /// What of the values that loops save for their gradients moves to the host, and when (swap.hpp). A
 /// device without a limit of its memory swaps nothing.
 struct SwapOptions {
@@ -185,9 +189,13 @@ struct SimOptions {
   // fresh and freed memory, which takes the compute stream a pass over it; false: for benchmarks
   bool poisons = true;
 };
+namespace detail {
+
 /// A device with asynchronous streams and memory of its own but no hardware: kernels are the CPU's,
 /// run later by a thread a stream; freed and fresh memory is filled with a pattern of NaNs (unless
 /// `poisons` is false), in the stream's order.
 std::unique_ptr<Device> make_sim_device(const SimOptions& options = {});
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -2,7 +2,7 @@
 
 #include <map>
 
-namespace troupe {
+namespace troupe::detail {
 
 void own_text(std::span<Value> values) {
   for (Value& v : values)
@@ -37,4 +37,4 @@ const KernelFactory* find_device_kernel(std::string_view device_kind, std::strin
   return it == registry().end() ? nullptr : &it->second;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

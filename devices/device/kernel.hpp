@@ -21,7 +21,7 @@
 #include <troupe/devices/device/attr.hpp>
 #include <troupe/devices/device/device.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// What distinguishes one run from the next, as kernels see it.
 struct RunInfo {
@@ -201,4 +201,4 @@ void register_device_kernel(std::string_view device_kind, std::string_view op,
 /// Null if there is none.
 const KernelFactory* find_device_kernel(std::string_view device_kind, std::string_view op);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/primitives.hpp>
 
 namespace troupe {

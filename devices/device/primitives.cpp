@@ -2,7 +2,7 @@
 
 #include <array>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::string_view name_of(Primitive p) {
   constexpr std::array<std::string_view,
@@ -26,4 +26,4 @@ std::string_view name_of(Primitive p) {
   return names[static_cast<std::size_t>(p)];
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

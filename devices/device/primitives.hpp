@@ -21,7 +21,7 @@
 #include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class Stream;
 struct AlgebraArgs;    // algebra.hpp
@@ -293,4 +293,4 @@ class Primitives {
   virtual void recurrent_gradient(Stream&, const RecurrentGradientArgs&) const = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -7,7 +7,7 @@
 #include <troupe/devices/device/primitives.hpp>
 #include <troupe/devices/device/recurrent_cell.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 constexpr std::int64_t gates_of(RecurrentCell c) {
   return c == RecurrentCell::lstm ? 4 : c == RecurrentCell::gru ? 3 : 1;
@@ -46,4 +46,4 @@ struct RecurrentGradientArgs {
   View drecurrent, dbias, dh0, dc0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

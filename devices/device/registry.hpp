@@ -21,6 +21,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/device.hpp>
 
 namespace troupe {

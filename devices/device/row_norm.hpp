@@ -5,7 +5,7 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// y = (x - mean) * rstd * scale + bias, row by row, with rstd = 1 / sqrt(variance + epsilon); not
 /// centered: y = x * rstd * scale, with rstd of the mean square. Means are taken in double, f32
@@ -32,4 +32,4 @@ struct RowNormGradientArgs {
   bool centered;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,7 +6,7 @@
 
 #include <troupe/devices/base/block_pool.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 // A buffer that lists hold, wherever its elements are.
 struct Swapper::Parcel {
@@ -301,4 +301,4 @@ std::string Swapper::what_helps() const {
                     options_.threshold);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -59,7 +59,7 @@
 #include <troupe/devices/device/device.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct SwapCounters {
   std::uint64_t out = 0, out_bytes = 0;  // copies to the host
@@ -143,4 +143,4 @@ class Swapper {
   SwapCounters counters_;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

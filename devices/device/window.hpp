@@ -6,7 +6,7 @@
 
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// A window along one axis, in elements. Position o covers in[o * stride - before + t * dilation]
 /// for t < size; what lies outside [0, in) is padding.
@@ -67,4 +67,4 @@ struct PoolArgs {
   std::int64_t batch, channels;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

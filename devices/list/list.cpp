@@ -12,7 +12,7 @@
 #include <troupe/devices/base/block_pool.hpp>
 #include <troupe/devices/device/swap.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class List::Log final : public Counted {
  public:
@@ -404,4 +404,4 @@ std::string text_of(const Value& value) {
   return std::string(name_of(value.dtype())) + value.tensor().shape().text();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -36,7 +36,7 @@
 
 #include <troupe/devices/tensor/tensor.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class Swapper;
 
@@ -139,4 +139,4 @@ inline List& Value::list() { return *static_cast<List*>(this); }
 /// `f32[2]`, `list(f32[2]) of 3`, `nothing`: what errors say of a value.
 std::string text_of(const Value& value);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,6 +6,7 @@
 
 #include <functional>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/list/list.hpp>
 
 namespace troupe {

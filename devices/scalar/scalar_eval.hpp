@@ -4,6 +4,7 @@
 
 #include <span>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 

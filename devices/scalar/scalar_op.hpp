@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string_view>
 
-namespace troupe {
+namespace troupe::detail {
 
 enum class ScalarOp : std::uint8_t {
   input,
@@ -92,4 +92,4 @@ constexpr bool yields_bool(ScalarOp op) {
          (op >= ScalarOp::is_nan && op <= ScalarOp::is_finite);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

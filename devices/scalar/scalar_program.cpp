@@ -6,7 +6,7 @@
 
 #include <troupe/devices/base/error.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 int PreparedSlots::claim() {
   static std::atomic<int> next{kCpu + 1};  // publishes nothing but itself
@@ -388,4 +388,4 @@ std::string ScalarProgram::text() const {
   return out;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

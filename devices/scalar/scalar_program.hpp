@@ -28,7 +28,7 @@
 #include <troupe/devices/base/dtype.hpp>
 #include <troupe/devices/scalar/scalar_op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct ScalarInstruction {
   ScalarOp op;
@@ -277,4 +277,4 @@ inline Symbol select(Symbol condition, Symbol yes, Symbol no) {
   return r->record(ScalarOp::select, {condition, yes, no});
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

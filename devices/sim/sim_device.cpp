@@ -466,9 +466,13 @@ std::vector<SimSpan> trace_of(Device& device) {
 
 double virtual_time(Device& device) { return sim::simulated(device).compute().now(); }
 
+namespace detail {
+
 std::unique_ptr<Device> make_sim_device(const SimOptions& options) {
   return std::make_unique<sim::SimDevice>(options);
 }
+
+}  // namespace detail
 
 bool step(Stream& stream) {
   auto* mine = dynamic_cast<sim::SimStream*>(&stream);

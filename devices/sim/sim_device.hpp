@@ -32,6 +32,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/device.hpp>
 
 namespace troupe {

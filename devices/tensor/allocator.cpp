@@ -17,7 +17,7 @@
 
 #include <troupe/devices/base/error.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 constexpr std::size_t kSmallest = 64;
@@ -272,4 +272,4 @@ Allocator& host_allocator() {
   return *heap;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

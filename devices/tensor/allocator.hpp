@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <memory>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct AllocatorCounters {
   std::uint64_t in_use = 0;       // bytes handed out now
@@ -60,4 +60,4 @@ std::unique_ptr<MemorySource> make_host_memory();
 /// The process's heap for host tensors, as malloc is for bytes.
 Allocator& host_allocator();
 
-}  // namespace troupe
+}  // namespace troupe::detail

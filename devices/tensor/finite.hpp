@@ -5,6 +5,7 @@
 #include <span>
 #include <string>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {

@@ -7,6 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/block_pool.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

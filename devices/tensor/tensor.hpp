@@ -21,6 +21,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 class Device;
 
 /// Counted memory of one device.
@@ -46,7 +48,9 @@ class Buffer final : public Counted {
   std::uint64_t content_ = 0;  // written by a sole holder
 };
 
-class Tensor : public Value {
+}  // namespace detail
+
+class Tensor : public detail::Value {
  public:
   using At = std::source_location;
   Tensor() = default;
@@ -67,11 +71,12 @@ class Tensor : public Value {
   /// A tensor with elements not yet written. A rank-0 host tensor is an inline scalar.
   static Tensor empty(DType dtype, const Shape& shape);
   /// The same on `device` (null: the host), from its allocator.
-  static Tensor empty_on(Device* device, Allocator& allocator, DType dtype, const Shape& shape);
+  static Tensor empty_on(detail::Device* device, detail::Allocator& allocator, DType dtype,
+                         const Shape& shape);
   static Tensor zeros(DType dtype, const Shape& shape);
   /// The elements that lie `offset` bytes into a buffer of `device` (null: the host).
-  static Tensor on_buffer(Ref<Buffer> buffer, std::size_t offset, Device* device, DType dtype,
-                          const Shape& shape);
+  static Tensor on_buffer(detail::Ref<detail::Buffer> buffer, std::size_t offset,
+                          detail::Device* device, DType dtype, const Shape& shape);
   /// Throws invalid_argument, naming the caller's line, unless `elements` fill `shape`.
   template <class T>
   static Tensor of(std::span<const T> elements, const Shape& shape, At at = At::current());
@@ -99,10 +104,10 @@ class Tensor : public Value {
   std::int64_t elements() const;
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
   /// Where the elements are: null for the host.
-  Device* device() const;
+  detail::Device* device() const;
   bool is_on_host() const { return device() == nullptr; }
   /// What the elements lie in; null where that is the handle itself, or a small body.
-  Ref<Buffer> buffer() const;
+  detail::Ref<detail::Buffer> buffer() const;
 
   const void* raw() const;
   /// Throws internal if the handle is no sole holder's; kernels write only what they allocated or
@@ -174,24 +179,24 @@ class Tensor : public Value {
                                                   const At& at);
 };
 
-static_assert(sizeof(Tensor) == sizeof(Value));
+static_assert(sizeof(Tensor) == sizeof(detail::Value));
 
 // What a handle refers to. Up to 64 bytes of host elements live in the body itself: small vectors
 // cost one pooled block, no buffer. Inline, with the accessors: a firing calls a dozen of them.
-class Tensor::Body final : public Counted {
+class Tensor::Body final : public detail::Counted {
  public:
   static constexpr std::size_t kSmall = 64;
-  static Body* make(const Shape& shape, Device* device);
+  static Body* make(const Shape& shape, detail::Device* device);
 
   Shape shape;
-  Device* device;
+  detail::Device* device;
   void* data = small;
-  Ref<Buffer> buffer;  // null while the elements are in `small`
-  Tensor owner;        // keeps a view's small elements alive; of strings, a u8 tensor: their bytes
+  detail::Ref<detail::Buffer> buffer;  // null while the elements are in `small`
+  Tensor owner;  // keeps a view's small elements alive; of strings, a u8 tensor: their bytes
   alignas(64) unsigned char small[kSmall];
 
  private:
-  Body(const Shape& s, Device* d) : shape(s), device(d) {}
+  Body(const Shape& s, detail::Device* d) : shape(s), device(d) {}
   void destroy() noexcept override;
 };
 
@@ -207,10 +212,12 @@ inline std::int64_t Tensor::elements() const {
   return body()->shape.elements();
 }
 
-inline Device* Tensor::device() const { return kind_ == Kind::tensor ? body()->device : nullptr; }
+inline detail::Device* Tensor::device() const {
+  return kind_ == Kind::tensor ? body()->device : nullptr;
+}
 
-inline Ref<Buffer> Tensor::buffer() const {
-  return kind_ == Kind::tensor ? body()->buffer : Ref<Buffer>();
+inline detail::Ref<detail::Buffer> Tensor::buffer() const {
+  return kind_ == Kind::tensor ? body()->buffer : detail::Ref<detail::Buffer>();
 }
 
 inline const void* Tensor::raw() const {

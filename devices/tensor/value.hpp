@@ -16,6 +16,8 @@
 namespace troupe {
 
 class Tensor;
+namespace detail {
+
 class List;
 
 /// Something counted from inside; created with one holder.
@@ -182,6 +184,8 @@ class Value {
   Kind kind_ = Kind::none;
 };
 
-static_assert(sizeof(Value) == 32);
+}  // namespace detail
+
+static_assert(sizeof(detail::Value) == 32);
 
 }  // namespace troupe

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <utility>
 
-namespace troupe {
+namespace troupe::detail {
 
 void ParallelLoop::run(WorkerPool& pool, int blocks, Body body, const void* f, int helpers) {
   body_ = body;
@@ -81,4 +81,4 @@ void WorkerPool::give_back(ParallelLoop& loop) {
   loop.next_idle = std::exchange(idle_loops_, &loop);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

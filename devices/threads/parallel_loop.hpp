@@ -32,7 +32,7 @@
 
 #include <troupe/devices/threads/worker_pool.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// See above. Made and lent by WorkerPool only.
 class ParallelLoop {
@@ -61,4 +61,4 @@ class ParallelLoop {
   std::exception_ptr error_;  // written by the claimer of failed_, read by the caller after C6
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

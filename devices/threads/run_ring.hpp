@@ -26,9 +26,15 @@
 #include <atomic>
 #include <cstdint>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
+namespace detail {
+
 class Worker;
+
+}  // namespace detail
 
 /// Work for a pool: a function and what it works on. Two words, copied freely, owns nothing.
 /// `run` must not throw; a job that can fail carries its error in `object`.

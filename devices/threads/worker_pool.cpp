@@ -14,7 +14,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 using namespace std::chrono_literals;
@@ -469,4 +469,4 @@ Job WorkerPool::JobQueue::pop() {
   return job;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -80,7 +80,7 @@
 
 #include <troupe/devices/threads/run_ring.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class ParallelLoop;
 class Poller;
@@ -342,10 +342,10 @@ class StandIn {
   /// for as long as a worker searches before it parks.
   template <class Done>
   void run_until(Done&& done) {
-    using Condition = std::remove_reference_t<Done>;
+    using Predicate = std::remove_reference_t<Done>;
     run(
         [](const void* condition) -> bool {
-          return (*static_cast<Condition*>(const_cast<void*>(condition)))();
+          return (*static_cast<Predicate*>(const_cast<void*>(condition)))();
         },
         std::addressof(done));
   }
@@ -379,4 +379,4 @@ inline void Worker::share() {
   if (ring_.length() != 0) pool_->wake_if_asleep();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

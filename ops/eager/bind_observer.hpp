@@ -12,8 +12,15 @@
 
 namespace troupe {
 
+namespace detail {
+
 struct StagedFunction;
+
+}  // namespace detail
+
 class Eager;
+
+namespace detail {
 
 class BindObserver {
  public:
@@ -83,5 +90,7 @@ class BindObserver {
   BindObserver* outer_ = nullptr;
   bool is_active_ = false;
 };
+
+}  // namespace detail
 
 }  // namespace troupe

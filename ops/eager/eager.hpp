@@ -34,46 +34,51 @@ namespace troupe {
 /// Expressions of a graph with the values that a run feeds.
 using Feeds = std::vector<std::pair<Expr, Tensor>>;
 
+namespace detail {
+
 class NodeTypes;
 struct StateInUse;
 
-class Eager final : public Reader, private Evaluate {
+}  // namespace detail
+
+class Eager final : public detail::Reader, private detail::Evaluate {
  public:
   /// Computes on the host's CPU device, on the calling thread.
   Eager();
   /// Computes on `device`, which must outlive the scope. Blocks after each node until the device
   /// has finished. Values of an asynchronous device stay in its memory; `run` copies its results to
   /// the host.
-  explicit Eager(Device& device);
+  explicit Eager(detail::Device& device);
   /// Computes on the host's device with the host's states; traced functions that are called with
   /// its values run on the host. The host must outlive the scope.
-  explicit Eager(EagerHost& host);
+  explicit Eager(detail::EagerHost& host);
   ~Eager() override;
 
   /// The innermost scope that is alive on this thread; null: there is none.
   static Eager* innermost();
-  EagerHost* host() const { return host_; }
+  detail::EagerHost* host() const { return host_; }
   /// The graph of the trace that runs on this thread, or this scope.
-  Reader& current() override;
+  detail::Reader& current() override;
 
-  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
-             int state = -1) override;
-  Expr adopt(const Expr& foreign, const Site& site) override;
+  Exprs bind(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
+             const detail::Site& site, int state = -1) override;
+  Expr adopt(const Expr& foreign, const detail::Site& site) override;
   ValueSpec spec_of(const Expr& e) const override;
-  int declare(const StateSpec& spec, const Site& site) override;
-  int declare_new(StateSpec spec, const Site& site) override;
-  std::span<const StateSpec> declared_states() const override { return states_; }
-  const StateSpec& state_spec(int state) const override { return states_[state]; }
+  int declare(const detail::StateSpec& spec, const detail::Site& site) override;
+  int declare_new(detail::StateSpec spec, const detail::Site& site) override;
+  std::span<const detail::StateSpec> declared_states() const override { return states_; }
+  const detail::StateSpec& state_spec(int state) const override { return states_[state]; }
 
   /// Returns the fetched values, on the host. Throws the error of a kernel, naming node and line.
   std::vector<Tensor> run(const Graph& graph, const Feeds& feeds, const std::vector<Expr>& fetches);
   /// Runs a program that passes made; one tensor a feed, in the program's order.
-  std::vector<Tensor> run(const Program& program, const std::vector<Tensor>& feeds);
+  std::vector<Tensor> run(const detail::Program& program, const std::vector<Tensor>& feeds);
   /// Runs the program on values of this scope, lists among them; results stay on the device.
-  std::vector<Value> run_values(const Program& program, std::span<const Expr> feeds);
+  std::vector<detail::Value> run_values(const detail::Program& program,
+                                        std::span<const Expr> feeds);
 
   /// Variables and queues, which outlive runs.
-  StateStore& states() { return *store_; }
+  detail::StateStore& states() { return *store_; }
   /// Returns the value of the graph's variable, on the host: its initial value before the first
   /// write. Throws not_found.
   Tensor get(const Graph& graph, const std::string& variable);
@@ -86,9 +91,9 @@ class Eager final : public Reader, private Evaluate {
   void set_step(std::uint64_t step) { run_.step = step; }
 
   /// An expression of this scope with this value, as an op would have yielded it.
-  Expr hold(Value value);
+  Expr hold(detail::Value value);
   /// Returns the kernels that later binds of the same op, attributes, dtypes and shapes run again.
-  const KernelCache& kernels() const { return kernels_; }
+  const detail::KernelCache& kernels() const { return kernels_; }
 
   /// What has been bound since somebody asked: while_loop asks whether its predicate is false
   /// because of NaN.
@@ -98,7 +103,7 @@ class Eager final : public Reader, private Evaluate {
     bool compares = false;  // floats, by one of them
     // where `nan_holds`: the first of them that compared NaN: `Less (train.cpp:41)`; empty: none
     std::string nan;
-    Edge operand;  // of it, the mark of what was NaN
+    detail::Edge operand;  // its operand that was NaN
   };
   /// While it lives, `by` is told. What is bound meanwhile is an ordinary part of the program,
   /// unless NaN holds: then it was asked for once more, and random draws afterwards are those that
@@ -141,48 +146,53 @@ class Eager final : public Reader, private Evaluate {
   };
 
  private:
-  bool is_nan(const Expr& e, const Site& site);
-  Exprs compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site);
-  Exprs compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
-                int state, const Replayed* again);
-  Exprs compute_cached(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
-                       const Site& site);
-  Exprs run_kernel(Kernel& kernel, const OpDef& op, std::span<const Expr> inputs,
-                   std::size_t outputs, const StateInUse& use);
-  void tell(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs, const Exprs& outputs,
-            const State* state, int number, const Site& site);
-  Exprs bind_in(Graph& graph, const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
-                const Site& site, int state) const;
-  Node node_of(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site);
-  Exprs run_functional(const Node& node, std::span<const Expr> inputs,
-                       std::optional<std::span<const StateSpec>> states);
-  Exprs in_scope(std::vector<Value> values);
+  bool is_nan(const Expr& e, const detail::Site& site);
+  Exprs compare(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
+                const detail::Site& site);
+  Exprs compute(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
+                const detail::Site& site, int state, const Replayed* again);
+  Exprs compute_cached(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
+                       const detail::Site& site);
+  Exprs run_kernel(detail::Kernel& kernel, const detail::OpDef& op, std::span<const Expr> inputs,
+                   std::size_t outputs, const detail::StateInUse& use);
+  void tell(const detail::OpDef& op, const detail::Attrs& attrs, std::span<const Expr> inputs,
+            const Exprs& outputs, const detail::State* state, int number, const detail::Site& site);
+  Exprs bind_in(Graph& graph, const detail::OpDef& op, std::span<const Expr> inputs,
+                detail::Attrs attrs, const detail::Site& site, int state) const;
+  detail::Node node_of(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
+                       const detail::Site& site);
+  Exprs run_functional(const detail::Node& node, std::span<const Expr> inputs,
+                       std::optional<std::span<const detail::StateSpec>> states);
+  Exprs in_scope(std::vector<detail::Value> values);
 
-  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments) override;
-  std::vector<Value> call(const SubGraph& graph, std::vector<Value> arguments, std::uint64_t key,
-                          std::int64_t n) override;
-  std::vector<Value> call(const FunctionDef& function, std::vector<Value> arguments,
-                          const Node& node) override;
-  Tensor on_host(const Value& value) override;
+  std::vector<detail::Value> call(const detail::SubGraph& graph,
+                                  std::vector<detail::Value> arguments) override;
+  std::vector<detail::Value> call(const detail::SubGraph& graph,
+                                  std::vector<detail::Value> arguments, std::uint64_t key,
+                                  std::int64_t n) override;
+  std::vector<detail::Value> call(const detail::FunctionDef& function,
+                                  std::vector<detail::Value> arguments,
+                                  const detail::Node& node) override;
+  Tensor on_host(const detail::Value& value) override;
 
   // Calls nest on the C++ stack, a few kilobytes each.
   static constexpr int kMaxDepth = 500;
 
-  std::unique_ptr<Device> own_;
-  Device* device_;
-  std::unique_ptr<Stream> stream_;
-  RunInfo run_;
+  std::unique_ptr<detail::Device> own_;
+  detail::Device* device_;
+  std::unique_ptr<detail::Stream> stream_;
+  detail::RunInfo run_;
   std::uint64_t calls_ = 0;  // origins given to binds that repeat no node
-  std::vector<StateSpec> states_;
-  EagerHost* host_ = nullptr;
-  std::unique_ptr<StateStore> own_states_;
-  StateStore* store_;
-  KernelCache kernels_;
+  std::vector<detail::StateSpec> states_;
+  detail::EagerHost* host_ = nullptr;
+  std::unique_ptr<detail::StateStore> own_states_;
+  detail::StateStore* store_;
+  detail::KernelCache kernels_;
   Eager* outer_ = nullptr;  // the scope that was the innermost one of its thread before this one
   Comparisons* watch_ = nullptr;
   bool is_looking_ = false;
   // of the graph of the functional node that runs now
-  std::optional<std::span<const StateSpec>> replayed_states_;
+  std::optional<std::span<const detail::StateSpec>> replayed_states_;
   std::uint64_t tag_ = 0;  // of the iteration that runs now
   int depth_ = 0;          // of the call that runs now
 };

@@ -16,7 +16,7 @@
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class Evaluate {
  public:
@@ -36,4 +36,4 @@ class Evaluate {
   ~Evaluate() = default;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

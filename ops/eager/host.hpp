@@ -13,7 +13,7 @@
 
 #include <troupe/ops/graph/program.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// A program that a host has prepared to run any number of times.
 class StagedProgram {
@@ -41,4 +41,4 @@ class EagerHost {
   ~EagerHost() = default;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -4,7 +4,7 @@
 
 #include <troupe/devices/list/list.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t with) {
@@ -104,4 +104,4 @@ KernelCache::Prepared& KernelCache::add(std::unique_ptr<Prepared> prepared) {
   return *bucket.back();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -13,7 +13,7 @@
 #include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class KernelCache {
  public:
@@ -56,4 +56,4 @@ class KernelCache {
   std::uint64_t made_ = 0, dropped_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

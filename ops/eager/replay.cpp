@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/op.hpp>
 

@@ -25,13 +25,14 @@ namespace troupe {
 /// Returns the program's fetches as expressions of `reader`. `arguments` stand for its feeds; those
 /// of other readers are adopted. Throws invalid_argument if their number, dtypes or shapes do not
 /// fit.
-Exprs replay(const Program& program, Reader& reader, std::span<const Expr> arguments);
+Exprs replay(const detail::Program& program, detail::Reader& reader,
+             std::span<const Expr> arguments);
 /// Prunes the graph to what `fetches` need first. `feeds` are expressions of the graph.
-Exprs replay(const Graph& graph, Reader& reader, const std::vector<Expr>& feeds,
+Exprs replay(const Graph& graph, detail::Reader& reader, const std::vector<Expr>& feeds,
              std::span<const Expr> arguments, const std::vector<Expr>& fetches);
 /// Replays all nodes of a sub-graph. `states` are those of its outermost graph; `arguments` are
 /// expressions of the reader and have been checked.
-Exprs replay(const SubGraph& sub_graph, std::span<const StateSpec> states, Reader& reader,
-             std::span<const Expr> arguments);
+Exprs replay(const detail::SubGraph& sub_graph, std::span<const detail::StateSpec> states,
+             detail::Reader& reader, std::span<const Expr> arguments);
 
 }  // namespace troupe

@@ -7,7 +7,7 @@
 
 #include <troupe/ops/graph/transfer.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 // Waits for a deferred kernel; its Completion may be fulfilled by any thread.
@@ -75,4 +75,4 @@ void run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::span<Valu
     outputs[i] = std::move(results[i]);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -7,7 +7,7 @@
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph/state.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// The state that a node works on, with its spec; or none.
 struct StateInUse {
@@ -23,4 +23,4 @@ void run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::span<Valu
                          Device& device, Stream& stream, const RunInfo& run, const StateInUse& use,
                          std::uint64_t tag = 0, bool is_alone = true);
 
-}  // namespace troupe
+}  // namespace troupe::detail

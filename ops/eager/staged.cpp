@@ -7,7 +7,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 std::shared_ptr<StagedProgram> prepared(StagedFunction& f) {
@@ -64,4 +64,4 @@ Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<con
   return out;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

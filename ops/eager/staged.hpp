@@ -17,6 +17,8 @@ namespace troupe {
 
 class Eager;
 
+namespace detail {
+
 /// The graph that a trace has filled; gradients are appended to it.
 struct StagedGraph {
   explicit StagedGraph(EagerHost* in) : host(in) {}
@@ -62,5 +64,7 @@ Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<con
 
 /// Describes what the compiled program does and where; without a host, its text.
 std::string explain_staged(StagedFunction& function);
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -5,7 +5,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/composite.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::int64_t rows_of(const Shape& s) { return s[s.rank() - 2]; }
 std::int64_t columns_of(const Shape& s) { return s[s.rank() - 1]; }
@@ -108,4 +108,4 @@ Expr onto_lower_half(const Expr& symmetric) {
   return tril(symmetric) + tril(matrix_transpose(symmetric), -1);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -8,7 +8,7 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Input i is a batch of matrices of f32 or f64; square: as many rows as columns.
 void require_matrices(const Inference& c, int i, bool square);
@@ -37,4 +37,4 @@ Expr identity_like(const Expr& x);
 /// A symmetric gradient, for an op that looks at the lower half alone.
 Expr onto_lower_half(const Expr& symmetric);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -1,8 +1,8 @@
 #include <troupe/ops/families/convolution.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
-Expr bind_convolution(const char* op, Operand x, Operand filter, const Window& window,
+Expr bind_convolution(const char* op, Operand x, Operand filter, const WindowOptions& window,
                       std::int64_t groups) {
   Attrs attrs = attrs_of(window);
   attrs.set("groups", groups);
@@ -103,4 +103,4 @@ std::unique_ptr<Kernel> convolution_kernel(
   return std::make_unique<ConvolutionKernel>(what, setup.attrs, std::move(shapes));
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -10,10 +10,10 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Makes the node of `op`.
-Expr bind_convolution(const char* op, Operand x, Operand filter, const Window& window,
+Expr bind_convolution(const char* op, Operand x, Operand filter, const WindowOptions& window,
                       std::int64_t groups);
 /// A window's, and `groups`.
 void convolution_attrs(OpBuilder& op);
@@ -35,4 +35,4 @@ std::unique_ptr<Kernel> convolution_kernel(
     Convolve what, const KernelSetup& setup,
     std::function<ConvolutionShapes(KernelContext&, const Attrs&)> shapes);
 
-}  // namespace troupe
+}  // namespace troupe::detail

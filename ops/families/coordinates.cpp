@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 
 Coordinates coordinates_of(const Shape& params, const Shape& indices, std::int64_t batch_axes) {
   auto fail = [&](const std::string& why) {
@@ -51,4 +51,4 @@ AlongArgs Coordinates::args(Along what, ConstView x, ConstView indices, View out
   return a;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,7 +6,7 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// A tensor [batch..., extents..., rest...] and coordinates [batch..., n..., depth] in it.
 struct Coordinates {
@@ -21,4 +21,4 @@ struct Coordinates {
 /// Throws invalid_argument if the two do not go together.
 Coordinates coordinates_of(const Shape& params, const Shape& indices, std::int64_t batch_axes);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -7,6 +7,7 @@
 
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/composite.hpp>
 
 namespace troupe {

@@ -8,7 +8,7 @@
 
 #include <troupe/devices/base/error.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 bool holds(DType t, double value) {
   if (t == DType::boolean) return value == 0 || value == 1;
@@ -31,4 +31,4 @@ void require_held(DType t, double value, std::string_view what) {
                 fmt::format("{} is {:g}, which no {} is", what, value, name_of(t)));
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,7 +6,7 @@
 
 #include <troupe/devices/base/dtype.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Does `t` hold `value`: for integers exactly, for bool 0 and 1; any number for the others,
 /// rounded to what they have.
@@ -14,4 +14,4 @@ bool holds(DType t, double value);
 /// Throws invalid_argument, naming what the number is, unless `t` holds it.
 void require_held(DType t, double value, std::string_view what);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 // A firing that waits for its integers.
@@ -88,4 +88,4 @@ std::int64_t integer_of(const Tensor& t) {
   return t.dtype() == DType::i64 ? t.item<std::int64_t>() : t.item<std::int32_t>();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -12,7 +12,7 @@
 
 #include <troupe/devices/device/kernel.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// `body` sees the inputs named in `which` (those there are) on the host. On a stream device it may
 /// run on a thread of the device, with a stream of its own: it enqueues and does not block.
@@ -24,4 +24,4 @@ std::vector<std::int64_t> integers_of(const Tensor& t);
 /// The only one; throws invalid_argument if there are more.
 std::int64_t integer_of(const Tensor& t);
 
-}  // namespace troupe
+}  // namespace troupe::detail

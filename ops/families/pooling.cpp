@@ -4,20 +4,26 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 using Integers = std::vector<std::int64_t>;
+
+namespace detail {
 
 void pooling_attrs(OpBuilder& op) {
   op.attr<Integers>("size");
   window_attrs(op);
 }
 
-Attrs attrs_of_pooling(Integers size, const Window& window) {
+Attrs attrs_of_pooling(Integers size, const WindowOptions& window) {
   Attrs attrs = attrs_of(window);
   attrs.set("size", std::move(size));
   return attrs;
 }
+
+}  // namespace detail
 
 namespace {
 
@@ -71,6 +77,8 @@ void require_elements(const Windows& windows) {
 }
 
 }  // namespace
+
+namespace detail {
 
 Shape pooled_shape(const Shape& x, const Attrs& attrs) {
   if (!x.has_rank()) return Shape::unknown();
@@ -132,5 +140,7 @@ void define_pooling(OpBuilder& op, Pool what) {
     });
   });
 }
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -7,7 +7,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/composite.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 Expr reduce(std::string_view op, Operand x, std::vector<std::int64_t> axes, bool keep_dims) {
   return bind1(op, {x}, Attrs{{"axes", std::move(axes)}, {"keep_dims", keep_dims}});
@@ -125,4 +125,4 @@ Expr spread_to_extremes(const Gradient& g) {
   return spread(g, cast(wide / count, g.dy().dtype())) * cast(is_extreme, g.x().dtype());
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

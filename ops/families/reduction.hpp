@@ -4,7 +4,7 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Binds a reduction over `axes` (each in [-rank, rank); none: all).
 Expr reduce(std::string_view op, Operand x, std::vector<std::int64_t> axes, bool keep_dims);
@@ -29,4 +29,4 @@ Expr divided_by_count(const Gradient& g, const Expr& value);
 /// dy divided evenly among the elements that equal the result (max, min).
 Expr spread_to_extremes(const Gradient& g);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -9,7 +9,7 @@
 #include <troupe/ops/families/wide.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 Expr in(DType t, const Expr& e) { return e.dtype() == t ? e : cast(e, t); }
@@ -193,4 +193,4 @@ template void define_row_norm<false>(OpBuilder&, const char*);
 template void define_row_norm_gradient<true>(OpBuilder&);
 template void define_row_norm_gradient<false>(OpBuilder&);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -3,7 +3,7 @@
 
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// x [..., channels], scale and, centered, bias, [channels] or scalars, give y; then, for the
 /// gradient, the rows' mean, if centered, and the reciprocal root of their variance or mean square,
@@ -15,4 +15,4 @@ void define_row_norm(OpBuilder& op, const char* gradient);
 template <bool centered>
 void define_row_norm_gradient(OpBuilder& op);
 
-}  // namespace troupe
+}  // namespace troupe::detail

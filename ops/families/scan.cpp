@@ -4,7 +4,7 @@
 
 #include <troupe/functions.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 AroundAxis around_axis(const Shape& shape, std::int64_t axis) {
   const int at = normalize_axis(axis, shape.rank());
@@ -82,4 +82,4 @@ Expr shifted(const Expr& x, std::int64_t axis, bool back) {
   return bind1("SliceLike", {pad(x, before, after), x}, Attrs{{"starts", starts}});
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -5,7 +5,7 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// A shape with one axis in the middle.
 struct AroundAxis {
@@ -19,4 +19,4 @@ void define_scan(OpBuilder& op, Scan what);
 /// the last 0.
 Expr shifted(const Expr& x, std::int64_t axis, bool back);
 
-}  // namespace troupe
+}  // namespace troupe::detail

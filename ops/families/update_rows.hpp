@@ -4,7 +4,7 @@
 
 #include <troupe/devices/base/shape.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// The shape that updates must have: that of the indices, then that of a row of `whole`, which has
 /// at least one axis. The ranks of both are known.
@@ -14,4 +14,4 @@ inline Shape update_rows(const Shape& indices, const Shape& whole) {
   return rows;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

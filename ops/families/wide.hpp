@@ -3,9 +3,9 @@
 
 #include <troupe/devices/base/dtype.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// f64 of f64, else f32.
 constexpr DType wide(DType t) { return t == DType::f64 ? t : DType::f32; }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -7,7 +7,7 @@
 #include <troupe/devices/device/window.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 using Integers = std::vector<std::int64_t>;
@@ -85,7 +85,7 @@ void check_sizes(const Shape& size) {
 
 }  // namespace
 
-Attrs attrs_of(const Window& w) {
+Attrs attrs_of(const WindowOptions& w) {
   return Attrs{{"strides", w.strides},
                {"dilation", w.dilation},
                {"padding", w.padding.kind},
@@ -170,4 +170,4 @@ void require_space(const Inference& c, int input, const char* what) {
                   what, s.text()));
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -18,9 +18,13 @@
 
 namespace troupe {
 
+namespace detail {
+
 class OpBuilder;
 class Inference;
 struct Windows;
+
+}  // namespace detail
 
 /// What surrounds the spatial axes: zeros for a convolution; for pooling, nothing that counts.
 struct Padding {
@@ -43,14 +47,16 @@ struct Padding {
 };
 
 /// How a window moves: one number for each spatial axis; none given: 1.
-struct Window {
+struct WindowOptions {
   std::vector<std::int64_t> strides = {};
   Padding padding = {};
   std::vector<std::int64_t> dilation = {};  // steps between the window's elements
 };
 
+namespace detail {
+
 /// The attributes of an op that has a window, from a caller's.
-Attrs attrs_of(const Window& window);
+Attrs attrs_of(const WindowOptions& window);
 /// Declares them.
 void window_attrs(OpBuilder& op);
 
@@ -69,5 +75,7 @@ Shape space_of(const Shape& shape);
 Shape with_space(std::int64_t batch, const Shape& space, std::int64_t channels);
 /// Three, four or five axes, if the rank is known.
 void require_space(const Inference& c, int input, const char* what);
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -11,7 +11,7 @@
 #include <troupe/devices/base/error.hpp>
 #include <troupe/ops/format/crc32c.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 static_assert(std::endian::native == std::endian::little,
@@ -158,4 +158,4 @@ void EventFile::write(std::string_view bytes) {
                   path_.string(), std::strerror(error)));
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

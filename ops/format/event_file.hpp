@@ -30,7 +30,11 @@
 #include <variant>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
+
+namespace detail {
 
 struct Histogram {
   double min = 0, max = 0, count = 0, sum = 0, squares = 0;
@@ -38,12 +42,16 @@ struct Histogram {
   std::vector<double> counts;  // as many
 };
 
+}  // namespace detail
+
 struct TrainingRecord {
   std::int64_t wall_ns = 0;  // since the Unix epoch
   std::int64_t step = 0;
   std::string tag;
   std::variant<double, std::string, Histogram> value;
 };
+
+namespace detail {
 
 /// The bytes of one Event and its frame, as they stand in a file. A scalar is rounded to a float,
 /// as the format has it.
@@ -69,5 +77,7 @@ class EventFile {
   std::filesystem::path path_;
   std::unique_ptr<std::FILE, Closer> file_;
 };
+
+}  // namespace detail
 
 }  // namespace troupe

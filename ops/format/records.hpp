@@ -24,7 +24,11 @@
 namespace troupe {
 
 struct TrainingRecord;
+namespace detail {
+
 class EventFile;
+
+}  // namespace detail
 
 class Records {
  public:
@@ -68,8 +72,8 @@ class Records {
   struct Series;
   void add(TrainingRecord record);
   Clock clock_;
-  std::unique_ptr<EventFile> file_;  // null: memory only
-  mutable std::mutex mutex_;         // guards series_ and what is written
+  std::unique_ptr<detail::EventFile> file_;  // null: memory only
+  mutable std::mutex mutex_;                 // guards series_ and what is written
   std::map<std::string, Series, std::less<>> series_;
 };
 

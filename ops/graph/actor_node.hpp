@@ -44,6 +44,8 @@ struct ActorOptions {
   int max_restarts = 3;  // in a row; it stays down after one failure more than that; 0 or more
 };
 
+namespace detail {
+
 /// What an engine needs to make a user's actor; named across nodes, never serialised.
 struct ActorDefinition {
   std::function<std::unique_ptr<NodeActor>()> make;
@@ -57,11 +59,15 @@ struct ActorDefinition {
 /// False if the two are known to differ in class, function, captured values or options.
 bool is_same_actor(const ActorDefinition& a, const ActorDefinition& b);
 
+}  // namespace detail
+
 /// Makes an actor known by its name to graphs of other nodes, whose programs name it and whose
 /// factory stays where it is. Throws already_exists, and invalid_argument for an empty factory. Any
 /// thread.
 void register_actor(const std::string& name, std::function<std::unique_ptr<NodeActor>()> make,
                     ActorOptions options = {});
+namespace detail {
+
 /// Null if no actor of that name is registered.
 std::shared_ptr<const ActorDefinition> find_actor(const std::string& name);
 
@@ -81,8 +87,6 @@ std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefini
 std::vector<Value> fire_actor(NodeActor& actor, const std::string& name,
                               std::span<const ValueSpec> outputs, std::vector<Value> inputs);
 
-namespace detail {
-
 Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
                  std::vector<ValueSpec> outputs, ActorDefinition definition,
                  std::source_location at);
@@ -101,20 +105,22 @@ std::string captured_bytes(const F& f) {
 /// Makes the node. `name` is the actor's. Throws already_exists, naming both lines, if the graph
 /// has another state or another actor of that name; invalid_argument for an empty factory or a
 /// negative number of restarts.
-Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+Exprs actor_node(detail::Reader& reader, const std::string& name, std::vector<Expr> inputs,
                  std::vector<ValueSpec> outputs, std::function<std::unique_ptr<NodeActor>()> make,
                  ActorOptions options = {},
                  std::source_location at = std::source_location::current());
 
 /// An actor class with a default constructor.
 template <class Actor>
-Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
+Exprs actor_node(detail::Reader& reader, const std::string& name, std::vector<Expr> inputs,
                  std::vector<ValueSpec> outputs, ActorOptions options = {},
                  std::source_location at = std::source_location::current()) {
   return detail::actor_node(reader, name, std::move(inputs), std::move(outputs),
                             {[] { return std::make_unique<Actor>(); }, options, &typeid(Actor), {}},
                             at);
 }
+
+namespace detail {
 
 /// A function (inputs, outputs); each fresh actor starts from a copy of it as it is now.
 template <class F>
@@ -132,5 +138,7 @@ actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
       reader, name, std::move(inputs), std::move(outputs),
       {[f] { return std::make_unique<Wrapped>(f); }, options, &typeid(F), std::move(captured)}, at);
 }
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -9,7 +9,7 @@
 
 #include <troupe/functions.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 Reader& innermost(std::string_view name, std::initializer_list<Operand> operands) {
@@ -178,4 +178,4 @@ Operand counted(const Operand& x) {
                                                            : x;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -16,7 +16,7 @@
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/reader.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class Composite {
  public:
@@ -83,4 +83,4 @@ Expr exchanged_with_last(const Expr& x, int axis);
 /// Bools as i64, so that sums of them count; others as they are.
 Operand counted(const Operand& x);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/list/list.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/graph.hpp>
@@ -23,6 +24,8 @@ std::string ValueSpec::text() const {
   return text;
 }
 
+namespace detail {
+
 ValueSpec spec_of_value(const Value& value) {
   if (value.is_list()) return {value.dtype(), value.list().element_shape(), value.list().depth()};
   return {value.dtype(), value.tensor().shape()};
@@ -34,6 +37,8 @@ bool fits(const Value& value, const ValueSpec& spec) {
   return is.depth == spec.depth && (spec.depth == ValueSpec::kAnyDepth ||
                                     (is.dtype == spec.dtype && is.shape.is_compatible(spec.shape)));
 }
+
+}  // namespace detail
 
 Reader& Expr::reader() const {
   if (!reader_)
@@ -215,6 +220,8 @@ DType dtype_for_literals(std::span<const Operand> operands) {
 
 }  // namespace
 
+namespace detail {
+
 Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attrs,
               const Site& site) {
   const OpDef& def = find_op(op);
@@ -246,6 +253,8 @@ Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs a
 Expr bind1(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site) {
   return bind_op(op, operands, std::move(attrs), site)[0];
 }
+
+}  // namespace detail
 
 namespace {
 

@@ -30,7 +30,12 @@
 
 namespace troupe {
 
+namespace detail {
+
 class Reader;
+
+}  // namespace detail
+
 class Variable;
 class Expr;
 
@@ -55,8 +60,6 @@ template <class T, class A>
 inline constexpr bool is_mistaken<std::vector<T, A>> = std::is_arithmetic_v<T>;
 template <class T, std::size_t N>
 inline constexpr bool is_mistaken<T[N]> = std::is_arithmetic_v<T>;
-}  // namespace detail
-
 /// Output `output` of node `node` of a graph.
 struct Edge {
   std::int32_t node = -1;
@@ -64,6 +67,8 @@ struct Edge {
   friend bool operator==(Edge, Edge) = default;
   friend auto operator<=>(Edge, Edge) = default;
 };
+
+}  // namespace detail
 
 /// What is known of a value while a graph is built: of a tensor, or of a list and its elements.
 struct ValueSpec {
@@ -92,19 +97,23 @@ struct ValueSpec {
   std::string text() const;
 };
 
+namespace detail {
+
 /// What a value that is there is known to be.
 ValueSpec spec_of_value(const Value& value);
 /// Is `value` what `spec` says? False for nothing.
 bool fits(const Value& value, const ValueSpec& spec);
 
+}  // namespace detail
+
 /// A reference to a value. No conversion to bool: a graph has no value yet, use where() or cond().
 class Expr {
  public:
   Expr() = default;
-  Expr(Reader* reader, Edge edge) : reader_(reader), edge_(edge) {}
-  Expr(Reader* reader, Value value) : reader_(reader), value_(std::move(value)) {}
+  Expr(detail::Reader* reader, detail::Edge edge) : reader_(reader), edge_(edge) {}
+  Expr(detail::Reader* reader, detail::Value value) : reader_(reader), value_(std::move(value)) {}
   /// A value that `mark` tells from its equals; no node is called that.
-  Expr(Reader* reader, Value value, Edge mark)
+  Expr(detail::Reader* reader, detail::Value value, detail::Edge mark)
       : reader_(reader), edge_(mark), value_(std::move(value)) {}
 
   /// Is an eager scalar true, or a number other than 0? Throws invalid_argument unless it is one
@@ -113,8 +122,8 @@ class Expr {
   explicit operator bool() const;
   bool is_empty() const { return reader_ == nullptr; }
   /// Throws failed_precondition on an empty expression.
-  Reader& reader() const;
-  Edge edge() const { return edge_; }
+  detail::Reader& reader() const;
+  detail::Edge edge() const { return edge_; }
 
   DType dtype() const;
   /// May have unknown extents in a graph.
@@ -123,7 +132,7 @@ class Expr {
   /// The tensor of an eager expression; throws failed_precondition on a graph's, and on a list.
   const Tensor& value() const;
   /// What an eager expression holds, tensor or list; throws failed_precondition on a graph's.
-  const Value& held() const;
+  const detail::Value& held() const;
 
   /// The element of axis 0 at an index, without that axis: `x[0]`, `x[-1]`, `x[i]`. The index is a
   /// number or an i32 or i64 scalar in [-extent, extent); another is refused with out_of_range,
@@ -137,32 +146,34 @@ class Expr {
   Expr operator[](std::initializer_list<detail::Interval> intervals) const;
 
  private:
-  Reader* reader_ = nullptr;
-  Edge edge_;
-  Value value_;
+  detail::Reader* reader_ = nullptr;
+  detail::Edge edge_;
+  detail::Value value_;
 };
 
 /// What a function of the DSL accepts, and where the user wrote it.
 class Operand {
  public:
   using At = std::source_location;
-  Operand(Expr e, Site at = At::current()) : expr_(std::move(e)), site_(at) {}       // NOLINT
-  Operand(const Variable& v, Site at = At::current());                               // NOLINT
-  Operand(Tensor t, Site at = At::current()) : literal_(std::move(t)), site_(at) {}  // NOLINT
+  Operand(Expr e, detail::Site at = At::current()) : expr_(std::move(e)), site_(at) {}  // NOLINT
+  Operand(const Variable& v, detail::Site at = At::current());                          // NOLINT
+  Operand(Tensor t, detail::Site at = At::current())
+      : literal_(std::move(t)), site_(at) {}  // NOLINT
   template <class T>
-  requires std::is_arithmetic_v<T> Operand(T literal, Site at = At::current())
+  requires std::is_arithmetic_v<T> Operand(T literal, detail::Site at = At::current())
       : literal_(widened(literal)), is_number_(true), site_(at) {}  // NOLINT
 
   /// What stands for an expression, such as a TensorArray.
   template <class T>
   requires(!std::is_arithmetic_v<T> && !std::is_same_v<T, Expr> &&
-           std::is_convertible_v<const T&, Expr>) Operand(const T& e, Site at = At::current())
+           std::is_convertible_v<const T&, Expr>)
+      Operand(const T& e, detail::Site at = At::current())
       : Operand(static_cast<Expr>(e), at) {}  // NOLINT
 
   /// Fails to compile, and says what to give instead.
   template <class T>
   requires(detail::is_mistaken<T> && !std::is_convertible_v<const T&, Expr>)
-      Operand(const T&, Site = At::current()) {  // NOLINT
+      Operand(const T&, detail::Site = At::current()) {  // NOLINT
     static_assert(detail::kNever<T>,
                   "an operand is an expression, a variable, a tensor or a number; make a tensor of "
                   "other values: Tensor::of(vector, Shape{n}), Tensor::string(text)");
@@ -178,7 +189,7 @@ class Operand {
   /// `wanted` does not hold it.
   Tensor number_as(DType wanted, std::string_view whose = {}, std::string_view advice = {}) const;
   /// The same, written at `site`.
-  Operand at(const Site& site) const {
+  Operand at(const detail::Site& site) const {
     Operand o = *this;
     o.site_ = site;
     return o;
@@ -190,7 +201,7 @@ class Operand {
     o.is_number_ = false;
     return o;
   }
-  const Site& site() const { return site_; }
+  const detail::Site& site() const { return site_; }
 
  private:
   template <class T>
@@ -204,7 +215,7 @@ class Operand {
   Expr expr_;
   Tensor literal_;
   bool is_number_ = false;
-  Site site_;
+  detail::Site site_;
 };
 
 namespace detail {
@@ -393,6 +404,8 @@ requires detail::Mismatch<A, B> Expr operator||(const A&, const B&) {
 /// Outputs of one operation; most have one.
 using Exprs = std::vector<Expr>;
 
+namespace detail {
+
 /// The one way to make an operation: finds the innermost reader among the operands and hands it
 /// op, inputs and attributes; the reader evaluates now, appends to its graph, or records.
 /// Throws not_found for an unknown op and invalid_argument, naming op and line, for wrong inputs.
@@ -402,5 +415,7 @@ Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attr
 /// The same for ops of one output.
 Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs = {});
 Expr bind1(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site);
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -6,7 +6,7 @@
 
 #include <fmt/format.h>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 // What a body's own nodes do, those in its sub-graphs included; calls add to it later.
@@ -164,4 +164,4 @@ void analyse_defined(FunctionDef& function,
   for (const FunctionDef* callee : function.callees) take_over(function, *callee);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

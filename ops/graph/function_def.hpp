@@ -19,7 +19,7 @@
 
 #include <troupe/ops/graph/subgraph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class FunctionDef final : public AttrObject {
  public:
@@ -70,4 +70,4 @@ void analyse(const std::vector<std::shared_ptr<FunctionDef>>& functions);
 void analyse_defined(FunctionDef& function,
                      const std::vector<std::shared_ptr<FunctionDef>>& functions);
 
-}  // namespace troupe
+}  // namespace troupe::detail

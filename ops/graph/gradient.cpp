@@ -4,7 +4,7 @@
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/reader.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 Cotangent Cotangent::sparse(Expr indices, Expr values, Expr like) {
   Cotangent c;
@@ -80,4 +80,4 @@ Expr Gradient::dy(int i) const {
   return dense_[i];
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -12,7 +12,7 @@
 
 #include <troupe/ops/graph/expr.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// dL/dx for one value x.
 struct Cotangent {
@@ -70,4 +70,4 @@ class Gradient {
   mutable std::vector<Expr> dense_;  // what dy() said before, so that asking twice adds no nodes
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

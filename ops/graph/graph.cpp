@@ -7,6 +7,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/company.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/function_def.hpp>

@@ -31,6 +31,8 @@
 
 namespace troupe {
 
+namespace detail {
+
 class FunctionDef;
 struct SubGraph;
 
@@ -49,9 +51,11 @@ struct Node {
   std::uint64_t origin = 0;  // build-time id, preserved by passes
 };
 
-class Graph final : public Reader {
+}  // namespace detail
+
+class Graph final : public detail::Reader {
  public:
-  Graph() : Reader(1) {}
+  Graph() : detail::Reader(1) {}
   Graph(const Graph&) = default;
   Graph& operator=(const Graph&) = default;
   /// A sub-graph, open until `seal`: until then `outer` binds here. `what` is how errors name it:
@@ -74,15 +78,15 @@ class Graph final : public Reader {
 
   // ---- building
 
-  Exprs bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
-             int state = -1) override;
-  Expr adopt(const Expr& foreign, const Site& site) override;
-  void require_open(std::string_view op, const Site& site) const override;
+  Exprs bind(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
+             const detail::Site& site, int state = -1) override;
+  Expr adopt(const Expr& foreign, const detail::Site& site) override;
+  void require_open(std::string_view op, const detail::Site& site) const override;
   ValueSpec spec_of(const Expr& e) const override;
-  int declare(const StateSpec& spec, const Site& site) override;
-  int declare_new(StateSpec spec, const Site& site) override;
-  std::span<const StateSpec> declared_states() const override { return states(); }
-  const StateSpec& state_spec(int state) const override {
+  int declare(const detail::StateSpec& spec, const detail::Site& site) override;
+  int declare_new(detail::StateSpec spec, const detail::Site& site) override;
+  std::span<const detail::StateSpec> declared_states() const override { return states(); }
+  const detail::StateSpec& state_spec(int state) const override {
     return states()[static_cast<std::size_t>(state)];
   }
 
@@ -90,28 +94,29 @@ class Graph final : public Reader {
   /// here.
   struct Capture {
     Expr outer;
-    Edge inner;
+    detail::Edge inner;
   };
   const std::vector<Capture>& captures() const { return captures_; }
   /// Nodes of the outer graph that something here was told to start after.
   const std::vector<std::int32_t>& outer_controls() const { return outer_controls_; }
   /// Makes this a function's body: values of the outer graph come in not as Input nodes but out of
   /// `environment`, by `take_in`.
-  using TakeIn = std::function<Expr(Graph& here, const Expr& outer, const Site& site)>;
-  void take_in_from(Edge environment, TakeIn take_in) {
+  using TakeIn = std::function<Expr(Graph& here, const Expr& outer, const detail::Site& site)>;
+  void take_in_from(detail::Edge environment, TakeIn take_in) {
     environment_edge_ = environment;
     take_in_ = std::move(take_in);
   }
-  Edge environment() const { return environment_edge_; }
+  detail::Edge environment() const { return environment_edge_; }
   /// Checks a node that is being bound and holds this sub-graph, or calls the function whose body
   /// this is: `node` is about to go into `here`. Throws to refuse it. Runs once for each key.
-  using BoundCheck = std::function<void(Graph& here, const Node& node, const SubGraph& sub)>;
+  using BoundCheck =
+      std::function<void(Graph& here, const detail::Node& node, const detail::SubGraph& sub)>;
   void check_when_bound(const std::string& key, BoundCheck check) const;
   bool has_bound_checks() const { return !bound_checks_.empty(); }
   /// The place of a value of the outermost graph in its functions' environments.
-  std::int64_t environment_slot(Edge outer);
+  std::int64_t environment_slot(detail::Edge outer);
   /// The values of the outermost graph that have such a place.
-  const std::map<Edge, std::int64_t>& environment_slots() const {
+  const std::map<detail::Edge, std::int64_t>& environment_slots() const {
     return root_ ? root_->environment_ : environment_;
   }
   /// True for the graph that a function's parameters are arguments of.
@@ -119,13 +124,13 @@ class Graph final : public Reader {
 
   // ---- functions (function_def.hpp); those of the outermost graph
 
-  FunctionDef& add_function(std::shared_ptr<FunctionDef> function);
-  void define(FunctionDef& function, std::shared_ptr<const SubGraph> body);
-  const std::vector<std::shared_ptr<FunctionDef>>& functions() const {
+  detail::FunctionDef& add_function(std::shared_ptr<detail::FunctionDef> function);
+  void define(detail::FunctionDef& function, std::shared_ptr<const detail::SubGraph> body);
+  const std::vector<std::shared_ptr<detail::FunctionDef>>& functions() const {
     return root_ ? root_->functions_ : functions_;
   }
   /// For passes, whose functions are others.
-  void set_functions(std::vector<std::shared_ptr<FunctionDef>> functions) {
+  void set_functions(std::vector<std::shared_ptr<detail::FunctionDef>> functions) {
     functions_ = std::move(functions);
   }
   /// The outermost graph.
@@ -134,7 +139,7 @@ class Graph final : public Reader {
   Graph* function_body();
 
   /// An argument of a sub-graph: an Input that its node feeds.
-  Expr argument(const ValueSpec& spec, const Site& site);
+  Expr argument(const ValueSpec& spec, const detail::Site& site);
   /// What is bound on the outer graph stays there again.
   void close();
   /// Ends the building of a sub-graph: binding here throws from now on, naming it.
@@ -164,7 +169,7 @@ class Graph final : public Reader {
   Graph& current() override;
   /// A new version of a node with sub-graphs: the same inputs, the outputs it had, and more of
   /// them. Expressions that refer to it refer to the new version.
-  void extend(std::int32_t id, Attrs attrs, const std::vector<ValueSpec>& more_outputs);
+  void extend(std::int32_t id, detail::Attrs attrs, const std::vector<ValueSpec>& more_outputs);
   /// For engines: the seed of initial values that have none.
   void seed_states(std::uint64_t seed);
   /// For placement: where a state lives, in full.
@@ -206,22 +211,24 @@ class Graph final : public Reader {
   // ---- reading
 
   std::int32_t size() const { return static_cast<std::int32_t>(nodes_.size()); }
-  const Node& node(std::int32_t id) const { return nodes_[id]; }
-  const std::vector<Node>& nodes() const { return nodes_; }
+  const detail::Node& node(std::int32_t id) const { return nodes_[id]; }
+  const std::vector<detail::Node>& nodes() const { return nodes_; }
   /// A sub-graph's are those of the outermost graph.
-  const std::vector<StateSpec>& states() const { return root_ ? root_->states() : states_->specs; }
-  const ValueSpec& spec(Edge e) const { return nodes_[e.node].outputs[e.output]; }
+  const std::vector<detail::StateSpec>& states() const {
+    return root_ ? root_->states() : states_->specs;
+  }
+  const ValueSpec& spec(detail::Edge e) const { return nodes_[e.node].outputs[e.output]; }
   std::string name_of(std::int32_t id) const;
   /// `MatMul 'layer1/MatMul_7' (train.cpp:41)`: how errors name a node.
   std::string describe(std::int32_t id) const;
   /// The expression of a named node; throws not_found.
   Expr find(const std::string& name);
-  Expr expr(Edge e) { return Expr(this, e); }
+  Expr expr(detail::Edge e) { return Expr(this, e); }
   /// What is to be fed or fetched, as edges. Throws invalid_argument, naming it by its place, if it
   /// is not of this graph, and if it is to be fed and something was built with the value that it
   /// has.
-  std::vector<Edge> edges_to_feed(const std::vector<Expr>& exprs) const;
-  std::vector<Edge> edges_to_fetch(const std::vector<Expr>& exprs) const {
+  std::vector<detail::Edge> edges_to_feed(const std::vector<Expr>& exprs) const;
+  std::vector<detail::Edge> edges_to_fetch(const std::vector<Expr>& exprs) const {
     return edges_of(exprs, "fetch");
   }
   /// Marks the node as the whole of an optimizer's step, which the user is to fetch.
@@ -234,7 +241,7 @@ class Graph final : public Reader {
   /// True if a node is marked, in a sub-graph or a function too.
   bool has_steps() const { return root_ ? root_->has_steps() : has_steps_; }
   /// Says that something is built with the value that this has, whatever is fed there.
-  void build_on(Edge e) { built_on_.insert(e); }
+  void build_on(detail::Edge e) { built_on_.insert(e); }
   /// Grows with every node and every extension: plans are cached by it.
   std::uint64_t version() const { return nodes_.size() + extensions_; }
   /// Unique among the graphs of this process; copies get their own.
@@ -243,7 +250,7 @@ class Graph final : public Reader {
   std::string text() const;
 
   /// Appends a node as it is, for passes: no inference, no scope.
-  std::int32_t append(Node node);
+  std::int32_t append(detail::Node node);
   /// The largest build-time id given so far, by the outermost graph.
   std::uint64_t origins() const { return root_ ? root_->origins() : origins_; }
   /// Ids up to `last` are in use; new nodes get larger ones.
@@ -255,18 +262,18 @@ class Graph final : public Reader {
   Graph blank() const;
 
  private:
-  Exprs bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, const Site& site,
-                  int state);
-  void place(Node& node, const Replayed* again);
-  Expr capture(const Expr& outer, const Site& site);
+  Exprs bind_here(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
+                  const detail::Site& site, int state);
+  void place(detail::Node& node, const Replayed* again);
+  Expr capture(const Expr& outer, const detail::Site& site);
   /// Asks the checks of the node's sub-graphs, or of the function that it calls.
-  void check_bound(const Node& node);
+  void check_bound(const detail::Node& node);
   /// Does the same for all nodes that were bound before some function had a body.
   void check_all_bound();
-  [[noreturn]] void refuse_foreign(const Expr& foreign, const Site& site) const;
+  [[noreturn]] void refuse_foreign(const Expr& foreign, const detail::Site& site) const;
   /// Is an expression of `reader` one of this graph, too: of what it is, or is a copy of?
-  bool stands_for(const Reader& reader, Edge e) const;
-  std::vector<Edge> edges_of(const std::vector<Expr>& exprs, const char* what) const;
+  bool stands_for(const detail::Reader& reader, detail::Edge e) const;
+  std::vector<detail::Edge> edges_of(const std::vector<Expr>& exprs, const char* what) const;
 
   struct Id {
     Id();
@@ -275,18 +282,18 @@ class Graph final : public Reader {
     std::uint64_t value;
   };
   Id id_;
-  std::vector<Node> nodes_;
+  std::vector<detail::Node> nodes_;
   /// Shared by a graph and what passes make of it, until one of them changes them.
-  class States final : public Counted {
+  class States final : public detail::Counted {
    public:
     States() = default;
-    States(const States& o) : Counted(), specs(o.specs), number_of(o.number_of) {}
-    std::vector<StateSpec> specs;
+    States(const States& o) : detail::Counted(), specs(o.specs), number_of(o.number_of) {}
+    std::vector<detail::StateSpec> specs;
     std::unordered_map<std::string, std::int32_t> number_of;  // by name
   };
   States& own_states();
 
-  Ref<States> states_{new States};
+  detail::Ref<States> states_{new States};
   std::unordered_map<std::string, std::int32_t> names_;  // of named nodes
   // the open scopes' names, ending in '/', null if none is open: for nodes, for states
   std::shared_ptr<const std::string> scope_, state_scope_;
@@ -296,10 +303,10 @@ class Graph final : public Reader {
   std::vector<std::int32_t> controls_;
   std::uint64_t origins_ = 0;  // build-time ids given so far, by the outermost graph
   std::uint64_t extensions_ = 0;
-  std::vector<std::shared_ptr<FunctionDef>> functions_;
-  std::map<Edge, std::int64_t> environment_;  // values that functions use: their places
+  std::vector<std::shared_ptr<detail::FunctionDef>> functions_;
+  std::map<detail::Edge, std::int64_t> environment_;  // values that functions use: their places
   // constants that sub-graphs have copies of, and edges that gradients count by
-  std::set<Edge> built_on_;
+  std::set<detail::Edge> built_on_;
   // Of sub-graphs.
   Graph* outer_ = nullptr;
   Graph* root_ = nullptr;   // the outermost; null if this is it
@@ -308,7 +315,7 @@ class Graph final : public Reader {
   bool is_sealed_ = false;
   std::vector<Capture> captures_;
   std::vector<std::int32_t> outer_controls_;
-  Edge environment_edge_;
+  detail::Edge environment_edge_;
   TakeIn take_in_;  // set for a function's body
   // used in a graph's first version only
   mutable std::vector<std::pair<std::string, BoundCheck>> bound_checks_;

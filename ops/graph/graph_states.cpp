@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 int Graph::declare(const StateSpec& spec, const Site& site) {

@@ -8,11 +8,16 @@
 
 #include <memory>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/kernel.hpp>
 
 namespace troupe {
 
+namespace detail {
+
 struct OpDef;
+
+}  // namespace detail
 
 /// True if the device lacks a primitive that the op's kernel calls (OpDef::primitives) on elements
 /// of `dtype`, its first output's.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/ops/graph/graph.hpp>
 

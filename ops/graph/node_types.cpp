@@ -1,6 +1,6 @@
 #include <troupe/ops/graph/node_types.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 std::vector<ValueSpec> input_specs(const Graph& graph, const Node& node) {
@@ -28,4 +28,4 @@ NodeTypes::NodeTypes(std::span<const ValueSpec> inputs, std::span<const ValueSpe
   }
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

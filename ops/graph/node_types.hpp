@@ -10,7 +10,7 @@
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class NodeTypes {
  public:
@@ -34,4 +34,4 @@ class NodeTypes {
   std::vector<Shape> in_shapes_, out_shapes_;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -37,6 +37,8 @@ RegisterOp::RegisterOp(const char* name, void (*define)(OpBuilder&)) {
   }
 }
 
+namespace detail {
+
 const OpDef& find_op(std::string_view name) {
   auto it = registry().find(name);
   if (it != registry().end()) return *it->second;
@@ -53,6 +55,8 @@ std::vector<const OpDef*> all_ops() {
             [](const OpDef* a, const OpDef* b) { return a->name < b->name; });
   return ops;
 }
+
+}  // namespace detail
 
 // ---- inference
 
@@ -89,6 +93,8 @@ void Inference::require_same_dtype(int i, int j) const {
 static bool is_of_all_ops(std::string_view attribute) {
   return attribute == kWatched || attribute == kMadeBy;
 }
+
+namespace detail {
 
 std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec> inputs,
                                      Attrs& attrs) {
@@ -136,6 +142,8 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
   return std::move(inference.outputs());
 }
 
+}  // namespace detail
+
 namespace {
 
 // Has the strings that a kernel yields keep their bytes themselves.
@@ -158,6 +166,8 @@ bool holds_string(std::span<const DType> types) {
 
 }  // namespace
 
+namespace detail {
+
 std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& setup) {
   const bool yields_strings = holds_string(setup.output_types);
   if (!setup.device.is_synchronous() && (yields_strings || holds_string(setup.input_types)) &&
@@ -175,6 +185,8 @@ std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& set
     return make_host_kernel(op, setup);
   return yields_strings ? std::make_unique<KeepsText>(op.kernel(setup)) : op.kernel(setup);
 }
+
+}  // namespace detail
 
 // ---- pointwise ops
 

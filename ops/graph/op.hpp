@@ -28,7 +28,7 @@
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph/expr.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// What an op does to its state. Reads do not order against reads, nor enqueues against dequeues.
 enum class Effect : std::uint8_t { none, read, write, enqueue, dequeue };
@@ -259,14 +259,14 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
 /// Throws unimplemented if there is neither.
 std::unique_ptr<Kernel> make_node_kernel(const OpDef& op, const KernelSetup& setup);
 
-}  // namespace troupe
+}  // namespace troupe::detail
 
 /// Declares a function of the DSL; the build collects these lines, with the `///` lines above
 /// them, into <troupe/functions.hpp>.
 #define TROUPE_DSL(...)
 
 /// Defines and registers one op: TROUPE_OP(Tanh) { op.doc(...); ... }
-#define TROUPE_OP(Name)                                                          \
-  static void define_op_##Name(::troupe::OpBuilder& op);                         \
-  static const ::troupe::RegisterOp register_op_##Name(#Name, define_op_##Name); \
-  static void define_op_##Name([[maybe_unused]] ::troupe::OpBuilder& op)
+#define TROUPE_OP(Name)                                                                  \
+  static void define_op_##Name(::troupe::detail::OpBuilder& op);                         \
+  static const ::troupe::detail::RegisterOp register_op_##Name(#Name, define_op_##Name); \
+  static void define_op_##Name([[maybe_unused]] ::troupe::detail::OpBuilder& op)

@@ -3,6 +3,8 @@
 
 #include <troupe/ops/graph/op.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 /// <, <=, >, >=.

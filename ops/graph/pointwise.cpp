@@ -5,7 +5,7 @@
 #include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/ops/graph/op.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 Shape shape_of_inputs(const KernelContext& c) {
   Shape shape = c.input(0).shape();
@@ -120,4 +120,4 @@ std::int16_t append_input(ScalarProgram& program, DType type) {
   return static_cast<std::int16_t>(program.code.size() - 1);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

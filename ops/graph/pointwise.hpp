@@ -8,7 +8,7 @@
 #include <troupe/devices/scalar/scalar_program.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 /// Runs `program` on broadcast inputs, in place of an input where the firing is its sole holder.
 std::unique_ptr<Kernel> make_pointwise_kernel(std::shared_ptr<const ScalarProgram> program);
@@ -39,4 +39,4 @@ std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& me
 /// An instruction that reads one more input of `program`.
 std::int16_t append_input(ScalarProgram& program, DType type);
 
-}  // namespace troupe
+}  // namespace troupe::detail

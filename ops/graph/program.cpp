@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-namespace troupe {
+namespace troupe::detail {
 
 Rewriter::Rewriter(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {
   std::int32_t n = from.graph.size(), outputs = 0;
@@ -48,4 +48,4 @@ Program Rewriter::finish() {
   return std::move(to_);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -18,7 +18,7 @@
 
 #include <troupe/ops/graph/graph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct Program {
   Graph graph;
@@ -94,4 +94,4 @@ class Rewriter {
   std::vector<std::int32_t> nodes_;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

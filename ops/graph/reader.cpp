@@ -9,7 +9,7 @@
 #include <troupe/ops/graph/tracing.hpp>
 #include <troupe/ops/graph/variable.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 // States are told apart by their names alone: of two without one, each would be the other.
@@ -198,4 +198,4 @@ Console Reader::console(const std::string& name, At at) {
   return Console(this, declare_new(std::move(spec), at));
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -15,11 +15,18 @@
 
 namespace troupe {
 
+namespace detail {
+
 struct OpDef;
+
+}  // namespace detail
+
 class Graph;
 class Variable;
 class Console;
 class Queue;
+
+namespace detail {
 
 class Reader {
  public:
@@ -152,5 +159,7 @@ class Reader {
   std::optional<Site> borrowed_site_;   // of the innermost AtSite
   const Replayed* replayed_ = nullptr;  // of the innermost Replaying, until a bind takes it
 };
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -6,7 +6,7 @@
 #include <troupe/devices/device/attr.hpp>
 #include <troupe/ops/graph/expr.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 class SpecsAttr final : public AttrObject {
  public:
@@ -21,4 +21,4 @@ class SpecsAttr final : public AttrObject {
 
 std::shared_ptr<const AttrObject> make_specs_attr(std::vector<ValueSpec> specs);
 
-}  // namespace troupe
+}  // namespace troupe::detail

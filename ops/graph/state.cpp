@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/device.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 
@@ -275,7 +276,11 @@ void StateStore::cancel_waiters(std::uint64_t run_id, const Status& status) {
   for (const Ref<State>& s : all) s->cancel(run_id, status);
 }
 
+namespace detail {
+
 Status given_up() { return Status(Code::aborted, "the run has failed or was cancelled"); }
+
+}  // namespace detail
 
 namespace {
 

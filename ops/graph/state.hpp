@@ -55,6 +55,8 @@ struct Initializer {
   bool is_same(const Initializer& other) const;
 };
 
+namespace detail {
+
 struct ActorDefinition;
 
 struct StateSpec {
@@ -244,5 +246,7 @@ class QueueState final : public State {
   std::deque<Producer> producers_;
   std::deque<Consumer> consumers_;
 };
+
+}  // namespace detail
 
 }  // namespace troupe

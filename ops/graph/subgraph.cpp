@@ -6,7 +6,7 @@
 
 #include <troupe/ops/graph/function_def.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::string SubGraphs::text() const {
   std::string text;
@@ -63,4 +63,4 @@ bool has_effect(const Node& node) {
   return false;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

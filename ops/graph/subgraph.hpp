@@ -15,7 +15,7 @@
 
 #include <troupe/ops/graph/graph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 struct SubGraph {
   SubGraph(Graph& outer, std::string what) : graph(outer, std::move(what)) {}
@@ -63,4 +63,4 @@ bool has_effect(const Node& node);
 /// The same of the node's op, whatever its sub-graphs do.
 bool has_own_effect(const Node& node);
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -18,6 +18,8 @@
 namespace troupe {
 
 class Graph;
+namespace detail {
+
 struct StateSpec;
 
 class Tracing {
@@ -79,5 +81,7 @@ class Tracing {
   const Callbacks callbacks_;
   Tracing* const outer_;
 };
+
+}  // namespace detail
 
 }  // namespace troupe

@@ -3,6 +3,8 @@
 
 #include <troupe/devices/device/device.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 /// Replaces a host tensor by its copy on `device`, in `stream`'s order. Inline scalars stay: every

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
 

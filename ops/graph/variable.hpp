@@ -16,16 +16,16 @@ class Variable {
  public:
   using At = std::source_location;
   Variable() = default;
-  Variable(Reader* reader, int state) : reader_(reader), state_(state) {}
+  Variable(detail::Reader* reader, int state) : reader_(reader), state_(state) {}
 
-  Reader& reader() const { return *reader_; }
+  detail::Reader& reader() const { return *reader_; }
   int state() const { return state_; }
   const std::string& name() const { return reader_->state_spec(state_).name; }
   DType dtype() const { return reader_->state_spec(state_).values[0].dtype; }
   const Shape& shape() const { return reader_->state_spec(state_).values[0].shape; }
 
   /// A snapshot: later updates do not change it.
-  Expr read(Site at = At::current()) const;
+  Expr read(detail::Site at = At::current()) const;
   /// Elements and slices of a snapshot, as of an expression.
   Expr operator[](const detail::Index& index) const { return read(index.operand.site())[index]; }
   Expr operator[](const detail::Interval& i) const { return read(i.line.site)[i]; }
@@ -45,14 +45,14 @@ class Variable {
  private:
   Expr update(const char* op, const Operand& value) const;
   Expr scatter(std::int64_t mode, const Operand& indices, const Operand& updates) const;
-  Reader* reader_ = nullptr;
+  detail::Reader* reader_ = nullptr;
   int state_ = -1;
 };
 
 class Queue {
  public:
   using At = std::source_location;
-  Queue(Reader* reader, int state) : reader_(reader), state_(state) {}
+  Queue(detail::Reader* reader, int state) : reader_(reader), state_(state) {}
   /// Yields the queue's size after it, as i64: 0 where a dequeue waited for it already. Waits while
   /// the queue is full (eagerly: refused).
   Expr enqueue(std::initializer_list<Operand> components) const;
@@ -64,7 +64,7 @@ class Queue {
   int state() const { return state_; }
 
  private:
-  Reader* reader_;
+  detail::Reader* reader_;
   int state_;
 };
 
@@ -72,7 +72,7 @@ class Queue {
 /// Where they go says `EngineOptions::print`.
 class Console {
  public:
-  Console(Reader* reader, int state) : reader_(reader), state_(state) {}
+  Console(detail::Reader* reader, int state) : reader_(reader), state_(state) {}
   /// `format` with a value for each `{}` in it (`{{` and `}}` are braces): a scalar as a number,
   /// else its elements in brackets, the first and last three of a long axis. Yields true. Throws
   /// invalid_argument where placeholders and values differ in number. At top level only what is
@@ -81,7 +81,7 @@ class Console {
              std::source_location at = std::source_location::current()) const;
 
  private:
-  Reader* reader_;
+  detail::Reader* reader_;
   int state_;
 };
 

@@ -5,7 +5,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/ordering.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 constexpr std::int64_t kMaxElements = 1 << 20;  // larger results are cheaper computed than kept
@@ -69,4 +69,4 @@ Program fold_constants(Program program) {
   return rewriter.finish();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

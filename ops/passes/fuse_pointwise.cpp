@@ -21,7 +21,7 @@
 //    stands before it, constants aside. Scalars are left alone there: counters and predicates are
 //    to run ahead.
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 constexpr std::size_t kMaxInputs = 12;  // of a fused node
@@ -194,4 +194,4 @@ class Fusion {
 
 Program fuse_pointwise(Program program) { return Fusion(program).run(); }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -19,7 +19,7 @@
 // 2. Who else looks at a result of the node stands after it: so the node stays where it is, unless
 //    nobody does.
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 struct Named {
@@ -190,4 +190,4 @@ Program fuse_reductions(Program program) {
   return Reducing(program).run();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -18,7 +18,7 @@
 // Shapes must be known in full: then an operand is whole, or one row or element for all, and
 // nothing else.
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 constexpr std::size_t kMostEnds = 16;  // inputs, results
@@ -290,4 +290,4 @@ Program fuse_slices(Program program) {
   return Slicing(program).run();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

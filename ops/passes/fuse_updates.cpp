@@ -17,7 +17,7 @@
 // if no other write stands between the two. Updates of one state take turns, in a loop from one
 // iteration to the next: there only what memory, not arithmetic, bounds goes in.
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 constexpr std::size_t kMostInputs = 14;
@@ -162,4 +162,4 @@ Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& 
   return Updates(sub_graph, states, true).run();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -5,7 +5,7 @@
 #include <functional>
 #include <unordered_map>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 std::size_t combine(std::size_t h, std::size_t v) {
@@ -75,4 +75,4 @@ Program merge_common(Program program) {
   return rewriter.finish();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

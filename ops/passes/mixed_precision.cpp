@@ -6,7 +6,7 @@
 #include <set>
 #include <string_view>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 // Products: where time and memory go. Their kernels sum in f32 or wider.
@@ -159,4 +159,4 @@ Program mixed_precision(const Program& program, DType low) {
   return prune(lowered.graph, lowered.feeds, lowered.fetches, Keep::effects);
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -23,7 +23,7 @@
 // takes as long and 6.5 MiB, where it took 7.7. Not where an update needs a later gradient, as
 // clipping by the global norm does, nor in programs with control flow.
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 constexpr std::int64_t kLarge = 65'536;  // elements
@@ -219,4 +219,4 @@ Program order_gradients(Program program) {
   return rewriter.finish();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -6,7 +6,7 @@
 
 #include <troupe/ops/graph/subgraph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 namespace {
 
@@ -106,4 +106,4 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
   return out;
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -8,7 +8,7 @@
 #include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 // Is the edge a constant scalar of this value?
@@ -129,4 +129,4 @@ Program simplify(Program program) {
   return rewriter.finish();
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

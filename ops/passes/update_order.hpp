@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <iterator>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
 namespace troupe {

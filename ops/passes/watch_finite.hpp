@@ -3,6 +3,8 @@
 
 #include <troupe/ops/graph/program.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 /// Before fusion: nodes that may be fused say what errors are to call them.

@@ -18,13 +18,13 @@ order='
 devices: base < threads tensor < scalar < device < list cpu
   < cpu/levels cpu/products cpu/elements < cpu/nn < sim
   < cuda/kernels < cuda/runtime < cuda/programs < cuda/libraries < cuda
-ops: graph < eager families < passes < library/*
+ops: graph < eager families < passes < library/* < collectives
 ops: format
 controlflow: . < library
 autodiff: .
 actors: runtime controlflow < observe < placement < plan < executor < engine < trace
 cluster: transport/net < transport < transport/channel transport/sim < transport/zeromq
-  < membership < protocol < runs < node < inspect
+  < membership < protocol < runs < node < inspect training
 '
 
 status=0

@@ -16,6 +16,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe::test {
 
 class Terminal {

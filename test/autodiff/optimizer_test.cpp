@@ -9,6 +9,7 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/loss_scale.hpp>
 #include <troupe/autodiff/optimizer.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/one_thread.hpp>

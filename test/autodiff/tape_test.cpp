@@ -10,6 +10,7 @@
 #include <troupe/autodiff/tape.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/actor_node.hpp>

@@ -18,6 +18,8 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe::bench {
 
 /// Steady time in nanoseconds.

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/troupe.hpp>
 

@@ -8,6 +8,7 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/controlflow/list.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 

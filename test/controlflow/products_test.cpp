@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -9,6 +9,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/troupe.hpp>

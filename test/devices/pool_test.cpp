@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/device.hpp>
 #include <troupe/devices/device/window.hpp>
 #include <troupe/test/support/one_thread.hpp>

@@ -3,6 +3,7 @@
 
 #include <limits>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/numbers.hpp>
 #include <troupe/test/support/one_thread.hpp>
 

@@ -46,8 +46,8 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   victim.tell_bulk(all);
   troupe::test::Hostile lent(true, {}, BorrowedSlab::open(slab()));
   lent.tell_bulk(all);
-  for (const troupe::SealCipher cipher : troupe::seal_ciphers()) {
-    troupe::test::Hostile sealed(true, troupe::derive_seal_keys(cipher, {}, {}, false));
+  for (const troupe::detail::SealCipher cipher : troupe::detail::seal_ciphers()) {
+    troupe::test::Hostile sealed(true, troupe::detail::derive_seal_keys(cipher, {}, {}, false));
     sealed.tell_bulk(all);
   }
   return 0;

@@ -12,6 +12,7 @@
 #include <string>
 
 #include <troupe/cluster/transport/transport.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe::test {
 

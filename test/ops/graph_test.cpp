@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/variable.hpp>

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>

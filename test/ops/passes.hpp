@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/program.hpp>
 

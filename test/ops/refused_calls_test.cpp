@@ -15,6 +15,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/function_text.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>

@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(windows_that_are_rounded_up_or_reach_over_padding) {
   };
   // 7 in windows of 2 by steps of 2: 4, not 3. 6 with 1 on both sides in windows of 3 by steps of
   // 4: the third would begin behind the elements.
-  const Window up{.strides = {2, 4}, .padding = Padding::ceil({0, 1})};
+  const WindowOptions up{.strides = {2, 4}, .padding = Padding::ceil({0, 1})};
   same(computed({x},
                 [=](const Exprs& e) {
                   return max_pool(e[0], {2, 3}, up);
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(windows_that_are_rounded_up_or_reach_over_padding) {
                           }),
        pooled({4, 2}, {2, 3}, {2, 4}, {0, 1}, {1, 1}, false));
   // A window longer than what there is, one of whose elements lies inside.
-  const Window far{.strides = {1, 1}, .padding = Padding::of({2, 2}), .dilation = {2, 3}};
+  const WindowOptions far{.strides = {1, 1}, .padding = Padding::of({2, 2}), .dilation = {2, 3}};
   same(computed({x},
                 [=](const Exprs& e) {
                   return max_pool(e[0], {3, 2}, far);

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include <troupe/autodiff/check.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/graph.hpp>
@@ -124,7 +125,7 @@ BOOST_AUTO_TEST_CASE(what_was_open_is_checked_when_it_runs) {
 BOOST_AUTO_TEST_CASE(windows_by_steps_reach_into_padding) {
   const Tensor x = Tensor::of<double>({1, 2, 4}, {1, 3, 1});
   // of elements (-1, 1), (0, 2) and (1, 3)
-  const Window close{.strides = {1}, .padding = Padding::of({1}), .dilation = {2}};
+  const WindowOptions close{.strides = {1}, .padding = Padding::of({1}), .dilation = {2}};
   BOOST_TEST((computed(x, [=](Expr e) { return max_pool(e, {2}, close); }).to_vector<double>() ==
               std::vector<double>{2, 4, 2}));
   BOOST_TEST((computed(x, [=](Expr e) { return avg_pool(e, {2}, close); }).to_vector<double>() ==

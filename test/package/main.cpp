@@ -1,5 +1,6 @@
 // A user's program of sixty lines, built against the installed package: a graph, its gradient, the
 // engine, all ops.
+#include <troupe/op.hpp>
 #include <troupe/troupe.hpp>
 
 #include <cmath>

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/temp_directory.hpp>
 
 namespace troupe::test {

@@ -21,7 +21,7 @@ bool DirectWriter::write(std::uint64_t after, std::span<const std::byte> record,
     read_there_ = said;
     if (written_ - said + lines > kLines) return false;
   }
-  Line& first = lines_[written_ % kLines];
+  direct::Line& first = lines_[written_ % kLines];
   std::uint64_t before = first.front.load(std::memory_order_relaxed);
   if (before == kClosed) return false;
   std::memcpy(first.rest.data(), &after, sizeof after);

@@ -35,6 +35,7 @@
 #include <span>
 
 #include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

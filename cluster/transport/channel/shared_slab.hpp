@@ -37,6 +37,7 @@
 #include <vector>
 
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/tensor/tensor.hpp>
 
 namespace troupe {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -14,7 +14,7 @@
 #include <openssl/params.h>
 #include <openssl/rand.h>
 
-namespace troupe {
+namespace troupe::detail {
 namespace {
 
 // libcrypto counts bytes in ints; frames are far smaller.
@@ -216,4 +216,4 @@ Status Opener::open(std::uint64_t number, std::span<const std::byte> about,
   return {};
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -34,7 +34,7 @@
 
 #include <troupe/devices/base/error.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 inline constexpr std::size_t kSealKeyBytes = 32;
 inline constexpr std::size_t kSealTagBytes = 16;  // what a box is longer than what is in it
@@ -96,4 +96,4 @@ class Opener {
   std::uint64_t last_ = 0;
 };
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -10,6 +10,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 namespace {

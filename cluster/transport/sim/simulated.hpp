@@ -25,6 +25,7 @@
 #include <string>
 
 #include <troupe/cluster/transport/router.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

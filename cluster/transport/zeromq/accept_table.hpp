@@ -15,6 +15,7 @@
 #include <utility>
 
 #include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -17,6 +17,7 @@
 
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/cluster/transport/transport.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

@@ -13,6 +13,8 @@
 #include <chrono>
 #include <cstdint>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe {
 
 class Wakefulness {

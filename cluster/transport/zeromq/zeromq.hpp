@@ -48,7 +48,7 @@ struct ZeroMqOptions {
   /// bulk channel.
   bool seal = false;
   /// That a key may seal: then the connection is made anew, with others.
-  std::uint64_t seal_boxes = kMostSealBoxes;
+  std::uint64_t seal_boxes = detail::kMostSealBoxes;
 };
 
 /// `self.address` is `tcp://HOST:PORT`, with port 0 for any, or empty.

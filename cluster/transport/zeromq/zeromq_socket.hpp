@@ -8,6 +8,7 @@
 #include <zmq.hpp>
 
 #include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 

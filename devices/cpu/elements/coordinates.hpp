@@ -6,7 +6,7 @@
 #include <troupe/devices/cpu/element_types.hpp>
 #include <troupe/devices/device/along.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 class WorkerPool;
 }
 

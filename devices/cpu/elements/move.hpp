@@ -7,9 +7,10 @@
 #include <span>
 #include <type_traits>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 class WorkerPool;
 }
 

@@ -23,11 +23,15 @@
 
 namespace troupe {
 
+namespace detail {
+
 std::string_view name_of(Reduction r) {
   constexpr std::string_view names[] = {"sum", "mean", "product", "min",    "max",
                                         "any", "all",  "argmin",  "argmax", "logsumexp"};
   return names[static_cast<int>(r)];
 }
+
+}  // namespace detail
 
 namespace cpu {
 namespace {

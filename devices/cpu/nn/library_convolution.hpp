@@ -9,9 +9,10 @@
 #include <memory>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/window.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 class WorkerPool;
 }
 

@@ -7,7 +7,9 @@
 
 #include <troupe/devices/device/window.hpp>
 
-namespace troupe {
+#include <troupe/devices/base/internal.hpp>
+
+namespace troupe::detail {
 class WorkerPool;
 }
 

@@ -12,9 +12,10 @@
 #include <memory>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 class WorkerPool;
 }
 

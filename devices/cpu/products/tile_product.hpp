@@ -12,7 +12,7 @@
 #include <troupe/devices/cpu/level.hpp>
 #include <troupe/devices/device/primitives.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 class WorkerPool;
 }
 

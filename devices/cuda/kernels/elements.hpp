@@ -15,6 +15,7 @@
 #include <cuda_runtime_api.h>
 
 #include <troupe/devices/base/dtype.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe::cuda {
 

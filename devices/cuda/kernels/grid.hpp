@@ -19,7 +19,8 @@ inline constexpr int kVectorBytes = 16;
 /// A warp's lanes, all of them.
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-// On the CPU few, so that small tests go around every loop and split what they reduce.
+// On the CPU the numbers are small, so that small tests go around every loop, split what they
+// reduce, and count in 64 bits.
 #if defined(__CUDACC__)
 /// Blocks of a grid at most: 16 for each of 132 multiprocessors, twice what is resident.
 inline constexpr std::int64_t kMostBlocks = 2112;
@@ -27,11 +28,14 @@ inline constexpr std::int64_t kMostBlocks = 2112;
 inline constexpr std::int64_t kEnoughBlocks = 1056;
 /// Groups of blocks that rows are dealt to, a power of two.
 inline constexpr std::int64_t kMostOwners = 1024;
+/// Positions up to here are counted in 32 bits: one grid's step beyond still fits.
+inline constexpr std::int64_t kMostIn32Bits = INT32_MAX;
 #define TROUPE_UNROLL_4 _Pragma("unroll 4")
 #else
 inline constexpr std::int64_t kMostBlocks = 2;
 inline constexpr std::int64_t kEnoughBlocks = 6;
 inline constexpr std::int64_t kMostOwners = 4;
+inline constexpr std::int64_t kMostIn32Bits = 500;
 #define TROUPE_UNROLL_4
 #endif
 
@@ -61,8 +65,8 @@ __device__ inline Index all_threads() {
   return static_cast<Index>(gridDim.x) * static_cast<Index>(blockDim.x);
 }
 
-/// Whether positions below n, and one grid's step beyond, are counted in 32 bits.
-constexpr bool fits_32_bits(std::int64_t n) { return n <= INT32_MAX; }
+/// Whether positions below n are counted in 32 bits.
+constexpr bool fits_32_bits(std::int64_t n) { return n <= kMostIn32Bits; }
 
 /// Division by a number that the host knows: of 32 bits a product and a shift (Granlund and
 /// Montgomery, 1994), for dividends below 2^31.

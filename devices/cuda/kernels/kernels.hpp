@@ -4,7 +4,8 @@
 // Contract of each: pointers are device memory, aligned to their element (not more: views may start
 // anywhere); the call returns before the work is done; the memory must stay until the stream has
 // passed; nothing is allocated, and no call waits; no elements, no launch. The result is the
-// runtime's answer to the launch. Results depend on the arguments alone: no atomic addition of
+// runtime's answer to the launch, or cudaErrorInvalidValue for an element size, a dtype or a
+// reduction that is not defined. Results depend on the arguments alone: no atomic addition of
 // floating-point numbers, and no order that depends on the scheduling of blocks.
 #pragma once
 
@@ -14,6 +15,7 @@
 #include <cuda_runtime_api.h>
 
 #include <troupe/devices/base/dtype.hpp>
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe::cuda {
 
@@ -55,14 +57,16 @@ struct Box {
 // ---- moves: by the size of an element (1, 2, 4, 8 or 16 bytes)
 
 cudaError_t fill(cudaStream_t, const Element& value, int element_bytes, void* out, std::int64_t n);
-/// Copies `extent[0] * ... * extent[rank - 1]` elements from a box to a box.
+/// Copies `extent[0] * ... * extent[rank - 1]` elements from a box to a box. Strides may be of any
+/// order (a permutation goes through tiles in shared memory), those of `from` also 0 or negative.
 cudaError_t copy_box(cudaStream_t, int element_bytes, const void* in, const Box& from, void* out,
                      const Box& to, const std::int64_t* extent);
 /// out[outer, columns, rows] = in[outer, rows, columns], through tiles in shared memory.
 cudaError_t transpose_tiles(cudaStream_t, int element_bytes, const void* in, void* out,
                             std::int64_t outer, std::int64_t rows, std::int64_t columns);
 /// out[o, i, r] = params[o, indices[i], r], with params [outer, extent, inner] and n indices, i32
-/// or i64. An index outside of [0, extent) is recorded, and its elements are not written.
+/// or i64. An index outside of [0, extent) is recorded, also if rows are empty, and its elements
+/// are not written.
 cudaError_t gather(cudaStream_t, int element_bytes, const void* params, const void* indices,
                    bool are_i64, void* out, std::int64_t outer, std::int64_t extent,
                    std::int64_t inner, std::int64_t n, IndexRecord* record);
@@ -74,7 +78,8 @@ cudaError_t one_hot(cudaStream_t, int element_bytes, const void* indices, bool a
 /// out[i] = start + i * step, computed in f64 and rounded once; integers wrap.
 cudaError_t range(cudaStream_t, double start, double step, DType dtype, void* out, std::int64_t n);
 
-// ---- scatter: out [extent, inner], updates [n, inner]; duplicates are applied in index order
+// ---- scatter: out [extent, inner], updates [n, inner]; duplicates are applied in index order. An
+// index outside of [0, extent) is recorded, also if rows are empty, and its row is not read.
 
 enum class ScatterOp : std::uint8_t { update, add, sub, min, max };
 cudaError_t scatter(cudaStream_t, ScatterOp, DType dtype, const void* indices, bool are_i64,
@@ -99,8 +104,9 @@ enum class ReduceOp : std::uint8_t {
 std::size_t reduce_scratch(ReduceOp, DType in, std::int64_t outer, std::int64_t reduced,
                            std::int64_t inner);
 /// f16, bf16 and f32 accumulate in double, as f64 does; integers in 64 bits; a tree whose shape
-/// depends on the extents alone. any, all: boolean out; argmin, argmax: i64 out, the first of
-/// equals, a NaN before every number. `scratch` as reduce_scratch says.
+/// depends on the extents alone. For booleans, sum and mean are any, product is all. any, all:
+/// boolean out; argmin, argmax: i64 out, the first of equals, a NaN before every number. `scratch`
+/// as reduce_scratch says.
 cudaError_t reduce(cudaStream_t, ReduceOp, DType in_dtype, const void* in, void* out,
                    std::int64_t outer, std::int64_t reduced, std::int64_t inner, void* scratch);
 

@@ -188,7 +188,6 @@ constexpr int kTile = 32;
 template <class Index>
 struct Matrices {
   Walk<Index> others;
-  Index count;  // matrices
   Index rows, columns;
   Divisor<Index> row_tiles, column_tiles;
   Index in_step;   // from row to row in `in`
@@ -238,7 +237,6 @@ cudaError_t copy_tiles(cudaStream_t stream, int bytes, const void* in, void* out
                      row_tiles = ceil_div(rows, kTile), column_tiles = ceil_div(columns, kTile),
                      count = axes.elements() / rows / columns;
   Matrices<Index> m{.others = {},
-                    .count = static_cast<Index>(count),
                     .rows = static_cast<Index>(rows),
                     .columns = static_cast<Index>(columns),
                     .row_tiles = Divisor<Index>(row_tiles),

@@ -17,6 +17,8 @@
 #include <memory>
 #include <string>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe::cuda {
 
 struct ProgramCacheOptions {

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/cuda/programs/form.hpp>
 #include <troupe/devices/scalar/scalar_program.hpp>
 

@@ -13,6 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/tensor/allocator.hpp>
 
 namespace troupe::cuda {

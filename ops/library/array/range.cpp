@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/held.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
@@ -16,7 +17,7 @@ namespace troupe {
 
 /// start, start + step, ... as far as it is before stop, in a graph or an eager scope: `arange(g,
 /// 0, 10)`.
-TROUPE_DSL(Expr arange(Reader& in, double start, double stop, double step = 1,
+TROUPE_DSL(Expr arange(detail::Reader& in, double start, double stop, double step = 1,
                        DType dtype = DType::i64,
                        std::source_location at = std::source_location::current()))
 /// start, start + step, ... as far as it is before stop, of expressions, which are scalars of one
@@ -25,13 +26,14 @@ TROUPE_DSL(Expr arange(Operand start, Operand stop, Operand step = 1))
 /// 0, 1, ... before `stop`, an expression.
 TROUPE_DSL(Expr arange(Operand stop))
 /// These numbers in `in`, as of the function above.
-TROUPE_DSL(Expr arange(Reader& in, Operand start, Operand stop, Operand step = 1))
+TROUPE_DSL(Expr arange(detail::Reader& in, Operand start, Operand stop, Operand step = 1))
 /// `count` numbers from start to stop, both of them among these, at equal distances.
-TROUPE_DSL(Expr linspace(Reader& in, double start, double stop, std::int64_t count,
+TROUPE_DSL(Expr linspace(detail::Reader& in, double start, double stop, std::int64_t count,
                          DType dtype = DType::f32,
                          std::source_location at = std::source_location::current()))
 /// Ones on the main diagonal of zeros [rows, columns].
-TROUPE_DSL(Expr eye(Reader& in, std::int64_t rows, std::int64_t columns, DType dtype = DType::f32,
+TROUPE_DSL(Expr eye(detail::Reader& in, std::int64_t rows, std::int64_t columns,
+                    DType dtype = DType::f32,
                     std::source_location at = std::source_location::current()))
 /// 0, 1, ... along `axis` of x's shape, i64; extents may be unknown.
 TROUPE_DSL(Expr positions_along(Operand x, std::int64_t axis))

@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/coordinates.hpp>
 #include <troupe/ops/families/scan.hpp>

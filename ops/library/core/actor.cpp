@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
@@ -58,6 +59,8 @@ void register_actor(const std::string& name, std::function<std::unique_ptr<NodeA
     throw Error(Code::already_exists, fmt::format("an actor '{}' is registered already", name));
 }
 
+namespace detail {
+
 std::shared_ptr<const ActorDefinition> find_actor(const std::string& name) {
   std::lock_guard lock(actors().mutex);
   auto it = actors().known.find(name);
@@ -101,6 +104,8 @@ bool is_same_actor(const ActorDefinition& a, const ActorDefinition& b) {
   return *a.source == *b.source && a.captured == b.captured &&
          a.options.blocks == b.options.blocks && a.options.max_restarts == b.options.max_restarts;
 }
+
+}  // namespace detail
 
 Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inputs,
                  std::vector<ValueSpec> outputs, std::function<std::unique_ptr<NodeActor>()> make,

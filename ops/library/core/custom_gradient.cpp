@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/ops/graph/gradient.hpp>

@@ -4,6 +4,7 @@
 #include <complex>
 #include <type_traits>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/state.hpp>
 

@@ -4,7 +4,7 @@
 #include <troupe/ops/graph/specs_attr.hpp>
 #include <troupe/ops/graph/state.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 
 std::shared_ptr<const AttrObject> make_specs_attr(std::vector<ValueSpec> specs) {
   return std::make_shared<SpecsAttr>(std::move(specs));
@@ -89,4 +89,4 @@ TROUPE_OP(QueueClose) {
   });
 }
 
-}  // namespace troupe
+}  // namespace troupe::detail

@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 

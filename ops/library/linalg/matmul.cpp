@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>

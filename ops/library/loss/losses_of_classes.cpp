@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/composite.hpp>
 
@@ -35,7 +36,7 @@ TROUPE_DSL(Expr sampled_softmax(Operand inputs, Operand weights, Operand bias, O
                                 std::int64_t count))
 /// `count` classes below `classes`, drawn with probabilities log((c + 2) / (c + 1)) / log(classes +
 /// 1): for classes in falling order of how often they occur.
-TROUPE_DSL(Expr log_uniform(Reader& in, std::int64_t count, std::int64_t classes,
+TROUPE_DSL(Expr log_uniform(detail::Reader& in, std::int64_t count, std::int64_t classes,
                             std::source_location at = std::source_location::current()))
 
 namespace {

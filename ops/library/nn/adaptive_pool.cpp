@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>

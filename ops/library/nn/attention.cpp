@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/attention.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/wide.hpp>

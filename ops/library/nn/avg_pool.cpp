@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/pooling.hpp>
 
@@ -6,8 +7,8 @@ namespace troupe {
 /// The mean of each window, channel by channel. x: [batch, space..., channels], floating; `size`:
 /// the window's extents; strides as said, else `size`. Padding is not counted: at the border the
 /// mean is of what is there. Where zeros around x are to count, `pad` it first.
-TROUPE_DSL(Expr avg_pool(Operand x, std::vector<std::int64_t> size, Window window = {}))
-Expr avg_pool(Operand x, std::vector<std::int64_t> size, Window window) {
+TROUPE_DSL(Expr avg_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window = {}))
+Expr avg_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window) {
   if (window.strides.empty()) window.strides = size;
   return bind1("AvgPool", {x}, attrs_of_pooling(std::move(size), window));
 }

@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/channel_sums.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/reduction.hpp>

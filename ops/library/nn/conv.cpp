@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/convolution.hpp>
 
@@ -7,8 +8,9 @@ namespace troupe {
 /// channels]; filter: [window..., channels / groups, filters]; result: [batch, positions...,
 /// filters]. With groups, the i-th part of the filters sees the i-th part of the channels; groups =
 /// channels is a depthwise convolution. f16 and bf16 add in f32; integers wrap.
-TROUPE_DSL(Expr conv(Operand x, Operand filter, const Window& window = {}, std::int64_t groups = 1))
-Expr conv(Operand x, Operand filter, const Window& window, std::int64_t groups) {
+TROUPE_DSL(Expr conv(Operand x, Operand filter, const WindowOptions& window = {},
+                     std::int64_t groups = 1))
+Expr conv(Operand x, Operand filter, const WindowOptions& window, std::int64_t groups) {
   return bind_convolution("Conv", x, filter, window, groups);
 }
 

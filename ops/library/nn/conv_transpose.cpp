@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/convolution.hpp>
 #include <troupe/ops/graph/composite.hpp>
@@ -12,9 +13,9 @@ namespace troupe {
 /// 1) * dilation + 1 less the padding, and `more` behind that; with Padding::same() n * stride.
 /// Where strides leave several extents that the convolution takes to n, `more`, one number for each
 /// spatial axis, says which.
-TROUPE_DSL(Expr conv_transpose(Operand x, Operand filter, const Window& window = {},
+TROUPE_DSL(Expr conv_transpose(Operand x, Operand filter, const WindowOptions& window = {},
                                std::int64_t groups = 1, std::vector<std::int64_t> more = {}))
-Expr conv_transpose(Operand x, Operand filter, const Window& window, std::int64_t groups,
+Expr conv_transpose(Operand x, Operand filter, const WindowOptions& window, std::int64_t groups,
                     std::vector<std::int64_t> more) {
   if (more.empty()) return bind_convolution("ConvTranspose", x, filter, window, groups);
   Composite c("conv_transpose", {x, filter});
@@ -28,7 +29,7 @@ Expr conv_transpose(Operand x, Operand filter, const Window& window, std::int64_
       window.padding.after.empty() || window.padding.after.size() == axes,
       fmt::format("after has {} numbers for {} spatial axes", window.padding.after.size(), axes));
   // What padding takes off behind is less by as much; beyond that no window reaches.
-  Window kept = window;
+  WindowOptions kept = window;
   std::vector<std::int64_t> none(axes + 2, 0), beyond = none;
   for (std::size_t i = 0; i < axes; ++i) {
     const std::int64_t most = std::max(window.strides.size() == axes ? window.strides[i] : 1,

@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/families/pooling.hpp>
 
@@ -6,8 +7,8 @@ namespace troupe {
 /// The largest element of each window, channel by channel; NaN where one is. x: [batch, space...,
 /// channels]; `size`: the window's extents; strides as said, else `size`. Padding counts as
 /// nothing, and fills no window.
-TROUPE_DSL(Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window = {}))
-Expr max_pool(Operand x, std::vector<std::int64_t> size, Window window) {
+TROUPE_DSL(Expr max_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window = {}))
+Expr max_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window) {
   if (window.strides.empty()) window.strides = size;
   return bind1("MaxPool", {x}, attrs_of_pooling(std::move(size), window));
 }

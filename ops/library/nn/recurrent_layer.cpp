@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/recurrent.hpp>
 #include <troupe/ops/families/wide.hpp>
 #include <troupe/ops/graph/gradient.hpp>

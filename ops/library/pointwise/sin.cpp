@@ -1,3 +1,4 @@
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include <troupe/actors/observe/decision.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <optional>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/stepped_run.hpp>
 #include <troupe/test/support/text.hpp>
 #include <troupe/troupe.hpp>

@@ -3,6 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/engine/engine.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/refusal.hpp>

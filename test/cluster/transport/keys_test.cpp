@@ -11,6 +11,7 @@
 
 #include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/test/support/temp_directory.hpp>

@@ -4,6 +4,7 @@
 
 #include <troupe/cluster/transport/lane.hpp>
 #include <troupe/cluster/transport/wire.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/share.hpp>
 

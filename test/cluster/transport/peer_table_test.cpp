@@ -3,6 +3,7 @@
 
 #include <troupe/cluster/transport/dial_table.hpp>
 #include <troupe/cluster/transport/peer_table.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
 namespace troupe::test {

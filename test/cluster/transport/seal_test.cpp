@@ -13,15 +13,16 @@
 #include <vector>
 
 #include <troupe/cluster/transport/net/seal.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
 using namespace troupe;
 
-namespace troupe {
+namespace troupe::detail {
 std::ostream& operator<<(std::ostream& out, SealCipher cipher) {
   return out << (cipher == SealCipher::aes_256_ocb ? "AES-256-OCB" : "AES-256-GCM");
 }
-}  // namespace troupe
+}  // namespace troupe::detail
 
 BOOST_AUTO_TEST_SUITE(seal_test, TROUPE_ONE_THREAD)
 

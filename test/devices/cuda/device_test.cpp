@@ -302,6 +302,42 @@ BOOST_AUTO_TEST_CASE(saved_values_move_to_the_host_and_back) {
   BOOST_TEST(engine.device("gpu:0").swapper()->counters().out > 0u);
 }
 
+BOOST_AUTO_TEST_CASE(operations_without_primitives_run_on_the_host_and_explain_says_so) {
+  EngineOptions options;
+  options.default_device = "gpu:0";
+  Engine engine(options);
+  Graph g;
+  const Expr x = g.input("x", DType::f32, {2, 3});
+  const Function f = engine.compile(g, {x}, {softmax(x * 2.0) + 1.0});
+  const std::string text = f.explain();
+  BOOST_TEST(text.find("on the host, for gpu:0 lacks their primitives: Softmax") !=
+             std::string::npos);
+  const Tensor in = Tensor::of<float>({1, 2, 3, 4, 5, 6}, Shape{2, 3});
+  const Tensor on_gpu = f({in})[0];
+  const Tensor on_cpu = Engine().run(g, {{x, in}}, {softmax(x * 2.0) + 1.0})[0];
+  for (std::int64_t i = 0; i < 6; ++i) BOOST_TEST(on_gpu.at(i) == on_cpu.at(i));
+}
+
+BOOST_AUTO_TEST_CASE(an_index_outside_names_the_users_line) {
+  EngineOptions options;
+  options.default_device = "gpu:0";
+  Engine engine(options);
+  Graph g;
+  const Expr x = g.input("x", DType::f32, {4}), i = g.input("i", DType::i64, {2});
+  const unsigned line = __LINE__ + 1;
+  const Expr y = gather(x, i);
+  BOOST_CHECK_EXCEPTION(
+      engine.run(g,
+                 {{x, Tensor::zeros(DType::f32, Shape{4})}, {i, Tensor::of<std::int64_t>({3, 4})}},
+                 {y * 2.0}),
+      Error, [line](const Error& e) {
+        const std::string text = e.what();
+        return e.code() == Code::out_of_range &&
+               text.find("index 4 at position 1 is outside [0, 4)") != std::string::npos &&
+               text.find("device_test.cpp:" + std::to_string(line)) != std::string::npos;
+      });
+}
+
 BOOST_AUTO_TEST_CASE(names_beyond_the_machine_are_refused) {
   BOOST_CHECK_EXCEPTION(make_gpu({}, 7), Error, [](const Error& e) {
     return e.code() == Code::not_found && std::string(e.what()).find("gpu:0") != std::string::npos;

@@ -11,6 +11,10 @@
 #include <numeric>
 #include <vector>
 
+#include <troupe/test/support/cuda/host_grid.hpp>
+
+#include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/cuda/kernels/grid.hpp>
 #include <troupe/devices/cuda/kernels/kernels.hpp>
 #include <troupe/test/support/cpu.hpp>
 #include <troupe/test/support/cuda/fake_cuda.hpp>
@@ -217,6 +221,24 @@ BOOST_AUTO_TEST_CASE(copy_box_copies_any_block) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(copy_box_repeats_and_reverses) {
+  for (int bytes : kSizes)
+    for (std::int64_t columns : {1, 8, 9}) {
+      const std::int64_t rows = 90, extent[] = {rows, 4, columns};
+      const Memory in(rows * columns * bytes), out(rows * 4 * columns * bytes);
+      draw(in, rows * columns * bytes);
+      const cuda::Box from{.rank = 3, .first = (rows - 1) * columns, .stride = {-columns, 0, 1}},
+          to{.rank = 3, .first = 0, .stride = {4 * columns, columns, 1}};
+      finish(cuda::copy_box(queue, bytes, in.data(), from, out.data(), to, extent));
+      bool is_right = out.is_end_intact();
+      for (std::int64_t i = 0; i < rows * 4; ++i)
+        is_right &=
+            std::memcmp(out.data() + i * columns * bytes,
+                        in.data() + (rows - 1 - i / 4) * columns * bytes, at(columns * bytes)) == 0;
+      BOOST_TEST(is_right, columns << " of " << bytes);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(transpose_tiles_swaps_two_axes) {
   const std::int64_t extents[][3] = {{1, 1, 1},  {0, 3, 4},   {2, 32, 32}, {3, 33, 7}, {1, 100, 65},
                                      {2, 7, 40}, {5, 8, 130}, {1, 3, 300}, {4, 31, 9}};
@@ -268,6 +290,24 @@ BOOST_AUTO_TEST_CASE(gather_takes_rows_and_records_indices) {
     BOOST_TEST((out.bytes() == expected && out.is_end_intact()),
                "round " << round << ": " << n << " of " << extent << ", inner " << inner);
   }
+}
+
+BOOST_AUTO_TEST_CASE(a_divisor_of_32_bits_divides_exactly) {
+  const auto check = [](std::uint32_t n, std::uint32_t by) {
+    return cuda::Divisor<std::uint32_t>(by).quotient(n) == n / by;
+  };
+  const std::uint32_t ends[] = {0, 1, 2, 3, 7, 641, 65'535, 65'536, 65'537, 1u << 30, INT32_MAX};
+  bool is_exact = true;
+  for (std::uint32_t by : ends)
+    for (std::uint32_t n : ends)
+      if (by > 0)
+        is_exact &=
+            check(n, by) && check(n / by * by, by) && (n < by || check(n / by * by - 1, by));
+  for (int round = 0; round < 100'000; ++round) {
+    const auto by = static_cast<std::uint32_t>(1 + below(1 + below(INT32_MAX)));
+    is_exact &= check(static_cast<std::uint32_t>(below(INT32_MAX)), by);
+  }
+  BOOST_TEST(is_exact);
 }
 
 BOOST_AUTO_TEST_CASE(an_index_record_keeps_position_and_index) {

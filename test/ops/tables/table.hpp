@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/attr.hpp>
 #include <troupe/test/ops/tables/array.hpp>
 #include <troupe/test/support/callable.hpp>

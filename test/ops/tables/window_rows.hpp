@@ -78,7 +78,7 @@ inline Shape convolved_shape(const Shape& x, const Shape& w, const Attrs& a) {
       whole(x[0], PlainWindow(middle(x), Index(w.begin(), w.end() - 2), a).out, w[w.rank() - 1]));
 }
 
-inline Attrs conv_attrs(const Window& window, std::int64_t groups) {
+inline Attrs conv_attrs(const WindowOptions& window, std::int64_t groups) {
   Attrs a = attrs_of(window);
   a.set("groups", groups);
   return a;
@@ -88,7 +88,7 @@ inline std::vector<Row> convolution_rows() {
   Draws draws(21);
   struct Setting {
     Shape x, w;
-    Window window;
+    WindowOptions window;
     std::int64_t groups = 1;
     bool is_small = true;
   };
@@ -193,7 +193,7 @@ inline std::vector<Row> convolution_rows() {
   };
 }
 
-inline Attrs pool_attrs(Index size, const Window& window) {
+inline Attrs pool_attrs(Index size, const WindowOptions& window) {
   Attrs a = attrs_of(window);
   a.set("size", size);
   return a;
@@ -225,7 +225,7 @@ inline std::vector<Row> pooling_rows() {
   struct Setting {
     Shape x;
     Index size;
-    Window window;
+    WindowOptions window;
     bool is_small = true;
   };
   const std::vector<Setting> settings{

@@ -6,6 +6,7 @@
 
 #include <troupe/actors/placement/constraint.hpp>
 #include <troupe/actors/plan/plan.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/device.hpp>
 
 namespace troupe::test {

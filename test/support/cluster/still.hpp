@@ -3,6 +3,8 @@
 
 #include <troupe/cluster/transport/carrier.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe::test {
 
 class Still : public Carrier, public TransportListener {

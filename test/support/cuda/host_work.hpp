@@ -3,6 +3,8 @@
 
 #include <troupe/devices/device/device.hpp>
 
+#include <troupe/devices/base/internal.hpp>
+
 namespace troupe::cuda {
 
 class Now final : public Stream {

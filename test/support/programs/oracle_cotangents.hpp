@@ -4,6 +4,7 @@
 
 #include <optional>
 
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/test/support/programs/oracle.hpp>
 

@@ -18,6 +18,7 @@
 #include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/graph.hpp>
 

@@ -5,6 +5,7 @@
 #include <atomic>
 
 #include <troupe/actors/engine/engine.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/swap.hpp>
 
 namespace troupe::test {
