@@ -19,7 +19,13 @@ expect 0 '^troupe [0-9]+\.[0-9]+\.[0-9]+$' version
 expect 0 '^CAF: 0\.17' version
 expect 0 '^troupe [0-9]+\.[0-9]+\.[0-9]+$' --version
 expect 0 '^kernels +x86-64 level|^kernels +.*portable' doctor
-expect 0 '^self-test +a graph and its gradient are right$' doctor
+expect 0 '^self-test +cpu:0: a graph and its gradient are right$' doctor
+# doctor_with FILE PATTERN: the report of a process that is to load a plug-in.
+doctor_with() { TROUPE_DEVICE_PLUGINS=$1 expect 0 "$2" doctor; }
+doctor_with /nowhere/gpu.so '^GPU plug-in +not loaded: /nowhere/gpu.so cannot be opened'
+doctor_with "$2/libtroupe.so" 'is no plug-in: it does not export troupe_device_plugin'
+fake=$2/test/libtroupe_cuda_fake.so  # is there if the headers of CUDA are
+[ ! -e "$fake" ] || doctor_with "$fake" '^self-test +gpu:0: a graph and its gradient are right$'
 expect 0 '^GPU +.' doctor
 for what in features cores memory; do expect 0 "^$what +." doctor; done
 for library in CAF oneDNN Eigen fmt ZeroMQ OpenSSL cpp-httplib libtroupe; do expect 0 "^$library +[0-9]+\\.[0-9]" doctor; done

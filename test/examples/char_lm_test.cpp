@@ -15,6 +15,7 @@
 #include <troupe/apps/examples/char_lm/window_reader.hpp>
 #include <troupe/ops/format/safetensors.hpp>
 #include <troupe/test/apps/terminal.hpp>
+#include <troupe/test/support/gpu.hpp>
 
 namespace troupe::test {
 
@@ -204,6 +205,29 @@ BOOST_AUTO_TEST_CASE(a_training_for_some_seconds_ends_and_can_be_resumed,
              std::stoi(file.metadata.at("step")) + 50);
 }
 
+BOOST_AUTO_TEST_CASE(a_gpu_learns_what_a_cpu_learns, *precondition(Built{"char_lm"})) {
+  if (!has_gpu()) {
+    BOOST_TEST_MESSAGE("skipped: a_gpu_learns_what_a_cpu_learns (no gpu:0)");
+    return;
+  }
+  for (const auto& model : {kLstm, kWindow}) {
+    Place place;
+    const auto loss = [&](const std::string& device, const std::string& file) {
+      const Outcome o =
+          place.lm({"--steps", "10", "--seed", "9", "--device", device, "--save", file}, model);
+      BOOST_REQUIRE_MESSAGE(o.code == 0, o.out << o.error);
+      return load_safetensors(place / file);
+    };
+    const TensorFile cpu = loss("cpu:0", "cpu"), gpu = loss("gpu", "gpu");
+    BOOST_REQUIRE(cpu.tensors.size() == gpu.tensors.size());
+    for (const auto& [name, tensor] : cpu.tensors) {
+      const Tensor& other = gpu.at(name);
+      for (std::int64_t i = 0; i < tensor.elements(); ++i)
+        BOOST_REQUIRE_SMALL(tensor.at(i) - other.at(i), 1e-3);
+    }
+  }
+}
+
 // The child cannot run ahead of what is read of its output, so the signal finds it in the middle.
 BOOST_AUTO_TEST_CASE(interrupted_and_resumed_is_uninterrupted_bit_for_bit,
                      *precondition(Built{"char_lm"})) {
@@ -318,13 +342,13 @@ BOOST_AUTO_TEST_CASE(help_names_every_option, *precondition(Built{"char_lm"})) {
                              "--rate",           "--seed",
                              "--steps",          "--seconds",
                              "--validate-every", "--validate-characters",
-                             "--workers",        "--check",
-                             "--join",           "--nodes",
-                             "--keys",           "--save",
-                             "--no-save",        "--overwrite",
-                             "--resume",         "--records",
-                             "--http",           "--sample-chars",
-                             "--temperature"})
+                             "--workers",        "--device",
+                             "--check",          "--join",
+                             "--nodes",          "--keys",
+                             "--save",           "--no-save",
+                             "--overwrite",      "--resume",
+                             "--records",        "--http",
+                             "--sample-chars",   "--temperature"})
     BOOST_TEST((o.out.find(std::string("\n  ") + option + " ") != std::string::npos), option);
   BOOST_TEST((o.out.find("Exit status: 0 done; 1 ") != std::string::npos), o.out);
   BOOST_TEST((o.out.find("{false}") == std::string::npos), o.out);

@@ -193,6 +193,10 @@ inline void declare(CLI::App& app, Options& o) {
       ->capture_default_str()
       ->type_name("N")
       ->group(length);
+  app.add_option("--device", o.trainer.device,
+                 "the device of this process: gpu:0, say, or gpu for the first (default: cpu:0)")
+      ->type_name("NAME")
+      ->group(length);
   app.add_option("--workers", o.trainer.workers,
                  "threads; they change speed, never results (0: one a core)")
       ->check(count(0, 1024))
@@ -280,13 +284,14 @@ inline void declare(CLI::App& app, Options& o) {
 inline void finish(const CLI::App& app, Options& o) {
   // A variable of the shell that is not set, and no wish for what happens without the option.
   for (const char* name :
-       {"--text", "--join", "--nodes", "--keys", "--save", "--resume", "--records"})
+       {"--text", "--join", "--nodes", "--keys", "--save", "--resume", "--records", "--device"})
     for (const std::string& value : app.get_option(name)->results())
       if (value.empty())
         throw CLI::ValidationError(
             fmt::format("{} is empty: give it a value, or leave it out", name));
-  for (const char* name : {"--workers", "--validate-every", "--validate-characters", "--records",
-                           "--http", "--sample-chars", "--temperature"})
+  if (o.trainer.device == "gpu") o.trainer.device = "gpu:0";
+  for (const char* name : {"--workers", "--device", "--validate-every", "--validate-characters",
+                           "--records", "--http", "--sample-chars", "--temperature"})
     if (app.count(name)) o.again.emplace_back(name, app.get_option(name)->results().front());
   for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch",
                            "rate", "seed", "steps", "seconds"})

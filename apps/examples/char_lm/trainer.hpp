@@ -41,6 +41,7 @@ struct TrainerOptions {
   std::int64_t steps = 0;  // the whole training: the rate falls towards its end
   double rate = 0;
   int workers = 0;
+  std::string device{};  // this process's; empty: cpu:0
   ClusterOptions cluster{};
 };
 
@@ -49,8 +50,10 @@ inline constexpr std::int64_t kWarmUp = 100;  // steps
 class Trainer {
  public:
   Trainer(const Text& text, const TrainerOptions& options)
-      : text_(text), options_(options),
-        machines_({.workers = options.workers, .seed = options.model.seed}, options.cluster),
+      : text_(text), options_(options), machines_({.workers = options.workers,
+                                                   .seed = options.model.seed,
+                                                   .default_device = options.device},
+                                                  options.cluster),
         engine_(machines_.engine()) {}
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;

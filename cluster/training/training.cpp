@@ -1,0 +1,258 @@
+#include <troupe/cluster/training/training.hpp>
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/base/internal.hpp>
+#include <troupe/ops/format/safetensors.hpp>
+
+namespace troupe {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Checkpoints of a folder, `step-N.safetensors`, by step.
+class CheckpointFolder {
+ public:
+  explicit CheckpointFolder(fs::path folder) : folder_(std::move(folder)) {
+    std::error_code error;
+    fs::create_directories(folder_, error);
+    if (error)
+      throw Error(Code::failed_precondition,
+                  fmt::format("the folder of checkpoints '{}' cannot be made: {}; name another",
+                              folder_.string(), error.message()));
+  }
+
+  std::string path(std::int64_t step) const {
+    return (folder_ / fmt::format("step-{}.safetensors", step)).string();
+  }
+  /// Oldest first.
+  std::vector<std::int64_t> steps() const {
+    std::vector<std::int64_t> all;
+    for (const auto& entry : fs::directory_iterator(folder_)) {
+      const std::string name = entry.path().filename().string();
+      constexpr std::string_view kBefore = "step-", kBehind = ".safetensors";
+      if (!name.starts_with(kBefore) || !name.ends_with(kBehind)) continue;
+      const std::string number =
+          name.substr(kBefore.size(), name.size() - kBefore.size() - kBehind.size());
+      if (!number.empty() && number.size() < 19 &&
+          std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
+        all.push_back(std::stoll(number));
+    }
+    std::sort(all.begin(), all.end());
+    return all;
+  }
+  void keep_newest(int count) const {
+    std::vector<std::int64_t> all = steps();
+    for (std::size_t i = 0; i + static_cast<std::size_t>(count) < all.size(); ++i) {
+      std::error_code ignored;  // one that stays costs space alone
+      fs::remove(path(all[i]), ignored);
+    }
+  }
+
+ private:
+  const fs::path folder_;
+};
+
+}  // namespace
+
+struct Training::State {
+  State(ClusterNode& on, TrainingOptions o, Build b, Data d)
+      : node(on), options(std::move(o)), build(std::move(b)), data(std::move(d)),
+        checkpoints(options.folder) {}
+
+  // ---- where
+
+  std::vector<std::string> nodes_there() const {
+    std::vector<std::string> there = node.nodes(), chosen;
+    if (!options.nodes.empty()) {
+      for (const std::string& n : options.nodes)
+        if (std::find(there.begin(), there.end(), n) != there.end()) chosen.push_back(n);
+      return chosen;
+    }
+    for (const std::string& n : there)
+      if (n != node.name()) chosen.push_back(n);
+    if (chosen.empty()) chosen.push_back(node.name());
+    std::sort(chosen.begin(), chosen.end());
+    return chosen;
+  }
+  std::vector<std::string> wait_for_nodes() const {
+    const auto end = std::chrono::steady_clock::now() + options.patience;
+    for (;;) {
+      std::vector<std::string> there = nodes_there();
+      if (!there.empty()) return there;
+      if (std::chrono::steady_clock::now() >= end)
+        throw Error(
+            Code::unavailable,
+            fmt::format(
+                "the training waits for one of the nodes {}, and none was there "
+                "within {} s; start one, or name others",
+                fmt::join(options.nodes, ", "),
+                std::chrono::duration_cast<std::chrono::seconds>(options.patience).count()));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    }
+  }
+  // Replica r is on node r mod n: a node with several has a device for each.
+  static std::vector<std::string> devices_on(const std::vector<std::string>& nodes, int replicas) {
+    std::vector<std::string> devices;
+    const auto n = static_cast<int>(nodes.size());
+    for (int r = 0; r < replicas; ++r)
+      devices.push_back(
+          fmt::format("/node:{}/cpu:{}", nodes[static_cast<std::size_t>(r % n)], r / n));
+    return devices;
+  }
+
+  // ---- the program
+
+  void place(const std::vector<std::string>& nodes) {
+    const Group group("replicas", devices_on(nodes, options.replicas));
+    auto made = std::make_unique<Graph>();
+    TrainingProgram program = build(*made, group);
+    step_function = node.engine().compile(*made, program.feeds, program.fetches);
+    graph = std::move(made);
+    where = nodes;
+    devices = group.devices();
+    say(fmt::format("step {}: {} replicas on {}", step, options.replicas,
+                    fmt::join(devices, ", ")));
+  }
+
+  // ---- checkpoints
+
+  void write_checkpoint() {
+    NamedTensors values;
+    for (const Variable& v : variables()) values.emplace_back(v.name(), node.engine().get(v));
+    save_safetensors(checkpoints.path(step), values, {{"troupe.step", std::to_string(step)}});
+    saved = step;
+    ++counters.checkpoints;
+    checkpoints.keep_newest(options.keep);
+    say(fmt::format("step {}: wrote {}", step, checkpoints.path(step)));
+  }
+  // Sets all variables to the newest checkpoint that can be read.
+  void restore() {
+    const std::vector<std::int64_t> all = checkpoints.steps();
+    std::string last;
+    for (auto it = all.rbegin(); it != all.rend(); ++it) try {
+        set_variables(load_safetensors(checkpoints.path(*it)), checkpoints.path(*it));
+        step = saved = *it;
+        say(fmt::format("step {}: restored {}", step, checkpoints.path(step)));
+        return;
+      } catch (const Error& e) {
+        if (e.code() != Code::data_loss) throw;
+        last = e.what();
+        say(fmt::format("skipped {}: {}", checkpoints.path(*it), last));
+      }
+    if (!all.empty())
+      throw Error(Code::data_loss, fmt::format("no checkpoint can be read; the oldest: {}", last));
+    step = 0;
+    write_checkpoint();  // the initial values, to come back to
+  }
+
+  // The program's own, by handle: a variable that was on another node before is there still, under
+  // the same name.
+  std::vector<Variable> variables() const {
+    std::vector<Variable> all;
+    for (std::size_t i = 0; i < graph->states().size(); ++i)
+      if (graph->states()[i].kind == StateSpec::Kind::variable)
+        all.emplace_back(graph.get(), static_cast<int>(i));
+    return all;
+  }
+  void set_variables(const TensorFile& file, const std::string& path) const {
+    std::vector<std::string> differ;
+    std::map<std::string, Tensor> values(file.tensors.begin(), file.tensors.end());
+    std::vector<std::pair<Variable, Tensor>> found;
+    for (const Variable& v : variables()) {
+      const auto value = values.find(v.name());
+      if (value == values.end()) {
+        differ.push_back(fmt::format("{} is not in it", v.name()));
+        continue;
+      }
+      if (value->second.dtype() != v.dtype() || value->second.shape() != v.shape())
+        differ.push_back(fmt::format("{} is {}{} there and {}{} in the program", v.name(),
+                                     name_of(value->second.dtype()), value->second.shape().text(),
+                                     name_of(v.dtype()), v.shape().text()));
+      found.emplace_back(v, value->second);
+      values.erase(value);
+    }
+    for (const auto& [name, value] : values)
+      differ.push_back(fmt::format("{} is not in the program", name));
+    if (!differ.empty())
+      throw Error(Code::failed_precondition,
+                  fmt::format("the checkpoint '{}' is of another program: {}", path,
+                              fmt::join(differ, "; ")));
+    for (const auto& [variable, value] : found) node.engine().set(variable, value);
+  }
+
+  void say(const std::string& line) const {
+    if (options.log) options.log(line);
+  }
+
+  ClusterNode& node;
+  const TrainingOptions options;
+  const Build build;
+  const Data data;
+  const CheckpointFolder checkpoints;
+
+  std::unique_ptr<Graph> graph;  // step_function's
+  Function step_function;
+  std::vector<std::string> where, devices;
+  std::int64_t step = 0, saved = -1;
+  TrainingCounters counters;
+};
+
+Training::Training(ClusterNode& node, TrainingOptions options, Build build, Data data) {
+  const auto require = [](bool holds, const char* what) {
+    if (!holds) throw Error(Code::invalid_argument, fmt::format("Training: {}", what));
+  };
+  require(options.replicas >= 2, "it needs two replicas or more");
+  require(!options.folder.empty(), "name the folder of its checkpoints");
+  require(options.every >= 1,
+          "a checkpoint is written every step at most; let `every` be 1 or more");
+  require(options.keep >= 1, "the newest checkpoint has to stay; let `keep` be 1 or more");
+  require(build && data, "give it a function that builds the program, and one for the feeds");
+  state_ = std::make_unique<State>(node, std::move(options), std::move(build), std::move(data));
+}
+
+Training::~Training() = default;
+
+std::int64_t Training::step() const { return state_->step; }
+TrainingCounters Training::counters() const { return state_->counters; }
+std::vector<std::string> Training::devices() const { return state_->devices; }
+
+std::vector<Tensor> Training::run(std::int64_t steps) {
+  State& s = *state_;
+  std::vector<Tensor> last;
+  bool is_placed = s.graph != nullptr;
+  while (!is_placed || s.step < steps) try {
+      if (!is_placed) {
+        s.place(s.wait_for_nodes());
+        s.restore();
+        is_placed = true;
+        continue;
+      }
+      RunOptions options;
+      options.step = s.step;
+      last = s.step_function(s.data(s.step), options);
+      ++s.step;
+      ++s.counters.steps;
+      if (s.step - s.saved < s.options.every && s.step < steps) continue;
+      s.write_checkpoint();
+      // Nodes that have come are used from here on.
+      if (s.nodes_there() != s.where) is_placed = false;
+    } catch (const Error& e) {
+      if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
+      s.say(fmt::format("step {}: {}", s.step, e.what()));
+      s.wait_for_nodes();
+      ++s.counters.recoveries;
+      s.counters.repeated += std::max<std::int64_t>(0, s.step - std::max<std::int64_t>(0, s.saved));
+      is_placed = false;
+    }
+  return last;
+}
+
+}  // namespace troupe

@@ -1,0 +1,93 @@
+// Training that survives the loss of nodes: a loop over steps that owns placement, checkpoints and
+// recovery.
+//
+//   Training training(node, {.replicas = 4, .folder = "checkpoints", .every = 20},
+//                     [&](Graph& g, const Group& group) { return build_model(g, group); },
+//                     [&](std::int64_t step) { return batch_of(step); });
+//   std::vector<Tensor> last = training.run(1000);
+//
+// The number of replicas is the program's, not the cluster's. Replicas are placed over the nodes
+// that are there, several on one node where there are fewer nodes, so that losing or adding a node
+// changes speed and no bit of the result. Draws and feeds depend on the step alone.
+//
+// A step that ends with `unavailable`, because a node was lost, is given up. The loop waits until
+// nodes are there, builds the program again over these, sets all variables to the last checkpoint,
+// and goes on from its step. The log gets a line for each decision. Any other error ends the run.
+//
+// A checkpoint is taken between steps, when no run is in flight: so it is consistent over all
+// nodes. It is one safetensors file with all variables and the step, written under another name and
+// renamed. A training that is begun again finds the newest complete one and goes on from there.
+//
+// Threads: one at a time. Ownership: the node, and what the functions refer to, must outlive it.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/ops/collectives/collectives.hpp>
+
+namespace troupe {
+
+struct TrainingOptions {
+  int replicas = 2;         // at least 2
+  std::string folder;       // its checkpoints; made if it is not there
+  std::int64_t every = 10;  // steps between two checkpoints
+  int keep = 3;             // the newest so many stay
+  /// Nodes that replicas go to, by name; empty: all others that are connected, and this one where
+  /// there is no other.
+  std::vector<std::string> nodes = {};
+  /// How long to wait for a node to be there after one was lost.
+  std::chrono::nanoseconds patience = std::chrono::seconds(60);
+  std::function<void(const std::string& line)> log = {};  // empty: nowhere
+};
+
+/// A program for one step, built anew for each placement.
+struct TrainingProgram {
+  std::vector<Expr> feeds;
+  std::vector<Expr> fetches;  // a step's: losses, and the update of variables
+};
+
+struct TrainingCounters {
+  std::int64_t steps = 0;        // ended well, repeated ones too
+  std::int64_t checkpoints = 0;  // written
+  std::int64_t recoveries = 0;   // times that the program was built again after a loss
+  std::int64_t repeated = 0;     // steps done again because they came after the last checkpoint
+};
+
+class Training {
+ public:
+  /// Builds the step of all replicas; member r of the group is replica r's device. Equal graphs
+  /// each time: names, order and shapes do not depend on the devices.
+  using Build = std::function<TrainingProgram(Graph& graph, const Group& replicas)>;
+  /// The feeds of a step, which depend on its number alone.
+  using Data = std::function<std::vector<Tensor>(std::int64_t step)>;
+
+  /// Throws invalid_argument for options that mean nothing.
+  Training(ClusterNode& node, TrainingOptions options, Build build, Data data);
+  ~Training();
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  /// Trains until `steps` steps are done, those of earlier runs included, and writes a checkpoint.
+  /// Returns the fetches of the last step; none if there was nothing left to do. Throws unavailable
+  /// if no node is there within the patience, data_loss naming the file where no checkpoint can be
+  /// read, and the error of a step or of the disk.
+  std::vector<Tensor> run(std::int64_t steps);
+
+  /// Steps that are done.
+  std::int64_t step() const;
+  TrainingCounters counters() const;
+  /// The replicas' devices now.
+  std::vector<std::string> devices() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace troupe

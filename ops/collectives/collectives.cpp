@@ -1,0 +1,256 @@
+#include <troupe/ops/collectives/collectives.hpp>
+
+#include <algorithm>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/base/internal.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/graph.hpp>
+
+namespace troupe {
+namespace {
+
+// Elements from which pieces are combined on all members: below, latency decides.
+constexpr std::int64_t kChunked = 4096;
+
+// One call: its name, its group, and its operands, checked.
+class Collective {
+ public:
+  Collective(const char* what, const Group& group, const Exprs& xs, const Site& site)
+      : what_(what), group_(group), site_(site) {
+    if (static_cast<int>(xs.size()) != group.size())
+      refuse(fmt::format("it has {} members and got {} expressions; give one of each member",
+                         group.size(), xs.size()));
+    for (std::size_t i = 0; i < xs.size(); ++i)
+      if (xs[i].is_empty()) refuse(fmt::format("expression {} is empty", i));
+    graph_ = dynamic_cast<Graph*>(&xs[0].reader());
+    for (const Expr& x : xs)
+      if (x.spec().is_list()) refuse("lists are not combined; give tensors");
+  }
+
+  /// Requires one dtype, and shapes that differ along `axis` at most; -1: not at all.
+  void require_alike(const Exprs& xs, std::int64_t axis = -1) const {
+    for (std::size_t i = 1; i < xs.size(); ++i) {
+      const Shape a = xs[0].shape(), b = xs[i].shape();
+      bool is_alike = xs[0].dtype() == xs[i].dtype();
+      if (a.has_rank() && b.has_rank()) {
+        is_alike = is_alike && a.rank() == b.rank();
+        for (int d = 0; is_alike && d < a.rank(); ++d)
+          is_alike = d == axis || a[d] < 0 || b[d] < 0 || a[d] == b[d];
+      }
+      if (!is_alike)
+        refuse(fmt::format("member {} on {} has {} of {}, and member 0 on {} has {} of {}", i,
+                           group_.device(static_cast<int>(i)), xs[i].spec().text(), source(xs[i]),
+                           group_.device(0), xs[0].spec().text(), source(xs[0])));
+    }
+  }
+  /// The axis counted from the front. Throws unless there is such an axis.
+  std::int64_t axis_of(const Expr& x, std::int64_t axis) const {
+    if (!x.shape().has_rank()) refuse("it needs a known rank; reshape the operands");
+    const std::int64_t at = axis < 0 ? axis + x.shape().rank() : axis;
+    if (at < 0 || at >= x.shape().rank())
+      refuse(fmt::format("there is no axis {} in {}", axis, x.spec().text()));
+    return at;
+  }
+  /// The extent along `axis` of one member's piece. Throws unless the members divide the extent.
+  std::int64_t piece_of(const Expr& x, std::int64_t axis) const {
+    const std::int64_t extent = x.shape()[static_cast<int>(axis)];
+    if (extent < 0)
+      refuse(fmt::format("the extent of axis {} in {} must be known", axis, x.spec().text()));
+    if (extent % group_.size() != 0)
+      refuse(fmt::format("{} members do not divide the extent {} of axis {} in {}", group_.size(),
+                         extent, axis, x.spec().text()));
+    return extent / group_.size();
+  }
+  void require_combines(const Expr& x, Combine how) const {
+    if (how == Combine::mean && !is_floating(x.dtype()) && !is_complex(x.dtype()))
+      refuse(
+          fmt::format("a mean of {} is not defined; cast to a floating dtype", name_of(x.dtype())));
+  }
+
+  /// Calls `f` with nodes constrained to the member's device. Eager values stay on their device.
+  template <class F>
+  auto on(int member, F f) const {
+    if (!graph_) return f();
+    const auto there = graph_->on_device(group_.device(member));
+    return f();
+  }
+
+  [[noreturn]] void refuse(const std::string& why) const {
+    throw Error(Code::invalid_argument, fmt::format("{} over group '{}' ({}): {}", what_,
+                                                    group_.name(), site_.text(), why));
+  }
+
+ private:
+  std::string source(const Expr& x) const {
+    const Graph* const graph = dynamic_cast<const Graph*>(&x.reader());
+    return graph ? graph->describe(x.edge().node) : "an eager value";
+  }
+
+  const char* what_;
+  const Group& group_;
+  const Site site_;
+  Graph* graph_ = nullptr;
+};
+
+Expr combine_two(const Expr& a, const Expr& b, Combine how) {
+  switch (how) {
+    case Combine::min: return minimum(a, b);
+    case Combine::max: return maximum(a, b);
+    case Combine::product: return a * b;
+    default: return a + b;
+  }
+}
+
+// In the order of the group.
+Expr combine(const Exprs& xs, Combine how) {
+  Expr all = xs[0];
+  for (std::size_t i = 1; i < xs.size(); ++i) all = combine_two(all, xs[i], how);
+  return how == Combine::mean ? all * (1.0 / static_cast<double>(xs.size())) : all;
+}
+
+// `count` elements along `axis` from `begin` on.
+Expr piece(const Expr& x, std::int64_t axis, std::int64_t begin, std::int64_t count) {
+  const Shape shape = x.shape();
+  std::vector<std::int64_t> starts(static_cast<std::size_t>(shape.rank()), 0), extents;
+  for (int d = 0; d < shape.rank(); ++d) extents.push_back(d == axis ? count : shape[d]);
+  starts[static_cast<std::size_t>(axis)] = begin;
+  return slice(x, starts, extents);
+}
+
+Exprs on_each(const Collective& c, const Group& group, const Expr& x) {
+  Exprs out;
+  for (int i = 0; i < group.size(); ++i) out.push_back(c.on(i, [&] { return identity(x); }));
+  return out;
+}
+
+}  // namespace
+
+Group::Group(std::string name, std::vector<std::string> devices)
+    : name_(std::move(name)), devices_(std::move(devices)) {
+  const auto refuse = [&](const std::string& why) {
+    throw Error(Code::invalid_argument, fmt::format("group '{}' {}", name_, why));
+  };
+  if (name_.empty()) refuse("has no name; give it one, for errors");
+  if (devices_.size() < 2)
+    refuse(fmt::format("has {} device; a collective needs two or more", devices_.size()));
+  for (auto it = devices_.begin(); it != devices_.end(); ++it)
+    if (std::find(devices_.begin(), it, *it) != it)
+      refuse(fmt::format("has the device {} twice; name each once", *it));
+}
+
+Exprs broadcast(const Group& group, const Expr& x, CollectiveAt at) {
+  const Collective c("broadcast", group, Exprs(static_cast<std::size_t>(group.size()), x), at);
+  return on_each(c, group, x);
+}
+
+Expr reduce(const Group& group, const Exprs& xs, int root, Combine how, CollectiveAt at) {
+  const Collective c("reduce", group, xs, at);
+  c.require_alike(xs);
+  c.require_combines(xs[0], how);
+  if (root < 0 || root >= group.size()) c.refuse(fmt::format("there is no member {}", root));
+  return c.on(root, [&] { return combine(xs, how); });
+}
+
+Exprs all_reduce(const Group& group, const Exprs& xs, Combine how, CollectiveAt at) {
+  const Collective c("all_reduce", group, xs, at);
+  c.require_alike(xs);
+  c.require_combines(xs[0], how);
+  const Shape shape = xs[0].shape();
+  const std::int64_t k = group.size();
+  if (!shape.is_known() || shape.elements() < kChunked)
+    return on_each(c, group, c.on(0, [&] { return combine(xs, how); }));
+  const std::int64_t n = shape.elements();
+  Exprs flat, combined, out;
+  for (int i = 0; i < k; ++i)
+    flat.push_back(c.on(i, [&] { return reshape(xs[static_cast<std::size_t>(i)], {n}); }));
+  for (std::int64_t j = 0; j < k; ++j) {
+    const std::int64_t begin = n * j / k, count = n * (j + 1) / k - begin;
+    Exprs pieces;
+    for (int i = 0; i < k; ++i)
+      pieces.push_back(
+          c.on(i, [&] { return piece(flat[static_cast<std::size_t>(i)], 0, begin, count); }));
+    combined.push_back(c.on(static_cast<int>(j), [&] { return combine(pieces, how); }));
+  }
+  for (int i = 0; i < k; ++i)
+    out.push_back(c.on(
+        i, [&] { return reshape_like(concat(combined, 0), xs[static_cast<std::size_t>(i)]); }));
+  return out;
+}
+
+Exprs reduce_scatter(const Group& group, const Exprs& xs, std::int64_t axis, Combine how,
+                     CollectiveAt at) {
+  const Collective c("reduce_scatter", group, xs, at);
+  c.require_alike(xs);
+  c.require_combines(xs[0], how);
+  axis = c.axis_of(xs[0], axis);
+  const std::int64_t count = c.piece_of(xs[0], axis);
+  Exprs out;
+  for (int j = 0; j < group.size(); ++j) {
+    Exprs pieces;
+    for (int i = 0; i < group.size(); ++i)
+      pieces.push_back(
+          c.on(i, [&] { return piece(xs[static_cast<std::size_t>(i)], axis, j * count, count); }));
+    out.push_back(c.on(j, [&] { return combine(pieces, how); }));
+  }
+  return out;
+}
+
+Exprs all_gather(const Group& group, const Exprs& xs, std::int64_t axis, CollectiveAt at) {
+  const Collective c("all_gather", group, xs, at);
+  axis = c.axis_of(xs[0], axis);
+  c.require_alike(xs, axis);
+  Exprs out;
+  for (int i = 0; i < group.size(); ++i) out.push_back(c.on(i, [&] { return concat(xs, axis); }));
+  return out;
+}
+
+Exprs all_to_all(const Group& group, const Exprs& xs, std::int64_t split_axis,
+                 std::int64_t concat_axis, CollectiveAt at) {
+  const Collective c("all_to_all", group, xs, at);
+  c.require_alike(xs);
+  split_axis = c.axis_of(xs[0], split_axis);
+  concat_axis = c.axis_of(xs[0], concat_axis);
+  const std::int64_t count = c.piece_of(xs[0], split_axis);
+  Exprs out;
+  for (int j = 0; j < group.size(); ++j) {
+    Exprs pieces;
+    for (int i = 0; i < group.size(); ++i)
+      pieces.push_back(c.on(
+          i, [&] { return piece(xs[static_cast<std::size_t>(i)], split_axis, j * count, count); }));
+    out.push_back(c.on(j, [&] { return concat(pieces, concat_axis); }));
+  }
+  return out;
+}
+
+Exprs shift(const Group& group, const Exprs& xs, int by, CollectiveAt at) {
+  const Collective c("shift", group, xs, at);
+  const int k = group.size();
+  Exprs out;
+  for (int i = 0; i < k; ++i) {
+    const int from = ((i - by) % k + k) % k;
+    out.push_back(c.on(i, [&] { return identity(xs[static_cast<std::size_t>(from)]); }));
+  }
+  return out;
+}
+
+Exprs barrier(const Group& group, const Exprs& xs, CollectiveAt at) {
+  const Collective c("barrier", group, xs, at);
+  auto* const graph = dynamic_cast<Graph*>(&xs[0].reader());
+  if (!graph) return xs;  // eager values are there
+  Exprs out;
+  const auto behind = [&](const auto& self, std::size_t i) -> void {
+    if (i < xs.size()) {
+      const auto scope = graph->after({xs[i]}, at);
+      return self(self, i + 1);
+    }
+    for (int member = 0; member < group.size(); ++member)
+      out.push_back(c.on(member, [&] { return identity(xs[static_cast<std::size_t>(member)]); }));
+  };
+  behind(behind, 0);
+  return out;
+}
+
+}  // namespace troupe

@@ -1,0 +1,264 @@
+// Collectives over devices of one process, over simulated devices, over a GPU where there is one,
+// and over nodes: values against loops, gradients against differences, refusals with both lines.
+#include <boost/test/unit_test.hpp>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/devices/base/internal.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/collectives/collectives.hpp>
+#include <troupe/test/support/cluster/nodes.hpp>
+#include <troupe/test/support/gpu.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+
+BOOST_AUTO_TEST_SUITE(collectives_test)
+
+namespace {
+
+// A place for a group: an engine, and three device names.
+struct Where {
+  std::string name;
+  std::vector<std::string> devices;
+  int nodes = 1;
+};
+
+std::vector<Where> everywhere_in_threes() {
+  std::vector<Where> all{{"one process", {"cpu:0", "cpu:1", "cpu:2"}},
+                         {"simulated devices", {"sim:0", "cpu:0", "sim:1"}},
+                         {"nodes", {"/node:a/cpu:0", "/node:b/cpu:0", "/node:c/cpu:0"}, 3}};
+  if (has_gpu()) all.push_back({"a GPU and CPUs", {"gpu:0", "cpu:0", "cpu:1"}});
+  return all;
+}
+
+// Runs `build` at each place on x[i] = start + i * step of the shape, and compares the member's
+// results with `wanted`.
+using Build = std::function<Exprs(const Group&, const Exprs&)>;
+using Values = std::vector<std::vector<double>>;
+
+std::vector<Tensor> inputs_of(const Shape& shape) {
+  std::vector<Tensor> in;
+  for (int member = 0; member < 3; ++member) {
+    Tensor t = Tensor::zeros(DType::f64, shape);
+    for (std::int64_t i = 0; i < t.elements(); ++i)
+      t.mutable_data<double>()[i] = 0.5 + 10 * member + static_cast<double>(i % 97);
+    in.push_back(std::move(t));
+  }
+  return in;
+}
+
+std::vector<double> numbers_of(const Tensor& t) { return t.to_vector<double>(); }
+
+void check_everywhere(const Shape& shape, const Build& build,
+                      const std::function<Values(const std::vector<Tensor>&)>& wanted) {
+  const std::vector<Tensor> in = inputs_of(shape);
+  const Values expected = wanted(in);
+  for (const Where& where : everywhere_in_threes()) {
+    Graph g;
+    const Group group("members", where.devices);
+    Exprs xs;
+    Feeds feeds;
+    for (int i = 0; i < 3; ++i) {
+      xs.push_back(g.input("x" + std::to_string(i), DType::f64, shape));
+      feeds.emplace_back(xs.back(), in[static_cast<std::size_t>(i)]);
+    }
+    const Exprs out = build(group, xs);
+    BOOST_REQUIRE(out.size() == expected.size());
+    std::unique_ptr<Nodes> nodes;
+    std::unique_ptr<Engine> alone;
+    if (where.nodes > 1) nodes = std::make_unique<Nodes>(where.nodes);
+    else alone = std::make_unique<Engine>();
+    const std::vector<Tensor> got = (nodes ? nodes->engine() : *alone).run(g, feeds, out);
+    for (std::size_t i = 0; i < got.size(); ++i)
+      BOOST_TEST(numbers_of(got[i]) == expected[i], boost::test_tools::per_element());
+  }
+}
+
+double combined(Combine how, const std::vector<double>& x) {
+  double all = x[0];
+  for (std::size_t i = 1; i < x.size(); ++i)
+    all = how == Combine::min       ? std::min(all, x[i])
+          : how == Combine::max     ? std::max(all, x[i])
+          : how == Combine::product ? all * x[i]
+                                    : all + x[i];
+  return how == Combine::mean ? all * (1.0 / 3) : all;
+}
+
+std::vector<double> combination(Combine how, const std::vector<Tensor>& in) {
+  std::vector<double> out;
+  for (std::int64_t i = 0; i < in[0].elements(); ++i)
+    out.push_back(combined(how, {in[0].at(i), in[1].at(i), in[2].at(i)}));
+  return out;
+}
+
+constexpr Combine kAll[] = {Combine::sum, Combine::mean, Combine::min, Combine::max,
+                            Combine::product};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(all_reduce_gives_each_member_the_combination_of_all) {
+  for (const Shape& shape : {Shape{}, Shape{3}, Shape{2, 3}, Shape{50, 100}})
+    for (Combine how : kAll)
+      check_everywhere(
+          shape, [&](const Group& g, const Exprs& x) { return all_reduce(g, x, how); },
+          [&](const auto& in) { return Values(3, combination(how, in)); });
+}
+
+BOOST_AUTO_TEST_CASE(reduce_gives_the_root_the_combination) {
+  check_everywhere(
+      Shape{4}, [](const Group& g, const Exprs& x) { return Exprs{reduce(g, x, 2)}; },
+      [](const auto& in) { return Values{combination(Combine::sum, in)}; });
+}
+
+BOOST_AUTO_TEST_CASE(broadcast_gives_each_member_one_value) {
+  check_everywhere(
+      Shape{4}, [](const Group& g, const Exprs& x) { return broadcast(g, x[1]); },
+      [](const auto& in) { return Values(3, numbers_of(in[1])); });
+}
+
+BOOST_AUTO_TEST_CASE(reduce_scatter_gives_each_member_its_piece) {
+  check_everywhere(
+      Shape{2, 6}, [](const Group& g, const Exprs& x) { return reduce_scatter(g, x, -1); },
+      [](const auto& in) {
+        const std::vector<double> sum = combination(Combine::sum, in);
+        Values out;
+        for (std::size_t j = 0; j < 3; ++j)
+          out.push_back({sum[2 * j], sum[2 * j + 1], sum[6 + 2 * j], sum[6 + 2 * j + 1]});
+        return out;
+      });
+}
+
+BOOST_AUTO_TEST_CASE(all_gather_joins_the_members_in_order) {
+  check_everywhere(
+      Shape{2, 2}, [](const Group& g, const Exprs& x) { return all_gather(g, x); },
+      [](const auto& in) {
+        std::vector<double> joined;
+        for (const Tensor& t : in)
+          for (double v : numbers_of(t)) joined.push_back(v);
+        return Values(3, joined);
+      });
+}
+
+BOOST_AUTO_TEST_CASE(all_to_all_exchanges_pieces) {
+  check_everywhere(
+      Shape{3, 2}, [](const Group& g, const Exprs& x) { return all_to_all(g, x, 0, 1); },
+      [](const auto& in) {
+        Values out;
+        for (std::int64_t j = 0; j < 3; ++j) {
+          std::vector<double> row;
+          for (const Tensor& t : in) row.insert(row.end(), {t.at(2 * j), t.at(2 * j + 1)});
+          out.push_back(row);
+        }
+        return out;
+      });
+}
+
+BOOST_AUTO_TEST_CASE(shift_passes_values_to_neighbours) {
+  for (int by : {1, -1, 5})
+    check_everywhere(
+        Shape{2}, [&](const Group& g, const Exprs& x) { return shift(g, x, by); },
+        [&](const auto& in) {
+          Values out;
+          for (int i = 0; i < 3; ++i)
+            out.push_back(numbers_of(in[static_cast<std::size_t>(((i - by) % 3 + 3) % 3)]));
+          return out;
+        });
+}
+
+BOOST_AUTO_TEST_CASE(barrier_changes_no_value) {
+  check_everywhere(
+      Shape{2}, [](const Group& g, const Exprs& x) { return barrier(g, x); },
+      [](const auto& in) {
+        return Values{numbers_of(in[0]), numbers_of(in[1]), numbers_of(in[2])};
+      });
+}
+
+// y_i = all_reduce(x)_i, loss = sum of c_i * y_i: each x has the sum of all c as its gradient.
+BOOST_AUTO_TEST_CASE(gradients_pass_through_collectives) {
+  for (const Shape& shape : {Shape{3}, Shape{50, 100}})
+    check_everywhere(
+        shape,
+        [](const Group& g, const Exprs& x) {
+          const Exprs y = all_reduce(g, x);
+          return gradients(sum(y[0]) * 2.0 + sum(y[1]) * 3.0 + sum(y[2]) * 5.0, x);
+        },
+        [](const auto& in) {
+          return Values(3, std::vector<double>(static_cast<std::size_t>(in[0].elements()), 10));
+        });
+  check_everywhere(
+      Shape{3, 2},
+      [](const Group& g, const Exprs& x) {
+        const Exprs y = all_to_all(g, x, 0, 0);
+        return gradients(sum(y[0] * y[0]) + sum(y[1]) * 3.0 + sum(y[2]) * 0.0, x);
+      },
+      [](const auto& in) {
+        Values out;
+        for (const Tensor& t : in) out.push_back({2 * t.at(0), 2 * t.at(1), 3, 3, 0, 0});
+        return out;
+      });
+}
+
+BOOST_AUTO_TEST_CASE(collectives_run_in_loops) {
+  check_everywhere(
+      Shape{2},
+      [](const Group& g, const Exprs& x) {
+        const auto [n, p, q, r] =
+            while_loop([](Expr i, Expr, Expr, Expr) { return i < 4; },
+                       [&](Expr i, Expr a, Expr b, Expr c) {
+                         const Exprs next = all_reduce(g, {a, b, c}, Combine::mean);
+                         return std::tuple(i + 1, next[0] + 1.0, next[1], next[2] - 1.0);
+                       },
+                       std::tuple(x[0].reader().current().constant(0), x[0], x[1], x[2]));
+        return Exprs{p, q, r};
+      },
+      [](const auto& in) {
+        std::vector<double> a = numbers_of(in[0]), b = numbers_of(in[1]), c = numbers_of(in[2]);
+        for (int i = 0; i < 4; ++i)
+          for (std::size_t k = 0; k < a.size(); ++k) {
+            const double mean = combined(Combine::mean, {a[k], b[k], c[k]});
+            a[k] = mean + 1, b[k] = mean, c[k] = mean - 1;
+          }
+        return Values{a, b, c};
+      });
+}
+
+BOOST_AUTO_TEST_CASE(calls_that_do_not_fit_are_refused_with_both_lines) {
+  Graph g;
+  const Group group("replicas", {"cpu:0", "cpu:1"});
+  const Expr a = g.input("a", DType::f32, {2}) + 1.0;
+  const Expr b = g.input("b", DType::f32, {3}) + 1.0;
+  const auto refuses = [](const auto& f, std::initializer_list<const char*> parts) {
+    BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
+      bool says = e.code() == Code::invalid_argument;
+      for (const char* part : parts)
+        says = says && std::string(e.what()).find(part) != std::string::npos;
+      if (!says) BOOST_TEST_MESSAGE(e.what());
+      return says;
+    });
+  };
+  refuses(
+      [&] {
+        all_reduce(group, {a, b});
+      },
+      {"all_reduce over group 'replicas'", "collectives_test.cpp:", "member 1 on cpu:1", "f32[3]",
+       "f32[2]"});
+  refuses([&] { all_reduce(group, {a}); }, {"2 members and got 1"});
+  refuses([&] { reduce_scatter(group, {b, b}); }, {"2 members do not divide the extent 3"});
+  refuses([&] { all_gather(group, {a, a}, 3); }, {"there is no axis 3"});
+  refuses([&] { reduce(group, {a, a}, 2); }, {"there is no member 2"});
+  refuses(
+      [&] {
+        all_reduce(group, {cast(a, DType::i32), cast(a, DType::i32)}, Combine::mean);
+      },
+      {"a mean of i32"});
+  refuses([] { Group("one", {"cpu:0"}); }, {"a collective needs two or more"});
+  refuses([] { Group("twice", {"cpu:0", "cpu:0"}); }, {"the device cpu:0 twice"});
+}
+
+BOOST_AUTO_TEST_SUITE_END()
