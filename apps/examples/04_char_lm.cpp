@@ -11,8 +11,9 @@
 //   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
 //
 // Exit codes: 0 done; 2 something given is wrong or out of reach, in a sentence that says what to
-// do; 130 (SIGINT) and 143 (SIGTERM) interrupted after saving; 1 Troupe's own fault. Test: --steps
-// 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
+// do; 130 (SIGINT) and 143 (SIGTERM) interrupted after saving; 1 Troupe's own fault.
+//
+// Test: --steps 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
 #include <atomic>
 #include <chrono>
 #include <cmath>

@@ -6,7 +6,9 @@
 //   cartpole --seed 7 --goal 150
 //
 // Exit codes: 0 the goal was reached; 1 it was not, within --episodes and --seconds; 2 the command
-// line makes no sense. Test: --goal 60 --episodes 300
+// line makes no sense.
+//
+// Test: --goal 60 --episodes 300
 #include <algorithm>
 #include <chrono>
 #include <cstdio>

@@ -111,7 +111,7 @@ struct Training::State {
   // ---- the program
 
   void place(const std::vector<std::string>& nodes) {
-    const Group group("replicas", devices_on(nodes, options.replicas));
+    const collective::Group group("replicas", devices_on(nodes, options.replicas));
     auto made = std::make_unique<Graph>();
     TrainingProgram program = build(*made, group);
     step_function = node.engine().compile(*made, program.feeds, program.fetches);

@@ -1,9 +1,9 @@
 // Training that survives the loss of nodes: a loop over steps that owns placement, checkpoints and
 // recovery.
 //
-//   Training training(node, {.replicas = 4, .folder = "checkpoints", .every = 20},
-//                     [&](Graph& g, const Group& group) { return build_model(g, group); },
-//                     [&](std::int64_t step) { return batch_of(step); });
+//   TrainingProgram network(Graph& g, const collective::Group& replicas);
+//   std::vector<Tensor> batch_of(std::int64_t step);
+//   Training training(node, {.replicas = 4, .folder = "checkpoints"}, network, batch_of);
 //   std::vector<Tensor> last = training.run(1000);
 //
 // The number of replicas is the program's, not the cluster's. Replicas are placed over the nodes
@@ -63,7 +63,7 @@ class Training {
  public:
   /// Builds the step of all replicas; member r of the group is replica r's device. Equal graphs
   /// each time: names, order and shapes do not depend on the devices.
-  using Build = std::function<TrainingProgram(Graph& graph, const Group& replicas)>;
+  using Build = std::function<TrainingProgram(Graph& graph, const collective::Group& replicas)>;
   /// The feeds of a step, which depend on its number alone.
   using Data = std::function<std::vector<Tensor>(std::int64_t step)>;
 

@@ -9,7 +9,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/ops/graph/graph.hpp>
 
-namespace troupe {
+namespace troupe::collective {
 namespace {
 
 // Elements from which pieces are combined on all members: below, latency decides.
@@ -253,4 +253,4 @@ Exprs barrier(const Group& group, const Exprs& xs, CollectiveAt at) {
   return out;
 }
 
-}  // namespace troupe
+}  // namespace troupe::collective

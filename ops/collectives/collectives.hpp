@@ -1,5 +1,6 @@
 // Collectives: values of all members of a group of devices are combined, or change places.
 //
+//   using namespace troupe::collective;
 //   const Group replicas("replicas", {"/node:a/cpu:0", "/node:b/cpu:0", "/node:c/cpu:0"});
 //   Exprs gradients;                                 // one of each member, made on its device
 //   gradients = all_reduce(replicas, gradients, Combine::mean);   // again one of each member
@@ -25,7 +26,7 @@
 
 #include <troupe/ops/graph/expr.hpp>
 
-namespace troupe {
+namespace troupe::collective {
 
 /// Devices by name, of one process or of several nodes, each once.
 class Group {
@@ -72,4 +73,4 @@ Exprs shift(const Group& group, const Exprs& xs, int by = 1,
 /// Yields the values of xs, each there when all are.
 Exprs barrier(const Group& group, const Exprs& xs, CollectiveAt at = CollectiveAt::current());
 
-}  // namespace troupe
+}  // namespace troupe::collective

@@ -25,6 +25,7 @@
 #include <troupe/troupe.hpp>
 
 using namespace troupe;
+using namespace troupe::collective;
 using namespace troupe::test;
 
 BOOST_AUTO_TEST_SUITE(recovery_test)

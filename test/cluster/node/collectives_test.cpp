@@ -16,6 +16,7 @@
 #include <troupe/test/support/gpu.hpp>
 
 using namespace troupe;
+using namespace troupe::collective;
 using namespace troupe::test;
 
 BOOST_AUTO_TEST_SUITE(collectives_test)
