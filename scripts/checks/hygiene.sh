@@ -2,9 +2,10 @@
 # scripts/checks/hygiene.sh [--update] [TREE]: is the text clean?
 #
 # There are no tabs, trailing blanks, carriage returns or missing last newlines. No suppression
-# hides CAF or Troupe from a sanitizer. No two types have one name, which the linker takes for one.
-# Lines over 100 characters and violations of two prose rules are counted: prose.py has the rules,
-# prose.counts the numbers, which --update lowers. Each violation is named by file and line.
+# hides CAF or Troupe from a sanitizer. No pipe of a script ends in a reader that stops early. No
+# two types have one name, which the linker takes for one. Lines over 100 characters and violations
+# of two prose rules are counted: prose.py has the rules, prose.counts the numbers, which --update
+# lowers. Each violation is named by file and line.
 set -euo pipefail
 checks=$(cd "$(dirname "$0")" && pwd)
 update=()
@@ -40,6 +41,11 @@ code=$(files ! -name hygiene.sh \( -name '*.cpp' -o -name '*.hpp' -o -name '*.cm
 look_away='no_sanitize|[TA]SAN_OPTIONS.*suppressions|__tsan_ignore|__[tal]san_default_suppressions'
 complain "$look_away" "a sanitizer is told to look away" <<<"$code"
 complain '^[a-z_-]*:[^ ]*(caf|troupe)' "a suppression of CAF or Troupe" <<<"$code"
+
+# With pipefail a writer that the early end of its reader kills fails the script, now and then.
+scripts=$(files ! -name hygiene.sh \( -name '*.sh' -o -path './.ci/*' -o -path './scripts/*' \) |
+  xargs -r -d '\n' grep -lIE '^#!.*(bash|/sh)' || true)
+complain '[|] *(head|grep +-[a-zA-Z]*q)\b' "the end of a pipe stops reading early" <<<"$scripts"
 
 # Types that are defined twice at the outermost level of a named namespace of the library.
 library=(devices ops controlflow autodiff actors cluster)

@@ -86,10 +86,10 @@ BOOST_AUTO_TEST_CASE(known_memory_of_a_kind_is_explained) {
 }
 
 BOOST_AUTO_TEST_CASE(unknown_kind_is_refused_with_a_list) {
-  const std::string why = refusal_of("gpu:0");
+  const std::string why = refusal_of("tpu:0");
   for (const char* part :
-       {"there is no device 'gpu:0'; this machine has cpu:0 to cpu:99, which share its cores, ",
-        "simulated sim:N", "twin:0 and twin:1", "load the plug-in of that kind first"})
+       {"there is no device 'tpu:0'; this machine has cpu:0 to cpu:99, which share its cores, ",
+        "simulated sim:N", "twin:0 and twin:1", "; name one of these"})
     BOOST_TEST(why.find(part) != std::string::npos, why);
 }
 
@@ -100,7 +100,8 @@ BOOST_AUTO_TEST_CASE(bad_index_of_a_kind_is_refused) {
     BOOST_TEST(
         why.find("there is no device '" + std::string(name) + "'; this machine has cpu:0") == 0u,
         why);
-    BOOST_TEST((why.find("plug-in") != std::string::npos) == std::string(name).empty(), why);
+    BOOST_TEST((why.find("; name one of these") != std::string::npos) == std::string(name).empty(),
+               why);
   }
 }
 

@@ -431,10 +431,10 @@ BOOST_AUTO_TEST_CASE(names_of_nowhere_are_refused) {
     nodes.engine().run(h, {{x, Tensor::scalar(1.f)}}, {x * 2.0});
   };
   const std::string node = refusal([&] { on("/node:bb/cpu:0"); }, Code::not_found),
-                    device = refusal([&] { on("/node:b/gpu:0"); }, Code::not_found);
+                    device = refusal([&] { on("/node:b/tpu:0"); }, Code::not_found);
   BOOST_TEST(says(node, {line, "there is no node 'bb'", "there are a, b; did you mean 'b'?"}),
              node);
-  BOOST_TEST(says(device, {"node 'b': ", line, "there is no device 'gpu:0'"}), device);
+  BOOST_TEST(says(device, {"node 'b': ", line, "there is no device 'tpu:0'"}), device);
   for (const auto& [name, labels] :
        {std::pair{"a/b", ""}, std::pair{"a\nb", ""}, std::pair{"*", ""}, std::pair{"d", "x=1 x=2"}})
     refusal([&] { nodes.add(name, {}, labels); }, Code::invalid_argument);
