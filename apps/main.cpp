@@ -82,7 +82,7 @@ Completed completed(const CLI::App& verb) {
     if (const auto open = type.find('{'); open != std::string::npos)
       choices = CLI::detail::split(type.substr(open + 1, type.find('}') - open - 1), ',');
     if (option->get_positional()) {
-      c.choices = choices;
+      if (c.choices.empty()) c.choices = choices;
       continue;
     }
     auto& flag = c.flags.emplace_back();
@@ -313,6 +313,55 @@ int run(int argc, char** argv) {
       ->required();
   report_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")
       ->type_name("FILE");
+
+  WatchFlags of_watch;
+  CLI::App* watch_verb =
+      looks("watch", "Run a standing query over the events of a node, or of a trace", nullptr);
+  watch_verb->add_option("QUERY", of_watch.query, "activity or waits")
+      ->required()
+      ->type_name("TEXT:{activity,waits}");
+  watch_verb->add_option("TRACE", of_watch.trace, "A file of 'troupe trace'; otherwise a node")
+      ->type_name("FILE");
+  watch_verb->add_option("--window", of_watch.window, "Seconds that a row of the output covers")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(number)
+      ->check(CLI::Range(0.001, 86'400.0));
+  watch_verb->add_option("--level", of_watch.level, "Wait for late events, or revise rows")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"strong", "middle", "weak"}));
+  watch_verb->add_flag("--json", look.json, "Changes of rows, an object on a line");
+  watch_verb->callback([&] { status = watch(of_watch, look); });
+
+  DependencyFlags of_dependencies;
+  CLI::App* dependencies_verb = app.add_subcommand(
+      "dependencies", "Find which events of a trace cause which, by their times");
+  dependencies_verb->add_option("TRACE", of_dependencies.trace, "A file of 'troupe trace'")
+      ->required()
+      ->type_name("FILE");
+  dependencies_verb
+      ->add_option("--kind", of_dependencies.kinds, "Kinds of events that are channels")
+      ->type_name("KIND,...")
+      ->delimiter(',')
+      ->allow_extra_args(false)
+      ->capture_default_str();
+  dependencies_verb
+      ->add_option("--support", of_dependencies.support,
+                   "Longest delay (0: a hundredth of the trace, at most 1 s)")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(number)
+      ->check(CLI::Range(0.0, 86'400.0));
+  dependencies_verb->add_option("--level", of_dependencies.level, "Share of false edges permitted")
+      ->capture_default_str()
+      ->check(number)
+      ->check(CLI::Range(0.0, 1.0));
+  CLI::Option* dependencies_dot =
+      dependencies_verb->add_flag("--dot", of_dependencies.dot, "For Graphviz");
+  dependencies_verb
+      ->add_flag("--json", of_dependencies.json, "Channels and edges as one object on a line")
+      ->excludes(dependencies_dot);
+  dependencies_verb->callback([&] { status = dependencies(of_dependencies); });
 
   std::string shell;
   CLI::App* completions_verb =

@@ -3,6 +3,7 @@
 
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/saved.hpp>
+#include <troupe/actors/events/running_query.hpp>
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/actors/trace/traced_function.hpp>
 #include <troupe/autodiff/check.hpp>

@@ -113,6 +113,23 @@ int trace(const LookFlags& flags);
 int metrics(const LookFlags& flags);
 /// A run, as one HTML file.
 int report(const LookFlags& flags);
+struct WatchFlags {
+  std::string query;             // the name of a standing query
+  std::string trace = {};        // a file; empty: the node of LookFlags
+  double window = 1;             // seconds
+  std::string level = "strong";  // middle, weak
+};
+/// A standing query over the engine's own events: once over a file, else until SIGINT.
+int watch(const WatchFlags& flags, const LookFlags& look);
+struct DependencyFlags {
+  std::string trace;  // a file
+  std::vector<std::string> kinds = {"kernel", "firing", "send", "receive"};
+  double support = 0;   // seconds; 0: chosen by the length of the trace
+  double level = 0.05;  // false edges among those shown, at most
+  bool dot = false, json = false;
+};
+/// Which events of a trace cause which.
+int dependencies(const DependencyFlags& flags);
 /// A script that completes the command line, for `bash`, `zsh` or `fish`.
 struct Completed {
   struct Flag {

@@ -23,6 +23,7 @@ ops: format
 controlflow: . < library
 autodiff: .
 actors: runtime controlflow < observe < placement < plan < executor < engine < trace
+  < events < dependence
 cluster: transport/net < transport < transport/channel transport/sim < transport/zeromq
   < membership < protocol < runs < node < inspect training
 '

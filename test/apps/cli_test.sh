@@ -33,7 +33,7 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen node clear ps top inspect graph diagnose trace metrics report completions; do
+for verb in version doctor ops keygen node clear ps top inspect graph diagnose trace metrics report watch dependencies completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -77,6 +77,34 @@ for verb in ops version --help; do
 done
 grep -q 'cannot be written' < <("$troupe" version 2>&1 >/dev/full) || { echo 'troupe version > /dev/full says nothing'; failures=$((failures + 1)); }
 for shell in bash zsh fish; do expect 0 'diagnose' completions "$shell"; done
+
+events=$(mktemp)
+kernel() { # NAME MICROSECONDS
+  printf '{"ph":"X","cat":"kernel","name":"%s","ts":%d,"dur":5,"pid":1,"tid":1},\n' "$1" "$2"
+}
+{
+  echo '['
+  for ((i = 0; i < 60; ++i)); do
+    at=$((i * 1000 + i * i % 97 * 7))
+    kernel a $at
+    kernel b $((at + 10 + i % 7))
+  done
+  echo '{"ph":"M","name":"process_name","pid":1,"args":{"name":"n"}}]'
+} >"$events"
+row="^\\+ 0\.000-1\.000 s  node 'n'  kind 'kernel'  name 'a'  events 60  busy_ns 0\.300 ms"
+expect 0 "$row" watch activity "$events"
+expect 0 '"change":"insert","end_ns":1000000000,"events":60' watch activity "$events" --json
+expect 0 '^a -> b: strength [01]\.[0-9]+, delay 1[0-9]' dependencies "$events" --support 0.0005
+expect 0 '^  "a" -> "b" \[label=' dependencies "$events" --support 0.0005 --dot
+expect 0 '"edges":\[\{"delay"' dependencies "$events" --support 0.0005 --json
+expect 2 '--json excludes --dot|--dot excludes --json' dependencies "$events" --json --dot
+expect 1 "has no events of these kinds" dependencies "$events" --kind copy
+expect 1 "is no trace: .*record one with 'troupe trace -o FILE'" dependencies "$0"
+expect 2 "'/nonexistent/x' cannot be read" watch activity /nonexistent/x
+expect 2 "there is no standing query 'stalls'" watch stalls "$events"
+expect 1 'nobody answers at http://127.0.0.1:1 ' watch activity --node http://127.0.0.1:1
+expect 2 'strong' watch activity "$events" --level best
+rm -f "$events"
 
 # Where nobody can be told why, the status is the same.
 silent() { # STATUS ARGUMENT...

@@ -1,0 +1,45 @@
+#include <troupe/actors/dependence/trace_channels.hpp>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+namespace troupe::dependence {
+
+TraceChannels channels_of(const std::vector<events::EngineEvent>& events,
+                          const std::vector<std::string>& kinds, std::size_t most) {
+  std::set<std::string> nodes;
+  events::Time first = events::kForever, last = events::kNever;
+  for (const auto& e : events) {
+    if (std::find(kinds.begin(), kinds.end(), e.kind) == kinds.end()) continue;
+    nodes.insert(e.node);
+    first = std::min(first, e.begin);
+    last = std::max(last, events::later(e.begin, e.length));
+  }
+  TraceChannels out;
+  if (nodes.empty()) return out;
+  std::map<std::string, Times> times;
+  for (const auto& e : events) {
+    if (std::find(kinds.begin(), kinds.end(), e.kind) == kinds.end()) continue;
+    const std::string kind = e.kind == "send" || e.kind == "receive" ? e.kind + " " : "";
+    // the first event is a nanosecond after the beginning
+    times[(nodes.size() > 1 ? e.node + ": " : "") + kind + e.name].push_back(
+        static_cast<double>(e.begin - first + 1) * 1e-9);
+  }
+  for (auto& [name, of] : times) {
+    std::sort(of.begin(), of.end());
+    out.channels.push_back({name, std::move(of)});
+  }
+  std::stable_sort(
+      out.channels.begin(), out.channels.end(),
+      [](const Channel& a, const Channel& b) { return a.times.size() > b.times.size(); });
+  if (out.channels.size() > most) {
+    out.left_out = out.channels.size() - most;
+    out.channels.resize(most);
+  }
+  out.end = static_cast<double>(last - first + 1) * 1e-9;
+  return out;
+}
+
+}  // namespace troupe::dependence

@@ -1,0 +1,95 @@
+#include <troupe/actors/events/operator_actor.hpp>
+
+#include <exception>
+#include <utility>
+
+namespace troupe::events {
+
+void TokenQueue::add(Batch batch) {
+  if (waiting_.empty() || waiting_.back().size() + batch.size() > Batch::kMost)
+    waiting_.push_back(std::move(batch));
+  else waiting_.back().append(std::move(batch));
+}
+
+bool TokenQueue::take(Batch& token) {
+  if (waiting_.empty() || credit_ == 0) return false;
+  --credit_;
+  token = std::move(waiting_.front());
+  waiting_.pop_front();
+  return true;
+}
+
+bool TokenQueue::has_room() const {
+  return waiting_.empty() || (waiting_.size() == 1 && waiting_.front().size() < Batch::kMost);
+}
+
+void OperatorActor::connect(Wiring wiring) {
+  wiring_ = std::move(wiring);
+  edges_.assign(wiring_.consumers.size(), TokenQueue(wiring_.window));
+}
+
+void OperatorActor::receive(OperatorMessage& message) {
+  if (auto* token = std::get_if<Deliver>(&message)) {
+    in_.push_back(std::move(*token));
+  } else if (const auto* grant = std::get_if<Grant>(&message)) {
+    edges_[grant->consumer].grant();
+    send_waiting(grant->consumer);
+  } else if (const auto* ask = std::get_if<Ask>(&message)) {
+    *ask->into = operator_->counters();
+    ask->answered->count_down();
+    return;
+  } else {
+    return quit();
+  }
+  work();
+}
+
+void OperatorActor::ended(const caf::error&) { wiring_.gone(); }
+
+bool OperatorActor::has_room() const {
+  for (const TokenQueue& edge : edges_)
+    if (!edge.has_room()) return false;
+  return true;
+}
+
+void OperatorActor::work() {
+  while (!in_.empty() && has_room()) {
+    Deliver token = std::move(in_.front());
+    in_.pop_front();
+    wiring_.grants[token.input]();
+    if (!has_failed_) run(token);
+  }
+}
+
+/// An error ends the query, not the actor, which goes on to give credit back.
+void OperatorActor::run(Deliver& token) {
+  try {
+    out_.clear();
+    operator_->receive(token.input, std::move(token.batch), out_);
+    for (Batch& made : out_) {
+      if (wiring_.receive) {
+        wiring_.receive(made);
+        if (made.guarantee == kForever) wiring_.ended();
+      }
+      forward(std::move(made));
+    }
+  } catch (...) {
+    has_failed_ = true;
+    wiring_.failed(std::current_exception());
+  }
+}
+
+void OperatorActor::forward(Batch batch) {
+  for (std::size_t c = 0; c < edges_.size(); ++c) {
+    edges_[c].add(c + 1 == edges_.size() ? std::move(batch) : batch);
+    send_waiting(c);
+  }
+}
+
+void OperatorActor::send_waiting(std::size_t consumer) {
+  const Wiring::Consumer& to = wiring_.consumers[consumer];
+  for (Batch token; edges_[consumer].take(token);)
+    to.actor->send(Deliver{to.input, std::move(token)});
+}
+
+}  // namespace troupe::events

@@ -1,0 +1,180 @@
+#include <troupe/actors/events/query.hpp>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <troupe/actors/events/aggregate.hpp>
+#include <troupe/actors/events/align.hpp>
+#include <troupe/actors/events/finalize.hpp>
+#include <troupe/actors/events/join.hpp>
+#include <troupe/devices/base/error.hpp>
+
+namespace troupe::events {
+
+void check_consistency(const Consistency& level) {
+  if (level.blocking < 0 || level.blocking > level.memory)
+    throw Error(Code::invalid_argument,
+                fmt::format("a query blocks for B = {} and remembers M = {}; B is from 0 to M",
+                            level.blocking, level.memory));
+}
+
+// ---- the plan ----------------------------------------------------------------------------------
+
+void Query::demand_new(const std::string& name) const {
+  for (const Step& step : steps_)
+    if (step.name == name || step.name == name + ".align")
+      throw Error(Code::already_exists,
+                  fmt::format("a query has two operators '{}'; rename one", name));
+  for (const Port& port : outputs_)
+    if (port.name == name)
+      throw Error(Code::already_exists,
+                  fmt::format("a query has two outputs '{}'; rename one", name));
+}
+
+std::uint16_t Query::creators(std::uint16_t count) {
+  if (next_creator_ > UINT16_MAX - count)
+    throw Error(Code::resource_exhausted, "a query has too many operators; cut it in two");
+  next_creator_ = static_cast<std::uint16_t>(next_creator_ + count);
+  return static_cast<std::uint16_t>(next_creator_ - count);
+}
+
+KeySource Query::keys() { return KeySource(creators(1)); }
+
+Stream Query::add(const std::string& kind, std::string what, std::vector<std::size_t> inputs,
+                  Maker make) {
+  return add_named(fmt::format("{}#{}", kind, steps_.size()), std::move(what), std::move(inputs),
+                   std::move(make));
+}
+
+/// Makes the operator once, which checks it.
+Stream Query::add_named(std::string name, std::string what, std::vector<std::size_t> inputs,
+                        Maker make) {
+  demand_new(name);
+  Schema schema = make(name)->schema();
+  steps_.push_back(
+      {std::move(name), std::move(what), std::move(inputs), std::move(make), std::move(schema)});
+  return {this, steps_.size() - 1};
+}
+
+Stream Query::source(const std::string& name, const Schema& schema, SourceOptions options) {
+  demand_new(name);
+  sources_.push_back({name, steps_.size()});
+  const Stream aligned = add_named(
+      name + ".align", "source " + schema.text(), {},
+      [schema](const std::string& n) { return std::make_unique<Align>(n, schema, true); });
+  return add_named(name + ".finalize", options.inserts_only ? "inserts only" : "", {aligned.step_},
+                   [schema, options, k = keys()](const std::string& n) {
+                     return std::make_unique<Finalize>(n, schema, options.inserts_only, k);
+                   });
+}
+
+void Query::output(const std::string& name, const Stream& stream) {
+  const Stream ordered =
+      add_named(name, "output", {stream.step_}, [schema = stream.schema()](const std::string& n) {
+        return std::make_unique<Align>(n, schema, false);
+      });
+  outputs_.push_back({name, ordered.step_});
+}
+
+void Query::set_consistency(const Consistency& level) {
+  check_consistency(level);
+  level_ = level;
+}
+
+std::vector<std::vector<Query::Consumer>> Query::consumers() const {
+  std::vector<std::vector<Consumer>> all(steps_.size());
+  for (std::size_t s = 0; s < steps_.size(); ++s)
+    for (std::size_t i = 0; i < steps_[s].inputs.size(); ++i)
+      all[steps_[s].inputs[i]].push_back({s, i});
+  return all;
+}
+
+std::size_t Query::source_index(const std::string& name) const {
+  std::string names;
+  for (std::size_t i = 0; i < sources_.size(); ++i) {
+    if (sources_[i].name == name) return i;
+    names += (i > 0 ? ", " : "") + sources_[i].name;
+  }
+  throw Error(Code::not_found,
+              fmt::format("a query has no source '{}'; its sources are {}", name, names));
+}
+
+std::string Query::explain() const {
+  std::string out;
+  for (const Step& step : steps_) {
+    std::vector<std::string> inputs;
+    for (const std::size_t input : step.inputs) inputs.push_back(steps_[input].name);
+    out += fmt::format("{}{}{}{}{}\n", step.name, inputs.empty() ? "" : " <- ",
+                       fmt::join(inputs, ", "), step.what.empty() ? "" : ": ", step.what);
+  }
+  return out;
+}
+
+// ---- streams -----------------------------------------------------------------------------------
+
+const Schema& Stream::schema() const { return query_->steps_[step_].schema; }
+
+Stream Stream::named(std::string name) const {
+  query_->demand_new(name);
+  query_->steps_[step_].name = std::move(name);
+  return *this;
+}
+
+Stream Stream::select(const Formula& condition) const {
+  return query_->add("select", condition.text(), {step_},
+                     [schema = schema(), condition](const std::string& n) {
+                       return std::make_unique<Select>(n, schema, condition);
+                     });
+}
+
+Stream Stream::project(const Projection& fields) const {
+  std::string what;
+  for (const auto& [name, formula] : fields)
+    what += fmt::format("{}{} = {}", what.empty() ? "" : ", ", name, formula.text());
+  return query_->add("project", what, {step_}, [schema = schema(), fields](const std::string& n) {
+    return std::make_unique<Project>(n, schema, fields);
+  });
+}
+
+Stream Stream::alter_lifetime(Lifetimes lifetimes) const {
+  return query_->add("window", lifetimes.text(), {step_},
+                     [schema = schema(), lifetimes, k = query_->keys()](const std::string& n) {
+                       return std::make_unique<AlterLifetime>(n, schema, lifetimes, k);
+                     });
+}
+
+Stream Stream::join(const Stream& right, const std::vector<std::string>& left_keys,
+                    const std::vector<std::string>& right_keys) const {
+  return query_->add(
+      "join", fmt::format("{} = {}", fmt::join(left_keys, ", "), fmt::join(right_keys, ", ")),
+      {step_, right.step_},
+      [l = schema(), r = right.schema(), left_keys, right_keys,
+       k = query_->keys()](const std::string& n) {
+        return std::make_unique<Join>(n, l, r, left_keys, right_keys, k);
+      });
+}
+
+Stream Stream::unite(const Stream& other) const {
+  if (schema() != other.schema())
+    throw Error(Code::invalid_argument,
+                fmt::format("union unites streams of {} and {}; project one to the other's schema",
+                            schema().text(), other.schema().text()));
+  return query_->add(
+      "union", "", {step_, other.step_},
+      [schema = schema(), k = query_->creators(Union::kCreators)](const std::string& n) {
+        return std::make_unique<Union>(n, schema, 2, k);
+      });
+}
+
+Stream Stream::aggregate(const std::vector<std::string>& group_by,
+                         const std::vector<AggregateSpec>& specs) const {
+  std::vector<std::string> names;
+  for (const AggregateSpec& spec : specs) names.push_back(spec.name);
+  return query_->add(
+      "aggregate", fmt::format("{} by ({})", fmt::join(names, ", "), fmt::join(group_by, ", ")),
+      {step_}, [schema = schema(), group_by, specs, k = query_->keys()](const std::string& n) {
+        return std::make_unique<Aggregate>(n, schema, group_by, specs, k);
+      });
+}
+
+}  // namespace troupe::events

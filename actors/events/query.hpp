@@ -1,0 +1,129 @@
+// A standing query: sources, operators, outputs, and the level of consistency.
+//
+//   Query q;
+//   Stream trades = q.source("trades", {{"symbol", Type::text}, {"price", Type::real}});
+//   q.output("busy", trades.select(field("price") > 5.0)
+//                        .tumbling(60)
+//                        .aggregate({"symbol"}, {count("trades"), mean("price")})
+//                        .select(field("trades") > 100));
+//   q.set_consistency(Consistency::strong());
+//   DirectRun run(q);                              // or RunningQuery: operators as actors
+//
+// A wrong query throws Error where it is built, and the message names the operator. A stream may be
+// used any number of times. `Stream` is a handle; the query must outlive it. A query is a value
+// that any number of runs may start from; each run makes operators of its own.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/actors/events/alter_lifetime.hpp>
+#include <troupe/actors/events/formula.hpp>
+#include <troupe/actors/events/operator.hpp>
+#include <troupe/actors/events/stateless.hpp>
+#include <troupe/actors/events/totals.hpp>
+
+namespace troupe::events {
+
+class Query;
+
+struct SourceOptions {
+  /// The source sends no retractions, so it needs no table of its events.
+  bool inserts_only = false;
+};
+
+class Stream {
+ public:
+  const Schema& schema() const;
+  /// Names the operator, for reports and errors. Names are unique in a query.
+  Stream named(std::string name) const;
+
+  Stream select(const Formula& condition) const;
+  Stream project(const Projection& fields) const;
+  Stream sliding(Time size) const { return alter_lifetime(Lifetimes::sliding(size)); }
+  Stream hopping(Time hop, Time size) const {
+    return alter_lifetime(Lifetimes::hopping(hop, size));
+  }
+  Stream tumbling(Time size) const { return alter_lifetime(Lifetimes::tumbling(size)); }
+  Stream alter_lifetime(Lifetimes lifetimes) const;
+  /// Pairs that agree in `keys`, by name on both sides.
+  Stream join(const Stream& right, const std::vector<std::string>& keys = {}) const {
+    return join(right, keys, keys);
+  }
+  Stream join(const Stream& right, const std::vector<std::string>& left_keys,
+              const std::vector<std::string>& right_keys) const;
+  /// All events of both; the schemas must be equal.
+  Stream unite(const Stream& other) const;
+  Stream aggregate(const std::vector<std::string>& group_by,
+                   const std::vector<AggregateSpec>& specs) const;
+  Stream count(const std::vector<std::string>& group_by = {}) const {
+    return aggregate(group_by, {events::count()});
+  }
+
+ private:
+  friend class Query;
+  Stream(Query* query, std::size_t step) : query_(query), step_(step) {}
+  Query* query_;
+  std::size_t step_;
+};
+
+class Query {
+ public:
+  Query() = default;
+  Query(const Query&) = default;
+  Query& operator=(const Query&) = default;
+
+  /// Throws Error (already_exists) for a name in use.
+  Stream source(const std::string& name, const Schema& schema, SourceOptions options = {});
+  void output(const std::string& name, const Stream& stream);
+  /// Throws Error (invalid_argument) unless B <= M.
+  void set_consistency(const Consistency& level);
+  const Consistency& consistency() const { return level_; }
+
+  /// Returns the plan, a line an operator: `select#3 <- trades.finalize: (price > 5)`.
+  std::string explain() const;
+
+  // For runs.
+  struct Step {
+    std::string name;
+    std::string what;  // for `explain`
+    std::vector<std::size_t> inputs;
+    std::function<std::unique_ptr<Operator>(const std::string& name)> make;
+    Schema schema;  // its output's
+  };
+  struct Port {
+    std::string name;
+    std::size_t step;
+  };
+  struct Consumer {
+    std::size_t step, input;
+  };
+  const std::vector<Step>& steps() const { return steps_; }      // inputs come before users
+  const std::vector<Port>& sources() const { return sources_; }  // the step takes what users feed
+  const std::vector<Port>& outputs() const { return outputs_; }  // the step makes what users get
+  /// By step, the inputs that take its output.
+  std::vector<std::vector<Consumer>> consumers() const;
+  /// Returns its position. Throws Error (not_found) that lists the sources.
+  std::size_t source_index(const std::string& name) const;
+
+ private:
+  friend class Stream;
+  using Maker = std::function<std::unique_ptr<Operator>(const std::string& name)>;
+  Stream add(const std::string& kind, std::string what, std::vector<std::size_t> inputs,
+             Maker make);
+  Stream add_named(std::string name, std::string what, std::vector<std::size_t> inputs, Maker make);
+  void demand_new(const std::string& name) const;
+  KeySource keys();
+  std::uint16_t creators(std::uint16_t count);
+
+  std::vector<Step> steps_;
+  std::vector<Port> sources_, outputs_;
+  Consistency level_;
+  std::uint16_t next_creator_ = 1;
+};
+
+}  // namespace troupe::events

@@ -1,0 +1,92 @@
+// The engine's own events: traces, answers of a node, standing queries.
+#include <troupe/actors/events/engine_events.hpp>
+
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/actors/dependence/trace_channels.hpp>
+#include <troupe/test/actors/events/streams.hpp>
+#include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/refusal.hpp>
+
+BOOST_AUTO_TEST_SUITE(engine_events_test, TROUPE_ONE_THREAD)
+
+namespace {
+using namespace troupe;
+using namespace troupe::events;
+using namespace troupe::test;
+
+const std::string kTrace = R"({"displayTimeUnit":"ns","traceEvents":[
+{"ph":"M","name":"thread_name","pid":1,"tid":2,"args":{"name":"cpu:0"}},
+{"ph":"X","name":"MatMul 'm'","cat":"kernel","ts":1.500,"dur":2.000,"pid":1,"tid":2,"args":{}},
+{"ph":"b","cat":"wait","name":"w","id":"1.1","pid":1,"tid":2,"ts":0.5,"args":{}},
+{"ph":"X","name":"Add 'a'","cat":"kernel","ts":0.250,"dur":0.250,"pid":1,"tid":2,"args":{}},
+{"ph":"e","cat":"wait","name":"w","id":"1.1","pid":1,"tid":2,"ts":3.0},
+{"ph":"s","bp":"e","name":"token","cat":"token","id":"7","ts":1.0,"pid":1,"tid":2},
+{"ph":"M","name":"process_name","pid":1,"tid":0,"args":{"name":"node a"}}
+],"otherData":{}})";
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(traces_are_read_in_order_of_ends) {
+  const auto events = events_of_trace(kTrace);
+  std::string all;
+  for (const EngineEvent& e : events)
+    all += fmt::format("{}+{} {} {} {} {}\n", e.begin, e.length, e.node, e.track, e.kind, e.name);
+  BOOST_TEST(all ==
+             "250+250 node a cpu:0 kernel Add 'a'\n500+2500 node a cpu:0 wait w\n"
+             "1500+2000 node a cpu:0 kernel MatMul 'm'\n");
+  const auto trace = dependence::channels_of(events, {"kernel"}, 10);
+  BOOST_TEST(trace.channels.size() == 2u);
+  BOOST_TEST(trace.end == 3251e-9, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(trace.channels[1].times.at(0) == 1251e-9, boost::test_tools::tolerance(1e-9));
+  BOOST_TEST(dependence::channels_of(events, {"kernel"}, 1).left_out == 1u);
+  BOOST_TEST(dependence::channels_of(events, {"copy"}, 1).channels.empty());
+}
+
+BOOST_AUTO_TEST_CASE(other_texts_are_refused) {
+  const auto why = [](const std::string& text) {
+    return refusal([&] { events_of_trace(text); }, Code::data_loss);
+  };
+  BOOST_TEST(why("{}") ==
+             "this is no trace: it has no list 'traceEvents'; record one with 'troupe trace -o "
+             "FILE'");
+  BOOST_TEST(why("[1]").starts_with("this is no trace: event 0 is no object"));
+  BOOST_TEST(why("[{").starts_with("this is no trace: [json.exception"));
+  BOOST_TEST(why(R"([{"ph":"X","ts":"1"}])").find("event 0 has no time 'ts'") != std::string::npos);
+  BOOST_TEST(why(R"([{"ph":"X","ts":1e300,"dur":1}])").find("no time 'ts'") != std::string::npos);
+  BOOST_TEST(why(R"([{"ph":"X","ts":1}])").find("no time 'dur'") != std::string::npos);
+  BOOST_TEST(why(std::string(100, '[')).find("nested too deeply") != std::string::npos);
+  BOOST_TEST(events_of_trace(R"([{"ph":"e","ts":1},{"ph":"X","ts":1,"dur":-4}])").at(0).length ==
+             0);
+}
+
+BOOST_AUTO_TEST_CASE(answers_of_a_node_are_read) {
+  const auto answer = events_of_answer(
+      R"({"asked_ns":900,"events":[{"t_ns":5,"dur_ns":7,"node":"a","track":"t","kind":"kernel",)"
+      R"("name":"m"}]})");
+  BOOST_TEST(answer.complete_until == 900);
+  BOOST_TEST(answer.events.at(0).length == 7);
+  BOOST_TEST(refusal([] { events_of_answer("{}"); }, Code::data_loss) != "");
+  BOOST_TEST(refusal([] { events_of_answer(R"({"events":[]})"); }, Code::data_loss) != "");
+}
+
+BOOST_AUTO_TEST_CASE(standing_queries_answer) {
+  const auto answer = [](const char* name) {
+    Ran ran(standing_query(name, 3000));
+    Key key = 0;
+    for (Batch& batch : finished_batches(events_of_trace(kTrace), key))
+      ran.run.feed("engine", std::move(batch));
+    ran.run.finish();
+    return ran.coalesced();
+  };
+  BOOST_TEST(answer("activity") ==
+             R"([0,3000):("node a", "kernel", "Add 'a'", 1, 250, 250) )"
+             R"([3000,6000):("node a", "kernel", "MatMul 'm'", 1, 2000, 2000) )"
+             R"([3000,6000):("node a", "wait", "w", 1, 2500, 2500))");
+  BOOST_TEST(answer("waits") == R"([3000,6000):("node a", "w", 1, 2500))");
+  for (const StandingQuery& q : standing_queries())
+    BOOST_TEST(!standing_query(q.name, 1).explain().empty());
+  BOOST_TEST(refusal([] { standing_query("stalls", 1); }, Code::not_found) ==
+             "there is no standing query 'stalls'; name one of activity, waits");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
