@@ -24,16 +24,16 @@
 
 #include <troupe/actors/events/query.hpp>
 
-namespace troupe {
+namespace troupe::detail {
 class WorkerPool;
 }
 
 namespace troupe::events {
 
 struct RunOptions {
-  int workers = 2;             ///< in a pool of its own
-  WorkerPool* pool = nullptr;  ///< shared with others, and longer alive than the run
-  int window = 4;              ///< tokens in flight an edge, at least 1
+  int workers = 2;                     ///< in a pool of its own
+  detail::WorkerPool* pool = nullptr;  ///< shared with others, and longer alive than the run
+  int window = 4;                      ///< tokens in flight an edge, at least 1
 };
 
 class RunningQuery {

@@ -3,16 +3,18 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <fmt/format.h>
+
 #include <troupe/actors/dependence/trace_channels.hpp>
 #include <troupe/test/actors/events/streams.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 
+namespace troupe::events {
+
 BOOST_AUTO_TEST_SUITE(engine_events_test, TROUPE_ONE_THREAD)
 
 namespace {
-using namespace troupe;
-using namespace troupe::events;
 using namespace troupe::test;
 
 const std::string kTrace = R"({"displayTimeUnit":"ns","traceEvents":[
@@ -90,3 +92,5 @@ BOOST_AUTO_TEST_CASE(standing_queries_answer) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::events

@@ -4,6 +4,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <fmt/format.h>
+
 #include <array>
 #include <numeric>
 #include <optional>
@@ -14,11 +16,11 @@
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/share.hpp>
 
+namespace troupe::events {
+
 BOOST_AUTO_TEST_SUITE(event_conformance_test, TROUPE_ONE_THREAD)
 
 namespace {
-using namespace troupe;
-using namespace troupe::events;
 using namespace troupe::test;
 
 const Schema kPair{{"k", Type::integer}, {"v", Type::integer}};
@@ -347,3 +349,5 @@ BOOST_AUTO_TEST_CASE(weak_output_is_right_at_sync_points) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::events

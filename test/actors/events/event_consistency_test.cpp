@@ -6,11 +6,11 @@
 #include <troupe/test/actors/events/streams.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
+namespace troupe::events {
+
 BOOST_AUTO_TEST_SUITE(event_consistency_test, TROUPE_ONE_THREAD)
 
 namespace {
-using namespace troupe;
-using namespace troupe::events;
 using namespace troupe::test;
 
 const Schema kNumber{{"p", Type::integer}};
@@ -166,3 +166,5 @@ BOOST_AUTO_TEST_CASE(levels_switch_at_guarantees) {  // C4
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::events

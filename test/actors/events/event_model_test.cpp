@@ -4,15 +4,17 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <fmt/format.h>
+
 #include <troupe/test/actors/events/streams.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 
+namespace troupe::events {
+
 BOOST_AUTO_TEST_SUITE(event_model_test, TROUPE_ONE_THREAD)
 
 namespace {
-using namespace troupe;
-using namespace troupe::events;
 using namespace troupe::test;
 const Schema kOne{{"p", Type::text}};
 
@@ -137,3 +139,5 @@ BOOST_AUTO_TEST_CASE(formulas_refuse_mixed_types) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::events

@@ -7,11 +7,11 @@
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
 
+namespace troupe::events {
+
 BOOST_AUTO_TEST_SUITE(event_operators_test, TROUPE_ONE_THREAD)
 
 namespace {
-using namespace troupe;
-using namespace troupe::events;
 using namespace troupe::test;
 
 const Schema kNumber{{"p", Type::integer}};
@@ -321,3 +321,5 @@ BOOST_AUTO_TEST_CASE(plans_are_explained) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::events

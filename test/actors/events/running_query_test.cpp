@@ -13,11 +13,11 @@
 #include <troupe/test/actors/events/streams.hpp>
 #include <troupe/test/support/refusal.hpp>
 
+namespace troupe::events {
+
 BOOST_AUTO_TEST_SUITE(running_query_test)
 
 namespace {
-using namespace troupe;
-using namespace troupe::events;
 using namespace troupe::test;
 
 const Schema kPair{{"k", Type::integer}, {"v", Type::integer}};
@@ -202,3 +202,5 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
 }
 
 BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::events
