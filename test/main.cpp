@@ -15,7 +15,8 @@ namespace {
 std::atomic<long> begun{0};
 
 #if defined(TROUPE_FAKE_GPU)
-// Before main, and before the first look-up of a device: `gpu:0` is the plug-in over the fake runtime.
+// Before main, and before the first look-up of a device: `gpu:0` is the plug-in over the fake
+// runtime.
 // Processes that tests begin inherit it.
 [[maybe_unused]] const int names_fake_gpu = setenv("TROUPE_DEVICE_PLUGINS", TROUPE_FAKE_GPU, 0);
 #endif

@@ -51,6 +51,18 @@ class CudaPrimitives::Call {
 
 namespace {
 
+// Kernels have enumerations of their own, because no header of the engine reaches nvcc.
+template <class A, class B>
+constexpr bool are_alike(A a, B b) {
+  return static_cast<int>(a) == static_cast<int>(b);
+}
+static_assert(are_alike(ReduceOp::sum, Reduction::sum) &&
+              are_alike(ReduceOp::any, Reduction::any) &&
+              are_alike(ReduceOp::argmin, Reduction::argmin) &&
+              are_alike(ReduceOp::logsumexp, Reduction::logsumexp));
+static_assert(are_alike(ScatterOp::update, Scatter::update) &&
+              are_alike(ScatterOp::sub, Scatter::sub) && are_alike(ScatterOp::max, Scatter::max));
+
 [[noreturn]] void refuse(Primitive p) {
   throw Error(Code::unimplemented,
               fmt::format("the GPU has no primitive {}; place the operation on a cpu", name_of(p)));

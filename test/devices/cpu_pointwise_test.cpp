@@ -12,6 +12,7 @@
 #include <troupe/devices/scalar/scalar_eval.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/support/numbers.hpp>
+#include <troupe/test/support/scalar_programs.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -19,22 +20,6 @@ using namespace troupe::test;
 BOOST_AUTO_TEST_SUITE(cpu_pointwise)
 
 namespace {
-
-constexpr int kFirstOp = static_cast<int>(ScalarOp::neg);
-
-// The operation alone as a program, or false if the dtype has no such operation.
-bool make_program(ScalarOp op, DType type, ScalarProgram& program) {
-  Recorder r(arity(op));
-  std::vector<DType> types(static_cast<std::size_t>(arity(op)), type);
-  if (op == ScalarOp::select) types[0] = DType::boolean;
-  if (arity(op) == 1) r.finish(r.record(op, {r.input(0)}));
-  else if (arity(op) == 2) r.finish(r.record(op, {r.input(0), r.input(1)}));
-  else r.finish(r.record(op, {r.input(0), r.input(1), r.input(2)}));
-  try {
-    program = r.typed(types);
-  } catch (const Error&) { return false; }
-  return true;
-}
 
 Tensor run(const ScalarProgram& p, const std::vector<Tensor>& in, const Shape& shape,
            WorkerPool* pool = nullptr) {

@@ -5,28 +5,12 @@
 
 #include <troupe/devices/sim/sim_device.hpp>
 #include <troupe/test/support/numbers.hpp>
+#include <troupe/test/support/on_device.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
 
 BOOST_AUTO_TEST_SUITE(sim_device)
-
-namespace {
-
-ScalarProgram increment() {
-  Recorder r(1);
-  r.finish(r.input(0) + 1.0);
-  return r.typed(std::array{DType::f32});
-}
-
-Tensor fetch(Device& device, Stream& stream, const Tensor& t) {
-  Tensor host = Tensor::empty(t.dtype(), t.shape());
-  device.copy_to_host(stream, t, View(host));
-  stream.synchronize();
-  return host;
-}
-
-}  // namespace
 
 BOOST_AUTO_TEST_CASE(work_runs_later_and_in_order) {
   auto device = make_sim_device({.manual = true});

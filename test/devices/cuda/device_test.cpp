@@ -14,6 +14,7 @@
 #include <troupe/functions.hpp>
 #include <troupe/test/support/cuda/fake_cuda.hpp>
 #include <troupe/test/support/gpu.hpp>
+#include <troupe/test/support/on_device.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
@@ -35,19 +36,6 @@ std::unique_ptr<Device> make_gpu(GpuOptions options = {}, int index = 0, SwapOpt
                      {.seed = 1, .swap = swap, .gpu = std::move(options)});
 }
 
-ScalarProgram plus_one() {
-  Recorder r(1);
-  r.finish(r.input(0) + 1.0);
-  return r.typed(std::array{DType::f32});
-}
-
-Tensor fetch(Device& device, Stream& stream, const Tensor& t) {
-  Tensor host = Tensor::empty(t.dtype(), t.shape());
-  device.copy_to_host(stream, t, View(host));
-  stream.synchronize();
-  return host;
-}
-
 Tensor on_gpu(Device& device, Stream& stream, const Tensor& host) {
   Tensor there = device.empty(host.dtype(), host.shape());
   device.copy_from_host(stream, host, View(there));
@@ -66,7 +54,7 @@ BOOST_AUTO_TEST_CASE(work_runs_in_order_and_events_tell_when) {
   const auto stream = device->make_stream();
   Tensor t = device->empty(DType::f32, Shape{1000});
   BOOST_TEST(!t.is_on_host());
-  const ScalarProgram program = plus_one();
+  const ScalarProgram program = increment();
   device->primitives().fill(*stream, Tensor::scalar(1.f), View(t));
   const ConstView in[] = {t};
   const View out[] = {View(t)};
