@@ -19,7 +19,8 @@ namespace {
 
 class Lowering {
  public:
-  explicit Lowering(const Program& from) : from_(from), to_{from.graph.blank(), {}, {}} {
+  Lowering(const Program& from, bool keeps_resident)
+      : from_(from), keeps_resident_(keeps_resident), to_{from.graph.blank(), {}, {}} {
     for (const StateSpec& s : from.graph.states())
       has_queues_ = has_queues_ || s.kind == StateSpec::Kind::fifo_queue ||
                     s.kind == StateSpec::Kind::shuffling_queue;
@@ -276,6 +277,10 @@ class Lowering {
       }
       if (node.op->name == "Case") at[index(id)] = lower_case(mine, frame, done[index(id)]);
       else if (node.op->name == "While") at[index(id)] = lower_while(mine, frame, done[index(id)]);
+      else if (node.op->name == "ResidentLoop" && !keeps_resident_)
+        at[index(id)] = lower_while(mine, frame, done[index(id)]);
+      else if (node.op->name == "ResidentLoop")
+        at[index(id)] = put_resident(mine, frame, done[index(id)]);
       else if (node.op->name == "Call")
         at[index(id)] =
             lower_call(std::move(mine), frame, done[index(id)], is_waited_for[index(id)] != 0);
@@ -569,6 +574,31 @@ class Lowering {
     return out;
   }
 
+  // A loop that stays whole. Loops in it are numbered as if they were lowered, since errors name
+  // them so.
+  std::vector<Edge> put_resident(Node node, Frame& frame, std::vector<std::int32_t>& done) {
+    node.attrs.set("frame", std::int64_t{frames_ + 1});
+    frames_ += loops_in(node);
+    const Node loop = node;
+    std::vector<Edge> out = put(std::move(node), frame, done);
+    if (subgraphs_of(loop).size() > 2) {
+      const WhileView w(loop);
+      const auto told = out.begin() + w.variables;
+      std::vector<Edge> ended(out.begin(), told);
+      ended.insert(ended.end(), loop.inputs.begin() + w.explicit_variables, loop.inputs.end());
+      ended.insert(ended.end(), told, out.end());
+      check_end(loop, ended, out[0].node, frame);
+    }
+    return out;
+  }
+
+  static int loops_in(const Node& node) {
+    int loops = node.op->name == "ResidentLoop";
+    for (const auto& sub : subgraphs_of(node))
+      for (const Node& n : sub->graph.nodes()) loops += loops_in(n);
+    return loops;
+  }
+
   // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own. What is
   // written later is not written if so. Not where the loop may wait for an element that something
   // after a write enqueues, nor where it may be dead, or of an iteration, and a write after it not.
@@ -688,6 +718,7 @@ class Lowering {
   }
 
   const Program& from_;
+  const bool keeps_resident_;
   Program to_;
   int frames_ = 0;
   std::string device_;  // of the call whose body is being put: for nodes that say nothing of theirs
@@ -701,6 +732,8 @@ class Lowering {
 
 }  // namespace
 
-Program lower(Program program) { return Lowering(program).run(); }
+Program lower(Program program, bool keeps_resident) {
+  return Lowering(program, keeps_resident).run();
+}
 
 }  // namespace troupe

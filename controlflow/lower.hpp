@@ -24,6 +24,7 @@ namespace troupe {
 
 /// A program without functional nodes but calls, effects on states ordered by control edges.
 /// Required: it is what the planner understands.
-Program lower(Program program);
+/// `keeps_resident`: false takes resident loops apart, too.
+Program lower(Program program, bool keeps_resident = true);
 
 }  // namespace troupe

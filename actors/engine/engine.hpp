@@ -126,6 +126,10 @@ struct CompileOptions {
   /// may values that are made of them: infinities as masks are the user's wish. A run takes up to
   /// 1.3 times as long; without the option nothing is looked at.
   bool check_finite = false;
+  /// Loops whose bodies are pure and of fixed shapes run as one kernel each on the CPU, where that
+  /// is faster; `Function::explain` says which, and why others do not. False: every loop is made of
+  /// nodes that fire one by one, for looking at single iterations. Results are the same.
+  bool resident_loops = true;
 };
 
 namespace detail {

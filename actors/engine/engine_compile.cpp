@@ -10,6 +10,33 @@
 
 namespace troupe::detail {
 
+namespace {
+
+bool is_cpu(const std::string& device) { return device.empty() || device.starts_with("cpu:"); }
+
+}  // namespace
+
+// A resident loop is one node on one CPU: what could have it elsewhere rules all of them out.
+ResidentOptions EngineImpl::resident_options(const Graph& graph,
+                                             const CompileOptions& options) const {
+  const auto because = [](std::string why) { return ResidentOptions{false, std::move(why)}; };
+  if (!options.resident_loops) return because("CompileOptions::resident_loops is false");
+  if (!options.optimize) return because("CompileOptions::optimize is false");
+  if (!options_.optimize) return because("EngineOptions::optimize is false");
+  if (options.check_finite) return because("CompileOptions::check_finite looks at every node");
+  if (options_.granularity == Granularity::op) return because("the granularity is op");
+  if (peers_) return because("the engine is part of a cluster");
+  if (!is_cpu(options_.default_device))
+    return because("the default device is " + options_.default_device);
+  if (!options_.scatter.empty()) return because("EngineOptions::scatter places each node");
+  if (options_.placement == Placement::automatic)
+    for (const std::string& device : options_.devices)
+      if (!is_cpu(device)) return because("automatic placement may choose " + device);
+  if (const std::string device = other_device(graph); !device.empty())
+    return because("something in the program is on " + device);
+  return {true, {}};
+}
+
 std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds,
                                               const std::vector<Edge>& fetches,
                                               const CompileOptions& options, bool is_staged) {
@@ -23,7 +50,8 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
                            .low = options.mixed_precision,
                            .keep = keep,
                            .takes_lists = is_staged,
-                           .check_finite = options.check_finite};
+                           .check_finite = options.check_finite,
+                           .resident = resident_options(graph, options)};
   Program program = optimize(graph, feeds, fetches, passes, skipped, &reports);
   program.graph.seed_states(options_.seed);
   PlacementOptions placement = placement_options();

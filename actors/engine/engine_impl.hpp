@@ -144,6 +144,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::shared_ptr<Compiled> make_troupe(Placed placed, std::vector<PassReport> reports,
                                         std::uint64_t graph);
   PlacementOptions placement_options();
+  ResidentOptions resident_options(const Graph& graph, const CompileOptions& options) const;
   Measured measured(std::uint64_t graph);
   void spawn_partitions(Compiled& compiled);
   CostOptions costs() const;

@@ -49,6 +49,7 @@ class Under {
 // that may not read.
 bool tells_its_work(const Graph& graph, std::int32_t id) {
   const Node& node = graph.node(id);
+  if (node.op->name == "ResidentLoop") return false;
   if (node.state >= 0 && graph.states()[static_cast<std::size_t>(node.state)].is_of_host())
     return false;
   const auto lists = std::count_if(node.inputs.begin(), node.inputs.end(),
@@ -101,6 +102,8 @@ KernelRunner::KernelRunner(const Plan& plan, const PartitionPlan& mine, Granular
 // ---- in the turn
 
 KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNode& node) {
+  if (node.resident) [[unlikely]]
+    return run_loop(iteration, node);
   RunState& run_state = *iteration.instance->run_state;
   load_bound_inputs(mine_, iteration, node);
   if (spare_.empty())
@@ -168,6 +171,117 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
     }
   }
   return Outcome::done;
+}
+
+// ---- loops that stay whole
+//
+// The turn runs the first slice. Others go to the workers, one at a time, between the jobs that
+// wait there, so that an endless loop keeps no worker to itself.
+
+ResidentRun::Slice KernelRunner::slice() const {
+  ResidentRun::Slice slice;
+  if (driver_.is_stepped()) slice.iterations = 1000;
+  return slice;
+}
+
+void KernelRunner::start_loop(PendingKernel& kernel) {
+  const PlanNode& node = *kernel.node;
+  KernelContext c = context(*kernel.iteration, node, kernel.outputs.data());
+  kernel.run = kernel.iteration->instance->run_state->run;
+  kernel.began = std::chrono::nanoseconds(steady_ns());
+  kernel.ran = kernel.began.count();
+  kernel.put = 0;
+  kernel.execution = node.resident->take();
+  kernel.execution->start(c, [this, &kernel] {
+    kernel.waits_for_worker.store(true, std::memory_order_relaxed);
+    driver_.hand_over(kernel);
+  });
+}
+
+KernelRunner::Outcome KernelRunner::run_loop(IterationState& iteration, const PlanNode& node) {
+  RunState& run_state = *iteration.instance->run_state;
+  load_bound_inputs(mine_, iteration, node);
+  PendingKernel& kernel = take(iteration, node);
+  start_loop(kernel);
+  // its end, if it waits for a kernel, may be posted before `advance` returns
+  ++run_state.outside;
+  observer_.kernel_begins(run_state.run->info().id, node);
+  ResidentRun::Outcome how = ResidentRun::Outcome::abandoned;
+  Status status;
+  try {
+    how = kernel.execution->advance(slice());
+  } catch (...) { status = Status::from_current_exception(); }
+  observer_.kernel_returned();
+  observer_.look_at_clock(ticks());
+  if (status.ok() && how == ResidentRun::Outcome::waiting) return Outcome::deferred;
+  if (status.ok() && how == ResidentRun::Outcome::more) {
+    kernel.waits_for_worker.store(true, std::memory_order_relaxed);
+    driver_.hand_over(kernel);
+    return Outcome::deferred;
+  }
+  --run_state.outside;
+  const bool is_done = status.ok() && how == ResidentRun::Outcome::done;
+  if (is_done) {
+    const std::int64_t took = std::max<std::int64_t>(1, steady_ns() - kernel.ran);
+    const std::span outputs(scratch_.data(), static_cast<std::size_t>(node.outputs));
+    kernel.execution->take(outputs);
+    end_loop(kernel);
+    measure(node, took, outputs, 0, true);
+    if (took >= kHeavy && (heavy_ns_ += took) >= kLongTurn && !driver_.is_stepped()) {
+      is_long_ = true;
+      observer_.look_closer();
+    }
+  } else {
+    fail_loop(kernel, status);
+  }
+  kernel.run = Ref<Run>();
+  give_back(kernel);
+  return is_done ? Outcome::done : Outcome::failed;
+}
+
+// Returns false if the loop goes on, elsewhere perhaps by now.
+bool KernelRunner::advance_loop(PendingKernel& kernel) {
+  ResidentRun::Outcome how = ResidentRun::Outcome::abandoned;
+  try {
+    how = kernel.execution->advance(slice());
+    if (how == ResidentRun::Outcome::done) kernel.execution->take(kernel.outputs);
+  } catch (...) {
+    kernel.status = Status::from_current_exception();
+    return true;
+  }
+  if (how == ResidentRun::Outcome::waiting) return false;
+  if (how == ResidentRun::Outcome::more) {
+    kernel.waits_for_worker.store(true, std::memory_order_relaxed);
+    driver_.hand_over(kernel);
+    return false;
+  }
+  if (how == ResidentRun::Outcome::abandoned)
+    kernel.status = Status(Code::aborted, "the run is over");
+  return true;
+}
+
+// A run that is over has its error.
+void KernelRunner::fail_loop(PendingKernel& kernel, const Status& status) {
+  const IterationState& iteration = *kernel.iteration;
+  Run& run = *iteration.instance->run_state->run;
+  const ResidentRun& execution = *kernel.execution;
+  if (!run.is_poisoned()) {
+    const std::string where = execution.where();
+    if (where.empty()) {
+      failures_.fail(run, kernel.node, RunFailures::in_loop(iteration, status));
+    } else {
+      std::string tag = execution.tag();
+      if (iteration.instance->parent) tag = tag_of(iteration) + (tag.empty() ? "" : ", ") + tag;
+      failures_.fail_within(
+          run, *kernel.node, where,
+          tag.empty() ? status : Status(status.code(), "in " + tag + ": " + status.message()));
+    }
+  }
+  kernel.execution.reset();
+}
+
+void KernelRunner::end_loop(PendingKernel& kernel) {
+  kernel.node->resident->give_back(std::move(kernel.execution));
 }
 
 // On a device whose work is done later the results are looked at on the host, as copies, when the
@@ -251,6 +365,7 @@ void KernelRunner::hand_over(IterationState& iteration, const PlanNode& node) {
   RunState& run_state = *iteration.instance->run_state;
   load_bound_inputs(mine_, iteration, node);
   PendingKernel& kernel = take(iteration, node);
+  if (node.resident) start_loop(kernel);
   kernel.run = run_state.run;
   kernel.began = std::chrono::nanoseconds(steady_ns());
   kernel.waits_for_worker.store(true, std::memory_order_relaxed);
@@ -322,6 +437,13 @@ std::vector<const PendingKernel*> KernelRunner::under_way() const {
 void KernelRunner::run_elsewhere(PendingKernel& kernel) {
   Ref<Run> run = kernel.run;  // stays until the kernel has returned
   kernel.waits_for_worker.store(false, std::memory_order_relaxed);
+  if (kernel.execution) {
+    if (!advance_loop(kernel)) return;
+    kernel.nanoseconds = std::max<std::int64_t>(1, steady_ns() - kernel.ran);
+    count_end(kernel);
+    driver_.post_self(KernelDone{&kernel});
+    return;
+  }
   KernelContext c = context(*kernel.iteration, *kernel.node, kernel.outputs.data());
   c.set_sink(this, &kernel);
   kernel.put = kernel.node->makes_list ? put_into_lists(*kernel.iteration, *kernel.node) : 0;

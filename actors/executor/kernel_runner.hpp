@@ -31,6 +31,7 @@
 #include <troupe/actors/executor/run_failures.hpp>
 #include <troupe/actors/executor/run_state.hpp>
 #include <troupe/actors/plan/options.hpp>
+#include <troupe/controlflow/resident/resident_loop.hpp>
 
 namespace troupe {
 
@@ -49,6 +50,7 @@ struct PendingKernel {
   std::chrono::nanoseconds began{};  // when it was taken, on the steady clock; for snapshots
   std::atomic<bool> waits_for_worker{false};  // handed over and not begun; for snapshots
   Ref<Run> run;                               // a handed-over kernel keeps its run
+  std::unique_ptr<ResidentRun> execution;     // a resident loop's; the turn sets and clears it
 };
 
 class KernelRunner final : public CompletionSink {
@@ -108,6 +110,11 @@ class KernelRunner final : public CompletionSink {
   /// stepped engine all kernels are short: measured times would not be the seed's. Any thread.
   bool is_light() const;
 
+  /// Fails the run of a resident loop that has thrown, and ends its execution.
+  void fail_loop(PendingKernel& kernel, const Status& status);
+  /// Ends the execution of a resident loop whose outputs were taken.
+  void end_loop(PendingKernel& kernel);
+
   /// Runs a handed-over kernel on the calling thread, and posts its end.
   void run_elsewhere(PendingKernel& kernel);
   void complete(void* ticket, Status status, std::span<Value> outputs) override;
@@ -130,6 +137,10 @@ class KernelRunner final : public CompletionSink {
   };
 
   KernelContext context(IterationState& iteration, const PlanNode& node, Value* outputs);
+  Outcome run_loop(IterationState& iteration, const PlanNode& node);
+  void start_loop(PendingKernel& kernel);
+  bool advance_loop(PendingKernel& kernel);
+  ResidentRun::Slice slice() const;
   void look_later(IterationState& iteration, const PlanNode& node, std::span<const Value> outputs);
   void measure(const PlanNode& node, std::int64_t nanoseconds, std::span<const Value> outputs,
                std::uint64_t put, bool in_turn);

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/executor/partition.hpp>
+#include <troupe/controlflow/resident/resident_loop.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
@@ -40,6 +41,22 @@ double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t 
   return way[at(last - merge)];
 }
 
+// A loop that stays whole has one iteration open.
+LoopReport report_resident(const PlanNode& node, const PartitionPlan& plan,
+                           const std::vector<double>& cost) {
+  LoopReport r;
+  r.loop = node.resident->name();
+  r.device = plan.name;
+  r.executions = node.resident->executions();
+  r.iterations = node.resident->iterations();
+  r.most_parallel = r.executions > 0;
+  r.achieved_parallelism = r.executions > 0 ? 1 : 0;
+  if (r.executions > 0)
+    r.iteration_us = cost[at(node.source)] * static_cast<double>(r.executions) /
+                     static_cast<double>(std::max<std::uint64_t>(1, r.iterations));
+  return r;
+}
+
 }  // namespace
 
 namespace detail {
@@ -50,6 +67,9 @@ std::vector<LoopReport> report_loops(const Plan& plan,
   const std::vector<double> cost = costs_of(plan, partitions);
   std::vector<LoopReport> reports;
   for (const Partition* p : partitions) {
+    for (const FramePlan& frame : p->plan().frames)
+      for (const PlanNode& n : frame.nodes)
+        if (n.resident) reports.push_back(report_resident(n, p->plan(), cost));
     for (std::size_t f = 1; f < p->plan().frames.size(); ++f) {
       const FramePlan& frame = p->plan().frames[f];
       if (frame.function) continue;

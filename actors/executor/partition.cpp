@@ -64,6 +64,7 @@ void Partition::handle(KernelDone& message) {
     kernel.outputs.clear();
     kernel.status = Status();
     kernel.run = Ref<Run>();
+    kernel.execution.reset();
     kernels_.give_back(kernel);
     if (run_state.outside == 0) discard(run_state);
     return;
@@ -85,8 +86,10 @@ void Partition::handle(KernelDone& message) {
   const PlanNode& node = *kernel.node;
   kernels_.measure_end(kernel);
   const bool is_dead = !kernel.status.ok();
-  if (is_dead)
+  if (is_dead && kernel.execution) kernels_.fail_loop(kernel, kernel.status);
+  else if (is_dead)
     failures_.fail(*run_state.run, &node, RunFailures::in_loop(iteration, kernel.status));
+  else if (kernel.execution) kernels_.end_loop(kernel);
   kernel.outputs.resize(static_cast<std::size_t>(node.outputs));
   // The outputs are moved on before the kernel is given back.
   std::vector<Value> outputs = std::move(kernel.outputs);

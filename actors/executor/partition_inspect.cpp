@@ -34,6 +34,13 @@ std::string PartitionObserver::busy_with() const {
   return node ? plan_.program.graph.describe(node->source) : std::string();
 }
 
+bool PartitionObserver::has_resident_loop(const RunState& run_state, const PartitionView& view) {
+  const auto under_way = view.kernels.under_way();
+  return std::any_of(under_way.begin(), under_way.end(), [&](const PendingKernel* kernel) {
+    return kernel->execution && kernel->iteration->instance->run_state == &run_state;
+  });
+}
+
 struct PartitionObserver::CachedAnswer {
   struct Part {
     RunPart part;
@@ -50,8 +57,16 @@ void PartitionObserver::answer(const Inspect& question, const PartitionView& vie
   s.device = mine_.name;
   tracer_.start();
   auto parts = std::make_shared<CachedAnswer>();
+  std::erase_if(resident_tracers_, [&](const auto& known) {
+    const auto under_way = view.kernels.under_way();
+    return std::none_of(under_way.begin(), under_way.end(), [&](const PendingKernel* kernel) {
+      return kernel == known.first.first && kernel->ran == known.first.second;
+    });
+  });
   for (const RunState* r : view.runs.active()) {
     s.runs.push_back(part_of(*r, view));
+    // which go on without a message to this partition
+    if (has_resident_loop(*r, view)) continue;
     parts->parts.push_back(
         {s.runs.back(), r, r->handled.load(std::memory_order_relaxed), r->ended});
   }
@@ -167,6 +182,40 @@ class PartitionObserver::OrphanWait {
   std::unordered_set<const PlanNode*> under_way_;
 };
 
+// Describes the whole loop by what was observed since the last question, and has more observed.
+void PartitionObserver::trace_resident(const PendingKernel& kernel, OpenLoop& loop) {
+  constexpr int kObserved = 1000;  // iterations
+  auto& tracer = resident_tracers_[{&kernel, kernel.ran}];
+  if (!tracer)
+    tracer = std::make_shared<ResidentTracer>(plan_.program.graph,
+                                              plan_.program.graph.node(kernel.node->source),
+                                              kernel.node->resident->program());
+  tracer->describe(loop);
+  tracer->start();
+  kernel.execution->observe(tracer, kObserved);
+}
+
+// Loops that stay whole are open as those that fire are, one iteration at a time.
+void PartitionObserver::add_resident_loops(const PendingKernel& kernel, RunPart& part) {
+  const FrameState& around = *kernel.iteration->instance;
+  std::string tag = around.parent ? tag_of(*kernel.iteration) : std::string();
+  int depth = around.frame->depth;
+  for (const ResidentRun::Open& open : kernel.execution->open()) {
+    OpenLoop& loop = part.loops.emplace_back();
+    loop.loop = open.loop->name;
+    loop.depth = ++depth;
+    loop.tag = tag;
+    loop.execution = static_cast<std::uint64_t>(kernel.ran);
+    loop.first = loop.last = open.iteration;
+    loop.predicate = open.loop->predicate;
+    loop.predicate_node = plan_.number_of(kernel.node->source);
+    loop.is_endless = open.loop->is_endless;
+    if (open.loop == &kernel.node->resident->program().loops()[0]) trace_resident(kernel, loop);
+    tag += fmt::format("{}iteration {} of loop '{}'", tag.empty() ? "" : ", ", open.iteration,
+                       open.loop->name);
+  }
+}
+
 RunPart PartitionObserver::part_of(const RunState& run_state, const PartitionView& view) {
   RunPart part;
   part.run = run_state.run->info().id;
@@ -206,6 +255,10 @@ RunPart PartitionObserver::part_of(const RunState& run_state, const PartitionVie
                                     ? kernel->node->source
                                     : tracer_.predicate_of(*kernel->iteration->instance->frame);
     if (source < 0) continue;
+    if (kernel->execution) {
+      add_resident_loops(*kernel, part);
+      continue;
+    }
     Wait* const w = add_wait(is_predicate ? Wait::Kind::device : Wait::Kind::kernel, source,
                              *kernel->iteration, {});
     if (!w || is_predicate) continue;

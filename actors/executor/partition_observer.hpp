@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -31,6 +32,7 @@
 #include <troupe/actors/executor/partition_counters.hpp>
 #include <troupe/actors/executor/partition_driver.hpp>
 #include <troupe/actors/executor/predicate_tracer.hpp>
+#include <troupe/actors/executor/resident_tracer.hpp>
 #include <troupe/actors/executor/run_state.hpp>
 #include <troupe/actors/observe/recorder.hpp>
 #include <troupe/actors/observe/work_account.hpp>
@@ -217,6 +219,9 @@ class PartitionObserver {
                         std::int32_t ahead) const;
   void find_sources();
   RunPart part_of(const RunState& run_state, const PartitionView& view);
+  void add_resident_loops(const PendingKernel& kernel, RunPart& part);
+  void trace_resident(const PendingKernel& kernel, OpenLoop& loop);
+  static bool has_resident_loop(const RunState& run_state, const PartitionView& view);
   std::vector<ActorCounters> actor_counters(const PartitionView& view);
   std::vector<EdgeCounters> edge_counters() const;
   std::vector<LoopSnapshot> loop_snapshots(const PartitionView& view, const TickClock& clock);
@@ -232,6 +237,9 @@ class PartitionObserver {
 
   FlightRecorder recorder_;
   PredicateTracer tracer_;
+  // resident loops under way, by kernel and by when it began
+  std::map<std::pair<const PendingKernel*, std::int64_t>, std::shared_ptr<ResidentTracer>>
+      resident_tracers_;
   bool looks_closer_ = false;
   bool is_drawn_ = false;
   // ticks: when the firing began, or the last one that was drawn ended; of a turn that looks closer

@@ -14,6 +14,17 @@ void RunFailures::fail_at(Run& run, std::int32_t source, const Status& status) {
   run.fail(Status(status.code(), fmt::format("{}: {}", where, status.message())));
 }
 
+void RunFailures::fail_within(Run& run, const PlanNode& loop, const std::string& where,
+                              const Status& status) {
+  observer_.record_failure(run, loop.source);
+  observer_.node_failed(loop.source);
+  const std::string on =
+      plan_.is_shared()
+          ? fmt::format("node '{}': ", plan_.nodes[static_cast<std::size_t>(mine_.node)])
+          : std::string();
+  run.fail(Status(status.code(), fmt::format("{}{}: {}", on, where, status.message())));
+}
+
 Status RunFailures::in_loop(const IterationState& iteration, Status status) {
   if (!iteration.instance->parent) return status;
   return Status(status.code(), fmt::format("in {}: {}", tag_of(iteration), status.message()));

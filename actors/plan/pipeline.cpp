@@ -43,6 +43,12 @@ Program move_invariant_nodes(Program program, Level, const PassRequest& request)
   return move_invariant(std::move(program), request.told);
 }
 
+Program keep_loops_resident(Program program, Level, const PassRequest& request) {
+  return keep_resident(std::move(program), request.options.resident, request.told);
+}
+
+Program lower_rest(Program program, Level, const PassRequest&) { return lower(std::move(program)); }
+
 Program lower_precision(Program program, Level, const PassRequest& request) {
   return mixed_precision(program, *request.options.low);
 }
@@ -56,6 +62,9 @@ Program fuse_updates_at(Program program, Level level, const PassRequest& request
 bool always(const PassOptions&) { return true; }
 bool optimizing(const PassOptions& o) { return o.optimize; }
 bool watching(const PassOptions& o) { return o.check_finite; }
+bool choosing_loops(const PassOptions& o) {
+  return o.resident.is_on || !o.resident.off_because.empty();
+}
 bool in_low_precision(const PassOptions& o) { return o.optimize && o.low; }
 
 constexpr auto kEverywhere = Pass::Scope::everywhere, kTopLevel = Pass::Scope::top_level;
@@ -103,11 +112,14 @@ constexpr Pass kPasses[] = {
      optimizing, plain<order_updates>},
     {"order_gradients", "after order_updates, by which an update may wait for more", kTopLevel,
      optimizing, plain<order_gradients>},
+    {"keep_resident",
+     "after all that changes sub-graphs, and before lower, which takes the other loops apart",
+     kEverywhere, choosing_loops, keep_loops_resident},
     {"lower",
      "last of those that change what is computed: the others see functional nodes as nodes, and "
      "keep the program order of effects that "
      "it makes explicit",
-     kTopLevel, always, plain<lower>},
+     kTopLevel, always, lower_rest},
     {"watch_finite", "after lower: it follows values through loops and calls", kTopLevel, watching,
      plain<watch_finite>},
 };

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/controlflow/resident/keep_resident.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/program.hpp>
 
@@ -18,6 +19,7 @@ struct PassOptions {
   Keep keep = Keep::fetches;      // the outermost program's effects that run
   bool takes_lists = false;       // lists are accepted as feeds and fetches
   bool check_finite = false;      // nodes say what they are made of
+  ResidentOptions resident = {};  // loops that stay whole
 };
 
 /// The request of a caller: its graph, which no pass changes, and what is fed and fetched.

@@ -11,6 +11,7 @@
 #include <troupe/actors/plan/plan_calls.hpp>
 #include <troupe/actors/plan/plan_draft.hpp>
 #include <troupe/actors/plan/plan_kernels.hpp>
+#include <troupe/controlflow/resident/resident_loop.hpp>
 #include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/state.hpp>
@@ -235,6 +236,7 @@ class Planner {
         p.kernels.push_back(kernels_->make(id, *p.device));
         node.kernel = p.kernels.back().get();
         node.scalars = node.inputs > 0 ? node.kernel->scalar_program() : nullptr;
+        node.resident = dynamic_cast<ResidentKernel*>(node.kernel);
         node.makes_list = std::any_of(n.outputs.begin(), n.outputs.end(),
                                       [](const ValueSpec& spec) { return spec.is_list(); });
     }

@@ -21,6 +21,10 @@
 #include <troupe/devices/device/kernel.hpp>
 #include <troupe/ops/graph/program.hpp>
 
+namespace troupe {
+class ResidentKernel;
+}
+
 namespace troupe::detail {
 
 /// The kinds of places that a token goes to. The last six are not nodes.
@@ -108,6 +112,7 @@ struct PlanNode {
   Kernel* kernel = nullptr;
   // what to run instead where all inputs are single elements
   const ScalarProgram* scalars = nullptr;
+  ResidentKernel* resident = nullptr;  // `kernel`, if it is a loop that is advanced in slices
   Kind kind = Kind::kernel;
   std::int32_t first_input = 0;  // slot
   std::int32_t inputs = 0;

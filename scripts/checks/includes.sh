@@ -20,7 +20,7 @@ devices: base < threads tensor < scalar < device < list cpu
   < cuda/kernels < cuda/runtime < cuda/programs < cuda/libraries < cuda
 ops: graph < eager families < passes < library/* < collectives
 ops: format
-controlflow: . < library
+controlflow: . < library resident
 autodiff: .
 actors: runtime controlflow < observe < placement < plan < executor < engine < trace
   < events < dependence

@@ -29,6 +29,30 @@ BOOST_AUTO_TEST_CASE(errors_are_the_oracles) {
   compare_values(ways(), seeds(400, 3), {.may_fail = true});
 }
 
+BOOST_AUTO_TEST_CASE(resident_loops_are_the_lowered_ones) {
+  const Seeds s = seeds(1500, 3);
+  const int before = resident_loops();
+  Tastes stateless{.may_fail = true, .variables = Use::none, .slopes = 0};
+  for (const Way& way : ways()) {
+    if (way.is_interpreter || way.lowers || !way.optimize || way.devices != Devices::none ||
+        way.granularity == Granularity::op || way.device != "cpu:0")
+      continue;
+    int failed = 0;
+    for (std::uint64_t seed = s.first; seed < s.first + s.count && failed < 3; ++seed) {
+      stateless.may_fail = seed % 3 == 0;
+      Watch watch(seed);
+      const Recipe r = random_recipe(seed, stateless);
+      const auto wrong = difference_from_lowered(r, way);
+      if (!wrong) continue;
+      ++failed;
+      report(r, way, *wrong,
+             [](const Recipe& c, const Way& w) { return difference_from_lowered(c, w); });
+    }
+  }
+  if (s.count >= 50) BOOST_TEST(resident_loops() > before);
+  BOOST_TEST_MESSAGE(resident_loops() - before << " loops stayed whole");
+}
+
 BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_disturbs_no_other) {
   const Seeds s = seeds(200, 3);
   const int before = cancelled_runs();

@@ -8,6 +8,7 @@
 #include <troupe/devices/cpu/blocks.hpp>
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/cpu/scratch.hpp>
+#include <troupe/devices/scalar/scalar_code.hpp>
 #include <troupe/devices/scalar/scalar_eval.hpp>
 
 namespace troupe::cpu {
@@ -617,6 +618,12 @@ namespace troupe {
 
 void evaluate_scalars(const ScalarProgram& program, std::span<const Value> inputs, Value& out) {
   cpu::TileProgram::of(program).run_scalars(inputs, out);
+}
+
+ScalarFunction detail::scalar_function(ScalarOp op, DType result, DType operand) {
+  const cpu::LevelKernels& kernels = cpu::level_kernels();
+  return op == ScalarOp::cast ? kernels.cast[int(result)][int(operand)]
+                              : kernels.op[int(op)][int(operand)];
 }
 
 bool evaluate_elements(const ScalarProgram& program, std::span<Value> inputs, Value& out) {

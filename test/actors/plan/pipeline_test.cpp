@@ -49,7 +49,9 @@ std::vector<PassReport> reports_of(const PassOptions& options,
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(runner_follows_the_list) {
-  const PassOptions all{.optimize = true, .low = DType::bf16, .check_finite = true}, none{};
+  const PassOptions all{
+      .optimize = true, .low = DType::bf16, .check_finite = true, .resident = {true, {}}},
+      none{};
   BOOST_TEST(enabled_by(all).size() == passes().size());
   BOOST_TEST(names_of(reports_of(all)) == enabled_by(all), boost::test_tools::per_element());
   BOOST_TEST(names_of(reports_of(none)) == enabled_by(none), boost::test_tools::per_element());
@@ -58,7 +60,8 @@ BOOST_AUTO_TEST_CASE(runner_follows_the_list) {
 }
 
 BOOST_AUTO_TEST_CASE(each_optional_pass_can_be_skipped) {
-  const PassOptions all{.optimize = true, .low = DType::bf16, .check_finite = true};
+  const PassOptions all{
+      .optimize = true, .low = DType::bf16, .check_finite = true, .resident = {true, {}}};
   for (const Pass& pass : passes()) {
     if (pass.is_required()) continue;
     std::vector<std::string> rest = enabled_by(all);

@@ -66,6 +66,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"ListSum", kLists},
       {"Case", "controlflow/conditionals_test"},
       {"While", kLoops},
+      {"ResidentLoop", "controlflow/resident_test"},
       {"Switch", kLoops},
       {"Merge", kLoops},
       {"Enter", kLoops},

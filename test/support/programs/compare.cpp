@@ -50,6 +50,7 @@ std::vector<Way> all_ways() {
        .in_flight = true,
        .seed = 6},
       {.name = "one worker", .workers = 1, .granularity = Granularity::partition},
+      {.name = "lowered, deterministic", .is_deterministic = true, .seed = 10, .lowers = true},
       {.name = "two workers", .workers = 2, .granularity = Granularity::automatic},
       {.name = "two workers, an actor an op", .workers = 2, .granularity = Granularity::op},
       {.name = "spread, two workers",
@@ -180,6 +181,11 @@ int& cut_functions() {
   return n;
 }
 
+int& resident_loops() {
+  static int n = 0;
+  return n;
+}
+
 int& cancelled_runs() {
   static int n = 0;
   return n;
@@ -209,7 +215,15 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
     RunOptions patient;
     // the largest take 15 over processes
     if (!way.is_deterministic) patient.timeout = std::chrono::seconds(60);
-    Function f = engine.compile(g, k.inputs(), fetches, compile);
+    CompileOptions chosen = compile;
+    if (way.lowers) chosen.resident_loops = false;
+    Function f = engine.compile(g, k.inputs(), fetches, chosen);
+    if (chosen.resident_loops) {
+      const std::string text = f.explain();
+      for (std::size_t at = text.find(": resident\n"); at != std::string::npos;
+           at = text.find(": resident\n", at + 1))
+        ++resident_loops();
+    }
     if (way.devices == Devices::cpus && !r.functions.empty() && r.seed % 10 == 0)
       cut_functions() += f.explain().find(" that it is called") != std::string::npos;
     std::vector<RunHandle> handles;
@@ -341,6 +355,27 @@ std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Ex
     return std::string("beside a run that was cancelled, an error: ") + error.what();
   }
   return std::nullopt;
+}
+
+std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& way) {
+  CompileOptions lowering;
+  lowering.resident_loops = false;
+  const ProgramOutcome whole = run_in_engine(r, way), lowered = run_in_engine(r, way, lowering);
+  if (whole.hangs || lowered.hangs) return "it hangs";
+  // which of several errors comes first is open
+  if (whole.error.empty() != lowered.error.empty())
+    return "error '" + whole.error + "', lowered '" + lowered.error + "'";
+  const auto compare = [](const std::vector<Tensor>& a, const std::vector<Tensor>& b,
+                          const std::string& what) -> std::optional<std::string> {
+    for (std::size_t i = 0; i < a.size() && i < b.size(); ++i)
+      if (!identical(a[i], b[i]))
+        return fmt::format("{} {} is {}, lowered {}", what, i, a[i].text(), b[i].text());
+    return std::nullopt;
+  };
+  for (std::size_t run = 0; run < whole.fetched.size() && run < lowered.fetched.size(); ++run)
+    if (auto wrong = compare(whole.fetched[run], lowered.fetched[run], "fetch")) return wrong;
+  return whole.error.empty() ? compare(whole.variables, lowered.variables, "variable")
+                             : std::nullopt;
 }
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way) {

@@ -46,6 +46,7 @@ struct Way {
   std::uint64_t seed = 0;  // deterministic ways add the recipe's
   bool swaps = false;      // lists' elements to the host, wherever it can
   bool is_narrow = false;  // an edge in a loop carries one value at a time
+  bool lowers = false;     // no loop stays whole
   std::function<std::unique_ptr<World>(const EngineOptions&)> world = {};  // empty: one engine
 };
 
@@ -75,6 +76,12 @@ class Unfit : public std::runtime_error {
 std::vector<std::pair<Expr, OracleValue>> oracle_feeds(const Recipe& r, const Kitchen& k, int run);
 /// What the oracle says; throws Unfit where rounding may decide what the program does.
 Expected expected_of(const Recipe& r);
+
+/// Loops that stayed whole, in all programs that were run in engines.
+int& resident_loops();
+/// Returns the difference, to the bit, between a program whose loops stay whole where they can and
+/// the same one with all of them lowered: values, or the error.
+std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& way);
 
 /// Of the programs looked at (one in ten, in ways that spread them over CPUs), those with a
 /// function over several devices.

@@ -1,0 +1,171 @@
+#include <troupe/controlflow/resident/keep_resident.hpp>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include <fmt/format.h>
+
+#include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
+
+namespace troupe {
+
+bool is_resident_scalar(const ValueSpec& spec) {
+  return !spec.is_list() && spec.dtype != DType::string && spec.shape.is_known() &&
+         spec.shape.is_scalar();
+}
+
+bool is_resident_loop(const Node& node) { return node.op->name == "ResidentLoop"; }
+
+bool is_scalar_step(const Graph& graph, const Node& node) {
+  if (!node.op->pointwise && node.op->name != "Fused") return false;
+  if (find_device_kernel("cpu", node.op->name)) return false;
+  return !node.inputs.empty() &&
+         std::all_of(node.outputs.begin(), node.outputs.end(), is_resident_scalar) &&
+         std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](Edge e) { return is_resident_scalar(graph.spec(e)); });
+}
+
+bool is_all_scalar(const SubGraph& sub) {
+  std::vector<char> is_input(at(sub.graph.size()), 0);
+  for (Edge e : sub.inputs) is_input[at(e.node)] = 1;
+  for (std::int32_t id = 0; id < sub.graph.size(); ++id) {
+    const Node& node = sub.graph.node(id);
+    if (is_input[at(id)] || is_scalar_step(sub.graph, node)) continue;
+    if (node.op->name != "Constant" && node.op->name != "Identity") return false;
+    if (!is_resident_scalar(node.outputs[0])) return false;
+  }
+  return true;
+}
+
+namespace {
+
+// A kernel of more multiplications takes longer than a hand-over to another worker. The lowered
+// form runs such kernels, and iterations, side by side.
+constexpr double kHeavy = 300'000;
+
+class Reasons {
+ public:
+  explicit Reasons(const Node& loop) : device_(loop.device) {}
+
+  std::string of(const Node& loop) {
+    const WhileView w(loop);
+    if (w.variables == 0) return "it has no variables";
+    for (const ValueSpec& spec : w.implicit)
+      if (!is_resident_scalar(spec) && !spec.is_list())
+        return "its gradient adds up a tensor that starts as a scalar zero";
+    for (const SubGraph* sub : {&w.condition, &w.body})
+      if (std::string why = of(*sub); !why.empty()) return why;
+    return {};
+  }
+
+ private:
+  std::string of(const SubGraph& sub) {
+    const Graph& g = sub.graph;
+    std::vector<char> is_input(at(g.size()), 0);
+    for (Edge e : sub.inputs) is_input[at(e.node)] = 1;
+    for (std::int32_t id = 0; id < g.size(); ++id) {
+      const Node& node = g.node(id);
+      for (const ValueSpec& spec : node.outputs) {
+        if (spec.dtype == DType::string) return g.describe(id) + " is of strings";
+        if (!spec.is_list() && !spec.shape.is_known())
+          return g.describe(id) + " is of no known shape";
+      }
+      if (is_input[at(id)] || node.op->name == "Constant") continue;
+      if (node.op->name == "Case") {
+        for (const auto& branch : subgraphs_of(node))
+          if (std::string why = of(*branch); !why.empty()) return why;
+        if (!is_here(node)) return g.describe(id) + " is on a device of its own";
+        continue;
+      }
+      if (is_resident_loop(node)) {
+        if (!is_here(node)) return g.describe(id) + " is on a device of its own";
+        continue;
+      }
+      if (node.op->name == "While") return name_of_loop(node) + " in it is lowered";
+      if (node.op->name == "Call") return g.describe(id) + " calls a function";
+      if (node.state >= 0) return g.describe(id) + " uses a state";
+      if (node.op->effect != Effect::none || node.op->side_effect || !node.op->kernel)
+        return g.describe(id) + " has effects";
+      if (!is_here(node)) return g.describe(id) + " is on a device of its own";
+      if (work_of(g, node) > kHeavy)
+        return g.describe(id) + " takes so long that others may run beside it";
+    }
+    return {};
+  }
+
+  bool is_here(const Node& node) const { return node.device == device_; }
+
+  // The root is the number of multiplications of a product of two matrices, and a bound of others.
+  static double work_of(const Graph& g, const Node& node) {
+    double largest = 0, product = 1;
+    const auto see = [&](const ValueSpec& spec) {
+      if (spec.is_list() || !spec.shape.is_known()) return;
+      const auto n = static_cast<double>(spec.shape.elements());
+      largest = std::max(largest, n);
+      product *= n;
+    };
+    for (const ValueSpec& spec : node.outputs) see(spec);
+    for (Edge e : node.inputs) see(g.spec(e));
+    const bool multiplies = !node.op->pointwise && node.op->name != "Fused" &&
+                            node.inputs.size() == 2 && node.outputs.size() == 1;
+    return multiplies ? std::max(largest, std::sqrt(product)) : largest;
+  }
+
+  const std::string& device_;
+};
+
+std::string other_device_in(const Graph& graph) {
+  for (const Node& node : graph.nodes()) {
+    if (!node.device.empty() && !node.device.starts_with("cpu:")) return node.device;
+    for (const auto& sub : subgraphs_of(node))
+      if (std::string device = other_device_in(sub->graph); !device.empty()) return device;
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string other_device(const Graph& graph) {
+  for (const StateSpec& state : graph.states())
+    if (!state.device.empty() && !state.device.starts_with("cpu:")) return state.device;
+  for (const auto& function : graph.functions())
+    if (function->body)
+      if (std::string device = other_device_in(function->body->graph); !device.empty())
+        return device;
+  return other_device_in(graph);
+}
+
+std::string why_lowered(const Graph& graph, std::int32_t loop) {
+  return Reasons(graph.node(loop)).of(graph.node(loop));
+}
+
+Program keep_resident(Program program, const ResidentOptions& options,
+                      std::vector<std::string>* told) {
+  const auto& nodes = program.graph.nodes();
+  if (std::none_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.op->name == "While"; }))
+    return program;
+  Rewriter rewriter(program);
+  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
+    Node node = rewriter.translated(id);
+    if (node.op->name == "While") {
+      const std::string why = options.is_on ? why_lowered(program.graph, id) : options.off_because;
+      if (told)
+        told->push_back(name_of_loop(node) + (why.empty() ? ": resident" : ": lowered: " + why));
+      if (why.empty()) {
+        node.op = &find_op("ResidentLoop");
+        const SubGraph& condition = *subgraphs_of(node)[0];
+        for (std::size_t i = 1; i < condition.outputs.size(); ++i)
+          node.outputs.push_back(condition.graph.spec(condition.outputs[i]));
+      }
+    }
+    rewriter.replace(id, std::move(node));
+  }
+  return rewriter.finish();
+}
+
+}  // namespace troupe

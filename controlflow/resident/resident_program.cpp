@@ -1,0 +1,750 @@
+#include <troupe/controlflow/resident/resident_program.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+
+#include <fmt/format.h>
+
+#include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/list_ops.hpp>
+#include <troupe/controlflow/resident/keep_resident.hpp>
+#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/node_types.hpp>
+#include <troupe/ops/graph/pointwise.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
+
+namespace troupe {
+
+// Emits a loop's steps. A region is a sub-graph that runs as one sequence: what is outside of the
+// loop, a condition, a body, a branch.
+class ResidentProgram::Builder {
+ public:
+  Builder(ResidentProgram& program, Device& device)
+      : p_(program), code_(program.code_), device_(device) {}
+
+  void build(const Attrs& attrs, std::uint64_t origin, std::span<const ValueSpec> inputs) {
+    region_ = add_region(-1);
+    Node loop;
+    loop.attrs = attrs;
+    loop.origin = origin;
+    loop.inputs.resize(inputs.size());
+    for (const ValueSpec& spec : inputs) p_.inputs_.push_back(new_place(spec));
+    next_frame_ = attrs.get<std::int64_t>("frame");
+    p_.outputs_ = emit_loop(loop, p_.inputs_);
+    code_.halt();
+    for (std::size_t v = 0; v < last_.size(); ++v)
+      if (last_[v].call >= 0) p_.calls_[at(last_[v].call)].inputs[last_[v].input].is_last = true;
+    for (const ResidentCall& call : p_.calls_) {
+      p_.most_operands_ = std::max(p_.most_operands_, call.inputs.size());
+      p_.most_results_ = std::max(p_.most_results_, call.outputs.size());
+    }
+  }
+
+ private:
+  using Places = std::vector<ResidentPlace>;
+
+  // ---- places
+
+  ResidentPlace new_place(const ValueSpec& spec) {
+    if (is_resident_scalar(spec)) return {true, code_.add_register(), spec.dtype};
+    owner_.push_back(region_);
+    last_.push_back({});
+    return {false, p_.values_++, spec.dtype};
+  }
+  ResidentPlace constant(const Node& node) {
+    const auto& value = node.attrs.get<Tensor>("value");
+    if (is_resident_scalar(node.outputs[0]))
+      return {true, code_.add_constant(value), value.dtype()};
+    const ResidentPlace place = new_place(node.outputs[0]);
+    owner_.back() = -1;
+    p_.constants_.emplace_back(place.index, value);
+    return place;
+  }
+
+  // ---- which step reads a tensor last, and may have it
+
+  struct Use {
+    std::int32_t call = -1;
+    std::size_t input = 0;
+  };
+  std::int32_t add_region(std::int32_t parent) {
+    parents_.push_back(parent);
+    return static_cast<std::int32_t>(parents_.size()) - 1;
+  }
+  bool is_within(std::int32_t region, std::int32_t outer) const {
+    while (region >= 0 && region != outer) region = parents_[at(region)];
+    return region == outer;
+  }
+  // A region within may run any number of times, so its steps share what the regions around it own.
+  void note_use(const ResidentPlace& place, Use use) {
+    if (place.is_scalar || owner_[at(place.index)] < 0) return;
+    const std::int32_t owner = owner_[at(place.index)];
+    if (region_ == owner) last_[at(place.index)] = use;
+    else if (is_within(region_, owner)) last_[at(place.index)] = {};
+  }
+  void keep(const ResidentPlace& place) { note_use(place, {}); }
+
+  ResidentCall& add_call(const Places& inputs, const Places& outputs) {
+    const auto number = static_cast<std::int32_t>(p_.calls_.size());
+    ResidentCall& call = p_.calls_.emplace_back();
+    for (const ResidentPlace& place : inputs) {
+      note_use(place, {number, call.inputs.size()});
+      call.inputs.push_back({place});
+    }
+    call.outputs = outputs;
+    call.loops = loops_;
+    code_.call(number);
+    return call;
+  }
+  void move(const ResidentPlace& to, const ResidentPlace& from) {
+    if (to == from) return keep(from);
+    if (to.is_scalar) code_.copy(to.index, from.index);
+    else add_call({from}, {to}).kind = ResidentCall::Kind::move;
+  }
+
+  // ---- regions
+
+  Places emit(const SubGraph& sub, const Places& arguments) {
+    std::vector<Places> places(at(sub.graph.size()));
+    for (std::size_t i = 0; i < sub.inputs.size(); ++i)
+      places[at(sub.inputs[i].node)] = {arguments[i]};
+    const auto of = [&](Edge e) { return places[at(e.node)][at(e.output)]; };
+    for (std::int32_t id = 0; id < sub.graph.size(); ++id) {
+      if (!places[at(id)].empty()) continue;
+      const Node& node = sub.graph.node(id);
+      Places inputs;
+      for (Edge e : node.inputs) inputs.push_back(of(e));
+      places[at(id)] = emit_node(sub.graph, id, inputs);
+    }
+    Places outputs;
+    for (Edge e : sub.outputs) outputs.push_back(of(e));
+    return outputs;
+  }
+
+  Places emit_node(const Graph& graph, std::int32_t id, const Places& inputs) {
+    const Node& node = graph.node(id);
+    if (node.op->name == "Constant") return {constant(node)};
+    if (node.op->name == "Identity") return inputs;
+    if (is_resident_loop(node)) return emit_loop(node, inputs);
+    if (node.op->name == "Case") return emit_case(node, inputs);
+    if (is_scalar_step(graph, node)) {
+      if (region_ == compared_region_) note_compared(node, inputs);
+      return emit_scalars(*program_of(graph, node), inputs);
+    }
+    Places outputs;
+    for (const ValueSpec& spec : node.outputs) outputs.push_back(new_place(spec));
+    ResidentCall& call = add_call(inputs, outputs);
+    call.graph = &graph;
+    call.node = id;
+    if (is_tensor_step(node)) {
+      call.kind = ResidentCall::Kind::pointwise;
+      call.pointwise = static_cast<std::int32_t>(p_.pointwise_.size());
+      ResidentProgram::Pointwise& made = p_.pointwise_.emplace_back();
+      made.program = program_of(graph, node);
+      for (Edge e : node.inputs) made.inputs.push_back(graph.spec(e));
+      made.outputs = node.outputs;
+      return outputs;
+    }
+    const NodeTypes types(graph, node);
+    Node mine = node;
+    // as lowering has it: the product packs what is the same in every iteration
+    if (node.op->name == "MatMul" && !inputs[1].is_scalar && owner_[at(inputs[1].index)] != region_)
+      mine.attrs.set("b_recurs", true);
+    p_.kernels_.push_back(make_node_kernel(*node.op, types.setup(mine, device_, {})));
+    call.kernel = p_.kernels_.back().get();
+    const std::string& op = node.op->name;
+    if (op == "ListPush" && inputs[1].is_scalar) call.kind = ResidentCall::Kind::push;
+    if (op == "ListPop" && outputs[1].is_scalar) call.kind = ResidentCall::Kind::pop;
+    if (op == "ListRead" && outputs[0].is_scalar) call.kind = ResidentCall::Kind::read;
+    return outputs;
+  }
+
+  // A variable's register has its next value by then.
+  void note_compared(const Node& node, const Places& inputs) {
+    const bool is_changed =
+        p_.is_compared_late_ && std::any_of(inputs.begin(), inputs.end(), [&](const auto& place) {
+          const auto& variables = p_.variables_;
+          return std::find(variables.begin(), variables.end(), place) != variables.end();
+        });
+    if (!is_changed) p_.compared_.push_back({node.origin, node.op, inputs});
+  }
+
+  // A pointwise node on tensors, all results of one shape.
+  static bool is_tensor_step(const Node& node) {
+    return (node.op->pointwise || node.op->name == "Fused") && !node.inputs.empty() &&
+           !find_device_kernel("cpu", node.op->name) &&
+           std::all_of(node.outputs.begin(), node.outputs.end(), [&](const ValueSpec& spec) {
+             return !is_resident_scalar(spec) && spec.shape == node.outputs[0].shape;
+           });
+  }
+
+  Places emit_scalars(const ScalarProgram& program, const Places& inputs) {
+    std::vector<char> is_read(program.code.size(), 0);
+    for (std::int16_t r : program.results) is_read[static_cast<std::size_t>(r)] = 1;
+    for (std::size_t k = program.code.size(); k-- > 0;)
+      for (int n = 0; is_read[k] && n < arity(program.code[k].op); ++n)
+        is_read[static_cast<std::size_t>(program.code[k].operand[static_cast<std::size_t>(n)])] = 1;
+    std::vector<ScalarCode::Register> made(program.code.size(), 0);
+    for (std::size_t k = 0; k < program.code.size(); ++k) {
+      const ScalarInstruction& i = program.code[k];
+      if (!is_read[k]) continue;
+      const auto operand = [&](std::size_t n) {
+        return static_cast<int>(n) < arity(i.op) ? made[static_cast<std::size_t>(i.operand[n])] : 0;
+      };
+      if (i.op == ScalarOp::input) {
+        made[k] = inputs[static_cast<std::size_t>(i.operand[0])].index;
+      } else if (i.op == ScalarOp::constant) {
+        made[k] = code_.add_constant(Tensor::scalar_as(i.type, i.constant));
+      } else {
+        made[k] = code_.add_register();
+        const auto typed = static_cast<std::size_t>(i.operand[i.op == ScalarOp::select ? 1 : 0]);
+        code_.add(i.op, i.type, program.code[typed].type, made[k], operand(0), operand(1),
+                  operand(2));
+      }
+    }
+    Places outputs;
+    for (std::int16_t r : program.results)
+      outputs.push_back({true, made[static_cast<std::size_t>(r)],
+                         program.code[static_cast<std::size_t>(r)].type});
+    return outputs;
+  }
+
+  Places emit_case(const Node& node, const Places& inputs) {
+    const auto branches = subgraphs_of(node);
+    Places outputs;
+    for (const ValueSpec& spec : node.outputs) outputs.push_back(new_place(spec));
+    const ScalarCode::Label choose =
+        code_.choose(inputs[0].index, inputs[0].type, static_cast<std::int32_t>(branches.size()));
+    const std::int32_t outside = region_;
+    std::vector<ScalarCode::Label> ends;
+    for (std::size_t b = 0; b < branches.size(); ++b) {
+      code_.bind_branch(choose, static_cast<std::int32_t>(b));
+      region_ = add_region(outside);
+      const Places results = emit(*branches[b], {inputs.begin() + 1, inputs.end()});
+      for (std::size_t o = 0; o < outputs.size(); ++o) move(outputs[o], results[o]);
+      if (b + 1 < branches.size()) ends.push_back(code_.jump());
+    }
+    region_ = outside;
+    for (const ScalarCode::Label end : ends) code_.bind(end);
+    return outputs;
+  }
+
+  //   cond; unless it holds: end          of scalars: cond; unless it holds: end
+  // top:                                top: body; next values
+  //   ...                                 cond; if it holds: count, top
+  Places emit_loop(const Node& node, const Places& inputs) {
+    const auto graphs = subgraphs_of(node);
+    const SubGraph &condition = *graphs[0], &body = *graphs[1];
+    const std::size_t variables = body.outputs.size();
+    const auto given = static_cast<std::size_t>(node.attrs.get<std::int64_t>("variables"));
+    const auto& implicit = static_cast<const SpecsAttr&>(
+                               *node.attrs.get<std::shared_ptr<const AttrObject>>("implicit"))
+                               .specs;
+    const std::int32_t outside = region_;
+    const std::int32_t in_condition = add_region(outside), in_body = add_region(outside);
+    const auto number = static_cast<std::int32_t>(p_.loops_.size());
+    InnerLoop made;
+    made.name = fmt::format("{}/{}", node.attrs.get<std::string>("label"), next_frame_++);
+    made.key = node.origin;
+    made.parent = loops_.empty() ? -1 : loops_.back();
+    made.counter = code_.add_register();
+    made.predicate = condition.graph.describe(condition.outputs[0].node);
+    made.is_endless = is_same_for_ever(condition, body);
+    p_.loops_.push_back(std::move(made));
+    const ScalarCode::Register counter = p_.loops_[at(number)].counter;
+
+    Places arguments;
+    for (std::size_t k = 0; k < variables; ++k) {
+      region_ = in_body;
+      const ResidentPlace variable = new_place(body.graph.spec(body.inputs[k]));
+      region_ = outside;
+      if (k < given) move(variable, inputs[k]);
+      else set_first(variable, implicit[k - given]);
+      arguments.push_back(variable);
+    }
+    arguments.insert(arguments.end(), inputs.begin() + static_cast<std::ptrdiff_t>(given),
+                     inputs.end());
+    code_.set_zero(counter);
+    p_.loops_[at(number)].first = code_.here();
+    loops_.push_back(number);
+
+    const bool is_quick = condition.outputs.size() == 1 && is_all_scalar(condition);
+    if (number == 0) {
+      p_.variables_.assign(arguments.begin(),
+                           arguments.begin() + static_cast<std::ptrdiff_t>(variables));
+      p_.is_compared_late_ = !is_quick;
+      compared_region_ = in_condition;
+    }
+    const ScalarCode::Label top = code_.here();
+    region_ = in_condition;
+    const Places told = emit(condition, arguments);
+    for (const ResidentPlace& place : told) keep(place);
+    const ScalarCode::Label end = code_.jump_unless(told[0].index);
+    const ScalarCode::Label start = code_.here();
+    region_ = in_body;
+    Places results = emit(body, arguments);
+    next_values(arguments, results, start);
+    if (is_quick) {
+      region_ = in_condition;
+      if (number == 0) p_.compared_.clear();
+      const Places again = emit(condition, arguments);
+      code_.again_if(again[0].index, start, counter);
+    } else {
+      code_.again_if(always(), top, counter);
+    }
+    code_.bind(end);
+    loops_.pop_back();
+    p_.loops_[at(number)].last = code_.here();
+
+    region_ = outside;
+    Places outputs;
+    for (std::size_t k = 0; k < variables; ++k) {
+      if (arguments[k].is_scalar) {
+        outputs.push_back(arguments[k]);
+        continue;
+      }
+      outputs.push_back(new_place(body.graph.spec(body.inputs[k])));
+      ResidentCall& moved = add_call({arguments[k]}, {outputs.back()});
+      moved.kind = ResidentCall::Kind::move;
+      moved.inputs[0].is_last = true;
+    }
+    if (graphs.size() > 2) emit_check(node, *graphs[2], outputs, inputs, given, told);
+    outputs.insert(outputs.end(), told.begin() + 1, told.end());
+    return outputs;
+  }
+
+  // An implicit variable starts as zero or as an empty list.
+  void set_first(const ResidentPlace& variable, const ValueSpec& spec) {
+    if (variable.is_scalar) return code_.set_zero(variable.index);
+    Node empty;
+    empty.op = &find_op("ListEmpty");
+    empty.attrs = attrs_of(spec);
+    empty.attrs.set("saved", true);
+    empty.outputs = {spec};
+    const std::vector<ValueSpec> specs{spec};
+    const NodeTypes types({}, specs);
+    ResidentCall& call = add_call({}, {variable});
+    p_.kernels_.push_back(
+        make_node_kernel(*empty.op, types.setup(*empty.op, empty.attrs, device_, 0, {})));
+    call.kernel = p_.kernels_.back().get();
+    name(call, std::move(empty));
+  }
+  // A node that is in no sub-graph, for errors.
+  void name(ResidentCall& call, Node node) {
+    auto graph = std::make_unique<Graph>();
+    call.node = graph->append(std::move(node));
+    call.graph = graph.get();
+    p_.added_.push_back(std::move(graph));
+  }
+
+  // All next values are read before any variable changes.
+  void next_values(const Places& arguments, Places& results, ScalarCode::Label start) {
+    const std::size_t variables = results.size();
+    const auto is_variable_of_others = [&](std::size_t k) {
+      for (std::size_t j = 0; j < variables; ++j)
+        if (j != k && results[k] == arguments[j]) return true;
+      return false;
+    };
+    for (std::size_t k = 0; k < variables; ++k) {
+      if (!is_variable_of_others(k)) continue;
+      ResidentPlace kept = results[k];
+      if (kept.is_scalar) {
+        kept.index = code_.add_register();
+      } else {
+        owner_.push_back(region_);
+        last_.push_back({});
+        kept.index = p_.values_++;
+      }
+      move(kept, results[k]);
+      results[k] = kept;
+    }
+    for (std::size_t k = 0; k < variables; ++k) {
+      const ResidentPlace result = results[k], variable = arguments[k];
+      const auto uses = std::count(results.begin(), results.end(), result);
+      const bool is_moved_on = std::find(results.begin(), results.end(), variable) != results.end();
+      if (result.is_scalar && uses == 1 && !is_moved_on &&
+          code_.redirect(start, result.index, variable.index))
+        continue;
+      move(variable, result);
+    }
+  }
+
+  // As lowering has it: the loop has failed if it would have gone on, had comparisons with NaN been
+  // true.
+  void emit_check(const Node& loop, const SubGraph& check, const Places& ended,
+                  const Places& inputs, std::size_t given, const Places& told) {
+    if (loop.op == nullptr) return;  // the whole: what runs after it checks
+    Places arguments = ended;
+    arguments.insert(arguments.end(), inputs.begin() + static_cast<std::ptrdiff_t>(given),
+                     inputs.end());
+    arguments.insert(arguments.end(), told.begin() + 1, told.end());
+    const Places results = emit(check, arguments);
+    Node node;
+    node.op = &find_op("CheckComparisons");
+    node.attrs =
+        Attrs{{"loop", name_of_loop(loop)}, {"compared", loop.attrs.get<std::string>("compared")}};
+    node.site = loop.site;
+    node.scope = loop.scope;
+    node.origin = loop.origin;
+    std::vector<ValueSpec> specs;
+    for (Edge e : check.outputs) specs.push_back(check.graph.spec(e));
+    const NodeTypes types(specs, {});
+    p_.kernels_.push_back(
+        make_node_kernel(*node.op, types.setup(*node.op, node.attrs, device_, node.origin, {})));
+    ResidentCall& call = add_call(results, {});
+    call.kernel = p_.kernels_.back().get();
+    name(call, std::move(node));
+  }
+
+  ScalarCode::Register always() {
+    if (always_ < 0) always_ = code_.add_constant(Tensor::scalar(true));
+    return always_;
+  }
+
+  // Does the predicate depend on variables that keep their value, captures and constants alone?
+  static bool is_same_for_ever(const SubGraph& condition, const SubGraph& body) {
+    std::vector<char> changes(at(condition.graph.size()), 0);
+    for (std::size_t k = 0; k < body.outputs.size(); ++k)
+      changes[at(condition.inputs[k].node)] = body.outputs[k] != body.inputs[k];
+    for (std::int32_t id = 0; id < condition.graph.size(); ++id) {
+      const Node& node = condition.graph.node(id);
+      for (Edge e : node.inputs) changes[at(id)] |= changes[at(e.node)];
+      changes[at(id)] |= node.op->random;
+      if (!subgraphs_of(node).empty()) changes[at(id)] = 1;
+    }
+    return changes[at(condition.outputs[0].node)] == 0;
+  }
+
+  ResidentProgram& p_;
+  ScalarCode& code_;
+  Device& device_;
+  std::int64_t next_frame_ = 0;
+  std::int32_t region_ = 0;
+  std::int32_t compared_region_ = -1;  // the condition of the whole loop
+  ScalarCode::Register always_ = -1;
+  std::vector<std::int32_t> parents_;  // by region
+  std::vector<std::int32_t> owner_;    // by tensor: a region; -1: it is a constant
+  std::vector<Use> last_;              // by tensor
+  std::vector<std::int32_t> loops_;    // being emitted, outermost first
+};
+
+ResidentProgram::ResidentProgram(const Attrs& attrs, std::uint64_t origin,
+                                 std::span<const ValueSpec> inputs, Device& device)
+    : graphs_(attrs.get<std::shared_ptr<const AttrObject>>("graphs")) {
+  Builder(*this, device).build(attrs, origin, inputs);
+}
+
+// ---- an execution
+
+ResidentRun::ResidentRun(const ResidentProgram& program)
+    : program_(program), values_(static_cast<std::size_t>(program.values_)),
+      operands_(program.most_operands_), results_(program.most_results_),
+      iterations_(program.loops_.size()) {
+  for (const ResidentProgram::Pointwise& step : program.pointwise_) {
+    Views& views = views_.emplace_back();
+    for (const ValueSpec& spec : step.inputs)
+      views.in.emplace_back(nullptr, spec.dtype, spec.shape);
+    for (const ValueSpec& spec : step.outputs)
+      views.out.emplace_back(nullptr, spec.dtype, spec.shape);
+  }
+}
+
+void ResidentRun::start(KernelContext& c, std::function<void()> resume) {
+  device_ = &c.device();
+  stream_ = &c.stream();
+  run_ = &c.run();
+  outer_tag_ = c.tag();
+  resume_ = std::move(resume);
+  frame_.start(program_.code_);
+  current_ = -1;
+  has_deferred_ = false;
+  shown_ = -1;
+  for (const auto& [place, value] : program_.constants_) values_[at(place)].share(value);
+  for (std::size_t i = 0; i < program_.inputs_.size(); ++i)
+    store(program_.inputs_[i], std::move(c.all_inputs()[i]));
+  publish();
+}
+
+ResidentRun::Outcome ResidentRun::advance(const Slice& slice) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::int64_t kShort = 20'000, kLong = 60'000;  // ns between two looks at the clock
+  constexpr std::int64_t kMostJumps = std::int64_t{1} << 20;
+  const auto ns = [](Clock::duration d) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
+  };
+  if (std::exchange(has_deferred_, false)) end_deferred();
+  const auto began = Clock::now();
+  auto before = began;
+  std::int64_t left = slice.iterations;
+  while (!run_->cancelled.load(std::memory_order_relaxed)) {
+    const bool observes = observes_.load(std::memory_order_relaxed) > 0;
+    const std::int64_t jumps = observes ? 1 : left > 0 ? std::min<std::int64_t>(left, 64) : chunk_;
+    const int how = program_.code_.run(frame_, jumps, *this);
+    // One that waits may already go on, on another thread.
+    if (how > 0) return static_cast<Outcome>(how - 1);
+    publish();
+    if (how == ScalarCode::kHalted) return Outcome::done;
+    if (observes) show();
+    if (slice.iterations > 0) {
+      if ((left -= jumps) <= 0) return Outcome::more;
+      continue;
+    }
+    const auto now = Clock::now();
+    if (ns(now - before) < kShort && chunk_ < kMostJumps) chunk_ *= 2;
+    else if (ns(now - before) > kLong && chunk_ > 1) chunk_ /= 2;
+    if (ns(now - began) >= slice.nanoseconds) return Outcome::more;
+    before = now;
+  }
+  return Outcome::abandoned;
+}
+
+void ResidentRun::take(std::span<Value> outputs) {
+  for (std::size_t o = 0; o < outputs.size(); ++o) load(program_.outputs_[o], true, outputs[o]);
+  clear();
+}
+
+void ResidentRun::observe(std::shared_ptr<ResidentObserver> observer, int iterations) {
+  const std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+  observes_.store(iterations, std::memory_order_relaxed);
+}
+
+// A jump back may be that of a loop within.
+void ResidentRun::show() {
+  std::shared_ptr<ResidentObserver> observer;
+  {
+    const std::lock_guard lock(mutex_);
+    observes_.fetch_sub(1, std::memory_order_relaxed);
+    observer = observer_;
+  }
+  const std::int64_t now = iterations();
+  if (observer && std::exchange(shown_, now) != now) observer->see(*this);
+}
+
+Value ResidentRun::value(const ResidentPlace& place) const {
+  if (!place.is_scalar) return values_[at(place.index)];
+  Value scalar;
+  scalar.set_scalar(place.type, frame_.at(place.index), size_of(place.type));
+  return scalar;
+}
+
+void ResidentRun::clear() {
+  observe(nullptr, 0);
+  for (auto* values : {&values_, &operands_, &results_})
+    for (Value& v : *values) v.reset();
+  thrown_ = deferred_status_ = Status();
+  resume_ = nullptr;
+}
+
+int ResidentRun::call(std::int32_t number) {
+  const ResidentCall& call = program_.calls_[at(number)];
+  switch (call.kind) {
+    case ResidentCall::Kind::move: {
+      Value& from = values_[at(call.inputs[0].place.index)];
+      Value& to = values_[at(call.outputs[0].index)];
+      // a tensor that was there is where the next result goes
+      if (!call.inputs[0].is_last) to.share(from);
+      else if (to.kind() == Value::Kind::tensor) std::swap(from, to);
+      else to = std::move(from);
+      return 0;
+    }
+    case ResidentCall::Kind::pointwise:
+      current_ = number;
+      run_pointwise(call);
+      return 0;
+    case ResidentCall::Kind::push:
+    case ResidentCall::Kind::pop:
+    case ResidentCall::Kind::read:
+      current_ = number;
+      if (run_on_list(call)) return 0;
+      return run_kernel(number);
+    case ResidentCall::Kind::kernel: break;
+  }
+  return run_kernel(number);
+}
+
+void ResidentRun::run_pointwise(const ResidentCall& call) {
+  Views& views = views_[at(call.pointwise)];
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const ResidentPlace& place = call.inputs[i].place;
+    ConstView& in = views.in[i];
+    in = ConstView(
+        place.is_scalar ? frame_.at(place.index) : values_[at(place.index)].tensor().raw(),
+        in.dtype, in.shape);
+  }
+  for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+    Value& to = values_[at(call.outputs[o].index)];
+    View& out = views.out[o];
+    if (to.kind() != Value::Kind::tensor || !to.tensor().is_sole_holder() ||
+        to.dtype() != out.dtype || to.tensor().shape() != out.shape)
+      to = device_->empty(out.dtype, out.shape);
+    out.data = to.tensor().raw_mutable();
+  }
+  device_->primitives().pointwise(*stream_, *program_.pointwise_[at(call.pointwise)].program,
+                                  views.in, views.out);
+}
+
+// Returns false, with nothing done, if an element is not what it is made for.
+bool ResidentRun::run_on_list(const ResidentCall& call) {
+  const ResidentCall::Input& list = call.inputs[0];
+  Value& held = values_[at(list.place.index)];
+  if (call.kind == ResidentCall::Kind::read) {
+    const ResidentPlace& index = call.inputs[1].place;
+    std::int64_t i;
+    if (index.type == DType::i64) {
+      std::memcpy(&i, frame_.at(index.index), sizeof i);
+    } else {
+      std::int32_t narrow;
+      std::memcpy(&narrow, frame_.at(index.index), sizeof narrow);
+      i = narrow;
+    }
+    const Value element = held.list().find(i);
+    if (!element.is_inline() || element.dtype() != call.outputs[0].type) return false;
+    std::memcpy(frame_.at(call.outputs[0].index), element.scalar_bits(), 16);
+    if (list.is_last) held.reset();
+    return true;
+  }
+  if (call.kind == ResidentCall::Kind::push) {
+    const ResidentPlace& element = call.inputs[1].place;
+    Value value;
+    value.set_scalar(element.type, frame_.at(element.index), size_of(element.type));
+    Value& to = values_[at(call.outputs[0].index)];
+    if (list.is_last) to = std::move(held);
+    else to.share(held);
+    to.list().push(std::move(value));
+    return true;
+  }
+  const std::int64_t length = held.list().length();
+  if (length == 0) return false;
+  const Value last = held.list().find(length - 1);
+  if (!last.is_inline() || last.dtype() != call.outputs[1].type) return false;
+  std::memcpy(frame_.at(call.outputs[1].index), last.scalar_bits(), 16);
+  Value& to = values_[at(call.outputs[0].index)];
+  if (list.is_last) to = std::move(held);
+  else to.share(held);
+  (void)to.list().pop();
+  return true;
+}
+
+int ResidentRun::run_kernel(std::int32_t number) {
+  const ResidentCall& call = program_.calls_[at(number)];
+  if (run_->cancelled.load(std::memory_order_relaxed))
+    return static_cast<int>(Outcome::abandoned) + 1;
+  current_ = number;
+  const std::span operands(operands_.data(), call.inputs.size());
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    load(call.inputs[i].place, call.inputs[i].is_last, operands[i]);
+  const std::span results(results_.data(), call.outputs.size());
+  KernelContext c(operands, results, *device_, *stream_, *run_);
+  c.set_tag(tag_of(call));
+  c.set_sink(this, nullptr);
+  try {
+    call.kernel->run(c);
+  } catch (...) {
+    if (!c.was_deferred()) throw;
+    thrown_ = Status::from_current_exception();  // its Completion may be anywhere
+  }
+  for (Value& v : operands) v.reset();
+  if (!c.was_deferred()) {
+    store_results(call);
+    return 0;
+  }
+  has_deferred_ = true;
+  if (deferral_.exchange(kParked, std::memory_order_acq_rel) != kCompleted)
+    return static_cast<int>(Outcome::waiting) + 1;
+  deferral_.store(kRunning, std::memory_order_relaxed);
+  has_deferred_ = false;
+  end_deferred();
+  return 0;
+}
+
+void ResidentRun::end_deferred() {
+  for (const Status* status : {&thrown_, &deferred_status_})
+    if (!status->ok()) throw Error(status->code(), status->message());
+  store_results(program_.calls_[at(current_)]);
+}
+
+void ResidentRun::complete(void*, Status status, std::span<Value> outputs) {
+  deferred_status_ = std::move(status);
+  for (std::size_t o = 0; o < outputs.size(); ++o) results_[o] = std::move(outputs[o]);
+  if (deferral_.exchange(kCompleted, std::memory_order_acq_rel) != kParked) return;
+  deferral_.store(kRunning, std::memory_order_relaxed);
+  resume_();
+}
+
+void ResidentRun::store_results(const ResidentCall& call) {
+  for (std::size_t o = 0; o < call.outputs.size(); ++o)
+    store(call.outputs[o], std::move(results_[o]));
+}
+
+void ResidentRun::load(const ResidentPlace& place, bool is_last, Value& to) {
+  if (place.is_scalar) {
+    to.set_scalar(place.type, frame_.at(place.index), size_of(place.type));
+  } else if (is_last) {
+    to = std::move(values_[at(place.index)]);
+  } else {
+    to.share(values_[at(place.index)]);
+  }
+}
+
+void ResidentRun::store(const ResidentPlace& place, Value&& from) {
+  if (place.is_scalar) {
+    std::memcpy(frame_.at(place.index), from.tensor().raw(), size_of(place.type));
+    from.reset();
+  } else {
+    values_[at(place.index)] = std::move(from);
+  }
+}
+
+std::int64_t ResidentRun::iteration_of(const InnerLoop& loop) const {
+  std::int64_t n;
+  std::memcpy(&n, frame_.at(loop.counter), sizeof n);
+  return n;
+}
+
+std::uint64_t ResidentRun::tag_of(const ResidentCall& call) const {
+  std::uint64_t tag = outer_tag_;
+  for (const std::int32_t l : call.loops) {
+    const InnerLoop& loop = program_.loops_[at(l)];
+    tag = fold_tag(tag, loop.key, static_cast<std::uint64_t>(iteration_of(loop)));
+  }
+  return tag;
+}
+
+void ResidentRun::publish() {
+  place_.store(frame_.place(), std::memory_order_relaxed);
+  for (std::size_t l = 0; l < iterations_.size(); ++l)
+    iterations_[l].store(iteration_of(program_.loops_[l]), std::memory_order_relaxed);
+}
+
+std::vector<ResidentRun::Open> ResidentRun::open() const {
+  std::vector<Open> loops;
+  const std::int32_t place = place_.load(std::memory_order_relaxed);
+  for (std::size_t l = 0; l < iterations_.size(); ++l)
+    if (const InnerLoop& loop = program_.loops_[l];
+        l == 0 || (place >= loop.first && place < loop.last))
+      loops.push_back({&loop, iterations_[l].load(std::memory_order_relaxed)});
+  return loops;
+}
+
+std::string ResidentRun::where() const {
+  if (current_ < 0) return {};
+  const ResidentCall& call = program_.calls_[at(current_)];
+  return call.graph->describe(call.node);
+}
+
+std::string ResidentRun::tag() const {
+  if (current_ < 0) return {};
+  std::string tag;
+  for (const std::int32_t l : program_.calls_[at(current_)].loops) {
+    const InnerLoop& loop = program_.loops_[at(l)];
+    tag += fmt::format("{}iteration {} of loop '{}'", tag.empty() ? "" : ", ", iteration_of(loop),
+                       loop.name);
+  }
+  return tag;
+}
+
+}  // namespace troupe

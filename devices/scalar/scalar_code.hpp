@@ -1,0 +1,131 @@
+// Scalar code: steps on registers of one element each, with jumps. The interpreter runs the
+// counters, predicates and scalar arithmetic of a loop that stays whole, and calls out for
+// everything else.
+//
+//   ScalarCode code;
+//   int x = code.add_register(), one = code.add_constant(Tensor::scalar(1.f));
+//   code.add(ScalarOp::add, DType::f32, DType::f32, x, x, one);
+//   code.halt();
+//   ScalarFrame frame(code);
+//   code.run(frame, 1'000, calls);          // kHalted
+//
+// Threads: code that is complete may run on any number of threads, a frame on one at a time.
+// Invariants: 1. the bits are those of the CPU device's pointwise; 2. a run stops after `budget`
+// jumps back at most, between two iterations, and goes on from there; 3. a run allocates nothing.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <troupe/devices/scalar/scalar_op.hpp>
+#include <troupe/devices/tensor/tensor.hpp>
+
+namespace troupe::detail {
+
+/// A function of single elements: to = f(a, b, c), n = 1. It may write 64 bytes.
+using ScalarFunction = void (*)(void* to, const void* a, const void* b, const void* c,
+                                std::int64_t n);
+/// The CPU's function of an instruction with this result and these operands; null: there is none.
+ScalarFunction scalar_function(ScalarOp op, DType result, DType operand);
+
+/// A register: one element, and room for what a function writes besides.
+struct alignas(64) ScalarRegister {
+  std::byte bytes[64];
+};
+
+class ScalarFrame;
+
+/// Is called by steps that are no scalar operations.
+class ScalarCalls {
+ public:
+  /// Returns 0 if the code goes on, else what `ScalarCode::run` is to return. After that it touches
+  /// neither the code nor the frame.
+  virtual int call(std::int32_t number) = 0;
+
+ protected:
+  ~ScalarCalls() = default;
+};
+
+class ScalarCode {
+ public:
+  using Register = std::int32_t;
+  using Label = std::int32_t;
+
+  Register add_register();
+  /// A register that holds a scalar from the start; code must not write to it.
+  Register add_constant(const Tensor& scalar);
+
+  /// Appends an instruction. Throws unimplemented if the CPU has none for these dtypes.
+  void add(ScalarOp op, DType result, DType operand, Register to, Register a, Register b = 0,
+           Register c = 0);
+  void copy(Register to, Register from);
+  void set_zero(Register to);
+  void call(std::int32_t number);
+  void halt();
+  /// Appends a jump; `bind` says where to.
+  Label jump();
+  Label jump_unless(Register condition);
+  /// Jumps to branch `index` of as many as `bind_branch` names, to the last where it names none.
+  Label choose(Register index, DType type, std::int32_t branches);
+  void bind(Label jump);
+  void bind_branch(Label choose, std::int32_t branch);
+  /// The place of the next step.
+  Label here() const { return static_cast<Label>(steps_.size()); }
+  /// Adds 1 to an iteration counter, which is i64.
+  void count(Register counter);
+  /// Jumps back to `to` if the condition holds. The counter, if there is one, then counts.
+  void again_if(Register condition, Label to, Register counter = -1);
+  /// Has the value of `result`, which only a copy into `to` reads from the step `from` on, written
+  /// to `to` at once if no later step reads `to`. True: the copy is not needed.
+  bool redirect(Label from, Register result, Register to);
+
+  static constexpr int kHalted = -1, kPaused = -2;
+  /// Runs from where the frame stands. Returns kHalted after `halt`, kPaused after `budget` jumps
+  /// back, else the result of a call. An exception of a call passes through; the frame then stands
+  /// behind that call.
+  int run(ScalarFrame& frame, std::int64_t budget, ScalarCalls& calls) const;
+
+  std::size_t registers() const { return registers_.size(); }
+
+ private:
+  friend class ScalarFrame;
+  enum class Kind : std::uint16_t;
+  struct Step {
+    Kind kind;
+    std::int32_t to, a, b, c;  // registers, as bytes from the first one
+    std::int32_t target = 0;   // a jump's step, or a choice's first branch
+    ScalarFunction f = nullptr;
+  };
+  static constexpr std::int32_t kRegister = sizeof(ScalarRegister);
+
+  static bool is_compare(Kind kind);
+  static bool is_computation(Kind kind);
+  Step& append(Kind kind, Register to = 0, Register a = 0, Register b = 0, Register c = 0);
+
+  std::vector<Step> steps_;
+  std::vector<ScalarRegister> registers_;  // as they are at first
+  std::vector<std::int32_t> branches_;     // steps, by choice
+};
+
+/// Registers of one run of some code, and where it stands.
+class ScalarFrame {
+ public:
+  explicit ScalarFrame(const ScalarCode& code) { start(code); }
+  ScalarFrame() = default;
+  /// Back to the first step; all registers as they are at first.
+  void start(const ScalarCode& code);
+  std::byte* at(ScalarCode::Register r) { return registers_[static_cast<std::size_t>(r)].bytes; }
+  const std::byte* at(ScalarCode::Register r) const {
+    return registers_[static_cast<std::size_t>(r)].bytes;
+  }
+  /// The step that it stands at.
+  ScalarCode::Label place() const { return place_; }
+
+ private:
+  friend class ScalarCode;
+  std::vector<ScalarRegister> registers_;
+  ScalarCode::Label place_ = 0;
+};
+
+}  // namespace troupe::detail
