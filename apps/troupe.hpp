@@ -27,3 +27,5 @@
 #include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/ops/graph/variable.hpp>
+#include <troupe/ops/mesh/functions.hpp>
+#include <troupe/ops/mesh/mesh.hpp>

@@ -28,6 +28,7 @@
 #include <troupe/ops/eager/host.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/ops/graph/variable.hpp>
+#include <troupe/ops/mesh/mesh.hpp>
 
 namespace troupe {
 
@@ -130,6 +131,10 @@ struct CompileOptions {
   /// is faster; `Function::explain` says which, and why others do not. False: every loop is made of
   /// nodes that fire one by one, for looking at single iterations. Results are the same.
   bool resident_loops = true;
+  /// The program is cut over a mesh of devices by this layout (ops/mesh/mesh.hpp). Feeds, fetches
+  /// and variables stay whole. Compiling throws invalid_argument, naming dimension, axis, node and
+  /// line, where a tensor does not fit the layout.
+  std::optional<mesh::Partitioning> mesh = {};
 };
 
 namespace detail {

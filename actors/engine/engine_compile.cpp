@@ -51,7 +51,8 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
                            .keep = keep,
                            .takes_lists = is_staged,
                            .check_finite = options.check_finite,
-                           .resident = resident_options(graph, options)};
+                           .resident = resident_options(graph, options),
+                           .mesh = options.mesh ? &*options.mesh : nullptr};
   Program program = optimize(graph, feeds, fetches, passes, skipped, &reports);
   program.graph.seed_states(options_.seed);
   PlacementOptions placement = placement_options();

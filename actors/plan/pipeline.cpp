@@ -11,6 +11,7 @@
 #include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/mesh/spmd.hpp>
 #include <troupe/ops/passes/watch_finite.hpp>
 
 namespace troupe {
@@ -53,6 +54,13 @@ Program lower_precision(Program program, Level, const PassRequest& request) {
   return mixed_precision(program, *request.options.low);
 }
 
+Program cut_over_mesh(Program program, Level, const PassRequest& request) {
+  program.graph.reserve_origins(request.graph.origins());
+  mesh::detail::SpmdProgram spmd = mesh::detail::to_spmd(program, *request.options.mesh);
+  if (request.told) request.told->insert(request.told->end(), spmd.told.begin(), spmd.told.end());
+  return mesh::detail::expand(spmd, request.options.mesh->mesh);
+}
+
 // States keep their numbers through all passes; a sub-graph's program does not hold them.
 Program fuse_updates_at(Program program, Level level, const PassRequest& request) {
   return level == Level::sub_graph ? fuse_updates_in(program, request.graph.states())
@@ -61,6 +69,7 @@ Program fuse_updates_at(Program program, Level level, const PassRequest& request
 
 bool always(const PassOptions&) { return true; }
 bool optimizing(const PassOptions& o) { return o.optimize; }
+bool on_mesh(const PassOptions& o) { return o.mesh != nullptr; }
 bool watching(const PassOptions& o) { return o.check_finite; }
 bool choosing_loops(const PassOptions& o) {
   return o.resident.is_on || !o.resident.off_because.empty();
@@ -74,6 +83,8 @@ constexpr Pass kPasses[] = {
      take_needed},
     {"drop_unused", "before all others: they need not look at what it removes", kTopLevel,
      optimizing, drop_unused_values},
+    {"mesh", "before all that joins nodes: its rules are those of single operations", kTopLevel,
+     on_mesh, cut_over_mesh},
     {"fold_constants", "before simplify, which looks for constants", kEverywhere, optimizing,
      plain<fold_constants>},
     {"simplify", "before merge_common: fewer forms of one value", kEverywhere, optimizing,

@@ -9,17 +9,19 @@
 #include <troupe/controlflow/resident/keep_resident.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/program.hpp>
+#include <troupe/ops/mesh/mesh.hpp>
 
 namespace troupe {
 
 /// The parts of the compile options that decide which passes run.
 struct PassOptions {
-  bool optimize = false;          // the passes that make a program faster
-  std::optional<DType> low = {};  // mixed precision: store products in this dtype
-  Keep keep = Keep::fetches;      // the outermost program's effects that run
-  bool takes_lists = false;       // lists are accepted as feeds and fetches
-  bool check_finite = false;      // nodes say what they are made of
-  ResidentOptions resident = {};  // loops that stay whole
+  bool optimize = false;                     // the passes that make a program faster
+  std::optional<DType> low = {};             // mixed precision: store products in this dtype
+  Keep keep = Keep::fetches;                 // the outermost program's effects that run
+  bool takes_lists = false;                  // lists are accepted as feeds and fetches
+  bool check_finite = false;                 // nodes say what they are made of
+  ResidentOptions resident = {};             // loops that stay whole
+  const mesh::Partitioning* mesh = nullptr;  // the program is cut over a mesh
 };
 
 /// The request of a caller: its graph, which no pass changes, and what is fed and fetched.

@@ -42,6 +42,10 @@ Exprs Graph::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
   if (std::all_of(inputs.begin(), inputs.end(),
                   [&](const Expr& e) { return &e.reader() == &here; })) {
     here.require_open(op.name, line);
+    if (op.pointwise && inputs.size() > 1 && align_by_name_ && here.root().has_names_) {
+      const Exprs named = align_by_name_(here, inputs, line);
+      return here.bind_here(op, named, std::move(attrs), line, state);
+    }
     return here.bind_here(op, inputs, std::move(attrs), line, state);
   }
   std::vector<Expr> mine;

@@ -249,6 +249,14 @@ class Graph final : public detail::Reader {
   /// One node a line.
   std::string text() const;
 
+  /// Operands of pointwise operations whose axes have names are aligned by name: from the first
+  /// NameDims of a graph on, `align` sees the inputs of each such operation, and returns those that
+  /// are bound in their place. ops/mesh sets it before main.
+  using AlignByName = Exprs (*)(Graph& here, std::span<const Expr> inputs,
+                                const detail::Site& site);
+  static void set_align_by_name(AlignByName align) { align_by_name_ = align; }
+  void set_has_names() { root().has_names_ = true; }
+
   /// Appends a node as it is, for passes: no inference, no scope.
   std::int32_t append(detail::Node node);
   /// The largest build-time id given so far, by the outermost graph.
@@ -299,6 +307,8 @@ class Graph final : public detail::Reader {
   std::shared_ptr<const std::string> scope_, state_scope_;
   std::vector<std::int32_t> steps_;  // marked nodes of this graph
   bool has_steps_ = false;           // kept by the outermost graph: it or a sub-graph has steps
+  bool has_names_ = false;           // kept by the outermost graph: some axis has a name
+  inline static AlignByName align_by_name_ = nullptr;
   std::string device_;
   std::vector<std::int32_t> controls_;
   std::uint64_t origins_ = 0;  // build-time ids given so far, by the outermost graph

@@ -18,7 +18,7 @@ order='
 devices: base < threads tensor < scalar < device < list cpu
   < cpu/levels cpu/products cpu/elements < cpu/nn < sim
   < cuda/kernels < cuda/runtime < cuda/programs < cuda/libraries < cuda
-ops: graph < eager families < passes < library/* < collectives
+ops: graph < eager families < passes < library/* < collectives < mesh
 ops: format
 controlflow: . < library resident
 autodiff: .

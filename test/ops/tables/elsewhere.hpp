@@ -23,6 +23,13 @@ inline const std::map<std::string, std::string>& elsewhere() {
   static const std::map<std::string, std::string> ops{
       {"Input", "graph_test"},
       {"Constant", "graph_test"},
+      {"NameDims", "mesh_test"},
+      {"MeshAllGather", "mesh_test"},
+      {"MeshAllReduce", "mesh_test"},
+      {"MeshAllToAll", "mesh_test"},
+      {"MeshCoordinate", "mesh_test"},
+      {"MeshExport", "mesh_test"},
+      {"MeshSlice", "mesh_test"},
       {"Fused", "passes_test"},
       {"FusedSlices", "passes_test"},
       {"FusedReduce", "passes_test"},

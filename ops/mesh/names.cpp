@@ -1,0 +1,224 @@
+#include <troupe/ops/mesh/names.hpp>
+
+#include <algorithm>
+#include <charconv>
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <troupe/devices/base/internal.hpp>
+
+namespace troupe::mesh::detail {
+namespace {
+
+[[noreturn]] void refuse(const std::string& why) { throw Error(Code::invalid_argument, why); }
+
+std::vector<std::string_view> parts_of(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (std::size_t at = 0;;) {
+    const std::size_t end = text.find(separator, at);
+    parts.push_back(text.substr(at, end - at));
+    if (end == std::string_view::npos) return parts;
+    at = end + 1;
+  }
+}
+
+bool are_known(const Graph& graph, const Node& node) {
+  const auto is_known = [](const ValueSpec& s) { return !s.is_list() && s.shape.is_known(); };
+  return std::all_of(node.outputs.begin(), node.outputs.end(), is_known) &&
+         std::all_of(node.inputs.begin(), node.inputs.end(),
+                     [&](Edge e) { return is_known(graph.spec(e)); });
+}
+
+}  // namespace
+
+// ---- dimensions
+
+DimId DimTable::named(const Dim& dim, const std::string& where) {
+  const auto [it, is_new] = number_of_.try_emplace(dim.name, static_cast<DimId>(dims_.size()));
+  if (is_new) {
+    dims_.push_back(dim);
+    where_.push_back(where);
+  } else if (const Dim& known = (*this)[it->second]; known.size != dim.size)
+    refuse(fmt::format("dimension '{}' has size {} at {} and {} at {}; a name has one size",
+                       dim.name, known.size, where_[static_cast<std::size_t>(it->second)], dim.size,
+                       where));
+  return it->second;
+}
+
+DimId DimTable::anonymous(std::int64_t size) {
+  dims_.push_back({"", size});
+  where_.emplace_back();
+  return static_cast<DimId>(dims_.size()) - 1;
+}
+
+bool DimTable::has_name(const Axis& axis) const {
+  return std::any_of(axis.begin(), axis.end(), [&](DimId d) { return is_named(d); });
+}
+
+std::int64_t DimTable::extent(const Axis& axis) const {
+  std::int64_t extent = 1;
+  for (DimId d : axis) extent *= (*this)[d].size;
+  return extent;
+}
+
+std::string DimTable::text(const Axis& axis) const {
+  if (axis.empty()) return "1";
+  std::vector<std::string> names;
+  for (DimId d : axis)
+    names.push_back(is_named(d) ? (*this)[d].name : fmt::format("#{}", (*this)[d].size));
+  return fmt::format("{}", fmt::join(names, "*"));
+}
+
+std::string DimTable::text(const Axes& axes) const {
+  std::vector<std::string> all;
+  for (const Axis& a : axes) all.push_back(text(a));
+  return fmt::format("[{}]", fmt::join(all, ", "));
+}
+
+std::string axes_text(const DimTable& dims, const Axes& axes) {
+  std::vector<std::string> all;
+  for (const Axis& axis : axes) {
+    std::vector<std::string> factors;
+    for (DimId d : axis) factors.push_back(fmt::format("{}:{}", dims[d].name, dims[d].size));
+    all.push_back(fmt::format("{}", fmt::join(factors, "*")));
+  }
+  return fmt::format("{}", fmt::join(all, ";"));
+}
+
+Axes parse_axes(std::string_view text, DimTable& dims, const std::string& where) {
+  Axes axes;
+  for (std::string_view axis : parts_of(text, ';')) {
+    Axis& made = axes.emplace_back();
+    if (axis.empty()) continue;
+    for (std::string_view factor : parts_of(axis, '*')) {
+      const std::size_t colon = factor.find(':');
+      Dim dim{std::string(factor.substr(0, colon)), 0};
+      const std::string_view size = factor.substr(colon + 1);
+      std::from_chars(size.data(), size.data() + size.size(), dim.size);
+      made.push_back(dim.name.empty() ? dims.anonymous(dim.size) : dims.named(dim, where));
+    }
+  }
+  return axes;
+}
+
+Axis flat(const Axes& axes) {
+  Axis all;
+  for (const Axis& a : axes) all.insert(all.end(), a.begin(), a.end());
+  return all;
+}
+
+bool regroup(const DimTable& dims, const Axes& from, const Shape& to, Axes& out) {
+  out.clear();
+  const Axis all = flat(from);
+  std::size_t next = 0;
+  for (int i = 0; i < to.rank(); ++i) {
+    Axis& axis = out.emplace_back();
+    std::int64_t extent = 1;
+    while (extent < to[i] && next < all.size()) {
+      const DimId d = all[next++];
+      if (dims[d].size == 1 && to[i] != 1) continue;
+      axis.push_back(d);
+      extent *= dims[d].size;
+    }
+    if (extent != to[i]) {
+      out.clear();
+      return false;
+    }
+  }
+  return true;
+}
+
+// ---- names of values
+
+Axes Names::anonymous(const Shape& shape) {
+  Axes axes;
+  for (std::int64_t extent : shape.dims()) {
+    Axis& axis = axes.emplace_back();
+    if (extent != 1) axis.push_back(dims_.anonymous(extent));
+  }
+  return axes;
+}
+
+void Names::extend() {
+  for (auto id = static_cast<std::int32_t>(offset_.size()); id < graph_.size(); ++id) {
+    const std::size_t values = axes_.size();
+    try {
+      infer(id);
+    } catch (const Error&) {
+      offset_.resize(static_cast<std::size_t>(id));  // the next call is refused, too
+      axes_.resize(values);
+      throw;
+    }
+  }
+}
+
+void Names::infer(std::int32_t id) {
+  const Node& node = graph_.node(id);
+  offset_.push_back(static_cast<std::int32_t>(axes_.size()));
+  const auto add = [&](Axes axes) { axes_.push_back(std::move(axes)); };
+  if (node.op->name == "NameDims")
+    return add(parse_axes(node.attrs.get<std::string>("dims"), dims_, node.site.text()));
+  if (are_known(graph_, node) && !node.outputs.empty()) {
+    if (is_reshape(node)) {
+      Axes made;
+      // The names of `like` serve where the input's dimensions do not fit.
+      if (!regroup(dims_, of(node.inputs[0]), node.outputs[0].shape, made))
+        made =
+            node.op->name == "ReshapeLike" ? of(node.inputs[1]) : anonymous(node.outputs[0].shape);
+      return add(std::move(made));
+    }
+    if (const std::optional<Terms> terms = terms_of(graph_, node)) {
+      const std::vector<Axis> over = resolved(id, *terms);
+      for (const std::vector<int>& axes : terms->outputs) {
+        Axes made;
+        for (int term : axes)
+          made.push_back(term == Terms::kNone ? Axis{} : over[static_cast<std::size_t>(term)]);
+        add(std::move(made));
+      }
+      return;
+    }
+  }
+  for (const ValueSpec& out : node.outputs)
+    add(out.is_list() || !out.shape.has_rank() ? Axes{} : anonymous(out.shape));
+}
+
+std::vector<Axis> Names::resolved(std::int32_t id, const Terms& terms) {
+  const Node& node = graph_.node(id);
+  struct From {
+    std::size_t input;
+    int axis;
+  };
+  std::vector<Axis> over(terms.is_whole.size());
+  std::vector<std::optional<From>> from(over.size());
+  for (std::size_t i = 0; i < terms.inputs.size(); ++i) {
+    const Axes& axes = of(node.inputs[i]);
+    for (std::size_t a = 0; a < terms.inputs[i].size(); ++a) {
+      const int term = terms.inputs[i][a];
+      if (term == Terms::kNone) continue;
+      Axis& known = over[static_cast<std::size_t>(term)];
+      std::optional<From>& first = from[static_cast<std::size_t>(term)];
+      if (!first || (!dims_.has_name(known) && dims_.has_name(axes[a]))) {
+        known = axes[a];
+        first = From{i, static_cast<int>(a)};
+      } else if (dims_.has_name(axes[a]) && known != axes[a])
+        refuse(fmt::format(
+            "{}: axis {} of {} is '{}', and axis {} of {} is '{}'; rename one of them, or bring "
+            "both in one order with mesh::aligned",
+            graph_.describe(id), first->axis, graph_.describe(node.inputs[first->input].node),
+            dims_.text(known), a, graph_.describe(node.inputs[i].node), dims_.text(axes[a])));
+    }
+  }
+  // An axis that no input has is anonymous.
+  for (std::size_t o = 0; o < terms.outputs.size(); ++o)
+    for (std::size_t a = 0; a < terms.outputs[o].size(); ++a) {
+      const int term = terms.outputs[o][a];
+      if (term == Terms::kNone || from[static_cast<std::size_t>(term)]) continue;
+      const std::int64_t extent = node.outputs[o].shape[static_cast<int>(a)];
+      if (Axis& made = over[static_cast<std::size_t>(term)]; made.empty() && extent != 1)
+        made.push_back(dims_.anonymous(extent));
+    }
+  return over;
+}
+
+}  // namespace troupe::mesh::detail

@@ -1,0 +1,825 @@
+// Programs with named dimensions, cut by layouts over meshes of one process, of simulated devices
+// and of nodes: values equal those of the program as it is, and collectives are those that the
+// layout asks for. Row marks (V1, N2, ...) are those of the rows below.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/devices/base/internal.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/program.hpp>
+#include <troupe/ops/mesh/functions.hpp>
+#include <troupe/ops/mesh/mesh.hpp>
+#include <troupe/ops/mesh/spmd.hpp>
+#include <troupe/test/support/cluster/nodes.hpp>
+#include <troupe/test/support/gpu.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+using mesh::Dim;
+using mesh::Dims;
+using mesh::Layout;
+using mesh::Mesh;
+using mesh::Partitioning;
+
+BOOST_AUTO_TEST_SUITE(mesh_test)
+
+namespace {
+
+// A program: what is fed, with its values, and what is fetched.
+struct Case {
+  Feeds feeds;
+  Exprs fetches;
+};
+using Build = std::function<Case(Graph&)>;
+
+// How often each kind of collective stands in the SPMD program.
+using Counts = std::map<std::string, int>;
+
+struct Cut {
+  const char* axes;
+  const char* layout;
+  Counts counts;
+};
+
+struct Place {
+  std::string name;
+  std::vector<std::string> devices;  // four
+  int nodes = 1;
+};
+
+std::vector<Place> places() {
+  std::vector<Place> all{
+      {"one process", {"cpu:0", "cpu:1", "cpu:2", "cpu:3"}},
+      {"simulated devices", {"sim:0", "sim:1", "cpu:0", "cpu:1"}},
+      {"nodes", {"/node:a/cpu:0", "/node:a/cpu:1", "/node:b/cpu:0", "/node:b/cpu:1"}, 2}};
+  if (has_gpu()) all.push_back({"a GPU and CPUs", {"gpu:0", "cpu:0", "cpu:1", "cpu:2"}});
+  return all;
+}
+
+Mesh mesh_of(const char* axes, const Place& place) {
+  std::int64_t size = 1;
+  for (const Dim& d : mesh::parse_dims(axes)) size *= d.size;
+  return {axes, {place.devices.begin(), place.devices.begin() + size}};
+}
+
+std::vector<detail::Edge> edges(const Exprs& xs) {
+  std::vector<detail::Edge> all;
+  for (const Expr& x : xs) all.push_back(x.edge());
+  return all;
+}
+
+mesh::detail::SpmdProgram spmd_of(Graph& g, const Exprs& feeds, const Exprs& fetches,
+                                  const Partitioning& p) {
+  Program program = prune(g, edges(feeds), edges(fetches));
+  program.graph.reserve_origins(g.origins());
+  return mesh::detail::to_spmd(program, p);
+}
+
+Counts counts_of(const mesh::detail::SpmdProgram& spmd) {
+  Counts counts;
+  for (const auto& node : spmd.program.graph.nodes())
+    if (node.op->name.starts_with("MeshAll")) ++counts[node.op->name];
+  return counts;
+}
+
+Exprs fed(const Case& c) {
+  Exprs xs;
+  for (const auto& [x, value] : c.feeds) xs.push_back(x);
+  return xs;
+}
+
+std::vector<Tensor> run(Engine& engine, Graph& g, const Case& c,
+                        const std::optional<Partitioning>& p) {
+  CompileOptions options;
+  options.mesh = p;
+  std::vector<Tensor> values;
+  for (const auto& [x, value] : c.feeds) values.push_back(value);
+  return engine.compile(g, fed(c), c.fetches, options)(values);
+}
+
+void check_close(const Tensor& got, const Tensor& wanted, double tolerance,
+                 const std::string& what) {
+  BOOST_REQUIRE_MESSAGE(got.shape() == wanted.shape(), what);
+  for (std::int64_t i = 0; i < wanted.elements(); ++i) {
+    const double w = wanted.at(i), g = got.at(i);
+    BOOST_TEST(std::abs(g - w) <= tolerance * std::max(1.0, std::abs(w)),
+               what << ": element " << i << " is " << g << " in place of " << w);
+  }
+}
+
+// Runs the program as it is, and under each cut at each place.
+std::vector<Tensor> check(const Build& build, const std::vector<Cut>& cuts) {
+  std::vector<Tensor> wanted;
+  {
+    Graph g;
+    const Case c = build(g);
+    Engine engine;
+    wanted = run(engine, g, c, std::nullopt);
+  }
+  for (const Place& place : places()) {
+    std::unique_ptr<Nodes> nodes;
+    std::unique_ptr<Engine> alone;
+    if (place.nodes > 1) nodes = std::make_unique<Nodes>(place.nodes);
+    else alone = std::make_unique<Engine>();
+    for (const Cut& cut : cuts) {
+      Graph g;
+      const Case c = build(g);
+      const Partitioning p{mesh_of(cut.axes, place), Layout(cut.layout)};
+      const auto spmd = spmd_of(g, fed(c), c.fetches, p);
+      const std::string what = place.name + ", mesh " + cut.axes + ", layout '" + cut.layout + "'";
+      if (counts_of(spmd) != cut.counts) {
+        for (const std::string& line : spmd.told) BOOST_TEST_MESSAGE(line);
+        for (const std::string& line : spmd.layouts) BOOST_TEST_MESSAGE(line);
+        std::string counted;
+        for (const auto& [op, n] : counts_of(spmd)) counted += " " + op + " " + std::to_string(n);
+        BOOST_TEST(false, what << ": collectives are" << counted);
+      }
+      const std::vector<Tensor> got = run(nodes ? nodes->engine() : *alone, g, c, p);
+      BOOST_REQUIRE(got.size() == wanted.size());
+      for (std::size_t i = 0; i < got.size(); ++i)
+        check_close(got[i], wanted[i], wanted[i].dtype() == DType::f64 ? 1e-12 : 1e-5, what);
+    }
+  }
+  return wanted;
+}
+
+void check_values(const Tensor& t, const std::vector<double>& wanted, double tolerance = 1e-6) {
+  BOOST_REQUIRE(t.elements() == static_cast<std::int64_t>(wanted.size()));
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    BOOST_TEST(std::abs(t.at(static_cast<std::int64_t>(i)) - wanted[i]) <= tolerance);
+}
+
+// 0, 1, 2, ... times `step` plus `start`.
+Tensor counted(const Shape& shape, double step = 1, double start = 0) {
+  Tensor t = Tensor::zeros(DType::f64, shape);
+  for (std::int64_t i = 0; i < t.elements(); ++i)
+    t.mutable_data<double>()[i] = start + step * static_cast<double>(i);
+  return t;
+}
+
+Expr input(Case& c, Graph& g, const std::string& name, const Tensor& value, const Dims& dims) {
+  const Expr x = g.input(name, value.dtype(), value.shape());
+  c.feeds.emplace_back(x, value);
+  return mesh::named(x, dims);
+}
+
+template <class F>
+void check_refused(const F& f, std::initializer_list<const char*> parts) {
+  BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
+    bool says = e.code() == Code::invalid_argument;
+    for (const char* part : parts)
+      says = says && std::string(e.what()).find(part) != std::string::npos;
+    if (!says) BOOST_TEST_MESSAGE(e.what());
+    return says;
+  });
+}
+
+const Counts kNone{};
+Counts all_reduces(int n) { return {{"MeshAllReduce", n}}; }
+
+}  // namespace
+
+// ---- names and layouts
+
+BOOST_AUTO_TEST_CASE(dimensions_are_read_with_any_separator) {  // N2
+  const Dims wanted{{"x", 4}, {"y", 8}};
+  for (const char* text : {"x:4;y:8", "x:4.y:8", "x:4 y:8", "x:4,y:8"})
+    BOOST_TEST((mesh::parse_dims(text) == wanted));
+  BOOST_TEST(mesh::parse_dims("").empty());
+  check_refused([] { mesh::parse_dims("x;4"); }, {"'x;4'", "'x' is not NAME:SIZE"});
+  check_refused([] { mesh::parse_dims("x:four"); }, {"the size 'four' of 'x'"});
+  check_refused([] { mesh::parse_dims("x:0"); }, {"the size '0' of 'x'"});
+  check_refused([] { mesh::parse_dims("x:2;x:3"); }, {"names 'x' twice"});
+}
+
+BOOST_AUTO_TEST_CASE(rules_are_read_with_any_separator) {  // N3
+  const Layout wanted({{"d_ff", "model"}, {"heads", "model"}});
+  for (const char* text : {"d_ff:model;heads:model", "d_ff:model.heads:model",
+                           "d_ff:model heads:model", "d_ff:model,heads:model"})
+    BOOST_TEST((Layout(text) == wanted));
+  check_refused([] { Layout("d_ff;heads"); }, {"'d_ff' is not NAME:AXIS"});
+  check_refused([] { Layout("a:m;a:n"); }, {"names 'a' twice"});
+}
+
+BOOST_AUTO_TEST_CASE(a_layout_says_which_axis_splits_which_dimension) {  // N4, N5
+  std::vector<std::string> devices;
+  for (int i = 0; i < 32; ++i) devices.push_back("cpu:" + std::to_string(i));
+  const Mesh mesh("batch:4;model:8", devices);
+  const Layout layout("batch:batch;d_ff:model;heads:model");
+  BOOST_TEST((layout.axes_of({{"batch", 128}, {"length", 500}, {"d_ff", 2048}}, mesh) ==
+              std::vector<int>{0, -1, 1}));
+  BOOST_TEST(mesh.size() == 32);
+  BOOST_TEST(mesh.coordinate(17, 0) == 2);
+  BOOST_TEST(mesh.coordinate(17, 1) == 1);
+  BOOST_TEST((mesh.line(17, 0) == std::vector<int>{1, 9, 17, 25}));
+  BOOST_TEST((mesh.line(17, 1) == std::vector<int>{16, 17, 18, 19, 20, 21, 22, 23}));
+  check_refused(
+      [&] {
+        layout.axes_of({{"d_ff", 12}}, mesh);
+      },
+      {"axis 'model' of 8 devices does not divide dimension 'd_ff' of size 12"});
+  check_refused(
+      [&] {
+        layout.axes_of({{"d_ff", 16}, {"heads", 8}}, mesh);
+      },
+      {"'d_ff' and 'heads'", "axis 'model'"});
+  check_refused(
+      [&] {
+        Layout("a:rows").axes_of({{"a", 2}}, mesh);
+      },
+      {"axis 'rows', which mesh batch:4;model:8 lacks"});
+  check_refused([] { Mesh("r:2;c:2", {"cpu:0", "cpu:1"}); }, {"4 places and got 2 devices"});
+  check_refused([] { Mesh("r:2", {"cpu:0", "cpu:0"}); }, {"names 'cpu:0' twice"});
+}
+
+BOOST_AUTO_TEST_CASE(names_pass_through_operations) {
+  const Dim batch{"batch", 4}, length{"length", 6}, heads{"heads", 2}, depth{"depth", 3};
+  Graph g;
+  const Expr x = mesh::named(g.input("x", DType::f32, {4, 6, 2, 3}), {batch, length, heads, depth});
+  BOOST_TEST((mesh::dims_of(relu(x) * 2.0) == Dims{batch, length, heads, depth}));
+  BOOST_TEST((mesh::dims_of(transpose(x, {2, 0, 1, 3})) == Dims{heads, batch, length, depth}));
+  BOOST_TEST((mesh::dims_of(sum(x, {1})) == Dims{batch, heads, depth}));
+  const Expr joined = reshape(x, {24, 6});
+  BOOST_TEST((mesh::dims_of(joined) == Dims{{"batch*length", 24}, {"heads*depth", 6}}));
+  BOOST_TEST(
+      (mesh::dims_of(reshape(joined, {4, 6, 6})) == Dims{batch, length, {"heads*depth", 6}}));
+  BOOST_TEST((mesh::dims_of(reshape(x, {9, 16})) == Dims{{"", 9}, {"", 16}}));
+  const Expr w = mesh::named(g.input("w", DType::f32, {3, 2, 5}), {depth, heads, {"out", 5}});
+  BOOST_TEST((mesh::dims_of(mesh::einsum({x, w}, {length, batch, {"out", 5}})) ==
+              Dims{length, batch, {"out", 5}}));
+  const Expr b = mesh::named(g.input("b", DType::f32, {6}), {length});
+  BOOST_TEST((mesh::dims_of(x + b) == Dims{batch, length, heads, depth}));
+  BOOST_TEST(
+      (mesh::dims_of(x + mesh::aligned(b, mesh::dims_of(x))) == Dims{batch, length, heads, depth}));
+}
+
+BOOST_AUTO_TEST_CASE(names_that_do_not_fit_are_refused_with_lines) {
+  const Dim a{"a", 4}, b{"b", 4};
+  {
+    Graph g;
+    const Expr x = mesh::named(g.input("x", DType::f32, {4, 4}), {a, b});
+    const Expr y = mesh::named(g.input("y", DType::f32, {4, 4}), {a, b});
+    check_refused([&] { mesh::dims_of(matmul(x, y)); },
+                  {"MatMul", "mesh_test.cpp:", "axis 1", "'b'", "axis 0", "'a'", "rename one"});
+  }
+  Graph g;
+  const Expr x = g.input("x", DType::f32, {4, 2});
+  check_refused([&] { mesh::named(x, {a}); }, {"mesh::named at", "a:4", "f32[4, 2]"});
+  check_refused([&] { mesh::named(x, {a, {"c:d", 2}}); }, {"'c:d' is no name"});
+  const Expr n = mesh::named(x, {a, {"c", 2}});
+  check_refused([&] { mesh::sum(n, {b}); }, {"no dimension 'b' of size 4; it has a, c"});
+  check_refused([&] { mesh::einsum({n}, {b}); }, {"no operand has the dimension 'b'"});
+  check_refused([&] { mesh::reshape(n, {{"d", 9}}); }, {"has 8 elements, and d:9 has 9"});
+  check_refused(
+      [&] {
+        mesh::named(g.input("z", DType::f32, {3}), {{"a", 3}});
+      },
+      {"'a' has size 4 at mesh_test.cpp:", "and 3 at mesh_test.cpp:"});
+}
+
+// ---- values and collectives
+
+BOOST_AUTO_TEST_CASE(a_product_is_reduced_only_where_its_inner_dimension_is_split) {  // V1
+  const Dim m{"m", 2}, k{"k", 4}, n{"n", 3};
+  const std::vector<Tensor> got = check(
+      [&](Graph& g) {
+        Case c;
+        const Expr x = input(c, g, "x", counted({2, 4}), {m, k});
+        const Expr w = input(c, g, "w", counted({4, 3}, 0.1), {k, n});
+        c.fetches = {mesh::einsum({x, w}, {m, n})};
+        return c;
+      },
+      {{"r:1", "m:r", kNone},
+       {"r:2", "m:r", kNone},
+       {"r:2", "k:r", all_reduces(1)},
+       {"r:2;c:2", "m:r;k:c", all_reduces(1)},
+       {"r:2;c:2", "m:r", kNone}});
+  check_values(got[0], {4.2, 4.8, 5.4, 11.4, 13.6, 15.8});
+}
+
+BOOST_AUTO_TEST_CASE(a_network_of_two_layers_and_its_gradients) {  // V2, V3
+  const Dim batch{"batch", 2}, in{"in", 4}, hidden{"hidden", 4}, out{"out", 3};
+  const auto build = [&](bool with_gradients) {
+    return [=](Graph& g) {
+      Case c;
+      const Expr x = input(c, g, "x", counted({2, 4}), {batch, in});
+      const Expr a = input(c, g, "a", counted({4, 4}, 0.1, -0.7), {in, hidden});
+      const Expr v = input(c, g, "v", counted({4, 3}, 0.1, -0.5), {hidden, out});
+      const Expr h = relu(mesh::einsum({x, a}, {batch, hidden}));
+      const Expr y = mesh::einsum({h, v}, {batch, out});
+      const Expr loss = sum(y * y) * 0.5;
+      if (with_gradients) {
+        c.fetches = gradients(loss, {a, v});
+        c.fetches.insert(c.fetches.begin(), {h, y, loss});
+      } else c.fetches = {y};
+      return c;
+    };
+  };
+  check(build(false), {{"r:2", "hidden:r", all_reduces(1)}, {"r:2", "batch:r", kNone}});
+  const std::vector<Tensor> got =
+      check(build(true), {{"r:1", "batch:r", kNone},
+                          // y for the loss and its gradient
+                          {"r:2", "hidden:r", all_reduces(1)},
+                          // the loss, and a gradient of each matrix
+                          {"r:2", "batch:r", all_reduces(3)},
+                          {"r:2;c:2", "batch:r;hidden:c", all_reduces(4)},
+                          {"p:4", "hidden:p", all_reduces(1)}});
+  check_values(got[0], {1.4, 2, 2.6, 3.2, 0, 2, 4.2, 6.4});
+  check_values(got[1], {.44, 1.36, 2.28, 2.58, 3.84, 5.1});
+  check_values(got[2], {27.3268});
+  check_values(got[3], {0, -3.6, 10.224, 24.048, -1.448, -4.724, 13.78, 32.284, -2.896, -5.848,
+                        17.336, 40.52, -4.344, -6.972, 20.892, 48.756});
+  check_values(got[4], {.616, 1.904, 3.192, 6.04, 10.4, 14.76, 11.98, 19.664, 27.348, 17.92, 28.928,
+                        39.936});
+}
+
+BOOST_AUTO_TEST_CASE(softmax_over_a_split_dimension_takes_two_all_reduces) {  // V4
+  const Dim b{"b", 2}, n{"n", 4};
+  const std::vector<Tensor> got = check(
+      [&](Graph& g) {
+        Case c;
+        const Tensor values = Tensor::of<double>({0, 1, 2, 3, 3, 1, 0, 2}, {2, 4});
+        const Expr x = input(c, g, "x", values, {b, n});
+        c.fetches = {mesh::softmax(x, n), log_softmax(x)};
+        return c;
+      },
+      {{"r:2", "b:r", kNone},
+       {"r:2", "n:r", all_reduces(4)},
+       {"r:2;c:2", "b:r;n:c", all_reduces(4)},
+       {"p:4", "n:p", all_reduces(4)}});
+  check_values(got[0], {.032059, .087144, .236883, .643914, .643914, .087144, .032059, .236883});
+}
+
+BOOST_AUTO_TEST_CASE(softmax_over_a_split_dimension_has_its_gradient) {
+  const Dim b{"b", 2}, n{"n", 4};
+  check(
+      [&](Graph& g) {
+        Case c;
+        const Expr x = input(c, g, "x", counted({2, 4}, 0.3), {b, n});
+        const Expr w = input(c, g, "w", counted({2, 4}, 0.7, -1), {b, n});
+        c.fetches = gradients(sum(mesh::softmax(x, n) * w), {x});
+        return c;
+      },
+      {{"r:2", "n:r", all_reduces(3)}, {"r:2", "b:r", kNone}});
+}
+
+BOOST_AUTO_TEST_CASE(a_renamed_dimension_moves_to_its_new_axis) {  // V6
+  const Dim a{"a", 4}, b{"b", 8}, a2{"a2", 4}, b2{"b2", 8};
+  const auto rename = [&](Graph& g) {
+    Case c;
+    const Expr x = input(c, g, "x", counted({4, 8}), {a, b});
+    c.fetches = {mesh::named(x * 2.0, {a2, b2})};
+    return c;
+  };
+  check(rename, {{"p:2;q:2", "a:p;a2:q", {{"MeshAllGather", 1}}},
+                 {"p:4", "a:p", {{"MeshAllGather", 1}}},
+                 {"p:4", "a:p;b2:p", {{"MeshAllToAll", 1}}},
+                 {"p:2;q:2", "a:p;b:q;a2:q;b2:p", {{"MeshAllGather", 1}, {"MeshAllToAll", 1}}},
+                 {"p:4", "b2:p", kNone},
+                 {"p:4", "a:p;a2:p", kNone}});
+}
+
+BOOST_AUTO_TEST_CASE(joined_and_parted_dimensions_keep_their_splits) {
+  const Dim a{"a", 4}, b{"b", 6}, c{"c", 2};
+  check(
+      [&](Graph& g) {
+        Case k;
+        const Expr x = input(k, g, "x", counted({4, 6, 2}), {a, b, c});
+        k.fetches = {reshape(reshape(x, {24, 2}) + 1.0, {4, 12}), reshape(x, {8, 6})};
+        return k;
+      },
+      // [8, 6] cuts through `b`, so that its pieces are joined first.
+      {{"r:2", "a:r", {{"MeshAllGather", 1}}},
+       {"r:2", "b:r", {{"MeshAllGather", 1}}},
+       {"r:2;s:2", "a:r;b:s", {{"MeshAllGather", 2}}}});
+}
+
+BOOST_AUTO_TEST_CASE(reductions_over_split_dimensions) {
+  const Dim a{"a", 4}, b{"b", 6};
+  check(
+      [&](Graph& g) {
+        Case c;
+        const Expr x = input(c, g, "x", counted({4, 6}, 0.25, -2), {a, b});
+        c.fetches = {mesh::sum(x, {a}),        mesh::mean(x, {a}),    mesh::reduce_max(x, {a}),
+                     mesh::reduce_min(x, {a}), product(x + 3.5, {0}), sum(x)};
+        return c;
+      },
+      {{"r:2", "a:r", all_reduces(6)},
+       {"r:2", "b:r", all_reduces(1)},
+       {"r:2;s:2", "a:r;b:s", all_reduces(7)}});
+}
+
+BOOST_AUTO_TEST_CASE(sums_are_added_before_they_are_reduced) {
+  const Dim b{"b", 2}, k{"k", 4}, n{"n", 3};
+  check(
+      [&](Graph& g) {
+        Case c;
+        const Expr x = input(c, g, "x", counted({2, 4}), {b, k});
+        const Expr y = input(c, g, "y", counted({2, 4}, -1), {b, k});
+        const Expr w = input(c, g, "w", counted({4, 3}, 0.1), {k, n});
+        const Expr both = mesh::einsum({x, w}, {b, n}) + mesh::einsum({y * y, w}, {b, n}) * 0.5;
+        c.fetches = {tanh(both)};
+        return c;
+      },
+      {{"r:2", "k:r", all_reduces(1)}});
+}
+
+BOOST_AUTO_TEST_CASE(operations_without_a_rule_run_on_whole_values) {
+  const Dim a{"a", 4}, b{"b", 6};
+  check(
+      [&](Graph& g) {
+        Case c;
+        const Expr x = input(c, g, "x", counted({4, 6}, -0.5, 3), {a, b});
+        c.fetches = {sort(x)[0], cumsum(x, 0), concat({x, x}, 1), slice(x, {0, 2}, {4, 3})};
+        return c;
+      },
+      {{"r:2", "b:r", {{"MeshAllGather", 1}}}, {"r:2", "a:r", {{"MeshAllGather", 1}}}});
+}
+
+BOOST_AUTO_TEST_CASE(pointwise_operations_align_operands_by_name) {  // S3
+  const Dim a{"a", 2}, b{"b", 3}, c{"c", 4};
+  const auto build = [&](Graph& g) {
+    Case k;
+    const Expr x = input(k, g, "x", counted({2, 3}), {a, b});
+    const Expr y = input(k, g, "y", counted({2, 4}, 0.5), {a, c});
+    const Expr z = input(k, g, "z", counted({3, 2}, 10), {b, a});
+    const Expr all = x * y;
+    BOOST_TEST((mesh::dims_of(all) == Dims{a, b, c}));
+    BOOST_TEST((mesh::dims_of(x + z) == Dims{a, b}));
+    Exprs fed;
+    for (const auto& [e, value] : k.feeds) fed.push_back(e);
+    k.fetches = gradients(sum(all * all) + sum((x + z) * x), fed);
+    k.fetches.push_back(all);
+    k.fetches.push_back(x + z);
+    return k;
+  };
+  const std::vector<Tensor> got = check(build, {{"r:2", "a:r", kNone},
+                                                {"r:2", "c:r", all_reduces(1)},
+                                                {"r:2;s:2", "a:r;c:s", all_reduces(1)}});
+  check_values(got[4], {0, 21, 42, 13, 34, 55});
+  for (std::int64_t i = 0; i < 2; ++i)
+    for (std::int64_t j = 0; j < 3; ++j)
+      for (std::int64_t k = 0; k < 4; ++k)
+        BOOST_TEST(got[3].at((i * 3 + j) * 4 + k) ==
+                   static_cast<double>(3 * i + j) * 0.5 * static_cast<double>(4 * i + k));
+}
+
+BOOST_AUTO_TEST_CASE(a_split_table_stays_where_it_is) {  // V10
+  const Dim vocabulary{"vocabulary", 8}, depth{"depth", 2}, ids{"ids", 3};
+  const Tensor rows = Tensor::of<std::int32_t>({0, 7, 3}, {3});
+  const auto table = [] {
+    Tensor t = counted({8, 2});
+    for (std::int64_t i = 0; i < 8; ++i) {
+      t.mutable_data<double>()[2 * i] = static_cast<double>(i);
+      t.mutable_data<double>()[2 * i + 1] = static_cast<double>(2 * i);
+    }
+    return t;
+  }();
+  const std::vector<double> wanted{0, 0, 7, 14, 3, 6};
+  check_values(check(
+                   [&](Graph& g) {
+                     Case c;
+                     const Expr t = input(c, g, "table", table, {vocabulary, depth});
+                     const Expr i = input(c, g, "ids", rows, {ids});
+                     c.fetches = {gather(t, i)};
+                     return c;
+                   },
+                   {{"r:2", "vocabulary:r", all_reduces(1)},
+                    {"p:4", "vocabulary:p", all_reduces(1)},
+                    {"r:2", "depth:r", kNone},
+                    {"r:2;s:2", "vocabulary:r;depth:s", all_reduces(1)}})[0],
+               wanted);
+  check_values(check(
+                   [&](Graph& g) {
+                     Case c;
+                     const Expr t = input(c, g, "table", table, {vocabulary, depth});
+                     const Expr i = input(c, g, "ids", rows, {ids});
+                     const Expr hot = mesh::named(one_hot(i, 8, DType::f64), {ids, vocabulary});
+                     c.fetches = {mesh::einsum({hot, t}, {ids, depth})};
+                     return c;
+                   },
+                   {{"r:2", "vocabulary:r", all_reduces(1)}})[0],
+               wanted);
+  check(
+      [&](Graph& g) {
+        Case c;
+        const Expr t = input(c, g, "table", table, {vocabulary, depth});
+        const Expr i = input(c, g, "ids", Tensor::of<std::int64_t>({5, 5, 2, 0}, {4}), {{"n", 4}});
+        c.fetches = gradients(sum(tanh(gather(t, i) * 0.1)), {t});
+        return c;
+      },
+      // the rows, for tanh, and none for the gradient
+      {{"r:2", "vocabulary:r", all_reduces(1)}});
+}
+
+BOOST_AUTO_TEST_CASE(layers_run_on_pieces) {
+  const Dim batch{"batch", 4}, length{"length", 3}, heads{"heads", 2}, depth{"depth", 4},
+      model{"model", 6}, classes{"classes", 5};
+  // Normalisation and a loss, with gradients of all parameters.
+  check(
+      [&](Graph& g) {
+        Case c;
+        const Expr x = input(c, g, "x", counted({4, 3, 6}, 0.07, -1), {batch, length, model});
+        const Expr scale = input(c, g, "scale", counted({6}, 0.1, 0.5), {model});
+        const Expr bias = input(c, g, "bias", counted({6}, -0.05), {model});
+        const Expr w = input(c, g, "w", counted({6, 5}, 0.03, -0.4), {model, classes});
+        const Expr t =
+            input(c, g, "t", Tensor::of<std::int32_t>({0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 1}, {4, 3}),
+                  {batch, length});
+        const Expr n = layer_norm(square(x), scale, bias);
+        const Expr r = rms_norm(n, scale);
+        const Expr y = mesh::einsum({r, w}, {batch, length, classes});
+        const Expr loss = mean(cross_entropy(y, t));
+        c.fetches = gradients(loss, {scale, bias, w});
+        c.fetches.push_back(loss);
+        return c;
+      },
+      // three gradients and the loss
+      {{"r:2", "batch:r", all_reduces(4)}, {"p:4", "batch:p", all_reduces(4)}});
+  // Attention by heads and batches.
+  check(
+      [&](Graph& g) {
+        Case c;
+        Exprs qkv;
+        for (const char* name : {"q", "k", "v"})
+          qkv.push_back(input(c, g, name, counted({4, 2, 3, 4}, 0.01 + 0.001 * name[0], -1),
+                              {batch, heads, length, depth}));
+        Tensor may_look = Tensor::zeros(DType::f64, {4, 3, 3});
+        for (std::int64_t i = 0; i < 36; ++i) may_look.mutable_data<double>()[i] = i % 5 ? 0 : -0.5;
+        const Expr mask = input(c, g, "mask", may_look, {batch, length, {"keys", 3}});
+        const Expr y = attention(qkv[0], qkv[1], qkv[2], true) +
+                       masked_attention(qkv[0], qkv[1], qkv[2], mask);
+        c.fetches = gradients(sum(y * y), qkv);
+        c.fetches.push_back(y);
+        return c;
+      },
+      {{"r:2", "batch:r", kNone},
+       {"r:2;s:2", "batch:r;heads:s", kNone},
+       {"r:2", "depth:r", {{"MeshAllGather", 4}}}});
+}
+
+BOOST_AUTO_TEST_CASE(convolutions_run_on_pieces) {  // S10
+  const Dim batch{"batch", 4}, height{"height", 6}, width{"width", 5}, in{"in", 2}, out{"out", 4},
+      fh{"fh", 3}, fw{"fw", 2};
+  check(
+      [&](Graph& g) {
+        Case c;
+        const Expr x =
+            input(c, g, "x", counted({4, 6, 5, 2}, 0.01, -1), {batch, height, width, in});
+        const Expr w = input(c, g, "w", counted({3, 2, 2, 4}, 0.02, -0.5), {fh, fw, in, out});
+        const Expr y = conv(x, w);
+        c.fetches = gradients(sum(y * y), {x, w});
+        c.fetches.push_back(y);
+        return c;
+      },
+      // one for the gradient of the filter; the output; the gradient of the input
+      {{"r:2", "batch:r", all_reduces(1)},
+       {"r:2", "in:r", all_reduces(1)},
+       {"r:2", "out:r", all_reduces(1)}});
+}
+
+BOOST_AUTO_TEST_CASE(draws_agree_under_every_layout) {
+  const Dim a{"a", 4}, b{"b", 6};
+  // A draw's step counts the runs of its engine: each layout gets a new one.
+  for (const Cut& cut : {Cut{"r:2", "a:r", kNone}, Cut{"r:2;c:2", "a:r;b:c", kNone}})
+    check(
+        [&](Graph& g) {
+          Case c;
+          const Expr x = input(c, g, "x", counted({4, 6}), {a, b});
+          c.fetches = {x * mesh::named(g.random_uniform({4, 6}, DType::f64), {a, b})};
+          return c;
+        },
+        {cut});
+}
+
+BOOST_AUTO_TEST_CASE(layouts_that_do_not_fit_are_refused_with_the_line) {  // V14
+  const Dim a{"a", 5}, b{"b", 4}, n{"n", 4};
+  Graph g;
+  Case c;
+  const Expr x = input(c, g, "x", counted({5, 4}), {a, b});
+  const Expr w = input(c, g, "w", counted({4, 4}), {b, n});
+  c.fetches = {mesh::einsum({x, w}, {a, n})};
+  const Place here = places()[0];
+  const auto refuses = [&](const char* axes, const char* layout,
+                           std::initializer_list<const char*> parts) {
+    Engine engine;
+    const Partitioning p{mesh_of(axes, here), Layout(layout)};
+    check_refused([&] { run(engine, g, c, p); }, parts);
+  };
+  refuses("r:2", "a:r", {"mesh_test.cpp:", "axis 'r' of 2 devices", "dimension 'a' of size 5"});
+  refuses("r:2", "b:r;n:r", {"mesh_test.cpp:", "'b' and 'n'", "mesh axis 'r'"});
+  refuses("r:2", "b:cols", {"axis 'cols', which mesh r:2 lacks"});
+  const auto spmd = spmd_of(g, fed(c), c.fetches, {mesh_of("r:2", here), Layout("b:r;z:r")});
+  BOOST_TEST(spmd.told.back() == "layout 'b:r;z:r': no tensor has a dimension 'z'");
+}
+
+// ---- random programs
+
+namespace {
+
+// A program of named tensors, drawn from a seed: products, sums, softmax, renamed, joined and
+// parted dimensions, and the gradients of it all.
+class RandomProgram {
+ public:
+  explicit RandomProgram(std::uint32_t seed) : seed_(seed) {}
+
+  Case build(Graph& g) {
+    random_.seed(seed_);
+    Case c;
+    const Dims all = dims();
+    const std::vector<Dims> shapes{
+        {all[0], all[1]}, {all[1], all[2]}, {all[0], all[2], all[3]}, {all[3], all[1]}};
+    Exprs fed;
+    for (std::size_t i = 0; i < shapes.size(); ++i) {
+      Shape shape;
+      for (const Dim& d : shapes[i]) shape.push_back(d.size);
+      Tensor value = Tensor::zeros(DType::f64, shape);
+      for (std::int64_t k = 0; k < value.elements(); ++k)
+        value.mutable_data<double>()[k] = 0.01 * static_cast<double>(draw(200)) - 1;
+      pool_.push_back(input(c, g, "x" + std::to_string(i), value, shapes[i]));
+      fed.push_back(c.feeds.back().first);
+    }
+    for (int i = 0; i < 12; ++i) pool_.push_back(step());
+    const Expr last = tanh(pool_.back());
+    Expr loss = sum(last);
+    for (std::size_t i = pool_.size() - 4; i < pool_.size(); ++i) loss = loss + sum(tanh(pool_[i]));
+    GradientOptions zeros;
+    zeros.unconnected = Unconnected::zeros;
+    c.fetches = gradients(loss, fed, zeros);
+    c.fetches.push_back(last);
+    pool_.clear();
+    return c;
+  }
+  // Rules for a random choice of dimensions.
+  Layout layout(const Mesh& mesh) {
+    std::vector<Layout::Rule> rules;
+    for (const Dim& d : dims())
+      if (draw(5) < 2) rules.emplace_back(d.name, mesh.axes()[draw(mesh.axes().size())].name);
+    return Layout(rules);
+  }
+
+ private:
+  static Dims dims() { return {{"a", 4}, {"b", 4}, {"c", 8}, {"d", 12}, {"e", 4}}; }
+  std::size_t draw(std::size_t below) { return random_() % below; }
+  Expr any() { return pool_[draw(pool_.size())]; }
+  static bool is_named(const Expr& x) {
+    for (const Dim& d : mesh::dims_of(x))
+      if (d.name.empty() || d.name.find('*') != std::string::npos) return false;
+    return true;
+  }
+
+  Expr step() {
+    const Expr x = any();
+    const Dims own = mesh::dims_of(x);
+    switch (draw(9)) {
+      case 0: return tanh(x) * 0.7 - 0.1;
+      case 1: return relu(x) + square(x) * 0.2;
+      case 2: return tanh(product_of(x, any()));
+      case 3: return tanh(product_of(x, any()));
+      case 4: return sum_of(x, any());
+      case 5:
+        if (own.size() < 2) return sigmoid(x);
+        return draw(2) ? mesh::mean(x, {own[draw(own.size())]})
+                       : mesh::reduce_max(x, {own[draw(own.size())]});
+      case 6: return own.empty() ? x * 2.0 : mesh::softmax(x, own[draw(own.size())]);
+      case 7: return renamed(x, own);
+      default: return joined(x, own);
+    }
+  }
+  // Over a random choice of the dimensions of both.
+  Expr product_of(const Expr& x, const Expr& y) {
+    Dims result;
+    for (const Expr& e : {x, y})
+      for (const Dim& d : mesh::dims_of(e))
+        if (std::find(result.begin(), result.end(), d) == result.end()) result.push_back(d);
+    while (result.size() > 3 || (!result.empty() && draw(3) == 0))
+      result.erase(result.begin() + static_cast<std::ptrdiff_t>(draw(result.size())));
+    return mesh::einsum({x, y}, result);
+  }
+  Expr sum_of(const Expr& x, const Expr& y) {
+    const Dims own = mesh::dims_of(x);
+    for (const Dim& d : mesh::dims_of(y))
+      if (std::find(own.begin(), own.end(), d) == own.end()) return x - square(x);
+    return x + mesh::aligned(y, own);
+  }
+  // `a` becomes `e` or the reverse, unless x has both.
+  Expr renamed(const Expr& x, Dims own) {
+    const auto has = [&](const char* name) {
+      return std::find(own.begin(), own.end(), Dim{name, 4}) != own.end();
+    };
+    if (has("a") == has("e")) return -x;
+    for (Dim& d : own) {
+      if (d.name == "a") d.name = "e";
+      else if (d.name == "e") d.name = "a";
+    }
+    return mesh::named(x, own);
+  }
+  Expr joined(const Expr& x, const Dims& own) {
+    if (own.size() < 2) return x * 1.5;
+    Shape flat, parted;
+    for (const Dim& d : own) parted.push_back(d.size);
+    flat = Shape{own[0].size * own[1].size};
+    for (std::size_t i = 2; i < own.size(); ++i) flat.push_back(own[i].size);
+    return reshape(tanh(reshape(x, flat)), parted);
+  }
+
+  const std::uint32_t seed_;
+  std::mt19937 random_;
+  Exprs pool_;
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(random_programs_under_random_layouts_equal_the_whole_program) {
+  const std::vector<Place> all = places();
+  int legal = 0, refused = 0;
+  for (std::uint32_t seed = 1; seed <= 100; ++seed) {
+    const Place& place = all[seed % 8 == 0 ? 1 : 0];
+    RandomProgram program(seed);
+    Engine engine;
+    Graph whole, cut;
+    const std::vector<Tensor> wanted = run(engine, whole, program.build(whole), std::nullopt);
+    const Case c = program.build(cut);
+    const Mesh mesh = mesh_of(seed % 3 == 0 ? "p:4" : "r:2;s:2", place);
+    const Partitioning p{mesh, program.layout(mesh)};
+    std::vector<Tensor> got;
+    try {
+      got = run(engine, cut, c, p);
+    } catch (const Error& e) {
+      BOOST_REQUIRE_MESSAGE(
+          std::string(e.what()).find("are both split along mesh axis") != std::string::npos,
+          "seed " << seed << ": " << e.what());
+      ++refused;
+      continue;
+    }
+    ++legal;
+    for (std::size_t i = 0; i < wanted.size(); ++i)
+      check_close(got[i], wanted[i], 1e-9,
+                  "seed " + std::to_string(seed) + ", layout '" + p.layout.text() + "', fetch " +
+                      std::to_string(i));
+  }
+  BOOST_TEST(legal >= 50);
+  BOOST_TEST(refused >= 5);
+}
+
+// ---- training
+
+namespace {
+
+// The losses of ten steps of momentum on a network of two layers.
+std::vector<double> losses(Engine& engine, const std::optional<Partitioning>& p) {
+  const Dim batch{"batch", 8}, in{"in", 6}, hidden{"hidden", 4}, out{"out", 2};
+  Graph g;
+  const Expr fed_x = g.input("x", DType::f64, {8, 6}), fed_t = g.input("t", DType::f64, {8, 2});
+  const Expr x = mesh::named(fed_x, {batch, in}), t = mesh::named(fed_t, {batch, out});
+  const Variable a = g.variable("a", DType::f64, {6, 4}, Initializer::normal(0, 0.5, 1));
+  const Variable b = g.variable("b", DType::f64, {4}, Initializer::constant(0.1));
+  const Variable v = g.variable("v", DType::f64, {4, 2}, Initializer::normal(0, 0.5, 2));
+  const Expr h = tanh(mesh::einsum({x, mesh::named(a.read(), {in, hidden})}, {batch, hidden}) +
+                      mesh::named(b.read(), {hidden}));
+  const Expr y = mesh::einsum({h, mesh::named(v.read(), {hidden, out})}, {batch, out});
+  const Expr loss = mean(squared_difference(y, t));
+  const Expr step = Momentum({.learning_rate = 0.2}).minimize(loss, {a, b, v});
+  CompileOptions options;
+  options.mesh = p;
+  const Function train = engine.compile(g, {fed_x, fed_t}, {loss, step}, options);
+  std::vector<double> all;
+  for (int i = 0; i < 10; ++i)
+    all.push_back(train({counted({8, 6}, 0.03, -0.7), counted({8, 2}, -0.1, 0.8)})[0].at(0));
+  return all;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(a_network_learns_the_same_under_every_layout) {
+  Engine whole;
+  const std::vector<double> wanted = losses(whole, std::nullopt);
+  BOOST_TEST(wanted.back() < 0.5 * wanted.front());
+  for (const Place& place : places())
+    for (const auto& [axes, layout] : {std::pair("p:4", "batch:p"), std::pair("p:4", "hidden:p"),
+                                       std::pair("r:2;c:2", "batch:r;hidden:c")}) {
+      std::unique_ptr<Nodes> nodes;
+      std::unique_ptr<Engine> alone;
+      if (place.nodes > 1) nodes = std::make_unique<Nodes>(place.nodes);
+      else alone = std::make_unique<Engine>();
+      const std::vector<double> got = losses(nodes ? nodes->engine() : *alone,
+                                             Partitioning{mesh_of(axes, place), Layout(layout)});
+      for (std::size_t i = 0; i < wanted.size(); ++i)
+        BOOST_TEST(std::abs(got[i] - wanted[i]) <= 1e-12 * wanted[i],
+                   place.name << ", " << layout << ": step " << i << " has loss " << got[i]
+                              << " in place of " << wanted[i]);
+    }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
