@@ -165,6 +165,13 @@ class Job {
         is_planned = plan(trainer, seconds_since(begin));
       double speed = speed_of(trainer.characters() - since_characters, seconds_since(since));
       progress_.step(step_, options_.trainer.steps, loss_, validation_, speed);
+      if (records_)
+        records_->progress({.step = step_,
+                            .steps = is_planned ? options_.trainer.steps : 0,
+                            .loss = loss_,
+                            .validation = validation_,
+                            .rate = speed,
+                            .unit = "characters"});
       const std::int64_t interval = options_.validation_interval();
       if (is_planned && step_ >= last_line + interval &&
           step_ + interval / 2 < options_.trainer.steps) {

@@ -143,6 +143,15 @@ void Records::text(std::string_view tag, std::int64_t step, std::string_view tex
   add({clock_(), step, std::string(tag), std::string(text)});
 }
 
+void Records::progress(TrainingProgress progress) {
+  constexpr std::size_t kMostUnit = 64;
+  if (progress.unit.size() > kMostUnit) progress.unit.resize(kMostUnit);
+  const std::int64_t wall_ns = clock_();
+  std::lock_guard lock(mutex_);
+  if (!began_) began_ = {progress.step, wall_ns};
+  progress_ = {wall_ns, std::move(progress)};
+}
+
 void Records::add(TrainingRecord record) {
   if (record.tag.empty())
     throw Error(Code::invalid_argument, "a record needs a tag, such as 'loss'");
@@ -185,6 +194,19 @@ std::string Records::json(std::int64_t since, std::size_t most) const {
     if (series.has_last()) add(series.last);
     if (most > 0) thin(points, series.kind == 0, share);
     all.push_back({{"name", tag}, {"kind", kKinds[series.kind]}, {"points", std::move(points)}});
+  }
+  if (began_) {
+    const auto& [wall_ns, p] = progress_;
+    const nlohmann::json value = {{"steps", p.steps},
+                                  {"loss", value_of(p.loss)},
+                                  {"validation", value_of(p.validation)},
+                                  {"rate", value_of(p.rate)},
+                                  {"unit", p.unit},
+                                  {"began_step", began_->first},
+                                  {"began_ns", began_->second}};
+    all.push_back({{"name", "progress"},
+                   {"kind", "progress"},
+                   {"points", nlohmann::json::array({{p.step, wall_ns, value}})}});
   }
   return json_text(all);
 }

@@ -5,6 +5,7 @@
 //   records.scalar("loss", step, loss);
 //   records.histogram("weights/w1", step, w1);
 //   records.text("sample", step, "In the beginning");
+//   records.progress({.step = step, .steps = 2000, .loss = loss});  // the first line of the page
 //
 // Tags may have '/': what stands before the last one groups curves. Steps of a tag usually rise;
 // nobody insists. Any thread may call anything.
@@ -12,11 +13,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <troupe/devices/tensor/tensor.hpp>
@@ -29,6 +33,16 @@ namespace detail {
 class EventFile;
 
 }  // namespace detail
+
+/// How far a training is. A number that is not finite is shown as unknown.
+struct TrainingProgress {
+  std::int64_t step = 0;   // steps that are done
+  std::int64_t steps = 0;  // steps in all; 0: unknown
+  double loss = std::numeric_limits<double>::quiet_NaN();
+  double validation = std::numeric_limits<double>::quiet_NaN();
+  double rate = 0;   // units a second; 0: unknown
+  std::string unit;  // "characters", if `rate` counts these
+};
 
 class Records {
  public:
@@ -53,10 +67,16 @@ class Records {
   void histogram(std::string_view tag, std::int64_t step, const Tensor& values);
   void text(std::string_view tag, std::int64_t step, std::string_view text);
 
+  /// Replaces the progress before it. Held in memory only: no event file has such a record.
+  void progress(TrainingProgress progress);
+
   /// JSON: [{"name", "kind": "scalar"|"text"|"histogram", "points": [[step, wall_ns, value], ...]},
   /// ...], of steps above `since`. A histogram's value is {"min", "max", "limits", "counts"}; a
-  /// number that is none is null. `most`: bytes, names aside, of which each has its share: of a
-  /// curve points in between are left out, of the others the first; 0: all are there.
+  /// number that is none is null. After `progress`, whatever `since` is, one more of name and kind
+  /// "progress" has one point, of value {"steps", "loss", "validation", "rate", "unit",
+  /// "began_step", "began_ns"}; the last two are of the first call. `most`: bytes, names aside, of
+  /// which each has its share: of a curve points in between are left out, of the others the first;
+  /// 0: all are there.
   std::string json(std::int64_t since = -1, std::size_t most = 0) const;
   /// Where the file is; empty without one.
   std::string path() const;
@@ -75,6 +95,9 @@ class Records {
   std::unique_ptr<detail::EventFile> file_;  // null: memory only
   mutable std::mutex mutex_;                 // guards series_ and what is written
   std::map<std::string, Series, std::less<>> series_;
+  // The first and the last call of `progress`; guarded by mutex_.
+  std::optional<std::pair<std::int64_t, std::int64_t>> began_;  // its step and wall_ns
+  std::pair<std::int64_t, TrainingProgress> progress_;          // wall_ns, and the progress
 };
 
 }  // namespace troupe

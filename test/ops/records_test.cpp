@@ -77,6 +77,25 @@ BOOST_AUTO_TEST_CASE(a_record_is_in_the_file_at_once) {
   BOOST_TEST(fs::file_size(records.path()) > before);
 }
 
+BOOST_AUTO_TEST_CASE(progress_is_the_last_and_since_when) {
+  std::int64_t now = 5'000'000'000;
+  Folder folder;
+  Records records(folder.path(), [&] { return a_second_each(now); });
+  const auto size = fs::file_size(records.path());
+  records.progress({.step = 10, .unit = std::string(1000, 'x')});
+  records.progress({.step = 30, .steps = 200, .loss = 1.5, .rate = 40, .unit = "images"});
+  BOOST_TEST(fs::file_size(records.path()) == size);
+  using nlohmann::json;
+  const json told = json::parse(records.json(99));  // no step is above 99
+  BOOST_REQUIRE(told.size() == 1u);
+  BOOST_TEST(told[0]["kind"] == "progress");
+  BOOST_TEST(told[0]["points"] == json::parse(R"([[30, 8000000000, {"steps": 200, "loss": 1.5,
+      "validation": null, "rate": 40.0, "unit": "images", "began_step": 10,
+      "began_ns": 7000000000}]])"));
+  records.scalar("progress", 3, 1);  // a user's curve of that name is another
+  BOOST_TEST(json::parse(records.json()).size() == 2u);
+}
+
 BOOST_AUTO_TEST_CASE(memory_holds_what_was_recorded) {
   Records records;
   record_one_of_each(records);

@@ -28,7 +28,9 @@ static void train(Engine& engine, Records& records) {
       {points,
        matmul(points, data.constant(Tensor::of<float>({-4, -3, -2, -1, 1, 2, 3, 4}, {8, 1})))})({});
   for (std::int64_t i = 0; i < 12; ++i) {
-    records.scalar("fit/loss", i, step(drawn)[0]);
+    const double now = step(drawn)[0].at(0);
+    records.scalar("fit/loss", i, now);
+    records.progress({.step = i, .steps = 16, .loss = now, .rate = 64, .unit = "points"});
     records.histogram("fit/w", i, engine.get(w));
   }
   records.text("fit/end", 11, "w is " + engine.get(w).text() + " <b>now</b>");
