@@ -4,7 +4,7 @@
   test/page/fake_node.py SOURCE --actors 10000 --port 0      # prints its address, serves until it is killed
 
 Its clock is the number of answers given, so that two calls alike see the same. --failing, --hostile, --token T and
---silent-after N and --reborn-after N change what it says, --late SECONDS how long it takes for each answer.
+--silent-after N, --reborn-after N and --left-after N change what it says, --plain leaves progress out, --late SECONDS how long it takes for each answer.
 """
 import argparse
 import json
@@ -32,7 +32,9 @@ class World:
         self.actors, self.edges = [], []
         self.ticks = 0
         self.reborn_after, self.life = 0, '17'
+        self.left_after, self.is_plain = 0, False
         self.verdicts = []
+        self.failures = 9
         self.born = time.time_ns()
         self._build(actors)
         self.producers = {}  # of each actor's first input
@@ -149,8 +151,14 @@ class World:
                  'waits': [{'what': "Dequeue 'next batch' (model.cpp:12)", 'actor': 'a/3:0', 'node': w['device'][6:7], 'from_node': w['from'][6:7], 'line': 'model.cpp:12', **w} for w in self.waits(0)], 'verdicts': [verdict if hang else 'a kernel computes']}]
         self.verdicts = [{'run': 'a/17', 'text': verdict, 'node': 'a', 'actor': 'a/3:0', 'line': 'model.cpp:12'}] if hang else []
         recent = [{'id': f'a/{i}', 'plan': 'a/3', 'ended_ns': self.now() - (17 - i) * 1_000_000_000, 'took_ns': 812_000_000 + i * 1_000_000, 'ok': not (self.failing and i == 15), 'error': 'MatMul \'gates\' (model.cpp:31): shapes [32, 256] and [128, 256] do not match' if self.failing and i == 15 else ''} for i in range(9, 17)]
+        errors = [{'time_ns': self.now() - (17 - i) * 1_000_000_000, 'node': node, 'run': f'a/{i}', 'plan': 'a/3', 'incarnation': '17', 'text': r['error']} for i, r in enumerate(recent, 9) if not r['ok'] for node in ('a', 'b')]
+        if self.failing:  # failures in an hour
+            errors += [{'time_ns': self.now() - 60_000_000_000 * i, 'node': 'b', 'run': f'gone/{40 - i}', 'plan': 'gone/1', 'incarnation': '3', 'text': f"run gone/{40 - i}: node 'worker{i}' was lost; go on from the last save with --resume FILE"} for i in range(1, self.failures + 1)]
+        if self.left_after and t >= self.left_after:
+            nodes[0] |= {'state': 'left', 'reachable': False, 'why': 'it has left, and has been gone for 3 s'}
+            runs, recent, errors = [], [], []
         return {'version': 2, 'time_ns': self.now(), 'node': 'a', 'nodes': nodes, 'plans': [{'id': 'a/3', 'owner': 'a', 'incarnation': self.life, 'nodes': ['a', 'b'], 'actors': len(self.actors), 'edges': len(self.edges), 'made_ns': self.born, 'runs_started': 17, 'runs_ended': 16, 'runs_failed': 0}],
-                'runs': runs, 'recent': recent, 'errors': []}
+                'runs': runs, 'recent': recent, 'errors': errors}
 
     def waits(self, i):
         """Who waits at the queue, and the partitions that wait for tokens: those are their producer's."""
@@ -186,13 +194,15 @@ class World:
         rows, end = [], self.now()
         begin = max(since, end - 2_000_000_000)
         if self.failing == 'hang':
-            return []
+            end = begin_of_hang = self.born + 3 * 700_000_000  # all that was done was done before
+            begin = max(since, begin_of_hang - 2_000_000_000)
         for node in ('a', 'b'):
-            for track in ('worker 0', 'worker 1'):
+            for device in ('cpu:0', 'cpu:1'):
+                track = f'/node:{node}/{device} of plan a/3'
                 t = begin - begin % 9_000_000
                 k = 0
                 while t < end:
-                    kind = ('kernel', 'kernel', 'turn', 'kernel', 'copy', 'wait')[(k + len(node + track)) % 6]
+                    kind = ('kernel', 'kernel', 'turn', 'kernel', 'copy', 'wait')[(k + len(node + device) + int(device[-1])) % 6]
                     took = (3 + (t // 9_000_000 * 7) % 5) * 1_000_000
                     if t >= since:
                         rows.append({'t_ns': t, 'dur_ns': took, 'node': node, 'track': track, 'kind': kind, 'name': OPS[(t // 9_000_000) % len(OPS)], 'actor': self.actors[(t // 9_000_000) % len(self.actors)][0], 'run': 'a/17', 'tag': '0', 'flow': 0})
@@ -206,7 +216,7 @@ class World:
 
     def lost(self):
         """A recorder that keeps 300 ms."""
-        return [{'node': 'a', 'track': 'worker 0', 'until_ns': self.now() - 300_000_000}]
+        return [{'node': 'a', 'track': '/node:a/cpu:0 of plan a/3', 'until_ns': self.now() - 300_000_000}]
 
     def scalars(self):
         steps = range(0, 40 * (self.ticks + 10), 10)
@@ -216,7 +226,8 @@ class World:
                 {'name': 'validation/bits', 'kind': 'scalar', 'points': curve(lambda s: 2.1 + 3.4 * math.exp(-s / 350))[::8]},
                 {'name': 'chars/s', 'kind': 'scalar', 'points': curve(lambda s: 181_000 + 9_000 * math.sin(s / 90) + 40_000 * noise(s))},
                 {'name': 'weights/w', 'kind': 'histogram', 'points': [[s, 0, {'min': -1, 'max': 1, 'limits': [-1 + (b + 1) / 15 for b in range(30)], 'counts': [math.exp(-((b - 15) / (4 + s / 200)) ** 2) * 400 for b in range(30)]}] for s in (0, 200, 400)]},
-                {'name': 'sample', 'kind': 'text', 'points': [[400, 0, 'And the LORD said unto <b>Moses</b>, Go up into the mountain']]}]
+                {'name': 'sample', 'kind': 'text', 'points': [[400, 0, 'And the LORD said unto <b>Moses</b>, Go up into the mountain']]},
+                *([] if self.is_plain else [{'name': 'progress', 'kind': 'progress', 'points': [[steps[-1], self.now(), {'steps': 12000, 'loss': 1.4 + 2.6 * math.exp(-steps[-1] / 300), 'validation': 2.1 + 3.4 * math.exp(-steps[-1] / 350), 'rate': 181_234.5, 'unit': 'characters', 'began_step': 0, 'began_ns': self.born}]]}])]
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -294,12 +305,14 @@ def main():
     parser.add_argument('--token', default='')
     parser.add_argument('--silent-after', type=int, default=0)
     parser.add_argument('--reborn-after', type=int, default=0)
+    parser.add_argument('--left-after', type=int, default=0)
+    parser.add_argument('--plain', action='store_true')
     parser.add_argument('--late', type=float, default=0)
     given = parser.parse_args()
     server = ThreadingHTTPServer(('127.0.0.1', given.port), Handler)
     server.daemon_threads = True
     server.world = World(given.actors, given.hostile, given.failing)
-    server.world.reborn_after = given.reborn_after
+    server.world.reborn_after, server.world.left_after, server.world.is_plain = given.reborn_after, given.left_after, given.plain
     server.source, server.token, server.silent_after, server.answered, server.late = given.source, given.token, given.silent_after, 0, given.late
     server.policy, server.deltas = policy_of(given.source), 0
     print(f'http://127.0.0.1:{server.server_address[1]}/', flush=True)

@@ -43,6 +43,17 @@ CHARTS = "Object.fromEntries([...document.querySelectorAll('.chart')].map((c) =>
 FILLS = """{ const plain = CanvasRenderingContext2D.prototype.fillRect; window.filled = new Set();
   CanvasRenderingContext2D.prototype.fillRect = function (...where) { window.filled.add(this.fillStyle); return plain.apply(this, where); }; }"""
 KINDS = "['kernel', 'turn', 'copy', 'send', 'receive', 'wait'].filter((kind) => window.filled.has(getComputedStyle(document.documentElement).getPropertyValue(`--event-${kind}`).trim()))"
+FIGURES = "[...document.querySelectorAll('.figure')].map((f) => [...f.children].map((c) => c.textContent).filter(Boolean).join(' '))"
+FIGURE = "(([, loss]) => /^[0-9.]+(e-\\d+)?$/.test(loss.textContent) && loss.textContent)([...document.querySelectorAll('.figure b')])"
+LEFT = "[...document.querySelectorAll('.figure')].at(-1).innerText.split('\\n').slice(1).join(' ')"
+# The places of elements that have one: ['tag x y width height'].
+PLACES = """(what) => [...document.querySelectorAll(what)].filter((e) => !e.closest('.track, .spark, svg') && e.offsetParent && getComputedStyle(e).display !== 'inline').map((e) => {
+  const r = e.getBoundingClientRect(); return [e.tagName, ...[r.x, r.y, r.width, r.height].map((n) => Math.round(2 * n) / 2)].join(' '); })"""
+# How far boxes are out of the pane, in pixels; 0: all are in it.
+OUTSIDE = """(() => { const g = document.querySelector('#graph').getBoundingClientRect(), all = [...document.querySelectorAll('.box > .card')].map((b) => b.getBoundingClientRect());
+  return Math.round(Math.max(0, ...all.map((r) => Math.max(g.left - r.left, r.right - g.right, g.top - r.top, r.bottom - g.bottom)))); })()"""
+SMALLEST = """Math.min(...[...document.querySelectorAll('body *')].filter((e) => e.getClientRects().length && e.checkVisibility({visibilityProperty: true}) && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())).map((e) => {
+  const own = parseFloat(getComputedStyle(e).fontSize), m = e.getScreenCTM?.(); return e.closest('option, title') ? 99 : m ? own * Math.abs(m.a) : own; }))"""
 FACTS = "Object.fromEntries([...document.querySelectorAll('#panel .facts dt')].map((t) => [t.textContent, t.nextSibling.textContent]))"
 LAYOUTS = """{ const Plain = Worker; window.asked = []; window.told = [];
   window.Worker = class extends Plain {
@@ -90,9 +101,29 @@ def ticks(page, count=2):
     page.until(f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.startTime > {page.ask('performance.now()')} && r.responseEnd > 0).length >= {count}")
 
 
+def still(page):
+    """Waits until boxes have glided to their places."""
+    page.ask('Promise.allSettled(document.getAnimations().map((a) => a.finished)).then(() => new Promise(requestAnimationFrame)).then(() => 0)')
+
+
 def is_quiet(page, what, url):
     check(not page.complaints, f'{what}: {page.complaints[:3]}')
     check(all(r.startswith((url, 'blob:', 'data:')) for r in page.requested), f'{what}: it asked somebody else: {page.requested}')
+
+
+def graph(page, grouping='scope'):
+    """The tab of the graph, grouped so."""
+    page.click('#tab-graph')
+    for _ in range(4):
+        if page.ask('document.querySelector(`#grouping [aria-checked=true]`)?.dataset.grouping') == grouping:
+            break
+        page.key('g')
+    becomes(page, 'document.querySelector(`#grouping [aria-checked=true]`)?.dataset.grouping', grouping, 'the graph is grouped by')
+
+
+def tab(page, name):
+    page.click(f'#tab-{name}')
+    becomes(page, 'document.body.dataset.tab', name, 'the tab is')
 
 
 def find(page, words):
@@ -111,6 +142,7 @@ def sizes(source, browser, shots):
             print(f'{actors} actors: interactive after {took} ms', flush=True)
             check(took < bound * 10_000, f'{actors} actors took {took} ms')
             ticks(page)
+            tab(page, 'graph')
             check(2 < page.ask(BOXES) <= 60, f'{actors} actors: it starts with {page.ask(BOXES)} boxes')
             page.shot(f'{shots}/actors_{actors}.png')
             is_quiet(page, f'{actors} actors', node.url)
@@ -131,10 +163,13 @@ def opening(source, browser, shots):
     with Node(source, '--actors', '4000') as node:
         page = browser.open(node.url, 1440, 900, first=LAYOUTS)
         page.until(READY)
+        graph(page)
         ticks(page, 2)
         asked = page.ask('[window.asked, window.told]')
         check(asked[0] and asked[0] == asked[1] and page.ask('typeof globalThis.dagre') == 'undefined', f'not all that is open was laid out in the worker: {asked}')
-        check('nothing was recorded' in page.ask("document.querySelector('#timeline canvas').getAttribute('aria-label')"), 'what was not recorded looks like rest')
+        tab(page, 'timeline')
+        page.until("(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '').includes('nothing was recorded')")
+        tab(page, 'graph')
         where = "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, b.style.transform]).sort())"
         before = page.ask(where)
         ticks(page, 3)
@@ -186,8 +221,10 @@ def selecting(source, browser, shots):
     with Node(source, '--actors', '400') as node:
         page = browser.open(node.url, 1440, 900, first=FILLS)
         page.until(READY)
-        ticks(page)
+        tab(page, 'timeline')
         becomes(page, KINDS, ['kernel', 'turn', 'copy', 'send', 'receive', 'wait'], 'the timeline shows')
+        page.shot(f'{shots}/timeline.png')
+        graph(page)
         check(page.ask("document.querySelector('.box.selected')") is None, 'a box is selected before anybody clicked')
         x, y, box = page.until(CLOSED)
         page.click_at(x, y)
@@ -224,7 +261,7 @@ def selecting(source, browser, shots):
         find(page, 'tanh 12')
         ticks(page)
         side = page.ask("document.querySelector('#side').innerText")
-        check('→ b' in side and 'µs' in side, f'what a ping to b takes is not said: {side!r}')
+        check('→ b' in side and 'µs' in side and 'worst of 2' in side, f'what a ping to b takes is not said: {side!r}')
         check('swapped' in side and '24.0 MiB' in side, f'what b has swapped out is not said: {side!r}')
         page.key('Escape')
         page.until("document.querySelector('#panel').hidden")
@@ -237,8 +274,11 @@ def selecting(source, browser, shots):
         page.shot(f'{shots}/edge.png')
         # The same by keys, and from event to event.
         find(page, 'tanh 12')
+        page.until(f"{TITLE} === 'tanh 12'")
         page.key('n')
         page.until("document.querySelector('#panel h2')?.textContent.includes('→')")
+        page.key('t')
+        page.until("/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')")
         page.ask("document.querySelector('#timeline canvas').focus()")
         page.key('ArrowLeft')
         page.until("!document.querySelector('#tip').hidden")
@@ -291,6 +331,165 @@ def colours(page):
     return legend
 
 
+def overview(source, browser, shots):
+    """The first tab, and the others, light and dark and in windows of two sizes."""
+    for failing in ('', 'error', 'hang'):
+        with Node(source, '--actors', '400', '--failing', failing) as node:
+            for width, height in ((1280, 720), (1440, 900)):
+                for is_dark in (False, True):
+                    page = browser.open(node.url, width, height, is_dark)
+                    page.until(READY)
+                    page.until("document.querySelector('.plot path.mean') && document.querySelectorAll('.tile.nodes tbody tr').length === 3")
+                    ticks(page, 3)
+                    what = f'the overview of {failing or "a training"} at {width} × {height}'
+                    check(page.ask('document.body.dataset.tab') == 'overview', f'{what} is not what it opens on')
+                    figures = page.ask(FIGURES)
+                    check(len(figures) == 5 and re.fullmatch(r'Step [\d,]+ of 12,000 · [\d.]+ %', figures[0]) and re.fullmatch(r'Loss \d\.\d+', figures[1]) and re.fullmatch(r'Validation \d\.\d+', figures[2])
+                          and figures[3] == 'Rate 181k characters a second' and re.fullmatch(r'Time left [\dminsh ]+ until \d\d:\d\d', figures[4]), f'{what}: progress is {figures}')
+                    line = page.ask("[...document.querySelectorAll('.figure')].map((f) => f.getBoundingClientRect().top)")
+                    check(len(set(line)) == 1, f'{what}: progress is not one line: {line}')
+                    plot = page.ask("(({width, height}) => [width, height])(document.querySelector('.plot').getBoundingClientRect())")
+                    check(plot[0] > width / 2 and plot[1] > height / 3, f'{what}: the loss is {plot} large')
+                    rows = page.ask("[...document.querySelectorAll('.tile.busiest tbody tr')].filter((r) => r.innerText.trim()).length")
+                    check(rows == 5, f'{what}: {rows} busiest actors')
+                    cut = page.ask("[...document.querySelectorAll('.tile.nodes td, .tile.busiest td, .tile.runs td, .figure')].filter((c) => !c.matches('.why, .name') && c.scrollWidth > c.clientWidth + 1).map((c) => c.innerText)")
+                    check(not cut, f'{what}: words are cut off: {cut}')
+                    seen = page.ask("['.tile.progress', '.tile.loss', '.tile.nodes', '.tile.amiss', '.tile.failed', '.tile.busiest', '.tile.runs'].filter((t) => { const r = document.querySelector(t).getBoundingClientRect(); return r.bottom > innerHeight || r.right > innerWidth || r.height < 60; })")
+                    check(not seen, f'{what}: not in sight: {seen}')
+                    amiss, failed = page.ask("[document.querySelector('.tile.amiss').innerText, document.querySelector('.tile.failed').innerText]")
+                    if failing == 'error':
+                        check('worker3' in amiss and '10 in the last hour' in failed and 'a/15' in failed and '--resume' in failed, f'{what}: amiss are {amiss!r}, {failed!r}')
+                    elif failing == 'hang':
+                        page.until("document.querySelector('.tile.amiss').innerText.includes('a/17')")
+                    else:
+                        check('Nothing is amiss' in amiss and 'No run has failed' in failed, f'{what}: {amiss!r}, {failed!r}')
+                    check(page.ask(SMALLEST) >= 11, f'{what}: a text of {page.ask(SMALLEST)} px')
+                    name = f"{shots}/{failing or 'well'}_{width}x{height}_{'dark' if is_dark else 'light'}"
+                    page.shot(f'{name}_overview.png')
+                    for key, other in (('g', 'graph'), ('t', 'timeline'), ('l', 'curves')):
+                        page.key(key)
+                        ticks(page)
+                        check(page.ask(SMALLEST) >= 10.99, f'{what}: {other} has a text of {page.ask(SMALLEST)} px')
+                        page.shot(f'{name}_{other}.png')
+                    is_quiet(page, what, node.url)
+                    page.call('Page.close')
+    # Without a word of progress, the curves' names say it; an actor and a plan lead to the graph.
+    with Node(source, '--actors', '400', '--plain') as node:
+        page = browser.open(node.url, 1280, 720)
+        page.until(READY)
+        figures = page.until(f"(f => /^Step \\d/.test(f[0]) && f)({FIGURES})")
+        check('unknown' in figures[0] and figures[4] == 'Time left –' and figures[3].endswith('chars a second'), f'a training that reports no progress: {figures}')
+        page.ask("document.querySelector('.plot svg').focus()")
+        page.key('ArrowLeft')
+        read = page.ask("document.querySelector('.tile.loss .read').textContent")
+        check(re.search(r' at \d+', read), f'of the loss a key reads {read!r}')
+        page.key('Escape')
+        name = page.until("document.querySelector('.tile.busiest .link')?.textContent")
+        page.click('.tile.busiest .link')
+        page.until(f"document.body.dataset.tab === 'graph' && {TITLE} === {json.dumps(name)}")
+
+
+def calm(source, browser, shots):
+    """While numbers change, nothing moves in the side panel, nor in the overview's tables."""
+    with Node(source, '--actors', '400', '--failing', 'error') as node:
+        page = browser.open(node.url, 1280, 720)
+        page.until(READY)
+        for name, root, what in (('overview', '#overview', '#overview :is(.tile, .title, .figure, th, td, li)'), ('graph', '#side', '#side *')):
+            tab(page, name)
+            ticks(page, 2)
+            before, words = page.ask(f"[({PLACES})('{what}'), document.querySelector('{root}').innerText]")
+            check(len(before) > 60, f'{root} has {len(before)} places')
+            for _ in range(6):
+                ticks(page, 2)
+                after = page.ask(f"({PLACES})('{what}')")
+                check(before == after, f'in {root} moved: {sorted(set(after) - set(before))[:4]}, from {sorted(set(before) - set(after))[:4]}')
+            check(words != page.ask(f"document.querySelector('{root}').innerText"), f'no number changed in {root}')
+
+
+def fits(source, browser, shots):
+    """All of the graph is in its pane, whenever pane or window change."""
+    with Node(source, '--actors', '4000') as node:
+        page = browser.open(node.url, 1440, 900)
+        page.until(READY)
+        check(page.ask('document.querySelector(`#grouping [aria-checked=true]`).dataset.grouping') == 'node', 'nodes are not first, where there are several')
+        for grouping in ('node', 'scope', 'partition'):
+            graph(page, grouping)
+            page.until("[...document.querySelectorAll('.box .name')].filter((n) => n.getClientRects().length && n.textContent).length > 3", 20)  # it starts with names
+            for width, height in ((1440, 900), (1280, 720), (1000, 800), (1920, 1080)):
+                page.size(width, height)
+                becomes(page, OUTSIDE, 0, f'by {grouping} at {width} × {height}, boxes out of the pane by')
+        still(page)
+        x, y, _ = page.until(CLOSED)
+        page.click_at(x, y)
+        page.until("!document.querySelector('#panel').hidden")
+        becomes(page, OUTSIDE, 0, 'beside the panel, boxes are out of the pane by')
+        page.key('Escape')
+        becomes(page, OUTSIDE, 0, 'without the panel, boxes are out of the pane by')
+        page.key('+')
+        page.key('+')
+        page.size(1280, 720)
+        becomes(page, OUTSIDE, 0, 'after a zoom, in another window, boxes are out of the pane by')
+
+
+def lasting(source, browser, shots):
+    """The waits of a run that hangs are on the timeline up to now, and so is the node that is silent."""
+    with Node(source, '--actors', '400', '--failing', 'hang') as node:
+        page = browser.open(node.url, 1280, 720)
+        page.until(READY)
+        page.key('t')
+        label = page.until("((l) => / that last/.test(l) && l)(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')")
+        ticks(page, 2)
+        check(re.search(r', [3-9] that last', label), f'the timeline of a run that hangs says {label!r}')
+        both = """(() => { const c = document.querySelector('#timeline canvas'), g = c.getContext('2d'), column = g.getImageData(c.width - 16, 0, 1, c.height).data;
+          const wanted = ['--event-wait', '--failed'].map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim().slice(1).match(/../g).map((h) => parseInt(h, 16)).join());
+          const seen = new Set(); for (let i = 0; i < column.length; i += 4) seen.add([column[i], column[i + 1], column[i + 2]].join()); return wanted.map((w) => seen.has(w)); })()"""
+        becomes(page, both, [True, True], 'beside now, waits and silence are drawn')
+        page.shot(f'{shots}/lasting.png')
+
+
+def searching(source, browser, shots):
+    """A hit shows scope, node and state; the busiest are first."""
+    with Node(source, '--actors', '400') as node:
+        page = browser.open(node.url, 1440, 900)
+        page.until(READY)
+        ticks(page)
+        page.key('/')
+        page.write('tanh')
+        rows = page.until("((rows) => rows.length > 5 && rows)([...document.querySelectorAll('#found li')].map((li) => [...li.children].slice(1).map((c) => c.innerText)))")
+        check(all('lstm/layer' in where and 'Tanh' in where and on in 'ab' and word in ('busy', 'ready', 'waiting', 'dead', 'idle', 'failed') for _, where, on, word in rows), f'search shows {rows[:3]}')
+        counters = {row[0]: row[3] for row in node.get('api/counters?plan=a/3&since=0')['actors']['rows']}
+        plan = {row[2]: [] for row in node.get('api/plan?id=a/3')['actors']['rows']}
+        for row in node.get('api/plan?id=a/3')['actors']['rows']:
+            plan[row[2]].append(counters[row[0]])
+        busy = [max(plan[name]) for name, *_ in rows if name in plan]
+        check(len(busy) > 5 and busy[0] >= busy[-1], f'the busiest are not first: {list(zip(rows, busy))}')
+        page.shot(f'{shots}/search.png')
+
+
+def leaving(source, browser, shots):
+    """The owner of the plan leaves: its graph leaves with it, and its last failure stays."""
+    with Node(source, '--actors', '60', '--failing', 'error', '--left-after', '12') as node:
+        page = browser.open(node.url, 1280, 720)
+        page.until(READY)
+        graph(page)
+        find(page, 'next batch')
+        page.until("!document.querySelector('#nothing').hidden")
+        ticks(page)
+        words = page.ask("document.querySelector('#nothing').innerText")
+        check(page.ask(BOXES) == 0 and page.ask("document.querySelectorAll('.link .line').length") == 0, 'the graph of an owner that has left stays')
+        check('a/3 has gone' in words and 'a/15' in words and 'do not match' in words, f'where the graph was stands {words!r}')
+        check(page.ask("document.querySelector('#panel').hidden") and page.ask("document.querySelector('#plan').options.length") == 0, 'its panel or its name stays')
+        page.shot(f'{shots}/left_graph.png')
+        tab(page, 'overview')
+        check('do not match' in page.ask("document.querySelector('.tile.failed').innerText"), 'the failure of an owner that has left is forgotten')
+        check('left' in page.ask("document.querySelector('.tile.nodes').innerText"), 'it is not said that a node has left')
+        page.shot(f'{shots}/left.png')
+        page.key('/')
+        page.write('next')
+        page.until("document.querySelector('#found').innerText.includes('Nothing has that name')")
+        is_quiet(page, 'an owner that has left', node.url)
+
+
 def looks(source, browser, shots):
     with Node(source, '--actors', '400', '--failing', 'error') as node:
         ground, grounds = 'getComputedStyle(document.body).backgroundColor', []
@@ -298,12 +497,14 @@ def looks(source, browser, shots):
         for name, is_dark in (('failed_light', False), ('failed_dark', True)):
             page = browser.open(node.url, 1440, 900, is_dark)
             page.until(READY)
+            ticks(page)
+            why = page.ask("(() => { const why = document.querySelector('.tile.failed .text'); return why.offsetHeight > 0 ? why.innerText : ''; })()")
+            check('do not match' in why, f'why a run failed that has ended is not in sight: {why!r}')
+            graph(page)
             page.key('e')
             page.until("document.querySelector('#panel .verdict')")
             check('do not match' in page.ask(TEXT), 'the last error is not shown')
             check('12 s' in page.ask("document.querySelector('#side').innerText"), 'it is not said since when a node is away')
-            why = page.ask("(() => { const why = document.querySelector('.past.bad .why'); return why.offsetHeight > 0 ? why.innerText : ''; })()")
-            check('do not match' in why, f'why a run failed that has ended is not in sight: {why!r}')
             page.shot(f'{shots}/{name}.png')
             grounds.append(page.ask(ground))
             find(page, 'not taken')
@@ -318,13 +519,15 @@ def looks(source, browser, shots):
     with Node(source, '--actors', '400', '--failing', 'hang') as node:
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
-        ticks(page)
-        page.until("document.querySelector('.verdicts').innerText.includes('nothing in this run or elsewhere enqueues')")
+        page.until("document.querySelector('.tile.amiss').innerText.includes('nothing in this run or elsewhere enqueues')")
+        graph(page, 'node')
         check(page.ask("document.querySelectorAll('.link.full').length") > 0, 'edges without credit look as others')
         page.shot(f'{shots}/hang.png')
+        tab(page, 'overview')
+        page.ask("document.activeElement.blur()")
         for _ in range(40):
             page.key('Tab')
-            if page.ask("document.activeElement.matches('.verdict.leads')"):
+            if page.ask("document.activeElement.matches('.tile.amiss button.entry')"):
                 break
         page.shot(f'{shots}/verdict.png')
         page.key('Enter', '\r')
@@ -342,11 +545,13 @@ def looks(source, browser, shots):
         ticks(page)
         check(page.ask('document.documentElement.scrollWidth <= innerWidth'), 'a narrow window scrolls sideways')
         page.shot(f'{shots}/narrow.png')
+        graph(page)
         page.click('#side-button')
         page.until("getComputedStyle(document.querySelector('#side')).visibility == 'visible'")
         page.shot(f'{shots}/narrow_side.png')
         page = browser.open(node.url, 1400, 900)
         page.until(READY)
+        graph(page)
         page.size(420, 860)
         ticks(page)
         check(page.ask(SEEN) > 0, 'the graph is out of sight in a window that has become narrow')
@@ -438,6 +643,7 @@ def late(source, browser, shots):
         page = browser.open(node.url, 1280, 800)
         page.until(READY)
         find(page, 'next batch')
+        page.key('t')
         ticks(page)
         since = page.ask('performance.now()')
         page.until(f"{begun('counters', since)}.length >= 5 && {begun('events', since)}.length >= 4 && {begun('actor', since)}.length >= 4", 120)
@@ -452,6 +658,8 @@ def live(browser, shots, url):
     """The page of a node that computes."""
     page = browser.open(url, 1440, 900, first=FILLS)
     page.until(READY)
+    becomes(page, FIGURES, ['Step 11 of 16 · 69 %', f"Loss {page.until(FIGURE)}", 'Validation –', 'Rate 64 points a second', f"Time left {page.ask(LEFT)}"], 'the progress of a real training')
+    page.shot(f'{shots}/live_overview.png')
     find(page, 'product')
     page.until(f"{TEXT}.includes('Open iterations')")
     facts, text = page.ask(f'[{FACTS}, {TEXT}]')
@@ -460,9 +668,12 @@ def live(browser, shots, url):
     waits = "[...document.querySelectorAll('#panel .verdict')].map((v) => v.innerText)"
     awaited = page.until(f"{waits}.find((text) => text.startsWith('Awaited by'))")
     check("/node:b/cpu:0, in iteration " in awaited and "of loop 'both/1', in run a/2" in awaited, f'who awaits an op of a real node: {awaited!r}')
+    page.shot(f'{shots}/live_node.png')
+    tab(page, 'timeline')
     page.until("/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')")
     becomes(page, KINDS, ['kernel', 'turn', 'send', 'receive', 'wait'], 'the timeline of a real node shows')
-    page.shot(f'{shots}/live_node.png')
+    page.shot(f'{shots}/live_timeline.png')
+    tab(page, 'graph')
     for _ in range(9):
         page.key('n')
         if page.ask(TITLE).startswith('product → Add'):
@@ -586,7 +797,7 @@ def main():
     shots = f'{build}/test/page'
     os.makedirs(shots, exist_ok=True)
     with Browser() as browser:
-        for part in (sizes, opening, selecting, reborn, looks, hostile, trouble, polling, late, reports):
+        for part in (overview, calm, fits, lasting, searching, leaving, sizes, opening, selecting, reborn, looks, hostile, trouble, polling, late, reports):
             if wanted and part.__name__ not in wanted:
                 continue
             try:

@@ -2,7 +2,7 @@
 import { el, keyed, setAttribute, setText, svg } from './dom.js';
 import { clean, short, shorten } from './format.js';
 
-const kWidth = 300, kHeight = 132, kMargin = { left: 40, right: 12, top: 10, bottom: 20 };
+const kLeast = 270, kHeight = 150, kMargin = { left: 46, right: 14, top: 10, bottom: 22 };
 
 // An exponential mean, as it forgets: what a noisy loss tends to.
 export function smoothed(points, weight) {
@@ -14,7 +14,7 @@ export function smoothed(points, weight) {
   });
 }
 
-const keyOf = (s) => `${s.node ?? ''}\n${s.name}`;
+const keyOf = (s) => `${s.node ?? ''}\n${s.name}\n${s.kind === 'progress'}`;
 
 // Points that are new go behind those that are there.
 export function mergeSeries(known, fresh) {
@@ -60,7 +60,7 @@ export class Curves {
     const scalars = this.series.filter((s) => s.kind === 'scalar' && s.points.length).sort((a, b) => (a.name < b.name ? -1 : 1));
     const spreads = this.series.filter((s) => s.kind === 'histogram' && s.points.length);
     const texts = this.series.filter((s) => s.kind === 'text' && s.points.length);
-    this.empty.hidden = this.series.length > 0;
+    this.empty.hidden = this.series.some((s) => s.kind !== 'progress');
     this.controls.hidden = scalars.length === 0;
     keyed(this.charts, [...scalars, ...spreads].slice(0, 60), (s) => s.name, () => this.#makeChart(), (chart, s) => (s.kind === 'scalar' ? this.#drawScalar(chart, s) : this.#drawSpread(chart, s)));
     keyed(this.texts, texts.slice(0, 8), (s) => s.name, () => el('figure', {}, [el('figcaption'), el('pre')]), (figure, s) => {
@@ -71,10 +71,10 @@ export class Curves {
   }
 
   #makeChart() {
-    const drawing = svg('svg', { viewBox: `0 0 ${kWidth} ${kHeight}`, role: 'img' });
+    const drawing = svg('svg', { height: kHeight, role: 'img' });
     const chart = el('figure', { class: 'chart' }, [el('figcaption', {}, [el('span', { class: 'tag' }), el('b')]), drawing]);
     chart.drawing = drawing;
-    drawing.addEventListener('mousemove', (event) => chart.point?.((event.clientX - drawing.getBoundingClientRect().left) * kWidth / drawing.clientWidth));
+    drawing.addEventListener('mousemove', (event) => chart.point?.(event.clientX - drawing.getBoundingClientRect().left));
     for (const end of ['mouseleave', 'blur']) drawing.addEventListener(end, () => chart.read?.(null));
     drawing.addEventListener('keydown', (event) => this.#key(chart, event));
     return chart;
@@ -90,14 +90,18 @@ export class Curves {
     else chart.drawing.blur();
   }
 
-  #axes(x, y, format) {
+  // In pixels of the screen, so that words keep their size.
+  #widthOf(chart) { return Math.max(kLeast, chart.drawing.clientWidth); }
+
+  #axes(x, y, format, width) {
     const parts = [];
-    for (const tick of y.ticks(3).slice(0, 6)) parts.push(svg('line', { class: 'grid', x1: kMargin.left, x2: kWidth - kMargin.right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: kMargin.left - 6, y: y(tick) + 3, 'text-anchor': 'end', text: format(tick) }));
-    for (const tick of x.ticks(3)) parts.push(svg('text', { class: 'tick', x: x(tick), y: kHeight - 4, 'text-anchor': 'middle', text: short(tick) }));
+    for (const tick of y.ticks(3).slice(0, 6)) parts.push(svg('line', { class: 'grid', x1: kMargin.left, x2: width - kMargin.right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: kMargin.left - 6, y: y(tick) + 4, 'text-anchor': 'end', text: format(tick) }));
+    for (const tick of x.ticks(3)) parts.push(svg('text', { class: 'tick', x: x(tick), y: kHeight - 5, 'text-anchor': 'middle', text: short(tick) }));
     return parts;
   }
 
   #drawScalar(chart, series) {
+    const width = this.#widthOf(chart);
     const points = series.points.filter((p) => Number.isFinite(p[2]) && (!this.isLog || p[2] > 0));
     const [tag, last] = chart.querySelector('figcaption').children;
     setText(tag, shorten(clean(series.name), 34));
@@ -108,7 +112,7 @@ export class Curves {
     setAttribute(chart.drawing, 'tabindex', 0);
     Object.assign(chart, { point: undefined, read: undefined, walk: undefined });
     if (!points.length) { setText(last, '–'); chart.drawing.replaceChildren(); return; }
-    const x = d3.scaleLinear().domain(d3.extent(points, (p) => p[0])).range([kMargin.left, kWidth - kMargin.right]);
+    const x = d3.scaleLinear().domain(d3.extent(points, (p) => p[0])).range([kMargin.left, width - kMargin.right]);
     // What the first steps shoot over would flatten all the rest.
     const values = points.map((p) => p[2]).sort(d3.ascending);
     let low = values[0], high = values.length > 20 ? Math.max(d3.quantile(values, 0.98), mean.at(-1)[2]) : values.at(-1);
@@ -116,7 +120,7 @@ export class Curves {
     const y = (this.isLog ? d3.scaleLog() : d3.scaleLinear()).domain([low, high]).range([kHeight - kMargin.bottom, kMargin.top]).clamp(true);
     const line = d3.line().x((p) => x(p[0])).y((p) => y(p[2]));
     const cross = svg('line', { class: 'cross', y1: kMargin.top, y2: kHeight - kMargin.bottom, visibility: 'hidden' });
-    chart.drawing.replaceChildren(...this.#axes(x, y, short), svg('path', { class: 'raw', d: line(points) }), svg('path', { class: 'mean', d: line(mean) }), cross);
+    chart.drawing.replaceChildren(...this.#axes(x, y, short, width), svg('path', { class: 'raw', d: line(points) }), svg('path', { class: 'mean', d: line(mean) }), cross);
     // The point that is read, by its place in the row, stays while others come; null: none is, and the last is said.
     chart.read = (i) => {
       chart.at = i;
@@ -135,18 +139,19 @@ export class Curves {
 
   // The last histogram, with those before it behind as outlines.
   #drawSpread(chart, series) {
+    const width = this.#widthOf(chart);
     const shown = series.points.slice(-6).filter((p) => p[2] && p[2].counts.length);
     const [tag, last] = chart.querySelector('figcaption').children;
     setText(tag, shorten(clean(series.name), 34));
     if (!shown.length) return;
     setText(last, `${short(shown.at(-1)[2].min)} to ${short(shown.at(-1)[2].max)} at ${short(shown.at(-1)[0])}`);
-    const x = d3.scaleLinear().domain([d3.min(shown, (p) => p[2].min), d3.max(shown, (p) => p[2].max)]).range([kMargin.left, kWidth - kMargin.right]);
+    const x = d3.scaleLinear().domain([d3.min(shown, (p) => p[2].min), d3.max(shown, (p) => p[2].max)]).range([kMargin.left, width - kMargin.right]);
     const y = d3.scaleLinear().domain([0, d3.max(shown, (p) => d3.max(p[2].counts)) || 1]).range([kHeight - kMargin.bottom, kMargin.top]);
     const paths = shown.map(([, , h], i) => {
       const corners = h.counts.map((c, b) => [(x(b ? h.limits[b - 1] : h.min) + x(h.limits[b])) / 2, y(c)]);
       return svg('path', { class: i + 1 === shown.length ? 'mean' : 'raw', d: d3.line().curve(d3.curveMonotoneX)(corners) });
     });
-    chart.drawing.replaceChildren(...this.#axes(x, y, short), ...paths);
+    chart.drawing.replaceChildren(...this.#axes(x, y, short, width), ...paths);
     Object.assign(chart, { point: undefined, read: undefined, walk: undefined, at: null });
   }
 }

@@ -8,6 +8,10 @@ import { kStates } from './model.js';
 
 const kMostLabels = 90;  // of edges: more are noise
 
+// Fonts of the scene, in its own units, and what is readable on the screen: from `kDetail` on all words are; from `kNamed` on names
+// are, which are drawn the larger for it; below, boxes are colours.
+const kNameSize = 14, kReadable = 11, kDetail = 0.9, kNamed = 0.5, kAround = 28, kBelow = 46;  // the legend
+
 export const kStateWords = { idle: 'idle', ready: 'ready', running: 'busy', waiting: 'waiting', dead: 'dead', failed: 'failed' };
 
 export class Graph {
@@ -33,8 +37,8 @@ export class Graph {
     this.zoom = d3.zoom().scaleExtent([0.04, 2.5]).clickDistance(4).filter(() => !d3.event.button && d3.event.type !== 'dblclick').on('zoom', () => {
       const { x, y, k } = d3.event.transform;
       this.scene.setAttribute('transform', `translate(${x},${y}) scale(${k})`);
-      element.classList.toggle('far', k < 0.5);
-      element.classList.toggle('farther', k < 0.22);
+      if (d3.event.sourceEvent) this.isByHand = true;
+      this.#sizeNames(k);
     });
     d3.select(element).call(this.zoom);
     element.addEventListener('click', (event) => { if (event.target === element) this.callbacks.select(null); });
@@ -46,13 +50,36 @@ export class Graph {
     for (const { root } of this.lines.values()) root.remove();
     this.boxes.clear();
     this.lines.clear();
+    this.rects = new Map();
+    this.links = [];
     this.selected = null;
+    this.active = undefined;
     Object.assign(this, { tree, view, totals, counters });
+  }
+
+  // No plan is there: nothing is drawn.
+  clear() { this.setModel(null, null, null, null); }
+
+  // Words keep their size where the graph is small, and go before they are too small to read.
+  #sizeNames(k) {
+    const { element } = this;
+    const size = k >= kDetail ? kNameSize : Math.min(kReadable / kNamed, Math.max(kNameSize, Math.ceil((2 * kReadable) / k) / 2));
+    element.classList.toggle('far', k < kDetail);
+    element.classList.toggle('farther', k < kNamed - 1e-6);
+    if (size === this.nameSize) return;
+    this.nameSize = size;
+    element.style.setProperty('--name-size', `${size}px`);
+    for (const box of this.boxes.values()) this.#fitName(box);
+  }
+  #fitName(box) {
+    const size = this.nameSize ?? kNameSize;
+    setText(box.name, shorten(box.label, Math.max(4, Math.floor((box.room ?? 400) / (0.58 * size)))));
   }
 
   // Promises that all that is open is on the page. `anchor` is a box that stays where it is on the screen.
   async draw(anchor) {
     const { tree, view } = this;
+    if (!tree) return;
     await this.layouts.make(tree, [...view.open.keys()]);
     if (tree !== this.tree) return;
     const before = anchor === undefined ? undefined : this.rects.get(anchor);
@@ -82,11 +109,13 @@ export class Graph {
         this.boxes.set(v, box);
         (rect.isOpen ? this.groupLayer : this.boxLayer).append(box.root);
       }
-      box.root.style.transform = `translate(${rect.x}px,${rect.y}px)`;
+      box.root.style.transform = `translate(${rect.x.toFixed(2)}px,${rect.y.toFixed(2)}px)`;
       setAttribute(box.card, 'width', rect.width);
       setAttribute(box.card, 'height', rect.height);
       if (!rect.isOpen) continue;
       this.groupLayer.append(box.root);  // outer ones below inner ones
+      box.room = rect.width - 28 - 36 - (box.loop ? 90 : 0);
+      this.#fitName(box);
       setAttribute(box.chevron, 'transform', `translate(${rect.width - 30},10)`);
       if (box.loop) setAttribute(box.loop, 'transform', `translate(${rect.width - 40},0)`);
     }
@@ -122,11 +151,11 @@ export class Graph {
     const isGroup = tree.isGroup(v), actor = tree.actors[v];
     const label = clean(tree.labels[v]);
     const card = svg('rect', { class: 'card', rx: 9 });
-    const dot = svg('circle', { class: 'dot', cx: 14, cy: 16.5, r: 4 });
-    const name = svg('text', { class: 'name', x: 25, y: 20.5, text: shorten(label, Math.floor((width - 34 - (isGroup ? 24 : 0)) / 7.6)) });
-    const kind = svg('text', { class: 'kind', x: 14, y: 37 });
-    const speed = svg('text', { class: 'speed', x: width - 10, y: 37, 'text-anchor': 'end' });
-    const bar = svg('g', { class: 'bar', transform: `translate(10,${height - 3.5})` }, isGroup ? kStates.map((s) => svg('rect', { class: s, height: 2.5, y: -1 })) : []);
+    const dot = svg('circle', { class: 'dot', cx: 14, cy: 18, r: 4.5 });
+    const name = svg('text', { class: 'name', x: 25, y: 18 });
+    const kind = svg('text', { class: 'kind', x: 14, y: 40 });
+    const speed = svg('text', { class: 'speed', x: width - 10, y: 40, 'text-anchor': 'end' });
+    const bar = svg('g', { class: 'bar', transform: `translate(10,${height - 4})` }, isGroup ? kStates.map((s) => svg('rect', { class: s, height: 3, y: -1 })) : []);
     const root = svg('g', { class: isGroup ? 'box group' : 'box actor', role: 'treeitem', tabindex: -1, 'data-box': v }, [card, dot, name, kind, speed, bar]);
     if (isGroup) root.append(this.#chevron(v, width - 26, '+'));
     const loop = this.#makeLoop(v, width);
@@ -134,15 +163,17 @@ export class Graph {
     const tooltip = svg('title', { text: label });
     root.append(tooltip);
     this.#listen(root, v);
-    setText(kind, isGroup ? `${short(tree.sizes[v])} ${tree.isRange[v] ? 'ops' : tree.sizes[v] === 1 ? 'actor' : 'actors'}` : shorten(clean(tree.plan.actors.get(actor, 'op')), 14));
-    return { root, card, dot, name, kind, speed, bar, loop, label, width, isOpen: false };
+    setText(kind, isGroup ? `${short(tree.sizes[v])} ${tree.isRange[v] ? 'ops' : tree.sizes[v] === 1 ? 'actor' : 'actors'}` : shorten(clean(tree.plan.actors.get(actor, 'op')), 13));
+    const box = { root, card, dot, name, kind, speed, bar, loop, label, width, room: width - 32 - (isGroup ? 24 : 0), isOpen: false };
+    this.#fitName(box);
+    return box;
   }
 
   #makeOpen(v) {
     const card = svg('rect', { class: 'card', rx: 12 });
     const label = clean(this.tree.labels[v]);
     const dot = svg('circle', { class: 'dot', cx: 17, cy: 20, r: 4 });
-    const name = svg('text', { class: 'name', x: 28, y: 24, text: shorten(label, 40) });
+    const name = svg('text', { class: 'name', x: 28, y: 24, text: '' });
     const root = svg('g', { class: 'box open', role: 'treeitem', tabindex: -1, 'data-box': v, 'aria-expanded': 'true' }, [card, dot, name]);
     const loop = this.#makeLoop(v, 0), chevron = this.#chevron(v, 0, '−');
     if (loop) root.append(loop);
@@ -155,7 +186,7 @@ export class Graph {
   #makeLoop(v, width) {
     const frame = this.tree.frames[v], parent = this.tree.parents[v];
     if (!frame || (parent > 0 && this.tree.frames[parent] === frame)) return null;
-    return svg('g', { class: 'loop', transform: `translate(${width - 12},0)` }, [svg('rect', { rx: 8, height: 16, y: -8 }), svg('text', { y: 4, 'text-anchor': 'end', x: -7 })]);
+    return svg('g', { class: 'loop', transform: `translate(${width - 12},0)` }, [svg('rect', { rx: 9, height: 18, y: -9 }), svg('text', { y: 4.5, 'text-anchor': 'end', x: -7 })]);
   }
 
   #drawLinks(routes) {
@@ -254,14 +285,15 @@ export class Graph {
     const text = open ? `↻ ${range(open.first, open.last)}` : '↻';
     const [pill, words] = box.loop.children;
     setText(words, text);
-    const width = 14 + 6.4 * text.length;
+    const width = 14 + 7.4 * text.length;
     setAttribute(pill, 'width', width);
     setAttribute(pill, 'x', -width);
   }
 
   #updateLink(line, showsText) {
     const flow = this.flow(line.link);
-    setAttribute(line.path, 'stroke-width', (1.1 + Math.min(3, 0.55 * Math.log10(1 + flow.rate))).toFixed(2));
+    const isAside = line.root.classList.contains('across') && !this.#isNear(line.link);  // many, and long
+    setAttribute(line.path, 'stroke-width', ((isAside ? 0.55 : 1) * (1.1 + Math.min(2.4, 0.5 * Math.log10(1 + flow.rate)))).toFixed(2));
     line.root.classList.toggle('moves', flow.rate > 0);
     line.root.classList.toggle('full', flow.isFull);
     const near = this.#isNear(line.link);
@@ -343,24 +375,37 @@ export class Graph {
     return { x: left, y: top, width: right - left, height: bottom - top };
   }
 
-  // The window has another size: what was in its middle is, or else all of it.
+  // The pane has another size: all of the graph is in it again. A view that a hand has zoomed stays, while the window does.
   resized() {
     const { clientWidth: width, clientHeight: height } = this.element;
-    const moved = this.width ? (width - this.width) / 2 : 0;
-    this.width = width || this.width;
-    if (!moved || !this.rects.size || !width) return;
-    const t = d3.zoomTransform(this.element), left = t.x + moved;
-    const isSeen = (r) => left + t.k * (r.x + r.width) > 0 && left + t.k * r.x < width && t.applyY(r.y + r.height) > 0 && t.applyY(r.y) < height;
-    if ([...this.rects.values()].some((r) => !r.isOpen && isSeen(r))) this.#moveTo(t.translate(moved / t.k, 0));
-    else this.show();
+    if (!width || !height || (this.width === width && this.height === height)) return;
+    const isWindow = this.window !== `${innerWidth} ${innerHeight}`;
+    Object.assign(this, { width, height, window: `${innerWidth} ${innerHeight}` });
+    if (!this.rects.size) return;
+    const near = this.selected?.box ?? this.active;
+    if (!this.isByHand || isWindow || near === undefined) this.show();
+    else this.reveal(near);
   }
 
-  // All of it; or its top, if it would be too small to read.
-  show() {
-    const bounds = this.#bounds(), { clientWidth: width, clientHeight: height } = this.element, margin = 36, readable = 0.72;
-    if (bounds.height * readable < height - 2 * margin && bounds.width * readable < width - 2 * margin) { this.fit(undefined, false); return; }
-    const k = Math.max(readable, Math.min(1, (width - 2 * margin) / bounds.width, (height - 2 * margin) / bounds.height));
-    this.#moveTo(d3.zoomIdentity.translate((width - k * bounds.width) / 2 - k * bounds.x, margin - k * bounds.y).scale(k));
+  // All of it, at once.
+  show() { this.fit(undefined, false); }
+
+  // Opens and draws what fits the pane so that names can be read, the largest groups first.
+  async drawFirst() {
+    const { tree, view } = this;
+    const opened = view.openFirst();
+    await this.draw();
+    while (tree === this.tree && opened.length && this.#scaleOfAll() < kNamed) {
+      view.collapse(opened.pop());
+      await this.draw();
+    }
+    if (tree === this.tree) this.show();
+  }
+
+  // How large it is if all of it is in the pane; undefined: there is no pane.
+  #scaleOfAll() {
+    const bounds = this.#bounds(), { clientWidth: width, clientHeight: height } = this.element;
+    return width && height && Number.isFinite(bounds.x) ? Math.min(1, (width - 2 * kAround) / bounds.width, (height - kAround - kBelow) / bounds.height) : undefined;
   }
 
   // A box in the middle, readable.
@@ -368,7 +413,9 @@ export class Graph {
     const r = this.rects.get(v);
     if (!r) return;
     const width = this.element.clientWidth, height = this.element.clientHeight - (this.callbacks.covered?.() ?? 0);
-    const k = Math.min(1, Math.max(0.85, d3.zoomTransform(this.element).k));
+    if (!width || height <= 0) return;
+    this.isByHand = true;
+    const k = Math.min(1, Math.max(kDetail, d3.zoomTransform(this.element).k));
     this.#moveTo(d3.zoomIdentity.translate(width / 2 - k * (r.x + r.width / 2), height / 2 - k * (r.y + r.height / 2)).scale(k), true);
   }
 
@@ -376,13 +423,17 @@ export class Graph {
     const bounds = this.#bounds(v);
     const { clientWidth: width, clientHeight: height } = this.element;
     if (!bounds || !Number.isFinite(bounds.x) || !width) return;
-    const margin = 36;
-    const k = Math.min(1, (width - 2 * margin) / bounds.width, (height - 2 * margin) / bounds.height);
-    const x = (width - k * bounds.width) / 2 - k * bounds.x, y = (height - k * bounds.height) / 2 - k * bounds.y;
+    this.isByHand = v !== undefined && v !== 0;
+    const below = v === undefined || v === 0 ? kBelow : kAround;
+    const k = Math.min(1, (width - 2 * kAround) / bounds.width, (height - kAround - below) / bounds.height);
+    const x = (width - k * bounds.width) / 2 - k * bounds.x, y = kAround + (height - kAround - below - k * bounds.height) / 2 - k * bounds.y;
     this.#moveTo(d3.zoomIdentity.translate(x, y).scale(Math.max(k, 0.04)), isSlow);
   }
 
-  scale(by) { this.zoom.scaleBy(d3.select(this.element), by); }
+  scale(by) {
+    this.isByHand = true;
+    this.zoom.scaleBy(d3.select(this.element), by);
+  }
 
   // Moves as little as needed for a box to be in the window.
   reveal(v) {

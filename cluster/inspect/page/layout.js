@@ -1,10 +1,10 @@
 // Where boxes go. `layout` places one group's children, alone, with dagre; `Stretch` makes room where some of them are open,
 // so that what was placed stays in its place. No DOM here: it runs in a worker and in tests.
 
-export const kBoxHeight = 46, kGap = 22, kRankGap = 34, kMostWidth = 1500;
+export const kBoxHeight = 52, kGap = 22, kRankGap = 36, kMostWidth = 1500;
 
 // Width by the number of characters: a worker cannot measure text, and boxes that differ little look calmer.
-export const boxWidth = (label, isGroup) => Math.round(Math.min(240, Math.max(isGroup ? 136 : 124, 36 + 7.7 * Math.min(26, label.length) + (isGroup ? 24 : 0))));
+export const boxWidth = (label, isGroup) => Math.round(Math.min(270, Math.max(isGroup ? 152 : 140, 36 + 8.4 * Math.min(26, label.length) + (isGroup ? 24 : 0))));
 
 // Sets of boxes that edges connect, each in the order of the boxes.
 function components(count, edges) {

@@ -1,10 +1,10 @@
 // What the page knows of a plan: actors, edges, the tree in which actors are grouped, counters, and what is seen of it.
-// No DOM here: test/page/model_test.js runs it alone.
+// No DOM here: test/page/model_test.mjs runs it alone.
 
 export const kStates = ['idle', 'ready', 'running', 'waiting', 'dead', 'failed'];
 export const kGroupings = ['scope', 'partition', 'device', 'node'];
 
-// No group has more children than this: longer rows are cut into ranges, in the plan's order, so that a layout is small.
+// No group has more children than this: longer rows of loose actors are grouped by the user's line that made them, so that a layout is small.
 export const kMostChildren = 60;
 // Boxes on the page at once.
 export const kMostBoxes = 300;
@@ -45,6 +45,8 @@ export class Plan {
     this.names = this.actors.column('name').map((name, i) => name || this.actors.get(i, 'op') || String(this.actors.get(i, 'id')));
   }
   get size() { return this.actors.length; }
+  // A plan over several nodes is grouped by node first.
+  get firstGrouping() { return new Set(this.actors.column('node')).size > 1 ? 'node' : 'scope'; }
 }
 
 // ---- the tree
@@ -79,38 +81,86 @@ function groupsOf(plan, grouping) {
   return root;
 }
 
+const makeRange = (label, children, first, last) => ({ label, first, last, children, actor: -1, isRange: true });
+
 // A row of at most so many: ranges of it, and ranges of those if they are too many.
-function cutInto(most, row) {
+function cutInto(most, row, labelOf = (first, last) => `${first} … ${last}`) {
   while (row.length > most) {
     const size = Math.ceil(row.length / Math.ceil(row.length / kMostChildren));
     const ranges = [];
     for (let begin = 0; begin < row.length; begin += size) {
       const part = row.slice(begin, begin + size);
-      const [first, last] = [part[0], part[part.length - 1]];
-      ranges.push(part.length === 1 ? first : { label: `${first.first ?? first.label} … ${last.last ?? last.label}`, first: first.first ?? first.label, last: last.last ?? last.label, children: part, actor: -1, isRange: true });
+      const first = part[0].first ?? part[0].label, last = part.at(-1).last ?? part.at(-1).label;
+      ranges.push(part.length === 1 ? part[0] : makeRange(labelOf(first, last), part, first, last));
     }
     row = ranges;
   }
   return row;
 }
 
-// Groups that users made stay what they are; loose actors beside them are cut into ranges.
-function ranged(children) {
+// The actors that one line made, as one group. More than a group may hold are parts of it: `model.cpp:31, 2 of 4`.
+function groupOfLine(line, actors) {
+  if (actors.length === 1) return { ...actors[0], line };
+  if (actors.length <= kMostChildren) return { ...makeRange(line, actors), line };
+  const count = Math.ceil(actors.length / kMostChildren), size = Math.ceil(actors.length / count), parts = [];
+  for (let begin = 0; begin < actors.length; begin += size) {
+    const place = `${parts.length + 1} of ${count}`;
+    parts.push(makeRange(`${line}, ${place}`, actors.slice(begin, begin + size), place, place));
+  }
+  return { ...makeRange(line, cutInto(kMostChildren, parts, (first, last) => `${line}, ${first.split(' ')[0]}–${last}`)), line };
+}
+
+const fileOf = (line) => line.replace(/:\d+$/, '');
+
+// `model.cpp:12` to `model.cpp:40` is `model.cpp:12–40`.
+function rangeOfLines(first, last) {
+  return fileOf(first) === fileOf(last) && first !== last ? `${first}–${last.slice(fileOf(last).length + 1)}` : first === last ? first : `${first} … ${last}`;
+}
+
+// The lines that made some actors, as one range of each file: `model.cpp:12–40`.
+export function linesOf(plan, actors) {
+  const files = new Map();
+  for (const actor of actors) {
+    const line = String(plan.actors.get(actor, 'line') ?? '');
+    if (!line) continue;
+    const file = fileOf(line), number = Number(line.slice(file.length + 1)) || 0, [low, high] = files.get(file) ?? [number, number];
+    files.set(file, [Math.min(low, number), Math.max(high, number)]);
+  }
+  return [...files].map(([file, [low, high]]) => (low === high ? `${file}:${low}` : `${file}:${low}–${high}`));
+}
+
+// Loose actors by the line that made them; lines that are too many as ranges of them.
+function byLine(plan, most, loose) {
+  const lines = new Map();
+  for (const leaf of loose) {
+    const line = String(plan.actors.get(leaf.actor, 'line') || 'no source line');
+    if (!lines.has(line)) lines.set(line, []);
+    lines.get(line).push(leaf);
+  }
+  const rows = [...lines].map(([line, actors]) => groupOfLine(line, actors));
+  if (rows.length <= most) return rows;
+  const number = (row) => Number(row.line.slice(fileOf(row.line).length + 1)) || 0;
+  rows.sort((a, b) => (fileOf(a.line) < fileOf(b.line) ? -1 : fileOf(a.line) > fileOf(b.line) ? 1 : number(a) - number(b)));
+  return cutInto(most, rows.map((row) => ({ ...row, first: row.line, last: row.line })), rangeOfLines);
+}
+
+// Groups that users made stay what they are; of many loose actors beside them, those of one line are a group.
+function ranged(plan, children) {
   if (children.length <= kMostChildren) return children;
   const groups = children.filter((c) => c.children !== null), loose = children.filter((c) => c.children === null);
   const kept = groups.length < kMostChildren ? groups : cutInto(kMostChildren / 2, groups);
-  return [...kept, ...cutInto(kMostChildren - kept.length, loose)];
+  return [...kept, ...byLine(plan, kMostChildren - kept.length, loose)];
 }
 
 // A group of one group is that group.
-function simplified(group) {
+function simplified(plan, group) {
   if (group.children === null) return group;
   let { label, children } = group;
   while (children.length === 1 && children[0].children !== null) {
     label = `${label}/${children[0].label}`;
     ({ children } = children[0]);
   }
-  return { label, children: ranged(children.map(simplified)), actor: -1 };
+  return { label, children: ranged(plan, children.map((c) => simplified(plan, c))), actor: -1 };
 }
 
 // Groups and actors as numbers, parents before their children: 0 is the plan.
@@ -125,7 +175,7 @@ export class Tree {
     this.isRange = [];
     this.leafOf = new Int32Array(plan.size);
     const root = groupsOf(plan, grouping);
-    this.#add({ ...root, children: ranged(root.children.map(simplified)) });
+    this.#add({ ...root, children: ranged(plan, root.children.map((c) => simplified(plan, c))) });
     this.#measure();
   }
 
@@ -348,15 +398,17 @@ export class View {
     this.clock = 0;
   }
 
-  // Opens the largest groups while the page stays calm, those that users made first.
-  openFirst(calm = 9, most = 40) {
+  // Opens the largest groups while the page stays calm, those that users made first. Returns them, in that order.
+  openFirst(calm = 9, most = 28) {
+    const opened = [];
     for (;;) {
       const boxes = this.boxes().filter((v) => !this.open.has(v));
-      if (boxes.length >= calm) return;
+      if (boxes.length >= calm) return opened;
       const groups = boxes.filter((v) => this.tree.isGroup(v)).sort((a, b) => this.tree.isRange[a] - this.tree.isRange[b] || this.tree.sizes[b] - this.tree.sizes[a]);
       const next = groups.find((v) => boxes.length - 1 + this.tree.children[v].length <= most);
-      if (next === undefined) return;
+      if (next === undefined) return opened;
       this.expand(next);
+      opened.push(next);
     }
   }
 
@@ -461,20 +513,20 @@ export function layoutInput(tree, group) {
 
 // ---- search
 
-// Actors and groups whose name, op or id has all the words, best first.
-export function search(tree, words, most = 50) {
+// Actors and groups whose name, op, id, scope or line has all the words: one of just that name first, then the busiest, by what Totals.sums holds.
+export function search(tree, words, most = 50, busy = undefined) {
   const parts = words.toLowerCase().split(/\s+/).filter(Boolean);
   if (!parts.length) return [];
-  const { plan } = tree;
+  const { plan } = tree, whole = parts.join(' ');
   const found = [];
-  for (let v = 1; v < tree.size && found.length < 2000; v += 1) {
+  for (let v = 1; v < tree.size; v += 1) {
     if (tree.isRange[v]) continue;
     const actor = tree.actors[v];
     const name = tree.labels[v].toLowerCase();
-    const text = actor < 0 ? name : `${name} ${plan.names[actor].toLowerCase()} ${String(plan.actors.get(actor, 'op')).toLowerCase()} ${String(plan.actors.get(actor, 'id')).toLowerCase()} ${String(plan.actors.get(actor, 'scope') ?? '').toLowerCase()}`;
+    const text = actor < 0 ? name : `${name} ${plan.names[actor].toLowerCase()} ${String(plan.actors.get(actor, 'op')).toLowerCase()} ${String(plan.actors.get(actor, 'id')).toLowerCase()} ${String(plan.actors.get(actor, 'scope') ?? '').toLowerCase()} ${String(plan.actors.get(actor, 'line') ?? '').toLowerCase()}`;
     if (!parts.every((p) => text.includes(p))) continue;
-    const rank = name === parts[0] ? 0 : name.startsWith(parts[0]) ? 1 : name.includes(parts[0]) ? 2 : 3;
-    found.push([rank, actor < 0 ? 0 : 1, v]);
+    const rank = name.startsWith(parts[0]) ? 1 : name.includes(parts[0]) ? 2 : 3;
+    found.push([name === whole ? 0 : 1, busy?.[v] ?? 0, rank, actor < 0 ? 0 : 1, v]);
   }
-  return found.sort((a, b) => a[0] - b[0] || a[1] - b[1] || a[2] - b[2]).slice(0, most).map(([, , v]) => v);
+  return found.sort((a, b) => a[0] - b[0] || b[1] - a[1] || a[2] - b[2] || a[3] - b[3] || a[4] - b[4]).slice(0, most).map((f) => f[4]);
 }

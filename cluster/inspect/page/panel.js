@@ -2,7 +2,7 @@
 import { el, setText } from './dom.js';
 import { alike, bytes, clean, duration, range, rate, short, shorten } from './format.js';
 import { describeFlow, facts, kStateWords } from './graph.js';
-import { kStates } from './model.js';
+import { kStates, linesOf } from './model.js';
 
 // How far the iterations of a loop ran side by side, on average over the time that it was open.
 function parallelism(l) {
@@ -74,7 +74,7 @@ export class Panel {
     this.#show(clean(tree.labels[v]), totals.state(v), [
       el('p', { class: 'quiet', text: tree.path(v).slice(1, -1).map((u) => shorten(clean(tree.labels[u]), 24)).join(' › ') || `in plan ${clean(tree.plan.id)}` }),
       el('div', { class: 'counts' }, states),
-      facts([['Actors', short(tree.sizes[v])], tree.frames[v] && ['Loop', shorten(clean(tree.frames[v]), 40)], ...counters.loops.filter((l) => l.loop === tree.frames[v] && l.executions > 0).map(parallelism), ...this.#counterRows(graph, v)]),
+      facts([['Actors', short(tree.sizes[v])], ['Lines', linesOf(tree.plan, leaves.map((u) => tree.actors[u])).slice(0, 4).map((lines) => shorten(clean(lines), 48)).join(', ')], tree.frames[v] && ['Loop', shorten(clean(tree.frames[v]), 40)], ...counters.loops.filter((l) => l.loop === tree.frames[v] && l.executions > 0).map(parallelism), ...this.#counterRows(graph, v)]),
       ...list('Failed', amiss, () => ''),
       ...list('Busiest', busiest, (a) => duration(counters.now[2][a])),
       ...list('Waiting', waiting, (a) => (counters.waitingFor.has(a) ? `for ${shorten(clean(this.#nameOf(tree, counters.waitingFor.get(a))), 16)}` : '')),

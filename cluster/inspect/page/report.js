@@ -111,15 +111,14 @@ function topology() {
   });
   const show = async (grouping) => {
     const tree = new Tree(plan, grouping), view = new View(tree);
-    view.openFirst();
     graph.setModel(tree, view, new Totals(tree, counters), counters);
-    await graph.draw();
-    graph.show();
+    await graph.drawFirst();
     document.documentElement.dataset.ready = '1';
   };
   const choice = el('select', { 'aria-label': 'Group by' }, kGroupings.map((g) => el('option', { value: g, text: `by ${g}` })));
+  choice.value = plan.firstGrouping;
   choice.onchange = () => show(choice.value);
-  return [section('Plan', `Its numbers are those of ${ofAll}.`, el('div', { class: 'bar' }, [choice, details]), el('div', { class: 'frame' }, [drawing])), () => show('scope')];
+  return [section('Plan', `Its numbers are those of ${ofAll}.`, el('div', { class: 'bar' }, [choice, details]), el('div', { class: 'frame' }, [drawing])), () => show(plan.firstGrouping)];
 }
 
 function history() {

@@ -1,11 +1,18 @@
-// The left side: what is amiss, what runs, who is there.
-import { el, keyed, setAttribute, setText } from './dom.js';
-import { alike, bytes, clean, duration, percent, range, rate, short, shorten, timeless } from './format.js';
+// The left side: what is amiss, runs, nodes. Every row has its height and every number its place,
+// so nothing moves while they change.
+import {el, keyed, setAttribute, setText} from './dom.js';
+import {bytes, clean, duration, percent, short, shorten} from './format.js';
+import {RunTable} from './runs.js';
 
 function meter(label) {
-  const fill = el('span', { class: 'fill' });
-  const value = el('span', { class: 'value' });
-  return { root: el('div', { class: 'meter' }, [el('span', { class: 'label', text: label }), el('span', { class: 'track' }, [fill]), value]), fill, value };
+  const name = el('span', {class: 'label', text: label}), fill = el('span', {class: 'fill'});
+  const value = el('span', {class: 'value'});
+  return {
+    root: el('div', {class: 'meter'}, [name, el('span', {class: 'track'}, [fill]), value]),
+    name,
+    fill,
+    value
+  };
 }
 function setMeter(m, fraction, text) {
   m.fill.style.width = `${Math.round(100 * Math.min(1, Math.max(0, fraction || 0)))}%`;
@@ -14,135 +21,112 @@ function setMeter(m, fraction, text) {
 }
 
 export class Side {
-  // callbacks: plan(id), actor(id)
+  // callbacks: plan(id), actor(id), overview()
   constructor(root, callbacks) {
     this.callbacks = callbacks;
-    this.fired = new Map();  // run: [time, fired, rate]
-    this.verdicts = el('div', { class: 'verdicts', role: 'status', 'aria-live': 'polite' });
-    this.runs = el('div', { class: 'cards' });
-    this.recent = el('div', { class: 'recent' });
-    this.nodes = el('div', { class: 'cards' });
-    this.noRuns = el('p', { class: 'quiet', text: 'No run is under way.' });
-    const section = (title, ...children) => el('section', {}, [el('h2', { text: title }), ...children]);
-    this.amiss = section('Amiss', this.verdicts);
-    this.amiss.hidden = true;
-    root.append(this.amiss, section('Runs', this.noRuns, this.runs, this.recent), section('Nodes', this.nodes));
+    this.verdicts = el('div', {class: 'verdicts', role: 'status', 'aria-live': 'polite'});
+    this.more = el('button', {class: 'link', onclick: () => callbacks.overview()});
+    this.runs = new RunTable({plan: (id) => callbacks.plan(id)}, {isShort: true});
+    this.nodes = el('div', {class: 'cards'});
+    const section = (title, ...children) =>
+        el('section', {}, [el('h2', {text: title}), ...children]);
+    root.append(
+        el('section', {class: 'amiss'},
+           [el('div', {class: 'title'}, [el('h2', {text: 'Amiss'}), this.more]), this.verdicts]),
+        section('Runs', this.runs.root), section('Nodes', this.nodes));
   }
 
-  // verdicts: of /api/diagnose, which accuses only where a run hangs; a run's own sentences say why it has not ended yet.
-  update(state, verdicts) {
-    const runs = state.runs ?? [];
-    this.#updateVerdicts(state, verdicts);
-    this.accused = new Set(verdicts.map((v) => String(v.run)));
-    this.noRuns.hidden = runs.length > 0;
-    keyed(this.runs, runs, (r) => r.id, (r) => this.#makeRun(r), (card, r) => this.#updateRun(card, r, state.time_ns));
-    keyed(this.recent, [...(state.recent ?? [])].sort((a, b) => b.ended_ns - a.ended_ns).slice(0, 6), (r) => r.id, () => el('button', { class: 'past' }, [el('span', { class: 'mark' }), el('span', { class: 'id' }), el('span', { class: 'took' }), el('span', { class: 'why' })]),
-      (row, r) => {
-        setText(row.children[0], r.ok ? '✓' : '✕');
-        row.classList.toggle('bad', !r.ok);
-        setText(row.children[1], clean(r.id));
-        setText(row.children[2], duration(r.took_ns));
-        setText(row.children[3], r.ok ? '' : shorten(clean(r.error), 300));
-        row.title = r.ok ? `run ${clean(r.id)} of plan ${clean(r.plan)} ended well` : clean(r.error);
-        row.onclick = () => this.callbacks.plan(r.plan);
-      });
-    keyed(this.nodes, state.nodes ?? [], (n) => n.name, () => this.#makeNode(), (card, n) => this.#updateNode(card, n, state.time_ns));
+  // {rows (of RunTimes), amiss, failures, nodes (of nodeRow), accused}
+  update({rows, amiss, failures, nodes, accused}) {
+    this.#updateAmiss(amiss, failures);
+    this.runs.update(rows, accused);
+    keyed(
+        this.nodes, nodes, (n) => n.name, () => this.#makeNode(),
+        (card, n) => this.#updateNode(card, n));
   }
 
-  #updateVerdicts(state, verdicts) {
-    const said = verdicts.map((v) => ({ key: `${v.run} ${v.actor} ${timeless(v.text)}`, text: v.text, run: v.run, kind: 'hang', actor: v.actor }));
-    const failed = (state.recent ?? []).filter((r) => !r.ok && state.time_ns - r.ended_ns < 60e9).sort((a, b) => b.ended_ns - a.ended_ns).slice(0, 2)
-      .map((r) => ({ key: `x ${r.id}`, text: r.error || 'failed', run: r.id, kind: 'error' }));
-    const away = (state.nodes ?? []).filter((n) => n.reachable === false && n.state !== 'left')
-      .map((n) => ({ key: `n ${n.name}`, text: n.why || `${n.name} does not answer`, run: n.name, kind: 'error' }));
-    const all = [...new Map([...said, ...failed, ...away].map((v) => [v.key, v])).values()];
-    this.amiss.hidden = all.length === 0;
-    keyed(this.verdicts, all, (v) => v.key, (v) => el(v.actor ? 'button' : 'div', {}, [el('b'), el('span', { class: 'text' })]), (box, v) => {
-      box.className = `verdict ${v.kind}${v.actor ? ' leads' : ''}`;
-      box.onclick = v.actor ? () => this.callbacks.actor(v.actor) : null;
-      setText(box.children[0], clean(v.run));
-      setText(box.children[1], shorten(clean(v.text), 400));
-    });
-  }
-
-  #makeRun(run) {
-    const card = el('button', { class: 'card run' }, [
-      el('div', { class: 'line' }, [el('span', { class: 'pulse' }), el('b'), el('span', { class: 'right' })]),
-      el('div', { class: 'line quiet' }, [el('span'), el('span', { class: 'right' })]),
-      el('div', { class: 'loops' })]);
-    card.onclick = () => this.callbacks.plan(run.plan);
-    return card;
-  }
-
-  #updateRun(card, run, time) {
-    const [top, below, loops] = card.children;
-    const seen = this.fired.get(run.id);
-    const perSecond = seen && time > seen[0] ? Math.max(0, (run.fired - seen[1]) / ((time - seen[0]) / 1e9)) : 0;
-    this.fired.set(run.id, [time, run.fired]);
-    const waits = (run.waits ?? []).length, amiss = this.accused.has(String(run.id));
-    card.title = [run.id, ...alike(run.verdicts ?? []).slice(0, 3)].map((text) => shorten(clean(text), 300)).join('\n');
-    card.classList.toggle('amiss', amiss);
-    setText(top.children[1], shorten(clean(run.id), 16));  // its number is at the end
-    setText(top.children[2], duration(run.for_ns));
-    setText(below.children[0], `step ${short(run.step)} · ${short(run.fired)} fired`);
-    setText(below.children[1], run.state === 'ending' ? 'ending' : perSecond > 0 ? rate(perSecond) : waits ? `waits for ${waits}` : '');
-    keyed(loops, (run.loops ?? []).slice(0, 4), (l) => `${l.loop} ${l.tag} ${l.node} ${l.device}`, () => {
-      const m = meter('');
-      m.root.meter = m;
-      return m.root;
-    }, (root, l) => {
-      const m = root.meter, open = l.last - l.first + 1;
-      setText(root.children[0], `↻ ${shorten(clean(l.loop), 14)}`);
-      setMeter(m, l.window > 0 ? open / l.window : 0, range(l.first, l.last));
-      m.fill.classList.remove('high');
-      root.title = `loop ${clean(l.loop)} on ${clean(l.node)}: ${open} iterations are open, of at most ${l.window}`;
-    });
+  // The worst, of three lines; the others are in the overview.
+  #updateAmiss(amiss, failures) {
+    const failed = failures.length ? [{
+      key: `x ${failures[0].run} ${failures[0].time_ns}`,
+      what: failures[0].run,
+      text: failures[0].text,
+      kind: 'error'
+    }] :
+                                     [];
+    const all = [...amiss, ...failed],
+          rest = amiss.length + failures.length - Math.min(1, all.length);
+    setText(this.more, rest > 0 ? `and ${short(rest)} more` : '');
+    const shown = all.length ? all.slice(0, 1) :
+                               [{key: 'none', what: '', text: 'Nothing is amiss.', kind: 'well'}];
+    keyed(
+        this.verdicts, shown, (v) => `${v.key} ${v.actor ? 1 : 0}`,
+        (v) => el(v.actor ? 'button' : 'div', {}, [el('b'), el('span', {class: 'text'})]),
+        (box, v) => {
+          box.className = `verdict ${v.kind}${v.actor ? ' leads' : ''}`;
+          box.onclick = v.actor ? () => this.callbacks.actor(v.actor) : null;
+          setText(box.children[0], shorten(clean(v.what), 26));
+          setText(box.children[1], shorten(clean(v.text), 400));
+          setAttribute(box, 'title', clean(v.text));
+        });
   }
 
   #makeNode() {
-    const cpu = meter('cpu'), memory = meter('memory'), devices = el('div');
-    const links = el('div', { class: 'links' });
-    const card = el('div', { class: 'card node' }, [
-      el('div', { class: 'line' }, [el('span', { class: 'dot' }), el('b'), el('span', { class: 'right quiet' })]), cpu.root, memory.root, devices, el('p', { class: 'quiet why' }), links]);
-    Object.assign(card, { cpu, memory, devices, links });
-    return card;
+    const name = el('b'), state = el('span', {class: 'right quiet'}),
+          why = el('p', {class: 'why', hidden: true});
+    const rows = Object.fromEntries([
+      ['cpu', 'cpu'], ['memory', 'memory'], ['device', 'device'], ['swapped', 'swapped'],
+      ['peer', 'peer']
+    ].map(([key, label]) => [key, meter(label)]));
+    const card = el('div', {class: 'card node'}, [
+      el('div', {class: 'line'}, [el('span', {class: 'dot'}), name, state]),
+      ...Object.values(rows).map((m) => m.root), why
+    ]);
+    return Object.assign(card, {name, state, why, rows});
   }
 
-  #updateNode(card, node, time) {
-    const top = card.children[0], isThere = node.reachable !== false;
-    card.className = `card node ${isThere ? node.state : 'away'}`;
-    setText(top.children[1], clean(node.name));
-    setText(top.children[2], node.since_ns ? `${clean(node.state)} for ${duration(Math.max(0, time - node.since_ns))}` : clean(node.state));
-    for (const part of [card.cpu.root, card.memory.root, card.devices, card.links]) part.hidden = !isThere;
-    setText(card.children[4], isThere ? '' : clean(node.why || 'does not answer'));
-    if (!isThere) return;
-    setMeter(card.cpu, node.cpu / node.cores, node.cores ? `${short(node.cpu)} of ${node.cores}` : '–');
-    const memory = node.memory ?? {};
-    setMeter(card.memory, memory.resident / memory.total, memory.resident ? bytes(memory.resident) : '–');
-    const devices = (node.devices ?? []).slice(0, 8).flatMap((d) => (d.swapped ? [d, { ...d, key: `${d.name} swapped` }] : [d]));
-    keyed(card.devices, devices, (d) => d.key ?? d.name, () => {
-      const m = meter('');
-      m.root.meter = m;
-      return m.root;
-    }, (root, d) => {
-      if (d.key) {
-        setText(root.children[0], 'swapped');
-        setMeter(root.meter, d.limit > 0 ? d.swapped / d.limit : 0, bytes(d.swapped));
-        root.title = `${clean(d.name)}: ${bytes(d.swapped)} moved to the host's memory`;
-        return;
-      }
-      const name = clean(d.name).split('/').pop();
-      setText(root.children[0], shorten(name, 12));
-      setMeter(root.meter, d.limit > 0 ? d.in_use / d.limit : 0, bytes(d.in_use));
-      root.title = `${clean(d.name)}: ${bytes(d.in_use)} in use, ${bytes(d.peak)} at most${d.limit ? `, of ${bytes(d.limit)}` : ''}`;
-    });
-    keyed(card.links, (node.peers ?? []).slice(0, 8), (p) => p.node, () => el('div', { class: 'line quiet' }, [el('span'), el('span', { class: 'right' })]), (root, p) => {
-      const waiting = p.queued_bytes + p.unacknowledged_bytes;
-      setText(root.children[0], `→ ${shorten(clean(p.node), 16)}`);
-      setText(root.children[1], `${waiting ? `${bytes(waiting)} waiting · ` : ''}${p.round_trip_ns ? duration(p.round_trip_ns) : '–'}`);
-      setAttribute(root, 'title', `to ${clean(p.node)}: ${bytes(p.sent_bytes)} sent, ${bytes(p.received_bytes)} received, ${bytes(p.queued_bytes)} queued, ${bytes(p.unacknowledged_bytes)} unacknowledged; a ping takes ${p.round_trip_ns ? duration(p.round_trip_ns) : 'an unknown time'}`);
-    });
-    setAttribute(card, 'title', `${clean(node.address)}\n${Object.entries(node.labels ?? {}).map(([k, v]) => `${clean(k)}=${clean(v)}`).join(' ')}\n${clean(node.engine)}`);
-    if (node.cores) card.cpu.root.title = `${percent(node.cpu / node.cores)} of ${node.cores} cores`;
+  #updateNode(card, n) {
+    const {cpu, memory, device, swapped, peer} = card.rows;
+    card.className = `card node ${n.state}`;
+    setText(card.name, clean(n.name));
+    setText(
+        card.state,
+        `${clean(n.state)}${Number.isFinite(n.since_ns) ? ` ${duration(n.since_ns)}` : ''}`);
+    card.why.hidden = n.isThere;
+    setText(card.why, clean(n.why));
+    setAttribute(card.why, 'title', clean(n.why));
+    for (const row of Object.values(card.rows)) row.root.hidden = !n.isThere;
+    if (!n.isThere) return;
+    setMeter(cpu, n.cpu / n.cores, n.cores ? `${(n.cpu ?? 0).toFixed(2)} of ${n.cores}` : '–');
+    setMeter(memory, n.memory / n.total, n.memory ? bytes(n.memory) : '–');
+    setText(
+        device.name,
+        n.devices > 1 ? `worst of ${n.devices}` :
+                        shorten(clean(n.device?.name ?? 'device').split('/').pop(), 11));
+    setMeter(
+        device, n.device?.limit > 0 ? n.device.in_use / n.device.limit : 0,
+        n.device ? bytes(n.device.in_use) : '–');
+    setMeter(
+        swapped, n.swapped && n.device?.limit ? n.swapped / n.device.limit : 0, bytes(n.swapped));
+    swapped.fill.classList.remove('high');
+    setText(
+        peer.name,
+        n.peers > 1 ? `worst of ${n.peers}` :
+            n.peers ? `→ ${shorten(clean(n.peer.node), 9)}` :
+                      'peer');
+    setMeter(peer, 0, n.peer ? (n.peer.round_trip_ns ? duration(n.peer.round_trip_ns) : '–') : '–');
+    setAttribute(
+        peer.root, 'title',
+        n.peer ? `a ping to ${clean(n.peer.node)}, the slowest of ${n.peers}; ${
+                     bytes(n.waiting)} wait to be sent or acknowledged` :
+                 '');
+    setAttribute(
+        device.root, 'title',
+        n.device ? `${clean(n.device.name)}: ${bytes(n.device.in_use)} in use, ${
+                       bytes(n.device.peak)} at most${
+                       n.device.limit ? `, of ${bytes(n.device.limit)}` : ''}` :
+                                        '');
+    setAttribute(
+        cpu.root, 'title', n.cores ? `${percent(n.cpu / n.cores)} of ${n.cores} cores` : '');
   }
 }

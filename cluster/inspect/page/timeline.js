@@ -1,10 +1,10 @@
 // What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events, one by one;
 // of older ones than can be kept so, how much of each 20 ms each kind took. What was written over before it was asked for, or is not known
-// for another reason, is hatched, so that nobody takes it for rest.
+// for another reason, is hatched: only rest is empty. Waits that last and a node's silence are drawn up to now.
 import { clean, duration, shorten } from './format.js';
 
 const kKinds = ['kernel', 'firing', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
-const kLane = 17, kLeft = 178, kTop = 20, kMostEvents = 20000, kMostLanes = 40;
+const kLane = 20, kLeft = 190, kTop = 22, kMostEvents = 20000, kMostLanes = 40;
 const kKept = 60e9, kBin = 20e6, kLate = 2e9, kSkew = 1e8, kAlike = 1e4;  // ns: how far back; of what is told together; who answers later than that has a gap; of nodes' clocks; one event
 
 // `cpu:0, plan 3`, with the node in front where there are several: a device's full name says it again.
@@ -26,7 +26,7 @@ export function besideEvent(drawn, from, dx, dy) {
 // all, what is long behind what is short, and failures before all. Tokens are moments, drawn a pixel wide: thousands of them would cover
 // what computes, and take a quarter.
 export function stacked(drawn) {
-  const layer = ({ kind }) => ['turn', 'wait'].indexOf(kind) + 1 || (kind === 'failure' ? 4 : 3);
+  const layer = ({ kind, isOpen }) => (isOpen ? 2.5 : ['turn', 'wait'].indexOf(kind) + 1 || (kind === 'failure' ? 4 : 3));
   const height = ({ kind, share }) => share ?? (kind === 'send' || kind === 'receive' ? 0.25 : 1);
   return drawn.map((d) => [...d, height(d[3])]).sort((a, b) => layer(a[3]) - layer(b[3]) || b[4] - a[4] || b[2] - a[2]);
 }
@@ -42,6 +42,7 @@ export class Timeline {
     this.isPaused = false;
     this.heard = new Map();  // track: the end of the last event that is known
     this.lost = [];          // {node, track, from, until}: what happened there nobody knows
+    this.open = [];          // waits and silences that last, as of the last state
     this.bins = new Map();   // what is older: {node, track, kind, t_ns, dur_ns, took, count}
     canvas.tabIndex = 0;
     canvas.addEventListener('mousemove', (event) => this.#point(event));
@@ -92,6 +93,40 @@ export class Timeline {
     this.draw();
   }
 
+  // Takes the open waits and the silent nodes of /api/state. Both end now.
+  setOpen(state) {
+    const open = [], now = state.time_ns;
+    for (const run of state.runs ?? []) {
+      for (const w of run.waits ?? []) {
+        const track = `${w.device} of plan ${run.plan}`;
+        const from = w.for_ns > 0 ? now - w.for_ns : Math.max(this.heard.get(`${w.node} ${track}`) ?? 0, run.started_ns ?? 0);
+        open.push({ t_ns: from, node: w.node, track, kind: 'wait', name: `${w.kind === 'token' || w.kind === 'grant' ? `for ${w.what}${w.from && w.from !== w.device ? ` from ${w.from}` : ''}` : w.what}`, run: run.id, tag: w.tag, actor: w.actor, isOpen: true });
+      }
+    }
+    for (const node of state.nodes ?? []) {
+      if (node.reachable !== false || node.state === 'left') continue;
+      const tracks = [...this.heard].filter(([key, end]) => key.startsWith(`${node.name} `) && end > now - kKept);
+      const since = Math.min(this.told ?? now, node.state !== 'alive' && node.since_ns ? node.since_ns : now);
+      for (const [key, end] of tracks.length ? tracks : [[`${node.name} all of it`, 0]])
+        open.push({ t_ns: Math.min(now, Math.max(end, since)), node: node.name, track: key.slice(node.name.length + 1), kind: 'silent', name: node.why || 'it does not answer', isOpen: true });
+    }
+    // The longest of each track: waits of one track would cover each other.
+    const longest = new Map();
+    for (const e of open) {
+      const key = `${e.node} ${e.track} ${e.kind}`, known = longest.get(key);
+      if (!known || e.t_ns < known.t_ns) longest.set(key, { ...e, count: (known?.count ?? 0) + 1 });
+      else known.count += 1;
+    }
+    this.open = [...longest.values()];
+    this.openAt = now;
+    if (!this.isPaused) this.until = Math.max(this.until, now);
+  }
+
+  // As events that end where the drawing does.
+  * #lasting() {
+    for (const e of this.open) yield { ...e, dur_ns: Math.max(0, this.until - e.t_ns), name: e.count > 1 ? `${e.name}, and ${e.count - 1} more` : e.name };
+  }
+
   // Who did not answer may do so the next time, and is asked for the same then; for what is older than that it has a gap.
   #waitFor(silent, asked) {
     const told = silent.length && this.told !== undefined ? Math.max(this.told, asked - kLate) : asked;
@@ -123,6 +158,7 @@ export class Timeline {
   * #drawn() {
     for (const b of this.bins.values()) yield { ...b, share: Math.max(0.12, Math.min(1, b.took / kBin)), name: `× ${b.count}, ${duration(b.took)} of these ${duration(kBin)}` };
     yield* this.events;
+    yield* this.#lasting();
   }
 
   // All that there is, for a report.
@@ -174,10 +210,12 @@ export class Timeline {
     g.textAlign = 'center';
     for (const tick of d3.scaleLinear().domain([-this.seconds, 0]).ticks(Math.max(2, Math.floor(width / 130)))) {
       const x = Math.round(this.scale(this.until + tick * 1e9)) + 0.5;
+      g.setLineDash([1, 5]);
       g.beginPath();
       g.moveTo(x, kTop - 4);
       g.lineTo(x, height);
       g.stroke();
+      g.setLineDash([]);
       if (x < width - 30) g.fillText(tick === 0 ? 'now' : `−${duration(-tick * 1e9)}`, x, 9);
     }
     g.textAlign = 'right';
@@ -189,7 +227,7 @@ export class Timeline {
     g.beginPath();
     g.rect(kLeft, 0, width - kLeft - 12, height);
     g.clip();
-    const colours = { ...Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)])), failure: ink('--failed') };
+    const colours = { ...Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)])), failure: ink('--failed'), silent: ink('--failed') };
     const quiet = ink('--quiet'), seen = [];
     this.drawn = this.#hatch(g, lanes, quiet, width);
     for (const e of this.#drawn()) {
@@ -202,12 +240,15 @@ export class Timeline {
     for (const [x, y, w, e, height] of stacked(seen)) {
       const part = (kLane - 4) * height;
       g.fillStyle = colours[e.kind] || quiet;
-      g.globalAlpha = e.kind === 'wait' || e.kind === 'turn' ? 0.35 : 0.9;
+      const isPale = e.kind === 'wait' || e.kind === 'turn' || e.kind === 'silent';
+      g.globalAlpha = isPale ? 0.22 : 1;
       g.fillRect(x, y + kLane - 4 - part, w, part);
+      g.globalAlpha = 1;
+      if (isPale) g.fillRect(x, y + kLane - 6, w, 2);  // a line that is seen as well as any
+      if (e.isOpen) g.fillRect(x, y, 2, kLane - 4);
       this.drawn.push([x, y, w, e, height]);
       if (w > 46 && !e.share) {
-        g.globalAlpha = 1;
-        g.fillStyle = e.kind === 'wait' || e.kind === 'turn' ? ink('--ink') : ink('--on-colour');
+        g.fillStyle = isPale ? ink('--ink') : ink('--on-colour');
         g.textAlign = 'left';
         g.fillText(shorten(clean(e.name), Math.floor((w - 8) / 6.2)), Math.max(x, kLeft) + 4, y + kLane / 2 - 2);
       }
@@ -220,14 +261,13 @@ export class Timeline {
       g.strokeRect(marked[0] - 1, marked[1] - 1, marked[2] + 2, kLane - 2);
     }
     g.restore();
-    const gaps = this.drawn.filter(([, , , e]) => e.kind === 'not recorded:').length;
-    canvas.setAttribute('aria-label', `${this.drawn.length - gaps} events${gaps ? ` and ${gaps === 1 ? 'one time' : `${gaps} times`} of which nothing was recorded` : ''} on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
+    const gaps = this.drawn.filter(([, , , e]) => e.kind === 'not recorded:').length, lasting = this.drawn.filter(([, , , e]) => e.isOpen).length;
+    canvas.setAttribute('aria-label', `${this.drawn.length - gaps - lasting} events${lasting ? `, ${lasting} that last` : ''}${gaps ? ` and ${gaps === 1 ? 'one time' : `${gaps} times`} of which nothing was recorded` : ''} on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
   }
 
   #hatch(g, lanes, colour, width) {
     const drawn = [];
     g.strokeStyle = colour;
-    g.globalAlpha = 0.55;
     for (const gap of this.lost) {
       const lane = lanes.get(`${gap.node} ${gap.track}`)?.[1];
       const x = Math.max(kLeft, this.scale(Math.max(gap.from, this.until - kKept))), end = Math.min(width, this.scale(gap.until));
