@@ -217,10 +217,35 @@ submit cancelled "$script" ./train 1000000000
 within_bound has_stepped cancelled || fail "the training over Slurm's nodes does not begin" "$work/cancelled.out"
 scancel "$job"
 ends cancelled 'CANCELLED 0:15'
+# Its time is up: it saves, its nodes leave, it is queued again, goes on from its save and ends.
+submit going-on "$script" bash -c '
+  [ -n "${SLURM_RESTART_COUNT:-}" ] && given=(--resume "$0" --seconds 2) ||
+    given=(--save "$0" --hidden 16 --steps 1000000000)
+  exec "$1/examples/char_lm" --text "$2" --sample-chars 0 --validate-every 5 "${given[@]}" \
+    --join "$TROUPE_JOIN" --nodes troupe-0,troupe-1,troupe-2 --keys "$TROUPE_KEYS"' \
+  "$work/saved.safetensors" "$build" "$source/test/bench/RESULTS.md"
+within_bound has_stepped going-on ||
+  fail "the training that is to go on does not begin" "$work/going-on.out"
+scontrol show job "$job" | grep -c ' Requeue=1 ' >/dev/null ||
+  fail "the job would not begin anew after a machine has failed"
+scancel --batch --signal=USR1 "$job"
+has_requeued() { scontrol show job "$job" 2>/dev/null | grep -c ' Restarts=1 ' >/dev/null; }
+within_bound has_requeued || fail "the job is not queued again at the end of its time" "$work/going-on.out"
+# Slurm lets it wait for two minutes, in case its machine is at fault.
+begins_again() {
+  scontrol update "JobId=$job" StartTime=now 2>/dev/null || true
+  [[ $(state "$job") != PENDING* ]]
+}
+within_bound begins_again || fail "the job that was queued again does not begin" "$work/going-on.out"
+ends going-on 'COMPLETED 0:0'
+grep -qa 'saved.safetensors continues after step ' "$work/going-on.out" ||
+  fail "the job that was queued again does not go on from its save" "$work/going-on.out"
+leave going-on
+
 ! pgrep -x troupe >"$work/left" || fail "nodes of the cancelled job are there still" "$work/left" "$work/cancelled.out"
 for i in 1 2 3; do on $i test -s "$KEYS/node.key" || fail "host$i has lost its keys"; done
 [ -z "$(ls -A "$own")" ] || fail "what is each machine's own is on a disk that they share: $(ls -A "$own")"
-echo "Slurm: troupe.sbatch runs a training over three machines; its nodes leave when it is done, none stays of a job that is cancelled; who fails is told"
+echo "Slurm: troupe.sbatch runs a training over three machines; its nodes leave when it is done, none stays of a job that is cancelled; who fails is told; at the end of its time it saves, and goes on later"
 
 submit mpirun --ntasks-per-node=1 --wrap "exec mpirun.openmpi --allow-run-as-root -x TROUPE_JOIN=host1:7117 -n 3 '$work/rank'"
 for i in 1 2 3; do within_bound sees_all $i rank || fail "mpirun in a job of Slurm: the node on host$i does not see three ranks" "$work/mpirun.out"; done
