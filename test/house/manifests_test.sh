@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# test/house/manifests_test.sh SOURCE BUILD: the systemd unit, the Kubernetes manifest and the Slurm script say what exists.
+# test/house/manifests_test.sh SOURCE BUILD: do the systemd unit, the Kubernetes manifests, the
+# Dockerfile and the Slurm script agree with each other and with the program?
 #
-# What they start does start: the unit with its example's flags, pods as the manifest has them (pods.sh).
+# The unit's node starts with the flags of /etc/default/troupe-node, pods and the Job as the
+# manifests have them (pods.sh).
 set -uo pipefail
 # shellcheck source=scripts/machines.sh
 . "$1/scripts/machines.sh"
@@ -18,52 +20,63 @@ checked=() missing=() denied=
 if command -v systemd-analyze >/dev/null; then
   # The binary is not installed here: the one that was built stands in.
   sed "s|/usr/bin/troupe|$troupe|" "$source/scripts/systemd/troupe-node.service" >"$work/troupe-node.service"
-  out=$(systemd-analyze verify "$work/troupe-node.service" 2>&1) && [ -z "$out" ] || complain "systemd-analyze verify: $out"
+  out=$(systemd-analyze verify --man=no "$work/troupe-node.service" 2>&1) && [ -z "$out" ] || complain "systemd-analyze verify: $out"
   sed 's|^Type=notify|Type=notifies|' "$work/troupe-node.service" >"$work/broken.service"
-  out=$(systemd-analyze verify "$work/broken.service" 2>&1)
+  out=$(systemd-analyze verify --man=no "$work/broken.service" 2>&1)
   grep -q notifies <<<"$out" || complain "systemd-analyze verify does not see a planted mistake: $out"
   checked+=(systemd)
 else
   missing+=(systemd-analyze)
 fi
 
+# What restarts cannot mend is not restarted, memory has a limit, and each file of the keys is a
+# credential with a stand-in, by the names that `troupe keygen` and /etc/default/troupe-node have.
+unit=$source/scripts/systemd/troupe-node.service default=$source/scripts/debian/troupe-node.default
+for line in Restart=on-failure RestartPreventExitStatus=2 'MemoryMax=[0-9]+%' \
+  EnvironmentFile=-/etc/default/troupe-node; do
+  grep -qxE -- "$line" "$unit" || complain "the unit has no line $line"
+done
+"$troupe" keygen --keys "$work/service" --name service >/dev/null 2>&1 ||
+  complain "no keys are made"
+for file in $(ls "$work/service") http.token; do
+  grep -qx "LoadCredential=$file:/etc/troupe/keys/$file" "$unit" &&
+    grep -q "^SetCredential=$file:." "$unit" ||
+    complain "the unit loads no credential $file, or has nothing for one that is not there"
+done
+folder=/run/credentials/troupe-node.service
+grep -qx "#TROUPE_KEYS=$folder" "$default" &&
+  grep -qx "#TROUPE_HTTP_TOKEN_FILE=$folder/http.token" "$default" ||
+  complain "troupe-node.default does not lead to the unit's credentials"
+for variable in $(sed -nE 's/^#?([A-Z_]+)=.*/\1/p' "$default"); do
+  [ "$variable" = TROUPE_NODE_FLAGS ] ||
+    grep -rq "\"$variable\"" "$source/apps" "$source/cluster/membership" ||
+    complain "troupe-node.default sets $variable, which nothing reads"
+done
+# As root it reads what systemd makes of a credential that is missing, and refuses it with status 2.
+echo missing >"$work/service/node.key"
+out=$("$troupe" node --listen tcp://127.0.0.1:0 --keys "$work/service" 2>&1)
+[ $? -eq 2 ] && grep -q 'node.key:1' <<<"$out" || complain "a key that is missing is not refused: $out"
+checked+=('the environment of the unit')
+
 python3 -c 'import yaml' 2>/dev/null || missing+=(python3-yaml)
 
 if python3 -c 'import yaml' 2>/dev/null; then
-  out=$(python3 - "$source/scripts/kubernetes/troupe.yaml" <<'PYTHON'
+  out=$(python3 "$source/test/house/manifests.py" "$source/scripts/kubernetes" \
+    "$source/CMakeLists.txt") || complain 'the manifests cannot be read'
+  [ -z "$out" ] || complain "in the manifests these are not as they should be: $out"
+  for flag in $(python3 -c '
 import sys, yaml
-service, troupe = yaml.safe_load_all(open(sys.argv[1]))
-pod = troupe["spec"]["template"]
-node = pod["spec"]["containers"][0]
-name = service["metadata"]["name"]
-ports = {p["name"]: p["containerPort"] for p in node["ports"]}
-flags = dict(a.lstrip("-").split("=", 1) for a in node["args"][1:])
-wrong = [what for what, holds in {
-    "kinds": (service["kind"], troupe["kind"]) == ("Service", "StatefulSet"),
-    "a headless service": service["spec"]["clusterIP"] == "None",
-    "the service of the set": troupe["spec"]["serviceName"] == name,
-    "TROUPE_SERVICE": {"name": "TROUPE_SERVICE", "value": name} in node["env"],
-    "whom the service finds": service["spec"]["selector"].items() <= pod["metadata"]["labels"].items(),
-    "the set's own pods": troupe["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"],
-    "the port that discovery assumes": flags["listen"].endswith(":7117") and ports["nodes"] == 7117,
-    "the page's port": flags["http"].endswith(":%d" % ports["http"]),
-    "the port of large payload, the next one": ports["large"] == ports["nodes"] + 1 != ports["http"],
-    "a token from the secret": flags["http-token-file"].startswith(flags["keys"] + "/"),
-    "the readiness probe": node["readinessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"},
-    "keys from a secret": any("secret" in v and m["mountPath"] == flags["keys"]
-                              for v in pod["spec"]["volumes"] for m in node["volumeMounts"] if m["name"] == v["name"]),
-    "a folder for what led to failures": any("emptyDir" in v and {"name": "STATE_DIRECTORY", "value": m["mountPath"]} in node["env"]
-                                             for v in pod["spec"]["volumes"] for m in node["volumeMounts"] if m["name"] == v["name"]),
-    "time to leave": pod["spec"]["terminationGracePeriodSeconds"] >= 30,
-}.items() if not holds]
-print("\n".join(wrong))
-PYTHON
-  ) || complain 'the manifest cannot be read'
-  [ -z "$out" ] || complain "in the manifest these are not as they should be: $out"
+job = [d for d in yaml.safe_load_all(open(sys.argv[1])) if d["kind"] == "Job"][0]
+container = job["spec"]["template"]["spec"]["containers"][0]
+print(*{a.split("=")[0] for a in container["args"]}, "--save", "--resume")' \
+    "$source/scripts/kubernetes/training.yaml"); do
+    "$2/examples/char_lm" --help | grep -c -- " $flag " >/dev/null ||
+      complain "training.yaml uses $flag, and char_lm has no such flag"
+  done
   checked+=(Kubernetes)
 fi
 
-# The unit with its example's flags, and free ports of loopback in the place of theirs.
+# The unit with the flags of troupe-node.default, and free ports of loopback in the place of theirs.
 # started LABEL LOG PID: it says that it listens.
 started() {
   local waited=0
@@ -98,7 +111,8 @@ PYTHON
 }
 # ZeroMQ's library is not instrumented: TSan would report it.
 if [[ $troupe != *tsan* ]] && command -v python3 >/dev/null; then
-  example=$(sed -n 's/^# *TROUPE_NODE_FLAGS=//p' "$source/scripts/systemd/troupe-node.service")
+  example=$(sed -n 's/^TROUPE_NODE_FLAGS="\(.*\)"$/\1/p' "$default")
+  [ -n "$example" ] || complain 'troupe-node.default has no flags'
   command=$(sed -n 's/^ExecStart=//p' "$source/scripts/systemd/troupe-node.service")
   for http in 7200 7118; do  # the port that large payload would have gives way
     first=$(ports 4)
@@ -123,7 +137,9 @@ if [[ $troupe != *tsan* ]] && command -v python3 >/dev/null; then
 fi
 
 help=$("$troupe" node --help)
-for flag in --listen --http --http-token-file --keys --patience; do
+flags='--(listen|http|keys|join|name|patience|labels)[a-z-]*'
+for flag in $(grep -ohE -- "$flags" "$default" "$source/scripts/kubernetes/troupe.yaml" \
+  "$source/scripts/slurm/troupe.sbatch" | sort -u); do
   grep -q -- "$flag" <<<"$help" || complain "the manifests use $flag, and 'troupe node' has no such flag"
 done
 bash -n "$source/scripts/slurm/troupe.sbatch" || complain 'troupe.sbatch is no script'

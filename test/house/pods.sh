@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
-# test/house/pods.sh SOURCE BUILD WORK: pods as the Kubernetes manifest has them; within a world of its own (scripts/machines.sh), where
-# manifests_test.sh calls it.
+# test/house/pods.sh SOURCE BUILD WORK: pods as the Kubernetes manifests have them; within a world
+# of its own (scripts/machines.sh), where manifests_test.sh calls it.
 #
-# As many as it has, all at once, each with an address, a disk and copies of the secrets of its own, as the user that the manifest says. They
-# have its arguments and its environment, and nothing that says where the others are: whom they join they find by the name that the headless
-# service gives it, which a file of hosts resolves here.
+# The nodes start all at once, each with an address, a disk and copies of the secrets of its own, as
+# the manifest's user, with its arguments and its environment. They find each other by the names
+# that the headless service gives them, which a file of hosts resolves here. The Job trains on them,
+# with a smaller model, and a second pod of it goes on from its volume.
 set -euo pipefail
 # shellcheck source=scripts/machines.sh
 . "$1/scripts/machines.sh"
-manifest=$1/scripts/kubernetes/troupe.yaml troupe=$2/troupe work=$3
+manifest=$1/scripts/kubernetes/troupe.yaml job=$1/scripts/kubernetes/training.yaml
+source=$1 build=$2 troupe=$2/troupe work=$3
 volumes=$work/volumes token=$work/keys/http.token
 
 fail() {
@@ -17,15 +19,17 @@ fail() {
   exit 1
 }
 
-# pod NUMBER ADDRESS FOLDER: kubelet's part. Files: `names`, the pod's own and the one that the service gives it; `environment` and `arguments`,
-# one a line. What is a volume there is a folder in `volumes` here.
+# pod MANIFEST KIND NUMBER ADDRESS FOLDER: kubelet's part. Files: `names`, the pod's own and the one
+# that the service gives it; `environment`, one a line; `arguments`, each with a null character. A
+# volume there is a folder in `volumes` here.
 pod() {
-  python3 - "$manifest" "$volumes" "$@" <<'PYTHON'
+  python3 - "$volumes" "$@" <<'PYTHON'
 import re, sys, yaml
-manifest, volumes, number, address, folder = sys.argv[1:]
-_, troupe = yaml.safe_load_all(open(manifest))
+volumes, manifest, kind, number, address, folder = sys.argv[1:]
+(troupe,) = [d for d in yaml.safe_load_all(open(manifest)) if d["kind"] == kind]
 node = troupe["spec"]["template"]["spec"]["containers"][0]
 name = "%s-%s" % (troupe["metadata"]["name"], number)
+service = troupe["spec"].get("serviceName", "no-service")
 fields = {"status.podIP": address}
 
 def here(text):
@@ -34,14 +38,19 @@ def here(text):
     return text
 
 environment = {"HOSTNAME": name, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
-for e in node["env"]:
+for e in node.get("env", []):
     environment[e["name"]] = here(e["value"]) if "value" in e else fields[e["valueFrom"]["fieldRef"]["fieldPath"]]
-arguments = [here(re.sub(r"\$\((\w+)\)", lambda variable: environment[variable[1]], a)) for a in node["args"]]
-for file, lines in {"names": [name, "%s.%s" % (name, troupe["spec"]["serviceName"])], "environment": map("=".join, environment.items()), "arguments": arguments}.items():
-    open("%s/%s" % (folder, file), "w").write("".join(line + "\n" for line in lines))
+arguments = [here(re.sub(r"\$\((\w+)\)", lambda variable: environment[variable[1]], a)) for a in node["command"] + node["args"]]
+for file, lines, end in (("names", [name, "%s.%s" % (name, service)], "\n"),
+                         ("environment", map("=".join, environment.items()), "\n"),
+                         ("arguments", arguments, "\0")):
+    open("%s/%s" % (folder, file), "w").write("".join(line + end for line in lines))
 PYTHON
 }
-of_pods() { python3 -c 'import sys, yaml; print(list(yaml.safe_load_all(open(sys.argv[1])))[1]["spec"]'"$1)" "$manifest"; }
+of_pods() {
+  python3 -c 'import sys, yaml
+print([d for d in yaml.safe_load_all(open(sys.argv[1])) if d["kind"] == "StatefulSet"][0]["spec"]'"$1)" "$manifest"
+}
 
 # The secret's files: root's, and readable for the pods' group. Who is not root here is all users at once.
 "$troupe" keygen --keys "$work/keys" --name troupe >/dev/null 2>&1 || fail "no keys are made"
@@ -63,7 +72,7 @@ echo '127.0.0.1 localhost' >"$work/hosts"
 names=()
 for ((i = 0; i < count; i++)); do
   mkdir "$work/pod$i"
-  pod $i "$(address $i)" "$work/pod$i"
+  pod "$manifest" StatefulSet $i "$(address $i)" "$work/pod$i"
   { read -r "names[$i]" && read -r service; } <"$work/pod$i/names"
   echo "$(address $i) $service.default.svc.cluster.local $service" >>"$work/hosts"
 done
@@ -76,8 +85,9 @@ for ((i = count - 1; i >= 0; i--)); do
   copy_to $i "$work/keys" "$volumes"
   on $i mkdir -m 0777 "$volumes/state"
   mapfile -t environment <"$work/pod$i/environment"
-  mapfile -t arguments <"$work/pod$i/arguments"
-  exec_on $i env -i "PATH=$PATH" "${environment[@]}" "${as[@]}" "$troupe" "${arguments[@]}" >"$work/pod$i.log" 2>&1 &
+  mapfile -td '' arguments <"$work/pod$i/arguments"
+  exec_on $i env -i "PATH=$PATH" "${environment[@]}" "${as[@]}" \
+    "$troupe" "${arguments[@]:1}" >"$work/pod$i.log" 2>&1 &
   pids[i]=$!
 done
 
@@ -91,6 +101,29 @@ for ((i = 0; i < count; i++)); do
     fail "${names[i]} is not ready: $(tail -n 1 "$work/probe")"
 done
 [ -z "$(ls -A "$volumes")" ] || fail "volumes of pods are not their own"
+
+# The Job: a machine, whose disk both of its pods have in turn. The text, too, is a small one.
+head -c 40000 "$source/test/bench/RESULTS.md" >"$work/text"
+chmod 0644 "$work/text"
+add_machine $count training "$(address $count)" "$work/hosts"
+add_disk $count "$volumes"
+copy_to $count "$work/keys" "$volumes"
+on $count mkdir -m 0777 "$volumes/saved"
+trains() { # attempt, steps
+  mkdir "$work/job$1"
+  pod "$job" Job "$1" "$(address $count)" "$work/job$1"
+  mapfile -t environment <"$work/job$1/environment"
+  mapfile -td '' arguments <"$work/job$1/arguments"
+  arguments=("${arguments[@]/#--steps=*/--steps=$2}")
+  [ "$1" -gt 0 ] || arguments+=(--hidden=16)  # which is in the file that the second goes on from
+  on $count env -i "PATH=$build/examples:$PATH" "${environment[@]}" "${as[@]}" "${arguments[@]}" \
+    --text="$work/text" --sample-chars=0 >"$work/pod-job$1.log" 2>&1 || fail "the Job's pod ends with $?"
+  grep -qE "^step +$2 of $2 " "$work/pod-job$1.log" || fail "the Job's pod does not train for $2 steps"
+}
+trains 0 3
+trains 1 6
+grep -q 'continues after step 3' "$work/pod-job1.log" ||
+  fail "the Job's second pod does not go on from its volume"
 
 kill -TERM "${pids[@]}"
 for ((i = 0; i < count; i++)); do wait "${pids[i]}" || fail "${names[i]} ends with $?"; done
