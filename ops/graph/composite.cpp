@@ -12,7 +12,7 @@
 namespace troupe::detail {
 namespace {
 
-Reader& innermost(std::string_view name, std::initializer_list<Operand> operands) {
+Reader& innermost_of_all(std::string_view name, std::initializer_list<Operand> operands) {
   std::size_t at = 0;
   for (const Operand& o : operands) {
     if (!o.is_expr() && !o.literal().has_value())
@@ -52,7 +52,7 @@ std::string within(const Site& site) {
 }
 
 Composite::Composite(std::string_view name, std::initializer_list<Operand> operands)
-    : name_(name), reader_(innermost(name, operands).current()),
+    : name_(name), reader_(innermost_of_all(name, operands).current()),
       site_(named(reader_.site_for(operands.begin()->site()), name)), at_(reader_, site_) {
   DType first = DType::f32;
   for (const Operand& o : operands)
