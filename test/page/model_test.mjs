@@ -12,7 +12,7 @@ import {amissOf, Busiest, Failures, hasOwner, lossOf, median, nodeRow, RunTimes,
 import {Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, linesOf, nextLink, Plan, Recorded, search, Totals, Tree, View} from '../../cluster/inspect/page/model.js';
 import {Layouts} from '../../cluster/inspect/page/layouts.js';
 import {mergeSeries, namedByNode, smoothed} from '../../cluster/inspect/page/curves.js';
-import {rangeOf} from '../../cluster/inspect/page/loss.js';
+import {rangeOf, smoothedBothWays} from '../../cluster/inspect/page/loss.js';
 import {planLabel, sparkBars} from '../../cluster/inspect/page/runs.js';
 import {describeWait} from '../../cluster/inspect/page/panel.js';
 import {besideEvent, stacked, Timeline} from '../../cluster/inspect/page/timeline.js';
@@ -809,6 +809,14 @@ test('the axis of a loss holds what follows the first steps, and a validation th
   const [low, high] = rangeOf([1000, ...Array.from({length: 200}, (_, i) => 5 - i / 100)]);
   assert.ok(high <= 5 && low > 3);
   assert.deepEqual(rangeOf([0, 0]), [-1, 1]);
+});
+
+test('the mean of a loss neither lags nor moves the last point away', () => {
+  const line = Array.from({length: 200}, (_, i) => [i, i, i < 100 ? 5 : 1]);
+  const mean = smoothedBothWays(line);
+  assert.ok(Math.abs(mean[100][2] - 3) < 0.5, `${mean[100]}`);
+  assert.ok(Math.abs(mean[0][2] - 5) < 0.05 && Math.abs(mean.at(-1)[2] - 1) < 0.05);
+  assert.deepEqual(smoothedBothWays(line.slice(0, 20)), line.slice(0, 20));
 });
 
 test('the busiest actors are those of late, and their order is calm', () => {

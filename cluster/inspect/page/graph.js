@@ -73,7 +73,7 @@ export class Graph {
   }
   #fitName(box) {
     const size = this.nameSize ?? kNameSize;
-    setText(box.name, shorten(box.label, Math.max(4, Math.floor((box.room ?? 400) / (0.58 * size)))));
+    setText(box.name, shorten(box.label, Math.max(4, Math.floor((box.room ?? 400) / (0.64 * size)))));
   }
 
   // Promises that all that is open is on the page. `anchor` is a box that stays where it is on the screen.

@@ -4,7 +4,7 @@
 export const kBoxHeight = 52, kGap = 22, kRankGap = 36, kMostWidth = 1500;
 
 // Width by the number of characters: a worker cannot measure text, and boxes that differ little look calmer.
-export const boxWidth = (label, isGroup) => Math.round(Math.min(270, Math.max(isGroup ? 152 : 140, 36 + 8.4 * Math.min(26, label.length) + (isGroup ? 24 : 0))));
+export const boxWidth = (label, isGroup) => Math.round(Math.min(270, Math.max(isGroup ? 178 : 164, 36 + 8.4 * Math.min(26, label.length) + (isGroup ? 24 : 0))));
 
 // Sets of boxes that edges connect, each in the order of the boxes.
 function components(count, edges) {

@@ -32,6 +32,12 @@ export function rangeOf(values, more = []) {
   return [low, high];
 }
 
+// A mean that does not lag: what one way delays, the other advances.
+export function smoothedBothWays(points) {
+  const weight = points.length < 30 ? 0 : 1 - 1 / Math.max(2, points.length / 60);
+  return smoothed(smoothed(points, weight).reverse(), weight).reverse();
+}
+
 export class LossCurve {
   constructor(root) {
     this.title = el('h2');
@@ -93,7 +99,7 @@ export class LossCurve {
       kEdge.left, width - kEdge.right
     ]);
     const y = d3.scaleLinear().domain(range).range([height - kEdge.bottom, kEdge.top]).clamp(true);
-    const mean = smoothed(points, points.length < 30 ? 0 : 1 - 1 / Math.max(2, points.length / 40)),
+    const mean = smoothedBothWays(points),
           line = d3.line().x((p) => x(p[0])).y((p) => y(p[2]));
     const parts = [];
     for (const tick of y.ticks(Math.max(2, Math.floor(height / 60)))) {

@@ -124,6 +124,9 @@ export class Overview {
     this.bar.hidden = !training?.steps;
     if (training) {
       const done = training.steps ? training.step / training.steps : NaN;
+      // A training that stands still, or has gone: neither its pace nor its end is known.
+      const quiet = state.time_ns - training.told_ns;
+      const isLate = quiet > Math.max(20e9, 20e9 / (training.perSecond || Infinity));
       this.done.style.width = `${Math.min(100, 100 * (done || 0)).toFixed(2)}%`;
       this.#figures([
         [
@@ -142,13 +145,12 @@ export class Overview {
                                                'steps'} a second`
         ],
         [
-          'Time left',
-          Number.isFinite(training.left_ns) ?
-              (training.left_ns > 0 ? duration(training.left_ns) : 'done') :
-              '–',
-          training.left_ns > 0 ?
-              `until ${clockTime(state.time_ns + training.left_ns).slice(0, 5)}` :
-              ''
+          'Time left', training.left_ns === 0 ? 'done' : isLate ? '–' : duration(training.left_ns),
+          training.left_ns === 0 ? '' :
+              isLate              ? `nothing told for ${duration(quiet)}` :
+              Number.isFinite(training.left_ns) ?
+                       `until ${clockTime(state.time_ns + training.left_ns).slice(0, 5)}` :
+                       ''
         ],
       ]);
       setAttribute(
@@ -248,7 +250,7 @@ export class Overview {
     this.nodesTile.classList.toggle('bad', nodes.some((n) => !n.isThere && n.state !== 'left'));
     keyed(this.nodes, nodes, (n) => n.name, () => this.#makeNode(), (row, n) => {
       row.className = `node ${n.state}`;
-      setText(row.name, clean(n.name));
+      setText(row.name, shorten(clean(n.name), 13));
       setAttribute(row.name, 'title', clean(n.name));
       setText(row.state, clean(n.state));
       setText(row.since, Number.isFinite(n.since_ns) ? duration(n.since_ns) : '');
@@ -311,8 +313,8 @@ export class Overview {
         (tr, {row}) => {
           const [name, line, node, state, busy] = tr.children;
           tr.link.hidden = !row;
-          setText(line, row ? shorten(clean(plan.actors.get(row.actor, 'line')), 30) || '–' : '');
-          setText(node, row ? clean(plan.actors.get(row.actor, 'node')) : '');
+          setText(line, row ? shorten(clean(plan.actors.get(row.actor, 'line')), 16) || '–' : '');
+          setText(node, row ? shorten(clean(plan.actors.get(row.actor, 'node')), 8) : '');
           tr.meter.root.hidden = !row;
           const word = row ? kStates[counters.state[row.actor]] : '';
           state.className = `state ${word}`;
@@ -320,7 +322,7 @@ export class Overview {
           if (!row) return;
           const scope = clean(plan.actors.get(row.actor, 'scope') ?? ''),
                 label = clean(plan.names[row.actor]);
-          setText(tr.link, shorten(label, 34));
+          setText(tr.link, shorten(label, 18));
           setAttribute(
               name, 'title',
               `${label}, ${clean(plan.actors.get(row.actor, 'op'))}${
