@@ -29,6 +29,14 @@ constexpr int kPausesForPlace = 96;  // a searcher looks at wanted_ once in kPau
 // a worker with a full ring looks at the shared queue this often
 constexpr unsigned kFairness = 64;
 
+/// Adds a time to a counter that only the calling thread writes.
+void add_ns(std::atomic<std::uint64_t>& counter, std::chrono::steady_clock::time_point from,
+            std::chrono::steady_clock::time_point to) {
+  const std::chrono::nanoseconds took = to - from;
+  counter.store(counter.load(std::memory_order_relaxed) + static_cast<std::uint64_t>(took.count()),
+                std::memory_order_relaxed);
+}
+
 }  // namespace
 
 // ---- one worker --------------------------------------------------------------------------------
@@ -58,19 +66,26 @@ bool Worker::next(Job& job) {
 bool Worker::search(Job& job) {
   pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
   for (;;) {
+    auto began = Clock::now();
     const auto crowd = WorkerPool::searching(pool_->state_.load(std::memory_order_relaxed));
     const bool watched = std::exchange(brief_, false),
                brief = watched || 2 * crowd > static_cast<std::uint64_t>(pool_->size()) + 1;
-    const auto deadline = Clock::now() + (brief ? kBriefSearch : kSearchTime);
+    const auto deadline = began + (brief ? kBriefSearch : kSearchTime);
     do {
       if (look_around(job)) {
         if (watched) pool_->watch_ms_.store(1, std::memory_order_relaxed);
         leave_search();
+        count_search(began, true);
         return true;
       }
-      if (pool_->wanted_.load(std::memory_order_relaxed) == WorkerPool::kAnybody) lend();
+      if (pool_->wanted_.load(std::memory_order_relaxed) == WorkerPool::kAnybody) {
+        lend();
+        began = Clock::now();
+      }
     } while (ring_.length() == 0 && Clock::now() < deadline);
-    if (ring_.pop(job)) {  // a stand-in has left it
+    const bool is_left = ring_.pop(job);  // by a stand-in
+    count_search(began, is_left);
+    if (is_left) {
       leave_search();
       return true;
     }
@@ -88,6 +103,19 @@ bool Worker::search(Job& job) {
       return true;
     }
   }
+}
+
+/// At the end of a search; not on the way of a worker that has work.
+void Worker::count_search(Clock::time_point began, bool found) {
+  searches_.store(searches_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  if (found) finds_.store(finds_.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+  add_ns(search_ns_, began, Clock::now());
+}
+
+/// The worker is awake, or about to be woken; under idle_mutex_.
+void Worker::count_sleep() {
+  if (parked_since_ != Clock::time_point{}) add_ns(sleep_ns_, parked_since_, Clock::now());
+  parked_since_ = {};
 }
 
 /// One look at every victim's ring, with the shared queue watched closely meanwhile.
@@ -134,6 +162,7 @@ void Worker::park() {
     const std::lock_guard guard(pool_->idle_mutex_);
     notified_ = false;  // nobody notifies a worker that is not in parked_
     pool_->parked_.push_back(this);
+    parked_since_ = Clock::now();
     watching = pool_->watcher_.load(std::memory_order_relaxed) == nullptr &&
                pool_->parked_.size() < pool_->workers_.size();
     if (watching) pool_->watcher_.store(this, std::memory_order_seq_cst);
@@ -171,6 +200,7 @@ void Worker::sleep(bool watching) {
     lock.lock();  // a waker was faster: its notification is on the way
   }
   wake_.wait(lock, notified);
+  add_ns(wake_ns_, notified_at_, Clock::now());
   if (allowed_) sched_setaffinity(0, sizeof *allowed_, &*allowed_);
   allowed_.reset();
 }
@@ -195,6 +225,7 @@ void Worker::notify() {
   {
     const std::lock_guard guard(mutex_);
     notified_ = true;
+    notified_at_ = Clock::now();
   }
   wake_.notify_one();
 }
@@ -278,7 +309,7 @@ bool WorkerPool::take_injected(Job& job) {
 }
 
 void WorkerPool::wake_one() {
-  Worker* const chosen = take_parked();
+  Worker* const chosen = take_parked(Taker::thread);
   if (chosen == nullptr) return;
   wakes_.fetch_add(1, std::memory_order_relaxed);
   chosen->keep_off(sched_getcpu());
@@ -287,13 +318,16 @@ void WorkerPool::wake_one() {
 
 /// The worker parked last (its cache is the warmest), the watcher only if it is alone; null if none
 /// is parked. From now on it counts as searching.
-Worker* WorkerPool::take_parked() {
+Worker* WorkerPool::take_parked(Taker taker) {
   const std::lock_guard guard(idle_mutex_);
   if (parked_.empty()) return nullptr;
   const auto* watcher = watcher_.load(std::memory_order_relaxed);
   if (parked_.back() == watcher && parked_.size() > 1) std::swap(parked_.back(), parked_.front());
   Worker* const chosen = parked_.back();
   parked_.pop_back();
+  // a stand-in, whose run may be short, looks at no clock
+  if (taker == Taker::thread) chosen->count_sleep();
+  chosen->parked_since_ = {};
   if (chosen == watcher) watcher_.store(nullptr, std::memory_order_seq_cst);
   state_.fetch_add(kSearching - kParked, std::memory_order_seq_cst);
   return chosen;
@@ -343,6 +377,7 @@ bool WorkerPool::unpark(Worker& self) {
   const auto found = std::find(parked_.begin(), parked_.end(), &self);
   if (found == parked_.end()) return false;
   parked_.erase(found);
+  self.count_sleep();
   if (watcher_.load(std::memory_order_relaxed) == &self)
     watcher_.store(nullptr, std::memory_order_seq_cst);
   state_.fetch_add(kSearching - kParked, std::memory_order_seq_cst);
@@ -364,7 +399,7 @@ StandIn::StandIn(WorkerPool& pool, Stepped stepped) {
       Worker::current_ = worker_ = pool.workers_.front().get();
     return;
   }
-  worker_ = pool.take_parked();
+  worker_ = pool.take_parked(WorkerPool::Taker::stand_in);
   if (worker_ == nullptr) worker_ = pool.take_searching();
   if (worker_ == nullptr) return;
   worker_->leave_search();
@@ -386,11 +421,12 @@ void StandIn::run(bool (*done)(const void*), const void* condition) {
     while (!done(condition) && self.next(job)) self.execute(job);
     if (done(condition)) return;
     self.pool_->state_.fetch_add(WorkerPool::kSearching, std::memory_order_seq_cst);
-    const auto deadline = Worker::Clock::now() + kSearchTime;
+    const auto began = Worker::Clock::now(), deadline = began + kSearchTime;
     bool found = false;
     while (!(found = self.look_around(job)) && !done(condition) &&
            Worker::Clock::now() < deadline) {}
     self.leave_search();
+    self.count_search(began, found);
     if (!found) return;
     self.execute(job);
   }
@@ -431,7 +467,18 @@ PoolCounters WorkerPool::counters() const {
     sum.steals += worker->steals_.load(std::memory_order_relaxed);
     sum.parks += worker->parks_.load(std::memory_order_relaxed);
     sum.offers += worker->offers_.load(std::memory_order_relaxed);
+    sum.searches += worker->searches_.load(std::memory_order_relaxed);
+    sum.finds += worker->finds_.load(std::memory_order_relaxed);
+    sum.search_ns += worker->search_ns_.load(std::memory_order_relaxed);
+    sum.wake_ns += worker->wake_ns_.load(std::memory_order_relaxed);
   }
+  const std::lock_guard guard(idle_mutex_);
+  for (const auto& worker : workers_)
+    sum.sleep_ns += worker->sleep_ns_.load(std::memory_order_relaxed);
+  for (const Worker* worker : parked_)
+    if (worker->parked_since_ != Worker::Clock::time_point{})
+      sum.sleep_ns += static_cast<std::uint64_t>(
+          std::chrono::nanoseconds(Worker::Clock::now() - worker->parked_since_).count());
   sum.wakes = wakes_.load(std::memory_order_relaxed);
   return sum;
 }

@@ -100,7 +100,13 @@ struct PoolCounters {
   std::uint64_t parks = 0;   ///< times a worker went to sleep
   /// times a sleeping worker was woken by a submitter, a searcher or a stand-in
   std::uint64_t wakes = 0;
-  std::uint64_t offers = 0;  ///< jobs that their worker gave to one that searched
+  std::uint64_t offers = 0;     ///< jobs that their worker gave to one that searched
+  std::uint64_t searches = 0;   ///< times a worker, or a stand-in, had no work and searched
+  std::uint64_t finds = 0;      ///< searches that found a job before their worker went to sleep
+  std::uint64_t search_ns = 0;  ///< time of searches, without the sleep between them
+  /// time that workers slept until something woke them; not while a stand-in had their place
+  std::uint64_t sleep_ns = 0;
+  std::uint64_t wake_ns = 0;  ///< time from wake-ups until their threads ran
 };
 
 /// An object that workers without work look at, between their looks at each other: devices whose
@@ -154,6 +160,8 @@ class Worker {
   bool next(Job& job);
   bool search(Job& job);
   bool look_around(Job& job);
+  void count_search(Clock::time_point began, bool found);
+  void count_sleep();
   bool steal_from(Worker& victim, Job& job);
   void leave_search();
   void park();
@@ -171,7 +179,15 @@ class Worker {
   std::atomic<std::uint64_t> steals_{0};            // same
   std::atomic<std::uint64_t> parks_{0};             // same
   std::atomic<std::uint64_t> offers_{0};            // same
-  std::vector<Sighting> sightings_;                 // by victim; own thread only
+  std::atomic<std::uint64_t> searches_{0};          // same
+  std::atomic<std::uint64_t> finds_{0};             // same
+  std::atomic<std::uint64_t> search_ns_{0};         // same
+  std::atomic<std::uint64_t> wake_ns_{0};           // same
+  std::atomic<std::uint64_t> sleep_ns_{0};          // written under idle_mutex_
+  // when it parked; zero: not by itself, or it is not parked; guarded by idle_mutex_
+  Clock::time_point parked_since_{};
+  Clock::time_point notified_at_{};  // guarded by mutex_
+  std::vector<Sighting> sightings_;  // by victim; own thread only
   unsigned tick_ = 0;
   // of its thread, which writes it before anybody can find it asleep
   pid_t thread_id_ = 0;
@@ -276,7 +292,8 @@ class WorkerPool {
     if (parked(state) != 0 && searching(state) == 0) wake_one();
   }
   void wake_one();
-  Worker* take_parked();
+  enum class Taker : std::uint8_t { thread, stand_in };
+  Worker* take_parked(Taker taker);
   Worker* take_searching();
   void give_back(Worker& worker);
   bool unpark(Worker& self);
@@ -309,7 +326,7 @@ class WorkerPool {
 
   std::mutex inject_mutex_;  // guards queue_
   JobQueue queue_;
-  std::mutex idle_mutex_;  // guards parked_ and changes of watcher_
+  mutable std::mutex idle_mutex_;  // guards parked_, changes of watcher_ and times of sleep
   std::vector<Worker*> parked_;
   std::mutex loops_mutex_;  // guards idle_loops_ and loops_
   ParallelLoop* idle_loops_ = nullptr;

@@ -238,6 +238,23 @@ BOOST_AUTO_TEST_CASE(offer_gives_a_lone_job_to_a_searcher) {
   BOOST_CHECK_LE(pool.counters().offers, pool.counters().jobs);
 }
 
+// Ends when a worker that slept was woken and has run.
+BOOST_AUTO_TEST_CASE(counters_tell_searches_and_sleep) {
+  WorkerPool pool(2);
+  while (pool.counters().wake_ns == 0) {
+    const auto parks = pool.counters().parks;
+    std::latch done(1);
+    pool.submit(job_of([&] { done.count_down(); }));
+    done.wait();
+    while (pool.counters().parks == parks) std::this_thread::yield();
+  }
+  const PoolCounters seen = pool.counters();
+  BOOST_CHECK_GT(seen.searches, seen.finds);  // each sleep follows a search in vain
+  BOOST_CHECK_GT(seen.search_ns, 0u);
+  BOOST_CHECK_GT(seen.sleep_ns, 0u);
+  BOOST_CHECK_GE(seen.wakes, 1u);
+}
+
 // Looks in vain become rarer, and what is stuck later is found all the same.
 BOOST_AUTO_TEST_CASE(who_watches_in_vain_looks_less_often) {
   WorkerPool pool(2);
