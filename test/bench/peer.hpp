@@ -1,10 +1,11 @@
-// A peer in Python, as a co-process: started once, then asked for one repetition at a time, so that
-// ours and theirs alternate.
+// A peer, a script in Python or a program, as a co-process: started once, then asked for one
+// repetition at a time, so that ours and theirs alternate.
 //
 //   Peer torch("torch", "mlp_torch.py", {"1"});        // scripts/peers/mlp_torch.py 1
+//   Peer starpu("StarPU", Command{{path, "2"}});       // test/bench/peers/*.cpp, built
 //   if (torch.is_here()) c.theirs.push_back(torch.ask("steps 50")[0]);
 //
-// Protocol, one line each way: the script opens with `ready <version> <blas>` (tab-separated) or
+// Protocol, one line each way: the peer opens with `ready <version> <blas>` (tab-separated) or
 // `missing <why>`; it answers a request with numbers, separated by spaces, or with `error <why>`.
 // The interpreter is $TROUPE_PEERS, else .peers/bin/python in the source tree. No GPU is shown to
 // it.
@@ -26,6 +27,11 @@ extern char** environ;
 
 namespace troupe::bench {
 
+/// A program and its arguments; empty: it was not built, for want of its library.
+struct Command {
+  std::vector<std::string> words;
+};
+
 class Peer {
  public:
   /// `threads` is what its libraries may use; the script sets the same explicitly.
@@ -38,6 +44,12 @@ class Peer {
     if (access(python.c_str(), X_OK) == 0) start(python, arguments, threads);
     greet();
   }
+  /// `threads` of a program are among its arguments.
+  Peer(std::string name, Command command) : name_(std::move(name)) {
+    if (!command.words.empty() && access(command.words.front().c_str(), X_OK) == 0)
+      start(command.words.front(), command.words, 1);
+    greet();
+  }
   Peer(const Peer&) = delete;
   ~Peer() {
     if (to_) std::fclose(to_);  // the end of its input is how a peer is told to go
@@ -46,6 +58,7 @@ class Peer {
   }
 
   bool is_here() const { return is_here_; }
+  const std::string& name() const { return name_; }
   /// What goes into `peer`: `what`, or that there is nothing to compare with.
   std::string label(const std::string& what) const {
     return is_here_ ? what : name_ + " (not installed)";
@@ -76,7 +89,7 @@ class Peer {
   }
 
  private:
-  void start(const std::string& python, std::vector<std::string>& arguments, int threads) {
+  void start(const std::string& program, std::vector<std::string>& arguments, int threads) {
     signal(SIGPIPE, SIG_IGN);
     int down[2], up[2];
     if (pipe2(down, O_CLOEXEC) != 0 || pipe2(up, O_CLOEXEC) != 0) return;
@@ -86,14 +99,15 @@ class Peer {
     posix_spawn_file_actions_adddup2(&files, up[1], 1);
     std::vector<std::string> environment = {
         "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=" + std::to_string(threads),
-        "MKL_NUM_THREADS=" + std::to_string(threads)};
+        "MKL_NUM_THREADS=" + std::to_string(threads), "OMPI_ALLOW_RUN_AS_ROOT=1",
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
     for (char** e = environ; *e; ++e) environment.emplace_back(*e);
     std::vector<char*> args, env;
     for (std::string& a : arguments) args.push_back(a.data());
     for (std::string& e : environment) env.push_back(e.data());
     args.push_back(nullptr);
     env.push_back(nullptr);
-    if (posix_spawn(&process_, python.c_str(), &files, nullptr, args.data(), env.data()) != 0)
+    if (posix_spawn(&process_, program.c_str(), &files, nullptr, args.data(), env.data()) != 0)
       process_ = -1;
     posix_spawn_file_actions_destroy(&files);
     close(down[0]);
