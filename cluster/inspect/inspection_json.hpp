@@ -13,6 +13,12 @@
 
 namespace troupe {
 
+namespace detail {
+
+struct PoolCounters;
+
+}  // namespace detail
+
 std::string state_json(const std::string& node, const ClusterReport& report);
 /// The nodes that are known, of `node`.
 std::string members_json(const std::string& node, const std::vector<Member>& members);
@@ -31,8 +37,9 @@ std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std:
 /// `until_ns`: when it was over; 0: with the last event.
 std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0,
                        std::int64_t until_ns = 0, std::size_t limit = std::size_t{1} << 19);
-/// Prometheus text, of one node.
-std::string metrics_text(const NodeReport& report, const std::vector<Member>& members);
+/// Prometheus text, of one node. `pool`: of its engine.
+std::string metrics_text(const NodeReport& report, const std::vector<Member>& members,
+                         const PoolCounters& pool);
 
 /// The counters of a plan's actors on all nodes, and what of them has changed since somebody asked
 /// last. Threads: any.

@@ -1,6 +1,7 @@
 // Prometheus text. Names follow its conventions: base units, `_total` for what only grows;
 // scripts/checks/metrics.sh has promtool check them.
 #include <troupe/cluster/inspect/inspection_json.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 
 #include <fmt/format.h>
 
@@ -40,9 +41,30 @@ class Exposition {
 
 double d(std::uint64_t n) { return static_cast<double>(n); }
 
+void add_pool(Exposition& t, const PoolCounters& pool) {
+  t.one("troupe_worker_jobs_total", "counter", "Turns of actors and pieces of kernels.",
+        d(pool.jobs));
+  t.one("troupe_worker_steals_total", "counter", "Jobs that a worker took from another.",
+        d(pool.steals));
+  t.one("troupe_worker_offers_total", "counter", "Jobs that a worker gave to one without work.",
+        d(pool.offers));
+  t.one("troupe_worker_searches_total", "counter", "Times a worker had no work and spun.",
+        d(pool.searches));
+  t.one("troupe_worker_finds_total", "counter", "Of those, the ones that found work.",
+        d(pool.finds));
+  t.one("troupe_worker_search_seconds_total", "counter", "Time that workers spun.",
+        d(pool.search_ns) * 1e-9);
+  t.one("troupe_worker_parks_total", "counter", "Times a worker went to sleep.", d(pool.parks));
+  t.one("troupe_worker_wakes_total", "counter", "Times a sleeping worker was woken.",
+        d(pool.wakes));
+  t.one("troupe_worker_wake_seconds_total", "counter", "Time from wake-ups until the workers ran.",
+        d(pool.wake_ns) * 1e-9);
+}
+
 }  // namespace
 
-std::string metrics_text(const NodeReport& r, const std::vector<Member>& members) {
+std::string metrics_text(const NodeReport& r, const std::vector<Member>& members,
+                         const PoolCounters& pool) {
   Exposition t;
   t.family("troupe_build_info", "gauge", "The version of Troupe; always 1.");
   t.sample(fmt::format("node=\"{}\",version=\"{}\"", escaped(r.name), escaped(r.version)), 1);
@@ -50,6 +72,7 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
         d(r.cpu_ns) * 1e-9);
   t.one("process_resident_memory_bytes", "gauge", "Memory that the process holds.", d(r.resident));
   t.one("troupe_workers", "gauge", "Threads that compute.", r.engine.workers);
+  add_pool(t, pool);
   t.family("troupe_members", "gauge", "Nodes that this one knows, by what it holds them for.");
   for (const MemberState state :
        {MemberState::alive, MemberState::suspect, MemberState::dead, MemberState::left}) {

@@ -22,6 +22,7 @@
 #include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/cluster/inspect/page_assets.hpp>
 #include <troupe/cluster/inspect/reception.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/ops/format/records.hpp>
 
 namespace troupe {
@@ -325,7 +326,7 @@ class InspectionServer::Server {
     });
     http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& out) {
       const ClusterReport here = node_.inspect({}, kAsk, node_.name());
-      out.set_content(metrics_text(here.at(0).report, node_.members()),
+      out.set_content(metrics_text(here.at(0).report, node_.members(), node_.pool_counters()),
                       "text/plain; version=0.0.4; charset=utf-8");
     });
   }

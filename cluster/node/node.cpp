@@ -40,6 +40,7 @@ RunCounters ClusterNode::run_counters() const {
           core_->runs().taken()};
 }
 MembershipCounters ClusterNode::membership_counters() const { return core_->view().counters(); }
+PoolCounters ClusterNode::pool_counters() const { return engine_->impl().pool()->counters(); }
 std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const {
   return core_->view().detection_bound(nodes);
 }

@@ -35,6 +35,7 @@ namespace troupe {
 namespace detail {
 
 class NodeCore;
+struct PoolCounters;
 
 }  // namespace detail
 
@@ -134,6 +135,8 @@ class ClusterNode {
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;
+  /// Returns the counters of its engine's workers.
+  detail::PoolCounters pool_counters() const;
   /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as
   /// `patience`; who does not answer within it is there with the reason. Not from within an actor.
   ClusterReport inspect(const NodeQuestion& question = {},

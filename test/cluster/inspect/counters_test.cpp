@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include <troupe/cluster/inspect/inspection_json.hpp>
+#include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/test/support/programs/swapping.hpp>
 #include <troupe/troupe.hpp>
 
@@ -177,7 +178,12 @@ BOOST_AUTO_TEST_CASE(what_is_swapped_out_is_told) {
       std::any_of(devices.begin(), devices.end(),
                   [&](const auto& d) { return d["name"] == "sim:0" && d["swapped"] == bytes; }),
       devices.dump());
-  const std::string metrics = metrics_text(a.report, {});
+  PoolCounters pool;
+  pool.searches = 12, pool.finds = 7, pool.wake_ns = 1'500'000'000;
+  const std::string metrics = metrics_text(a.report, {}, pool);
+  for (const char* line : {"troupe_worker_searches_total 12\n", "troupe_worker_finds_total 7\n",
+                           "troupe_worker_wake_seconds_total 1.5\n"})
+    BOOST_TEST(metrics.find(line) != std::string::npos, metrics);
   BOOST_TEST(metrics.find(fmt::format("troupe_device_swapped_bytes{{device=\"sim:0\"}} {}\n",
                                       bytes)) != std::string::npos,
              metrics);
