@@ -122,8 +122,9 @@ class KernelRunner final : public CompletionSink {
  private:
   // ns; waking a parked worker costs 7 µs, its arrival 22 µs
   static constexpr std::int64_t kHeavy = 20'000;
-  // ns; a worker that searches takes a job from the shared queue within half of it
-  static constexpr std::int64_t kMedium = 1'500;
+  // ns; a partition that a worker has taken over stays there while tokens come, so the first
+  // hand-over may cost more than a kernel (InboxActor::linger)
+  static constexpr std::int64_t kMedium = 500;
   static constexpr std::uint32_t kSampled = 1024;  // one firing in so many is timed
   // ns of heavy kernels after which a turn ends: a message waits for no longer than that, and one
   // kernel

@@ -70,6 +70,8 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
     end_turn();
     return goes_on;
   }
+  /// A token of another partition, or the end of a kernel that another worker runs.
+  bool awaits_soon() const override { return !partition_.is_idle(); }
   void break_turn() override {
     partition_.break_turn();
     end_turn();

@@ -1,6 +1,8 @@
 #include <troupe/actors/runtime/lean_actor.hpp>
 
+#include <troupe/actors/runtime/clock.hpp>
 #include <troupe/actors/runtime/scheduler_module.hpp>
+#include <troupe/devices/base/spin.hpp>
 
 #include <caf/default_attachable.hpp>
 #include <caf/detail/sync_request_bouncer.hpp>
@@ -54,16 +56,40 @@ void InboxActor::schedule() {
 caf::resumable::resume_result InboxActor::resume(caf::execution_unit* host,
                                                  std::size_t max_messages) {
   if (getf(is_terminated_flag)) return done;
-  host_ = host;
-  const bool again = handle(max_messages);
-  if (over()) {
-    cleanup(std::move(quit_reason_), host);
+  constexpr int kTurns = 64;  // a caller in a worker's place looks between jobs whether it is done
+  for (int turn = 0;; ++turn) {
+    host_ = host;
+    const bool again = handle(max_messages);
+    if (over()) {
+      cleanup(std::move(quit_reason_), host);
+      host_ = nullptr;
+      return done;
+    }
     host_ = nullptr;
-    return done;
+    if (again) return resume_later;
+    if (turn < kTurns && linger()) continue;
+    // and then another worker may be in resume already
+    return inbox_.try_block() ? awaiting_message : resume_later;
   }
-  host_ = nullptr;
-  if (again || !inbox_.try_block()) return resume_later;
-  return awaiting_message;  // and another worker may be in resume already
+}
+
+/// Waits for the next message where the worker has nothing else to do. The message then costs a
+/// cache line: no worker is found for the actor, and its data stay where they are. True: one has
+/// come.
+bool InboxActor::linger() const {
+  constexpr std::int64_t kLinger = 3000;  // ns; a worker without work spins ten times as long
+  constexpr int kLooks = 16;              // at the inbox, for each at the clock
+  const Worker* const worker = Worker::current();
+  if (worker == nullptr || worker->pool().size() == 1 || !awaits_soon()) return false;
+  const std::int64_t until = steady_ns() + kLinger;
+  do
+    for (int look = 0; look < kLooks; ++look) {
+      if (worker->has_more()) return false;
+      if (inbox_.has_new()) return true;
+      pause_core();
+    }
+  while (steady_ns() < until);
+  return false;
 }
 
 bool InboxActor::take_turn(void (*first)(void*), void* what) {

@@ -91,6 +91,9 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   virtual bool continue_turn() { return false; }
   /// Called instead if a turn ends before its messages do, so that others get theirs.
   virtual void break_turn() {}
+  /// Called at the end of a turn. True if the next message may come from another worker within
+  /// microseconds: a worker without other work waits for it.
+  virtual bool awaits_soon() const { return false; }
 
   /// Called once when the actor ends, before monitors and links are told. Must not throw.
   virtual void ended(const caf::error& reason);
@@ -136,6 +139,7 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   struct ControlNode;
 
   void schedule();
+  bool linger() const;
   bool handle(std::size_t max_messages);
   void dispatch(InboxNode& node);
   void dispatch_control(ControlNode& node);

@@ -91,6 +91,9 @@ class Inbox {
     if (node != kept_) node->recycle(node);
   }
 
+  /// Reader: something has arrived since `collect`.
+  bool has_new() const { return head_.load(std::memory_order_acquire) != kept_; }
+
   /// Reader: nothing collected is left to handle.
   bool empty() const { return first_ == nullptr; }
 

@@ -588,4 +588,29 @@ BOOST_AUTO_TEST_CASE(a_producer_on_another_thread_neither_allocates_for_ever_nor
   BOOST_CHECK_LE(made, static_cast<std::uint64_t>(batch + 3 * Pool::kMagazine));
 }
 
+// Ends when messages were received in the job of the one before. Without that it hangs: each is
+// sent when the last one was received, so each costs a job. Few jobs are not counted yet.
+BOOST_AUTO_TEST_CASE(worker_waits_for_a_message_that_comes_soon) {
+  struct Waiting : LeanActor<int> {
+    Waiting(caf::actor_config& config, std::atomic<std::uint64_t>& counter)
+        : LeanActor(config), seen(counter) {}
+    void receive(int&) override { seen.fetch_add(1); }
+    bool awaits_soon() const override { return true; }
+    std::atomic<std::uint64_t>& seen;
+  };
+  std::atomic<std::uint64_t> seen{0};
+  Threaded t(2);
+  t.settle();
+  const auto before = t.pool.counters().jobs;
+  auto actor = lean_spawn<Waiting>(t.system, seen);
+  constexpr std::uint64_t kUncounted = 8;
+  std::uint64_t sent = 0;
+  do {
+    actor->send(1);
+    ++sent;
+    while (seen.load() < sent) std::this_thread::yield();
+  } while (t.pool.counters().jobs - before + kUncounted >= sent);
+  BOOST_CHECK_EQUAL(seen.load(), sent);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
