@@ -8,6 +8,8 @@
 #include <limits>
 #include <sstream>
 
+#include <arpa/inet.h>
+
 #include <fmt/format.h>
 
 #include <troupe/devices/base/error.hpp>
@@ -71,6 +73,26 @@ std::vector<std::string> addresses_of(std::string_view list) {
     list = comma == std::string_view::npos ? std::string_view() : list.substr(comma + 1);
   }
   return all;
+}
+
+// Refuses an IPv6 address without brackets: with a port behind it, it may be another address.
+void demand_brackets(std::string_view given, std::string_view rest) {
+  const auto is_ipv6 = [](std::string_view host) {
+    in6_addr bytes;
+    const std::string text(host.substr(0, host.find('%')));
+    return inet_pton(AF_INET6, text.c_str(), &bytes) == 1;
+  };
+  const auto colon = rest.rfind(':');
+  if (colon == std::string_view::npos || rest.find(':') == colon) return;
+  std::string_view host = rest;
+  std::string port = std::to_string(kDefaultPort);
+  // The last group is meant as a port if it is the default one, or if all of it is no address.
+  const std::string_view last = rest.substr(colon + 1);
+  if (is_ipv6(rest.substr(0, colon)) && is_digits(last) && (last == port || !is_ipv6(rest)))
+    host = rest.substr(0, colon), port = last;
+  if (!is_ipv6(host)) return;
+  refuse(fmt::format("'{}' has an IPv6 address without brackets; write tcp://[{}]:{}", given, host,
+                     port));
 }
 
 }  // namespace
@@ -143,7 +165,12 @@ std::string full_address(std::string_view address) {
   // An IPv6 address stands in brackets.
   const auto bracket = rest.starts_with('[') ? rest.find(']') : std::string_view::npos;
   const auto colon = bracket != std::string_view::npos ? rest.find(':', bracket) : rest.rfind(':');
-  const std::string_view host = rest.substr(0, colon);
+  if (bracket == std::string_view::npos) demand_brackets(address, rest);
+  std::string_view host = rest.substr(0, colon);
+  // `tcp://[$(POD_IP)]:7117` serves clusters of both kinds.
+  if (bracket != std::string_view::npos && host.size() > 2 && host.back() == ']' &&
+      host.find(':') == std::string_view::npos)
+    host = host.substr(1, host.size() - 2);
   if (host.empty() || host.find_first_of(" \t/,") != std::string_view::npos ||
       (bracket == std::string_view::npos && host.find(':') != std::string_view::npos))
     refuse(fmt::format("'{}' is no address; write HOST, HOST:PORT or tcp://HOST:PORT", address));

@@ -14,6 +14,7 @@
 #include <fmt/format.h>
 #include <zmq.h>
 
+#include <troupe/cluster/transport/net/file_rights.hpp>
 #include <troupe/devices/base/error.hpp>
 #include <troupe/ops/format/replaced_file.hpp>
 
@@ -69,6 +70,12 @@ std::ifstream open(const std::filesystem::path& path) {
     throw Error(Code::not_found, fmt::format("there is no {}; 'troupe keygen --keys {}' makes one",
                                              path.string(), path.parent_path().string()));
   return file;
+}
+
+// A list or a key that others can change lets them in.
+void demand_own(const std::filesystem::path& path) {
+  if (const std::string why = detail::why_others_can_write(path); !why.empty())
+    throw Error(Code::failed_precondition, why);
 }
 
 std::vector<AllowedKey> lines_of(std::istream& file) {
@@ -174,6 +181,7 @@ std::map<std::string, std::string> parse_authorized(std::istream& text, const st
 
 std::map<std::string, std::string> read_authorized(const std::filesystem::path& folder) {
   std::ifstream file = open(folder / kAuthorizedFile);
+  demand_own(folder / kAuthorizedFile);
   return parse_authorized(file, (folder / kAuthorizedFile).string());
 }
 
@@ -191,6 +199,7 @@ Keys read_keys(const std::filesystem::path& folder) {
         fmt::format(
             "others can read the secret in {}: 'chmod {} {}', and make a new key if they may have",
             path.string(), is_given_by_root ? "640" : "600", path.string()));
+  demand_own(path);
   KeyPair own = parse_key_pair(file, path.string());
   return {std::move(own), read_authorized(folder), folder};
 }

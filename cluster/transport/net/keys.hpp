@@ -39,8 +39,8 @@ KeyPair generate_keys();
 /// cannot hold.
 KeyPair make_keys(const std::filesystem::path& folder, std::string_view name);
 
-/// Throws not_found without a key, failed_precondition if others can read it, data_loss if a line
-/// makes no sense, naming file and line.
+/// Throws not_found without a key, failed_precondition if others can read it, or can write to it,
+/// to the list or to the folder, data_loss if a line makes no sense, naming file and line.
 Keys read_keys(const std::filesystem::path& folder);
 /// The list alone, as it is now.
 std::map<std::string, std::string> read_authorized(const std::filesystem::path& folder);

@@ -101,6 +101,12 @@ void check_address(const std::string& address) {
       colon + 1 == address.size())
     throw Error(Code::invalid_argument,
                 fmt::format("an address is tcp://HOST:PORT, not {}", address));
+  const std::string_view host =
+      std::string_view(address).substr(kScheme.size(), colon - kScheme.size());
+  if (host.find(':') != std::string_view::npos && !is_ipv6(address))
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("'{}' has an IPv6 address without brackets; write tcp://[HOST]:PORT", address));
 }
 
 bool is_ipv6(std::string_view address) {

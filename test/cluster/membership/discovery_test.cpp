@@ -8,6 +8,8 @@
 #include <map>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include <troupe/cluster/membership/discovery.hpp>
 #include <troupe/devices/base/error.hpp>
 #include <troupe/test/support/one_thread.hpp>
@@ -60,6 +62,28 @@ BOOST_AUTO_TEST_CASE(addresses_in_full) {
   BOOST_TEST(full_address("inproc://x") == "inproc://x");
   for (const char* wrong : {"", ":80", "a:", "a:b", "a:70000", "a b", "a:1:2", "tcp://", "::1"})
     BOOST_CHECK_THROW(full_address(wrong), Error);
+}
+
+// As `tcp://$(POD_IP):7117` becomes in clusters of either kind.
+BOOST_AUTO_TEST_CASE(an_ipv6_address_without_brackets_is_named) {
+  BOOST_TEST(full_address("tcp://[10.0.0.1]:5") == "tcp://10.0.0.1:5");
+  BOOST_TEST(full_address("[10.0.0.1]") == "tcp://10.0.0.1:7117");
+  const std::pair<const char*, const char*> cases[] = {
+      {"tcp://fd00::1", "tcp://[fd00::1]:7117"},
+      {"fd00::1", "tcp://[fd00::1]:7117"},
+      {"tcp://fd00::1:7117", "tcp://[fd00::1]:7117"},
+      {"tcp://fd00::1:72000", "tcp://[fd00::1]:72000"},
+      {"tcp://fe80::1%eth0", "tcp://[fe80::1%eth0]:7117"},
+      {"tcp://1:2:3:4:5:6:7:8", "tcp://[1:2:3:4:5:6:7:8]:7117"},
+      {"tcp://1:2:3:4:5:6:7:8:9", "tcp://[1:2:3:4:5:6:7:8]:9"}};
+  for (const auto& [given, remedy] : cases) {
+    std::string why;
+    try {
+      static_cast<void>(full_address(given));
+    } catch (const Error& e) { why = e.what(); }
+    BOOST_TEST(why ==
+               fmt::format("'{}' has an IPv6 address without brackets; write {}", given, remedy));
+  }
 }
 
 BOOST_AUTO_TEST_CASE(from_slurm) {

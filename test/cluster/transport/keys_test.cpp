@@ -113,6 +113,44 @@ BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
   BOOST_TEST(why.find("chmod 600") != std::string::npos);
 }
 
+BOOST_AUTO_TEST_CASE(what_others_can_write_to_is_refused) {
+  KeyFolder f;
+  make_keys(f.path, "alpha");
+  const std::string list = f.path / "authorized", key = f.path / "node.key";
+  const auto why = [&] { return refusal([&] { read_keys(f.path); }, Code::failed_precondition); };
+  const auto contains = [](const std::string& all, const std::string& part) {
+    return all.find(part) != std::string::npos;
+  };
+  for (const std::string& path : {list, f.path.string()})
+    for (const ::mode_t others_write : {0020u, 0002u}) {
+      const ::mode_t before = path == list ? 0644 : 0700;
+      BOOST_REQUIRE(::chmod(path.c_str(), before | others_write) == 0);
+      BOOST_TEST(contains(why(), "chmod go-w " + path + "'"), why());
+      BOOST_REQUIRE(::chmod(path.c_str(), before) == 0);
+    }
+  BOOST_TEST(read_keys(f.path).authorized.size() == 1u);
+  // The list that a running node reads again.
+  BOOST_REQUIRE(::chmod(list.c_str(), 0664) == 0);
+  refusal([&] { read_authorized(f.path); }, Code::failed_precondition);
+  BOOST_REQUIRE(::chmod(list.c_str(), 0644) == 0);
+  // A link: where it leads to counts too.
+  const std::filesystem::path other = f.around / "other";
+  std::filesystem::create_directory(other);
+  std::filesystem::rename(list, other / "list");
+  std::filesystem::create_symlink(other / "list", list);
+  BOOST_REQUIRE(::chmod(other.c_str(), 0777) == 0);
+  BOOST_TEST(contains(why(), "chmod go-w " + std::filesystem::canonical(other).string() + "'"),
+             why());
+  // In a folder with the sticky bit only an entry's owner replaces it: kubelet mounts secrets so.
+  BOOST_REQUIRE(::chmod(other.c_str(), 01777) == 0);
+  BOOST_REQUIRE(::chmod(f.path.c_str(), 01777) == 0);
+  BOOST_TEST(read_keys(f.path).authorized.size() == 1u);
+  if (::geteuid() != 0) return;
+  constexpr ::uid_t kNobody = 65534;
+  BOOST_REQUIRE(::chown((other / "list").c_str(), kNobody, kNobody) == 0);
+  BOOST_TEST(contains(why(), "belongs to user 65534"), why());
+}
+
 // As kubelet puts a secret into a pod: root's, for the group that the pod runs as.
 BOOST_AUTO_TEST_CASE(what_root_gives_a_group_to_read_is_read) {
   if (::geteuid() != 0) return;
