@@ -12,11 +12,14 @@
 namespace troupe {
 
 // The first call asks the run's partitions and the other nodes what they wait for, because the
-// caller's error names it. The second one, soon after, ends the run with the answers.
+// caller's error names it. The second one, soon after, ends the run with the answers. A run over
+// several nodes has a call before these, ahead of its time, that finds out which nodes answer.
 void EngineImpl::expire(std::uint64_t id) {
   std::optional<RunTable::Expired> expired = runs_.expire(id, [this, id] { answered(id); });
   if (!expired) return;
   Run& run = *expired->run;
+  if (expired->is_early)
+    return peers_->ask_about(run, [this, id](const RunSnapshot&) { runs_.add_early_answer(id); });
   if (!expired->is_new)
     return time_out(run, expired->partitions, expired->here->answers(), expired->elsewhere);
   if (expired->nodes > 0)

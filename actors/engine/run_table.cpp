@@ -10,6 +10,15 @@ namespace troupe {
 
 Status shutting_down() { return Status(Code::cancelled, "the engine is shutting down"); }
 
+namespace {
+
+// For answers to what a run waits for: of partitions, where a node has not answered lately too, and
+// of nodes that have.
+constexpr auto kPatience = std::chrono::milliseconds(30);
+constexpr auto kPatienceWithNodes = std::chrono::milliseconds(500);
+
+}  // namespace
+
 // ---- admission
 
 RunTable::Slot::~Slot() {
@@ -135,15 +144,20 @@ void RunTable::drop_partitions(PlanTroupe& troupe) {
 
 // ---- runs whose time is up
 
-void RunTable::remind(Run& run, std::chrono::nanoseconds delay) {
+void RunTable::remind(Run& run, std::chrono::nanoseconds left) {
   std::lock_guard lock(mutex_);
-  if (live_.contains(run.info().id)) run.due = clock_.remind(run.info().id, delay);
+  if (!live_.contains(run.info().id)) return;
+  left = std::min(left, EngineClock::kLongest);
+  std::chrono::nanoseconds delay = left;
+  if (run.troupe->remote && run.troupe->remote->nodes() > 0) {
+    questions_[run.info().id].deadline = clock_.now() + left;
+    delay = left - std::min<std::chrono::nanoseconds>(left / 2, kPatienceWithNodes);
+  }
+  run.due = clock_.remind(run.info().id, delay);
 }
 
 std::optional<RunTable::Expired> RunTable::expire(std::uint64_t id,
                                                   std::function<void()> answered) {
-  constexpr auto kPatience = std::chrono::milliseconds(30),
-                 kPatienceWithNodes = std::chrono::milliseconds(500);
   std::lock_guard lock(mutex_);
   const auto it = live_.find(id);
   if (it == live_.end() || it->second->is_settled()) return std::nullopt;
@@ -151,6 +165,13 @@ std::optional<RunTable::Expired> RunTable::expire(std::uint64_t id,
   // The engine may end meanwhile and drop them; the caller gets references of its own.
   Partitions partitions = run.troupe->partitions;
   Question& question = questions_[id];
+  // A node that is stopped would hold up the answer to the caller by all of the patience: it is
+  // found out before the time is up.
+  if (!question.here && !question.was_early && clock_.now() < question.deadline) {
+    question.was_early = true;
+    run.due = clock_.remind(id, question.deadline - clock_.now());
+    return Expired{it->second, {}, {}, {}, 0, false, true};
+  }
   bool is_new = !question.here;
   if (is_new) {
     const auto here =
@@ -160,10 +181,18 @@ std::optional<RunTable::Expired> RunTable::expire(std::uint64_t id,
     if (run.troupe->remote) question.nodes = static_cast<std::size_t>(run.troupe->remote->nodes());
   }
   if (is_new && !question.is_answered())
-    run.due = clock_.remind(id, question.nodes > 0 ? kPatienceWithNodes : kPatience);
+    run.due = clock_.remind(id, question.nodes > 0 && question.heard >= question.nodes
+                                    ? kPatienceWithNodes
+                                    : kPatience);
   else is_new = false;
-  return Expired{it->second,         std::move(partitions), question.here,
-                 question.elsewhere, question.nodes,        is_new};
+  return Expired{
+      it->second, std::move(partitions), question.here, question.elsewhere, question.nodes, is_new,
+      false};
+}
+
+void RunTable::add_early_answer(std::uint64_t id) {
+  std::lock_guard lock(mutex_);
+  if (const auto it = questions_.find(id); it != questions_.end()) ++it->second.heard;
 }
 
 bool RunTable::add_answer(std::uint64_t id, const RunSnapshot& part) {

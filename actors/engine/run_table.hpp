@@ -98,14 +98,18 @@ class RunTable {
     std::vector<RunSnapshot> elsewhere;  // the answers of other nodes
     std::size_t nodes = 0;               // other nodes that are asked
     bool is_new = false;                 // nothing was asked so far, and there is something to ask
+    bool is_early = false;               // its time is not up: nodes are asked whether they answer
   };
-  /// Has the clock call back with the run after `delay`, if it is kept.
-  void remind(Run& run, std::chrono::nanoseconds delay);
+  /// Has the clock call back with the run when `left` has passed, if it is kept. One over several
+  /// nodes comes before that too, to find out which of them answer.
+  void remind(Run& run, std::chrono::nanoseconds left);
   /// Begins to ask a run, or returns what was answered so far. `answered` is called when the last
   /// partition has answered. Nothing: the run has ended.
   std::optional<Expired> expire(std::uint64_t run, std::function<void()> answered);
   /// Adds another node's answer; false if the run has ended.
   bool add_answer(std::uint64_t run, const RunSnapshot& part);
+  /// Another node has answered before the run's time was up.
+  void add_early_answer(std::uint64_t run);
   /// True if an expired run has all its answers.
   bool is_answered(std::uint64_t run);
 
@@ -114,6 +118,9 @@ class RunTable {
     std::shared_ptr<Inspection> here;
     std::vector<RunSnapshot> elsewhere;
     std::size_t nodes = 0;
+    std::chrono::nanoseconds deadline{};  // its time is up; 0: its nodes are not asked early
+    std::size_t heard = 0;                // nodes that have answered before it
+    bool was_early = false;
     bool is_answered() const { return here->is_complete() && elsewhere.size() == nodes; }
   };
 
@@ -135,7 +142,7 @@ class RunTable {
   std::condition_variable room_;     // for another run
   std::condition_variable drained_;  // live_ is empty
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
-  std::unordered_map<std::uint64_t, Question> questions_;  // of expired runs
+  std::unordered_map<std::uint64_t, Question> questions_;  // runs that were or will be asked
 };
 
 /// The status of a run that the end of its engine cancels.

@@ -233,6 +233,31 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_stopped, *boost::unit_test::label("one_t
   }
 }
 
+// Its caller is answered when the time is up, and not after a silent peer's patience too.
+BOOST_AUTO_TEST_CASE(a_time_out_beside_a_peer_that_has_stopped,
+                     *boost::unit_test::label("one_thread")) {
+  for (const std::uint64_t seed : todays_seeds(10)) {
+    for (const auto timeout : {10ms, 50ms, 200ms, 3000ms}) {
+      Nodes nodes(2, stepped(seed), Between::simulation);
+      ToAndFro p(1'000'000, 4);
+      RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({}, {.timeout = timeout});
+      for (int i = 0; i < 2000; ++i) nodes.step();
+      nodes.network().partition({"b"});
+      std::chrono::milliseconds passed{};
+      for (; passed < timeout + 40ms && !run.is_done(); passed += 5ms) {
+        nodes.engine().advance_time(5ms);
+        for (int i = 0; i < 50; ++i) nodes.step();
+      }
+      BOOST_TEST(run.is_done(), timeout.count());
+      BOOST_TEST((passed >= timeout), passed.count());
+      if (!run.is_done()) end(nodes, run);
+      const std::string error = run.wait().message();
+      BOOST_TEST(error.find("the run's time-out has passed: ") == 0u, error);
+      BOOST_TEST(error.find("node 'b' takes part and does not answer") != std::string::npos, error);
+    }
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_peer_that_is_dead, *boost::unit_test::label("one_thread")) {
   for (const std::uint64_t seed : todays_seeds(10)) {
     Nodes nodes(2, stepped(seed), Between::simulation);
