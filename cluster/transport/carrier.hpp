@@ -92,6 +92,8 @@ class Carrier {
   /// that peer any more.
   virtual void session_opened(Peer) {}
   virtual void session_over(Peer) {}
+  /// The node at the other end, which has a session, is reached at this address.
+  virtual void met(Connection, const std::string& /*address*/) {}
 
   virtual Time now() const = 0;
   /// The public key that the other end has proved to hold; empty: it has proved nothing.

@@ -146,6 +146,7 @@ void Router::confirm(Entry& entry) {
   if (entry.state == State::pending) {
     entry.state = State::open;
     carrier_.session_opened(entry.peer);
+    carrier_.met(entry.connection, entry.info.address);
     listener_.connected(entry.peer, entry.info);
     open_direct(entry);
   }
@@ -305,7 +306,7 @@ void Router::tick() {
 
 void Router::tick(Entry& entry) {
   const Time now = carrier_.now();
-  if (entry.state == State::closing && now - entry.since >= options_.drain) return forget(entry);
+  if (entry.state == State::closing && now >= drained_at(entry)) return forget(entry);
   if (entry.state == State::pending && now - entry.since >= options_.answer) return forget(entry);
   if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
     return end(entry,
@@ -330,11 +331,21 @@ void Router::tick(Entry& entry) {
   }
 }
 
+// A node that leaves does not wait for one that has died or was stopped: the others answer, or take
+// more of the rest.
+Time Router::drained_at(const Entry& entry) const {
+  const Time all = entry.since + options_.drain;
+  if (!leaving_) return all;
+  const Time quiet = std::max(entry.since, entry.last_heard);
+  const bool has_all = !entry.attached || entry.session.kept_bytes() == 0;
+  return std::min(all, quiet + (has_all ? options_.farewell : 2 * options_.farewell));
+}
+
 /// What `tick` looks at.
 Time Router::due_of(const Entry& entry) const {
   Time first = Time::max();
   const auto at = [&](Time t) { first = std::min(first, t); };
-  if (entry.state == State::closing) at(entry.since + options_.drain);
+  if (entry.state == State::closing) at(drained_at(entry));
   if (entry.state == State::pending) at(entry.since + options_.answer);
   if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
     at(Time::zero());

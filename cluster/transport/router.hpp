@@ -52,6 +52,9 @@ struct RouterOptions {
   detail::Time redial = std::chrono::milliseconds(50);
   // for a peer to take what is left when we end a session
   detail::Time drain = std::chrono::seconds(5);
+  // for a peer that is silent, when this node leaves; twice as long for one that has not got all
+  // that was sent
+  detail::Time farewell = std::chrono::milliseconds(300);
   // the longest that news of arrival waits for company
   detail::Time acknowledge = std::chrono::milliseconds(2);
   // from so much bulk on, a frame goes by the bulk channel, if there is one
@@ -166,6 +169,8 @@ class Router {
   void resume(Entry& entry, Connection connection, const wire::Hello& hello);
   wire::Hello hello(std::uint64_t session, bool resumes, const wire::Received& received) const;
   void answer(Entry& entry, const wire::Hello& to, bool resumes);
+  bool is_answering(const Entry& entry) const;
+  std::string why_taken(const Entry& entry) const;  // the name of an entry
   void open_bulk(Entry& entry, const wire::Hello& answer);
 
   // router.cpp
@@ -207,6 +212,7 @@ class Router {
   bool say(Connection connection, const wire::Frame& frame);
   void tick(Entry& entry);
   Time due_of(const Entry& entry) const;
+  Time drained_at(const Entry& entry) const;  // when a closing session is forgotten
 
   PeerInfo self_;
   const RouterOptions options_;

@@ -75,6 +75,8 @@ void Router::on(Connection connection, const wire::Hello& h) {
     if (known->state == State::open && !is_over && known->info.incarnation == h.info.incarnation)
       return refuse(Code::already_exists, fmt::format("{} is connected already", h.info.name),
                     true);
+    if (known->info.incarnation != h.info.incarnation && is_answering(*known))
+      return refuse(Code::already_exists, why_taken(*known));
     replace(*known);
   }
   Entry& entry =
@@ -85,6 +87,20 @@ void Router::on(Connection connection, const wire::Hello& h) {
   peers_.connect(entry, connection);
   entry.last_heard = entry.since = carrier_.now();
   answer(entry, h, false);
+}
+
+// A process that died has broken its connection, and one that was stopped says nothing: their name
+// may be used again. Else two supervisors that restart would end each other's node for ever.
+bool Router::is_answering(const Entry& entry) const {
+  return entry.state == State::open && entry.attached &&
+         carrier_.now() - entry.silent_since() < options_.silence;
+}
+
+std::string Router::why_taken(const Entry& entry) const {
+  return fmt::format(
+      "another node '{}'{} is connected with {} and answers; give each a name of its "
+      "own, or end that one first",
+      entry.info.name, entry.info.address.empty() ? "" : " at " + entry.info.address, self_.name);
 }
 
 // A connection of a session that the peer has dialled before.
@@ -137,6 +153,11 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
     if (is_same && (known->state == State::open ||
                     (known->state == State::pending && answer.info.name < self_.name)))
       return abandon(Status(Code::already_exists, "connected already"));
+    if (!is_same && is_answering(*known)) {
+      why = Status(Code::already_exists, why_taken(*known));
+      abandon(why);
+      return listener_.refused(dial.address, why);
+    }
     replace(*known);
   }
   Entry& entry =

@@ -1,8 +1,14 @@
 #include <troupe/cluster/transport/zeromq/gate.hpp>
 
 #include <algorithm>
+#include <array>
+#include <cstring>
 #include <utility>
 
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 
 #include <fmt/format.h>
@@ -21,6 +27,21 @@ constexpr Time kListLook = std::chrono::seconds(1);  // between looks at the lis
 constexpr int kTurnedAway = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL |
                             ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL | ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
 constexpr int kComeAndGo = ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED;
+
+/// True if a byte has come by a connection, which may have ended; also if that is not known.
+bool has_received(int socket) {
+  // tcpi_bytes_received of the kernel's tcp_info, which glibc's header does not have; that of the
+  // kernel cannot be included beside it.
+  constexpr std::size_t kPlace = 128;
+  std::array<std::byte, kPlace + sizeof(std::uint64_t)> info{};
+  socklen_t size = info.size();
+  if (socket < 0 || ::getsockopt(socket, IPPROTO_TCP, TCP_INFO, info.data(), &size) != 0 ||
+      size < info.size())
+    return true;
+  std::uint64_t bytes = 0;
+  std::memcpy(&bytes, info.data() + kPlace, sizeof bytes);
+  return bytes > 1;  // its end may count as one
+}
 
 /// Another one when the file is another, or was written to. Its time alone has the grain of the
 /// kernel's clock.
@@ -72,12 +93,18 @@ std::vector<std::string> Gate::keys_of(const std::string& address) const {
     if (knows(key) && std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   };
   if (const auto found = found_.find(address); found != found_.end()) add(found->second);
-  add(keys_->own.public_key);
+  // A key that bears this node's name is no other's.
+  const auto own = keys_->authorized.find(keys_->own.public_key);
+  if (own != keys_->authorized.end() && own->second != name_) add(own->first);
   const std::size_t likely = keys.size();
   for (const auto& [key, name] : keys_->authorized)
     if (std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(likely), key) ==
         keys.begin() + static_cast<std::ptrdiff_t>(likely))
       keys.push_back(key);
+  // Nodes that share a folder of keys may all be called so.
+  if (own != keys_->authorized.end() && own->second == name_ && keys.size() > 1)
+    std::rotate(std::find(keys.begin(), keys.end(), own->first),
+                std::find(keys.begin(), keys.end(), own->first) + 1, keys.end());
   return keys;
 }
 
@@ -138,30 +165,46 @@ bool Gate::decide(const std::string& key, const std::string& address) {
   return false;
 }
 
-/// Of a handshake that ends ZeroMQ tells, and then that it hangs up: next, but with who is not
-/// authorized when that one does, or its time is over. Of who claims to send more than it takes
-/// before it has said anything, the latter alone.
+/// ZeroMQ tells that a handshake has ended, and next that it hangs up; with a key that is not
+/// authorized it hangs up when the other end does, or its time is over. If the other end claims to
+/// send more than is taken before it has said anything, the latter comes alone. Without a detail
+/// the handshake may just have been cut off.
 void Gate::count() {
   if (!monitor_) return;
   for (SocketEvent event; monitor_->next(event);) {
-    if (event.what == ZMQ_EVENT_ACCEPTED) {
-      silent_.insert(event.value);
-      heard_.erase(event.value);
-    } else if (event.what != ZMQ_EVENT_DISCONNECTED) {
-      ++turned_away_;
-      if (event.what == ZMQ_EVENT_HANDSHAKE_FAILED_AUTH) ++failed_;
-      else is_told_ = true;
-    } else {
-      const bool was_silent = silent_.erase(event.value) != 0;
-      if (const auto found = heard_.find(event.value); found != heard_.end()) {
-        ended_(found->second);
-        heard_.erase(found);
-      }
-      if (std::exchange(is_told_, false) || !was_silent) continue;
-      if (failed_ != 0) --failed_;
-      else ++turned_away_;
+    switch (event.what) {
+      case ZMQ_EVENT_ACCEPTED:
+        silent_.insert_or_assign(event.value,
+                                 OwnedDescriptor(::fcntl(event.value, F_DUPFD_CLOEXEC, 0)));
+        heard_.erase(event.value);
+        break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL: break;
+      case ZMQ_EVENT_HANDSHAKE_FAILED_AUTH: ++turned_away_, ++failed_; break;
+      case ZMQ_EVENT_DISCONNECTED: ended(event.value); break;
+      default: ++turned_away_, is_told_ = true;
     }
   }
+}
+
+void Gate::ended(int socket) {
+  bool has_spoken = false;
+  if (const auto found = silent_.find(socket); found != silent_.end()) {
+    has_spoken = has_received(found->second.get());
+    silent_.erase(found);
+  }
+  if (const auto found = heard_.find(socket); found != heard_.end()) {
+    ended_(found->second);
+    heard_.erase(found);
+  }
+  if (std::exchange(is_told_, false) || !has_spoken) return;
+  if (failed_ != 0) --failed_;
+  else ++turned_away_;
+}
+
+void Gate::remember(const std::string& address, const std::string& key) {
+  constexpr std::size_t kMost = 1 << 16;
+  if (found_.size() >= kMost && !found_.contains(address)) found_.clear();
+  found_[address] = key;
 }
 
 void Gate::heard(int socket, Connection connection) {

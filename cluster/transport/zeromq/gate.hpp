@@ -9,11 +9,15 @@
 //   gate.answer();                           // ZeroMQ's questions: may this key connect?
 //   gate.admits(key, name);                  // may who has proved this key be called so?
 //
-// Who dials must know the key of who listens before it says anything. It is not asked: whoever
-// dials tries the keys of its list in turn, that which answered here before and its own first
-// (nodes may share one), until the other end proves to hold one. A wrong guess ends a handshake of
-// one message, and tells a stranger nothing: neither our key nor which one was meant. So addresses
-// carry no keys, and what an attacker puts in a list of addresses costs time only.
+// A dialling node must know the key of the other end before it says anything. It does not ask: it
+// tries the keys of its list in turn, until the other end proves to hold one. First comes the key
+// that was proved at this address before, by either end, then its own if nodes may share it. A
+// wrong guess ends a handshake of one message, which the other end counts, and tells a stranger
+// nothing: neither our key nor which one was meant. So addresses carry no keys, and addresses that
+// an attacker puts in a list cost time only.
+//
+// A connection that ends without a byte of the other end counts for nothing: a cut ends healthy
+// ones so.
 //
 // A node may not call itself by a name that the list gives to other keys than its own.
 //
@@ -33,6 +37,7 @@
 
 #include <troupe/cluster/transport/carrier.hpp>
 #include <troupe/cluster/transport/net/keys.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq_socket.hpp>
 #include <troupe/devices/base/error.hpp>
 
@@ -80,7 +85,8 @@ class Gate {
   /// Those that whoever listens at this address may hold, likely ones first; one empty key if there
   /// are no keys.
   std::vector<std::string> keys_of(const std::string& address) const;
-  void remember(const std::string& address, const std::string& key) { found_[address] = key; }
+  /// Bounded: peers name addresses.
+  void remember(const std::string& address, const std::string& key);
 
   /// Answers what ZeroMQ asks, counts who was turned away, and looks at the file now and then. True
   /// if keys that could connect no longer may.
@@ -101,6 +107,7 @@ class Gate {
   void answer();
   bool decide(const std::string& key, const std::string& address);
   void count();
+  void ended(int socket);
   bool reload();
   void log(const std::string& line) const {
     if (log_) log_(line);
@@ -116,12 +123,13 @@ class Gate {
   std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
   std::string stamp_;                         // of the list's file when it was read
   Time look_at_{};
-  // descriptors of those who were accepted, and have said nothing yet
-  std::set<int> silent_;
+  // descriptors of accepted connections that have said nothing yet, with a copy of each that tells
+  // after its end whether any byte came
+  std::map<int, OwnedDescriptor> silent_;
   std::map<int, Connection> heard_;  // and of the others
   std::uint64_t turned_away_ = 0;
   Told told_;
-  bool is_told_ = false;      // a handshake has ended whose connection ends next
+  bool is_told_ = false;      // a handshake has ended, and is counted, whose connection ends next
   std::uint64_t failed_ = 0;  // and so many of others, who have still to hang up
 };
 

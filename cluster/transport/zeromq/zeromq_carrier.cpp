@@ -154,6 +154,12 @@ std::string ZeroMqCarrier::reachable(Connection connection, const std::string& t
   return accepted ? with_host(told, accepted->host) : told;
 }
 
+// A node that has dialled this one, and is dialled after a cut, is asked for no other key.
+void ZeroMqCarrier::met(Connection connection, const std::string& address) {
+  if (const std::string key = key_of(connection); !key.empty() && !address.empty())
+    gate_.remember(address, key);
+}
+
 Status ZeroMqCarrier::admits(Connection connection, const std::string& name) const {
   return gate_.admits(key_of(connection), name);
 }

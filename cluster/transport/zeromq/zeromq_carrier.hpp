@@ -102,6 +102,7 @@ class ZeroMqCarrier final : public Carrier {
   }
   void session_opened(Peer peer) override { lines_.opened(peer); }
   void session_over(Peer peer) override { lines_.over(peer); }
+  void met(Connection connection, const std::string& address) override;
 
  private:
   /// With keys, both ends have proved theirs before anything is said, so every Hello is between two

@@ -97,7 +97,7 @@ struct Pair {
 BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::label("stock_zmq")) {
   for (const bool shared : {true, false}) {
     ZeroMqOptions options{.shared_memory = shared};
-    options.router.drain = std::chrono::seconds(100);
+    options.router.drain = options.router.farewell = std::chrono::seconds(100);
     for (int round = 0; round < 10; ++round) {
       Pair pair(options, options);
       pair.warm_up();
