@@ -207,6 +207,13 @@ int run(int argc, char** argv) {
       ->type_name("DIR")
       ->check(folder_or_none);
   node_verb
+      ->add_option("--suspect-after", of_node.suspect_after,
+                   "Seconds until a node that was killed is held for dead")
+      ->type_name("SECONDS")
+      ->capture_default_str()
+      ->check(number)
+      ->check(CLI::Range(0.1, 3600.0));
+  node_verb
       ->add_option("--standalone", of_node.standalone,
                    "So many nodes of one cluster on this machine, a process each")
       ->type_name("N")
@@ -238,6 +245,36 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0, kDay));
   clear_verb->callback([&] { status = clear(of_clear); });
+
+  OperateFlags of_operate;
+  const auto operates = [&](const char* name, const char* help, const char* what,
+                            const char* what_help, int (*verb)(const OperateFlags&)) {
+    CLI::App* app_of = app.add_subcommand(name, help);
+    app_of->add_option(what, of_operate.what, what_help)->required()->check(something);
+    app_of
+        ->add_option("--join", of_operate.join,
+                     "A node of the cluster, by where it listens; may be given several times "
+                     "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
+        ->allow_extra_args(false);
+    app_of
+        ->add_option("--keys", of_operate.keys,
+                     "A folder of keys that the nodes have authorized; without, only loopback")
+        ->type_name("DIR");
+    app_of
+        ->add_option("--patience", of_operate.patience, "Seconds to wait for a node to connect to")
+        ->capture_default_str()
+        ->check(CLI::Range(0, kDay));
+    app_of->callback([&of_operate, &status, verb] {
+      // Not by `envname`, which would set it for both verbs.
+      if (const char* folder = std::getenv("TROUPE_KEYS"); of_operate.keys.empty() && folder)
+        of_operate.keys = folder;
+      status = verb(of_operate);
+    });
+  };
+  operates("cancel", "Cancel a run, on all its nodes", "RUN",
+           "Its id, such as a/17, as 'ps' lists it", cancel);
+  operates("drain", "Have a node take no new partitions, and exit when its runs have ended", "NODE",
+           "Its name", drain);
 
   LookFlags look;
   // Not by `envname`: verbs share the two, and CLI11 would set them from the environment for those

@@ -335,6 +335,25 @@ Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<
   return run;
 }
 
+void EngineImpl::cancel(std::uint64_t number) {
+  std::string under_way;
+  for (const Ref<Run>& run : runs_.live()) {
+    if (run->owners_id != 0) continue;  // another node's
+    if (run->number() == number)
+      return fail(*run, Status(Code::cancelled, "an operator has cancelled the run"));
+    if (under_way.size() < 100)
+      under_way += fmt::format("{}{}/{}", under_way.empty() ? "" : ", ", node(), run->number());
+  }
+  const std::string name = fmt::format("{}/{}", node(), number);
+  for (const EndedRun& e : log_.recent())
+    if (e.is_owned && e.run == number)
+      throw Error(Code::not_found,
+                  fmt::format("run '{}' has ended already{}", name,
+                              e.error.empty() ? ", without an error" : ": " + e.error));
+  throw Error(Code::not_found, fmt::format("there is no run '{}'; under way {}", name,
+                                           under_way.empty() ? "is none" : "are " + under_way));
+}
+
 void EngineImpl::step_until(const std::function<bool()>& is_done) {
   while (!is_done())
     if (!pool_->step() && !step_elsewhere()) wait_for_streams();
@@ -372,8 +391,13 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
                epoch_ns(),
                (clock_.now() - run.started).count(),
                has_failed ? run.status().message() : std::string(),
-               run.fired()};
+               run.fired(),
+               has_failed ? run.status().code() : Code::ok,
+               1,
+               0,
+               {}};
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
+  log_.add(end, has_failed);  // before its flight, whose place is noted there
   try {
     if (has_failed) log_.log_failure(end, node());
     if (!trace.empty())
@@ -382,7 +406,6 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, boo
       write_events(run, end, compiled, {}, Inspect::Trace::as_it_is, {});
   } catch (...) {  // no memory to report it with; the run has ended all the same
   }
-  log_.add(end, has_failed);
   runs_.forget(run);
 }
 

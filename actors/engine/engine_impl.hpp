@@ -102,6 +102,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
                       std::vector<Tensor> feeds, std::function<void(Run&)> on_end);
   /// Returns how many runs are in flight, parts of other nodes' runs among them.
   std::size_t in_flight() const { return runs_.in_flight(); }
+  /// Cancels a run that was started here, by its number. Throws not_found if it is not under way.
+  void cancel(std::uint64_t number);
+  /// Keeps a run that has failed elsewhere after this node had done its part.
+  void keep_failed_elsewhere(EndedRun end) { log_.add_failed_elsewhere(std::move(end)); }
   void wait(Run& run);
   /// Waits until it is known whether the file of `RunOptions::trace` was written, and returns that.
   Status trace_of(const Run& run);

@@ -22,25 +22,17 @@ std::vector<EndedRun> RunLog::Ring::latest_first() const {
   return all;
 }
 
-RunLog::RunLog(const EngineOptions& options) : options_(options) {
-  recent_.runs.reserve(kRecent);
-  errors_.runs.reserve(kErrors);
-}
+RunLog::RunLog(const EngineOptions& options) : options_(options) { recent_.runs.reserve(kRecent); }
 
 void RunLog::add(const EndedRun& end, bool has_failed) {
+  if (has_failed) errors_->add(end);
   std::lock_guard lock(mutex_);
-  if (has_failed) errors_.add(kErrors, end);
   recent_.add(kRecent, end);
 }
 
 std::vector<EndedRun> RunLog::recent() {
   std::lock_guard lock(mutex_);
   return recent_.latest_first();
-}
-
-std::vector<EndedRun> RunLog::errors() {
-  std::lock_guard lock(mutex_);
-  return errors_.latest_first();
 }
 
 void RunLog::log_failure(const EndedRun& end, const std::string& node, Time now) {
@@ -88,8 +80,9 @@ std::function<void(Inspection&)> RunLog::writer(
     TracedRun run, const EndedRun& end, std::shared_ptr<const Compiled> compiled,
     const std::string& path, std::shared_ptr<std::promise<Status>> written) const {
   return [compiled = std::move(compiled), path, number = std::to_string(end.run),
-          run = std::move(run), owner = end.plan.owner, flight = options_.flight,
-          log = options_.log, written = std::move(written)](Inspection& inspection) {
+          run = std::move(run), owner = end.plan.owner, flight = options_.flight, plan = end.plan,
+          run_number = end.run, errors = errors_, log = options_.log,
+          written = std::move(written)](Inspection& inspection) {
     try {  // in a partition's turn, which must not fail for it
       const bool is_flight = path.empty();
       const std::string file =
@@ -97,6 +90,7 @@ std::function<void(Inspection&)> RunLog::writer(
       const Status status = write_trace(file, run, *compiled->troupe.plan, inspection.answers());
       if (written) written->set_value(status);
       if (status.ok() && !is_flight) return;
+      if (is_flight) errors->note_flight(plan, run_number, status.ok() ? file : status.message());
       const std::string text =
           status.ok() ? fmt::format("what led to the failure of run '{}' is in '{}'", run.run, file)
                       : status.message();

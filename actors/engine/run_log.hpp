@@ -17,10 +17,12 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <troupe/actors/engine/compiled.hpp>
 #include <troupe/actors/engine/engine.hpp>
+#include <troupe/actors/engine/kept_failures.hpp>
 #include <troupe/actors/executor/trace_file.hpp>
 #include <troupe/actors/observe/inspection.hpp>
 
@@ -29,15 +31,17 @@ namespace troupe {
 class RunLog {
  public:
   using Time = std::chrono::steady_clock::time_point;
-  static constexpr std::size_t kRecent = 32, kErrors = 64;
+  static constexpr std::size_t kRecent = 32, kErrors = KeptFailures::kMost;
 
   explicit RunLog(const EngineOptions& options);
 
   void add(const EndedRun& end, bool has_failed);
   /// Returns the last runs, the latest first.
   std::vector<EndedRun> recent();
-  /// Returns the last that failed, the latest first.
-  std::vector<EndedRun> errors();
+  /// Keeps a run that has failed elsewhere after this node had done its part.
+  void add_failed_elsewhere(EndedRun end) { errors_->add(std::move(end)); }
+  /// Returns those of the last hour that failed, the latest first.
+  std::vector<EndedRun> errors() const { return errors_->latest_first(); }
 
   /// Logs a failure on `node`, or counts it if there were too many within a minute.
   void log_failure(const EndedRun& end, const std::string& node,
@@ -65,8 +69,9 @@ class RunLog {
   };
 
   const EngineOptions& options_;
+  const std::shared_ptr<KeptFailures> errors_ = std::make_shared<KeptFailures>();
   std::mutex mutex_;  // guards everything below
-  Ring recent_, errors_;
+  Ring recent_;
   Time flights_since_, logged_since_;                      // begin of the minute
   std::uint64_t flights_ = 0, logged_ = 0, unlogged_ = 0;  // since then
 };

@@ -59,6 +59,26 @@ std::uint64_t RunSnapshot::fired() const {
   return sum;
 }
 
+std::string how_to_go_on(const EndedRun& failed) {
+  const char* const last_save = "start the program again from its last save";
+  switch (failed.code) {
+    case Code::unavailable:
+      return fmt::format("start the node that was lost, or leave it out; then {}", last_save);
+    case Code::deadline_exceeded:
+      return "see to what the run waited for, or give it more time ('troupe diagnose' names it "
+             "while a run is under way)";
+    case Code::resource_exhausted:
+      return fmt::format("free memory or disk, or ask for less; then {}", last_save);
+    case Code::cancelled: return "nothing is to be repaired: the run was cancelled";
+    case Code::aborted: return "see the failure of the run on its other nodes";
+    case Code::data_loss:
+    case Code::failed_precondition:
+      return fmt::format("see to the state or the file that is named; then {}", last_save);
+    default: break;
+  }
+  return fmt::format("repair the program at the line that is named; then {}", last_save);
+}
+
 std::string EngineSnapshot::text() const {
   std::string out = fmt::format("{}{} worker{}, {} run{} in flight\n",
                                 node.empty() ? "" : fmt::format("node '{}', ", node), workers,

@@ -227,7 +227,15 @@ struct EndedRun {
   std::string error;  // empty: it ended well
   // by the partitions of who says so, and, where he has started it, by those of other nodes
   std::uint64_t fired = 0;
+  Code code = Code::ok;  // the error's
+  // failures like it that this one stands for, itself included, and when the first ended
+  std::uint64_t times = 1;
+  std::int64_t first_ns = 0;
+  // the file there with what led to the failure, or why there is none; empty: it writes none
+  std::string flight = {};
 };
+/// How to go on after a run has failed: a sentence for its program's user.
+std::string how_to_go_on(const EndedRun& failed);
 
 /// Which run it is, whichever node says something of it.
 struct RunId {

@@ -45,6 +45,51 @@ std::vector<json> rows_of(const json& table) {
   return all;
 }
 
+/// The runs of the last hour that failed, each once, whatever node tells of it: its owner if it is
+/// there. Then how to go on after the latest.
+std::string failed_text(const json& s) {
+  struct Failed {
+    json said;
+    std::vector<std::string> nodes, flights;
+  };
+  constexpr std::size_t kMost = 8;
+  if (!s.contains("errors")) return {};
+  std::vector<Failed> all;
+  std::size_t more = 0;
+  for (const json& e : s.at("errors")) {
+    const auto known = std::find_if(all.begin(), all.end(), [&](const Failed& f) {
+      return f.said.at("run") == e.at("run") && f.said.at("incarnation") == e.at("incarnation");
+    });
+    if (known == all.end() && all.size() == kMost) {
+      ++more;
+      continue;
+    }
+    Failed& f = known == all.end() ? all.emplace_back(Failed{e, {}, {}}) : *known;
+    if (e.at("owned").get<bool>()) f.said = e;
+    f.nodes.push_back(e.at("node"));
+    if (const std::string flight = e.at("flight"); !flight.empty())
+      f.flights.push_back(fmt::format("{} on node {}", flight, f.nodes.back()));
+  }
+  if (all.empty()) return {};
+  Table failed({"FAILED", "AGO", "TIMES", "TOLD BY", "WHY"});
+  for (const Failed& f : all) {
+    const double ago = s.at("time_ns").get<double>() - f.said.at("time_ns").get<double>();
+    failed.add({f.said.at("run"), time_text(std::max(0.0, ago)),
+                count_text(f.said.at("times").get<double>()),
+                fmt::format("{}", fmt::join(f.nodes, ",")), f.said.at("text")},
+               Colour::red);
+  }
+  std::string out = "\n" + failed.text();
+  if (more > 0) out += fmt::format("and {} more, which --json has\n", more);
+  const Failed& last = all[0];
+  out += printable(fmt::format("to go on after {}: {}", last.said.at("run").get<std::string>(),
+                               last.said.at("how").get<std::string>())) +
+         "\n";
+  for (const std::string& flight : last.flights)
+    out += printable(fmt::format("what led to it: {}", flight)) + "\n";
+  return out;
+}
+
 std::string ps_text(const json& s) {
   Table nodes({"NODE", "STATE", "CPU", "MEMORY", "WORKERS", "OUT", "IN", "QUEUED", "ADDRESS"});
   for (const json& n : s.at("nodes")) {
@@ -106,6 +151,7 @@ std::string ps_text(const json& s) {
              colour_of(r.at("state")));
   }
   out += runs.is_empty() ? "\nno run is under way\n" : "\n" + runs.text();
+  out += failed_text(s);
   Table recent({"ENDED", "PLAN", "TOOK", "OUTCOME"});
   for (std::size_t i = 0; i < std::min<std::size_t>(5, s.at("recent").size()); ++i) {
     const json& r = s.at("recent")[i];

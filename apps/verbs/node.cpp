@@ -6,12 +6,15 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <sstream>
 #include <system_error>
+#include <utility>
 
 #include <unistd.h>
 
@@ -20,6 +23,8 @@
 #include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/cluster/membership/discovery.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/net/file_rights.hpp>
+#include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/ops/format/json_text.hpp>
 
@@ -107,11 +112,58 @@ bool is_asked_to_end(const sigset_t& endings) {
   return sigtimedwait(&endings, nullptr, &now) >= 0;
 }
 
+double seconds(std::chrono::nanoseconds t) { return std::chrono::duration<double>(t).count(); }
+
+/// Whether a ping can be answered in time, from what it takes on the ways to other nodes at best.
+class Ways {
+ public:
+  explicit Ways(const MembershipOptions& options) : options_(options) {}
+  /// Looks at all ways, a few times in all: later a machine may just be busy. Returns which of them
+  /// takes longer than a ping may; empty: none so far.
+  std::string too_slow(const ClusterNode& here) {
+    if (looks_ == kLooks) return {};
+    ++looks_;
+    for (const auto& [node, took] : here.round_trips())
+      if (took.count() > 0) {
+        const auto [known, is_new] = least_.try_emplace(node, took);
+        known->second = std::min(known->second, took);
+      }
+    if (looks_ < kLooks) return {};
+    for (const auto& [node, took] : least_)
+      if (took > options_.timeout)
+        return fmt::format(
+            "--suspect-after {} is too short for the way to node '{}', which takes {:.3f} s there "
+            "and back; give {:.1f} at least",
+            seconds(options_.suspicion), node, seconds(took),
+            std::ceil(seconds(took) * (seconds(options_.suspicion) / seconds(options_.timeout)) *
+                      10) /
+                10);
+    return {};
+  }
+
+ private:
+  static constexpr int kLooks = 5;
+  const MembershipOptions options_;
+  int looks_ = 0;
+  std::map<std::string, std::chrono::nanoseconds> least_;
+};
+
 // Until it is asked to end, or has no place in the cluster any more; the exit status.
-int stay(const ClusterNode& here, const sigset_t& endings) {
+int stay(const ClusterNode& here, const sigset_t& endings, Ways ways) {
   const timespec now_and_then{1, 0};
+  bool was_drained = false;  // twice: an owner may have begun one more run before it was told
   for (;;) {
     if (sigtimedwait(&endings, nullptr, &now_and_then) >= 0) return 0;
+    if (const bool is_drained = here.is_drained(); !is_drained) {
+      was_drained = false;
+    } else if (std::exchange(was_drained, true)) {
+      fmt::print("node '{}' is drained\n", here.name());
+      return 0;
+    }
+    if (const std::string why = ways.too_slow(here); !why.empty()) {
+      fmt::print(stderr, "troupe: {}\n", printable(why));
+      return 2;
+    }
     if (const Status status = here.status(); !status.ok()) {
       fmt::print(stderr, "troupe: {}\n", status.message());
       return 1;
@@ -137,6 +189,7 @@ std::string token_of(const std::string& file) {
     throw Misuse(fmt::format(
         "the file '{}' is longer than {} MiB: it must hold a token of 16 characters or more", file,
         kMost >> 20));
+  if (const std::string why = why_others_can_write(file); !why.empty()) throw Misuse(why);
   if (!(std::istringstream(text) >> token) || token.size() < 16)
     throw Misuse(fmt::format("the file '{}' must hold a token of 16 characters or more", file));
   return token;
@@ -157,8 +210,10 @@ Endpoint endpoint(const std::string& text) {
   return {host, std::stoi(digits)};
 }
 
-int node(const NodeFlags& flags) {
-  demand_address(flags.listen, "--listen");
+int node(const NodeFlags& given) {
+  demand_address(given.listen, "--listen");
+  NodeFlags flags = given;
+  flags.listen = full_address(given.listen);
   if (flags.standalone > 0) return standalone(flags);
   NodeOptions options;
   ZeroMqOptions tcp;
@@ -181,6 +236,14 @@ int node(const NodeFlags& flags) {
     if (flags.join.empty() && flags.peers.empty()) options.join = found.join;
     found.join = options.join;
     require_company(found);
+    // A name is looked at later, when it resolves.
+    if (flags.keys.empty())
+      for (const std::string& address : options.join)
+        if (is_in_numbers(address) && !is_loopback(address))
+          throw Misuse(
+              fmt::format("{} is not on loopback, and without keys nothing is encrypted; 'troupe "
+                          "keygen' makes keys, --keys uses them",
+                          address));
   } catch (const Error& error) { throw Misuse(error.what()); }
   options.log = tcp.log;
   options.labels = flags.labels;
@@ -190,6 +253,9 @@ int node(const NodeFlags& flags) {
   if (const int next = port_of(flags.listen) + 1;
       next > 1 && !flags.http.empty() && endpoint(flags.http).port == next && next < 65535)
     tcp.bulk_port = next + 1;
+  options.membership = suspecting_after(
+      std::chrono::nanoseconds(static_cast<std::int64_t>(flags.suspect_after * 1e9)));
+  const Ways ways(options.membership);
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.engine.flight = flight_folder(flags.flight, options.engine.log);
@@ -200,8 +266,8 @@ int node(const NodeFlags& flags) {
   std::unique_ptr<ClusterNode> here;
   std::unique_ptr<InspectionServer> page;
   bool has_joined = false;
-  try {
-    here = std::make_unique<ClusterNode>(std::move(options));
+  const auto start = [&] {
+    here = std::make_unique<ClusterNode>(options);
     if (!flags.http.empty()) {
       const Endpoint at = endpoint(flags.http);
       InspectionOptions inspection;
@@ -212,10 +278,31 @@ int node(const NodeFlags& flags) {
     }
     has_joined = here->wait_joined(std::chrono::seconds(flags.patience),
                                    [&] { return is_asked_to_end(endings); });
+  };
+  try {
+    try {
+      start();
+      here->status().throw_if_error();
+    } catch (const Error& error) {
+      if (!here || here->outdated_by() == 0) throw;
+      // This machine's clock went back. The node takes the place of its earlier life all the same.
+      options.incarnation = here->outdated_by() + 1;
+      options.engine.log({LogRecord::Level::warning,
+                          0,
+                          {},
+                          {},
+                          {},
+                          {},
+                          fmt::format("{}; it joins as the later one now", error.what())});
+      page.reset();
+      here.reset();
+      start();
+    }
   } catch (const Error& error) {
-    if (error.code() != Code::invalid_argument && error.code() != Code::unavailable &&
-        error.code() != Code::failed_precondition)
-      throw;
+    // An address that is taken, or a peer out of reach, may be different at the next start, as a
+    // supervisor makes one; the command line is not.
+    if (error.code() == Code::unavailable) throw std::runtime_error(printable(error.what()));
+    if (error.code() != Code::invalid_argument && error.code() != Code::failed_precondition) throw;
     throw Misuse(error.what());
   }
   int status = 0;
@@ -224,7 +311,7 @@ int node(const NodeFlags& flags) {
                page ? " and " + page->address() : "");
     std::fflush(stdout);
     notify_service("READY=1");
-    status = stay(*here, endings);
+    status = stay(*here, endings, ways);
   }
   notify_service("STOPPING=1");
   if (has_joined) fmt::print("node '{}' leaves\n", here->name());

@@ -2,8 +2,10 @@
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
+#include <ctime>
 #include <vector>
 
+#include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
@@ -48,6 +50,29 @@ std::string plan_of(const Json& state, const std::string& run) {
       ended.empty() ? "none" : listed(ended))));
 }
 
+/// Returns all that nodes have kept of a failed run, of the latest life of its owner; else nothing.
+std::vector<Json> failures_of(const Json& state, const std::string& run) {
+  std::vector<Json> all;
+  for (const Json& e : state.at("errors"))
+    if (e.at("run") == run && (all.empty() || e.at("incarnation") == all[0].at("incarnation")))
+      all.push_back(e);
+  return all;
+}
+
+std::string page_of(const std::string& run, const std::vector<Json>& failures) {
+  std::vector<FailureTold> told;
+  std::string how = failures[0].at("how");
+  for (const Json& e : failures) {
+    if (e.at("owned").get<bool>()) how = e.at("how");
+    const auto ms = e.at("time_ns").get<std::int64_t>() / 1'000'000;
+    told.push_back(
+        {e.at("node"),
+         fmt::format("{:%Y-%m-%d %H:%M:%S} UTC", fmt::gmtime(static_cast<std::time_t>(ms / 1000))),
+         e.at("text"), e.at("flight")});
+  }
+  return failure_page(run, how, told);
+}
+
 bool is_under_way(const Json& state, const std::string& run) {
   const Json& runs = state.at("runs");
   return std::any_of(runs.begin(), runs.end(), [&](const Json& r) { return r.at("id") == run; });
@@ -78,7 +103,15 @@ int report(const LookFlags& flags) {
   Output out(flags.out);
   const std::string state = fetch(flags, "/api/state");
   const Json parsed = verbs::parsed(state);
-  const std::string plan = encoded(plan_of(parsed, flags.what));
+  std::string plan;
+  try {
+    plan = encoded(plan_of(parsed, flags.what));
+  } catch (const Misuse&) {
+    const std::vector<Json> failures = failures_of(parsed, flags.what);
+    if (failures.empty()) throw;
+    out.write(page_of(flags.what, failures));
+    return 0;
+  }
   // first: they are overwritten soon
   const std::string events = fetch_or_null(flags, "/api/events?limit=20000");
   const std::string actors = fetch(flags, "/api/plan?id=" + plan, 60),

@@ -4,8 +4,9 @@
 //   supervisor ──fork──► local-1, which others join ──► its first line has the address
 //              ──fork──► local-2 … local-N, which join it
 //
-// It has no engine and one thread. What the nodes print passes through it. It restarts none: one
-// that ends takes the others along, and so does the supervisor, however it ends.
+// It has no engine and one thread. The nodes' output passes through it. It restarts none. A node
+// that ends before all are there takes the others along; later it is lost, and the others go on.
+// The supervisor takes all along, however it ends.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
@@ -39,6 +40,7 @@ struct Child {
   int out = -1;        // what it prints; -1: closed
   std::string unread;  // of its line that is not complete
   bool is_there = false;
+  std::string address;  // it listens there; empty before it does
 };
 
 class Supervisor {
@@ -63,10 +65,11 @@ class Supervisor {
 
  private:
   std::vector<std::string> arguments(std::size_t i, const std::vector<std::string>& join) const {
-    std::vector<std::string> all{"troupe",     "node",
-                                 "--name",     name(i),
-                                 "--workers",  std::to_string(flags_.workers),
-                                 "--patience", std::to_string(flags_.patience)};
+    std::vector<std::string> all{"troupe",          "node",
+                                 "--name",          name(i),
+                                 "--workers",       std::to_string(flags_.workers),
+                                 "--patience",      std::to_string(flags_.patience),
+                                 "--suspect-after", fmt::format("{}", flags_.suspect_after)};
     auto add = [&](const char* flag, const std::string& value) {
       if (!value.empty()) all.insert(all.end(), {flag, value});
     };
@@ -116,7 +119,7 @@ class Supervisor {
     }
     close(ends[1]);
     fcntl(ends[0], F_SETFL, O_NONBLOCK);
-    children_.push_back({name(i), pid, ends[0], {}, false});
+    children_.push_back({name(i), pid, ends[0], {}, false, {}});
   }
 
   bool are_left() const {
@@ -144,12 +147,29 @@ class Supervisor {
       // given it.
       status_ = std::max(
           status_, WIFEXITED(how) && WEXITSTATUS(how) == 2 && !c.is_there && !is_ending_ ? 2 : 1);
-      fmt::print(stderr, "troupe: node '{}' {}{}\n", c.name,
-                 WIFSIGNALED(how) ? fmt::format("was killed by signal {}", WTERMSIG(how))
-                                  : fmt::format("ended with status {}", WEXITSTATUS(how)),
-                 is_ending_ ? "" : "; the others are ended too");
-      end();
+      // By fputs, which does not throw where stderr is closed.
+      std::fputs(
+          fmt::format("troupe: node '{}' {}{}\n", c.name,
+                      WIFSIGNALED(how) ? fmt::format("was killed by signal {}", WTERMSIG(how))
+                                       : fmt::format("ended with status {}", WEXITSTATUS(how)),
+                      consequence(c))
+              .c_str(),
+          stderr);
+      if (!is_whole_) end();
     }
+  }
+  /// Returns the consequence of the end of one, as the rest of a sentence.
+  std::string consequence(const Child& ended) const {
+    if (is_ending_) return {};
+    if (!is_whole_) return "; the others are ended too";
+    for (const Child& c : children_)
+      if (c.pid > 0)
+        return fmt::format(
+            "; the others go on without it; 'troupe node --name {} --listen tcp://127.0.0.1:0 "
+            "--join {}{}' starts it again",
+            ended.name, c.address,
+            flags_.keys.empty() ? "" : fmt::format(" --keys '{}'", flags_.keys));
+    return "; it was the last one";
   }
 
   void end() {
@@ -183,13 +203,16 @@ class Supervisor {
     fmt::print("{}\n", line);
     if (!std::exchange(children_[i].is_there, true) && !is_ending_) {
       const auto all = static_cast<std::size_t>(flags_.standalone);
+      const std::string address = line.substr(std::min(line.find("tcp://"), line.size()));
+      children_[i].address = address.substr(0, address.find(' '));
       if (i == 0) {
-        const std::string address = line.substr(std::min(line.find("tcp://"), line.size()));
-        for (std::size_t k = 1; k < all; ++k) start(k, {address.substr(0, address.find(' '))});
+        const std::string first = children_[0].address;
+        for (std::size_t k = 1; k < all; ++k) start(k, {first});
       }
       const auto there = std::count_if(children_.begin(), children_.end(),
                                        [](const Child& c) { return c.is_there; });
       if (static_cast<std::size_t>(there) == all) {
+        is_whole_ = true;
         fmt::print("{} node{} in this cluster\n", all, all == 1 ? "" : "s");
         notify_service("READY=1");
       }
@@ -201,6 +224,7 @@ class Supervisor {
   int signals_ = -1;
   std::vector<Child> children_;
   bool is_ending_ = false;
+  bool is_whole_ = false;  // all were there: one that ends now is lost, and no more
   int status_ = 0;
 };
 

@@ -55,6 +55,7 @@ struct NodeFlags {
   // a folder, see EngineOptions::flight; kNoFlight: none; empty: the one for what lasts of services
   // and users
   std::string flight = {};
+  double suspect_after = 1.5;  // seconds that a suspicion lasts until its node is held for dead
   int standalone = 0;  // so many nodes, as processes of this machine; 0: this process is one
 };
 /// A node of a cluster, until SIGTERM or SIGINT.
@@ -72,6 +73,18 @@ struct ClearFlags {
 };
 /// Drops the states of a container (ClusterNode::clear_container).
 int clear(const ClearFlags& flags);
+
+struct OperateFlags {
+  std::string what;  // cancel: a run; drain: a node
+  // nodes of the cluster; none: what TROUPE_JOIN says, else the one on this machine
+  std::vector<std::string> join;
+  std::string keys;   // a folder; empty: none
+  int patience = 10;  // seconds, to be connected
+};
+/// Cancels a run (ClusterNode::cancel_run).
+int cancel(const OperateFlags& flags);
+/// Has a node take no new partitions, and exit when its runs have ended (ClusterNode::drain).
+int drain(const OperateFlags& flags);
 
 /// This machine's.
 std::string host_name();

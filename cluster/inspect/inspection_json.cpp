@@ -227,7 +227,14 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
                                {"run", fmt::format("{}/{}", e.plan.owner, e.run)},
                                {"plan", e.plan.text()},
                                {"incarnation", std::to_string(e.plan.life)},
-                               {"text", e.error}});
+                               {"text", e.error},
+                               {"code", troupe::name_of(e.code)},
+                               {"how", how_to_go_on(e)},
+                               {"owned", e.is_owned},
+                               {"took_ns", e.took_ns},
+                               {"times", e.times},
+                               {"first_ns", e.first_ns - a.offset_ns},
+                               {"flight", e.flight}});
   }
   for (const RunSnapshot& run : joined_runs(report)) runs.push_back(run_json(run, now));
   const auto latest = [](std::vector<std::pair<std::int64_t, json>>& all, std::size_t most) {
@@ -243,7 +250,7 @@ std::string state_json(const std::string& node, const ClusterReport& report) {
   for (auto& [name, plan] : plans) j["plans"].push_back(std::move(plan));
   j["runs"] = std::move(runs);
   j["recent"] = latest(recent, 32);
-  j["errors"] = latest(errors, 64);
+  j["errors"] = latest(errors, 512);
   return json_text(j);
 }
 

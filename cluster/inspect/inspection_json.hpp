@@ -39,7 +39,7 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0,
                        std::int64_t until_ns = 0, std::size_t limit = std::size_t{1} << 19);
 /// Prometheus text, of one node. `pool`: of its engine.
 std::string metrics_text(const NodeReport& report, const std::vector<Member>& members,
-                         const PoolCounters& pool);
+                         const PoolCounters& pool, const MembershipCounters& membership = {});
 
 /// The counters of a plan's actors on all nodes, and what of them has changed since somebody asked
 /// last. Threads: any.

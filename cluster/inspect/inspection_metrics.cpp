@@ -64,7 +64,7 @@ void add_pool(Exposition& t, const PoolCounters& pool) {
 }  // namespace
 
 std::string metrics_text(const NodeReport& r, const std::vector<Member>& members,
-                         const PoolCounters& pool) {
+                         const PoolCounters& pool, const MembershipCounters& membership) {
   Exposition t;
   t.family("troupe_build_info", "gauge", "The version of Troupe; always 1.");
   t.sample(fmt::format("node=\"{}\",version=\"{}\"", escaped(r.name), escaped(r.version)), 1);
@@ -80,6 +80,14 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
     for (const Member& m : members) n += m.state == state;
     t.sample(fmt::format("state=\"{}\"", name_of(state)), static_cast<double>(n));
   }
+  t.one("troupe_membership_suspicions_total", "counter",
+        "Times that a node was suspected here, because it did not answer or others said so.",
+        d(membership.suspicions));
+  t.one("troupe_membership_refutations_total", "counter",
+        "Times that this node was suspected by another, and has refuted it.",
+        d(membership.refuted));
+  t.one("troupe_membership_deaths_total", "counter", "Times that a node was held for dead here.",
+        d(membership.deaths));
   t.family("troupe_device_memory_bytes", "gauge", "Memory in use on a device.");
   for (const auto& m : r.engine.devices)
     t.sample(fmt::format("device=\"{}\"", escaped(m.device)), d(m.in_use));

@@ -326,7 +326,8 @@ class InspectionServer::Server {
     });
     http_.Get("/metrics", [this](const httplib::Request&, httplib::Response& out) {
       const ClusterReport here = node_.inspect({}, kAsk, node_.name());
-      out.set_content(metrics_text(here.at(0).report, node_.members(), node_.pool_counters()),
+      out.set_content(metrics_text(here.at(0).report, node_.members(), node_.pool_counters(),
+                                   node_.membership_counters()),
                       "text/plain; version=0.0.4; charset=utf-8");
     });
   }

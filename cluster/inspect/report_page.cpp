@@ -72,4 +72,32 @@ std::string report_page(std::string_view run, const ReportParts& parts) {
          std::string(asset("licences.txt")) + "-->\n</body>\n</html>\n";
 }
 
+std::string failure_page(std::string_view run, std::string_view how,
+                         const std::vector<FailureTold>& told) {
+  const auto text = [](std::string_view t) {
+    std::string out;
+    for (const char c : t)
+      if (c == '<') out += "&lt;";
+      else if (c == '>') out += "&gt;";
+      else if (c == '&') out += "&amp;";
+      else if (c == '"') out += "&quot;";
+      else out += c;
+    return out;
+  };
+  std::string out =
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta "
+      "name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
+      "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src "
+      "'unsafe-inline'\">\n<title>Troupe: run ";
+  out += text(run) + "</title>\n<style>\n";
+  (out += asset("report.css")) += "</style>\n</head>\n<body>\n<main>\n<h1>Run ";
+  out += text(run) + " has failed</h1>\n<p>" + text(how) +
+         ".</p>\n<p>Its plan is not there any more: this is what its nodes have kept.</p>\n"
+         "<table>\n<tr><th>node</th><th>when</th><th>why</th><th>what led to it</th></tr>\n";
+  for (const FailureTold& f : told)
+    out += "<tr><td>" + text(f.node) + "</td><td>" + text(f.when) + "</td><td>" + text(f.text) +
+           "</td><td>" + text(f.flight) + "</td></tr>\n";
+  return out + "</table>\n</main>\n</body>\n</html>\n";
+}
+
 }  // namespace troupe

@@ -9,6 +9,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace troupe {
 
@@ -21,5 +22,14 @@ struct ReportParts {
 
 /// `run` names one of the state's runs, under way or recent. Nothing in the JSON is read as HTML.
 std::string report_page(std::string_view run, const ReportParts& parts);
+
+/// A run that has failed, as one node tells of it.
+struct FailureTold {
+  std::string node, when, text, flight;
+};
+/// The report of a run that has failed and whose plan is not there any more: what its nodes have
+/// kept of it, and how to go on.
+std::string failure_page(std::string_view run, std::string_view how,
+                         const std::vector<FailureTold>& told);
 
 }  // namespace troupe

@@ -30,6 +30,21 @@ const char* name_of(MemberState state) {
   return "left";
 }
 
+MembershipOptions suspecting_after(std::chrono::nanoseconds after) {
+  using namespace std::chrono_literals;
+  if (after < 100ms || after > 1h)
+    throw Error(Code::invalid_argument,
+                fmt::format("a node is suspected for 0.1 to 3600 s before it is held for dead, not "
+                            "for {} s",
+                            std::chrono::duration<double>(after).count()));
+  MembershipOptions o;
+  o.suspicion = after;
+  o.period = after / 3;
+  o.timeout = o.period * 2 / 5;
+  o.sync_periods = static_cast<int>(std::max<std::int64_t>(1, 5s / o.period));
+  return o;
+}
+
 Membership::Membership(Member self, MembershipHost& host, const MembershipOptions& options,
                        std::uint64_t seed)
     : self_(std::move(self)), host_(host), options_(options), random_(seed) {
@@ -39,8 +54,13 @@ Membership::Membership(Member self, MembershipHost& host, const MembershipOption
         Code::invalid_argument,
         fmt::format("the time-out of a ping ({} ms) must be above 0 and below the period ({} ms)",
                     options_.timeout.count() / 1'000'000, options_.period.count() / 1'000'000));
-  if (options_.helpers < 0 || options_.suspicion_factor < 1 || options_.spread_factor < 1 ||
-      options_.news_a_message < 1 || options_.sync_periods < 1)
+  if (options_.suspicion < options_.period)
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("a suspicion ({} ms) must last for a period ({} ms) at least",
+                    options_.suspicion.count() / 1'000'000, options_.period.count() / 1'000'000));
+  if (options_.helpers < 0 || options_.spread_factor < 1 || options_.news_a_message < 1 ||
+      options_.sync_periods < 1)
     throw Error(Code::invalid_argument,
                 "of the options of membership only `helpers` may be 0, and none below");
   self_.state = MemberState::alive;
@@ -70,14 +90,10 @@ int Membership::log_of_nodes(std::size_t nodes) const {
   return log;
 }
 
-Membership::Time Membership::suspicion_time(std::size_t nodes) const {
-  return options_.period * (options_.suspicion_factor * log_of_nodes(nodes));
-}
-
 Membership::Time Membership::detection_bound(std::size_t nodes) const {
   // Two rounds, at the start of the one and the end of the next, until it is pinged; one period for
   // an answer.
-  return options_.period * (2 * static_cast<std::int64_t>(nodes) + 1) + suspicion_time(nodes);
+  return options_.period * (2 * static_cast<std::int64_t>(nodes) + 1) + suspicion_time();
 }
 
 void Membership::learn(Time now, const Member& told) {
@@ -225,7 +241,15 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
     }
     case MembershipMessage::Kind::answer: {
       auto it = probes_.find(message.number);
-      if (it == probes_.end()) break;  // too late
+      if (it == probes_.end()) {  // too late, which tells how long the way is
+        if (const auto late = late_.find(message.number);
+            late != late_.end() && late->second.first == from.name) {
+          if (const auto known = others_.find(from.name); known != others_.end())
+            known->second.round_trip = now - late->second.second;
+          late_.erase(late);
+        }
+        break;
+      }
       const Probe probe = std::move(it->second);
       probes_.erase(it);
       if (probe.counts && probe.asked_by.empty()) note_probe(true);
@@ -249,6 +273,14 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
 Membership::Time Membership::round_trip(const std::string& name) const {
   const auto it = others_.find(name);
   return it == others_.end() ? Time() : it->second.round_trip;
+}
+
+void Membership::relabel(const std::string& labels) {
+  if (has_left_ || self_.labels == labels) return;
+  self_.labels = labels;
+  ++self_.refutations;
+  own_.member = self_;
+  spread(own_);
 }
 
 void Membership::leave(Time) {
@@ -312,7 +344,7 @@ void Membership::withhold(Entry& entry) {
 // Asks each member that this node accused while it was cut off. One that refutes is accused no
 // more; one that does not within the time of a suspicion is reported to the others.
 void Membership::ask_accused(Time now) {
-  const Time allowed = suspicion_time(count_up());
+  const Time allowed = suspicion_time();
   for (auto& [name, entry] : others_) {
     if (!entry.is_withheld) continue;
     if (is_cut_off()) {
@@ -325,6 +357,12 @@ void Membership::ask_accused(Time now) {
       spread(entry);
     }
   }
+}
+
+// The time of a suspicion does not grow with the nodes: a suspect need not hear of it by gossip.
+void Membership::ask_suspects(Time now) {
+  for (const Entry* e : suspects_)
+    if (!e->is_withheld) ping(now, e->member, false);
 }
 
 void Membership::help(Probe& probe, std::uint64_t number) {
@@ -378,6 +416,8 @@ Membership::Time Membership::tick(Time now) {
     Probe& probe = it->second;
     if (now >= probe.ends) {
       if (probe.asked_by.empty()) {
+        late_[it->first] = {probe.target, probe.began};
+        if (late_.size() > kMostLate) late_.erase(late_.begin());
         suspect(now, probe.target);
         if (probe.counts) note_probe(false);
       }
@@ -387,7 +427,7 @@ Membership::Time Membership::tick(Time now) {
     if (!probe.has_helpers && now >= probe.helped_at) help(probe, it->first);
     ++it;
   }
-  const Time allowed = suspicion_time(count_up());
+  const Time allowed = suspicion_time();
   for (Entry* e : std::vector<Entry*>(suspects_)) {
     if (now - e->since < allowed) continue;
     Member news = e->member;
@@ -398,6 +438,7 @@ Membership::Time Membership::tick(Time now) {
     ++periods_;
     start_probe(now);
     ask_accused(now);
+    ask_suspects(now);
     if (periods_ % options_.sync_periods == 0) {
       forget(now);
       for (bool is_up : {true, false})

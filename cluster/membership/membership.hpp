@@ -9,8 +9,9 @@
 //   next = m.tick(now);                  // to be called again at `next`, or when something has come
 //
 // Detection. Each period a node pings one other, in a shuffled round. Without an answer within
-// `timeout` it has `helpers` others ping it; without one by the end of the period it suspects it. A
-// suspicion that is not refuted within suspicion_time(n) makes it dead. So whoever stops answering
+// `timeout` it has `helpers` others ping it; without one by the end of the period it suspects it,
+// and pings it each period. A suspicion that is not refuted within `suspicion` makes it dead. So
+// a node that stops answering
 // is dead everywhere detection_bound(n) later, whatever gossip is lost; mostly much sooner, because
 // the first to notice tells. Spreading. News rides on pings and answers, each piece about log n
 // times, the newest first. Every `sync_periods` periods two nodes compare all they know, which
@@ -90,15 +91,21 @@ struct MembershipOptions {
   // of a ping, before others are asked to help
   std::chrono::nanoseconds timeout = std::chrono::milliseconds(200);
   int helpers = 3;
-  int suspicion_factor = 2;  // suspicion_time(n): so many periods times log2(n + 1), rounded up
-  int spread_factor = 3;     // a piece of news rides on so many messages times log2(n + 1)
-  int news_a_message = 16;   // at most
+  // a node that is suspected for so long, and was asked each period, is dead
+  std::chrono::nanoseconds suspicion = std::chrono::milliseconds(1500);
+  int spread_factor = 3;    // a piece of news rides on so many messages times log2(n + 1)
+  int news_a_message = 16;  // at most
   int sync_periods = 10;
   // how long a dead node is asked for
   std::chrono::nanoseconds remembered = std::chrono::minutes(10);
   // others that are known, those that are dead or have left too; of more nothing is heard
   std::size_t most_members = 1 << 16;
 };
+
+/// Options by which a node that stops answering is suspected at once if its connection breaks, and
+/// is dead `after` later. Throws invalid_argument for less than a tenth of a second, or more than
+/// an hour.
+MembershipOptions suspecting_after(std::chrono::nanoseconds after);
 
 struct MembershipCounters {
   std::uint64_t messages_out = 0, members_out = 0;  // members: pieces of news and of syncs
@@ -129,6 +136,8 @@ class Membership {
   Time tick(Time now);
   /// The network says that this member is gone: it is suspected at once, unless this node has left.
   void suspect(Time now, const std::string& name);
+  /// Others learn the labels as they learn a refutation.
+  void relabel(const std::string& labels);
   /// Tells all others that this node leaves; nothing is sent after it.
   void leave(Time now);
 
@@ -140,7 +149,7 @@ class Membership {
   std::size_t size() const { return others_.size() + 1; }
   std::size_t count_up() const { return up_ + 1; }  // this node included
 
-  Time suspicion_time(std::size_t nodes) const;
+  Time suspicion_time() const { return options_.suspicion; }
   /// The time after which a node that has stopped answering is dead for every other, in a cluster
   /// of so many.
   Time detection_bound(std::size_t nodes) const;
@@ -181,6 +190,7 @@ class Membership {
   bool is_cut_off() const;
   void withhold(Entry& entry);
   void ask_accused(Time now);
+  void ask_suspects(Time now);
   void help(Probe& probe, std::uint64_t number);
   void sync_with(const Member& to, MembershipMessage::Kind kind);
   void forgive(Time late);
@@ -199,6 +209,9 @@ class Membership {
   std::vector<Entry*> spreading_;          // those with rides left
   std::vector<std::string> round_;         // who is still to be pinged in this round
   std::map<std::uint64_t, Probe> probes_;  // by number
+  static constexpr std::size_t kMostLate = 64;
+  // pings that had no answer in time, by number: to which member, and when
+  std::map<std::uint64_t, std::pair<std::string, Time>> late_;
   std::uint64_t next_number_ = 1, next_news_ = 1;
   Time next_period_{}, wanted_{};  // wanted: when tick was to be called again
   bool has_started_ = false, has_left_ = false;

@@ -34,6 +34,11 @@ ClusterView::Change ClusterView::close(Time now) {
   return taken_change();
 }
 
+void ClusterView::drain() {
+  std::lock_guard lock(mutex_);
+  roster_.drain();
+}
+
 std::vector<LogRecord> ClusterView::note_all() {
   std::lock_guard lock(mutex_);
   return note_states({});
@@ -155,6 +160,11 @@ Status ClusterView::status() const {
   return roster_.status();
 }
 
+std::uint64_t ClusterView::outdated_by() const {
+  std::lock_guard lock(mutex_);
+  return roster_.outdated_by();
+}
+
 MembershipCounters ClusterView::counters() const {
   std::lock_guard lock(mutex_);
   return roster_.counters();
@@ -204,7 +214,11 @@ void ClusterView::wait_for(const std::vector<std::string>& names,
   // The longest that the reason for missing nodes is waited for beyond the time-out.
   constexpr auto kReasonDelay = std::chrono::seconds(1);
   std::unique_lock lock(mutex_);
-  if (changed_.wait_for(lock, timeout, are_there)) return;
+  const auto is_over = [&] { return are_there() || !roster_.status().ok(); };
+  if (changed_.wait_for(lock, timeout, is_over)) {
+    if (!are_there()) roster_.status().throw_if_error();
+    return;
+  }
   // A node that was dialled just now, or the resolver of names, may be about to answer.
   changed_.wait_for(lock, kReasonDelay, [&] {
     return are_there() || !roster_.is_alone() || join_.empty() || !refusals_.empty();
@@ -245,6 +259,7 @@ bool ClusterView::wait_joined(std::chrono::nanoseconds timeout,
     return last.contains(a) && last.at(a).code() == Code::not_found;
   };
   while (roster_.is_alone() && !join.empty()) {
+    roster_.status().throw_if_error();
     const auto now = Clock::now();
     std::vector<std::string> again;
     for (const std::string& address : join) {
@@ -277,6 +292,7 @@ bool ClusterView::wait_joined(std::chrono::nanoseconds timeout,
     lock.lock();
     if (roster_.is_alone()) changed_.wait_for(lock, kPause);
   }
+  roster_.status().throw_if_error();
   return true;
 }
 

@@ -67,6 +67,8 @@ class ClusterView {
     for (const std::string& address : join) roster_.ask(address);
   }
   Change close(Time now);
+  /// Placement leads here no more; others learn it with the next gossip.
+  void drain();
   /// Calls `read(roster, observed)` under the lock.
   template <class Read>
   auto look(Read read) const {
@@ -103,6 +105,7 @@ class ClusterView {
   std::vector<NodeLabels> nodes_with_labels() const;
   bool has_joined() const;
   Status status() const;
+  std::uint64_t outdated_by() const;
   MembershipCounters counters() const;
   Time detection_bound(std::size_t nodes) const { return roster_.detection_bound(nodes); }
   /// Members whose state is another than it was, as lines for the log.

@@ -1,5 +1,9 @@
 #include <troupe/cluster/node/node.hpp>
 
+#include <charconv>
+
+#include <fmt/format.h>
+
 #include <troupe/cluster/membership/discovery.hpp>
 #include <troupe/cluster/node/node_core.hpp>
 
@@ -26,6 +30,7 @@ std::vector<std::string> ClusterNode::nodes() const { return core_->view().names
 std::vector<Member> ClusterNode::members() const { return core_->view().members(); }
 bool ClusterNode::has_joined() const { return core_->view().has_joined(); }
 Status ClusterNode::status() const { return core_->view().status(); }
+std::uint64_t ClusterNode::outdated_by() const { return core_->view().outdated_by(); }
 void ClusterNode::connect(const std::string& address) { core_->connect(address); }
 void ClusterNode::wait_for(const std::vector<std::string>& names,
                            std::chrono::nanoseconds timeout) {
@@ -41,6 +46,13 @@ RunCounters ClusterNode::run_counters() const {
 }
 MembershipCounters ClusterNode::membership_counters() const { return core_->view().counters(); }
 PoolCounters ClusterNode::pool_counters() const { return engine_->impl().pool()->counters(); }
+std::map<std::string, std::chrono::nanoseconds> ClusterNode::round_trips() const {
+  return core_->view().look([](const Roster& roster, ObservedMembers&) {
+    std::map<std::string, std::chrono::nanoseconds> all;
+    for (const Member& m : roster.members()) all[m.name] = roster.round_trip(m.name);
+    return all;
+  });
+}
 std::chrono::nanoseconds ClusterNode::detection_bound(std::size_t nodes) const {
   return core_->view().detection_bound(nodes);
 }
@@ -58,6 +70,19 @@ Cleared ClusterNode::clear_container(const std::string& container,
                                      const std::vector<std::string>& nodes) {
   return core_->states().clear_container(container, nodes);
 }
+void ClusterNode::cancel_run(const std::string& run) {
+  const auto slash = run.rfind('/');
+  std::uint64_t number = 0;
+  const char* const end = run.data() + run.size();
+  if (slash == std::string::npos || slash == 0 ||
+      std::from_chars(run.data() + slash + 1, end, number).ptr != end || slash + 1 == run.size())
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("'{}' is no run: a run is NODE/NUMBER, as 'troupe ps' lists them", run));
+  core_->operations().cancel(run.substr(0, slash), number);
+}
+std::size_t ClusterNode::drain(const std::string& node) { return core_->operations().drain(node); }
+bool ClusterNode::is_drained() const { return core_->operations().is_drained(); }
 TransportCounters ClusterNode::counters() const { return core_->transport().counters(); }
 
 }  // namespace troupe

@@ -20,6 +20,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -111,9 +112,12 @@ class ClusterNode {
   std::vector<detail::Member> members() const;
   /// Is it in the cluster? Not before one of `options.join` is connected, if there are any.
   bool has_joined() const;
-  /// Not ok if another process of this name has started since: this one takes part in nothing any
-  /// more.
+  /// Not ok if another process of this name has started since, or one before with a later clock:
+  /// this one takes part in nothing any more.
   Status status() const;
+  /// Not 0 if `status` says that this machine's clock is behind the one with which an earlier node
+  /// of this name was started: a node with a greater `NodeOptions::incarnation` takes its place.
+  std::uint64_t outdated_by() const;
   /// Asks for a connection.
   void connect(const std::string& address);
   /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not
@@ -132,11 +136,23 @@ class ClusterNode {
   /// for a node that is not there. Not from within an actor.
   detail::Cleared clear_container(const std::string& container,
                                   const std::vector<std::string>& nodes = {});
+  /// Cancels a run, `a/17`, of any node. Throws invalid_argument for a text that names no run, and
+  /// not_found, with the runs there are, if its owner is not there or it is not under way. Not from
+  /// within an actor.
+  void cancel_run(const std::string& run);
+  /// Has a node take no new partitions: plans that it takes part in are made anew without it, and
+  /// `troupe node` exits when its runs have ended. Returns how many there are. Throws not_found for
+  /// one that is not there. Not from within an actor.
+  std::size_t drain(const std::string& node);
+  /// True if this node was drained and takes part in no run.
+  bool is_drained() const;
   TransportCounters counters() const;
   RunCounters run_counters() const;
   MembershipCounters membership_counters() const;
   /// Returns the counters of its engine's workers.
   detail::PoolCounters pool_counters() const;
+  /// Returns the time of the last ping of each node, with its answer; 0: none has come back.
+  std::map<std::string, std::chrono::nanoseconds> round_trips() const;
   /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as
   /// `patience`; who does not answer within it is there with the reason. Not from within an actor.
   ClusterReport inspect(const NodeQuestion& question = {},

@@ -26,11 +26,10 @@ namespace {
 // Greater each time, as long as the clock does not go back by more than a start takes, and another
 // one for each of many nodes that start in one millisecond.
 std::uint64_t draw_incarnation() {
-  constexpr int kDrawn = 22;  // bits; the milliseconds take 41 until 2039
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(
                       std::chrono::system_clock::now().time_since_epoch())
                       .count();
-  return static_cast<std::uint64_t>(ms) << kDrawn | std::random_device()() >> (32 - kDrawn);
+  return static_cast<std::uint64_t>(ms) << kLifeBits | std::random_device()() >> (32 - kLifeBits);
 }
 
 NodeId self_of(const NodeOptions& o) {
@@ -43,7 +42,8 @@ NodeId self_of(const NodeOptions& o) {
 NodeCore::Services::Services(const NodeParts& node, SharedRuns& runs,
                              std::weak_ptr<SharedRuns> shared_runs, bool has_own_clock)
     : states(node, runs, [this](const auto& broken) { plans.break_with(broken); }),
-      plans(node, states, std::move(shared_runs)), inspections(node, has_own_clock) {}
+      plans(node, states, std::move(shared_runs)), inspections(node, has_own_clock),
+      operations(node, plans) {}
 
 NodeCore::NodeCore(NodeOptions& options)
     : self_(self_of(options)), container_(options.container), limits_(options.early),
@@ -303,6 +303,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::clear_container:
       states.handle(peer, from, read_all<ClearContainer>(r), bytes);
       return;
+    case MessageKind::operate: services_->operations.handle(peer, read_all<OperateNode>(r)); return;
   }
 }
 

@@ -31,6 +31,7 @@
 #include <troupe/cluster/node/inspection_service.hpp>
 #include <troupe/cluster/node/link_probes.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/node/operations.hpp>
 #include <troupe/cluster/node/peer_quota.hpp>
 #include <troupe/cluster/node/plan_service.hpp>
 #include <troupe/cluster/node/request_table.hpp>
@@ -57,6 +58,7 @@ class NodeCore final : public TransportListener,
   /// After `open`.
   StateService& states() { return services_->states; }
   InspectionService& inspections() { return services_->inspections; }
+  Operations& operations() { return services_->operations; }
 
   void connect(const std::string& address);
   bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up);
@@ -108,6 +110,7 @@ class NodeCore final : public TransportListener,
     StateService states;
     PlanService plans;
     InspectionService inspections;
+    Operations operations;
   };
 
   PeerQuota::Hooks quota_hooks();

@@ -157,6 +157,9 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<Message>& message, c
     std::lock_guard lock(mutex_);
     owner = node_.view.session(from);
     if (!owner) return false;  // lost: no answer is awaited
+    if (is_draining_)
+      throw Error(Code::unavailable,
+                  "it is being drained and takes no new partitions; place the program on others");
     peers = connected_with(*owner, from, m, message);
     if (!peers) return false;
   }
@@ -250,6 +253,19 @@ void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
       plans.push_back(std::move(it->second));
       it = plans_.erase(it);
     }
+  }
+  for (const auto& plan : plans) {
+    const auto& shared = static_cast<const SharedPlan&>(*plan->troupe.remote);
+    send(node_.transport, shared.owner(), PlanBroken{shared.number()});
+  }
+}
+
+void PlanService::drain() {
+  std::vector<std::shared_ptr<Compiled>> plans;  // kept: a run may begin before its owner is told
+  {
+    std::lock_guard lock(mutex_);
+    is_draining_ = true;
+    for (const auto& [key, plan] : plans_) plans.push_back(plan);
   }
   for (const auto& plan : plans) {
     const auto& shared = static_cast<const SharedPlan&>(*plan->troupe.remote);

@@ -60,6 +60,8 @@ class PlanService {
   std::vector<NodeCost> costs_of(RunKey plan);
   /// Forgets parts that have these states, and has their owners make their plans anew.
   void break_with(const std::shared_ptr<StateStore>& states);
+  /// Refuses plans from now on, and has the owners of those that there are make them anew.
+  void drain();
   /// Forgets the plans of a node whose session has ended.
   void lost(Peer peer, const NodeId& node);
   /// Tries nothing again from now on.
@@ -86,7 +88,7 @@ class PlanService {
   std::mutex mutex_;                                   // guards everything below
   std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
   std::vector<Waiting> waiting_;                       // for connections
-  bool is_closed_ = false;
+  bool is_closed_ = false, is_draining_ = false;
 };
 
 }  // namespace troupe

@@ -27,6 +27,9 @@
 
 namespace troupe {
 
+/// A life's number is the milliseconds of the Unix epoch at its start, above so many drawn bits.
+inline constexpr int kLifeBits = 22;  // the milliseconds take 41 until 2039
+
 class Roster final : private MembershipHost {
  public:
   using Time = Membership::Time;
@@ -57,6 +60,8 @@ class Roster final : private MembershipHost {
   void heard(Time now, Peer peer, const Gossip& told);
   Time tick(Time now);
   void leave(Time now);
+  /// Labels itself so that placement leads here no more.
+  void drain();
   Effects take() { return std::exchange(effects_, {}); }
 
   /// Null: there is none.
@@ -79,6 +84,9 @@ class Roster final : private MembershipHost {
   /// Not ok: another process of this name has started since, and this one takes part in nothing any
   /// more.
   const Status& status() const { return status_; }
+  /// The greatest number of an earlier life of this node that others remember and that is greater
+  /// than its own, because its clock went back; 0: none.
+  std::uint64_t outdated_by() const { return outdated_by_; }
 
  private:
   void send(const Member& to, MembershipMessage message) override;
@@ -88,6 +96,7 @@ class Roster final : private MembershipHost {
   bool has_session(const Member& member) const override;
   void end(Peer peer, Status why);
   void dial(const Member& member);
+  void ask_again(Time now);
 
   Time now_{};
   const MembershipOptions options_;
@@ -97,9 +106,11 @@ class Roster final : private MembershipHost {
   // sessions with nodes that have said that they leave: when patience ends
   std::map<Peer, Time> farewells_;
   std::set<std::string> asked_;
-  Time dial_at_{}, ask_at_{};
+  Time dial_at_{}, ask_at_{}, ask_names_at_{};
+  Time ask_pause_{};  // between dials of asked_; grows
   Effects effects_;
   Status status_;
+  std::uint64_t outdated_by_ = 0;
 };
 
 }  // namespace troupe

@@ -146,7 +146,7 @@ void fields(A& a, PlanSnapshot& p) {
 template <class A>
 void fields(A& a, EndedRun& r) {
   a(r.run), a(r.is_owned), a(r.plan), moment(a, r.ended_ns), time_span(a, r.took_ns), a(r.error),
-      a(r.fired);
+      a(r.fired), a(r.code), a(r.times), moment(a, r.first_ns), a(r.flight);
 }
 template <class A>
 void fields(A& a, EngineSnapshot::Memory& m) {

@@ -9,7 +9,10 @@ namespace troupe {
 
 template <>
 inline constexpr std::uint64_t kValues<MessageKind> =
-    static_cast<std::uint64_t>(MessageKind::small_tokens) + 1;
+    static_cast<std::uint64_t>(MessageKind::operate) + 1;
+template <>
+inline constexpr std::uint64_t kValues<OperateNode::What> =
+    static_cast<std::uint64_t>(OperateNode::What::drain) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> =
     static_cast<std::uint64_t>(MemberState::left) + 1;
@@ -105,7 +108,7 @@ void fields(A& a, RunFailed& m) {
 }
 template <class A>
 void fields(A& a, AbandonRun& m) {
-  a(m.run);
+  a(m.run), a(m.id), a(m.plan), a(m.status);
 }
 template <class A>
 void fields(A& a, LeftRun& m) {
@@ -181,6 +184,11 @@ void fields(A& a, RunsBegun& m) {
   a(m.last);
 }
 
+template <class A>
+void fields(A& a, OperateNode& m) {
+  a(m.request), a(m.what), a(m.node), a(m.run), a(m.is_passed_on);
+}
+
 MessageKind kind_of(MessageReader& reader) {
   MessageKind kind{};
   reader(kind);
@@ -233,6 +241,7 @@ TROUPE_MESSAGE(LeftRun)
 TROUPE_MESSAGE(GetVariable)
 TROUPE_MESSAGE(SetVariable)
 TROUPE_MESSAGE(ClearContainer)
+TROUPE_MESSAGE(OperateNode)
 TROUPE_MESSAGE(GetLoops)
 TROUPE_MESSAGE(Answer)
 TROUPE_MESSAGE(GetCosts)

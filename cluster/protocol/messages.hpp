@@ -43,7 +43,8 @@ enum class MessageKind : std::uint8_t {
   plan_broken,
   runs_begun,
   clear_container,
-  small_tokens  // as RunTokens: small_tokens.hpp
+  small_tokens,  // as RunTokens: small_tokens.hpp
+  operate
 };
 
 /// A node as others know it.
@@ -121,11 +122,15 @@ struct RunFailed {
   std::uint64_t run = 0;
   Status status;
 };
-/// Owner to participants: the run has failed.
+/// Owner to participants: the run has failed. With why, because each of them keeps that, also one
+/// that has done its part before.
 struct AbandonRun {
   static constexpr MessageKind kKind = MessageKind::abandon_run;
   static constexpr Lane kLane = Lane::control;
   std::uint64_t run = 0;
+  std::uint64_t id = 0;    // as in BeginRun
+  std::uint64_t plan = 0;  // likewise
+  Status status;
 };
 /// Participant to owner, the last that it says of a run: behind its tokens.
 struct LeftRun {
@@ -234,6 +239,18 @@ struct RunsBegun {
   static constexpr MessageKind kKind = MessageKind::runs_begun;
   static constexpr Lane kLane = Lane::data;
   std::uint64_t last = 0;
+};
+
+/// An operator's wish, to any node, which passes it on once.
+struct OperateNode {
+  static constexpr MessageKind kKind = MessageKind::operate;
+  static constexpr Lane kLane = Lane::data;
+  enum class What : std::uint8_t { cancel, drain };
+  std::uint64_t request = 0;
+  What what = What::cancel;
+  std::string node;       // to which it goes
+  std::uint64_t run = 0;  // cancel: its number there
+  bool is_passed_on = false;
 };
 
 /// The kind, which comes first.

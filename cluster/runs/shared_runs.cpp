@@ -6,6 +6,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/actors/runtime/clock.hpp>
 #include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/devices/base/text.hpp>
 #include <troupe/ops/graph/node_index.hpp>
@@ -13,7 +14,7 @@
 namespace troupe {
 namespace {
 
-// which its owner has said
+// which its owner has said, with the reason behind it
 constexpr const char* kElsewhere = "the run has failed on another node";
 
 Ref<Run> share(Run& run) {
@@ -349,8 +350,19 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
 
 void SharedRuns::handle(Peer from, std::uint64_t owner, AbandonRun&& m) {
   const RunKey key{owner, m.run};
-  if (Ref<Run> run = find(key)) engine_->fail(*run, Status(Code::aborted, kElsewhere));
-  else wait(key, {from, m});
+  const Status why(m.status.ok() ? Code::aborted : m.status.code(),
+                   fmt::format("{}: {}", kElsewhere, m.status.message()));
+  if (Ref<Run> run = find(key)) return engine_->fail(*run, why);
+  if (wait(key, {from, m})) return;
+  // It has been here: this node tells of it all the same.
+  EndedRun end;
+  end.run = m.id;
+  end.is_owned = false;
+  end.plan = {host_.name_of(from), m.plan, owner};
+  end.ended_ns = epoch_ns();
+  end.error = why.message();
+  end.code = why.code();
+  engine_->keep_failed_elsewhere(std::move(end));
 }
 
 void SharedRuns::handle(std::uint64_t owner, RunsBegun&& m) {
@@ -439,6 +451,8 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
     message.messages = tokens->tokens.size();
     for (const RunToken& token : tokens->tokens)
       message.bytes += sizeof token + memory_of(token.value);
+  } else {
+    message.bytes += std::get<AbandonRun>(message.message).status.message().size();
   }
   Early& early = early_[message.from];
   if (early.messages + message.messages > limits_.messages ||
@@ -513,8 +527,9 @@ void SharedRuns::handle(Peer from, RunTokens&& m) {
 
 void SharedRuns::failed(Run& run, SharedPlan& plan) {
   if (plan.is_owned()) {
-    for (Peer peer : plan.others()) send(transport_, peer, AbandonRun{run.key.number});
-  } else if (run.status().message() != kElsewhere) {
+    const AbandonRun m{run.key.number, run.number(), plan.number(), run.status()};
+    for (Peer peer : plan.others()) send(transport_, peer, m);
+  } else if (!run.status().message().starts_with(kElsewhere)) {
     send(transport_, plan.owner(), RunFailed{run.key.number, run.status()});
   }
 }

@@ -28,7 +28,7 @@ namespace troupe::detail::wire {
 
 /// Another one speaks another protocol: the two do not connect. It goes up with every change of a
 /// frame or of a message's fields (messages.cpp).
-inline constexpr std::uint32_t kVersion = 20;
+inline constexpr std::uint32_t kVersion = 21;
 inline constexpr std::size_t kLanes = 2;
 
 /// Frames received of each lane since the session began: cumulative, so that a repetition does no

@@ -33,7 +33,7 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen node clear ps top inspect graph diagnose trace metrics report watch dependencies completions; do
+for verb in version doctor ops keygen node clear cancel drain ps top inspect graph diagnose trace metrics report watch dependencies completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -159,16 +159,29 @@ expect 2 'no spaces, control characters' node --name '*'
 OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 expect 2 'this is rank 1 of 2, and Open MPI does not say where the others are' node --listen tcp://127.0.0.1:0
 # ZeroMQ's library is not instrumented: TSan would report it.
 if [[ $2 != *tsan* ]]; then
-  expect 2 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0
   expect 1 'no node could be joined: tcp://127.0.0.1:1: ' clear models --on b --join tcp://127.0.0.1:1 --patience 0
-  SLURM_PROCID=1 SLURM_STEP_NODELIST='127.0.0.[1-2]' expect 2 'no node could be joined: tcp://127.0.0.1:7117: ' node --listen tcp://127.0.0.1:0 --patience 0
+  SLURM_PROCID=1 SLURM_STEP_NODELIST='127.0.0.[1-2]' expect 1 'no node could be joined: tcp://127.0.0.1:7117: ' node --listen tcp://127.0.0.1:0 --patience 0
+  nobody=(--join tcp://127.0.0.1:1 --patience 0)
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' cancel a/1 "${nobody[@]}"
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' drain b "${nobody[@]}"
 fi
+expect 2 "run 'troupe cancel --help'" cancel
+expect 2 "run 'troupe drain --help'" drain
+for run in a a/ /7 a/x; do
+  expect 2 "'$run' is no run: a run is NODE/NUMBER" cancel "$run"
+done
+expect 2 "'--suspect-after'.*0\.1|--suspect-after: .*0\.1" node --suspect-after 0.01
+expect 2 "'nan' is no number|--suspect-after" node --suspect-after nan
 expect 2 "'a b' is no address; write HOST" clear models --on b --join 'a b'
 expect 2 "run 'troupe clear --help'" clear models
 expect 2 "run 'troupe clear --help'" clear --on b
 expect 2 'name a container' clear '' --on b
 expect 2 "there is no .*node.key; 'troupe keygen" clear models --on b --keys /nonexistent
 expect 2 "'a b' is no address; write HOST" node --join 'a b'
+remedy='has an IPv6 address without brackets; write tcp://\[fd00::1\]:7117'
+expect 2 "--listen: 'tcp://fd00::1:7117' $remedy" node --listen tcp://fd00::1:7117
+expect 2 "'fd00::1' $remedy" node --join fd00::1
 expect 2 "the list of peers '/nowhere' cannot be read" node --peers /nowhere
 expect 2 "the list of peers '/dev/zero' is longer than 1 MiB" node --peers /dev/zero
 expect 2 "the file '/dev/zero' is longer than 1 MiB" ps --token-file /dev/zero --node http://127.0.0.1:1

@@ -26,6 +26,7 @@ inline std::unique_ptr<ClusterNode> client(const std::string& name, const std::s
   o.engine.workers = 1;
   o.membership.period *= 10;  // processes under load, on a real clock
   o.membership.timeout *= 10;
+  o.membership.suspicion *= 10;
   o.transport = [&](PeerInfo self) {
     self.address = "tcp://127.0.0.1:0";
     ZeroMqOptions options;

@@ -22,7 +22,7 @@ namespace troupe::test {
 /// to ask who hangs.
 inline MembershipOptions patient() {
   MembershipOptions m;
-  m.suspicion_factor = 100;
+  m.suspicion = std::chrono::seconds(100);
   return m;
 }
 

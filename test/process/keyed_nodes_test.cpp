@@ -52,7 +52,7 @@ BOOST_AUTO_TEST_CASE(who_is_not_let_in_is_told_what_to_do, *boost::unit_test::la
   const std::string key_of_c = read_keys(others["c"]).own.public_key;
   Folder folder_b, folder;
   NodeProcess b(folder_b, "b", {"--keys", keys["b"]});
-  const auto refused = [&](std::vector<std::string> more) {
+  const auto refused = [&](std::vector<std::string> more, int code = 1) {
     std::vector<std::string> all{binary(), "node", "--workers", "1", "--patience", "0"};
     const auto otherwise = [&](const char* flag, const char* value) {
       if (std::find(more.begin(), more.end(), flag) == more.end())
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(who_is_not_let_in_is_told_what_to_do, *boost::unit_test::la
     otherwise("--listen", "tcp://127.0.0.1:0");
     all.insert(all.end(), more.begin(), more.end());
     const Outcome o = run(folder.path(), all);
-    BOOST_TEST(o.code == 2, o.error);
+    BOOST_TEST(o.code == code, o.error);
     return o.error;
   };
   const std::string no_keys = refused({"--join", b.address});
@@ -72,16 +72,34 @@ BOOST_AUTO_TEST_CASE(who_is_not_let_in_is_told_what_to_do, *boost::unit_test::la
              not_authorized);
   const std::string name_of_a = refused({"--join", b.address, "--keys", keys["b"], "--name", "a"});
   BOOST_TEST(has(name_of_a, "the name a belongs to another key"), name_of_a);
-  const std::string no_folder = refused({"--keys", folder / "none"});
+  const std::string no_folder = refused({"--keys", folder / "none"}, 2);
   BOOST_TEST(has(no_folder, "'troupe keygen --keys " + (folder / "none") + "' makes one"),
              no_folder);
-  const std::string remote = refused({"--listen", "tcp://0.0.0.0:0"});
+  const std::string remote = refused({"--listen", "tcp://0.0.0.0:0"}, 2);
   BOOST_TEST(has(remote, "without keys nothing is encrypted"), remote);
-  const std::string to_remote = refused({"--join", "tcp://192.0.2.1:7117"});
+  const std::string to_remote = refused({"--join", "tcp://192.0.2.1:7117"}, 2);
   BOOST_TEST(has(to_remote, "without keys nothing is encrypted"), to_remote);
   chmod((others["c"] + "/node.key").c_str(), 0644);
-  const std::string open = refused({"--join", b.address, "--keys", others["c"]});
+  const std::string open = refused({"--join", b.address, "--keys", others["c"]}, 2);
   BOOST_TEST(has(open, "chmod 600"), open);
+  chmod((others["c"] + "/node.key").c_str(), 0600);
+  // Another user that can write to one of these is in.
+  for (const std::string& path : {others["c"] + "/authorized", others["c"]}) {
+    struct ::stat before {};
+    BOOST_REQUIRE(::stat(path.c_str(), &before) == 0);
+    for (const ::mode_t others_write : {0020u, 0002u}) {
+      chmod(path.c_str(), (before.st_mode & 07777) | others_write);
+      const std::string why = refused({"--join", b.address, "--keys", others["c"]}, 2);
+      BOOST_TEST(has(why, "others can write to the "), why);
+      BOOST_TEST(has(why, "'chmod go-w " + path + "'"), why);
+    }
+    chmod(path.c_str(), before.st_mode & 07777);
+  }
+  const std::string token = folder / "token";
+  write_file(token, "sixteen characters and more");
+  chmod(token.c_str(), 0620);
+  const std::string of_token = refused({"--http", "0", "--http-token-file", token}, 2);
+  BOOST_TEST(has(of_token, "'chmod go-w " + token + "'"), of_token);
   b.process.interrupt(SIGTERM);
   const Outcome left = b.process.finish();
   BOOST_TEST(left.code == 0, left.error);
@@ -106,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_name_that_does_not_resolve_is_named, *boost::unit_test::l
       return all;
     };
     const Outcome at_once = run(folder.path(), line("0"));
-    BOOST_TEST(at_once.code == 2);
+    BOOST_TEST(at_once.code == 1);
     BOOST_TEST(has(at_once.error, "no node could be joined: " + why), at_once.error);
     // Its name may come later: who is to wait says what for, and waits.
     Process waiting(folder.path(), line("600"));
@@ -117,7 +135,7 @@ BOOST_AUTO_TEST_CASE(a_name_that_does_not_resolve_is_named, *boost::unit_test::l
     BOOST_TEST(has(ended.error, "nobody could be joined yet: " + why), ended.error);
     // Others are there to be asked: nobody is waited for in vain, and each is accounted for.
     const Outcome two = run(folder.path(), line("0", {"--join", "127.0.0.1:1"}));
-    BOOST_TEST(two.code == 2);
+    BOOST_TEST(two.code == 1);
     BOOST_TEST(has(two.error, why), two.error);
     auto a = client("a", "nobody..here:7117",
                     has_keys ? std::optional(read_keys(keys["a"])) : std::nullopt);

@@ -463,4 +463,35 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_sense_are_refused) {
   BOOST_CHECK_THROW(w.start(""), Error);
 }
 
+// By the time that an operator gives; the parts of it stay in proportion.
+BOOST_AUTO_TEST_CASE(the_time_of_a_suspicion_is_chosen) {
+  for (const Time after : {Time(100ms), Time(1500ms), Time(20s)}) {
+    const MembershipOptions o = suspecting_after(after);
+    BOOST_TEST((o.suspicion == after));
+    BOOST_TEST((o.timeout < o.period && o.period < after));
+  }
+  BOOST_TEST((suspecting_after(1500ms).period == MembershipOptions().period));
+  BOOST_TEST((suspecting_after(1500ms).timeout == MembershipOptions().timeout));
+  BOOST_TEST(suspecting_after(1500ms).sync_periods == MembershipOptions().sync_periods);
+  for (const Time wrong : {Time(99ms), Time(-1s), Time(2h)})
+    BOOST_CHECK_THROW(suspecting_after(wrong), Error);
+}
+
+// A process that was killed breaks its connections, which is told at once.
+BOOST_AUTO_TEST_CASE(a_killed_member_is_dead_within_two_seconds) {
+  for (const std::uint64_t seed : todays_seeds(20))
+    for (const int count : {2, 3, 5, 12}) {
+      World w(seed);
+      gather(w, count);
+      const std::string dies = name_of_node(count - 1);
+      w.kill(dies);
+      for (World::Node* n : w.live()) n->membership->suspect(w.now(), dies);
+      w.run_for(2s);
+      for (World::Node* n : w.live()) {
+        const Member* m = n->membership->find(dies);
+        BOOST_TEST((m && m->state == MemberState::dead), seed << ", " << count);
+      }
+    }
+}
+
 BOOST_AUTO_TEST_SUITE_END()

@@ -96,6 +96,37 @@ BOOST_AUTO_TEST_CASE(hearsay_about_a_member_without_a_session_is_believed) {
   BOOST_TEST((a.member("b")->state == MemberState::dead));
 }
 
+// A node whose clock went back an hour: the node that it asks names the clock, and tells it which
+// life to follow.
+BOOST_AUTO_TEST_CASE(a_clock_that_went_back_is_named) {
+  const std::uint64_t before = (std::uint64_t{1'700'000'000'000} << kLifeBits) + 5,
+                      hour = std::uint64_t{3'600'000} << kLifeBits;
+  Roster a({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);
+  const Member b{.name = "b", .incarnation = before, .address = "tcp://10.0.0.2:7117"};
+  a.connected({}, 5, {b.name, b.incarnation, b.address, {}});
+  a.heard({}, 5, {b, {.kind = MembershipMessage::Kind::news, .members = {b}}});
+  Member left = b;
+  left.state = MemberState::left;
+  a.heard({}, 5, {left, {.kind = MembershipMessage::Kind::news, .members = {left}}});
+  a.lost({}, 5);
+  a.take();
+  a.connected({}, 6, {b.name, before - hour, b.address, {}});
+  const Roster::Effects effects = a.take();
+  BOOST_REQUIRE(effects.ended.size() == 1u);
+  const std::string why = effects.ended[0].second.message();
+  BOOST_TEST(why.find("the clock of the machine of node 'b' is behind: by it the node has started "
+                      "3600.0 s before") != std::string::npos,
+             why);
+  BOOST_REQUIRE(effects.said.size() >= 1u);
+  // The node that came back hears of its earlier life.
+  Roster again({.name = "b", .incarnation = before - hour, .address = b.address}, {}, 1);
+  again.connected({}, 9, {"a", 1, "tcp://127.0.0.1:7117", {}});
+  again.heard({}, 9, effects.said[0].second);
+  BOOST_TEST((again.status().code() == Code::failed_precondition));
+  BOOST_TEST(again.status().message() == why);
+  BOOST_TEST(again.outdated_by() == before);
+}
+
 // Else Prometheus would refuse all that a node says.
 BOOST_AUTO_TEST_CASE(a_name_that_is_no_utf_8_is_refused) {
   const auto named = [](const std::string& name) {

@@ -93,15 +93,17 @@ BOOST_AUTO_TEST_CASE(who_joins_is_a_member_for_all_with_its_labels) {
   }
 }
 
-// Whom it asked was not there yet; the detector's own rhythm asks again.
-BOOST_AUTO_TEST_CASE(a_node_that_finds_nobody_goes_on_asking) {
-  Nodes nodes(0, stepped_partitions(2), Between::simulation);
-  nodes.add("b", stepped_partitions(2), {}, {"sim://a"});
-  nodes.until(3s, [] { return false; });
-  BOOST_TEST(!nodes[0].has_joined());
-  nodes.add("a", stepped_partitions(2), {}, {});
-  BOOST_TEST(nodes.until(20s, [&] { return nodes.agree(); }));
-  BOOST_TEST(nodes[0].has_joined());
+// The node that it asks was not there yet.
+BOOST_AUTO_TEST_CASE(a_node_that_finds_nobody_has_joined_a_second_after_there_is_one) {
+  for (const Time before : {Time(300ms), Time(3s), Time(60s)}) {
+    Nodes nodes(0, stepped_partitions(2), Between::simulation);
+    nodes.add("b", stepped_partitions(2), {}, {"sim://a"});
+    nodes.until(before, [] { return false; });
+    BOOST_TEST(!nodes[0].has_joined());
+    nodes.add("a", stepped_partitions(2), {}, {});
+    BOOST_TEST(nodes.until(1s, [&] { return nodes.agree(); }), before.count());
+    BOOST_TEST(nodes[0].has_joined());
+  }
 }
 
 BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
@@ -338,36 +340,141 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
   BOOST_TEST(in_the_midst == 20);
 }
 
-// The first of them goes, and says why; whoever has the name now takes part.
-BOOST_AUTO_TEST_CASE(of_two_with_one_name_the_later_stays) {
+// Else each of two supervisors that restart would end the other's node for ever.
+BOOST_AUTO_TEST_CASE(a_name_belongs_to_the_first_while_it_answers) {
   Nodes nodes(3, stepped_partitions(3), Between::simulation);
-  NodeOptions second;
-  second.name = "c";
-  second.incarnation = 100;
-  second.engine = stepped_partitions(3);
-  second.transport = [&](PeerInfo self) {
-    self.address = "sim://elsewhere";
-    return nodes.network().make_transport(self);
+  const auto second = [&](std::uint64_t life, const std::string& join) {
+    NodeOptions o;
+    o.name = "c";
+    o.incarnation = life;
+    o.engine = stepped_partitions(3);
+    o.transport = [&](PeerInfo self) {
+      self.address = "sim://elsewhere";
+      return nodes.network().make_transport(self);
+    };
+    o.join = {join};
+    o.step = [&] { return nodes.step(); };
+    return std::make_unique<ClusterNode>(std::move(o));
   };
-  second.join = {"sim://a"};
-  second.step = [&] { return nodes.step(); };
-  ClusterNode later(std::move(second));
-  BOOST_TEST(nodes.until(20s, [&] { return !nodes[2].status().ok(); }));
-  BOOST_TEST(says(
-      nodes[2].status().message(),
-      {"another node 'c' has started later at sim://elsewhere", "give each a name of its own"}));
-  BOOST_TEST(nodes[2].nodes().size() == 1u);
-  Graph g;
-  refusal(
-      [&] {
-        auto d = g.on_device(device_of(0));
-        nodes[2].engine().run(g, {}, {g.ones(DType::f32, {2}) * g.random_uniform({2})});
-      },
-      Code::already_exists);
+  for (const std::uint64_t life : {100u, 101u}) {  // started, and started again
+    std::unique_ptr<ClusterNode> later = second(life, life == 100 ? "sim://a" : "sim://b");
+    nodes.until(20s, [] { return false; });
+    BOOST_TEST(!later->has_joined());
+    BOOST_TEST(nodes[2].status().ok(), nodes[2].status().message());
+    for (std::size_t i = 0; i < 3; ++i) BOOST_TEST(nodes[i].nodes().size() == 3u);
+  }
+  // The first is not there any more: the name is free.
+  std::unique_ptr<ClusterNode> later = second(102, "sim://a");
+  nodes.until(1s, [] { return false; });
+  nodes.remove(2);
   BOOST_TEST(nodes.until(20s, [&] {
     return nodes[0].nodes().size() == 3u && nodes[1].nodes().size() == 3u &&
-           later.nodes().size() == 3u;
+           later->nodes().size() == 3u;
   }));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_is_cancelled_from_another_node) {
+  Nodes nodes(3, stepped_partitions(5), Between::simulation);
+  Graph g;
+  Function f = nodes.engine().compile(g, {}, {round_trip(g, 3, 2'000'000)});
+  RunHandle run = f.start({});
+  nodes.until(50ms, [] { return false; });
+  BOOST_TEST(says(refusal([&] { nodes[2].cancel_run("a/77"); }, Code::not_found),
+                  {"there is no run 'a/77'; under way are a/"}));
+  BOOST_TEST(says(refusal([&] { nodes[2].cancel_run("x/1"); }, Code::not_found),
+                  {"there is no node 'x' in this cluster; there are "}));
+  BOOST_TEST(says(refusal([&] { nodes[2].cancel_run("a1"); }, Code::invalid_argument),
+                  {"'a1' is no run: a run is NODE/NUMBER"}));
+  const std::uint64_t number = nodes[0].inspect({}, 500ms, "a").at(0).report.engine.runs.at(0).run;
+  nodes[2].cancel_run("a/" + std::to_string(number));
+  while (!run.is_done()) nodes.step();
+  BOOST_TEST((run.wait().code() == Code::cancelled));
+  BOOST_TEST(says(run.wait().message(), {"an operator has cancelled the run"}));
+  nodes.until(1s, [] { return false; });
+  BOOST_TEST(
+      says(refusal([&] { nodes[1].cancel_run("a/" + std::to_string(number)); }, Code::not_found),
+           {"has ended already"}));
+  // Each node that took part tells of it, also the one that has only done its part.
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto report = nodes[i].inspect({}, 500ms, Nodes::name_of(static_cast<int>(i)));
+    const std::vector<EndedRun>& errors = report.at(0).report.engine.errors;
+    BOOST_REQUIRE(errors.size() == 1u);
+    BOOST_TEST(errors[0].run == number);
+    BOOST_TEST(says(errors[0].error, {"an operator has cancelled the run"}));
+    BOOST_TEST((errors[0].code == Code::cancelled));
+  }
+}
+
+// The driver leaves after a loss: a survivor tells why its run failed, an hour later too.
+BOOST_AUTO_TEST_CASE(a_failure_is_kept_by_those_that_took_part) {
+  Nodes nodes(3, stepped_partitions(6), Between::simulation);
+  ClusterNode& survivor = nodes[1];
+  std::unique_ptr<ClusterNode> driver;
+  const auto step = [&] {
+    if (driver) driver->engine().take_step();
+    nodes.step();
+  };
+  {
+    NodeOptions o;
+    o.name = "driver";
+    o.incarnation = 50;
+    o.engine = stepped_partitions(6);
+    o.transport = [&](PeerInfo self) {
+      self.address = "sim://driver";
+      return nodes.network().make_transport(self);
+    };
+    o.join = {"sim://a"};
+    o.step = [&] { return nodes.step() || (driver && driver->engine().take_step()); };
+    driver = std::make_unique<ClusterNode>(std::move(o));
+    driver->wait_for({"a", "b", "c"}, 60s);
+    Graph g;
+    auto [n, t] = while_loop([](Expr i, Expr) { return i < 2'000'000; },
+                             [&](Expr i, Expr v) {
+                               Expr next = i + 1, u = v;
+                               for (int k = 1; k < 3; ++k) {
+                                 auto d = g.on_device(device_of(k));
+                                 u = u * 0.5;
+                               }
+                               return std::tuple{next, u};
+                             },
+                             std::tuple{g.constant(0), g.ones(DType::f32, {2})});
+    Function f = driver->engine().compile(g, {}, {t * 1.0});
+    RunHandle run = f.start({});
+    for (int i = 0; i < 3000; ++i) step();
+    nodes.network().kill("c");
+    while (!run.is_done()) step();
+    BOOST_TEST((run.wait().code() == Code::unavailable));
+  }
+  driver.reset();
+  nodes.until(60s, [] { return false; });
+  const auto report = survivor.inspect({}, 500ms, "b");
+  const std::vector<EndedRun>& errors = report.at(0).report.engine.errors;
+  BOOST_REQUIRE(errors.size() == 1u);
+  BOOST_TEST(says(errors[0].error, {"node 'c' was lost"}));
+  BOOST_TEST(errors[0].plan.owner == "driver");
+  BOOST_TEST(says(how_to_go_on(errors[0]), {"start the node that was lost", "last save"}));
+}
+
+BOOST_AUTO_TEST_CASE(a_drained_node_takes_no_new_partitions) {
+  Nodes nodes(3, stepped_partitions(7), Between::simulation);
+  Graph g;
+  Expr y;
+  {
+    auto d = g.on_device(device_of(2));
+    y = g.ones(DType::f32, {2}) * g.random_uniform({2}) * 0.0 + 3.0;
+  }
+  Function f = nodes.engine().compile(g, {}, {y * 1.0});
+  compare(f({}), {{3, 3}}, "before");
+  BOOST_TEST(nodes[1].drain("c") == 0u);
+  BOOST_TEST(nodes[2].is_drained());
+  nodes.until(2s, [] { return false; });
+  BOOST_TEST(says(refusal([&] { f({}); }, Code::unavailable),
+                  {"node 'c': it is being drained and takes no new partitions"}));
+  // Placement by itself does not lead there.
+  for (const auto& m : nodes[0].members())
+    if (m.name == "c") BOOST_TEST(m.labels == "draining=yes placement=named");
+  BOOST_TEST(says(refusal([&] { nodes[1].drain("nobody"); }, Code::not_found),
+                  {"there is no node 'nobody' in this cluster"}));
 }
 
 BOOST_AUTO_TEST_CASE(what_is_no_address_to_join_is_refused_at_once) {

@@ -33,7 +33,7 @@ void for_each_message(F&& f) {
   RunToken three{1, 2, false, token.path, Tensor::scalar(true), 3};
   f(RunTokens{{7, 9}, {}, {{0, 0, true, {}, Tensor::scalar(1.5)}, three}});
   f(RunFailed{4, failed});
-  f(AbandonRun{4});
+  f(AbandonRun{4, 9, 2, failed});
   f(LeftRun{4, Status(), {{1, t}}});
   f(GetVariable{5, variable});
   f(SetVariable{6, variable, t});
@@ -51,6 +51,7 @@ void for_each_message(F&& f) {
   f(PlanBroken{2});
   f(RunsBegun{9});
   f(ClearContainer{7, "models"});
+  f(OperateNode{8, OperateNode::What::cancel, "worker-1", 17, true});
 }
 
 }  // namespace troupe::test

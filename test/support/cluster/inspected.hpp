@@ -59,7 +59,17 @@ inline Inspected inspected_with_everything() {
   r.engine.runs = {run};
   r.engine.plans = {{{"a", 2}, {"a", "b"}, 10, 12, 55, 3, 2, 1}};
   r.engine.recent = {{8, false, {"a", 2}, 66, 7, "", 99}},
-  r.engine.errors = {{9, true, {"b", 1}, 67, 8, "it was wrong", 12}};
+  r.engine.errors = {{9,
+                      true,
+                      {"b", 1},
+                      67,
+                      8,
+                      "it was wrong",
+                      12,
+                      Code::out_of_range,
+                      3,
+                      60,
+                      "/var/lib/troupe/flight/a@b-9.flight.json"}};
   r.partitions = {p};
   r.plan = {{"a", 2},
             {{"MatMul", "m", "layer", "/node:b/cpu:0", 1, "a.cpp:1", "w", 1, true, "k=1"}},

@@ -44,7 +44,7 @@ class NodeProcesses {
     NodeOptions o;
     o.name = "a";
     o.engine = std::move(engine);
-    o.membership.suspicion_factor = 100;  // slow machines are not what is tested
+    o.membership.suspicion = std::chrono::seconds(100);  // slow machines are not what is tested
     o.join = std::move(join);
     o.transport = [](PeerInfo self) {
       self.address = "tcp://127.0.0.1:0";
