@@ -14,6 +14,7 @@
 // do; 130 (SIGINT) and 143 (SIGTERM) interrupted after saving; 1 Troupe's own fault.
 //
 // Test: --steps 40 --hidden 64 --validate-every 20 --no-save --sample-chars 40
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cmath>
@@ -74,6 +75,7 @@ class Job {
     if (!options_.records.empty()) records_.emplace(options_.records);
     else if (options_.trainer.cluster.http >= 0) records_.emplace();
     std::unique_ptr<Trainer> trainer = make_trainer(text_, options_.trainer);
+    nodes_ = trainer->devices().size();
     if (InspectionServer* page = trainer->page()) show_on(*page);
     if (checkpoint) {
       checkpoint->restore(*trainer);
@@ -86,7 +88,7 @@ class Job {
     report(0);
     save_now(*trainer);  // a disk that is full shows before the training, not after
 
-    train(*trainer);
+    for (std::int64_t restarts = 0; !trainer || !train(*trainer);) recover(trainer, restarts);
     if (int number = g_signal.load(std::memory_order_relaxed)) return interrupted(number);
     finish(*trainer);
     return 0;
@@ -146,7 +148,8 @@ class Job {
     progress_.line(fmt::format("to be seen at {}", page.address()));
   }
 
-  void train(Trainer& trainer) {
+  // False: a node was lost, and `lost_` has why.
+  bool train(Trainer& trainer) {
     bool is_planned = options_.seconds == 0;
     if (!is_planned) options_.trainer.steps = first_ + kMeasured;
     Clock::time_point begin = Clock::now(), since = begin;
@@ -156,8 +159,12 @@ class Job {
       try {
         loss_ = trainer.train(step_++);
       } catch (const Error& e) {
-        if (e.code() == Code::unavailable || e.code() == Code::not_found) refuse_loss(e);
-        throw;
+        if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
+        lost_ = Status(e);
+        // The rest of its time is for what follows.
+        if (options_.seconds > 0)
+          options_.seconds = std::max(1.0, options_.seconds - (seconds_since(begin) - paused));
+        return false;
       }
       if (records_) records_->scalar("loss", step_, loss_);
       if (!std::isfinite(loss_)) refuse_divergence();
@@ -190,6 +197,39 @@ class Job {
     trained_ = seconds_since(begin) - paused;
     speed_ = speed_of(trainer.characters(), trained_);
     save_now(trainer);
+    return true;
+  }
+
+  // Goes on from the last save, because a step that ended with a loss may have updated some of the
+  // weights: with the node if it comes back soon, else with those that are there.
+  void recover(std::unique_ptr<Trainer>& trainer, std::int64_t& restarts) {
+    if (restarts == options_.max_restarts) refuse_loss(lost_);
+    ++restarts;
+    progress_.line(fmt::format("step {}: {}; restart {} of {} from '{}'", with_commas(step_),
+                               lost_.message(), restarts, options_.max_restarts, options_.save));
+    TrainerOptions& o = options_.trainer;
+    if (trainer)
+      for (const std::string& address : trainer->addresses())
+        if (std::find(o.cluster.join.begin(), o.cluster.join.end(), address) ==
+            o.cluster.join.end())
+          o.cluster.join.push_back(address);
+    trainer.reset();
+    o.cluster.goes_on = true;
+    try {
+      Options as_saved = options_;
+      as_saved.given.clear();
+      const Checkpoint checkpoint = Checkpoint::load(options_.save, as_saved, text_);
+      trainer = make_trainer(text_, o);
+      checkpoint.restore(*trainer);
+      if (InspectionServer* page = trainer->page()) show_on(*page);
+      first_ = step_ = checkpoint.step();
+      progress_.line(fmt::format("{} continues after step {} on {} of {} nodes", options_.save,
+                                 with_commas(step_), trainer->devices().size(), nodes_));
+    } catch (const Error& e) {
+      if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
+      lost_ = Status(e);
+      trainer.reset();
+    }
   }
 
   // Before anything is saved over what was good.
@@ -205,13 +245,13 @@ class Job {
   }
 
   // A node of the cluster, after which weights may have been updated in part.
-  [[noreturn]] void refuse_loss(const Error& e) const {
+  [[noreturn]] void refuse_loss(const Status& e) const {
     throw Error(
         e.code(),
-        fmt::format("{}{}", e.what(),
+        fmt::format("{}{}", e.message(),
                     options_.saves ? fmt::format("; '{0}' is as it was at the last line above: go "
                                                  "on with --resume {0} over the nodes that "
-                                                 "are left",
+                                                 "are left, or start with --max-restarts",
                                                  options_.save)
                                    : ""));
   }
@@ -286,6 +326,8 @@ class Job {
   Text text_;
   Progress progress_;
   std::optional<Records> records_;
+  std::size_t nodes_ = 0;  // at the start
+  Status lost_;            // why a step has ended without a node
   double order0_ = 0, order1_ = 0;
   std::int64_t first_ = 0, step_ = 0;
   double loss_ = 0, validation_ = 0, speed_ = 0, trained_ = 0;

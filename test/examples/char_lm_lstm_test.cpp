@@ -16,6 +16,7 @@
 
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/apps/examples/char_lm/lstm_trainer.hpp>
+#include <troupe/apps/examples/char_lm/progress.hpp>
 #include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/test/support/refusal.hpp>
 
@@ -348,6 +349,33 @@ BOOST_AUTO_TEST_CASE(nodes_that_share_a_batch_learn_the_same) {
   nodes[1].reset();
   const std::string why = refusal_once_heard([&] { shared.train(20); }, Code::not_found);
   BOOST_TEST((why.find("no node 'b'") != std::string::npos), why);
+}
+
+// By a clock that the test moves.
+BOOST_AUTO_TEST_CASE(a_line_is_printed_at_least_every_ten_seconds) {
+  using namespace std::chrono_literals;
+  Progress::Clock::time_point now{};
+  std::vector<std::string> lines;
+  Progress progress(
+      false, [&] { return now; }, [&](const std::string& line) { lines.push_back(line); });
+  progress.tick();
+  BOOST_TEST(lines.empty());  // nothing has begun
+  for (int step = 1; step <= 100; ++step) {
+    now += 500ms;
+    progress.step(step, 1000, 2.5, 3.5, 1234);
+    progress.tick();
+  }
+  BOOST_TEST(lines.size() == 5u);  // in 50 s
+  BOOST_TEST(lines[0] == "step      20 of 1,000  loss 2.500  1,234 chars/s");
+  progress.line("a line of another kind counts");
+  now += 9s;
+  progress.tick();
+  BOOST_TEST(lines.size() == 6u);
+  now += 1s;
+  progress.tick();
+  BOOST_REQUIRE(lines.size() == 7u);
+  BOOST_TEST(lines[6] ==
+             "step     100 of 1,000  loss 2.500  1,234 chars/s; no step has ended for 10 s");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

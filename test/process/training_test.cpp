@@ -97,6 +97,121 @@ BOOST_AUTO_TEST_CASE(it_goes_on_over_the_same_nodes_bit_for_bit,
              "interrupted and uninterrupted differ");
 }
 
+namespace {
+
+/// A training over nodes a, b and c, which goes on from its last save when one is lost.
+struct Surviving {
+  Folder folder, folders[3];
+  NodeProcess a{folders[0], "a"};
+  NodeProcess b{folders[1], "b", {"--join", a.address}};
+  NodeProcess c{folders[2], "c", {"--join", a.address}};
+  Process training;
+
+  Surviving() : training(folder.path(), command()) {
+    BOOST_REQUIRE(training.read_until("step      20 of 400"));
+  }
+  std::vector<std::string> command() const {
+    std::string text;
+    for (int i = 0; i < 15; ++i)
+      text += "the cat watches the moon and " + std::to_string(i * i) + " dogs\n";
+    write_file(folder / "text", text);
+    return {example("char_lm"),
+            "--text",
+            "text",
+            "--join",
+            c.address,
+            "--nodes",
+            "a,b,c",
+            "--steps",
+            "400",
+            "--hidden",
+            "16",
+            "--embedding",
+            "5",
+            "--length",
+            "12",
+            "--batch",
+            "6",
+            "--workers",
+            "1",
+            "--sample-chars",
+            "0",
+            "--save",
+            "lm",
+            "--validate-every",
+            "1",
+            "--validate-characters",
+            "10",
+            "--max-restarts",
+            "5"};
+  }
+  /// Returns all that it has printed when it is done.
+  std::string rest() {
+    const Outcome o = training.finish();
+    BOOST_TEST(o.code == 0, o.out << o.error);
+    BOOST_TEST(o.out.find("step     400 of 400") != std::string::npos, o.out);
+    return o.out;
+  }
+};
+
+}  // namespace
+
+// It joins by c, and goes on by the others' addresses when c is not there any more.
+BOOST_AUTO_TEST_CASE(it_goes_on_without_a_node_that_was_killed,
+                     *label("stock_zmq") * precondition(Built{"char_lm"})) {
+  Surviving s;
+  s.c.process.interrupt(SIGKILL);
+  const std::string out = s.rest();
+  BOOST_TEST(out.find("; restart 1 of 5 from 'lm'") != std::string::npos, out);
+  BOOST_TEST(out.find("lm continues after step ") != std::string::npos, out);
+  BOOST_TEST(out.find(" on 2 of 3 nodes") != std::string::npos, out);
+}
+
+BOOST_AUTO_TEST_CASE(it_goes_on_with_a_node_that_was_started_again,
+                     *label("stock_zmq") * precondition(Built{"char_lm"})) {
+  Surviving s;
+  s.b.process.interrupt(SIGKILL);
+  s.b.process.finish();
+  Folder folder;
+  NodeProcess again(folder, "b", {"--join", s.a.address});
+  const std::string out = s.rest();
+  BOOST_TEST(out.find(" on 3 of 3 nodes") != std::string::npos, out);
+}
+
+// Silent, and not dead: held for dead, and left out.
+BOOST_AUTO_TEST_CASE(it_goes_on_without_a_node_that_was_stopped,
+                     *label("stock_zmq") * precondition(Built{"char_lm"})) {
+  Surviving s;
+  s.b.process.interrupt(SIGSTOP);
+  const std::string out = s.rest();
+  s.b.process.interrupt(SIGCONT);
+  BOOST_TEST(out.find(" on 2 of 3 nodes") != std::string::npos, out);
+}
+
+BOOST_AUTO_TEST_CASE(a_drained_node_exits_and_the_training_goes_on_without_it,
+                     *label("stock_zmq") * precondition(Built{"char_lm"})) {
+  Surviving s;
+  Folder folder;
+  const Outcome drained = run(folder.path(), {binary(), "drain", "b", "--join", s.a.address});
+  BOOST_TEST(drained.code == 0, drained.error);
+  BOOST_TEST(
+      drained.out.find("node 'b' takes no new partitions, and exits when its runs have ended") !=
+          std::string::npos,
+      drained.out);
+  const Outcome left = s.b.process.finish();
+  BOOST_TEST(left.code == 0, left.error);
+  BOOST_TEST(left.out.find("node 'b' is drained") != std::string::npos, left.out);
+  const std::string out = s.rest();
+  BOOST_TEST(out.find("it is being drained and takes no new partitions") != std::string::npos, out);
+  BOOST_TEST(out.find(" on 2 of 3 nodes") != std::string::npos, out);
+  // Later it is not there.
+  const Outcome again = run(folder.path(), {binary(), "drain", "b", "--join", s.a.address});
+  BOOST_TEST(again.code == 1);
+  BOOST_TEST(again.error.find("there is no node 'b' in this cluster: it has left; there are ") !=
+                 std::string::npos,
+             again.error);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test

@@ -55,7 +55,8 @@ struct Options {
   std::string records;  // a folder; empty: none
   bool saves = true;
   bool overwrites = false;
-  bool checks = false;  // and trains nothing
+  bool checks = false;            // and trains nothing
+  std::int64_t max_restarts = 0;  // from the last save, after a node was lost
   std::int64_t validate_every = 0;
   std::int64_t validate_characters = 16'384;
   std::int64_t sample_characters = 400;
@@ -228,6 +229,15 @@ inline void declare(CLI::App& app, Options& o) {
       ->group(cluster)
       ->needs(nodes);
 
+  app.add_option("--max-restarts", o.max_restarts,
+                 "go on from the last save so often after a node was lost: with it, if it is back "
+                 "within ten seconds, else without it")
+      ->check(count(0, 1'000'000))
+      ->capture_default_str()
+      ->type_name("N")
+      ->group(cluster)
+      ->needs(nodes);
+
   const char* files = "Files";
   auto* save = app.add_option("--save", o.save,
                               "where weights, optimizer slots, step, seed and reader position go "
@@ -290,13 +300,16 @@ inline void finish(const CLI::App& app, Options& o) {
         throw CLI::ValidationError(
             fmt::format("{} is empty: give it a value, or leave it out", name));
   if (o.trainer.device == "gpu") o.trainer.device = "gpu:0";
-  for (const char* name : {"--workers", "--device", "--validate-every", "--validate-characters",
-                           "--records", "--http", "--sample-chars", "--temperature"})
+  for (const char* name :
+       {"--workers", "--device", "--validate-every", "--validate-characters", "--records", "--http",
+        "--sample-chars", "--temperature", "--max-restarts"})
     if (app.count(name)) o.again.emplace_back(name, app.get_option(name)->results().front());
   for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch",
                            "rate", "seed", "steps", "seconds"})
     if (app.count(std::string("--") + name)) o.given.emplace_back(name);
   if (o.has_given("steps")) o.seconds = 0;
+  if (o.max_restarts > 0 && !o.saves)
+    throw CLI::ValidationError("--max-restarts goes on from the last save: leave --no-save out");
   if (!o.resume.empty() && !app.count("--save")) o.save = o.resume;
   if (!o.resume.empty()) return;
 

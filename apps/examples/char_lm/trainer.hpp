@@ -61,6 +61,9 @@ class Trainer {
 
   /// Null without --http.
   InspectionServer* page() { return machines_.page(); }
+  /// The devices that share a batch, and where the nodes of their cluster are reached.
+  const std::vector<std::string>& devices() const { return machines_.devices(); }
+  std::vector<std::string> addresses() const { return machines_.addresses(); }
 
   /// One step of training; the mean loss of its characters, in bits.
   virtual double train(std::int64_t step) = 0;
