@@ -130,19 +130,18 @@ class Ways {
       }
     if (looks_ < kLooks) return {};
     for (const auto& [node, took] : least_)
-      if (took > options_.timeout)
+      if (took > options_.period)
         return fmt::format(
             "--suspect-after {} is too short for the way to node '{}', which takes {:.3f} s there "
             "and back; give {:.1f} at least",
             seconds(options_.suspicion), node, seconds(took),
-            std::ceil(seconds(took) * (seconds(options_.suspicion) / seconds(options_.timeout)) *
-                      10) /
-                10);
+            std::ceil(seconds(took) * kPeriods * 12) / 10);
     return {};
   }
 
  private:
   static constexpr int kLooks = 5;
+  static constexpr double kPeriods = 3;  // a suspicion (suspecting_after)
   const MembershipOptions options_;
   int looks_ = 0;
   std::map<std::string, std::chrono::nanoseconds> least_;

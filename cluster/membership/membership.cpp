@@ -344,7 +344,8 @@ void Membership::withhold(Entry& entry) {
 // Asks each member that this node accused while it was cut off. One that refutes is accused no
 // more; one that does not within the time of a suspicion is reported to the others.
 void Membership::ask_accused(Time now) {
-  const Time allowed = suspicion_time();
+  // Connections that broke with the cut take a while to come back.
+  const Time allowed = 2 * suspicion_time();
   for (auto& [name, entry] : others_) {
     if (!entry.is_withheld) continue;
     if (is_cut_off()) {

@@ -99,7 +99,7 @@ std::string why_outdated(const std::string& name, std::uint64_t own, std::uint64
   return fmt::format(
       "the clock of the machine of node '{}' is behind: by it the node has started{} before the "
       "one "
-      "of that name that was here last; set the clock, or start the node again with a later number "
+      "of that name that was here last; set the clock, or start it again with a later number "
       "(NodeOptions::incarnation)",
       name, behind == 0 ? "" : fmt::format(" {:.1f} s", static_cast<double>(behind) * 1e-3));
 }

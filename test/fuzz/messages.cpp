@@ -49,7 +49,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   try {
     check_any<Gossip, GetLoops, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun,
               LeftRun, GetVariable, SetVariable, Answer, GetCosts, Probe, ProbeFor, InspectNode,
-              Inspected, PlanBroken, RunsBegun, ClearContainer>(m);
+              Inspected, PlanBroken, RunsBegun, ClearContainer, OperateNode>(m);
   } catch (const Error&) {}
   return 0;
 }

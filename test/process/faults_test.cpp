@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_cancelled_from_a_shell, *boost::unit_test::label("
   BOOST_TEST(has(status.message(), "an operator has cancelled the run"), status.message());
 }
 
-// 50 ms each way, where a ping may take 13.
+// 50 ms each way, and a ping may take 33 there and back.
 BOOST_AUTO_TEST_CASE(a_suspicion_shorter_than_the_way_is_refused,
                      *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder;

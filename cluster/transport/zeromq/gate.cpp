@@ -93,18 +93,18 @@ std::vector<std::string> Gate::keys_of(const std::string& address) const {
     if (knows(key) && std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
   };
   if (const auto found = found_.find(address); found != found_.end()) add(found->second);
-  // A key that bears this node's name is no other's.
-  const auto own = keys_->authorized.find(keys_->own.public_key);
-  if (own != keys_->authorized.end() && own->second != name_) add(own->first);
+  // Nodes may share a key. One that bears this node's name is hardly another's too: it comes last.
+  const std::string& own = keys_->own.public_key;
+  const auto listed = keys_->authorized.find(own);
+  const bool is_last = listed != keys_->authorized.end() && listed->second == name_;
+  if (!is_last) add(own);
   const std::size_t likely = keys.size();
   for (const auto& [key, name] : keys_->authorized)
-    if (std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(likely), key) ==
-        keys.begin() + static_cast<std::ptrdiff_t>(likely))
+    if (!(is_last && key == own) &&
+        std::find(keys.begin(), keys.begin() + static_cast<std::ptrdiff_t>(likely), key) ==
+            keys.begin() + static_cast<std::ptrdiff_t>(likely))
       keys.push_back(key);
-  // Nodes that share a folder of keys may all be called so.
-  if (own != keys_->authorized.end() && own->second == name_ && keys.size() > 1)
-    std::rotate(std::find(keys.begin(), keys.end(), own->first),
-                std::find(keys.begin(), keys.end(), own->first) + 1, keys.end());
+  if (is_last) add(own);
   return keys;
 }
 

@@ -144,7 +144,9 @@ BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole,
   Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
                          g.constant(std::int64_t{0}));
   Engine engine({.deterministic = true});
-  Function f = engine.compile(g, {n}, {last});
+  CompileOptions in_nodes;  // that fire one by one
+  in_nodes.resident_loops = false;
+  Function f = engine.compile(g, {n}, {last}, in_nodes);
   RunHandle longer =
       f.start({Tensor::scalar(std::int64_t{100'000})}, {.trace = folder / "long.json"});
   for (int i = 0; i < 5; ++i) engine.take_step();

@@ -203,8 +203,8 @@ BOOST_AUTO_TEST_CASE(messages_are_written_as_the_golden_file_has_them) {
     all.insert(all.end(), head.begin(), head.end());
     kinds.insert(message.kKind);
   });
-  // every one that is written by its fields
-  BOOST_TEST(kinds.size() == static_cast<std::size_t>(MessageKind::small_tokens));
+  // every one that is written by its fields: all but the small tokens
+  BOOST_TEST(kinds.size() == static_cast<std::size_t>(MessageKind::operate));
   check_golden("messages", all);
 }
 
