@@ -915,6 +915,12 @@ test('waits and silences that last are drawn up to now', () => {
     ['a', track, 'wait', at(4.5), 3], ['b', 'x', 'silent', at(5), 1],
     ['c', 'all of it', 'silent', at(2), 1]
   ]);
+  const early = timelineOf();  // the length of a wait is not known before anything was heard
+  early.setOpen({...state, runs: [{...state.runs[0], waits: [wait({})]}], nodes: []});
+  assert.deepEqual(early.open.map((e) => e.t_ns), [at(9)]);
+  early.add({time_ns: at(9), asked_ns: at(9), events: []});
+  early.setOpen({...state, runs: [{...state.runs[0], waits: [wait({})]}], nodes: []});
+  assert.deepEqual(early.open.map((e) => e.t_ns), [at(-1)]);
   timeline.setOpen({...state, time_ns: at(10), runs: [], nodes: []});
   assert.deepEqual([timeline.open, timeline.until], [[], at(10)]);
 });

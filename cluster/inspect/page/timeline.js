@@ -99,8 +99,8 @@ export class Timeline {
     for (const run of state.runs ?? []) {
       for (const w of run.waits ?? []) {
         const track = `${w.device} of plan ${run.plan}`;
-        const from = w.for_ns > 0 ? now - w.for_ns : Math.max(this.heard.get(`${w.node} ${track}`) ?? 0, run.started_ns ?? 0);
-        open.push({ t_ns: from, node: w.node, track, kind: 'wait', name: `${w.kind === 'token' || w.kind === 'grant' ? `for ${w.what}${w.from && w.from !== w.device ? ` from ${w.from}` : ''}` : w.what}`, run: run.id, tag: w.tag, actor: w.actor, isOpen: true });
+        const from = w.for_ns > 0 ? now - w.for_ns : this.#sinceWhen(`${w.node} ${track}`, now);
+        open.push({ t_ns: from, node: w.node, track, kind: 'wait', name: `${w.kind === 'token' || w.kind === 'grant' ? `for ${w.what}${w.from && w.from !== w.device ? ` from ${w.from}` : ''}` : w.what}`, run: run.id, tag: w.tag, actor: w.actor, isOpen: true, isKnown: w.for_ns > 0 });
       }
     }
     for (const node of state.nodes ?? []) {
@@ -108,7 +108,7 @@ export class Timeline {
       const tracks = [...this.heard].filter(([key, end]) => key.startsWith(`${node.name} `) && end > now - kKept);
       const since = Math.min(this.told ?? now, node.state !== 'alive' && node.since_ns ? node.since_ns : now);
       for (const [key, end] of tracks.length ? tracks : [[`${node.name} all of it`, 0]])
-        open.push({ t_ns: Math.min(now, Math.max(end, since)), node: node.name, track: key.slice(node.name.length + 1), kind: 'silent', name: node.why || 'it does not answer', isOpen: true });
+        open.push({ t_ns: Math.min(now, Math.max(end, since)), node: node.name, track: key.slice(node.name.length + 1), kind: 'silent', name: node.why || 'it does not answer', isOpen: true, isKnown: true });
     }
     // The longest of each track: waits of one track would cover each other.
     const longest = new Map();
@@ -122,9 +122,15 @@ export class Timeline {
     if (!this.isPaused) this.until = Math.max(this.until, now);
   }
 
+  // A wait of unknown length began when its track fell silent, or before all that was asked for.
+  #sinceWhen(key, now) { return Math.min(now, this.heard.get(key) ?? (this.told === undefined ? now : this.told - this.seconds * 1e9)); }
+
   // As events that end where the drawing does.
   * #lasting() {
-    for (const e of this.open) yield { ...e, dur_ns: Math.max(0, this.until - e.t_ns), name: e.count > 1 ? `${e.name}, and ${e.count - 1} more` : e.name };
+    for (const known of this.open) {
+      const e = known.isKnown ? known : { ...known, t_ns: this.#sinceWhen(`${known.node} ${known.track}`, this.until) };
+      yield { ...e, dur_ns: Math.max(0, this.until - e.t_ns), name: e.count > 1 ? `${e.name}, and ${e.count - 1} more` : e.name };
+    }
   }
 
   // Who did not answer may do so the next time, and is asked for the same then; for what is older than that it has a gap.
