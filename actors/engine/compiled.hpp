@@ -12,6 +12,7 @@
 
 #include <troupe/actors/executor/partition_actor.hpp>
 #include <troupe/actors/executor/remote_plan.hpp>
+#include <troupe/actors/observe/run_counts.hpp>
 #include <troupe/actors/plan/pipeline.hpp>
 #include <troupe/actors/runtime/clock.hpp>
 
@@ -55,6 +56,7 @@ class Compiled {
   const std::int64_t made_ns = epoch_ns();
   // Counts of runs that this node has seen; they publish nothing.
   std::atomic<std::uint64_t> started{0}, ended{0}, failed{0};
+  RunDurationCounter durations;  // ended runs
 };
 
 }  // namespace troupe::detail

@@ -205,6 +205,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   EngineClock clock_{[this](std::uint64_t run) { expire(run); }};
   RunTable runs_;
   RunLog log_{options_};
+  RunEndingCounter endings_;  // counts ended runs, of plans that are gone too
   EffectRecord effects_;
 };
 

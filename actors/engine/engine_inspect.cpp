@@ -169,6 +169,7 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
   const std::vector<Ref<Run>> runs = runs_.live();
   s.recent = log_.recent();
   s.errors = log_.errors();
+  s.ended_by = endings_.endings();
   for (const auto& compiled : plans()) {
     const Plan& plan = *compiled->troupe.plan;
     PlanSnapshot& p = s.plans.emplace_back();
@@ -180,6 +181,7 @@ EngineSnapshot EngineImpl::snapshot(std::chrono::nanoseconds patience) {
     p.started = compiled->started.load(std::memory_order_relaxed);
     p.ended = compiled->ended.load(std::memory_order_relaxed);
     p.failed = compiled->failed.load(std::memory_order_relaxed);
+    p.durations = compiled->durations.durations();
   }
   std::vector<std::shared_ptr<Inspection>> inspections;
   for (const Ref<Run>& run : runs) inspections.push_back(ask(run->troupe->partitions, {}));

@@ -20,6 +20,7 @@
 
 #include <troupe/actors/observe/decision.hpp>
 #include <troupe/actors/observe/queue_users.hpp>
+#include <troupe/actors/observe/run_counts.hpp>
 
 namespace troupe {
 
@@ -216,6 +217,8 @@ struct PlanSnapshot {
   std::uint64_t actors = 0, edges = 0;
   std::int64_t made_ns = 0;                          // since the Unix epoch
   std::uint64_t started = 0, ended = 0, failed = 0;  // runs, as this node has seen them
+  // ended runs, failed ones too; they stay on this node, whose own metrics show them
+  detail::RunDurations durations;
 };
 
 struct EndedRun {
@@ -294,6 +297,9 @@ struct EngineSnapshot {
   std::vector<PlanSnapshot> plans;
   std::vector<EndedRun> recent;  // the last that ended, the latest first
   std::vector<EndedRun> errors;  // the last that failed, the latest first
+  // runs that have ended, by the code of their status, with those of plans that are gone; stays on
+  // this node: only its own metrics show it
+  detail::RunEndings ended_by{};
   std::string text() const;
 };
 

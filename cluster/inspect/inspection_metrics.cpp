@@ -3,7 +3,12 @@
 #include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
 
+#include <algorithm>
+#include <cstddef>
+
 #include <fmt/format.h>
+
+#include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
 namespace {
@@ -27,6 +32,21 @@ class Exposition {
   void sample(const std::string& labels, double value) {
     out_ += labels.empty() ? fmt::format("{} {}\n", name_, value)
                            : fmt::format("{}{{{}}} {}\n", name_, labels, value);
+  }
+  /// A cumulative histogram: the count of the last bucket is of all.
+  void histogram(const std::string& labels, const RunDurations& durations) {
+    const std::string before = labels.empty() ? labels : labels + ",";
+    std::uint64_t runs = 0;
+    for (std::size_t i = 0; i < durations.runs.size(); ++i) {
+      runs += durations.runs[i];
+      const std::string bound = i < RunDurations::kBounds.size()
+                                    ? fmt::format("{}", RunDurations::kBounds[i])
+                                    : std::string("+Inf");
+      out_ += fmt::format("{}_bucket{{{}le=\"{}\"}} {}\n", name_, before, bound, runs);
+    }
+    out_ += fmt::format("{}_sum{{{}}} {}\n", name_, labels,
+                        static_cast<double>(durations.total_ns) * 1e-9);
+    out_ += fmt::format("{}_count{{{}}} {}\n", name_, labels, runs);
   }
   void one(const char* name, const char* type, const char* help, double value) {
     family(name, type, help);
@@ -59,6 +79,12 @@ void add_pool(Exposition& t, const PoolCounters& pool) {
         d(pool.wakes));
   t.one("troupe_worker_wake_seconds_total", "counter", "Time from wake-ups until the workers ran.",
         d(pool.wake_ns) * 1e-9);
+
+/// The name of a status, as a value of a label: `deadline_exceeded`.
+std::string reason_of(std::size_t code) {
+  std::string name(name_of(static_cast<Code>(code)));
+  std::replace(name.begin(), name.end(), ' ', '_');
+  return name;
 }
 
 }  // namespace
@@ -71,6 +97,7 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   t.one("process_cpu_seconds_total", "counter", "Processor time that the process has taken.",
         d(r.cpu_ns) * 1e-9);
   t.one("process_resident_memory_bytes", "gauge", "Memory that the process holds.", d(r.resident));
+  t.one("troupe_machine_memory_bytes", "gauge", "Memory of the machine.", d(r.total));
   t.one("troupe_workers", "gauge", "Threads that compute.", r.engine.workers);
   add_pool(t, pool);
   t.family("troupe_members", "gauge", "Nodes that this one knows, by what it holds them for.");
@@ -109,6 +136,15 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
     t.sample(fmt::format("plan=\"{}\",outcome=\"ok\"", escaped(p.name.text())), d(p.ended));
     t.sample(fmt::format("plan=\"{}\",outcome=\"failed\"", escaped(p.name.text())), d(p.failed));
   }
+  t.family("troupe_run_duration_seconds", "histogram",
+           "How long runs of a plan took on this node, until they ended, well or not.");
+  for (const auto& p : r.engine.plans)
+    t.histogram(fmt::format("plan=\"{}\"", escaped(p.name.text())), p.durations);
+  t.family("troupe_run_endings_total", "counter",
+           "Runs that have ended on this node, by the status that ended them, with those of plans "
+           "that are gone.");
+  for (std::size_t code = 0; code < r.engine.ended_by.size(); ++code)
+    t.sample(fmt::format("reason=\"{}\"", reason_of(code)), d(r.engine.ended_by[code]));
   std::uint64_t waits = 0, ready = 0;
   for (const RunSnapshot& run : r.engine.runs)
     for (const PartitionSnapshot& p : run.partitions)

@@ -191,6 +191,30 @@ BOOST_AUTO_TEST_CASE(what_is_swapped_out_is_told) {
   BOOST_TEST(run.get()[0].at(0) == 3.0);
 }
 
+BOOST_AUTO_TEST_CASE(metrics_have_a_histogram_of_run_durations) {
+  NodeReport report;
+  PlanSnapshot& plan = report.engine.plans.emplace_back();
+  plan.name = {"a\"b", 1};
+  RunDurationCounter counter;
+  counter.add(std::chrono::microseconds(20));
+  counter.add(std::chrono::milliseconds(3));
+  counter.add(std::chrono::hours(2));
+  plan.durations = counter.durations();
+  report.engine.ended_by[static_cast<std::size_t>(Code::deadline_exceeded)] = 7;
+  const std::string metrics = metrics_text(report, {});
+  const std::string name = "\ntroupe_run_duration_seconds";
+  for (const std::string& line :
+       {name + R"(_bucket{plan="a\"b/1",le="0.0001"} 1)",
+        name + R"(_bucket{plan="a\"b/1",le="0.001"} 1)",
+        name + R"(_bucket{plan="a\"b/1",le="0.005"} 2)",
+        name + R"(_bucket{plan="a\"b/1",le="3600"} 2)",
+        name + R"(_bucket{plan="a\"b/1",le="+Inf"} 3)", name + R"(_sum{plan="a\"b/1"} 7200.00302)",
+        name + R"(_count{plan="a\"b/1"} 3)",
+        std::string("\ntroupe_run_endings_total{reason=\"deadline_exceeded\"} 7"),
+        std::string("\ntroupe_run_endings_total{reason=\"unavailable\"} 0")})
+    BOOST_TEST(metrics.find(line + "\n") != std::string::npos, line << " is not in " << metrics);
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::test
