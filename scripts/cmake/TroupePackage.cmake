@@ -69,6 +69,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/scripts/kubernetes/troupe.yaml
               ${CMAKE_SOURCE_DIR}/scripts/kubernetes/Dockerfile
               ${CMAKE_SOURCE_DIR}/scripts/grafana/troupe.json
               ${CMAKE_SOURCE_DIR}/scripts/grafana/prometheus.yml
+              ${CMAKE_SOURCE_DIR}/scripts/grafana/troupe-alerts.yml
         DESTINATION ${documents}/examples COMPONENT program)
 install(PROGRAMS ${CMAKE_SOURCE_DIR}/scripts/slurm/troupe.sbatch
         DESTINATION ${documents}/examples COMPONENT program)

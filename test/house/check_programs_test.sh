@@ -43,26 +43,33 @@ chmod +x "$work/fake/troupe" "$work/fake/test/tools/busy_nodes"
 if [ -n "$promtool" ] && "$checks/metrics.sh" "$work/fake" >/dev/null 2>&1; then
   echo "metrics did not notice nonsense" && failures=$((failures + 1))
 fi
-# planted_in_dashboard EDIT BUILD SENTENCE: a dashboard that is no JSON, that asks nonsense, and
-# that asks for a name that no node exports, though longer names begin so.
-planted_in_dashboard() {
+# planted_in FILE EDIT BUILD SENTENCE: a dashboard that is no JSON, that asks nonsense, and that
+# asks for a name that no node exports, though longer names begin so; alerts likewise.
+planted_in() {
   rm -rf "$work/scripts" && mkdir "$work/scripts"
   cp -r "$source/scripts/checks" "$source/scripts/grafana" "$work/scripts"
-  sed -i "$1" "$work/scripts/grafana/troupe.json"
-  if "$work/scripts/checks/metrics.sh" "$2" >"$work/out" 2>&1; then
-    echo "metrics did not notice '$1' in the dashboard" && failures=$((failures + 1))
-  elif ! grep -qF "$3" "$work/out"; then
-    echo "metrics did not say '$3' for '$1':" && cat "$work/out" && failures=$((failures + 1))
+  sed -i "$2" "$work/scripts/grafana/$1"
+  if "$work/scripts/checks/metrics.sh" "$3" >"$work/out" 2>&1; then
+    echo "metrics did not notice '$2' in $1" && failures=$((failures + 1))
+  elif ! grep -qF "$4" "$work/out"; then
+    echo "metrics did not say '$4' for '$2':" && cat "$work/out" && failures=$((failures + 1))
   fi
 }
 if [ -n "$promtool" ]; then
-  planted_in_dashboard 's/"title": "Troupe",/"title": "Troupe"/' "$2" "Expecting ',' delimiter"
-  planted_in_dashboard 's/rate(\(troupe_transport_sent_bytes_total\)\[1m\])/rate(\1[1m]/' "$2" \
+  planted_in troupe.json 's/"title": "Troupe",/"title": "Troupe"/' "$2" "Expecting ',' delimiter"
+  planted_in troupe.json 's/rate(\(troupe_transport_sent_bytes_total\)\[1m\])/rate(\1[1m]/' "$2" \
     'could not parse expression'
-  planted_in_dashboard 's/job=\\"troupe\\"/job=\\"nodes\\"/' "$2" \
+  planted_in troupe.json 's/job=\\"troupe\\"/job=\\"nodes\\"/' "$2" \
     "the dashboard asks for the job 'nodes', which the configuration does not have"
-  planted_in_dashboard 's/"troupe_runs_in_flight"/"troupe_runs"/' "$2" \
+  planted_in troupe.json 's/"troupe_runs_in_flight"/"troupe_runs"/' "$2" \
     "the dashboard asks for 'troupe_runs', which no node tells"
+  planted_in troupe-alerts.yml 's/> 3 \* histogram/> 3 ** histogram/' "$2" \
+    'could not parse expression'
+  planted_in troupe-alerts.yml 's/for: 30s/for: 30h/' "$2" 'alertname: TroupeNodeSuspected'
+  planted_in troupe-alerts.yml 's/alert: TroupeMemoryLow/alert: TroupeMemoryHigh/' "$2" \
+    'TroupeMemoryLow'
+  planted_in troupe-alerts.yml '$a\      - {alert: New, expr: "troupe_waits > 9"}' "$2" \
+    'no test raises the alert New'
 fi
 # A demo that says all that it should, and has no nodes.
 mkdir -p "$work/idle/scripts"

@@ -61,6 +61,7 @@ for file in "libtroupe0.1 $libraries/libtroupe.so.0.1" "libtroupe-dev $libraries
   "libtroupe-dev $libraries/pkgconfig/troupe.pc" "troupe usr/bin/troupe" \
   "troupe etc/default/troupe-node" "troupe usr/share/man/man1/troupe-node.1.gz" \
   "troupe usr/lib/systemd/system/troupe-node.service" \
+  "troupe usr/share/doc/troupe/examples/troupe-alerts.yml" \
   "libtroupe-dev usr/share/doc/libtroupe-dev/examples/01_hello_graph.cpp"; do
   read -r package path <<<"$file"
   [ -e "$work/$package/$path" ] || [ -L "$work/$package/$path" ] || fail "$package has no $path"
