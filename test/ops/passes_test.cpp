@@ -32,7 +32,7 @@ struct Pass {
 const std::vector<Pass> kPasses{
     {"move_invariant", [](Program p) { return move_invariant(std::move(p)); }},
     {"drop_unused", [](Program p) { return drop_unused(std::move(p)); }},
-    {"lower", lower},
+    {"lower", [](Program p) { return lower(std::move(p)); }},
     {"fold_constants", fold_constants},
     {"simplify", simplify},
     {"merge_common", merge_common},
