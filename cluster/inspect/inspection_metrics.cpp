@@ -79,6 +79,7 @@ void add_pool(Exposition& t, const PoolCounters& pool) {
         d(pool.wakes));
   t.one("troupe_worker_wake_seconds_total", "counter", "Time from wake-ups until the workers ran.",
         d(pool.wake_ns) * 1e-9);
+}
 
 /// The name of a status, as a value of a label: `deadline_exceeded`.
 std::string reason_of(std::size_t code) {
