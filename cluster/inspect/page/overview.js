@@ -250,7 +250,7 @@ export class Overview {
     this.nodesTile.classList.toggle('bad', nodes.some((n) => !n.isThere && n.state !== 'left'));
     keyed(this.nodes, nodes, (n) => n.name, () => this.#makeNode(), (row, n) => {
       row.className = `node ${n.state}`;
-      setText(row.name, shorten(clean(n.name), 13));
+      setText(row.name, shorten(clean(n.name), 12));
       setAttribute(row.name, 'title', clean(n.name));
       setText(row.state, clean(n.state));
       setText(row.since, Number.isFinite(n.since_ns) ? duration(n.since_ns) : '');
@@ -313,7 +313,7 @@ export class Overview {
         (tr, {row}) => {
           const [name, line, node, state, busy] = tr.children;
           tr.link.hidden = !row;
-          setText(line, row ? shorten(clean(plan.actors.get(row.actor, 'line')), 16) || '–' : '');
+          setText(line, row ? shorten(clean(plan.actors.get(row.actor, 'line')), 14) || '–' : '');
           setText(node, row ? shorten(clean(plan.actors.get(row.actor, 'node')), 8) : '');
           tr.meter.root.hidden = !row;
           const word = row ? kStates[counters.state[row.actor]] : '';
