@@ -123,13 +123,19 @@ export class Timeline {
   }
 
   // A wait of unknown length began when its track fell silent, or before all that was asked for.
-  #sinceWhen(key, now) { return Math.min(now, this.heard.get(key) ?? (this.told === undefined ? now : this.told - this.seconds * 1e9)); }
+  #sinceWhen(key, now) {
+    const asked = this.told === undefined ? now : this.told - this.seconds * 1e9;
+    return Math.min(now, this.heard.get(key) ?? asked);
+  }
 
   // As events that end where the drawing does.
   * #lasting() {
     for (const known of this.open) {
-      const e = known.isKnown ? known : { ...known, t_ns: this.#sinceWhen(`${known.node} ${known.track}`, this.until) };
-      yield { ...e, dur_ns: Math.max(0, this.until - e.t_ns), name: e.count > 1 ? `${e.name}, and ${e.count - 1} more` : e.name };
+      const e = { ...known };
+      if (!e.isKnown) e.t_ns = this.#sinceWhen(`${e.node} ${e.track}`, this.until);
+      e.dur_ns = Math.max(0, this.until - e.t_ns);
+      if (e.count > 1) e.name = `${e.name}, and ${e.count - 1} more`;
+      yield e;
     }
   }
 
