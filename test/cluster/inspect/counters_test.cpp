@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(metrics_have_a_histogram_of_run_durations) {
   counter.add(std::chrono::hours(2));
   plan.durations = counter.durations();
   report.engine.ended_by[static_cast<std::size_t>(Code::deadline_exceeded)] = 7;
-  const std::string metrics = metrics_text(report, {});
+  const std::string metrics = metrics_text(report, {}, {});
   const std::string name = "\ntroupe_run_duration_seconds";
   for (const std::string& line :
        {name + R"(_bucket{plan="a\"b/1",le="0.0001"} 1)",

@@ -57,7 +57,7 @@ inline Inspected inspected_with_everything() {
   run.queues = {{"queue 'q'"}, {"queue 'q'", "shuffling queue 'r'"}};
   r.engine.node = "b", r.engine.workers = 2, r.engine.devices = {{"cpu:0", 1, 2, 3, 4}},
   r.engine.runs = {run};
-  r.engine.plans = {{{"a", 2}, {"a", "b"}, 10, 12, 55, 3, 2, 1}};
+  r.engine.plans = {{{"a", 2}, {"a", "b"}, 10, 12, 55, 3, 2, 1, {}}};
   r.engine.recent = {{8, false, {"a", 2}, 66, 7, "", 99}},
   r.engine.errors = {{9,
                       true,
