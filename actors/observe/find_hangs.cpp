@@ -185,9 +185,12 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
 // there before has, and who was in a kernel of the run and has left it.
 static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   const auto done = [](const PartitionSnapshot& p) {
-    std::array<std::uint64_t, 3> sums{};
-    for (const RunPart& part : p.runs)
+    std::array<std::uint64_t, 4> sums{};
+    for (const RunPart& part : p.runs) {
       sums[0] += part.fired, sums[1] += part.sent, sums[2] += part.received;
+      // A resident loop is one firing, however many iterations it runs.
+      for (const OpenLoop& loop : part.loops) sums[3] += static_cast<std::uint64_t>(loop.last);
+    }
     return sums;
   };
   return std::any_of(now.partitions.begin(), now.partitions.end(), [&](const PartitionSnapshot& p) {

@@ -320,7 +320,9 @@ Expr named_as(const Expr& x, const Expr& like) {
   if (!graph || &x.reader() != &like.reader() || !like.shape().is_known()) return x;
   Names& names = names_of(*graph);
   const Axes& wanted = names.of(like.edge());
-  if (wanted == names.of(x.edge())) return x;
+  const auto has_name = [&](const Axis& axis) { return names.dims().has_name(axis); };
+  if (wanted == names.of(x.edge()) || std::none_of(wanted.begin(), wanted.end(), has_name))
+    return x;
   const std::string text = axes_text(names.dims(), wanted);
   return bind1("NameDims", {x}, Attrs{{"dims", text}});
 }

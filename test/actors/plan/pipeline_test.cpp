@@ -49,8 +49,12 @@ std::vector<PassReport> reports_of(const PassOptions& options,
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(runner_follows_the_list) {
-  const PassOptions all{
-      .optimize = true, .low = DType::bf16, .check_finite = true, .resident = {true, {}}},
+  const mesh::Partitioning one{mesh::Mesh("all:1", {"cpu:0"}), mesh::Layout()};
+  const PassOptions all{.optimize = true,
+                        .low = DType::bf16,
+                        .check_finite = true,
+                        .resident = {true, {}},
+                        .mesh = &one},
       none{};
   BOOST_TEST(enabled_by(all).size() == passes().size());
   BOOST_TEST(names_of(reports_of(all)) == enabled_by(all), boost::test_tools::per_element());
