@@ -297,7 +297,8 @@ BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {
   BOOST_TEST(accepted > 0);
   BOOST_TEST(accepted < executed);
   BOOST_TEST(victim.dropped() > 0);
-  BOOST_TEST(victim.dials() >= 2 * executed);  // the connection of each broke once
+  // The connection of each broke once, or the dialled node was refused: another life of its name.
+  BOOST_TEST(victim.dials() + victim.refusals() >= 2 * executed);
   BOOST_TEST(victim.losses() > 0u);
 }
 
