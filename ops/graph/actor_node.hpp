@@ -3,7 +3,9 @@
 //
 //   struct Counter : NodeActor {
 //     std::int64_t n = 0;
-//     void receive(std::span<const Tensor>, std::span<Tensor> out) override { out[0] = Tensor::scalar(n++); }
+//     void receive(std::span<const Tensor>, std::span<Tensor> out) override {
+//       out[0] = Tensor::scalar(n++);
+//     }
 //   };
 //   Expr n = actor_node<Counter>(g, "counter", {}, {{DType::i64, Shape{}}})[0];
 //
@@ -12,12 +14,12 @@
 // outputs must agree, else already_exists; captured values are compared only if they are plain
 // bytes. Ownership: the engine makes the actor at its first firing and keeps it between runs.
 // Threads: one firing at a time, in program order within a run, in every iteration of the branch
-// that is taken; on a worker, or on a thread of its own if it says that it blocks (a deterministic
-// engine has no other threads). It lives on the host. Trouble: an exception fails the run of that
-// firing, naming the actor and the user's line, with the code of an `Error`, and invalid_argument
-// for others, as the actor is part of the program; the supervisor makes a fresh actor for the next
-// firing, as often in a row as it may be restarted: with 3 restarts it stays down after the 4th
-// failure, and every firing says so. Firings that wait meanwhile are not lost.
+// that is taken; on a worker, or on a thread of its own if `blocks` is set (a deterministic engine
+// has no other threads). The actor runs on the host. Trouble: an exception fails the run of that
+// firing and names the actor and the user's line. The code is that of an `Error`, else
+// invalid_argument, because the actor is part of the program. The supervisor makes a fresh actor
+// for the next firing, `max_restarts` times in a row: with 3 restarts the actor stays down after
+// the 4th failure, and every firing fails. Queued firings are not lost.
 #pragma once
 
 #include <functional>
@@ -40,13 +42,14 @@ class NodeActor {
 };
 
 struct ActorOptions {
-  bool blocks = false;   // it waits for the outside world: give it a thread of its own
+  bool blocks = false;   // the actor waits for the outside world and gets its own thread
   int max_restarts = 3;  // in a row; it stays down after one failure more than that; 0 or more
 };
 
 namespace detail {
 
-/// What an engine needs to make a user's actor; named across nodes, never serialised.
+/// The factory and options of a user's actor; other nodes refer to it by name, it is never
+/// serialised.
 struct ActorDefinition {
   std::function<std::unique_ptr<NodeActor>()> make;
   ActorOptions options;
@@ -71,14 +74,14 @@ namespace detail {
 /// Null if no actor of that name is registered.
 std::shared_ptr<const ActorDefinition> find_actor(const std::string& name);
 
-/// The state behind an actor node, whoever hosts it.
+/// The state behind an actor node; each ActorHost makes its own kind.
 class ActorState : public State {
  public:
   /// Ends `completion` with the outputs, or with the error. Any thread.
   virtual void fire(std::uint64_t run_id, std::vector<Value> inputs, Completion completion) = 0;
 };
 
-/// What a firing is told of an actor that failed more often in a row than it may be restarted.
+/// Returns the error of a firing whose actor failed more often in a row than it may be restarted.
 Status actor_is_down(const std::string& name, int failures);
 /// Never null. Throws Error, naming the actor.
 std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition);

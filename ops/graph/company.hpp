@@ -1,4 +1,4 @@
-// Where a constraint of a node says with whom it is colocated (actors/placement/constraint.hpp).
+// Finds the colocation part of a node's constraint (actors/placement/constraint.hpp).
 #pragma once
 
 #include <cstddef>
@@ -6,7 +6,8 @@
 
 namespace troupe {
 
-/// Where `with:` begins in a constraint, in whose names it may stand too; npos: nowhere.
+/// Returns the position of the part `with:`, which names in the constraint may contain too; npos if
+/// there is none.
 inline std::size_t company_at(std::string_view constraint) {
   if (constraint.starts_with("with:")) return 0;
   const std::size_t space = constraint.find(" with:");

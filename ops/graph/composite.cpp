@@ -33,8 +33,7 @@ Reader& innermost_of_all(std::string_view name, std::initializer_list<Operand> o
   return *found;
 }
 
-// What a compiler calls a function of the user's has brackets, what a function of the DSL calls
-// itself none.
+// The compiler's name of a user function has brackets; the name of a DSL function has none.
 bool is_of_a_composite(const Site& site) {
   return *site.function && !std::strchr(site.function, '(');
 }

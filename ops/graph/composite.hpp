@@ -23,7 +23,7 @@ class Composite {
   /// At least one operand is an expression or a variable; numbers take the first expression's
   /// dtype. `name`: a literal, which sites go on pointing to.
   Composite(std::string_view name, std::initializer_list<Operand> operands);
-  /// Of no operands, called `at`.
+  /// A composite without operands, which the user called at `at`.
   Composite(std::string_view name, Reader& in, std::source_location at);
 
   /// The operands as expressions of one reader.
@@ -58,26 +58,26 @@ class Composite {
  private:
   std::string name_;
   Reader& reader_;
-  Site site_;  // of the outermost of functions within functions
+  Site site_;  // the outermost function's, if composites call each other
   Reader::AtSite at_;
   std::vector<Expr> inputs_;
 };
 
-/// ` in nll_loss` where what carries the site was made by that function, for errors that name an op
+/// Returns ` in nll_loss` if that function made the node with this site, for errors that name an op
 /// the user did not write; else nothing.
 std::string within(const Site& site);
 
-/// f16 and bf16 as f32, in which squares, sums and differences of them are made: 300 squared is
-/// infinite in f16, and 256 + 1 is 256 in bf16. Others as they are.
+/// Returns f16 and bf16 as f32, in which their squares, sums and differences are made: 300 squared
+/// is infinite in f16, and 256 + 1 is 256 in bf16. Returns other dtypes unchanged.
 Expr widened_half(const Expr& x);
 
-/// Of sums of squares in f64: what their elements are to be multiplied with, and the root divided
-/// by, so that no square is infinite or lost; 1 wherever none is, else a power of two. No
-/// derivative goes through it.
+/// Returns a factor for each sum of squares in f64. Multiply the elements by it and divide the root
+/// by it, so that no square is infinite or lost. The factor is 1 wherever no square is, else a
+/// power of two. No derivative goes through it.
 Expr scale_of_squares(const Expr& sums);
 
-/// x with `axis`, counted from the front, and the last one exchanged, as what computes along the
-/// last axis takes it and gives it back.
+/// Returns x with `axis`, counted from the front, and the last one exchanged. Functions along the
+/// last axis use it on their argument and on their result.
 Expr exchanged_with_last(const Expr& x, int axis);
 
 /// Bools as i64, so that sums of them count; others as they are.

@@ -1,6 +1,8 @@
 // A user's own gradient for a value.
 //
-//   Expr y = with_gradient(round(x), {x}, [](Expr dy, const std::vector<Expr>&, Expr) { return std::vector{dy}; });
+//   Expr y = with_gradient(round(x), {x}, [](Expr dy, const std::vector<Expr>&, Expr) {
+//     return std::vector{dy};
+//   });
 #pragma once
 
 #include <functional>
@@ -14,8 +16,8 @@ namespace troupe {
 using GradientFunction =
     std::function<std::vector<Expr>(const Expr& dy, const std::vector<Expr>& xs, const Expr& y)>;
 
-/// y, whose gradient with respect to `xs` is what `gradient` says; through y's own inputs none
-/// flows.
+/// Returns y with `gradient` as its gradient with respect to `xs`. No gradient flows through y's
+/// own inputs.
 Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient);
 
 }  // namespace troupe

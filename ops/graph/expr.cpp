@@ -116,7 +116,7 @@ Extents::Extents(std::initializer_list<Operand> extents, const std::source_locat
 
 namespace {
 
-// What was written as `value` as a T; none if T does not hold it.
+// Returns `value` as a T; none if T cannot represent it.
 template <class T, class Written>
 std::optional<T> exactly(Written value) {
   if constexpr (std::is_floating_point_v<Written>) {

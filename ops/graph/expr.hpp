@@ -70,7 +70,7 @@ struct Edge {
 
 }  // namespace detail
 
-/// What is known of a value while a graph is built: of a tensor, or of a list and its elements.
+/// The known properties of a value while a graph is built: a tensor, or a list and its elements.
 struct ValueSpec {
   /// Depth of a list whose elements are of any kind (what a recursive call saves).
   static constexpr std::uint8_t kAnyDepth = 255;
@@ -99,9 +99,9 @@ struct ValueSpec {
 
 namespace detail {
 
-/// What a value that is there is known to be.
+/// Returns the exact spec of a computed value.
 ValueSpec spec_of_value(const Value& value);
-/// Is `value` what `spec` says? False for nothing.
+/// Returns true if `value` agrees with `spec`; false for an empty value.
 bool fits(const Value& value, const ValueSpec& spec);
 
 }  // namespace detail
@@ -131,12 +131,12 @@ class Expr {
   ValueSpec spec() const;
   /// The tensor of an eager expression; throws failed_precondition on a graph's, and on a list.
   const Tensor& value() const;
-  /// What an eager expression holds, tensor or list; throws failed_precondition on a graph's.
+  /// The value of an eager expression, tensor or list; throws failed_precondition on a graph's.
   const detail::Value& held() const;
 
   /// The element of axis 0 at an index, without that axis: `x[0]`, `x[-1]`, `x[i]`. The index is a
-  /// number or an i32 or i64 scalar in [-extent, extent); another is refused with out_of_range,
-  /// where only a run can know it when it runs. The rank must be known.
+  /// number or an i32 or i64 scalar in [-extent, extent). Another index fails with out_of_range,
+  /// when the program runs if it is not known before. The rank must be known.
   Expr operator[](const detail::Index& index) const;
   /// The elements [begin, end) of axis 0: `x[{1, -1}]`. Bounds are numbers or i32 or i64 scalars,
   /// or `{}`, which is the axis's own: `x[{n, {}}]`. As in Python a negative one counts from the
@@ -151,7 +151,7 @@ class Expr {
   detail::Value value_;
 };
 
-/// What a function of the DSL accepts, and where the user wrote it.
+/// An argument of a DSL function, with the line where the user wrote it.
 class Operand {
  public:
   using At = std::source_location;
@@ -163,14 +163,14 @@ class Operand {
   requires std::is_arithmetic_v<T> Operand(T literal, detail::Site at = At::current())
       : literal_(widened(literal)), is_number_(true), site_(at) {}  // NOLINT
 
-  /// What stands for an expression, such as a TensorArray.
+  /// Types that convert to an expression, such as a TensorArray.
   template <class T>
   requires(!std::is_arithmetic_v<T> && !std::is_same_v<T, Expr> &&
            std::is_convertible_v<const T&, Expr>)
       Operand(const T& e, detail::Site at = At::current())
       : Operand(static_cast<Expr>(e), at) {}  // NOLINT
 
-  /// Fails to compile, and says what to give instead.
+  /// Fails to compile with a message that names the right argument.
   template <class T>
   requires(detail::is_mistaken<T> && !std::is_convertible_v<const T&, Expr>)
       Operand(const T&, detail::Site = At::current()) {  // NOLINT
@@ -185,17 +185,17 @@ class Operand {
   /// A C++ number, which adapts its dtype; a tensor keeps its own.
   bool is_number() const { return is_number_; }
   /// The number as an element of `wanted`: of an integer dtype to the last digit, of a floating one
-  /// rounded. Throws invalid_argument, which opens with `whose` and ends with `advice`, where
-  /// `wanted` does not hold it.
+  /// rounded. Throws invalid_argument, which opens with `whose` and ends with `advice`, if `wanted`
+  /// cannot represent it.
   Tensor number_as(DType wanted, std::string_view whose = {}, std::string_view advice = {}) const;
-  /// The same, written at `site`.
+  /// Returns this operand as if the user had written it at `site`.
   Operand at(const detail::Site& site) const {
     Operand o = *this;
     o.site_ = site;
     return o;
   }
-  /// The same, but a number keeps the dtype it is written in: an index among operands of other
-  /// dtypes.
+  /// Returns this operand with the dtype that its number was written in: an index among operands
+  /// of other dtypes.
   Operand as_written() const {
     Operand o = *this;
     o.is_number_ = false;
@@ -412,7 +412,7 @@ namespace detail {
 Exprs bind_op(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs = {});
 Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attrs,
               const Site& site);
-/// The same for ops of one output.
+/// Makes an operation of one output.
 Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs = {});
 Expr bind1(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site);
 

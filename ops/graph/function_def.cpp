@@ -9,7 +9,7 @@
 namespace troupe::detail {
 namespace {
 
-// What a body's own nodes do, those in its sub-graphs included; calls add to it later.
+// Adds the effects of a body's own nodes and of its sub-graphs; effects of calls are added later.
 void add_from(FunctionDef& f, const Graph& graph) {
   for (const Node& node : graph.nodes()) {
     f.has_draws = f.has_draws || node.op->random;

@@ -1,11 +1,11 @@
-// Gradients of operations: what an op's `gradient` sees, and what it answers with.
+// Gradients of operations: the argument of an op's `gradient`, and the cotangents that it sets.
 //
 //   op.gradient([](Gradient& g) { g.set(0, g.dy() * g.x(1)); g.set(1, g.dy() * g.x(0)); });
 //
 // A cotangent is none (zero), dense, or sparse rows: the rows of a large table that a gather used.
 // The cotangent of a list is a list: slot i for element i. A slot that was not written, or is
-// past its end, is zero; what it holds where the list holds nothing is not looked at. Its sparse
-// form is one element of it.
+// past its end, is zero; slots without a counterpart in the list are not read. Its sparse form is
+// one element of it.
 #pragma once
 
 #include <vector>
@@ -17,7 +17,7 @@ namespace troupe::detail {
 /// dL/dx for one value x.
 struct Cotangent {
   Expr dense;  // x's shape; empty if none or sparse
-  // sparse: rows of axis 0; duplicates add up. Of a list: one index, one element
+  // sparse: rows of axis 0; duplicates add up. A list's have one index, one element
   Expr indices, values;
   Expr like;  // sparse: x itself, for its shape
 
@@ -31,12 +31,13 @@ struct Cotangent {
   Expr to_dense() const;
 };
 
-/// What stands for a cotangent of x that nobody gave: zeros of its shape, an empty list for a list.
+/// Returns a cotangent of x for callers that have none: zeros of its shape, an empty list for a
+/// list.
 Expr zero_cotangent(const Expr& x);
 /// The sum of two cotangents of one value.
 Cotangent add(const Cotangent& a, const Cotangent& b);
-/// A sparse cotangent with indices of rank 1 and one row of values for each; dense where the
-/// extents of x's rows are not known. Others as they are.
+/// Returns a sparse cotangent with indices of rank 1 and one row of values for each; a dense one if
+/// the extents of x's rows are not known. Returns other cotangents unchanged.
 Cotangent flattened(const Cotangent& c);
 
 class Gradient {
@@ -56,7 +57,7 @@ class Gradient {
   bool has_dy(int i) const { return !cotangents_[i].is_none(); }
   const Cotangent& cotangent(int i = 0) const { return cotangents_[i]; }
   const Attrs& attrs() const { return attrs_; }
-  /// Does anybody want dL/dx(i)? Work for inputs nobody wants may be left out.
+  /// True if dL/dx(i) is used. Work for unused gradients may be left out.
   bool needs(int i) const { return needed_[i]; }
   void set(int i, Cotangent c) { result_[i] = std::move(c); }
   std::vector<Cotangent>& result() { return result_; }
@@ -67,7 +68,7 @@ class Gradient {
   const Attrs& attrs_;
   std::vector<bool> needed_;
   std::vector<Cotangent> result_;
-  mutable std::vector<Expr> dense_;  // what dy() said before, so that asking twice adds no nodes
+  mutable std::vector<Expr> dense_;  // results of dy(), so that a second call adds no nodes
 };
 
 }  // namespace troupe::detail

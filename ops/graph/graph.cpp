@@ -243,7 +243,7 @@ Expr Graph::capture(const Expr& outer, const Site& site) {
     captures_.back().inner = mine.edge();
     return mine;
   }
-  // what takes it in is bound here, not where it is used
+  // the node that takes it in is bound here, not in the open sub-graph
   Graph* inner = std::exchange(inner_, nullptr);
   Expr mine = take_in_ ? take_in_(*this, near, site) : argument(outer_->spec(near.edge()), site);
   inner_ = inner;
@@ -321,7 +321,7 @@ ValueSpec Graph::spec_of(const Expr& e) const { return spec(e.edge()); }
 
 namespace {
 
-// A constraint's halves: which nodes, and which of their devices; then with whom it is colocated.
+// The parts of a constraint: nodes, their devices, and the colocation.
 struct Halves {
   explicit Halves(std::string_view text) {
     if (const std::size_t at = company_at(text); at != std::string_view::npos) {
@@ -345,7 +345,7 @@ struct Halves {
   std::string where, device, company;
 };
 
-// What colocation says takes the place of what was said around it; inside, the two have to agree.
+// A colocation replaces the constraints around it; constraints inside have to agree with it.
 std::string merged(const std::string& outer, const std::string& inner) {
   Halves both(outer);
   const Halves more(inner);
@@ -404,8 +404,7 @@ Graph::Scope::~Scope() {
   graph_.controls_.resize(outer_controls_);
 }
 
-// Those that belong together say so in their constraints, by the origin of the node that the others
-// joined.
+// The constraints of colocated nodes all name the origin of the node that the others joined.
 Graph::Scope Graph::colocate_with(const Expr& e, At at) {
   Graph& here = current();
   Graph* there = &here;
@@ -441,7 +440,7 @@ Graph::Scope Graph::after(std::initializer_list<Expr> first, At at) {
 }
 
 Expr Graph::named(const Expr& e, const std::string& name) {
-  // of a body or a branch that is being built: it is that graph's to name
+  // an expression of a body or a branch that is being built is named by that graph
   if (&e.reader() != this) {
     if (auto* owner = dynamic_cast<Graph*>(&e.reader())) return owner->named(e, name);
     throw Error(Code::invalid_argument,

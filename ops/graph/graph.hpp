@@ -10,7 +10,7 @@
 // writes inside a body runs inside it; outer values it uses become its captures by themselves.
 // Ownership: a graph owns its nodes; expressions refer to it by address, so it is neither moved nor
 // destroyed while they live (copies, which passes make, have no expressions). Threads: one at a
-// time while it is built; a graph nobody appends to may be read by all. Invariants: 1. nodes are
+// time while it is built; a finished graph may be read by all threads. Invariants: 1. nodes are
 // only appended: a node's id never changes, and every input and control predecessor has a smaller
 // id, so ids are both a topological and the program's order; 2. every output's dtype is known, its
 // shape as far as inference goes; 3. effects on one state happen in program order (DESIGN §5): the
@@ -42,7 +42,7 @@ struct Node {
   std::vector<Edge> inputs;
   std::vector<std::int32_t> controls;  // nodes that must have finished before this one fires
   std::vector<ValueSpec> outputs;
-  std::string name;  // given by the user; empty: `scope/Op_id`, written out when somebody asks
+  std::string name;  // given by the user; empty: `scope/Op_id`, composed on demand
   std::shared_ptr<const std::string> scope;  // the open scopes' names, ending in '/'; null: none
   // constraint, such as `cpu:0` (actors/placement/constraint.hpp); empty: anywhere
   std::string device;
@@ -97,7 +97,7 @@ class Graph final : public detail::Reader {
     detail::Edge inner;
   };
   const std::vector<Capture>& captures() const { return captures_; }
-  /// Nodes of the outer graph that something here was told to start after.
+  /// Nodes of the outer graph that must finish before some node here starts.
   const std::vector<std::int32_t>& outer_controls() const { return outer_controls_; }
   /// Makes this a function's body: values of the outer graph come in not as Input nodes but out of
   /// `environment`, by `take_in`.
@@ -140,7 +140,7 @@ class Graph final : public detail::Reader {
 
   /// An argument of a sub-graph: an Input that its node feeds.
   Expr argument(const ValueSpec& spec, const detail::Site& site);
-  /// What is bound on the outer graph stays there again.
+  /// Ends the redirection of binds: nodes that are bound on the outer graph go there again.
   void close();
   /// Ends the building of a sub-graph: binding here throws from now on, naming it.
   void seal();
@@ -162,7 +162,7 @@ class Graph final : public detail::Reader {
   };
   bool is_sealed() const { return is_sealed_; }
   const std::string& what() const { return what_; }
-  /// What stands here for an expression of an outer graph, if anything does; else empty.
+  /// Returns this graph's counterpart of an outer graph's expression; empty if there is none.
   Expr captured(const Expr& outer);
   Graph* outer() const { return outer_; }
   /// The innermost sub-graph being built in here, or the graph itself.
@@ -179,10 +179,10 @@ class Graph final : public detail::Reader {
 
   /// Nodes made while a scope lives are named `scope/...`, constrained to its device, and start
   /// after its controls; variables, queues and actors that are declared meanwhile, inside of loops,
-  /// branches and functions too, are named `scope/...`. Scopes nest: of a device the inner one says
-  /// which nodes, which of their devices, or both, and the outer one the rest (`/node:w1` and in it
-  /// `cpu:1`: `/node:w1/cpu:1`). `colocate_with` takes the place of devices around it; a device
-  /// inside it that contradicts it is refused when the graph is compiled.
+  /// branches and functions too, are named `scope/...`. Scopes nest: the inner device names nodes,
+  /// their devices, or both, and the outer one supplies the rest (`/node:w1` and in it `cpu:1`:
+  /// `/node:w1/cpu:1`). `colocate_with` replaces the devices around it; a device inside it that
+  /// contradicts it is refused when the graph is compiled.
   class Scope {
    public:
     Scope(Scope&&) = delete;
@@ -224,9 +224,9 @@ class Graph final : public detail::Reader {
   /// The expression of a named node; throws not_found.
   Expr find(const std::string& name);
   Expr expr(detail::Edge e) { return Expr(this, e); }
-  /// What is to be fed or fetched, as edges. Throws invalid_argument, naming it by its place, if it
-  /// is not of this graph, and if it is to be fed and something was built with the value that it
-  /// has.
+  /// Returns the edges of expressions to be fed or fetched. Throws invalid_argument, naming the
+  /// expression by its place, if it is not of this graph. Throws too if it is to be fed and
+  /// something was built with its value.
   std::vector<detail::Edge> edges_to_feed(const std::vector<Expr>& exprs) const;
   std::vector<detail::Edge> edges_to_fetch(const std::vector<Expr>& exprs) const {
     return edges_of(exprs, "fetch");
@@ -240,7 +240,7 @@ class Graph final : public detail::Reader {
   const std::vector<std::int32_t>& steps() const { return steps_; }
   /// True if a node is marked, in a sub-graph or a function too.
   bool has_steps() const { return root_ ? root_->has_steps() : has_steps_; }
-  /// Says that something is built with the value that this has, whatever is fed there.
+  /// Records that something was built with the value of this edge: feeding it is refused.
   void build_on(detail::Edge e) { built_on_.insert(e); }
   /// Grows with every node and every extension: plans are cached by it.
   std::uint64_t version() const { return nodes_.size() + extensions_; }
@@ -274,12 +274,13 @@ class Graph final : public detail::Reader {
                   const detail::Site& site, int state);
   void place(detail::Node& node, const Replayed* again);
   Expr capture(const Expr& outer, const detail::Site& site);
-  /// Asks the checks of the node's sub-graphs, or of the function that it calls.
+  /// Runs the checks of the node's sub-graphs, or of the function that it calls.
   void check_bound(const detail::Node& node);
-  /// Does the same for all nodes that were bound before some function had a body.
+  /// Runs the checks of all nodes that were bound before some function had a body.
   void check_all_bound();
   [[noreturn]] void refuse_foreign(const Expr& foreign, const detail::Site& site) const;
-  /// Is an expression of `reader` one of this graph, too: of what it is, or is a copy of?
+  /// Returns true if an expression of `reader` is valid in this graph too: `reader` is this graph,
+  /// or the graph that this one is a copy of.
   bool stands_for(const detail::Reader& reader, detail::Edge e) const;
   std::vector<detail::Edge> edges_of(const std::vector<Expr>& exprs, const char* what) const;
 
@@ -302,7 +303,7 @@ class Graph final : public detail::Reader {
   States& own_states();
 
   detail::Ref<States> states_{new States};
-  std::unordered_map<std::string, std::int32_t> names_;  // of named nodes
+  std::unordered_map<std::string, std::int32_t> names_;  // named nodes, by name
   // the open scopes' names, ending in '/', null if none is open: for nodes, for states
   std::shared_ptr<const std::string> scope_, state_scope_;
   std::vector<std::int32_t> steps_;  // marked nodes of this graph
@@ -317,7 +318,7 @@ class Graph final : public detail::Reader {
   std::map<detail::Edge, std::int64_t> environment_;  // values that functions use: their places
   // constants that sub-graphs have copies of, and edges that gradients count by
   std::set<detail::Edge> built_on_;
-  // Of sub-graphs.
+  // Used by sub-graphs.
   Graph* outer_ = nullptr;
   Graph* root_ = nullptr;   // the outermost; null if this is it
   Graph* inner_ = nullptr;  // the one being built inside this one

@@ -1,4 +1,4 @@
-// What somebody may have meant who wrote a name that nothing has.
+// Suggests a known name for an unknown one, which a user may have misspelt.
 #pragma once
 
 #include <string>

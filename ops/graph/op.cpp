@@ -33,7 +33,7 @@ RegisterOp::RegisterOp(const char* name, void (*define)(OpBuilder&)) {
   std::string_view key = def->name;
   if (!registry().emplace(key, std::move(def)).second) {
     std::fprintf(stderr, "troupe: op '%s' is registered twice\n", name);
-    std::abort();  // before main: nobody could catch
+    std::abort();  // before main an exception cannot be caught
   }
 }
 
@@ -209,7 +209,7 @@ std::shared_ptr<const ScalarProgram> PointwiseExpression::program(std::span<cons
   // Without attributes the program depends on the dtypes alone: typed once for each combination.
   struct Cache {
     std::mutex mutex;  // guards programs
-    // by who, and dtypes
+    // by expression and dtypes
     std::map<std::pair<const PointwiseExpression*, std::uint32_t>,
              std::shared_ptr<const ScalarProgram>>
         programs;

@@ -1,6 +1,6 @@
 // Operations: signature, shape inference, gradient, kernel, traits; one op a file in ops/library/.
 //
-//   TROUPE_DSL(Expr tanh(Operand x))                  // declared in <troupe/functions.hpp>, generated
+//   TROUPE_DSL(Expr tanh(Operand x))         // declared in <troupe/functions.hpp>, generated
 //   Expr tanh(Operand x) { return bind1("Tanh", {x}); }
 //
 //   TROUPE_OP(Tanh) {
@@ -30,9 +30,10 @@
 
 namespace troupe::detail {
 
-/// What an op does to its state. Reads do not order against reads, nor enqueues against dequeues.
+/// The effect of an op on its state. Reads do not order against reads, nor enqueues against
+/// dequeues.
 enum class Effect : std::uint8_t { none, read, write, enqueue, dequeue };
-/// Must the two run in program order, if both touch one state?
+/// Returns true if the two effects on one state must run in program order.
 constexpr bool conflicts(Effect a, Effect b) {
   if (a == Effect::none || b == Effect::none) return false;
   if (a == Effect::read && b == Effect::read) return false;
@@ -40,7 +41,7 @@ constexpr bool conflicts(Effect a, Effect b) {
            (a == Effect::dequeue && b == Effect::enqueue));
 }
 
-/// What shape inference sees and says.
+/// The inputs and results of shape inference.
 class Inference {
  public:
   Inference(std::span<const ValueSpec> inputs, const Attrs& attrs)
@@ -58,7 +59,7 @@ class Inference {
   void require(bool condition, std::string_view message) const {
     if (!condition) throw Error(Code::invalid_argument, std::string(message));
   }
-  /// The same, of a message that takes long to make.
+  /// Makes the message, which takes long, only if `condition` is false.
   template <std::invocable Message>
   void require(bool condition, Message message) const {
     if (!condition) throw Error(Code::invalid_argument, message());
@@ -142,7 +143,7 @@ const OpDef& find_op(std::string_view name);
 /// All registered ops, by name.
 std::vector<const OpDef*> all_ops();
 
-/// Fills one definition; what TROUPE_OP's body talks to.
+/// Fills one definition; the argument of TROUPE_OP's body.
 class OpBuilder {
  public:
   explicit OpBuilder(OpDef& def) : def_(def) {}
@@ -169,7 +170,7 @@ class OpBuilder {
   void run(void (*f)(KernelContext&)) {
     def_.kernel = [f](const KernelSetup&) { return make_kernel(f); };
   }
-  /// The same, with the attributes.
+  /// A kernel that is one function of its context and the node's attributes.
   void run(void (*f)(KernelContext&, const Attrs&)) {
     def_.kernel = [f](const KernelSetup& s) {
       return make_kernel([f, a = s.attrs](KernelContext& c) { f(c, a); });
@@ -218,7 +219,7 @@ class OpBuilder {
       else r.finish(f(r.input(0), r.input(1), p));
     });
   }
-  /// Where the lambda needs the attributes themselves (a cast's dtype).
+  /// A pointwise op whose lambda reads the attributes themselves (a cast's dtype).
   void pointwise_recorded(int inputs, PointwiseExpression::Record record) {
     set_pointwise(inputs, std::move(record));
   }

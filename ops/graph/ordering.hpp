@@ -1,4 +1,4 @@
-// Comparisons that say which of two comes first: false, all of them, where an operand is NaN.
+// Comparisons by order. All are false if an operand is NaN.
 #pragma once
 
 #include <troupe/ops/graph/op.hpp>
@@ -9,9 +9,9 @@ namespace troupe {
 
 /// <, <=, >, >=.
 bool is_ordering(const OpDef& op);
-/// Of such a one, the one that is true just where it is false, but for NaN.
+/// Returns the negation of such a comparison, which differs from it everywhere but at NaN.
 const OpDef& opposite_of(const OpDef& op);
-/// Is one of its elements NaN? Not of what holds no floats.
+/// Returns true if an element is NaN; false for tensors without floats.
 bool has_nan(const Tensor& t);
 
 }  // namespace troupe

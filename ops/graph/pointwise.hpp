@@ -30,10 +30,10 @@ class ProgramAttr final : public AttrObject {
 
 /// The attribute `program`.
 const ScalarProgram& program_of(const Attrs& attrs);
-/// What a pointwise or fused node computes.
+/// Returns the program that a pointwise or fused node computes.
 std::shared_ptr<const ScalarProgram> program_of(const Graph& graph, const Node& node);
-/// Appends what `member` computes of `operands`, instructions of `program`, one an input. Yields
-/// which instructions its results are.
+/// Appends the instructions of `member`. `operands` are instructions of `program`, one an input.
+/// Returns the instructions that are its results.
 std::vector<std::int16_t> append(ScalarProgram& program, const ScalarProgram& member,
                                  std::span<const std::int16_t> operands);
 /// An instruction that reads one more input of `program`.

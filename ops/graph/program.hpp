@@ -1,11 +1,10 @@
-// A program: a graph with what goes in and what comes out. Passes turn one program into a better
-// one that means the same.
+// A program: a graph with its feeds and fetches. Passes turn one program into a better one that
+// means the same.
 //
 //   Program p = prune(graph, feeds, fetches);
 //   p = fuse_pointwise(p);
 //
-// A program is handed from pass to pass: who has nothing to do in it gives back the one it was
-// given.
+// A program moves from pass to pass. A pass that finds nothing to do returns its argument.
 //
 // Invariants of every pass: 1. the fetched values are the same, bit for bit; 2. effects on a state
 // happen in program order; 3. nodes of unequal device constraints are never joined; 4. a node's
@@ -26,9 +25,9 @@ struct Program {
   std::vector<Edge> fetches;
 };
 
-/// Keeps what the fetches need; a fed edge becomes an Input node and what lies behind it goes.
-/// Throws invalid_argument if an Input is needed but not fed.
-/// With `effects` also what has effects: all of a sub-graph's happen.
+/// Keeps the nodes that the fetches need; a fed edge becomes an Input node, and nodes that only it
+/// needed are removed. Throws invalid_argument if an Input is needed but not fed.
+/// With `effects` it keeps nodes with effects too: all of a sub-graph's effects happen.
 enum class Keep : std::uint8_t { fetches, effects };
 Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vector<Edge>& fetches,
               Keep keep = Keep::fetches);
@@ -46,28 +45,28 @@ Program merge_common(Program program);
 Program fuse_pointwise(Program program);
 /// Pointwise nodes whose value updates a variable, and nothing else, go into the update.
 Program fuse_updates(Program program);
-/// The same of a sub-graph, whose program does not hold the states: those of the outermost graph.
-/// What takes long is left beside its update, so that iterations overlap but for the updates.
+/// Does it for a sub-graph, whose program lacks the states; `states` are the outermost graph's.
+/// Slow nodes stay outside of their update, so that all but the updates of iterations overlaps.
 Program fuse_updates_in(const Program& sub_graph, const std::vector<StateSpec>& states);
-/// Pointwise nodes read slices of a split tensor where they lie, and write what is concatenated
-/// where it goes.
+/// Pointwise nodes read slices of a split tensor in place, and write the operands of a
+/// concatenation directly into its result.
 Program fuse_slices(Program program);
-/// Reductions of what pointwise nodes make go into these, which store it only if somebody else
-/// looks at it.
+/// Reductions of a pointwise node's result go into the node, which stores the result only if other
+/// nodes use it.
 Program fuse_reductions(Program program);
-/// Updates of large variables wait for those before them who compute with the old value, and so
-/// find nobody who holds it.
+/// Updates of large variables run after the earlier nodes that read the old value, so that no
+/// reader still refers to it.
 Program order_updates(Program program);
-/// Large gradients that updates use up are made one after the other, each when the one before is
-/// used up, and before what errors go through beside them; effects keep their order.
+/// Large gradients that updates consume are made one after the other, each when the one before is
+/// consumed, and before the errors that go through beside them; effects keep their order.
 Program order_gradients(Program program);
-/// Stores f32 products (matmuls, convolutions, attention), and what only moves, adds or cuts them,
-/// in `low`, f16 or bf16, and casts where they meet the rest; variables, losses and what is fetched
-/// keep their dtype. Not bit for bit the same: only for who asks. Throws invalid_argument for other
+/// Stores f32 products (matmuls, convolutions, attention), and nodes that only move, add or cut
+/// them, in `low`, f16 or bf16, and casts where they meet the rest. Variables, losses and fetched
+/// values keep their dtype. Changes bits: runs only on request. Throws invalid_argument for other
 /// dtypes.
 Program mixed_precision(const Program& program, DType low);
 
-/// Rebuilds a program node by node; what passes are written with.
+/// Rebuilds a program node by node; passes are written with it.
 class Rewriter {
  public:
   explicit Rewriter(const Program& from);
@@ -81,7 +80,8 @@ class Rewriter {
   Node translated(std::int32_t old) const;
   /// Appends `node` in place of old node `old`.
   std::int32_t replace(std::int32_t old, Node node);
-  /// All outputs of old stand for these new edges; controls on it go to `control` (-1: to nobody).
+  /// Maps all outputs of `old` to these new edges, and controls on it to `control` (-1: drops
+  /// them).
   void alias(std::int32_t old, const std::vector<Edge>& edges, std::int32_t control);
   Graph& graph() { return to_.graph; }
   Program finish();
@@ -89,7 +89,7 @@ class Rewriter {
  private:
   const Program& from_;
   Program to_;
-  std::vector<std::int32_t> offset_;  // of a node's outputs in edges_
+  std::vector<std::int32_t> offset_;  // by node: index of its first output in edges_
   std::vector<Edge> edges_;
   std::vector<std::int32_t> nodes_;
 };

@@ -55,7 +55,7 @@ class Reader {
   virtual std::span<const StateSpec> declared_states() const { return {}; }
   virtual const StateSpec& state_spec(int state) const = 0;
   int depth() const { return depth_; }
-  /// What binds for this one now: the innermost of the sub-graphs that are open in it.
+  /// Returns the reader that binds for this one now: the innermost open sub-graph.
   virtual Reader& current() { return *this; }
 
   /// While it lives, what the reader binds carries `site` instead of the line that bound it, in
@@ -156,8 +156,8 @@ class Reader {
 
  private:
   int depth_;
-  std::optional<Site> borrowed_site_;   // of the innermost AtSite
-  const Replayed* replayed_ = nullptr;  // of the innermost Replaying, until a bind takes it
+  std::optional<Site> borrowed_site_;   // the innermost AtSite's
+  const Replayed* replayed_ = nullptr;  // the innermost Replaying's, until a bind takes it
 };
 
 }  // namespace detail

@@ -323,12 +323,11 @@ void VariableState::acquire(const RunInfo& run, Use use,
   else use(value_);
 }
 
-// Who waits is served in a loop by whoever finds it idle, not by each from within the one before: a
-// thousand waiters would take a thousand stack frames. A release that comes while another serves,
-// from within `use` or from another thread, leaves a note under the mutex; the server reads it
-// under the mutex after `use`, and either goes on or, where there is none, stops serving, so that
-// the release which is still to come serves itself. Nobody is left waiting: either side sees what
-// the other wrote.
+// The release that finds no serving thread serves the waiters in a loop. Nested calls would take a
+// thousand stack frames for a thousand waiters. A release during serving, from within `use` or from
+// another thread, sets `is_given_back_` under the mutex. The serving thread reads the flag under
+// the mutex after `use`. If it is set, the thread goes on; else it stops serving, and the release
+// that is still to come serves. No waiter is forgotten: each side sees the other's write.
 void VariableState::release(bool changed) {
   if (changed) version_.fetch_add(1, std::memory_order_release);
   Ref<State> self;  // a `use` may hold the last reference

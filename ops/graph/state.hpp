@@ -68,16 +68,15 @@ struct StateSpec {
   std::int64_t capacity = 0;
   std::int64_t min_after_dequeue = 0;
   std::uint64_t seed = 0;
-  std::string device;                            // where it lives; empty: anywhere
+  std::string device;                            // its device; empty: any
   std::shared_ptr<const ActorDefinition> actor;  // kind actor: how to make one, never serialised
   Site site;  // the user's declaration, never serialised; no file: not known
-  /// True if kind, values and limits are the same, and of an actor its class or function as far as
-  /// it is known (`is_same_actor`).
+  /// True if kind, values and limits are equal, and an actor's class or function too, as far as it
+  /// is known (`is_same_actor`).
   bool is_same(const StateSpec& other) const;
   /// `variable 'w'`, and ` at model.cpp:7` if its site is known.
   std::string text() const;
-  /// What only the host's memory will do for, unless a device is named: code of the user's, and
-  /// text.
+  /// True for states that need the host's memory unless a device is named: user code, and text.
   bool is_of_host() const { return kind == Kind::actor || kind == Kind::console; }
 };
 
@@ -105,7 +104,8 @@ class StateStore {
   std::vector<std::string> names(StateSpec::Kind kind) const;
   std::vector<StateSpec> specs() const;
   void cancel_waiters(std::uint64_t run_id, const Status& status);
-  /// Where consoles made from now on print; until then, and for an empty `print`, standard output.
+  /// Sets the printer of consoles made from now on. The default, and the meaning of an empty
+  /// `print`, is standard output.
   void print_to(PrintLine print);
   /// The seed of initial values that have none of their own, of states made from now on.
   void seed_with(std::uint64_t seed);
@@ -126,11 +126,11 @@ class StateStore {
   std::map<std::string, Entry> states_;
 };
 
-/// How a firing ends whose run has failed or was cancelled.
+/// Returns the status of a firing whose run has failed or was cancelled.
 Status given_up();
 
-/// A mutable tensor. One holder at a time has the right to change it; who comes meanwhile is
-/// queued and served in order, without blocking a thread.
+/// A mutable tensor. One holder at a time has the right to change it. Other requests are queued and
+/// served in order, without blocking a thread.
 class VariableState final : public State {
  public:
   VariableState(DType dtype, Shape shape, Tensor initial);
@@ -155,7 +155,7 @@ class VariableState final : public State {
   /// The value, to the holder of the right only.
   Tensor& value() { return value_; }
   /// Gives the right back, to the next in line if there is one. `changed` counts a new version.
-  /// What a `use` does after it must not wait for the variable: those in line are served when it
+  /// After the call, `use` must not wait for the variable: queued requests are served once `use`
   /// has returned.
   void release(bool changed);
   void cancel(std::uint64_t run_id, const Status& status) override;
@@ -171,10 +171,10 @@ class VariableState final : public State {
   // guards held_, waiters_ and how they are served; held for a few instructions only
   std::mutex mutex_;
   bool held_ = false;
-  bool is_serving_ = false;     // somebody is calling a waiter's `use`
-  bool is_given_back_ = false;  // while somebody is: that `use` has released
+  bool is_serving_ = false;     // a thread is calling a waiter's `use`
+  bool is_given_back_ = false;  // during such a call: that `use` has released
   std::deque<Waiter> waiters_;
-  Tensor value_;                           // owned by whoever holds the right
+  Tensor value_;                           // owned by the holder of the right
   std::atomic<std::uint64_t> version_{0};  // publishes nothing but itself
 };
 
@@ -192,8 +192,8 @@ class ConsoleState final : public State {
   std::mutex mutex_;  // a line at a time
 };
 
-/// A queue of tuples of tensors with back-pressure: what cannot go on waits as a continuation, in
-/// order.
+/// A queue of tuples of tensors with back-pressure: requests that must wait are stored as
+/// continuations, in order.
 class QueueState final : public State {
  public:
   explicit QueueState(const StateSpec& spec);
@@ -201,8 +201,8 @@ class QueueState final : public State {
   /// closed queue or an element that is not of the queue's components.
   using Done = std::function<void(Status, std::vector<Value>)>;
   /// A cancelled run puts nothing in and takes nothing out once its cancel() has returned: the
-  /// canceller sets `run.cancelled` before it takes the queue's mutex, and who comes looks at it
-  /// with the mutex held.
+  /// canceller sets `run.cancelled` before it locks the queue's mutex, and each request reads it
+  /// with the mutex locked.
   void enqueue(const RunInfo& run, std::vector<Value> element, Done done);
   void dequeue(const RunInfo& run, Done done);
   /// No more enqueues; dequeues drain what is in, then fail with out_of_range. Waiting enqueues
@@ -242,7 +242,7 @@ class QueueState final : public State {
   std::uint64_t draws_ = 0;
   bool closed_ = false;
   std::vector<std::vector<Value>> elements_;
-  std::size_t head_ = 0;  // of a FIFO's elements_
+  std::size_t head_ = 0;  // index of a FIFO's oldest element in elements_
   std::deque<Producer> producers_;
   std::deque<Consumer> consumers_;
 };

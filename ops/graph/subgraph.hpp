@@ -1,6 +1,6 @@
 // Sub-graphs: the graphs inside a node. A functional node (a conditional, a loop, a call) has an
-// attribute `graphs`. Its op defines how they run: `OpDef::evaluate` for eager execution, lowering for
-// the executor, a gradient function for autodiff.
+// attribute `graphs`. Its op defines how they run: `OpDef::evaluate` for eager execution, lowering
+// for the executor, a gradient function for autodiff.
 //
 // Arguments: a sub-graph's `inputs` are Input nodes, fed in order by its node; every effect in it
 // happens, whatever its outputs need.
@@ -26,9 +26,9 @@ struct SubGraph {
         inputs(finished->inputs), outputs(finished->outputs) {}
 
   Graph graph;
-  std::vector<Edge> inputs;  // of Input nodes
+  std::vector<Edge> inputs;  // outputs of Input nodes
   std::vector<Edge> outputs;
-  // kept, for what refers to it: nested sub-graphs, users' gradient functions
+  // keeps the original alive, because nested sub-graphs and users' gradient functions refer to it
   std::shared_ptr<const SubGraph> made_from;
 };
 
@@ -44,7 +44,7 @@ class SubGraphs final : public AttrObject {
   std::vector<std::shared_ptr<const SubGraph>> graphs_;
 };
 
-/// Of a functional node; empty for others.
+/// Returns the sub-graphs of a functional node; nothing for other nodes.
 std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Attrs& attrs);
 inline std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Node& node) {
   return subgraphs_of(node.attrs);
@@ -52,15 +52,15 @@ inline std::span<const std::shared_ptr<const SubGraph>> subgraphs_of(const Node&
 std::shared_ptr<const AttrObject> make_subgraphs(
     std::vector<std::shared_ptr<const SubGraph>> graphs);
 
-/// What a node does to states, its sub-graphs and what it calls included; two that conflict make a
-/// write. Of a queue a node may be both, one that enqueues and one that dequeues, which have no
-/// order with each other.
+/// A node's effects on states, with those of its sub-graphs and of the functions that it calls. Two
+/// conflicting effects become a write. A node may both enqueue to and dequeue from a queue; these
+/// two effects have no order with each other.
 using Effects = std::set<std::pair<std::int32_t, Effect>>;
 Effects effects_of(const Node& node);
 void merge_effect(Effects& all, std::int32_t state, Effect effect);
-/// Would anybody notice if the node did not run, though nobody uses its outputs?
+/// Returns true if the node must run even if its outputs are unused.
 bool has_effect(const Node& node);
-/// The same of the node's op, whatever its sub-graphs do.
+/// Returns true if the node's op alone, without its sub-graphs, has an effect.
 bool has_own_effect(const Node& node);
 
 }  // namespace troupe::detail

@@ -9,14 +9,14 @@
 namespace troupe {
 namespace {
 
-// A state's op is bound by the reader that declared the state; operands come to what binds for it.
+// The reader that declared a state binds the state's op, and adopts operands of other readers.
 Expr to_reader(Reader& reader, const Operand& o, DType wanted) {
   if (o.is_expr())
     return &o.expr().reader() == &reader ? o.expr() : reader.adopt(o.expr(), o.site());
   return reader.adopt(Expr(nullptr, o.is_number() ? o.number_as(wanted) : o.literal()), o.site());
 }
 
-// A variable that no reader has declared is nobody's.
+// Refuses a variable that no reader has declared.
 void require_declared(const Reader* reader, const Site& at) {
   if (!reader)
     throw Error(

@@ -53,13 +53,13 @@ class Queue {
  public:
   using At = std::source_location;
   Queue(detail::Reader* reader, int state) : reader_(reader), state_(state) {}
-  /// Yields the queue's size after it, as i64: 0 where a dequeue waited for it already. Waits while
+  /// Yields the queue's size after it, as i64: 0 if a waiting dequeue took the element. Waits while
   /// the queue is full (eagerly: refused).
   Expr enqueue(std::initializer_list<Operand> components) const;
   /// One element's components. Waits while the queue is empty (eagerly: refused).
   Exprs dequeue(At at = At::current()) const;
   Expr size(At at = At::current()) const;
-  /// Yields the size at closing. What is in the queue can still be taken.
+  /// Yields the size at closing. Elements in the queue can still be dequeued.
   Expr close(At at = At::current()) const;
   int state() const { return state_; }
 
@@ -69,14 +69,14 @@ class Queue {
 };
 
 /// Prints lines, in program order: in a branch where it is taken, in a loop once an iteration.
-/// Where they go says `EngineOptions::print`.
+/// `EngineOptions::print` receives them.
 class Console {
  public:
   Console(detail::Reader* reader, int state) : reader_(reader), state_(state) {}
   /// `format` with a value for each `{}` in it (`{{` and `}}` are braces): a scalar as a number,
   /// else its elements in brackets, the first and last three of a long axis. Yields true. Throws
-  /// invalid_argument where placeholders and values differ in number. At top level only what is
-  /// fetched, or comes before it, runs: fetch it.
+  /// invalid_argument if placeholders and values differ in number. At top level a print runs only
+  /// if its result, or a node after it, is fetched.
   Expr print(const std::string& format, std::initializer_list<Operand> values = {},
              std::source_location at = std::source_location::current()) const;
 
