@@ -90,24 +90,24 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   /// Sets the step of the next run; each run adds one.
   void set_step(std::uint64_t step) { run_.step = step; }
 
-  /// An expression of this scope with this value, as an op would have yielded it.
+  /// Returns an expression of this scope with this value, as if an op had yielded it.
   Expr hold(detail::Value value);
   /// Returns the kernels that later binds of the same op, attributes, dtypes and shapes run again.
   const detail::KernelCache& kernels() const { return kernels_; }
 
-  /// What has been bound since somebody asked: while_loop asks whether its predicate is false
-  /// because of NaN.
+  /// A summary of the nodes bound while a Watching lives. while_loop uses it to find out whether
+  /// its predicate is false because of NaN.
   struct Comparisons {
-    bool nan_holds = false;  // <, <=, >, >= with NaN are true meanwhile, and looked at one by one
+    bool nan_holds = false;  // <, <=, >, >= with NaN yield true meanwhile and are inspected singly
     bool has_effect = false;
-    bool compares = false;  // floats, by one of them
-    // where `nan_holds`: the first of them that compared NaN: `Less (train.cpp:41)`; empty: none
+    bool compares = false;  // true: one of <, <=, >, >= compared floats
+    // with `nan_holds`: the first comparison that met NaN, `Less (train.cpp:41)`; empty: none
     std::string nan;
     detail::Edge operand;  // its operand that was NaN
   };
-  /// While it lives, `by` is told. What is bound meanwhile is an ordinary part of the program,
-  /// unless NaN holds: then it was asked for once more, and random draws afterwards are those that
-  /// they were without it.
+  /// Fills `by` while it lives. Nodes that are bound meanwhile are an ordinary part of the program,
+  /// unless `nan_holds`: then they repeat earlier ones, and later random draws are not changed by
+  /// them.
   class Watching {
    public:
     Watching(Eager& eager, Comparisons& by)
@@ -126,9 +126,9 @@ class Eager final : public detail::Reader, private detail::Evaluate {
     const std::uint64_t calls_;
   };
 
-  /// While it lives, what is bound is only looked at, to know what it would yield: what has an
-  /// effect or draws does nothing and yields zeros, and so does what takes a value of a graph,
-  /// which has none; reads are real. Random draws afterwards are those that they were without it.
+  /// Dry run: while it lives, ops only infer the specs of their outputs. Ops with effects or random
+  /// draws are skipped and yield zeros, as do ops on a value of a graph, which has none; reads are
+  /// real. Later random draws are not changed by the dry run.
   class Looking {
    public:
     explicit Looking(Eager& eager)
@@ -191,10 +191,10 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   Eager* outer_ = nullptr;  // the scope that was the innermost one of its thread before this one
   Comparisons* watch_ = nullptr;
   bool is_looking_ = false;
-  // of the graph of the functional node that runs now
+  // states of the graph whose functional node runs now
   std::optional<std::span<const detail::StateSpec>> replayed_states_;
-  std::uint64_t tag_ = 0;  // of the iteration that runs now
-  int depth_ = 0;          // of the call that runs now
+  std::uint64_t tag_ = 0;  // the current iteration's
+  int depth_ = 0;          // nesting depth of the current call
 };
 
 }  // namespace troupe

@@ -194,7 +194,7 @@ class Replay {
 
   Graph* const graph_;  // null: the reader is no graph
   const std::span<const StateSpec> states_;
-  std::vector<int> numbers_;  // of the states, as the reader knows them
+  std::vector<int> numbers_;  // the reader's numbers of the states
   std::uint64_t shift_ = 0;
   std::map<const FunctionDef*, FunctionDef*> functions_;
 };

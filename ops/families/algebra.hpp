@@ -1,5 +1,5 @@
-// What the ops of linear algebra share. They work on the last two axes of f32 and f64; axes before
-// are a batch. Their functions take f16 and bf16, too.
+// Checks, shapes and kernels of the ops of linear algebra. They work on the last two axes of f32
+// and f64; axes before are a batch. Their functions take f16 and bf16, too.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@ namespace troupe::detail {
 
 /// Input i is a batch of matrices of f32 or f64; square: as many rows as columns.
 void require_matrices(const Inference& c, int i, bool square);
-/// The batch's axes, then `more`. Of an unknown rank, unknown.
+/// Returns the batch's axes, then `more`; unknown if the rank of `matrices` is.
 Shape batch_and(const Shape& matrices, std::initializer_list<std::int64_t> more);
 /// Rows and columns of the matrices of a shape whose rank is known.
 std::int64_t rows_of(const Shape& s);
@@ -20,8 +20,8 @@ std::int64_t columns_of(const Shape& s);
 /// The smaller of the two, kAny if either is unknown.
 std::int64_t smaller_side(const Shape& s);
 
-/// The kernel of an op whose outputs have the shapes that `shapes` says; of solving where it has
-/// two inputs.
+/// Sets the kernel of an op whose outputs have the shapes that `shapes` returns; with two inputs
+/// the op solves.
 void algebra_kernel(OpBuilder& op, Algebra what, bool square,
                     std::function<std::vector<Shape>(const Shape& a, const Shape& b)> shapes);
 

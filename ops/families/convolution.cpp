@@ -53,7 +53,7 @@ std::unique_ptr<Kernel> convolution_kernel(
         : what_(what), attrs_(attrs), shapes_(std::move(shapes)) {}
 
     void run(KernelContext& c) override {
-      for (int i : {0, 1}) {  // what unknown ranks left open
+      for (int i : {0, 1}) {  // inference could not check unknown ranks
         const Shape& shape = c.input(i).shape();
         if (shape.rank() >= 3 && shape.rank() <= 5) continue;
         const bool filter = i == 1 && what_ != Convolve::filter;

@@ -1,4 +1,4 @@
-// What the convolutions share: attributes, checks, and the kernel over the device's primitive.
+// Attributes, checks and the kernel of the convolutions, over the device's primitive.
 #pragma once
 
 #include <functional>
@@ -24,13 +24,13 @@ Shape window_of(const Shape& filter);
 /// As many unknown extents as `like`, a tensor or a filter, has spatial axes.
 Shape any_space(const Shape& like);
 
-/// Of what goes in, of the filter, and of what comes out of the convolution that a kernel is or
-/// belongs to.
+/// The shapes of input, filter and output of the convolution that a kernel computes, or whose
+/// gradient it computes.
 struct ConvolutionShapes {
   Shape x, filter, y;
 };
-/// A kernel whose first two inputs the primitive takes. What unknown extents left open is checked
-/// when it runs.
+/// Makes a kernel whose first two inputs the primitive takes. The kernel checks extents that
+/// inference could not.
 std::unique_ptr<Kernel> convolution_kernel(
     Convolve what, const KernelSetup& setup,
     std::function<ConvolutionShapes(KernelContext&, const Attrs&)> shapes);

@@ -1,4 +1,4 @@
-// What taking and putting at coordinates share.
+// Shapes and arguments of the ops that take or put slices at coordinates.
 #pragma once
 
 #include <troupe/devices/device/along.hpp>
@@ -11,7 +11,7 @@ namespace troupe::detail {
 /// A tensor [batch..., extents..., rest...] and coordinates [batch..., n..., depth] in it.
 struct Coordinates {
   Shape taken;  // [batch..., n..., rest...]; unknown if the ranks or the depth are
-  std::int64_t outer = 1, n = 1, inner = 1;  // of shapes known in full
+  std::int64_t outer = 1, n = 1, inner = 1;  // valid for shapes known in full
   std::int64_t depth = 0;
   Shape extents;
 

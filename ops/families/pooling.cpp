@@ -43,8 +43,8 @@ Shape size_of_window(const Shape& x, const Attrs& attrs) {
   return Shape(size);
 }
 
-// A window that holds padding alone has no largest element and no mean: so much padding makes one,
-// whatever is between.
+// Refuses padding that could fill a window: a window of padding alone has no largest element and
+// no mean.
 void check_padding(const Attrs& attrs) {
   const Integers& size = attrs.get<Integers>("size");
   for (const char* side : {"before", "after"}) {
@@ -58,8 +58,9 @@ void check_padding(const Attrs& attrs) {
   }
 }
 
-// And so may less, where a window steps over all elements. Those that begin in front of them, and
-// the last, are the ones that can; without steps those after the first reach at least as far.
+// Refuses windows without elements: less padding is enough if a dilated window steps over all
+// elements. Only windows that begin before the elements can do so, and the last one. Without
+// dilation the windows after the first reach at least as far.
 void require_elements(const Windows& windows) {
   const auto require_one = [](const WindowAxis& a, std::int64_t o) {
     if (a.first_tap(o) >= a.last_tap(o))

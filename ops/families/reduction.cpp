@@ -54,7 +54,7 @@ ValueSpec reduced_spec(const Inference& c, Reduction kind, const ValueSpec& in) 
   const std::uint32_t axes = reduced_axes(wanted, in.shape.rank());
   c.require(!is_index || std::popcount(axes) == 1, "needs exactly one axis");
   if (is_index || kind == Reduction::max || kind == Reduction::min) {
-    // Where there are no results, or it is not known whether there are, nothing is missing yet.
+    // An empty axis is an error only if it is known that there are results.
     const bool has_results = reduced_shape(in.shape, axes, true).elements() > 0;
     for (int i = 0; i < in.shape.rank(); ++i)
       c.require(!(axes >> i & 1) || in.shape[i] != 0 || !has_results,
@@ -88,12 +88,12 @@ std::vector<std::int64_t> reduction_axes(const Gradient& g) {
 }
 
 Expr spread(const Gradient& g, const Expr& reduced) {
-  // Where the axes were kept as 1, or all are gone, broadcasting does it; else they come back
-  // first.
+  // Axes that were removed are inserted first. If they were kept as 1, or all were removed,
+  // broadcasting alone is enough.
   Shape in = g.x().shape();
   bool keep_dims = g.attrs().get<bool>("keep_dims");
   if (keep_dims || reduction_axes(g).empty()) return broadcast_like(reduced, g.x());
-  // Of an unknown rank: x is reduced once more, for the shape with the axes kept.
+  // If the rank is unknown, x is reduced once more, for the shape with the axes kept.
   if (!in.has_rank())
     return broadcast_like(
         reshape_like(reduced, reduce("Any", cast(g.x(), DType::boolean), reduction_axes(g), true)),

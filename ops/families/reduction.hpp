@@ -1,4 +1,4 @@
-// What the reductions share: axes, shapes, and how a cotangent spreads back.
+// Axes, shapes and gradients of the reductions.
 #pragma once
 
 #include <troupe/ops/graph/gradient.hpp>
@@ -8,12 +8,12 @@ namespace troupe::detail {
 
 /// Binds a reduction over `axes` (each in [-rank, rank); none: all).
 Expr reduce(std::string_view op, Operand x, std::vector<std::int64_t> axes, bool keep_dims);
-/// The axes, each once, none of which says all, as bits.
+/// Returns the axes as bits, each once; no axes mean all.
 std::uint32_t reduced_axes(const std::vector<std::int64_t>& axes, int rank);
-/// What is left of a shape.
+/// Returns the shape after the reduction.
 Shape reduced_shape(const Shape& in, std::uint32_t axes, bool keep_dims);
-/// What a reduction of `in`, over the attributes' axes, yields; throws invalid_argument if there is
-/// no such one.
+/// Returns the spec of `in` reduced over the attributes' axes; throws invalid_argument if `in`
+/// cannot be reduced so.
 ValueSpec reduced_spec(const Inference& c, Reduction kind, const ValueSpec& in);
 /// Signature, inference and kernel of a reduction.
 void define_reduction(OpBuilder& op, Reduction kind);

@@ -77,8 +77,8 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
         if (g.needs(i)) g.set(i, sum_to(d[static_cast<std::size_t>(i)], g.x(i)));
     }
     if (!g.needs(0)) return;
-    // Somebody may have looked at the moments: that of the mean is 1 / n, that of rstd -rstd^3 (x -
-    // mean) / n.
+    // The moments may have been used, too. The derivative of the mean is 1 / n, that of rstd
+    // -rstd^3 (x - mean) / n.
     const DType type = g.y(kRstd).dtype();
     auto also = [&](const Expr& e) {
       dx = dx.is_empty() ? in(g.x().dtype(), e) : dx + in(g.x().dtype(), e);

@@ -1,4 +1,4 @@
-// What LayerNorm and RmsNorm share: their shapes, kernels, and gradients of any order.
+// Shapes, kernels, and gradients of any order of LayerNorm and RmsNorm.
 #pragma once
 
 #include <troupe/ops/graph/op.hpp>

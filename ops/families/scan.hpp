@@ -1,4 +1,4 @@
-// What ops along one axis share.
+// Shapes and kernels of ops along one axis.
 #pragma once
 
 #include <troupe/devices/device/along.hpp>

@@ -1,5 +1,4 @@
-// What scattering updates into rows takes, for the ops that do it: one row of updates for each
-// index.
+// The shape of updates that are scattered into rows: one row of updates for each index.
 #pragma once
 
 #include <troupe/devices/base/shape.hpp>

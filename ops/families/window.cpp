@@ -19,7 +19,7 @@ std::int64_t number(const Attrs& attrs, const char* name, int axis, std::int64_t
   return all.empty() ? none : all[static_cast<std::size_t>(axis)];
 }
 
-// of a stride, a step or padding: products with an extent stay numbers
+// largest stride, step or padding: its product with an extent does not overflow
 constexpr std::int64_t kMost = std::int64_t{1} << 30;
 
 void check_numbers(const Attrs& attrs, const char* name, int axes, std::int64_t least) {

@@ -26,7 +26,7 @@ struct Windows;
 
 }  // namespace detail
 
-/// What surrounds the spatial axes: zeros for a convolution; for pooling, nothing that counts.
+/// The surroundings of the spatial axes: zeros for a convolution; pooling ignores them.
 struct Padding {
   std::string kind = "valid";
   std::vector<std::int64_t> before, after;
@@ -61,10 +61,10 @@ Attrs attrs_of(const WindowOptions& window);
 void window_attrs(OpBuilder& op);
 
 /// The extents of a window's positions over `space`, which may be unknown. Throws invalid_argument
-/// where the numbers do not fit the axes, out_of_range where a window does not fit into what is
-/// known.
+/// if the numbers do not fit the axes, out_of_range if a window does not fit into a known extent.
 Shape positions(const Shape& space, const Shape& size, const Attrs& attrs);
-/// What has `space` as its windows' positions: the extents a transposed convolution gives.
+/// Returns the extents whose windows have the positions `space`: the result of a transposed
+/// convolution.
 Shape covered(const Shape& space, const Shape& size, const Attrs& attrs);
 /// The window, for kernels: all extents known.
 Windows windows_of(const Shape& space, const Shape& size, const Attrs& attrs);

@@ -1,6 +1,6 @@
-// TensorBoard's event files: what a training recorded, in the order in which it did.
+// TensorBoard's event files: the records of a training, in the order in which they were made.
 //
-//   EventFile file("runs/1");                                    // runs/1/events.out.tfevents.TIME.HOST.PID.NUMBER
+//   EventFile file("runs/1");  // runs/1/events.out.tfevents.TIME.HOST.PID.NUMBER
 //   file.append({.wall_ns = now, .step = 3, .tag = "loss", .value = 0.25});
 //
 // A file is a row of records:
@@ -53,10 +53,10 @@ struct TrainingRecord {
 
 namespace detail {
 
-/// The bytes of one Event and its frame, as they stand in a file. A scalar is rounded to a float,
-/// as the format has it.
+/// Returns the bytes of one Event and its frame, as they stand in a file. A scalar is rounded to a
+/// float, because the format stores floats.
 std::string event_record(const TrainingRecord& record);
-/// Those of the first record of every file.
+/// Returns the bytes of the first record of every file.
 std::string first_record(std::int64_t wall_ns);
 
 class EventFile {

@@ -88,7 +88,7 @@ struct Records::Series {
   std::size_t kind = 0;
   std::uint64_t recorded = 0, stride = 1;
   std::vector<TrainingRecord> points;
-  TrainingRecord last;  // of a curve, where it is not among the points
+  TrainingRecord last;  // a curve's last record, if it is not among the points
 
   bool has_last() const { return kind == 0 && recorded > 0 && (recorded - 1) % stride != 0; }
 

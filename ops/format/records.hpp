@@ -1,5 +1,5 @@
-// What a training says of itself, step by step: to TensorBoard as files, to the node's web page
-// from memory.
+// The records of a training, step by step: in files for TensorBoard, in memory for the node's web
+// page.
 //
 //   Records records("runs/1");                       // tensorboard --logdir runs
 //   records.scalar("loss", step, loss);
@@ -7,8 +7,8 @@
 //   records.text("sample", step, "In the beginning");
 //   records.progress({.step = step, .steps = 2000, .loss = loss});  // the first line of the page
 //
-// Tags may have '/': what stands before the last one groups curves. Steps of a tag usually rise;
-// nobody insists. Any thread may call anything.
+// Tags may have '/': the part before the last one groups curves. Steps of a tag usually rise, but
+// need not. Any thread may call anything.
 #pragma once
 
 #include <cstdint>
@@ -57,34 +57,34 @@ class Records {
   Records(const Records&) = delete;
   Records& operator=(const Records&) = delete;
 
-  // All throw invalid_argument for an empty tag or one that was of another kind, resource_exhausted
+  // All throw invalid_argument for an empty tag or one of another kind, resource_exhausted
   // for more than kMostTags of them or a full disk, failed_precondition if the file cannot be
   // written.
   void scalar(std::string_view tag, std::int64_t step, double value);
-  /// Of a tensor of one element, on the host.
+  /// Records the element of a tensor of one element, on the host.
   void scalar(std::string_view tag, std::int64_t step, const Tensor& value);
-  /// Of the finite elements of a real tensor on the host, in kBuckets buckets of one width.
+  /// Counts the finite elements of a real tensor on the host, in kBuckets buckets of one width.
   void histogram(std::string_view tag, std::int64_t step, const Tensor& values);
   void text(std::string_view tag, std::int64_t step, std::string_view text);
 
-  /// Replaces the progress before it. Held in memory only: no event file has such a record.
+  /// Replaces the earlier progress. It is kept in memory only: no event file has such a record.
   void progress(TrainingProgress progress);
 
   /// JSON: [{"name", "kind": "scalar"|"text"|"histogram", "points": [[step, wall_ns, value], ...]},
-  /// ...], of steps above `since`. A histogram's value is {"min", "max", "limits", "counts"}; a
-  /// number that is none is null. After `progress`, whatever `since` is, one more of name and kind
-  /// "progress" has one point, of value {"steps", "loss", "validation", "rate", "unit",
-  /// "began_step", "began_ns"}; the last two are of the first call. `most`: bytes, names aside, of
-  /// which each has its share: of a curve points in between are left out, of the others the first;
-  /// 0: all are there.
+  /// ...], of steps above `since`. A histogram's value is {"min", "max", "limits", "counts"}; NaN
+  /// and infinities are null. After `progress`, whatever `since` is, one more entry of name and
+  /// kind "progress" has one point, of value {"steps", "loss", "validation", "rate", "unit",
+  /// "began_step", "began_ns"}; the last two are of the first call. `most` limits the bytes, names
+  /// aside. Each tag gets an equal share: a curve leaves out points in between, the other kinds
+  /// leave out the first ones. 0: no limit.
   std::string json(std::int64_t since = -1, std::size_t most = 0) const;
-  /// Where the file is; empty without one.
+  /// Returns the path of the event file; empty without one.
   std::string path() const;
 
   static constexpr std::size_t kMostTags = 1000;  // in memory
-  // of a tag in memory; then every other one is dropped, but the last
+  // points of a tag in memory; at that number every other one is dropped, but the last
   static constexpr std::size_t kMostPoints = 1024;
-  static constexpr std::size_t kMostTexts = 32;   // and histograms: the last ones
+  static constexpr std::size_t kMostTexts = 32;   // the last texts or histograms of a tag are kept
   static constexpr std::size_t kMostText = 4096;  // bytes of a text in memory
   static constexpr int kBuckets = 30;
 
@@ -93,7 +93,7 @@ class Records {
   void add(TrainingRecord record);
   Clock clock_;
   std::unique_ptr<detail::EventFile> file_;  // null: memory only
-  mutable std::mutex mutex_;                 // guards series_ and what is written
+  mutable std::mutex mutex_;                 // guards series_, progress and writes to the file
   std::map<std::string, Series, std::less<>> series_;
   // The first and the last call of `progress`; guarded by mutex_.
   std::optional<std::pair<std::int64_t, std::int64_t>> began_;  // its step and wall_ns

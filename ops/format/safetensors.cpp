@@ -43,7 +43,7 @@ constexpr FormatType kTypes[] = {
     {DType::f16, "F16"}, {DType::u16, "U16"},      {DType::i16, "I16"}, {DType::i8, "I8"},
     {DType::u8, "U8"},   {DType::boolean, "BOOL"},
 };
-// What the format has and Troupe has not.
+// Dtypes of the format that Troupe lacks.
 constexpr const char* kForeignTypes[] = {"F8_E4M3", "F8_E5M2", "F8_E8M0",
                                          "F6_E2M3", "F6_E3M2", "F4"};
 
@@ -83,10 +83,10 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
-// A file without a name, of which nothing is left if the process is killed, until it is put in its
-// place. Where the file system has none of those it has a temporary name, which is removed unless
-// it is put in its place. An earlier file's mode is kept, and of a symbolic link the file replaced
-// that it points to.
+// A file without a name until it is put in its place, so that nothing remains if the process is
+// killed. If the file system has no such files, it has a temporary name, which is removed unless
+// the file is put in its place. An earlier file's mode is kept. A symbolic link is kept, and the
+// file that it points to is replaced.
 class NewFile {
  public:
   NewFile(const std::string& path, std::uint64_t bytes)
@@ -143,7 +143,7 @@ class NewFile {
   }
 
  private:
-  // A name that nobody has: until `make` does not find it taken.
+  // Tries names until `make` finds one that is not taken.
   template <class Make>
   void name(Make make) {
     // publishes nothing: two threads of a process need two names
@@ -224,7 +224,8 @@ std::string header_of(const std::string& path,
   return text;
 }
 
-// Where the checksum's digits stand in a header as this writer writes it; npos if they do not.
+// Returns the position of the checksum's digits in a header of this writer's; npos if there are
+// none.
 std::size_t find_checksum(const std::string& header, const std::string& value) {
   std::string entry = fmt::format("\"{}\":\"{}\"", kChecksum, value);
   std::size_t at = header.find(entry);
@@ -240,7 +241,7 @@ std::size_t find_checksum(const std::string& header, const std::string& value) {
 
 class OldFile {
  public:
-  // of a pipe open would wait for a writer
+  // O_NONBLOCK: opening a pipe would wait for a writer
   explicit OldFile(const std::string& path)
       : path_(path), fd_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
     if (fd_ < 0)

@@ -5,7 +5,8 @@
 //   const Tensor& w = file.at("w");
 //
 //   8 bytes   n, the header's length, little endian
-//   n bytes   JSON: {"__metadata__": {name: string, ...}, name: {"dtype", "shape", "data_offsets": [begin, end]}, ...},
+//   n bytes   JSON: {"__metadata__": {name: string, ...},
+//             name: {"dtype", "shape", "data_offsets": [begin, end]}, ...},
 //             filled up with spaces to a multiple of 8
 //   the rest  the tensors' elements, little endian, row-major, one after the other without gaps
 //

@@ -7,24 +7,23 @@
 #include <troupe/ops/graph/pointwise.hpp>
 
 // Pointwise nodes of one shape join into groups, and each group becomes one node `Fused`, with an
-// output for every member that somebody outside looks at: a chain is read and written once, however
-// long it is.
+// output for every member that is used outside: a chain is read and written once, however long it
+// is.
 //
-// A node joins the groups of its operands, in the order of ids; the group stands where its last
-// member did.
+// A node joins the groups of its operands, in the order of ids; the group takes the place of its
+// last member.
 // 1. Shapes are equal as far as they are known: a small operand that is broadcast would be
-//    recomputed for every element. A member that is seen outside has a shape known in full: unknown
+//    recomputed for every element. A member that is used outside has a shape known in full: unknown
 //    extents may differ.
-// 2. Whoever looks at a member from outside stands after the last member. So no group waits for
-//    itself.
-// 3. A value that is seen outside waits for nothing new: all that its group takes from elsewhere
-//    stands before it, constants aside. Scalars are left alone there: counters and predicates are
-//    to run ahead.
+// 2. Every outside user of a member comes after the last member. So no group waits for itself.
+// 3. A value that is used outside waits for nothing new: all inputs of its group come before it,
+//    constants aside. Scalars that are used outside do not join: counters and predicates must run
+//    ahead.
 
 namespace troupe::detail {
 namespace {
 
-constexpr std::size_t kMaxInputs = 12;  // of a fused node
+constexpr std::size_t kMaxInputs = 12;  // limits of a fused node
 constexpr std::size_t kMaxResults = 8;
 constexpr std::size_t kMaxInstructions = 96;
 
@@ -70,7 +69,7 @@ class Fusion {
     const auto mine = static_cast<std::int32_t>(groups_.size());
     groups_.push_back({{id}, program_of(g_, g_.node(id))->code.size()});
     group_of_[at(id)] = mine;
-    // What one operand's group takes from elsewhere may be in another's: until none joins any more.
+    // The inputs of one operand's group may be members of another's: repeat until none joins.
     for (bool has_joined = true; has_joined;) {
       has_joined = false;
       for (Edge e : g_.node(id).inputs) {
@@ -92,7 +91,7 @@ class Fusion {
     a = {};
   }
 
-  /// May `group`, which `id` reads, join the one that ends in `id`?
+  /// True if `group`, which `id` reads, may join the one that ends in `id`.
   bool may_join(const Group& group, const Group& mine, std::int32_t id) const {
     const Node &node = g_.node(id), &other = g_.node(group.members[0]);
     const Shape& shape = node.outputs[0].shape;
@@ -124,7 +123,7 @@ class Fusion {
   bool is_constant(std::int32_t id) const {
     return g_.node(id).op->name == "Constant" && g_.node(id).controls.empty();
   }
-  /// Does anybody outside of these look at it?
+  /// True if a node outside of `members` uses `id`, or if it is fetched.
   bool is_seen(std::int32_t id, const std::vector<std::int32_t>& members) const {
     if (is_fetched_[at(id)]) return true;
     const auto& c = consumers_[at(id)];
@@ -132,7 +131,7 @@ class Fusion {
       return std::find(members.begin(), members.end(), who) == members.end();
     });
   }
-  /// What members take from elsewhere, each once.
+  /// Returns the members' inputs from elsewhere, each once.
   std::vector<Edge> inputs_of(const std::vector<std::int32_t>& members) const {
     std::vector<Edge> inputs;
     for (std::int32_t m : members)

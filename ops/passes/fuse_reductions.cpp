@@ -8,16 +8,16 @@
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
-// A reduction of what pointwise nodes make goes into the node that makes it:
+// A reduction of a pointwise node's result goes into that node:
 //
 //   y, t ─► Fused ─► Mean          y, t ─► FusedReduce
 //
 // so that a loss reads its operands once and stores no error, and the sum that is a bias's gradient
-// is taken while the cotangent is in the cache. Where others look at what is reduced it is stored
+// is taken while the cotangent is in the cache. If other nodes use the reduced value, it is stored
 // as well.
-// 1. One reduction goes into a node, one that alone looks at a result before others.
-// 2. Who else looks at a result of the node stands after it: so the node stays where it is, unless
-//    nobody does.
+// 1. One reduction goes into a node. It is the sole user of one of the results.
+// 2. Other users of the node's results come after it: so the node keeps its place, unless there are
+//    no other users.
 
 namespace troupe::detail {
 namespace {
@@ -72,7 +72,7 @@ class Reducing {
 
  private:
   struct User {
-    std::int32_t id, output;  // who (-1: it is fetched), and which output of ours
+    std::int32_t id, output;  // the user (-1: a fetch), and the output that it uses
   };
   struct Axes {
     std::vector<std::int64_t> axes;
@@ -120,7 +120,7 @@ class Reducing {
     return std::count_if(users.begin(), users.end(),
                          [&](const User& u) { return u.output == e.output; }) == 1;
   }
-  /// Does nobody look at a node but its reduction?
+  /// True if the reduction is the only user of a node.
   bool is_alone(std::int32_t maker) const {
     return users_[at(maker)].size() == 1 && g_.node(maker).outputs.size() == 1;
   }
@@ -176,8 +176,8 @@ class Reducing {
   const Program& program_;
   const Graph& g_;
   std::vector<std::vector<User>> users_;
-  std::vector<char> has_order_;             // waits for a control edge, or is waited for by one
-  std::vector<std::int32_t> reduction_of_;  // of what a node makes, that goes into it; -1: none
+  std::vector<char> has_order_;             // the node has a control edge in or out
+  std::vector<std::int32_t> reduction_of_;  // by node: the reduction that goes into it; -1: none
   std::vector<std::int32_t> goes_into_;     // the reverse
 };
 

@@ -5,16 +5,15 @@
 #include <troupe/ops/graph/made_by.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
 
-// Splits and Concats along the last axis go where pointwise nodes are on their other side:
+// Splits and Concats along the last axis go into the pointwise nodes on their other side:
 //
 //   h R, x W ─► Add ─► Split ─► Fused ─► Concat          h R, x W ─► FusedSlices
 //
 // A recurrent cell's gates are cut out of one product, and their cotangents joined for another:
 // copies of rows that cost as much as the arithmetic.
-// 1. A Split goes if all of its users are such nodes of the pieces' shape. What it splits goes with
-//    it if that is pointwise and nobody else looks at it, and no piece is used twice: nothing is
-//    computed twice.
-// 2. A Concat goes if one node makes all that it joins, and nobody else looks at that.
+// 1. A Split goes if all of its users are such nodes of the pieces' shape. Its operand goes too if
+//    it is pointwise and has no other user, and no piece is used twice: nothing is computed twice.
+// 2. A Concat goes if one node makes all of its operands, which have no other user.
 // Shapes must be known in full: then an operand is whole, or one row or element for all, and
 // nothing else.
 
@@ -45,7 +44,7 @@ class Slicing {
     }
     Rewriter rewriter(program_);
     for (std::int32_t id = 0; id < g_.size(); ++id) {
-      if (concat_of_[at(id)] >= 0) continue;  // stands where what it joins is made
+      if (concat_of_[at(id)] >= 0) continue;  // emitted with the node that makes its operands
       if (of_[at(id)].is_chosen) emit(rewriter, id);
       else rewriter.keep(id);
     }
@@ -54,13 +53,13 @@ class Slicing {
 
  private:
   struct User {
-    std::int32_t id, output;  // who, and which output of ours
+    std::int32_t id, output;  // the user, and the output that it uses
   };
-  /// What a chosen node does with its operands: read from others, and where in them.
+  /// The Splits and the Concat that go into a chosen node.
   struct Choice {
     bool is_chosen = false;
-    std::vector<std::int32_t> splits;  // whose pieces it reads in place
-    std::int32_t concat = -1;          // that it replaces
+    std::vector<std::int32_t> splits;  // the node reads their pieces in place
+    std::int32_t concat = -1;          // the node replaces it
   };
 
   static std::size_t at(std::int64_t i) { return static_cast<std::size_t>(i); }
@@ -166,7 +165,7 @@ class Slicing {
            made.program.results.size() <= kMostEnds;
   }
 
-  /// Goes what is split with the Split?
+  /// True if the operand of the Split goes with it.
   bool goes_along(std::int32_t split) const {
     const Edge wide = g_.node(split).inputs[0];
     const Node& n = g_.node(wide.node);
@@ -174,7 +173,7 @@ class Slicing {
         users_[at(wide.node)].size() != 1)
       return false;
     if (n.device != g_.node(split).device || of_[at(wide.node)].is_chosen) return false;
-    // Each piece once; of a node that reads a piece as two operands, once is enough.
+    // Each piece has one user; a node that reads a piece as two operands is one user.
     const auto& users = users_[at(split)];
     for (const User& a : users)
       for (const User& b : users)
@@ -190,7 +189,7 @@ class Slicing {
     };
     // Inputs come first in the program, each once.
     struct Read {
-      // what is read for an operand: itself, or the operands of what was split
+      // the program's inputs for an operand: itself, or the operands of the node that was split
       std::vector<std::int16_t> of;
     };
     std::vector<Read> reads;
@@ -274,9 +273,9 @@ class Slicing {
   const Program& program_;
   const Graph& g_;
   std::vector<std::vector<User>> users_;
-  std::vector<char> has_order_;  // waits for a control edge, or is waited for by one
+  std::vector<char> has_order_;  // the node has a control edge in or out
   std::vector<Choice> of_;
-  std::vector<std::int32_t> concat_of_;  // who makes what it joins; -1: it stays
+  std::vector<std::int32_t> concat_of_;  // by Concat: the node that makes its operands; -1: stays
 };
 
 }  // namespace

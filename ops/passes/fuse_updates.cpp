@@ -7,15 +7,14 @@
 #include <troupe/ops/graph/pointwise.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
-// What a variable is updated with goes into the update, if it is pointwise and nobody else looks at
-// it:
+// The value of a variable's update goes into the update, if it is pointwise and has no other user:
 //
 //   dw, rate ─► Mul ─► AssignSub w          dw, rate ─► UpdateVariable w: w - dw * rate
 //
 // so that a step reads the gradient and the variable once and writes in place, without a value
 // between. A read of the variable itself (momenta, weight decay) becomes the value that is updated,
 // if no other write stands between the two. Updates of one state take turns, in a loop from one
-// iteration to the next: there only what memory, not arithmetic, bounds goes in.
+// iteration to the next: there only nodes that are limited by memory, not by arithmetic, go in.
 
 namespace troupe::detail {
 namespace {
@@ -92,8 +91,8 @@ class Updates {
         return false;
       reads_itself = true;
     }
-    // A value that is made anew anyhow is handed over: nothing is won. What reads the variable
-    // takes its turn anyhow.
+    // A plain assignment stores its value without a copy: fusion gains nothing. A value that reads
+    // the variable takes turns with the updates in any case.
     return reads_itself || (update.op->name != "AssignVariable" &&
                             !(may_repeat_ && takes_long(*program_of(g_, value))));
   }
@@ -148,8 +147,8 @@ class Updates {
   const std::vector<StateSpec>& states_;
   const bool may_repeat_;  // in a loop, perhaps
   std::vector<std::int32_t> users_;
-  std::vector<char> has_order_;  // waits for a control edge, or is waited for by one
-  // of what accesses a state: the last before it that writes it
+  std::vector<char> has_order_;  // the node has a control edge in or out
+  // by node with a state: the last node before it that writes the state
   std::vector<std::int32_t> written_before_;
 };
 

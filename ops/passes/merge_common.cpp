@@ -23,7 +23,8 @@ std::size_t hash_of(const AttrValue& value) {
 
 std::size_t key_of(const Node& n) {
   std::size_t h = std::hash<const void*>()(n.op);
-  h = combine(h, std::hash<std::string>()(n.device));  // the same constant on each of many devices
+  // equal constants on many devices have different keys
+  h = combine(h, std::hash<std::string>()(n.device));
   for (Edge e : n.inputs) h = combine(h, std::size_t(e.node) * 31 + std::size_t(e.output));
   for (const auto& [name, value] : n.attrs.entries())
     h = combine(h, n.inputs.empty() ? hash_of(value) : value.index());

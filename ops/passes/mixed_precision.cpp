@@ -9,13 +9,12 @@
 namespace troupe::detail {
 namespace {
 
-// Products: where time and memory go. Their kernels sum in f32 or wider.
+// Products take most of the time and memory. Their kernels sum in f32 or wider.
 const std::set<std::string_view> kProducts{
     "MatMul",        "Conv",      "ConvInputGradient", "ConvFilterGradient",
     "ConvTranspose", "Attention", "AttentionGradient"};
 
-// What loses nothing by being computed on products as they are stored, or no more than storing
-// does.
+// Ops that lose nothing when computed on stored products, or no more than storing does.
 const std::set<std::string_view> kFollowers{
     "Add",           "Sub",       "Neg",           "Abs",        "Relu",
     "Relu6",         "LeakyRelu", "HardTanh",      "Maximum",    "Minimum",
@@ -50,8 +49,8 @@ class Lowering {
     return std::any_of(n.inputs.begin(), n.inputs.end(), [&](Edge e) { return is_full(e); });
   }
 
-  // What goes into a state, by way of nodes that would follow: accumulators and master weights stay
-  // wide.
+  // Marks values that go into a state, directly or through followers: accumulators and master
+  // weights stay wide.
   std::vector<char> into_states() const {
     std::vector<char> all(static_cast<std::size_t>(from().size()));
     for (std::int32_t id = from().size() - 1; id >= 0; --id) {
@@ -154,7 +153,7 @@ Program mixed_precision(const Program& program, DType low) {
   if (low != DType::f16 && low != DType::bf16)
     throw Error(Code::invalid_argument,
                 "mixed precision stores products in f16 or bf16, not " + std::string(name_of(low)));
-  // Casts back that nobody looks at go before fusion makes them results.
+  // Unused casts back are removed before fusion makes them results.
   Program lowered = Lowering(program, low).run();
   return prune(lowered.graph, lowered.feeds, lowered.fetches, Keep::effects);
 }

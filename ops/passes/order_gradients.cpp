@@ -10,18 +10,17 @@
 #include <troupe/ops/passes/update_order.hpp>
 
 // Gradients of large variables that go into their updates and nowhere else are made one after the
-// other: the next begins when the update by the last has freed it. Else workers that are free begin
-// all of them, and as many stand in memory at once. And what errors go through by the variable's
-// old value (dx) waits for its gradient, which is the last to need the activations from which both
-// come:
+// other: the next begins when the update by the last has freed it. Otherwise free workers begin all
+// of them, and as many stand in memory at once. The product of errors and the variable's old value
+// (dx) waits for the gradient, which is the last to need the activations from which both come:
 //
 //   dy ─► MatMul (of dw2) ─► UpdateVariable w2 ┄┄► MatMul (of dw1) ─► UpdateVariable w1
 //    │      ┆                                       ▲
 //    └──► MatMul (of dx) ───────────────────────────┘
 //
 // A large product takes all workers by itself: a training step of 784-512-512-10 on two workers
-// takes as long and 6.5 MiB, where it took 7.7. Not where an update needs a later gradient, as
-// clipping by the global norm does, nor in programs with control flow.
+// takes as long, and 6.5 MiB instead of 7.7. The pass skips updates that need a later gradient, as
+// clipping by the global norm does, and programs with control flow.
 
 namespace troupe::detail {
 namespace {
@@ -34,14 +33,14 @@ struct Step {
 
 using Ids = std::vector<std::int32_t>;
 
-/// Tokens that are dead, frames, and checks of loops have an order of their own.
+/// True if there is control flow: dead tokens, frames and checks of loops have their own order.
 bool has_control_flow(const Graph& g) {
   return std::any_of(g.nodes().begin(), g.nodes().end(),
                      [](const Node& n) { return function_of(n) || !subgraphs_of(n).empty(); });
 }
 
-/// What each node comes after: what it takes, and what has effects on the same state, or on the
-/// world, before it.
+/// Returns the predecessors of each node: its inputs, and earlier nodes with effects on the same
+/// state, or on the world.
 std::vector<Ids> predecessors(const Graph& g) {
   std::vector<Ids> before(at(g.size()));
   std::vector<Ids> readers(g.states().size());
@@ -94,10 +93,10 @@ std::vector<Step> steps_of(const Program& program) {
   return steps;
 }
 
-/// Which update each node waits for. With gradients numbered as they are made, on all devices, and
-/// last(u) the highest that update u comes after: a gradient j waits for an update u of its device
-/// with last(u) < j. A circle would lead from u to j, on to an update u' with last(u') >= j, from
-/// that to j' > last(u'), and so to ever higher numbers.
+/// Returns the update that each node waits for; -1: none. With gradients numbered as they are made,
+/// on all devices, and last(u) the highest that update u comes after: a gradient j waits for an
+/// update u of its device with last(u) < j. A cycle would lead from u to j, on to an update u' with
+/// last(u') >= j, from that to j' > last(u'), and so to ever higher numbers.
 Ids waits_of(const Graph& g, const std::vector<Step>& steps, const std::vector<Ids>& before) {
   Ids last(at(g.size()), -1), waits_for(at(g.size()), -1);
   for (std::size_t i = 0; i < steps.size(); ++i)
@@ -115,7 +114,7 @@ Ids waits_of(const Graph& g, const std::vector<Step>& steps, const std::vector<I
   return waits_for;
 }
 
-/// What e is, seen as it lies in memory.
+/// Returns the edge whose memory e is a view of, or e itself.
 Edge viewed(const Graph& g, Edge e) {
   while (is_view(g.node(e.node))) e = g.node(e.node).inputs[0];
   return e;
@@ -128,11 +127,12 @@ bool share_an_input(const Graph& g, const Node& a, const Node& b) {
   });
 }
 
-/// Of each node that takes a variable's old value and what its gradient is made of, that gradient,
-/// if it comes first in the graph's order, as all do that a node takes. Not of what is smaller than
-/// the gradient, which stands in memory meanwhile: the activations, of the same size, are not worth
-/// it then. Nor of what another device waits for, which has more to do than this one's memory has
-/// to gain.
+/// Returns for each node the gradients that it has to wait for. A node waits if it takes a
+/// variable's old value and an input of the variable's gradient, and if the gradient comes first in
+/// the graph's order, as all inputs of a node do. Nodes smaller than the gradient do not wait: the
+/// gradient is in memory meanwhile, and the activations, of the node's size, do not outweigh it.
+/// Nodes that another device waits for do not wait either: the delay costs more than the memory
+/// gains.
 std::vector<Ids> gradients_before(const Graph& g, const std::vector<Step>& steps) {
   std::vector<Ids> steps_of_state(g.states().size());  // in the order of their updates
   for (std::size_t i = 0; i < steps.size(); ++i)
@@ -145,7 +145,7 @@ std::vector<Ids> gradients_before(const Graph& g, const std::vector<Step>& steps
   for (const Node& n : g.nodes())
     for (Edge e : n.inputs)
       if (g.node(e.node).device != n.device) leaves[at(e.node)] = true;
-  // Of what is not known, none.
+  // A node without outputs counts as empty, and so does one of unknown size.
   const auto size_of = [&](std::int32_t id) {
     return g.node(id).outputs.empty() ? 0 : g.node(id).outputs[0].shape.elements();
   };
@@ -181,11 +181,11 @@ Program order_gradients(Program program) {
     if (waits_for[at(id)] >= 0)
       before[at(id)].push_back(waits_for[at(id)]), more[at(id)].push_back(waits_for[at(id)]);
 
-  // In an order in which everything precedes who waits for it.
+  // Emit the nodes in an order in which each comes after its predecessors.
   Rewriter rewriter(program);
   enum class Visit : std::uint8_t { untouched, open, done };
   std::vector<Visit> state(at(g.size()), Visit::untouched);
-  std::vector<std::size_t> looked_at(at(g.size()));  // of those before it
+  std::vector<std::size_t> looked_at(at(g.size()));  // number of visited predecessors
   Ids open;
   for (std::int32_t root = 0; root < g.size(); ++root) {
     if (state[at(root)] != Visit::untouched) continue;

@@ -10,9 +10,9 @@ namespace troupe::detail {
 
 namespace {
 
-// What is needed for the roots: everything they can be reached from. A loop built of primitives is
-// a cycle that the ids do not show: who needs a Merge needs the NextIterations that close a loop
-// there.
+// Returns the nodes that the roots need: all from which the roots can be reached. A loop built of
+// primitives is a cycle that the ids do not show: a Merge needs the NextIterations that close a
+// loop there.
 std::vector<char> needed_for(const Graph& graph, const std::map<Edge, int>& fed,
                              std::vector<std::int32_t> roots) {
   std::map<std::int32_t, std::vector<std::int32_t>> closers;
@@ -76,7 +76,7 @@ Program prune(const Graph& graph, const std::vector<Edge>& feeds, const std::vec
     input.attrs = Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}};
     input.outputs = {spec};
     input.name = graph.node(edge.node).name;
-    // who feeds it knows it by the op that makes it
+    // the caller feeds it under the name of the node that makes it
     if (input.name.empty() && graph.node(edge.node).op != input.op) {
       input.name = graph.name_of(edge.node);
       if (graph.node(edge.node).outputs.size() > 1) input.name += fmt::format(":{}", edge.output);

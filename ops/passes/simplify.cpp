@@ -73,8 +73,8 @@ class Repetitions {
   std::vector<char> is_needed_;
 };
 
-// Nodes that do something, or may be dead, and those that come of them: whoever is left without a
-// value of theirs still goes after it.
+// Marks nodes with effects or possibly dead outputs, and all nodes that depend on them. A node that
+// loses such an input still runs after it.
 std::vector<char> consequences(const Graph& g) {
   static const std::set<std::string> primitives{"Switch", "Merge",         "Enter",
                                                 "Exit",   "NextIteration", "LoopCond"};
@@ -93,7 +93,8 @@ std::vector<char> consequences(const Graph& g) {
   return is_one;
 }
 
-// Where the shape is known, nothing need be kept for a value that has it.
+// Replaces ReshapeLike by Reshape if the shape is known, so that the value with that shape need not
+// be kept.
 void forget_like(Node& node, bool goes_after) {
   if (node.op->name != "ReshapeLike" || !node.outputs[0].shape.is_known()) return;
   node.op = &find_op("Reshape");

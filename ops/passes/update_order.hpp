@@ -1,4 +1,4 @@
-// What the passes that give updates an order have in common.
+// Predicates of the passes that order updates and gradients.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace troupe {
 
-/// Does it change a variable where it lies, if nobody else holds that?
+/// True if the node changes a variable in place, provided that there is no other reference to it.
 inline bool updates_in_place(const Node& n) {
   return n.op->name == "UpdateVariable" || n.op->name == "AssignAdd" || n.op->name == "AssignSub" ||
          n.op->name == "ScatterVariable";
 }
 
-/// Is the output the input's memory?
+/// True if the output shares the input's memory.
 inline bool is_view(const Node& n) {
   static const char* const names[] = {"Identity", "Reshape",    "ReshapeLike",  "ReshapeTo",
                                       "Squeeze",  "ExpandDims", "StopGradient", "EdgeAsBf16"};
@@ -23,8 +23,8 @@ inline bool is_view(const Node& n) {
                      [&](const char* name) { return n.op->name == name; });
 }
 
-/// Nothing but variables is changed, and nothing moves tokens alone: one node may wait for another,
-/// as neither queues nor users' actors nor dead tokens are in its way.
+/// True if all states are variables, and no node only moves tokens. Then one node may wait for
+/// another: queues, users' actors and dead tokens cannot block it.
 inline bool has_only_variables(const Graph& g) {
   const auto only_moves_tokens = [](const Node& n) {
     return n.op->name == "Switch" || n.op->name == "Merge" || n.op->name == "Enter" ||

@@ -241,7 +241,7 @@ Expr histogram(Operand x, double low, double high, std::int64_t bins) {
   Expr wide = cast(stop_gradient(c[0]), DType::f64), is_in = logical_and(wide >= low, wide <= high);
   Expr bin = minimum(
       cast(floor((wide - low) * (static_cast<double>(bins) / (high - low))), DType::i64), bins - 1);
-  // Those outside go to one bin more, which is left behind.
+  // Elements outside go to an extra bin, which is cut off.
   Expr counts = bincount(where(is_in, bin, fill_like(bin, static_cast<double>(bins))), bins + 1);
   return slice(counts, {0}, {bins});
 }

@@ -8,7 +8,7 @@ namespace troupe {
 /// name places along the `depth` axes behind the first `batch_axes`, which both have alike; result:
 /// [batch..., n..., rest of params].
 TROUPE_DSL(Expr gather_nd(Operand params, Operand indices, std::int64_t batch_axes = 0))
-/// Of each batch of `params` the slices along axis `batch_axes` that its own indices [batch...,
+/// The slices of each batch of `params` along axis `batch_axes` that its own indices [batch...,
 /// n...] name.
 TROUPE_DSL(Expr batched_gather(Operand params, Operand indices, std::int64_t batch_axes = 1))
 

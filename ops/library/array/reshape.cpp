@@ -5,9 +5,9 @@
 
 namespace troupe {
 
-/// The same elements under another shape. An extent may be kAny and follows from the others; of
-/// several, all but the last are x's own at the same places: of [batch, time, 512] with {kAny,
-/// kAny, 8, 64} comes [batch, time, 8, 64].
+/// The elements of x under another shape. An extent may be kAny and follows from the others; of
+/// several, all but the last are x's own at the same places: {kAny, kAny, 8, 64} makes [batch,
+/// time, 8, 64] of [batch, time, 512].
 /// Extents may be expressions: `reshape(x, {n, kAny})`.
 TROUPE_DSL(Expr reshape(Operand x, const detail::Extents& shape))
 Expr reshape(Operand x, const detail::Extents& shape) {

@@ -12,11 +12,11 @@ namespace troupe {
 /// f32.
 TROUPE_DSL(Expr scatter_nd(Operand x, Operand indices, Operand updates,
                            const std::string& mode = "update", std::int64_t batch_axes = 0))
-/// The same for rows: updates[i] at row indices[i] of x (axis 0).
+/// x with rows put at indices: updates[i] at row indices[i] of x (axis 0). mode: see scatter_nd.
 TROUPE_DSL(Expr scatter(Operand x, Operand indices, Operand updates,
                         const std::string& mode = "update"))
-/// The same along `axis`, element by element, the reverse of take_along: x[..., indices[..., j,
-/// ...], ...] and updates[..., j, ...] become one.
+/// x with elements put along `axis`, the reverse of take_along: x[..., indices[..., j, ...], ...]
+/// and updates[..., j, ...] become one. mode: see scatter_nd.
 TROUPE_DSL(Expr put_along(Operand x, Operand indices, Operand updates, std::int64_t axis = -1,
                           const std::string& mode = "update"))
 
@@ -107,9 +107,9 @@ struct ScatterGradient {
     if (g.needs(2)) g.set(2, taken(g.dy() * x) * others());
   }
 
-  // Of each update the product of the others that meet it, without division, so that it and its own
-  // derivatives hold where some are 0: in the order of the elements that they go to, what came
-  // before each times what comes after it.
+  // Returns for each update the product of the other updates of its element. There is no division,
+  // so that it and its own derivatives hold if some updates are 0: updates are sorted by element,
+  // and the products before and after each are multiplied.
   Expr others() const {
     Expr ones = cast(ones_like(stop_gradient(x)), DType::i64),
          number = reshape_like(cumsum(reshape(ones, {kAny}), 0), ones);

@@ -12,7 +12,7 @@ namespace troupe {
 /// The elements of each row along `axis` in rising order, and where they were (i64). Equals keep
 /// their order; NaN is the largest.
 TROUPE_DSL(Exprs sort(Operand x, bool descending = false, std::int64_t axis = -1))
-/// Where the elements of each row, sorted along `axis`, were (i64).
+/// The former positions (i64) of the elements of each row when sorted along `axis`.
 TROUPE_DSL(Expr argsort(Operand x, bool descending = false, std::int64_t axis = -1))
 /// The `k` largest elements of each row along `axis`, the largest first, and where they were (i64);
 /// the first of equals first.
@@ -68,7 +68,7 @@ void sort_rows(KernelContext& c, std::int64_t k, bool descending) {
   c.set(1, std::move(indices));
 }
 
-// What was taken from x at the places the indices name goes back there.
+// Adds the cotangents back at the positions that the indices name.
 void take_back(Gradient& g) {
   if (g.has_dy(0))
     g.set(0, bind1("AddAlong", {g.dy(0), g.y(1), g.x()}, Attrs{{"axis", std::int64_t{-1}}}));

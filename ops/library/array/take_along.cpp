@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// Of each row along `axis` the elements that its row of indices names. indices: x's shape but for
+/// The elements of each row along `axis` that its row of indices names. indices: x's shape but for
 /// `axis`, i32 or i64 in [0, extent); result: their shape.
 TROUPE_DSL(Expr take_along(Operand x, Operand indices, std::int64_t axis = -1))
 Expr take_along(Operand x, Operand indices, std::int64_t axis) {

@@ -40,7 +40,7 @@ Expr boolean_mask(Operand x, Operand mask) {
       rank >= 1 && (!s.has_rank() || s.rank() >= rank) &&
           (!s.has_rank() || Shape(s.dims().first(static_cast<std::size_t>(rank))).is_compatible(m)),
       fmt::format("the mask {} must have the shape of the first axes of {}", m.text(), s.text()));
-  // What is not known yet of the two shapes is compared when it runs.
+  // Extents that are not known yet are compared when the node runs.
   const bool is_certain = s.has_rank() && m.is_known() &&
                           Shape(s.dims().first(static_cast<std::size_t>(rank))).is_known();
   return gather_nd(c[0], is_certain ? nonzero(c[1]) : bind1("NonZero", {c[1], shape_of(c[0])}));
@@ -82,7 +82,7 @@ Different different(const Tensor& x, std::int64_t* which) {
   return d;
 }
 
-// What was made on the host, on the device of the firing.
+// Copies a result from the host to the firing's device.
 void hand_over(KernelContext& c, int output, const Tensor& host) {
   Tensor out = c.allocate(host.dtype(), host.shape());
   if (host.elements()) c.device().copy_from_host(c.stream(), host, View(out));

@@ -22,7 +22,7 @@ Actors& actors() {
   return all;
 }
 
-// What is wrong with a definition, as the end of a sentence; empty: nothing.
+// Returns the fault of a definition, as the end of a sentence; empty if there is none.
 std::string fault_of(const std::function<std::unique_ptr<NodeActor>()>& make,
                      const ActorOptions& options) {
   if (!make) return "has an empty factory";
@@ -158,7 +158,7 @@ TROUPE_OP(Actor) {
       std::vector<Value> inputs;
       for (Value& v : c.all_inputs()) inputs.push_back(std::move(v));
       static_cast<ActorState&>(*state).fire(c.run().id, std::move(inputs), c.defer());
-      // Who was cancelled meanwhile was not found there: whoever registers looks again.
+      // A cancellation before the firing was registered did not find it: it is checked again here.
       if (c.run().cancelled.load(std::memory_order_seq_cst)) state->cancel(c.run().id, given_up());
     });
   });

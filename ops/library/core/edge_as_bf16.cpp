@@ -5,12 +5,12 @@
 
 namespace troupe {
 
-/// x itself, which nodes of a cluster may be told as bf16, rounded to the nearest, in half the
-/// bytes: three digits are left of an f32 where this, or what uses it, is on another node than its
-/// producer. So where a program is cut shows in its results. Goes for its gradient too. A loop that
-/// begins with it goes on with what it computes, as it is. What is fed, constant, fetched, or no
-/// f32 tensor goes as it is too, as do scalars, which steer loops and save nothing. All edges at
-/// once: EdgeOptions::as_bf16.
+/// x itself, which is sent to other nodes of a cluster as bf16, rounded to the nearest, in half the
+/// bytes. An f32 keeps three digits if this node, or one that uses it, is on another node than the
+/// producer. So results depend on where a program is cut. The gradient is sent so, too. In a loop
+/// that begins with it, only the initial value is rounded. Feeds, constants, fetches, scalars
+/// (which steer loops and save nothing), and all but f32 tensors are sent unchanged. For all edges
+/// at once see EdgeOptions::as_bf16.
 TROUPE_DSL(Expr edge_as_bf16(Operand x))
 Expr edge_as_bf16(Operand x) { return bind1("EdgeAsBf16", {x}); }
 

@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-// What a function asks of the numbers it is given, which only a run sees: the condition is computed
-// where they are, and looked at on the host.
+// Checks a function's requirement on values that only a run knows. The condition is computed on the
+// values' device and read on the host.
 TROUPE_OP(Require) {
   op.doc("The first input, refused, saying `what`, unless the second, a bool, is true.");
   op.inputs(2);

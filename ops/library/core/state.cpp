@@ -7,8 +7,8 @@
 #include <troupe/ops/graph/state.hpp>
 #include <troupe/ops/graph/transfer.hpp>
 
-// Reading and updating variables. Each runs with the variable's exclusive right; if another run
-// holds it, the firing is continued by whoever gives the right back.
+// Reading and updating variables. Each runs with the variable's exclusive right. If another run
+// holds the right, the thread that releases it continues the firing.
 
 namespace troupe {
 
@@ -23,8 +23,8 @@ ValueSpec variable_spec(Inference& c) {
   return {c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape")};
 }
 
-// To be asked with the right held: whoever cancelled the run has told its caller that it is over.
-// What has begun by then ends.
+// Throws if the run was cancelled, because its caller may already know that it has ended. Call it
+// with the right held. A use that began before the cancellation completes.
 void require_wanted(const RunInfo& run) {
   if (run.cancelled.load(std::memory_order_seq_cst)) given_up().throw_if_error();
 }
@@ -84,8 +84,8 @@ void check_fits(const VariableState& v, const Tensor& t) {
                                             " does not fit the variable's " + v.shape().text());
 }
 
-// The variable's tensor, writable and on this device: in place if nobody else holds it, else a
-// copy.
+// Returns the variable's tensor, writable and on this device: in place if there is no other
+// reference to it, else a copy.
 View writable(KernelContext& c, VariableState& v) {
   Tensor& value = v.value();
   bring_to_device(value, c.device(), c.stream());
@@ -97,7 +97,7 @@ View writable(KernelContext& c, VariableState& v) {
   return View(value);
 }
 
-// What all updates of a variable declare.
+// Declares the properties of all updates of a variable.
 void declare_update(OpBuilder& op, int inputs, const char* doc) {
   op.doc(doc);
   op.inputs(inputs);

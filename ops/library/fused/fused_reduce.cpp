@@ -6,7 +6,7 @@
 namespace troupe {
 namespace {
 
-// Which result of the program is reduced, how, and whether somebody wants it beside.
+// The result of the program that is reduced, the reduction, and whether the result is stored too.
 struct Reduced {
   explicit Reduced(const Attrs& attrs)
       : which(static_cast<std::size_t>(attrs.get<std::int64_t>("reduced"))),

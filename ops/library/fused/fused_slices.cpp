@@ -20,12 +20,12 @@ struct Slices {
   std::size_t count() const {
     return static_cast<std::size_t>(outputs.empty() ? 0 : outputs.back() + 1);
   }
-  /// Of input i, as the program sees it.
+  /// Returns the shape of input i in the program.
   Shape seen(std::size_t i, Shape shape) const {
     if (starts[i] >= 0) shape.set(shape.rank() - 1, columns);
     return shape;
   }
-  /// Of output o, where the program's results have this one.
+  /// Returns the shape of output o if the program's results have `shape`.
   Shape of_output(std::size_t o, Shape shape) const {
     std::int64_t pieces = 0;
     for (std::int64_t where : outputs) pieces += where == static_cast<std::int64_t>(o);

@@ -6,10 +6,10 @@
 
 namespace troupe {
 
-/// Of each matrix the sign of its determinant (0 where it is singular) and the logarithm of its
-/// size (then -inf).
+/// The sign of each matrix's determinant (0 if the matrix is singular) and the logarithm of the
+/// determinant's size (then -inf).
 TROUPE_DSL(Exprs log_determinant(Operand a))
-/// The determinant of each matrix. Where one is singular, its second derivative is an error.
+/// The determinant of each matrix. The second derivative at a singular matrix is an error.
 TROUPE_DSL(Expr determinant(Operand a))
 
 Exprs log_determinant(Operand a) {

@@ -92,14 +92,14 @@ class Extents {
   std::vector<std::pair<const Term*, std::string>> of_;
 };
 
-// Where one has all axes of the other.
+// Multiplies two terms of which one has all axes of the other.
 Term multiplied(const Term& a, const Term& b) {
   const Term &more = a.axes.size() >= b.axes.size() ? a : b, &fewer = &more == &a ? b : a;
   Expr aligned = ordered(fewer, those_of(more.axes, [&](char c) { return holds(fewer.axes, c); }));
   for (std::size_t i = 0; i < more.axes.size(); ++i)
     if (!holds(fewer.axes, more.axes[i]))
       aligned = expand_dims(aligned, static_cast<std::int64_t>(i));
-  // What is summed over later is not rounded first.
+  // A value that is summed later is not rounded first.
   return {widened_half(more.value) * widened_half(aligned), more.axes};
 }
 
@@ -171,7 +171,7 @@ std::string names_of(const Composite& c, const std::string& term, std::size_t i,
   return axes;
 }
 
-// Of a letter that occurs twice what lies on the diagonal, as one axis.
+// Replaces the two axes of a letter that occurs twice by one axis: their diagonal.
 Term without_repeats(const Composite& c, Term t) {
   for (std::size_t k = 0; k < t.axes.size(); ++k) {
     const std::size_t again = t.axes.find(t.axes[k], k + 1);

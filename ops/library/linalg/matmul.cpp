@@ -87,8 +87,8 @@ TROUPE_OP(MatMul) {
   op.gradient([](Gradient& g) {
     bool ta = g.attrs().get<bool>("transpose_a"), tb = g.attrs().get<bool>("transpose_b");
     Expr a = g.x(0), b = g.x(1), dy = g.dy();
-    // That of b, mostly weights, comes first, for order_gradients: it is what frees a, mostly
-    // activations.
+    // The gradient of b, mostly weights, comes first, for order_gradients: its computation frees a,
+    // mostly activations.
     if (!ta && are_rows(a, b)) {
       // The sum over batches is over rows as well: one product, not one a batch.
       Expr rows = reshape(a, {kAny, last_extent(a)}), d_rows = reshape(dy, {kAny, last_extent(dy)});

@@ -10,7 +10,7 @@ namespace troupe {
 /// x of a x = b for each matrix; transposed: of a^T x = b. a: [batch..., n, n], b: [batch..., n,
 /// right], as x.
 TROUPE_DSL(Expr solve(Operand a, Operand b, bool transposed = false))
-/// The same where only a's lower (or upper) half counts.
+/// Solves with a's lower (or upper) half alone; the other half is ignored.
 TROUPE_DSL(Expr triangular_solve(Operand a, Operand b, bool lower = true, bool transposed = false))
 /// a^-1 of each matrix; an error where one is singular.
 TROUPE_DSL(Expr inverse(Operand a))

@@ -12,8 +12,8 @@ namespace troupe {
 /// -log p(labels | log_probabilities) of each sequence, summed over all alignments with blanks,
 /// which are class 0 (Graves et al., 2006). log_probabilities: [batch, time, classes], as
 /// log_softmax makes them; labels: i32 or i64 [batch, most], each in [1, classes); lengths of both:
-/// [batch]. Result: [batch]; +inf, with no gradient, where labels do not fit into their time. Of
-/// the first and second derivatives there are kernels, of the third none.
+/// [batch]. Result: [batch]; +inf, with no gradient, where labels do not fit into their time. There
+/// are kernels for the first and second derivatives, but none for the third.
 TROUPE_DSL(Expr ctc_loss(Operand log_probabilities, Operand labels, Operand time_lengths,
                          Operand label_lengths))
 Expr ctc_loss(Operand log_probabilities, Operand labels, Operand time_lengths,

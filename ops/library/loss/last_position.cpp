@@ -6,7 +6,7 @@
 namespace troupe {
 
 /// For each of `indices` (i32 or i64, rows of `table`) the last position at which the same index
-/// occurs, as i64 counted in row-major order. What sums duplicates without sorting: see
+/// occurs, as i64 counted in row-major order. Duplicates are summed with it without sorting: see
 /// autodiff/rows.hpp.
 TROUPE_DSL(Expr last_position(Operand indices, Operand table))
 Expr last_position(Operand indices, Operand table) {

@@ -14,15 +14,15 @@ namespace troupe {
 
 /// The mean of squared differences over all elements: a scalar.
 TROUPE_DSL(Expr mse_loss(Operand prediction, Operand target))
-/// Of each element d^2 / 2 where |d| <= delta, else delta (|d| - delta / 2), with d the difference
+/// For each element d^2 / 2 if |d| <= delta, else delta (|d| - delta / 2), with d the difference
 /// (Huber, 1964).
 TROUPE_DSL(Expr huber_loss(Operand prediction, Operand target, double delta = 1))
-/// Of each element d^2 / (2 beta) where |d| < beta, else |d| - beta / 2 (Girshick, 2015):
-/// huber_loss over its delta; |d| where beta is 0.
+/// For each element d^2 / (2 beta) if |d| < beta, else |d| - beta / 2 (Girshick, 2015): huber_loss
+/// over its delta; |d| if beta is 0.
 TROUPE_DSL(Expr smooth_l1_loss(Operand prediction, Operand target, double beta = 1))
-/// Of each element -t log sigmoid(x) - (1 - t) log(1 - sigmoid(x)), of logits x and targets t in
-/// [0, 1]; never infinite for finite x. The first term times `positive_weight`, above 1 where
-/// positives are rare: one number, or what broadcasts to x's shape.
+/// For each element -t log sigmoid(x) - (1 - t) log(1 - sigmoid(x)), with logits x and targets t in
+/// [0, 1]; never infinite for finite x. The first term is multiplied by `positive_weight`, above 1
+/// if positives are rare: one number, or a tensor that broadcasts to x's shape.
 TROUPE_DSL(Expr binary_cross_entropy(Operand logits, Operand targets, Operand positive_weight = 1))
 /// max(0, margin - t x) of each element, of scores x and targets t that are 1 or -1 (Cortes and
 /// Vapnik, 1995).
@@ -45,7 +45,7 @@ struct Pair {
   Expr x, target;
 };
 
-// Of one shape, but that a target may be one for all.
+// Returns both operands in one shape; the target may be one number for all.
 Pair alike(const Composite& c) {
   c.require_floating(0);
   return {widened_half(c[0]), widened_half(c.shaped_as(1, 0))};

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// What each row counts: weights[label], 0 where the label is `ignore`. weights: [classes], or one
+/// The weight of each row: weights[label], 0 if the label is `ignore`. weights: [classes], or one
 /// number for all; labels: i32 or i64 of any shape, which the result has. The mean of a loss is its
 /// sum over the sum of these.
 TROUPE_DSL(Expr label_weights(Operand weights, Operand labels, std::int64_t ignore = -100))
@@ -31,7 +31,7 @@ TROUPE_DSL(Expr soft_cross_entropy(Operand logits, Operand targets))
 /// [classes, width]; bias: [classes].
 TROUPE_DSL(Expr sampled_softmax_with(Operand inputs, Operand weights, Operand bias, Operand labels,
                                      Operand samples))
-/// The same with `count` samples drawn from log_uniform, new ones each run.
+/// sampled_softmax_with `count` samples drawn from log_uniform, new ones each run.
 TROUPE_DSL(Expr sampled_softmax(Operand inputs, Operand weights, Operand bias, Operand labels,
                                 std::int64_t count))
 /// `count` classes below `classes`, drawn with probabilities log((c + 2) / (c + 1)) / log(classes +
@@ -76,8 +76,7 @@ Expr weight_of(const Expr& weights, const Labels& labels) {
   return where(labels.counts, w, zeros_like(w));
 }
 
-// What stands in rows that count nothing is not looked at, by gradients neither: of NaN times 0
-// they would make NaN.
+// Values of rows with weight 0 are not read, nor by gradients: NaN times 0 would be NaN.
 Expr rows_that_count(const Expr& x, const Labels& labels) {
   return where(expand_dims(labels.counts, -1), x, zeros_like(x));
 }

@@ -19,7 +19,7 @@ TROUPE_DSL(Expr global_max_pool(Operand x))
 /// Means of windows so placed that the space has `extents`: position o of n over in covers [floor(o
 /// in / n), ceil((o + 1) in / n)).
 TROUPE_DSL(Expr adaptive_avg_pool(Operand x, std::vector<std::int64_t> extents))
-/// The same with the largest element.
+/// The largest elements of the windows of adaptive_avg_pool.
 TROUPE_DSL(Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents))
 
 namespace {
@@ -115,7 +115,7 @@ Expr count_of_tops(const AdaptiveAxis& a, const Expr& x, const Expr& y, std::int
   return count;
 }
 
-// That of their largest elements y: those that are y share it.
+// Spreads the cotangent of the windows' largest elements y: equal elements share it.
 Expr spread_tops(const AdaptiveAxis& a, const Expr& dy, const Expr& x, const Expr& y) {
   std::int64_t longest = 0;
   for (std::int64_t o = 0; o < a.out; ++o) longest = std::max(longest, a.to(o) - a.from(o));
@@ -252,8 +252,8 @@ Expr adaptive_max_pool(Operand x, std::vector<std::int64_t> extents) {
       "adaptive_max_pool", x, extents,
       [](const Expr& part, std::int64_t axis) { return reduce_max(part, {axis}, true); },
       [](const Expr& e, const Expr& is_in, std::int64_t axis) {
-        // What is outside a window counts as what changes no maximum (of integers the least of
-        // all), but may be as large: it has no part in the gradient.
+        // Elements outside a window are replaced by a value that changes no maximum (the least of
+        // all for integers). It may be as large as the maximum, and gets no part of the gradient.
         const Expr inside = is_floating(e.dtype())
                                 ? where(is_in, e, -INFINITY)
                                 : where(is_in, e, reduce_min(stop_gradient(e), {axis}, true));

@@ -12,15 +12,15 @@
 
 namespace troupe {
 
-/// softmax(q k^T * scale) v, head by head, without the matrix of scores ever being stored. q:
+/// softmax(q k^T * scale) v, head by head, without storing the matrix of scores. q:
 /// [batch, heads, queries, depth]; k: [batch, groups, keys, depth]; v: [batch, groups, keys,
 /// width], each group for heads / groups heads in a row; result: [batch, heads, queries, width].
-/// scale 0: 1 / sqrt(depth). Causal: query i looks at keys up to i + keys - queries. A query that
-/// may look at nothing gets zeros.
+/// scale 0: 1 / sqrt(depth). Causal: query i uses keys up to i + keys - queries. A query that may
+/// use no key yields zeros.
 TROUPE_DSL(Expr attention(Operand q, Operand k, Operand v, bool causal = false, double scale = 0))
-/// The same with `mask`, [batch, heads, queries, keys], [batch, queries, keys] or [queries, keys],
-/// each 1 where it is one for all: a bool is true where a query may look at a key; of q's dtype it
-/// is added to the scaled scores (-infinity: may not look), and has a gradient.
+/// attention with `mask`, [batch, heads, queries, keys], [batch, queries, keys] or [queries, keys];
+/// an extent of 1 is broadcast. A bool is true if a query may use a key. A mask of q's dtype is
+/// added to the scaled scores (-infinity: not used), and has a gradient.
 TROUPE_DSL(Expr masked_attention(Operand q, Operand k, Operand v, Operand mask, bool causal = false,
                                  double scale = 0))
 
@@ -106,8 +106,8 @@ void require_operands(const Inference& c, bool has_mask) {
   check_shapes(c.shape(0), c.shape(1), c.shape(2), has_mask ? &c.shape(3) : nullptr);
 }
 
-// Of each group what its heads share, once for each head, and back: the sum over the heads of each
-// group.
+// Repeats the values of each group once for each of its heads; the reverse sums over the heads of
+// each group.
 struct Heads {
   std::int64_t heads = 1, groups = 1;
   Expr numbers(Reader& in, std::int64_t first, std::int64_t step) const {
@@ -131,12 +131,13 @@ struct Heads {
   }
 };
 
-// A mask, or what is like one, so that it broadcasts to [batch, heads, queries, keys].
+// Returns a mask, or a value shaped like one, so that it broadcasts to [batch, heads, queries,
+// keys].
 Expr beside_scores(const Expr& mask) {
   return mask.shape().rank() == 3 ? expand_dims(mask, 1) : mask;
 }
 
-// What the gradient of the gradient is made of, with the scores stored; keys and values once for
+// The operands of the gradient of the gradient, with the scores stored; keys and values once for
 // each head.
 struct Stored {
   Expr q, k, v, p, may_look;

@@ -5,8 +5,8 @@
 namespace troupe {
 
 /// The mean of each window, channel by channel. x: [batch, space..., channels], floating; `size`:
-/// the window's extents; strides as said, else `size`. Padding is not counted: at the border the
-/// mean is of what is there. Where zeros around x are to count, `pad` it first.
+/// the window's extents; strides default to `size`. Padding is not counted: at the border the mean
+/// covers existing elements only. To count zeros around x, `pad` it first.
 TROUPE_DSL(Expr avg_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window = {}))
 Expr avg_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window) {
   if (window.strides.empty()) window.strides = size;

@@ -9,10 +9,10 @@
 
 namespace troupe {
 
-// What normalisation over all but the channels (or, by item, over the space of each) looks at x
-// for: each of these reads it once. All else of normalize.cpp is pointwise, and fuses with what
-// stands around it. Results are f64, a few numbers a channel: the variance of f32 may be more than
-// f32 holds.
+// The sums that normalisation over all but the channels (or, by item, over the space of each item)
+// needs: each of these ops reads x once. The rest of normalize.cpp is pointwise, and fuses with its
+// neighbours. Results are f64, a few numbers a channel: the variance of f32 may exceed the range of
+// f32.
 
 namespace {
 
@@ -46,7 +46,7 @@ ChannelSumsArgs blocks_of(const Tensor& x, bool by_item) {
   return a;
 }
 
-// Of x and what `a` says of it the two results.
+// Computes the two results of x with the arguments `a`.
 void run_channel_sums(KernelContext& c, ChannelSumsArgs& a, bool by_item) {
   const Shape made = shape_of_moments(a.x.shape, by_item);
   Tensor first = c.allocate(DType::f64, made), second = c.allocate(DType::f64, made);
@@ -72,14 +72,14 @@ TROUPE_OP(ChannelMoments) {
     for (int i = 0; i < 2; ++i) c.output(DType::f64, shape_of_moments(c.shape(0), by_item));
   });
   op.gradient([](Gradient& g) {
-    // That of the mean is 1 / n, that of the variance 2 (x - mean) / n. (mean - x: a pass would
-    // else keep the forward pass's x - mean for it.)
+    // The derivative of the mean is 1 / n, that of the variance 2 (x - mean) / n. (mean - x:
+    // otherwise a pass would keep the forward pass's x - mean for it.)
     auto near = [&](const Expr& of_channels) { return cast(of_channels, g.x().dtype()); };
     auto of_mean = [&] { return divided_by_count(g, g.dy(0)); };
     if (!g.has_dy(1)) return g.set(0, broadcast_like(near(of_mean()), g.x()));
-    // The variance's cotangent of what spreads by 1e30 is some 1e-60: either factor is taken in
-    // units of the spread, in which f32 holds both. What is lost of the mean comes back with the
-    // rest.
+    // For x with a spread of 1e30 the variance's cotangent is about 1e-60: both factors are taken
+    // in units of the spread, in which f32 can represent them. The rest restores the digits that
+    // the mean lost.
     const Expr mean = g.y(0), spread = stop_gradient(maximum(sqrt(g.y(1)), 1e-37)),
                slope = divided_by_count(g, -2.0 * g.dy(1));
     const Expr of_variance = (near(mean) - g.x()) * near(1.0 / spread) * near(slope * spread);

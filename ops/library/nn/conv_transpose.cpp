@@ -11,8 +11,8 @@ namespace troupe {
 /// space..., channels] and spreads each element over a window. filter: that of the convolution,
 /// [window..., channels / groups, filters]. An extent of the result is (n - 1) * stride + (window -
 /// 1) * dilation + 1 less the padding, and `more` behind that; with Padding::same() n * stride.
-/// Where strides leave several extents that the convolution takes to n, `more`, one number for each
-/// spatial axis, says which.
+/// If strides leave several extents that the convolution takes to n, `more`, one number for each
+/// spatial axis, selects one.
 TROUPE_DSL(Expr conv_transpose(Operand x, Operand filter, const WindowOptions& window = {},
                                std::int64_t groups = 1, std::vector<std::int64_t> more = {}))
 Expr conv_transpose(Operand x, Operand filter, const WindowOptions& window, std::int64_t groups,
@@ -28,7 +28,7 @@ Expr conv_transpose(Operand x, Operand filter, const WindowOptions& window, std:
   c.require(
       window.padding.after.empty() || window.padding.after.size() == axes,
       fmt::format("after has {} numbers for {} spatial axes", window.padding.after.size(), axes));
-  // What padding takes off behind is less by as much; beyond that no window reaches.
+  // The padding behind shrinks by `more`; no window reaches the elements beyond it.
   WindowOptions kept = window;
   std::vector<std::int64_t> none(axes + 2, 0), beyond = none;
   for (std::size_t i = 0; i < axes; ++i) {

@@ -5,16 +5,16 @@
 namespace troupe {
 
 /// The largest element of each window, channel by channel; NaN where one is. x: [batch, space...,
-/// channels]; `size`: the window's extents; strides as said, else `size`. Padding counts as
-/// nothing, and fills no window.
+/// channels]; `size`: the window's extents; strides default to `size`. Padding is ignored, and
+/// fills no window.
 TROUPE_DSL(Expr max_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window = {}))
 Expr max_pool(Operand x, std::vector<std::int64_t> size, WindowOptions window) {
   if (window.strides.empty()) window.strides = size;
   return bind1("MaxPool", {x}, attrs_of_pooling(std::move(size), window));
 }
 
-// Where each window's largest element is depends on x alone, so that the gradient is linear in dy,
-// and what it takes back is what stands at those places.
+// The position of each window's largest element depends on x alone. So the gradient is linear in
+// dy, and its own gradient takes the elements at these positions.
 
 TROUPE_OP(MaxPool) {
   op.doc(

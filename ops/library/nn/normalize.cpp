@@ -11,24 +11,24 @@
 
 namespace troupe {
 
-// Those over rows are ops: layer_norm.cpp, rms_norm.cpp. These read x once for its moments
-// (channel_sums.cpp) and once for what is pointwise, which fuses with what stands around it; their
-// gradient reads it once for two sums, and once. f16 and bf16 are computed with in f32, the few
-// numbers of a channel in f64: f32 holds no variance of what spreads by more than 1.8e19, nor the
-// means of a group that lie far from 0 and near each other.
+// Normalisations over rows are ops: layer_norm.cpp, rms_norm.cpp. The functions here read x once
+// for its moments (channel_sums.cpp) and once for pointwise ops, which fuse with their neighbours.
+// Their gradient reads x once for two sums, and once more. f16 and bf16 are computed in f32, the
+// few numbers of a channel in f64: the variance of a spread above 1.8e19 overflows f32, and a
+// group's means that are far from 0 and near each other lose their digits.
 
 /// Training: x [..., channels] brought to mean 0 and variance 1 over all axes but the last, times
 /// `scale`, plus `bias`. Also the mean and the variance, [channels], for running averages, which
 /// the caller keeps.
 TROUPE_DSL(Exprs batch_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
-/// Inference: the same with a mean and a variance that are given, [channels].
+/// Inference: batch_norm with a given mean and variance, [channels].
 TROUPE_DSL(Expr batch_norm_with(Operand x, Operand scale, Operand bias, Operand mean,
                                 Operand variance, double epsilon = 1e-5))
 /// x [batch, space..., channels] brought to mean 0 and variance 1 over the space of each group of
 /// channels of each item. The channels are known.
 TROUPE_DSL(Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias,
                            double epsilon = 1e-5))
-/// The same for each channel by itself.
+/// group_norm with each channel as its own group.
 TROUPE_DSL(Expr instance_norm(Operand x, Operand scale, Operand bias, double epsilon = 1e-5))
 
 namespace {
@@ -66,8 +66,8 @@ Exprs moments_of_channels(const Expr& x, bool by_item) {
 }
 
 // (x - mean) factor + bias, with a mean and a factor, f64, for each channel, by item or of all
-// items. x's dtype loses some of the mean, which goes with the bias. What its gradients add up is
-// added up in one read.
+// items. x's dtype loses digits of the mean, which are added to the bias. The sums of its gradients
+// are made in one read.
 Expr scaled_channels(const Expr& x, const Expr& mean, const Expr& factor, const Expr& bias,
                      bool by_item) {
   const DType type = x.dtype();

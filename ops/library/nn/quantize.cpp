@@ -40,7 +40,7 @@ Held held_by(const Composite& c, DType t) {
   return t == DType::i8 ? Held{-128, 127} : Held{0, 255};
 }
 
-// What is written as numbers is known now.
+// Checks operands that are written as numbers while the graph is built.
 void require_written(const Composite& c, const Operand& scale, const Operand& zero,
                      const Held* held) {
   const auto all = [](const Operand& o, auto holds) {

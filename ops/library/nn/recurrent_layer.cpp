@@ -8,8 +8,8 @@
 
 #include <fmt/format.h>
 
-// Whole recurrent layers as one op each way. Who builds with them: lstm, gru and rnn
-// (controlflow/recurrent.hpp).
+// Whole recurrent layers as one op each way. lstm, gru and rnn (controlflow/recurrent.hpp) use
+// them.
 
 namespace troupe {
 namespace {
@@ -26,7 +26,7 @@ RecurrentCell cell_of(const Attrs& attrs) {
 bool has_cell(RecurrentCell c) { return c == RecurrentCell::lstm; }
 bool keeps(RecurrentCell c) { return c == RecurrentCell::lstm || c == RecurrentCell::gru; }
 
-// Where inputs stand, and outputs; -1: there are none.
+// The indices of inputs and outputs; -1: there is none.
 struct Forward {
   static constexpr int projected = 0, recurrent = 1, bias = 2, h0 = 3;
   int c0, lengths, c, gates, kept;

@@ -11,13 +11,13 @@ namespace troupe {
 /// x [batch, space..., channels] with the space made `extents`: each position takes the element
 /// under its centre.
 TROUPE_DSL(Expr resize_nearest(Operand x, std::vector<std::int64_t> extents))
-/// The same between the two nearest along each axis, by their distance from the position's centre;
-/// at the border the nearest alone. With `align_corners` the first and last positions stand on the
-/// first and last elements, and the others evenly between.
+/// x resized by interpolation between the two nearest elements along each axis, by their distance
+/// from the position's centre; at the border the nearest alone. With `align_corners` the first and
+/// last positions stand on the first and last elements, and the others evenly between.
 TROUPE_DSL(Expr resize_linear(Operand x, std::vector<std::int64_t> extents,
                               bool align_corners = false))
-/// The same from the four nearest, by Keys's cubic convolution (1981) with a = -0.75; the border's
-/// elements stand for those beyond.
+/// x resized from the four nearest elements, by Keys's cubic convolution (1981) with a = -0.75; the
+/// border's elements stand for those beyond.
 TROUPE_DSL(Expr resize_cubic(Operand x, std::vector<std::int64_t> extents,
                              bool align_corners = false))
 
@@ -49,7 +49,7 @@ Expr numbers(const Composite& c, std::int64_t n) {
   return c.reader().bind(find_op("Range"), {}, Attrs{{"count", n}}, Site())[0];
 }
 
-// Where each of n positions lies among the elements there are along an axis: f64 [n].
+// Returns the place of each of n positions among the elements along an axis: f64 [n].
 Expr places_along(const Composite& c, int axis, std::int64_t n, bool align_corners) {
   Expr o = cast(numbers(c, n), DType::f64), in = cast(extent_of(c, axis), DType::f64);
   if (!align_corners) return (o + 0.5) * in / static_cast<double>(n) - 0.5;
@@ -108,9 +108,9 @@ Expr resize_cubic(Operand x, std::vector<std::int64_t> extents, bool align_corne
       "resize_cubic", x, extents, align_corners,
       [](const Expr& y, int axis, const Expr& places, const Expr& last, const Shape& along) {
         constexpr double a = -0.75;
-        // of an element less than one away
+        // the weight of an element less than one away
         const auto near = [](const Expr& d) { return ((a + 2) * d - (a + 3)) * square(d) + 1.0; };
-        // less than two
+        // the weight of an element less than two away
         const auto far = [](const Expr& d) { return a * (((d - 5.0) * d + 8.0) * d - 4.0); };
         Expr low = floor(places), t = places - low, first = cast(low, DType::i64) - 1;
         const Expr weights[] = {far(t + 1.0), near(t), near(1.0 - t), far(2.0 - t)};

@@ -15,8 +15,8 @@ TROUPE_OP(Acos) {
     using namespace reference_scalar;
     return acos(x);
   });
-  // In two factors; of complex numbers by differences, which keep the sign of an imaginary 0. Of a
-  // real 1 these would be -0, whose root is turned.
+  // In two factors. For complex numbers these are differences, which keep the sign of an imaginary
+  // 0. For a real 1 a difference would be -0, whose root has the wrong sign.
   op.gradient([](Gradient& g) {
     Expr below = is_complex(g.x().dtype()) ? -(g.x() - 1.0) : 1.0 - g.x();
     g.set(0, -(g.dy() * rsqrt(below) * rsqrt(g.x() - -1.0)));

@@ -15,7 +15,7 @@ TROUPE_OP(Acosh) {
     using namespace reference_scalar;
     return acosh(x);
   });
-  // Of differences: they keep the sign of an imaginary 0.
+  // Differences keep the sign of an imaginary 0.
   op.gradient([](Gradient& g) { g.set(0, g.dy() * rsqrt(g.x() - 1.0) * rsqrt(g.x() - -1.0)); });
 }
 

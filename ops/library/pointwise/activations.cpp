@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-// Those that are made of others; the rest are ops of their own. f16 and bf16 are computed with in
-// f32.
+// Activations that are made of other ops; the rest are ops of their own. f16 and bf16 are computed
+// in f32.
 
 /// gelu by its approximation with tanh, x/2 (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) (Hendrycks
 /// and Gimpel, 2016).

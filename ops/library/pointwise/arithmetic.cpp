@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-// What libraries of numbers have beside the operators, made of other ops. f16 and bf16 are computed
-// with in f32.
+// Functions of numeric libraries beside the operators, made of other ops. f16 and bf16 are computed
+// in f32.
 
 /// x - trunc(x / y) * y: the remainder with the sign of x, exact; mod has that of y.
 TROUPE_DSL(Expr fmod(Operand x, Operand y))
@@ -42,7 +42,7 @@ void require_ordered(const Composite& c) {
   require_one_dtype(c);
 }
 
-// Is the sign minus? Of zeros only their reciprocals say it.
+// True if the sign is minus; the sign of a zero shows only in its reciprocal.
 Expr is_signed(const Expr& x) {
   const Expr fixed = stop_gradient(x);
   return logical_or(fixed < 0.0, logical_and(fixed == 0.0, reciprocal(fixed) < 0.0));
@@ -66,7 +66,7 @@ Expr fmod(Operand x, Operand y) {
     const Expr r = mod(c[0], c[1]);
     return where(logical_and(r != 0, logical_xor(r < 0, c[0] < 0)), r - c[1], r);
   }
-  // Of sizes, as next to 0 the remainder with the other sign has digits that are lost.
+  // Computed on absolute values: near 0 the remainder with the other sign loses digits.
   const Expr a = widened_half(c[0]), b = widened_half(c[1]), is_minus = is_signed(a),
              r = mod(where(is_minus, -a, a), abs(b));
   return cast(where(is_minus, -r, r), c[0].dtype());

@@ -20,13 +20,13 @@ TROUPE_DSL(Expr exp2(Operand x))
 TROUPE_DSL(Expr log_add_exp(Operand x, Operand y))
 /// log(x / (1 - x)), the inverse of sigmoid: of x in [0, 1], NaN beyond.
 TROUPE_DSL(Expr logit(Operand x))
-/// x log(y), and 0 where x is 0, whatever y is, but for NaN. Where x is 0 and log(y) no finite
-/// number the derivatives are 0 too.
+/// x log(y), and 0 where x is 0, whatever y is, but for NaN. The derivatives are 0 too where x is 0
+/// and log(y) is not finite.
 TROUPE_DSL(Expr x_log_y(Operand x, Operand y))
 
 namespace {
 
-// What is computed with in place of operand i.
+// Returns operand i in the dtype in which it is computed.
 Expr wide_operand(const Composite& c, std::size_t i = 0) {
   c.require_floating(i);
   c.require(c[i].dtype() == c[0].dtype(),

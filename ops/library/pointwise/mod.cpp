@@ -8,7 +8,7 @@ namespace troupe {
 /// x - floor(x / y) * y: the remainder with the sign of y.
 TROUPE_DSL(Expr mod(Operand x, Operand y))
 Expr mod(Operand x, Operand y) { return bind1("Mod", {x, y}); }
-/// The same.
+/// mod(x, y).
 TROUPE_DSL(Expr operator%(Operand x, Operand y))
 Expr operator%(Operand x, Operand y) { return bind1("Mod", {x, y}); }
 

@@ -16,8 +16,8 @@ TROUPE_OP(Pow) {
     return pow(x, y);
   });
   op.gradient([](Gradient& g) {
-    // x^0 is 1 everywhere: its slope is 0 where x^(0 - 1) is not finite, too. Where it is, the
-    // slope's own derivative by y needs it.
+    // x^0 is 1 everywhere: its slope is 0 even if x^(0 - 1) is not finite. If x^(0 - 1) is finite,
+    // it is kept, because the slope's own derivative by y needs it.
     const Expr x = g.x(0), y = g.x(1);
     Expr has_inverse = is_complex(x.dtype()) ? x != 0.0 : is_finite(reciprocal(stop_gradient(x)));
     if (g.needs(0))

@@ -138,13 +138,13 @@ Expr log_gamma(Operand x) {
   Composite c("log_gamma", {x});
   Expr wide = wide_of(c), fixed = stop_gradient(wide);
   // Below 1/2 by reflection, gamma(x) gamma(1 - x) = pi / sin(pi x). Below 10 ten steps up, over y
-  // (y + 1) ... (y + 9): of i and 9 - i come y^2 + 9 y + i (9 - i).
+  // (y + 1) ... (y + 9): the factors of i and 9 - i make y^2 + 9 y + i (9 - i).
   Expr reflected = fixed < 0.5, y = where(reflected, 1.0 - fixed, fixed), low = y < 10.0,
        pairs = y * (y + 9.0);
   Expr product = where(
            low, pairs * (pairs + 8.0) * (pairs + 14.0) * (pairs + 18.0) * (pairs + 20.0), 1.0),
        series = stirling(where(low, y + 10.0, y));
-  // One logarithm for the steps and the sine. Where the sine is tiny their quotient could be
+  // One logarithm for the steps and the sine. If the sine is tiny, their quotient could be
   // infinite.
   Expr sine = sine_of_half_turn(fixed - round(fixed)), tiny = sine < 0x1p-500;
   Expr logarithm =
@@ -152,7 +152,7 @@ Expr log_gamma(Operand x) {
       where(logical_and(reflected, tiny), fill_like(fixed, 300 * std::numbers::ln2), 0.0);
   Expr value =
       where(reflected, std::log(std::numbers::pi) - series + logarithm, series - logarithm);
-  // Poles are said to be infinite: of the largest the series is as well, and would go against them.
+  // Poles are set to infinity: at the largest the series is infinite too, and the difference NaN.
   value = where(logical_or(is_inf(fixed), logical_and(reflected, sine == 0.0)), INFINITY, value);
   return cast(with_gradient(value, {wide},
                             [](const Expr& dy, const Exprs& xs, const Expr&) {

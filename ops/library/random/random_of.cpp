@@ -144,8 +144,8 @@ double draw_gamma(double alpha, Attempts& a) {
   }
 }
 
-// Of a draw, which may itself be too small to be told from 0. The bound keeps differences of two
-// such numbers.
+// Returns the logarithm of a draw, which may itself be too small to differ from 0. The bound keeps
+// differences of two such numbers finite.
 double draw_log_gamma(double alpha, Attempts& a) {
   if (alpha >= 1) return std::log(draw_gamma(alpha, a));
   const double boost = std::max(std::log(a.uniform()) / alpha, -1e307);
@@ -176,7 +176,7 @@ double draw_poisson(double rate, Attempts& a) {
 struct Distribution {
   double (*draw)(double parameter, Attempts&);
   bool (*has)(double parameter);
-  const char* parameters;  // what `has` asks, for errors
+  const char* parameters;  // the requirement that `has` checks, for errors
 };
 
 constexpr Distribution kGamma{draw_gamma,

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// Are all true over `axes` (none given: all)? Of numbers: not 0, as NaN is not.
+/// True if all elements over `axes` (none given: all) are true. A number is true if it is not 0; so
+/// NaN is true.
 TROUPE_DSL(Expr all(Operand x, detail::Axes axes = {}, bool keep_dims = false))
 Expr all(Operand x, detail::Axes axes, bool keep_dims) {
   const Composite c("all", {x});

@@ -7,7 +7,8 @@
 
 namespace troupe {
 
-/// Is any true over `axes` (none given: all)? Of numbers: not 0, as NaN is not.
+/// True if any element over `axes` (none given: all) is true. A number is true if it is not 0; so
+/// NaN is true.
 TROUPE_DSL(Expr any(Operand x, detail::Axes axes = {}, bool keep_dims = false))
 Expr any(Operand x, detail::Axes axes, bool keep_dims) {
   const Composite c("any", {x});

@@ -16,7 +16,7 @@ namespace {
 
 struct Others {
   Expr of_each;  // the product of all elements along the axis but this one
-  Expr product;  // of all, the axis kept as 1
+  Expr product;  // the product of all elements, the axis kept as 1
 };
 
 // Halves are multiplied with each other, up to one element, and what stands beside each comes down
@@ -43,7 +43,7 @@ Others product_of_others(const Expr& x, std::int64_t axis, std::int64_t extent) 
           above.product};
 }
 
-// Where the extent is not known, or 0: what came before each times what comes after it.
+// For an extent that is unknown or 0: the product before each element times the product after it.
 Others product_of_others(const Expr& x, std::int64_t axis) {
   return {cumprod(x, axis, true) * cumprod(x, axis, true, true), product(x, {axis}, true)};
 }

@@ -27,7 +27,7 @@ Expr quantile(Operand x, double q, std::int64_t axis, bool keep_dims) {
   const Expr low = element(below), high = element(ceil(place)),
              largest = stop_gradient(element(last));
   const Expr part = reshape(cast(place - below, low.dtype()), Shape{});
-  // of two that are infinite alike the line is no number
+  // the line between two equal infinities is NaN
   const Expr apart = high - low, far = where(logical_and(low == high, is_inf(low)), low,
                                              (1.0 - part) * low + part * high);
   const Expr value = where(is_finite(apart), low + part * apart, far);

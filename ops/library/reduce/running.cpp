@@ -22,7 +22,7 @@ std::vector<std::int64_t> vector_with(const Expr& x, int axis, std::int64_t valu
   return out;
 }
 
-// Of 1, then 2, 4, ... before each: in as many steps as the extent has bits.
+// Combines each element with 1, then 2, 4, ... before it: as many steps as the extent has bits.
 template <class Larger>
 Expr doubled_up(const Composite& c, std::int64_t axis, Larger larger) {
   c.require_numbers(0);

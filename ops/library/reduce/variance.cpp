@@ -23,8 +23,8 @@ TROUPE_DSL(Expr norm(Operand x, detail::Axes axes = {}, double p = 2, bool keep_
 
 namespace {
 
-// Of what is at least 0: its root, whose derivative at 0 is taken to be 0, among all that lie
-// between the slopes around it.
+// Returns the root of x >= 0. Its derivative at 0 is defined as 0, one of the values between the
+// slopes around it.
 Expr root(const Expr& x) {
   Expr is_zero = stop_gradient(x) == 0.0;
   return where(is_zero, zeros_like(x), sqrt(where(is_zero, ones_like(x), x)));
@@ -40,8 +40,8 @@ Expr squares(const Expr& x, const Expr& by = {}) {
   return is_complex(x.dtype()) ? of_part(real(x)) + of_part(imaginary(x)) : of_part(x);
 }
 
-// The root of `reduced` (a sum or mean) of x's squares. Those of f64 are scaled, since they may be
-// too large or too small for it; those of f32 are neither in f64.
+// Returns the root of `reduced` (a sum or mean) of x's squares. Squares of f64 are scaled, because
+// they may be too large or too small for it; squares of f32 are neither in f64.
 template <class Reduce>
 Expr root_of_squares(const Expr& x, bool is_wide_already, const std::vector<std::int64_t>& axes,
                      bool keep_dims, Reduce reduced) {
@@ -98,7 +98,7 @@ Expr norm(Operand x, detail::Axes axes, double p, bool keep_dims) {
     y = root_of_squares(wide, is_wide(c[0].dtype()), axes, keep_dims,
                         [&](const Expr& of, bool keep) { return sum(of, axes, keep); });
   else {
-    // Where an element is 0 a power below 1 has no slope, and so where the sum is.
+    // A power below 1 has no slope at 0: neither of an element nor of the sum.
     auto powered = [](const Expr& e, double by) {
       Expr is_zero = stop_gradient(e) == 0.0;
       return where(is_zero, zeros_like(e), pow(where(is_zero, ones_like(e), e), by));
@@ -107,8 +107,8 @@ Expr norm(Operand x, detail::Axes axes, double p, bool keep_dims) {
       return powered(sum(p < 1 ? powered(size, p) : pow(size, p), axes, keep), 1 / p);
     };
     const Expr size = abs(wide);
-    // What f64 holds of powers is enough for f32 up to the sixth; beyond, sizes are told in the
-    // norm, which their logarithms give nearly.
+    // The range of f64 is enough for powers of f32 up to the sixth. Beyond it, sizes are divided by
+    // an estimate of the norm from their logarithms.
     if (p <= 6 && !is_wide(c[0].dtype())) y = of_sizes(size, keep_dims);
     else {
       const Expr about = exp(logsumexp(log(stop_gradient(size)) * p, axes, true) / p),
