@@ -12,7 +12,7 @@ namespace {
 
 bool any(const Flags& flags) { return std::find(flags.begin(), flags.end(), 1) != flags.end(); }
 
-// Do the states' reads, or any input, make anything in here active?
+// True if reads of the wanted states make a value in here active.
 bool reads_wanted(const Node& node, const Flags& states) {
   if (!any(states)) return false;
   for (auto [state, effect] : effects_of(node))
@@ -20,8 +20,8 @@ bool reads_wanted(const Node& node, const Flags& states) {
   return false;
 }
 
-// Of a call: what a function that calls itself does to each result is not followed; all depend on
-// all.
+// True for a call whose function calls itself or has no body: its results are not followed one by
+// one, and all depend on all inputs.
 bool is_opaque(const Node& node) {
   const FunctionDef* f = function_of(node);
   return f && (f->is_recursive || !f->body);

@@ -1,6 +1,6 @@
-// What depends on what, differentiably: which values of a graph depend on an x, and through which
-// of them something reaches a y. Of nodes with sub-graphs each output and input is told apart: what
-// passes beside a loop's other variables is not held for one of them.
+// Differentiable dependencies: the values of a graph that depend on an x, and those of them through
+// which a y is reached. Each output and input of a node with sub-graphs is followed by itself: a
+// value that passes beside a loop's variables does not depend on them.
 #pragma once
 
 #include <functional>
@@ -18,12 +18,12 @@ namespace troupe {
 using Flags = std::vector<char>;
 
 bool carries_gradient(DType t);
-/// Does the node read a state that gradients are wanted of?
+/// True if the node reads a state whose gradient is wanted.
 bool is_wanted_read(const Node& node, const Flags& states);
 
 class Flows;
 
-/// Of the first `size` nodes of a graph.
+/// The active values among the first `size` nodes of a graph.
 class Activity {
  public:
   /// `states`: which of the graph's states are xs. `flows` must outlive it.
@@ -45,7 +45,7 @@ class Activity {
 
   /// Backwards from ys: which active values something reaches them through.
   struct Reached {
-    Flags values;  // of all outputs in a row
+    Flags values;  // one flag an output, in a row
     Flags states;  // read on the way
     std::int32_t size;
   };
@@ -75,15 +75,14 @@ struct LoopFlow {
   Flags states;   // reached
 };
 
-/// Answers questions about nodes with sub-graphs and remembers the answers: a sub-graph that is
-/// nested n deep is looked at once, not once for each graph around it. Lifetime: one request for
-/// gradients.
+/// Computes the dependencies of nodes with sub-graphs and caches them: a sub-graph that is nested n
+/// deep is analysed once, not once for each graph around it. Lifetime: one request for gradients.
 class Flows {
  public:
   /// GradientOptions::follows.
   std::function<bool(const Node&)> follows;
 
-  /// Which outputs depend on those inputs or on wanted states read inside.
+  /// Returns the outputs that depend on those inputs or on wanted states read inside.
   Flags active_outputs(const Node& node, const Flags& active_inputs, const Flags& states);
   ReachedInputs reached_inputs(const Node& node, const Flags& active_inputs, const Flags& reached,
                                const Flags& states);
@@ -99,7 +98,7 @@ class Flows {
 
   std::map<std::string, Flags> active_;
   std::map<std::string, ReachedInputs> reached_;
-  std::vector<std::shared_ptr<const AttrObject>> kept_;  // so that no other takes their address
+  std::vector<std::shared_ptr<const AttrObject>> kept_;  // keep addresses, the caches' keys, unique
 };
 
 }  // namespace troupe

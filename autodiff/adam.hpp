@@ -1,4 +1,4 @@
-// What Adam and AdamW share: moments, and the step that they make.
+// The moments and the step of Adam and AdamW.
 #pragma once
 
 #include <troupe/autodiff/optimizer.hpp>

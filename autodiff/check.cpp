@@ -128,7 +128,7 @@ CheckReport compare_with_differences(const Differentiable& f, const std::vector<
       double x = xs[which].at(i);
       volatile double up =
           x + std::cbrt(std::numeric_limits<double>::epsilon()) * std::max(1.0, std::abs(x));
-      double step = up - x;  // what the addition really added
+      double step = up - x;  // the addition rounds: the exact difference
       // The difference of y first: the weighted sum of large values would cancel.
       Tensor above = value_at(which, i, x + step), below = value_at(which, i, x - step);
       double slope = 0;

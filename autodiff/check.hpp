@@ -1,6 +1,7 @@
-// Are gradients right? Two checks that know nothing of the formulas under test.
+// Two checks of gradients that do not use the formulas under test.
 //
-//   CheckReport r = check_gradients([](Graph&, const Exprs& x) { return tanh(x[0]) * x[1]; }, {tx, ty});
+//   CheckReport r = check_gradients([](Graph&, const Exprs& x) { return tanh(x[0]) * x[1]; },
+//                                   {tx, ty});
 //   if (!r.ok()) std::puts(r.text.c_str());
 //
 // Both compute in f64: floating inputs are converted to it first; inputs of other dtypes are passed
@@ -31,11 +32,11 @@ std::vector<Tensor> evaluate_eagerly(const Graph& graph, const Feeds& feeds,
                                      const std::vector<Expr>& fetches);
 
 struct CheckOptions {
-  double tolerance = 1e-6;   // of |a - b| / max(1, |a|, |b|)
+  double tolerance = 1e-6;   // bound of |a - b| / max(1, |a|, |b|)
   int order = 1;             // 2: checks the gradient's gradient as well
   bool open_shapes = false;  // builds the function on inputs whose extents are not known
   detail::Evaluator evaluate = evaluate_eagerly;
-  std::uint64_t seed = 1;  // of the weights that make a scalar of y, and of directions
+  std::uint64_t seed = 1;  // for the weights that make a scalar of y, and for directions
 };
 
 struct CheckReport {

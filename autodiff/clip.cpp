@@ -13,7 +13,7 @@ namespace {
 
 using At = std::source_location;
 
-// What the norm is kept in: f16 would not hold it, and bf16 coarsely.
+// Returns the dtype of the norm: f16 could overflow, and bf16 is too coarse.
 DType kept_in(const std::vector<Cotangent>& gradients) {
   for (const Cotangent& g : gradients)
     if (!g.is_none() && (g.is_sparse() ? g.values : g.dense).dtype() == DType::f64)

@@ -1,15 +1,15 @@
 // Reverse mode through nodes that hold sub-graphs: the gradient of a conditional is a conditional
 // on the same predicate, that of a loop a counted loop which walks saved values backwards.
 //
-// Both go the same way. The sub-graph's nodes are copied, and a sweep appends their gradient; then
-// the whole is cut in two: what was appended becomes the sub-graph of the backward node, and what
-// it uses of the forward nodes comes to it in the cheapest way there is:
+// Both work alike. The sub-graph's nodes are copied, and a sweep appends their gradient; then the
+// copy is cut in two. The appended part becomes the sub-graph of the backward node, which gets the
+// forward values that it uses in the cheapest way:
 //
 //   constants                           are copied
 //   captured values                     are captured by the backward node too
 //   invariants of a loop, its counters  are computed again
-//   what only a shape is taken of       its shape is saved, or known
-//   everything else                     is saved: by a loop one value an iteration, in a list
+//   values used for their shape only    the shape is saved, or known
+//   all other values                    are saved: by a loop one value an iteration, in a list
 //
 // Saved values are more outputs of the forward node, of which a new version is made
 // (Graph::extend).
@@ -23,7 +23,7 @@
 
 namespace troupe {
 
-/// A function whose gradient is asked for: declared, so that calls of it can be made.
+/// A function whose gradient is requested: declared, so that calls of it can be made.
 class FunctionGradient {
  public:
   virtual ~FunctionGradient() = default;
@@ -45,8 +45,8 @@ class Request {
   void add(std::unique_ptr<FunctionGradient> function) {
     functions_.push_back(std::move(function));
   }
-  /// Makes all functions that were asked for: one after the other, so that a long chain of calls
-  /// takes no stack, and defines them callees first.
+  /// Makes all requested functions, one after the other, so that a long chain of calls takes no
+  /// stack, and defines them callees first.
   void finish();
 
   Flows flows;
@@ -62,14 +62,14 @@ struct ControlStep {
   Request& request;
   std::int32_t id;
   std::vector<Cotangent> cotangents;  // one an output; none: nothing depends on it
-  Flags needed;                       // inputs: does anybody want their cotangent?
-  Flags states;                       // of the graph: is a gradient wanted of them?
-  std::vector<Cotangent> arrived;     // at the inputs, from elsewhere: the answer contains it
+  Flags needed;                       // by input: 1 if its cotangent is wanted
+  Flags states;                       // by state of the graph: 1 if its gradient is wanted
+  std::vector<Cotangent> arrived;     // at the inputs, from elsewhere; part of the result
 };
 
 struct ControlCotangents {
   std::vector<Cotangent> inputs;             // one an input
-  std::map<std::int32_t, Cotangent> states;  // of those that are read inside
+  std::map<std::int32_t, Cotangent> states;  // by state that is read inside
 };
 
 /// The index of a functional node's first input that is captured by its sub-graphs.

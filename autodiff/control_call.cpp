@@ -2,9 +2,9 @@
 //
 //   f(x) ─► y          becomes   f'(x) ─► y, saved        and   f'/gradient(dy, saved) ─► dx
 //
-// `saved` is one list of any kind: what the gradient needs of f's body, and where that calls f, the
-// list that the inner call saved. Both functions are declared before f's body is looked at, so that
-// the calls in there find them.
+// `saved` is one list of any kind: the values of f's body that the gradient needs, and for a call
+// of f in it the list that the inner call saved. Both functions are declared before f's body is
+// differentiated, so that the calls in it find them.
 #include <algorithm>
 
 #include <fmt/format.h>
@@ -25,7 +25,7 @@ struct Pair {
   const FunctionDef* gradient = nullptr;
 };
 
-/// Of which values a gradient is wanted, and of which results there are cotangents.
+/// The values whose gradient is wanted, and the results that have cotangents.
 struct Wish {
   Flags inputs, outputs, states;
 
@@ -160,7 +160,7 @@ class Differentiation final : public FunctionGradient {
   }
 
   void define_gradient(const Cut& cut) {
-    auto body = std::make_shared<SubGraph>(f_.body, root_, 0);  // of its nodes none
+    auto body = std::make_shared<SubGraph>(f_.body, root_, 0);  // copies no nodes
     body->made_from = both_;
     body->inputs.clear();
     Graph& g = body->graph;
@@ -194,8 +194,8 @@ class Differentiation final : public FunctionGradient {
   FunctionDef* saving_ = nullptr;
   FunctionDef* gradient_ = nullptr;
   std::shared_ptr<SubGraph> both_;  // the body and its gradient
-  Exprs arguments_;                 // of that: the cotangents of results
-  std::vector<Edge> results_;       // of that
+  Exprs arguments_;                 // in both_: the cotangents of results
+  std::vector<Edge> results_;       // in both_
 };
 
 class CallStep : Step {

@@ -35,7 +35,7 @@ class CaseStep : Step {
     std::shared_ptr<SubGraph> both;
     std::map<Edge, Expr> outside;  // arguments of the gradient, and what they are
     std::unique_ptr<Cut> cut;
-    std::vector<int> saved_in;  // of each saved value, the forward output
+    std::vector<int> saved_in;  // by saved value: the forward output
   };
 
   void differentiate_branch(const std::shared_ptr<const SubGraph>& branch) {

@@ -1,4 +1,4 @@
-// What the gradients of conditionals and of loops share (control.hpp).
+// The base of the gradients of conditionals and of loops (control.hpp).
 #pragma once
 
 #include <map>
@@ -69,7 +69,7 @@ class Step {
   }
   ValueSpec state_spec(std::int32_t state) const { return s_.graph.states()[at(state)].values[0]; }
   std::string label() const { return forward_.attrs.get<std::string>("label") + "/gradient"; }
-  /// What has arrived at the inputs is passed on, whatever else is found.
+  /// Returns the cotangents that have already arrived at the inputs, and no others.
   ControlCotangents nothing() const { return {s_.arrived, {}}; }
   std::vector<std::int32_t> wanted(const Flags& states) const {
     std::vector<std::int32_t> out;
@@ -90,7 +90,7 @@ class Step {
 
   const ControlStep& s_;
   const Node forward_;  // as it is before it is extended; keeps its sub-graphs
-  Graph& here_;         // where the backward node goes
+  Graph& here_;         // the graph of the backward node
 };
 
 ControlCotangents differentiate_while(const ControlStep& step);

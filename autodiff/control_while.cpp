@@ -75,7 +75,7 @@ class WhileStep : Step {
     set_products_aside();
   }
 
-  // What a sum has of products leaves it: their operands are results of their own.
+  // Removes the products from each sum: their operands become results of their own.
   void set_products_aside() {
     Graph& g = both_->graph;
     auto changes = [&](std::int32_t id) {
@@ -240,11 +240,11 @@ class WhileStep : Step {
     return n + outside.in(0, *body_, input(i), variable(i));
   }
 
-  // Operands of the products: what lists of theirs hold is in the order of the iterations.
+  // The place of a product's operand. Lists of operands are in the order of the iterations.
   struct OperandPlace {
-    // a list of its own, one that the forward loop saves, one that is summed up anyway
+    // an own list, a list that the forward loop saves, a list that is a sum in any case
     enum From { list, saved, sum } from = list;
-    std::size_t which = 0;  // of the lists, of `lists_`, of the sums
+    std::size_t which = 0;  // index among the own lists, `lists_` or the sums
   };
 
   OperandPlace place_of(Edge e, const Cut& cut) const {
@@ -261,7 +261,7 @@ class WhileStep : Step {
     }
     return {};
   }
-  // Of no iterations, nothing but its spec tells how wide the elements of a list are.
+  // True if the spec has the width of a list's elements, which are missing without iterations.
   static bool tells_columns(const ValueSpec& list) {
     return list.shape.has_rank() && list.shape.rank() == 2 && list.shape[1] >= 0;
   }
@@ -404,8 +404,8 @@ class WhileStep : Step {
   std::vector<int> accumulated_;      // captures
   std::vector<std::int32_t> states_;  // variables read inside
   std::shared_ptr<SubGraph> both_;    // the body and its gradient
-  std::int32_t nodes_ = 0;            // of the body
-  Exprs arguments_;                   // of its gradient
+  std::int32_t nodes_ = 0;            // number of the body's nodes
+  Exprs arguments_;                   // arguments of its gradient
   std::vector<Edge> results_;         // one an argument; then both operands of each product
   struct SetAside {
     std::size_t sum;  // the argument
@@ -413,9 +413,9 @@ class WhileStep : Step {
   };
   std::vector<SetAside> products_;
   std::vector<OperandPlace> operands_;  // two of each product
-  int count_ = 0;                   // the forward output that says how many iterations there were
-  std::vector<int> lists_;          // the forward outputs that hold saved values
-  std::shared_ptr<SubGraph> body_;  // of the backward loop
+  int count_ = 0;                       // the forward output with the number of iterations
+  std::vector<int> lists_;              // the forward outputs that hold saved values
+  std::shared_ptr<SubGraph> body_;      // the backward loop's
 };
 
 }  // namespace

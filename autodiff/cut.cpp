@@ -22,14 +22,14 @@ bool Cut::is_constant(std::int32_t id) const { return graph().node(id).op->name 
 void Cut::find_needed() {
   for (Edge e : results_) needed_[troupe::at(e.node)] = 1;
   for (std::int32_t id = graph().size() - 1; id >= forward_; --id) {
-    if (has_effect(graph().node(id))) needed_[troupe::at(id)] = 1;  // of a user's gradient function
+    // a user's gradient function may have effects
+    if (has_effect(graph().node(id))) needed_[troupe::at(id)] = 1;
     if (needed_[troupe::at(id)])
       for (Edge e : graph().node(id).inputs) needed_[troupe::at(e.node)] = 1;
   }
 }
 
-// Only what tells of shapes, and arithmetic on that: small, and instead of a value that may be
-// large.
+// True only for shapes and arithmetic on them: small values that replace possibly large ones.
 bool Cut::can_be_hoisted(const Node& node) const {
   if (!node.op->is_pure() || node.op->evaluate || node.inputs.empty()) return false;
   for (const ValueSpec& s : node.outputs)
@@ -78,14 +78,14 @@ void Cut::find_saved() {
 
 std::shared_ptr<SubGraph> Cut::forward_part(Graph& outer, std::vector<Edge>& saved) const {
   auto part = std::make_shared<SubGraph>(both_, outer, forward_);
-  // What the saved values are made of has smaller ids: they are found downwards, and put there
-  // upwards. No recursion: they may be a long chain.
+  // Operands of saved values have smaller ids: they are found downwards, and appended upwards. No
+  // recursion: they may be a long chain.
   Flags is_put(troupe::at(graph().size()), 0);
   for (const Saved& s : saved_) is_put[troupe::at(s.value.node)] = 1;
   for (std::int32_t id = graph().size() - 1; id >= forward_; --id)
     if (is_put[troupe::at(id)])
       for (Edge e : graph().node(id).inputs) is_put[troupe::at(e.node)] = 1;
-  std::map<std::int32_t, std::int32_t> at;  // of appended nodes
+  std::map<std::int32_t, std::int32_t> at;  // by node: the appended copy
   auto place = [&](std::int32_t id) { return is_forward(id) ? id : at.at(id); };
   for (std::int32_t id = forward_; id < graph().size(); ++id) {
     if (!is_put[troupe::at(id)]) continue;
@@ -127,7 +127,7 @@ std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge
                               Attrs{{"dtype", spec.dtype}, {"shape", spec.shape}}, Site())[0];
     return blanks[e] = made.edge();
   };
-  // What is there, or comes without the node that makes it; none: that node is copied.
+  // Returns the copy's edge if it exists or does not need a copy of its node; else none.
   auto known = [&](Edge e, bool is_shape) -> std::optional<Edge> {
     if (auto it = at.find(e); it != at.end()) return it->second;
     const bool is_given = is_forward(e.node) ? free_[troupe::at(e.node)] == Free::given
@@ -142,7 +142,7 @@ std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge
   struct Copying {
     std::int32_t id;
     Node node;
-    std::size_t next = 0;  // of its inputs
+    std::size_t next = 0;  // index of its next input
   };
   std::vector<Copying> waiting;
   auto copy = [&](Edge wanted) -> Edge {

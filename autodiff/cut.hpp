@@ -21,26 +21,26 @@ enum class Free : char {
 
 class Cut {
  public:
-  /// The first `forward` nodes are forward ones; `free` says it of each. `results`: what the
-  /// backward part yields. Both parts become sub-graphs of their own; `both` stays as it is.
+  /// The first `forward` nodes are forward ones; `free` has an entry for each. `results`: the
+  /// results of the backward part. Both parts become sub-graphs; `both` is not changed.
   Cut(std::shared_ptr<SubGraph> both, std::int32_t forward, std::vector<Edge> results,
       std::vector<Free> free);
 
-  /// What the forward part has to save.
+  /// A value that the forward part has to save.
   struct Saved {
-    Edge value;      // of `both`
-    bool is_shape;   // what is saved is the value's shape
-    ValueSpec spec;  // of what is saved
+    Edge value;      // in `both`
+    bool is_shape;   // true: only the value's shape is saved
+    ValueSpec spec;  // spec of the saved value or shape
   };
   const std::vector<Saved>& saved() const { return saved_; }
 
   /// The forward part, open, as a sub-graph of `outer`, and where in it the saved values are.
   std::shared_ptr<SubGraph> forward_part(Graph& outer, std::vector<Edge>& saved) const;
-  /// Is what is saved there what `edge` of the original sub-graph is?
+  /// True if `saved` has the value of `edge` of the original sub-graph.
   bool is_saved_as(const Saved& saved, Edge edge) const;
 
-  /// Copies the backward part into `to` and yields its results there. `given` yields what stands
-  /// for a value of `both` that the caller has; `restored`: the saved values.
+  /// Copies the backward part into `to` and returns its results there. `given` returns the caller's
+  /// counterpart of a value of `both`; `restored`: the saved values.
   std::vector<Edge> backward_part(SubGraph& to, const std::function<Expr(Edge)>& given,
                                   const Exprs& restored) const;
 

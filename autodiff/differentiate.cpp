@@ -19,7 +19,7 @@ bool absorbs(const Shape& x, const Shape& other) {
   return true;
 }
 
-// May input i of a pointwise op be smaller than the output?
+// True if input i of a pointwise op may be smaller than the output.
 bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
   if (inputs.size() == 1) return false;
   Shape x = inputs[i].shape();
@@ -30,9 +30,9 @@ bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
   return false;
 }
 
-// An op's gradient says dy f'(x). Of a holomorphic f the gradient of a real number is dy
-// conj(f'(x)): the conjugate of what the op says of conj(dy). Ops from complex to real numbers or
-// back say it themselves.
+// An op's gradient returns dy f'(x). For a holomorphic f the gradient of a real number is dy
+// conj(f'(x)): the conjugate of the op's result for conj(dy). Ops from complex to real numbers or
+// back conjugate by themselves.
 bool is_holomorphic(const Differentiated& firing) {
   bool has_complex = false;
   for (std::size_t i = 0; i < firing.inputs.size(); ++i) {

@@ -1,11 +1,12 @@
-// One op's step of reverse mode: what gradients of graphs and the tape both call.
+// One op's step of reverse mode, for gradients of graphs and for the tape.
 //
-//   std::vector<Cotangent> dxs = differentiate(*node.op, node.attrs, {inputs, outputs, dys, needed});
+//   std::vector<Cotangent> dxs =
+//       differentiate(*node.op, node.attrs, {inputs, outputs, dys, needed});
 //
 // The op's `gradient` runs on the reader that the expressions belong to: a graph appends nodes, an
-// eager scope computes at once. What it says is checked here, once for all ops: a dense dx has x's
-// dtype, and for a pointwise op is summed back over the axes along which x was broadcast, so that
-// op files need not think of broadcasting.
+// eager scope computes at once. Its result is checked here, once for all ops: a dense dx has x's
+// dtype. For a pointwise op dx is summed back over the axes along which x was broadcast, so that op
+// files need not consider broadcasting.
 #pragma once
 
 #include <vector>
@@ -16,19 +17,19 @@
 
 namespace troupe {
 
-/// What an operation took and gave, as its gradient sees it.
+/// The inputs, outputs and cotangents of an operation, for its gradient.
 struct Differentiated {
   std::vector<Expr> inputs;
   std::vector<Expr> outputs;
   std::vector<Cotangent> cotangents;  // one an output; none: nothing depends on it
-  std::vector<bool> needed;           // one an input: does anybody want its cotangent?
+  std::vector<bool> needed;           // one an input; true: its cotangent is wanted
 };
 
-/// One cotangent an input; none where the op says so or nobody asked.
-/// Throws unimplemented if the op has no gradient, and what its gradient function throws.
+/// Returns one cotangent an input; none if the op yields none or the cotangent is not wanted.
+/// Throws unimplemented if the op has no gradient, and the errors of its gradient function.
 std::vector<Cotangent> differentiate(const OpDef& op, const Attrs& attrs, Differentiated firing);
 
-/// The sum of what several consumers say of one value.
+/// Returns the sum of the cotangents that several consumers yield for one value.
 Cotangent sum_of(const std::vector<Cotangent>& terms);
 
 }  // namespace troupe

@@ -45,7 +45,7 @@ Graph& outermost(Graph& graph) {
   return *g;
 }
 
-// Before anybody asks them for their graph.
+// Refuses empty expressions before they are asked for their graph.
 void refuse_empty(const std::vector<Expr>& ys, const Independents& xs, const Site& at) {
   auto refuse = [&](const std::string& why, Code code = Code::failed_precondition) {
     throw Error(code, fmt::format("gradients at {}: {}", at.text(), why));
@@ -115,11 +115,11 @@ Cotangent zeros_for(Graph& here, const Independent& x, const Site& at) {
   return zero_cotangent(&x.expr()->reader() == &here ? *x.expr() : here.adopt(*x.expr(), at));
 }
 
-// A graph on the way from the ys outwards: what its inner graph captures of it is one more y.
+// A graph on the way from the ys outwards: the values that its inner graph captures are ys, too.
 struct Level {
   Graph* graph;
   std::vector<Edge> ys;
-  std::vector<Graph::Capture> captures;  // of the graph, by the inner level
+  std::vector<Graph::Capture> captures;  // values of the graph that the inner level captures
   // If the inner level is a function's body: the values in the outermost graph's environment that
   // the body and the functions that it calls use.
   std::map<Edge, std::int64_t> environment;

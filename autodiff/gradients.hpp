@@ -100,7 +100,7 @@ std::vector<Expr> gradients(const std::vector<Expr>& ys, const detail::Independe
 
 namespace detail {
 
-/// The same, but rows that a gather used stay sparse.
+/// Returns gradients in which rows that a gather used stay sparse.
 std::vector<Cotangent> cotangents(const Expr& y, const Independents& xs,
                                   const GradientOptions& options = {},
                                   std::source_location at = std::source_location::current());

@@ -3,15 +3,15 @@
 //   Expr step = Adam({.learning_rate = 1e-3}).minimize(loss, {w, b});
 //   engine.run(feeds, {step, loss});              // one step; loss is that of the old variables
 //
-// An optimizer is a value; what it remembers (momenta, step counts) are variables named
+// An optimizer is a value; its state (momenta, step counts) consists of variables named
 // `<variable>/<optimizer>/<slot>` on the variable's device and of its dtype (f32 for f16 and bf16,
 // in which no step is computed), so that checkpoints save them and two optimizers of one variable
 // share them only if they are of one kind. Order: an update comes after every read that stands
-// before it in the program, so all gradients of a step see the old values. Where an update needs a
-// slot's new value it takes what `assign` yields. Sparse cotangents touch only the rows used, and a
-// row that occurs twice counts once, with its sum. For Sgd and Adagrad that is what the dense step
-// does; the others are lazy: a row's slots stand still while it is not used (as in TensorFlow's
-// LazyAdam and PyTorch's SparseAdam).
+// before it in the program, so all gradients of a step use the old values. An update that needs a
+// slot's new value takes the result of `assign`. Sparse cotangents touch only the rows used, and a
+// row that occurs twice counts once, with its sum. Sgd and Adagrad then equal the dense step. The
+// others are lazy: a row's slots stand still while it is not used (as in TensorFlow's LazyAdam and
+// PyTorch's SparseAdam).
 #pragma once
 
 #include <initializer_list>
@@ -45,12 +45,12 @@ class Optimizer {
 
  protected:
   explicit Optimizer(std::string name) : name_(std::move(name)) {}
-  /// Throws invalid_argument if its options make no step; asked of all variables before any is
+  /// Throws invalid_argument if its options make no step; called for all variables before any is
   /// changed.
   virtual void check(const Variable& v) const = 0;
-  /// The updates of one variable; what they yield is fetched. Gradients come in `computed_in(v)`.
+  /// Returns the updates of one variable, to be fetched. Gradients come in `computed_in(v)`.
   virtual Expr update(const Variable& v, const Expr& gradient) const = 0;
-  /// The same for rows `indices` (rank 1), which may occur twice.
+  /// Returns the updates of the rows `indices` (rank 1), which may occur twice.
   virtual Expr update_rows(const Variable& v, const Expr& indices, const Expr& rows) const = 0;
 
   /// A variable beside `v` that starts as `initial` everywhere, of `computed_in(v)`.

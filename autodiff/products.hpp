@@ -1,15 +1,15 @@
 // Sums of matrix products over a loop's iterations, and how they become one product after the loop:
 //
-//   sum over t of transpose(a_t) b_t  =  transpose(a) b,  where a and b hold the rows of all a_t and b_t
+//   sum over t of transpose(a_t) b_t  =  transpose(a) b
 //
-// The gradient of what every iteration multiplies with (the weights of a recurrent cell) is such a
-// sum. Term by term it costs a product with a short inner extent and a pass over the whole sum an
-// iteration; as one product it runs at the machine's speed. The price is memory: b_t, a cotangent
-// with as many rows as the batch, is kept until the loop is done, as a_t, a saved value, was
-// before. So terms with more than kFewRows rows, of which a product is long enough by itself, are
-// added up as they come. Where a device's memory is limited the products are taken a few hundred
-// rows at a time (controlflow/library/list_product.cpp), so that lists that are swapped out never
-// come back whole.
+// with the rows of all a_t in a and those of all b_t in b. The gradient of a matrix that every
+// iteration multiplies with (the weights of a recurrent cell) is such a sum. Term by term it costs
+// a product with a short inner extent and a pass over the whole sum an iteration; as one product it
+// runs at the machine's speed. The price is memory: b_t, a cotangent with as many rows as the
+// batch, is kept until the loop is done, as the saved value a_t is in any case. So terms with more
+// than kFewRows rows, whose product is long enough by itself, are added up as they come. If a
+// device's memory is limited, the products are computed a few hundred rows at a time
+// (controlflow/library/list_product.cpp), so that lists that are swapped out never come back whole.
 #pragma once
 
 #include <functional>

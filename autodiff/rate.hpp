@@ -48,7 +48,7 @@ inline Expr one_number(const Expr& loss, const char* what, const Site& at) {
   return bind_op("Require", operands, Attrs{{"what", std::string(remedy)}}, at)[0];
 }
 
-/// The same of a rate, which must be finite; a negative one climbs.
+/// Throws invalid_argument unless the rate, if it is a number, is finite; a negative one ascends.
 inline void require_rate(const Variable& v, const Rate& rate) {
   if (!rate.is_number() || std::isfinite(rate.literal().at(0))) return;
   throw Error(
@@ -66,7 +66,7 @@ inline Operand rate_for(const Variable& v, const Rate& rate) {
 inline Expr descend(const Variable& v, const Expr& change) {
   return v.assign_sub(cast(change, v.dtype()));
 }
-/// The same for whole rows, which may be named twice with one change.
+/// Whole rows of v -= change; a row may be named twice with one change.
 inline Expr descend_rows(const Variable& v, const Expr& indices, const Expr& change) {
   Expr rows = cast(gather(v, indices), computed_in(v)) - change;
   return v.scatter_update(indices, cast(rows, v.dtype()));

@@ -124,7 +124,7 @@ void Sweep::pass_through_control(std::int32_t id, std::vector<Cotangent> totals)
   ControlStep step{
       graph_, request_, id, std::move(totals), activity_.active_inputs(node), activity_.states(),
       {}};
-  // What has arrived already at a list goes through the node: it is added to where it lies.
+  // A cotangent that has already arrived at a list goes through the node, which adds in place.
   const std::size_t first_capture = captures_begin(node);
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     const bool goes_through =

@@ -30,7 +30,7 @@ class Arrivals {
   };
   std::vector<Slot> pool_;
   std::int32_t free_ = -1;           // list of unused slots
-  std::vector<std::int32_t> first_;  // of an output's list; -1: empty
+  std::vector<std::int32_t> first_;  // by output: the first slot of its list; -1: empty
 };
 
 class Sweep {
@@ -40,10 +40,9 @@ class Sweep {
         Request& request);
 
   const Activity& activity() const { return activity_; }
-  /// A cotangent of y, and of every output of it; those of what does not depend on an x are
-  /// dropped.
+  /// Adds a cotangent of y, or drops it if y does not depend on an x.
   void seed(Edge y, Cotangent dy);
-  /// What is said of a state beside what its reads say.
+  /// Adds a cotangent of a state to those of its reads.
   void seed_state(std::int32_t state, Cotangent c) { of_states_[state].push_back(std::move(c)); }
   void run();
 
@@ -63,8 +62,8 @@ class Sweep {
   Activity activity_;
   Flags is_x_;  // an output
   Arrivals arrivals_;
-  std::map<Edge, Cotangent> of_edges_;  // of the xs that are expressions
-  // of each read of the xs that are variables
+  std::map<Edge, Cotangent> of_edges_;  // by x that is an expression
+  // by x that is a variable: the cotangent of each read
   std::map<std::int32_t, std::vector<Cotangent>> of_states_;
 };
 

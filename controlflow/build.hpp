@@ -71,10 +71,9 @@ Exprs bind_call(Graph& graph, const FunctionDef& function, const Exprs& inputs, 
 /// The spec of a list of elements of any kind.
 ValueSpec any_list();
 
-/// What an implicit loop variable starts as.
+/// Returns the initial value of an implicit loop variable.
 Value implicit_value(const ValueSpec& spec);
-/// What is known of a value that is either of the two; throws invalid_argument if they are of
-/// different kinds.
+/// Returns the spec that covers both; throws invalid_argument if they are of different kinds.
 ValueSpec common_spec(const ValueSpec& a, const ValueSpec& b);
 
 /// A While node's parts by name.
@@ -88,12 +87,12 @@ struct WhileView {
   const std::vector<ValueSpec>& implicit;
   int parallel_iterations;
   bool back_prop;
-  std::vector<std::int64_t> numbers;  // by which errors name its variables; empty: 0, 1, ...
+  std::vector<std::int64_t> numbers;  // errors name the variables by them; empty: 0, 1, ...
 };
 
-/// What a predicate, or the number of a branch, is as a node is evaluated. Throws invalid_argument,
-/// naming the node and the user's line, unless it is one element, as an engine does: where its rank
-/// was unknown, nobody has asked before.
+/// Returns a predicate's value, or the number of a branch, when a node is evaluated. Throws
+/// invalid_argument, naming the node and the user's line, unless it is one element, as an engine
+/// does: a predicate of unknown rank was not checked before.
 double predicate_of(const Node& node, const Tensor& value);
 
 }  // namespace troupe

@@ -1,20 +1,23 @@
 // Functions inside a graph: built once, called from anywhere in it, from their own bodies too.
 //
-//   GraphFunction<Expr(Expr)> square(g, "square", {{DType::f32, Shape{}}}, [](Expr x) { return x * x; });
+//   GraphFunction<Expr(Expr)> square(g, "square", {{DType::f32, Shape{}}},
+//                                    [](Expr x) { return x * x; });
 //   Expr y = square(square(x));
 //
 //   const ValueSpec count{DType::i64, Shape{}};
-//   GraphFunction<Expr(Expr)> factorial(g, "factorial", {count}, {count});   // what it takes, what it yields
-//   factorial.define([&](Expr n) { return cond(n <= 1, [&] { return g.constant(1); }, [&] { return n * factorial(n - 1); }); });
+//   GraphFunction<Expr(Expr)> factorial(g, "factorial", {count}, {count});  // parameters, results
+//   factorial.define([&](Expr n) {
+//     return cond(n <= 1, [&] { return g.constant(1); }, [&] { return n * factorial(n - 1); });
+//   });
 //
 // A function that calls itself, or is called before it is defined, is declared first. Parameters
-// and results are what a loop's variables may be (structure.hpp); specs are given flattened. Values
+// and results have the types of loop variables (structure.hpp); specs are given flattened. Values
 // of the outermost graph that a body uses come to it by themselves, variables by reference. A call
 // happens once all its arguments are there; all effects of the body happen, in program order with
-// those around the call. How deep calls may nest is the engine's to say
-// (`EngineOptions::call_depth`). A function of an Eager scope runs its body at once. Errors: what
-// does not fit throws invalid_argument while building, naming the function and the user's line.
-// Lifetime: a handle must not outlive its reader; copies are the same function.
+// those around the call. `EngineOptions::call_depth` limits how deep calls nest. A function of an
+// Eager scope runs its body at once. Errors: values of the wrong spec throw invalid_argument while
+// building, naming the function and the user's line. Lifetime: a handle must not outlive its
+// reader; copies are the same function.
 #pragma once
 
 #include <functional>
@@ -37,11 +40,11 @@ class Graph;
 
 namespace detail {
 
-/// What a GraphFunction is a typed handle on.
+/// The untyped function behind the typed handle GraphFunction.
 class NamedFunction {
  public:
   using Body = std::function<Operands(const Exprs&)>;
-  /// How many values its signature says that it takes and yields; -1: any number.
+  /// The numbers of parameters and results in its signature; -1: any number.
   struct Counts {
     std::int64_t takes = -1, yields = -1;
   };
@@ -70,9 +73,9 @@ class NamedFunction {
   std::vector<ValueSpec> parameters_;
   std::optional<std::vector<ValueSpec>> results_;
   Counts counts_;
-  FunctionDef* function_ = nullptr;  // of the graph
-  Body body_;                        // of an eager function
-  int depth_ = 0;                    // the same: calls under way
+  FunctionDef* function_ = nullptr;  // in the graph; null: eager
+  Body body_;                        // set for an eager function
+  int depth_ = 0;                    // calls of an eager function that are running
 };
 
 }  // namespace detail
@@ -84,7 +87,7 @@ template <class Result, class... Parameters>
 class GraphFunction<Result(Parameters...)> {
  public:
   using At = std::source_location;
-  /// What a caller gives for a parameter: for an expression also a literal, a tensor, a variable.
+  /// The type of an argument: for an expression also a literal, a tensor, a variable.
   template <class P>
   using Given =
       std::conditional_t<std::is_same_v<std::decay_t<P>, Expr>, Operand, const std::decay_t<P>&>;

@@ -89,7 +89,7 @@ Expr next_in(Reader& reader, const Operand& o, DType dtype, const std::string& t
   return reader.adopt(Expr(nullptr, o.number_as(dtype, title + ": ")), o.site());
 }
 
-// What a variable may start as and become: the same in a graph and at once. `which`: `variable 1`.
+// Checks a variable's initial and next values, in a graph and at once alike. `which`: `variable 1`.
 void require_start(const std::string& title, const std::string& which, const ValueSpec& variable,
                    const ValueSpec& first) {
   if (!variable.covers(first))
@@ -120,9 +120,9 @@ Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const s
                    branches[static_cast<std::size_t>(i < 0 || i > last ? last : i)]());
 }
 
-// Runs `build`, of what starts as `initial`. Where it finds that dtypes differ, an integer to start
-// from may be why: it is i64. That it found this is told by how pointwise ops,
-// `require_same_dtype`, the algebra and branches word it.
+// Runs `build`, whose variables start as `initial`. If it fails because dtypes differ, an integer
+// initial value, which is i64, may be the reason. The failure is recognised by the error texts of
+// pointwise ops, `require_same_dtype`, the algebra and branches.
 template <class F>
 auto explained(const std::string& title, const Operands& initial, const char* which, F build) {
   try {
@@ -148,7 +148,7 @@ auto explained(const std::string& title, const Operands& initial, const char* wh
   }
 }
 
-// What a condition yields at once, and what it compared meanwhile.
+// Returns the eager result of a condition, and records its comparisons in `by`.
 Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition,
              const Exprs& variables) {
   if (!eager) return condition(variables);
@@ -315,7 +315,7 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
   auto users = [&](const Exprs& v) { return is_bounded ? Exprs(v.begin(), v.end() - 1) : v; };
   Operands more = builder.add("the condition of " + name, specs, [&](const Exprs& v) -> Operands {
     Expr holds = condition(users(v));
-    // Of unknown rank it may be the scalar that it must be; another shape is refused below.
+    // A predicate of unknown rank may be a scalar; another shape is refused below.
     if (is_bounded && holds.dtype() == DType::boolean &&
         (!holds.shape().has_rank() || holds.shape().is_scalar()))
       holds =
@@ -412,7 +412,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
     for (const Expr& l : lists) arguments.push_back(list_read(Operand(l, at), at_index));
     return step(arguments);
   };
-  // What is put out may be the state once more: a number is of its dtype then.
+  // The outputs may repeat the state; then a number takes the state's dtype.
   auto put_out = [&](Reader& into, const Operands& made, std::size_t k) {
     return made.size() == 2 * states ? next_in(into, made[k], state_specs[k - states].dtype, name)
                                      : in_reader(into, made[k]);
@@ -422,8 +422,8 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
     std::vector<Expr> written;
     const std::int64_t n = length.value().item<std::int64_t>();
     if (n == 0 && !is_fold) {
-      // Nothing is computed, and nothing happens: what would be put out is known from a graph that
-      // nobody runs.
+      // Nothing is computed, and no effect happens: the specs of the outputs come from a graph that
+      // is never run.
       Graph unused;
       Exprs arguments;
       for (const ValueSpec& spec : state_specs) arguments.push_back(unused.argument(spec, at));

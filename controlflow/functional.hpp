@@ -12,11 +12,11 @@
 //                    [&] { return x * x; });
 //   Expr states = scan([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, xs, h0);
 //
-// On eager values they run at once: the predicate is looked at, and the lambda called. What a
-// branch that is not taken would yield is not known then, so only a graph compares branches; loops
-// keep to the same rules in both. Over no elements the step of a scan or map is called all the
-// same, to know what it would yield; then it has no effect and draws nothing. Errors: what does not
-// fit throws invalid_argument while building, naming the loop, the variable and the user's line. In
+// On eager values they run at once: the predicate is read, and the lambda called. The results of a
+// branch that is not taken are unknown then, so only a graph compares branches; loops keep to the
+// same rules in both. If there are no elements, the step of a scan or map is called once to find
+// the specs of its results; then it has no effect and draws nothing. Errors: values of the wrong
+// spec throw invalid_argument while building, naming the loop, the variable and the user's line. In
 // the taken branch and in every iteration all effects happen, in order.
 #pragma once
 
@@ -36,15 +36,14 @@ struct CondOptions {
 
 struct WhileOptions {
   std::string name = {};
-  /// How far iterations may run ahead of the oldest that is not done, on each device by itself;
-  /// more than 65,536 count as that. Between two devices more may be on their way of what is small:
-  /// EdgeOptions::ahead.
+  /// How far iterations may run ahead of the oldest unfinished one, on each device by itself; at
+  /// most 65,536. Between two devices more small tokens may be in flight: EdgeOptions::ahead.
   int parallel_iterations = 32;
-  /// A number, -1 for none; or an i32 or i64 scalar, where less than 0 is 0. The condition is asked
-  /// once more than the body runs.
+  /// A number, -1 for no limit; or an i32 or i64 scalar, which counts as 0 if it is negative. The
+  /// condition is evaluated once more than the body.
   Operand maximum_iterations = -1;
-  /// What a variable's shape may become, by its place among the flattened variables; where nothing
-  /// is given, every iteration must keep the shape it starts with.
+  /// The shapes that variables may take, by place among the flattened variables. A variable without
+  /// an entry must keep its initial shape.
   std::vector<std::optional<Shape>> shape_invariants = {};
   bool back_prop = true;  // false: no gradient goes through
 };
@@ -62,8 +61,8 @@ struct ScanOptions {
   std::string name = {};
   int parallel_iterations = 32;
   bool reverse = false;
-  /// What a part of the state may become, by its place among the flattened ones; where nothing is
-  /// given, it keeps its shape.
+  /// The shapes that parts of the state may take, by place among the flattened parts. A part
+  /// without an entry keeps its shape.
   std::vector<std::optional<Shape>> shape_invariants = {};
   bool back_prop = true;  // false: no gradient goes through
 };
@@ -305,7 +304,7 @@ detail::Built<Variables> while_loop(detail::Reader* reader, Condition condition,
         options, at));
   }
 }
-/// Where an initial value is an expression, the reader follows from it.
+/// Finds the reader by an initial value that is an expression.
 template <class Condition, class Body, class Variables>
 requires(!std::is_pointer_v<Condition>) detail::Built<Variables> while_loop(
     Condition condition, Body body, const Variables& initial, const WhileOptions& options = {},
@@ -374,8 +373,8 @@ detail::Built<State> scan(Step step, const Elements& elements, const State& init
   }
 }
 
-/// `f(element)` of every element of axis 0, stacked. Of no elements, extents that the graph does
-/// not know count as 0.
+/// `f(element)` of every element of axis 0, stacked. If there are no elements, extents that the
+/// graph does not know count as 0.
 template <class F, class Elements>
 auto map(F f, const Elements& elements, const ScanOptions& options = {},
          std::source_location at = std::source_location::current()) {
@@ -421,7 +420,7 @@ detail::Built<State> fold_left(Step step, const Elements& elements, const State&
         first.size(), options, "fold", at));
   }
 }
-/// The same from the last element to the first.
+/// fold_left from the last element to the first.
 template <class Step, class Elements, class State>
 detail::Built<State> fold_right(Step step, const Elements& elements, const State& initial,
                                 ScanOptions options = {},

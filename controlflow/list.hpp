@@ -9,7 +9,7 @@
 // devices/list/list.hpp states. `TensorArray` is the same under the names of the field.
 //
 // An element's shape fits the list's, which may have unknown extents (`Shape::unknown()`: elements
-// of any shape). What does not fit is refused while the graph is built, or when it runs. Indices
+// of any shape). Other elements are refused while the graph is built, or when it runs. Indices
 // are scalars, i32 or i64, in [0, length): out_of_range otherwise; negative ones do not count from
 // the end. An element that was never written reads as zeros where the list's element shape is known
 // in full, and is an error (failed_precondition) where it is not. The gradient with respect to a
@@ -44,8 +44,8 @@ struct Popped {
 };
 /// The list without its last element, and that. Throws out_of_range on an empty list.
 Popped list_pop(Operand list);
-/// The same for a list of any kind, where it must be a `value`: invalid_argument in the run if it
-/// is not.
+/// list_pop for a list of any kind. The element must fit `value`: invalid_argument in the run if it
+/// does not.
 Popped list_pop(Operand list, const ValueSpec& value);
 
 /// Element `index`; the list keeps it.

@@ -157,7 +157,7 @@ Value sum_of_tensors(KernelContext& c, Value a, Value b) {
 // Lists within lists wait on the heap until those within them are added: they may be nested deep.
 Value sum_of_lists(KernelContext& c, List a, List b) {
   struct Open {
-    List a, b;  // what of b is not yet in a
+    List a, b;  // elements of b from `next` on are not yet added to a
     std::int64_t next;
   };
   std::vector<Open> open;
@@ -260,7 +260,7 @@ Shape shape_of_all(const List& list, std::span<const std::int64_t> which) {
               first, i, shape.text(), own.text()));
     if (first < 0) first = i, shape = own;
   }
-  // Of no elements, extents that nothing tells count as 0: there is nothing in the tensor anyway.
+  // Without elements, unknown extents count as 0: the tensor is empty anyway.
   if (which.empty() && shape.has_rank())
     for (int axis = 0; axis < shape.rank(); ++axis)
       if (shape[axis] < 0) shape.set(axis, 0);

@@ -1,4 +1,4 @@
-// What the operations on lists share.
+// Specs, gradients and kernels that operations on lists share.
 #pragma once
 
 #include <span>
@@ -29,7 +29,8 @@ void require_element_shape(const Inference& c, int list, DType dtype, const Shap
 /// `[n, element...]`.
 Shape with_leading(std::int64_t n, const Shape& element);
 
-/// The attributes dtype, shape and depth (of the value itself: 0 for a tensor), and what they say.
+/// Declares the attributes dtype, shape and depth of a value (depth 0: a tensor); `spec_of` reads
+/// them.
 void spec_attrs(OpBuilder& op);
 namespace detail {
 
@@ -39,15 +40,15 @@ Attrs attrs_of(const ValueSpec& spec);
 
 ValueSpec spec_of(const Attrs& attrs);
 
-/// What `list_pop` and `list_read` yield if they are not told: throws for a list of any kind,
-/// naming the line.
+/// Returns the spec of `list_pop` and `list_read` if the caller gives none. Throws for a list of
+/// any kind, naming the line.
 ValueSpec element_of(const Operand& list);
-/// The attributes' spec, which an element of list `list` must be able to be.
+/// Returns the attributes' spec; throws unless an element of list `list` may have it.
 ValueSpec inferred_element(const Inference& c, int list);
-/// Throws invalid_argument unless the element is what the attributes say.
+/// Throws invalid_argument unless the element fits the attributes' spec.
 void check_element(const Value& element, const Attrs& attrs);
 
-/// What is written into a list: true and false stay what they are, beside an index that is a
+/// Returns the operand to write into a list: true and false stay bools beside an index that is a
 /// number.
 inline Operand element_operand(const Operand& value) {
   return value.literal().dtype() == DType::boolean ? value.as_written() : value;
@@ -59,26 +60,26 @@ Expr reserved(Reader& reader, const Operand& size, const ValueSpec& element, con
 
 // ---- gradients
 
-/// Appends x to the operands of an op that makes zeros like x (its last input, if it has one)
-/// unless the attributes, which it gets from here, say all that is needed: a value kept for its
-/// shape alone is costly.
+/// Returns the attributes of an op that makes zeros like x. Appends x to its operands, as the last
+/// input, only if the attributes do not suffice: a value kept for its shape alone is costly.
 Attrs attrs_like(const Expr& x, std::vector<Operand>& operands);
-/// What such an op yields: the attributes' spec, with the shape of input `like` if there is one.
+/// Returns the spec of such an op's output: the attributes' spec, with the shape of input `like` if
+/// there is one.
 ValueSpec inferred_like(const Inference& c, int like);
-/// The same when it runs.
+/// Returns that spec when the op runs.
 ValueSpec spec_like(KernelContext& c, const Attrs& attrs, int like);
 
 /// The slices of a stack's cotangent, as the cotangent of what was stacked.
 Expr unstacked_as(const Expr& list, const Expr& x);
-/// The same for a concatenation, cut into pieces of `lengths`.
+/// The pieces of a concatenation's cotangent, cut by `lengths`.
 Expr split_as(const Expr& list, const Expr& x, const Expr& lengths);
 /// Element `index` of a cotangent of a list, taken out of it: {the rest, dL/dx}. `index` an
 /// expression.
 Exprs take_cotangent(const Expr& dlist, const Operand& index, const Expr& x);
 
-/// What ops from (list, index, value) to the list with something done to that element declare.
+/// Declares an op from (list, index, value) to the list with that element changed.
 void declare_element_at(OpBuilder& op);
-/// The gradient of those that set the element to the value.
+/// The gradient of such an op that sets the element to the value.
 void set_element_gradient(Gradient& g);
 
 /// An empty list in which a gradient keeps values: they may be swapped out.
@@ -97,7 +98,8 @@ inline const List& list_input(KernelContext& c, int i) {
 Tensor slice_of(const Tensor& t, std::int64_t i);
 /// Zeros on the firing's device, or an empty list. The shape must be known.
 Value zeros(KernelContext& c, const ValueSpec& spec);
-/// a + b of two tensors or lists; what is empty is zero. May write over what nobody else holds.
+/// Returns a + b of two tensors or lists; an empty value is zero. May overwrite an operand without
+/// other references.
 Value sum_of_values(KernelContext& c, Value a, Value b);
 /// The element, or zeros if it was not written. Throws failed_precondition if their shape is not
 /// known.

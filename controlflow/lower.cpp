@@ -50,8 +50,8 @@ class Lowering {
  private:
   static std::size_t index(std::int32_t i) { return static_cast<std::size_t>(i); }
 
-  // Primitives in a program that is yet to be lowered are somebody's who wires control flow by
-  // hand: a value may be dead, or of an iteration, where its graph does not show it.
+  // Primitives in a program before lowering mean control flow wired by hand: a value may be dead,
+  // or of an iteration, without a sign of it in its graph.
   static bool holds(const Graph& graph, std::string_view op) {
     return std::any_of(graph.nodes().begin(), graph.nodes().end(), [&](const Node& n) {
       const auto subs = subgraphs_of(n);
@@ -68,12 +68,12 @@ class Lowering {
   /// Accesses to one state that later ones may have to wait for.
   using Open = std::vector<Access>;
 
-  /// Where nodes are being put: the outermost graph, a branch, an iteration.
+  /// The context into which nodes are put: the outermost graph, a branch, an iteration.
   struct Frame {
     std::int32_t pivot = -1;  // live where this runs; -1: always
     std::map<std::int32_t, Open> open;
-    std::vector<Edge> invariant;  // values that are there without this iteration having begun
-    // of loops that have ended here: writes that come later wait for them
+    std::vector<Edge> invariant;  // values that exist before this iteration begins
+    // NaN checks of loops that have ended here: later writes wait for them
     std::vector<std::int32_t> checks;
   };
 
@@ -126,12 +126,12 @@ class Lowering {
     const Node& n = to_.graph.node(e.node);
     return n.op->name == "Constant" && n.controls.empty();
   }
-  /// Is it the same in most iterations: from outside, or a variable's value?
+  /// True if e is equal in most iterations: from outside, or a variable's value.
   bool recurs(Edge e, const Frame& frame) const {
     return is_constant(e) || to_.graph.node(e.node).op->name == "ReadVariable" ||
            std::find(frame.invariant.begin(), frame.invariant.end(), e) != frame.invariant.end();
   }
-  /// The same value as a token of this frame: a constant has none of its own.
+  /// Returns the value as a token of this frame; a constant has no token of its own.
   Edge as_token(Edge e, const Frame& frame, const Node& like) {
     bool has_one = !is_constant(e) && std::find(frame.invariant.begin(), frame.invariant.end(),
                                                 e) == frame.invariant.end();
@@ -174,21 +174,21 @@ class Lowering {
   struct OrderGroup {
     std::vector<std::int32_t> states;
     Effect effect;
-    std::vector<std::int32_t> before;  // what accesses of any of them wait for
+    std::vector<std::int32_t> before;  // accesses of the states wait for these nodes
   };
 
-  /// What stands, inside, for what came before the group: only reads do not conflict with each
-  /// other.
+  /// Returns the effect that represents the accesses before the group inside of it: only reads do
+  /// not conflict with each other.
   static Effect seen_inside(Effect of_group) {
     return of_group == Effect::read ? Effect::write : of_group;
   }
 
-  using Accessors = std::map<std::int32_t, std::vector<std::int32_t>>;  // of each state
+  using Accessors = std::map<std::int32_t, std::vector<std::int32_t>>;  // by state
 
   /// States that wait for the same nodes, and that a loop's body gives to the same branches and
   /// loops only, wait for each other as one: an optimizer has dozens of slots, and each token costs
-  /// ten firings an iteration. Not where there are queues: what waits for a state that it does not
-  /// use might wait for an element that comes after it.
+  /// ten firings an iteration. Programs with queues are not grouped: a node that waits for a state
+  /// that it does not use might wait for an element that is enqueued after it.
   std::vector<OrderGroup> grouped(const Effects& effects, const Frame& frame,
                                   const Accessors& accessors = {}) const {
     std::vector<OrderGroup> groups;
@@ -214,8 +214,8 @@ class Lowering {
     return groups;
   }
 
-  /// Appends what ends the group's accesses in `frame` and `nodes` lacks, but for `known`: those
-  /// still open, and what writes wait for besides.
+  /// Appends the nodes that end the group's accesses in `frame`, except `known` and those in
+  /// `nodes`: open accesses, and for writes the checks too.
   static void add_accesses(std::vector<std::int32_t>& nodes, const OrderGroup& group, Frame& frame,
                            std::int32_t known = -1) {
     for (std::int32_t state : group.states)
@@ -227,8 +227,8 @@ class Lowering {
       nodes.insert(nodes.end(), frame.checks.begin(), frame.checks.end());
   }
 
-  /// Of each state, which nodes of a loop's sub-graphs access it, and how. An op that is no branch
-  /// or loop has one state.
+  /// Returns for each state the nodes of a loop's sub-graphs that access it, with their effects. An
+  /// op that is no branch or loop has one state.
   static Accessors accessors_in(const Node& loop) {
     Accessors all;
     std::int32_t place = 0;
@@ -249,7 +249,7 @@ class Lowering {
   std::vector<std::vector<Edge>> inline_graph(const Graph& graph, const std::vector<Edge>& inputs,
                                               const std::vector<Edge>& arguments, Frame& frame) {
     std::vector<std::vector<Edge>> at(index(graph.size()));
-    // what a control edge from a node waits for
+    // by node: the nodes that a control edge from it waits for
     std::vector<std::vector<std::int32_t>> done(index(graph.size()));
     std::vector<char> is_waited_for(index(graph.size()), 0);
     for (const Node& n : graph.nodes())
@@ -257,7 +257,7 @@ class Lowering {
     for (std::size_t i = 0; i < inputs.size(); ++i) {
       at[index(inputs[i].node)] = {arguments[i]};
       done[index(inputs[i].node)] = {arguments[i].node};
-      // A Switch fires for both sides: who waits for one of them waits for its token.
+      // A Switch fires for both sides: a node that waits for one side waits for that side's token.
       const Node& source = to_.graph.node(arguments[i].node);
       if (is_waited_for[index(inputs[i].node)] && source.op->name == "Switch")
         done[index(inputs[i].node)] = {identity(arguments[i], graph.node(inputs[i].node), {}).node};
@@ -361,7 +361,7 @@ class Lowering {
     Edge predicate = as_token(node.inputs[0], frame, node);
     if (!node.controls.empty()) predicate = identity(predicate, node, node.controls);
     const Effects effects = effects_of(node);
-    // What each branch's effects on a group of states have to wait for, as one token.
+    // For each group of states one token, for which the branches' effects on them wait.
     const std::vector<OrderGroup> groups = grouped(effects, frame);
     std::vector<Edge> order;
     for (const OrderGroup& g : groups)
@@ -434,7 +434,7 @@ class Lowering {
     const Effects effects = effects_of(node);
     auto into = [&](Edge value, bool constant) {
       value = as_token(value, frame, node);
-      // What starts after others starts with all of its values.
+      // A loop with control edges waits for them before any of its values enters.
       if (!node.controls.empty()) value = identity(value, node, node.controls);
       return entered(value, name, constant, parallel, node);
     };
@@ -455,13 +455,13 @@ class Lowering {
       OrderGroup group;
       Edge merge;
       bool is_serial;            // accesses of different iterations wait for each other
-      std::int32_t before = -1;  // a constant Enter: what accesses of every iteration wait for
+      std::int32_t before = -1;  // a constant Enter: accesses of every iteration wait for it
     };
     std::vector<Order> orders;
     for (OrderGroup& group : grouped(effects, frame, accessors_in(node))) {
       std::vector<std::int32_t> before = group.before;
       bool waits = !before.empty();
-      // what it waits for may have come before a call that this is in the body of
+      // `before` may stand before a call whose body this is in: the pivot comes after the call
       if (frame.pivot >= 0) before.push_back(frame.pivot);
       Edge start{token(std::move(before), node), 0};
       const bool is_serial =
@@ -599,9 +599,10 @@ class Lowering {
     return loops;
   }
 
-  // Has a comparison with NaN ended the loop? Once it has: `exit` is one of its own. What is
-  // written later is not written if so. Not where the loop may wait for an element that something
-  // after a write enqueues, nor where it may be dead, or of an iteration, and a write after it not.
+  // Checks whether a comparison with NaN has ended the loop, once it has ended: `exit` is one of
+  // its Exits. If so, later writes do not happen. Two kinds of programs have writes that do not
+  // wait for the check. With queues, the loop may wait for an element that is enqueued after a
+  // write. With primitives by hand, the loop may be dead, or of an iteration, and the write not.
   void check_end(const Node& node, const std::vector<Edge>& ended, std::int32_t exit,
                  Frame& frame) {
     const SubGraph& check = *subgraphs_of(node)[2];
@@ -625,13 +626,15 @@ class Lowering {
     return nodes;
   }
 
-  // A call that cannot lead to another of its function is replaced by the body. Not where somebody
-  // waits for the whole of it, unless it puts elements into a queue and takes others out of it: it
-  // fires once, and would wait for a put that waits for its take. Nor where its draws have to
-  // differ from those of other calls. What the body does, it does once all arguments are there, and
-  // not at all where one is dead: so it runs in a frame of its own, whose pivot comes after them. A
-  // body that does nothing computes when it can; what it yields is as dead as any argument, which
-  // shows where values are dead by hand only.
+  // A call that cannot lead to another of its function is replaced by the body, unless
+  // 1. another node waits for the whole call. A call that both enqueues to and dequeues from one
+  //    queue is replaced even then: it would fire once, and wait for an enqueue that waits for its
+  //    dequeue.
+  // 2. its draws have to differ from those of other calls.
+  // Effects of the body happen once all arguments are there, and not at all if one is dead. So a
+  // body with effects runs in a frame of its own, whose pivot comes after the arguments. A body
+  // without effects computes as its inputs arrive. Its results are dead if an argument is, which
+  // matters only for primitives by hand.
   std::vector<Edge> lower_call(Node node, Frame& frame, std::vector<std::int32_t>& done,
                                bool is_waited_for) {
     const FunctionDef& f = *function_of(node);
@@ -647,8 +650,8 @@ class Lowering {
     }
     const std::int32_t first = to_.graph.size();
     std::vector<Edge> arguments = node.inputs;
-    // The environment is no argument of the user's. It counts where effects take values from it,
-    // but in a loop by hand, outside of which it is.
+    // The environment is no argument of the user's. Effects that take values from it wait for it,
+    // except in a loop by hand, because the environment is outside of the loop.
     std::size_t waited_for = arguments.size();
     if (!f.parameters.empty() && f.parameters.back().depth == ValueSpec::kAnyDepth)
       if (!f.has_effect || has_frames_by_hand_ || !used_arguments(*f.body).back()) --waited_for;
@@ -721,9 +724,9 @@ class Lowering {
   const bool keeps_resident_;
   Program to_;
   int frames_ = 0;
-  std::string device_;  // of the call whose body is being put: for nodes that say nothing of theirs
+  std::string device_;  // the device of the call whose body is being put, for nodes without one
   std::set<const FunctionDef*> lowered_;
-  std::vector<const FunctionDef*> called_;  // of those, whose bodies are not there yet
+  std::vector<const FunctionDef*> called_;  // functions in lowered_ whose bodies are not put yet
   bool has_queues_ = false;
   bool has_primitives_ = false;  // wired by hand
   bool has_frames_by_hand_ = false;

@@ -1,4 +1,4 @@
-// The primitives of dynamic control flow (Yu et al., EuroSys 2018), for those who build by hand;
+// The primitives of dynamic control flow (Yu et al., EuroSys 2018), for programs built by hand;
 // `cond`, `while_loop` and their like are lowered to them.
 //
 //   Expr enter = control::enter(g.constant(0), "count");
@@ -44,14 +44,14 @@ struct EnterOptions {
   bool constant = false;
   int parallel_iterations = 32;
 };
-/// Frames are known by name; a frame inside a frame is another. In a frame that loops, what is not
-/// constant is taken from a Merge.
+/// Frames are identified by name; a frame inside a frame is another. In a frame that loops, values
+/// that are not constant are taken from a Merge.
 Expr enter(Operand data, const std::string& frame, const EnterOptions& options = {});
 Expr exit(Operand data);
 /// Closes a loop: `value` becomes what `merge`, the value of a Merge of one Enter, yields in the
 /// next iteration. Each is closed once.
 Expr next_iteration(Operand value, Operand merge);
-/// What the Switches of a loop listen to. `predicate`: bool, scalar.
+/// The predicate of a loop's Switches. `predicate`: bool, scalar.
 Expr loop_cond(Operand predicate);
 /// Fires when all of `after` have, dead or live: true. For control edges.
 Expr trigger(const std::vector<Expr>& after,

@@ -36,10 +36,10 @@ Operand matched(const char* function, const char* what, const Operand& x, int ax
   return Operand(bind1("MatchExtents", both, attrs, at), at);
 }
 
-// The layer that an error is about, and what is known of its sizes.
+// The layer that an error is about, and its known sizes.
 class Layer {
  public:
-  /// What is bound while it lives is the user's who wrote `at`.
+  /// Nodes that are bound while it lives carry the user's line `at`.
   Layer(const char* what, std::string name, const Site& at, std::int64_t gates,
         const Operands& operands)
       : what_(what), name_(std::move(name)), at_(at), gates_(gates) {
@@ -85,7 +85,7 @@ class Layer {
     require_rank("bias", w.bias, 1, of_gates("").c_str());
     learn("bias", w.bias, 0, gates_);
   }
-  /// The same weights, whose columns are compared when it runs where they are not known yet.
+  /// Returns the weights; columns that are not known yet are compared when the program runs.
   RecurrentWeights matched(RecurrentWeights w) const {
     w.input =
         troupe::matched(what_, "the number of columns of 'input'", w.input, 1, w.recurrent, 1, at_);

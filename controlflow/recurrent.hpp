@@ -2,7 +2,8 @@
 // example as many as its own length. With `fused` a layer is one op instead, which is faster, but
 // has no second derivative, and runs on one device that holds all that its gradient needs.
 //
-//   auto [outputs, last] = lstm(x, {wx, wh, b}, {.lengths = lengths});        // x: [time, batch, features]
+//   // x: [time, batch, features]
+//   auto [outputs, last] = lstm(x, {wx, wh, b}, {.lengths = lengths});
 //   auto [same, last] = lstm(x, {wx, wh, b}, {.lengths = lengths, .fused = true});
 //   auto [top, states] = lstm_layers(x, {{wx1, wh1, b1}, {wx2, wh2, b2}}, {.fused = true});
 //   auto [states, h] = dynamic_rnn([&](Expr h, Expr x) { return tanh(matmul(h, w) + x); }, x, h0);
@@ -13,11 +14,11 @@
 // walked from the end: an example's first element is then the one before its length, the last state
 // that at time 0, and outputs stand where their elements do.
 //
-// What depends on the input alone is computed for all steps at once, before the loop: one product
-// [time * batch, features] x [features, n * units].
+// The parts that depend on the input alone are computed for all steps at once, before the loop: one
+// product [time * batch, features] x [features, n * units].
 //
-// Errors: what does not fit throws invalid_argument while building, naming the function, the
-// argument and the user's line.
+// Errors: arguments of the wrong shape throw invalid_argument while building, naming the function,
+// the argument and the user's line.
 #pragma once
 
 #include <troupe/controlflow/functional.hpp>
@@ -34,7 +35,7 @@ struct RnnOptions {
   bool fused = false;  // lstm, gru, rnn: one op for all steps
 };
 
-/// What a plain recurrent layer makes of its sums.
+/// The activation of a plain recurrent layer.
 enum class RnnActivation : std::uint8_t { tanh, relu };
 
 /// A layer over time: outputs [time, batch, units] and the state after the last step.
@@ -44,13 +45,13 @@ struct RnnResult {
   State state;
 };
 
-/// Of a layer with n gates: input [features, n * units], recurrent [units, n * units], bias [n *
-/// units]. `units` must be known while the graph is built, from any of them.
+/// The weights of a layer with n gates: input [features, n * units], recurrent [units, n * units],
+/// bias [n * units]. `units` must be known while the graph is built, from any of them.
 struct RecurrentWeights {
   Operand input, recurrent, bias;
 };
 
-/// What an LSTM carries: its output h and its cell c, each [batch, units].
+/// The state of an LSTM: its output h and its cell c, each [batch, units].
 struct LstmState {
   Expr h, c;
   auto members() { return std::tie(h, c); }
@@ -60,14 +61,14 @@ struct LstmState {
 /// 2000). x: [batch, features]. The gates stand in the order input, forget, candidate, output:
 ///   i, f, g, o = x W + h R + b;  c' = sigmoid(f) c + sigmoid(i) tanh(g);  h' = sigmoid(o) tanh(c')
 LstmState lstm_cell(Operand x, const LstmState& state, const RecurrentWeights& weights);
-/// The same where x W + b, [batch, 4 * units], is computed already.
+/// One step of an LSTM from x W + b, [batch, 4 * units].
 LstmState lstm_cell(Operand projected, const LstmState& state, Operand recurrent);
 
 /// One step of a gated recurrent unit (Cho et al., 2014), whose reset gate acts on the product.
 /// x: [batch, features], h: [batch, units]. The gates stand in the order reset, update, candidate:
 ///   h' = z h + (1 - z) tanh(x W_n + b_n + r (h R_n)),  with r and z sigmoids of x W + h R + b
 Expr gru_cell(Operand x, Operand h, const RecurrentWeights& weights);
-/// The same where x W + b, [batch, 3 * units], is computed already.
+/// One step of a gated recurrent unit from x W + b, [batch, 3 * units].
 Expr gru_cell(Operand projected, Operand h, Operand recurrent);
 
 /// One step of a plain recurrent layer (Elman, 1990): h' = activation(x W + h R + b). x: [batch,

@@ -1,12 +1,12 @@
-// Structured values: what loop variables, branch results and scanned elements may be: an
-// expression, or tuples, pairs, arrays, vectors and structs of such, nested at will. One vector at
-// most, whose length follows from how many values there are.
+// Structured values, the types of loop variables, branch results and scanned elements: an
+// expression, or tuples, pairs, arrays, vectors and structs of expressions, nested at will. There
+// is at most one vector, whose length follows from the number of values.
 //
 //   struct State { Expr h, c; auto members() { return std::tie(h, c); } };
 //   State last = while_loop(condition, step, State{h0, c0});
 //
-// Where values go in, literals, tensors and variables stand for expressions; what comes out are
-// expressions in the same structure.
+// Inputs may be literals, tensors and variables instead of expressions; outputs are expressions in
+// the same structure.
 #pragma once
 
 #include <array>

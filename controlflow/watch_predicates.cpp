@@ -17,8 +17,8 @@
 namespace troupe {
 namespace {
 
-// Beside pointwise ops, what takes no longer than to read what it is given and to write what it
-// yields.
+// Ops beside pointwise ones that take no longer than reading their inputs and writing their
+// outputs.
 const std::set<std::string_view> kLinear{
     "Sum",           "Mean",    "Max",         "Min",          "Product",    "Any",
     "All",           "Reshape", "ReshapeLike", "Squeeze",      "ExpandDims", "Transpose",
@@ -75,8 +75,9 @@ class Watch {
   bool is_comparison(const Node& n) const {
     return is_ordering(*n.op) && is_floating(g_.spec(n.inputs[0]).dtype);
   }
-  // What is computed anew of a comparison's other outcome: functional nodes, what reads a state and
-  // primitives are not pure, and so remain what they have yielded. Lists are not copied for it.
+  // True if the node is computed again from a comparison's other outcome. Functional nodes, reads
+  // of a state and primitives are not pure, so their earlier results are used. Lists are not copied
+  // for it.
   bool goes_through(const Node& n) const {
     return n.op->is_pure() &&
            std::none_of(n.outputs.begin(), n.outputs.end(),
@@ -86,9 +87,9 @@ class Watch {
   }
   bool depends(Edge e) const { return depends_[at(e.node)] != 0; }
 
-  // ---- what is computed again, and what leaves the loop for it. The check runs once an execution: whatever the condition computes in time linear in
-  // what it reads may be computed once more, all else is carried, or what that is made of, if it is
-  // less.
+  // ---- recomputation. The check runs once an execution. A value that the condition computes in
+  // time linear in its inputs may be computed again. Any other value leaves the loop, or its
+  // operands do, if they are smaller.
 
   static constexpr double kNever = std::numeric_limits<double>::infinity();
   double bytes_of(Edge e) const {
@@ -159,7 +160,7 @@ class Watch {
 
   // ---- nodes of the check
 
-  // What says where a node comes from and where it goes, of one that stands for `n`.
+  // Returns a node with scope, device, site and origin of `n`, which it replaces.
   static Node like(const Node& n) {
     Node made;
     made.scope = n.scope;
@@ -187,8 +188,8 @@ class Watch {
   }
 
   std::string text(Edge e) const {
-    // What only repeats a value, in other bits perhaps, as mixed precision has it, is known by what
-    // it repeats.
+    // A node that only repeats a value, perhaps in another dtype (mixed precision), is named by
+    // that value.
     while (g_.node(e.node).op->name == "Cast" || g_.node(e.node).op->name == "Identity")
       e = g_.node(e.node).inputs[0];
     if (g_.node(e.node).op->name == "Constant") return "a constant";
@@ -216,7 +217,7 @@ class Watch {
     return k < numbers_.size() ? numbers_[k] : static_cast<std::int64_t>(k);
   }
 
-  // The number itself: one firing less.
+  // Returns a scalar as it is, which saves a firing; for a tensor whether any element is NaN.
   Edge told_of(Edge e) {
     if (check_.spec(e).shape.is_scalar()) return e;
     const Node of = like(check_.node(e.node));
@@ -238,15 +239,15 @@ class Watch {
   const SubGraph& from_;
   const Graph& g_;
   const int variables_;
-  const std::vector<std::int64_t>& numbers_;  // by which errors name the variables
-  // of each node: does it come of a comparison, by what is computed anew?
+  const std::vector<std::int64_t>& numbers_;  // errors name the variables by them
+  // by node: 1 if it depends on a comparison through recomputed nodes
   std::vector<char> depends_;
-  // of each node: bytes that have to be carried so that it is computed anew; kNever: it is not
+  // by node: bytes that have to leave the loop to compute it again; kNever: it is not
   std::vector<double> anew_;
   Graph check_;
-  std::vector<Edge> inputs_;  // of the check
+  std::vector<Edge> inputs_;  // the check's
   std::map<Edge, Edge> copies_;
-  std::vector<Edge> carried_;  // of the condition
+  std::vector<Edge> carried_;  // values of the condition that leave the loop
   std::vector<std::pair<Edge, std::string>> compared_;
 };
 

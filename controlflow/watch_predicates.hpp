@@ -1,20 +1,20 @@
-// A loop that ends because what its condition compares is NaN has not got where it was going, and
-// says so.
+// A loop that ends because its condition compares NaN has not reached its goal: its run fails.
 //
-//   while_loop([](Expr x) { return x < 10.0; }, ...)   // x becomes NaN: the run fails, naming the loop, x and this line
+//   // x becomes NaN: the run fails, naming the loop, x and this line
+//   while_loop([](Expr x) { return x < 10.0; }, ...)
 //
-// A comparison with NaN is false, as IEEE 754 has it. So, once a loop has ended, its condition is
-// looked at once more, on the values with which it ended, with each <, <=, >, >= of floats that saw
-// NaN taken as true: if the loop would have gone on, NaN is what ended it. A condition that asks
-// is_finite, is_nan or x != x itself is false, or true, either way, and none of this concerns it.
-// Nothing is done in an iteration: variables are there when the loop has ended; what the predicate
-// makes of comparisons is computed again, and so is what the condition compares where that takes
-// time linear in what it reads: pointwise ops, sums, cuts. Only what is made of more (a product, an
-// element of a list) leaves the loop as a value of its own, or what it is made of, where that is
-// less. What is computed again has the same bits. Not watched is what reaches the predicate by a
-// list, a state or a functional node. At once the user's condition is called once more.
+// A comparison with NaN is false (IEEE 754). So, once a loop has ended, the check evaluates its
+// condition once more, on the values with which it ended. Each <, <=, >, >= of floats that met NaN
+// counts as true: if the loop would have gone on, NaN has ended it. A condition that uses
+// is_finite, is_nan or x != x has one value either way, and is not affected. An iteration costs
+// nothing more: variables are known when the loop has ended. The predicate is computed again from
+// the comparisons, and so are their operands if that takes time linear in the inputs: pointwise
+// ops, sums, cuts. Only costlier operands (a product, an element of a list) leave the loop as
+// values of their own, or their operands do, if they are smaller. Recomputed values have the same
+// bits. Comparisons that reach the predicate through a list, a state or a functional node are not
+// watched. At once, the user's condition is called once more.
 //
-// Invariant: a loop's value, and how often it runs, are the same with and without.
+// Invariant: a loop's value and its number of iterations are the same with and without the check.
 #pragma once
 
 #include <memory>
@@ -28,25 +28,26 @@
 namespace troupe {
 
 struct Comparisons {
-  // the same, with what it compares and others cannot compute again as further outputs
+  // the condition, with compared values that the check cannot compute again as further outputs
   std::shared_ptr<const SubGraph> condition;
-  /// Of the condition's arguments and its further outputs: would the loop have gone on, then what
-  /// is compared, as `holds_nan` takes it.
+  /// Takes the condition's arguments and its further outputs. Yields whether the loop would have
+  /// gone on, then the compared values, as `holds_nan` takes them.
   std::shared_ptr<const SubGraph> check;
-  std::string what;  // of each, a line
+  std::string what;  // a line for each compared value
 };
 
-/// None if the predicate does not come of comparisons of floats. `variables`: the arguments before
-/// the captures. `numbers`:
-/// what the user calls them by, where passes have removed some; empty: by their places.
+/// Returns none if the predicate does not depend on comparisons of floats. `variables`: the number
+/// of arguments before the captures. `numbers`: the user's numbers of the variables, if passes have
+/// removed some; empty: their places.
 std::optional<Comparisons> comparisons_of(const SubGraph& condition, int variables,
                                           const std::vector<std::int64_t>& numbers = {});
 
-/// A number that was compared, or, of a tensor, whether it holds NaN.
+/// Returns true if a compared value is NaN. `compared`: the number, or for a tensor a bool that is
+/// true if it contains NaN.
 bool holds_nan(const Tensor& compared);
 /// `while_loop 'train' (train.cpp:41)`: how errors name a While node.
 std::string name_of_loop(const Node& node);
-/// What an error says that is about the `i`th thing compared.
+/// Returns the error text about the `i`th compared value.
 std::string ended_by_nan(const std::string& what, std::size_t i);
 
 /// The pass: gives every While that compares floats its check, as a third sub-graph.

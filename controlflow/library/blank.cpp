@@ -2,9 +2,8 @@
 
 namespace troupe {
 
-// Where a gradient needs no more of a forward value than its shape, this stands for the value:
-// memory for as long as the firing that looks at it takes, instead of a value saved from the
-// forward pass.
+// Blank replaces a forward value of which a gradient needs only the shape. It takes memory during
+// the firing that uses it, instead of a value saved from the forward pass.
 TROUPE_OP(Blank) {
   op.doc(
       "A tensor of the shape that the attribute, or the input if there is one, says; what is in it "

@@ -12,12 +12,12 @@ std::span<const std::shared_ptr<const SubGraph>> branches_of(const Inference& c)
 
 }  // namespace
 
-// Which branch runs: false is 0 and true 1; a number that names none means the last.
+// The predicate selects the branch: false is 0 and true 1; a number out of range means the last.
 TROUPE_OP(Case) {
   op.doc("Runs one of several sub-graphs.");
   op.inputs(1, -1);
   op.attr<std::string>("label");
-  op.attr<std::int64_t>("results");  // those that the user wrote; a gradient may have added more
+  op.attr<std::int64_t>("results");  // the user's; a gradient may have added more outputs
   op.infer([](Inference& c) {
     DType t = c.dtype(0);
     c.require(!c.input(0).is_list() && (t == DType::boolean || t == DType::i32 || t == DType::i64),

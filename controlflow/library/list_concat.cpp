@@ -15,7 +15,7 @@ void require_rows(const Inference& c, int list) {
             "scalars are not concatenated; stack them");
 }
 
-// Of element i, written or not.
+// Returns the shape of element i, written or not.
 Shape shape_of_element(const List& list, std::int64_t i) {
   const Value v = list.peek(i);
   Shape shape = v.has_value() ? v.tensor().shape() : list.element_shape();
@@ -31,7 +31,7 @@ Shape shape_of_element(const List& list, std::int64_t i) {
   return shape;
 }
 
-// Of the whole.
+// Returns the shape of the concatenation.
 Shape concatenated_shape(const List& list) {
   Shape rows = list.element_shape();
   if (rows.has_rank()) rows.set(0, 0);

@@ -1,4 +1,4 @@
-// What gradients do with cotangents of lists (ops/graph/gradient.hpp): lists whose slots may be
+// Ops of gradients on cotangents of lists (ops/graph/gradient.hpp): lists whose slots may be
 // missing. A cotangent has the spec of its list, so that a loop's variable keeps its own.
 #include <troupe/controlflow/list_ops.hpp>
 
@@ -61,8 +61,8 @@ TROUPE_OP(ListTake) {
     c.output(inferred_like(c, 2));
   });
   op.gradient([](Gradient& g) {
-    // What the rest's cotangent holds in that slot belongs to nobody: whoever stacks the rest sees
-    // zeros there.
+    // The rest has no element in that slot, which stacks as zeros: the slot of the rest's cotangent
+    // is replaced or erased.
     if (g.has_dy(1)) g.set(0, bind1("ListPut", {g.dy(0), g.x(1), g.dy(1)}));
     else g.set(0, bind1("ListErase", {g.dy(0), g.x(1)}));
   });

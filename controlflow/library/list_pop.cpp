@@ -27,8 +27,8 @@ TROUPE_OP(ListPop) {
     c.output(inferred_element(c, 0));
   });
   op.gradient([](Gradient& g) {
-    // The list's cotangent may hold anything where the popped element was: it is put, not pushed,
-    // or taken out where nobody uses it.
+    // The list's cotangent may hold any value in the popped element's slot: the cotangent is put
+    // there, not pushed. If the element is unused, the slot is erased.
     if (!g.has_dy(1)) g.set(0, bind1("ListErase", {g.dy(0), list_length(g.y(0))}));
     else g.set(0, bind1("ListPut", {g.dy(0), list_length(g.y(0)), g.dy(1)}));
   });

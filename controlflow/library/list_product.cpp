@@ -9,10 +9,10 @@ namespace troupe {
 
 namespace {
 
-// Rows of one product of [rows, m] and [rows, n]: so few that they and those of the next fit beside
-// the result and the sum where those do, and so many that adding the result to the sum costs
-// little. That follows from the shapes alone, so that a device with little memory gets the bits
-// that any other does.
+// Returns the number of rows of one product of [rows, m] and [rows, n]. It is small enough that the
+// rows of two products fit into memory beside the result and the sum, and large enough that adding
+// the result to the sum costs little. It depends on the shapes alone, so that devices with little
+// memory compute the same bits as others.
 std::int64_t rows_of_piece(std::int64_t m, std::int64_t n, DType dtype) {
   constexpr std::int64_t kLeast = 64 << 10, kMost = 8 << 20;  // bytes of both operands
   const std::int64_t row =

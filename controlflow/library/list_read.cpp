@@ -28,7 +28,7 @@ TROUPE_OP(ListRead) {
   });
 }
 
-// Of a cotangent of a list: past its end, too, there are zeros.
+// Reads a cotangent of a list: elements past its end are zeros, too.
 TROUPE_OP(ListReadLike) {
   op.doc("One element of the list, or zeros like the third input if there is none.");
   op.inputs(2, 3);

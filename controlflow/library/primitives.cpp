@@ -6,15 +6,15 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
 
-// What the executor does with these stands in actors/: it matches, forwards and counts; none of
-// them has a kernel.
+// The executor (actors/) runs these: it matches, forwards and counts tokens. No primitive has a
+// kernel.
 
 namespace troupe {
 namespace {
 
 void primitive(OpBuilder& op, const char* doc) {
   op.doc(doc);
-  op.side_effect();  // where a token is dead is part of what they mean: never folded, never merged
+  op.side_effect();  // dead tokens are part of the semantics: never folded, never merged
   op.takes_lists();
   op.takes_strings();
   op.gradient([](Gradient&) {
@@ -69,7 +69,7 @@ TROUPE_OP(Enter) {
   op.attr<std::string>("frame");
   op.attr<bool>("constant", false);
   op.attr<std::int64_t>("parallel_iterations", 32);
-  op.attr<std::int64_t>("key", 0);  // of the loop, for random draws in it
+  op.attr<std::int64_t>("key", 0);  // the loop's key, for random draws in it
   op.infer([](Inference& c) {
     c.require(c.attrs().get<std::int64_t>("parallel_iterations") >= 1,
               "parallel_iterations must be at least 1");
@@ -98,7 +98,7 @@ TROUPE_OP(NextIteration) {
 TROUPE_OP(LoopCond) {
   primitive(op, "A loop's predicate.");
   op.inputs(1);
-  // of a loop of which no value is dead but by its own Switches and its branches'
+  // true: only the loop's own Switches and those of its branches make dead values in it
   op.attr<bool>("structured", false);
   op.infer([](Inference& c) {
     require_predicate(c, 0, false);
@@ -110,8 +110,8 @@ TROUPE_OP(Elsewhere) {
   primitive(
       op, "In a node's part of a program (actors/plan/plan_part.hpp): a node of the others' part.");
   op.inputs(0);
-  op.attr<std::string>("op");  // what it is there
-  // an Exit: it has one token, whether somebody takes its value or waits for it
+  op.attr<std::string>("op");  // the op of the node there
+  // an Exit: it has one token, for users of its value and for nodes that wait for it alike
   op.attr<bool>("leaves_loop");
   op.attr<std::shared_ptr<const AttrObject>>("outputs");
   op.infer([](Inference& c) {
