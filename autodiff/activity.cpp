@@ -131,7 +131,7 @@ Activity::Reached Activity::reached_from(const std::vector<Edge>& ys) const {
   return r;
 }
 
-// A sub-graph whose arguments are active as told, spread.
+// Returns the activity of a sub-graph whose active arguments are `active`, after `spread`.
 Activity Flows::activity_of(const SubGraph& sub, const Flags& active, const Flags& states) {
   Activity a(sub.graph, sub.graph.size(), states, *this);
   for (std::size_t i = 0; i < sub.inputs.size(); ++i)

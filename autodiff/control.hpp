@@ -1,5 +1,5 @@
 // Reverse mode through nodes that hold sub-graphs: the gradient of a conditional is a conditional
-// on the same predicate, that of a loop a counted loop which walks saved values backwards.
+// on the same predicate, the gradient of a loop a counted loop which reads saved values backwards.
 //
 // Both work alike. The sub-graph's nodes are copied, and a sweep appends their gradient; then the
 // copy is cut in two. The appended part becomes the sub-graph of the backward node, which gets the
@@ -27,7 +27,7 @@ namespace troupe {
 class FunctionGradient {
  public:
   virtual ~FunctionGradient() = default;
-  /// Differentiates the body, which may ask for more functions.
+  /// Differentiates the body, which may request more functions.
   virtual void differentiate() = 0;
   /// Gives the functions that were declared their bodies.
   virtual void define() = 0;

@@ -120,7 +120,7 @@ class WhileStep : Step {
     }
     return {};
   }
-  // Is it known that counter k starts as 0? Then no feed may say otherwise.
+  // True if counter k is known to start as 0. Then no feed may replace the 0.
   bool counts_from_zero(int k) const {
     if (k >= w_.explicit_variables) return true;
     const Node& first = s_.graph.node(forward_.inputs[at(k)].node);

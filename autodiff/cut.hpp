@@ -60,7 +60,7 @@ class Cut {
   std::vector<Edge> results_;
   std::vector<Free> free_;
   Flags needed_;   // nodes
-  Flags hoisted_;  // appended nodes that are computed in the forward part: they tell of shapes
+  Flags hoisted_;  // appended nodes on shapes, which are computed in the forward part
   std::vector<std::pair<Edge, bool>> uses_;  // in order of first use; is it the shape alone?
   std::map<Edge, std::size_t> use_of_;
   std::vector<Saved> saved_;

@@ -45,7 +45,7 @@ Graph& outermost(Graph& graph) {
   return *g;
 }
 
-// Refuses empty expressions before they are asked for their graph.
+// Refuses empty expressions before their graph is used.
 void refuse_empty(const std::vector<Expr>& ys, const Independents& xs, const Site& at) {
   auto refuse = [&](const std::string& why, Code code = Code::failed_precondition) {
     throw Error(code, fmt::format("gradients at {}: {}", at.text(), why));

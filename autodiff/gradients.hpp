@@ -9,8 +9,8 @@
 // body may also take gradients, of values inside and with respect to values outside.
 // Threads: as the graph.
 // Invariants: 1. only nodes on paths from xs to ys are differentiated, each once; 2. a path ends at
-// an op that is not differentiable by definition, at an integer and at a bool (`Unconnected` says
-// which ends are errors); 3. the gradient of a variable is the sum over all its reads in the graph,
+// an op that is not differentiable by definition, at an integer and at a bool (`Unconnected` lists
+// the ends that are errors); 3. the gradient of a variable is the sum over its reads in the graph,
 // whatever was assigned between them.
 #pragma once
 

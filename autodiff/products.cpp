@@ -16,7 +16,7 @@ Edge without_refinement(const Graph& g, Edge e) {
   return e;
 }
 
-// The extents of columns must be known: of no iterations at all, nothing else tells them.
+// The extents of columns must be known: without iterations there is no other source of them.
 bool has_few_rows(const ValueSpec& s) {
   return !s.is_list() && s.shape.has_rank() && s.shape.rank() == 2 && s.shape[1] >= 0 &&
          s.shape[0] <= kFewRows;

@@ -33,8 +33,8 @@ struct TermsOfSum {
   std::vector<Edge> others;
 };
 
-/// `changes` says of a node whether its value may differ between iterations: an operand that does
-/// not is no row of anything. No products: the sum is to stay as it is.
+/// `changes` returns true if a node's value may differ between iterations; other operands are no
+/// rows. If the result has no products, the sum stays as it is.
 TermsOfSum terms_of(const Graph& graph, Edge sum, Edge argument,
                     const std::function<bool(std::int32_t)>& changes);
 

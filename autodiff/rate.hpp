@@ -31,8 +31,8 @@ inline void require_option(const Variable& v, const char* name, double value, do
 }
 
 /// Returns the loss if it is one number: the step of a vector would be that of its sum, where its
-/// mean may be meant. Throws invalid_argument if its shape says that it is more; if its shape is
-/// not known, its run fails instead.
+/// mean may be meant. Throws invalid_argument if its shape has more elements; if its shape is not
+/// known, its run fails instead.
 inline Expr one_number(const Expr& loss, const char* what, const Site& at) {
   if (loss.is_empty()) return loss;  // refused by name later
   const ValueSpec spec = loss.spec();

@@ -301,7 +301,7 @@ class GradientTape::Sweep {
     for (std::size_t i = 0; i < back.variables.size(); ++i) {
       if (back.variables[i].is_none()) continue;
       const StagedFunction::Read& r = f->reads[i];
-      // rows of a variable are told by its shape alone, which zeros have
+      // sparse rows need only the variable's shape: zeros are enough
       const Expr like =
           back.variables[i].dense >= 0 ? Expr() : scope.zeros(r.spec.dtype, r.spec.shape);
       Cotangent& sum = of_states_[r.key];

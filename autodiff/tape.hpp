@@ -41,7 +41,7 @@ struct StagedFunction;
 }  // namespace detail
 
 struct TapeOptions {
-  /// Its gradients may be asked for any number of times; it keeps what it recorded.
+  /// Its gradients may be computed any number of times; it keeps its records.
   bool persistent = false;
   /// Floating variables are watched when they are read; false: only those given to `watch`.
   bool watch_variables = true;

@@ -1,5 +1,5 @@
-// A map from values to small numbers, for tapes: values are told apart by their marks. Open
-// addressing in one array, because a tape looks up each input of each op that is computed.
+// A map from values to small numbers, for tapes; a value's mark is its key. Open addressing in one
+// array, because a tape looks up each input of each op that is computed.
 #pragma once
 
 #include <cstdint>

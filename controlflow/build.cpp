@@ -105,7 +105,7 @@ Value implicit_value(const ValueSpec& spec) {
 
 namespace {
 
-// Binds with the scope's name and the controls that the sub-graphs asked for.
+// Binds with the scope's name and the sub-graphs' outer controls.
 Exprs bind_after(Graph& graph, const char* op, const Exprs& inputs, Attrs attrs,
                  const std::vector<std::int32_t>& controls, const Site& site) {
   std::vector<std::unique_ptr<Graph::Scope>> scopes;

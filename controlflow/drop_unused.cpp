@@ -27,7 +27,7 @@ std::int64_t kept_of(const std::vector<char>& keep, std::size_t first) {
   return std::count(keep.begin(), keep.begin() + static_cast<std::ptrdiff_t>(first), 1);
 }
 
-// Returns the numbers by which the user knows a loop's variables.
+// Returns the user's numbers of a loop's variables.
 std::vector<std::int64_t> numbers_of(const WhileView& w) {
   std::vector<std::int64_t> numbers = w.numbers;
   while (numbers.size() < static_cast<std::size_t>(w.variables))

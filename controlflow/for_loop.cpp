@@ -96,7 +96,7 @@ class CountedLoop {
     if (n > std::numeric_limits<std::int64_t>::max()) refuse("it has more iterations than an i64");
     return static_cast<std::int64_t>(n);
   }
-  // How many there are; by: the step, 0 where only a run knows it.
+  // Returns the number of iterations. `by`: the step, 0 if it is known only at run time.
   Expr counted(const Expr& end, std::int64_t by) {
     if (by == 0)
       step_ = bind1("Require", {step_, step_ != 0},

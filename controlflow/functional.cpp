@@ -51,8 +51,8 @@ std::string title(const char* what, const std::string& name, const Site& at) {
   throw Error(Code::invalid_argument, title + ": " + why);
 }
 
-// Binding a functional node checks its sub-graphs: what it says is said of the construct, not of
-// the node.
+// Binding a functional node checks its sub-graphs: its errors are rewritten to name the construct,
+// not the node.
 template <class F>
 Exprs named_errors(const std::string& title, const Site& at, F bind) {
   try {
@@ -156,11 +156,11 @@ Expr watched(Eager* eager, Eager::Comparisons& by, const Condition& condition,
   return condition(variables);
 }
 
-constexpr std::int32_t kVariable = -2;  // the node that marks name; -1 is that of what has none
+constexpr std::int32_t kVariable = -2;  // the node of marked edges; -1: edges without a mark
 
-// The condition has yielded false: would it have, had comparisons with NaN been true? One that
-// changes states, or draws, is not asked again. Its variables are marked meanwhile, so that the one
-// that was NaN is known by more than its value.
+// The condition has yielded false. This evaluates it again with comparisons with NaN as true,
+// unless it changes states or draws. Its variables are marked meanwhile, so that the error can name
+// the one that was NaN.
 void require_end(Eager& eager, const Eager::Comparisons& seen, const Condition& condition,
                  const Exprs& variables, const std::string& title) {
   if (!seen.compares || seen.has_effect) return;
@@ -221,7 +221,7 @@ Exprs switch_case(const Operand& index, const std::vector<Branch>& branches,
 
 namespace {
 
-// The most iterations that a loop may make, as `reader` knows them, an i64 scalar; empty: no bound.
+// Returns the largest number of iterations as an i64 scalar of `reader`; empty: no bound.
 Expr bound_of(Reader& reader, const Operand& most, const std::string& name) {
   if (most.is_number()) {
     const Tensor number = most.number_as(DType::i64, name + ": maximum_iterations ");
@@ -348,8 +348,8 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
 Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& user_step,
            std::size_t states, const ScanOptions& options, const char* what, const Site& at) {
   const std::string name = title(what, options.name, at);
-  // A scan's step comes as one that yields its state twice, the second time to be put out; a map's
-  // may yield anything, and dynamic_rnn looks itself.
+  // A scan's step yields its state twice, the second time as an output; a map's step may yield
+  // anything, and dynamic_rnn checks its own.
   const bool is_scan = std::string_view(what) == "scan", is_fold = std::string_view(what) == "fold";
   const LoopBody step = [&](const Exprs& v) {
     Operands made = explained(name, initial, "part {} of the state", [&] { return user_step(v); });
@@ -371,7 +371,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
     refuse(name, fmt::format("{} shape invariants are given for a state of {}",
                              options.shape_invariants.size(), initial.size()));
   Exprs lists;
-  // how many elements there are, and which of the operands says so
+  // the number of elements, and the operand that it is known from
   std::int64_t steps = kAny, told_by = 0;
   for (const Expr& x : in_reader(reader, elements)) {
     if (x.spec().is_list()) refuse(name, "an element is a list; stack it first");
@@ -458,7 +458,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   Graph& graph = outer->current();
   const std::string label = options.name.empty() ? what : options.name;
   auto scope = graph.node_scope(label);
-  // The body first: it tells what is put out, and so what lists the loop carries.
+  // The body comes first: its outputs determine the lists that the loop carries.
   SubGraphBuilder builder(graph, at);
   std::vector<ValueSpec> specs{{DType::i64, Shape{}}};
   specs.insert(specs.end(), state_specs.begin(), state_specs.end());

@@ -284,7 +284,7 @@ auto case_of(std::initializer_list<detail::Case<typename detail::ResultOf<Otherw
 
 /// While `condition(variables)` (bool, scalar) holds: variables = body(variables). Yields the last
 /// ones. A run whose loop ends only because the condition compares NaN, which no number is above or
-/// below, fails with invalid_argument; one that asks is_finite or is_nan decides itself. At once,
+/// below, fails with invalid_argument; a condition may use is_finite or is_nan instead. At once,
 /// `condition` is called once more when it has compared floats and yielded false, unless it changes
 /// states or draws.
 template <class Condition, class Body, class Variables>

@@ -17,7 +17,7 @@ const std::set<std::string_view> kFree{
     "SizeOf",       "Range",        "Blank",        "MatchExtents", "ListLength",    "ListRead",
     "ListReadLike", "ListWrite",    "ListEmpty",    "ListExtents",  "EnsureShape",   "Require"};
 
-// Their kernels look at shapes alone, which inference has checked if they are known.
+// Ops whose kernels can fail by shapes alone, which inference has checked if they are known.
 const std::set<std::string_view> kSafe{
     "MatMul",     "Conv",     "Sum",           "SumTo",    "Mean",         "Max",
     "Min",        "Product",  "Any",           "All",      "LogSumExp",    "Softmax",
@@ -137,7 +137,7 @@ void InvariantNodes::choose() {
       continue;
     // The predicate stays, so that the diagnosis of a loop that never ends names what it compares.
     const bool is_predicate = &sub_ == &loop_.condition && sub_.outputs[0].node == id;
-    // It says how a value goes to another device, and goes there with the value.
+    // EdgeAsBf16 sets how a value is sent to another device, and has to stay with that edge.
     const bool is_of_edge = node.op->name == "EdgeAsBf16";
     worth_it_[at(id)] =
         !is_predicate && !is_of_edge && (!node.op->pointwise || is_worthy_pointwise(id));

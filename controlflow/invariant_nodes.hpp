@@ -1,5 +1,5 @@
-// Which nodes of a loop's condition or body yield the same in every iteration, and which of those
-// are worth computing once before the loop.
+// Finds the nodes of a loop's condition or body that yield equal values in every iteration, and
+// those of them that are worth computing once before the loop.
 #pragma once
 
 #include <vector>
@@ -10,7 +10,7 @@
 namespace troupe {
 
 /// True if a kernel of the node cannot throw, whatever its operands hold: their shapes are known,
-/// and it looks at no number that may be out of range.
+/// and it reads no number that may be out of range.
 bool cannot_fail(const Graph& graph, const Node& node);
 /// True if the node may run earlier, or once instead of often: no effects, no draws, no state.
 bool is_movable(const Node& node);
@@ -31,8 +31,8 @@ class InvariantNodes {
   bool has_worthy() const;
   /// True if a worthy node may fail.
   bool has_failing() const;
-  /// Worthy nodes that what stays looks at, ascending; and by node whether it is needed if they
-  /// are moved.
+  /// Returns the worthy nodes that remaining nodes use, ascending. `stays`: by node, whether it is
+  /// needed if they are moved.
   std::vector<std::int32_t> boundary(std::vector<char>& stays) const;
   /// For an Input node: the place of the loop's argument that it stands for; -1: it is none.
   int argument(std::int32_t id) const { return argument_[at(id)]; }

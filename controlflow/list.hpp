@@ -28,7 +28,7 @@ namespace troupe {
 Expr list_empty(detail::Reader& reader, const ValueSpec& element,
                 std::source_location at = std::source_location::current());
 /// An empty list whose elements may be tensors and lists of any kind; `list_pop` and `list_read`
-/// are told what they get. `dtype` says whether gradients pass through it.
+/// take the spec that they yield. Gradients pass through it if `dtype` carries them.
 Expr list_of_any(detail::Reader& reader, DType dtype = DType::f32,
                  std::source_location at = std::source_location::current());
 /// A list of `size` (a scalar) elements that are not written yet.
@@ -63,8 +63,8 @@ Expr list_stack(Operand list);
 Expr list_unstack(Operand x);
 /// Elements `indices` [k], of one shape S, as one tensor [k, S...].
 Expr list_gather(Operand list, Operand indices);
-/// A list with slice i of x [k, S...] as element indices[i]. No index may come twice. As long as
-/// `size`, or as the largest index asks for.
+/// A list with slice i of x [k, S...] as element indices[i]. No index may come twice. Its length is
+/// `size`, or one more than the largest index.
 Expr list_scatter(Operand indices, Operand x, Operand size);
 Expr list_scatter(Operand indices, Operand x);
 /// `list` with these elements written.

@@ -14,8 +14,8 @@
 namespace troupe {
 namespace {
 
-constexpr int kMostAsked = 32;              // nodes of a condition that is asked once more
-constexpr std::int64_t kMostElements = 64;  // in what such a node looks at
+constexpr int kMostAsked = 32;              // nodes of a condition that is evaluated once more
+constexpr std::int64_t kMostElements = 64;  // elements of such a node's inputs
 
 // Moves the nodes of one loop. `to` is the graph that the loop goes into.
 class Mover {
@@ -146,7 +146,7 @@ class Mover {
                                            : Edge{copied(condition, e.node), e.output};
   }
 
-  // The value of an edge outside of the loop, if the graph tells it: a constant, or a number of
+  // Returns the value of an edge outside of the loop if it is known: a constant, or a number of
   // elements.
   std::optional<Tensor> known(Edge e) const {
     const Node& n = to_.node(e.node);

@@ -12,9 +12,9 @@
 // the first live input, dead if all are dead; every other node that gets a dead token sends dead
 // tokens. Enter takes a value into a frame, Exit out of it; NextIteration takes it one iteration
 // on. A constant Enter's value is there in every iteration. Effects on states happen in program
-// order within an iteration only: between iterations control edges must say it, and no state may be
-// used both in such a loop and elsewhere. Gradients go through cond, while_loop and their like, not
-// through these: `gradients` of what depends on one throws unimplemented.
+// order within an iteration only: control edges must order them between iterations, and no state
+// may be used both in such a loop and elsewhere. Gradients go through cond, while_loop and their
+// like, not through these: `gradients` of a value that depends on one throws unimplemented.
 #pragma once
 
 #include <string>

@@ -166,7 +166,8 @@ struct Structure<T, std::void_t<decltype(std::declval<T&>().members())>>
 template <class A, class B>
 inline constexpr bool is_same_structure = std::is_same_v<Built<A>, Built<B>>;
 
-/// Is T a structure? If not, the compiler says once what to do; the caller goes no further.
+/// Returns true if T is a structure. If not, one static_assert names the remedy, and the caller
+/// stops.
 template <class T>
 constexpr bool require_structure() {
   using S = Structure<std::decay_t<T>>;

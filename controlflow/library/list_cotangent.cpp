@@ -13,7 +13,7 @@ TROUPE_OP(ListSum) {
     ValueSpec a = c.input(0), b = c.input(1);
     c.require(a.depth == b.depth && a.dtype == b.dtype && a.shape.is_compatible(b.shape),
               a.text() + " and " + b.text() + " cannot be added");
-    a.shape = a.shape.merge(b.shape);  // both are of one list, of which one may know less
+    a.shape = a.shape.merge(b.shape);  // both belong to one list; one shape may be less known
     c.output(a);
   });
   op.gradient([](Gradient& g) {

@@ -1,5 +1,6 @@
-// Observers of eager execution: a tape is one. While it is active on a thread, it is told what the
-// eager scopes of that thread have computed, and runs the staged functions that they call.
+// Observers of eager execution, such as tapes. While an observer is active on a thread, it receives
+// the ops that the eager scopes of that thread compute, and runs the staged functions that they
+// call.
 //
 // Threads: an observer is active on one thread at a time, the one that activated it.
 #pragma once
@@ -36,7 +37,7 @@ class BindObserver {
     int state_number;  // counts the reader's states; -1: none
   };
 
-  /// While it lives, no observer of this thread is told anything.
+  /// While it lives, nothing is reported to the observers of this thread.
   class Paused {
    public:
     Paused() : paused_(std::exchange(head(), nullptr)) {}

@@ -60,7 +60,8 @@ class Restore {
   const T before_;
 };
 
-// Runs of engines that share a state with eager scopes count from 1: these are told apart.
+// Returns a run id of an eager scope. Engines that share its states number their runs from 1; these
+// ids begin at 2^63.
 std::uint64_t fresh_run_id() {
   static std::atomic<std::uint64_t> next{std::uint64_t{1} << 63};  // publishes nothing but itself
   return next.fetch_add(1, std::memory_order_relaxed);
@@ -71,7 +72,7 @@ Eager*& innermost_scope() {
   return scope;
 }
 
-// Tells a value of this process from all others. Each thread takes ids by blocks.
+// Returns a mark that is unique in this process. Each thread takes ids by blocks.
 Edge fresh_mark() {
   constexpr std::uint64_t kBlock = 1 << 20;
   static std::atomic<std::uint64_t> next{0};  // publishes nothing but itself

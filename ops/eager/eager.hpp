@@ -9,8 +9,7 @@
 // `run` executes the program as it was written: pruned to the fetches, without other passes. Its
 // random draws are keyed as the engine keys them, so the two agree bit for bit.
 // While a traced function runs its code on this thread (ops/graph/tracing.hpp), binds go into the
-// function's graph. The tapes of the thread are told of each op that is computed
-// (bind_observer.hpp).
+// function's graph. Each computed op is reported to the tapes of the thread (bind_observer.hpp).
 // **Threads**: one at a time for a scope. Scopes of one engine share its states, from any threads.
 // A scope without an engine has its own states, and nothing else runs that could end a wait at a
 // queue: a dequeue from an empty queue, or an enqueue to a full one, throws failed_precondition.

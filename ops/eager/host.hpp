@@ -32,8 +32,8 @@ class EagerHost {
   /// The device that computes what names no other.
   virtual Device& eager_device() = 0;
   virtual std::uint64_t eager_seed() const = 0;
-  /// Feeds and fetches may be lists. `keep`: do all effects of the graph happen, or those that the
-  /// fetches need? The graph is not looked at after the call.
+  /// Feeds and fetches may be lists. `keep`: all effects of the graph happen, or only those that
+  /// the fetches need. The graph is not used after the call.
   virtual std::unique_ptr<StagedProgram> stage(const Graph& graph, const std::vector<Edge>& feeds,
                                                const std::vector<Edge>& fetches, Keep keep) = 0;
 

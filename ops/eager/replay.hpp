@@ -3,8 +3,8 @@
 //   Exprs y = replay(program, eager, {x});   // computes: the interpreter
 //   Exprs y = replay(program, graph, {x});   // appends: inlining
 //
-// For each node in id order it calls `reader.bind(op, inputs, attrs)`. `Reader::Replaying` says
-// which node the bind repeats. **Threads**: those of the reader. **Ownership**: expressions
+// For each node in id order it calls `reader.bind(op, inputs, attrs)`. `Reader::Replaying` names
+// the node that the bind repeats. **Threads**: those of the reader. **Ownership**: expressions
 // of the result belong to the reader; the program may be destroyed afterwards, except that user
 // gradient functions keep what they refer to.
 //

@@ -43,7 +43,7 @@ struct StagedFunction {
     int of_scope;    // in `reader`
     Reader* reader;  // the eager scope that declared it
     ValueSpec spec;
-    const State* key;  // a tape knows the variable by it
+    const State* key;  // identifies the variable on a tape
   };
 
   const std::string name;  // `function 'step' (train.cpp:41)`
@@ -57,8 +57,8 @@ struct StagedFunction {
   std::shared_ptr<StagedExtension> extension;
 };
 
-/// Runs the function on values of `scope`, on the function's host, and tells the tapes of this
-/// thread. Throws the run's error.
+/// Runs the function on values of `scope`, on the function's host, and reports the call to the
+/// tapes of this thread. Throws the run's error.
 Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
                   Eager& scope);
 

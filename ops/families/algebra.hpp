@@ -34,7 +34,7 @@ Exprs computed_wide(std::string_view name, std::initializer_list<Operand> operan
 Expr matrix_transpose(const Expr& x);
 /// Matrices of x's shape: 1 on the diagonal, else 0.
 Expr identity_like(const Expr& x);
-/// A symmetric gradient, for an op that looks at the lower half alone.
+/// A symmetric gradient, for an op that reads the lower half alone.
 Expr onto_lower_half(const Expr& symmetric);
 
 }  // namespace troupe::detail

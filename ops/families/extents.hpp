@@ -1,5 +1,4 @@
-// Shapes of which a run may know more than the graph: what functions that take a `detail::Extents`
-// share.
+// Shapes whose extents may be known only at run time, for functions that take a `detail::Extents`.
 //
 //   Expr vector = extents_vector(c, shape);      // i64 [rank]
 //   bind1("BroadcastTo", {x, vector}, extents_attrs(shape));

@@ -1,5 +1,5 @@
-// Kernels that look at integers: an index, extents. On a stream device these may have been computed
-// in its memory; then the firing goes on when they have been copied.
+// Kernels that read integers on the host: an index, extents. On a stream device these may have been
+// computed in its memory; then the firing continues when they have been copied.
 //
 //   op.kernel([](const KernelSetup&) {
 //     return with_host_inputs({1}, [](KernelContext& c) { ... integer_of(c.input(1)) ... });
@@ -14,7 +14,7 @@
 
 namespace troupe::detail {
 
-/// `body` sees the inputs named in `which` (those there are) on the host. On a stream device it may
+/// `body` gets the inputs named in `which` (if they exist) on the host. On a stream device it may
 /// run on a thread of the device, with a stream of its own: it enqueues and does not block.
 std::unique_ptr<Kernel> with_host_inputs(std::vector<int> which,
                                          std::function<void(KernelContext&)> body);

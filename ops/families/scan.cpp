@@ -67,7 +67,7 @@ Expr positions_after(const Expr& x, std::int64_t axis) {
 
 Expr shifted(const Expr& x, std::int64_t axis, bool back) {
   if (!x.shape().has_rank()) {
-    // Which axes there are only the run knows: by the elements' positions.
+    // The axes are known only at run time: shift by the elements' positions.
     Expr at = positions_along(x, axis), from = back ? at + 1 : at - 1,
          is_there = back ? positions_after(x, axis) > 0 : at > 0;
     return where(is_there, take_along(x, where(is_there, from, at), axis), zeros_like(x));

@@ -1,4 +1,4 @@
-// CRC-64/XZ (ECMA-182 polynomial, reflected): tells a corrupted file from a whole one.
+// CRC-64/XZ (ECMA-182 polynomial, reflected): detects corrupted files.
 //
 //   std::uint64_t c = crc64(data, bytes);
 //   c = crc64(more, n, c);                  // of both, one after the other

@@ -17,8 +17,8 @@
 // Sources: tensorflow/core/lib/io/record_writer.cc; tensorflow/core/util/event.proto,
 // framework/summary.proto, tensor.proto.
 //
-// Each record is handed to the system when it is made: a reader sees it at once, and a process that
-// dies loses none.
+// Each record is written to the system when it is made: it is visible to readers at once, and a
+// process that dies loses none.
 #pragma once
 
 #include <cstdint>

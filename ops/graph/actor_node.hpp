@@ -53,8 +53,8 @@ namespace detail {
 struct ActorDefinition {
   std::function<std::unique_ptr<NodeActor>()> make;
   ActorOptions options;
-  // Tell actors apart: the type of the class, function or factory, null if it is not known; and the
-  // bytes of what a function has captured, empty if they cannot be compared.
+  // Distinguish actors: the type of the class, function or factory, null if it is not known; and
+  // the bytes that a function has captured, empty if they cannot be compared.
   const std::type_info* source = nullptr;
   std::string captured = {};
 };

@@ -1,5 +1,5 @@
-// Expressions: the one value type users see. An `Expr` is a reference to its reader plus what the
-// reader knows it by: an edge of a graph under construction, or a value computed at once.
+// Expressions: the one value type of users. An `Expr` is a reference to its reader plus its
+// identity there: an edge of a graph under construction, or a value computed at once.
 //
 //   Graph g;
 //   Expr x = g.input("x", DType::f32, {kAny, 784});
@@ -112,7 +112,7 @@ class Expr {
   Expr() = default;
   Expr(detail::Reader* reader, detail::Edge edge) : reader_(reader), edge_(edge) {}
   Expr(detail::Reader* reader, detail::Value value) : reader_(reader), value_(std::move(value)) {}
-  /// A value that `mark` tells from its equals; no node is called that.
+  /// A value that `mark` identifies among equal values; `mark` is no node's edge.
   Expr(detail::Reader* reader, detail::Value value, detail::Edge mark)
       : reader_(reader), edge_(mark), value_(std::move(value)) {}
 
@@ -313,8 +313,8 @@ Expr& operator-=(Expr& x, Operand y);
 Expr& operator*=(Expr& x, Operand y);
 Expr& operator/=(Expr& x, Operand y);
 
-// Exact overloads, because C++ would otherwise ask expressions for a bool. Both sides are computed.
-// Errors carry the line of an operand's own op.
+// Exact overloads, because C++ would otherwise convert expressions to bool. Both sides are
+// computed. Errors carry the line of an operand's own op.
 Expr operator&&(const Expr& x, const Expr& y);
 Expr operator&&(const Expr& x, bool y);
 Expr operator&&(bool x, const Expr& y);
@@ -347,7 +347,7 @@ Expr refuse_operand() {
 
 }  // namespace detail
 
-// Operators of an expression and of what is no operand: they fail to compile, and say why.
+// Operators of an expression and a type that is no operand fail to compile, with a message.
 template <class A, class B>
 requires detail::Mismatch<A, B> Expr operator+(const A&, const B&) {
   return detail::refuse_operand<A, B>();

@@ -55,7 +55,7 @@ class Circles {
   struct Mark {
     FunctionDef* function;
     int number = -1;  // in the order of the visits; -1: not yet visited
-    int lowest = -1;  // the first that it reaches of those that are in no circle yet
+    int lowest = -1;  // the first reachable function that is in no cycle yet
     bool is_open = false;
     std::size_t next = 0;  // the index of the next callee
   };

@@ -118,7 +118,7 @@ Exprs Graph::bind_here(const OpDef& op, std::span<const Expr> inputs, Attrs attr
 Expr Graph::adopt(const Expr& foreign, const Site& site) {
   if (inner_) return current().adopt(foreign, site);
   const Site& line = site_for(site);
-  // A value from outside of a trace is an input that the caller does not see.
+  // A value from outside of a trace becomes a hidden input.
   const auto is_outside = [&](const Tracing& trace) {
     const auto* other = dynamic_cast<const Graph*>(&foreign.reader());
     return !other || trace.is_within(other->root_ ? *other->root_ : *other);
@@ -497,7 +497,7 @@ std::vector<Edge> Graph::edges_to_feed(const std::vector<Expr>& exprs) const {
 std::string Graph::name_of(std::int32_t id) const {
   const Node& n = nodes_[id];
   if (!n.name.empty()) return n.name;
-  // By origin, so that a node that passes moved keeps the name by which the user's graph knows it.
+  // By origin, so that a node that passes moved keeps its name in the user's graph.
   return fmt::format("{}{}_{}", n.scope ? *n.scope : std::string(), n.op->name,
                      n.origin ? static_cast<std::int64_t>(n.origin) - 1 : id);
 }

@@ -250,8 +250,8 @@ class Graph final : public detail::Reader {
   std::string text() const;
 
   /// Operands of pointwise operations whose axes have names are aligned by name: from the first
-  /// NameDims of a graph on, `align` sees the inputs of each such operation, and returns those that
-  /// are bound in their place. ops/mesh sets it before main.
+  /// NameDims of a graph on, `align` takes the inputs of each such operation, and returns the
+  /// inputs that are bound in their place. ops/mesh sets it before main.
   using AlignByName = Exprs (*)(Graph& here, std::span<const Expr> inputs,
                                 const detail::Site& site);
   static void set_align_by_name(AlignByName align) { align_by_name_ = align; }

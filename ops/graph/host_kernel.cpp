@@ -57,7 +57,7 @@ class HostKernel final : public Kernel {
 
  private:
   // A scalar in the memory of a device is no inline scalar: it comes back as a vector of one.
-  // Zeros, because a copy behind work that failed is skipped, and indices are looked at.
+  // Zeros, because a copy behind work that failed is skipped, and indices are read then.
   static Tensor copy_of(KernelContext& c, const Tensor& on_device) {
     const Shape shape = on_device.shape().is_scalar() ? Shape{1} : on_device.shape();
     Tensor host = c.device().host_empty(on_device.dtype(), shape);

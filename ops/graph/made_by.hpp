@@ -1,5 +1,5 @@
 // The parts of a fused node, for errors that name the operation within it. Kept only where
-// `CompileOptions::check_finite` asks for it, as an attribute of text, one line a part.
+// `CompileOptions::check_finite` is set, as an attribute of text, one line a part.
 #pragma once
 
 #include <cstddef>

@@ -130,7 +130,7 @@ std::vector<ValueSpec> infer_outputs(const OpDef& op, std::span<const ValueSpec>
       throw Error(Code::invalid_argument, fmt::format("has no attribute '{}'", name));
   Inference inference(inputs, attrs);
   op.infer(inference);
-  // here, where the user's line is known, not when memory is asked for
+  // checked here, where the user's line is known, not at the allocation
   for (const ValueSpec& s : inference.outputs()) {
     std::int64_t bytes;
     if (!s.is_list() && s.shape.is_known() &&

@@ -125,11 +125,10 @@ struct OpDef {
   bool random = false;         // draws: never folded, never merged
   bool side_effect = false;    // acts on the world: never folded, never merged
   bool commutative = false;    // inputs may be swapped
-  bool takes_lists = false;    // else inference refuses them before it asks the op
+  bool takes_lists = false;    // else inference refuses them before it calls the op's `infer`
   bool takes_strings = false;  // else inference refuses them, too
   bool differentiable = true;  // false: its gradient is none by definition (Argmax, Shape)
-  // inputs of which nothing but the shape (or a list's length) is looked at: bit i, the last for
-  // all from 63 on
+  // inputs of which only the shape (or a list's length) is used: bit i, the last for all from 63 on
   std::uint64_t shape_only = 0;
 
   bool takes_only_shape(std::size_t i) const { return shape_only >> (i < 63 ? i : 63) & 1; }
@@ -190,15 +189,14 @@ class OpBuilder {
   void random() { def_.random = true; }
   void side_effect() { def_.side_effect = true; }
   void commutative() { def_.commutative = true; }
-  /// Nothing but the shapes of these inputs is looked at: of a list, its length and its elements'
-  /// shapes.
+  /// Only the shapes of these inputs are used; of a list, its length and its elements' shapes.
   void shape_only(std::initializer_list<int> which) {
     for (int i : which) def_.shape_only |= std::uint64_t{1} << i;
   }
   void shape_only_from(int first) { def_.shape_only |= ~std::uint64_t{0} << first; }
-  /// Inputs may be lists; `infer` says which.
+  /// Inputs may be lists; `infer` checks which.
   void takes_lists() { def_.takes_lists = true; }
-  /// Inputs may be of strings: it moves elements, or looks at shapes.
+  /// Inputs may be of strings: the op moves elements, or uses shapes.
   void takes_strings() { def_.takes_strings = true; }
 
   /// A pointwise op: inputs, inference, broadcasting and kernel follow from the scalar expression,

@@ -12,7 +12,7 @@
 namespace troupe::detail {
 namespace {
 
-// States are told apart by their names alone: of two without one, each would be the other.
+// States are identified by their names alone: two without a name would be one.
 void require_name(const std::string& name, std::string_view what, const Site& at) {
   if (name.empty())
     throw Error(Code::invalid_argument, std::string(what) + " at " + at.text() + " needs a name");

@@ -327,7 +327,7 @@ void VariableState::acquire(const RunInfo& run, Use use,
 // thousand stack frames for a thousand waiters. A release during serving, from within `use` or from
 // another thread, sets `is_given_back_` under the mutex. The serving thread reads the flag under
 // the mutex after `use`. If it is set, the thread goes on; else it stops serving, and the release
-// that is still to come serves. No waiter is forgotten: each side sees the other's write.
+// that is still to come serves. No waiter is forgotten: each side reads the other's write.
 void VariableState::release(bool changed) {
   if (changed) version_.fetch_add(1, std::memory_order_release);
   Ref<State> self;  // a `use` may hold the last reference
@@ -460,7 +460,7 @@ void QueueState::answer(std::vector<Ended>& ended) {
   for (Ended& e : ended) e.done(std::move(e.status), std::move(e.element));
 }
 
-// A graph knows of its values what their dtypes and shapes may be, not always what they are.
+// Checks dtypes and shapes of an element, because a graph does not always know them exactly.
 Status QueueState::check(const std::vector<Value>& element) const {
   if (element.size() != components_.size())
     return Status(Code::invalid_argument,

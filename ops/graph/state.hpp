@@ -149,8 +149,8 @@ class VariableState final : public State {
   using Use = std::function<void(Tensor& value)>;
   /// The fast way in: true if the right was free and is now the caller's.
   bool try_acquire();
-  /// The right never comes to a cancelled run once its cancel() has returned (QueueState::enqueue
-  /// says why).
+  /// A cancelled run never gets the right once its cancel() has returned (see
+  /// QueueState::enqueue).
   void acquire(const RunInfo& run, Use use, std::function<void(const Status&)> cancelled);
   /// The value, to the holder of the right only.
   Tensor& value() { return value_; }

@@ -17,9 +17,9 @@
 namespace troupe::mesh {
 namespace {
 
-// The names of a graph that this thread builds. A graph only grows, so that each node is looked at
+// The names of a graph that this thread builds. A graph only grows, so that each node is analysed
 // once, unless a gradient extends a loop. Some graphs are kept, because the building of a body
-// changes between it and the graph around it.
+// alternates between it and the graph around it.
 detail::Names& names_of(const Graph& graph) {
   struct Known {
     const Graph* graph = nullptr;

@@ -9,9 +9,9 @@
 //   const Mesh mesh("rows:2;cols:2", {"cpu:0", "cpu:1", "cpu:2", "cpu:3"});
 //   engine.compile(g, {x}, {h}, {.mesh = Partitioning{mesh, Layout("batch:rows;hidden:cols")}});
 //
-// A program is written once, for whole tensors. A layout says which dimension is split along which
-// axis of the mesh; the compiler cuts the tensors, and inserts the collectives that the cuts ask
-// for. A layout changes no result but by the rounding of sums that cross devices.
+// A program is written once, for whole tensors. A layout maps dimensions to the axes of the mesh
+// along which they are split. The compiler cuts the tensors, and inserts the collectives that the
+// cuts need. A layout changes no result but by the rounding of sums that cross devices.
 #pragma once
 
 #include <cstdint>

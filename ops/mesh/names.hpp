@@ -3,7 +3,7 @@
 // Each axis of a value is a product of dimensions, outermost first: a reshape that joins `batch`
 // and `length` makes one axis of two dimensions, and one that parts them finds them again. An axis
 // of extent 1 may have none. A dimension that no user named is anonymous; no rule of a layout holds
-// for it. Nodes say how their axes belong together by `Terms` (terms.hpp).
+// for it. `Terms` (terms.hpp) describes how the axes of a node belong together.
 #pragma once
 
 #include <cstdint>

@@ -7,8 +7,8 @@
 // copies its nodes to each device and makes collectives (ops/collectives) of its Mesh* nodes.
 //
 // Nodes that run once: inputs, reads and updates of states, branches, loops and calls, users'
-// actors, nodes that a user constrained to a device, nodes of unknown shapes, and what is computed
-// of these alone and is not split. Their values are whole. Other nodes run on all devices.
+// actors, nodes that a user constrained to a device, nodes of unknown shapes, and nodes that depend
+// on these alone and are not split. Their values are whole. Other nodes run on all devices.
 //
 // Sums along a dimension that is split stay partial: each device holds a summand. They are added
 // and scaled as they are, and all-reduced once, where a node needs the sum.

@@ -179,7 +179,7 @@ Laid SpmdWriter::renamed(Laid v, const Axes& axes) {
   v.axes = axes;
   return v;
 }
-// v, whose axes have the same extents, under `axes` and split as `wanted` says. Each step moves
+// Returns v, whose axes have these extents, under `axes` and split by `wanted`. Each step moves
 // one mesh axis: to a dimension that is whole by slicing or an all-to-all, away by an all-gather.
 Laid SpmdWriter::moved(Laid v, const Axes& axes, const Splits& wanted, const std::string& why) {
   if (v.axes != axes) v = renamed(std::move(v), axes);

@@ -72,7 +72,7 @@ class SpmdWriter {
   /// v with its sums made.
   Laid summed(Laid v, const std::string& why);
   bool is_summed(const Laid& v) const;
-  /// v, whose axes have the same extents, under `axes` and split as `wanted` says.
+  /// Returns v, whose axes have these extents, under `axes` and split by `wanted`.
   Laid moved(Laid v, const Axes& axes, const Splits& wanted, const std::string& why);
   /// The whole of v, a value of all devices, in one place.
   Edge exported(Laid v, const std::string& why);

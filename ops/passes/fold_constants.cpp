@@ -22,7 +22,7 @@ bool is_foldable(const Graph& graph, const Node& node) {
     if (s.shape.elements() > kMaxElements) return false;
   for (Edge e : node.inputs)
     if (!is_constant(graph.node(e.node)) || !graph.node(e.node).controls.empty()) return false;
-  // A comparison with NaN stays: a loop that it ends is to say so
+  // A comparison with NaN stays: a loop that it ends has to fail
   // (controlflow/watch_predicates.hpp).
   return !is_ordering(*node.op) ||
          std::none_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) {

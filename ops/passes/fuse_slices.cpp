@@ -105,7 +105,7 @@ class Slicing {
     const Node& n = g_.node(split);
     const auto& users = users_[at(split)];
     if (users.empty() || is_fetched_at_all(split)) return;
-    // only a run knows its width, and only the Split whether the pieces sum to that
+    // its width must be known: otherwise only the Split, at run time, checks the sum of the pieces
     if (!shape_of(n.inputs[0]).is_known()) return;
     for (const User& u : users) {
       if (!is_pointwise(u.id) || g_.node(u.id).device != n.device) return;

@@ -21,7 +21,7 @@ bool holds_floats(const ValueSpec& s) {
   return !s.is_list() && (is_floating(s.dtype) || is_complex(s.dtype));
 }
 
-// Nodes that only pass values on, or make what the user has written, are not looked at.
+// Nodes that only pass values on, or make values that the user has written, are not checked.
 const std::set<std::string_view> kNeverFirst{
     "Constant",      "Input",          "Fill",          "FillLike",    "Blank",
     "Identity",      "Reshape",        "ReshapeLike",   "ReshapeTo",   "Transpose",

@@ -7,10 +7,10 @@
 
 namespace troupe {
 
-/// Before fusion: nodes that may be fused say what errors are to call them.
+/// Before fusion: stores the names that errors use in nodes that may be fused.
 Program name_parts(Program program);
-/// After all other passes: marks the nodes whose results are looked at, and says of which the
-/// operands may hold values that are not finite by the user's wish.
+/// After all other passes: marks the nodes whose results are checked, and those whose operands may
+/// contain values that are not finite by the user's intention.
 Program watch_finite(Program program);
 
 }  // namespace troupe

@@ -76,7 +76,8 @@ Expr roll(Operand x, std::int64_t shift, std::int64_t axis) {
   const int at = c.axis(0, axis);
   const std::int64_t n = c[0].shape()[at];
   if (n < 0) {
-    // Each element comes from `shift` places before it, around an end that only the run knows.
+    // Each element comes from `shift` places before it, around an end that is known only at run
+    // time.
     Expr one = ones_like(cast(stop_gradient(c[0]), DType::i64));
     return take_along(
         c[0], mod(cumsum(one, at, true) - c.reader().constant(shift), sum(one, {at}, true)), at);
@@ -132,7 +133,7 @@ Expr repeat(Operand x, std::int64_t times, std::int64_t axis) {
             fmt::format("makes at most 2^28 slices, not {} of each{}", times,
                         n < 0 ? "" : fmt::format(" of {}", n)));
   if (n < 0) {
-    // Beside each other, then as one axis, whose extent only the run knows.
+    // Beside each other, then as one axis, whose extent is known only at run time.
     std::vector<std::int64_t> beside(static_cast<std::size_t>(c.rank(0)) + 1, 1),
         larger(beside.size() - 1, 1);
     beside[static_cast<std::size_t>(at) + 1] = larger[static_cast<std::size_t>(at)] = times;

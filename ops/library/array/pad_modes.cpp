@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-// Padding with what x holds itself; `pad` adds one value. Each axis has `before` and `after`
-// elements added; extents may be unknown, and are then looked at when it runs.
+// Padding with x's own elements; `pad` adds one value. Each axis gets `before` and `after` more
+// elements; unknown extents are read when it runs.
 
 /// Mirrored at the first and last element, which are not repeated: of abcd with 2 and 1, cb abcd c.
 /// An axis is longer than what is added to either end.

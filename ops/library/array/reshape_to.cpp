@@ -8,8 +8,8 @@
 
 namespace troupe {
 
-/// x under the extents that a vector (i32 or i64) holds, as many as there are in `known`, which
-/// says what is known of them: kAny where nothing is.
+/// x under the extents in a vector (i32 or i64). `known` has one entry for each: the extent if it
+/// is known, else kAny.
 TROUPE_DSL(Expr reshape_to(Operand x, Operand extents, const Shape& known))
 Expr reshape_to(Operand x, Operand extents, const Shape& known) {
   return bind1("ReshapeTo", {x, extents}, Attrs{{"shape", known}});

@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-// `x[i]`, `x[{begin, end}]` and `slice` whose bounds a run may know more of than the graph. Bounds
-// that are numbers within known extents become a Slice, which passes know.
+// `x[i]`, `x[{begin, end}]` and `slice` with bounds that may be known only at run time. Bounds that
+// are numbers within known extents become a Slice, which passes can optimise.
 
 namespace {
 

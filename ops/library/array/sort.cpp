@@ -20,7 +20,7 @@ TROUPE_DSL(Exprs top_k(Operand x, std::int64_t k, bool largest = true, std::int6
 
 namespace {
 
-// Both outputs of an op on rows along the last axis, of those along another.
+// Returns both outputs of an op on rows along the last axis, for rows along any axis.
 Exprs ordered_along(const char* name, const char* op, Operand x, std::int64_t axis, Attrs attrs) {
   if (axis == -1) {
     const Operand all[] = {x};

@@ -62,7 +62,7 @@ Different different(const Tensor& x, std::int64_t* which) {
   std::int64_t found = 0;
   OrderKey<T> last{};
   RowSorter<T> sorter;
-  // Elements come in their order, not in that of memory: their keys say what they are.
+  // Elements come in sorted order, not in that of memory: their keys identify their values.
   sorter.sort(from, x.elements(), x.elements(), false,
               [&](std::int64_t place, std::int64_t i, OrderKey<T> key) {
                 if (found == 0 || key != last) {

@@ -37,7 +37,7 @@ std::vector<std::string> pieces_of(const std::string& format) {
   return pieces;
 }
 
-// x86 makes NaNs with a sign, which says nothing.
+// x86 makes NaNs with a sign, which has no meaning.
 std::string floating_text(double v, int digits) {
   return std::isnan(v) ? "nan" : fmt::format("{:.{}g}", v, digits);
 }

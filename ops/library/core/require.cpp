@@ -5,8 +5,8 @@
 
 namespace troupe {
 
-// Checks a function's requirement on values that only a run knows. The condition is computed on the
-// values' device and read on the host.
+// Checks a function's requirement on values that are known only at run time. The condition is
+// computed on the values' device and read on the host.
 TROUPE_OP(Require) {
   op.doc("The first input, refused, saying `what`, unless the second, a bool, is true.");
   op.inputs(2);

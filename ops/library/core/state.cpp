@@ -23,8 +23,8 @@ ValueSpec variable_spec(Inference& c) {
   return {c.attrs().get<DType>("dtype"), c.attrs().get<Shape>("shape")};
 }
 
-// Throws if the run was cancelled, because its caller may already know that it has ended. Call it
-// with the right held. A use that began before the cancellation completes.
+// Throws if the run was cancelled, because its caller may already have got the error. Call it with
+// the right held. A use that began before the cancellation completes.
 void require_wanted(const RunInfo& run) {
   if (run.cancelled.load(std::memory_order_seq_cst)) given_up().throw_if_error();
 }

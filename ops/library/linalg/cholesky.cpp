@@ -5,7 +5,7 @@
 namespace troupe {
 
 /// The lower triangular l with a = l l^T of each symmetric, positive definite matrix, of which only
-/// the lower half is looked at.
+/// the lower half is read.
 TROUPE_DSL(Expr cholesky(Operand a))
 Expr cholesky(Operand a) {
   return computed_wide("cholesky", {a},

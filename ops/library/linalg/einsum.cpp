@@ -78,7 +78,7 @@ class Extents {
     for (char axis : axes) add(t, std::string(1, axis));
   }
   Expr shaped(const Expr& value) const {
-    // One that is not known follows from the others, unless there are no elements to tell it by.
+    // One unknown extent follows from the others, unless there are no elements.
     const auto open = std::count(known_.begin(), known_.end(), kAny);
     if (open == 0 || (open == 1 && std::count(known_.begin(), known_.end(), 0) == 0))
       return reshape(value, known_);

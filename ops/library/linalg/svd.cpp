@@ -73,8 +73,8 @@ TROUPE_OP(Svd) {
 }
 
 /// Eigenvalues, rising, and eigenvectors, as columns, of each symmetric matrix, of which only the
-/// lower half is looked at. The largest element of each vector is positive. Gradients of vectors
-/// need distinct values.
+/// lower half is read. The largest element of each vector is positive. Gradients of vectors need
+/// distinct values.
 TROUPE_DSL(Exprs eigh(Operand a))
 Exprs eigh(Operand a) {
   return computed_wide("eigh", {a}, [](const Exprs& x) { return bind_op("Eigh", {x[0]}); });

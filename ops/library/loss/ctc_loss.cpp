@@ -75,8 +75,8 @@ TROUPE_OP(CtcLoss) {
   op.gradient([](Gradient& g) {
     Expr dx;
     if (g.has_dy(0)) dx = g.y(1) * expand_dims(expand_dims(g.dy(0), -1), -1);
-    // The loss is a scalar of each item: how its gradient changes with x is symmetric, and seen
-    // along dy.
+    // The loss is a scalar for each item: its second derivative by x is symmetric, and is applied
+    // to dy.
     if (g.has_dy(1)) {
       Expr bent = bind1("CtcLossCurvature", {g.x(0), g.x(1), g.x(2), g.x(3), g.dy(1)});
       dx = dx.is_empty() ? bent : dx + bent;

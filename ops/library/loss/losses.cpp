@@ -27,9 +27,8 @@ TROUPE_DSL(Expr binary_cross_entropy(Operand logits, Operand targets, Operand po
 /// max(0, margin - t x) of each element, of scores x and targets t that are 1 or -1 (Cortes and
 /// Vapnik, 1995).
 TROUPE_DSL(Expr hinge_loss(Operand scores, Operand targets, double margin = 1))
-/// t (log t - log_prediction) of each element, 0 where t is: what each adds to the Kullback-Leibler
-/// divergence of a prediction from the targets t. `log_target`: the targets are told as logarithms
-/// too.
+/// t (log t - log_prediction) of each element, 0 where t is: its summand of the Kullback-Leibler
+/// divergence of a prediction from the targets t. `log_target`: the targets are logarithms too.
 TROUPE_DSL(Expr kl_divergence(Operand log_prediction, Operand target, bool log_target = false))
 /// The cosine of the angle between x and y along `axis`, which goes: lengths below `epsilon` count
 /// as epsilon, so that it is 0 of what has none.

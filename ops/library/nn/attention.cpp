@@ -181,7 +181,7 @@ Stored stored(const Gradient& g, bool has_mask) {
     }
     s.may_look = s.may_look * cast(looks, scores.dtype());
   }
-  // The exponent of what may not be seen is cut off, so that no infinity meets a zero.
+  // The exponent of a masked score is replaced, so that no infinity meets a zero.
   Expr seen = s.may_look > 0.0,
        top = stop_gradient(reduce_max(where(seen, scores, -INFINITY), {-1}, true));
   Expr e = where(seen, exp(where(seen, scores - top, 0.0)), 0.0), total = sum(e, {-1}, true);
@@ -204,7 +204,7 @@ TROUPE_OP(Attention) {
     c.output(wide(c.dtype(0)), query_rows(c.shape(0)));
   });
   op.gradient([](Gradient& g) {
-    // The second output is for this alone; nothing else sees it.
+    // Only this gradient uses the second output.
     std::vector<Operand> operands{g.x(0), g.x(1), g.x(2), g.y(0), g.y(1), g.dy(0)};
     if (g.inputs() == 4) operands.insert(operands.begin() + 3, g.x(3));
     Attrs attrs = g.attrs();

@@ -6,8 +6,8 @@ namespace troupe {
 
 /// Cross-correlation, 1-D to 3-D (window.hpp, Note [channels last]). x: [batch, space...,
 /// channels]; filter: [window..., channels / groups, filters]; result: [batch, positions...,
-/// filters]. With groups, the i-th part of the filters sees the i-th part of the channels; groups =
-/// channels is a depthwise convolution. f16 and bf16 add in f32; integers wrap.
+/// filters]. With groups, the i-th part of the filters reads the i-th part of the channels; groups
+/// = channels is a depthwise convolution. f16 and bf16 add in f32; integers wrap.
 TROUPE_DSL(Expr conv(Operand x, Operand filter, const WindowOptions& window = {},
                      std::int64_t groups = 1))
 Expr conv(Operand x, Operand filter, const WindowOptions& window, std::int64_t groups) {

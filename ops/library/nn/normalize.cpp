@@ -156,9 +156,9 @@ Expr group_norm(Operand x, std::int64_t groups, Operand scale, Operand bias, dou
   const std::int64_t channels = c.extent(0, -1);
   c.require(groups >= 1 && channels % groups == 0,
             fmt::format("{} channels do not divide into {} groups", channels, groups));
-  // Moments of channels first, then of the few of a group, whose variance is that within channels
-  // and that between them: what is done to all of x sees whole rows of channels, and the space need
-  // not be known.
+  // Moments of channels first, then of a group's few channels: a group's variance is the variance
+  // within channels plus that between them. So ops on all of x read whole rows of channels, and the
+  // space need not be known.
   const Shape extents = c[0].shape();
   Shape parts{extents[0]}, channel{extents[0]};
   for (int i = 1; i < c.rank(0) - 1; ++i) {

@@ -64,7 +64,7 @@ void require_count(const Inference& c, int most) {
             fmt::format("takes {} inputs, or {} with lengths, not {}", most - 1, most, c.inputs()));
 }
 
-/// The sizes of a layer, as far as shapes tell; throws where they contradict.
+/// The sizes of a layer, as far as its shapes are known; throws if they contradict each other.
 class RecurrentExtents {
  public:
   explicit RecurrentExtents(RecurrentCell cell) : gates_(gates_of(cell)) {}

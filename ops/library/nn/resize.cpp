@@ -23,7 +23,7 @@ TROUPE_DSL(Expr resize_cubic(Operand x, std::vector<std::int64_t> extents,
 
 namespace {
 
-// Extents that are not known yet are asked of the input when it runs.
+// Extents that are not known yet are taken from the input when it runs.
 void require_resize(const Composite& c, const std::vector<std::int64_t>& extents) {
   c.require(c.rank(0) >= 3, "x must be [batch, space..., channels], not " + c[0].shape().text());
   c.require(static_cast<int>(extents.size()) == c.rank(0) - 2,

@@ -51,8 +51,8 @@ Expr hypot(Operand x, Operand y) {
   c.require(is_floating(c[0].dtype()) && c[1].dtype() == c[0].dtype(),
             fmt::format("needs two of one floating dtype, not {} and {}", name_of(c[0].dtype()),
                         name_of(c[1].dtype())));
-  // The elements themselves are squared, not their absolute values: of these the second derivative
-  // at 0 is lost.
+  // The elements themselves are squared, not their absolute values, whose second derivative at 0 is
+  // lost.
   Expr a = widened_half(c[0]), b = widened_half(c[1]),
        scale = stop_gradient(maximum(abs(a), abs(b)));
   Expr is_plain = logical_and(scale > 0.0, is_finite(scale)),
