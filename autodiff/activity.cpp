@@ -140,7 +140,7 @@ Activity Flows::activity_of(const SubGraph& sub, const Flags& active, const Flag
   return a;
 }
 
-// The body's arguments that are active, whatever the iteration.
+// Returns the body's arguments that are active in some iteration.
 Flags Flows::active_arguments(const Node& node, const Flags& active_inputs, const Flags& states) {
   WhileView w(node);
   Flags arguments(w.body.inputs.size(), 0);

@@ -35,7 +35,7 @@ class Activity {
   std::int32_t outputs() const { return offset_.back(); }
   const Flags& states() const { return states_; }
 
-  /// An x: active, and with it what depends on it once `spread` was called.
+  /// Marks an x as active; `spread` then marks the values that depend on it.
   void mark(Edge x);
   void spread();
   bool is_active(Edge e) const {

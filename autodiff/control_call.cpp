@@ -19,7 +19,7 @@
 namespace troupe::control {
 namespace {
 
-/// A function that saves, and the gradient that takes what it saved.
+/// A function that saves values, and the gradient that takes them.
 struct Pair {
   const FunctionDef* saving = nullptr;
   const FunctionDef* gradient = nullptr;
@@ -139,7 +139,7 @@ class Differentiation final : public FunctionGradient {
     return c.is_none() ? zero_cotangent(x) : c.to_dense();
   }
 
-  // Nothing is computed again but constants: what a call was given is not there any more.
+  // Only constants are computed again, because the call's arguments are no longer available.
   std::vector<Free> free_values() const {
     std::vector<Free> free;
     for (const Node& node : f_.body->graph.nodes())
@@ -277,7 +277,7 @@ class CallStep : Step {
 
   const FunctionDef& function_;
   Wish wish_;
-  int saved_ = 0;  // the output that holds what the gradient needs
+  int saved_ = 0;  // the output with the saved values
 };
 
 }  // namespace

@@ -33,7 +33,7 @@ class CaseStep : Step {
   // A branch and its gradient.
   struct Branch {
     std::shared_ptr<SubGraph> both;
-    std::map<Edge, Expr> outside;  // arguments of the gradient, and what they are
+    std::map<Edge, Expr> outside;  // arguments of the gradient, and their outer values
     std::unique_ptr<Cut> cut;
     std::vector<int> saved_in;  // by saved value: the forward output
   };
@@ -104,8 +104,8 @@ class CaseStep : Step {
     return it->second;
   }
 
-  // The forward node's new version: what a branch saves comes out, and something empty of other
-  // branches.
+  // Makes the forward node's new version, which yields the saved values of a branch, and empty
+  // values for other branches.
   void save() {
     struct Slot {
       ValueSpec spec;
@@ -147,7 +147,7 @@ class CaseStep : Step {
     if (slots.empty()) return;
     std::vector<ValueSpec> more;
     for (Slot& slot : slots) {
-      // Whatever stands for a tensor where there is none is a scalar.
+      // A branch without the tensor yields a scalar in its place.
       if (!slot.spec.is_list() && slot.of.size() < branches_.size())
         slot.spec = common_spec(slot.spec, {slot.spec.dtype, Shape{}});
       more.push_back(slot.spec);

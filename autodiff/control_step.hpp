@@ -13,8 +13,8 @@
 
 namespace troupe::control {
 
-// The expression, known to be no less than `spec`: what a gradient computes may be known less well
-// than what it is the cotangent of.
+// Returns the expression with at least the spec `spec`: a computed cotangent may have a less exact
+// spec than its value.
 Expr refined(const Expr& e, const ValueSpec& spec);
 
 // Values of the outer graph that the backward node's sub-graphs take, each an argument of all of

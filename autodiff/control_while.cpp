@@ -61,7 +61,7 @@ class WhileStep : Step {
     for (int c : accumulated_) xs.push_back(body_input(w_.variables + c));
     Sweep sweep(g, nodes_, xs, flow_.states, s_.request);
     std::size_t next = carried_.size();
-    // The sums first: what comes later is added to them where they lie.
+    // The sums come first, so that later cotangents are added to them in place.
     for (int c : accumulated_) sweep.seed(body_input(w_.variables + c), arguments_[next++]);
     for (std::int32_t s : states_) sweep.seed_state(s, arguments_[next++]);
     for (std::size_t i = 0; i < carried_.size(); ++i) {
@@ -379,7 +379,7 @@ class WhileStep : Step {
     return made;
   }
 
-  // Sum i: what the loop added up and the products that it set aside.
+  // Returns sum i: the loop's own sum plus the products that were removed from it.
   Expr total(std::size_t i, const Exprs& out) const {
     Expr sum = out[1 + i];
     // Zero and no terms: the products are all.

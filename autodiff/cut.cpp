@@ -137,8 +137,8 @@ std::vector<Edge> Cut::backward_part(SubGraph& to, const std::function<Expr(Edge
     if (!is_shape) throw Error(Code::internal, graph().describe(e.node) + " was to be saved");
     return blank(e);
   };
-  // A node after what it is made of, which may be a long chain: those that wait for their inputs
-  // are on a stack of their own.
+  // Copies a node after its operands, which may be a long chain: nodes that wait for their inputs
+  // are on an explicit stack.
   struct Copying {
     std::int32_t id;
     Node node;

@@ -1,5 +1,5 @@
 // A sub-graph and its gradient, appended to it by a sweep, cut in two: a forward part, which saves
-// values, and a backward part, which gets them. See control.hpp for what is saved.
+// values, and a backward part, which gets them. See control.hpp for the values that are saved.
 #pragma once
 
 #include <functional>
@@ -61,7 +61,7 @@ class Cut {
   std::vector<Free> free_;
   Flags needed_;   // nodes
   Flags hoisted_;  // appended nodes on shapes, which are computed in the forward part
-  std::vector<std::pair<Edge, bool>> uses_;  // in order of first use; is it the shape alone?
+  std::vector<std::pair<Edge, bool>> uses_;  // in order of first use; true: only the shape
   std::map<Edge, std::size_t> use_of_;
   std::vector<Saved> saved_;
 };

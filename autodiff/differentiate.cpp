@@ -7,7 +7,7 @@
 namespace troupe {
 namespace {
 
-// Is the broadcast of x with `other` of x's own shape, whatever the unknown extents turn out to be?
+// True if the broadcast of x with `other` has x's own shape for all values of unknown extents.
 bool absorbs(const Shape& x, const Shape& other) {
   if (!x.has_rank() || !other.has_rank() || other.rank() > x.rank()) return false;
   int lead = x.rank() - other.rank();
@@ -90,7 +90,7 @@ Cotangent sum_of(const std::vector<Cotangent>& terms) {
     Cotangent& sum = c.is_sparse() ? sparse : dense;
     sum = add(sum, c);
   }
-  // Elements of a list go into what is there: it is then changed in place.
+  // Elements of a list are added last, to a list that can be changed in place.
   for (const Cotangent& c : terms)
     if (c.is_sparse() && c.is_list()) dense = add(dense, c);
   return add(dense, sparse);

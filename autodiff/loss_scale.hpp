@@ -34,8 +34,8 @@ class LossScale {
   LossScale(Graph& graph, const std::string& name, const LossScaleOptions& options = {},
             At at = At::current());
 
-  /// One step of `optimizer` that skips what overflowed: an expression to fetch, true if the step
-  /// was taken.
+  /// One step of `optimizer`, skipped if a gradient overflowed: returns an expression to fetch,
+  /// true if the step was taken.
   Expr minimize(const Optimizer& optimizer, const Expr& loss,
                 const std::vector<Variable>& variables, At at = At::current()) const;
   const Variable& scale() const { return scale_; }

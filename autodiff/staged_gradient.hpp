@@ -19,7 +19,7 @@ namespace troupe {
 
 class StagedGradient final : public StagedExtension {
  public:
-  /// The function's, made on first use. Throws what differentiation throws.
+  /// Returns the function's gradient, made on first use. Throws the errors of differentiation.
   static std::shared_ptr<StagedGradient> of(const std::shared_ptr<StagedFunction>& function);
 
   const std::shared_ptr<StagedFunction>& forward() const { return forward_; }

@@ -1,6 +1,6 @@
-// One sweep of reverse mode over the first nodes of a graph: forwards to mark what depends on the
-// xs, backwards to differentiate. Nodes are appended meanwhile; none of them is visited. They go
-// where the graph binds: into the graph, or into the sub-graph that is being built inside it.
+// One sweep of reverse mode over the first nodes of a graph: forwards to mark the values that
+// depend on the xs, backwards to differentiate. Nodes are appended meanwhile; none of them is
+// visited. The graph binds them in itself, or in the sub-graph that is being built inside it.
 #pragma once
 
 #include <map>

@@ -15,15 +15,15 @@
 namespace troupe {
 namespace {
 
-// Does a path end at it on purpose? Other ops without a gradient are recorded, so that a path which
-// ends at one is refused.
+// True if paths end at the op by definition. Other ops without a gradient are recorded, so that a
+// path which ends at one is refused.
 bool cuts_paths(const OpDef& op) {
   return !op.differentiable && (op.pointwise || op.name == "StopGradient");
 }
 
 bool may_have_gradient(const Value& value) { return carries_gradient(value.dtype()); }
 
-// The key of a variable's reads: the state, whichever scope or graph reads it.
+// Returns the key of a variable's reads: its state, for all scopes and graphs.
 const State* key_of(const Variable& v) {
   auto* scope = dynamic_cast<Eager*>(&v.reader());
   return scope ? scope->states().get(scope->state_spec(v.state())).get() : nullptr;
@@ -166,7 +166,7 @@ void GradientTape::called(const std::shared_ptr<StagedFunction>& function,
   add(std::move(entry));
 }
 
-// ---- gradients of what was computed
+// ---- gradients of computed values
 
 class GradientTape::Sweep {
  public:
@@ -359,7 +359,7 @@ std::vector<Cotangent> GradientTape::of_graph(Graph& graph, const std::vector<Ex
     if (i < options.output_gradients.size() && !options.output_gradients[i].is_empty())
       dys.back() = in_graph(options.output_gradients[i]);
   }
-  // An x counts if it is watched, or computed from what is.
+  // An x counts if it is watched, or computed from watched values.
   const auto is_watched = [&](const Independent& x) {
     if (const Variable* v = x.variable()) return options_.watch_variables || watches(key_of(*v));
     if (!graph_) return true;  // a graph built by hand, of which everything counts

@@ -6,7 +6,7 @@
 //   Expr loss = mean(square(matmul(x, w) - y));
 //   Expr dw = tape.gradient(loss, w);                 // ends the recording
 //
-// A tape records what this thread computes from watched values: eager values given to `watch`, and
+// A tape records the ops of this thread on watched values: eager values given to `watch`, and
 // by themselves the floating variables that are read. Inside a traced function, and of a graph that
 // is built by hand, the gradient is more nodes of that graph (gradients.hpp). A call of a traced
 // function is one entry, whose gradient is that function's staged backward program.
@@ -128,9 +128,9 @@ class GradientTape final : private detail::BindObserver {
   [[nodiscard]] Stopped stop_recording() { return Stopped(*this); }
   /// Throws failed_precondition if it records already, or was used up.
   void start(At at = At::current());
-  /// Ends the recording; gradients of what was recorded can still be taken.
+  /// Ends the recording; gradients of recorded values can still be taken.
   void stop();
-  /// Forgets what it recorded and what it watches; records from here on.
+  /// Drops its records and its watched values; records from here on.
   void reset();
 
   /// d(sum of the targets) / dx for each source, in the source's structure, shape and dtype. Throws

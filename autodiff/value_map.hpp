@@ -21,7 +21,7 @@ class ValueMap {
       if (slots_[i].mark == mark) return slots_[i].number;
     }
   }
-  /// Becomes `number`, 0 or more, whatever it was.
+  /// Maps `mark` to `number`, 0 or more, and replaces an earlier number.
   void set(Edge mark, std::int32_t number) {
     if (2 * (size_ + 1) > slots_.size()) grow();
     for (std::size_t i = home(mark);; i = (i + 1) & (slots_.size() - 1)) {

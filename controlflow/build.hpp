@@ -1,4 +1,4 @@
-// Making functional nodes from sub-graphs: what the functions for users and the gradients share.
+// Making functional nodes from sub-graphs, for the users' functions and for gradients.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,15 @@ class SubGraphBuilder {
  public:
   SubGraphBuilder(Graph& outer, const Site& site) : outer_(outer), site_(site) {}
 
-  /// Builds one: `outer` binds into it while `build` runs. Yields what `build` did; numbers are not
-  /// yet values.
+  /// Builds a sub-graph: `outer` binds into it while `build` runs. Returns the result of `build`,
+  /// in which numbers are not yet values.
   Operands add(std::string what, const std::vector<ValueSpec>& arguments,
                const std::function<Operands(const Exprs&)>& build);
   int size() const { return static_cast<int>(graphs_.size()); }
   /// One more argument of sub-graph i, after those it has.
   Expr argument(int i, const ValueSpec& spec);
   Graph& graph(int i) { return graphs_[static_cast<std::size_t>(i)]->graph; }
-  /// Sets what sub-graph i yields; a number takes the dtype given for it.
+  /// Sets the outputs of sub-graph i; a number takes the dtype given for it.
   void set_outputs(int i, const Operands& results, const std::vector<DType>& dtypes);
   ValueSpec output_spec(int i, std::size_t output) const;
   /// Seals them and yields the outer values they use, each an argument of every one of them.

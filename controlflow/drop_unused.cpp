@@ -35,7 +35,7 @@ std::vector<std::int64_t> numbers_of(const WhileView& w) {
   return numbers;
 }
 
-// Writes what is live into new graphs and functions.
+// Writes live nodes and values into new graphs and functions.
 class Remaining {
  public:
   Remaining(const Program& from, Liveness& live, std::vector<std::string>* told)
@@ -61,7 +61,7 @@ class Remaining {
   }
 
  private:
-  // A graph under construction, and what the edges of the old one are in it.
+  // A graph under construction, with a map from old edges to its own.
   struct Copy {
     Graph graph;
     std::vector<std::vector<Edge>> edges;  // by node; a result that was dropped has node -1
@@ -101,7 +101,7 @@ class Remaining {
     for (std::size_t k = 0; k < arguments.size(); ++k) {
       if (!arguments[k]) continue;
       const Edge old = (*place.inputs)[k];
-      // One sub-graph of several may not use what another one does.
+      // A sub-graph need not use all arguments that its siblings use.
       inputs.push_back(place.needed[at(old.node)] ? made.at(old)
                                                   : unused_argument(made, place, old));
     }

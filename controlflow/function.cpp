@@ -156,8 +156,8 @@ Exprs NamedFunction::call_in_graph(Graph& here, const Operands& arguments, const
   return bind_call(here, *function_, inputs, at);
 }
 
-// Inside a function: the one that this was given. Outside: what all the bodies use that a call may
-// lead to.
+// Returns the environment for a call. Inside a function it is that function's own. Outside it has
+// the values that the bodies of all reachable functions use.
 Expr NamedFunction::environment(Graph& here, const Site& at) {
   if (Graph* body = here.function_body()) {
     const Expr mine = body->expr(body->environment());

@@ -76,7 +76,7 @@ Expr stacked(const Expr& list, std::int64_t n, const Site& at) {
                attrs_of({element.dtype, element.shape.with_inserted(0, n)}), at);
 }
 
-// Binds what the construct itself needs, of which the user wrote none.
+// Binds nodes that the construct itself needs and that the user did not write.
 template <class F>
 auto on_behalf(Reader& reader, const Site& at, F bind) {
   const Reader::AtSite here(reader, at);
@@ -274,7 +274,7 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
       Expr more = watched(eager, seen, condition, variables);
       if (more.dtype() != DType::boolean || !more.shape().is_scalar())
         refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
-      if (n >= most) break;  // behind the condition, what it does included, as in a graph
+      if (n >= most) break;  // after the condition and its effects, as in a graph
       if (more.value().at(0) == 0) {
         if (eager) require_end(*eager, seen, condition, variables, name);
         break;

@@ -1,5 +1,5 @@
 // Control flow for users: conditionals and loops as functions of expressions. Each makes one node
-// that holds sub-graphs; what the lambdas use of the outside is captured by itself, variables by
+// that holds sub-graphs; outer values in lambdas are captured automatically, variables by
 // reference.
 //
 //   Expr y = cond(x > 0.0, [&] { return sqrt(x); }, [&] { return -x; });
@@ -88,7 +88,7 @@ Exprs case_of(const Operands& predicates, const std::vector<Branch>& branches,
 Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& step,
            std::size_t outputs, const ScanOptions& options, const char* what, const Site& at);
 
-/// Can F be called without arguments, and does it yield a structure?
+/// True if F can be called without arguments and yields a structure.
 template <class F>
 constexpr bool require_branch() {
   if constexpr (!std::is_invocable_v<F&>) {
@@ -108,7 +108,7 @@ requires std::is_invocable_v<F&>
 struct ResultOf<F> : std::invoke_result<F&> {
 };
 
-/// Do the functions of a loop over variables V, which follow `Before`, fit? W: given initially.
+/// True if the functions of a loop fit its variables. W: the type of the initial variables.
 template <class Condition, class Body, class W>
 constexpr bool require_while() {
   if constexpr (!require_structure<W>()) {
@@ -161,7 +161,7 @@ constexpr bool require_for() {
   }
 }
 
-/// Does the step of a scan, or of a function like it, fit?
+/// The functions whose step `require_step` checks.
 enum class StepOf { scan, fold, dynamic_rnn };
 template <StepOf what, class Step, class Elements, class State>
 constexpr bool require_step() {
@@ -188,7 +188,7 @@ constexpr bool require_step() {
   }
 }
 
-/// A predicate and what to do where it holds; R: what the other branches yield.
+/// A predicate and its branch; R: the result type of the other branches.
 template <class R>
 struct Case {
   template <class F>

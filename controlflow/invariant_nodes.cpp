@@ -107,7 +107,7 @@ void InvariantNodes::find() {
   for (std::int32_t id = 0; id < g_.size(); ++id) {
     const Node& node = g_.node(id);
     if (const int k = argument_[at(id)]; k >= 0) {
-      // A variable that the body hands on unchanged is what it started as.
+      // A variable that the body passes on unchanged keeps its initial value.
       const bool is_kept =
           k < loop_.explicit_variables && loop_.body.outputs[at(k)] == loop_.body.inputs[at(k)];
       invariant_[at(id)] = k >= loop_.variables || is_kept;
@@ -135,7 +135,8 @@ void InvariantNodes::choose() {
     if (!invariant_[at(id)] || argument_[at(id)] >= 0 || node.op->name == "Constant" ||
         kFree.contains(node.op->name) || node.inputs.empty())
       continue;
-    // The predicate stays, so that the diagnosis of a loop that never ends names what it compares.
+    // The predicate stays, so that the diagnosis of a loop that never ends names the compared
+    // values.
     const bool is_predicate = &sub_ == &loop_.condition && sub_.outputs[0].node == id;
     // EdgeAsBf16 sets how a value is sent to another device, and has to stay with that edge.
     const bool is_of_edge = node.op->name == "EdgeAsBf16";
@@ -145,8 +146,8 @@ void InvariantNodes::choose() {
 }
 
 // A chain of pointwise nodes computes its invariant members in its registers: they stay, but for
-// those that take long, and those that feed no chain. None is moved that would be larger than what
-// it is made of.
+// those that take long, and those that feed no chain. A node whose result is larger than its
+// operands stays, too.
 bool InvariantNodes::is_worthy_pointwise(std::int32_t id) const {
   const Node& node = g_.node(id);
   const auto is_known = [&](Edge e) { return has_known_elements(g_.spec(e)); };

@@ -9,8 +9,8 @@
 
 namespace troupe {
 
-/// True if a kernel of the node cannot throw, whatever its operands hold: their shapes are known,
-/// and it reads no number that may be out of range.
+/// True if a kernel of the node cannot throw for any values of its operands: their shapes are
+/// known, and it reads no number that may be out of range.
 bool cannot_fail(const Graph& graph, const Node& node);
 /// True if the node may run earlier, or once instead of often: no effects, no draws, no state.
 bool is_movable(const Node& node);
@@ -22,7 +22,7 @@ class InvariantNodes {
 
   bool is_invariant(std::int32_t id) const { return invariant_[at(id)] != 0; }
   bool may_fail(std::int32_t id) const { return may_fail_[at(id)] != 0; }
-  /// True for what is moved; the others are copied if something that moves needs them.
+  /// True for nodes that are moved; others are copied if a moved node needs them.
   bool is_worth_it(std::int32_t id) const { return worth_it_[at(id)] != 0; }
   /// Leaves the nodes that may fail where they are.
   void keep_failing();

@@ -73,7 +73,7 @@ Expr list_scatter_into(Operand list, Operand indices, Operand x, bool dynamic_si
 Expr list_concat(Operand list);
 /// x [n, S...] cut along axis 0 into pieces of `lengths` [k] rows, which sum to n.
 Expr list_split(Operand x, Operand lengths);
-/// The leading extents of all elements, [length], i64: what `list_split` takes to undo a concat.
+/// The leading extents of all elements, [length], i64: with them `list_split` undoes a concat.
 Expr list_extents(Operand list);
 
 /// An array of tensors, each written once and read any number of times: a handle on a list.
@@ -115,8 +115,8 @@ class TensorArray {
   TensorArray scatter(Operand indices, Operand x) const {
     return {list_scatter_into(list_at(indices), indices, x, dynamic_size_), dynamic_size_};
   }
-  /// An array of x's slices, or pieces, in place of what this one holds; its dtype and element
-  /// shape must be this one's.
+  /// An array of x's slices, or pieces, instead of this one's elements; dtype and element shape
+  /// must be this one's.
   TensorArray unstack(Operand x) const { return filled(list_unstack(x), x.site()); }
   TensorArray split(Operand x, Operand lengths) const {
     return filled(list_split(x, lengths), x.site());

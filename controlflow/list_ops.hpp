@@ -69,7 +69,7 @@ ValueSpec inferred_like(const Inference& c, int like);
 /// Returns that spec when the op runs.
 ValueSpec spec_like(KernelContext& c, const Attrs& attrs, int like);
 
-/// The slices of a stack's cotangent, as the cotangent of what was stacked.
+/// The slices of a stack's cotangent, as the cotangent of the stacked list.
 Expr unstacked_as(const Expr& list, const Expr& x);
 /// The pieces of a concatenation's cotangent, cut by `lengths`.
 Expr split_as(const Expr& list, const Expr& x, const Expr& lengths);
@@ -140,7 +140,7 @@ Tensor joined_rows(KernelContext& c, const List& list, const Shape& shape, Write
 Tensor concatenated(KernelContext& c, const List& list);
 
 /// The one shape of the elements `which` of a list; throws, naming the element, if they differ or
-/// if one was not written and the list leaves open what it would be.
+/// if one was not written and the list's element shape is not known.
 Shape shape_of_all(const List& list, std::span<const std::int64_t> which);
 
 }  // namespace troupe

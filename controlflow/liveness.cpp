@@ -351,7 +351,7 @@ void Liveness::lost_effects_of(std::int32_t id, std::vector<char>& reached) {
   if (!lost.empty()) outermost_->effects_before[id] = std::move(lost);
 }
 
-// ---- what was found
+// ---- results
 
 std::vector<char> Liveness::live_outputs(const Place& place, std::int32_t id) const {
   const auto first = place.live.begin() + place.first_output[at(id)];

@@ -81,7 +81,8 @@ class Liveness {
   const Version* called(const Place& place, std::int32_t id) const;
   /// A write to an environment whose element no function reads.
   bool is_dropped_write(const Place& place, std::int32_t id) const;
-  /// Nodes of the outermost graph with effects that only what `id` has lost led to.
+  /// Nodes of the outermost graph with effects that are reached only through inputs that `id` has
+  /// lost.
   const std::vector<std::int32_t>& effects_before(const Place& place, std::int32_t id) const;
 
  private:

@@ -89,7 +89,7 @@ class Lowering {
     n.controls = std::move(controls);
     n.site = like.site;
     n.scope = like.scope;
-    n.device = {};  // placed with what it serves
+    n.device = {};  // placed with the nodes that it serves
     n.origin = like.origin;
     return to_.graph.append(std::move(n));
   }
@@ -154,8 +154,8 @@ class Lowering {
         nodes.push_back(a->node);
     return nodes;
   }
-  // An access goes if whatever would have to wait for it waits for the new one, which waits for it.
-  // A read is no such one after a write: the next read does not wait for it.
+  // Removes an access if the new one waits for it, and if every later access that would wait for it
+  // waits for the new one. A read does not replace a write: the next read does not wait for a read.
   static void add_access(Open& open, Access access) {
     constexpr Effect kAll[] = {Effect::read, Effect::write, Effect::enqueue, Effect::dequeue};
     std::erase_if(open, [&](const Access& a) {
@@ -325,8 +325,8 @@ class Lowering {
     return edges;
   }
 
-  // By hand several Merges may start from one Enter; what an Enter brings goes to the users of one
-  // Merge.
+  // In a loop by hand several Merges may start from one Enter. An Enter must serve the users of one
+  // Merge only.
   Edge enter_of_its_own(Edge e) {
     if (to_.graph.node(e.node).op->name != "Enter" || entered_by_hand_.insert(e.node).second)
       return e;
@@ -342,7 +342,7 @@ class Lowering {
     return out;
   }
 
-  // Which arguments does anything in the sub-graph use?
+  // Returns by argument whether a node or an output of the sub-graph uses it.
   static std::vector<char> used_arguments(const SubGraph& sub) {
     std::vector<char> used(index(sub.graph.size()), 0);
     for (const Node& n : sub.graph.nodes()) {
@@ -501,7 +501,7 @@ class Lowering {
         if (first >= 0) each.open[state].push_back({first, seen_inside(o.group.effect)});
     }
     auto at = inline_graph(w.condition.graph, w.condition.inputs, arguments, each);
-    // the predicate, then what it compares
+    // the predicate, then its compared values
     const std::vector<Edge> told = outputs_of(w.condition, at, each, node);
     Edge predicate = told[0];
     predicate = {append("LoopCond", {predicate}, {{DType::boolean, Shape{}}}, node,

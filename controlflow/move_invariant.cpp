@@ -23,7 +23,7 @@ class Mover {
   Mover(Graph& to, const Node& loop)
       : to_(to), loop_(loop), w_(loop), condition_(w_, w_.condition), body_(w_, w_.body) {}
 
-  /// The loop without what was moved; empty: there is nothing to move.
+  /// Returns the loop without the moved nodes; empty: there is nothing to move.
   std::optional<Node> run(std::vector<std::string>* told) {
     if (!condition_.has_worthy() && !body_.has_worthy()) return {};
     // The condition computes its nodes at least once.
@@ -40,7 +40,7 @@ class Mover {
   }
 
  private:
-  // A sub-graph of the loop: what goes out of it, and where its values are in `to_`.
+  // A sub-graph of the loop: its moved nodes, and a map from its values to `to_`.
   struct Part {
     const SubGraph& sub;
     const InvariantNodes& nodes;
@@ -54,7 +54,7 @@ class Mover {
     return loop_.inputs[at(k < w_.variables ? k : k - w_.variables + w_.explicit_variables)];
   }
 
-  /// Copies what yields `e` and is invariant; returns the new edge.
+  /// Copies the invariant nodes that yield `e`; returns the new edge.
   Edge outside(Part& part, Edge e) {
     if (const int k = part.nodes.argument(e.node); k >= 0) return argument_outside(k);
     if (const auto it = part.outside.find(e); it != part.outside.end()) return it->second;
@@ -88,7 +88,7 @@ class Mover {
     return part.outside.at({id, 0}).node;
   }
 
-  // ---- does the loop run?
+  // ---- the first predicate
 
   // Nodes that may fail go only where the loop's body runs at least once.
   void decide(Part& condition) {
@@ -137,7 +137,7 @@ class Mover {
            });
   }
 
-  /// The predicate of what the variables start as, copied into `to_`.
+  /// Returns the predicate of the initial variables, copied into `to_`.
   Edge predicate_before(Part& condition) {
     const Edge e = condition.sub.outputs[0];
     return condition.nodes.argument(e.node) >= 0
@@ -205,8 +205,8 @@ class Mover {
 
   // ---- the guard
 
-  // A Case that computes, if the loop's first predicate is true, what may fail and what depends on
-  // it. Its other branch yields blanks that are never read.
+  // A Case that computes nodes that may fail, and nodes that depend on them, if the loop's first
+  // predicate is true. Its other branch yields blanks that are never read.
   void guard(Part& condition, Part& body) {
     std::vector<std::int32_t> behind;
     for (std::int32_t id : body.moved)

@@ -48,8 +48,8 @@ struct EnterOptions {
 /// that are not constant are taken from a Merge.
 Expr enter(Operand data, const std::string& frame, const EnterOptions& options = {});
 Expr exit(Operand data);
-/// Closes a loop: `value` becomes what `merge`, the value of a Merge of one Enter, yields in the
-/// next iteration. Each is closed once.
+/// Closes a loop: `value` becomes the value of `merge`, a Merge of one Enter, in the next
+/// iteration. Each is closed once.
 Expr next_iteration(Operand value, Operand merge);
 /// The predicate of a loop's Switches. `predicate`: bool, scalar.
 Expr loop_cond(Operand predicate);

@@ -110,8 +110,8 @@ RnnResult<Exprs> bidirectional_gru(Operand x, const RecurrentWeights& forward,
                                    const RecurrentWeights& backward, const RnnOptions& options = {},
                                    std::source_location at = std::source_location::current());
 
-/// Layers on layers: each reads what the one below puts out. The outputs of the last, the last
-/// states of all.
+/// Layers on layers: each reads the outputs of the one below. Returns the outputs of the last, and
+/// the last states of all.
 RnnResult<std::vector<LstmState>> lstm_layers(
     Operand x, const std::vector<RecurrentWeights>& layers, const RnnOptions& options = {},
     std::source_location at = std::source_location::current());
@@ -125,7 +125,7 @@ Exprs dynamic_rnn(const Operands& elements, const Operands& initial, const LoopB
                   const RnnOptions& options, const char* what, const Site& at);
 }  // namespace detail
 
-/// state = cell(state, element) over axis 0 of x, each [time, batch, ...]; what the layer puts out
+/// state = cell(state, element) over axis 0 of x, each [time, batch, ...]; the output of the layer
 /// is the first part of its state.
 template <class Cell, class X, class State>
 RnnResult<detail::Built<State>> dynamic_rnn(

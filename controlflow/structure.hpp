@@ -187,7 +187,7 @@ constexpr bool require_structure() {
   }
 }
 
-/// Stands for a result of what does not compile.
+/// Declares the result of a call that does not compile.
 template <class T>
 T never_made();
 
@@ -234,7 +234,7 @@ decltype(auto) apply_to(F& f, T&& value, const Before&... before) {
   else return f(before..., std::forward<T>(value));
 }
 
-/// Can it be called so?
+/// True if F can be called with these arguments.
 template <class F, class T, class... Before>
 struct Applies : std::is_invocable<F&, const Before&..., T> {};
 template <class F, class... T, class... Before>

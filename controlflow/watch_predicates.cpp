@@ -178,7 +178,7 @@ class Watch {
     return {check_.append(std::move(n)), 0};
   }
 
-  // ---- what is compared
+  // ---- compared values
 
   void compare(std::int32_t comparison, Edge operand, Edge copy) {
     const Node& n = g_.node(operand.node);

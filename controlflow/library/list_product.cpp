@@ -47,8 +47,8 @@ Tensor product(KernelContext& c, const Tensor& a, const Tensor& b) {
   return out;
 }
 
-// From the end, where what was pushed last has not been swapped out yet; as sole holder of a list
-// this gives memory back. The next piece comes back while this one is multiplied.
+// Multiplies from the end, because the elements pushed last are not swapped out yet. As sole holder
+// of a list it frees memory. The next piece is swapped in while this one is multiplied.
 Value in_pieces(KernelContext& c, List as, List bs, std::int64_t rows_of_piece) {
   const Shape result{columns(as), columns(bs)};
   const DType dtype = as.dtype();

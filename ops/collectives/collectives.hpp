@@ -11,7 +11,7 @@
 // of expressions, other dtypes or shapes) is refused while the graph is built, naming the lines of
 // both operands.
 //
-// Order: members are combined in the order of the group, first to last, whatever arrives first. So
+// Order: members are combined in the order of the group, first to last, not in order of arrival. So
 // results have the same bits in every run, on any devices.
 //
 // Algorithms (n bytes, k members). all_reduce of at least kChunked elements a member: member i

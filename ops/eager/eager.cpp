@@ -20,7 +20,7 @@
 namespace troupe {
 namespace {
 
-// Does more than compute what it yields.
+// True for ops with effects or random draws.
 bool acts(const OpDef& op) {
   return !(op.effect == Effect::none || op.effect == Effect::read) || op.side_effect || op.random;
 }
@@ -166,7 +166,7 @@ Exprs Eager::bind_in(Graph& graph, const OpDef& op, std::span<const Expr> inputs
   return graph.bind(op, inputs, std::move(attrs), site_for(site), there);
 }
 
-// Like an earlier bind: the kernel is there, and what it yields is known to fit.
+// Repeats an earlier bind: the kernel is cached, and its outputs were checked.
 Exprs Eager::compute_cached(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
                             const Site& site) {
   std::vector<ValueSpec> specs;

@@ -29,7 +29,7 @@ class EagerHost {
  public:
   /// The states that programs and eager scopes share.
   virtual StateStore& eager_states() = 0;
-  /// The device that computes what names no other.
+  /// The device of nodes that name no other.
   virtual Device& eager_device() = 0;
   virtual std::uint64_t eager_seed() const = 0;
   /// Feeds and fetches may be lists. `keep`: all effects of the graph happen, or only those that

@@ -19,7 +19,7 @@ class KernelCache {
  public:
   static constexpr std::size_t kLimit = 4096;
 
-  /// A kernel with what it was made for.
+  /// A kernel with the op, attributes and specs that it was made for.
   struct Prepared {
     Prepared(const OpDef& op, Attrs given, Attrs all, std::vector<ValueSpec> inputs,
              std::vector<ValueSpec> outputs, Device& device);
@@ -36,8 +36,8 @@ class KernelCache {
 
   KernelCache() : buckets_(kBuckets) {}
 
-  /// May a kernel of this op serve more than one bind? Not one that draws, or has a state, or
-  /// attributes that are compared only by looking at a tensor or an object.
+  /// True if a kernel of this op may serve more than one bind: it draws nothing, has no state, and
+  /// no attribute whose comparison would read a tensor or an object.
   static bool can_keep(const OpDef& op, const Attrs& attrs);
   /// Null: it was never made, or was dropped.
   Prepared* find(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs);

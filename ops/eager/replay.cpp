@@ -173,7 +173,7 @@ class Replay {
     return to;
   }
 
-  // A function belongs to the outermost graph, whichever of its sub-graphs is being built.
+  // A function belongs to the outermost graph, even while a sub-graph is being built.
   std::shared_ptr<const SubGraph> body_of(const FunctionDef& from, Graph& root) {
     auto body = std::make_shared<SubGraph>(Graph::detached(root, from.body->graph.what()));
     fill(*from.body, *body);

@@ -27,7 +27,7 @@ namespace troupe {
 /// fit.
 Exprs replay(const detail::Program& program, detail::Reader& reader,
              std::span<const Expr> arguments);
-/// Prunes the graph to what `fetches` need first. `feeds` are expressions of the graph.
+/// Prunes the graph to the nodes that `fetches` need first. `feeds` are expressions of the graph.
 Exprs replay(const Graph& graph, detail::Reader& reader, const std::vector<Expr>& feeds,
              std::span<const Expr> arguments, const std::vector<Expr>& fetches);
 /// Replays all nodes of a sub-graph. `states` are those of its outermost graph; `arguments` are

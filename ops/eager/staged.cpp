@@ -36,8 +36,8 @@ std::string explain_staged(StagedFunction& function) {
 
 Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
                   Eager& scope) {
-  // Each tape that records the call may differentiate what the one inside it did, and needs more of
-  // what the call computed.
+  // Each tape that records the call may differentiate the gradient of the tape inside it, and needs
+  // more of the call's values.
   std::vector<BindObserver*> told;
   std::shared_ptr<StagedFunction> run = function;
   for (BindObserver* o = BindObserver::innermost(); o; o = o->outer())

@@ -25,8 +25,8 @@ std::int64_t smaller_side(const Shape& s);
 void algebra_kernel(OpBuilder& op, Algebra what, bool square,
                     std::function<std::vector<Shape>(const Shape& a, const Shape& b)> shapes);
 
-/// f of the operands of the function `name`; f16 and bf16 go in as f32, and what comes out is
-/// rounded to what went in.
+/// Returns f of the operands of the function `name`. f16 and bf16 are converted to f32, and the
+/// results are rounded back to their dtype.
 Exprs computed_wide(std::string_view name, std::initializer_list<Operand> operands,
                     const std::function<Exprs(const Exprs&)>& f);
 

@@ -8,10 +8,10 @@
 
 namespace troupe::detail {
 
-/// Does `t` hold `value`: for integers exactly, for bool 0 and 1; any number for the others,
-/// rounded to what they have.
+/// True if `t` can represent `value`: exactly for integers, 0 and 1 for bool, any number, rounded,
+/// for other dtypes.
 bool holds(DType t, double value);
-/// Throws invalid_argument, naming what the number is, unless `t` holds it.
+/// Throws invalid_argument, naming the number as `what`, unless `t` can represent it.
 void require_held(DType t, double value, std::string_view what);
 
 }  // namespace troupe::detail

@@ -38,7 +38,7 @@ void require_rows(const Inference& c, int parameters) {
   }
 }
 
-// Again, of what unknown extents left open.
+// The rows of x when a kernel runs. `rows_now` checks extents that inference could not.
 struct Rows {
   std::int64_t rows, n;
 };

@@ -1,5 +1,5 @@
-// Windows over the spatial axes of [batch, space..., channels]: what convolutions and pooling take,
-// and their shapes.
+// Windows over the spatial axes of [batch, space..., channels]: options and shapes of convolutions
+// and pooling.
 //
 //   conv(x, filter, {.strides = {2, 2}, .padding = Padding::same()});
 //

@@ -32,7 +32,7 @@ bool ReplacedFile::hand_on(int file) const {
   if (!is_there) return true;
   // Changing the owner clears some bits of the mode, which therefore comes last.
   if (::fchown(file, owner, group) != 0 && ::fchown(file, static_cast<::uid_t>(-1), group) != 0) {
-    // Another user's group: what the group may do would be granted to a different one.
+    // The group could not be set: the group's permissions would apply to a different group.
     struct stat made;
     if (::fstat(file, &made) == 0 && made.st_gid != group) return ::fchmod(file, mode & 0707) == 0;
   }

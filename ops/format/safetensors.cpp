@@ -315,7 +315,7 @@ class HeaderCheck final : public nlohmann::json_sax<Json> {
   }
 
  private:
-  // one more than the format needs, for what later versions may add
+  // one more than the format needs, for additions of later versions
   static constexpr int kDeepest = 4;
   bool start() { return ++depth_ <= kDeepest || fail("its header nests too deep"); }
   bool end() { return --depth_, true; }

@@ -16,8 +16,8 @@
 // unchecked.
 //
 // Invariants: 1. a file is whole or not there: it is written under another name in the same
-// directory, synced, then renamed over the earlier one, and whatever fails leaves that as it was;
-// 2. nothing in a file is believed: no allocation is larger than the file itself.
+// directory, synced, then renamed over the earlier one, and a failure does not change that one; 2.
+// nothing in a file is trusted: no allocation is larger than the file itself.
 #pragma once
 
 #include <map>

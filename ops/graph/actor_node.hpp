@@ -85,7 +85,7 @@ class ActorState : public State {
 Status actor_is_down(const std::string& name, int failures);
 /// Never null. Throws Error, naming the actor.
 std::unique_ptr<NodeActor> make_actor(const std::string& name, const ActorDefinition& definition);
-/// Runs one firing of `actor` and checks what it emits against `outputs`. Throws Error, naming the
+/// Runs one firing of `actor` and checks its results against `outputs`. Throws Error, naming the
 /// actor.
 std::vector<Value> fire_actor(NodeActor& actor, const std::string& name,
                               std::span<const ValueSpec> outputs, std::vector<Value> inputs);
@@ -94,7 +94,8 @@ Exprs actor_node(Reader& reader, const std::string& name, std::vector<Expr> inpu
                  std::vector<ValueSpec> outputs, ActorDefinition definition,
                  std::source_location at);
 
-/// The bytes of a function object if equal bytes are what makes two of its type equal; else empty.
+/// Returns the bytes of a function object if objects of its type are equal exactly if their bytes
+/// are; else empty.
 template <class F>
 std::string captured_bytes(const F& f) {
   if constexpr (std::is_trivially_copyable_v<F> && !std::is_empty_v<F> &&

@@ -47,11 +47,11 @@ class Composite {
   void require_fits(const Shape& made) const;
   /// An op without inputs.
   Expr source(std::string_view op, Attrs attrs) const;
-  /// Operand i, which is a scalar or has operand j's shape: what is not known yet of the two is
-  /// compared when it runs.
+  /// Returns operand i, which is a scalar or has operand j's shape. Unknown extents are compared
+  /// when it runs.
   Expr shaped_as(std::size_t i, std::size_t j) const;
-  /// x, whose extent along `axis` is that of `other` along `of`: refused now, naming `what`, or
-  /// where it is not known yet when it runs.
+  /// Returns x, whose extent along `axis` is that of `other` along `of`. Throws otherwise, naming
+  /// `what`; unknown extents are compared when it runs.
   Expr with_extent(const Expr& x, int axis, const Expr& other, int of,
                    const std::string& what) const;
 

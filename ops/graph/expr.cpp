@@ -211,7 +211,7 @@ DType dtype_for_literals(std::span<const Operand> operands) {
     if (t != DType::boolean) return t;
     if (!found) first = t, found = true;
   }
-  // Only conditions among the expressions: numbers are what they are written as.
+  // All expressions are conditions: the first other number decides by its written dtype.
   for (const Operand& o : operands)
     if (o.is_number() && o.literal().dtype() != DType::boolean)
       return o.literal().dtype() == DType::f64 ? DType::f32 : o.literal().dtype();

@@ -72,7 +72,7 @@ struct Edge {
 
 /// The known properties of a value while a graph is built: a tensor, or a list and its elements.
 struct ValueSpec {
-  /// Depth of a list whose elements are of any kind (what a recursive call saves).
+  /// Depth of a list whose elements are of any kind (the saved values of a recursive call).
   static constexpr std::uint8_t kAnyDepth = 255;
 
   DType dtype = DType::f32;
@@ -87,7 +87,7 @@ struct ValueSpec {
   ValueSpec list_of() const {
     return {dtype, shape, static_cast<std::uint8_t>(depth == kAnyDepth ? kAnyDepth : depth + 1)};
   }
-  /// Is whatever `other` describes described by this too?
+  /// True if every value with the spec `other` fits this spec too.
   bool covers(const ValueSpec& other) const {
     return depth == other.depth &&
            (depth == kAnyDepth || (dtype == other.dtype && shape.covers(other.shape)));
@@ -116,9 +116,9 @@ class Expr {
   Expr(detail::Reader* reader, detail::Value value, detail::Edge mark)
       : reader_(reader), edge_(mark), value_(std::move(value)) {}
 
-  /// Is an eager scalar true, or a number other than 0? Throws invalid_argument unless it is one
-  /// element, and failed_precondition, naming the op and its line, for a graph's expression, which
-  /// has no value yet: use where(), cond() or while_loop().
+  /// True if an eager scalar is true, or a number other than 0. Throws invalid_argument unless it
+  /// is one element, and failed_precondition, naming the op and its line, for a graph's expression,
+  /// which has no value yet: use where(), cond() or while_loop().
   explicit operator bool() const;
   bool is_empty() const { return reader_ == nullptr; }
   /// Throws failed_precondition on an empty expression.

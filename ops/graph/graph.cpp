@@ -174,7 +174,7 @@ Graph Graph::detached(Graph& root, std::string what) {
 }
 
 Graph::Graph(std::shared_ptr<const Graph> finished, Graph& outer, std::int32_t nodes)
-    // deeper than what it is a copy of: it binds where both meet
+    // deeper than the original: the copy binds if operands of both meet
     : Reader(std::max(outer.depth(), finished->depth()) + 1, outer) {
   *this = *finished;
   nodes_.resize(static_cast<std::size_t>(nodes));

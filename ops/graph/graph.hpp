@@ -6,8 +6,8 @@
 //   std::puts(g.text().c_str());
 //
 // Sub-graphs: the body of a loop, a branch, a function is a graph inside a node (subgraph.hpp).
-// While it is being built, whatever is bound on the outer graph goes into it, so that what a user
-// writes inside a body runs inside it; outer values it uses become its captures by themselves.
+// While it is being built, all binds on the outer graph go into it, so that a user's expressions in
+// a body become nodes of the body; outer values that it uses become its captures automatically.
 // Ownership: a graph owns its nodes; expressions refer to it by address, so it is neither moved nor
 // destroyed while they live (copies, which passes make, have no expressions). Threads: one at a
 // time while it is built; a finished graph may be read by all threads. Invariants: 1. nodes are
@@ -58,8 +58,8 @@ class Graph final : public detail::Reader {
   Graph() : detail::Reader(1) {}
   Graph(const Graph&) = default;
   Graph& operator=(const Graph&) = default;
-  /// A sub-graph, open until `seal`: until then `outer` binds here. `what` is how errors name it:
-  /// "the body of while_loop 'train'".
+  /// A sub-graph, open until `seal`: until then `outer` binds here. Errors name it by `what`: "the
+  /// body of while_loop 'train'".
   Graph(Graph& outer, std::string what);
   /// A sub-graph of the outermost graph `root` that binds by itself: `root` does not bind into it.
   static Graph detached(Graph& root, std::string what);
@@ -144,7 +144,7 @@ class Graph final : public detail::Reader {
   void close();
   /// Ends the building of a sub-graph: binding here throws from now on, naming it.
   void seal();
-  /// Seals an outermost graph that a trace has filled; `what` is how errors name it.
+  /// Seals an outermost graph that a trace has filled; errors name it by `what`.
   void seal_as(std::string what) {
     what_ = std::move(what);
     is_sealed_ = true;
@@ -292,7 +292,7 @@ class Graph final : public detail::Reader {
   };
   Id id_;
   std::vector<detail::Node> nodes_;
-  /// Shared by a graph and what passes make of it, until one of them changes them.
+  /// Shared by a graph and its versions from passes, until one of them changes the states.
   class States final : public detail::Counted {
    public:
     States() = default;

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-// Another node may have sent the text: what is no part is left out.
+// The text may come from another node: invalid parts are skipped.
 std::vector<Part> parts_of(const Attrs& attrs) {
   std::vector<Part> parts;
   const AttrValue* value = attrs.find(kMadeBy);

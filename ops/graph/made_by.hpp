@@ -14,9 +14,9 @@
 
 namespace troupe {
 
-/// The attribute of a watched node. It begins with '=', '?' where an operand may hold values that
-/// are not finite by the user's wish, or '!' where its own program makes them. After that stands
-/// what errors call the node, if it is not its own name.
+/// The attribute of a watched node. It begins with '=', with '?' if an operand may contain values
+/// that are not finite by the user's intention, or with '!' if its own program makes them. Then
+/// follows the node's name for errors, if it is not its own name.
 inline constexpr std::string_view kWatched = "check_finite";
 /// The attribute with the parts.
 inline constexpr std::string_view kMadeBy = "made_by";

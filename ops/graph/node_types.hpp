@@ -14,7 +14,7 @@ namespace troupe::detail {
 
 class NodeTypes {
  public:
-  /// Takes what inference found for the node; extents may be unknown.
+  /// Takes the specs that inference found for the node; extents may be unknown.
   NodeTypes(const Graph& graph, const Node& node);
   NodeTypes(std::span<const ValueSpec> inputs, std::span<const ValueSpec> outputs);
 

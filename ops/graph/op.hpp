@@ -11,7 +11,7 @@
 //
 // Invariants: 1. a name is registered once, before main; 2. a definition never changes afterwards;
 // 3. `infer` runs whenever a node is made and throws on a wrong program; 4. a kernel may rely on
-// what `infer` checked, and checks itself only what unknown extents or data left open.
+// the checks of `infer`, and checks itself only unknown extents and data.
 #pragma once
 
 #include <concepts>

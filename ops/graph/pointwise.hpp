@@ -13,7 +13,7 @@ namespace troupe::detail {
 /// Runs `program` on broadcast inputs, in place of an input where the firing is its sole holder.
 std::unique_ptr<Kernel> make_pointwise_kernel(std::shared_ptr<const ScalarProgram> program);
 
-/// The shape of what a pointwise program makes of the inputs.
+/// Returns the shape of a pointwise program's results for the inputs.
 Shape shape_of_inputs(const KernelContext& c);
 /// A tensor for one of its results: an input of that dtype and shape that the firing is the sole
 /// holder of, each at most once, for the evaluator reads each tile before it writes it, and what is

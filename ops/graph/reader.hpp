@@ -47,9 +47,9 @@ class Reader {
   /// Registers a state by its full name, for programs and libraries that share it: the same name
   /// and spec give the same index, other specs throw already_exists.
   virtual int declare(const StateSpec& spec, const Site& site) = 0;
-  /// Registers what a user declares: open scopes prefix its name, and a name that begins with '/'
-  /// is a full one. Throws already_exists, naming both lines, if that name is taken; consoles and
-  /// equal actors are shared.
+  /// Registers a user's state: open scopes prefix its name, and a name that begins with '/' is a
+  /// full one. Throws already_exists, naming both lines, if that name is taken; consoles and equal
+  /// actors are shared.
   virtual int declare_new(StateSpec spec, const Site& site);
   /// The states, by number.
   virtual std::span<const StateSpec> declared_states() const { return {}; }
@@ -58,8 +58,8 @@ class Reader {
   /// Returns the reader that binds for this one now: the innermost open sub-graph.
   virtual Reader& current() { return *this; }
 
-  /// While it lives, what the reader binds carries `site` instead of the line that bound it, in
-  /// sub-graphs opened meanwhile too: that of the forward node, for a gradient; the caller's, for
+  /// While it lives, nodes that the reader binds carry `site` instead of the line that bound them,
+  /// in sub-graphs opened meanwhile too: the forward node's line for a gradient, the caller's for
   /// an optimizer or a layer. Nests.
   class AtSite {
    public:
@@ -97,7 +97,7 @@ class Reader {
     const Replayed* const outer_;
   };
 
-  /// The line to blame for what was bound at `given`.
+  /// Returns the line to report for a node that was bound at `given`.
   const Site& site_for(const Site& given) const { return borrowed_site_ ? *borrowed_site_ : given; }
 
   // Source operations: values with no inputs.
@@ -129,8 +129,8 @@ class Reader {
   /// declares it, or as an eager scope's value. Throws failed_precondition for an expression of a
   /// graph that is built by hand, which has no value yet.
   Variable variable(const std::string& name, const Expr& initial, At at = At::current());
-  /// The variable that was declared under this full name (`a/w`, whatever scopes are open). Throws
-  /// not_found, with names that are near.
+  /// Returns the variable with this full name (`a/w`, not prefixed by open scopes). Throws
+  /// not_found, with similar names.
   Variable find_variable(const std::string& name, At at = At::current());
   /// A place to print lines. Scopes do not prefix its name; graphs of an engine that name the same
   /// console share it.

@@ -76,9 +76,9 @@ Tensor drawn(Random kind, const RandomKey& key, double scale, double offset, DTy
   return out;
 }
 
-// Orthonormal rows or columns, whichever are fewer, from normal draws: Gram and Schmidt's way,
-// twice for each, so that no digit is lost. Signs are
-// those of the draws, so that all such matrices are equally likely.
+// Makes orthonormal rows or columns (the fewer of the two) from normal draws, by the Gram-Schmidt
+// process, twice for each, so that no digit is lost. Signs are those of the draws, so that all such
+// matrices are equally likely.
 Tensor orthonormal(const RandomKey& key, double gain, DType dtype, const Shape& shape) {
   const std::int64_t columns = shape[shape.rank() - 1],
                      rows = columns == 0 ? 0 : shape.elements() / columns,
@@ -430,8 +430,8 @@ std::vector<Value> QueueState::pick() {
   return out;
 }
 
-// Moves whatever can move; the mutex is held. Callbacks are collected for the caller to run outside
-// it.
+// Completes all enqueues and dequeues that can complete; the mutex is locked. Callbacks are
+// collected; the caller runs them after it has unlocked the mutex.
 void QueueState::settle(std::vector<Ended>& ended) {
   for (bool moved = true; moved;) {
     moved = false;

@@ -1,5 +1,5 @@
-// State: what outlives a run. A graph declares states by name and spec; an engine (or an eager
-// scope) keeps them in a `StateStore`, where graphs of the same engine meet.
+// States outlive runs. A graph declares states by name and spec; an engine (or an eager scope)
+// keeps them in a `StateStore`, which graphs of the same engine share.
 #pragma once
 
 #include <deque>
@@ -205,8 +205,8 @@ class QueueState final : public State {
   /// with the mutex locked.
   void enqueue(const RunInfo& run, std::vector<Value> element, Done done);
   void dequeue(const RunInfo& run, Done done);
-  /// No more enqueues; dequeues drain what is in, then fail with out_of_range. Waiting enqueues
-  /// are refused with failed_precondition.
+  /// Closes the queue: dequeues drain its elements, then fail with out_of_range. Waiting enqueues
+  /// fail with failed_precondition.
   void close();
   std::int64_t size() const;
   void cancel(std::uint64_t run_id, const Status& status) override;

@@ -3,7 +3,7 @@
 // for the executor, a gradient function for autodiff.
 //
 // Arguments: a sub-graph's `inputs` are Input nodes, fed in order by its node; every effect in it
-// happens, whatever its outputs need.
+// happens, even if no output needs it.
 #pragma once
 
 #include <memory>

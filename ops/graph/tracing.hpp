@@ -58,8 +58,8 @@ class Tracing {
 
   /// The outermost graph of the trace.
   Graph& graph() const { return graph_; }
-  /// Is `root` the graph of a trace, or of a caller, around this trace? Its values come in as those
-  /// of eager scopes do.
+  /// True if `root` is the graph of a trace, or of a caller, around this trace. Its values come in
+  /// like those of eager scopes.
   bool is_within(const Graph& root) const {
     for (const Tracing* t = this; t; t = t->outer_)
       if (t->caller_ == &root) return true;

@@ -40,7 +40,7 @@ detail::Names& names_of(const Graph& graph) {
   return *known->names;
 }
 
-// Do axes that positions bring together differ?
+// True if axes at one position differ.
 bool collide(const detail::DimTable& dims, const std::vector<detail::Axes>& all) {
   for (const detail::Axes& a : all)
     for (const detail::Axes& b : all)

@@ -35,7 +35,7 @@ class DimTable {
   /// "batch", "batch*length", "#64" of an anonymous one, "1".
   std::string text(const Axis& axis) const;
   std::string text(const Axes& axes) const;
-  /// Is there a dimension of this name?
+  /// True if there is a dimension of this name.
   bool has(const std::string& name) const { return number_of_.contains(name); }
 
  private:

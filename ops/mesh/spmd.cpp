@@ -192,7 +192,7 @@ class Lowering final : private SpmdWriter {
     const Splits wanted = rules(axes);
     require_legal(axes, wanted);
     set(0, moved(input(0), axes, wanted, "its dimensions are renamed"));
-    // Controls on a name are controls on what is named.
+    // Controls on a naming node become controls on the named node.
     made_[static_cast<std::size_t>(at_)] = value(Edge{at_, 0}).edge.node;
   }
 

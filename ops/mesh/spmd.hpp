@@ -3,8 +3,8 @@
 //
 //   Program ─► to_spmd ─► SpmdProgram: local shapes, Mesh* nodes ─► expand ─► Program over devices
 //
-// The SPMD program has one node for what all devices compute, however many they are. `expand`
-// copies its nodes to each device and makes collectives (ops/collectives) of its Mesh* nodes.
+// The SPMD program has one node for all devices, however many they are. `expand` copies its nodes
+// to each device and makes collectives (ops/collectives) of its Mesh* nodes.
 //
 // Nodes that run once: inputs, reads and updates of states, branches, loops and calls, users'
 // actors, nodes that a user constrained to a device, nodes of unknown shapes, and nodes that depend
@@ -35,7 +35,7 @@ struct SpmdProgram {
 /// the program does not fit.
 SpmdProgram to_spmd(const troupe::detail::Program& program, const Partitioning& partitioning);
 
-/// Each node on each device. Throws nothing but what collectives throw.
+/// Copies each node to each device. Throws only the errors of collectives.
 troupe::detail::Program expand(const SpmdProgram& spmd, const Mesh& mesh);
 
 }  // namespace troupe::mesh::detail

@@ -12,7 +12,7 @@ constexpr std::int64_t kMaxElements = 1 << 20;  // larger results are cheaper co
 
 bool is_constant(const Node& n) { return n.op->name == "Constant"; }
 
-// One that starts after others keeps them in the program, as what is computed of it must.
+// A constant with control edges is not folded away: its users must start after these nodes, too.
 bool is_foldable(const Graph& graph, const Node& node) {
   if (!node.op->is_pure() || is_constant(node) || node.op->name == "WithGradient" ||
       !node.controls.empty())

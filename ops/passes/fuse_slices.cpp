@@ -84,7 +84,7 @@ class Slicing {
     return s.is_known() && s.rank() > 0 && (axis == -1 || axis == s.rank() - 1);
   }
 
-  /// Could it work on rows?
+  /// True if the node could work on rows.
   bool is_pointwise(std::int32_t id) const {
     const Node& n = g_.node(id);
     if (!(n.op->pointwise || n.op->name == "Fused") || !is_free(id)) return false;

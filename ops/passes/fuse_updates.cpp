@@ -31,7 +31,7 @@ class Updates {
       const Node& n = g_.node(id);
       if (n.state >= 0) written_before_[at(id)] = last[at(n.state)];
       if (n.state >= 0 && n.op->effect == Effect::write) last[at(n.state)] = id;
-      if (n.op->evaluate)  // its sub-graphs, and what it calls
+      if (n.op->evaluate)  // its sub-graphs and functions
         for (const auto& [state, effect] : effects_of(n))
           if (effect == Effect::write) last[at(state)] = id;
       for (Edge e : g_.node(id).inputs) ++users_[at(e.node)];

@@ -62,7 +62,7 @@ class Lowering {
     return all;
   }
 
-  // Would f16 make a number of it infinite?
+  // True if f16 would make a number of the node infinite.
   bool overflows(const Node& n) const {
     if (low_ != DType::f16) return false;
     constexpr double kMost = 65504;

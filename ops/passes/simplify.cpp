@@ -11,7 +11,7 @@
 namespace troupe::detail {
 namespace {
 
-// Is the edge a constant scalar of this value?
+// True if the edge is a constant scalar of this value.
 bool is_scalar(const Graph& g, Edge e, double value) {
   const Node& n = g.node(e.node);
   if (n.op->name != "Constant" || !n.controls.empty()) return false;

@@ -45,7 +45,8 @@ bool has_number_beyond(const ScalarProgram& program) {
   });
 }
 
-// Which values may be not finite by the user's wish: what is made of constants that are.
+// Finds values that may be not finite by the user's intention: those computed from constants that
+// are not finite.
 class ByWish {
  public:
   explicit ByWish(const Graph& g) : g_(g), is_so_(at(g.size()), 0) {
@@ -86,7 +87,7 @@ class ByWish {
     bool changed = false;
     if (n.op->name == "Call" && of_operand(n)) changed |= called_with_.insert(function).second;
     if (n.op->name == "Return" && of_operand(n)) changed |= returned_.insert(function).second;
-    // the loop's Merge comes before what it goes on with
+    // the loop's Merge has a smaller id than the NextIteration that feeds it
     if (n.op->name == "NextIteration" && is_so_[at(n.inputs[0].node)])
       changed |= set(n.inputs[1].node);
     changed |= is_so_[at(id)] && known_.insert(id).second;

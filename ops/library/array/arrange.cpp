@@ -160,7 +160,7 @@ Exprs meshgrid(const std::vector<Expr>& xs, std::source_location at) {
       if (k != i) e = expand_dims(e, static_cast<std::int64_t>(k));
     apart.push_back(e);
   }
-  // Zeros of the common shape, whatever the dtypes.
+  // Zeros of the common shape, for any dtypes.
   Expr all = zeros_like(cast(stop_gradient(apart[0]), DType::i64));
   for (std::size_t i = 1; i < apart.size(); ++i)
     all = all + zeros_like(cast(stop_gradient(apart[i]), DType::i64));

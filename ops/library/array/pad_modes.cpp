@@ -10,7 +10,7 @@ namespace troupe {
 // elements; unknown extents are read when it runs.
 
 /// Mirrored at the first and last element, which are not repeated: of abcd with 2 and 1, cb abcd c.
-/// An axis is longer than what is added to either end.
+/// An axis is longer than the padding at either end.
 TROUPE_DSL(Expr pad_reflect(Operand x, std::vector<std::int64_t> before,
                             std::vector<std::int64_t> after))
 /// The first and last element repeated: of abcd with 2 and 1, aa abcd d.
@@ -48,9 +48,9 @@ Expr piece_repeated(const Expr& x, int axis, std::int64_t start, std::int64_t co
   return tile(piece(x, axis, start, 1), times);
 }
 
-// One axis after the other, so that corners hold what was added already. An axis to which k are
-// added has at least `least(k)`. first(x, axis, k) is what comes before it, last(x, axis, k) after
-// it.
+// Pads one axis after the other, so that corners take elements that were already added. An axis to
+// which k elements are added has at least `least(k)`. first(x, axis, k) is the padding before it,
+// last(x, axis, k) the padding after it.
 template <class Least, class First, class Last>
 Expr padded_around(const Composite& c, const std::vector<std::int64_t>& before,
                    const std::vector<std::int64_t>& after, Least least, First first, Last last) {

@@ -86,7 +86,7 @@ struct ScatterGradient {
   void update() const {
     if (g.needs(0)) g.set(0, put(g.dy(), zeros_like(u), "update"));
     if (!g.needs(2)) return;
-    // An element was kept if its number is what stands where it was put.
+    // An update was kept if its own number stands at its target.
     Expr ones = cast(ones_like(stop_gradient(u)), DType::i64);
     Expr number = reshape_like(cumsum(reshape(ones, {kAny}), 0), ones);
     Expr kept =

@@ -6,9 +6,9 @@
 
 namespace troupe {
 
-/// Matrices with what is above diagonal `k` (0: the main one, 1: the next above, -1: below) made 0.
+/// Matrices with 0 above diagonal `k` (0: the main one, 1: the next above, -1: below).
 TROUPE_DSL(Expr tril(Operand x, std::int64_t k = 0))
-/// Matrices with what is below diagonal `k` made 0.
+/// Matrices with 0 below diagonal `k`.
 TROUPE_DSL(Expr triu(Operand x, std::int64_t k = 0))
 
 namespace {

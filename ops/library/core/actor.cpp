@@ -32,7 +32,7 @@ std::string fault_of(const std::function<std::unique_ptr<NodeActor>()>& make,
   return {};
 }
 
-// Calls the user's code: what it throws names the actor, and is no fault of Troupe's.
+// Calls the user's code. Its exceptions become errors that name the actor, not internal ones.
 template <class F>
 auto call_user(const std::string& name, F f) {
   try {

@@ -128,7 +128,7 @@ void define_update(OpBuilder& op, ScalarOp arithmetic, const char* doc) {
     return make_kernel([program, state = s.state](KernelContext& c) {
       with_variable(c, state, true, [program](KernelContext& k, VariableState& v) {
         if (broadcast(v.shape(), k.input(0).shape()) != v.shape()) check_fits(v, k.input(0));
-        if (v.value().is_inline() && k.input(0).is_inline()) {  // on the host, whatever the device
+        if (v.value().is_inline() && k.input(0).is_inline()) {  // on the host for any device
           Value in[2] = {v.value(), k.input(0)}, out;
           evaluate_scalars(*program, in, out);
           v.value() = std::move(out.tensor());

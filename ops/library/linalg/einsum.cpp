@@ -142,7 +142,7 @@ std::vector<std::string> split_terms(const std::string& left) {
   return terms;
 }
 
-// The axes that `...` stands for are named by what no equation holds, counted from the last.
+// The axes of `...` are named by characters that no equation contains, counted from the last.
 char hidden(std::int64_t from_last) { return static_cast<char>(1 + from_last); }
 std::string hidden_names(std::int64_t n) {
   std::string names;

@@ -37,7 +37,7 @@ Shape matmul_shape(const Shape& a, const Shape& b, bool ta, bool tb) {
 
 std::int64_t last_extent(const Expr& e) { return e.shape()[e.shape().rank() - 1]; }
 
-// Is it batches of rows times one matrix, with both inner extents known?
+// True for batches of rows times one matrix, with both inner extents known.
 bool are_rows(const Expr& a, const Expr& b) {
   if (!a.shape().has_rank() || a.shape().rank() < 3 || !b.shape().has_rank() ||
       b.shape().rank() != 2)

@@ -39,7 +39,7 @@ TROUPE_OP(Svd) {
   op.gradient([](Gradient& g) {
     // Townsend, Differentiating the singular value decomposition, 2016.
     Expr u = g.y(0), s = g.y(1), v = g.y(2), row = expand_dims(s, -2);
-    // Gaps of squares of what is near 1, for those of s itself may be too large or too small.
+    // Gaps of squares of scaled values near 1, because those of s may be too large or too small.
     Expr total = stop_gradient(sum(0x1p-16 * s, {-1}, true)),
          scale = where(total > 0.0, total, ones_like(total)), near = s / scale;
     const auto share = [&](const Expr& turned) {

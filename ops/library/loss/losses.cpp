@@ -31,7 +31,7 @@ TROUPE_DSL(Expr hinge_loss(Operand scores, Operand targets, double margin = 1))
 /// divergence of a prediction from the targets t. `log_target`: the targets are logarithms too.
 TROUPE_DSL(Expr kl_divergence(Operand log_prediction, Operand target, bool log_target = false))
 /// The cosine of the angle between x and y along `axis`, which goes: lengths below `epsilon` count
-/// as epsilon, so that it is 0 of what has none.
+/// as epsilon, so that the result is 0 for a vector of length 0.
 TROUPE_DSL(Expr cosine_similarity(Operand x, Operand y, std::int64_t axis = -1,
                                   double epsilon = 1e-8))
 /// -log_probabilities[label] of each row. log_probabilities: [..., classes]; labels: i32 or i64
@@ -76,7 +76,7 @@ Expr smooth_l1_loss(Operand prediction, Operand target, double beta) {
   c.require(beta >= 0 && std::isfinite(beta),
             fmt::format("beta must be finite and at least 0, not {}", beta));
   Expr d = x - t;
-  // next to 0, and what f32 has no digits for
+  // beta is 0, or too small for f32
   if (beta < std::numeric_limits<float>::min()) return cast(abs(d), c[0].dtype());
   Expr near = kept_near(d, beta);
   return cast(near / beta * (d - 0.5 * near), c[0].dtype());
@@ -105,7 +105,7 @@ Expr kl_divergence(Operand log_prediction, Operand target, bool log_target) {
   Composite c("kl_divergence", {log_prediction, target});
   const auto [log_p, t] = alike(c);
   if (!log_target) {
-    const Expr is_out = t == 0.0;  // 0 times what is infinite is no number
+    const Expr is_out = t == 0.0;  // 0 times infinity is NaN
     return cast(x_log_y(t, t) - t * where(is_out, 0.0, log_p), c[0].dtype());
   }
   const Expr is_out = t == -std::numeric_limits<double>::infinity();

@@ -12,7 +12,7 @@ namespace troupe {
 /// number for all; labels: i32 or i64 of any shape, which the result has. The mean of a loss is its
 /// sum over the sum of these.
 TROUPE_DSL(Expr label_weights(Operand weights, Operand labels, std::int64_t ignore = -100))
-/// nll_loss times label_weights: rows whose label is `ignore` are 0, whatever stands in them.
+/// nll_loss times label_weights: rows whose label is `ignore` yield 0 for any values.
 /// log_probabilities: [..., classes]; labels: [...].
 TROUPE_DSL(Expr weighted_nll_loss(Operand log_probabilities, Operand labels, Operand weights = 1,
                                   std::int64_t ignore = -100))
@@ -48,7 +48,7 @@ void require_labels(const Composite& c, std::size_t i, const Shape& rows) {
       fmt::format("labels must be i32 or i64{}{}, not {}{}", rows.has_rank() ? " " : "",
                   rows.has_rank() ? rows.text() : "", name_of(c[i].dtype()), c[i].shape().text()));
 }
-// The shape of what each row of operand 0, [..., classes], has a number of.
+// Returns the shape with one number for each row of operand 0, [..., classes].
 Shape rows_of_classes(const Composite& c) {
   const int rank = c.rank(0);
   c.require(rank >= 1, "a scalar has no classes");

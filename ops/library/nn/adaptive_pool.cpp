@@ -64,8 +64,9 @@ struct AdaptiveAxis {
   }
 };
 
-// For each position the sum of what `take` makes of the windows that it is in: of their numbers,
-// one window of each position at a time, two times at most unless windows are more than positions.
+// Returns for each position the sum of `take` over the windows that it is in. `take` gets the
+// windows' numbers, one window of each position at a time: at most two calls unless there are more
+// windows than positions.
 template <class Take>
 Expr sum_over_windows(const AdaptiveAxis& a, Reader& reader, Take take) {
   std::vector<std::vector<std::int64_t>> windows(static_cast<std::size_t>(a.in));
@@ -163,9 +164,9 @@ Expr in_equal_pieces(const Expr& x, int axis, std::int64_t out) {
   return reshape(x, parts);
 }
 
-// A window is a product of ranges, so that means of means, and maxima of maxima, axis by axis, are
-// those of the window: all ranges of an axis are equally long to it. `spread` is the gradient of
-// what the windows of an axis became.
+// A window is a product of ranges. So means of means, and maxima of maxima, axis by axis, are those
+// of the window, because all ranges of an axis are equally long to it. `spread` is the gradient of
+// the results of one axis.
 template <class Reduce, class ReduceSome, class Spread>
 Expr adapted(const char* name, Operand operand, const std::vector<std::int64_t>& extents,
              Reduce reduce, ReduceSome reduce_some, Spread spread) {

@@ -243,8 +243,8 @@ TROUPE_OP(AttentionGradient) {
   });
   op.gradient([](Gradient& g) {
     // With dp = dy v^T, ds = p (dp - sum(p dp)): dq = ds k scale, dk = ds^T q scale, dv = p^T dy,
-    // and that of the mask is ds. y and log_sum are made of q, k, v and the mask: what depends on
-    // them is said for these.
+    // and the mask's is ds. y and log_sum are functions of q, k, v and the mask: their derivatives
+    // are included in these.
     const bool has_mask = g.inputs() == 7;
     const Stored s = stored(g, has_mask);
     Expr dy = g.x(g.inputs() - 1), a = g.dy(0), b = s.heads.repeated(g.dy(1)),

@@ -52,7 +52,7 @@ void require_channels(const Composite& c, std::size_t first, double epsilon) {
   }
 }
 
-// A parameter, one for each channel or one for all; what is not known yet of the channels is
+// Returns a parameter, one for each channel or one for all; an unknown number of channels is
 // compared when it runs.
 Expr of_channels(const Composite& c, std::size_t i) {
   const Shape s = c[i].shape();
@@ -103,9 +103,9 @@ struct InUnits {
   }
 };
 
-// `sizes_of` adds up numbers over what is normalised together; its result broadcasts to x. Moments
-// hold large squares of f32, and lose small ones, which count if epsilon is small too. Squares of
-// f64 may be lost either way.
+// `sizes_of` adds up numbers over the elements that are normalised together; its result broadcasts
+// to x. Moments can represent large squares of f32, but lose small ones, which count if epsilon is
+// small too. Squares of f64 may be lost either way.
 template <class Sizes>
 InUnits in_units(const Expr& x, double epsilon, Sizes sizes_of) {
   const bool is_wide = x.dtype() == DType::f64;

@@ -14,8 +14,8 @@ namespace troupe {
 // A quantized tensor holds q for (q - zero) * scale. Scales and zero points are scalars, or
 // broadcast against x: [columns] for one of each column.
 
-/// x / scale + zero to the nearest whole number (halves to even), cut to what `dtype`, i8 or u8,
-/// holds. scale: x's dtype, above 0; zero: integers.
+/// x / scale + zero to the nearest whole number (halves to even), cut to the range of `dtype`, i8
+/// or u8. scale: x's dtype, above 0; zero: integers.
 TROUPE_DSL(Expr quantize(Operand x, Operand scale, Operand zero, DType dtype = DType::i8))
 /// (x - zero) * scale, in scale's dtype.
 TROUPE_DSL(Expr dequantize(Operand x, Operand scale, Operand zero))

@@ -22,8 +22,8 @@ TROUPE_DSL(Expr glu(Operand x, std::int64_t axis = -1))
 /// x above 0, slope x below: leaky_relu with a slope that is learnt, a scalar or one for each
 /// element of the last axis (He et al., 2015).
 TROUPE_DSL(Expr prelu(Operand x, Operand slope))
-/// x above 0, alpha (exp(x / alpha) - 1) below: elu whose derivative goes on at 0, whatever alpha
-/// (Barron, 2017).
+/// x above 0, alpha (exp(x / alpha) - 1) below: elu whose derivative is continuous at 0 for any
+/// alpha (Barron, 2017).
 TROUPE_DSL(Expr celu(Operand x, double alpha = 1))
 /// x less `lambda` above lambda, plus it below -lambda, 0 between.
 TROUPE_DSL(Expr soft_shrink(Operand x, double lambda = 0.5))

@@ -22,8 +22,8 @@ TROUPE_DSL(Expr lerp(Operand x, Operand y, Operand weight))
 /// x with `nan` in place of NaN, and the largest and lowest finite numbers of its dtype in place of
 /// infinities; these have no derivative.
 TROUPE_DSL(Expr nan_to_num(Operand x, double nan = 0))
-/// Is |x - y| <= absolute + relative |y|? Infinities are close to themselves alone, NaN to nothing,
-/// but to NaN where `equal_nan`. Compared in f64.
+/// True where |x - y| <= absolute + relative |y|. Infinities are close to themselves alone, NaN to
+/// nothing, but to NaN if `equal_nan`. Compared in f64.
 TROUPE_DSL(Expr is_close(Operand x, Operand y, double relative = 1e-5, double absolute = 1e-8,
                          bool equal_nan = false))
 

@@ -73,7 +73,7 @@ namespace {
 
 DType part_of(DType t) { return t == DType::c64 ? DType::f32 : DType::f64; }
 
-/// n pairs, or n of what is in every pair, as a matrix of two columns or of one.
+/// Returns n pairs as a matrix of two columns, or one number of each pair as a matrix of one.
 ConstView in_columns(ConstView v, DType part, std::int64_t columns) {
   v.shape = {v.elements(), columns};
   v.dtype = part;

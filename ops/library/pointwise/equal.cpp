@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Are they equal, element by element? Strings too, of one shape or one of them a scalar.
+/// True where x and y are equal. Strings too, of one shape or one of them a scalar.
 TROUPE_DSL(Expr operator==(Operand x, Operand y))
 Expr operator==(Operand x, Operand y) {
   const bool is_text = x.is_expr() && x.expr().dtype() == DType::string;

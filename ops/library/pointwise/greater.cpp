@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Is x above y?
+/// True where x is above y.
 TROUPE_DSL(Expr operator>(Operand x, Operand y))
 Expr operator>(Operand x, Operand y) { return bind1("Greater", {x, y}); }
 

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Is x at least y?
+/// True where x is at least y.
 TROUPE_DSL(Expr operator>=(Operand x, Operand y))
 Expr operator>=(Operand x, Operand y) { return bind1("GreaterEqual", {x, y}); }
 

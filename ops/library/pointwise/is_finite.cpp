@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Is x neither infinite nor NaN?
+/// True where x is neither infinite nor NaN.
 TROUPE_DSL(Expr is_finite(Operand x))
 Expr is_finite(Operand x) { return bind1("IsFinite", {x}); }
 

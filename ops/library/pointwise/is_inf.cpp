@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Is x infinite?
+/// True where x is infinite.
 TROUPE_DSL(Expr is_inf(Operand x))
 Expr is_inf(Operand x) { return bind1("IsInf", {x}); }
 

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Is x not a number?
+/// True where x is not a number.
 TROUPE_DSL(Expr is_nan(Operand x))
 Expr is_nan(Operand x) { return bind1("IsNan", {x}); }
 

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Is x below y?
+/// True where x is below y.
 TROUPE_DSL(Expr operator<(Operand x, Operand y))
 Expr operator<(Operand x, Operand y) { return bind1("Less", {x, y}); }
 

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Is x at most y?
+/// True where x is at most y.
 TROUPE_DSL(Expr operator<=(Operand x, Operand y))
 Expr operator<=(Operand x, Operand y) { return bind1("LessEqual", {x, y}); }
 

@@ -16,12 +16,12 @@ TROUPE_DSL(Expr log2(Operand x))
 TROUPE_DSL(Expr log10(Operand x))
 /// 2^x.
 TROUPE_DSL(Expr exp2(Operand x))
-/// log(exp(x) + exp(y)), without overflow; where both are infinitely below 0 so is it.
+/// log(exp(x) + exp(y)), without overflow; -infinity where both are.
 TROUPE_DSL(Expr log_add_exp(Operand x, Operand y))
 /// log(x / (1 - x)), the inverse of sigmoid: of x in [0, 1], NaN beyond.
 TROUPE_DSL(Expr logit(Operand x))
-/// x log(y), and 0 where x is 0, whatever y is, but for NaN. The derivatives are 0 too where x is 0
-/// and log(y) is not finite.
+/// x log(y), and 0 where x is 0 for any y but NaN. The derivatives are 0 too where x is 0 and
+/// log(y) is not finite.
 TROUPE_DSL(Expr x_log_y(Operand x, Operand y))
 
 namespace {
@@ -35,9 +35,9 @@ Expr wide_operand(const Composite& c, std::size_t i = 0) {
   return widened_half(c[i]);
 }
 
-// log(x) times `of_e`, the base's logarithm of e. Both are rounded, so that of a power of the base,
-// whose logarithm is whole, it may be a bit or two off, and its floor one: what is next to a whole
-// number is that number.
+// log(x) times `of_e`, the base's logarithm of e. Both are rounded. So for a power of the base,
+// whose logarithm is whole, the product may be a bit or two off, and its floor off by one: a result
+// next to a whole number becomes that number.
 Expr logarithm(const Composite& c, double of_e) {
   const Expr y = log(wide_operand(c)) * of_e, whole = stop_gradient(round(y)),
              off = whole - stop_gradient(y);

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Do they differ, element by element? Strings too, of one shape or one of them a scalar.
+/// True where x and y differ. Strings too, of one shape or one of them a scalar.
 TROUPE_DSL(Expr operator!=(Operand x, Operand y))
 Expr operator!=(Operand x, Operand y) {
   if (x.is_expr() && x.expr().dtype() == DType::string) return logical_not(x == y);

@@ -15,7 +15,7 @@ TROUPE_OP(Relu) {
     using namespace reference_scalar;
     return max(x, 0.0);
   });
-  // by y, so that x need not be kept; of NaN it passes on what comes
+  // by y, so that x need not be kept; at NaN it passes dy on
   op.gradient([](Gradient& g) { g.set(0, where(g.y() <= 0.0, 0.0, g.dy())); });
 }
 

@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-// Computed in f64 and rounded once; the errors are of what comes out in f64.
+// Computed in f64 and rounded once; the errors below are those of the f64 results.
 
 /// The x whose erf is each element: within 1e-14, of |x| <= 1; +-inf at +-1, NaN beyond.
 TROUPE_DSL(Expr erf_inverse(Operand x))

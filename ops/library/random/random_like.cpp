@@ -83,8 +83,8 @@ Expr categorical(Operand logits) {
   c.require(!s.has_rank() || s[s.rank() - 1] != 0,
             "there are no classes to draw from: " + s.text());
   // -log of an exponential draw is a Gumbel draw; drawn wide, where rows of many classes meet no
-  // ties. A draw of 0 counts as half of the smallest above it: else its class won, whatever its
-  // logit.
+  // ties. A draw of 0 counts as half of the smallest above it: otherwise its class would win with
+  // any logit.
   Expr wide = widened(stop_gradient(c[0]));
   wide = required(wide, is_finite(reduce_max(wide, {-1})),
                   "a row of logits has no largest that is finite, and so no probabilities");

@@ -19,8 +19,8 @@ namespace troupe {
 TROUPE_DSL(Expr random_gamma(Operand alpha))
 /// Draws from the beta distribution of the two parameters, which broadcast and must be above 0.
 TROUPE_DSL(Expr random_beta(Operand a, Operand b))
-/// How often what happens at the rate that stands at each element happened: Poisson's distribution,
-/// in rate's dtype. A rate must be finite and not negative.
+/// Draws from Poisson's distribution with the rate at each element: the number of events, in rate's
+/// dtype. A rate must be finite and not negative.
 TROUPE_DSL(Expr random_poisson(Operand rate))
 /// Whole numbers in [low, high), of x's shape; all equally likely but for 2^-53.
 TROUPE_DSL(Expr random_integers_like(Operand x, std::int64_t low, std::int64_t high,

@@ -18,8 +18,8 @@ TROUPE_OP(CumProd) {
       "zero.");
   define_scan(op, Scan::product);
   op.gradient([](Gradient& g) {
-    // With p the product of what came before k: dx[k] = p[k] s[k], where s[k] = dy[k] + x[k+1]
-    // s[k+1]; no division. Exclusive, dy[k] reaches only what came before it, so s[k] = dy[k+1] +
+    // With p the product of the elements before k: dx[k] = p[k] s[k], where s[k] = dy[k] + x[k+1]
+    // s[k+1]; no division. Exclusive, dy[k] reaches only elements before it, so s[k] = dy[k+1] +
     // x[k+1] s[k+1].
     const std::int64_t axis = g.attrs().get<std::int64_t>("axis");
     const bool exclusive = g.attrs().get<bool>("exclusive"),

@@ -19,9 +19,9 @@ struct Others {
   Expr product;  // the product of all elements, the axis kept as 1
 };
 
-// Halves are multiplied with each other, up to one element, and what stands beside each comes down
-// again: no division, so that it holds where elements are zero, and so do its own derivatives, of
-// any order.
+// Halves are multiplied with each other, down to one element; on the way back each half is
+// multiplied with the product beside it. There is no division, so that it holds where elements are
+// zero, and so do its own derivatives, of any order.
 Others product_of_others(const Expr& x, std::int64_t axis, std::int64_t extent) {
   auto part = [&](const Expr& e, std::int64_t from, std::int64_t count) {
     std::vector<std::int64_t> starts(static_cast<std::size_t>(x.shape().rank()), 0),
