@@ -292,6 +292,9 @@ class ResidentProgram::Builder {
       if (number == 0) p_.compared_.clear();
       const Places again = emit(condition, arguments);
       code_.again_if(again[0].index, start, counter);
+      // The last iteration counts as well.
+      const ScalarCode::Register yes = always();
+      code_.again_if(yes, code_.here() + 1, counter);
     } else {
       code_.again_if(always(), top, counter);
     }

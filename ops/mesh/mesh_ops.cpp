@@ -13,27 +13,41 @@ namespace troupe {
 
 using Integers = std::vector<std::int64_t>;
 
+namespace {
+
+// The shape that the dimensions make. Throws invalid_argument unless x may have it.
+Shape named_shape(const Attrs& attrs, const Shape& x) {
+  const auto& text = attrs.get<std::string>("dims");
+  mesh::detail::DimTable dims;
+  Shape shape;
+  if (!text.empty() || (x.has_rank() && x.rank() == 1)) {
+    const mesh::detail::Axes axes = mesh::detail::parse_axes(text, dims, "here");
+    if (axes.size() > Shape::kMaxRank)
+      throw Error(Code::invalid_argument, fmt::format("'{}' names more axes than there are", text));
+    for (const mesh::detail::Axis& axis : axes) shape.push_back(dims.extent(axis));
+  }
+  if (!shape.is_compatible(x))
+    throw Error(Code::invalid_argument,
+                fmt::format("dimensions '{}' do not name the axes of {}", text, x.text()));
+  return shape;
+}
+
+}  // namespace
+
 TROUPE_OP(NameDims) {
   op.doc("The input, whose axes have names for a mesh's layout.");
   op.inputs(1);
   op.takes_strings();
   op.attr<std::string>("dims");
   op.infer([](Inference& c) {
-    mesh::detail::DimTable dims;
-    const mesh::detail::Axes axes =
-        mesh::detail::parse_axes(c.attrs().get<std::string>("dims"), dims, "here");
-    Shape shape;
-    const bool is_scalar = c.attrs().get<std::string>("dims").empty() && c.shape(0).is_scalar();
-    for (const mesh::detail::Axis& axis : axes)
-      if (!is_scalar) shape.push_back(dims.extent(axis));
-    c.require(shape.is_compatible(c.shape(0)), [&] {
-      return fmt::format("dimensions {} do not name the axes of {}", dims.text(axes),
-                         c.input(0).text());
-    });
+    const Shape shape = named_shape(c.attrs(), c.shape(0));
     c.output(c.dtype(0), shape.merge(c.shape(0)));
   });
   op.gradient([](Gradient& g) { g.set(0, mesh::detail::named_as(g.dy(), g.x())); });
-  op.run([](KernelContext& c) { c.set(0, std::move(c.all_inputs()[0])); });
+  op.run([](KernelContext& c, const Attrs& attrs) {
+    named_shape(attrs, c.input(0).shape());
+    c.set(0, std::move(c.all_inputs()[0]));
+  });
 }
 
 TROUPE_OP(MeshCoordinate) {
