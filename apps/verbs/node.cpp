@@ -121,14 +121,18 @@ class Ways {
   /// Looks at all ways, a few times in all: later a machine may just be busy. Returns which of them
   /// takes longer than a ping may; empty: none so far.
   std::string too_slow(const ClusterNode& here) {
-    if (looks_ == kLooks) return {};
-    ++looks_;
+    if (!is_looking()) return {};
+    ++tries_;
+    bool has_seen = false;
     for (const auto& [node, took] : here.round_trips())
       if (took.count() > 0) {
         const auto [known, is_new] = least_.try_emplace(node, took);
         known->second = std::min(known->second, took);
+        has_seen = true;
       }
-    if (looks_ < kLooks) return {};
+    // A node that is held for dead too early is seen between two of its lives alone.
+    looks_ += has_seen;
+    if (is_looking()) return {};
     for (const auto& [node, took] : least_)
       if (took > options_.period)
         return fmt::format(
@@ -138,21 +142,23 @@ class Ways {
             std::ceil(seconds(took) * kPeriods * 12) / 10);
     return {};
   }
+  bool is_looking() const { return looks_ < kLooks && tries_ < kTries; }
 
  private:
-  static constexpr int kLooks = 5;
+  static constexpr int kLooks = 5, kTries = 100;
   static constexpr double kPeriods = 3;  // a suspicion (suspecting_after)
   const MembershipOptions options_;
-  int looks_ = 0;
+  int looks_ = 0, tries_ = 0;
   std::map<std::string, std::chrono::nanoseconds> least_;
 };
 
 // Until it is asked to end, or has no place in the cluster any more; the exit status.
 int stay(const ClusterNode& here, const sigset_t& endings, Ways ways) {
-  const timespec now_and_then{1, 0};
+  const timespec now_and_then{1, 0}, soon{0, 100'000'000};
   bool was_drained = false;  // twice: an owner may have begun one more run before it was told
   for (;;) {
-    if (sigtimedwait(&endings, nullptr, &now_and_then) >= 0) return 0;
+    const timespec& wait = ways.is_looking() ? soon : now_and_then;
+    if (sigtimedwait(&endings, nullptr, &wait) >= 0) return 0;
     if (const bool is_drained = here.is_drained(); !is_drained) {
       was_drained = false;
     } else if (std::exchange(was_drained, true)) {

@@ -283,27 +283,23 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(stopping_sends_what_is_unsent, World, Worlds) {
   BOOST_TEST(pair.heard_b.log.size() == heard);
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(a_node_that_starts_anew_is_lost_before_it_is_connected, World,
+BOOST_AUTO_TEST_CASE_TEMPLATE(a_second_node_of_a_name_is_refused_while_the_first_answers, World,
                               Worlds) {
   Pair<World> pair;
   RecordingListener heard(pair.world.bell);
   auto again = pair.world.make(
       {.name = "b", .incarnation = 2, .address = pair.world.free_address("b again"), .engine = ""});
   again->start(heard);
-  pair.b->send(pair.to_a, Lane::data, numbered(0));
   again->connect(pair.a->address());
-  BOOST_REQUIRE(
-      pair.until([&] { return pair.heard_a.peers.size() == 2 && heard.peers.size() == 1; }));
-  BOOST_TEST(
-      (pair.heard_a.log == std::vector<std::string>{"connected b", "lost b", "connected b"}));
-  BOOST_TEST(pair.heard_a.peers[1].second.incarnation == 2);
-  BOOST_REQUIRE(pair.until([&] { return pair.heard_b.losses.size() == 1; }));
-  again->send(heard.peers[0].first, Lane::data, numbered(1));
-  BOOST_REQUIRE(pair.until([&] {
-    return !pair.heard_a.got.empty() && number_of(pair.heard_a.got.back().message) == 1;
-  }));
-  BOOST_TEST(pair.heard_a.got.back().peer == pair.heard_a.peers[1].first);
+  BOOST_REQUIRE(pair.until([&] { return heard.refusals.size() == 1; }));
+  BOOST_TEST((heard.refusals[0].second.code() == Code::already_exists));
+  BOOST_TEST(heard.peers.empty());
+  BOOST_TEST((pair.heard_a.log == std::vector<std::string>{"connected b"}));
   again->stop();
+  // The first goes on.
+  pair.b->send(pair.to_a, Lane::data, numbered(1));
+  BOOST_REQUIRE(pair.until([&] { return pair.heard_a.got.size() == 1; }));
+  BOOST_TEST(number_of(pair.heard_a.got[0].message) == 1);
 }
 
 BOOST_AUTO_TEST_CASE_TEMPLATE(control_does_not_wait_behind_data, World, Worlds) {
