@@ -29,7 +29,7 @@ namespace troupe {
 struct CallSlot {
   FrameState* open = nullptr;
   std::int64_t ended = 0;  // calls that have ended here
-  FutureTokens early;      // of the next call, ahead of the token that begins it
+  FutureTokens early;      // tokens of the next call that overtook the token that begins it
   void end() {
     open = nullptr;
     ++ended;

@@ -28,7 +28,7 @@ void CutEdges::receive(FrameState& instance, Token& token) {
   else instance.future.add(instance.known_place(n), instance.known_places(), std::move(token));
 }
 
-// Tokens that go as one are received one after another, as if each had come by itself. Those whose
+// Tokens that go as one are received one after another, as if each had come by itself. Tokens whose
 // iterations are not open wait as one.
 void CutEdges::receive_here(FrameState& instance, Token& token) {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
@@ -40,7 +40,7 @@ void CutEdges::receive_here(FrameState& instance, Token& token) {
     return why ? why : instance.has_received(n, receive) ? "that had come" : nullptr;
   };
   for (std::int64_t n = first; n < end; ++n) {
-    // what followed from the one before has ended it
+    // the token before this one has ended the run or the execution
     if (n > first && (run_state.run.get() != token.run.get() || instance.run_state != &run_state ||
                       instance.execution != execution)) {
       token.path.number[token.path.depth - 1] = n;
@@ -79,7 +79,7 @@ void CutEdges::receive_one_by_one(RunState& run_state, const Token& token) {
     if (run_state.run.get() == token.run.get()) client_.receive_in(run_state, one);
     else
       refuse(*token.run, mine_.receives[static_cast<std::size_t>(token.receive)],
-             "when all of its run was done");  // what followed from one has ended it
+             "when all of its run was done");  // a token before this one has ended the run
   }
 }
 

@@ -58,12 +58,12 @@ struct IterationState {
 /// One execution of a frame.
 struct FrameState {
   const FramePlan* frame = nullptr;
-  std::int32_t number = 0;  // of the frame
+  std::int32_t number = 0;  // the frame's
   RunState* run_state = nullptr;
   IterationState* parent = nullptr;
   const PlanNode* caller = nullptr;   // the Call, in `parent`, of a call that was made here
   std::int32_t depth = 0;             // calls around it, itself included
-  std::int64_t call = 0;              // of a function in several partitions: the call's number
+  std::int64_t call = 0;              // the call's number, if the function is in several partitions
   std::vector<IterationState*> ring;  // its size is a power of two
   std::size_t place_of(std::int64_t n) const {
     return static_cast<std::size_t>(n) & (ring.size() - 1);
@@ -114,7 +114,7 @@ struct FrameState {
   std::uint64_t execution = 0;                // unique in this partition
   // by deciding node, for a while after a snapshot; empty: no comparison was seen
   std::vector<Comparison> compared;
-  Recurrence recurrence;  // of the variables that the predicate depends on
+  Recurrence recurrence;  // tracks the variables that the predicate depends on
 
   bool is_in_loop() const { return frame->depth > 0 && !frame->function; }
   bool broadcasts_predicate() const { return !frame->told.empty(); }
@@ -138,7 +138,7 @@ inline void empty_inputs(IterationState& iteration, const PlanNode& node) {
 }
 
 /// Returns the iterations around a firing, outermost first: `iteration 2 of loop 'a', iteration 0
-/// of loop 'b'`. Empty outside of loops. Of deeply nested calls it names the innermost.
+/// of loop 'b'`. Empty outside of loops. If calls are deeply nested, it names the innermost.
 std::string tag_of(const IterationState& iteration);
 /// Returns the number that stands for the iteration in a token's path.
 std::int64_t number_in_path(const IterationState& iteration);
@@ -175,7 +175,7 @@ class FramePool {
                  ? fold_tag(instance.parent->tag, key, static_cast<std::uint64_t>(it.number))
                  : 0;
     it.continuation = IterationState::Continuation::open;
-    if (!frame.has_predicate) it.pending_next.clear();  // of a last iteration without a decision
+    if (!frame.has_predicate) it.pending_next.clear();  // left by a last iteration, undecided
     std::fill(it.children.begin(), it.children.end(), nullptr);
     instance.at(it.number) = &it;
     return it;
@@ -203,7 +203,7 @@ class FramePool {
   std::vector<std::vector<IterationState*>> spare_iterations_;  // by frame
   std::vector<std::vector<FrameState*>> spare_instances_;
   FrameState ended_;
-  std::uint64_t executions_ = 0;  // of loops and calls that have begun
+  std::uint64_t executions_ = 0;  // loops and calls that have begun
 };
 
 }  // namespace troupe

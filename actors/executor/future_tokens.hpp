@@ -1,6 +1,7 @@
-// Tokens that wait in a frame's instance for an iteration that is not open yet, by iteration: what
-// an iteration begins with is found without a look at what waits for others, and what has waited
-// once is stored where something else did before.
+// FutureTokens: tokens that wait in a frame's instance for an iteration that is not open yet.
+//
+// Tokens are bucketed by iteration: opening an iteration reads only its own bucket. Storage of
+// tokens that have left is used again.
 #pragma once
 
 #include <cstddef>
@@ -18,8 +19,8 @@ class FutureTokens {
 
   bool empty() const { return count_ == 0; }
 
-  /// For an iteration whose place is one of so many. Where there is no memory for it the token
-  /// stays as it is.
+  /// Adds a token to the bucket `place`, of `places`. If memory is short this throws, and the
+  /// token is unchanged.
   Token& add(std::size_t place, std::size_t places, Token&& token) {
     if (first_.size() < places) first_.resize(places, kNone);
     if (spare_ == kNone) {
@@ -34,7 +35,7 @@ class FutureTokens {
     return e.token;
   }
 
-  /// The tokens of a place, one after the other, which stay: true if one of them is meant.
+  /// True if `is_it` holds for a token of the bucket.
   template <class Is>
   bool any_of(std::size_t place, Is is_it) const {
     for (std::int32_t i = place < first_.size() ? first_[place] : kNone; i != kNone;
@@ -43,21 +44,22 @@ class FutureTokens {
     return false;
   }
 
-  /// All of a place at once: the first of them, whose place is then empty. What is done with each
-  /// may add others.
+  /// Empties a bucket and returns the first of its entries, or kNone. The caller may add tokens
+  /// while it handles them.
   std::int32_t take(std::size_t place) {
     return place < first_.size() ? std::exchange(first_[place], kNone) : kNone;
   }
-  /// Of those taken: a reference that lasts until something is added, and which is after it.
+  /// Returns the token of a taken entry. The reference is valid until a token is added.
   Token& token(std::int32_t entry) { return entries_[static_cast<std::size_t>(entry)].token; }
+  /// Returns the taken entry after this one, or kNone.
   std::int32_t after(std::int32_t entry) const {
     return entries_[static_cast<std::size_t>(entry)].next;
   }
-  /// One that was taken waits again, for another iteration.
+  /// Moves a taken entry into the bucket of another iteration.
   void put_back(std::int32_t entry, std::size_t place) {
     entries_[static_cast<std::size_t>(entry)].next = std::exchange(first_[place], entry);
   }
-  /// Or is done with.
+  /// Frees a taken entry.
   void drop(std::int32_t entry) {
     Entry& e = entries_[static_cast<std::size_t>(entry)];
     e.token = Token{};
@@ -65,7 +67,7 @@ class FutureTokens {
     --count_;
   }
 
-  /// The storage stays.
+  /// Drops all tokens; their storage stays.
   void clear() {
     if (empty()) return;
     entries_.clear();

@@ -54,7 +54,7 @@ bool tells_its_work(const Graph& graph, std::int32_t id) {
     return false;
   const auto lists = std::count_if(node.inputs.begin(), node.inputs.end(),
                                    [&](const Edge& e) { return graph.spec(e).is_list(); });
-  if (lists > 1) return false;  // of one they take elements, or what they yield says how many
+  if (lists > 1) return false;  // with one list the work is one element, or the outputs show it
   const auto is_known = [](const ValueSpec& spec) { return spec.shape.is_known(); };
   return std::all_of(node.outputs.begin(), node.outputs.end(), is_known) &&
          std::all_of(node.inputs.begin(), node.inputs.end(),

@@ -44,7 +44,7 @@ struct PendingKernel {
   const PlanNode* node = nullptr;  // null: a loop's predicate is on its way from a device
   std::vector<Value> outputs;
   Status status;
-  std::int64_t nanoseconds = 0;      // of a handed-over kernel
+  std::int64_t nanoseconds = 0;      // time that a handed-over kernel took
   std::uint64_t put = 0;             // bytes that a handed-over one puts into lists, at most
   std::int64_t ran = 0;              // when a handed-over one began, on the steady clock
   std::chrono::nanoseconds began{};  // when it was taken, on the steady clock; for snapshots
@@ -134,7 +134,7 @@ class KernelRunner final : public CompletionSink {
     // written by the turn, read by reports; publishes nothing
     std::atomic<std::int64_t> nanoseconds{0};
     std::int32_t samples = 0;
-    std::int64_t longest = 0;  // ns, of those that ended outside of the turn
+    std::int64_t longest = 0;  // ns; longest kernel that ended outside of the turn
   };
 
   KernelContext context(IterationState& iteration, const PlanNode& node, Value* outputs);
@@ -159,7 +159,7 @@ class KernelRunner final : public CompletionSink {
   const bool hands_over_;   // heavy kernels may go to other workers
   bool has_heavy_ = false;  // else no cost is looked at when a node is enabled
   bool is_long_ = false;
-  std::int64_t heavy_ns_ = 0;  // what heavy kernels have taken in this turn
+  std::int64_t heavy_ns_ = 0;  // ns of heavy kernels in this turn
   std::uint32_t tick_ = 0;
   std::vector<Value> scratch_;
   std::vector<Cost> costs_;  // by node

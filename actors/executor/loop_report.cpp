@@ -11,7 +11,7 @@
 namespace troupe {
 namespace {
 
-// What each node of the program takes, in µs.
+// Returns the measured time of each node of the program, in µs.
 std::vector<double> costs_of(const Plan& plan, const std::vector<const Partition*>& partitions) {
   std::vector<double> cost(at(plan.program.graph.size()), 0.0);
   for (const Partition* p : partitions)
@@ -21,9 +21,9 @@ std::vector<double> costs_of(const Plan& plan, const std::vector<const Partition
   return cost;
 }
 
-// The longest way through the graph from a loop's Merge to the value of its NextIteration. Inputs
-// have smaller ids, and the edge that closes the loop is none of them. None where what goes on was
-// made before the Merge.
+// Returns the longest path, in µs, from a loop's Merge to the input of its NextIteration, or a
+// negative number if there is no path. Inputs have smaller ids; the edge that closes the loop is
+// not among the inputs. Returns 0 if the input was computed before the Merge.
 double recurrence(const Graph& g, const std::vector<double>& cost, std::int32_t merge,
                   std::int32_t last) {
   if (last < merge) return 0;

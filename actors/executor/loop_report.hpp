@@ -1,14 +1,14 @@
-// What loops did: how far their iterations ran side by side, and what kept them from more.
+// LoopReport: how many iterations of a loop were open at once, and what limited their number.
 //
 //   for (const LoopReport& r : function.loops()) std::puts(r.text().c_str());
 //
-// Achieved parallelism: the time that iterations were open, summed, over the time that executions
-// of the loop were open, summed. So it is the iterations open at once, on average over time,
-// between 1 and the window; by the engine's clock, and 0 where none of it has passed. An iteration
-// is open from when its predicate allows it until all of it, and of those before it, is done. A
-// loop over several devices is told device by device. The same number is in `troupe inspect`, on
-// the web page and in reports. Measured up to the last iteration that opened or ended; who asks a
-// partition (LoopSnapshot) has it up to then.
+// Achieved parallelism is the summed time that iterations were open, divided by the summed time
+// that executions of the loop were open. So it is the time average of the iterations open at once,
+// between 1 and the window. Times are by the engine's clock; the number is 0 if no time has passed.
+// An iteration is open from when its predicate allows it until all of it, and of the iterations
+// before it, is done. A loop over several devices has one report for each device. `troupe inspect`
+// and the web page show the same number. Here it is measured up to the last iteration that opened
+// or ended; in a `LoopSnapshot`, up to the moment of the snapshot.
 #pragma once
 
 #include <cstdint>
@@ -31,20 +31,20 @@ struct LoopReport {
   std::uint64_t executions = 0;  // times it was entered
   std::uint64_t iterations = 0;  // besides the first of each execution
   int parallel_iterations = 1;   // the limit it was given
-  // iterations open at once, on average over the time it was open: see above
+  // iterations open at once, on average over the time that the loop was open
   double achieved_parallelism = 0;
   std::uint64_t most_parallel = 0;
-  double limited_by_window = 0;  // the part of iterations that waited for the limit
-  // tokens from this device that waited for a slower one, of all loops
+  double limited_by_window = 0;  // fraction of the iterations that waited for the limit
+  // tokens of all loops that waited on this device for a slower one
   std::uint64_t held_tokens = 0;
-  std::uint64_t held_by_bytes = 0;  // of those: that waited only because of EdgeOptions::bytes
-  // of large tokens of an edge from this device, not known to be consumed
+  std::uint64_t held_by_bytes = 0;  // tokens that waited only because of EdgeOptions::bytes
+  // peak bytes of large tokens in flight on one edge from this device
   std::uint64_t most_bytes_on_way = 0;
-  double iteration_us = 0;  // what the kernels of one iteration take, as measured
-  /// The longest way from a loop variable to its own next value: iterations cannot follow each
-  /// other faster.
+  double iteration_us = 0;  // measured time of the kernels of one iteration
+  /// Time of the longest path from a loop variable to its own next value: a lower bound on the time
+  /// between iterations.
   double recurrence_us = 0;
-  std::string limiting_dependence;  // the node that makes that next value
+  std::string limiting_dependence;  // the node that computes the next value on that path
   std::string text() const;
 };
 

@@ -325,7 +325,7 @@ void Partition::fire(IterationState& iteration, const PlanNode& node) {
       finish(iteration, node, kernels_.scratch());
       return;
     case PlanNode::Kind::identity:
-    case PlanNode::Kind::merge:  // of dead inputs: handled above
+    case PlanNode::Kind::merge:  // a Merge whose inputs are dead is handled above
       if (node.held) load_bound_inputs(mine_, iteration, node);
       kernels_.scratch()[0] =
           std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);

@@ -58,7 +58,7 @@ bool PartitionActor::post(std::int32_t partition, PartitionMessage message) {
       before->last = grant->last;
       return true;
     }
-  // what `waiting` gave stays where it is until it goes
+  // the reserve keeps pointers from `waiting` valid until the batch goes
   if (posted_.capacity() == 0) posted_.reserve(kMostPosted);
   posted_.emplace_back(partition, std::move(message));
   if (++posts_ == last_posts_ && same_ >= kSame) {

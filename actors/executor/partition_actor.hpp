@@ -1,5 +1,5 @@
-// The actor that drives a partition: a lean actor whose turn drains its inbox, then fires up to two
-// thousand nodes, then yields.
+// PartitionActor: the lean actor that drives a partition. A turn drains the inbox, fires up to
+// 2,000 nodes, and yields.
 #pragma once
 
 #include <atomic>
@@ -17,20 +17,20 @@ class RemotePlan;
 
 namespace detail {
 
-/// The actors of one plan, and what they share.
+/// The actors of one plan, and the state that they share.
 struct PlanTroupe {
   std::shared_ptr<const Plan> plan;
-  std::vector<LeanRef<PartitionActor>> partitions;  // null: of another node
-  std::shared_ptr<RemotePlan> remote;               // of a plan over several nodes
-  /// All kernels that are here were measured to be short: who brings a token may run what it
-  /// enables.
+  std::vector<LeanRef<PartitionActor>> partitions;  // null: on another node
+  std::shared_ptr<RemotePlan> remote;               // null: the plan is on one node
+  /// True if all kernels on this node were measured to be short. Then the thread that brings a
+  /// token may run the nodes that it enables.
   std::atomic<bool> is_light{false};  // publishes nothing but itself
 
-  /// To a partition of this node or of another, at once. Any thread.
+  /// Sends to a partition of this node or of another, at once. Any thread.
   void post(std::int32_t partition, PartitionMessage message);
-  /// Looks again whether that is so: before a run.
+  /// Updates `is_light`, before a run.
   void weigh();
-  /// How many partitions are of this node.
+  /// Returns the number of partitions on this node.
   int here() const;
 };
 
@@ -46,9 +46,9 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   const char* name() const override { return "partition"; }
   const Partition& partition() const { return partition_; }
 
-  /// For who has a worker's place: if the actor waits for a message, its turn here and now, in
-  /// which `messages` calls what it is given with each PartitionMessage that there is. No inbox is
-  /// on their way, nor a job. False: nothing was done.
+  /// Runs a turn on the calling thread, which acts as a worker, if the actor waits for a message.
+  /// `messages` is given a function and calls it with each PartitionMessage; these bypass the inbox
+  /// and need no job. False: the actor was busy and nothing was done.
   template <class Messages>
   bool turn_here(Messages messages) {
     struct First {
@@ -70,7 +70,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
     end_turn();
     return goes_on;
   }
-  /// A token of another partition, or the end of a kernel that another worker runs.
+  /// True if a token of another partition, or the end of a kernel on another worker, may come.
   bool awaits_soon() const override { return !partition_.is_idle(); }
   void break_turn() override {
     partition_.break_turn();
@@ -78,12 +78,13 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   }
 
  private:
-  // about 50 µs of tiny kernels; a yield costs 0.1. A turn of long ones ends earlier: `KernelRunner::kLongTurn`
+  // about 50 µs of tiny kernels; a yield costs 0.1 µs. A turn of long kernels ends earlier:
+  // `KernelRunner::kLongTurn`
   static constexpr int kFirings = 2000;
-  static constexpr std::size_t kMostPosted = 64;  // to other nodes, until they are sent
-  // of these, the last, for one that another goes on or replaces
+  static constexpr std::size_t kMostPosted = 64;  // messages in a batch for other nodes
+  // the newest messages of the batch that are searched for one to extend or replace
   static constexpr std::size_t kLookedAt = 8;
-  // turns that have posted as much as the one before them: the next one will too
+  // turns with equal numbers of messages after which the next turn is predicted to have as many
   static constexpr int kSame = 32;
 
   template <class Message, class Is>
@@ -115,16 +116,16 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
   }
 
   WorkerPool& pool_;
-  const caf::actor_clock* const virtual_clock_;  // of a deterministic engine; null: there is none
+  const caf::actor_clock* const virtual_clock_;  // null: the engine is not deterministic
   PlanTroupe& troupe_;
   const Granularity granularity_;
-  std::vector<Posted> posted_;  // to other nodes, by this turn
-  // A loop whose iterations wait for another node posts the same in each turn. The last of it is
-  // known for the last then, and takes all along: what the turn has still to do, a fifth of it, is
-  // done while the other works. A wrong guess costs a message.
-  int posts_ = 0;       // by this turn, but for those that go on with another
-  int last_posts_ = 0;  // by the last one that posted; 0: in this turn one may go on
-  int same_ = 0;        // turns with as many, before that
+  std::vector<Posted> posted_;  // batch of this turn for other nodes
+  // A loop whose iterations wait for another node posts equally many messages in each turn. So the
+  // actor can predict the last message, and flushes the batch with it. The rest of the turn, a
+  // fifth of it, then overlaps with the other node's work. A wrong prediction costs one message.
+  int posts_ = 0;       // messages of this turn, without those that extend or replace another
+  int last_posts_ = 0;  // messages of the last turn that posted; 0: no prediction in this turn
+  int same_ = 0;        // consecutive turns before that with equally many
   /// With granularity `op`: each op's kernel in an actor of its own, made at its first firing.
   class OpActor;
   std::vector<LeanRef<OpActor>> op_actors_;

@@ -32,8 +32,8 @@
 // when their outer calls have all fired. Then every call inside those has ended, and all parts of
 // them. No firing waits for an `over`, so these waits form no circle.
 //
-// *It does not hang.* Of the calls under way take one that is deepest. It has no calls inside, so
-// it is like a loop over partitions, which does not block (test/model/frame.pml). When it has
+// *It does not hang.* Consider a deepest call under way. It has no calls inside, so it is like a
+// loop over partitions, which does not block (test/model/frame.pml). When it has
 // ended, a Call of the same depth takes its slot. So the slots bound memory (`kCalls` calls a
 // function and depth, `call_depth` deep) and block no call for ever. A call waits for deeper ones
 // only, because it fires when all its arguments and the effects before it are there. As with loops'

@@ -156,7 +156,7 @@ PartitionObserver::Missing PartitionObserver::missing_input(const IterationState
   const troupe::detail::Node& of_program = plan_.program.graph.node(node.source);
   const std::int32_t awaited = iteration.awaited[static_cast<std::size_t>(node.place)];
   const bool is_merge = node.kind == PlanNode::Kind::merge;
-  if (is_merge && (awaited & IterationState::kMerged)) return {};  // what is still to come is dead
+  if (is_merge && (awaited & IterationState::kMerged)) return {};  // only dead tokens are to come
   std::vector<Missing> left;
   for (std::int32_t i = 0;
        i < node.inputs && i < static_cast<std::int32_t>(of_program.inputs.size()); ++i) {

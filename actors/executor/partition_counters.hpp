@@ -10,11 +10,10 @@
 
 namespace troupe {
 
-/// Of a loop or, number 0, of what is outside of all loops; over all runs.
+/// Counts a loop over all runs; number 0 counts the nodes outside of all loops.
 struct LoopCounters {
   std::atomic<std::uint64_t> instances{0}, iterations{0};
-  // the time that executions were open, and that their iterations were: sums, by the partition's
-  // clock
+  // summed times that executions, and their iterations, were open; by the partition's clock
   std::atomic<std::uint64_t> time{0}, iterations_time{0};
   std::atomic<std::uint64_t> most_open{0};
   // iterations that could have opened but for the window
@@ -23,7 +22,7 @@ struct LoopCounters {
 /// Returns the iterations open at once, on average over time; 0: no time has passed.
 double achieved_parallelism(const LoopCounters& counters);
 
-/// Of a cut edge, at one of its ends.
+/// Counts the tokens of a cut edge, at one of its ends.
 struct EdgeCount {
   std::atomic<std::uint64_t> tokens{0}, bytes{0};
 };

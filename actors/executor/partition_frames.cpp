@@ -234,7 +234,7 @@ void Partition::enter(IterationState& from, const PartitionPlan::Enter& enter, V
       else deliver_all_dead(it, enter.targets);
     }
   }
-  // what is delivered may end loops within this one: it is not done before
+  // counted down after the deliveries, because they may end loops within this one
   if (--instance.enters_pending == 0) advance(instance);
 }
 
@@ -309,7 +309,7 @@ void Partition::next(IterationState& from, std::int32_t loop, Value* value) {
       from.pending_next.push_back(kept());
       return;
     }
-    decide(from, true);  // the dead ones before it go on with it: who uses them waits for them
+    decide(from, true);  // dead tokens before it go on too, because their users await them
   }
   if (from.continuation == IterationState::Continuation::ends) return;
   std::int64_t n = from.number + 1;

@@ -177,8 +177,8 @@ class PartitionObserver::OrphanWait {
   const PartitionView& view_;
   std::optional<QueueUsers> users_;
   bool is_known_ = false;
-  const IterationState* outside_ = nullptr;  // of all loops and functions
-  // there: can fire, or has begun, and has not ended
+  const IterationState* outside_ = nullptr;  // the iteration outside of all loops and functions
+  // nodes in `outside_` that can fire, or have begun and not ended
   std::unordered_set<const PlanNode*> under_way_;
 };
 

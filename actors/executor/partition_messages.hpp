@@ -29,11 +29,11 @@ struct KernelDone {
 /// iterations: a loop's predicate is equal in all but the last one.
 struct Token {
   Ref<Run> run;
-  std::int32_t receive;  // of the partition it goes to
+  std::int32_t receive;  // index into the receives of the receiving partition
   bool is_dead;
   Value value;
-  Path path;  // of the first
-  // more than one: only in a loop, of scalars, dead tokens and control edges
+  Path path;  // names the first iteration
+  // more than one: only in a loop, for scalars, dead tokens and control edges
   std::int32_t times = 1;
 };
 /// Credit: the receiver of cut edges accepts iterations up to `last` of the instance of the frame
@@ -41,7 +41,7 @@ struct Token {
 /// edges of that frame and of frames within it.
 struct Grant {
   Ref<Run> run;
-  std::int32_t send;  // of the partition it goes to: one of those edges
+  std::int32_t send;  // index into the sends of the receiving partition: one of the edges
   Path path;
   std::int64_t last;
 };
@@ -51,7 +51,7 @@ struct StreamEventDone {};
 struct Abandon {
   Ref<Run> run;
 };
-/// One of the plan's nodes is lost: the run fails if this partition awaits anything of it.
+/// One of the plan's nodes is lost: the run fails if this partition awaits a token from it.
 struct NodeLost {
   Ref<Run> run;
   std::int32_t node;  // into Plan::nodes
@@ -60,19 +60,19 @@ struct NodeLost {
 /// Work of a stream device made a run fail after this partition had left it.
 struct DeviceError {
   std::uint64_t run;  // Run::number
-  std::int32_t node;  // of the program; -1: not known
+  std::int32_t node;  // node of the program; -1: not known
   std::uint64_t at;   // ticks
 };
 /// A request for the partition's snapshot.
 struct Inspect {
   std::shared_ptr<Inspection> inspection;
-  std::size_t place;            // of the answer
-  bool asks_of_actors = false;  // counters of each actor, too
-  bool asks_of_events = false;  // what is recorded
-  bool watches = false;         // the asker will ask again soon
-  std::int64_t since_ns = 0;    // of events: the earliest
+  std::size_t place;            // index of the answer
+  bool asks_of_actors = false;  // the answer has the counters of each actor, too
+  bool asks_of_events = false;  // the answer has the recorded events
+  bool watches = false;         // another request follows soon
+  std::int64_t since_ns = 0;    // time of the earliest event asked for
   enum class Trace : std::uint8_t { as_it_is, on, off } trace = Trace::as_it_is;
-  Tracer tracer = {};  // on and off: for whom
+  Tracer tracer = {};  // the user of the trace that is switched on or off
   // one clock for all partitions that are asked, so that their events keep their order
   TickClock clock = {};
 };

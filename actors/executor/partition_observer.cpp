@@ -44,7 +44,7 @@ void PartitionObserver::record_ended(const PendingKernel& kernel, std::int64_t t
 namespace {
 
 // Returns the iteration of a token. A token in a call has the call's number first in its path.
-template <class End>  // of an edge: PartitionPlan::Send or PartitionPlan::Receive
+template <class End>  // PartitionPlan::Send or PartitionPlan::Receive
 std::int64_t iteration_in(const Path& path, const End& edge) {
   return path.depth > (edge.function < 0 ? 0 : 1) ? path.number[path.depth - 1] : 0;
 }

@@ -210,7 +210,7 @@ class PartitionObserver {
   /// A token that a node still awaits.
   struct Missing {
     std::int32_t source = -1;  // node of the program; -1: none, or not known
-    std::int32_t input = -1;   // of the awaiting node; -1: a control edge
+    std::int32_t input = -1;   // the awaiting node's; -1: a control edge
   };
 
   void record_wait(const Token& token);

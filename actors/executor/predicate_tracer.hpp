@@ -23,7 +23,7 @@ class PredicateTracer {
  public:
   PredicateTracer(const Plan& plan, const PartitionPlan& mine) : plan_(plan), mine_(mine) {}
 
-  /// Observes the next firings, and looks for what decides loops if it has not yet.
+  /// Observes the next firings. The first call also finds the values that decide loops.
   void start();
   bool is_active() const { return observes_ > 0; }
   /// Keeps the operands of the node if it compares values that decide its loop. The inputs must be
@@ -37,7 +37,7 @@ class PredicateTracer {
   std::int32_t predicate_of(const FramePlan& frame) const;
 
  private:
-  /// What decides whether a loop goes on.
+  /// The values that decide whether a loop goes on.
   struct Deciding {
     struct Watch {
       const PlanNode* node;

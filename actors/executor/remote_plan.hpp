@@ -1,12 +1,15 @@
-// Other nodes, as the engine sees them: an engine that is a node of a cluster has `Peers`, and each
-// of its plans over several nodes a `RemotePlan`. cluster/ implements both; here nothing is known
-// of messages, encodings or connections.
+// Peers, RemotePlan: the engine's interface to the other nodes of a cluster. An engine that is a
+// node has `Peers`; each of its plans over several nodes has a `RemotePlan`. cluster/ implements
+// both. Messages, encodings and connections are hidden behind them.
 //
-//   optimise, place ─► make_plan ─► Peers::prepare ─► the other nodes make their parts of the plan, or say what they lack
-//   begin a run     ─► RemotePlan::start ─► they begin theirs ─► tokens, grants: RemotePlan::post, both ways
-//                                        ◄─ each leaves the run once; or somebody fails ─► RemotePlan::failed
+//   optimise, place ─► make_plan ─► Peers::prepare ─► the other nodes make their parts of the plan,
+//                                                     or report what they lack
+//   begin a run ─► RemotePlan::start ─► the other nodes begin their parts
+//                                    ◄─► tokens and grants, both ways: RemotePlan::post
+//                                    ◄── each node leaves the run once
+//   a part fails ─► RemotePlan::failed
 //
-// Threads: all of it from any thread.
+// Threads: any thread may call any method.
 #pragma once
 
 #include <cstdint>
@@ -25,39 +28,39 @@
 
 namespace troupe {
 
-/// What a node of a program took where it ran, as measured.
+/// The measured cost of a node of a program, on the cluster node that ran it.
 struct NodeCost {
   std::int32_t node = 0;
   double ns = 0;
 };
 
-/// The other nodes of a plan. Dropping it lets them forget the plan.
+/// The other nodes of a plan. Its destructor lets them free the plan.
 class RemotePlan {
  public:
   virtual ~RemotePlan() = default;
-  /// How many.
+  /// Returns the number of other nodes.
   virtual int nodes() const = 0;
-  /// One of them is lost: the plan is of no use any more.
+  /// True if one of the nodes is lost: the plan cannot run any more.
   virtual bool is_broken() const = 0;
-  /// Tokens and Grants to partitions of theirs, which are moved from; for a run that is over they
-  /// go nowhere.
+  /// Sends Tokens and Grants to partitions of the other nodes, and moves from them. Messages of a
+  /// run that is over are dropped.
   virtual void post(std::span<Posted> posted) = 0;
-  /// At the owner: gives the run its key and begins it on the others. They leave it once each, lost
-  /// ones too.
+  /// Called at the owner: gives the run its key and begins it on the other nodes. Each of them
+  /// leaves the run once, a lost node too.
   virtual void start(Run& run) = 0;
-  /// What its loops did on the other nodes. Blocks.
+  /// Returns the reports of the plan's loops on the other nodes. Blocks.
   virtual std::vector<LoopReport> loops() = 0;
-  /// What kernels took there. Blocks.
+  /// Returns the measured costs of kernels on the other nodes. Blocks.
   virtual std::vector<NodeCost> costs() = 0;
-  /// The run has failed on this node, which abandons it: the owner tells all others, any other
-  /// tells the owner.
+  /// Reports that the run has failed on this node, which abandons it. The owner notifies all other
+  /// nodes; any other node notifies the owner.
   virtual void failed(Run& run) = 0;
-  /// A partition here has dropped what came from one of theirs.
+  /// Reports that a partition here has dropped a message from `partition` of another node.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
 };
 
-/// Whose states: those of one owner, by its incarnation, which go with it; or of all who name the
-/// same container, which stay.
+/// Names a set of states. With `owner` it is the states of that incarnation, which are freed with
+/// it. With `container` it is shared by all nodes that name the container, and stays.
 struct StateOwner {
   std::string container;
   std::uint64_t owner = 0;
@@ -66,26 +69,28 @@ struct StateOwner {
 
 class Peers {
  public:
-  /// This node's name.
+  /// Returns this node's name.
   virtual const std::string& name() const = 0;
-  /// Tells it from those of that name that were there before.
+  /// Returns a number that distinguishes this node from earlier nodes of its name.
   virtual std::uint64_t incarnation() const = 0;
-  /// All nodes that are there, this one first, with their labels: what placement may choose from.
+  /// Returns the nodes that placement may choose from: all present nodes, this one first, with
+  /// their labels.
   virtual std::vector<NodeLabels> nodes_with_labels() const { return {{name(), {}}}; }
-  /// Has the other nodes make the plan. Blocks; throws what they say, naming the node, and
-  /// unavailable, not_found for nodes that are not there.
+  /// Makes the plan on the other nodes. Blocks. Throws their errors, naming the node, and
+  /// unavailable or not_found for nodes that are absent.
   virtual std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan,
                                               const Placed& placed) = 0;
-  /// What links between nodes take, as far as there is a clock to measure it by. Blocks where it is
-  /// not known yet.
+  /// Returns the costs of links between nodes; empty without a clock to measure them by. Blocks
+  /// while a cost is unknown.
   virtual std::vector<LinkBetween> links() { return {}; }
-  /// A variable's value, on the host, and a new one. Block; throw what the node says.
+  /// Returns a variable's value, on the host. Blocks; throws the node's error.
   virtual Tensor get(const std::string& node, const StateSpec& variable) = 0;
+  /// Sets a variable. Blocks; throws the node's error.
   virtual void set(const std::string& node, const StateSpec& variable, Tensor value) = 0;
-  /// Asks the other nodes of a run what they do of it; each that answers is heard once, on any
-  /// thread, others never.
+  /// Asks the other nodes of a run for their snapshots of it. Calls `heard` once for each node that
+  /// answers, on any thread, and never for the others.
   virtual void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard) = 0;
-  /// Without threads: lets something happen elsewhere; false if nothing is pending.
+  /// In an engine without threads: runs one step of another node; false if nothing is pending.
   virtual bool step() = 0;
 
  protected:

@@ -1,15 +1,16 @@
-// Runs: what one run changes that is common to its partitions: its feeds, its fetches, its outcome.
+// Run: the state of one run that its partitions share: feeds, fetches and outcome.
 //
-// Over several nodes each has a Run of its own for the partitions it has, under one key. The
-// owner's, whose caller is answered, counts the other nodes as it counts partitions: each leaves
-// once, with what it fetched.
+// If a run is over several nodes, each node has a `Run` for its own partitions, under one key. The
+// node that started the run is its owner. The owner's `Run` answers the caller. It counts the other
+// nodes like partitions: each leaves once, with the values that it fetched.
 //
 // Threads: partitions on any worker, and the caller. Protocol: every partition takes part once and
-// leaves once it has drained; the first error, or the last partition to leave, settles the outcome;
-// the caller is answered when it is settled, which for an error is before the partitions drain.
-// Invariants: 1. the outcome is settled once (`outcome_` goes open → settling → settled, by
-// compare-and-swap); 2. each fetch is written by one partition, before that partition leaves;
-// 3. a run is destroyed when its partitions, its handle and its handed-over kernels let go.
+// leaves once it has drained. The first error, or the last partition to leave, settles the outcome.
+// The caller is answered when the outcome is settled. After an error this is before the partitions
+// have drained. Invariants: 1. the outcome is settled once (`outcome_` goes open → settling →
+// settled, by compare-and-swap); 2. each fetch is written by one partition, before that partition
+// leaves; 3. a run is destroyed when its partitions, its handle and its handed-over kernels have
+// dropped their references.
 #pragma once
 
 #include <atomic>
@@ -26,15 +27,15 @@ namespace troupe::detail {
 
 /// One run on all its nodes.
 struct RunKey {
-  // the incarnation of the node that started it; 0: the run is of one node
+  // the incarnation of the node that started the run; 0: the run is on one node
   std::uint64_t owner = 0;
-  std::uint64_t number = 0;  // among the owner's runs over several nodes
+  std::uint64_t number = 0;  // counts the owner's runs over several nodes
   friend auto operator<=>(const RunKey&, const RunKey&) = default;
 };
 
 struct PlanTroupe;
 
-/// What has been done of a run: firings, and tokens of cut edges.
+/// Counts of a run: firings, and tokens of cut edges.
 struct RunTotals {
   std::uint64_t fired = 0, sent = 0, received = 0;
 };
@@ -52,36 +53,35 @@ class Run final : public Counted {
     info_.seed = seed;
   }
 
-  /// Called once, when the last partition has left; a success is settled right after it, so that a
-  /// caller who is answered finds the run gone from the engine's books.
+  /// Called once, when the last partition has left. A success is settled right after it, so the run
+  /// is gone from the engine's tables when the caller is answered.
   std::function<void(Run&)> on_drained;
-  /// Called once, when the run has failed, before its caller is answered: what waits in states for
-  /// it gives up, and its other nodes hear of it, so that nothing that the caller does next is
-  /// taken by what he was told has ended. On whatever thread made the run fail, possibly in a
-  /// partition's turn: it may send to partitions, and must not wait for them. What it throws is
-  /// lost.
+  /// Called once, when the run has failed, before its caller is answered. It cancels the run's
+  /// waiters in states and notifies the other nodes, so the failed run cannot consume values that
+  /// the caller produces next. It is called on the thread that made the run fail, possibly in a
+  /// partition's turn: it may send to partitions, and must not wait for them. Its exceptions are
+  /// dropped.
   std::function<void(Run&)> on_failed;
-  // Of a run over several nodes, set before anybody else sees it.
+  // Key and `owners_id` are set only if the run is over several nodes, before the run is shared.
   RunKey key;
-  // at its other nodes: `info().id` at its owner; 0: it is this node's own
+  // on a node that is not the owner: `info().id` at the owner; 0: this node owns the run
   std::uint64_t owners_id = 0;
-  std::atomic<bool> is_named{false};  // publishes key to those who look at runs from outside
-  // Of any run.
-  PlanTroupe* troupe = nullptr;  // lives as long as `on_drained`
-  /// Whether the file of `RunOptions::trace` was written, once it is known; invalid: none is asked
-  /// for. Set before the run begins.
+  std::atomic<bool> is_named{false};  // publishes key to threads that inspect runs
+  PlanTroupe* troupe = nullptr;       // lives as long as `on_drained`
+  /// The result of writing the file of `RunOptions::trace`. Invalid: no trace is asked for. Set
+  /// before the run begins.
   std::shared_future<Status> traced;
-  // what its recorded events go by
+  // zero of the times of the run's recorded events
   const std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   std::chrono::nanoseconds started{};  // on the engine's clock
-  // when the engine looks whether it has ended; zero: never. Guarded by the run table's mutex
+  // when the engine checks whether the run has ended; zero: never. Guarded by the run table's mutex
   std::chrono::steady_clock::time_point due{};
 
   const Plan& plan() const { return *plan_; }
-  /// `id` is this engine's, and tells the run from all others here.
+  /// `id` is unique in this engine.
   const RunInfo& info() const { return info_; }
-  /// What the run is called and recorded by, the same on all its nodes: its owner's number. Runs of
-  /// several owners may share one.
+  /// Returns the number that names the run in reports and recorded events: its owner's `id`, equal
+  /// on all nodes of the run. Runs of several owners may have equal numbers.
   std::uint64_t number() const { return owners_id != 0 ? owners_id : info_.id; }
   const std::vector<Tensor>& feeds() const { return feeds_; }
   void set_fetch(std::int32_t i, Value value) {
@@ -93,26 +93,27 @@ class Run final : public Counted {
     return !std::exchange(places_[static_cast<std::size_t>(i)].has_entered, true);
   }
 
-  /// The run has failed or was cancelled: firings that have not started skip their kernels.
+  /// True if the run has failed or was cancelled: firings that have not started skip their kernels.
   bool is_poisoned() const { return info_.cancelled.load(std::memory_order_acquire); }
-  /// Settles the outcome as an error; false if it was settled before. The first to come wins.
+  /// Settles the outcome as an error; false if it was settled before. The first call wins.
   bool fail(Status status);
-  /// A partition has drained, or another node has. The last one settles the outcome as a success.
+  /// Counts a partition, or another node, that has drained. The last one settles the outcome as a
+  /// success.
   void leave();
-  /// What a partition has done, before it leaves, or the node that it is on; said once.
+  /// Stores the totals of a partition. Called once for each partition, before it or its node
+  /// leaves.
   void has_done(std::int32_t partition, const RunTotals& all);
-  /// The same, for those who ask of a run that a partition has left; on any thread. Nothing: it has
-  /// not.
+  /// Returns the totals of a partition that has left the run; empty if it has not left. Any thread.
   std::optional<RunTotals> done_by(std::size_t partition) const;
-  /// By all that have left it.
+  /// Returns the firings of all partitions that have left.
   std::uint64_t fired() const;
 
   bool is_settled() const { return outcome_.load(std::memory_order_acquire) == kSettled; }
   /// Spins briefly, then sleeps until the outcome is settled.
   void wait() const;
-  /// Once the run is settled or poisoned.
+  /// Valid once the run is settled or poisoned.
   const Status& status() const { return status_; }
-  /// After a success, once.
+  /// Moves the fetches out. Called once, after a success.
   std::vector<Tensor> take_fetches() { return std::move(fetches_); }
 
  private:
@@ -129,11 +130,12 @@ class Run final : public Counted {
     RunTotals done;
     std::atomic<bool> is_done{false};  // publishes `done`
   };
-  // entry i belongs to partition i; that of one elsewhere to whoever hears that its node has left
+  // entry i is written by partition i; if that is on another node, by the thread that receives the
+  // message that its node has left
   std::vector<Place> places_;
   Status status_;
   std::atomic<std::uint32_t> outcome_{kOpen};  // publishes status_ and fetches_
-  // to leave; publishes each partition's fetches to the last
+  // partitions and nodes that have yet to leave; publishes each partition's fetches to the last one
   std::atomic<int> left_;
 };
 

@@ -30,7 +30,7 @@ struct RunState {
   // outside of the turn, counted before the message is in the inbox. They publish nothing: see
   // Note [Judged by its last answer] in INSPECTION.md.
   std::atomic<std::uint64_t> handled{0}, posted{0};
-  std::uint64_t ended = 0;               // of `posted`: handled by the turn
+  std::uint64_t ended = 0;               // kernels in `posted` that the turn has handled
   std::uint64_t fired = 0;               // in the turns that are over
   std::uint64_t sent = 0, received = 0;  // tokens of cut edges
   FrameState* root = nullptr;            // the instance outside of all loops
@@ -49,7 +49,7 @@ struct RunState {
   std::vector<Held> held;
   CallTable calls;
   std::vector<PendingFetch> pending_fetches;
-  std::shared_ptr<Fault> fault;  // of a stream device: receives errors of its work
+  std::shared_ptr<Fault> fault;  // receives errors of the run's work on a stream device
 };
 
 class RunStates {

@@ -55,10 +55,10 @@ std::string flight_file(const std::string& folder, const std::string& node,
   constexpr std::string_view kEnd = ".flight.json";
   const std::string mine = for_file(node) + "@",
                     file = fmt::format("{}{}-{}{}", mine, for_file(owner), for_file(run), kEnd);
-  // whose files a folder holds, if each has all that it may: names come and go
+  // nodes whose files fit in a folder, if each node has `most`; old names of nodes leave files too
   constexpr std::size_t kNodes = 16;
   std::vector<std::pair<fs::file_time_type, fs::path>> others;
-  std::error_code ignored;  // a folder that cannot be read is said when the file cannot be written
+  std::error_code ignored;  // an unreadable folder is reported when the file cannot be written
   for (fs::directory_iterator it(folder, ignored), end; !ignored && it != end;
        it.increment(ignored)) {
     const std::string name = it->path().filename().string();
@@ -67,7 +67,7 @@ std::string flight_file(const std::string& folder, const std::string& node,
       others.emplace_back(it->last_write_time(gone), it->path());
   }
   std::sort(others.rbegin(), others.rend());  // the newest first
-  std::size_t of_node = 1, of_all = 1;        // that are kept, with this one
+  std::size_t of_node = 1, of_all = 1;        // files that are kept, with this one
   for (const auto& [written, path] : others) {
     const bool is_of_node = path.filename().string().starts_with(mine);
     if (of_all >= kNodes * most || (is_of_node && of_node >= most)) fs::remove(path, ignored);
@@ -97,13 +97,14 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   std::stable_sort(all.begin(), all.end(), [](const Slice& a, const Slice& b) {
     return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.length_ns > b.length_ns;
   });
-  std::vector<std::vector<Slice*>> lanes(1);  // what is open on each, the innermost last
+  std::vector<std::vector<Slice*>> lanes(1);  // by lane: the open slices, the innermost last
   for (Slice& s : all) {
     const auto end = [](const Slice& of) { return of.begin_ns + of.length_ns; };
     for (s.lane = 0; s.lane < Slice::kMost; ++s.lane) {
       if (s.lane == lanes.size()) lanes.emplace_back();
       std::vector<Slice*>& open = lanes[s.lane];
-      // A moment gives way to what begins after it; what begins with it lies beside it.
+      // A moment is cut short by a slice that begins after it. A slice that begins with it goes
+      // to another lane.
       while (!open.empty() && (end(*open.back()) <= s.begin_ns ||
                                (is_moment(*open.back()) && end(*open.back()) < end(s) &&
                                 open.back()->begin_ns < s.begin_ns))) {
