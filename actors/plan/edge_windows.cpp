@@ -53,8 +53,8 @@ class Windows {
   }
 
  private:
-  // Those for whose sake a frame's edges, to or from another partition, keep its window: what is
-  // large, and what a loop within has.
+  // Finds the pairs of frame and partition whose edges keep the frame's window, because one edge is
+  // large or belongs to a loop within.
   template <class Edges>
   void find_other_edges(const Edges& edges) {
     for (const auto& e : edges) {

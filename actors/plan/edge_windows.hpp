@@ -1,4 +1,4 @@
-// How many iterations the receivers of cut edges grant.
+// Sets how many iterations the receivers of cut edges grant.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ struct Plan;
 
 }  // namespace detail
 
-/// Of a loop between two partitions, for all edges from one of them to the other: as many as may be
-/// open there, or `ahead` where that is more and these edges are all the loop's own, none of a loop
-/// within, and small: control edges, and tensors of no more than `kSmallToken` bytes. So tokens
-/// that wait at a receiver take little memory, how far ahead their sender may be; and sender and
-/// receiver, which come to the same from the same edges, tell each other nothing more.
+/// Sets one window for all edges of a loop from one partition to another. It is the number of
+/// iterations that may be open, or `ahead` if that is more and all these edges are small and none
+/// is of a loop within. Control edges and tensors of at most `kSmallToken` bytes are small. So
+/// tokens that wait at a receiver take little memory. Sender and receiver compute equal windows
+/// from equal edges, and exchange no message about them.
 void set_windows(Plan& plan, std::int32_t ahead);
 
 inline constexpr std::uint64_t kSmallToken = 64;

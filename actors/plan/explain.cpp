@@ -102,7 +102,7 @@ class Explanation {
     return out;
   }
 
-  // What the prediction is made of, where there is more than shapes.
+  // Names the sources of the prediction, if there are others than shapes.
   std::string sources() const {
     std::size_t measured = 0, all = 0;
     for (std::int32_t id = 0; id < g_.size(); ++id) {
@@ -162,8 +162,8 @@ class Explanation {
     return cuts;
   }
 
-  // What is fetched comes from the node that has it, once a run. (What was fed and is fetched as it
-  // is has not gone anywhere.)
+  // Returns the cuts of fetches: each comes once a run from the node that has it. A feed that is
+  // fetched unchanged stays with the caller.
   std::vector<Cut> fetches() const {
     std::vector<Cut> cuts;
     for (const Edge& e : plan_.program.fetches) {

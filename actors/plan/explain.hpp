@@ -1,4 +1,4 @@
-// What a plan is predicted to do, as text. actors/placement/PLACEMENT.md reads one.
+// explain: a plan's predicted behaviour as text. actors/placement/PLACEMENT.md explains an example.
 #pragma once
 
 #include <span>
@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// The same text for the same plan and costs. `home`: the device where feeds come from and fetches
-/// go.
+/// Returns the text. It depends on nothing but the arguments. `home`: the device where feeds come
+/// from and fetches go.
 std::string explain(const Plan& plan, std::span<const PassReport> passes, const CostOptions& costs,
                     const Measured& measured, const std::string& home);
 

@@ -5,7 +5,7 @@
 
 namespace troupe {
 
-/// Where a ready operation's kernel runs. It changes speed, never results.
+/// Selects where a ready operation's kernel runs. It changes speed, never results.
 enum class Granularity : std::uint8_t {
   automatic,  // inline; kernels measured as heavy go to other workers when several are ready
   partition,  // always inline in the partition's turn

@@ -68,7 +68,7 @@ class Planner {
   }
 
  private:
-  // Those of other nodes' parts alone name no node.
+  // A feed that only other nodes' parts use names no node.
   void take_feeds() {
     for (Edge e : d_.plan.program.feeds) {
       if (e.node >= 0) d_.fed.emplace(e.node, static_cast<std::int32_t>(d_.plan.feeds.size()));
@@ -145,7 +145,7 @@ class Planner {
     if (is_new) d_.plan.nodes.push_back(node->first);
   }
 
-  // A constant whose token somebody needs as such (a fetch, a Merge, an Enter) is a node after all.
+  // A constant whose token itself is used (by a fetch, a Merge, an Enter) is a node after all.
   void find_materialized() {
     d_.is_materialized.resize(at(d_.graph().size()), 0);
     auto mark = [&](Edge e) {
@@ -153,7 +153,7 @@ class Planner {
     };
     for (Edge e : d_.plan.program.fetches)
       if (e.node >= 0) mark(e);
-    // looked at of constants only
+    // read for constants only
     for (const auto& [edge, partitions] : d_.outs) d_.is_materialized[at(edge.first)] = 1;
     for (std::int32_t id = 0; id < d_.graph().size(); ++id) {
       Role r = d_.frames->role(id);
@@ -272,8 +272,8 @@ class Planner {
     return it->second;
   }
 
-  // What decides whether the loop goes on is sent to others by who decides. Yields where the
-  // targets end.
+  // Moves the sends among the predicate's targets to `told`: the deciding node broadcasts it.
+  // Returns the end of the remaining targets.
   static std::int32_t tell_others(PartitionPlan& p, FramePlan& frame, TargetRange range) {
     const auto first = p.targets.begin() + range.first, last = p.targets.begin() + range.last;
     if (std::none_of(first, last, [](const Target& t) { return t.is(Destination::predicate); }))
@@ -318,7 +318,7 @@ class Planner {
 
   std::int32_t edge_ahead_ = 0;
   PlanDraft d_;
-  std::map<std::string, std::int32_t> nodes_;  // of the cluster: into Plan::nodes
+  std::map<std::string, std::int32_t> nodes_;  // by name in the cluster: into Plan::nodes
   std::optional<PlanKernels> kernels_;
   std::vector<std::map<std::int32_t, std::int32_t>> constants_;
 };

@@ -1,5 +1,4 @@
-// Functions whose nodes are in several partitions: the edges by which these tell each other of
-// calls.
+// Adds the edges of calls to functions whose nodes are in several partitions.
 #pragma once
 
 #include <cstdint>
@@ -10,10 +9,12 @@
 
 namespace troupe {
 
-/// Such a function is called in one partition, where placement has put its Arguments, Returns and
-/// Calls. That tells the others of each call, and they it when their parts have ended. Who calls
-/// from outside of functions tells all of these when it will not again. `partition`: of each node;
-/// `parts`: by partition and frame, -1 for none. All other edges are there.
+/// Adds the edges `begins`, `ended` and `over` to a plan that has all other edges. A function in
+/// several partitions is called in its home, where placement has put its Arguments, Returns and
+/// Calls. The home sends `begins` to the other partitions for each call; they send `ended` when
+/// their parts have ended. A partition that calls from outside of functions sends `over` to all
+/// partitions of functions after its last call. `partition`: by node; `parts`: by partition and
+/// frame, -1 for none.
 void add_call_edges(Plan& plan, const Frames& frames, const std::vector<std::int32_t>& partition,
                     const std::vector<std::vector<std::int32_t>>& parts);
 

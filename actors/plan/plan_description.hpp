@@ -1,4 +1,4 @@
-// What a plan is, for those who look at it from outside: its actors and the edges between them.
+// PlanDescription: a plan's actors and the edges between them, for tools and pages that show them.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@ namespace detail {
 
 struct ActorDescription {
   std::string op, name, scope;
-  std::string device;  // in full where there is a cluster
+  std::string device;  // in full in a cluster
   std::int32_t partition = 0;
   std::string line;   // `train.cpp:41`
   std::string frame;  // the loop or function it is in; empty: none
@@ -32,14 +32,14 @@ struct ActorDescription {
 
 struct EdgeDescription {
   enum class Kind : std::uint8_t { data, control, back };
-  std::int32_t from = 0, to = 0;       // actors, by their place
-  std::int32_t output = 0, input = 0;  // of a control edge: -1
+  std::int32_t from = 0, to = 0;       // indices of actors
+  std::int32_t output = 0, input = 0;  // -1: a control edge
   Kind kind = Kind::data;
   std::string dtype, shape;
   bool is_cut = false;
-  // of a cut edge: its number at the partition of `to`; -1: not known
+  // a cut edge's number at the partition of `to`; -1: not known
   std::int32_t receive = -1;
-  std::uint64_t bytes = 0;  // of a token; 0: not known
+  std::uint64_t bytes = 0;  // bytes of a token; 0: not known
 };
 
 struct PlanDescription {
@@ -49,7 +49,7 @@ struct PlanDescription {
 };
 
 PlanDescription describe(const Plan& plan);
-/// That a value of that kind takes as a token; 0: that is not known.
+/// Returns the bytes that a value takes as a token; 0: not known.
 std::uint64_t bytes_of_token(const ValueSpec& spec);
 
 }  // namespace detail

@@ -1,5 +1,4 @@
-// A plan as it is made: what the nodes of its program have become so far, and where. For those who
-// make it (plan.cpp, plan_edges.cpp).
+// PlanDraft: the state of a plan while plan.cpp and plan_edges.cpp make it.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +22,12 @@ struct PlanDraft {
   // node, output: partitions of other nodes
   std::map<std::pair<std::int32_t, std::int32_t>, std::set<std::int32_t>> outs;
   std::map<std::int32_t, std::int32_t> fed;
-  std::vector<std::int32_t> partition_of;  // each node
-  std::optional<Frames> frames;            // refers to what is above
-  std::vector<std::int32_t> local;  // a node's place: in its frame, or among enters, exits, loops
+  std::vector<std::int32_t> partition_of;  // by node
+  std::optional<Frames> frames;            // refers to the members above
+  std::vector<std::int32_t> local;  // by node: index in its frame, or among enters, exits, loops
   std::vector<char> is_materialized;
-  std::vector<std::vector<std::int32_t>> parts;  // partition, frame: the part
-  std::vector<std::vector<Held>> held;           // of each node
+  std::vector<std::vector<std::int32_t>> parts;  // by partition and frame: index of the part
+  std::vector<std::vector<Held>> held;           // by node: its bound inputs
 
   const Graph& graph() const { return plan.program.graph; }
   PartitionPlan& partition(std::int32_t q) { return plan.partitions[at(q)]; }
@@ -36,14 +35,15 @@ struct PlanDraft {
     return partition(partition_of[at(id)])
         .frames[at(part(partition_of[at(id)], frames->frame(id)))];
   }
-  /// The part of a frame that is in a partition; with it come parts of the frames around it.
+  /// Returns the part of a frame in a partition. Makes it, and parts of the frames around it, if
+  /// they are missing.
   std::int32_t part(std::int32_t q, std::int32_t frame);
-  /// Is it a node of a frame, with tokens of its own?
+  /// True if the node is in a frame and has tokens of its own.
   bool fires(std::int32_t id) const;
 };
 
-/// Who uses what, as targets in partitions; and where users are in others, cut edges. All nodes are
-/// there.
+/// Adds the targets of all outputs, and a cut edge for each output that another partition uses. All
+/// nodes have been added before.
 void add_edges(PlanDraft& draft);
 
 }  // namespace troupe

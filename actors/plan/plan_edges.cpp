@@ -28,10 +28,10 @@ class EdgeMaker {
     std::int32_t output;    // -1: waits for the node, whatever its outputs
     std::int32_t consumer;  // a node; -1: a fetch
     static constexpr std::int32_t kControl = -1;
-    std::int32_t slot;  // of the consumer's input, or the fetch; kControl
+    std::int32_t slot;  // index of the consumer's input, or of the fetch; or kControl
   };
 
-  // Who uses which output of what makes tokens, in order of consumers.
+  // Collects the users of each node that makes tokens, in order of consumers.
   void collect_users() {
     users_.resize(at(d_.graph().size()));
     auto use = [&](Edge e, User u) {
@@ -55,7 +55,7 @@ class EdgeMaker {
         Role rc = d_.frames->role(c);
         if (rc == Role::constant || rc == Role::feed || rc == Role::next) continue;
         if (rc == Role::alias) {
-          // Of an Identity that only repeats: its source's token, for it has none of its own.
+          // An Identity that is only an alias has no token; the control edge uses its source's.
           Edge e = d_.frames->resolve({c, 0});
           if (d_.frames->role(e.node) != Role::constant && d_.frames->role(e.node) != Role::feed)
             users_[at(e.node)].push_back({e.output, id, User::kControl});
@@ -273,8 +273,9 @@ class EdgeMaker {
         static_cast<std::int32_t>(f - p.frames.begin());
   }
 
-  // Whoever uses the Merge of a loop gets what its Enters and NextIterations bring. An Enter may
-  // also be used without a Merge. The targets of a Merge are made once: they count what is awaited.
+  // The users of a loop's Merge become targets of its Enters and NextIterations. An Enter may also
+  // be used without a Merge. The targets of a Merge are made once, because making them counts the
+  // awaited tokens.
   std::pair<TargetRange, TargetRange> merge_targets(std::int32_t id, bool is_enter) {
     std::int32_t merge = id;
     if (is_enter) {
@@ -352,7 +353,7 @@ class EdgeMaker {
     if (d_.frames->role(predicate.node) == Role::loop_merge) {
       auto& [value, chosen] = merges_.at(predicate.node);
       extend(value);
-      // those who bring it hold copies of the range
+      // its NextIterations and Enters hold copies of the range
       for (std::int32_t id = 0; id < d_.graph().size(); ++id) {
         if (d_.frames->role(id) == Role::next &&
             d_.graph().node(id).inputs[1].node == predicate.node)
@@ -363,7 +364,7 @@ class EdgeMaker {
       }
       return;
     }
-    // of a loop within
+    // the predicate leaves a loop within this one
     if (d_.frames->role(predicate.node) == Role::exit)
       return extend(d_.partition(q).exits[at(d_.local[at(predicate.node)])].targets);
     if (d_.frames->role(predicate.node) == Role::enter)

@@ -1,5 +1,5 @@
-// What only the node that has a partition needs of it: kernels, with their states, and constants on
-// its device.
+// PlanKernels: makes kernels, with their states, and constants. Only the node that has a partition
+// needs them.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace troupe {
 
-/// Kernels of one program's nodes. Refers to it.
+/// Makes kernels of one program's nodes. Refers to the program.
 class PlanKernels {
  public:
   PlanKernels(const Graph& program, StateStore& states)
       : program_(program), states_(states), state_of_(program.states().size()) {}
-  /// Throws what making the kernel throws, naming node and line.
+  /// Makes a kernel. Its errors name node and line.
   std::unique_ptr<Kernel> make(std::int32_t id, Device& device);
 
  private:
@@ -30,7 +30,7 @@ class PlanKernels {
   std::vector<Ref<State>> state_of_;  // by number
 };
 
-/// The value of a Constant, there when this returns.
+/// Copies the value of a Constant to the device. Blocks until the copy is complete.
 Tensor constant_on(Device& device, const Node& constant);
 
 }  // namespace troupe

@@ -15,7 +15,7 @@
 
 namespace troupe {
 
-// What all parts are made from, looked up once.
+// The tables from which all parts are made.
 struct PlanParts::Whole {
   Whole(const Plan& p, const Placed& from)
       : plan(p), placed(from), fed(numbered(from.program.feeds)),
@@ -49,7 +49,7 @@ struct PlanParts::Whole {
   const Frames frames;
   bool is_divisible = false;
   std::vector<std::vector<std::int32_t>> nodes_on;  // by node of the cluster
-  // of each node: the outermost loop or function that it is in, or leaves; 0: none
+  // by node: the outermost loop or function that it is in, or leaves; 0: none
   std::vector<std::int32_t> unit_of;
   std::vector<std::vector<std::int32_t>> nodes_in;  // by unit
   std::map<const FunctionDef*, std::int32_t> frame_of;
@@ -58,7 +58,7 @@ struct PlanParts::Whole {
 
 namespace {
 
-// One part, as it is put together.
+// Makes one part.
 class PartMaker {
  public:
   PartMaker(const PlanParts::Whole& of, std::int32_t node)
@@ -103,7 +103,7 @@ class PartMaker {
     for (const std::int32_t id : of_.nodes_in[at(unit)]) keep(id);
   }
 
-  // Somebody who is kept takes its value, or waits for it.
+  // Adds a node whose value a kept node takes or awaits.
   void take(std::int32_t id) {
     const Role role = of_.frames.role(id);
     if (role == Role::alias || role == Role::constant || role == Role::feed) keep(id);
@@ -171,8 +171,8 @@ class PartMaker {
     return n;
   }
 
-  // What leaves for other nodes from outside of loops, whoever uses it there; and the other ends of
-  // all cut edges.
+  // Adds the outputs that leave for other nodes from outside of loops, and the other ends of all
+  // cut edges.
   void add_edges(PlanPart& part) {
     for (const std::int32_t p : of_.plan.partitions_on[at(node_)]) {
       const PartitionPlan& mine = of_.plan.partitions[at(p)];
@@ -187,7 +187,8 @@ class PartMaker {
     }
   }
 
-  // Who may end them is looked for in all of the program, and so by who has all of it.
+  // Adds the nodes that may end each wait. They can be anywhere in the program, so only the node
+  // that has the whole program can find them.
   void add_waits(PlanPart& part) {
     part.queues = of_.plan.queues;
     if (!of_.queue_users) return;
@@ -232,10 +233,10 @@ class PartMaker {
   const Graph& g_;
   const std::int32_t node_;
   std::map<std::int32_t, As> there_;
-  std::vector<std::int32_t> kept_;  // whose inputs have not been looked at
+  std::vector<std::int32_t> kept_;  // nodes whose inputs have yet to be visited
   std::set<std::int32_t> units_;
-  std::map<std::int32_t, std::int32_t> places_;           // of the whole plan's partitions
-  std::map<std::int32_t, std::int32_t> places_of_nodes_;  // of the whole program's
+  std::map<std::int32_t, std::int32_t> places_;           // by partition of the whole plan
+  std::map<std::int32_t, std::int32_t> places_of_nodes_;  // by node of the whole program
   std::map<std::int32_t, std::int32_t> states_;
   Placed made_;
 };
@@ -246,7 +247,8 @@ PlanParts::PlanParts(const Plan& plan, const Placed& placed)
     : whole_(std::make_unique<const Whole>(plan, placed)) {}
 PlanParts::~PlanParts() = default;
 
-// Of edges within this node both ends are here; of the others each end has its own node's number.
+// An edge within this node has both ends here. Any other edge has one end here, and its number at
+// the other end comes with the part.
 void number_ends(Plan& plan, const PlanPart& part) {
   auto receive = part.receives.begin(), send = part.sends.begin();
   const auto next = [](auto& it, auto end) {

@@ -1,25 +1,22 @@
-// Parts of plans: what one node of a cluster is sent of a placed program, from which it makes its
-// own partitions as they are in the whole plan.
+// PlanPart: the part of a placed program that one cluster node is sent. From it the node makes its
+// partitions exactly as they are in the whole plan.
 //
-//   PlanParts parts(plan, placed);                                        // the whole plan, and what it was made from
-//   Placed theirs = parts.is_divisible() ? parts.of(node) : placed;       // for make_plan on that node
+//   PlanParts parts(plan, placed);  // the whole plan, and the placed program that it was made from
+//   Placed theirs = parts.is_divisible() ? parts.of(node) : placed;  // for make_plan on that node
 //
-// A part holds, in the whole program's order: the node's own nodes; all of each loop, and of each
-// function, that has one of them; and whose values these take from elsewhere: what only repeats
-// them, constants and inputs as they are, and `Elsewhere` in the place of who makes them, with
-// their names and outputs and without inputs of their own. Its size is that of the node's
-// partitions and of the edges that cut them off, whatever the whole is; but for the names of all
-// nodes that take part and all queues, and the places of feeds and fetches, which go by their
-// numbers in every part.
+// A part holds, in the whole program's order: the program nodes on the cluster node; all of each
+// loop and function that has one of these; and the sources of their inputs. An alias, a constant or
+// an input is kept as it is. Any other source is replaced by an `Elsewhere` with its name and
+// outputs, and without inputs. A part is as large as its partitions and cut edges. Only the names
+// of all cluster nodes, all queues, and the indices of feeds and fetches are in every part.
 //
-// Invariant: a partition's tables number its frames, receives and sends in the order of the nodes
-// that it exchanges tokens with, all of which are there, in the same order; what they hold is the
-// same in the part and in the whole, but for where nodes and partitions stand (Plan::numbers). Only
-// the other ends of cut edges are numbered by others, so their numbers come with the part.
-// `fingerprints` tell whether both have made the same.
+// Invariant: a partition numbers its frames, receives and sends in the order of the nodes that it
+// exchanges tokens with. The part has all of these, in the whole program's order. So the tables are
+// equal in part and whole, but for indices of nodes and partitions (Plan::numbers). The other ends
+// of cut edges are numbered elsewhere, and sent with the part. `fingerprints` check the equality.
 //
-// Programs in which functions are called over several devices are sent to every node as a whole,
-// for who has part of a call hears from whoever may make one, wherever that is.
+// If functions are called over several devices, every node is sent the whole program, because a
+// partition with part of a call receives messages from every partition that may call.
 #pragma once
 
 #include <cstdint>
@@ -33,46 +30,46 @@
 namespace troupe {
 
 struct PlanPart {
-  std::vector<std::string> nodes;     // of the cluster: Plan::nodes
+  std::vector<std::string> nodes;     // Plan::nodes
   std::vector<std::int32_t> numbers;  // Plan::numbers
   struct Partition {
     std::string device;
     std::int32_t number = 0;  // in the whole plan
   };
-  std::vector<Partition> partitions;  // those of the nodes that are there, by number
-  /// A value, or with output -1 that it has fired, that goes to a partition of another node from
-  /// outside of all loops.
+  std::vector<Partition> partitions;  // the partitions of all nodes in the part, by number
+  /// A value, or with output -1 a control token, that goes from outside of all loops to a partition
+  /// of another node.
   struct Out {
-    std::int32_t node = 0;  // of the part
+    std::int32_t node = 0;  // index in the part
     std::int32_t output = 0;
     std::int32_t partition = 0;  // into `partitions`
   };
   std::vector<Out> outs;
   QueueUses queues;  // Plan::queues
-  /// An operation of the node's own that may have to wait at a queue.
+  /// An operation on the node that may wait at a queue.
   struct Wait {
-    std::int32_t node = 0;  // of the part
-    // QueueUsers::may_end, by where they are in the part; -1 alone: some are in other partitions
+    std::int32_t node = 0;  // index in the part
+    // QueueUsers::may_end as indices in the part; only -1: some are in other partitions
     std::vector<std::int32_t> ended_by;
   };
   std::vector<Wait> waits;
-  // Of the sends of the node's partitions, one after the other, and of their receives: the number
-  // at the other end.
+  // Numbers of the other ends of the node's cut edges, partition by partition: `receives` for its
+  // sends, `sends` for its receives.
   std::vector<std::int32_t> receives, sends;
 };
 
-/// Gives the cut edges of a plan that has been made from a part the numbers of their other ends,
-/// which come in the order of the node's partitions. Throws data_loss where they are not as many.
+/// Sets the numbers of the other ends of the cut edges, in a plan that was made from a part. They
+/// are in the order of the node's partitions. Throws data_loss if their number is wrong.
 void number_ends(Plan& plan, const PlanPart& part);
 
-/// Of a whole plan. Refers to it, and to what it was made from.
+/// Makes the parts of a whole plan. Refers to the plan and to the program that it was made from.
 class PlanParts {
  public:
   PlanParts(const Plan& plan, const Placed& placed);
   ~PlanParts();
-  /// False: every node needs all of the program.
+  /// False if every node needs all of the program.
   bool is_divisible() const;
-  /// For the node of that index into `Plan::nodes`; only where it is divisible.
+  /// Returns the part of `Plan::nodes[node]`. Requires is_divisible().
   Placed of(std::int32_t node) const;
 
   struct Whole;
