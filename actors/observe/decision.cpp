@@ -127,8 +127,8 @@ Truth settled(const Comparison& then, const Comparison& now) {
 
 bool stays_true(const Decision& then, const Decision& now) {
   if (then.terms != now.terms || then.comparisons.size() != now.comparisons.size()) return false;
-  // What is settled is so from the earlier look on; what is carried, from where it was seen, which
-  // must not be before that.
+  // A settled comparison holds from the earlier look on. A carried boolean holds from the iteration
+  // in which it was observed, which must not be before that.
   std::int64_t settled_from = -1;
   for (std::size_t i = 0; i < now.comparisons.size(); ++i)
     if (const Course course = now.comparisons[i].course;

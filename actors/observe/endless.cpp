@@ -47,7 +47,7 @@ bool Endless::is_same_for_ever(std::int32_t node) const {
     if (cone.size() > kMost) return false;
     const Node& n = program_.node(cone[i]);
     const std::string& op = n.op->name;
-    if (op == "Enter") {  // what comes from outside: an inner loop's is behind an Exit
+    if (op == "Enter") {  // a value from outside; inner loops' Enters are behind an Exit
       if (!n.attrs.get<bool>("constant")) return false;
       continue;
     }
@@ -69,13 +69,13 @@ bool Endless::is_same_for_ever(std::int32_t node) const {
   return true;
 }
 
-// The variables of its own loop that a node's value comes from. Whoever asks again may be told
-// something else of states, queues, draws, calls and users' actors: then there are none.
+// Returns the variables of its own loop that determine a node's value. Returns none if the value
+// also depends on states, queues, draws, calls or users' actors, because these are not repeatable.
 std::vector<std::int32_t> Endless::made_of(std::int32_t node) const {
   constexpr std::size_t kMost = 1 << 15, kMostVariables = 64;
   struct Place {
     std::int32_t node;
-    int depth;  // of inner loops
+    int depth;  // inner loops around the node
   };
   std::vector<std::int32_t> variables;
   std::vector<Place> cone{{node, 0}};
@@ -402,14 +402,14 @@ class Following {
   const Graph& graph_;
   std::unordered_map<std::int32_t, std::shared_ptr<const ScalarProgram>> programs_;
   Followed out_;
-  std::unordered_map<std::int32_t, Pace> paces_;  // of variables
+  std::unordered_map<std::int32_t, Pace> paces_;  // by loop variable
   std::unordered_map<std::int32_t, bool> stays_;
   std::optional<Carried> carried_;  // in whose next value this is
   int steps_ = 0;
   bool is_within_bounds_ = true;
 };
 
-// Which of its outputs does.
+// Returns the output that decides.
 std::optional<Edge> Endless::decides(std::int32_t predicate) const {
   std::optional<Edge> one;
   for (const Edge e : deciding_) {

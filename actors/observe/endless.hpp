@@ -1,4 +1,4 @@
-// Loops that can be seen never to end.
+// Endless: finds loops that provably never end.
 #pragma once
 
 #include <cstdint>
@@ -14,38 +14,37 @@
 
 namespace troupe {
 
-/// What decides whether a loop goes on, and where its numbers are to be seen.
+/// The formula that decides whether a loop goes on, and the nodes where its numbers are observed.
 struct Followed {
-  /// A comparison's sides are what these make of a node's inputs, when it fires.
+  /// `left` and `right` compute a comparison's sides from the inputs of `node` when it fires.
   struct Watch {
-    std::int32_t node = -1;  // of the program; -1: the predicate is the truth itself
+    std::int32_t node = -1;  // node of the program; -1: the predicate is the boolean itself
     std::int32_t comparison = 0;
-    std::shared_ptr<const ScalarProgram> left, right;  // right: null where it is a truth
+    std::shared_ptr<const ScalarProgram> left, right;  // right: null for a boolean
   };
   Decision decision;
   std::vector<Watch> watches;  // one a comparison
-  // The NextIterations of the variables that an iteration begins with and the predicate depends on,
-  // if on nothing but these and what is always computed the same of them
-  // (actors/observe/recurrence.hpp). Empty: on more than those, or on more variables than some
-  // dozen.
+  // NextIterations of the loop variables that the predicate depends on, if it depends on these
+  // alone and deterministically (actors/observe/recurrence.hpp). Empty: it depends on more, or on
+  // more than some dozen variables.
   std::vector<std::int32_t> variables;
 };
 
-/// A lowered program that is asked about its loops. Of those in programs where somebody has wired
-/// control flow by hand it says nothing: there a value may be dead, which ends a loop, where its
-/// graph does not show it.
+/// Answers questions about the loops of a lowered program. It proves nothing about programs whose
+/// control flow a user has wired by hand: there a dead value may end a loop, and the graph does not
+/// show it.
 class Endless {
  public:
-  /// It is referred to.
+  /// Keeps a reference to the program.
   explicit Endless(const Graph& program);
-  /// Does `predicate`, which decides whether a loop goes on, depend on nothing that the loop
-  /// changes? True once, it is true for ever then. Also false where more than some thousand nodes
-  /// would have to be looked at, and where states, draws, calls or inner loops have a say.
+  /// True if `predicate`, which decides whether a loop goes on, depends on nothing that the loop
+  /// changes. If it is true once, it then stays true. Returns false if more than some thousand
+  /// nodes would have to be visited, or if it depends on states, draws, calls or inner loops.
   bool is_endless(std::int32_t predicate) const {
     return decides(predicate) && is_same_for_ever(predicate);
   }
-  /// The comparisons behind the output of `predicate` that decides, through logic, fused programs
-  /// and truths that the loop carries along; not followed where they are more than some dozen.
+  /// Returns the comparisons behind the deciding output of `predicate`, through logic, fused
+  /// programs and booleans that the loop carries. More than some dozen are not traced.
   Followed follow(std::int32_t predicate) const;
 
  private:
@@ -58,7 +57,7 @@ class Endless {
 
   const Graph& program_;
   std::unordered_map<std::int32_t, std::int32_t> closed_;  // a loop's Merge: its NextIteration
-  std::vector<Edge> deciding_;                             // what structured loops go by
+  std::vector<Edge> deciding_;                             // predicates of structured loops
 };
 
 }  // namespace troupe

@@ -83,9 +83,9 @@ Verdict silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
   return v;
 }
 
-// All wait for each other. What is kept back closes the circle: who waits for that token waits
-// because of it, and the verdict says what the other one, which has no room for it, waits for
-// itself.
+// Returns the verdicts if all partitions wait for each other. A token that waits for a grant closes
+// the circle: its receiver waits because of it. The verdict names the event that the partition
+// without room waits for.
 std::vector<Verdict> circle(const RunSnapshot& run, std::vector<Verdict> effects) {
   std::vector<Verdict> kept;
   each_wait(run, [&](const Wait& w, const std::string& device) {
@@ -103,7 +103,7 @@ std::vector<Verdict> circle(const RunSnapshot& run, std::vector<Verdict> effects
   return kept.empty() ? effects : kept;
 }
 
-// Has all that was sent for the run from one partition to another come?
+// Returns true if all tokens that partitions have sent for the run have arrived.
 bool has_all_come(const RunSnapshot& run) {
   std::uint64_t sent = 0, received = 0;
   for (const PartitionSnapshot& p : run.partitions)
@@ -111,8 +111,9 @@ bool has_all_come(const RunSnapshot& run) {
   return run.is_whole && sent == received;
 }
 
-// Does it say what it waits for? What it said before it went to another run's kernel stands, unless
-// a token has come since, or a grant for what it keeps: grants are not counted.
+// Returns true if the partition's waits are known. An answer from before another run's kernel is
+// still current, unless a token has come since, or a grant for a token that it holds. Grants are
+// not counted, so a partition that holds tokens returns false.
 bool tells(const RunSnapshot& run, const PartitionSnapshot& p) {
   if (!p.has_answered || !p.is_busy_for_another) return p.has_answered;
   const auto is_grant = [](const Wait& w) { return w.kind == Wait::Kind::grant; };
@@ -181,8 +182,8 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
 
-// Has anybody who answered both times fired meanwhile, or sent a token or got one? Who was not
-// there before has, and who was in a kernel of the run and has left it.
+// Returns true if the run has made progress: more firings or tokens, a new partition, or a kernel
+// that has finished since the first look. A partition is compared only if it answered both times.
 static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   const auto done = [](const PartitionSnapshot& p) {
     std::array<std::uint64_t, 4> sums{};
@@ -205,8 +206,9 @@ static bool has_got_on(const RunSnapshot& before, const RunSnapshot& now) {
   });
 }
 
-// Those who answered did so one after the other: what one of them waits for, another may have sent
-// since. Where one has had its turn at last, its tokens are on their way for no longer than that.
+// Returns true if a partition or node that was silent in the first look answers now, and tokens are
+// in flight. Partitions answer one after another, so one may have sent the token that another waits
+// for. The token has then been in flight only since that partition's late turn.
 static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
   const auto answers_now = [&](const RunSnapshot::Silent& earlier) {
     return std::none_of(now.silent.begin(), now.silent.end(),
@@ -224,12 +226,12 @@ static bool is_just_sent(const RunSnapshot& before, const RunSnapshot& now) {
          std::any_of(before.partitions.begin(), before.partitions.end(), has_its_turn_now);
 }
 
-// What is to come from a node is on its way, or what is to get there, if so much arrives meanwhile,
-// or something while so much waits to be sent: large tokens on a slow network. The bytes are those
-// of all runs.
+// Returns true if large tokens from or to the node are in flight on a slow network. The sign is
+// that more than kLarge bytes have arrived between the looks, or any while at least kMuch bytes
+// wait to be sent. The bytes are those of all runs.
 static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now,
                           const std::string& node) {
-  // bytes; what nodes say to each other all the time is less
+  // bytes; the regular messages between nodes are less
   constexpr std::uint64_t kLarge = 1 << 20, kMuch = 1 << 16;
   const auto then = before.moved.find(node), at = now.moved.find(node);
   if (then == before.moved.end() || at == now.moved.end() || at->second <= then->second)
@@ -239,7 +241,7 @@ static bool is_on_its_way(const RunSnapshot& before, const RunSnapshot& now,
          (unsent != now.to_move.end() && unsent->second >= kMuch);
 }
 
-// The same execution of a loop, as the earlier look saw it.
+// Returns the execution of the loop in the earlier look, or null.
 static const OpenLoop* earlier_of(const RunSnapshot& before, const std::string& device,
                                   const OpenLoop& now) {
   for (const PartitionSnapshot& p : before.partitions)
@@ -250,7 +252,7 @@ static const OpenLoop* earlier_of(const RunSnapshot& before, const std::string& 
   return nullptr;
 }
 
-// The same of two looks.
+// Returns why the predicate is true for ever, as two looks prove. Empty: not known.
 static std::string why_for_ever(const OpenLoop& then, const OpenLoop& now) {
   const std::string why = why_for_ever(now);
   return why.empty() && stays_true(then.decision, now.decision)
@@ -258,13 +260,13 @@ static std::string why_for_ever(const OpenLoop& then, const OpenLoop& now) {
              : why;
 }
 
-// Had nobody asked before what it compares, or come to that since?
+// Returns true if the operands of the loop's comparisons have yet to be observed.
 static bool is_unseen(const OpenLoop& loop) {
   return loop.decision.is_followed() && !loop.decision.is_observed();
 }
 
-// Those who wait at a queue, in both looks, for what neither their run can do any more nor another
-// that is under way: they hang, whoever else of the run gets on.
+// Returns the waits at queues that are in both looks and that neither their run nor another run
+// under way can end. They hang even if the rest of the run makes progress.
 static std::vector<Verdict> left_alone(const RunSnapshot& before, const RunSnapshot& run,
                                        const std::vector<RunSnapshot>& all) {
   const auto others_may = [&](const Wait& w) {
@@ -293,7 +295,7 @@ static std::vector<Verdict> left_alone(const RunSnapshot& before, const RunSnaps
 std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
                            const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
   std::vector<Verdict> all;
-  // Who computes may be slow, and so is whoever waits for it or for a worker of its node.
+  // A kernel that computes may be slow. So may be any wait for it, or for a worker of its node.
   std::set<std::string> computing;  // nodes
   for (const RunSnapshot& run : now)
     for (const Verdict& v : verdicts(run))
@@ -310,15 +312,15 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
     if (std::any_of(alone.begin(), alone.end(), is_of_late) && withheld) withheld->insert(id);
     std::erase_if(alone, is_of_late);
     if (!has_got_on(*earlier, run)) {
-      // What a run computes may be what its others wait for, also at a queue; so may what it waits
-      // for as it has before.
+      // A kernel that computes, or a wait of usual length, may be the cause of the run's other
+      // waits, also of those at a queue.
       const auto withhold = [&] {
         if (withheld) withheld->insert(id);
         return true;
       };
       const bool is_usual_here =
           std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; });
-      // What the run did before a kernel of another's, or after it, is not known.
+      // The state of this run before or after another run's kernel is not known.
       const auto is_unknown = [](const RunSnapshot& look) {
         return std::any_of(
             look.partitions.begin(), look.partitions.end(),
@@ -332,7 +334,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
           });
       std::erase_if(causes, [&](const Verdict& v) {
         if (may_come && v.kind != Verdict::Kind::silence) return true;
-        // Who has answered once may do so again.
+        // A node that has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
         if (v.kind == Verdict::Kind::silence &&
             std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it))
@@ -347,8 +349,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
         if (v.kind == Verdict::Kind::no_turn &&
             std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn))
           return true;
-        // Who waits for a token may wait for one that waits for the one that comes. Grants come
-        // ahead of all tokens.
+        // A partition that waits for a token may depend on the token in flight through another
+        // partition. Grants come ahead of all tokens.
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run))
           return withhold();
         if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) &&
@@ -385,8 +387,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
           break;
         }
   }
-  // Who holds a worker in a user's code is named; who waits for that worker is not. Who waits at a
-  // queue holds none.
+  // A wait in a user's code that holds a worker is reported; a wait for that worker is not. A wait
+  // at a queue holds no worker.
   const auto holds = [](const Verdict& other, const Verdict& v) {
     return other.kind == Verdict::Kind::waiting && other.holds_worker &&
            node_of(other.device) == node_of(v.device);
@@ -438,7 +440,8 @@ void Looks::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began,
   ++count_;
 }
 
-// Had the look seen what all loops of the run compare? They tell from the first question on.
+// Returns true if the look has the operands of all comparisons of the run's loops. Partitions
+// record them from the first request on.
 static bool has_seen_numbers(const std::vector<RunSnapshot>& runs, const RunId& id) {
   for (const RunSnapshot& run : runs)
     if (id_of(run) == id)
@@ -448,8 +451,8 @@ static bool has_seen_numbers(const std::vector<RunSnapshot>& runs, const RunId& 
   return true;
 }
 
-// Everybody answered in both looks: whoever is named now has done nothing for as long as the first
-// two were apart, at least.
+// Judges runs of which all partitions answered in both looks. A run that is reported now has made
+// no progress for at least `apart_`.
 void Looks::judge(const Look& look) {
   std::erase_if(withheld_, [&](const RunId& id) {
     const auto run = std::find_if(look.runs.begin(), look.runs.end(),
@@ -476,8 +479,8 @@ void Looks::judge(const Look& look) {
 // On a machine on which much else runs a worker may wait for its processor: then the partition has
 // its turn a little later.
 bool Looks::wants_more() const {
-  constexpr int kMoreLooks = 5;  // for who has had no turn
-  // after the first: who asks has his answer within two seconds
+  constexpr int kMoreLooks = 5;  // looks for a partition that has had no turn
+  // after the first look: the user gets an answer within two seconds
   constexpr auto kLongest = std::chrono::milliseconds(1600);
   if (count_ < 2) return true;
   if (last_->ended - first_ >= kLongest) return false;

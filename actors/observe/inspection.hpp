@@ -1,4 +1,4 @@
-// Inspections: a question to partitions, and who collects the answers.
+// Inspection: collects the partitions' answers to one request.
 #pragma once
 
 #include <condition_variable>
@@ -10,7 +10,7 @@
 
 namespace troupe {
 
-/// Threads: any. `on_complete` is called once, by whoever answers last, without the lock.
+/// Threads: any. `on_complete` is called once, by the thread of the last answer, without the lock.
 class Inspection {
  public:
   explicit Inspection(std::size_t partitions, std::function<void()> on_complete = {})
@@ -37,7 +37,7 @@ class Inspection {
     std::unique_lock lock(mutex_);
     answered_.wait_for(lock, patience, [&] { return missing_ == 0; });
   }
-  /// What has come so far; `has_answered` says which.
+  /// Returns the answers so far; an entry without one has `has_answered` false.
   std::vector<PartitionSnapshot> answers() const {
     std::lock_guard lock(mutex_);
     return answers_;

@@ -44,7 +44,7 @@ QueueUsers::QueueUsers(const Graph& program)
   }
 }
 
-// Those that cannot happen before `node` has. No further than to the last of them.
+// Drops the `others` that cannot fire before `node` has fired. The search ends at the last of them.
 void QueueUsers::drop_behind(std::int32_t node, std::vector<std::int32_t>& others) {
   seen_.resize(users_.size());
   ++search_;

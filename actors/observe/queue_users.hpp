@@ -1,7 +1,7 @@
-// Who fills the queues of a program and who empties them, which tells a wait that others may end
-// from one that nobody will.
+// QueueUsers: finds the nodes that may end a wait at a queue. If no node may end it, it is a hang.
 //
-//   QueueUsers(program).may_end(dequeue, true)   // the Enqueues and QueueCloses of its queue that do not wait for it themselves
+//   // the Enqueues and QueueCloses of its queue that do not wait for the dequeue themselves
+//   QueueUsers(program).may_end(dequeue, true)
 #pragma once
 
 #include <cstdint>
@@ -13,26 +13,26 @@
 
 namespace troupe::detail {
 
-/// Queues as waits name them, `queue 'q'`, in order.
+/// Sorted texts of queues, `queue 'q'`.
 struct QueueUses {
-  std::vector<std::string> filled, emptied;  // or closed
+  std::vector<std::string> filled, emptied;  // both include queues that are closed
   friend bool operator==(const QueueUses&, const QueueUses&) = default;
 };
 QueueUses queue_uses(const Graph& program);
-/// `queue 'q'`; empty: the state is no queue.
+/// Returns `queue 'q'`; empty: the state is no queue.
 std::string queue_text(const StateSpec& state);
 
-/// Of one program, which it has gone through once.
+/// The queue users of one program. The constructor visits every node once.
 class QueueUsers {
  public:
   explicit QueueUsers(const Graph& program);
-  /// Nodes that may end what `node`, an operation that puts into a queue or takes out of it, waits
-  /// for there: those that do the opposite, or close it. `is_outermost`: it is in no loop and no
-  /// function; then those that cannot happen before it has are left out. *Argument*: a node that
-  /// takes a value from it, or starts after it, has all its tokens only when it has; a Merge passes
-  /// on what comes first, so it has to wait only if all that enters it does (what comes round a
-  /// loop comes after that), and what a call begins or gives back need not wait for all that the
-  /// call takes, so nobody behind a call is left out.
+  /// Returns the nodes that may end the wait of `node`, an operation that puts into a queue or
+  /// takes out of it: operations that do the opposite, or close the queue. `is_outermost`: `node`
+  /// is in no loop and no function. Then nodes that cannot fire before `node` has fired are left
+  /// out. *Argument*: a node that uses a value of `node`, or starts after it, fires after it. A
+  /// Merge passes on the first token, so it has to wait only if all inputs that enter it wait (an
+  /// input that comes round a loop comes after these). A call's body and results need not wait for
+  /// all arguments of the call, so no node behind a call is left out.
   std::vector<std::int32_t> may_end(std::int32_t node, bool is_outermost);
 
  private:
@@ -41,7 +41,7 @@ class QueueUsers {
   const Graph& program_;
   std::vector<std::vector<std::int32_t>> users_;
   std::unordered_map<std::int32_t, std::vector<std::int32_t>> of_state_;
-  // Of nodes, the last search that came to them, which saves making room for each.
+  // by node: the last search that visited it; so a search allocates nothing
   std::vector<std::uint32_t> seen_;
   std::uint32_t search_ = 0;
 };

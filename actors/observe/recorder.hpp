@@ -1,20 +1,19 @@
-// The flight recorder: the last events of a partition, always on.
+// FlightRecorder: keeps the last events of a partition; always on.
 //
 //   recorder.add({Event::Kind::turn, began, ticks() - began, ...});
-//   for (const RecordedEvent& e : recorder.since(0)) ...            // on the system's clock, oldest first
+//   for (const RecordedEvent& e : recorder.since(0)) ...   // on the system's clock, oldest first
 //
-// What is recorded always: turns, tokens of cut edges (of those that go as one the first), kernels
-// of 20 µs and more, waits, copies, failures. Turns that follow each other closely are one event of
-// up to a millisecond or two. While it traces, each turn is its own and firings are recorded too:
-// as many a turn as take a sixteenth of its time, so that a loop of scalars is thinned out and a
-// model's kernels are all there. Then the ring grows, for as long as all recorders of the process
-// together take no more than kGrowth events; after that the latest are kept. While somebody
-// watches, who asks for events again and again, it has room for what happens between two questions,
-// of the same events.
+// Always recorded: turns, tokens of cut edges (the first of a run-length token), kernels of 20 µs
+// and more, waits, copies, failures. Turns in quick succession are one event of up to a millisecond
+// or two. While the recorder traces, each turn is one event, and firings are recorded too. Their
+// recording may take a sixteenth of a turn's time: a loop of scalars is thinned out, and a model's
+// kernels are complete. The ring then grows until all recorders of the process have grown by
+// kGrowth events; after that the latest events are kept. While a client watches, which means that
+// it requests events repeatedly, the ring has room for the events between two requests.
 //
-// Threads: the partition's turn writes and reads; nothing here is shared but how much the process's
-// recorders have grown. Times are the processor's ticks, which cost a third of a clock read; they
-// become nanoseconds when somebody asks, by a TickClock.
+// Threads: the partition's turn writes and reads; only the growth of the process's recorders is
+// shared. Times are the processor's ticks, which cost a third of a clock read. A TickClock converts
+// them to nanoseconds on a request.
 #pragma once
 
 #include <algorithm>
@@ -31,19 +30,19 @@
 
 namespace troupe {
 
-/// Who traces: a run, by its number; or a node, by its incarnation, as often as it numbers its
-/// traces.
+/// Names the user of a trace: a run, by its number; or a node, by its incarnation and the number
+/// that it gave the trace.
 struct Tracer {
   std::uint64_t number = 0;
-  std::optional<std::uint64_t> node = {};  // none: a run of this engine. A peer may say any number
+  std::optional<std::uint64_t> node = {};  // none: a run of this engine. A peer may send any number
   friend bool operator==(const Tracer&, const Tracer&) = default;
 };
 
 class FlightRecorder {
  public:
-  // events that are kept, unless it traces or somebody watches
+  // events that are kept, unless the recorder traces or is watched
   static constexpr std::size_t kAlways = 512;
-  // while somebody does: 20,000 a second from one question to the next
+  // events that are kept while it is watched: 20,000 a second between two requests
   static constexpr std::size_t kWatched = 1 << 14;
 
   struct Event {
@@ -71,7 +70,7 @@ class FlightRecorder {
     }
     ++count_;
   }
-  /// A turn has ended. One that began soon after the end of another of its run is told with it.
+  /// Records a turn. It is merged into the last turn if both are of one run and close together.
   void add_turn(std::uint64_t begin, std::uint64_t length, std::uint64_t run, std::int64_t fired) {
     if (watched_until_ != 0 && begin > watched_until_) keep_less();
     if (Event* last = traces_ || ring_.empty() ? nullptr : &ring_[place_of(count_ - 1)];
@@ -85,7 +84,7 @@ class FlightRecorder {
     }
     add({RecordedEvent::Kind::turn, false, -1, begin, length, run, fired, 0});
   }
-  /// What ended at or after `since_ns` of the Unix epoch, in the order in which it ended.
+  /// Returns the events that ended at or after `since_ns` of the Unix epoch, in order of their end.
   std::vector<RecordedEvent> since(std::int64_t since_ns,
                                    const TickClock& clock = TickClock::now()) const {
     std::vector<RecordedEvent> all;
@@ -100,20 +99,22 @@ class FlightRecorder {
     }
     return all;
   }
-  /// Since when all is there, of the Unix epoch; 0: nothing was written over.
+  /// Returns the time, in ns of the Unix epoch, since which no event is missing; 0: none was
+  /// overwritten.
   std::int64_t whole_since(const TickClock& clock) const {
     return dropped() == 0 || ring_.empty()
                ? 0
                : begin_of(ring_[place_of(count_ - ring_.size())], clock);
   }
-  /// Events that were written over.
+  /// Returns the events that were overwritten.
   std::uint64_t dropped() const { return count_ - ring_.size(); }
-  /// Firings that were not drawn.
+  /// Returns the firings that were not recorded.
   std::uint64_t thinned() const { return thinned_; }
 
-  /// Somebody asks, and will again. Ends by itself, some seconds after the last question.
+  /// Enlarges the ring for a client that requests events repeatedly, until some seconds after the
+  /// last request.
   void watch(const TickClock& clock) {
-    constexpr std::int64_t kFor = 10'000'000'000;  // ns: askers are late
+    constexpr std::int64_t kFor = 10'000'000'000;  // ns; requests may be late
     if (traces_) return;
     watched_until_ = ticks() + clock.ticks_of(kFor);
     if (size_ == kAlways && grow_by(kWatched - kAlways, kGrowth / 2)) resize(kWatched);
@@ -122,8 +123,8 @@ class FlightRecorder {
   // ---- tracing
 
   bool traces() const { return traces_; }
-  /// It goes on until the last of all tracers has had enough, and for a node until that time at
-  /// most, for it may be gone: by the clock of `expire`.
+  /// Adds or removes a tracer. The recorder traces while it has tracers. A node's trace ends at
+  /// `until` at the latest, because the node may be gone; by the clock of `expire`.
   void trace(bool on, const Tracer& who = {}, std::uint64_t until = kForEver) {
     std::erase_if(tracers_, [&](const Tracing& t) { return t.who == who; });
     if (on) {
@@ -138,9 +139,10 @@ class FlightRecorder {
     std::erase_if(tracers_, [&](const Tracing& t) { return now > t.until; });
     begin_or_end();
   }
-  /// May one more firing of this turn be drawn? Once it may not, none after it may.
+  /// Returns true if one more firing of this turn may be recorded. After false the rest of the turn
+  /// returns false too.
   bool draws() { return left_ > 0 ? --left_, true : false; }
-  /// A turn of so many firings has ended.
+  /// Ends a turn and sets the budget of the next one.
   void turn_took(std::uint64_t length, std::uint64_t fired) {
     const std::uint64_t drawn = allowed_ - left_;
     thinned_ += fired > drawn ? fired - drawn : 0;
@@ -149,20 +151,20 @@ class FlightRecorder {
 
  private:
   static constexpr std::uint64_t kForEver = ~std::uint64_t{0};
-  static constexpr std::ptrdiff_t kMostOfNodes = 32;  // traces: the oldest gives way
+  static constexpr std::ptrdiff_t kMostOfNodes = 32;  // traces of nodes; one more ends the oldest
   static constexpr std::size_t kTraced = 1 << 15;
-  static constexpr std::size_t kGrowth = 1 << 19;  // events, of all recorders: 28 MB
-  // ticks that drawing one takes, with the caches that it takes from others
+  static constexpr std::size_t kGrowth = 1 << 19;  // events of all recorders: 28 MB
+  // ticks to record a firing, including the cost of evicted cache lines
   static constexpr std::uint64_t kCost = 300;
   static constexpr std::uint64_t kAtFirst = 64;
   // ticks: some 25 µs and 2 ms
   static constexpr std::uint64_t kSoon = 1 << 16, kLongTurn = 1 << 22;
 
-  /// Twice as many events, if the others have left so many: it has not been written over yet.
+  /// Doubles the ring if the growth limit allows it. No event has been overwritten yet.
   void grow() {
     if (grow_by(size_, kGrowth)) size_ *= 2;
   }
-  /// So many events more, if all recorders have grown by no more than `most` then.
+  /// Reserves growth by `events`. False if all recorders would then have grown by more than `most`.
   bool grow_by(std::size_t events, std::size_t most) {
     std::size_t grown = growth().load(std::memory_order_relaxed);
     do
@@ -187,7 +189,7 @@ class FlightRecorder {
     resize(kAlways);
     give_back();
   }
-  /// The latest, as many as have room.
+  /// Keeps the latest events, as many as fit.
   void resize(std::size_t size) {
     std::vector<Event> kept;
     kept.reserve(size);
@@ -202,7 +204,7 @@ class FlightRecorder {
     return e.is_ns ? clock.at_steady(static_cast<std::int64_t>(e.begin)) : clock.at_ticks(e.begin);
   }
   void give_back() { growth().fetch_sub(std::exchange(grown_, 0), std::memory_order_relaxed); }
-  /// By how many events the recorders of the process have grown; publishes nothing.
+  /// Counts the events by which the recorders of the process have grown; publishes nothing.
   static std::atomic<std::size_t>& growth() {
     static std::atomic<std::size_t> all{0};
     return all;
@@ -212,17 +214,17 @@ class FlightRecorder {
   std::size_t grown_ = 0;
   std::size_t size_ = kAlways;  // a power of two
   std::uint64_t count_ = 0, thinned_ = 0;
-  // the number of the event that is at the ring's beginning, in its first round
+  // the number of the event that was at the ring's beginning before any was overwritten
   std::uint64_t first_ = 0;
-  std::uint64_t watched_until_ = 0;  // ticks; 0: nobody watches
-  // firings of this turn that may still be drawn, and that could be
+  std::uint64_t watched_until_ = 0;  // ticks; 0: not watched
+  // firings of this turn: those that may still be recorded, and the budget
   std::uint64_t left_ = kAtFirst, allowed_ = kAtFirst;
   struct Tracing {
     Tracer who;
     std::uint64_t until;
   };
   std::vector<Tracing> tracers_;
-  bool traces_ = false;  // there are some
+  bool traces_ = false;  // true if tracers_ is not empty
 };
 
 }  // namespace troupe

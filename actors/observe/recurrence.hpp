@@ -1,16 +1,16 @@
-// Does what decides whether a loop goes on come back?
+// Recurrence: finds loops whose deciding values repeat, and which therefore never end.
 //
-// If the predicate depends on nothing but some variables of the loop, and what is computed of them
-// always comes out the same (no draws, states, queues, calls, users' actors), then an iteration
-// that begins with the same values of these as an earlier one goes as that did, and so do all that
-// follow: since the loop has gone on from the one to the other, it goes on for ever. So ends no
-// search that converged before it was as near as it should be, no loss that became NaN, no counter
-// that goes round.
+// *Argument.* The predicate depends on some loop variables alone, and deterministically (no draws,
+// states, queues, calls, users' actors). If an iteration begins with the values of an earlier one,
+// it and all later ones repeat what followed then. The loop went on between the two, so it goes on
+// for ever. Examples: a search that converged before it met its tolerance, a loss that became NaN,
+// a counter that wraps around.
 //
-// While somebody looks, the values that begin iterations are kept as digests of 128 bits, and
-// compared with those of one iteration, a later one each time the distance has doubled (Brent,
-// 1980): a round of n iterations is found within 3n of its beginning, in constant memory. Two
-// different states have the same digest with a probability of some 2^-128.
+// After a snapshot, the values that begin iterations are kept for a while as digests of 128 bits.
+// They are compared with the digest of one iteration, which is replaced by a later one each time
+// the distance has doubled (Brent, 1980). A period of n iterations is found within 3n of its
+// beginning, in constant memory. Different states have equal digests with a probability of some
+// 2^-128.
 #pragma once
 
 #include <cstddef>
@@ -24,19 +24,18 @@ namespace troupe {
 
 class Recurrence {
  public:
-  /// A loop begins that has so many of these variables, and at most so many iterations open at
-  /// once.
+  /// Begins a loop with that many deciding variables and at most `window` open iterations.
   void begin(std::size_t variables, std::size_t window);
-  /// There is none any more.
+  /// Ends the loop.
   void forget() { variables_ = 0, period_ = seen_ = 0; }
   bool is_new() const { return variables_ == 0; }
-  /// With this value of that variable iteration `n` begins; each is seen at most once, in any
-  /// order. `bytes` is what may be read yet. What is no number on the host, or larger than that, is
-  /// left out, and its iteration with it.
+  /// Adds the value of a variable with which iteration `n` begins. Each is added at most once, in
+  /// any order. `bytes` is the remaining budget of bytes to read. A value that is not a number on
+  /// the host, or exceeds the budget, is skipped, and its iteration with it.
   void see(std::int64_t n, std::size_t variable, const Value& value, std::size_t& bytes);
-  /// After so many iterations all is as it was; 0: it was not seen to be.
+  /// Returns the iterations after which all values repeat; 0: no period was seen.
   std::int64_t period() const { return period_; }
-  /// Iterations seen whole.
+  /// Returns the iterations of which all variables were seen.
   std::int64_t seen() const { return seen_; }
 
  private:
@@ -46,16 +45,16 @@ class Recurrence {
   };
   struct State {
     std::int64_t iteration = -1;
-    std::size_t variables = 0;  // that have come
-    Digest sum;                 // of theirs: they come in any order
+    std::size_t variables = 0;  // variables added so far
+    Digest sum;                 // sum of their digests, because they come in any order
   };
   static Digest digest(std::size_t variable, const Tensor& value);
   void compare(const State& state);
 
   std::size_t variables_ = 0;
   std::vector<State> open_;  // iteration n at n mod size
-  State mark_;               // what others are compared with
-  std::int64_t reach_ = 1;   // iterations after which another is
+  State mark_;               // the state that later ones are compared with
+  std::int64_t reach_ = 1;   // iterations after which `mark_` is replaced
   std::int64_t period_ = 0, seen_ = 0;
 };
 

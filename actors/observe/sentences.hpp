@@ -60,14 +60,14 @@ inline std::string going_on(const OpenLoop& loop, const std::string& device,
       loop.predicate.empty() ? "" : fmt::format(": {} is still true{}", loop.predicate, reason));
 }
 
-// The numbers that it compares, where they were seen.
+// Returns the numbers that the predicate compares, if they were observed.
 inline std::string seen_numbers(const OpenLoop& loop) {
   const std::string numbers = loop.decision.text();
   return numbers.empty() ? "" : " (" + numbers + ")";
 }
 
-// What one look tells of why its predicate is true for ever: it was once, for an iteration has
-// followed. Empty: that is not known.
+// Returns why the predicate is true for ever, as one look proves. It was true once, because an
+// iteration has followed. Empty: not known.
 inline std::string why_for_ever(const OpenLoop& loop) {
   if (loop.is_endless && loop.last > 0) return ", and depends on nothing that the loop changes";
   if (loop.repeats == 0) return {};

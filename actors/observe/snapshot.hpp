@@ -1,13 +1,13 @@
-// Snapshots: what an engine is doing, and what it waits for. Who can say it is asked: a partition
-// answers between two firings; of one that does not, because a kernel of its own takes long, what
-// it is at is known.
+// Snapshots: the runs of an engine and the events that they wait for. A partition answers between
+// two firings. If it does not answer because a kernel in its turn takes long, the snapshot names
+// that kernel.
 //
 //   EngineSnapshot now = engine.snapshot();
 //   std::puts(now.text().c_str());
 //   for (const std::string& verdict : diagnose(now)) std::puts(verdict.c_str());
 //
-// A snapshot is no moment: its partitions answer one after the other. What waits is still waiting
-// when somebody reads it, which is what a snapshot is for.
+// A snapshot is not atomic: partitions answer one after another. A run that hangs does not change
+// meanwhile, so its snapshot is exact.
 #pragma once
 
 #include <chrono>
@@ -26,101 +26,102 @@ namespace troupe {
 
 namespace detail {
 
-/// Something that has not come.
+/// An event that has not happened yet.
 struct Wait {
   enum class Kind : std::uint8_t {
-    kernel,  // a firing has begun and not ended
-    device,  // a predicate is on its way from a device
-    token,   // from another partition
-    grant,   // another partition has no room for a token of this one
+    kernel,  // the end of a firing that has begun
+    device,  // a predicate that is copied from a device
+    token,   // a token from another partition
+    grant,   // a grant of another partition for a token of this one
   };
   Kind kind = Kind::kernel;
   // the node that has not ended, or whose token has not come or gone: op, name, the user's line
   std::string what;
-  // what it is done to: `queue 'q'`; empty: nothing, or its node is of another's part of the plan
+  // the state that the node uses: `queue 'q'`; empty: none, or the node is in another node's part
+  // of the plan
   std::string state;
   std::string tag;        // `iteration 3 of loop 'w'`, inner loops last; empty: outside of loops
   std::string from;       // the other partition's device
-  std::int32_t node = 0;  // of the program
-  // a kernel: since it began; 0: it has not, and waits for a worker
+  std::int32_t node = 0;  // node of the program
+  // a kernel: time since it began; 0: it has not begun, and waits for a worker
   std::chrono::nanoseconds for_so_long{};
-  std::chrono::nanoseconds longest{};  // a user's actor: that it ever took for an answer
-  bool holds_worker = false;           // the same: it has no thread of its own
+  std::chrono::nanoseconds longest{};  // a user's actor: its longest time for an answer so far
+  bool holds_worker = false;           // a user's actor: it runs on a worker, not on its own thread
   bool puts = false;                   // at a queue: it waits for room, not for an element
-  // the same: nothing of its run that is still to happen fills that queue (or empties it), or
-  // closes it
+  // at a queue: nothing in the run that is still to happen fills that queue (or, if it puts,
+  // empties it), or closes it
   bool is_alone = false;
 };
 
-/// A firing of an operation of a queue.
+/// True for a firing of a queue operation.
 bool is_at_queue(const Wait& wait);
 
 }  // namespace detail
 
-/// A loop that is going on.
+/// A loop that is executing.
 struct OpenLoop {
   std::string loop;
-  std::string tag;                   // of the iteration that it was entered from
-  std::string predicate;             // the node that decides, if that is in this partition
-  std::int32_t predicate_node = -1;  // of the program
+  std::string tag;                   // the iteration from which the loop was entered
+  std::string predicate;             // the deciding node, if it is in this partition
+  std::int32_t predicate_node = -1;  // node of the program
   int depth = 0;                     // loops and calls around it, itself included
   std::int64_t first = 0, last = 0;  // iterations that are open
-  std::int32_t window = 1;           // as many as may be
-  /// What the predicate comes from, with what that was a little after somebody asked the last time.
+  std::int32_t window = 1;           // iterations that may be open
+  /// The formula of the predicate, with its operands as observed shortly after the last request.
   detail::Decision decision;
-  std::uint64_t execution = 0;  // among those that the partition has begun
-  bool is_endless = false;      // what decides depends on nothing that the loop changes
-  // after so many iterations all that decides is what it was; 0: it was not seen to be
+  std::uint64_t execution = 0;  // number among the executions that the partition has begun
+  bool is_endless = false;      // the predicate depends on nothing that the loop changes
+  // period, in iterations, of all values that decide; 0: no period was seen
   std::int64_t repeats = 0;
-  bool may_repeat = false;  // too few iterations were seen to tell
+  bool may_repeat = false;  // too few iterations were seen to find a period
 };
 
 enum class ActorStatus : std::uint8_t { idle, ready, running, waiting, dead, failed };
 
-/// What an actor of a plan has done since the plan was made. Counted by iterations and by samples,
-/// so nothing on the hot path counts: `busy_ns` and `bytes_out` are what timed firings took and put
-/// out, and the others at that price (work_account.hpp).
+/// Counters of a plan's actor since the plan was made. They derive from iterations and samples, so
+/// the hot path counts nothing. `busy_ns` and `bytes_out` are measured for timed firings, and
+/// estimated from these for the others (work_account.hpp).
 struct ActorCounters {
-  std::int32_t node = 0;    // of the program
+  std::int32_t node = 0;    // node of the program
   std::uint64_t fires = 0;  // with a kernel, or passing a value on
   std::uint64_t dead = 0;   // dead tokens passed on instead
   std::uint64_t busy_ns = 0, bytes_out = 0;
   ActorStatus state = ActorStatus::idle;
   std::int32_t waiting_for = -1;  // the node whose token has not come; -1: none, or not known
-  // as which input it has not; -1: over a control edge, or `waiting_for` is -1
+  // the input that lacks the token; -1: a control edge, or `waiting_for` is -1
   std::int32_t waiting_input = -1;
-  // in which iteration, as `Wait::tag`; empty: outside of loops, or it waits for no token
+  // the iteration, like `Wait::tag`; empty: outside of loops, or it waits for no token
   std::string waiting_tag;
-  // elements of the queue that it puts into or takes out of; capacity 0: of none
+  // elements of the queue that the actor uses; capacity 0: it uses none
   std::uint64_t queued = 0, capacity = 0;
   friend bool operator==(const ActorCounters&, const ActorCounters&) = default;
 };
 
-/// Of a cut edge, as one of its ends has counted.
+/// Counters of a cut edge at one of its ends.
 struct EdgeCounters {
-  std::int32_t to = 0;  // the partition that receives, and its number there
-  std::int32_t receive = 0;
+  std::int32_t to = 0;       // the receiving partition
+  std::int32_t receive = 0;  // the edge's number there
   std::uint64_t sent = 0, bytes = 0, received = 0;
-  // iterations that the receiver grants; -1: none need be granted; 0: said by the other end
+  // iterations that the receiver grants; -1: no grant is needed; 0: the other end reports it
   std::int32_t window = 0;
 };
 
-/// What a loop, or the part of it that is in one partition, has done since the plan was made
+/// Counters of a loop, or of the part of it in one partition, since the plan was made
 /// (loop_report.hpp).
 struct LoopSnapshot {
   std::string loop;
   std::uint64_t executions = 0, iterations = 0;  // iterations: besides the first of each execution
   std::int32_t window = 1;                       // iterations that may be open
-  std::uint64_t most_parallel = 0;               // that were
-  std::int64_t open_ns = 0;                      // that executions were open, summed
-  // iterations open at once, on average over that time; 0: none has passed
+  std::uint64_t most_parallel = 0;               // most iterations that were open at once
+  std::int64_t open_ns = 0;                      // summed time that executions were open
+  // iterations open at once, on average over open_ns; 0: no time has passed
   double achieved_parallelism = 0;
-  double limited_by_window = 0;  // the part of iterations that waited for the window
+  double limited_by_window = 0;  // fraction of the iterations that waited for the window
 };
 
 /// A run in a partition.
 struct RunPart {
-  std::uint64_t run = 0;  // its number in this engine; in a RunSnapshot its owner's
+  std::uint64_t run = 0;  // number in this engine; in a RunSnapshot the owner's number
   std::uint64_t fired = 0;
   std::uint64_t sent = 0, received = 0;  // tokens to other partitions, and from them
   std::size_t ready = 0;                 // nodes that can fire
@@ -130,7 +131,7 @@ struct RunPart {
   static constexpr std::size_t kMostWaits = 32;
 };
 
-/// What the flight recorder of a partition has kept (recorder.hpp).
+/// An event of a partition's flight recorder (recorder.hpp).
 struct RecordedEvent {
   enum class Kind : std::uint8_t {
     turn,
@@ -138,75 +139,75 @@ struct RecordedEvent {
     firing,
     send,
     receive,
-    // a firing, for something outside of its run; or the partition, for the token of `node`
+    // a firing waits for an event outside of its run; or the partition waits for a token of `node`
     wait,
-    copy,     // to a device or from it: as long as giving it to the stream took
+    copy,     // to a device or from it; its length is the time of enqueueing it
     failure,  // `node` made the run fail
   };
   Kind kind = Kind::turn;
-  std::int32_t node = -1;     // of the program; -1: none
+  std::int32_t node = -1;     // node of the program; -1: none
   std::int64_t begin_ns = 0;  // since the Unix epoch
   std::int64_t length_ns = 0;
-  std::uint64_t run = 0;   // its owner's number
-  std::int64_t tag = 0;    // the innermost iteration; of a turn: how many nodes it fired
-  std::uint64_t flow = 0;  // the same at both ends of a token's way
+  std::uint64_t run = 0;   // the owner's number
+  std::int64_t tag = 0;    // the innermost iteration; a turn: the number of nodes that it fired
+  std::uint64_t flow = 0;  // equal for the send and the receive of a token
 };
 
 struct PartitionSnapshot {
   std::string device;
   bool has_answered = false;
-  std::string busy_with;  // the node whose kernel it runs itself; empty: none
+  std::string busy_with;  // the node whose kernel its turn runs; empty: none
   std::vector<RunPart> runs;
-  std::vector<ActorCounters> actors;  // where they were asked for
+  std::vector<ActorCounters> actors;  // empty unless asked for
   std::vector<EdgeCounters> edges;
   std::vector<LoopSnapshot> loops;
-  std::vector<RecordedEvent> events;  // the same
-  std::uint64_t dropped_events = 0;   // written over, for want of room
-  // all that ended since then is in `events`, if it was asked for; 0: nothing was written over
+  std::vector<RecordedEvent> events;  // empty unless asked for
+  std::uint64_t dropped_events = 0;   // overwritten because the ring was full
+  // `events`, if asked for, has all events that ended since then; 0: none was overwritten
   std::int64_t whole_since_ns = 0;
-  // short firings that were not drawn, for drawing them takes time
+  // short firings that were not recorded, because recording takes time
   std::uint64_t thinned_events = 0;
-  /// That kernel is another run's. Where it has answered all the same: before that, and since then
-  /// nothing but tokens and grants can have come for this run.
+  /// True if the kernel of `busy_with` belongs to another run. If has_answered is also true, the
+  /// answer is older than that kernel. Since then only tokens and grants can have come for this
+  /// run.
   bool is_busy_for_another = false;
 };
 
-/// What a plan is called on all its nodes.
+/// The name of a plan, equal on all its nodes.
 struct PlanName {
-  std::string owner;         // the node that compiled it; empty: of no cluster
-  std::uint64_t number = 0;  // among the owner's
-  // which owner of that name: its incarnation. One that starts again counts from 1
-  std::uint64_t life = 0;
+  std::string owner;         // the node that compiled it; empty: no cluster
+  std::uint64_t number = 0;  // among the owner's plans; counts from 1 in each incarnation
+  std::uint64_t life = 0;    // the owner's incarnation
   std::string text() const { return owner + "/" + std::to_string(number); }
   friend auto operator<=>(const PlanName&, const PlanName&) = default;
 };
 
 struct RunSnapshot {
-  std::uint64_t run = 0;  // its owner's number
+  std::uint64_t run = 0;  // the owner's number
   std::uint64_t step = 0;
-  // of a run over several nodes: its key (actors/executor/run.hpp)
+  // the key of a run over several nodes (actors/executor/run.hpp)
   std::uint64_t owner = 0, number = 0;
   PlanName plan;
-  // by the engine's clock, which a deterministic engine's is advanced by hand
+  // time since the run began, by the engine's clock; a deterministic engine's is advanced by hand
   std::chrono::nanoseconds for_so_long{};
   bool is_ending = false;                // it has failed or was cancelled
   bool is_owned = true;                  // it was started here
-  std::vector<std::string> other_nodes;  // that take part and were not asked
-  /// Of this node, each with this run alone, also those that have left it: their part is what they
-  /// have done. What was run by nodes that have left the owner tells.
+  std::vector<std::string> other_nodes;  // nodes that take part and were not asked
+  /// This node's partitions, each with this run alone. A partition that has left the run has its
+  /// totals. The owner reports the totals of nodes that have left.
   std::vector<PartitionSnapshot> partitions;
   struct Silent {
     std::string node, why;
   };
   std::vector<Silent> silent;  // nodes that take part, were asked and have not answered
-  detail::QueueUses queues;    // of its program
-  /// Of a run over several nodes, by who has asked them: bytes that the others have got from each
-  /// of them, and got to it.
+  detail::QueueUses queues;    // the program's
+  /// In a run over several nodes, set by the node that asks the others: for each node, the bytes
+  /// that others have received from it, and it from others.
   std::map<std::string, std::uint64_t> moved;
-  // and those that they have not got from it yet, or it from them, as far as is known
+  // by node: known bytes that others have yet to receive from it, or it from others
   std::map<std::string, std::uint64_t> to_move;
-  /// The same: every partition of its plan has answered and is in the midst of it, so that `sent`
-  /// and `received` add up.
+  /// Set by the node that asks the others: every partition of the plan has answered and is in the
+  /// midst of the run, so that `sent` and `received` can be compared.
   bool is_whole = false;
   std::uint64_t fired() const;
 };
@@ -222,44 +223,45 @@ struct PlanSnapshot {
 };
 
 struct EndedRun {
-  std::uint64_t run = 0;  // its owner's number
-  bool is_owned = true;   // it was started there
+  std::uint64_t run = 0;  // the owner's number
+  bool is_owned = true;   // the reporting node started it
   PlanName plan;
   std::int64_t ended_ns = 0;  // since the Unix epoch
   std::int64_t took_ns = 0;
-  std::string error;  // empty: it ended well
-  // by the partitions of who says so, and, where he has started it, by those of other nodes
+  std::string error;  // empty: it succeeded
+  // firings on the reporting node; at the owner, on all nodes
   std::uint64_t fired = 0;
   Code code = Code::ok;  // the error's
-  // failures like it that this one stands for, itself included, and when the first ended
+  // equal failures that this entry stands for, itself included
   std::uint64_t times = 1;
-  std::int64_t first_ns = 0;
-  // the file there with what led to the failure, or why there is none; empty: it writes none
+  std::int64_t first_ns = 0;  // when the first of them ended
+  // the reporting node's file with the events before the failure, or why there is none; empty: it
+  // writes none
   std::string flight = {};
 };
-/// How to go on after a run has failed: a sentence for its program's user.
+/// Returns a sentence for the program's user: how to go on after the failure.
 std::string how_to_go_on(const EndedRun& failed);
 
-/// Which run it is, whichever node says something of it.
+/// Identifies a run, equally on all its nodes.
 struct RunId {
-  std::uint64_t owner = 0, number = 0;  // of a run over several nodes
-  PlanName plan;                        // of one of one node: its plan
-  std::uint64_t run = 0;                // and its number there
+  std::uint64_t owner = 0, number = 0;  // the key of a run over several nodes
+  PlanName plan;                        // the plan of a run on one node
+  std::uint64_t run = 0;                // the number of a run on one node
   friend auto operator<=>(const RunId&, const RunId&) = default;
 };
 namespace detail {
 
 RunId id_of(const RunSnapshot& run);
 
-/// The actor that an error of a run names first, `Op 'name' (line)`; empty: it names none.
+/// Returns the actor that an error names first, `Op 'name' (line)`; empty: it names none.
 std::string actor_of(const std::string& error);
 
-/// Why has a run not ended? One cause.
+/// One cause why a run has not ended.
 struct Verdict {
-  std::uint64_t run = 0;  // its owner's number
-  PlanName plan;          // of which it is a run
-  std::string text;       // a sentence
-  std::string device;     // where
+  std::uint64_t run = 0;  // the owner's number
+  PlanName plan;
+  std::string text;  // a sentence
+  std::string device;
   std::string actor;  // the node of the program, with the user's line; empty: none in particular
   std::int32_t node = -1;
   std::string tag, from;
@@ -274,10 +276,10 @@ struct Verdict {
     ready,
     no_turn
   } kind = Kind::waiting;
-  RunId id;  // of the run
-  // at a queue or in a user's actor, for no longer than that takes now and then
+  RunId id;
+  // at a queue or in a user's actor, for no longer than such waits have taken before
   bool is_usual = false;
-  // computing, or waiting in a user's code, on a worker that others may want
+  // a kernel computes, or a user's code waits, on a worker that other work may need
   bool holds_worker = false;
 };
 
@@ -287,10 +289,10 @@ struct EngineSnapshot {
   struct Memory {
     std::string device;
     std::uint64_t in_use = 0, peak = 0, limit = 0;  // bytes; limit 0: none
-    // and what was moved from it to the host's memory, and is there now (devices/device/swap.hpp)
+    // bytes that are swapped out to the host's memory (devices/device/swap.hpp)
     std::uint64_t swapped = 0;
   };
-  std::string node;  // empty: of no cluster
+  std::string node;  // empty: no cluster
   int workers = 0;
   std::vector<Memory> devices;
   std::vector<RunSnapshot> runs;  // in the order they were started
@@ -305,49 +307,51 @@ struct EngineSnapshot {
 
 namespace detail {
 
-/// Adds what another node says of its part of a run; not of partitions that the owner has heard to
-/// have left it since: what they waited for has come.
+/// Adds another node's snapshot of its part of a run. Omits partitions that have reported to the
+/// owner since that they have left, because their waits are over.
 void add_part(RunSnapshot& run, const RunSnapshot& part);
 
 }  // namespace detail
 
-/// Why a run has not ended: a sentence for each cause, the likeliest first. A partition that waits
-/// for another is no cause if the other one can be asked.
+/// Returns a sentence for each cause why a run has not ended, the likeliest first. A partition that
+/// waits for another one is no cause if the other one can be asked.
 std::vector<std::string> diagnose(const RunSnapshot& run);
 std::vector<detail::Verdict> verdicts(const RunSnapshot& run);
-/// Which runs hang, and why: those that have fired nothing between two looks, a second or so apart,
-/// that no large token is on its way to, and whose cause is not a kernel that computes, nor a
-/// user's actor or a queue that has taken as long before; and those in a loop whose predicate is
-/// seen to stay true for ever: it depends on nothing that the loop changes, on comparisons that
-/// cannot come out differently any more (decision.hpp), or on values that have come back
-/// (recurrence.hpp). A run that is merely slow is not named. `withheld` gets those of which these
-/// two looks could not tell, and two others may.
+/// Returns the runs that hang, and why. `before` and `now` are two looks, a second or so apart. A
+/// run that is merely slow is not returned. A run hangs in two cases:
+/// - It has fired nothing between the looks, and no large token is in flight to it. The cause is
+///   neither a computing kernel, nor a user's actor or a queue that has taken as long before.
+/// - It is in a loop whose predicate is seen to stay true for ever. The predicate depends on
+///   nothing that the loop changes, on comparisons that are settled (decision.hpp), or on values
+///   that repeat (recurrence.hpp).
+/// `withheld` receives the runs that these looks could not judge, and later ones may.
 std::vector<detail::Verdict> hangs(const std::vector<RunSnapshot>& before,
                                    const std::vector<RunSnapshot>& now,
                                    std::set<RunId>* withheld = nullptr);
 namespace detail {
 
-/// Of those, what `later`, what `hangs` says of two looks that follow, leaves of it: whoever had no
-/// turn and is not said to have none any more is taken back. Nobody is added: looks close to each
-/// other say of nobody else that it hangs.
+/// Returns the verdicts without each `no_turn` that `later`, the result of `hangs` for two later
+/// looks, does not repeat. It adds none, because looks close to each other prove no other hang.
 std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts,
                                             const std::vector<Verdict>& later);
-/// Looks at the same nodes, one after the other, and what follows from them: first from two that
-/// are `apart`; then from looks soon after each other, which take back who has had his turn, and
-/// judge a run of which the first two could not tell, because a partition of it answered late or it
-/// has waited for a moment only: by two looks that are `apart` in which, and between which, all its
-/// partitions answered, or what they had said stood.
+/// Finds hangs by several looks at the same nodes. The first two are `apart`. More looks follow
+/// soon after each other. They withdraw verdicts about partitions that have had a turn meanwhile.
+/// They also judge runs that the first two looks could not judge, because a partition answered late
+/// or the run had waited only briefly. For that they need two looks that are `apart`. In these, and
+/// between them, all partitions of the run have answered, or their earlier answers are current.
 ///
 ///   Looks looks(400ms);
-///   do looks.add(joined_runs(...), asked, answered); while (looks.wants_more() && wait(looks.pause()));
+///   do looks.add(joined_runs(...), asked, answered);
+///   while (looks.wants_more() && wait(looks.pause()));
 class Looks {
  public:
   explicit Looks(std::chrono::nanoseconds apart) : apart_(apart) {}
-  /// On one clock: when it was asked for, and when all who will have answered.
+  /// Adds a look. `began`: when the answers were asked for; `ended`: when the last answer came or
+  /// was given up. Both are on one clock.
   void add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began,
            std::chrono::nanoseconds ended);
   bool wants_more() const;
-  /// Until the next one begins.
+  /// Returns the time until the next look begins.
   std::chrono::nanoseconds pause() const { return count_ < 2 ? apart_ : apart_ / 4; }
   const std::vector<Verdict>& verdicts() const { return verdicts_; }
 
@@ -370,7 +374,7 @@ class Looks {
 
 }  // namespace detail
 
-/// Of all runs, each sentence naming its run.
+/// Diagnoses all runs. Each sentence names its run.
 std::vector<std::string> diagnose(const EngineSnapshot& engine);
 
 }  // namespace troupe

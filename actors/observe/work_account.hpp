@@ -1,18 +1,17 @@
-// What the nodes of a partition have taken and put out in all, though few of their firings are
-// timed.
+// WorkAccount: estimates the time and the output bytes of a partition's nodes from the few firings
+// that are timed.
 //
-//   account.timed(node, ns, bytes, true);      // counts as it is
-//   account.settle(fires, turns_ns);           // between two firings, when somebody asks: the others since the last time
+//   account.timed(node, ns, bytes, true);      // adds the measured values
+//   account.settle(fires, turns_ns);           // on request: adds the other firings since the last
 //   account.busy_ns(node), account.bytes_out(node)
 //
-// A firing that was not timed is priced once, at what its node usually takes when it is settled, so
-// that no later sample changes what was said of it and sums never fall. What is usual follows
-// samples by a quarter of the difference, but none further than four times itself: a thread that
-// the kernel put aside in the midst of one does not price a million others. What is never timed, a
-// scalar's operation that is computed where it stands, is priced at what such a firing takes. And
-// all that was not timed has taken no longer than the turns that it was fired in, which are
-// measured: so a partition's actors are never busier than its turns and the workers that its
-// kernels were handed to.
+// A firing that was not timed is estimated once, when it is settled, at its node's usual cost. So
+// later samples do not change it, and sums never fall. The usual cost follows samples by a quarter
+// of the difference. A sample counts as at most about four times the usual cost, because a thread
+// that the operating system suspends must not price a million other firings. Scalar operations that
+// are computed in place are never timed; they cost kInPlace. The firings that were not timed take
+// at most the measured time of their turns. So a partition's actors are never busier than its turns
+// and the workers that run its kernels.
 //
 // Threads: the partition's turn.
 #pragma once
@@ -29,7 +28,7 @@ class WorkAccount {
  public:
   explicit WorkAccount(std::size_t nodes) : nodes_(nodes) {}
 
-  /// A firing took so long and put out so much; in a turn, or on a worker.
+  /// Adds a timed firing, in a turn or on a worker.
   void timed(std::size_t node, std::int64_t ns, std::uint64_t bytes, bool in_turn) {
     Node& n = nodes_[node];
     ns = std::max<std::int64_t>(ns, 0);
@@ -43,7 +42,8 @@ class WorkAccount {
     else n.usual_ns += (std::min(ns, kOutlier * n.usual_ns + kOutlier) - n.usual_ns) / kOutlier;
   }
 
-  /// `fires`: by node, so far; `turns_ns`: that turns have taken since the last time.
+  /// Adds the firings that were not timed. `fires`: by node, since the plan was made; `turns_ns`:
+  /// time of turns since the last call.
   void settle(const std::vector<std::uint64_t>& fires, std::int64_t turns_ns) {
     double all = 0;
     for (std::size_t i = 0; i < nodes_.size(); ++i) {
@@ -80,12 +80,12 @@ class WorkAccount {
     std::int64_t usual_ns = 0;
     std::uint64_t usual_bytes = 0;
     std::uint64_t settled = 0;                 // firings
-    std::uint64_t timed = 0, timed_bytes = 0;  // since they were settled
+    std::uint64_t timed = 0, timed_bytes = 0;  // since the last `settle`
     std::uint64_t untimed = 0;
     int samples = 0;
   };
   std::vector<Node> nodes_;
-  std::int64_t in_turns_ns_ = 0;  // of timed firings, since they were settled
+  std::int64_t in_turns_ns_ = 0;  // timed firings in turns since the last `settle`
 };
 
 }  // namespace troupe
