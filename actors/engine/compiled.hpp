@@ -41,9 +41,9 @@ class Compiled {
   EngineImpl* engine = nullptr;  // null after the engine's end
   PlanTroupe troupe;
   std::vector<PassReport> reports;
-  CostOptions costs = {};                  // that placement used
-  Measured measured = {};                  // that placement used
-  std::vector<std::string> warnings = {};  // about effects that it leaves out
+  CostOptions costs = {};                  // placement's input
+  Measured measured = {};                  // placement's input
+  std::vector<std::string> warnings = {};  // about effects that the plan leaves out
 
   /// At the owner of a plan over several nodes: its input, kept to make it again when a node is
   /// lost.
@@ -52,7 +52,7 @@ class Compiled {
   std::shared_ptr<Compiled> renewed = {};
   std::shared_ptr<StateStore> states = {};  // for a part of another node's plan: its owner's
   std::uint64_t constant_bytes = 0;
-  std::uint64_t graph = 0;  // that it was compiled from; 0: it came from another node
+  std::uint64_t graph = 0;  // id of the compiled graph; 0: the plan came from another node
   const std::int64_t made_ns = epoch_ns();
   // Counts of runs that this node has seen; they publish nothing.
   std::atomic<std::uint64_t> started{0}, ended{0}, failed{0};

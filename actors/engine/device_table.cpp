@@ -58,7 +58,7 @@ void DeviceTable::synchronize() {
   std::lock_guard lock(mutex_);
   for (const auto& [name, device] : devices_) try {
       device->compute_stream()->synchronize();
-    } catch (...) {  // of work that no run waits for
+    } catch (...) {  // the failed work has no run that waits for it
     }
 }
 

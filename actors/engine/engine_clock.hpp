@@ -46,7 +46,7 @@ class EngineClock {
   class Timekeeper;
 
   const std::function<void(std::uint64_t)> expire_;
-  caf::actor_system* system_ = nullptr;  // of virtual time; null: time is real
+  caf::actor_system* system_ = nullptr;  // has the virtual time; null: time is real
   LeanRef<Timekeeper> timekeeper_;
   Deadlines deadlines_;
 };

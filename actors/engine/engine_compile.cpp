@@ -43,7 +43,7 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   const Tracing::Suspended untraced;  // passes compute on eager scopes
   std::vector<PassReport> reports;
   std::vector<std::string> skipped = options.skip_passes;
-  // what waits here might come to lie on another node
+  // the pass makes nodes wait for others, which might be placed on another node
   if (options_.placement == Placement::automatic) skipped.push_back("order_gradients");
   const Keep keep = options.prune_effects ? Keep::fetches : Keep::effects;
   const PassOptions passes{.optimize = options.optimize && options_.optimize,
@@ -59,7 +59,7 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   if (options_.placement == Placement::automatic) {
     placement.measured = measured(graph.id());
     if (peers_ && placement.costs.measure_links)
-      // those that users gave come first
+      // links that the user gave come first
       for (LinkBetween& link : peers_->links()) placement.costs.links.push_back(std::move(link));
   }
   auto compiled = make_troupe(place(std::move(program), placement), std::move(reports), graph.id());
@@ -163,7 +163,7 @@ CostOptions EngineImpl::costs() const {
   return costs;
 }
 
-// What kernels took in earlier plans of a graph, on all nodes.
+// Returns the measured times of kernels in earlier plans of a graph, on all nodes.
 Measured EngineImpl::measured(std::uint64_t graph) {
   Measured times;
   for (const auto& compiled : plans_.alive()) {

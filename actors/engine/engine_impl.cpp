@@ -195,7 +195,7 @@ void EngineImpl::check_feeds(const Plan& plan, const std::vector<Tensor>& feeds)
 
 namespace {
 
-// Nothing is made yet: who waits for the file waits for what is in it.
+// Checks without making the file, because a reader that waits for the file expects its content.
 void check_writable(const std::string& path) {
   const std::filesystem::path file(path),
       folder = file.has_parent_path() ? file.parent_path() : std::filesystem::path(".");
@@ -264,7 +264,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   const std::chrono::nanoseconds left = slot.left();
   runs_.keep(run, std::move(slot));
   compiled->started.fetch_add(1, std::memory_order_relaxed);
-  // From here on the run is ended by all who take part, whatever goes wrong.
+  // From here on every partition and node must leave the run before it ends, even if it fails.
   try {
     if (!options.trace.empty()) {
       Inspect on{};
@@ -276,11 +276,12 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
       troupe.weigh();
       troupe.remote->start(*run);
       run->is_named.store(true, std::memory_order_seq_cst);
-      // Whoever made it fail before had no name to tell the others by: one of the two sees what the
-      // other has written.
+      // A failure before `is_named` was set could not notify the other nodes without the key. The
+      // failing thread writes `cancelled` and reads `is_named`; this one writes and reads in the
+      // opposite order. So at least one of the two sees the other's write.
       if (run->info().cancelled.load(std::memory_order_seq_cst)) troupe.remote->failed(*run);
     }
-    // Only now: who asks the other nodes about the run needs its name there.
+    // Only now, because an inspection on other nodes needs the run's key.
     if (left.count() > 0) runs_.remind(*run, left);
   } catch (...) { fail(*run, Status::from_current_exception()); }
   bool is_whole = true;
@@ -328,7 +329,7 @@ Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<
   }
   try {
     wait(*run);
-  } catch (...) {  // nobody holds it who could wait again
+  } catch (...) {  // no handle is left with which the caller could wait again
     fail(*run, Status::from_current_exception());
     throw;
   }
@@ -367,10 +368,10 @@ void EngineImpl::wait_for_streams() {
   if (!devices_.poll()) std::this_thread::yield();
 }
 
-// What waits in states for it comes to an end here; what comes later looks whether its run was
-// cancelled (ops/graph/state.cpp). A run over several nodes is given up everywhere: what its other
-// nodes would still send may never come. They are sent word before its caller is answered, and so
-// ahead of what he begins next; it goes by a lane of its own, so that the two may cross on the way.
+// Cancels the run's waiters in states. A waiter that comes later checks whether its run was
+// cancelled (ops/graph/state.cpp). A run over several nodes is abandoned on all of them, because
+// their tokens may never come. The message to them is sent before the caller is answered, and so
+// before the caller's next run. It has a priority of its own, so the two may be reordered.
 void EngineImpl::give_up(Run& run) {
   for (const auto& states : states_.all()) states->cancel_waiters(run.info().id, given_up());
   if (!run.troupe->remote) return;

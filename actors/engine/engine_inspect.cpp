@@ -1,4 +1,4 @@
-// What an engine says of itself: snapshots, and why a run whose time is up has not ended.
+// Makes an engine's snapshots, and finds why a run has not ended within its timeout.
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/actors/executor/trace_file.hpp>
 #include <troupe/actors/runtime/user_actor.hpp>
@@ -36,8 +36,8 @@ void EngineImpl::answered(std::uint64_t id) {
   if (runs_.is_answered(id)) expire(id);
 }
 
-// Has every partition of the plan said what it has done of the run? Who has a part of the plan does
-// not know.
+// Returns true if every partition of the plan has reported its totals of the run. False for a part
+// of a plan, which does not list all partitions.
 static bool all_have_said(const RunSnapshot& run, const Plan& plan) {
   return !plan.is_part() &&
          std::all_of(
@@ -198,7 +198,7 @@ std::shared_ptr<Inspection> EngineImpl::ask(const std::vector<LeanRef<PartitionA
                                             std::function<void(Inspection&)> on_complete) {
   const auto here = static_cast<std::size_t>(
       std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
-  // whoever answers last holds the inspection
+  // the partition that answers last holds the inspection
   auto self = std::make_shared<std::weak_ptr<Inspection>>();
   question.inspection = on_complete ? std::make_shared<Inspection>(
                                           here, [self, on_complete] { on_complete(*self->lock()); })
@@ -243,7 +243,7 @@ void EngineImpl::add_queue(ActorCounters& counters, const Compiled& compiled) {
   if (queue) counters.queued = static_cast<std::uint64_t>(queue->size());
 }
 
-// Who has not answered is there by its device.
+// Returns the answers. A partition that has not answered has an entry with its device.
 std::vector<PartitionSnapshot> EngineImpl::answers_of(const Compiled& compiled,
                                                       const Inspection& inspection) {
   std::vector<PartitionSnapshot> answers = inspection.answers();

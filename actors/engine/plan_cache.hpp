@@ -1,4 +1,4 @@
-// The plans of an engine: the compiled graphs that `Engine::run` uses again, and all that are alive.
+// PlanCache: the compiled graphs that `Engine::run` uses again, and all plans that are alive.
 //
 //   PlanCache plans;
 //   if (auto hit = plans.find(key)) return hit;
@@ -25,7 +25,7 @@ namespace troupe {
 class PlanCache {
  public:
   static constexpr std::size_t kMost = 64;                   // plans that are kept
-  static constexpr std::uint64_t kMostBytes = 256ull << 20;  // of their constants
+  static constexpr std::uint64_t kMostBytes = 256ull << 20;  // bytes of constants of kept plans
 
   struct Key {
     std::uint64_t graph = 0;

@@ -1,5 +1,5 @@
-// The record of runs that have ended: the last ones, the last failures, and what of them is logged
-// or written to files.
+// RunLog: keeps the last runs that have ended and the last failures, logs them, and writes their
+// files.
 //
 //   RunLog log(options);
 //   log.add(ended, has_failed);
@@ -63,7 +63,7 @@ class RunLog {
  private:
   struct Ring {
     std::vector<EndedRun> runs;
-    std::uint64_t count = 0;  // of all that were added
+    std::uint64_t count = 0;  // runs that were ever added
     void add(std::size_t most, const EndedRun& end);
     std::vector<EndedRun> latest_first() const;
   };

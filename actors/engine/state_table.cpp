@@ -94,7 +94,7 @@ bool StateTable::find_elsewhere(const std::string& variable, const std::string& 
   if (found == variables_.end()) return false;
   auto& homes = found->second;
   if (is_here) homes.try_emplace(here);
-  // Of several homes only those count whose node is still there.
+  // If there are several homes, only homes on present nodes count.
   if (homes.size() > 1)
     std::erase_if(homes, [&](const auto& h) {
       return std::none_of(there.begin(), there.end(),
