@@ -96,7 +96,7 @@ std::int32_t Frames::find_frame(std::int32_t id) {
                             "else; let its users wait for {}",
                             g_.describe(id), g_.describe(n.controls[0])));
   std::size_t count = n.op->name == "NextIteration" ? 1 : n.inputs.size();
-  // What calls of it take from outside is the last of their inputs, which no user has in hand.
+  // The last input of a Call carries the values from outside; a user cannot set it.
   static constexpr const char* kCalled =
       "a function that calls itself, draws or is waited for cannot be called in a loop that is "
       "built by hand: use while_loop";
@@ -190,8 +190,8 @@ void Frames::check_loop(std::int32_t merge, std::int32_t next) const {
                 fmt::format("{}: the loop has no Switch, so it never ends", g_.describe(next)));
 }
 
-// In every iteration every node fires, so whoever uses what the first alone is given would be
-// waited for in the second.
+// Checks that only Merges use the Enter of a loop variable. Every node fires in every iteration, so
+// another user would wait in the second iteration for a value that only the first one gets.
 void Frames::check_enters() const {
   std::set<std::int32_t> loops;
   for (const auto& [merge, next] : is_closed_) loops.insert(frame(merge));

@@ -11,11 +11,11 @@
 
 namespace troupe {
 
-/// Iterations of a loop that are open at once, or ahead of who is to have them, whatever is asked
-/// for: an instance has a place for each from the start.
+/// The limit of iterations of a loop that are open at once, or ahead of their receiver, for any
+/// option. An instance allocates an index for each at its start.
 inline constexpr std::int64_t kMostOpen = 1 << 16;
 
-/// A loop of the program, or a function's body; number 0 is what is outside of all.
+/// A loop of the program, or a function's body; number 0 has the nodes outside of all of these.
 struct Frame {
   std::string name;
   std::uint64_t key = 0;
@@ -68,7 +68,7 @@ class Frames {
   bool is_constant(Edge e) const { return role(resolve(e).node) == Role::constant; }
 
  private:
-  static constexpr std::int32_t kNone = -1;  // of what has no tokens: constants
+  static constexpr std::int32_t kNone = -1;  // frame of nodes without tokens: constants
 
   bool is_same_each_time(std::int32_t id) const;
   Role role_of(std::int32_t id) const;
