@@ -28,12 +28,13 @@ inline std::uint64_t ticks() {
 #endif
 }
 
-/// What the clocks and the ticks showed at one time, and how long a tick is.
+/// Readings of both clocks and the ticks at one time, and the length of a tick.
 class TickClock {
  public:
-  /// Now. A thread may be put aside between two looks, so the closest of a few counts.
+  /// Reads the clocks. The thread may be suspended between two readings, so the closest of a few
+  /// readings is used.
   static TickClock now() {
-    static const Look first = look();  // of this process
+    static const Look first = look();  // the process's first reading
     TickClock c;
     c.at_ = look();
     if (c.at_.ticks > first.ticks)
@@ -47,7 +48,7 @@ class TickClock {
   std::uint64_t ticks_of(std::int64_t ns) const {
     return static_cast<std::uint64_t>(static_cast<double>(ns) / ns_a_tick_);
   }
-  /// Of the Unix epoch, at a moment of the ticks and of the steady clock.
+  /// Both return ns since the Unix epoch, at a time in ticks or by the steady clock.
   std::int64_t at_ticks(std::uint64_t t) const {
     return at_.system_ns -
            (t > at_.ticks ? -nanoseconds(t - at_.ticks) : nanoseconds(at_.ticks - t));

@@ -23,7 +23,7 @@ void Deadlines::stop() {
     is_stopped_ = true;
   }
   changed_.notify_one();
-  if (thread_.joinable()) thread_.join();  // nobody starts it any more
+  if (thread_.joinable()) thread_.join();  // is_stopped_ keeps it from being started again
 }
 
 void Deadlines::live() {

@@ -1,14 +1,14 @@
-// Deadlines on the real clock, kept by a thread of their own: they are met however long kernels and
-// actors hold the workers.
+// Deadlines: calls back at deadlines on the real clock. It has its own thread, so deadlines are met
+// even if kernels and actors occupy all workers.
 //
 //   Deadlines deadlines([](std::uint64_t id) { ... });
-//   deadlines.add(due, id);     // the first starts the thread
-//   deadlines.remove(due, id);  // what has ended is not waited for
+//   deadlines.add(due, id);     // the first call starts the thread
+//   deadlines.remove(due, id);  // no call for `id`
 //
-// Threads: `add` and `remove` from any, under any lock that `expire` does not hold while it adds.
-// `expire` runs on that thread, one call at a time, with nothing locked. Cost: deadlines that come
-// in order wake nobody: the thread sleeps until the earliest that it knew when it lay down, and
-// looks again then. Only one that is due before that wakes it.
+// Threads: `add` and `remove` from any thread, under any lock that `expire` does not hold while it
+// adds. `expire` runs on the thread of `Deadlines`, one call at a time, with nothing locked. Cost:
+// deadlines that are added in order wake no thread. The thread sleeps until the earliest deadline
+// that it knew, and then checks again. Only an earlier deadline wakes it.
 #pragma once
 
 #include <chrono>
@@ -36,7 +36,8 @@ class Deadlines {
   /// After `stop` nothing happens.
   void add(Clock::time_point due, std::uint64_t id);
   void remove(Clock::time_point due, std::uint64_t id);
-  /// Waits for a call of `expire` that is under way; after it there are none. Not from within one.
+  /// Waits for a call of `expire` that is under way; after it there are none. Must not be called by
+  /// `expire`.
   void stop();
 
  private:

@@ -21,8 +21,8 @@ struct InboxActor::ControlNode : InboxNode {
 
 namespace {
 
-/// Tells the sender of a request that nobody will answer. Unlike monitorable_actor::bounce it takes
-/// no lock: CAF enqueues exit messages while it holds the receiver's.
+/// Answers a request with `unreachable`. Unlike monitorable_actor::bounce it takes no lock, because
+/// CAF enqueues exit messages while it holds the receiver's lock.
 void refuse(const caf::mailbox_element& element) {
   const caf::detail::sync_request_bouncer bouncer(caf::make_error(caf::exit_reason::unreachable));
   bouncer(element);
@@ -177,7 +177,7 @@ void InboxActor::discard_waiting() {
   }
 }
 
-/// The last reference has gone: nobody can send any more.
+/// Called when the last reference has gone, so no message can come any more.
 void InboxActor::on_destroy() {
   if (!getf(is_cleaned_up_flag)) cleanup(caf::make_error(caf::exit_reason::unreachable), nullptr);
   monitorable_actor::on_destroy();

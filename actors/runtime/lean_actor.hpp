@@ -1,4 +1,4 @@
-// An actor for tokens: CAF's identity, monitors and links around an inbox of our own.
+// LeanActor: an actor for tokens, with CAF's identity, monitors and links around its own inbox.
 //
 //   class Counter : public LeanActor<int> {
 //    public:
@@ -9,30 +9,30 @@
 //   };
 //   LeanRef<Counter> counter = lean_spawn<Counter>(system);
 //   counter->send(5);                                  // any thread
-//   caf::actor_cast<caf::actor>(counter.strong());     // to monitor, link, register, send stock messages
+//   caf::actor_cast<caf::actor>(counter.strong());     // to monitor, link, register, send to
 //
 // A message costs a pooled node, one compare-and-swap into the inbox and one activation; no
-// allocation, no type matching, no mailbox element. The receiver is always resumed by the
-// scheduler, never inside the sender's turn; but who has a worker's place, and is in no turn, may
-// take one of an actor that waits (`take_turn`). What stock CAF sends (exit_msg, down_msg, any
-// control message) arrives in the same inbox, in order with the messages, at `receive_control`.
+// allocation, no type matching, no mailbox element. The scheduler resumes the receiver, never
+// inside the sender's turn. A thread that acts as a worker, outside of any turn, may run the turn
+// of an actor that waits (`take_turn`). Messages of stock CAF (exit_msg, down_msg, any control
+// message) arrive in the same inbox, in order with the others, at `receive_control`.
 //
-// Ownership and threads: an actor lives while a LeanRef, a CAF handle, its place in the scheduler
-// or a link needs it; if the last reference goes before it has quit it ends as unreachable. `send`
-// and `enqueue` from any thread; all virtual functions and everything protected on the worker whose
-// turn it is. Lean actors do not count as running for `await_all_actors_done`: their owner ends
-// them, or the system's end does. Handles must be gone before the system is.
+// Ownership and threads: an actor lives while a LeanRef, a CAF handle, its entry in the scheduler
+// or a link refers to it; if the last reference goes before it has quit, it ends as unreachable.
+// `send` and `enqueue` from any thread; virtual and protected functions on the worker that runs the
+// turn. Lean actors do not count as running for `await_all_actors_done`: their owner ends them, or
+// the system's end does. Handles must be gone before the system is.
 //
 // One turn, on one worker at a time:
 //
-//   resume ─► collect ─► receive / receive_control, each ─► continue_turn ─► anything new? ─ no ─► wait
-//                │             quit, exception, exit_msg            │ true          │ yes
+//   resume ─► collect ─► receive / receive_control, each ─► continue_turn ─► anything new? ─► wait
+//                │             quit, exception, exit_msg            │ true          │ yes  no
 //                └─────────────────────► end                       resume later ◄───┘
 //
 // Invariants
 // 1. A turn handles what had arrived when it began, at most the scheduler's max-throughput.
 // 2. On the end: the inbox closes (later messages are dropped and freed, later requests bounce),
-//    what was waiting is dropped or bounced, then monitors and links are told, once.
+//    waiting messages are dropped or bounced, then monitors and links are notified, once.
 // 3. Under SchedulerModule a wake-up goes straight to the worker's ring; under a stock scheduler
 //    through its `enqueue`, correct but slower.
 #pragma once
@@ -81,9 +81,9 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   void on_destroy() override;
 
  protected:
-  /// A stock CAF message. This default ends the actor on an exit_msg with an abnormal reason,
-  /// answers CAF's `sys` queries, bounces other requests as unexpected and drops the rest;
-  /// overrides call it for what they do not handle.
+  /// Handles a stock CAF message. This default ends the actor on an exit_msg with an abnormal
+  /// reason, answers CAF's `sys` queries, bounces other requests as unexpected and drops the rest.
+  /// Overrides call it for messages that they do not handle.
   virtual void receive_control(caf::mailbox_element& element);
 
   /// Called after the messages of a turn. Does a bounded piece of further work and returns true to
@@ -95,7 +95,7 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   /// microseconds: a worker without other work waits for it.
   virtual bool awaits_soon() const { return false; }
 
-  /// Called once when the actor ends, before monitors and links are told. Must not throw.
+  /// Called once when the actor ends, before monitors and links are notified. Must not throw.
   virtual void ended(const caf::error& reason);
 
   /// Ends the actor after the current message; the first reason counts. No reason: normal.
@@ -119,9 +119,9 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   /// The worker running this turn, as CAF sees it; null outside of a turn.
   caf::execution_unit* host() const { return host_; }
 
-  /// On a worker's place, while somebody holds the actor: its turn here and now, which begins with
-  /// `first(what)` in the place of a message, if it waits for one. False: it does not, or has
-  /// ended, and nothing was done.
+  /// Runs a turn on the calling thread, which acts as a worker and holds a reference, if the actor
+  /// waits for a message. The turn begins with `first(what)` instead of a message. False: the actor
+  /// is busy or has ended, and nothing was done.
   bool take_turn(void (*first)(void*), void* what);
 
   /// Hands one message to `receive`, and destroys it also if that throws.
@@ -150,8 +150,8 @@ class InboxActor : public caf::monitorable_actor, public caf::resumable {
   Inbox inbox_;
   SchedulerModule* const module_;  // null under a stock scheduler
   caf::execution_unit* host_ = nullptr;
-  void (*first_)(void*) = nullptr;  // of a turn that was taken, and what it is called with
-  void* first_of_ = nullptr;
+  void (*first_)(void*) = nullptr;  // first call of a turn by `take_turn`; null: an ordinary turn
+  void* first_of_ = nullptr;        // its argument
   caf::error quit_reason_;
   bool quitting_ = false;
 };
@@ -202,7 +202,7 @@ class LeanActor : public InboxActor {
   static_assert(alignof(Message) <= alignof(std::max_align_t));
 
  public:
-  /// Where the messages' memory comes from; shared by all message types of about this size.
+  /// The pool of the messages' memory, shared by all message types of about this size.
   using Pool = NodePool<(sizeof(Node) + 15) / 16 * 16>;
 
  private:
@@ -255,7 +255,7 @@ class LeanRef {
   Actor& operator*() const { return *actor_; }
   explicit operator bool() const { return actor_ != nullptr; }
 
-  /// The same actor as CAF knows it.
+  /// Returns CAF's handle of the actor.
   caf::strong_actor_ptr strong() const {
     return actor_ == nullptr ? nullptr : caf::strong_actor_ptr(actor_->ctrl());
   }

@@ -1,15 +1,15 @@
-// Where a lean actor's messages arrive: a lock-free stack that the reader turns into a queue.
+// Inbox: the queue of a lean actor's messages: a lock-free stack that the reader reverses.
 //
 //   if (inbox.push(node) == Inbox::Pushed::woke) schedule();      // any thread
 //
-//   inbox.collect();                                              // reader: what has arrived so far
+//   inbox.collect();                                              // reader: takes arrived messages
 //   while (InboxNode* node = inbox.next()) { handle; inbox.done(node); }
 //   if (inbox.try_block()) return awaiting;                       // else more has arrived
 //
 // Protocol (many senders, one reader; after CAF's lifo_inbox, with one read-modify-write an
 // activation instead of two). `head_` is one of
 //
-//     blocked ──push: woke──► node ► node ► … ► kept      closed: for ever, push gives the node back
+//     blocked ──push: woke──► node ► node ► … ► kept    closed: for ever, push returns the node
 //        ▲                             │
 //        └──────── try_block ◄─────────┘  only if head_ is still the node that was handled last
 //
@@ -21,8 +21,8 @@
 // 3. The newest node collected stays where it is, handled or not, until head_ has moved on, as
 //    kept_. It is not recycled before, so its address cannot be pushed again and try_block's
 //    compare-and-swap cannot take a new message for the old one (no ABA).
-// 4. A reader that comes by itself (`try_wake`) pushes a node of the inbox's own, which counts as
-//    handled: so is 1 kept, and 3.
+// 4. A reader that is not woken by a push (`try_wake`) pushes the inbox's own node, which counts as
+//    handled. This keeps 1 and 3.
 // 5. push (acq_rel) publishes the node to collect (acquire). try_block (acq_rel) publishes the
 //    actor's state to the sender that wakes it, and that sender's submission passes it on to the
 //    next worker.
@@ -34,14 +34,15 @@
 
 namespace troupe {
 
-/// What an inbox holds: a link, and how the node's memory goes back once its content is gone.
+/// An entry of an inbox: a link, and the function that frees the node's memory after its content
+/// has been destroyed.
 struct InboxNode {
   InboxNode* link = nullptr;                       // the inbox's while the node is in it
   void (*recycle)(InboxNode*) noexcept = nullptr;  // memory only: the content has been destroyed
   bool control = false;                            // a CAF mailbox element, not a message
 };
 
-/// Multi-producer single-consumer queue of nodes; see above for who may call what.
+/// Multi-producer single-consumer queue of nodes; each method names the thread that may call it.
 class Inbox {
  public:
   enum class Pushed { queued, woke, closed };
@@ -61,7 +62,8 @@ class Inbox {
     return head == blocked() ? Pushed::woke : Pushed::queued;
   }
 
-  /// Who will be the reader, if the actor waits: as a push that wakes it, with no message.
+  /// Any thread. Wakes the actor like a push, without a message, and makes the caller the reader.
+  /// False: the actor does not wait.
   bool try_wake() {
     auto* head = blocked();
     if (!head_.compare_exchange_strong(head, &nothing_, std::memory_order_acq_rel,
@@ -71,7 +73,7 @@ class Inbox {
     return true;
   }
 
-  /// Reader: makes what has arrived available to `next`, after what is there already.
+  /// Reader: appends the messages that have arrived to those that `next` returns.
   void collect() {
     auto* const head = head_.load(std::memory_order_acquire);
     if (head != kept_) adopt(head);
@@ -111,14 +113,14 @@ class Inbox {
     return true;
   }
 
-  /// Reader: refuses messages from now on; what had arrived is left for `next`, and `done` for
-  /// each.
+  /// Reader: refuses messages from now on. Messages that had arrived are left for `next` and
+  /// `done`.
   void close() {
     auto* const head = head_.exchange(closed(), std::memory_order_acq_rel);
     if (head == closed()) return;
     if (head != kept_ && head != blocked()) adopt(head);
     if (first_ == nullptr) return drop_kept();
-    // still in the list: nobody can push above it any more, so it is like the others
+    // kept_ is still in the list; no sender can push above it any more, so it is like the others
     kept_ = nullptr;
   }
 
@@ -152,7 +154,7 @@ class Inbox {
   InboxNode* last_ = nullptr;
   InboxNode* in_hand_ = nullptr;  // between `next` and `done`
   InboxNode* kept_ = nullptr;     // bottom of the stack: collected, not yet recycled
-  // of `try_wake`; pushed while blocked only, when nobody can know it any more
+  // node of `try_wake`; pushed only while blocked, when no other thread can refer to it
   InboxNode nothing_{.recycle = [](InboxNode*) noexcept {}};
 };
 

@@ -1,15 +1,16 @@
-// Memory for messages: fixed-size pieces that wander from a sender's thread to a receiver's.
+// NodePool: memory for messages, in fixed-size pieces that move from the sender's thread to the
+// receiver's.
 //
 //   void* piece = NodePool<64>::take();
 //   NodePool<64>::give(piece);           // on any thread
 //
-// A free list per thread alone would let a producer allocate for ever while its consumer hoards. So
-// each thread keeps two magazines of up to kMagazine pieces (Bonwick and Adams, "Magazines and
-// Vmem",
-// 2001) and trades full ones through a shared depot, one lock in kMagazine messages:
+// With a free list per thread alone a producer would allocate for ever, while the free pieces pile
+// up at its consumer. So each thread keeps two magazines of up to kMagazine pieces (Bonwick and
+// Adams, "Magazines and Vmem", 2001), and exchanges full ones through a shared depot, with one lock
+// in kMagazine messages:
 //
-//   thread A, sends                       depot                      thread B, receives
-//   take: loaded ► spare ► depot ► new    at most kDepot full        give: loaded ► spare ► depot ► delete
+//   thread A, sends                     depot               thread B, receives
+//   take: loaded ► spare ► depot ► new  at most kDepot full give: loaded ► spare ► depot ► delete
 //
 // Invariants: a thread holds at most 2 × kMagazine free pieces, the depot at most kDepot magazines;
 // beyond that memory goes back to the allocator. A thread that ends gives back what it holds.

@@ -19,7 +19,7 @@
 // does not have one.
 //
 // Invariants
-// 1. Whoever submits a resumable gives the module one strong reference to it. It is released when
+// 1. Submitting a resumable gives the module one strong reference to it. It is released when
 //    `resume` returns `done` or `awaiting_message`, and kept across `resume_later`, which puts the
 //    resumable behind what its worker has already. `shutdown_execution_unit` ends a thread in stock
 //    CAF; here the threads belong to the pool and it counts as `done`.
@@ -97,7 +97,7 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   void stop() override;
 
  private:
-  /// What an actor of this system sees of the worker that runs it.
+  /// The interface of a worker to the actors of this system that it runs.
   class Unit final : public caf::execution_unit {
    public:
     Unit(caf::actor_system& system, SchedulerModule& module)
@@ -131,7 +131,7 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   std::atomic<bool> stopping_{false};         // publishes that jobs are to be ended, not resumed
   // jobs submitted by other threads; orders against stopping_
   std::atomic<std::uint64_t> from_outside_{0};
-  std::atomic<std::uint64_t> ended_outside_{0};  // those of them that were ended on the spot
+  std::atomic<std::uint64_t> ended_outside_{0};  // jobs of from_outside_ that were ended at once
   caf::detail::thread_safe_actor_clock real_clock_;
   caf::detail::test_actor_clock virtual_clock_;
   std::thread clock_thread_;

@@ -1,6 +1,6 @@
-// A stack of small things. A push is a comparison and a store: it grows out of line, where
-// `std::vector` puts the code that grows it, and the registers which that takes, into whoever
-// pushes. What it held keeps its place in memory until it grows.
+// Stack: a stack of small values. A push is a comparison and a store. Growing is out of line, while
+// `std::vector` inlines it, with its registers, into each caller. Elements keep their addresses
+// until the stack grows.
 //
 // One thread at a time. Memory is kept until the end.
 #pragma once

@@ -23,7 +23,7 @@ struct ActorFiring {
   Completion completion;
 };
 struct Done {
-  bool failed = false;  // of an actor on its own thread; one on a worker says so by ending
+  bool failed = false;  // set by an actor on its own thread; an actor on a worker ends instead
 };
 struct CancelFirings {
   std::uint64_t run_id;

@@ -1,6 +1,6 @@
-// Hosting a user's actor: a supervisor, the actor it makes, and the firings that wait.
+// Hosts a user's actor: a supervisor, the actor that it makes, and the firings that wait.
 //
-//   node ── fire ──► supervisor ── one firing at a time ──► actor (a worker's, or a thread of its own)
+//   node ── fire ──► supervisor ── one firing at a time ──► actor (on a worker, or its own thread)
 //                        ▲                                     │
 //                        └────────── done │ down_msg ──────────┘
 //
@@ -24,20 +24,20 @@ namespace troupe {
 
 namespace detail {
 
-/// What an actor is at, for those who ask why a run does not get on: its code cannot be asked.
+/// The activity of a user's actor, for the diagnosis of hangs: the user's code cannot answer
+/// inspections. The atomics publish nothing but themselves.
 struct AtWork {
   const std::string name;
-  // They publish nothing but themselves.
-  std::atomic<std::int64_t> since_ns{0};    // in the user's code, of the steady clock; 0: it is not
-  std::atomic<std::uint64_t> run{0};        // and for which run, last
-  std::atomic<std::int64_t> longest_ns{0};  // that it was there, so far
+  std::atomic<std::int64_t> since_ns{0};    // entry into the user's code, steady clock; 0: outside
+  std::atomic<std::uint64_t> run{0};        // the run of the last entry
+  std::atomic<std::int64_t> longest_ns{0};  // longest stay in the user's code so far
 };
 
 }  // namespace detail
 
-/// The state that hosts `spec`'s actor in `system`; the actor is made at its first firing. Without
-/// `has_threads` one that blocks is fired as any other: a deterministic engine takes every step
-/// itself.
+/// Returns the state that hosts `spec`'s actor in `system`. The actor is made at its first firing.
+/// Without `has_threads` an actor that blocks runs like any other, because a deterministic engine
+/// runs every step itself.
 Ref<State> host_actor(caf::actor_system& system, const StateSpec& spec, bool has_threads,
                       std::shared_ptr<AtWork> at_work);
 
