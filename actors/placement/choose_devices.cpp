@@ -41,7 +41,7 @@ class Chooser {
     Forecast forecast;
   };
 
-  // What may go anywhere and belongs together, or one node.
+  // Makes the units: the nodes without a decided device that must stay together, or one node.
   void make_units() {
     std::map<std::pair<int, std::int32_t>, std::int32_t> known;  // group or loop: its unit
     const auto put = [&](std::int32_t id, std::pair<int, std::int32_t> key) {
@@ -85,7 +85,7 @@ class Chooser {
     Forecast forecast = forecaster_.run(device);
     return {std::move(device), std::move(forecast)};
   }
-  // What fits goes before what is fast; of equals the first stays.
+  // Less missing memory is better, then less time. If forecasts are equal, the first stays.
   static bool is_better(const Forecast& a, const Forecast& b) {
     if (a.missing_bytes != b.missing_bytes) return a.missing_bytes < b.missing_bytes;
     return a.ns < b.ns * (1 - 1e-9);
@@ -94,8 +94,7 @@ class Chooser {
     if (is_better(other.forecast, best.forecast)) best = std::move(other);
   }
 
-  // HEFT. What a device holds is taken to stay there: which values are freed, only a whole schedule
-  // tells.
+  // HEFT. It assumes that no value is freed, because only a whole schedule shows which are.
   std::vector<std::int32_t> earliest_finish() {
     std::vector<std::int32_t> device = decided();
     const auto& items = forecaster_.items();
@@ -194,7 +193,7 @@ class Chooser {
   const CostModel& model_;
   const std::vector<Choice>& choices_;
   Forecaster forecaster_;
-  std::vector<std::int32_t> unit_;  // of a node; -1: it has no choice
+  std::vector<std::int32_t> unit_;  // by node; -1: it has no choice
   std::vector<Unit> units_;
 };
 

@@ -1,12 +1,12 @@
-// Which device each node goes to that no constraint decides for: what the cost model predicts to
-// end earliest.
+// choose_devices: chooses a device for each node that no constraint decides, so that the run is
+// predicted to end earliest.
 //
-// First HEFT (Topcuoglu, Hariri, Wu, 2002): in order of what is left after them, nodes go where
-// they end earliest, transfers included and if their values fit. Then one unit after another is
-// tried elsewhere, as long as the whole forecast gets better and there is time. What comes out is
-// compared with all of it on the default device: it is never predicted to be worse than that. A
-// unit stays together: what users colocated; a loop of the outermost level, but for what is
-// constrained in it.
+// First HEFT (Topcuoglu, Hariri, Wu, 2002): nodes are placed by descending upward rank, each on the
+// device where it ends earliest, transfers included, if its values fit. Then one unit after another
+// is tried on other devices, while the whole forecast improves and time is left. The result is
+// compared with all units on the default device, and is never predicted to be worse. The nodes of a
+// unit stay together: nodes that users colocated, or an outermost loop without the nodes in it that
+// have constraints.
 #pragma once
 
 #include <cstdint>
@@ -22,9 +22,10 @@ struct Choice {
   std::int32_t group = -1;            // nodes of one group go together; -1: none
 };
 
-/// One choice a node; what only moves tokens has no device and no allowed ones. Returns the device
-/// of each, -1 for those. Throws resource_exhausted if what is best does not fit the memory there
-/// is, saying what takes the most.
+/// Chooses devices. `choices` has one entry for each node; a node that only moves tokens has no
+/// device and no allowed ones. Returns the device of each node, -1 for nodes that only move tokens.
+/// Throws resource_exhausted if the best placement does not fit the memory, naming the largest
+/// values.
 std::vector<std::int32_t> choose_devices(const Program& program, const CostModel& model,
                                          std::size_t home, const std::vector<Choice>& choices);
 

@@ -10,7 +10,7 @@
 namespace troupe {
 namespace {
 
-// What stands before the first `by`, which goes with it.
+// Removes the text up to the first `by` from `rest`, with `by`, and returns it without `by`.
 std::string_view next(std::string_view& rest, char by) {
   const std::size_t end = std::min(rest.find(by), rest.size());
   const std::string_view found = rest.substr(0, end);

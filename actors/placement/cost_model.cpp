@@ -49,7 +49,7 @@ CostModel::CostModel(CostOptions options, std::vector<std::string> devices,
     node_of_.push_back(nodes.emplace(node_of(name), nodes.size()).first->second);
   const std::size_t count = nodes.size();
   links_.assign(count * count, options_.between_nodes);
-  // of several the first holds
+  // reversed, so that the first of several entries for a link wins
   for (auto l = options_.links.rbegin(); l != options_.links.rend(); ++l) {
     const auto a = nodes.find(l->a), b = nodes.find(l->b);
     if (a == nodes.end() || b == nodes.end()) continue;
@@ -98,7 +98,7 @@ Work CostModel::work_of(const Graph& g, std::int32_t id) const {
   return work;
 }
 
-// What is no matrix product runs at the memory's speed, whatever it computes.
+// A node that is no matrix product runs at the memory's speed.
 double CostModel::predicted_ns(const Work& work, const DeviceCost& device) const {
   if (work.flops == 0 && work.bytes == 0) return 0;
   return device.op_ns +

@@ -1,5 +1,5 @@
-// The cost model: what a node takes on a device, and a value between two. From shapes; where a node
-// was measured, by that.
+// CostModel: predicts the time of a node on a device and of a transfer between two devices, from
+// shapes, or from measurements of the node if there are any.
 #pragma once
 
 #include <cstddef>
@@ -16,17 +16,16 @@
 
 namespace troupe {
 
-/// Nanoseconds that the node of an origin took on a device, which is named in full where there is a
-/// cluster.
+/// Measured nanoseconds by a node's origin and its device, which is named in full in a cluster.
 using Measured = std::map<std::pair<std::uint64_t, std::string>, double>;
 
 struct Size {
   double bytes = 0;
-  // false: an extent is unknown and was guessed, or it is a list, of one element
+  // false: an unknown extent was guessed, or the value is a list, counted as one element
   bool is_known = true;
 };
 
-/// What one firing computes and touches.
+/// Operations and bytes of memory traffic of one firing.
 struct Work {
   double flops = 0;
   double bytes = 0;
@@ -40,8 +39,8 @@ class CostModel {
   const CostOptions& options() const { return options_; }
   Size size_of(const ValueSpec& spec) const;
   Work work_of(const Graph& graph, std::int32_t id) const;
-  /// Of one firing. As measured on that device; else as on another, in proportion to what is
-  /// predicted of the two.
+  /// Returns the time of one firing. It is measured on that device, or measured on another one and
+  /// scaled by the ratio of their predictions, or predicted.
   double ns(const Graph& graph, std::int32_t id, std::size_t device) const;
   double transfer_ns(double bytes, std::size_t from, std::size_t to) const;
   bool is_measured(const Graph& graph, std::int32_t id, std::size_t device) const {
@@ -55,15 +54,15 @@ class CostModel {
 
   const CostOptions options_;
   const std::vector<std::string> devices_;
-  // By origin: devices, in order, and what they took. Asked for each node on each device.
+  // by origin: devices, in order, and their times; read for each node on each device
   std::unordered_map<std::uint64_t, std::vector<std::pair<std::size_t, double>>> measured_;
   std::vector<DeviceCost> of_device_;
-  std::vector<std::size_t> node_of_;  // of a device: its node's number
+  std::vector<std::size_t> node_of_;  // by device: its node's number
   std::size_t nodes_ = 0;
   std::vector<LinkCost> links_;  // between nodes: from times to
 };
 
-/// Yields what it gets: takes no time, and no memory of its own.
+/// True if the node passes its input on: it takes no time, and no memory of its own.
 bool only_moves_tokens(const Node& node);
 
 }  // namespace troupe

@@ -1,5 +1,4 @@
-// What the cost model takes for granted, and what users may say of edges between nodes. In
-// nanoseconds and bytes.
+// Options of the cost model, and of edges between nodes. Units: nanoseconds and bytes.
 #pragma once
 
 #include <cstdint>
@@ -9,15 +8,15 @@
 
 namespace troupe {
 
-/// Who decides where a node goes that no constraint decides for: nobody (the default device), or
-/// the cost model.
+/// The device of a node without a constraint: `constraints` uses the default device, `automatic`
+/// the cost model's choice.
 enum class Placement : std::uint8_t { constraints, automatic };
 
-/// What a device takes. The defaults are a few cores of a server.
+/// Costs of a device. The defaults fit a few cores of a server.
 struct DeviceCost {
-  double flops_per_ns = 50;        // of matrix products, all cores together
-  double bytes_per_ns = 10;        // of everything else: of the memory's bandwidth
-  double op_ns = 100;              // of each firing, whatever it computes
+  double flops_per_ns = 50;        // matrix products, on all cores together
+  double bytes_per_ns = 10;        // all other work: the memory's bandwidth
+  double op_ns = 100;              // added to each firing
   std::uint64_t memory_bytes = 0;  // 0: no limit
 };
 
@@ -26,7 +25,7 @@ struct LinkCost {
   double bytes_per_ns = 1;
 };
 
-/// A link between two nodes as it was seen, either way.
+/// The measured cost of a link between two nodes, in both directions.
 struct LinkBetween {
   std::string a, b;  // nodes
   LinkCost cost;
@@ -34,33 +33,34 @@ struct LinkBetween {
 
 struct CostOptions {
   DeviceCost device = {};
-  // of those that differ, by name: `sim:0`, or in full
+  // devices with other costs, by name: `sim:0`, or in full
   std::vector<std::pair<std::string, DeviceCost>> devices = {};
-  LinkCost between_nodes = {};          // where it is not measured
-  std::vector<LinkBetween> links = {};  // of those that differ
-  // ask the nodes how long messages take before the first plan that the cost model places
+  LinkCost between_nodes = {};          // links that are not measured
+  std::vector<LinkBetween> links = {};  // links with other costs
+  // measure the links between nodes before the first plan that the cost model places
   bool measure_links = true;
-  LinkCost between_devices = {.latency_ns = 2'000, .bytes_per_ns = 10};  // of one node
-  double trips = 100;                                                    // of a loop
-  std::int64_t extent = 32;                                              // an unknown one
+  // between devices of one node
+  LinkCost between_devices = {.latency_ns = 2'000, .bytes_per_ns = 10};
+  double trips = 100;        // iterations of a loop
+  std::int64_t extent = 32;  // replaces an unknown extent
 };
 
-/// Of edges between devices.
+/// Options of edges between devices.
 struct EdgeOptions {
-  /// Sends f32 tensors to other nodes as bf16, rounded to the nearest, in half the bytes: three
-  /// digits are left of them, and where a program is cut shows in its results. Scalars go as they
-  /// are: they steer loops, and save nothing. One edge alone: `edge_as_bf16`.
+  /// Sends f32 tensors to other nodes as bf16, rounded to the nearest, in half the bytes. About
+  /// three digits remain, so results depend on the cuts of the program. Scalars are sent exactly,
+  /// because they control loops and save nothing. For one edge alone: `edge_as_bf16`.
   bool as_bf16 = false;
-  /// What tokens of one edge and execution of a loop may hold on their way, in bytes, besides its
-  /// window of iterations; tokens that are smaller than this and than 4 KiB are not counted. The
-  /// oldest open iteration is never refused, nor is a token of any size on an edge that has none on
-  /// its way.
+  /// The limit of bytes in flight on one edge in one execution of a loop, besides its window of
+  /// iterations. Tokens that are smaller than this and than 4 KiB are not counted. Two tokens are
+  /// always admitted: that of the oldest open iteration, and one of any size if the edge has none
+  /// in flight.
   std::uint64_t bytes = 64 << 20;
-  /// Iterations of a loop for which a device may have sent another what that is not done with,
-  /// where `parallel_iterations` is less: if it sends it nothing in this loop but what is small, as
-  /// a predicate or a counter (64 B, by its shape), and nothing in a loop within. So a device that
-  /// others wait for need not wait for each of them. 0: `parallel_iterations` alone counts; at most
-  /// 65,536.
+  /// The iterations of a loop for which a device may have tokens in flight to another device, if
+  /// this is more than `parallel_iterations`. It holds if the device sends the other one only small
+  /// tokens in this loop, such as a predicate or a counter (64 B, by its shape), and none in a loop
+  /// within. So a device need not wait for each device that waits for it. 0: the limit is
+  /// `parallel_iterations`; at most 65,536.
   std::int32_t ahead = 1024;
 };
 

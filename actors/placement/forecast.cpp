@@ -29,7 +29,7 @@ Forecaster::Forecaster(const Program& program, const CostModel& model, std::size
   cost_.resize(model_.devices().size(), std::vector<double>(at(g.size())));
   for (std::size_t d = 0; d < cost_.size(); ++d)
     for (std::int32_t id = 0; id < g.size(); ++id) cost_[d][at(id)] = model_.ns(g, id, d);
-  // A call takes what the function's body does once; how often it calls itself, nobody knows.
+  // A call takes the time of the function's body once, because the depth of recursion is unknown.
   std::map<const FunctionDef*, std::int32_t> frame_of;
   for (std::size_t f = 1; f < frames_.all().size(); ++f)
     if (const FunctionDef* function = frames_.all()[f].function)
@@ -130,8 +130,8 @@ void Forecaster::order(Scope& scope) {
   for (auto i = sorted.rbegin(); i != sorted.rend(); ++i) {
     double after = 0;
     for (const auto& [user, bytes] : users[at(*i)]) {
-      // Of all pairs of devices: the way between the first and the last stands for those that are
-      // apart.
+      // The mean over all pairs of devices: the transfer between the first and the last device
+      // stands for each pair of different devices.
       const double sent = devices > 1
                               ? model_.transfer_ns(bytes, 0, devices - 1) *
                                     static_cast<double>(devices - 1) / static_cast<double>(devices)
@@ -336,7 +336,8 @@ void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed,
            end, bytes, item.node);
   }
   if (frame == 0) {
-    std::map<std::pair<std::int32_t, std::int32_t>, bool> there;  // what is held always, and where
+    // by device, and constant or (negative) variable: it is counted, since it is always held
+    std::map<std::pair<std::int32_t, std::int32_t>, bool> there;
     for (std::int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);
       const std::int32_t d = device_[at(id)];

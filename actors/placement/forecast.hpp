@@ -1,16 +1,14 @@
-// What a run of a placed program is predicted to do: a list schedule, made of costs alone. Nothing
-// runs.
+// Forecaster: predicts a run of a placed program by a list schedule of costs. It runs no kernel.
 //
 //   Forecaster forecaster(program, model, 0);
 //   Forecast f = forecaster.run(device_of_each_node);
 //   f.ns, f.path, f.devices[0].peak_bytes
 //
-// A device does one thing at a time, in order of the longest way that is left (the upward rank of
+// A device runs one item at a time, in order of the longest path to the end (the upward rank of
 // Topcuoglu, Hariri and Wu, "Performance-effective and low-complexity task scheduling", 2002). A
-// loop is one piece of work: `CostOptions::trips` times what one of its iterations takes by the
-// same rule. Iterations that overlap are not counted on, so a loop over several devices is
-// predicted too slow rather than too fast; links carry any number of values at a time, each at full
-// speed.
+// loop is one item: it takes `CostOptions::trips` times the predicted time of one iteration.
+// Overlapping iterations are ignored, so the prediction for a loop over several devices is too slow
+// rather than too fast. Links carry any number of values at a time, each at full speed.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +22,8 @@ namespace troupe {
 
 struct Forecast {
   struct OnDevice {
-    int nodes = 0;     // that compute
-    double flops = 0;  // a run
+    int nodes = 0;     // nodes that compute
+    double flops = 0;  // in one run
     double busy_ns = 0;
     double peak_bytes = 0;      // states, constants and values at once
     bool is_known = true;       // no size was guessed
@@ -33,31 +31,30 @@ struct Forecast {
     double largest_bytes = 0;
   };
   struct Step {
-    std::int32_t node = -1;   // of the program; of a loop: its first
-    std::int32_t frame = -1;  // a loop, all of it
+    std::int32_t node = -1;   // node of the program; if the step is a loop, the loop's first node
+    std::int32_t frame = -1;  // the loop; -1: the step is no loop
     std::int32_t device = -1;
-    bool is_transfer = false;  // what `node` made, to `device`
+    bool is_transfer = false;  // a transfer of the value of `node` to `device`
     double start_ns = 0, end_ns = 0;
   };
   double ns = 0;
   std::vector<OnDevice> devices;
-  std::vector<Step> path;    // what decides when the run ends, first to last
-  double missing_bytes = 0;  // of memory, over all devices
+  std::vector<Step> path;    // the critical path, first to last
+  double missing_bytes = 0;  // missing memory, summed over devices
 };
 
 class Forecaster {
  public:
-  /// `home`: the device where feeds come from and fetches go. Refers to both. Throws what loops
-  /// that cannot work throw.
+  /// `home`: the device where feeds come from and fetches go. Refers to program and model. Throws
+  /// the errors of invalid loops (`Frames`).
   Forecaster(const Program& program, const CostModel& model, std::size_t home);
 
-  /// `device`: of each node, as an index into the model's; negative for what goes with its first
-  /// input.
+  /// `device`: by node, an index into the model's devices; negative: the device of its first input.
   Forecast run(std::vector<std::int32_t> device);
 
   const Frames& frames() const { return frames_; }
 
-  /// Something to schedule in a frame: a node, or a frame within.
+  /// A unit of scheduling in a frame: a node, or a frame within.
   struct Item {
     std::int32_t node = -1, frame = -1;
     double rank = 0;
@@ -67,17 +64,17 @@ class Forecaster {
     std::int32_t from_node = 0, to_node = 0;
     double bytes = 0;
   };
-  /// What is outside of all loops, in the order in which it is scheduled: every item behind those
-  /// that it needs.
+  /// Returns the items of a frame in scheduling order: every item is behind those that it needs.
+  /// Frame 0 is outside of all loops.
   const std::vector<Item>& items(std::int32_t frame = 0) const {
     return scopes_[static_cast<std::size_t>(frame)].items;
   }
   const std::vector<In>& inputs_of(std::int32_t frame, std::size_t item) const {
     return scopes_[static_cast<std::size_t>(frame)].inputs[item];
   }
-  /// Nodes of a frame and of those within.
+  /// Returns the nodes of a frame and of the frames within.
   std::vector<std::int32_t> nodes_within(std::int32_t frame) const;
-  /// Of one run, if all of it is on that device.
+  /// Returns the item's time in one run if all of it is on that device.
   double item_ns(const Item& item, std::size_t device) const;
   double held_bytes(const Item& item) const;
 
@@ -95,7 +92,7 @@ class Forecaster {
   struct Made {  // by a node
     double bytes = 0;
     bool is_known = true;
-    bool is_alias = false;  // of what it gets
+    bool is_alias = false;  // the value shares its input's memory
     Work work;
   };
   struct Iterated {  // one iteration of a frame
@@ -123,8 +120,8 @@ class Forecaster {
   const Frames frames_;
   std::vector<Made> values_;
   std::vector<Scope> scopes_;
-  std::vector<std::vector<double>> cost_;  // device, node: one firing
-  std::vector<std::int32_t> device_;       // under way
+  std::vector<std::vector<double>> cost_;  // by device and node: ns of one firing
+  std::vector<std::int32_t> device_;       // by node, in the current `run`
   std::vector<Iterated> within_;
 };
 

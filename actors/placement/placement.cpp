@@ -14,7 +14,7 @@
 namespace troupe {
 namespace {
 
-// What constraints allow.
+// The devices that constraints allow.
 class Allowed {
  public:
   explicit Allowed(const PlacementOptions& options)
@@ -28,7 +28,7 @@ class Allowed {
     std::vector<std::string> found;
     for (const std::string& d : devices_)
       if (c.allows(d, labels_of(node_of(d)))) found.push_back(d);
-    // Who names a node may have what others are not given.
+    // A constraint that names a node may use its host device, even if others may not.
     if (const std::string there = full_name(kHostDevice, c.node);
         found.empty() && !c.node.empty() && c.allows(there, labels_of(c.node)))
       found.push_back(there);
@@ -98,14 +98,14 @@ class PlacementOf {
   std::vector<std::string> take() { return std::move(device_); }
 
  private:
-  /// Devices that a node may go to; of none: anywhere.
+  /// The devices that a node may go to; empty: any device.
   struct Wish {
     std::vector<std::string> allowed;
     std::int32_t group = -1;
   };
   struct Group {
     std::vector<std::string> allowed;
-    std::int32_t who = -1;  // the first that said something
+    std::int32_t who = -1;  // the first node of the group with a constraint
     std::string text;
   };
 
@@ -115,8 +115,8 @@ class PlacementOf {
     Wish& w = wishes_[at(id)];
     try {
       const Constraint c = parse_constraint(n.device, node_);
-      // What is done to a state is done where it lives, whatever scope that is written in: where it
-      // was declared. A user's own code and a console read and write the host's memory.
+      // An operation on a state goes to the state's device, not to that of the scope in which the
+      // operation is written. Users' actors and consoles use the host's memory.
       if (n.state >= 0) check_not_lost(g_.states()[at(n.state)], options_);
       if (n.state >= 0) w.allowed = {home_of(g_.states()[at(n.state)], allowed_, options_)};
       else if (!c.is_free()) w.allowed = allowed_.by(c, n.device);
@@ -150,7 +150,7 @@ class PlacementOf {
     return w.group >= 0 ? groups_[at(w.group)].allowed : w.allowed;
   }
 
-  // What constraints alone decide; nothing where the cost model is to choose.
+  // Returns the device that constraints alone decide; empty if the cost model chooses.
   std::string demanded(std::int32_t id) const {
     const std::vector<std::string>& allowed = allowed_of(id);
     const bool is_open =
@@ -184,19 +184,20 @@ class PlacementOf {
     const std::vector<std::int32_t> chosen = choose_devices(program_, model, at(home), choices);
     for (std::int32_t id = 0; id < g_.size(); ++id)
       if (chosen[at(id)] >= 0) device_[at(id)] = names[at(chosen[at(id)])];
-    for (std::int32_t id = 0; id < g_.size(); ++id)  // constants stand with who uses them first
+    for (std::int32_t id = 0; id < g_.size(); ++id)  // constants go with their first users
       for (Edge e : g_.node(id).inputs)
         if (g_.node(e.node).op->name == "Constant" && device_[at(e.node)].empty())
           device_[at(e.node)] = device_[at(id)];
   }
 
-  // All calls of a function, its Arguments and its Returns are on one device, its home: what its
-  // body demands first, else what its first call does, else that of functions that it calls or that
-  // call it. There is also what of the body has no constraint (but what only moves tokens, if the
-  // body is on several devices), and what is colocated with a call.
+  // Places all calls of a function, its Arguments and its Returns on one device, its home. It is
+  // the first device that the body demands, else that of the first call with a demand, else the
+  // home of functions that it calls or that call it. Nodes of the body without a constraint go
+  // there too (except nodes that only move tokens, if the body is on several devices). So do nodes
+  // that are colocated with a call.
   void place_functions() {
     in_.assign(at(g_.size()), nullptr);
-    // of those that belong together; itself: it is the leader
+    // union-find over functions that share a home; a leader maps to itself
     std::map<const FunctionDef*, const FunctionDef*> leader;
     auto find = [&](const FunctionDef* f) {
       while (leader.emplace(f, f).first->second != f) f = leader.at(f);
@@ -279,12 +280,12 @@ class PlacementOf {
   }
 
   bool is_call(std::int32_t id) const { return g_.node(id).op->name == "Call"; }
-  /// That is called, or in whose body it is; null: none.
+  /// Returns the function that the node calls, or in whose body it is; null: none.
   const FunctionDef* function_at(std::int32_t id) const {
     return is_call(id) ? function_of(g_.node(id)) : in_[at(id)];
   }
 
-  // Those that only move tokens, from what they serve, until nothing changes.
+  // Places the nodes that only move tokens with the nodes that they serve, to a fixed point.
   void follow() {
     std::map<std::int32_t, std::int32_t> next_of;   // a loop's Merge
     std::map<std::int32_t, std::int32_t> merge_of;  // an Enter
@@ -294,7 +295,7 @@ class PlacementOf {
       if (n.op->name == "NextIteration") next_of[n.inputs[1].node] = id;
       for (Edge e : n.inputs) users[at(e.node)].push_back(id);
       for (std::int32_t c : n.controls)
-        // what accesses of every iteration wait for
+        // an Enter that the accesses of every iteration wait for
         if (g_.node(c).op->name == "Enter") users[at(c)].push_back(id);
     }
     for (const auto& [merge, next] : next_of)
@@ -333,8 +334,8 @@ class PlacementOf {
     }
   }
 
-  // What starts and what closes a loop is where its Merge is, in whatever scope it was written: it
-  // brings a token to the users of that.
+  // Moves the Enters and the NextIteration of a loop variable to the device of its Merge, from any
+  // scope, because they send tokens to the Merge's users.
   void join_loops() {
     for (std::int32_t id = 0; id < g_.size(); ++id) {
       if (g_.node(id).op->name != "NextIteration") continue;
@@ -426,14 +427,14 @@ class Cutter {
     const std::string& op = n.op->name;
     return op == "Identity" || op == "Switch" || op == "Enter" || op == "Exit";
   }
-  // Hands on, as it is, what comes from an EdgeAsBf16. What a loop begins with is not what its
-  // later iterations have.
+  // Returns true if the node passes on a value from an EdgeAsBf16. A Merge does so only if all its
+  // inputs do, because a loop's first value may differ from later ones.
   bool routes_lossy(const Node& n) const {
     if (hands_on(n)) return is_lossy_[at(n.inputs[0].node)];
     return n.op->name == "Merge" && std::all_of(n.inputs.begin(), n.inputs.end(),
                                                 [&](Edge e) { return is_lossy_[at(e.node)]; });
   }
-  // An EdgeAsBf16, and what hands a value on to such and to nobody else.
+  // Marks each EdgeAsBf16, and each node that passes a value on to marked nodes only.
   void find_who_wants_lossy(const std::vector<Edge>& fetches) {
     std::vector<int> users(at(g_.size()), 0), wanting(at(g_.size()), 0);
     for (const Edge e : fetches) ++users[at(e.node)];
@@ -446,7 +447,7 @@ class Cutter {
     }
   }
 
-  // A value where a node on a device uses it, one that wants it rounded or another.
+  // Returns a value for a node on a device; `is_wanted_lossy`: the node may get it rounded.
   Edge brought(Edge e, const std::string& device, bool is_wanted_lossy) {
     if (device_[at(e.node)] == device) return rewriter_.at(e);
     if (enter_[at(e.node)] >= 0) return entered(enter_[at(e.node)], device);
@@ -455,7 +456,7 @@ class Cutter {
                : rewriter_.at(e);
   }
 
-  // The same in all iterations: it crosses where its loop begins.
+  // Returns a loop's constant on a device. It crosses once, when the loop begins.
   Edge entered(std::int32_t enter, const std::string& device) {
     if (device_[at(enter)] == device) return rewriter_.at({enter, 0});
     auto [it, is_new] = entered_.emplace(Key{{enter, 0}, device}, Edge{});
@@ -463,7 +464,7 @@ class Cutter {
     return it->second;
   }
 
-  // Feeds and constants do not travel as tokens. Scalars steer loops, and save nothing.
+  // Feeds and constants are not sent as tokens. Scalars control loops, and save nothing.
   bool may_be_narrowed(Edge e, const std::string& device) const {
     const ValueSpec& spec = g_.spec(e);
     const std::string& op = g_.node(e.node).op->name;
@@ -497,9 +498,9 @@ class Cutter {
   const Graph& g_;
   const std::vector<std::string>& device_;
   Rewriter rewriter_;
-  // of what is, or only repeats, the value of a constant Enter: that Enter; else -1
+  // by node: the constant Enter whose value it is or repeats; else -1
   std::vector<std::int32_t> enter_;
-  // what a node yields, or takes, may go between nodes as bf16
+  // by node: its outputs, or its inputs, may be sent between cluster nodes as bf16
   std::vector<char> is_lossy_, wants_lossy_;
   std::vector<std::string>* placed_ = nullptr;
   std::map<Key, Edge> entered_, widened_;
