@@ -12,8 +12,8 @@ namespace troupe {
 
 namespace {
 
-// Returns the list with its elements where they are: those that were swapped out are on the host,
-// and are sent from there.
+// Returns the list with its elements where they are. Elements that were swapped out are sent from
+// the host.
 Value at_rest(const Value& value) {
   return with_tensors(value, nullptr, [](const Tensor& t) { return t; });
 }
@@ -159,7 +159,7 @@ bool CutEdges::retry_held(RunState& run_state, std::int32_t partition) {
                : n;
   };
   bool any_went = false;
-  // tokens that stay move to the front, in their order; those between are empty
+  // tokens that stay move to the front, in order; entries between are empty
   std::size_t kept = 0, next = 0;
   const auto drop_empty = [&] {
     if (next <= held.size())
@@ -206,7 +206,7 @@ void CutEdges::let_go(RunState::Held& token) {
   for (std::int32_t i = 0; i < token.times; ++i) client_.held_token_sent(*instance.at(first + i));
 }
 
-// ---- what goes
+// ---- sending
 
 // A predicate is mostly the same as in the iteration before, so it mostly extends a run length.
 void CutEdges::broadcast_predicate(IterationState& iteration, const Value* predicate,
@@ -245,7 +245,7 @@ void CutEdges::post(IterationState& from, std::int32_t send, Value* value, std::
   observer_.record_sent(token, to, 0, observer_.traces() ? times : 1);
   if (is_planted(Planted::path_turned))
     std::reverse(token.path.number, token.path.number + token.path.depth);
-  std::vector<Tensor> hosts;  // before the event that says they are there
+  std::vector<Tensor> hosts;  // copies that are complete when the event after them is reached
   Value source;
   if (value && !stream_.is_synchronous()) {
     const std::uint64_t began = ticks();

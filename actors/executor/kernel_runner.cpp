@@ -61,14 +61,14 @@ bool tells_its_work(const Graph& graph, std::int32_t id) {
                      [&](const Edge& e) { return is_known(graph.spec(e)); });
 }
 
-// Before it is posted: the run state is this run's until the end is handled.
+// Called before the kernel's end is posted, because until that is handled the run state is this
+// run's.
 void count_end(const PendingKernel& kernel) {
   kernel.iteration->instance->run_state->posted.fetch_add(1, std::memory_order_relaxed);
 }
 
-// Returns the bytes that the kernel may put into lists. A list that a kernel returns is mostly the
-// one that it was given, so the difference is what it was given besides. Any thread, before the
-// kernel moves its inputs.
+// Returns the bytes that the kernel may put into lists. A kernel mostly returns the list of its
+// first input, so it adds at most its other inputs. Any thread, before the kernel moves its inputs.
 std::uint64_t put_into_lists(const IterationState& iteration, const PlanNode& node) {
   std::uint64_t bytes = 0;
   for (std::int32_t i = 0; i < node.inputs; ++i)

@@ -76,7 +76,7 @@ void PartitionActor::end_turn() {
   last_posts_ = std::exchange(posts_, 0);
 }
 
-// The last of those posted for which `is_it` holds.
+// Returns the last message in the batch for which `is_it` holds, among the newest kLookedAt.
 template <class Message, class Is>
 Message* PartitionActor::last_posted(std::int32_t partition, Is is_it) {
   const std::size_t looked_at = std::min(posted_.size(), kLookedAt);
@@ -91,11 +91,11 @@ Message* PartitionActor::last_posted(std::int32_t partition, Is is_it) {
 Token* PartitionActor::waiting(std::int32_t partition, std::int32_t receive) {
   Token* const token =
       last_posted<Token>(partition, [&](const Token& t) { return t.receive == receive; });
-  if (token) last_posts_ = 0;  // which may go on, and should wait for it
+  if (token) last_posts_ = 0;  // the next token may extend this one, so the batch should wait
   return token;
 }
 
-// One that says less of the same instance.
+// Returns a batched grant of fewer iterations of the same instance, or null.
 Grant* PartitionActor::lesser(std::int32_t partition, const Grant& grant) {
   return last_posted<Grant>(partition, [&](const Grant& g) {
     const auto around = static_cast<std::ptrdiff_t>(grant.path.depth) - 1;

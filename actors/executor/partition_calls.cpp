@@ -153,7 +153,7 @@ void Partition::begin_part(CallSlot& slot, RunState& run_state, Token& token) {
                                   observer_.now());
   part.call = token.path.number[0];
   part.depth = CallTable::depth_of(part.call);
-  part.enters_pending = 1;  // until what was early is delivered: nothing ends meanwhile
+  part.enters_pending = 1;  // the part must not end until its early tokens are delivered
   slot.open = &part;
   open(part).tag = token.value.tensor().item<std::uint64_t>();
   edges_.receive(part, token);
@@ -190,7 +190,7 @@ IterationState* Partition::call_ended(RunState& run_state, FrameState& instance)
   return instance.parent;
 }
 
-// Everything of the run has fired here, except what other partitions may still call.
+// Called when everything of the run has fired here, except calls that other partitions may make.
 void Partition::mark_drained(RunState& run_state) {
   run_state.calls.is_drained = true;
   for (std::int32_t over : mine_.overs) edges_.post_call(run_state, over, -1);

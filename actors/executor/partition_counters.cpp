@@ -50,8 +50,8 @@ void PartitionObserver::find_sources() {
     for (const PlanNode& node : frame.nodes) by_source_.emplace(node.source, &node);
 }
 
-// A node fires once an iteration: what has fired are all iterations that were opened, but for what
-// has not fired in those that are open, and what was given up.
+// A node fires once an iteration. So its firings are the iterations that were opened, without the
+// open ones in which it has not fired, and without the firings of abandoned runs.
 std::vector<ActorCounters> PartitionObserver::actor_counters(const PartitionView& view) {
   struct Here {
     // outside: begun, and waiting for something that is not of the run

@@ -155,7 +155,7 @@ void Partition::arrive(IterationState& iteration, const PartitionPlan::Receive& 
   } else if (receive.targets.first == receive.targets.last) {
     if (receive.decides) predicate(iteration, std::move(value));
   } else {
-    Value decision;  // stays on the host, wherever others want it
+    Value decision;  // stays on the host, although users may need a copy on the device
     if (receive.decides) decision = value;
     stream_.copy_to_device_or_fail(*iteration.instance->run_state->run, value, receive.source);
     deliver_all(iteration, receive.targets, std::move(value));
@@ -269,9 +269,9 @@ void Partition::predicate(IterationState& iteration, Value&& value) {
   if (iteration.instance->broadcasts_predicate())
     edges_.broadcast_predicate(iteration, &value, false);
   const Tensor& t = value.tensor();
-  const bool is_one = t.has_value() && t.shape().elements() == 1;  // else the Switches say so
+  const bool is_one = t.has_value() && t.shape().elements() == 1;  // else the Switches fail the run
   if (is_one && !t.is_on_host()) {
-    ++iteration.unfired;  // until it has come
+    ++iteration.unfired;  // until the copy has arrived
     kernels_.ask_device(iteration, nullptr, t);
     return;
   }

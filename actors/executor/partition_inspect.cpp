@@ -1,4 +1,4 @@
-// The answer of a partition to an inspection: its runs, and what each of them waits for.
+// The answer of a partition to an inspection: its runs, and their waits.
 #include <troupe/actors/executor/partition_observer.hpp>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ bool PartitionObserver::has_resident_loop(const RunState& run_state, const Parti
 struct PartitionObserver::CachedAnswer {
   struct Part {
     RunPart part;
-    // lives as long as the partition, and may be another run's by then, which `handled` tells
+    // lives as long as the partition; it may be another run's later, which changes `handled`
     const RunState* run_state;
     std::uint64_t handled, ended;
   };
@@ -182,7 +182,7 @@ class PartitionObserver::OrphanWait {
   std::unordered_set<const PlanNode*> under_way_;
 };
 
-// Describes the whole loop by what was observed since the last question, and has more observed.
+// Describes the loop by the observations since the last request, and starts more of them.
 void PartitionObserver::trace_resident(const PendingKernel& kernel, OpenLoop& loop) {
   constexpr int kObserved = 1000;  // iterations
   auto& tracer = resident_tracers_[{&kernel, kernel.ran}];
@@ -195,7 +195,7 @@ void PartitionObserver::trace_resident(const PendingKernel& kernel, OpenLoop& lo
   kernel.execution->observe(tracer, kObserved);
 }
 
-// Loops that stay whole are open as those that fire are, one iteration at a time.
+// Resident loops are reported like loops whose nodes fire, with one open iteration.
 void PartitionObserver::add_resident_loops(const PendingKernel& kernel, RunPart& part) {
   const FrameState& around = *kernel.iteration->instance;
   std::string tag = around.parent ? tag_of(*kernel.iteration) : std::string();
@@ -312,7 +312,7 @@ RunPart PartitionObserver::part_of(const RunState& run_state, const PartitionVie
       if (receive.says == PartitionPlan::Says::over && !run_state.calls.is_over(receive.place))
         add_wait(Wait::Kind::token, receive.source, run_state.calls.elsewhere,
                  plan_.partitions[static_cast<std::size_t>(receive.partition)].name);
-  // last, so that all edges are named before one takes what there is room for
+  // last, so that every edge is named before one edge takes the room that is left
   for (const RunState::Held& held : run_state.held)
     for (std::int32_t i = 1; i < held.times; ++i) add_grant(held, i);
   std::stable_sort(part.loops.begin(), part.loops.end(),

@@ -153,7 +153,7 @@ std::string awaited_from(const Plan& plan, const PartitionPlan& mine, const Fram
                          g.describe(missing->first->source), missing->second,
                          instance->frame->name);
   }
-  if (mine.has_cut_function) {  // whatever of the run is left may make calls
+  if (mine.has_cut_function) {  // the rest of the run may make calls
     for (const FramePlan& f : mine.frames)
       if (const PartitionPlan::Receive* edge = f.function ? edge_into(f) : nullptr)
         return fmt::format("{} in a call of '{}', if there is one", g.describe(edge->source),

@@ -165,19 +165,19 @@ class PartitionObserver {
   bool traces() const { return recorder_.traces(); }
   void record_kernel(const IterationState& iteration, const PlanNode& node, std::int64_t start,
                      std::int64_t took);
-  /// A kernel that ended outside of the turn, after `took` ns.
+  /// Records a kernel that ended outside of the turn, after `took` ns.
   void record_ended(const PendingKernel& kernel, std::int64_t took);
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
-  /// The cause of a failure, but not what the failed run's end has cancelled.
+  /// Records the cause of a failure, but no firing that the end of the failed run has cancelled.
   void record_failure(const Run& run, std::int32_t source);
   void record_device_error(const DeviceError& error);
-  /// `count` of the tokens that go as one, from `first` on.
+  /// Records `count` tokens of a run-length token, from `first` on.
   void record_sent(const Token& token, const PartitionPlan::Send& to, std::int32_t first = 0,
                    std::int32_t count = 1);
 
   // ---- snapshots
 
-  /// Answers an inspection, and observes for a while what decides loops.
+  /// Answers an inspection, and observes for a while the values that decide loops.
   void answer(const Inspect& question, const PartitionView& view);
 
   // ---- any thread

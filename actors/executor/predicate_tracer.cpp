@@ -155,11 +155,11 @@ std::int32_t PredicateTracer::predicate_of(const FramePlan& frame) const {
     return std::any_of(mine_.targets.begin() + range.first, mine_.targets.begin() + range.last,
                        [](const Target& t) { return t.is(Destination::predicate); });
   };
-  // A variable of the loop decides itself: its next value is told as the predicate.
+  // A loop variable itself is the predicate: its next value goes to the predicate's target.
   for (const PartitionPlan::Loop& loop : mine_.loops)
     if (&mine_.frames[static_cast<std::size_t>(loop.frame)] == &frame && decides(loop.targets))
       return plan_.program.graph.node(loop.source).inputs[1].node;
-  // Or what leaves a loop within.
+  // Or the Exit of a loop within is the predicate.
   for (const FramePlan& within : mine_.frames) {
     if (within.parent < 0 || &mine_.frames[static_cast<std::size_t>(within.parent)] != &frame)
       continue;

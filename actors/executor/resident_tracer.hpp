@@ -1,10 +1,10 @@
-// ResidentTracer: what decides whether a resident loop goes on, observed for a while after a
-// snapshot, as PredicateTracer does for loops whose nodes fire.
+// ResidentTracer: observes the values that decide whether a resident loop goes on, for a while
+// after a snapshot, as PredicateTracer does for loops whose nodes fire.
 //
 //   execution.observe(tracer, 500);          // the next iterations
 //   tracer->describe(open_loop);             // the next snapshot
 //
-// The loop is lowered by itself, which `Endless` reads. Observed are comparisons of the condition
+// The loop is lowered by itself, for `Endless`. The tracer observes comparisons of the condition
 // whose operands are registers, and the values with which iterations begin.
 //
 // Threads: one that advances the execution, and the partition's turn.

@@ -13,7 +13,7 @@ bool Run::settle(Status status) {
     info_.cancelled.store(true, std::memory_order_seq_cst);
     try {
       if (on_failed) on_failed(*this);
-    } catch (...) {  // no memory to tell others with: the caller is answered all the same
+    } catch (...) {  // without memory to notify the others the caller is answered all the same
     }
   }
   outcome_.store(kSettled, std::memory_order_release);

@@ -1,4 +1,4 @@
-// RunState: what one run changes in one partition; RunStates: the runs in flight there.
+// RunState: the state of one run in one partition; RunStates: the runs in flight there.
 //
 // Threads: the partition's turn, but for the atomics. Ownership: `RunStates` owns the states; a
 // state that is given back is used by a later run.

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Returns the bytes that the value keeps alive; of a list, those of all its elements.
+/// Returns the bytes that the value keeps alive; for a list, the sum over its elements.
 inline std::uint64_t bytes_of(const Value& value) {
   if (value.kind() == Value::Kind::tensor) return value.tensor().bytes();
   return value.is_list() ? value.list().bytes() : 0;
@@ -23,8 +23,8 @@ inline std::uint64_t bytes_sent(const Value& value) {
 /// True if the value owns memory of its own.
 inline bool holds_bytes(const Value& value) { return value.has_value() && !value.is_inline(); }
 
-/// True if two tokens are equal: both dead, both without a value, as those of control edges, or
-/// both the same scalar. `b`: null if that token is dead.
+/// True if two tokens are equal: both dead, both without a value (control edges), or both the same
+/// scalar. `b`: null if that token is dead.
 inline bool is_same_token(bool is_dead, const Value& a, const Value* b) {
   if (is_dead || !b) return is_dead && !b;
   return a.is_same_scalar(*b) || !(a.has_value() || b->has_value());
