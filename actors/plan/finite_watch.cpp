@@ -36,7 +36,7 @@ class Steps {
       : program_(program), inputs_(std::move(inputs)), values_(program.code.size()),
         is_known_(program.code.size(), 0) {}
 
-  /// The first such step; -1: none of those whose operands are known.
+  /// Returns the first step whose result is worse than its operands; -1: none with known operands.
   std::int64_t first_worse() {
     for (std::size_t i = 0; i < program_.code.size(); ++i) {
       run(i);
@@ -151,7 +151,7 @@ void WatchedKernel::refuse(const Tensor& result, const WorstElement& worst, Fini
                   where));
 }
 
-// The part of a fused node that made the element; all that may have where that cannot be told.
+// Returns the part of a fused node that made the element, or all parts that may have made it.
 std::string WatchedKernel::culprit(const Tensor& result, std::int64_t element, std::size_t which,
                                    Operands held, bool& is_first) const {
   if (!program_ || (parts_.size() < 2 && !makes_)) return {};

@@ -1,9 +1,9 @@
-// WatchedKernel: a kernel whose floating results are looked at (CompileOptions::check_finite).
+// WatchedKernel: a kernel whose floating results are checked (CompileOptions::check_finite).
 //
-// It fails its firing where a result is worse than all operands: infinite of finite ones, NaN of
-// others. Operands are looked at only where the plan says that they may be so by the user's wish:
-// all else was looked at where it was made. On a device whose work is done later, the partition
-// looks at copies of the results instead (`look`). Threads: as any kernel.
+// It fails its firing if a result is worse than all operands: infinite from finite ones, or NaN
+// from others. Operands are checked only if the plan says that the user may have made them
+// infinite or NaN; all others were checked where they were made. On a device with asynchronous
+// work the partition checks copies of the results instead (`look`). Threads: as any kernel.
 #pragma once
 
 #include <memory>

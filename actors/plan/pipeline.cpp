@@ -30,7 +30,7 @@ Program take_needed(Program, Level, const PassRequest& request) {
   return prune(request.graph, request.feeds, request.fetches, request.options.keep);
 }
 
-// Sub-graphs keep what has effects; the outermost graph does if the caller asks for it.
+// Sub-graphs keep nodes with effects; the outermost graph does if the caller asks for it.
 Program drop_unneeded(Program program, Level level, const PassRequest& request) {
   return prune(program.graph, program.feeds, program.fetches,
                level == Level::sub_graph ? Keep::effects : request.options.keep);

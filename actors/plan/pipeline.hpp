@@ -19,12 +19,12 @@ struct PassOptions {
   std::optional<DType> low = {};             // mixed precision: store products in this dtype
   Keep keep = Keep::fetches;                 // the outermost program's effects that run
   bool takes_lists = false;                  // lists are accepted as feeds and fetches
-  bool check_finite = false;                 // nodes say what they are made of
+  bool check_finite = false;                 // fused nodes keep the names of their parts
   ResidentOptions resident = {};             // loops that stay whole
   const mesh::Partitioning* mesh = nullptr;  // the program is cut over a mesh
 };
 
-/// The request of a caller: its graph, which no pass changes, and what is fed and fetched.
+/// The request of a caller: its graph, which no pass changes, its feeds and its fetches.
 struct PassRequest {
   const Graph& graph;
   const std::vector<Edge>& feeds;

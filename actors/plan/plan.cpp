@@ -77,8 +77,8 @@ class Planner {
     }
   }
 
-  // One a device, in the order of their first nodes; a part names them in the order of the whole,
-  // with those that values only go to.
+  // Adds one partition a device, in the order of their first nodes. A part of a plan lists them in
+  // the order of the whole plan, with partitions that only receive values.
   void add_partitions(const Placed& placed, DeviceFinder& devices) {
     const std::vector<std::string>& names = placed.device;
     std::map<std::string, std::int32_t> index;
@@ -284,7 +284,7 @@ class Planner {
     return static_cast<std::int32_t>(others - p.targets.begin());
   }
 
-  // Everything is counted: what records start from.
+  // Called when everything is counted: computes the initial counts of iterations.
   void finish(PartitionPlan& p, std::int32_t number) {
     FramePlan& f = p.frames[at(number)];
     for (PlanNode& n : f.nodes) {

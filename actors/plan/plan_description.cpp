@@ -84,8 +84,8 @@ PlanDescription describe(const Plan& plan) {
   return d;
 }
 
-// FNV-1a over what a node and the plan's owner must agree on: which token goes where, and how
-// often.
+// FNV-1a over the facts that a node and the plan's owner must agree on: the destination of each
+// token, and how often it is sent.
 std::vector<std::uint64_t> fingerprints(const Plan& plan) {
   std::vector<std::uint64_t> all(plan.nodes.size(), 0xCBF29CE484222325ull);
   const auto number_of = [&](std::int32_t partition) {

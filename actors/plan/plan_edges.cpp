@@ -130,7 +130,8 @@ class EdgeMaker {
     }
   }
 
-  /// The users of an edge as targets of its producer's partition, those elsewhere behind a send.
+  /// Returns the users of an edge as targets of its producer's partition. Users in other partitions
+  /// are behind a send.
   TargetRange targets_of(std::int32_t from, std::int32_t output) {
     std::int32_t q = d_.partition_of[at(from)];
     static const std::set<std::int32_t> kNone;
@@ -299,7 +300,8 @@ class EdgeMaker {
     return *enter_merge_;
   }
 
-  // Each partition that has part of a loop is told the predicate of every iteration.
+  // Adds the edges that send a loop's predicate, in every iteration, to each partition with a part
+  // of the loop.
   void add_predicates() {
     for (std::size_t frame = 1; frame < d_.frames->all().size(); ++frame) {
       auto parts = std::count_if(d_.parts.begin(), d_.parts.end(),

@@ -148,7 +148,8 @@ class PartMaker {
     }
   }
 
-  // A NextIteration names a Merge before it: whatever is named stands there already.
+  // Returns the node's index in the part. A NextIteration names a Merge before it, so every node
+  // that is named has been added.
   std::int32_t here(std::int32_t id) const { return places_of_nodes_.at(id); }
 
   std::int32_t state(std::int32_t number) {
@@ -199,7 +200,7 @@ class PartMaker {
       PlanPart::Wait& wait = part.waits.emplace_back();
       wait.node = here(id);
       for (const std::int32_t other : of_.queue_users->may_end(id, of_.frames.frame(id) == 0)) {
-        // whether that has ended, this partition cannot tell
+        // this partition cannot observe whether a node of another one has fired
         if (partition_of(other) != partition_of(id)) {
           wait.ended_by = {-1};
           break;
@@ -209,7 +210,7 @@ class PartMaker {
     }
   }
 
-  // Each keeps its place; those of others name no node.
+  // Adds feeds and fetches. Each keeps its index; one that only other nodes use names no node.
   void add_ends() {
     const Program& whole = of_.placed.program;
     for (Edge e : whole.feeds)
