@@ -23,8 +23,8 @@ bool relates(Relation relation, double l, double r) {
   return false;
 }
 
-// Does a difference left - right that is `d` now, and goes on upwards (1), downwards (-1) or not at
-// all (0), leave the comparison as it is?
+// Returns true if the comparison keeps its result while the difference left - right, now `d`, rises
+// (1), falls (-1) or stays (0).
 bool leads_away(Relation relation, double d, int direction) {
   switch (relation) {
     case Relation::lt: return d < 0 ? direction <= 0 : direction >= 0;

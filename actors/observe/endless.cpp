@@ -22,7 +22,7 @@ Endless::Endless(const Graph& program) : program_(program) {
   }
 }
 
-// Whose value it is: what routes hands on what it gets.
+// Returns the output that makes the value; nodes that only route pass it on.
 Edge Endless::source_of(Edge e) const {
   for (;;) {
     const std::string& op = program_.node(e.node).op->name;
@@ -31,7 +31,7 @@ Edge Endless::source_of(Edge e) const {
   }
 }
 
-// Is the loop's variable, whose Merge this is, the same in the next iteration?
+// Returns true if the loop variable of this Merge is unchanged in the next iteration.
 bool Endless::is_handed_on(std::int32_t merge, std::int32_t next) const {
   return source_of(program_.node(next).inputs[0]) == Edge{merge, 0};
 }
@@ -111,8 +111,7 @@ std::vector<std::int32_t> Endless::made_of(std::int32_t node) const {
   return variables;
 }
 
-// Goes back from a predicate through what is computed of scalars: instructions of the programs of
-// nodes.
+// Traces a predicate back through scalar computations: the instructions of the nodes' programs.
 class Following {
  public:
   explicit Following(const Endless& loops) : loops_(loops), graph_(loops.program_) {}
@@ -352,9 +351,9 @@ class Following {
     }
   }
 
-  // Is it the variable and what stays, added up; of floats, any function of the variable that never
-  // falls? One that begins to rise, or to fall, goes on so for ever, for what is rounded never
-  // falls either.
+  // Returns true if the value is the variable plus or minus constants, or, for floats, any
+  // increasing function of the variable. A float variable with this update that begins to rise, or
+  // to fall, does so for ever, because rounding is monotonic too.
   bool is_step(Edge e, std::int32_t merge) {
     if (variable(e) >= 0) return e.node == merge;
     const Instruction i = maker(e);
@@ -383,7 +382,7 @@ class Following {
     }
   }
 
-  // A finite constant above 0?
+  // Returns true for a finite constant above 0.
   bool is_positive(Instruction i) {
     const ScalarInstruction& c = code(i);
     if (c.op == ScalarOp::constant) return c.constant > 0 && std::isfinite(c.constant);

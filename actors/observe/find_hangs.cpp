@@ -71,7 +71,7 @@ void each_wait(const RunSnapshot& run, Visit visit) {
       for (const Wait& w : part.waits) visit(w, p.device);
 }
 
-// A node that does not answer, with the first of what the others wait for from it.
+// Returns the verdict about a node that does not answer, with the first wait of the others for it.
 Verdict silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
   Verdict v = verdict(run, Verdict::Kind::silence, s.node,
                       fmt::format("node '{}' takes part and does not answer: {}", s.node, s.why));
@@ -374,7 +374,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
           if (!then) continue;
           const std::string why = why_for_ever(*then, loop);
           if (why.empty()) {
-            // Later looks may tell: of more iterations, and by one that has seen what is compared.
+            // Later looks may prove it, with more iterations and with observed operands.
             if (withheld && (is_unseen(*then) || loop.may_repeat || loop.last == then->last))
               withheld->insert(id);
             continue;

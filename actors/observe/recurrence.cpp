@@ -52,7 +52,7 @@ void Recurrence::compare(const State& state) {
   }
 }
 
-// In bits: a NaN is what it was, and the two zeros are two.
+// Digests the bits of the value: a NaN equals itself, and the two zeros differ.
 Recurrence::Digest Recurrence::digest(std::size_t variable, const Tensor& value) {
   Digest d{mixed(variable + 1), mixed(~static_cast<std::uint64_t>(variable))};
   const auto add = [&d](std::uint64_t word) {
