@@ -32,8 +32,8 @@ class DeviceTable final : private Poller {
 
   /// Returns the device of this short name. Throws not_found as `make_device` does.
   Device& get(const std::string& name);
-  /// Adds to `costs` the memory of those of `names` whose kind states it, unless an entry of that
-  /// name is there.
+  /// Adds to `costs` the memory of the devices in `names` whose kind states it. An entry of the
+  /// name is not replaced.
   void add_memory(CostOptions& costs, const std::vector<std::string>& names) const;
   /// True if no device has streams that run by themselves.
   bool are_synchronous();

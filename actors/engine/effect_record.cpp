@@ -14,7 +14,7 @@ namespace {
 constexpr const char* kRemedy =
     "fetch it too, or compile with CompileOptions::prune_effects = false";
 
-// The nodes of a graph and of what it holds, each sub-graph and function once.
+// Visits the nodes of a graph, its sub-graphs and its functions, each sub-graph and function once.
 class Inside {
  public:
   template <class Visit>

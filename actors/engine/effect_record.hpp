@@ -6,7 +6,7 @@
 // leaves out the step on purpose. So an effect counts as left out only if no function that was
 // compiled up to now runs it.
 //
-// Threads: any. Invariant: of at most kGraphs graphs, the newest, it is known what was run.
+// Threads: any. Invariant: the record holds the newest graphs, at most kGraphs.
 #pragma once
 
 #include <cstdint>
@@ -25,16 +25,16 @@ class EffectRecord {
  public:
   static constexpr std::size_t kGraphs = 1024;
 
-  /// Adds a function that runs the `needed` nodes of `graph`. Returns its warnings: at most one of
-  /// reads that follow effects which are left out, and one for each line with an optimizer's step
-  /// that is left out and was not told of.
+  /// Adds a function that runs the `needed` nodes of `graph`. Returns its warnings: at most one
+  /// about reads that follow effects which are left out, and one for each line with an optimizer's
+  /// step that is left out and was not reported before.
   std::vector<std::string> add(const Graph& graph, const std::vector<Edge>& feeds,
                                std::vector<char> needed);
 
  private:
   struct Known {
     std::set<std::uint64_t> run;   // origins of nodes with effects, and of steps, that were run
-    std::set<std::uint64_t> told;  // origins of steps that were told of
+    std::set<std::uint64_t> told;  // origins of steps that were reported
   };
   std::mutex mutex_;                       // guards graphs_
   std::map<std::uint64_t, Known> graphs_;  // by the graph's id, which goes up

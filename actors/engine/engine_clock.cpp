@@ -7,8 +7,8 @@
 namespace troupe {
 
 // Ends runs whose deadline has passed in virtual time. CAF's clock sends it their ids, and its
-// steps are drawn as those of all actors. In real time it would wait for a worker, which may run
-// the very kernel that takes too long; `Deadlines` has a thread instead.
+// steps are drawn like the steps of all actors. In real time it would wait for a worker, which may
+// run the very kernel that takes too long; `Deadlines` has a thread instead.
 class EngineClock::Timekeeper final : public LeanActor<std::uint64_t> {
  public:
   Timekeeper(caf::actor_config& config, std::function<void(std::uint64_t)> expire)

@@ -1,5 +1,4 @@
-// Plans, as an engine makes them: passes, placement, partitions; and those that it keeps for graphs
-// it has seen.
+// Compiles graphs: passes, placement, partitions. Keeps the plans of graphs that run again.
 #include <troupe/actors/engine/engine_impl.hpp>
 
 #include <algorithm>
@@ -16,7 +15,8 @@ bool is_cpu(const std::string& device) { return device.empty() || device.starts_
 
 }  // namespace
 
-// A resident loop is one node on one CPU: what could have it elsewhere rules all of them out.
+// A resident loop is one node on one CPU. An option that could place it elsewhere excludes all
+// resident loops.
 ResidentOptions EngineImpl::resident_options(const Graph& graph,
                                              const CompileOptions& options) const {
   const auto because = [](std::string why) { return ResidentOptions{false, std::move(why)}; };

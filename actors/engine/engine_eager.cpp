@@ -1,5 +1,5 @@
-// The engine as the host of eager scopes: traced programs run as any other, and lists may go in and
-// out of them, because the gradient of a loop gets what the loop saved.
+// The engine as the host of eager scopes. Traced programs run like any other. Lists may be their
+// feeds and fetches, because the gradient of a loop reads the lists that the loop saved.
 #include <troupe/actors/engine/engine_impl.hpp>
 
 #include <fmt/format.h>
@@ -13,8 +13,8 @@ class EngineProgram final : public StagedProgram {
       : function_(std::move(function)), compiled_(std::move(compiled)) {}
 
   std::vector<Value> run(std::vector<Value> feeds) override {
-    // A run's feeds and fetches are held as tensors, which are values without anything added; those
-    // of a staged program may be lists.
+    // A run stores its feeds and fetches as tensors, which have the layout of values. The feeds and
+    // fetches of a staged program may be lists.
     std::vector<Tensor> in(feeds.size());
     for (std::size_t i = 0; i < feeds.size(); ++i) static_cast<Value&>(in[i]) = std::move(feeds[i]);
     EngineImpl& engine = compiled_->owner();

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-// The first call asks the run's partitions and the other nodes what they wait for, because the
-// caller's error names it. The second one, soon after, ends the run with the answers. A run over
-// several nodes has a call before these, ahead of its time, that finds out which nodes answer.
+// The first call asks the run's partitions and the other nodes for their waits, which the caller's
+// error names. The second one, soon after, ends the run with the answers. A run over several nodes
+// has a call before these, ahead of its timeout, that finds out which nodes answer.
 void EngineImpl::expire(std::uint64_t id) {
   std::optional<RunTable::Expired> expired = runs_.expire(id, [this, id] { answered(id); });
   if (!expired) return;
@@ -90,8 +90,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run,
     PartitionSnapshot p;
     if (partition) p = answers[place++];
     else if (!done) continue;
-    // it has left the run, possibly since it answered: what it says of it is that, whatever else it
-    // is at
+    // the partition has left the run, possibly since it answered: its totals replace its answer
     if (done) {
       not_asked.erase(plan.partitions[i].node);
       p.device = plan.partitions[i].name;
@@ -115,7 +114,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run,
       }
     }
     std::erase_if(p.runs, [&](const RunPart& part) { return part.run != s.run; });
-    if (options_.deterministic)  // time is virtual: what passed outside says nothing
+    if (options_.deterministic)  // time is virtual: real durations are meaningless
       for (RunPart& part : p.runs)
         for (Wait& w : part.waits) w.for_so_long = {};
     s.partitions.push_back(std::move(p));
@@ -123,15 +122,15 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run,
   for (const std::int32_t node : not_asked)
     s.other_nodes.push_back(plan.nodes[static_cast<std::size_t>(node)]);
   s.is_whole = all_have_said(s, plan);
-  // So far it was to be told from the other runs of this engine; others know it by its owner's
-  // number.
+  // Up to here `s.run` was this engine's number; other nodes use the owner's number.
   s.run = run.number();
   for (PartitionSnapshot& p : s.partitions)
     for (RunPart& part : p.runs) part.run = s.run;
   return s;
 }
 
-// A user's actor that holds the worker that its partition wants: the partition cannot say so.
+// Adds the wait for a user's actor that occupies the worker which its partition needs. The
+// partition itself cannot report it.
 void EngineImpl::add_user_code(PartitionSnapshot& silent, const Run& run,
                                const PartitionPlan& plan) {
   const Graph& graph = run.plan().program.graph;

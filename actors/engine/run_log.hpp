@@ -40,7 +40,7 @@ class RunLog {
   std::vector<EndedRun> recent();
   /// Keeps a run that has failed elsewhere after this node had done its part.
   void add_failed_elsewhere(EndedRun end) { errors_->add(std::move(end)); }
-  /// Returns those of the last hour that failed, the latest first.
+  /// Returns the runs of the last hour that failed, the latest first.
   std::vector<EndedRun> errors() const { return errors_->latest_first(); }
 
   /// Logs a failure on `node`, or counts it if there were too many within a minute.
@@ -51,10 +51,10 @@ class RunLog {
   void warn(const std::string& text, const std::string& node) const;
   /// Returns true if the flight of a run that failed may be written, and counts it.
   bool may_write_flight(Time now = std::chrono::steady_clock::now());
-  /// Returns a function that writes what a run's partitions have answered to `path`, or, if that is
+  /// Returns a function that writes the answers of a run's partitions to `path`, or, if that is
   /// empty, to a file among the flights. It keeps the actors, does not need the log any more, and
-  /// never throws. `written`, if not null, gets the outcome. A trace that is lost goes to standard
-  /// error if nothing is logged.
+  /// never throws. `written`, if not null, receives the outcome. The loss of a trace is reported on
+  /// standard error if there is no log.
   std::function<void(Inspection&)> writer(TracedRun run, const EndedRun& end,
                                           std::shared_ptr<const Compiled> compiled,
                                           const std::string& path,

@@ -12,8 +12,8 @@ Status shutting_down() { return Status(Code::cancelled, "the engine is shutting 
 
 namespace {
 
-// For answers to what a run waits for: of partitions, where a node has not answered lately too, and
-// of nodes that have.
+// The time that an expired run waits for answers about its waits. The longer one applies if all
+// other nodes have answered before the timeout.
 constexpr auto kPatience = std::chrono::milliseconds(30);
 constexpr auto kPatienceWithNodes = std::chrono::milliseconds(500);
 
@@ -47,7 +47,7 @@ RunTable::Slot RunTable::admit(std::chrono::nanoseconds timeout, const Waiting& 
     }
     if (left.count() == 0) room_.wait(lock, has_room);
     else if (room_.wait_for(lock, std::min(left, EngineClock::kLongest), has_room))
-      left -= clock_.now() - began;  // the run gets what is left
+      left -= clock_.now() - began;  // the run gets the remaining time
     else left = {};
     if (timeout.count() > 0 && left.count() <= 0) {
       room_.notify_one();  // if there is room after all, another caller takes it
@@ -162,11 +162,11 @@ std::optional<RunTable::Expired> RunTable::expire(std::uint64_t id,
   const auto it = live_.find(id);
   if (it == live_.end() || it->second->is_settled()) return std::nullopt;
   Run& run = *it->second;
-  // The engine may end meanwhile and drop them; the caller gets references of its own.
+  // The engine may end meanwhile and drop its references, so the caller gets its own.
   Partitions partitions = run.troupe->partitions;
   Question& question = questions_[id];
-  // A node that is stopped would hold up the answer to the caller by all of the patience: it is
-  // found out before the time is up.
+  // A stopped node would delay the caller's error by kPatienceWithNodes. So nodes are asked before
+  // the timeout whether they answer.
   if (!question.here && !question.was_early && clock_.now() < question.deadline) {
     question.was_early = true;
     run.due = clock_.remind(id, question.deadline - clock_.now());

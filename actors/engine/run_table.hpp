@@ -1,5 +1,5 @@
-// The runs of an engine that are under way: how many may be, which there are, and what was asked of
-// those whose time is up.
+// RunTable: the runs of an engine in flight: their limit, their table, and the questions to runs
+// whose timeout has passed.
 //
 //   RunTable::Slot slot = runs.admit(timeout, {});  // waits for room
 //   runs.keep(run, std::move(slot));
@@ -51,7 +51,7 @@ class RunTable {
 
   /// How a caller waits for room.
   struct Waiting {
-    bool is_worker = false;           // it must not: the runs need its worker
+    bool is_worker = false;           // a worker must not wait: the runs need it
     std::function<void()> step = {};  // a deterministic engine's; empty: it sleeps
   };
 
@@ -79,7 +79,7 @@ class RunTable {
 
   // ---- the end of the engine
 
-  /// Admits and keeps no more runs; returns those that are kept.
+  /// Admits and keeps no more runs; returns the runs that are kept.
   std::vector<Ref<Run>> close();
   bool is_empty();
   void wait_until_empty();
@@ -90,25 +90,25 @@ class RunTable {
 
   // ---- runs whose time is up
 
-  /// A run that was asked, when its time was up, why it has not ended.
+  /// A run that is asked after its timeout why it has not ended.
   struct Expired {
     Ref<Run> run;
     Partitions partitions;
     std::shared_ptr<Inspection> here;    // the answers of this node's partitions
     std::vector<RunSnapshot> elsewhere;  // the answers of other nodes
     std::size_t nodes = 0;               // other nodes that are asked
-    bool is_new = false;                 // nothing was asked so far, and there is something to ask
-    bool is_early = false;               // its time is not up: nodes are asked whether they answer
+    bool is_new = false;                 // the caller must ask now
+    bool is_early = false;               // before the timeout: nodes are asked whether they answer
   };
-  /// Has the clock call back with the run when `left` has passed, if it is kept. One over several
-  /// nodes comes before that too, to find out which of them answer.
+  /// Makes the clock call back with the run when `left` has passed, if it is kept. For a run over
+  /// several nodes it also calls earlier, to find out which of them answer.
   void remind(Run& run, std::chrono::nanoseconds left);
-  /// Begins to ask a run, or returns what was answered so far. `answered` is called when the last
-  /// partition has answered. Nothing: the run has ended.
+  /// Begins to ask a run, or returns the answers so far. `answered` is called when the last
+  /// partition has answered. Empty: the run has ended.
   std::optional<Expired> expire(std::uint64_t run, std::function<void()> answered);
   /// Adds another node's answer; false if the run has ended.
   bool add_answer(std::uint64_t run, const RunSnapshot& part);
-  /// Another node has answered before the run's time was up.
+  /// Counts a node that has answered before the run's timeout.
   void add_early_answer(std::uint64_t run);
   /// True if an expired run has all its answers.
   bool is_answered(std::uint64_t run);
@@ -118,8 +118,8 @@ class RunTable {
     std::shared_ptr<Inspection> here;
     std::vector<RunSnapshot> elsewhere;
     std::size_t nodes = 0;
-    std::chrono::nanoseconds deadline{};  // its time is up; 0: its nodes are not asked early
-    std::size_t heard = 0;                // nodes that have answered before it
+    std::chrono::nanoseconds deadline{};  // the run's timeout; 0: its nodes are not asked early
+    std::size_t heard = 0;                // nodes that have answered before the deadline
     bool was_early = false;
     bool is_answered() const { return here->is_complete() && elsewhere.size() == nodes; }
   };
@@ -139,7 +139,7 @@ class RunTable {
   // Guards everything below, `Run::due`, and `PlanTroupe::partitions` against the engine's end.
   std::mutex mutex_;
   bool is_closed_ = false;
-  std::condition_variable room_;     // for another run
+  std::condition_variable room_;     // there is room for another run
   std::condition_variable drained_;  // live_ is empty
   std::unordered_map<std::uint64_t, Ref<Run>> live_;
   std::unordered_map<std::uint64_t, Question> questions_;  // runs that were or will be asked

@@ -22,15 +22,16 @@ struct Loaded {
   std::string text() const;
 };
 
-/// Writes all variables that programs of this engine have used (`Engine::variables`), on whichever
-/// node they live, and the step. Values are taken one after the other: let no run change them
-/// meanwhile. Throws what `Engine::get` and `save_safetensors` throw.
+/// Writes the step and all variables that programs of this engine have used (`Engine::variables`),
+/// on any node. Values are read one after another: let no run change them meanwhile. Throws the
+/// errors of `Engine::get` and `save_safetensors`.
 void save(Engine& engine, const std::string& path);
 
-/// Sets the engine's variables that the file has, and the step. An engine knows the variables of
-/// what it has compiled or run: give the graph before that. A name on one side only is no error and
-/// is reported; another dtype or shape throws invalid_argument, naming the variable, and changes
-/// nothing. Throws also what `load_safetensors` throws. Let no run change variables meanwhile.
+/// Sets the engine's variables that the file has, and the step. The engine has the variables of
+/// the graphs that it has compiled or run; pass the graph if there are none yet. A name on one side
+/// only is no error and is reported. Another dtype or shape throws invalid_argument, naming the
+/// variable, and changes nothing. Throws also the errors of `load_safetensors`. Let no run change
+/// variables meanwhile.
 Loaded load(Engine& engine, const std::string& path);
 /// Declares the variables of `graph` first.
 Loaded load(Engine& engine, const Graph& graph, const std::string& path);
