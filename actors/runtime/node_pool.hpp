@@ -13,7 +13,7 @@
 //   take: loaded ► spare ► depot ► new  at most kDepot full give: loaded ► spare ► depot ► delete
 //
 // Invariants: a thread holds at most 2 × kMagazine free pieces, the depot at most kDepot magazines;
-// beyond that memory goes back to the allocator. A thread that ends gives back what it holds.
+// beyond that memory goes back to the allocator. A thread that ends returns its pieces.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@
 
 namespace troupe {
 
-/// Receives what actor_ostream sends: text to add, flush, and delete when an actor has ended.
+/// Receives the messages of actor_ostream: add text, flush, and delete when an actor has ended.
 class Printer final : public InboxActor {
  public:
   using InboxActor::InboxActor;

@@ -14,8 +14,8 @@
 namespace troupe {
 namespace {
 
-/// Collects what ending one actor wakes, so that a chain of linked actors ends in a loop and not in
-/// a recursion.
+/// Collects the actors that the end of one actor wakes, so that a chain of linked actors ends in a
+/// loop and not in a recursion.
 class EndedUnit final : public caf::execution_unit {
  public:
   explicit EndedUnit(caf::actor_system& system) : execution_unit(&system) {}
@@ -67,8 +67,8 @@ void SchedulerModule::start() {
   utility_actors_[printer_id] = caf::actor_cast<caf::actor>(printer_.strong());
 }
 
-/// The printer first, by an ordinary message behind what it has to print. The clock goes last:
-/// ending actors still cancel their timeouts, and its queue is bounded.
+/// Ends the printer first, by an ordinary message behind the text that it has yet to print. Ends
+/// the clock last, because ending actors still cancel their timeouts, and its queue is bounded.
 void SchedulerModule::stop() {
   caf::anon_send_exit(utility_actors_[printer_id], caf::exit_reason::user_shutdown);
   run_until([this] { return printer_->getf(caf::abstract_actor::is_terminated_flag); });
@@ -159,7 +159,7 @@ void SchedulerModule::run(caf::resumable* job, Unit& unit) {
   }
 }
 
-/// Ends the actor behind `job` and those that its end wakes; anything else is only released.
+/// Ends the actor behind `job` and the actors that its end wakes. Any other job is only released.
 void SchedulerModule::end(caf::resumable* job) {
   EndedUnit unit(system());
   unit.woken.push_back(job);
