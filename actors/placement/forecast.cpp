@@ -57,7 +57,7 @@ std::vector<std::int32_t> Forecaster::nodes_within(std::int32_t frame) const {
   return out;
 }
 
-// ---- what is to be scheduled
+// ---- items
 
 double Forecaster::trips(std::int32_t frame) const {
   return frames_.all()[at(frame)].function ? 1 : model_.options().trips;
@@ -109,7 +109,7 @@ void Forecaster::build() {
   for (auto scope = scopes_.rbegin(); scope != scopes_.rend(); ++scope) order(*scope);
 }
 
-// By rank, behind what is needed.
+// Orders items by rank, each behind the items that it needs.
 void Forecaster::order(Scope& scope) {
   const std::size_t count = scope.items.size();
   std::vector<std::vector<std::pair<std::int32_t, double>>> users(count);

@@ -367,9 +367,8 @@ class PlacementOf {
   std::map<const FunctionDef*, std::string> homes_;
 };
 
-// Rewrites a program for where its nodes are: what is the same in all iterations of a loop enters
-// it on every device that uses it, f32 tensors between nodes as bf16 where that is wanted: of all
-// edges, or of those from and to an EdgeAsBf16.
+// Rewrites a placed program. A loop's constants enter it on every device that uses them. f32
+// tensors are sent between nodes as bf16 on all edges, or on the edges from and to an EdgeAsBf16.
 class Cutter {
  public:
   Cutter(const Program& program, const std::vector<std::string>& device, bool as_bf16)
