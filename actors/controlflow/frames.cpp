@@ -43,8 +43,8 @@ Frames::Frames(const Graph& g, const std::map<std::int32_t, std::int32_t>& fed,
   check_enters();
 }
 
-// A value that a loop takes from outside comes once: nothing would say in each iteration that it
-// goes on.
+// Returns true for a value that a loop takes from outside. It comes once, so as a predicate it
+// could not send a token in each iteration.
 bool Frames::is_same_each_time(std::int32_t id) const {
   while (role_[at(id)] == Role::alias) id = g_.node(id).inputs[0].node;
   return role_[at(id)] == Role::enter && g_.node(id).attrs.get_or("constant", false);
@@ -74,7 +74,7 @@ Role Frames::role_of(std::int32_t id) const {
   return Role::kernel;
 }
 
-// The frame of a node's tokens, from those of its inputs.
+// Returns the frame of a node's tokens, which follows from the frames of its inputs.
 std::int32_t Frames::find_frame(std::int32_t id) {
   const Node& n = g_.node(id);
   std::int32_t inputs = kNone, decided_by = -1;

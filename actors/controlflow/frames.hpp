@@ -1,4 +1,4 @@
-// Roles and frames: what each node of a lowered program is to the planner, and which loop it is in.
+// Frames: the role of each node of a lowered program in a plan, and the loop that it is in.
 #pragma once
 
 #include <cstdint>
