@@ -29,7 +29,7 @@ std::recursive_mutex& tracing_mutex() {
 
 constexpr int kRetracesBeforeWarning = 5;
 
-// One graph of a function, with what it takes from outside of its arguments.
+// One graph of a function, with the values that it captures besides its arguments.
 struct Trace {
   std::vector<ValueSpec> arguments;
   std::vector<HostArgument> host;
@@ -354,7 +354,7 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
       staged.outputs.push_back(e.edge());
     }
   } catch (...) {
-    // The code may have kept expressions of the trace; what uses one is told so.
+    // The code may have kept expressions of the trace; using one throws an error that names it.
     graph.seal_as(name + ", whose trace has failed");
     kept.push_back(in);
     throw;

@@ -50,7 +50,7 @@ struct FunctionOptions {
   bool relax_shapes = true;
   /// Graphs kept at most; the one that was made first goes first.
   std::size_t max_traces = 256;
-  /// The scope in which it runs if no argument tells; null: the innermost one of the thread.
+  /// The scope in which it runs if no argument has one; null: the innermost one of the thread.
   Eager* scope = nullptr;
   /// Gets the warning that a function is traced again and again; empty: standard error.
   std::function<void(const std::string&)> warn = {};
@@ -197,8 +197,9 @@ class Traced {
       : core_(std::make_shared<detail::TracedFunction>(std::move(name), std::move(options), at)),
         body_(std::make_shared<F>(std::move(body))), made_at_(at) {}
 
-  /// The results of the code as expressions in its structure: eager ones for eager arguments,
-  /// those of a graph for a graph's. Throws what tracing or the run throws, naming the user's line.
+  /// Returns the results of the code as expressions in its structure: eager ones for eager
+  /// arguments, expressions of a graph for arguments of that graph. Throws the errors of tracing
+  /// and of the run, naming the user's line.
   template <class... A>
   auto operator()(const A&... arguments) const {
     using Result = decltype(result(std::index_sequence_for<A...>(), arguments...));
@@ -233,7 +234,7 @@ class Traced {
   template <class A, std::size_t I>
   using Given = detail::Given<A, typename detail::ParametersOf<F>::template At<I>>;
 
-  // Never called: for the type of what the code yields.
+  // Never called; gives the type of the code's result.
   template <std::size_t... I, class... A>
   static auto result(std::index_sequence<I...>, const A&...)
       -> std::invoke_result_t<F&, typename Given<A, I>::Type...>;
