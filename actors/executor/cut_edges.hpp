@@ -74,17 +74,17 @@ class CutEdges {
   /// Sends a loop's predicate to the other partitions that have part of the loop; null: dead. In a
   /// run that has failed the predicate is dead, so this does not test for failure.
   void broadcast_predicate(IterationState& iteration, const Value* predicate, bool is_true);
-  /// Sends a token, of `times` iterations, without a look at credit.
+  /// Sends a token, of `times` iterations, without a check of its credit.
   void post(IterationState& from, std::int32_t send, Value* value, std::int32_t times = 1);
   /// Sends a token of the call protocol. `call`: -1 for one that belongs to no call.
   void post_call(RunState& run_state, std::int32_t send, std::int64_t call);
-  /// Sends what is batched for other nodes.
+  /// Sends the batch for other nodes.
   void flush() {
     if (std::exchange(has_posted_, false)) driver_.flush();
   }
   /// The driver sends the batch, or drops it: no token in it can be extended any more.
   void on_batch_sent();
-  /// Takes a grant, and sends held tokens that it lets go.
+  /// Takes a grant, and sends the held tokens that it admits.
   void receive(const Grant& grant);
 
   // ---- in
@@ -95,13 +95,13 @@ class CutEdges {
   void receive_one_by_one(RunState& run_state, const Token& token);
   /// Delivers the tokens that came before their iteration was open.
   void deliver_future(IterationState& iteration);
-  /// Says why a token may not wait for an execution within `around` that has not begun. Null: it
-  /// may. `early`: the tokens that wait for it, at `place`.
+  /// Returns why a token may not wait for an execution within `around` that has not begun. Null: it
+  /// may. `early`: the tokens that wait for that execution, in the bucket `place`.
   const char* why_refused_early(const Token& token, std::int32_t around, const FutureTokens& early,
                                 std::size_t place) const;
   /// Drops a token and reports it. Another node may be faulty; a partition of this node may not be.
   void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);
-  /// The senders that get credit: those whose grants are due at this iteration, the others, both.
+  /// The senders that get credit: senders whose grants are due at this iteration, the others, both.
   enum class Credit : std::uint8_t { due, behind, all };
   void grant(FrameState& instance, Credit credit);
 

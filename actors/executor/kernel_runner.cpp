@@ -78,7 +78,7 @@ std::uint64_t put_into_lists(const IterationState& iteration, const PlanNode& no
   return bytes;
 }
 
-// Looks at results whose operands are gone.
+// Checks results after their operands have been released.
 Status look(const PlanNode& node, std::span<const Value> outputs) {
   const auto* watched = dynamic_cast<const WatchedKernel*>(node.kernel);
   if (!watched) return {};
@@ -119,7 +119,7 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
   const std::int64_t expected_ns = cost.nanoseconds.load(std::memory_order_relaxed);
   const bool was_heavy = expected_ns >= kHeavy;
   if (hands_over_ && expected_ns >= kMedium) driver_.before_medium();
-  constexpr std::int64_t kNoticed = 1000;  // ns, of which a look at the clock takes a hundredth
+  constexpr std::int64_t kNoticed = 1000;  // ns; reading the clock takes a hundredth of this
   const bool is_noticed = observer_.has_loops() && expected_ns >= kNoticed;
   bool timed = was_heavy || cost.samples < 3 || (++tick_ % kSampled) == 0;
   // its kernel moves its inputs
@@ -284,8 +284,8 @@ void KernelRunner::end_loop(PendingKernel& kernel) {
   kernel.node->resident->give_back(std::move(kernel.execution));
 }
 
-// On a device whose work is done later the results are looked at on the host, as copies, when the
-// stream has made them.
+// On a device with asynchronous work, copies of the results are checked on the host when the stream
+// has made them.
 void KernelRunner::look_later(IterationState& iteration, const PlanNode& node,
                               std::span<const Value> outputs) {
   if (!dynamic_cast<const WatchedKernel*>(node.kernel)) return;
@@ -452,7 +452,7 @@ void KernelRunner::run_elsewhere(PendingKernel& kernel) {
   try {
     kernel.node->kernel->run(c);
   } catch (...) {
-    if (c.was_deferred() && !under.is_dropped) return;  // its Completion ends it, or has
+    if (c.was_deferred() && !under.is_dropped) return;  // its Completion ends it, or has ended it
     kernel.status = Status::from_current_exception();
   }
   if (c.was_deferred() && !under.is_dropped) return;

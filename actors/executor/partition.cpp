@@ -145,7 +145,7 @@ void Partition::start(const Ref<Run>& run) {
   r.calls.elsewhere.unfired = 1;
   r.calls.start(mine_.has_cut_function ? mine_.frames.size() : 0, plan_->call_depth,
                 static_cast<std::size_t>(mine_.overs_in));
-  root.enters_pending = 1;  // until the feeds are delivered: nothing ends meanwhile
+  root.enters_pending = 1;  // the run must not end until the feeds are delivered
   IterationState& outside = open(root);
   for (const PartitionPlan::Feed& feed : mine_.feeds) {
     stream_.stream().attribute(r.fault, -1);
@@ -199,7 +199,7 @@ void Partition::end(RunState& run_state) {
 // but for one a turn. See Note [Ready order] in PROTOCOL.md.
 bool Partition::turn(int budget) {
   constexpr int kShare = 100;
-  // firings from one look at the clock to the next, for loops' times; prime, to be out of step with
+  // firings between two readings of the clock, for loops' times; prime, to be out of step with
   // iterations
   constexpr int kFiringsALook = 61;
   std::size_t without_work = 0;
@@ -268,8 +268,8 @@ bool Partition::turn(int budget) {
 
 // ---- firing
 
-// A program of single elements (counters, predicates, scalar losses) runs on the elements, without
-// a context and a look at the clock. False if an input has several, or is on a stream device.
+// Runs a program of single elements (counters, predicates, scalar losses) on the elements, without
+// a context or a clock reading. False if an input has several elements, or is on a stream device.
 inline bool Partition::run_scalars(IterationState& iteration, const PlanNode& node) {
   if (node.held) load_bound_inputs(mine_, iteration, node);
   const std::span inputs(iteration.values.data() + node.first_input,
@@ -345,8 +345,8 @@ void Partition::fire(IterationState& iteration, const PlanNode& node) {
   }
 }
 
-// A Switch, whose inputs are all there: its data to the side that the predicate names, dead tokens
-// to the others.
+// Fires a Switch: delivers its data to the side that the predicate selects, and dead tokens to the
+// others.
 void Partition::fire_switch(IterationState& iteration, const PlanNode& node) {
   Value& predicate = iteration.values[static_cast<std::size_t>(node.first_input) + 1];
   std::int64_t side = 0;

@@ -143,13 +143,13 @@ class Partition final : private CutEdges::Client {
   PartitionDriver& driver_;
   PartitionObserver observer_;
   RunFailures failures_;
-  DeviceStream stream_;  // outlives what may hold memory of its device
+  DeviceStream stream_;  // outlives the members that may hold memory of its device
   RunStates runs_;
   FramePool frames_;
   KernelRunner kernels_;
   CutEdges edges_;
-  // firings that the run whose share of the turn it is may have, and how many of them are left;
-  // share_ 0: no run has a share
+  // firings in the share of the current run, and how many of them are left; share_ 0: no run has a
+  // share
   int share_ = 0, left_ = 0;
 };
 

@@ -80,7 +80,7 @@ void Partition::call(IterationState& from, const PlanNode& node) {
   callee.caller = &node;
   ++callee.depth;
   callee.call = named;
-  callee.enters_pending = 1;  // until the arguments are delivered: nothing ends meanwhile
+  callee.enters_pending = 1;  // the call must not end until its arguments are delivered
   IterationState& it = open(callee);
   if (slot) {
     slot->open = &callee;

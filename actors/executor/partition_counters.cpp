@@ -54,10 +54,10 @@ void PartitionObserver::find_sources() {
 // open ones in which it has not fired, and without the firings of abandoned runs.
 std::vector<ActorCounters> PartitionObserver::actor_counters(const PartitionView& view) {
   struct Here {
-    // outside: begun, and waiting for something that is not of the run
+    // outside: begun, and waiting for an event outside of the run
     std::uint64_t awaiting = 0, ready = 0, running = 0, outside = 0;
     Missing missing;
-    const IterationState* iteration = nullptr;  // in which
+    const IterationState* iteration = nullptr;  // the iteration that lacks the token
   };
   std::vector<Here> here(static_cast<std::size_t>(mine_.nodes));
   const auto at = [](std::int32_t i) { return static_cast<std::size_t>(i); };
@@ -135,8 +135,8 @@ std::vector<ActorCounters> PartitionObserver::actor_counters(const PartitionView
   return all;
 }
 
-// A kernel under way waits if it has left its end to a Completion, unless a user's actor computes
-// for it. A kernel that was handed over is in its kernel, except at a queue.
+// A kernel under way waits if a Completion will end it, unless a user's actor computes for it. A
+// kernel that was handed over computes, except at a queue.
 bool PartitionObserver::waits_outside(const PendingKernel& kernel) const {
   // its predicate is on its way from a device
   if (kernel.node->kind == PlanNode::Kind::switch_) return true;

@@ -16,18 +16,18 @@ class PartitionDriver {
   /// Sends in the turn. A message to a partition of another node is batched until `flush`, which
   /// the driver calls itself when the turn ends. True: the message is in the batch.
   virtual bool post(std::int32_t partition, PartitionMessage message) = 0;
-  /// The last batched token of that edge, if it is recent. It stays where it is until
+  /// Returns the last batched token of that edge, if it is recent. The pointer is valid until
   /// `Partition::on_batch_sent`. Null: there is none.
   virtual Token* waiting(std::int32_t partition, std::int32_t receive) = 0;
   virtual void flush() = 0;
   /// Runs a kernel on another worker; ends with `PendingKernel::runner->run_elsewhere(kernel)`.
   virtual void hand_over(PendingKernel& kernel) = 0;
-  /// The turn is about to run a heavy kernel: other work of this worker may go to other workers.
+  /// Called before a heavy kernel in the turn: other work of this worker may go to other workers.
   virtual void before_heavy() = 0;
-  /// The turn is about to run a kernel that takes longer than handing a job to a worker that
-  /// searches: the next job of this worker may go to one.
+  /// Called before a kernel in the turn that takes longer than handing a job to a searching worker:
+  /// the next job of this worker may go to one.
   virtual void before_medium() = 0;
-  /// A token or a grant that `partition`, of another node, should not have sent was dropped.
+  /// Reports that an invalid token or grant from `partition`, on another node, was dropped.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
   /// The clock of loops' times and of the ends of traces: `now`, in ticks, or the nanoseconds of a
   /// clock that is advanced by hand.

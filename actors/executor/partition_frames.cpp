@@ -48,9 +48,9 @@ void Partition::deliver_all_dead(IterationState& iteration, TargetRange range) {
   }
 }
 
-// Delivers a live token to a place that is no input. Not all of these keep the value: a fetch makes
-// a copy on the host, a Merge may have passed on another one. So nothing is left in `value`, which
-// the caller may hold until the next firing.
+// Delivers a live token to a destination that is no input. Not every destination keeps the value: a
+// fetch makes a copy on the host, a Merge may have passed on another one. So `value` is emptied,
+// because the caller may hold it until the next firing.
 void Partition::deliver_elsewhere(IterationState& iteration, const Target& target, Value&& value) {
   const std::int32_t i = target.index();
   switch (target.destination()) {
@@ -189,7 +189,7 @@ IterationState& Partition::open(FrameState& instance) {
       instance.invariants_pending == 0 && !instance.has_dead_invariant && !is_forgotten;
   std::copy_n((is_steady ? frame.steady : frame.awaited).data(), it.awaited.size(),
               it.awaited.data());
-  ++it.unfired;  // nothing ends before this is through
+  ++it.unfired;  // the iteration must not end during these deliveries
   if (is_steady) {
     for (const FramePlan::Forward& forward : frame.forwards)
       deliver(it, forward.target,

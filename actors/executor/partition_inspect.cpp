@@ -87,7 +87,7 @@ void PartitionObserver::answer(const Inspect& question, const PartitionView& vie
     s.whole_since_ns = recorder_.whole_since(question.clock);
     if (question.watches) recorder_.watch(question.clock);
   }
-  // ns: an asker from outside traces for a minute at most, and may be gone then
+  // ns; a client traces for a minute at most, and may be gone before it ends the trace
   constexpr std::int64_t kLongestTrace = 75'000'000'000;
   if (question.trace != Inspect::Trace::as_it_is)
     recorder_.trace(question.trace == Inspect::Trace::on, question.tracer,

@@ -79,9 +79,9 @@ void Partition::discard(FrameState& instance) {
 
 namespace {
 
-// Returns the first token from the node that has not come to an execution that may open more
-// iterations. None: the last predicate waits here, and all tokens for the iterations up to it have
-// come.
+// Returns the first missing token from the node, in an execution that may open more iterations.
+// Empty: the last predicate is buffered here, and all tokens for the iterations up to it have
+// arrived.
 std::optional<std::pair<const PartitionPlan::Receive*, std::int64_t>> missing_from(
     const Plan& plan, const PartitionPlan& mine, const FrameState& instance, std::int32_t node) {
   const auto receive = [&](std::int32_t r) -> const PartitionPlan::Receive& {

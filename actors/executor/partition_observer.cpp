@@ -51,7 +51,7 @@ std::int64_t iteration_in(const Path& path, const End& edge) {
 
 }  // namespace
 
-// The partition has had nothing to do until this token came.
+// Records that the partition was idle until this token came.
 void PartitionObserver::record_wait(const Token& token) {
   const PartitionPlan::Receive& edge = mine_.receives[static_cast<std::size_t>(token.receive)];
   recorder_.add({RecordedEvent::Kind::wait, false, edge.source, parked_, heard_ - parked_,

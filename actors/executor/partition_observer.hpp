@@ -58,7 +58,7 @@ class PartitionObserver {
 
   // ---- the clock of the partition
 
-  /// A message is about to be handled. Few messages look at the clock.
+  /// Called before a message is handled. Reads the clock for few messages.
   void message_received() {
     if (heard_ != 0 && !recorder_.traces() && ++heard_by_look_ != kMessagesALook) return;
     look_at_clock(heard_ = ticks());
@@ -248,8 +248,8 @@ class PartitionObserver {
   std::uint64_t heard_ = 0;
   int heard_by_look_ = 0;     // messages since then
   std::uint64_t looked_ = 0;  // ticks: now, within a few firings of scalars; 0: not known
-  std::uint64_t now_ = 0;     // the driver's time when the clock was looked at
-  // ticks: when the last turn left nothing to do in a run that is going on; 0: it did not
+  std::uint64_t now_ = 0;     // the driver's time when the clock was last read
+  // ticks: when the last turn ended with an idle run in flight; 0: it did not
   std::uint64_t parked_ = 0;
 
   std::vector<LoopCounters> loop_counters_;
@@ -258,7 +258,7 @@ class PartitionObserver {
   std::vector<EdgeCount> sent_, received_;     // by send, by receive
   WorkAccount work_;
   std::uint64_t turn_ticks_ = 0;           // ticks of turns since `work_` was settled
-  std::int64_t settled_ns_ = steady_ns();  // when that was
+  std::int64_t settled_ns_ = steady_ns();  // when `work_` was settled
   // the node whose kernel the turn is in, and its run; publish nothing
   std::atomic<const PlanNode*> running_{nullptr};
   std::atomic<std::uint64_t> running_run_{0};

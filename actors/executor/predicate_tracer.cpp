@@ -116,7 +116,7 @@ bool PredicateTracer::ends_with_a_queue(const FramePlan& loop) const {
   return false;
 }
 
-// The program is gone through once, and only where a loop is decided on here.
+// Traces the program once, and only for loops that this partition decides.
 void PredicateTracer::follow_predicates() {
   std::optional<Endless> endless;
   deciding_.resize(mine_.frames.size());

@@ -19,7 +19,7 @@ class RunFailures {
   void fail(Run& run, const PlanNode* node, const Status& status);
   /// Fails the run because of a node of the program; -1: none in particular.
   void fail_at(Run& run, std::int32_t source, const Status& status);
-  /// Fails the run because of a node of a loop that stays whole: `where` describes it.
+  /// Fails the run because of a node in a resident loop; `where` describes the node.
   void fail_within(Run& run, const PlanNode& loop, const std::string& where, const Status& status);
   /// Adds the iterations around a firing to an error.
   static Status in_loop(const IterationState& iteration, Status status);

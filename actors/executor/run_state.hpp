@@ -41,7 +41,7 @@ struct RunState {
   /// A token that waits for a grant or for room; `times` as in `Token`.
   struct Held {
     std::int32_t send;
-    IterationState* iteration;  // null: it has gone
+    IterationState* iteration;  // null: the token was sent
     bool is_dead;
     Value value;
     std::int32_t times = 1;
