@@ -57,7 +57,7 @@ class Steps {
   }
   Finiteness finiteness(std::size_t i) const { return worst_element(values_[i].tensor()).what; }
 
-  // One step as a program of its own, whose inputs are its operands.
+  // Runs one step as a separate program with the step's operands as inputs.
   void run(std::size_t at) {
     const ScalarInstruction& step = program_.code[at];
     if (step.op == ScalarOp::input) {

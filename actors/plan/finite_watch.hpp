@@ -25,7 +25,7 @@ class WatchedKernel final : public Kernel {
 
   void run(KernelContext& c) override;
   /// Throws invalid_argument if one of the results, on the host, is not finite and the first so.
-  /// For results of which the operands are gone.
+  /// For results whose operands have been released.
   void look(std::span<const Value> results) const;
 
  private:
@@ -39,7 +39,7 @@ class WatchedKernel final : public Kernel {
                       bool& is_first) const;
 
   const std::unique_ptr<Kernel> kernel_;
-  const bool may_be_given_;  // values that are not finite
+  const bool may_be_given_;  // its operands may be infinite or NaN
   const bool makes_;         // its own constants are not finite
   const std::string op_;
   std::string subject_;  // empty: its own name

@@ -220,7 +220,7 @@ class Everywhere {
   const Pass& pass_;
   const PassRequest& request_;
   std::map<const FunctionDef*, std::shared_ptr<FunctionDef>> made_;
-  std::vector<const FunctionDef*> waiting_;  // whose bodies are not yet changed
+  std::vector<const FunctionDef*> waiting_;  // functions whose bodies have yet to be changed
 };
 
 void refuse_unknown(const std::vector<std::string>& skip) {

@@ -224,7 +224,7 @@ class Planner {
       case Role::call: {
         node.kind = PlanNode::Kind::call;
         node.number = static_cast<std::int32_t>(p.calls.size());
-        p.calls.push_back({-1, n.origin});  // its frame: when all are there
+        p.calls.push_back({-1, n.origin});  // the frame is set when all frames exist
         break;
       }
       case Role::return_:

@@ -185,7 +185,7 @@ struct FramePlan {
   bool has_predicate = false;
   // if a node here decides: the sends that broadcast the predicate
   std::vector<std::int32_t> told;
-  /// Returns the events, in one iteration, until it has drained.
+  /// Returns the number of events after which an iteration has drained.
   std::int32_t unfired() const {
     return static_cast<std::int32_t>(nodes.size()) + children + receives;
   }

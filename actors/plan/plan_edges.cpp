@@ -341,7 +341,7 @@ class EdgeMaker {
       auto known = std::find_if(there.begin(), there.end(), [&](const auto& r) {
         return r.source == predicate.node && r.output == predicate.output;
       });
-      if (known != there.end()) {  // it goes there anyway, to a node
+      if (known != there.end()) {  // a node there uses the predicate, so the edge exists
         known->decides = true;
         return;
       }
