@@ -88,7 +88,7 @@ std::string Comparison::text() const {
 void Decision::forget(std::int32_t comparison) {
   for (Term& term : terms) {
     if (term.comparison != comparison) continue;
-    // a carried truth, of which nothing follows then
+    // a carried boolean: without it nothing can be proved
     if (term.kind != Term::Kind::compares) return terms.clear();
     term = {};
   }

@@ -307,7 +307,7 @@ class Following {
     if (!may_go_on()) return Pace::any;
     if (stays(e)) return Pace::same;
     if (const std::int32_t merge = variable(e); merge >= 0) {
-      // as it counts while it is found out: variables may step by each other
+      // the value during the recursion, because variables may be updated by each other
       const auto [known, is_new] = paces_.try_emplace(merge, Pace::any);
       if (!is_new) return known->second;
       const DType type = graph_.spec(e).dtype;
@@ -403,7 +403,7 @@ class Following {
   Followed out_;
   std::unordered_map<std::int32_t, Pace> paces_;  // by loop variable
   std::unordered_map<std::int32_t, bool> stays_;
-  std::optional<Carried> carried_;  // in whose next value this is
+  std::optional<Carried> carried_;  // the boolean whose update is being traced
   int steps_ = 0;
   bool is_within_bounds_ = true;
 };

@@ -35,16 +35,16 @@ Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& d
   return v;
 }
 
-// A user's actor may take twice as long as it ever took, and a queue as well. One that was never
-// seen to answer has a second.
+// A wait for a user's actor or at a queue is usual for up to twice its longest time so far, and for
+// at least a second.
 bool is_usual(const Wait& w) {
   using namespace std::chrono_literals;
   return (is_in_actor(w) || is_at_queue(w)) && w.for_so_long > 0ns &&
          w.for_so_long < std::max<std::chrono::nanoseconds>(1s, 2 * w.longest);
 }
 
-// A kernel, also one that reads or writes a variable; or a stream, of which a predicate is to come;
-// or a user's actor.
+// Returns true for a kernel, including one that reads or writes a variable; for a stream that
+// copies a predicate; and for a user's actor within its usual time.
 bool is_computing(const Wait& w) {
   if (w.kind != Wait::Kind::kernel) return w.kind == Wait::Kind::device;
   return is_in_actor(w) ? is_usual(w) : !is_at_queue(w);
@@ -476,8 +476,8 @@ void Looks::judge(const Look& look) {
   });
 }
 
-// On a machine on which much else runs a worker may wait for its processor: then the partition has
-// its turn a little later.
+// On a busy machine a worker may wait for its processor. Then the partition has its turn a little
+// later, so more looks follow.
 bool Looks::wants_more() const {
   constexpr int kMoreLooks = 5;  // looks for a partition that has had no turn
   // after the first look: the user gets an answer within two seconds
