@@ -105,7 +105,7 @@ Steps all_steps(const Graph& graph) {
   Inside inside;
   const auto visit = [&](const Graph& g) { add_steps(g, steps); };
   inside.each(graph, visit);
-  for (const auto& f : graph.functions())  // nothing may call them
+  for (const auto& f : graph.functions())  // also functions that no node calls
     if (f->body) inside.each(f->body->graph, visit);
   return steps;
 }

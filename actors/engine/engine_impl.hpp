@@ -107,7 +107,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Keeps a run that has failed elsewhere after this node had done its part.
   void keep_failed_elsewhere(EndedRun end) { log_.add_failed_elsewhere(std::move(end)); }
   void wait(Run& run);
-  /// Waits until it is known whether the file of `RunOptions::trace` was written, and returns that.
+  /// Waits until the file of `RunOptions::trace` is written or has failed, and returns the status.
   Status trace_of(const Run& run);
   EngineSnapshot snapshot(std::chrono::nanoseconds patience);
   /// Asks this node's partitions of a plan. A partition that does not answer in time is listed
@@ -127,7 +127,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
 
   Tensor get(const std::string& variable);
   void set(const std::string& variable, Tensor value);
-  /// Reads and writes a variable that a graph declares, where it lives; made on first use.
+  /// Read and write a variable that a graph declares, on its node; made on first use.
   Tensor get(const StateSpec& spec);
   void set(const StateSpec& spec, Tensor value);
 
@@ -159,12 +159,12 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
                     std::uint64_t seed, std::vector<Tensor> feeds, int leavers);
   Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
                  const RunOptions& options, RunTable::Slot slot);
-  /// Cancels a failed run's waiters in states, and gives the run up on all its nodes.
+  /// Cancels a failed run's waiters in states, and abandons the run on all its nodes.
   void give_up(Run& run);
   void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
               const std::string& trace = {}, std::shared_ptr<std::promise<Status>> traced = {});
   /// Asks the partitions for their records of a run that has ended; the last answer writes them to
-  /// `path`, or to the flight recorder's files. `traced`, if not null, gets whether it was written.
+  /// `path`, or to the flight recorder's files. `traced`, if not null, receives the status.
   void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled,
                     const std::string& path, Inspect::Trace trace,
                     std::shared_ptr<std::promise<Status>> traced);

@@ -108,7 +108,7 @@ RunSnapshot EngineImpl::snapshot_of(const Run& run,
       if (std::optional<RunPart> said;
           p.is_busy_for_another && (said = silent.observer().cached_if_current(s.run))) {
         p.has_answered = true;
-        // else nothing can have come: that is an answer
+        // without cut edges nothing can have come since, so the answer is current
         p.is_busy_for_another = !silent.plan().receives.empty() || !silent.plan().sends.empty();
         p.runs.push_back(std::move(*said));
       }
@@ -287,7 +287,7 @@ void EngineImpl::write_events(const Run& run, const EndedRun& end,
   question.asks_of_events = true;
   question.trace = trace;
   question.tracer = {run.info().id};
-  // as events go by, also where the engine's time is virtual
+  // in real time, like the recorded events, even if the engine's time is virtual
   const std::int64_t took_ns = (std::chrono::steady_clock::now() - run.began).count();
   question.since_ns = trace == Inspect::Trace::off ? end.ended_ns - took_ns : 0;
   TracedRun traced{node(), fmt::format("{}/{}", end.plan.owner, end.run), end.ended_ns - took_ns,

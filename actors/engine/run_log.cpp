@@ -83,7 +83,7 @@ std::function<void(Inspection&)> RunLog::writer(
           run = std::move(run), owner = end.plan.owner, flight = options_.flight, plan = end.plan,
           run_number = end.run, errors = errors_, log = options_.log,
           written = std::move(written)](Inspection& inspection) {
-    try {  // in a partition's turn, which must not fail for it
+    try {  // runs in a partition's turn, which must not fail because of it
       const bool is_flight = path.empty();
       const std::string file =
           is_flight ? flight_file(flight, run.node, owner, number, EngineOptions::kFlights) : path;

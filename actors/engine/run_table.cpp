@@ -142,7 +142,7 @@ void RunTable::drop_partitions(PlanTroupe& troupe) {
   dropped.swap(troupe.partitions);
 }
 
-// ---- runs whose time is up
+// ---- runs whose timeout has passed
 
 void RunTable::remind(Run& run, std::chrono::nanoseconds left) {
   std::lock_guard lock(mutex_);

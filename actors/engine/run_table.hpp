@@ -88,7 +88,7 @@ class RunTable {
   /// Drops the actors of a plan.
   void drop_partitions(PlanTroupe& troupe);
 
-  // ---- runs whose time is up
+  // ---- runs whose timeout has passed
 
   /// A run that is asked after its timeout why it has not ended.
   struct Expired {

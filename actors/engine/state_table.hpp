@@ -55,15 +55,15 @@ class StateTable {
 
   // ---- homes of states, on any node
 
-  /// Records where a state lives that a plan or a caller has used.
+  /// Records the device of a state that a plan or a caller has used.
   void settle(const StateSpec& spec);
   /// Records the variables that nodes of a placed graph use.
   void settle_all(const Graph& graph);
   /// Returns the devices of all recorded states, by name.
   std::map<std::string, std::string> homes();
-  /// Finds where a variable lives that is named without its graph: true, and its spec, if that is
-  /// another node than `here`. Throws failed_precondition if several of the nodes that are `there`
-  /// have one.
+  /// Finds the node of a variable that is named without its graph. Returns true, and its spec, if
+  /// that is another node than `here`. Throws failed_precondition if several of the present nodes,
+  /// `there`, have one.
   bool find_elsewhere(const std::string& variable, const std::string& here,
                       const std::vector<NodeLabels>& there, StateSpec& home);
   /// Returns the names of variables, here and elsewhere, in order.
