@@ -57,9 +57,9 @@ struct EdgeOptions {
   /// in flight.
   std::uint64_t bytes = 64 << 20;
   /// The iterations of a loop for which a device may have tokens in flight to another device, if
-  /// this is more than `parallel_iterations`. It holds if the device sends the other one only small
-  /// tokens in this loop, such as a predicate or a counter (64 B, by its shape), and none in a loop
-  /// within. So a device need not wait for each device that waits for it. 0: the limit is
+  /// this is more than `parallel_iterations`. It applies if the device sends the other one only
+  /// small tokens in this loop, such as a predicate or a counter (64 B, by its shape), and none in
+  /// a loop within. So a device need not wait for each device that waits for it. 0: the limit is
   /// `parallel_iterations`; at most 65,536.
   std::int32_t ahead = 1024;
 };
