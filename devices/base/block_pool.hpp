@@ -67,7 +67,7 @@ class BlockPool {
     Link* head = nullptr;
     int count = 0;
   };
-  /// Frees a thread's list at its end. What is given back after that stays.
+  /// Frees a thread's list at its end. Blocks given back after that stay allocated.
   struct Drain {
     ~Drain() {
       Local& mine = local();

@@ -34,7 +34,7 @@ enum class DType : std::uint8_t {
   boolean,
   string
 };
-inline constexpr int kDTypes = 15;     // those that can be computed with, from f16 to boolean
+inline constexpr int kDTypes = 15;     // dtypes for computation, from f16 to boolean
 inline constexpr int kAllDTypes = 16;  // and string
 
 /// An element of a tensor of strings: bytes that the tensor keeps (`Tensor::with_own_text`). Zeros

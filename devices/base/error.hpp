@@ -21,7 +21,7 @@ enum class Code : unsigned char {
   ok,
   invalid_argument,     // the program or its input is wrong
   out_of_range,         // an index or a position outside its bound
-  not_found,            // a name nobody declared
+  not_found,            // a name that was never declared
   already_exists,       // a name declared twice, differently
   failed_precondition,  // right call, wrong state (a closed queue)
   resource_exhausted,   // memory, disk, limits
@@ -73,7 +73,7 @@ class Status {
 
 namespace detail {
 
-/// Where the user wrote something: file, line and function of their own source.
+/// A place in the user's own source: file, line and function.
 struct Site {
   const char* file = "";
   const char* function = "";

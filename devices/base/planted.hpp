@@ -10,7 +10,7 @@ enum class Planted {
   none,
   dropped_dead_token,    // one of several users of a dead value is not told
   wrong_iteration,       // a NextIteration's token goes to the newest iteration
-  early_exit,            // what a loop yields is its first iteration's value
+  early_exit,            // a loop yields its first iteration's value
   merge_of_the_dead,     // a Merge takes the first token, dead or live
   enter_not_replayed,    // a constant Enter is there in iteration 0 only
   window_off_by_one,     // one iteration more is opened than there are records
@@ -19,8 +19,8 @@ enum class Planted {
   exit_not_withheld,     // dead tokens leave with every iteration
   nested_switch_turned,  // a Switch in a branch or body sends to the other side
   pivot_forgotten,       // a node without inputs of its branch or iteration does not wait for it
-  read_hides_write,      // of several reads after a write only the first waits for it
-  call_not_waited_for,   // what has to start after a call starts with it
+  read_hides_write,      // only the first of several reads after a write waits for it
+  call_not_waited_for,   // ops ordered after a call start with it
   // opening a loop's second iteration throws: no mistake, but what a lack of memory does
   exception_in_turn,
   path_turned,  // a token to another partition names its iterations inside out

@@ -1,9 +1,10 @@
-// Rows of elements in order, by digits of keys: an element's key is an unsigned number that is less
-// where the element comes first. Equals keep their order, all NaNs are equal and the largest, -0 is
+// Sorts rows of elements by digits of keys: an element's key is an unsigned number, smaller if the
+// element comes first. Equal elements keep their order, all NaNs are equal and the largest, -0 is
 // 0.
 //
 //   RowSorter<float> sorter;
-//   sorter.sort(x, n, n, descending, [&](std::int64_t place, std::int64_t at) { indices[place] = at; });
+//   sorter.sort(x, n, n, descending,
+//               [&](std::int64_t place, std::int64_t at) { indices[place] = at; });
 #pragma once
 
 #include <algorithm>

@@ -61,16 +61,16 @@ class Shape {
   bool is_scalar() const { return rank_ == 0; }
 
   void push_back(std::int64_t extent);
-  /// The same elements' shape without axis `axis`.
+  /// Returns this shape without axis `axis`.
   Shape without(int axis) const;
   Shape with_inserted(int axis, std::int64_t extent) const;
 
   /// Could both describe one tensor? Unknown matches anything.
   bool is_compatible(const Shape& other) const;
-  /// What both together say; throws invalid_argument if they contradict.
+  /// Returns the extents known to either shape; throws invalid_argument if they contradict.
   Shape merge(const Shape& other) const;
 
-  /// What both have in common: extents they do not share are unknown.
+  /// Returns the extents common to both; extents that differ are unknown.
   Shape common(const Shape& other) const;
   /// Is whatever `other` describes described by this too?
   bool covers(const Shape& other) const;

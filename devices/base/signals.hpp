@@ -1,7 +1,7 @@
 // Signals stay out of the kernels. oneDNN's generated products move the stack pointer into their
-// own buffer while they compute: whoever has a signal handler called there (an interrupt from the
-// keyboard, a profiler's timer) has the kernel of the operating system write its frame over the
-// heap (measured with Debian's 2.7.3: the process dies within a second of a 1 ms timer). So worker
+// own buffer while they compute. If a signal handler runs there (an interrupt from the keyboard, a
+// profiler's timer), the kernel of the operating system writes the handler's frame over the heap
+// (measured with Debian's 2.7.3: the process dies within a second of a 1 ms timer). So worker
 // threads take no signals at all, and other threads none while they are inside the library.
 #pragma once
 
@@ -9,9 +9,9 @@
 
 namespace troupe {
 
-/// No signal is handled by this thread while this lives; those sent to it meanwhile come
-/// afterwards, those to the process go to another thread. What the thread does wrong itself
-/// (SIGSEGV, SIGFPE, ...) is not held back.
+/// This thread handles no signal while this object lives. Signals sent to the thread meanwhile are
+/// delivered afterwards, signals to the process go to another thread. Signals that the thread
+/// itself causes (SIGSEGV, SIGFPE, ...) are not blocked.
 class SignalsBlocked {
  public:
   SignalsBlocked() {

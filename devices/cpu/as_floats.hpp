@@ -21,7 +21,7 @@ struct Widened {
   explicit Widened(const ConstView& v)
       : buffer(as_floats(v)), view(buffer->data(), DType::f32, v.shape) {}
 };
-/// What it is computed in until it is stored.
+/// A float buffer for a narrower result until it is stored.
 struct Narrowed {
   Ref<Buffer> buffer;
   View to, view;

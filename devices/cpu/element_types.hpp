@@ -1,4 +1,4 @@
-// What kernels know of an element's type, and what they compute it in.
+// Properties of element types for kernels, and the types that kernels compute in.
 #pragma once
 
 #include <complex>
@@ -29,8 +29,8 @@ Wide<T> wide(T x) {
   return static_cast<Wide<T>>(x);
 }
 
-/// What many elements are summed in: floats, and both parts of complex numbers, in double; integers
-/// wrap, signed ones extended.
+/// The type that sums of many elements are taken in: floats, and both parts of complex numbers, in
+/// double; integers wrap, signed ones extended.
 template <class T>
 using Accumulator =
     std::conditional_t<std::is_integral_v<T>, std::uint64_t,

@@ -90,15 +90,15 @@ struct AddProduct {
   float* c;  // [rows, n]
 };
 
-/// c [m, n] = a b, or more by that, for one panel of b: `n` of its columns are there. Of a that is
-/// packed the steps do not count.
+/// c [m, n] = a b, or c += a b if `adds`, for one panel of b, which has `n` columns. If a is packed
+/// its strides are not used.
 struct PanelProduct {
   std::int64_t m, n, k;
   const float* a;
   bool packed;
   std::int64_t a_rs, a_cs;  // one of them is 1
   const float* panel;
-  std::int64_t panel_rs;  // of a packed one product_columns
+  std::int64_t panel_rs;  // product_columns if the panel is packed
   float* c;
   std::int64_t c_rs;
   bool adds;
@@ -108,15 +108,15 @@ struct LevelKernels {
   TileFunction op[kScalarOps][kDTypes];  // by operand dtype; null where the op has no such dtype
   TileFunction cast[kDTypes][kDTypes];   // [to][from]
 
-  // Contiguous rows of n: 32 lanes added in a fixed order. Those of f32 are in double, from n = 128
-  // on of four or eight that were added in float, unless these overflow.
+  // Contiguous rows of n: 32 lanes added in a fixed order. f32 is added in double; from n = 128 on,
+  // groups of four or eight are first added in float, unless they overflow.
   double (*sum_f32)(const float* x, std::int64_t n);
-  /// Of rows of n, the first elements of two being `stride` apart: the sums are those of sum_f32,
-  /// bit for bit.
+  /// Sums each of `rows` rows of n, whose first elements are `stride` apart; bit for bit as
+  /// sum_f32.
   void (*sums_f32)(double* sums, const float* x, std::int64_t rows, std::int64_t stride,
                    std::int64_t n);
   double (*sum_f64)(const double* x, std::int64_t n);
-  // the largest number, as if NaN were not there; of none, -inf
+  // the largest number, as if NaN were not there; -inf if there is none
   float (*top_f32)(const float* x, std::int64_t n);
   /// acc[j] += x[r * stride + j] over the rows in order; of f32 eight are added in float first,
   /// unless these overflow.
@@ -135,7 +135,7 @@ struct LevelKernels {
   /// dp[i] = p[i] * ((dp[i] - mean) * scale): through a softmax p, whose p dp add up to `mean`.
   void (*softmax_back_f32)(float* dp, const float* p, float mean, float scale, std::int64_t n);
 
-  /// Of x - x[0], n > 0: the sum and the sum of squares, added as in sum_f32.
+  /// The sum and the sum of squares of x - x[0], n > 0, added as in sum_f32.
   void (*moments_f32)(const float* x, std::int64_t n, double* sum, double* squares);
   /// The sum of squares of x, the same way.
   double (*squares_f32)(const float* x, std::int64_t n);

@@ -8,8 +8,8 @@
 
 namespace troupe::cpu {
 
-/// Of the calling thread: grows to what was ever asked for and is kept. 64-byte aligned; valid
-/// until the thread's next call. For tiles.
+/// The calling thread's scratch memory, for tiles: grows to the largest request and is kept.
+/// 64-byte aligned; valid until the thread's next call.
 std::byte* thread_scratch(std::size_t bytes);
 
 /// Memory that `room` gave.

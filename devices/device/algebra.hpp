@@ -14,11 +14,10 @@ enum class Algebra : std::uint8_t {
   qr,
   // a [m, n] = u s v^T: out[0] is u [m, k], out[1] s [k] falling, out[2] v [n, k]
   svd,
-  // of a symmetric a, of which the lower half is looked at: out[0] [n] rising, out[1] vectors as
-  // columns
+  // a is symmetric, only its lower half is read: out[0] [n] rising, out[1] vectors as columns
   eigh,
   solve,             // out[0] = a^-1 b, or a^-T b
-  triangular_solve,  // the same of a triangle, `lower` or upper; the other half is not looked at
+  triangular_solve,  // as solve, with a triangle, `lower` or upper; the other half is not read
   // out[0]: sign or 0, out[1]: log |det|, -inf where it is 0; one number a matrix
   determinant,
   cofactors,  // out[0]: the derivative of a's determinant by each element

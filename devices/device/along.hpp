@@ -1,5 +1,5 @@
-// What runs along one axis is called with: running sums, sorting, choosing, searching. Tensors are
-// seen as [outer, extent, inner], with the axis in the middle.
+// Arguments of the primitives that run along one axis: running sums, sorting, choosing, searching.
+// Tensors are seen as [outer, extent, inner], with the axis in the middle.
 #pragma once
 
 #include <array>
@@ -49,7 +49,7 @@ struct AlongArgs {
   Along what;
   ConstView x, indices;
   View out;
-  std::int64_t outer, extent, n, inner;  // of coordinates: extent is the product of their extents
+  std::int64_t outer, extent, n, inner;  // coordinates: extent is the product of their extents
   Put how = Put::update;
   int depth = 1;
   std::array<std::int64_t, Shape::kMaxRank> extents{};

@@ -1,5 +1,5 @@
 // Scaled dot-product attention that keeps no score matrix: blocks of keys pass by each block of
-// queries (Dao et al., FlashAttention, 2022). What the primitives are called with.
+// queries (Dao et al., FlashAttention, 2022). Arguments of the primitives.
 #pragma once
 
 #include <array>
@@ -31,7 +31,7 @@ struct AttentionGradientArgs {
   AttentionArgs of;  // y and log_sum not used
   ConstView y, log_sum, dy;
   View dq, dk, dv;
-  View dmask;  // of a mask that is no bool; absent: nobody asks
+  View dmask;  // only if the mask is not bool; absent: not requested
 };
 
 }  // namespace troupe::detail

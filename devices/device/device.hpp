@@ -1,5 +1,5 @@
-// Devices: who computes. A device has memory, primitives and streams; a stream runs its work in
-// order, asynchronously; an event marks a point in a stream.
+// Devices compute. A device has memory, primitives and streams; a stream runs its work in order,
+// asynchronously; an event marks a point in a stream.
 //
 //   auto stream = device.make_stream();
 //   device.primitives().fill(*stream, Tensor::scalar(1.f), View(t));
@@ -28,7 +28,7 @@ class Device;
 class Swapper;
 class WorkerPool;
 
-/// A point in a stream. Shared by whoever waits for it.
+/// A point in a stream. Shared by all that wait for it.
 class Event {
  public:
   virtual ~Event() = default;
@@ -38,8 +38,8 @@ class Event {
   virtual void then(std::function<void(const Status&)> done) = 0;
 };
 
-/// Where work that runs later leaves its first error, and who enqueued it. Work of a fault that is
-/// set is skipped. Threads: the enqueuer's and the device's.
+/// Collects the first error of work that runs later, and the origin that enqueued the work. If the
+/// fault is set, its work is skipped. Threads: the enqueuer's and the device's.
 class Fault {
  public:
   bool is_set() const { return set_.load(std::memory_order_acquire); }
@@ -66,8 +66,8 @@ class Stream {
  public:
   virtual ~Stream() = default;
   virtual Device& device() = 0;
-  /// Errors of work enqueued through this handle from now on go to `fault`, with `origin`, and to
-  /// nobody else. A synchronous device throws them instead.
+  /// Errors of work enqueued through this handle from now on go to `fault` alone, with `origin`. A
+  /// synchronous device throws them instead.
   virtual void attribute(std::shared_ptr<Fault> fault, std::int64_t origin) {
     (void)fault;
     (void)origin;
@@ -124,8 +124,8 @@ class Device {
   /// Runs `work` on the host, on a thread that may compute for long: kernels that the device lacks.
   /// The default is the caller's.
   virtual void run_on_host(std::function<void()> work) { work(); }
-  /// A tensor of this device. Where memory is short, what is swapped out makes room; throws
-  /// resource_exhausted, saying what would help, if nothing is left to.
+  /// Returns a tensor of this device. If memory is short, swapped-out buffers make room; throws
+  /// resource_exhausted with advice if nothing is left to swap.
   Tensor empty(DType dtype, const Shape& shape);
 };
 
@@ -146,24 +146,24 @@ std::unique_ptr<Device> make_cpu_device(const CpuOptions& options = {});
 
 }  // namespace detail
 
-/// What of the values that loops save for their gradients moves to the host, and when (swap.hpp). A
-/// device without a limit of its memory swaps nothing.
+/// Decides which values that loops save for their gradients move to the host, and when (swap.hpp).
+/// A device without a memory limit swaps nothing.
 struct SwapOptions {
   bool is_on = true;
   std::size_t threshold = 16 << 10;  // bytes: smaller buffers stay
-  double fill_level = 0.7;           // of the limit: above it the oldest go
-  // above it, what has gone gives its memory back before anybody needs it
+  double fill_level = 0.7;           // share of the limit above which the oldest leave
+  // share of the limit above which swapped-out buffers free their memory before it is needed
   double keep_level = 1;
   int prefetch = 4;              // elements of a list that are fetched ahead of use
   std::uint64_t host_limit = 0;  // bytes of host memory, 0: none
   bool all_lists = false;        // users' lists too
 };
 
-/// What a simulated device's work takes on its virtual clock (devices/sim/sim_device.hpp).
+/// Durations of a simulated device's work on its virtual clock (devices/sim/sim_device.hpp).
 struct SimSpeed {
-  double launch_ns = 1000;        // of each piece of work
-  double bytes_per_ns = 288;      // of the device's memory
-  double flops_per_ns = 4000;     // of matrix products
+  double launch_ns = 1000;        // for each piece of work
+  double bytes_per_ns = 288;      // bandwidth of the device's memory
+  double flops_per_ns = 4000;     // rate of matrix products
   double copy_bytes_per_ns = 10;  // to and from the host
 };
 
@@ -178,7 +178,7 @@ struct GpuOptions {
 
 struct SimOptions {
   std::string name = "sim:0";
-  std::uint64_t seed = 1;           // of the delays
+  std::uint64_t seed = 1;           // seeds the delays
   std::uint64_t memory_limit = 0;   // bytes, 0 = none
   std::uint32_t max_delay_us = 50;  // each piece of work starts after a random delay up to this
   SwapOptions swap = {};

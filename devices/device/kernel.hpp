@@ -5,10 +5,10 @@
 //     void run(KernelContext& c) override { c.set(0, c.input(0).reshaped(shape_)); }
 //   };
 //
-// Threads: one kernel may be run by several workers at once (several runs in flight): what it
-// changes of itself it guards. A context belongs to the firing.
-// A kernel ends in one of three ways: it returns with its outputs set; it throws Error; or it took
-// a Completion, which somebody fulfils later.
+// Threads: one kernel may be run by several workers at once (several runs in flight), so it guards
+// its own mutable state. A context belongs to the firing. A kernel ends in one of three ways: it
+// returns with its outputs set; it throws Error; or it takes a Completion, which is fulfilled
+// later.
 #pragma once
 
 #include <atomic>
@@ -23,7 +23,7 @@
 
 namespace troupe::detail {
 
-/// What distinguishes one run from the next, as kernels see it.
+/// Distinguishes one run from the next for kernels.
 struct RunInfo {
   std::uint64_t id = 0;    // never reused
   std::uint64_t step = 0;  // keys random draws; saved in checkpoints
@@ -32,7 +32,7 @@ struct RunInfo {
   std::atomic<bool> cancelled{false};
 };
 
-/// Receives what a Completion fulfils; implemented by whoever fires nodes.
+/// Receives the results of a Completion; implemented by the component that fires nodes.
 class CompletionSink {
  public:
   /// `ticket` is the sink's own; called from any thread, exactly once per Completion.
@@ -151,22 +151,22 @@ class Kernel {
  public:
   virtual ~Kernel() = default;
   virtual void run(KernelContext& context) = 0;
-  /// What it does where all inputs are inline scalars, if that is all it does then: whoever fires
-  /// it may run the program instead. Null: it has to be run.
+  /// The program that the kernel computes if all inputs are inline scalars and it has no other
+  /// effect then: the caller may run the program instead. Null: the kernel has to be run.
   virtual const ScalarProgram* scalar_program() const { return nullptr; }
 };
 
 /// State that outlives runs (a variable, a queue), shared by all plans that name it.
 class State : public Counted {
  public:
-  /// Fails whoever waits on this state in run `run_id` with `status`: the run is over.
+  /// Fails all operations of run `run_id` that wait on this state, with `status`: the run is over.
   virtual void cancel(std::uint64_t run_id, const Status& status) {
     (void)run_id;
     (void)status;
   }
 };
 
-/// What is known when a node's kernel is made.
+/// Everything known when a node's kernel is made.
 struct KernelSetup {
   std::string_view op;
   const Attrs& attrs;
@@ -176,7 +176,7 @@ struct KernelSetup {
   std::span<const Shape> output_shapes;
   Device& device;
   std::uint64_t origin = 0;  // build-time op id, preserved by passes: keys random draws
-  Ref<State> state;          // of a stateful op
+  Ref<State> state;          // null unless the op is stateful
 };
 using KernelFactory = std::function<std::unique_ptr<Kernel>(const KernelSetup&)>;
 

@@ -32,7 +32,8 @@ class Generator {
     k1_ = static_cast<std::uint32_t>(h >> 32);
     k2_ = static_cast<std::uint32_t>(mixed(h ^ key.op));
   }
-  /// What `philox` takes besides the number of a block: k0, k1 and the last word of the counter.
+  /// The fixed arguments of `philox`, all but the number of a block: k0, k1 and the last word of
+  /// the counter.
   std::array<std::uint32_t, 3> words() const { return {k0_, k1_, k2_}; }
   PhiloxWords block(std::uint64_t index, std::uint32_t redraw = 0) const {
     return philox(

@@ -84,7 +84,7 @@ struct ConstRowsView {
   ConstView of;
   std::int64_t start = 0, step = 0;
 };
-/// The same, to write.
+/// A writable RowsView.
 struct RowsView {
   View of;
   std::int64_t start = 0, step = 0;
@@ -112,11 +112,11 @@ enum class Random : std::uint8_t {
   truncated_normal,  // normal, redrawn outside two standard deviations
 };
 
-/// What one draw depends on, and nothing else: Philox4x32-10 of (key, element index).
+/// The only values that a draw depends on: Philox4x32-10 of (key, element index).
 struct RandomKey {
   std::uint64_t seed = 0;
   std::uint64_t op = 0;    // build-time id of the op, which passes preserve
-  std::uint64_t step = 0;  // of the run
+  std::uint64_t step = 0;  // step of the run
   std::uint64_t tag = 0;   // iteration numbers, folded
 };
 
@@ -126,7 +126,8 @@ class Repacked {
   virtual ~Repacked() = default;
 };
 
-/// Where a device keeps an operand that comes again, between one product and the next; of a kernel.
+/// Keeps a repeated operand in the device's own layout, from one product to the next. A kernel owns
+/// it.
 class RepackedSlot {
  public:
   std::shared_ptr<const Repacked> get() const {
@@ -157,7 +158,7 @@ struct MatmulArgs {
 struct PointwiseReduceArgs {
   const ScalarProgram* program;  // must outlive the work
   std::span<const ConstView> in;
-  // of one shape; the one that is reduced has no data where nobody else wants it
+  // all of one shape; the reduced one has no data if it is not needed otherwise
   std::span<const View> results;
   std::size_t reduced = 0;  // which result
   Reduction how;

@@ -1,7 +1,7 @@
-// Recurrent layers over whole sequences. What the primitives are called with.
+// Recurrent layers over whole sequences. Arguments of the primitives.
 //
 // The batch is cut into blocks by its extent; a block walks through all of time by itself, so that
-// workers wait for nobody.
+// workers do not wait for each other.
 #pragma once
 
 #include <troupe/devices/device/primitives.hpp>

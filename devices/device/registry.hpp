@@ -4,7 +4,8 @@
 //   const RegisterDeviceKind registered({
 //       .name = "gpu", .devices = "gpu:0 to gpu:3",
 //       .has = [](std::int32_t index) { return index < 4; },
-//       .make = [](const std::string& name, std::int32_t index, const DeviceSetup& setup) { ... }});
+//       .make = [](const std::string& name, std::int32_t index, const DeviceSetup& setup) {
+//         ... }});
 //
 // A plug-in (plugin.hpp) registers its kind when a device is first looked up.
 //
@@ -29,10 +30,10 @@ namespace troupe {
 /// The options of an engine that concern its devices.
 struct DeviceSetup {
   WorkerPool* pool = nullptr;  // threads for the blocks of a kernel; null: the caller alone
-  std::uint64_t seed = 0;      // of whatever a device draws
+  std::uint64_t seed = 0;      // seeds all random draws of the device
   SwapOptions swap = {};
   GpuOptions gpu = {};
-  SimOptions sim = {};  // of simulated devices; name, seed and swap are set by their factory
+  SimOptions sim = {};  // for simulated devices; their factory sets name, seed and swap
 };
 
 struct DeviceKind {

@@ -1,6 +1,6 @@
 // Rows brought to mean 0 and variance 1 (Ba et al., Layer Normalization, 2016) or to mean square 1
-// (Zhang and Sennrich, Root Mean Square Layer Normalization, 2019), in one pass each way. What the
-// primitives are called with.
+// (Zhang and Sennrich, Root Mean Square Layer Normalization, 2019), in one pass each way. Arguments
+// of the primitives.
 #pragma once
 
 #include <troupe/devices/device/primitives.hpp>
@@ -8,9 +8,9 @@
 namespace troupe::detail {
 
 /// y = (x - mean) * rstd * scale + bias, row by row, with rstd = 1 / sqrt(variance + epsilon); not
-/// centered: y = x * rstd * scale, with rstd of the mean square. Means are taken in double, f32
-/// four elements at a time in float first where that does not overflow. Of rows without elements
-/// mean and rstd are NaN.
+/// centered: y = x * rstd * scale, with rstd of the mean square. Means are taken in double. f32 is
+/// first added four elements at a time in float, if that does not overflow. If rows have no
+/// elements, mean and rstd are NaN.
 struct RowNormArgs {
   ConstView x;            // [rows, n]
   ConstView scale, bias;  // [n], or one element for all; bias only if centered

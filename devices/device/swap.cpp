@@ -161,8 +161,9 @@ bool Swapper::is_above(double level, std::uint64_t but_for) const {
          level * static_cast<double>(memory.limit);
 }
 
-// Of all but the newest, if there is one. What others hold meanwhile gets a second chance behind
-// it: a loop that saves what it also keeps would else look at all of it again at every push.
+// Starts out the oldest parcel; never `newest`, if that is given. A buffer with other holders gets
+// a second chance at the end of the queue: otherwise a loop that saves values it also keeps would
+// look at all of them again at every push.
 bool Swapper::start_oldest_out(const Parcel* newest) {
   constexpr int kLooks = 16;
   auto next = resident_.begin();

@@ -1,48 +1,49 @@
 // Swapping: values that a loop saves for its gradient move to host memory while the device is full.
 //
-//   Swapper swapper(device, {.threshold = 64 << 10, .fill_level = 0.7});   // a device with a limit makes its own
+//   // a device with a memory limit makes its own swapper
+//   Swapper swapper(device, {.threshold = 64 << 10, .fill_level = 0.7});
 //   List saved(DType::f32, {64, 256});
 //   saved.mark_saved(&swapper);
 //   saved.push(h);  ...  saved.pop();    // the same tensor, wherever it was meanwhile
 //
-// A list that is marked keeps a `Saved` handle in place of each tensor whose buffer is worth it.
-// The buffer behind it, which several handles may share (the same tensor in two lists, views of
-// one), is a parcel:
+// A marked list keeps a `Saved` handle in place of each tensor whose buffer is worth swapping. The
+// buffer behind the handle is a parcel. Several handles may share one parcel (the same tensor in
+// two lists, views of one).
 //
 //           admit                            start_out                     give back
 //   tensor ───────► resident ───────────────────────────────► leaving ──────────────► away
 //                    ▲   ▲    copy stream: device to host        │    compute stream    │
 //                    │   └───────────────────────────────────────┘    waits for the copy│
 //                    └──────────────────────────────────────────────────────────────────┘
-//                      fetch: copy stream, host to device; the compute stream waits for it at the first use
+//           fetch: copy stream, host to device; the compute stream waits for it at the first use
 //
 // When: a push that finds the device fuller than `fill_level` starts the oldest resident parcels
-// out, and keeps the newest, which is wanted first. Their memory is given back when somebody needs
-// it: an allocation that does not fit (`make_room`) takes that of parcels that are leaving, oldest
-// first, then starts more out, and fails when nothing is left. A pop or read fetches, and starts
-// the fetches of the next `prefetch` elements in its direction, so that these copies run beside the
-// work until then.
+// out. It keeps the newest, which is needed first. Their memory is given back on demand: an
+// allocation that does not fit (`make_room`) takes the memory of parcels that are leaving, oldest
+// first, then starts more out, and fails when nothing is left. A pop or read fetches. It also
+// starts the fetches of the next `prefetch` elements in its direction, so that these copies run
+// beside the work until then.
 //
-// Nobody waits for a stream: where memory is needed before a copy has ended, or an element is used
-// before it has come, the compute stream waits for the copy's event and the caller goes on. All
-// that is decided here follows from the order of calls and from byte counts, never from how far a
-// stream has got.
+// No thread waits for a stream. If memory is needed before a copy has ended, or an element is used
+// before it has arrived, the compute stream waits for the copy's event and the caller goes on. All
+// decisions follow from the order of calls and from byte counts, never from how far a stream has
+// got.
 //
-// Who may free what when:
+// When buffers may be freed:
 // 1. A device buffer is read by a copy out, and written by a copy in, on a stream of its own.
 //    `pending` is the event of the last such copy. Before the buffer leaves the parcel, whether
 //    into a reader's hands or back to the allocator, the compute stream waits for `pending`
-//    (`settle`). Memory of a device is reused in the order of its compute stream, so whoever gets
-//    the block next comes behind the copy.
-// 2. A copy out starts behind a mark in the compute stream set when the buffer was admitted: behind
-//    the work that wrote it. A copy in starts behind one set when its buffer was allocated: behind
-//    the last use of the block by whoever had it before, and behind the copy out that it reads,
-//    which the compute stream waited for when that device buffer was given back.
-// 3. A buffer that others hold too is not started out: its memory would not come free. Holders read
-//    only while a parcel holds it, so a copy on the host stays what the device has: once made, it
-//    is kept, and going out again costs nothing.
-// 4. The host's copy stays until the copy out has ended: an event's callback holds it where the
-//    parcel is gone.
+//    (`settle`). Memory of a device is reused in the order of its compute stream, so the block's
+//    next owner runs behind the copy.
+// 2. A copy out starts behind a mark in the compute stream, set when the buffer was admitted:
+//    behind the work that wrote it. A copy in starts behind a mark set when its buffer was
+//    allocated: behind the last use of the block by its previous owner, and behind the copy out
+//    that it reads. The compute stream waited for that copy when the device buffer was given back.
+// 3. A buffer with other holders is not started out: its memory would not come free. Holders read
+//    only while a parcel holds the buffer, so a copy on the host stays equal to the device's. Once
+//    made, the copy is kept, and going out again costs nothing.
+// 4. The host's copy stays until the copy out has ended: if the parcel is gone, an event's callback
+//    holds it.
 // So a run that fails or is cancelled drops its lists like any other values, in whatever state.
 //
 // Threads: any; one mutex a device guards all parcels, the copy streams and the counters. It is
@@ -64,14 +65,14 @@ namespace troupe::detail {
 struct SwapCounters {
   std::uint64_t out = 0, out_bytes = 0;  // copies to the host
   std::uint64_t in = 0, in_bytes = 0;    // copies back
-  std::uint64_t ahead = 0;               // of these, started before they were asked for
-  std::uint64_t again = 0;               // went out without a copy: the host had one
-  std::uint64_t on_host = 0;             // bytes there now
+  std::uint64_t ahead = 0;    // copies back that started before the element was requested
+  std::uint64_t again = 0;    // went out without a copy: the host had one
+  std::uint64_t on_host = 0;  // bytes there now
   std::uint64_t peak_on_host = 0;
   std::uint64_t made_room = 0;  // allocations that did not fit until memory was given back
 };
 
-/// What a marked list holds in place of a tensor. It never leaves the list.
+/// Stands in a marked list in place of a tensor. It never leaves the list.
 class Saved final : public Value {
  public:
   /// The tensor, on its device. Throws resource_exhausted if there is no room for it.
@@ -97,7 +98,7 @@ class Swapper {
   Swapper(Device& device, const SwapOptions& options);
   ~Swapper();
 
-  /// What a list keeps: a `Saved`, or the tensor itself where that is not worth it.
+  /// Returns the list's element: a `Saved`, or the tensor itself if it is not worth swapping.
   Value admit(Tensor tensor);
   /// Gives back memory of what is swapped out, enough for `bytes` bytes if there is as much; false
   /// if none was left to give.
@@ -137,7 +138,7 @@ class Swapper {
   mutable std::mutex mutex_;  // guards everything below, and all parcels
   std::unique_ptr<Stream> compute_, out_, in_;
   Parcels resident_, leaving_, away_;                     // oldest first
-  std::unordered_map<const Buffer*, Parcel*> by_buffer_;  // those that have one
+  std::unordered_map<const Buffer*, Parcel*> by_buffer_;  // parcels that have a device buffer
   std::uint64_t leaving_bytes_ = 0;
   bool host_is_full_ = false;  // the last copy out found no place there
   SwapCounters counters_;

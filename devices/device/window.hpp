@@ -1,5 +1,5 @@
-// What convolutions and pooling are called with: a window that moves over the spatial axes of
-// [batch, space..., channels]. There are always three axes; those that are not there have extent 1.
+// Arguments of convolutions and pooling: a window that moves over the spatial axes of [batch,
+// space..., channels]. There are always three axes; missing ones have extent 1.
 #pragma once
 
 #include <array>
@@ -47,7 +47,7 @@ struct ConvolveArgs {
   View out;
   Windows windows;
   std::int64_t batch, channels, filters, groups;
-  RepackedSlot* kept = nullptr;  // what a device prepares for these shapes may be kept here
+  RepackedSlot* kept = nullptr;  // keeps preparations of the device for these shapes
 };
 
 enum class Pool : std::uint8_t {

@@ -44,7 +44,7 @@ class List::Log final : public Counted {
     count(0, weight(*slot));
     return std::move(const_cast<Value&>(*slot));
   }
-  /// Of `length` slots, from the first: see `List::bytes`.
+  /// Bytes of the first `length` slots: see `List::bytes`.
   std::size_t bytes_of(std::int64_t length) const {
     const std::int64_t last = end.load(std::memory_order_relaxed);
     const std::size_t all = bytes_.load(std::memory_order_relaxed);
@@ -89,19 +89,19 @@ class List::Log final : public Counted {
       delete joined_.exchange(nullptr, std::memory_order_relaxed);
   }
 
-  /// What a slot keeps of an element.
+  /// Returns the value that a slot stores for `element`.
   Value kept(Value element) const {
     return swapper && element.kind() == Value::Kind::tensor
                ? swapper->admit(std::move(element.tensor()))
                : element;
   }
 
-  /// For a sole holder, whom no log holds: it may hold whatever there is now.
+  /// Only a sole holder in no other log calls this: the log may hold anything that exists now.
   void be_born_again() { born = births.fetch_add(1, std::memory_order_relaxed); }
 
   const Shape shape;
   const std::uint8_t depth;
-  // of a log that may hold its like: greater than that of any such log in it
+  // set if the log may hold logs of its own kind: greater than `born` of any such log in it
   std::uint64_t born = 0;
   bool is_saved = false;  // set while the log is empty and has one holder, as the next
   Swapper* swapper = nullptr;
@@ -129,8 +129,8 @@ class List::Log final : public Counted {
     forget_joined();
     for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
   }
-  // What a recursion saves is a list in a list in a list, as deep as its calls: those that go with
-  // the one that goes wait for it, instead of the stack growing with them.
+  // A recursion saves a list in a list in a list, as deep as its calls. Logs that die with an outer
+  // log wait in a queue for their destruction, so that the stack does not grow with them.
   void destroy() noexcept override {
     thread_local Log* first = nullptr;
     thread_local bool is_at_it = false;
@@ -167,7 +167,8 @@ class List::Log final : public Counted {
   }
 
   static inline std::atomic<std::uint64_t> births{1};  // numbers, no more: publishes nothing
-  // of all slots; their owners follow on each other, as the handles pass from one to the next
+  // bytes of all slots; the owners write one after another, as the handles pass from one to the
+  // next
   std::atomic<std::size_t> bytes_{0};
   std::atomic<Joined*> joined_{nullptr};      // publishes what it points to
   Log* next_gone_ = nullptr;                  // while it waits to be given back
@@ -246,7 +247,7 @@ void List::keep_joined(const Tensor& rows) const {
     log()->keep(std::make_unique<Log::Joined>(Log::Joined{length(), rows}));
 }
 
-// What the log holds, a `Saved` too.
+// Returns the log's own value, which may be a `Saved`.
 const Value& List::slot(std::int64_t i) const {
   static constinit const Value nothing;
   const Value* v = i < 0 || i >= length() ? nullptr : log()->find(i);
@@ -262,7 +263,7 @@ Value opened(const Value& slot) {
 Value List::find(std::int64_t i) const {
   if (!log()->swapper) return slot(i);
   Value element = opened(slot(i));
-  // Who reads neighbours one after the other will read the next.
+  // A reader that goes from neighbour to neighbour will read the next one.
   const std::int64_t before = log()->seen.exchange(i, std::memory_order_relaxed);
   if (before == i + 1 || before == i - 1) approach(i, i - before);
   return element;
@@ -308,8 +309,8 @@ void List::expect(std::int64_t first) const {
 }
 
 // A log that held itself, through whatever lists, would never be given back: it holds only logs
-// that were born before it. What nobody else holds, no log does, and may as well have been born
-// now.
+// that were born before it. A list with a sole holder is in no log, so it may as well have been
+// born now.
 void List::make_younger_than(const Value& element) {
   if (depth() != kAnyDepth || !element.is_list() || element.list().depth() != kAnyDepth ||
       element.list().log()->born < log()->born)

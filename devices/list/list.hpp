@@ -1,5 +1,5 @@
-// Lists: values in order, immutable to whoever holds a handle. A handle is (shared append-only log,
-// length); elements are tensors, or lists, or not written yet.
+// Lists: values in order, immutable for every holder of a handle. A handle is (shared append-only
+// log, length); elements are tensors, or lists, or not written yet.
 //
 //   List a(DType::f32, Shape{2});     // of elements f32[2]
 //   a.push(x);
@@ -8,27 +8,30 @@
 //   a.push(z);                        // a does not any more: it goes on in a log of its own
 //   a.read(1);  b.read(1);            // z and y
 //
-// Push, pop and read take O(1); a write does where this handle is its log's sole holder, else it
-// copies the handles (never the elements' contents), as a push does that lost the end, and one of a
-// list of any kind, into a list of any kind that others hold, that was begun after it. The elements
-// of a list that a gradient saved may be on the host meanwhile (swap.hpp): a slot then holds a
-// `Saved`, which no element that leaves the list is.
+// Push, pop and read take O(1). A write takes O(1) if this handle is its log's sole holder.
+// Otherwise it copies the handles, never the elements' contents. A push copies if it lost the end,
+// or if it puts a list of any kind into an older shared list of any kind. Elements saved by a
+// gradient may be on the host meanwhile (swap.hpp): a slot then holds a `Saved`, which never leaves
+// the list.
 //
 // Threads: a handle belongs to one thread at a time, the log is shared by all of its holders. The
-// protocol: `end` counts the log's slots that belong to somebody. Whoever pushes through a handle
-// whose length is `end` moves it on by compare-exchange and with that owns the slots passed; one
-// who fails copies. A slot is written by its owner only, before any handle reaches over it.
-// Anything else that changes a log (a write into an older slot, giving slots back) needs a sole
-// holder, which nobody else can cease to be. Memory order: `end` needs none, for no data is found
-// through it. A slot's content reaches a reader with the handle that is longer than it: handing
-// over a handle synchronises. A sole holder sees the end of everybody else's reads by the acquire
-// in `is_sole`, which meets their release. Only a chunk's pointer may be looked at while it is set
-// (the slots before the pushed one, never written, lie in the same chunk), so it is released when
-// set and acquired when read. The joined elements are released when set and acquired when read, and
-// go under a sole holder, as slots do. Invariants: 1. storage never moves: chunks of doubling size;
-// 2. slots from `end` on are empty; 3. no handle is longer than `end`; 4. a slot, once written,
-// changes only under a sole holder; 5. no log holds itself, through whatever lists: it holds none
-// that was begun after it.
+// protocol: `end` counts the log's slots that have an owner. A push through a handle whose length
+// is `end` moves it on by compare-exchange and thereby owns the slots passed; if the exchange
+// fails, the push copies. A slot is written by its owner only, before any handle reaches over it.
+// Any other change of a log (a write into an older slot, giving slots back) needs a sole holder,
+// Any other change of a log (a write into an older slot, giving slots back) needs a sole holder, a
+// state that no other thread can end.
+//
+// Memory order: `end` needs none, because no data is found through it. A slot's content reaches a
+// reader with the handle that is longer than it: handing over a handle synchronises. A sole holder
+// sees the end of all other reads by the acquire in `is_sole`, which pairs with their release. Only
+// a chunk's pointer may be read while it is set (the slots before the pushed one, never written,
+// lie in the same chunk), so it is released when set and acquired when read. The joined elements
+// are released when set and acquired when read, and are deleted under a sole holder, as slots are.
+//
+// Invariants: 1. storage never moves: chunks of doubling size; 2. slots from `end` on are empty; 3.
+// no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder; 5. no
+// log holds itself, through whatever lists: it holds none that was begun after it.
 #pragma once
 
 #include <cstdint>
@@ -62,7 +65,7 @@ class List : public Value {
     std::memcpy(&n, bits_ + 8, sizeof n);
     return n;
   }
-  /// What every (innermost) element's shape fits.
+  /// The shape that every (innermost) element fits.
   const Shape& element_shape() const;
   std::uint8_t depth() const;
   bool is_sole_holder() const;
@@ -70,13 +73,12 @@ class List : public Value {
   /// Element i, empty if it was never written. Throws out_of_range, and resource_exhausted if it
   /// was swapped out and there is no room for it.
   Value read(std::int64_t i) const;
-  /// The same, empty outside the list too.
+  /// As `read`, but empty outside the list too.
   Value find(std::int64_t i) const;
   /// As `read`, but where it lies: a tensor that was swapped out is one on the host, whose elements
   /// are valid once the device's compute stream has passed what is enqueued now.
   Value peek(std::int64_t i) const;
-  /// What the log itself holds there, a `Saved` too, where it stays until this handle changes. For
-  /// tests.
+  /// The log's own value there, which may be a `Saved`; valid until this handle changes. For tests.
   const Value& slot(std::int64_t i) const;
   /// Throws invalid_argument for what does not fit.
   void push(Value element);
@@ -92,25 +94,25 @@ class List : public Value {
   /// kMost on.
   void reach(std::int64_t i);
 
-  // What gradients do, which see an element twice.
+  // For gradients, which see an element twice.
   /// Element i moved out, unwritten again. Throws out_of_range.
   Value take(std::int64_t i);
   /// Sets element i, whatever it was; grows to hold it. Throws as `push` and `reach`.
   void put(std::int64_t i, Value element);
 
-  // What stacks or concatenates a list that others will join, too: a gradient does so for each
+  // For stacking or concatenating a list that is joined repeatedly: a gradient joins it for each
   // product it goes into.
   /// The elements one after the other in one tensor of any shape, if a holder of as long a handle
   /// kept it; else empty.
   Tensor joined() const;
-  /// Keeps that for as long as the elements are the same. Not where a limit of memory is: it holds
-  /// on to the memory.
+  /// Keeps `rows` for as long as the elements stay the same. Do not call it under a memory limit:
+  /// it keeps the memory in use.
   void keep_joined(const Tensor& rows) const;
 
-  /// Of all tensors in it; what two elements share counts twice. Takes O(1), whatever it holds, for
-  /// it is asked with every timed firing: the log keeps the sum. So it is an estimate where another
-  /// handle has gone on from here, in proportion to the lengths, and of a list that holds such
-  /// lists.
+  /// Bytes of all tensors in the list; a tensor shared by two elements counts twice. Takes O(1),
+  /// whatever the list holds, because it is called with every timed firing: the log keeps the sum.
+  /// The result is an estimate, in proportion to the lengths, if another handle has gone on from
+  /// here, and for a list that holds such lists.
   std::size_t bytes() const;
   /// The elements from `first` to the end are popped soon: those that were swapped out start to
   /// come back, as far as there is room.

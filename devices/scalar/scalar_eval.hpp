@@ -15,9 +15,9 @@ namespace troupe {
 /// thread; after a program's first run nothing is allocated or locked.
 void evaluate_scalars(const ScalarProgram& program, std::span<const Value> inputs, Value& out);
 
-/// The same on host tensors of one element each, scalars among them or not; `out` becomes a tensor
-/// of the broadcast shape, in the place of an input that nobody else holds. False, with nothing
-/// done, if the inputs are not that, or too many.
+/// As above on host tensors of one element each, scalars among them or not. `out` becomes a tensor
+/// of the broadcast shape; it reuses an input with no other holder. Returns false, with nothing
+/// done, if the inputs are anything else, or too many.
 bool evaluate_elements(const ScalarProgram& program, std::span<Value> inputs, Value& out);
 
 }  // namespace troupe

@@ -134,9 +134,9 @@ bool supports(ScalarOp op, DType t) {
   }
 }
 
-// Types the tape, one instruction after the other. A constant takes the type of whoever uses it,
-// so constants are written where they are used. What it refuses is said of the whole tape, which
-// has a name elsewhere: relu is refused, not the max that it is made with.
+// Types the tape, one instruction after the other. A constant takes the type of its user, so
+// constants are written at their uses. The caller's error names the whole tape, which has a name
+// elsewhere: relu is refused, not the max that it is made with.
 class Typer {
  public:
   explicit Typer(std::span<const DType> inputs) {
@@ -205,8 +205,8 @@ class Typer {
   ScalarProgram take() { return std::move(program_); }
 
  private:
-  // What the caller knows the type as: f32 stands for f16 and bf16 where the inputs, which are of
-  // one dtype, are that.
+  // Returns the type as the caller sees it: f32 stands for f16 and bf16 if the inputs, which are of
+  // one dtype, have that type.
   DType as_given(DType type) const {
     for (DType t : program_.inputs)
       if (type == DType::f32 && is_stored_only(t)) return t;

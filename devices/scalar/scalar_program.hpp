@@ -32,14 +32,14 @@ namespace troupe::detail {
 
 struct ScalarInstruction {
   ScalarOp op;
-  DType type;  // of the result
+  DType type;  // dtype of the result
   // earlier instructions; input: operand[0] is the input's index
   std::array<std::int16_t, 3> operand{};
   double constant = 0;  // integers beyond 2^53 are not needed as constants
   friend bool operator==(const ScalarInstruction&, const ScalarInstruction&) = default;
 };
 
-/// What a device made of a program on its first run, kept beside it.
+/// A device's preparation of a program, made on the first run and kept beside it.
 class PreparedProgram {
  public:
   virtual ~PreparedProgram() = default;
@@ -167,8 +167,8 @@ inline double floor_remainder(double x, double y) {
   const double r = std::fmod(x, y);
   return r != 0 && (r < 0) != (y < 0) ? r + y : r;
 }
-/// Of the quotient itself: x / y may have been rounded up to an integer, which what is left then
-/// tells, whose sign is exact.
+/// The floor of the quotient itself: x / y may have been rounded up to an integer. The remainder
+/// shows that by its sign, which is exact.
 inline double floor_quotient(double x, double y) {
   const double q = std::floor(x / y), left = std::isinf(y) ? x : std::fma(-q, y, x);
   return std::fabs(q) < 0x1p53 && left != 0 && (left < 0) != (y < 0) ? q - 1 : q;

@@ -16,7 +16,7 @@
 
 namespace troupe::sim {
 
-// What ran when, by the virtual clock.
+// The spans of work that ran, by the virtual clock.
 struct Trace {
   std::mutex mutex;  // guards spans
   std::vector<SimSpan> spans;
@@ -45,7 +45,7 @@ class Queue {
   /// Runs what is queued, then ends the thread.
   ~Queue();
 
-  /// What a piece of work is called, and how long it takes on the virtual clock.
+  /// The name of a piece of work, and its duration on the virtual clock.
   struct Cost {
     const char* what;
     double nanoseconds;
@@ -95,9 +95,9 @@ class Queue {
 
   const bool manual_;
   const std::uint32_t max_delay_us_;
-  std::mt19937_64 random_;  // of whoever runs the work
+  std::mt19937_64 random_;  // used by the thread that runs the work
   const std::string name_;
-  const std::shared_ptr<Trace> trace_;  // null: nobody asks
+  const std::shared_ptr<Trace> trace_;  // null: not traced
 
   struct Signal {
     std::mutex mutex;  // guards the members below

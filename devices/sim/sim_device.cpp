@@ -108,7 +108,7 @@ class SimStream final : public Stream {
  private:
   Device& device_;
   std::shared_ptr<Queue> queue_;
-  std::shared_ptr<Fault> fault_;  // of whoever enqueues now
+  std::shared_ptr<Fault> fault_;  // fault of the work that is enqueued now
   std::int64_t origin_ = 0;
 };
 
@@ -116,7 +116,7 @@ void enqueue(Stream& stream, Queue::Cost cost, std::function<void()> work) {
   static_cast<SimStream&>(stream).enqueue(cost, std::move(work));
 }
 
-// What the CPU's primitives are given when the work runs.
+// The stream that the CPU's primitives get when the work runs.
 class Now final : public Stream {
  public:
   Device& device() override { throw Error(Code::internal, "work in progress has no device"); }
@@ -398,7 +398,7 @@ class SimDevice final : public Device {
   const std::shared_ptr<Trace>& trace() const { return trace_; }
 
  private:
-  // of their seeds: the streams' own stay what they were
+  // first seed of copy streams: the other streams' seeds stay as they were
   static constexpr std::uint64_t kFirstCopy = 1000;
 
   static void move(const void* from, void* to, std::size_t bytes) {

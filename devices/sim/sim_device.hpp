@@ -1,4 +1,4 @@
-// The simulated stream device, for those who drive it by hand.
+// The simulated stream device, with functions to drive it by hand.
 //
 //   auto device = make_sim_device({.manual = true});
 //   auto stream = device->make_stream();
@@ -9,24 +9,25 @@
 // A piece of work holds raw pointers only, as a GPU's would: it keeps no tensor alive.
 //
 // Memory. The first stream made is the device's compute stream. Tensors are freed by the host while
-// work on them may still be queued, so whatever happens to a freed block is enqueued on the compute
-// stream: first it is overwritten with bytes of 0xFF (NaN in every floating dtype, -1 in signed
-// integers), then it may be handed out again or returned. Work on the compute stream enqueued after
-// a new owner got the block thus runs behind the last use by the old one. The rule that keeps other
-// streams safe is the engine's to follow, and this device makes a breach visible as NaN:
-//   1. work on another stream waits for an event of the compute stream recorded after the tensor was
-//      allocated (and filled);
-//   2. a tensor used on another stream is held until an event of that stream, recorded after the use, has passed.
+// work on them may still be queued, so a freed block is handled on the compute stream: first it is
+// overwritten with bytes of 0xFF (NaN in every floating dtype, -1 in signed integers), then it may
+// be handed out again or returned. Work on the compute stream enqueued after a new owner got the
+// block thus runs behind the last use by the old one. The engine has to follow the rule that keeps
+// other streams safe, and this device makes a breach visible as NaN:
+// 1. work on another stream waits for an event of the compute stream recorded after the tensor was
+//    allocated (and filled);
+// 2. a tensor used on another stream is held until an event of that stream, recorded after the use,
+//    has passed.
 // A view that lies in no live block of the device is refused at once: host memory is foreign here.
 //
 // Errors. The first error of a stream's work becomes its status; work behind it is skipped until
 // the status was reported: by the first event recorded behind it, or by synchronize, whichever
 // comes first. A stream that waited for an event which reported an error takes that error on.
 //
-// Time. Streams also keep a virtual clock: a piece of work takes what `SimSpeed` says of its bytes
-// and products, and starts when its stream has got there and the events it waits for have passed.
-// So it can be told what would overlap on a device of that speed; the time of whoever enqueues is
-// not in it, nor are the seeded delays.
+// Time. Streams also keep a virtual clock: the duration of a piece of work follows from its bytes
+// and products by `SimSpeed`. The work starts when its stream has got there and the events it waits
+// for have passed. So the clock shows which work would overlap on a device of that speed. The time
+// of the enqueuing thread is not in it, nor are the seeded delays.
 #pragma once
 
 #include <string>
@@ -43,8 +44,8 @@ struct SimSpan {
   std::string what;    // the primitive; `copy_to_host`, `copy_from_host`
   double begin, end;
 };
-/// What a device made with `is_traced` has run, each stream's in order. Throws invalid_argument for
-/// any other.
+/// Returns the work that a device made with `is_traced` has run, each stream's in order. Throws
+/// invalid_argument for any other device.
 std::vector<SimSpan> trace_of(Device& device);
 /// The virtual time that a simulated device's compute stream has got to. Throws invalid_argument
 /// for any other device.

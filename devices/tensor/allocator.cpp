@@ -149,8 +149,8 @@ class CachingAllocator final : public Allocator {
     return counters_;
   }
 
-  // Large blocks are returned without the lock: that takes the system milliseconds. Of many some,
-  // the others by the next calls: who calls has other things to do.
+  // Returns large blocks without the lock, because that takes the system milliseconds. If many are
+  // due, each call returns only some: the caller has other work to do.
   void age() override {
     constexpr std::size_t kMostBytes = std::size_t(1) << 30, kMostSmall = 1 << 14;
     std::size_t bytes = 0, small = 0;
@@ -223,9 +223,9 @@ class CachingAllocator final : public Allocator {
     }
   }
 
-  // No more than is asked for: close to its limit a device would else lose, again and again, what
-  // the next allocations would have found, and take cold pages for it. What was freed longest ago
-  // is what the work has turned away from.
+  // Gives back no more than is needed: close to its limit a device would otherwise lose, again and
+  // again, blocks that the next allocations would have found, and take cold pages instead. The
+  // blocks freed longest ago belong to work that has moved on.
   bool give_back_oldest() {
     std::vector<Cached>* from = nullptr;
     for (std::vector<Cached>& blocks : cache_)

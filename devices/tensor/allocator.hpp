@@ -20,7 +20,7 @@ struct AllocatorCounters {
   std::uint64_t peak = 0;         // the most bytes ever handed out at once
   std::uint64_t cached = 0;       // bytes kept for reuse
   std::uint64_t allocations = 0;  // calls of allocate
-  std::uint64_t misses = 0;       // of which the system had to serve
+  std::uint64_t misses = 0;       // calls that no kept block could serve
   std::uint64_t limit = 0;        // bytes, 0 = none
 };
 
@@ -34,13 +34,13 @@ class Allocator {
   /// Would an allocation of `bytes` stay within the limit now?
   virtual bool has_room(std::size_t bytes) const = 0;
   virtual AllocatorCounters counters() const = 0;
-  /// For who wants memory back that nobody needs any more, and calls this once a second, say: what
-  /// is kept for reuse and was freed `kAges` calls ago is returned.
+  /// Returns blocks to the source that are kept for reuse and were freed `kAges` calls ago. Call it
+  /// regularly, say once a second, to get unused memory back.
   virtual void age() {}
   static constexpr std::size_t kAges = 10;
 };
 
-/// Where a caching allocator gets and returns its blocks (the system, a device, a test).
+/// The source of a caching allocator's blocks (the system, a device, a test).
 class MemorySource {
  public:
   virtual ~MemorySource() = default;

@@ -173,7 +173,7 @@ std::vector<std::string> Tensor::to_strings(At at) const {
 }
 
 Tensor Tensor::with_own_text() const {
-  // of the elements: small ones lie in the tensor that this is a view of
+  // the holder of the elements: small ones lie in the tensor that this is a view of
   const Body* holder = body();
   while (holder->owner.has_value() && holder->owner.dtype() == DType::string)
     holder = holder->owner.body();
@@ -248,7 +248,7 @@ std::string Tensor::text(std::int64_t limit) const {
         else
           return std::isnan(at(i))
                      ? std::string("nan")
-                     : fmt::format("{:g}", at(i));  // of which x86 makes those with a sign
+                     : fmt::format("{:g}", at(i));  // x86 makes NaNs with a sign: print none
       });
   }
   if (elements() > limit) out += ", ...";

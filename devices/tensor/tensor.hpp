@@ -32,7 +32,7 @@ class Buffer final : public Counted {
   static Ref<Buffer> allocate(Allocator& allocator, std::size_t bytes);
   void* data() const { return data_; }
   std::size_t bytes() const { return bytes_; }
-  /// Changes whenever somebody may write; never the same for two buffers. 0: nobody did.
+  /// Changes before each write; never the same for two buffers. 0: never written.
   std::uint64_t content() const { return content_; }
   void touch() { content_ = next_content(); }
 
@@ -70,7 +70,7 @@ class Tensor : public detail::Value {
   static Tensor scalar_as(DType dtype, double value);
   /// A tensor with elements not yet written. A rank-0 host tensor is an inline scalar.
   static Tensor empty(DType dtype, const Shape& shape);
-  /// The same on `device` (null: the host), from its allocator.
+  /// As `empty`, on `device` (null: the host), from its allocator.
   static Tensor empty_on(detail::Device* device, detail::Allocator& allocator, DType dtype,
                          const Shape& shape);
   static Tensor zeros(DType dtype, const Shape& shape);
@@ -103,10 +103,10 @@ class Tensor : public detail::Value {
   int rank() const { return shape().rank(); }
   std::int64_t elements() const;
   std::size_t bytes() const { return static_cast<std::size_t>(elements()) * size_of(dtype_); }
-  /// Where the elements are: null for the host.
+  /// The device that holds the elements: null for the host.
   detail::Device* device() const;
   bool is_on_host() const { return device() == nullptr; }
-  /// What the elements lie in; null where that is the handle itself, or a small body.
+  /// The buffer that holds the elements; null if the handle itself or a small body holds them.
   detail::Ref<detail::Buffer> buffer() const;
 
   const void* raw() const;
@@ -146,8 +146,8 @@ class Tensor : public detail::Value {
   }
 
   std::vector<std::string> to_strings(At at = At::current()) const;
-  /// Of a tensor of strings: one that keeps its bytes itself; this one, if it does. What a kernel
-  /// put together of its inputs' elements is turned into that before the inputs may go.
+  /// For strings: returns a tensor that keeps its bytes itself; this one, if it does. A kernel that
+  /// put elements of its inputs together calls it before the inputs may go.
   Tensor with_own_text() const;
 
   /// Names the elements of the buffer that this is a view of: equal numbers, equal elements. 0: not
@@ -155,7 +155,7 @@ class Tensor : public detail::Value {
   std::uint64_t content() const;
   /// May this handle's elements be overwritten?
   bool is_sole_holder() const;
-  /// The same elements under another shape of as many elements; shares the buffer.
+  /// Returns these elements under another shape of as many elements; shares the buffer.
   Tensor reshaped(const Shape& shape, At at = At::current()) const;
   /// Rows [begin, end) of axis 0; shares the buffer.
   Tensor rows(std::int64_t begin, std::int64_t end, At at = At::current()) const;
@@ -181,7 +181,7 @@ class Tensor : public detail::Value {
 
 static_assert(sizeof(Tensor) == sizeof(detail::Value));
 
-// What a handle refers to. Up to 64 bytes of host elements live in the body itself: small vectors
+// The body behind a handle. Up to 64 bytes of host elements live in the body itself: small vectors
 // cost one pooled block, no buffer. Inline, with the accessors: a firing calls a dozen of them.
 class Tensor::Body final : public detail::Counted {
  public:

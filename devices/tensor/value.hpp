@@ -141,7 +141,7 @@ class Value {
     dtype_ = dtype;
   }
 
-  /// The same from 16 bytes, of which those that the dtype does not use are zero.
+  /// Sets a scalar from 16 bytes, whose bytes beyond the dtype's size are zero.
   void set_padded_scalar(DType dtype, const void* element) {
     reset();
     std::memcpy(bits_, element, sizeof bits_);
@@ -167,9 +167,9 @@ class Value {
     kind_ = kind;
     dtype_ = dtype;
   }
-  /// Before something else is written here. It says nothing of the kind: a store of its own between
-  /// those of `copy_bits` keeps the compiler from making one of the dtype's and the kind's, and
-  /// whoever reads the two as one would wait for both.
+  /// Releases the object before another value is written here. It leaves kind_ unset: a store of
+  /// kind_ alone, between the stores of `copy_bits`, keeps the compiler from merging the stores of
+  /// the dtype and the kind. A reader that loads the two as one would wait for both stores.
   void drop() noexcept {
     if (kind_ >= Kind::tensor) object()->release();
   }

@@ -1,4 +1,4 @@
-// One parallel_for in progress: the blocks, who is inside, and invitations that may come late.
+// One parallel_for in progress: its blocks, the workers inside, and invitations that may come late.
 //
 // A loop object belongs to the pool for its whole life and is lent to one caller at a time; `f` and
 // the block count live on that caller's stack. An invitation is a job that names the loop object,
@@ -13,18 +13,18 @@
 //     C5 open = false
 //     C6 wait until inside = 0, return
 //
-// 1. Nobody touches body, f or a block after the caller has returned: a worker that read open =
+// 1. No thread touches body, f or a block after the caller has returned: a worker that read open =
 //    true at I3 had done I2 before C5 in the single order of the seq_cst operations, so C6 waits
-//    for its I4; one that did I2 after C5 reads open = false and leaves.
+//    for its I4; a worker that did I2 after C5 reads open = false and leaves.
 // 2. A late invitation is not lost work: it finds the loop object's next loop, if one is open, and
-//    helps that. The caller counts it as pending at C3 only if I1 has not happened, and then I3 is
+//    helps there. The caller counts it as pending at C3 only if I1 has not happened, and then I3 is
 //    after C2. So at most size()−1 invitations per loop object are ever queued, however many loops
 //    run while the other workers are busy.
 // 3. The blocks' writes are published by I4 (release) to C6 (acquire).
 // 4. The caller takes blocks from the first on, the others from the last on, until all are claimed.
-//    So who reads memory goes on where it stopped, and who comes again, in the next loop, finds
-//    what it wrote in its own cache (layer normalisation of [256, 1024] on two workers: 0.85 of the
-//    time). That one is slow, or comes late, makes no block wait.
+//    So a thread reads memory in sequence, and in the next loop it finds its own earlier writes in
+//    its cache (layer normalisation of [256, 1024] on two workers: 0.85 of the time). A slow or
+//    late thread makes no block wait.
 #pragma once
 
 #include <atomic>

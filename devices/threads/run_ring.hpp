@@ -1,10 +1,11 @@
-// The jobs one worker has ahead of it: a bounded ring that its owner fills and everybody may empty.
+// The jobs one worker has ahead of it: a bounded ring that its owner fills and any worker may
+// empty.
 //
 //   RunRing ring(true);
 //   ring.push({run, object});        // owner only; 0 means full, else the length with the new job
 //   Job job;
 //   ring.pop(job);                   // owner
-//   ring.steal(job, 2);              // anybody: only if two or more jobs are there
+//   ring.steal(job, 2);              // any thread: only if two or more jobs are there
 //
 // First in, first out for the owner too: two actors that wake each other for ever would starve a
 // third one on the stack that a Chase-Lev deque is to its owner. It also makes push a plain store.
@@ -55,7 +56,7 @@ class RunRing {
 
   /// Owner: appends `job`. Returns 0 when full, else the length including it (never too small).
   /// When the length is 2 or more the store is sequentially consistent, as WorkerPool's wake-up
-  /// protocol requires; a lone job wakes nobody and is published by a plain release store.
+  /// protocol requires; a lone job wakes no worker and is published by a plain release store.
   std::int64_t push(Job job) {
     const auto tail = tail_.load(std::memory_order_relaxed);
     const auto length = tail - head_.load(std::memory_order_acquire) + 1;
@@ -70,7 +71,7 @@ class RunRing {
   /// Owner: takes the oldest job.
   bool pop(Job& job) { return steal(job, 1); }
 
-  /// Anybody: takes the oldest job if at least `at_least` are there.
+  /// Any thread: takes the oldest job if at least `at_least` are there.
   bool steal(Job& job, std::int64_t at_least) {
     auto head = head_.load(std::memory_order_acquire);
     while (tail_.load(std::memory_order_acquire) - head >= at_least) {
@@ -83,7 +84,7 @@ class RunRing {
     return false;
   }
 
-  /// Anybody: how many jobs wait; exact for the owner when no thief is at work.
+  /// Any thread: the number of waiting jobs; exact for the owner when no thief is at work.
   std::int64_t length() const {
     const auto head = head_.load(std::memory_order_seq_cst);
     return tail_.load(std::memory_order_seq_cst) - head;

@@ -20,9 +20,9 @@ namespace {
 using namespace std::chrono_literals;
 constexpr auto kSearchTime = 30us;  // arriving from sleep takes 22 µs: shorter parks too eagerly
 constexpr auto kStuckAfter = 5us;   // an owner that finishes no job for this long is stuck
-// of the watcher, and when others search already: see who is stuck
+// for the watcher, and when others search already: see kStuckAfter
 constexpr auto kBriefSearch = 10us;
-// ms; of a lone job's wait behind one that nobody knew to be long
+// ms; a lone job's longest wait behind a job that was not known to be long
 constexpr int kLongestWatch = 8;
 constexpr int kPausesPerLook = 16;   // looking at a ring takes its cache line from the owner
 constexpr int kPausesForPlace = 96;  // a searcher looks at wanted_ once in kPausesPerLook
@@ -98,7 +98,7 @@ bool Worker::search(Job& job) {
           std::min(2 * pool_->watch_ms_.load(std::memory_order_relaxed), kLongestWatch),
           std::memory_order_relaxed);
     park();
-    if (ring_.pop(job)) {  // the same
+    if (ring_.pop(job)) {  // by a stand-in
       leave_search();
       return true;
     }
@@ -160,7 +160,7 @@ void Worker::park() {
   bool watching = false;
   {
     const std::lock_guard guard(pool_->idle_mutex_);
-    notified_ = false;  // nobody notifies a worker that is not in parked_
+    notified_ = false;  // no thread notifies a worker that is not in parked_
     pool_->parked_.push_back(this);
     parked_since_ = Clock::now();
     watching = pool_->watcher_.load(std::memory_order_relaxed) == nullptr &&
@@ -179,7 +179,7 @@ void Worker::park() {
 void Worker::lend() {
   {
     const std::lock_guard guard(mutex_);
-    notified_ = false;  // the same
+    notified_ = false;  // no thread notifies a worker that is not in parked_
   }
   auto asked = WorkerPool::kAnybody;
   if (pool_->wanted_.compare_exchange_strong(asked, reinterpret_cast<std::uintptr_t>(this),
@@ -390,7 +390,7 @@ bool WorkerPool::work_visible() const {
                      [](auto& worker) { return worker->ring_.length() > 1; });
 }
 
-// ---- a caller who works ------------------------------------------------------------------------
+// ---- a caller that works -----------------------------------------------------------------------
 
 StandIn::StandIn(WorkerPool& pool, Stepped stepped) {
   if (Worker::current_ != nullptr) return;

@@ -11,7 +11,7 @@
 // Ownership and threads: the pool owns its workers and runs every job it was given, also those that
 // jobs submit while it is being destroyed; only then are the threads joined. `submit`,
 // `submit_elsewhere`, `parallel_for` and `counters` may be called from any thread until destruction
-// begins. Nothing here knows CAF; other layers hang what they need per pool on a slot (`attach`).
+// Nothing here depends on CAF; other layers attach their own objects to a pool's slots (`attach`).
 //
 // Invariants
 // 1. A job runs exactly once. A full run ring overflows to the shared queue.
@@ -23,7 +23,7 @@
 // 3. After warm-up nothing allocates: rings are fixed, the shared queue and the loops are kept.
 //
 // Waking (parked worker: 7 µs for the waker, 22 µs until it runs). `state_` counts searching and
-// parked workers in one word; a wake-up happens only if somebody is parked and nobody searches.
+// parked workers in one word; a wake-up happens only if a worker is parked and none searches.
 //
 //     submitter                                 worker without work
 //     ---------                                 -------------------
@@ -38,28 +38,29 @@
 //    goes to work does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the
 //    last: S2 before F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not
 //    follow fences.) A stand-in (class StandIn) that takes a worker's place, or gives it back, does
-//    so by the same steps; what it sees at W2 it does not take but answers for as if it had
-//    submitted it just now: by S2.
+//    so by the same steps. If it sees a job at W2, it does not take the job but does S2, as if it
+//    had just submitted it.
 // 5. While any worker is running a job and another is parked, one parked worker, the watcher,
 //    sleeps for at most some milliseconds at a time: one, and twice as many after each look in
 //    vain, up to 8 (each look takes 10 µs of the other core, 2 % of what tiny jobs have there). A
 //    thief that finds a ring of one whose owner has finished no job for a few microseconds takes
 //    that one too. So a job behind one that was not known to be long (`Worker::share`) waits 8 ms
-//    at worst, 1 ms just after another had to. An idle pool has no timer running: the watch is
-//    given up when all are parked. Whoever goes to work and sees parked workers without a watcher
-//    wakes one, which soon becomes it. A stand-in that gives a place back lets its thread sleep on
-//    where there is a watcher, where all others are parked, or where another searches, who answers
-//    for the watch: one thread more beside those two costs more than a short run. The step on
-//    state_ that parks the place (W1) is also the one that finds the other searching, so what the
-//    other does to state_ next comes after it. It goes to work (F1), sees the place parked and, as
-//    the last, wakes one; or it parks, as the watcher unless all are parked; or it is a stand-in
-//    too, and decides like this one. One that has gone to work before is not found searching, and
-//    the thread is woken. To look in one step and park in the next would let it go in between: it
-//    sees nobody parked, the place is parked, and nobody watches.
+//    at worst, 1 ms just after another had to. An idle pool has no timer running: the watch ends
+//    when all are parked. A worker that goes to work and sees parked workers without a watcher
+//    wakes one, which soon becomes the watcher. A stand-in that gives a place back lets its thread
+//    sleep on in three cases: there is a watcher, all others are parked, or another worker searches
+//    and so answers for the watch. One thread more beside those two costs more than a short run.
+//    The step on state_ that parks the place (W1) is also the one that finds the other searching,
+//    so the other's next change of state_ comes after it. The other goes to work (F1), sees the
+//    place parked and, as the last, wakes one; or it parks, as the watcher unless all are parked;
+//    or it is a stand-in too, and decides like this one. A searcher that went to work before W1 is
+//    not found searching, and the thread is woken. If the stand-in looked in one step and parked in
+//    the next, the searcher could go to work in between: it would see no place parked, then the
+//    place would park, and no worker would watch.
 // 6. At any time one thread acts as a given worker: its own, or a stand-in, while its own sleeps in
-//    `sleep`. The place goes over under idle_mutex_ (from a parked worker, and back) or by
-//    `wanted_` (from a searching one), which orders what the two threads do to the worker's fields.
-//    So no more than size() threads compute, however many callers help.
+//    `sleep`. The place changes hands under idle_mutex_ (from a parked worker, and back) or by
+//    `wanted_` (from a searching one), which orders the two threads' changes of the worker's
+//    fields. So no more than size() threads compute, however many callers help.
 #pragma once
 
 #include <sched.h>
@@ -92,7 +93,7 @@ struct Deterministic {
   std::uint64_t seed = 0;
 };
 
-/// What a pool has done since it was made. Sums of relaxed single-writer counters: each is exact
+/// Counts of a pool's work since it was made. Sums of relaxed single-writer counters: each is exact
 /// for work that happened before the call, none is a consistent cut.
 struct PoolCounters {
   std::uint64_t jobs = 0;    ///< jobs finished
@@ -192,7 +193,7 @@ class Worker {
   Clock::time_point notified_at_{};  // guarded by mutex_
   std::vector<Sighting> sightings_;  // by victim; own thread only
   unsigned tick_ = 0;
-  // of its thread, which writes it before anybody can find it asleep
+  // the worker's thread; the thread writes it before another can find it asleep
   pid_t thread_id_ = 0;
   // the cores it may run on, while `keep_off` keeps it off one; guarded by mutex_
   std::optional<cpu_set_t> allowed_;
@@ -320,7 +321,7 @@ class WorkerPool {
   std::atomic<Poller*> poller_{nullptr};
   std::atomic<int> polling_{0};
   std::atomic<bool> stopping_{false};  // publishes that the destructor has begun
-  // written under idle_mutex_; who sleeps by the millisecond
+  // the worker that sleeps by the millisecond; written under idle_mutex_
   std::atomic<Worker*> watcher_{nullptr};
   std::atomic<int> watch_ms_{1};  // for how long; publishes nothing
   static constexpr std::uintptr_t kNobody = 0, kAnybody = 1;
@@ -339,14 +340,14 @@ class WorkerPool {
   std::array<std::atomic<void*>, kSlots> attached_{};  // publishes what was attached
 };
 
-/// A thread outside of the pool that acts as one of its workers, one that has nothing to do, until
-/// this object ends: a caller who would only wait for a result works on it instead, which saves
-/// waking a worker and being woken. Empty where no worker is idle, on a worker's own thread, and
-/// for a deterministic pool, unless whoever asks takes what the seed draws: then whether it is is
+/// A thread outside of the pool that acts as one of its idle workers until this object ends. The
+/// caller works on the result instead of only waiting for it, which saves waking a worker and being
+/// woken. Empty if no worker is idle, on a worker's own thread, and for a deterministic pool. With
+/// `Stepped::drawn` a deterministic pool draws from its seed whether the object is empty: that is
 /// one more choice of a schedule.
 ///
 ///   StandIn stand_in(pool);
-///   pool.submit(first);                       // to its own ring: wakes nobody
+///   pool.submit(first);                       // to its own ring: wakes no thread
 ///   if (stand_in) stand_in.run_until([&] { return is_done(); });
 class StandIn {
  public:
@@ -369,7 +370,7 @@ class StandIn {
         },
         std::addressof(done));
   }
-  /// Runs what this thread has submitted since, at most so many jobs, and nobody else's.
+  /// Runs jobs that this thread has submitted since, at most so many, and no others.
   void run_some(int most);
 
  private:

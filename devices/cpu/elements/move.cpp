@@ -124,7 +124,7 @@ void permute_elements(WorkerPool* pool, const T* in, T* out, const Axes& axes) {
   std::int64_t items = outer * cuts;
   WorkerPool* used = items * (inner / cuts) <= kSmallWork ? nullptr : pool;
   for_blocks(used, (items + group - 1) / group, [&](int b) {
-    // Where the first item is, by divisions; the others by steps, since rows may be short.
+    // The first item's position takes divisions; the others take steps, since rows may be short.
     std::int64_t at[Shape::kMaxRank], part = b * group % cuts, rest = b * group / cuts, from = 0,
                                       to = 0;
     for (int d = last - 1; d >= 0; --d) {

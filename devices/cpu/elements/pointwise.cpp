@@ -14,15 +14,15 @@
 namespace troupe::cpu {
 namespace {
 
-constexpr std::size_t kCacheBytes = 24 << 10;  // of a 32 KiB L1, for all registers of a tile
-// Operands from memory are read a tile of one, then of the next: of small tiles the processor
-// fetches several ahead (10^7 triads: 26 GB/s, of 2,048 elements 20).
+constexpr std::size_t kCacheBytes = 24 << 10;  // a tile's registers, of a 32 KiB L1
+// Operands from memory are read a tile of one, then of the next. The processor fetches several
+// small tiles ahead (10^7 triads: 26 GB/s, with tiles of 2,048 elements 20).
 constexpr std::int64_t kLargestTile = 512, kSmallestTile = 64;
 constexpr std::int64_t kLightWeight = 6;
-// The next tile is fetched while functions compute, with each piece of a function's step a part: of
-// more lines than a core waits for at once, the rest would hold it up. Of 10^7 elements tanh(x y +
-// z) took 0.92 ns each without, 0.85 with all lines at once, 0.74 in parts; x y sigmoid(x) 0.91 and
-// 0.67.
+// The next tile is fetched while functions compute, a part with each piece of a function's step: if
+// more lines were requested than a core can have in flight, the rest would stall it. For 10^7
+// elements tanh(x y + z) took 0.92 ns each without, 0.85 with all lines at once, 0.74 in parts; x y
+// sigmoid(x) 0.91 and 0.67.
 constexpr std::int64_t kFunctionPiece = 128, kFromMemory = 1 << 20;  // elements, bytes
 
 }  // namespace
@@ -95,7 +95,7 @@ class TileProgram::Builder {
       constant_.push_back(k);
       return;
     }
-    if (last_use_[k] < 0) return;  // nobody reads it
+    if (last_use_[k] < 0) return;  // no step reads it
     Step step{};
     DType operand = program_.code[i.operand[i.op == ScalarOp::select ? 1 : 0]].type;
     step.f = i.op == ScalarOp::cast ? kernels_.cast[int(i.type)][int(operand)]
@@ -167,7 +167,8 @@ class TileProgram::Builder {
                static_cast<std::int16_t>(step_of_[r])};
     if (i.op == ScalarOp::input) out.input = i.operand[0];
     for (const Output& o : tiles_.outputs_)
-      if (o.step >= 0 && o.slot == out.slot) out.step = -1;  // the same value twice: copied
+      // this value is already an output: copied
+      if (o.step >= 0 && o.slot == out.slot) out.step = -1;
     tiles_.outputs_.push_back(out);
   }
 
@@ -400,8 +401,8 @@ TileProgram::Ranges::Rows TileProgram::Ranges::make(std::int64_t begin, std::int
   return stored ? Rows{stored + static_cast<std::size_t>(begin) * bytes, step} : Rows{made, width};
 }
 
-// What breaks even in a long chain of functions is fewer elements than in a sum: measured, 12,000
-// of weight 10.
+// A long chain of functions breaks even at fewer elements than a sum: measured, 12,000 of weight
+// 10.
 std::int64_t TileProgram::block() const {
   const std::int64_t elements = kBlock * kLightWeight / std::max(kLightWeight, weight_);
   return std::max<std::int64_t>(elements / kPad, 64) * kPad;
@@ -500,7 +501,7 @@ void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t e
 }
 
 namespace {
-// of one element: what a tile function may write; what a dtype may take
+// bytes of one element: the most a tile function may write; the widest dtype
 constexpr std::size_t kSlot = 64, kWidest = 16, kStackSlots = 32;
 
 template <class T>
@@ -590,8 +591,8 @@ bool TileProgram::run_elements(std::span<Value> in, Value& out) const {
       std::memcpy(to, element[i], static_cast<std::size_t>(inputs_[i].bytes));
     });
   }
-  // One element each: the input of the most axes has the result's shape, and its place if nobody
-  // else holds it.
+  // One element each: the input of the most axes has the result's shape. Its buffer is reused if it
+  // has no other holder.
   Tensor made = widest->dtype() == result_ && widest->is_sole_holder()
                     ? std::move(*widest)
                     : Tensor::empty(result_, widest->shape());

@@ -43,7 +43,7 @@ class TileProgram final : public PreparedProgram {
   /// On slices of wider rows, each output's of its own.
   void run_rows(WorkerPool* pool, std::int64_t rows, std::int64_t columns,
                 std::span<const ConstRowsView> in, std::span<const RowsView> out) const;
-  /// Of so many elements: are they too few to be split?
+  /// Returns true if `elements` are too few to be split.
   bool is_small(std::int64_t elements) const;
   void run_scalars(std::span<const Value> in, Value& out) const;
   bool run_elements(std::span<Value> in, Value& out) const;
@@ -54,7 +54,7 @@ class TileProgram final : public PreparedProgram {
   struct Step {
     TileFunction f;
     Register dst, a, b, c;
-    // of an element of what a function, which takes long, reads and writes; else 0
+    // bytes that a function reads and writes for an element, if it takes long; else 0
     std::int16_t bytes;
   };
   struct Input {
@@ -65,7 +65,7 @@ class TileProgram final : public PreparedProgram {
   struct Output {
     Register slot;
     std::int16_t bytes;
-    std::int16_t step;        // that writes it; -1: it is an input, a constant or an earlier output
+    std::int16_t step;        // the writing step; -1: an input, a constant or an earlier output
     std::int16_t input = -1;  // which input it is, if it is one
   };
   struct Constant {
@@ -75,7 +75,7 @@ class TileProgram final : public PreparedProgram {
   /// A program of one step, for scalars: where its operands are without any being copied.
   struct Direct {
     TileFunction f = nullptr;
-    std::int16_t bytes = 0;               // of the result
+    std::int16_t bytes = 0;               // element size of the result
     std::int8_t input[3] = {-1, -1, -1};  // which input each operand is
     const void* constant[3] = {nullptr, nullptr, nullptr};
   };
@@ -110,21 +110,21 @@ class TileProgram final : public PreparedProgram {
   int registers_ = 0;
   std::int64_t tile_ = 0;  // elements
   std::size_t slot_bytes_ = 0;
-  std::int64_t weight_ = 0;  // of one element, in additions
+  std::int64_t weight_ = 0;  // cost of one element, in additions
   // elements of the next tile that are fetched with a piece of a function's step; 0: none
   std::int64_t ahead_ = 0;
   DType result_ = DType::f32;
   Direct direct_;
-  Value zero_;  // of the result's dtype
+  Value zero_;  // zero of the result's dtype
 };
 
-/// A program run range by range, by any threads, for one of its results: who looks at that at once
-/// need not store it. Each element is made once, or those that are stored over an input are of what
-/// came of them.
+/// A program run range by range, by any threads, for one of its results: a caller that reads the
+/// result at once need not store it. Each element is computed once. If other results are stored
+/// over an input, their elements are of the same computation.
 class TileProgram::Ranges {
  public:
-  /// What `in` and `results` view must stay; `wanted`, which is stored if it has data, says which
-  /// result.
+  /// The memory that `in` and `results` view must stay valid. `wanted` is the index of the result,
+  /// which is stored if it has data.
   Ranges(const TileProgram& program, std::span<const ConstView> in, std::span<const View> results,
          std::size_t wanted);
   ~Ranges();

@@ -2,7 +2,8 @@
 // the device. Blocks of Philox words are counted from 0 along the elements: four elements of up to
 // 32 bits a block, two of 64 bits.
 //
-//   counter = (block low, block high, redraw, key's third word);  key = 96 bits of (seed, op, step, tag)
+//   counter = (block low, block high, redraw, key's third word)
+//   key = 96 bits of (seed, op, step, tag)
 //
 // Box-Muller runs in double and is rounded once; up to f32 by the level's logarithm, sine and
 // cosine, which are within 1e-11.
@@ -61,7 +62,7 @@ struct Draw {
 
 constexpr std::int64_t kBlocksAtOnce = 256;
 
-// Of f32, and of f16 and bf16 on the way: the level's kernel. f64 wants more digits.
+// Draws f32, and f16 and bf16 on the way, by the level's kernel. f64 needs more digits.
 template <class T>
 void draw_normal(bool is_truncated, const Generator& g, const std::uint32_t* words,
                  std::int64_t first_block, T* out, std::int64_t count) {

@@ -4,7 +4,7 @@
 // Rows are cut into chunks by the shape, each chunk is accumulated (f16, bf16, f32 and f64 in
 // double, rows of f32 four at a time in float first, integers in 64 bits), and the chunks'
 // accumulators are merged in order: so neither the number of workers nor the CPU level changes a
-// bit. What a program makes is reduced chunk by chunk as it is made: the chunks are the same, and
+// bit. A program's result is reduced chunk by chunk as it is computed: the chunks are the same, and
 // so are the bits.
 #include <algorithm>
 #include <cmath>
@@ -164,7 +164,7 @@ struct LogSumExp {
   }
 };
 
-// ---- Rows of one accumulator, and rows of many side by side. The level's kernels where there are some.
+// ---- Rows of one accumulator, and rows of many side by side, by the level's kernels if any.
 
 template <class Op>
 constexpr bool is_sum = false;
@@ -211,7 +211,7 @@ void add_where(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n,
   Op::add(acc, x[at], index + at);
 }
 
-constexpr std::int64_t kShortRow = 24;  // where a call costs more than the elements
+constexpr std::int64_t kShortRow = 24;  // elements; below it a call costs more than they do
 
 template <class Op>
 void add_row(typename Op::Acc& acc, const typename Op::In* x, std::int64_t n, std::int64_t index) {
@@ -282,7 +282,7 @@ struct Extents {
   std::int64_t outer = 1, reduced = 1, inner = 1;
 };
 
-// What is reduced: it lies there, or is made when it is looked at.
+// The elements to reduce: stored, or computed when they are read.
 struct Elements {
   const void* stored;
   const TileProgram* program = nullptr;
@@ -304,7 +304,7 @@ void reduce_extents(WorkerPool* pool, const Extents& e, const Elements& elements
   }
   constexpr std::int64_t kTile = 1024;
   std::int64_t tile = std::min(e.inner, kTile), tiles = (e.inner + tile - 1) / tile;
-  // Of many rows larger chunks, whole eights: what chunks of wide rows accumulate is written and
+  // Many rows get larger chunks, whole eights: accumulators of wide rows' chunks are written and
   // read again.
   std::int64_t rows = std::max({std::int64_t{64}, kBlock / tile,
                                 std::min<std::int64_t>(256, e.reduced / 64 * 8)}),

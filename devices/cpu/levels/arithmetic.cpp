@@ -143,7 +143,7 @@ template <class T>
 T rsqrt(T x) {
   return T(1) / sqrt(x);
 }
-// What is left of x, but for rounding that does not touch its sign.
+// The remainder of x, but for rounding that does not touch its sign.
 inline double left_of(float x, float q, float y) { return double(x) - double(q) * double(y); }
 inline double left_of(double x, double q, double y) { return __builtin_fma(-q, y, x); }
 // x / y may have been rounded up to an integer.
@@ -245,8 +245,8 @@ inline Bool logical_or(Bool x, Bool y) { return (x != 0) | (y != 0); }
 inline Bool logical_xor(Bool x, Bool y) { return (x != 0) != (y != 0); }
 
 // ---- complex
-// x - y, bit for bit. Of a sum beside a difference, each of a product, GCC 12 makes fused
-// multiply-adds of pairs (vfmaddsub) whatever -ffp-contract says: there are only sums here.
+// x - y, bit for bit. From a sum beside a difference, each of a product, GCC 12 makes fused
+// multiply-adds of pairs (vfmaddsub) despite -ffp-contract: so there are only sums here.
 inline float difference(float x, float y) {
   return x + __builtin_bit_cast(float, __builtin_bit_cast(std::uint32_t, y) ^ 0x80000000u);
 }

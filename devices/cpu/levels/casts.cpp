@@ -115,7 +115,7 @@ To converted(From x) {
 }
 
 #if defined(__F16C__)
-// Of one element, which may be a tensor's own, nothing behind it is read.
+// For a single element, which may be a whole tensor, nothing behind it is read.
 void half_to_float(void* dst, const void* a, const void*, const void*, std::int64_t n) {
   if (n == 1) {
     *static_cast<float*>(dst) = converted<float>(*static_cast<const Half*>(a));

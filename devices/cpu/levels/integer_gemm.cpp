@@ -46,7 +46,7 @@ void gemm(const GemmCall& g) {
   T* c = static_cast<T*>(g.c);
   for (std::int64_t i = 0; i < g.m; ++i)
     __builtin_memset(c + i * g.c_rs, 0, static_cast<std::size_t>(g.n) * sizeof(T));
-  T panel[kDeep * piece];  // of b, filled up with zeros
+  T panel[kDeep * piece];  // part of b, padded with zeros
   for (std::int64_t k0 = 0; k0 < g.k; k0 += kDeep) {
     const std::int64_t depth = g.k - k0 < kDeep ? g.k - k0 : kDeep;
     for (std::int64_t j = 0; j < g.n; j += piece) {
@@ -56,7 +56,7 @@ void gemm(const GemmCall& g) {
           panel[k * piece + l] = l < columns ? b[(k0 + k) * g.b_rs + (j + l) * g.b_cs] : T(0);
       for (std::int64_t i = 0; i < g.m; i += kRows) {
         Packet sum[kRows][kAcross] = {};
-        const T* row[kRows];  // of a; the last again where there are fewer
+        const T* row[kRows];  // rows of a; the last is repeated if there are fewer
         for (std::int64_t r = 0; r < kRows; ++r)
           row[r] = a + (i + r < g.m ? i + r : g.m - 1) * g.a_rs + k0 * g.a_cs;
         for (std::int64_t k = 0; k < depth; ++k) {

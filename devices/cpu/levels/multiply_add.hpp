@@ -1,4 +1,4 @@
-// What kernels of products share: multiply-adds on packets, and tiles of rows whose number is known
+// Shared code of product kernels: multiply-adds on packets, and tiles of rows whose number is known
 // when they are compiled.
 #pragma once
 

@@ -165,7 +165,7 @@ inline Split split(Floats x) {
   Ints b = bits_of(x) + (0x3F800000 - 0x3F3504F3);
   return {from_bits((b & 0x007FFFFF) + 0x3F3504F3), (b >> 23) - 127};
 }
-inline Floats log_limits(Floats x, Floats y) {  // of what log was taken, and the result in between
+inline Floats log_limits(Floats x, Floats y) {  // x: operand of log, y: the result so far
   y = x == __builtin_inff() ? x : y;
   y = x == 0.f ? all(-__builtin_inff()) : y;
   return x >= 0.f ? y : all(__builtin_nanf(""));
@@ -181,7 +181,7 @@ inline Floats log(Floats x) {
 inline Floats log1p(Floats x) {
   Floats u = x + 1.f;
   Split s = split(u);
-  // What rounding x + 1 lost, relative to u.
+  // The part of x + 1 that rounding lost, relative to u.
   Floats lost = (s.k >= 2 ? 1.f - (u - x) : x - (u - 1.f)) / u;
   lost = s.k < 25 ? lost : Floats{};
   Ints near_one = s.k == 0;
@@ -254,7 +254,7 @@ inline Doubles sine(Doubles x) {
                   w * z * (z * 0x199342e0ee5069.0p-68 - 0x16c087e80f1e27.0p-62);
   Doubles r = (quadrant & 1) != 0 ? cos_y : sin_y;
   r = (quadrant & 2) != 0 ? -r : r;
-  if constexpr (quarter_turns == 0) return x == 0.0 ? x : r;  // of -0, -0
+  if constexpr (quarter_turns == 0) return x == 0.0 ? x : r;  // -0 for -0
   return r;
 }
 

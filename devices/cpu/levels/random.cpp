@@ -61,7 +61,7 @@ void uniform(float* out, const std::uint32_t* words, std::int64_t n) {
     out[i] = static_cast<float>(static_cast<std::int32_t>(words[i] >> 8)) * 0x1p-24f;
 }
 
-/// Of integers below 2^52.
+/// Converts integers below 2^52.
 inline Doubles doubles_of(Words x) {
   return reinterpret_cast<Doubles>(x | 0x4330000000000000u) - 0x1p52;
 }

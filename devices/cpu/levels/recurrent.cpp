@@ -43,8 +43,9 @@ TROUPE_INLINE void prefetch(const RecurrentStep<float>& s, std::int64_t row, std
   __builtin_prefetch(s.y + row * s.units + unit, 1);
 }
 
-// What the step makes of packet [unit, unit + n) of each row, whose sums are `q[r * across]` on;
-// gates stand `units` apart. By value: what is written could else be its pointers.
+// Computes the step's results for packet [unit, unit + n) of each row, whose sums are `q[r *
+// across]` on; gates stand `units` apart. `s` is passed by value: written data could otherwise
+// alias its pointers.
 template <int gates, bool whole>
 void finish(const RecurrentStep<float> s, const Floats* q, int across, int rows, std::int64_t first,
             std::int64_t unit, std::int64_t n) {

@@ -1,5 +1,5 @@
-// One step of the recurrent cells, and back, on doubles or on packets of units: of those, who
-// includes this defines before what is called here.
+// One step of the recurrent cells, and back, on doubles or on packets of units. A file that
+// includes this for packets first defines the functions called here on them.
 #pragma once
 
 #include <troupe/devices/device/recurrent_cell.hpp>

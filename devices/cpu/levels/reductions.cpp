@@ -105,7 +105,7 @@ struct NaNs {
 #endif
 };
 
-/// Of n > 0 elements; NaN if one is.
+/// The extremum of n > 0 elements; NaN if one is.
 template <class T, bool largest>
 void extremum(const void* from, std::int64_t n, void* to) {
   typedef T Packet __attribute__((vector_size(kPacketBytes)));

@@ -9,7 +9,7 @@ namespace troupe::cpu {
 namespace {
 
 // The sums over a row of `terms` numbers that `at(from, packets or scalars)` makes of each element.
-// Where a float overflows the row is taken again in double.
+// If a float overflows, the row is taken again in double.
 template <int terms, class F>
 inline void row_sums(std::int64_t n, F at, double* sums) {
   Lanes sum[terms];
@@ -120,9 +120,8 @@ __attribute__((noinline)) void weighted(const RowNormBack& c, int r, double* mea
   means[1] /= double(c.n);
 }
 
-// What a row's elements are computed with: dx = dy rstd scale - (of_g + h of_h), h = (x - mean)
-// rstd. Of huge or tiny rows h, being near 1, is a float where its factor for x - mean would be
-// none.
+// Factors for a row's elements: dx = dy rstd scale - (of_g + h of_h), h = (x - mean) rstd. In huge
+// or tiny rows h, which is near 1, fits a float although its factor for x - mean would not.
 struct RowBack {
   float mean, rstd, of_g, of_h;
 };
@@ -185,7 +184,7 @@ void norm_back(const RowNormBack& all) {
   }
 }
 
-// What `rows` rows of n add to the two sums of a column, or of a packet of them.
+// The terms that `rows` rows of n add to the two sums of a column, or of a packet of columns.
 template <bool has_dy, int rows, class V>
 inline void column_terms(const float* x, const float* dy, const float* center, std::int64_t n,
                          V* terms) {

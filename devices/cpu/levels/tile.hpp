@@ -1,4 +1,4 @@
-// What the level files share: loops over a tile. Everything here has internal linkage, so that
+// Shared code of the level files: loops over a tile. Everything here has internal linkage, so that
 // each level keeps its own copy.
 //
 // Loops of correctly rounded operations give the same bits vectorised or not, whatever n; no

@@ -22,7 +22,7 @@
 namespace troupe::cpu {
 namespace {
 
-constexpr std::int64_t kQueries = 64, kKeys = 128;  // of a block: 32 KiB of scores
+constexpr std::int64_t kQueries = 64, kKeys = 128;  // block extents: 32 KiB of scores
 
 // NaN if any is: scores that are not numbers are not scores of keys that may not be looked at.
 template <class T>
@@ -172,8 +172,8 @@ void attend(const Head<T>& h, std::int64_t first) {
   }
 }
 
-// Of a query what its scores' gradients need: the sum of y dy, and what exp(score - log_sum) adds
-// up to over the keys, 1 but for rounding.
+// Per query, for its scores' gradients: the sum of y dy, and the sum of exp(score - log_sum) over
+// the keys, which is 1 but for rounding.
 struct QueryBack {
   double weighted, total;
 };
@@ -187,13 +187,13 @@ struct HeadBack {
   const T* dy = static_cast<const T*>(g.dy.data()) + h.row(0) * g.of.width;
   const T* log_sum = static_cast<const T*>(g.log_sum.data()) + h.row(0);
 
-  /// Is a logarithm so far from 0 that it no longer says what the exponentials add up to? Where all
-  /// of a query's scores are -1e9 it is -1e9.
+  /// Returns true if a logarithm is so far from 0 that rounding hides the sum of the exponentials.
+  /// If all of a query's scores are -1e9, the logarithm is -1e9 too.
   static bool is_rounded(T log) {
     return std::isfinite(log) && std::abs(log) * std::numeric_limits<T>::epsilon() > T(1e-4);
   }
 
-  /// Of queries [i, i + rows); `p` is room for scores.
+  /// Fills `query` for queries [i, i + rows); `p` is room for scores.
   void look_at(QueryBack* query, std::int64_t i, std::int64_t rows, T* p) const {
     const std::int64_t w = g.of.width, keys = h.end_of(i + rows - 1);
     bool is_any_rounded = false;
@@ -258,8 +258,8 @@ void attend_back(const AttentionGradientArgs& g, std::int64_t batch, std::int64_
   }
 }
 
-// What a mask's extents are cut into, a task each: along an axis where it has one element for all
-// there is one task, which adds up over the axis.
+// The parts of a mask's extents, a task each: along an axis of extent 1 there is one task, which
+// adds up over the axis.
 struct MaskTasks {
   MaskSteps steps;
   std::int64_t heads, rows, columns, all;

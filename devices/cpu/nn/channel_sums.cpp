@@ -35,7 +35,8 @@ void add_columns(const double* x, const double* dy, const double* center, std::i
   add_in_double(x, dy, center, rows, n, sums);
 }
 
-// The same of rows of any length: those that fill no registers are taken several at a time, as one.
+// As add_columns for rows of any length: rows too short to fill registers are taken several at a
+// time, as one.
 template <class T>
 void add_any_columns(const T* x, const T* dy, const T* center, std::int64_t rows, std::int64_t n,
                      double* sums) {
@@ -113,7 +114,7 @@ class ColumnSums {
   const ChannelSumsArgs& a_;
   const T *x_, *dy_;
   WorkerPool* pool_;
-  const std::int64_t rows_, chunks_;  // of a chunk; of a block
+  const std::int64_t rows_, chunks_;  // rows of a chunk; chunks of a block
   std::vector<double> sums_;          // [outer, chunks, 2, n]
 };
 

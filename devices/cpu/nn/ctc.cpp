@@ -38,7 +38,7 @@ Dual log_add(Dual a, Dual b) {
   return {sum, a.slope * std::exp(a.value - sum) + b.slope * std::exp(b.value - sum)};
 }
 double value_of(Dual x) { return x.value; }
-/// What a state's probability, of which x is the logarithm, adds to the result.
+/// The contribution of a state to the result; x is the logarithm of its probability.
 double share_of(double x) { return std::exp(x); }
 double share_of(Dual x) { return std::exp(x.value) * x.slope; }
 

@@ -21,7 +21,7 @@ constexpr std::int64_t kMostPieces = 16, kMostSums = 4;
 
 }  // namespace
 
-// The same convolution of `n` items.
+// The convolution of `n` items.
 struct LibraryConvolution::Piece {
   memory::desc x, y, packed, scratch, plain;
   dnnl::primitive primitive;

@@ -1,9 +1,9 @@
 // Convolutions of f32 by oneDNN, on the calling threads: the batch is cut into pieces by the shape
 // alone, and each piece is a call of its own. Tensors stay channels-last; the filter is reordered
-// to what the library asks for, once a call. The gradient of the filter is one partial sum a piece,
+// to the library's layout, once a call. The gradient of the filter is one partial sum a piece,
 // added in the order of the pieces.
 //
-// What is made for a shape (primitives and descriptors) is kept in the kernel's slot.
+// The kernel's slot keeps the primitives and descriptors of a shape.
 #pragma once
 
 #include <memory>

@@ -149,7 +149,7 @@ struct PoolItem<float> {
   std::vector<float*> to = std::vector<float*>(taps.size());
   const LevelKernels& kernels = level_kernels();
 
-  /// Where the window's rows begin, of a tensor that is pooled; how many there are.
+  /// Finds the beginnings of the window's rows in a pooled tensor; returns their number.
   template <class Row>
   int find(std::vector<Row>& rows, Row data, std::int64_t at) const {
     std::size_t n = 0;

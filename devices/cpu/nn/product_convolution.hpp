@@ -17,7 +17,7 @@ namespace troupe::cpu {
 
 class CpuPrimitives;
 
-/// By the shape alone. Of f32 and f64.
+/// Decides by the shape alone. For f32 and f64.
 bool is_better_as_product(const ConvolveArgs& c);
 /// Nothing in `c` is empty, and there is one group.
 void convolve_as_product(const CpuPrimitives& cpu, Stream& stream, WorkerPool* pool,

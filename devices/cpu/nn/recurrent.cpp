@@ -23,8 +23,8 @@
 namespace troupe::cpu {
 namespace {
 
-// Of a block: enough that the weights, which pass by once a step, cost less than the products with
-// them.
+// Rows of a block: enough that the weights, which pass by once a step, cost less than the products
+// with them.
 constexpr std::int64_t kLeastRows = 16, kMostCellBlocks = 16;
 
 std::int64_t blocks_of(std::int64_t batch) {
@@ -46,8 +46,8 @@ T* elements(const View& v) {
 /// Weights [k, n] as the level's steps want them, or their transpose.
 class Panels {
  public:
-  /// Of the columns of `gates` gates, packets of the same units lie together; of one gate, packets
-  /// in a row.
+  /// Packs the columns of `gates` gates: packets of the same units lie together. With one gate the
+  /// packets lie in a row.
   Panels(WorkerPool* pool, const float* weights, std::int64_t units, std::int64_t gates,
          bool transposed)
       : packet_(level_kernels().recurrent_packet),
@@ -92,7 +92,7 @@ class Panels {
   Ref<Buffer> memory_;
 };
 
-/// What a step multiplies with: packed f32, or f64 as it lies.
+/// The weights of a step: packed f32, or f64 in place.
 template <class T>
 class Weights;
 
@@ -190,7 +190,7 @@ void add_rows(double* sums, const double* x, std::int64_t rows, std::int64_t n) 
   level_kernels().add_rows_f64(sums, x, rows, n, n);
 }
 
-// The same in f64, a unit at a time.
+// As above in f64, a unit at a time.
 void step(const RecurrentStep<double>& s) {
   const std::int64_t gates = gates_of(s.cell), n = gates * s.units;
   const auto product = room<double>(s.rows * n);
@@ -264,7 +264,7 @@ class Walk {
   }
   /// The time of the i-th step.
   std::int64_t time_of(std::int64_t i) const { return reverse_ ? time_ - 1 - i : i; }
-  /// Of each row, does time t count? Null: all do.
+  /// Returns for each row whether time t counts; null: all do.
   const bool* active_at(std::int64_t t) {
     for (std::int64_t r = 0; r < rows && active_; ++r)
       active_[static_cast<std::size_t>(r)] = t < lengths_[static_cast<std::size_t>(r)];
@@ -364,7 +364,7 @@ Products<T> backward(WorkerPool* pool, const RecurrentGradientArgs& g) {
       add_rows(sums.data() + block * n, dprojected, walk.rows, n);
     }
   });
-  for (std::int64_t j = 0; j < n; ++j) {  // in the order of the blocks, whoever computed them
+  for (std::int64_t j = 0; j < n; ++j) {  // in the order of the blocks
     double sum = 0;
     for (std::int64_t block = 0; block < blocks; ++block)
       sum += sums[static_cast<std::size_t>(block * n + j)];

@@ -18,7 +18,7 @@
 namespace troupe::cpu {
 namespace {
 
-// Of the mean, which is 0 if the row is not centered, the squares are taken.
+// The mean, or 0 if the row is not centered, and the mean square of the differences from it.
 struct Moments {
   double mean, square;
 };
@@ -141,7 +141,7 @@ void forward(WorkerPool* pool, const RowNormArgs& a) {
 
 void back(const RowNormBack& c) { level_kernels().norm_back_f32(c); }
 
-// The same in f64, in plain loops.
+// As above in f64, in plain loops.
 struct WideRowNormBack {
   std::int64_t rows, n;
   const double *x, *dy;

@@ -59,8 +59,7 @@ class Item {
   }
 
   void cholesky() {
-    // Of the lower half alone. Of a matrix that is not positive definite it says so, of NaN it
-    // makes NaN.
+    // Reads the lower half alone. Reports a matrix that is not positive definite; NaN yields NaN.
     const std::int64_t n = args_.n;
     T* l = out(0, n, n).data();
     bool is_finite = true;
@@ -74,8 +73,8 @@ class Item {
     if (is_finite && !factor_cholesky(l, n)) refuse("is not positive definite");
     for (std::int64_t i = 0; i < n; ++i) std::fill(l + i * n + i + 1, l + (i + 1) * n, T(0));
   }
-  // Of columns near 1, so that no square of theirs is too large or too small: q is the same, and
-  // r's columns are as many times those of r.
+  // Works on columns scaled to near 1, so that no square of theirs is too large or too small: q is
+  // the same, and the columns of r are scaled back.
   void qr() {
     const std::int64_t k = std::min(args_.m, args_.n);
     Matrix<T> near_one = a_;
@@ -101,7 +100,7 @@ class Item {
     out(0, args_.m, k) = q;
     out(1, k, args_.n) = r;
   }
-  // The sign of a vector is nobody's: its largest element is made positive.
+  // The sign of a vector is arbitrary: its largest element is made positive.
   template <class Column>
   static bool points_back(const Column& c) {
     Eigen::Index largest = 0;
@@ -198,8 +197,8 @@ class Item {
     out(0, 1, 1)(0, 0) = std::isnan(log) ? static_cast<T>(log) : sign;
     out(1, 1, 1)(0, 0) = static_cast<T>(log);
   }
-  // By l u = p a q with the largest of all that is left as each pivot: what is 0 is then last, and
-  // nothing is divided by the last one. Where two are 0, all cofactors are.
+  // By l u = p a q with the largest remaining element as each pivot: zeros are then last, and
+  // nothing is divided by the last pivot. If two pivots are 0, all cofactors are 0.
   void cofactors() {
     const std::int64_t n = args_.n, m = n - 1;
     auto made = out(0, n, n);

@@ -96,7 +96,7 @@ bool factor_cholesky(T* a, std::int64_t n) {
     for (std::int64_t i = 0; i < rest; ++i)
       for (std::int64_t j = 0; j < width; ++j)
         a[(end + i) * n + first + j] = turned[static_cast<std::size_t>(j * rest + i)];
-    // What is left, less l21 l21^T, a column of blocks after the other from its diagonal on.
+    // Subtracts l21 l21^T from the rest, one column of blocks after another from its diagonal on.
     for (std::int64_t j = end; j < n; j += kFactorBlock) {
       const T* row = a + j * n + first;
       subtract_product<T>(a + j * n + j, n, {row, n, 1}, {row, 1, n}, n - j,

@@ -1,4 +1,4 @@
-// What oneDNN's C++ interface wants everywhere: an engine, and a stream for each thread.
+// Objects that oneDNN's C++ interface requires: an engine, and a stream for each thread.
 #pragma once
 
 #include <dnnl.hpp>

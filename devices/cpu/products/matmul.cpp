@@ -22,17 +22,17 @@
 namespace troupe::cpu {
 namespace {
 
-// Multiply-adds below which Eigen wins by its entry cost (RESULTS.md: 16^3 0.14 against 0.25 µs, 32^3
-// 0.55 against 0.48).
+// Multiply-adds below which Eigen wins by its entry cost (RESULTS.md: 16^3 0.14 against 0.25 µs,
+// 32^3 0.55 against 0.48).
 constexpr std::int64_t kSmallProduct = 20 * 20 * 20;
-// And those worth a block of their own: ~50 µs.
+// Multiply-adds worth a block of their own: ~50 µs.
 constexpr std::int64_t kBlockWork = 6 << 20;
 
 void sgemm(const GemmCall& g) {
   LibraryCall call;
   bool ta = g.a_cs != 1, tb = g.b_cs != 1;
-  // Of a single row, transposed or not, the next one would be anywhere; the library wants it behind
-  // this one.
+  // In a single row, transposed or not, the stride to the next row is arbitrary; the library
+  // requires it to be behind this one.
   const dnnl_dim_t lda = ta ? g.a_cs : std::max(g.a_rs, g.k),
                    ldb = tb ? g.b_cs : std::max(g.b_rs, g.n);
   dnnl_status_t s =

@@ -37,8 +37,8 @@ void checked(const GemmCall& g, F f) {
 
 }  // namespace
 
-// What does not depend on the elements of b: how to multiply with columns [begin, begin + n) of it,
-// and how to pack them. Shared by all that is packed for one shape.
+// The parts that do not depend on the elements of b: how to multiply with columns [begin, begin +
+// n) of b, and how to pack them. Shared by all products that are packed for one shape.
 struct PackedProduct::Piece {
   std::int64_t begin;
   dnnl::memory::desc a, b, c, scratch, plain;
@@ -100,14 +100,14 @@ struct PackedProduct::Piece {
           scratch(p.scratch, library_engine(), DNNL_MEMORY_NONE) {}
     dnnl::memory a, b, c, scratch;
   };
-  mutable std::atomic<Operands*> spare_{nullptr};  // publishes the handles to who takes them next
+  mutable std::atomic<Operands*> spare_{nullptr};  // publishes the handles to the next call
 };
 
 struct PackedProduct::Pieces {
   static constexpr std::size_t kPage = 4096;
   std::vector<std::unique_ptr<Piece>> list;
-  // of each piece's weights in one buffer: large ones lie in huge pages, which conflict less in a
-  // cache
+  // offset of each piece's weights in one buffer: large weights lie in huge pages, which conflict
+  // less in a cache
   std::vector<std::size_t> at;
   std::size_t bytes = 0;
 

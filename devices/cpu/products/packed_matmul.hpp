@@ -37,7 +37,7 @@ class PackedProduct final : public Repacked {
     std::int64_t m, n, k, a_rs, a_cs, b_rs, b_cs;
     friend bool operator==(const ProductShape&, const ProductShape&) = default;
   };
-  /// What it was made for: everything but a, c and where their rows are.
+  /// Identifies the product: everything but a, c and where their rows are.
   struct Key {
     std::uint64_t content;
     const void* b;
@@ -50,7 +50,7 @@ class PackedProduct final : public Repacked {
   void* weights(int piece) const;
 
   Key key_;
-  std::shared_ptr<const Pieces> pieces_;  // the same for every content of one shape
+  std::shared_ptr<const Pieces> pieces_;  // shared by every content of one shape
   Ref<Buffer> packed_;                    // the weights of all pieces
 };
 

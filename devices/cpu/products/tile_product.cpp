@@ -16,11 +16,11 @@ constexpr std::int64_t kFewPanels = 8;
 
 // Elements of b that need no packing: as they lie they stay in a first cache of 32 KiB.
 constexpr std::int64_t kReadInPlace = 8 << 10;
-// What is packed at once where a panel is read just after.
+// Rows and panels packed at once if a panel is read just after.
 constexpr std::int64_t kRowsTogether = 16, kPanelsTogether = 4;
-// Where the library wins (RESULTS.md): sums too short for what a tile costs before and after,
-// few rows, which read b once, and from 17 to 127 rows of a transposed b, for which packing b costs
-// more than its own tiles lose.
+// Bounds of the products that the library wins (RESULTS.md): sums too short for a tile's cost
+// before and after; few rows, which read b once; and from 17 to 127 rows of a transposed b, for
+// which packing b costs more than the library's own tiles lose.
 constexpr std::int64_t kShortest = 32, kFewestRows = 5, kFewRows = 16, kManyRows = 128;
 
 // Multiply-adds worth a piece of their own: ~20 µs, several times the cost of handing it to a
