@@ -29,8 +29,8 @@ using namespace troupe::verbs;
 
 constexpr int kMisuse = 2;
 
-// Not by fmt::print, which throws where stderr is full, or closed: the exit status says what is
-// amiss all the same. What was given may be anything.
+// Not by fmt::print, which throws if stderr is full or closed: the exit status shows the error all
+// the same. `message` may quote any bytes of the command line.
 void complain(const std::string& message) {
   std::fputs(fmt::format("troupe: {}\n", printable(message)).c_str(), stderr);
 }
@@ -40,16 +40,16 @@ int misuse(const std::string& message) {
   return kMisuse;
 }
 
-// Of standard input, output and error those that are closed: what is opened next, a file or a
-// socket, would take their place, and be given what is printed. What takes it here can be read or
-// written as little as before.
+// Opens /dev/null in place of a closed standard input, output or error. Otherwise the next file or
+// socket that is opened would take its number and receive the program's output. /dev/null is opened
+// for the other direction, so that reads and writes fail as before.
 void occupy_closed_streams() {
   for (int fd = 0; fd <= 2; ++fd)
     // the lowest that is free: fd
     if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == 0 ? O_WRONLY : O_RDONLY) < 0) return;
 }
 
-/// What is wrong with the command line, and what to do, in one sentence.
+/// Explains in one sentence the error in the command line and its remedy.
 std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   std::string verbs;
   for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
@@ -431,7 +431,8 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   occupy_closed_streams();
-  // What is started as /proc/self/exe, as --standalone's nodes are, would be `exe` to ps and pkill.
+  // A process started as /proc/self/exe, as --standalone's nodes are, would be `exe` to ps and
+  // pkill.
   prctl(PR_SET_NAME, program_invocation_short_name);
   const int status = run(argc, argv);
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return status;

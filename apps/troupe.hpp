@@ -1,4 +1,4 @@
-// Everything one program needs: graphs, the DSL, gradients, the engine, files of values and records.
+// Everything a program needs: graphs, the DSL, gradients, the engine, files of values and records.
 #pragma once
 
 #include <troupe/actors/engine/engine.hpp>

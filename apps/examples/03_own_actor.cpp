@@ -1,4 +1,4 @@
-// A user's own actors as nodes of a graph: a simulator with state, and a sink for what happens.
+// A user's own actors as nodes of a graph: a simulator with state, and a sink for events.
 // A proportional controller, which is graph, keeps a room, which is an actor, at 20 degrees.
 #include <cmath>
 #include <cstdio>
@@ -9,8 +9,8 @@
 
 using namespace troupe;
 
-// A room that loses heat to a cold world. Its temperature is its own: nobody else can touch it,
-// and it stays between runs.
+// A room that loses heat to a cold world. Only the room reads or writes its temperature, which
+// stays between runs.
 struct Room : NodeActor {
   float temperature = 5;
 
@@ -27,12 +27,12 @@ int main() {
   Expr target = g.input("target", DType::f32, Shape{});
   Variable last = g.variable("last", Tensor::scalar(5.f));
 
-  // Heat in proportion to what is missing, and what it takes to stay; never cool.
+  // Heats in proportion to the missing degrees, plus the loss; never cools.
   Expr heating = relu(4.0 * (target - last) + 0.5 * target);
   Expr now = actor_node<Room>(g, "room", {heating}, {{DType::f32, Shape{}}})[0];
   Expr remembered = last.assign(now);
 
-  // A lambda with state is an actor too: here a sink, which keeps what passes.
+  // A lambda with state is an actor too: here a sink that keeps the values that pass.
   auto history = std::make_shared<std::vector<float>>();
   Expr noted = actor_node(g, "history", {now}, {{DType::i64, Shape{}}},
                           [history](std::span<const Tensor> in, std::span<Tensor> out) {
@@ -47,7 +47,7 @@ int main() {
     std::printf("minute %2zu: %.2f degrees\n", i + 1, (*history)[i]);
   bool is_warm = history->size() == 60 && std::abs(history->back() - 20) < 0.1f;
 
-  // What an actor throws fails its run only, and says who and where.
+  // An exception of an actor fails only its run, and names the actor and the line.
   bool is_refused = false;
   try {
     minute({Tensor::scalar(NAN)});

@@ -2,13 +2,13 @@
 // resumes bit for bit, and writes a sample. The model is an LSTM whose loops over time, over the
 // held-out part and over the characters it writes are in the graph.
 //
-//   char_lm                                        # the King James Bible, two and a half minutes of training
-//   char_lm --model window                         # the last sixteen characters through two hidden layers
+//   char_lm                          # the King James Bible, two and a half minutes of training
+//   char_lm --model window           # the last sixteen characters through two hidden layers
 //   char_lm --text book.txt --steps 2000 --save book.safetensors
 //   char_lm --text book.txt --resume book.safetensors --steps 4000
-//   char_lm --records runs/1                       # and tensorboard --logdir runs
-//   char_lm --http 7200                            # and a browser at http://127.0.0.1:7200/
-//   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # each batch shared by three nodes of a cluster
+//   char_lm --records runs/1         # and tensorboard --logdir runs
+//   char_lm --http 7200              # and a browser at http://127.0.0.1:7200/
+//   char_lm --join tcp://127.0.0.1:7117 --nodes a,b,c   # three nodes of a cluster share each batch
 //
 // Exit codes: 0 done; 2 something given is wrong or out of reach, in a sentence that says what to
 // do; 130 (SIGINT) and 143 (SIGTERM) interrupted after saving; 1 Troupe's own fault.
@@ -40,7 +40,7 @@ double seconds_since(Clock::time_point t) {
 
 std::atomic<int> g_signal{0};  // publishes nothing but itself: the loop looks at it between steps
 
-// The first signal asks the loop to stop; the second ends the process, as it would have.
+// The first signal ends the loop after its step; the second ends the process, as without a handler.
 void listen() {
   struct sigaction action {};
   action.sa_handler = [](int number) { g_signal.store(number, std::memory_order_relaxed); };
@@ -55,7 +55,7 @@ std::string printable(std::string s) {
   return s;
 }
 
-// Exit status 1 if what was printed has not arrived.
+// Exit status 1 if the printed text has not arrived.
 int written() {
   if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return 0;
   fmt::print(stderr, "char_lm: standard output cannot be written\n");
@@ -161,7 +161,7 @@ class Job {
       } catch (const Error& e) {
         if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
         lost_ = Status(e);
-        // The rest of its time is for what follows.
+        // The steps after the restart get the rest of the time.
         if (options_.seconds > 0)
           options_.seconds = std::max(1.0, options_.seconds - (seconds_since(begin) - paused));
         return false;
@@ -232,7 +232,7 @@ class Job {
     }
   }
 
-  // Before anything is saved over what was good.
+  // Throws before a save replaces the last good file.
   [[noreturn]] void refuse_divergence() const {
     throw Error(
         Code::failed_precondition,

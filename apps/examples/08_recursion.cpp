@@ -44,8 +44,8 @@ int main() {
   Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f)),
            c = g.variable("c", Tensor::scalar(0.f));
 
-  // What it takes and what it yields is declared, for its body calls it; the arrays come in by
-  // themselves.
+  // The arguments and results are declared because the body calls the function; the arrays come in
+  // by themselves.
   GraphFunction<Expr(Expr)> value(g, "value", {{DType::i64, Shape{}}}, {{DType::f32, Shape{}}});
   value.define([&](Expr i) {
     return cond(

@@ -37,13 +37,13 @@ int main() {
                                    },
                                    std::tuple{g.constant(1), growth.read()}, {.name = "grow"});
   const Function grow = here.engine().compile(g, {limit}, {steps, power});
-  // what is where, what goes between the nodes and what that is predicted to take
+  // the placement, the transfers between the nodes and their predicted durations
   std::puts(grow.explain().c_str());
   std::vector<Tensor> out = grow({Tensor::scalar(1000.f)});
   std::printf("after %d steps: %s\n", out[0].item<int>(), out[1].text().c_str());
   if (out[0].item<int>() != 14 || out[1].at(0) != 610) return 1;
 
-  // What goes wrong there is said here, with the node, the operation and this line.
+  // Errors on the other node are reported here, with the node, the operation and this line.
   Expr picked;
   {
     auto there = g.on_device("/node:worker/cpu:0");

@@ -41,7 +41,7 @@ constexpr std::int64_t kLearnEvery = 4, kRenewEvery = 400;
 
 using Clock = std::chrono::steady_clock;
 
-// Prints how it goes, and says whether there is time for more.
+// Prints the progress, and returns whether there is time for more.
 class Journal final : public NodeActor {
  public:
   Journal(Clock::time_point begin, double seconds) : begin_(begin), seconds_(seconds) {}

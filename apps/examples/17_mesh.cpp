@@ -1,5 +1,5 @@
 // One network, cut over four devices by three layouts: the data split, the model split, both. The
-// program is written once; the losses are those of the program on one device.
+// program is written once; its losses equal those of the program on one device.
 //
 //   mesh                                    # all three, and the program as it is
 //   mesh "rows:2;cols:2" "batch:rows;hidden:cols"

@@ -1,6 +1,6 @@
-// troupe clear: drops what programs keep in a container, on nodes of a cluster. It is a node of
-// that cluster for as long as this takes, so that who may connect may clear, and nobody else: what
-// a node serves over HTTP only reads.
+// troupe clear: drops a container, which programs keep on nodes of a cluster. The verb is a node of
+// that cluster for as long as this takes, so that only peers that may connect may clear: a node's
+// HTTP interface only reads.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <chrono>
@@ -33,7 +33,7 @@ int clear(const ClearFlags& flags) {
   } catch (const Error& error) { throw Misuse(error.what()); }
   // no node's, which it would take the place of
   options.name = fmt::format("clear-{}-{}", host_name(), ::getpid());
-  options.labels = "placement=named";  // nobody's program is to go here meanwhile
+  options.labels = "placement=named";  // no program's ops are to be placed here meanwhile
   options.engine.workers = 1;
   // it listens nowhere
   options.transport = [&](PeerInfo self) { return make_zeromq_transport(std::move(self), tcp); };
@@ -45,7 +45,7 @@ int clear(const ClearFlags& flags) {
     here.wait_for(flags.on, patience);
     done = here.clear_container(flags.container, flags.on);
   } catch (const Error& error) {
-    throw std::runtime_error(printable(error.what()));  // peers have a say in it
+    throw std::runtime_error(printable(error.what()));  // peers contribute to the text
   }
   fmt::print("{} state{} of container '{}' dropped on {}\n", done.states,
              done.states == 1 ? "" : "s", printable(flags.container),

@@ -22,7 +22,7 @@ namespace troupe::verbs {
 
 namespace {
 
-/// Where a node serves --http.
+/// The address of a node's --http server.
 struct Place {
   std::string host;  // an IPv6 address without its brackets
   int port = 80;
@@ -62,8 +62,8 @@ Place place_of(const std::string& node) {
   return place;
 }
 
-/// While it is there SIGINT and SIGTERM do what they do, though `repeat` keeps them waiting:
-/// whoever is asked may be silent for as long as the patience is.
+/// While this object lives SIGINT and SIGTERM have their usual effect, although `repeat` blocks
+/// them: the server may be silent for the whole patience.
 class Interruptible {
  public:
   Interruptible() {
@@ -81,11 +81,11 @@ class Interruptible {
   sigset_t before_{};
 };
 
-constexpr std::size_t kMostBytes = std::size_t(1) << 30;  // of an answer, unpacked
+constexpr std::size_t kMostBytes = std::size_t(1) << 30;  // limit of an answer, unpacked
 
-/// What comes from whoever answers, up to what no node says. httplib matches the first line by a
-/// regular expression that recurses once a character, and again after each `100 Continue`; and
-/// gathers lines without end. Lines are what it reads byte by byte.
+/// The bytes of an answer, up to a bound that no node exceeds. httplib matches the first line by a
+/// regular expression that recurses once a character, and again after each `100 Continue`; and it
+/// gathers lines without end. Bytes that httplib reads one by one are counted as lines.
 class BoundedStream final : public httplib::Stream {
  public:
   BoundedStream(httplib::Stream& from, bool& is_nonsense)
@@ -129,7 +129,7 @@ class BoundedStream final : public httplib::Stream {
   std::size_t of_lines_ = 0, of_body_ = 0;
 };
 
-/// Hears no more of whoever answers than BoundedStream lets through.
+/// An HTTP client that reads answers through BoundedStream only.
 class BoundedClient final : public httplib::ClientImpl {
  public:
   using ClientImpl::ClientImpl;
@@ -148,7 +148,7 @@ class BoundedClient final : public httplib::ClientImpl {
   bool is_nonsense_ = false;
 };
 
-volatile std::sig_atomic_t last_status = 0;  // of the looks that have ended
+volatile std::sig_atomic_t last_status = 0;  // exit status of the looks that have ended
 
 }  // namespace
 
@@ -158,7 +158,7 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
   BoundedClient http(place.host, place.port);
   const int patience = std::max(flags.patience, least_s);
   http.set_connection_timeout(std::min(5, patience));
-  http.set_read_timeout(patience + 1);  // it bounds silence; the deadline ends what drips
+  http.set_read_timeout(patience + 1);  // it bounds silence; the deadline ends slow answers
   if (const std::string token = token_of(flags.token); !token.empty())
     http.set_default_headers({{"Authorization", "Bearer " + token}});
   std::atomic<bool> is_late{false};  // publishes nothing but itself
@@ -186,7 +186,7 @@ std::string fetch(const LookFlags& flags, const std::string& path, int least_s) 
   if (is_too_much)
     throw std::runtime_error(fmt::format(
         "what answers at {} says more than {} MiB, which no node does", url, kMostBytes >> 20));
-  // Who is too busy says so before it is asked anything.
+  // A server that is too busy answers before it has read the request.
   if (http.heard_nonsense() || (answer && answer->status < 405 &&
                                 answer->get_header_value(kInspectionHeader) != kInspectionVersion))
     throw std::runtime_error(
@@ -243,7 +243,7 @@ std::string encoded(const std::string& text) {
 Output::Output(std::string name) : name_(std::move(name)) {
   if (name_.empty()) return;
   is_made_ = ::access(name_.c_str(), F_OK) != 0;
-  // what it holds stays, until there is something else
+  // the old contents stay until there are new ones
   file_.open(name_, std::ios::binary | std::ios::app);
   if (!file_) throw Misuse(fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
 }
@@ -265,7 +265,7 @@ void Output::write(const std::string& text) {
         fmt::format("'{}' cannot be written: {}", name_, std::strerror(errno)));
 }
 
-/// Once somebody has answered, who does not may do so again.
+/// After the first answer a failed look is reported, and does not end the program.
 static int drawn_or_complained(const std::function<int()>& draw) {
   const auto complained = [](const std::exception& error, int status) {
     std::fputs(fmt::format("troupe: {}\n", printable(sentence_of(error))).c_str(), stderr);
@@ -273,13 +273,13 @@ static int drawn_or_complained(const std::function<int()>& draw) {
   };
   try {
     return draw();
-  } catch (const Misuse& error) {  // what it asks for is not there any more
+  } catch (const Misuse& error) {  // the requested object is gone
     return complained(error, 2);
   } catch (const std::exception& error) { return complained(error, 1); }
 }
 
-// What is being printed, and what that has for a status, goes together: a look is left while
-// somebody is asked (`fetch`), and at no other time.
+// The printed text and its exit status belong together: a signal ends a look during a request
+// (`fetch`), and at no other time.
 int repeat(const LookFlags& flags, const std::function<int()>& draw) {
   if (flags.watch <= 0) return draw();
   const sigset_t endings = block_endings();
@@ -297,7 +297,7 @@ int repeat(const LookFlags& flags, const std::function<int()>& draw) {
       for (const int ending : {SIGINT, SIGTERM}) sigaction(ending, &on, nullptr);
     }
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) {
-      if (errno == EPIPE) std::clearerr(stdout);  // nobody reads it any more, which is no mistake
+      if (errno == EPIPE) std::clearerr(stdout);  // the reader is gone, which is no error
       return status;
     }
     if (sigtimedwait(&endings, nullptr, &pause) >= 0) return status;

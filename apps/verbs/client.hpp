@@ -14,19 +14,19 @@
 
 namespace troupe::verbs {
 
-/// What GET `path` answers, all of it within the flags' patience or, for what takes longer,
-/// `least_s` at least. Throws std::runtime_error with a sentence if nobody answers, or if it is
-/// refused; Misuse for what the node does not know.
+/// Returns the answer to GET `path`. All of it must arrive within the flags' patience, or within
+/// `least_s` if that is longer. Throws std::runtime_error with a sentence if there is no answer, or
+/// if it is refused; Misuse if the node does not know the path.
 std::string fetch(const LookFlags& flags, const std::string& path, int least_s = 0);
-/// An answer as JSON, with nothing in it that no node says: nested without end, or fractions that
-/// fit no number. Throws std::runtime_error with a sentence.
+/// Parses an answer as JSON. Refuses contents that no node sends: nested without end, or fractions
+/// that fit no number. Throws std::runtime_error with a sentence.
 nlohmann::json parsed(const std::string& said);
 /// Percent-encoded, for a query.
 std::string encoded(const std::string& text);
 
-/// Where an answer goes: a file, or standard output if its name is empty. Throws Misuse for a file
-/// that cannot be written, before anything is asked. Where nothing is written to it, a file is as
-/// it was, or is not there.
+/// The destination of an answer: a file, or standard output if its name is empty. Throws Misuse if
+/// the file cannot be written, before any request. If nothing is written, the file stays as it was,
+/// or missing.
 class Output {
  public:
   explicit Output(std::string name);
@@ -41,8 +41,8 @@ class Output {
   std::ofstream file_;
 };
 
-/// `draw` once, or again and again as `--watch` says; its last status. What it throws once it has
-/// been drawn is a complaint, and it goes on.
+/// Calls `draw` once, or repeatedly as `--watch` says; returns its last status. After the first
+/// success an exception of `draw` is printed, and the loop goes on.
 int repeat(const LookFlags& flags, const std::function<int()>& draw);
 /// The one of `all` that is spelt most like it; empty if none is.
 std::string nearest(const std::string& name, const std::vector<std::string>& all);

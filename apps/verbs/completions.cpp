@@ -1,4 +1,5 @@
-// troupe completions: scripts that complete the command line, made of what the parser knows of it.
+// troupe completions: scripts that complete the command line, made from the parser's verbs and
+// flags.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <cstdio>
@@ -9,7 +10,7 @@
 namespace troupe::verbs {
 namespace {
 
-/// What may follow the verb: fixed words of its own, and its flags.
+/// The words that may follow the verb: fixed words of its own, and its flags.
 std::string words_of(const Completed& verb) {
   std::vector<std::string> words = verb.choices;
   for (const auto& f : verb.flags)
@@ -24,7 +25,7 @@ std::string names_of(const std::vector<Completed>& verbs) {
   return names;
 }
 
-/// What is completed by nothing here is completed by names of files.
+/// Words without completions here are completed as file names.
 std::string bash(const std::vector<Completed>& verbs) {
   std::string values, words;
   for (const Completed& v : verbs) {

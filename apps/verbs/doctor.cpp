@@ -1,4 +1,4 @@
-// troupe doctor: what this machine offers, what is missing, and whether the engine computes.
+// troupe doctor: describes this machine, lists missing parts, and checks that the engine computes.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace troupe::verbs {
 
 namespace {
 
-/// d/dw of sum(relu(x · w)²) on a device; empty if all is right, else what is not.
+/// d/dw of sum(relu(x · w)²) on a device; empty if the result is right, else the error.
 std::string self_test(const std::string& device) {
   Graph g;
   const Expr x = g.input("x", DType::f32, {2, 2});
@@ -47,7 +47,7 @@ std::string run_self_test(const std::string& device) {
 
 void line(const char* what, const std::string& text) { fmt::print("{:<14}{}\n", what, text); }
 
-/// Prints the report; what is amiss, a sentence each.
+/// Prints the report, with a sentence for each problem.
 std::vector<std::string> examine() {
   std::vector<std::string> amiss;
   line("troupe", fmt::format("{} ({})", TROUPE_VERSION, compiler()));

@@ -1,4 +1,4 @@
-// What this binary was built with, and where the loader found it.
+// The libraries that this binary was built with, and the files that the loader found.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace troupe::verbs {
 
 struct Library {
   std::string name;
-  std::string version;  // of the headers it was built with
+  std::string version;  // version of the headers at build time
   // the shared object in this process; empty: the library is headers only, or was not loaded
   std::string file;
 };

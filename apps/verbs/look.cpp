@@ -1,5 +1,5 @@
-// troupe ps, inspect, graph, diagnose, trace: what a running node says, for people. `--json`: as it
-// says it.
+// troupe ps, inspect, graph, diagnose, trace: a running node's answers, for people. `--json`: the
+// answer unchanged.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 using json = nlohmann::json;
 
-constexpr int kHangs = 3;  // told from nobody having answered, which is 1
+constexpr int kHangs = 3;  // exit status; differs from 1, which means no answer
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
 
@@ -45,8 +45,8 @@ std::vector<json> rows_of(const json& table) {
   return all;
 }
 
-/// The runs of the last hour that failed, each once, whatever node tells of it: its owner if it is
-/// there. Then how to go on after the latest.
+/// The runs of the last hour that failed, each once, although several nodes may report it: as its
+/// owner reports it, if the owner is there. Then the command that resumes the latest.
 std::string failed_text(const json& s) {
   struct Failed {
     json said;
@@ -118,7 +118,8 @@ std::string ps_text(const json& s) {
                      d.at("swapped") == 0 ? "-" : bytes_text(d.at("swapped"))});
   if (!devices.is_empty()) out += "\n" + devices.text();
   constexpr std::size_t kMostLinks = 20;
-  std::vector<std::pair<double, std::vector<std::string>>> ways;  // those on which most waits first
+  // the links with the most waiting bytes first
+  std::vector<std::pair<double, std::vector<std::string>>> ways;
   for (const json& n : s.at("nodes")) {
     if (!n.at("reachable").get<bool>()) continue;
     for (const json& p : n.at("peers"))
@@ -188,7 +189,7 @@ std::vector<std::string> ids_of(const LookFlags& flags, const std::string& name,
     std::string said;
     try {
       said = fetch(flags, "/api/plan?id=" + encoded((*plan).at("id")), 60);
-    } catch (const Misuse&) {  // it has gone since the node told of it
+    } catch (const Misuse&) {  // the plan has ended since the node listed it
       continue;
     }
     const json p = parsed(said);
@@ -222,7 +223,7 @@ std::string only_of(std::vector<std::string> found, const std::string& name,
                    : fmt::format("; did you mean '{}'", like))));
 }
 
-/// What the node says of an actor that is named by its id or by its name.
+/// Returns the node's answer about an actor, by its id or by its name.
 std::string said_of(const LookFlags& flags, const std::string& what) {
   if (what.empty()) throw Misuse("say which actor: by its id, such as a/3:12, or by its name");
   const auto of = [&](const std::string& id) {
@@ -255,7 +256,7 @@ std::string wait_text(const json& w, std::size_t times) {
                      times == 1 ? "" : fmt::format(", and in {} more iterations", times - 1));
 }
 
-/// Those that differ in the iteration only, as one: the first, and how many.
+/// Merges waits that differ in the iteration only: the first of each kind, and their number.
 std::vector<std::pair<json, std::size_t>> alike(const json& waits) {
   std::vector<std::pair<json, std::size_t>> all;
   for (const json& w : waits) {
@@ -462,12 +463,12 @@ int diagnose(const LookFlags& flags) {
 
 int trace(const LookFlags& flags) {
   Output out(flags.out);
-  // nodes have 10 s to answer, who reads it 30
+  // nodes have 10 s to answer, this process 30 s to read
   const std::string said =
       fetch(flags, fmt::format("/api/trace?seconds={}", flags.seconds), flags.seconds + 60);
   out.write(said);
   if (flags.out.empty()) return 0;
-  // What it says of itself stands behind the events, which may be half a million.
+  // The trace's own summary stands behind the events, which may be half a million.
   const auto at = said.rfind("\"otherData\":");
   const json whole = parsed(at == std::string::npos ? said : "{" + said.substr(at));
   const json& other = whole.at("otherData");

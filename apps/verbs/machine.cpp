@@ -15,7 +15,7 @@ namespace troupe::verbs {
 
 namespace {
 
-/// What follows `key` and a colon in a file of such lines; empty if there is none.
+/// Returns the text after `key` and a colon in a file of such lines; empty if there is none.
 std::string value_in(const char* file, std::string_view key) {
   std::ifstream in(file);
   for (std::string line; std::getline(in, line);) {

@@ -1,4 +1,4 @@
-// What this machine offers, in words, read from /proc, /sys and the CUDA driver.
+// Describes this machine in words, from /proc, /sys and the CUDA driver.
 #pragma once
 
 #include <string>
@@ -6,9 +6,9 @@
 namespace troupe::verbs {
 
 std::string processor();
-/// Of its features, those that Troupe's kernels use.
+/// The processor's features that Troupe's kernels use.
 std::string processor_features();
-/// Cores this process may use, and those there are.
+/// Cores this process may use, and cores of the machine.
 std::string cores();
 std::string memory();
 std::string huge_pages();

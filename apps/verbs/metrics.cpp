@@ -1,4 +1,4 @@
-// troupe metrics: what a node tells Prometheus. `--json`: the same as objects.
+// troupe metrics: the metrics of a node, as Prometheus reads them. `--json`: the same as objects.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace {
 
 using Ordered = nlohmann::ordered_json;
 
-/// What stands before `end`, which goes too.
+/// Returns the text before `end`; removes both.
 std::string_view taken(std::string_view& text, char end) {
   const std::string_view head = text.substr(0, text.find(end));
   text.remove_prefix(std::min(text.size(), head.size() + 1));
   return head;
 }
 
-/// As it is, but for what would act on a terminal.
+/// The text unchanged, except for characters that would act on a terminal.
 std::string lines_of(std::string_view text) {
   std::string out;
   while (!text.empty()) (out += printable(std::string(taken(text, '\n')))) += '\n';

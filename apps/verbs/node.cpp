@@ -32,7 +32,7 @@ namespace troupe::verbs {
 
 namespace {
 
-// seconds: for what is under way to end, and for others to take what they are told
+// seconds for runs to end, and for other nodes to process the messages
 constexpr int kToLeave = 20;
 
 void demand_address(const std::string& address, const char* flag) {
@@ -70,8 +70,8 @@ void write_log(const LogRecord& r, bool is_json) {
   std::fwrite(line.data(), 1, line.size(), stderr);
 }
 
-// What outlives this process: of a service the folder that systemd gives it (of several the first),
-// else where XDG has it. Empty: there is no home.
+// The folder that outlives this process: for a service the folder that systemd gives it (the first
+// of several), else the folder that XDG defines. Empty: there is no home.
 std::string state_folder(const Environment& environment) {
   if (const auto of_service = environment("STATE_DIRECTORY"))
     return of_service->substr(0, of_service->find(':'));
@@ -81,8 +81,8 @@ std::string state_folder(const Environment& environment) {
   return home ? *home + "/.local/state/troupe" : std::string();
 }
 
-// Where what leads to failures is written. By default nobody has asked for it: if it cannot be,
-// that is said, and no more.
+// The folder for records that lead up to failures. The default folder was not requested, so if it
+// cannot be written, the node only logs that.
 std::string flight_folder(const std::string& given,
                           const std::function<void(const LogRecord&)>& log) {
   namespace fs = std::filesystem;
@@ -114,7 +114,7 @@ bool is_asked_to_end(const sigset_t& endings) {
 
 double seconds(std::chrono::nanoseconds t) { return std::chrono::duration<double>(t).count(); }
 
-/// Whether a ping can be answered in time, from what it takes on the ways to other nodes at best.
+/// Decides whether pings can be answered in time, from the best round trips to other nodes.
 class Ways {
  public:
   explicit Ways(const MembershipOptions& options) : options_(options) {}
@@ -290,7 +290,7 @@ int node(const NodeFlags& given) {
       here->status().throw_if_error();
     } catch (const Error& error) {
       if (!here || here->outdated_by() == 0) throw;
-      // This machine's clock went back. The node takes the place of its earlier life all the same.
+      // This machine's clock went back. The node replaces its earlier life all the same.
       options.incarnation = here->outdated_by() + 1;
       options.engine.log({LogRecord::Level::warning,
                           0,

@@ -42,7 +42,7 @@ void in_cluster(const char* verb, const OperateFlags& flags,
     ask(here);
   } catch (const Error& error) {
     if (error.code() == Code::invalid_argument) throw Misuse(printable(error.what()));
-    throw std::runtime_error(printable(error.what()));  // peers have a say in it
+    throw std::runtime_error(printable(error.what()));  // peers contribute to the text
   }
 }
 

@@ -55,13 +55,13 @@ void print_one(const OpDef& op) {
   fmt::print("  effect:    {}\n", effect(op));
 }
 
-/// A function that users call, and what its declaration says of it.
+/// A function that users call, and its documentation.
 struct Function {
   std::string name, doc, declaration;
 };
 
-/// Those of <troupe/functions.hpp>: a declaration a line, behind lines that begin with ///; of
-/// several with one text the first has it.
+/// The functions of <troupe/functions.hpp>: a declaration a line, behind lines that begin with ///;
+/// the first of several with one text has it.
 std::vector<Function> all_functions() {
   std::vector<Function> out;
   std::string doc;
@@ -85,7 +85,7 @@ std::vector<Function> all_functions() {
   return out;
 }
 
-/// `layer_norm` is LayerNorm: the function of an op says nothing that the op does not.
+/// `layer_norm` is LayerNorm: the function of an op adds nothing to the op's documentation.
 bool is_of_an_op(const Function& f) {
   std::string op;
   bool is_first = true;

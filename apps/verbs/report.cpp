@@ -1,4 +1,4 @@
-// troupe report RUN -o FILE: a run as one HTML file, from what a node says of it.
+// troupe report RUN -o FILE: writes a run as one HTML file, from a node's answers.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -78,15 +78,15 @@ bool is_under_way(const Json& state, const std::string& run) {
   return std::any_of(runs.begin(), runs.end(), [&](const Json& r) { return r.at("id") == run; });
 }
 
-/// What a node may not have: then nothing.
+/// Fetches a resource that a node may lack: then returns `null`.
 std::string fetch_or_null(const LookFlags& flags, const std::string& path) {
   try {
     return fetch(flags, path, 10);
   } catch (const Misuse&) { return "null"; }
 }
 
-/// Who hangs is asked last, and of all nodes several times: a report without it is better than
-/// none. The page says why there is none.
+/// The diagnosis is requested last, and asks all nodes several times: a report without it is better
+/// than none. The page then says why it is missing.
 std::string fetch_diagnosis(const LookFlags& flags) {
   try {
     return fetch_or_null(flags, "/api/diagnose");

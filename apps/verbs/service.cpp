@@ -23,7 +23,7 @@ sigset_t block_endings() {
   sigaddset(&endings, SIGTERM);
   sigaddset(&endings, SIGINT);
   pthread_sigmask(SIG_BLOCK, &endings, nullptr);
-  std::signal(SIGPIPE, SIG_IGN);  // who reads what it prints may be gone before
+  std::signal(SIGPIPE, SIG_IGN);  // the reader of the output may be gone before
   return endings;
 }
 

@@ -1,4 +1,4 @@
-// A process that runs until it is told to end: signals, and what systemd wants to hear.
+// A process that runs until it is told to end: signals, and notifications to systemd.
 #pragma once
 
 #include <csignal>
@@ -9,7 +9,7 @@ namespace troupe::verbs {
 
 /// From here on SIGTERM and SIGINT wait to be asked for, in threads that are started later too.
 sigset_t block_endings();
-/// Tells systemd, if it is what started this process (`Type=notify`); sd_notify(3) has the words.
+/// Notifies systemd, if systemd started this process (`Type=notify`); sd_notify(3) has the words.
 void notify_service(const std::string& what);
 /// Calls `late`, on a thread of its own, if it is still there after so many seconds; without one it
 /// ends the process with status 1, saying so. Dropping it gives the all-clear.

@@ -37,8 +37,8 @@ constexpr int kToEnd = 30'000;  // ms for the nodes to end by themselves; they a
 struct Child {
   std::string name;
   pid_t pid = -1;      // -1: it has ended, and been waited for
-  int out = -1;        // what it prints; -1: closed
-  std::string unread;  // of its line that is not complete
+  int out = -1;        // its output; -1: closed
+  std::string unread;  // start of an incomplete line
   bool is_there = false;
   std::string address;  // it listens there; empty before it does
 };
@@ -143,8 +143,8 @@ class Supervisor {
       c.pid = -1;
       const bool is_well = is_ending_ && WIFEXITED(how) && WEXITSTATUS(how) == 0;
       if (is_well) continue;
-      // What one was given makes no sense where it ends so before it is there: this process was
-      // given it.
+      // If a node ends with 2 before it listens, its arguments make no sense: they are this
+      // process's.
       status_ = std::max(
           status_, WIFEXITED(how) && WEXITSTATUS(how) == 2 && !c.is_there && !is_ending_ ? 2 : 1);
       // By fputs, which does not throw where stderr is closed.

@@ -35,8 +35,8 @@ char32_t next_of(const std::string& text, std::size_t& place) {
   return code;
 }
 
-// What acts on a terminal: C0 and C1 (a lone U+009B begins a sequence, as ESC [ does), line
-// separators, and what turns the direction.
+// Characters that act on a terminal: C0 and C1 (a lone U+009B begins a sequence, as ESC [ does),
+// line separators, and marks that turn the direction.
 bool acts(char32_t c) {
   return c == kNone || c < 0x20 || (c >= 0x7f && c < 0xa0) || c == 0x2028 || c == 0x2029 ||
          c == 0x061c || c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) ||

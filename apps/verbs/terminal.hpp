@@ -1,4 +1,4 @@
-// What verbs show people: text that is safe to show, colours, tables that fit the terminal.
+// Output of verbs for people: text that is safe to show, colours, tables that fit the terminal.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace troupe::verbs {
 
-/// Names are data: what would move the cursor, colour the screen or turn the direction of writing
-/// is shown as `?`, and so is what is no UTF-8.
+/// Names are data: characters that would move the cursor, colour the screen or turn the direction
+/// of writing are shown as `?`, and so are bytes that are no UTF-8.
 std::string printable(const std::string& text);
 /// Columns that it takes on a terminal, if it is printable: two for a wide character, none for one
 /// that joins the one before it.
@@ -24,7 +24,7 @@ enum class Colour { none, bold, dim, red, green, yellow, blue };
 /// In colour on a terminal (without NO_COLOR, and not a dumb one), plain elsewhere.
 std::string in(Colour colour, const std::string& text);
 
-/// Columns as wide as what stands in them; the first row is the head.
+/// Columns as wide as their contents; the first row is the head.
 class Table {
  public:
   explicit Table(std::vector<std::string> head) : rows_{std::move(head)} {}

@@ -37,8 +37,8 @@ using json = nlohmann::json;
 termios as_it_was{};
 constexpr char kEnter[] = "\x1b[?1049h\x1b[?25l", kLeave[] = "\x1b[?25h\x1b[?1049l";
 
-// Also in a handler: nothing but what may be called there. Whoever is being asked is not waited
-// for.
+// Also runs in a signal handler, so it calls only functions that are safe there. It does not wait
+// for requests in flight.
 [[noreturn]] void leave(int = 0) {
   (void)!write(STDOUT_FILENO, kLeave, sizeof kLeave - 1);
   tcsetattr(STDIN_FILENO, TCSANOW, &as_it_was);
@@ -92,7 +92,7 @@ class Screen {
     std::fflush(stdout);
   }
   enum class Event { time, told, key, resized, gone };
-  /// `told`: a descriptor that can be read when there is something new.
+  /// `told`: a descriptor that is readable when there is something new.
   Event wait(int told, std::chrono::steady_clock::time_point until, char& key) const {
     const auto left = std::max<std::int64_t>(
         0, std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now())
@@ -116,11 +116,11 @@ struct Busy {
   double fires = 0, share = 0;
 };
 
-/// What the actors of a plan have done since the last time.
+/// The work of a plan's actors since the last look.
 class Watched {
  public:
   explicit Watched(std::string life) : life_(std::move(life)) {}
-  /// Of this life of its owner, which counts its plans from 1.
+  /// Returns true for this life of the owner, which counts its plans from 1.
   bool is_of(const std::string& life) const { return life_ == life; }
   void update(const LookFlags& flags, const std::string& plan, double seconds,
               std::vector<Busy>& busy) {
@@ -151,7 +151,7 @@ class Watched {
   std::map<std::string, std::pair<std::string, std::string>> name_;  // operation and name by actor
 };
 
-/// What is shown, whatever the size of the terminal.
+/// The contents to show, whatever the size of the terminal.
 struct View {
   std::string title;
   std::string state;       // as the node has said it
@@ -172,7 +172,7 @@ struct View {
     const auto used = static_cast<std::size_t>(std::count(out.begin(), out.end(), '\n'));
     return used < rows ? out + actors.text(size.ws_col, rows - used) : out;
   }
-  /// For who has no terminal.
+  /// The text for output without a terminal.
   std::string plain_text() const {
     constexpr std::size_t kMostLines = 100;
     return title + "\n\n" + nodes.text() + "\n" + runs.text() + "\n" +
@@ -192,9 +192,9 @@ struct View {
   }
 };
 
-/// What the actors of these plans, by id, have done in so many seconds. Several plans are asked for
-/// at a time: with a node that is silent each answer takes as long as the others wait for it. Those
-/// that have gone since the node told of them are left out, and forgotten.
+/// Returns the work of these plans' actors, by id, in so many seconds. Several plans are requested
+/// at a time: if a node is silent, each answer takes as long as the others wait for it. Plans that
+/// have ended since the node listed them are left out, and forgotten.
 std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>& plans,
                           const std::vector<std::string>& ids, double seconds) {
   // as many as a node serves at a time (InspectionOptions::serve): more would only wait there
@@ -207,7 +207,8 @@ std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>
   std::vector<Part> parts(ids.size());
   // publishes nothing: parts are heard when the threads have ended
   std::atomic<std::size_t> next{0};
-  std::atomic<bool> is_amiss{false};  // the same: whoever sees it late asks once more
+  // publishes nothing: a thread that sees it late asks once more
+  std::atomic<bool> is_amiss{false};
   const auto ask = [&] {
     for (std::size_t i; !is_amiss.load(std::memory_order_relaxed) &&
                         (i = next.fetch_add(1, std::memory_order_relaxed)) < ids.size();) {
@@ -291,11 +292,12 @@ class Asker {
     heard_.view.title = "troupe top: asks " + printable(flags_.node);
     std::thread([this] { ask(); }).detach();
   }
-  /// Can be read when there is something new to hear.
+  /// A descriptor that is readable when there is a new result.
   int told() const { return told_; }
   Heard heard() {
     eventfd_t count = 0;
-    eventfd_read(told_, &count);  // first: what is told from here on is heard below, or told again
+    // first: a notification from here on is read below, or notified again
+    eventfd_read(told_, &count);
     std::lock_guard lock(mutex_);
     return heard_;
   }
@@ -327,8 +329,8 @@ class Asker {
   Heard heard_;
 };
 
-/// What has been done between two looks, on a pipe, as JSON, or where no keys can be heard: once,
-/// or after every look but the first.
+/// Prints the work done between two looks, if there is a pipe, --json or no keyboard: once, or
+/// after every look but the first.
 int print_looks(const LookFlags& flags) {
   std::map<std::string, Watched> plans;
   double last = 0;
@@ -357,8 +359,8 @@ int top(const LookFlags& given) {
   Asker asker(flags);
   Asker::Heard heard = asker.heard();
   for (;;) {
-    // The next answer is due after `every`; who is later than a second is said to be, and since
-    // when, once a second.
+    // The next answer is due after `every`. If it is more than a second late, the screen says so,
+    // and since when, once a second.
     const auto now = std::chrono::steady_clock::now();
     const double age = std::chrono::duration<double>(now - heard.at).count();
     const bool is_late = age >= flags.every + 1;
@@ -369,7 +371,7 @@ int top(const LookFlags& given) {
     char key = 0;
     Screen::Event event = Screen::Event::key;
     while (event == Screen::Event::key && key != 'q') event = screen.wait(asker.told(), until, key);
-    // here, while there is what the asking thread uses
+    // leaves here, while the objects of the asking thread exist
     if (event == Screen::Event::key || event == Screen::Event::gone) leave();
     if (event == Screen::Event::told) heard = asker.heard();
   }

@@ -21,8 +21,8 @@ struct Misuse : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// What an error says, for people: of an answer that is not what it should be, that, and not what
-/// was looked for in it.
+/// Returns an error's message for people. If an answer is malformed, the message says that, and not
+/// which field was missing in it.
 std::string sentence_of(const std::exception& error);
 
 /// Examines this machine and runs a small graph on the engine.
@@ -32,7 +32,7 @@ int ops(const std::string& name);
 int version();
 struct KeygenOptions {
   std::string folder = "keys";
-  std::string name = {};       // of the node; empty: the host's
+  std::string name = {};       // node's name; empty: the host's
   std::string authorize = {};  // a public key that may connect; empty: make a pair
 };
 /// Makes a node's keys, or lets another one connect.
@@ -44,16 +44,16 @@ struct NodeFlags {
   std::string listen = "tcp://127.0.0.1:7117";
   std::vector<std::string> join;
   std::string peers;  // a file with more addresses
-  std::string name;   // empty: what the environment says, else the host's
+  std::string name;   // empty: from the environment, else the host's
   int workers = 0;
   int patience = 10;            // seconds
   std::string keys;             // a folder; empty: none, and loopback only
   std::string labels = {};      // key=value,key=value
   std::string http = {};        // PORT or HOST:PORT of the inspection server; empty: none
-  std::string http_token = {};  // a file with what who asks there must say; empty: nothing
+  std::string http_token = {};  // file with the token that requests must carry; empty: none
   std::string log = "text";     // or `json`: one object a line on stderr
-  // a folder, see EngineOptions::flight; kNoFlight: none; empty: the one for what lasts of services
-  // and users
+  // a folder, see EngineOptions::flight; kNoFlight: none; empty: the state folder of services and
+  // users
   std::string flight = {};
   double suspect_after = 1.5;  // seconds that a suspicion lasts until its node is held for dead
   int standalone = 0;  // so many nodes, as processes of this machine; 0: this process is one
@@ -65,9 +65,9 @@ int standalone(const NodeFlags& flags);
 
 struct ClearFlags {
   std::string container;
-  // nodes of the cluster; none: what TROUPE_JOIN says, else the one on this machine
+  // nodes of the cluster; none: from TROUPE_JOIN, else the node on this machine
   std::vector<std::string> join;
-  std::vector<std::string> on;  // nodes that are to drop what they keep of it
+  std::vector<std::string> on;  // nodes that are to drop the container
   std::string keys;             // a folder; empty: none
   int patience = 10;            // seconds, to be connected
 };
@@ -76,7 +76,7 @@ int clear(const ClearFlags& flags);
 
 struct OperateFlags {
   std::string what;  // cancel: a run; drain: a node
-  // nodes of the cluster; none: what TROUPE_JOIN says, else the one on this machine
+  // nodes of the cluster; none: from TROUPE_JOIN, else the node on this machine
   std::vector<std::string> join;
   std::string keys;   // a folder; empty: none
   int patience = 10;  // seconds, to be connected
@@ -96,16 +96,16 @@ struct Endpoint {
 /// `PORT`, which is on loopback, or `HOST:PORT`. Throws Misuse.
 Endpoint endpoint(const std::string& text);
 
-/// What a file holds; empty for none. Throws Misuse for one that is missing or too short to keep
-/// anybody out.
+/// Returns the contents of a token file; empty if `file` is. Throws Misuse if the file is missing
+/// or too short to protect anything.
 std::string token_of(const std::string& file);
 
-/// Of the verbs that ask a running node (cluster/inspect/INSPECTION.md): they print to a terminal
-/// in colour, to a pipe plainly.
+/// Flags of the verbs that ask a running node (cluster/inspect/INSPECTION.md): they print to a
+/// terminal in colour, to a pipe plainly.
 struct LookFlags {
-  std::string node = "http://127.0.0.1:7200";  // where an inspection server is
+  std::string node = "http://127.0.0.1:7200";  // URL of the inspection server
   std::string token;                           // a file
-  // what the node answered, as it is; top, and trace to a file: an object on a line
+  // the node's answer, unchanged; top, and trace to a file: an object on a line
   bool json = false;
   int patience = 3;  // seconds for an answer, from its question to its end
   double every = 1;  // top: asks every so many seconds
@@ -147,11 +147,11 @@ int dependencies(const DependencyFlags& flags);
 struct Completed {
   struct Flag {
     std::vector<std::string> names;    // --out, -o
-    std::vector<std::string> choices;  // of its value; empty: any
+    std::vector<std::string> choices;  // allowed values; empty: any
     bool takes_value = false, may_lack_value = false, is_file = false;
   };
   std::string verb;
-  std::vector<std::string> choices;  // of what stands behind it; empty: any
+  std::vector<std::string> choices;  // allowed words behind the verb; empty: any
   std::vector<Flag> flags;
 };
 int completions(const std::string& shell, const std::vector<Completed>& verbs);

@@ -1,4 +1,4 @@
-// troupe version: what this binary is and what it was built with.
+// troupe version: identifies this binary and the libraries it was built with.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>

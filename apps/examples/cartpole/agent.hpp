@@ -1,14 +1,14 @@
-// An agent that learns what to do from what came of it: a deep Q-network (Mnih et al., Nature 2015)
-// with double estimates (van Hasselt et al., AAAI 2016). Its parts are pieces of graph; whoever
-// puts them together decides when to act, to remember, to learn and to renew.
+// An agent that learns from the results of its actions: a deep Q-network (Mnih et al., Nature 2015)
+// with double estimates (van Hasselt et al., AAAI 2016). Its parts are pieces of graph; the caller
+// that puts them together decides when to act, to remember, to learn and to renew.
 //
 //   Agent agent(g, {});
 //   Expr action = agent.decide(observation, g.random_uniform({}), epsilon);
 //   agent.remember(step, {observation, action, reward, next, is_end});
 //   agent.learn(step, g.random_uniform({agent.options().batch}));
 //
-// What changes the agent yields a token: outside of loops and branches, fetch it or order others
-// after it. Its memory, its networks and its optimizer's slots are variables: what it is lives in
+// Ops that change the agent yield a token: outside of loops and branches, fetch it or order others
+// after it. The agent's memory, networks and optimizer slots are variables: all its state lives in
 // the engine.
 #pragma once
 
@@ -24,7 +24,7 @@ struct AgentOptions {
   std::int64_t memory = 10'000;  // moments; the oldest is forgotten first
   std::int64_t batch = 32;
   double discount = 0.98;
-  // Adam's; it falls to a tenth over `rate_steps`, or what was learnt is forgotten again
+  // Adam's; it falls to a tenth over `rate_steps`, or earlier learning would be forgotten
   double rate = 1e-3;
   double rate_steps = 40'000;
   std::uint64_t seed = 0;
@@ -65,7 +65,7 @@ class Agent {
         {.name = "explore"});
   }
 
-  /// Keeps what happened in step `step`, an i64 scalar.
+  /// Stores the transition of step `step`, an i64 scalar.
   Expr remember(const Expr& step, const Experience& e) const {
     Expr place = mod(step, options_.memory);
     return group({observations_.scatter_update(place, e.observation),
@@ -87,7 +87,7 @@ class Agent {
     return Adam({.learning_rate = rate}).minimize(error, network_);
   }
 
-  /// The target becomes what the network is now.
+  /// Copies the network to the target.
   Expr renew_target() const {
     std::vector<Expr> copied;
     for (std::size_t i = 0; i < network_.size(); ++i)
@@ -117,7 +117,7 @@ class Agent {
     return made;
   }
 
-  /// What each action is worth: f32[batch, actions].
+  /// Returns the value of each action: f32[batch, actions].
   Expr values(const std::vector<Variable>& network, const Expr& observations) const {
     Expr x = observations;
     for (std::size_t i = 0; i + 2 < network.size(); i += 2)

@@ -9,7 +9,7 @@ namespace troupe::cartpole {
 inline constexpr double kGravity = 9.8, kCartMass = 1.0, kPoleMass = 0.1, kHalfLength = 0.5,
                         kForce = 10.0, kTick = 0.02;
 inline constexpr double kMaxPosition = 2.4, kMaxAngle = 12 * 3.14159265358979323846 / 180;
-inline constexpr int kMaxSteps = 200;  // of an episode, as in CartPole-v0
+inline constexpr int kMaxSteps = 200;  // per episode, as in CartPole-v0
 
 struct Cart {
   double position = 0, velocity = 0, angle = 0, spin = 0;

@@ -12,8 +12,8 @@
 
 namespace troupe::cartpole {
 
-/// What is seen of the cart: position, velocity, angle and spin, each of the size of one, f32[4];
-/// and whether it has fallen, bool.
+/// An observation of the cart: position, velocity, angle and spin, each scaled to the size of one,
+/// f32[4]; and whether it has fallen, bool.
 struct Moment {
   Expr observation, has_fallen;
   auto members() { return std::tie(observation, has_fallen); }

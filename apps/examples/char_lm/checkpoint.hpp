@@ -97,7 +97,7 @@ class Checkpoint {
   }
 
  private:
-  // What the command line would accept.
+  // Returns true if the command line would accept these options.
   static bool is_sane(const TrainerOptions& t) {
     auto within = [](std::int64_t n, std::int64_t low, std::int64_t high) {
       return low <= n && n <= high;

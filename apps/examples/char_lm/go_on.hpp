@@ -1,11 +1,11 @@
-// How a training that was interrupted goes on: the command that resumes it as it was begun, over
-// the same nodes.
+// Builds the command that resumes an interrupted training as it was begun, over the same nodes.
 //
-//   go_on_with(options);   // char_lm --text book.txt --resume book.safetensors --join tcp://127.0.0.1:7117 --nodes a,b
+//   go_on_with(options);
+//   // char_lm --text book.txt --resume book.safetensors --join tcp://127.0.0.1:7117 --nodes a,b
 //
-// Where something else starts both the nodes and this program, TROUPE_GO_ON is its command
-// (scripts/demo sets it), and stands for the program and the options of the cluster. Model, seed
-// and steps are in the file.
+// If another program starts both the nodes and this program, TROUPE_GO_ON is its command
+// (scripts/demo sets it). It replaces the program and the options of the cluster. Model, seed and
+// steps are in the file.
 #pragma once
 
 #include <algorithm>

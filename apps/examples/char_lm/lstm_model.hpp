@@ -66,7 +66,7 @@ class LstmModel {
   Exprs zero_states(std::int64_t rows) const {
     return Exprs(2 * layers_.size(), graph_.zeros(DType::f32, {rows, options_.hidden}));
   }
-  /// Where states outlive a run: zero at first.
+  /// Variables for states that outlive a run: zero at first.
   std::vector<Variable> state_variables(std::int64_t rows) const {
     std::vector<Variable> all;
     for (const Layer& l : layers_)
@@ -76,7 +76,7 @@ class LstmModel {
     return all;
   }
 
-  /// Those that are learnt.
+  /// The variables that are learnt.
   std::vector<Variable> variables() const {
     std::vector<Variable> all{embedding_};
     for (const Layer& l : layers_) all.insert(all.end(), {l.input, l.recurrent, l.bias});

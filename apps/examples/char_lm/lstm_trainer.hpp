@@ -84,9 +84,10 @@ class LstmTrainer final : public Trainer {
     return out;
   }
 
-  /// What the loops of `sample` did.
+  /// Reports of the loops of `sample`.
   std::vector<LoopReport> sampling_loops() const { return sample_.loops(); }
-  /// And those of `train`: over time and back, on each machine that has a share of the rows.
+  /// Reports of the loops of `train`: over time and back, on each machine that has a share of the
+  /// rows.
   std::vector<LoopReport> training_loops() const { return train_.loops(); }
 
  private:
@@ -160,7 +161,7 @@ class LstmTrainer final : public Trainer {
     validate_ = engine_.compile(graph_, {lead, symbols, labels}, {last.back()});
   }
 
-  // The loop's variables: what the last character put out, the characters written, the states.
+  // The loop's variables: the last character of the output, the characters written, the states.
   void compile_sampling() {
     Expr before = graph_.input("prompt", DType::i32, {kAny, 1});
     Expr temperature = graph_.input("temperature", DType::f32, {});
@@ -191,7 +192,7 @@ class LstmTrainer final : public Trainer {
 
   // characters of each stream of a validation at a time
   static constexpr std::int64_t kChunk = 128;
-  static constexpr double kNorm = 1;  // of all gradients together, at most
+  static constexpr double kNorm = 1;  // limit of the norm of all gradients together
 
   Streams streams_;
   LstmModel model_;

@@ -1,5 +1,5 @@
-// Where a training computes: in this process, or on named nodes of a cluster as well, which `troupe
-// node` started.
+// The machines of a training: this process, or also named nodes of a cluster, which `troupe node`
+// started.
 //
 //   Machines machines({.workers = 2}, {});
 //   Machines machines({}, {.join = {"tcp://127.0.0.1:7117"}, .nodes = {"a", "b", "c"}});
@@ -7,8 +7,8 @@
 //
 // Weights, their optimizer and the carried states stay in this process; a node of the cluster gets
 // its share of every batch and the weights, runs the loop over time and back, and sends gradients.
-// One that is lost ends the step with `unavailable`; machines that are made again with `goes_on`
-// wait for it a moment, and take those that are there.
+// A lost node ends the step with `unavailable`; machines that are made again with `goes_on` wait
+// for it a moment, and take the nodes that are there.
 #pragma once
 
 #include <algorithm>
@@ -30,7 +30,7 @@ namespace troupe::char_lm {
 
 struct ClusterOptions {
   std::vector<std::string> join;   // addresses
-  std::vector<std::string> nodes;  // names of those that compute; none: no cluster
+  std::vector<std::string> nodes;  // names of the nodes that compute; none: no cluster
   // a port on loopback for the page of this process; 0: any that is free, -1: no page
   int http = -1;
   // the folder of the keys of this program's node; empty: none, and loopback only
@@ -67,7 +67,7 @@ class Machines {
   }
 
   Engine& engine() { return node_ ? node_->engine() : *alone_; }
-  /// Of the nodes that share a batch; empty: this process has it alone.
+  /// The nodes that share a batch; empty: this process computes it alone.
   const std::vector<std::string>& devices() const { return devices_; }
   /// Null without a page.
   InspectionServer* page() { return page_.get(); }

@@ -1,4 +1,4 @@
-// What the command line says.
+// The options of the command line.
 #pragma once
 
 #include <algorithm>
@@ -289,10 +289,10 @@ inline void declare(CLI::App& app, Options& o) {
       "after saving.");
 }
 
-/// What depends on which options were given. Throws CLI::ValidationError if they do not go
-/// together.
+/// Completes options that depend on which others were given. Throws CLI::ValidationError if they
+/// contradict each other.
 inline void finish(const CLI::App& app, Options& o) {
-  // A variable of the shell that is not set, and no wish for what happens without the option.
+  // An empty value comes from an unset variable of the shell, and does not mean a missing option.
   for (const char* name :
        {"--text", "--join", "--nodes", "--keys", "--save", "--resume", "--records", "--device"})
     for (const std::string& value : app.get_option(name)->results())

@@ -1,14 +1,14 @@
 // The LSTM's reader: many streams read the text side by side, a piece of each at a step.
 //
-//   Streams streams(text, begin, end, 64, 32);          // 32 streams, pieces of about 64 characters
-//   Batch b = batch(text, streams, step);               // feeds of one step
+//   Streams streams(text, begin, end, 64, 32);   // 32 streams, pieces of about 64 characters
+//   Batch b = batch(text, streams, step);        // feeds of one step
 //
-// Stream r starts at the (r/32)-th part of the text and goes on where it ended, at the text's end
-// from its beginning. Pieces end where words do, and so differ in length, and so do batches; what a
-// row lacks to the longest is padding. The first steps take pieces a quarter as long, then half:
-// while there are only letters and words to learn, many short steps teach more than a few long ones
-// (Bengio et al., Curriculum learning, ICML 2009). Where a stream is follows from the step's
-// number, which is all its state.
+// Stream r starts at the (r/32)-th part of the text. At the end of the text it continues from the
+// beginning. Pieces end with words, so their lengths differ, and so do batches'; shorter rows are
+// padded. The first steps take pieces a quarter as long, then half: while there are only letters
+// and words to learn, many short steps teach more than a few long ones (Bengio et al., Curriculum
+// learning, ICML 2009). The position of a stream follows from the step's number, which is all its
+// state.
 #pragma once
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 
 namespace troupe::char_lm {
 
-/// Characters [begin, end) of a text that are to be predicted, each from those before it.
+/// Characters [begin, end) of a text to predict, each from the characters before it.
 struct Piece {
   std::int64_t begin, end;
   std::int64_t size() const { return end - begin; }
@@ -30,7 +30,7 @@ struct Piece {
 /// but evenly spaced: each is moved back to the end of a word, if one ends since the mark before.
 class Streams {
  public:
-  /// How many steps take pieces of the same number of marks, until they are whole.
+  /// The number of steps that take pieces of the same number of marks, until they are whole.
   static constexpr std::int64_t kStage = 1000;
 
   Streams(const Text& text, std::int64_t begin, std::int64_t end, std::int64_t length,
@@ -47,12 +47,12 @@ class Streams {
         (row * pieces_ / rows_ * whole_ + marks_before(step)) % (pieces_ * whole_);
     return {mark(first), mark(first + marks_at(step))};
   }
-  /// Of all streams, by the marks.
+  /// Characters of all streams before a step, estimated from the marks.
   double characters_before(std::int64_t step) const {
     return static_cast<double>(marks_before(step)) * static_cast<double>(size_) /
            static_cast<double>(pieces_ * whole_) * static_cast<double>(rows_);
   }
-  /// Of a step's pieces.
+  /// Marks in the pieces of a step.
   std::int64_t marks_at(std::int64_t step) const {
     return std::min<std::int64_t>(whole_, 2 << std::min<std::int64_t>(step / kStage, 2));
   }
@@ -79,11 +79,11 @@ class Streams {
 
   const Text& text_;
   std::int64_t begin_, size_;
-  std::int64_t pieces_, whole_;  // of the text; marks of each
+  std::int64_t pieces_, whole_;  // pieces of the text; marks of each piece
   std::int64_t rows_;
 };
 
-/// What one run is fed.
+/// The feeds of one run.
 struct Batch {
   Tensor symbols;  // [time, rows], i32
   Tensor labels;   // the symbols that follow them, -1 in the padding

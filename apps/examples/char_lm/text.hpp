@@ -80,8 +80,8 @@ inline std::string read_file(const std::string& path) {
         fmt::format("cannot read the text '{}': {}; give a readable text file with --text FILE",
                     path, why));
   };
-  // A pipe is opened, and ends, without waiting for somebody to write; from one that has a writer
-  // it is read as he writes.
+  // The open of a pipe, and its end, do not wait for a writer; a pipe that has a writer is read as
+  // the writer writes.
   const int fd = ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (fd >= 0) fcntl(fd, F_SETFL, 0);
   std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(
@@ -130,8 +130,8 @@ inline double entropy(const Text& text) {
   return bits;
 }
 
-/// The same when the frequency of each symbol after each other one is known: what a perfect
-/// bigram model of the held-out part would reach.
+/// The entropy if the frequency of each symbol after each other one is known: the bound of a
+/// perfect bigram model of the held-out part.
 inline double conditional_entropy(const Text& text) {
   std::size_t k = text.alphabet().size();
   std::vector<double> pair(k * k), first(k);

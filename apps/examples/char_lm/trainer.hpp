@@ -1,4 +1,4 @@
-// What every model's training has in common. A model is a graph with three functions: train,
+// The common part of every model's training. A model is a graph with three functions: train,
 // validate, sample.
 //
 //   std::unique_ptr<Trainer> trainer = make_trainer(text, options);   // trainers.hpp
@@ -6,8 +6,8 @@
 //   double bits = trainer->validate(16'384);
 //   std::string s = trainer->sample(400, 0.7);
 //
-// What a step does depends on the options, the variables and its number only, so that a run that
-// stops after any step and goes on later ends with the same bits.
+// A step depends on the options, the variables and its number only, so a run that stops after any
+// step and goes on later ends with the same bits.
 #pragma once
 
 #include <algorithm>
@@ -69,11 +69,10 @@ class Trainer {
   virtual double train(std::int64_t step) = 0;
   /// Bits a character over at most `limit` held-out characters.
   virtual double validate(std::int64_t limit) = 0;
-  /// What the model writes after the line end nearest before the held-out part.
+  /// Text that the model writes after the line end nearest before the held-out part.
   virtual std::string sample(std::int64_t characters, double temperature) = 0;
 
-  /// How many characters all steps before this one predict, but for what falls to the ends of
-  /// words.
+  /// The number of characters that all steps before this one predict, except for the ends of words.
   virtual double work_before(std::int64_t step) const = 0;
   /// The first step with so much before it.
   std::int64_t step_after(double work) const {

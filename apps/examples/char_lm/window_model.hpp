@@ -2,7 +2,8 @@
 // softmax over the next one (Bengio et al., A Neural Probabilistic Language Model, JMLR 2003).
 //
 //   Graph g;
-//   WindowModel model(g, {.symbols = 72, .context = 16, .embedding = 24, .hidden = 512, .layers = 2});
+//   WindowModel model(g, {.symbols = 72, .context = 16, .embedding = 24, .hidden = 512,
+//                         .layers = 2});
 //   Expr loss = mean(cross_entropy(model.logits(contexts), labels));
 //   Expr step = Adam().minimize(loss, model.variables());
 #pragma once

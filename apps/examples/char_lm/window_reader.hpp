@@ -47,7 +47,7 @@ class Permutation {
   int half_;
 };
 
-/// Where examples end: positions of the text whose symbol is to be predicted.
+/// The order of the examples' ends: positions of the text whose symbol is to be predicted.
 class Order {
  public:
   /// Positions [begin, end).
@@ -64,7 +64,7 @@ class Order {
   std::uint64_t seed_;
 };
 
-/// What one run is fed: contexts [rows, context] and the symbols that follow them, [rows].
+/// The feeds of one run: contexts [rows, context] and the symbols that follow them, [rows].
 struct Windows {
   Tensor contexts, labels;
 };
