@@ -1,12 +1,12 @@
 # shellcheck shell=bash
-# What the scripts share; sourced, never run.
+# Shared functions of the scripts; sourced, never run.
 #
 #   . "$(dirname "$0")/common.sh"
 #
 # It leaves the caller in the source tree's root, with `set -euo pipefail`.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-# Nodes that are checked write their flight files there. test/CMakeLists.txt has the folder of tests.
+# Checked nodes write their flight files there. test/CMakeLists.txt sets the folder for tests.
 export STATE_DIRECTORY=$PWD/build/state
 
 say() { printf '%s\n' "$*"; }

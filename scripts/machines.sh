@@ -1,16 +1,17 @@
 # shellcheck shell=bash
-# Machines with addresses and disks of their own, as far as nodes can tell: namespaces of networks, mounts and host names behind a bridge. Sourced.
+# Machines with addresses and disks of their own, as far as nodes can detect: namespaces of
+# networks, mounts and host names behind a bridge. Sourced.
 #
 #   can_have_machines || exit 77
-#   in_a_world "$0" --within ...                # a shell that is process 1 of its own: with it all ends that it has started
-#   make_lan head 10.77.17.254                  # within: the machine that this is, with a bridge
-#   add_machine 1 host1 10.77.17.1 HOSTS        # a machine behind it, with that file as its /etc/hosts
+#   in_a_world "$0" --within ...          # a shell that is process 1: its children end with it
+#   make_lan head 10.77.17.254            # within: this machine, with a bridge
+#   add_machine 1 host1 10.77.17.1 HOSTS  # a machine behind it, with that file as its /etc/hosts
 #   on 1 troupe node ...
 #
-# Who is not root has them in a namespace of users, where the system permits that.
+# Without root the machines live in a namespace of users, if the system permits that.
 
 bound=1200  # tenths of a second, on a machine that is busy
-# within_bound COMMAND...: it succeeds before the bound.
+# within_bound COMMAND...: repeats the command until it succeeds or the bound has passed.
 within_bound() {
   local waited=0
   until "$@"; do
@@ -22,13 +23,15 @@ within_bound() {
 world=(unshare --net --uts --mount --pid --fork --kill-child --mount-proc)
 [ "$(id -u)" -eq 0 ] || world+=(--map-root-user)
 can_have_machines() {
-  "${world[@]}" sh -c 'ip link add lan type bridge && ip link add veth1 type veth peer name eth0 && unshare --net --uts --mount true' >/dev/null 2>&1
+  "${world[@]}" sh -c 'ip link add lan type bridge && ip link add veth1 type veth peer name eth0 &&
+    unshare --net --uts --mount true' >/dev/null 2>&1
 }
-# In place of this shell; what it has started ends with it however it ends.
+# Replaces this shell; when it ends, for whatever reason, its children end with it.
 in_a_world() { exec setpriv --pdeathsig KILL "${world[@]}" "$@"; }
 
 make_lan() { # name, address
-  [ $$ -eq 1 ] || { echo "this would rename the machine that all else is on: in_a_world is for that" && exit 2; }
+  [ $$ -eq 1 ] ||
+    { echo "this would rename the machine that all else is on: in_a_world is for that" && exit 2; }
   hostname "$1"
   ip link set lo up
   ip link add lan type bridge
@@ -37,7 +40,7 @@ make_lan() { # name, address
 }
 
 machines=()  # the first process of each
-# exec_on: in place of this shell, so that `exec_on 1 COMMAND &` has the process of the command.
+# exec_on: replaces this shell, so that `exec_on 1 COMMAND &` has the process of the command.
 exec_on() { # number, command...
   local machine=$1
   shift
@@ -59,5 +62,7 @@ add_machine() { # number, name, address, file
 }
 # A disk of its own, mounted at that folder.
 add_disk() { on "$1" mount -t tmpfs own "$2"; }  # number, folder
-# As scp does: a folder, into one of the machine's.
-copy_to() { tar -C "$(dirname "$2")" -cf - "$(basename "$2")" | on "$1" tar -C "$3" -xf -; }  # number, folder, into
+# Copies a folder into one of the machine's, as scp does.
+copy_to() { # number, folder, into
+  tar -C "$(dirname "$2")" -cf - "$(basename "$2")" | on "$1" tar -C "$3" -xf -
+}

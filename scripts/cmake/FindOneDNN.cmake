@@ -3,7 +3,8 @@
 find_path(OneDNN_INCLUDE_DIR dnnl.hpp)
 find_library(OneDNN_LIBRARY dnnl)
 # dnnl_version.h stands in oneapi/dnnl since 2.0.
-find_file(OneDNN_VERSION_FILE NAMES oneapi/dnnl/dnnl_version.h dnnl_version.h HINTS ${OneDNN_INCLUDE_DIR})
+find_file(OneDNN_VERSION_FILE
+  NAMES oneapi/dnnl/dnnl_version.h dnnl_version.h HINTS ${OneDNN_INCLUDE_DIR})
 if(OneDNN_VERSION_FILE)
   file(STRINGS ${OneDNN_VERSION_FILE} lines REGEX "#define DNNL_VERSION_(MAJOR|MINOR|PATCH) ")
   string(REGEX MATCHALL "[0-9]+" numbers "${lines}")

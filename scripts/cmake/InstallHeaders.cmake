@@ -1,6 +1,6 @@
-# Installs the three public headers, <troupe/troupe.hpp>, <troupe/cluster.hpp> and <troupe/op.hpp>, and each <troupe/...> header
-# that they include. Run by `cmake --install` and cpack.
-# TROUPE_HEADERS_FROM is the build's include folder, in which `troupe/<folder>` links to the sources.
+# Installs the three public headers, <troupe/troupe.hpp>, <troupe/cluster.hpp> and <troupe/op.hpp>,
+# and each <troupe/...> header that they include. Run by `cmake --install` and cpack.
+# TROUPE_HEADERS_FROM is the build's include folder; its `troupe/<folder>` links to the sources.
 cmake_policy(VERSION 3.25)
 set(pending troupe/troupe.hpp troupe/cluster.hpp troupe/op.hpp)
 set(done)

@@ -1,5 +1,6 @@
-# troupe_folder(NAME LINK libs... [HEADERS_OF FOLDER]): the sources of one code folder as an OBJECT library `troupe_NAME`.
-# Sources are globbed, so that adding an op or a device touches one file. HEADERS_OF: it shares what is precompiled for that folder.
+# troupe_folder(NAME LINK libs... [HEADERS_OF FOLDER]): the sources of one code folder as an OBJECT
+# library `troupe_NAME`. Sources are globbed, so that adding an op or a device touches one file.
+# HEADERS_OF: the folder shares that folder's precompiled header.
 function(troupe_folder name)
   cmake_parse_arguments(ARG "" "HEADERS_OF" "LINK" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
@@ -8,7 +9,8 @@ function(troupe_folder name)
   target_include_directories(troupe_${name} PUBLIC $<BUILD_INTERFACE:${TROUPE_INCLUDE_DIR}>)
   target_link_libraries(troupe_${name} PUBLIC ${ARG_LINK})
   if(EXISTS ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
-    target_precompile_headers(troupe_${name} PRIVATE ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
+    target_precompile_headers(troupe_${name}
+      PRIVATE ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
   elseif(ARG_HEADERS_OF)
     target_precompile_headers(troupe_${name} REUSE_FROM troupe_${ARG_HEADERS_OF})
   endif()
@@ -16,31 +18,34 @@ function(troupe_folder name)
   troupe_cpu_levels(troupe_${name} ${name})
 endfunction()
 
-# The build compiles files in batches of about eleven, which halves a cold build, because headers dominate
-# small files. The hash of a path chooses the batch, so that a new file mostly recompiles one batch. Names
-# in anonymous namespaces must therefore be unique within a top-level folder, or within devices/cpu, ops/library and
-# ops/passes. The preset `debug` compiles
-# each file by itself.
+# The build compiles files in batches of about eleven, which halves a cold build, because headers
+# dominate small files. The hash of a path chooses the batch, so that a new file mostly recompiles
+# one batch. Names in anonymous namespaces must therefore be unique within a top-level folder, or
+# within devices/cpu, ops/library and ops/passes. The preset `debug` compiles each file by itself.
 function(troupe_unity target name)
   if(NOT TROUPE_UNITY)
     return()
   endif()
   set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_MODE GROUP)
-  if(TROUPE_SANITIZE MATCHES undefined)  # nothing in them but Eigen's own, which takes minutes with it
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/devices/cpu/products/thin_svd.cpp ${CMAKE_SOURCE_DIR}/devices/cpu/levels/gemm.cpp
+  if(TROUPE_SANITIZE MATCHES undefined)
+    # they hold only Eigen's code, which takes minutes to compile with the checks
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/devices/cpu/products/thin_svd.cpp
+      ${CMAKE_SOURCE_DIR}/devices/cpu/levels/gemm.cpp
       PROPERTIES COMPILE_OPTIONS -fno-sanitize=undefined)
-    # Eigen's own for the most part: no checks that are as many as its accesses
+    # mostly Eigen's code: without the checks of each access
     set_source_files_properties(${CMAKE_SOURCE_DIR}/devices/cpu/products/algebra.cpp
       PROPERTIES COMPILE_OPTIONS -fno-sanitize=alignment,vptr,pointer-overflow)
   endif()
   file(GLOB_RECURSE files RELATIVE ${CMAKE_SOURCE_DIR} ${CMAKE_SOURCE_DIR}/${name}/*.cpp)
-  # Those that take long by themselves, and those in which test/ plants faults: these have objects of their own, in whose place
-  # others are linked.
-  list(FILTER files EXCLUDE REGEX "^(devices/cpu/(level|products/algebra|products/thin_svd)|actors/executor/(cut_edges_out|partition(_calls|_frames)?)|controlflow/lower)[.]cpp$")
+  # Two kinds of files have objects of their own: files that take long by themselves, and files in
+  # which test/ plants faults. A test links other objects in place of the latter.
+  list(FILTER files EXCLUDE REGEX "^(devices/cpu/(level|products/algebra|products/thin_svd)|\
+actors/executor/(cut_edges_out|partition(_calls|_frames)?)|controlflow/lower)[.]cpp$")
   list(FILTER files EXCLUDE REGEX "/levels/|^devices/cuda/")
   # A batch gathers files of several sub-folders, so that a small one costs no batch of its own.
   set(groups ${files})
-  list(TRANSFORM groups REPLACE "^(devices/(cpu|sim)|(ops|controlflow)/library|ops/(passes|format)|[a-z]+)/.*" "\\1")
+  list(TRANSFORM groups
+    REPLACE "^(devices/(cpu|sim)|(ops|controlflow)/library|ops/(passes|format)|[a-z]+)/.*" "\\1")
   foreach(file group IN ZIP_LISTS files groups)
     set(here ${groups})
     list(FILTER here INCLUDE REGEX "^${group}$")
@@ -56,7 +61,8 @@ function(troupe_unity target name)
       set(batch json)  # three seconds of headers, which the others do without
     endif()
     string(MAKE_C_IDENTIFIER ${group} group)
-    set_source_files_properties(${CMAKE_SOURCE_DIR}/${file} PROPERTIES UNITY_GROUP ${group}_${batch})
+    set_source_files_properties(${CMAKE_SOURCE_DIR}/${file}
+      PROPERTIES UNITY_GROUP ${group}_${batch})
   endforeach()
 endfunction()
 
@@ -73,7 +79,8 @@ function(troupe_cpu_levels target name)
     set(levels ${TROUPE_LEVELS})
     foreach(level IN LISTS levels)
       string(TOUPPER ${level} upper)
-      set_property(SOURCE ${CMAKE_SOURCE_DIR}/devices/cpu/level.cpp APPEND PROPERTY COMPILE_DEFINITIONS TROUPE_HAS_${upper})
+      set_property(SOURCE ${CMAKE_SOURCE_DIR}/devices/cpu/level.cpp
+        APPEND PROPERTY COMPILE_DEFINITIONS TROUPE_HAS_${upper})
     endforeach()
   else()
     set(levels portable)
@@ -111,12 +118,14 @@ function(troupe_library name)
   endforeach()
   get_property(levels GLOBAL PROPERTY TROUPE_LEVEL_OBJECTS)
   add_library(${name} SHARED ${objects} ${levels})
-  set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  set_target_properties(${name} PROPERTIES
+    VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
   foreach(folder IN LISTS ARGN)
     get_target_property(libs troupe_${folder} LINK_LIBRARIES)
     target_link_libraries(${name} PRIVATE ${libs})
   endforeach()
-  target_include_directories(${name} INTERFACE $<BUILD_INTERFACE:${TROUPE_INCLUDE_DIR}> $<INSTALL_INTERFACE:include>)
+  target_include_directories(${name}
+    INTERFACE $<BUILD_INTERFACE:${TROUPE_INCLUDE_DIR}> $<INSTALL_INTERFACE:include>)
   target_compile_features(${name} INTERFACE cxx_std_20)
   target_link_libraries(${name} INTERFACE Threads::Threads)
 endfunction()

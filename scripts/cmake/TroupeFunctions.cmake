@@ -1,6 +1,6 @@
 # Collects the DSL's declarations from the op files into <troupe/functions.hpp>, so that adding an
-# op touches one file. A declaration is a `TROUPE_DSL(...)`, whose further lines are indented, with the
-# `///` lines above it.
+# op touches one file. A declaration is a `TROUPE_DSL(...)`, whose further lines are indented, with
+# the `///` lines above it.
 function(troupe_functions output)
   file(GLOB_RECURSE files CONFIGURE_DEPENDS ${CMAKE_SOURCE_DIR}/ops/library/*.cpp)
   list(SORT files)
@@ -22,7 +22,8 @@ function(troupe_functions output)
   string(REPLACE "\\#semicolon" ";" body "${body}")
   string(REPLACE "\\#open" "[" body "${body}")
   string(REPLACE "\\#close" "]" body "${body}")
-  set(content "// The functions of the DSL, one for each operation. Generated from ops/library/ by the build.
+  set(content "// The functions of the DSL, one for each operation. \
+Generated from ops/library/ by the build.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +40,10 @@ namespace troupe {
 ${body}}  // namespace troupe
 ")
   file(GENERATE OUTPUT ${output} CONTENT "${content}")
-  # The same to be read by people: `troupe ops`.
+  # The text for people: `troupe ops`.
   string(REGEX REPLACE "functions\\.hpp$" "function_text.hpp" text_output ${output})
-  file(GENERATE OUTPUT ${text_output} CONTENT "// What is declared in <troupe/functions.hpp>, with what is said of it. Generated from ops/library/ by the build.
+  file(GENERATE OUTPUT ${text_output} CONTENT "// What is declared in <troupe/functions.hpp>, with \
+what is said of it. Generated from ops/library/ by the build.
 #pragma once
 
 namespace troupe {

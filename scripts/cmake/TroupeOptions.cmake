@@ -15,7 +15,8 @@ if(TROUPE_SANITIZE)
   set(TROUPE_SANITIZED ON)
 endif()
 option(TROUPE_BUILD_TESTS "Build the tests" ON)
-set(TROUPE_LEVELS "v2;v3;v4" CACHE STRING "x86-64 levels with kernels of their own; v2 is always one")
+set(TROUPE_LEVELS "v2;v3;v4"
+  CACHE STRING "x86-64 levels with kernels of their own; v2 is always one")
 option(TROUPE_WERROR "Warnings are errors" ON)
 option(TROUPE_UNITY "Compile small files in batches" ON)
 
@@ -37,7 +38,7 @@ if(TROUPE_SANITIZE)
   add_compile_options(-fsanitize=${TROUPE_SANITIZE} -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${TROUPE_SANITIZE})
   if(TROUPE_SANITIZE MATCHES undefined)
-    # ASan tells the use of a null pointer, and an access beyond an object.
+    # ASan reports uses of null pointers and accesses beyond an object.
     add_compile_options(-fno-sanitize=null,object-size)
   endif()
 endif()
@@ -69,15 +70,16 @@ find_package(msgpack 4.1 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # its flags are part of its ABI
 
-# `#include <troupe/ops/graph/graph.hpp>` reads the same in the tree and after installation: a folder of
-# links, beside the header that the build generates.
+# `#include <troupe/ops/graph/graph.hpp>` reads the same in the tree and after installation:
+# the build has a folder of links, beside the header that it generates.
 set(TROUPE_INCLUDE_DIR ${CMAKE_BINARY_DIR}/include)
 file(MAKE_DIRECTORY ${TROUPE_INCLUDE_DIR}/troupe)
 foreach(folder devices ops controlflow autodiff actors cluster apps test)
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${folder} ${TROUPE_INCLUDE_DIR}/troupe/${folder} SYMBOLIC)
 endforeach()
 foreach(header troupe cluster op)  # the three that users include
-  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/apps/${header}.hpp ${TROUPE_INCLUDE_DIR}/troupe/${header}.hpp SYMBOLIC)
+  file(CREATE_LINK ${CMAKE_SOURCE_DIR}/apps/${header}.hpp
+    ${TROUPE_INCLUDE_DIR}/troupe/${header}.hpp SYMBOLIC)
 endforeach()
 include(TroupeFunctions)
 troupe_functions(${TROUPE_INCLUDE_DIR}/troupe/functions.hpp)

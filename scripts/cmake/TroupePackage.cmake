@@ -88,8 +88,10 @@ install(SCRIPT ${CMAKE_SOURCE_DIR}/scripts/cmake/InstallHeaders.cmake COMPONENT 
 install(EXPORT TroupeTargets NAMESPACE Troupe:: DESTINATION ${TROUPE_CMAKE_DIR}
         COMPONENT development)
 configure_package_config_file(${CMAKE_SOURCE_DIR}/scripts/cmake/TroupeConfig.cmake.in
-                              ${CMAKE_BINARY_DIR}/TroupeConfig.cmake INSTALL_DESTINATION ${TROUPE_CMAKE_DIR})
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/TroupeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+                              ${CMAKE_BINARY_DIR}/TroupeConfig.cmake
+                              INSTALL_DESTINATION ${TROUPE_CMAKE_DIR})
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/TroupeConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/TroupeConfig.cmake ${CMAKE_BINARY_DIR}/TroupeConfigVersion.cmake
         DESTINATION ${TROUPE_CMAKE_DIR} COMPONENT development)
 file(RELATIVE_PATH TROUPE_PREFIX_FROM_PC /${TROUPE_LIB_DIR}/pkgconfig /)
@@ -100,7 +102,8 @@ install(FILES ${CMAKE_BINARY_DIR}/troupe.pc DESTINATION ${TROUPE_LIB_DIR}/pkgcon
 set(examples share/doc/libtroupe-dev/examples)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/apps/examples/ DESTINATION ${examples} COMPONENT development
         FILES_MATCHING PATTERN "*.cpp" PATTERN char_lm EXCLUDE PATTERN cartpole EXCLUDE)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/apps/examples/char_lm ${CMAKE_SOURCE_DIR}/apps/examples/cartpole
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/apps/examples/char_lm
+                  ${CMAKE_SOURCE_DIR}/apps/examples/cartpole
         DESTINATION ${examples}/troupe/apps/examples COMPONENT development
         FILES_MATCHING PATTERN "*.hpp")
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/debian/examples.cmake DESTINATION ${examples}
@@ -129,7 +132,7 @@ foreach(package IN ITEMS troupe:program ${soname_package}:library libtroupe-dev:
           RENAME ${name} COMPONENT ${component} EXCLUDE_FROM_ALL)
 endforeach()
 
-# The version of the packages, and who answers for them, are those of the changelog.
+# The changelog has the version and the maintainer of the packages.
 file(STRINGS ${debian}/changelog entry LIMIT_COUNT 1)
 file(STRINGS ${debian}/changelog signature REGEX "^ -- " LIMIT_COUNT 1)
 string(REGEX MATCH "^troupe \\(([0-9.]+)-([^)]+)\\)" _ "${entry}")
@@ -147,7 +150,7 @@ set(CPACK_PACKAGE_CONTACT "${maintainer}")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_PACKAGE_DIRECTORY ${CMAKE_BINARY_DIR})
 set(CPACK_STRIP_FILES ON)
-# What a package contains does not depend on the umask of the user that builds it.
+# The contents of a package do not depend on the umask of the user that builds it.
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
     GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_SOURCE_DIR}/scripts/cmake/before_packaging.cmake)

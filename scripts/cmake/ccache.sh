@@ -1,13 +1,16 @@
 #!/bin/sh
-# scripts/cmake/ccache.sh CCACHE COMPILER ARGUMENT...: what CMake starts the compiler by.
+# scripts/cmake/ccache.sh CCACHE COMPILER ARGUMENT...: starts the compiler for CMake.
 #
-# A precompiled header that is there already would be looked at instead of the headers that it was made of, and ccache would give
-# out one that was made of others. So the old one goes first. Only with the two relaxations are they cacheable at all.
+# The compiler would read an existing precompiled header instead of its source headers, and ccache
+# would return objects made from others. So the old one is removed first. The two sloppiness options
+# are required to cache precompiled headers at all.
 #
-# Nor may it be one that was made of the same text with other comments: `#pragma once` knows headers by their bytes, and would read them twice. So the
-# headers' own bytes decide, not what comes out of the preprocessor.
+# A precompiled header made of the same text with other comments is no substitute: `#pragma once`
+# identifies headers by their bytes, and would read them twice. So the headers' own bytes decide,
+# not the output of the preprocessor.
 #
-# Clones of this tree share what they have compiled: paths below it count as relative. Lines that debug information names may then be another clone's.
+# Clones of this tree share compiled objects: paths below it count as relative. Lines that debug
+# information names may then be another clone's.
 before='' is_header=''
 for argument; do
   case $before$argument in -o*.gch) rm -f "$argument"; is_header=1 ;; esac

@@ -1,10 +1,10 @@
-# cmake "-DFILES=a;b;..." -DD3=... -DDAGRE=... -DOUTPUT=... -P embed_page.cmake: writes a source that holds these files as
-# raw strings, sorted by name, for cluster/inspect/page_assets.hpp.
+# cmake "-DFILES=a;b;..." -DD3=... -DDAGRE=... -DOUTPUT=... -P embed_page.cmake: writes a source
+# that holds these files as raw strings, sorted by name, for cluster/inspect/page_assets.hpp.
 cmake_minimum_required(VERSION 3.25)
 
 set(names)
 function(add_text name type text)
-  # GCC takes a literal of any length, but it must not hold what ends it.
+  # GCC takes a literal of any length, but it must not hold its own end mark.
   string(FIND "${text}" ")page\"" end)
   if(NOT end EQUAL -1)
     message(FATAL_ERROR "${name} holds what ends a raw string: )page\"")
@@ -16,10 +16,11 @@ function(add_text name type text)
   if(bytes EQUAL 0)
     message(FATAL_ERROR "${name} is empty")
   endif()
-  set("entry_${name}" "    {\"${name}\", \"${type}\", R\"page(${text})page\", \"\\\"${hash}\\\"\"},\n" PARENT_SCOPE)
+  set("entry_${name}"
+      "    {\"${name}\", \"${type}\", R\"page(${text})page\", \"\\\"${hash}\\\"\"},\n" PARENT_SCOPE)
 endfunction()
 
-# The modules of a report, in the order in which they need each other, as one script without imports: a page
+# The modules of a report, in the order of their dependencies, as one script without imports: a page
 # that stands alone cannot fetch modules. So their top-level names differ.
 set(report_modules format dom model layout layouts edges graph timeline curves report)
 set(report "")
@@ -55,11 +56,13 @@ file(READ ${D3} text)
 add_text(d3.js "text/javascript; charset=utf-8" "${text}")
 file(READ ${DAGRE} text)
 add_text(dagre.js "text/javascript; charset=utf-8" "${text}")
-set(licences "The page holds d3, dagre, graphlib and lodash as Debian ships them. Their copyright:\n")
+set(licences
+    "The page holds d3, dagre, graphlib and lodash as Debian ships them. Their copyright:\n")
 foreach(package node-d3 node-dagre-layout node-graphlibrary node-lodash)
   set(copyright /usr/share/doc/${package}/copyright)
   if(NOT EXISTS ${copyright})
-    message(FATAL_ERROR "${copyright}, which has to go with the page, is not there: run scripts/setup.")
+    message(FATAL_ERROR
+      "${copyright}, which has to go with the page, is not there: run scripts/setup.")
   endif()
   file(READ ${copyright} text)
   string(APPEND licences "\n== ${package}\n${text}")
