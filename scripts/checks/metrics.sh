@@ -86,7 +86,8 @@ done <"$work/jobs"
 node=$!
 coproc BUSY { exec "$build/test/tools/busy_nodes"; }
 other=$BUSY_PID
-trap 'kill $node $other 2>/dev/null || true; wait $node $other 2>/dev/null || true; rm -rf "$work"' EXIT
+trap 'kill $node $other 2>/dev/null || true
+  wait $node $other 2>/dev/null || true; rm -rf "$work"' EXIT
 until grep -q http "$work/out"; do
   kill -0 "$node" 2>/dev/null || { echo "the node has ended" && exit 1; }
   sleep 0.1

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # scripts/checks/model.sh [--long] [TREE]: do the protocols hold in every interleaving?
 #
-# Generates, compiles and runs spin's verifier for each configuration of the models in test/model/. A line each:
-# states, depth of the search, seconds, verdict. What is expected is part of the table below: a faultless
-# configuration must pass, a planted fault must be caught, and for the reason that is given; a claim that a
-# limit never binds must be refuted.
+# Generates, compiles and runs spin's verifier for each configuration of the models in test/model/.
+# It prints a line each: states, depth of the search, seconds, verdict. The table below has the
+# expected verdicts: a faultless configuration must pass, a planted fault must be caught, and for
+# the given reason; a claim that a limit never binds must be refuted.
 #
 #   --long   larger configurations too: 30 minutes, 6 GiB
 set -euo pipefail
@@ -15,15 +15,18 @@ case "${1:-}" in
 esac
 cd "${1:-$(dirname "$0")/../..}/test/model"
 models=$PWD
-command -v spin >/dev/null || { echo "spin is not installed; scripts/setup installs it" && exit 77; }
+command -v spin >/dev/null ||
+  { echo "spin is not installed; scripts/setup installs it" && exit 77; }
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 [ -n "$long" ] && at_once=1 || at_once=$(nproc) # the larger ones fill the memory alone
 started=0
 
-# What the verifier found: holds, assertion, deadlock, cycle, or trouble, such as a search that was cut short.
+# Prints the verifier's result: holds, assertion, deadlock, cycle, or trouble, such as a search that
+# was cut short.
 verdict() {
-  if ! grep -q 'errors: ' out || grep -qE 'max search depth too small|out of memory|error: ' out; then
+  if ! grep -q 'errors: ' out ||
+    grep -qE 'max search depth too small|out of memory|error: ' out; then
     echo trouble
   elif grep -q 'errors: 0$' out; then
     echo holds
@@ -38,9 +41,9 @@ verdict() {
   fi
 }
 
-# run EXPECTED MODEL [-D...]...: -DLIVENESS checks the model's ltl formula under weak fairness; -DCOMPACT keeps
-# a hash of a state instead of the state, so that it fits; -DT_REVERSE tries the steps in the other order, where
-# that finds a fault sooner. It goes on in the background.
+# run EXPECTED MODEL [-D...]...: -DLIVENESS checks the model's ltl formula under weak fairness.
+# -DCOMPACT keeps a hash of a state instead of the state, so that it fits. -DT_REVERSE tries the
+# steps in the other order, if that finds a fault sooner. The run goes on in the background.
 run() {
   started=$((started + 1))
   [ "$(jobs -rp | wc -l)" -lt "$at_once" ] || wait -n || true
@@ -50,9 +53,11 @@ run() {
 
 # verify FOLDER EXPECTED MODEL [-D...]...: leaves a file `as_expected` there if it was.
 verify() {
-  local folder=$1 expected=$2 model=$3 got label options=() compile=(-O2 -DSAFETY) search=() start=$EPOCHREALTIME
+  local folder=$1 expected=$2 model=$3 got label options=() compile=(-O2 -DSAFETY) search=() \
+    start=$EPOCHREALTIME
   shift 3
-  [ "$expected" = holds ] || compile=(-O0 -DSAFETY) # what is soon found is not worth optimising for
+  # a fault that is soon found is not worth optimising for
+  [ "$expected" = holds ] || compile=(-O0 -DSAFETY)
   for option in "$@"; do
     case $option in
       -DLIVENESS) compile=(-O2 -DNFAIR=4) search=(-a -f) options+=("$option") ;;
@@ -63,13 +68,16 @@ verify() {
   done
   cd "$folder"
   cp "$models/$model.pml" .
-  if spin -a "${options[@]}" "$model.pml" >out 2>&1 && gcc -w "${compile[@]}" -DVECTORSZ=4096 -o pan pan.c >>out 2>&1; then
+  if spin -a "${options[@]}" "$model.pml" >out 2>&1 &&
+    gcc -w "${compile[@]}" -DVECTORSZ=4096 -o pan pan.c >>out 2>&1; then
     nice ./pan -m200000 "${search[@]}" >out 2>&1 || true
   fi
   got=$(verdict)
   label="$model ${*//-D/}"
-  printf '%-46s %10s states %6s deep %6.1f s  ' "$label" "$(awk '/states, stored/ { print $1; exit }' out)" \
-    "$(sed -n 's/.*depth reached \([0-9]*\).*/\1/p' out | tail -1)" "$(awk "BEGIN { print $EPOCHREALTIME - $start }")"
+  printf '%-46s %10s states %6s deep %6.1f s  ' "$label" \
+    "$(awk '/states, stored/ { print $1; exit }' out)" \
+    "$(sed -n 's/.*depth reached \([0-9]*\).*/\1/p' out | tail -1)" \
+    "$(awk "BEGIN { print $EPOCHREALTIME - $start }")"
   if [ "$got" = "$expected" ]; then
     [ "$expected" = holds ] && echo holds || echo "caught: $got"
     touch as_expected

@@ -27,7 +27,8 @@ def chain():
     nodes, at = [], "x"
     for i in range(OPS):
         to = "y" if i == OPS - 1 else f"v{i}"
-        nodes.append(helper.make_node("Mul" if i % 2 == 0 else "Add", [at, "a" if i % 2 == 0 else "b"], [to]))
+        nodes.append(helper.make_node(
+            "Mul" if i % 2 == 0 else "Add", [at, "a" if i % 2 == 0 else "b"], [to]))
         at = to
     value = lambda name: helper.make_tensor_value_info(name, TensorProto.FLOAT, SHAPE)
     graph = helper.make_graph(nodes, "chain", [value("x"), value("a"), value("b")], [value("y")])

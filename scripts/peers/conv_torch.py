@@ -1,7 +1,8 @@
-"""Training steps of a small convolutional network in eager torch, as its documentation has a user write them.
+"""Training steps of a small convolutional network in eager torch, written as its documentation does.
 
 usage: conv_torch.py <threads> [contiguous | channels_last]
-request: `reset`: the weights of test/bench/conv.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
+request: `reset`: the weights of test/bench/conv.cpp again; `steps <n>`: ns a step, then the n
+losses; `memory`: the most bytes at once.
 """
 
 import sys
@@ -31,7 +32,8 @@ def image(seed):
 
 xs = [image(100 + i) for i in range(BATCHES)]
 ts = [labels(BATCH, 10, 200 + i) for i in range(BATCHES)]
-# Filters come as [window, channels, filters], and the first product's rows in the order height, width, channels.
+# Filters come as [window, channels, filters], and the first product's rows in the order height,
+# width, channels.
 weights = [
     weight([3, 3, 1, 32], 9, 1).transpose(3, 2, 0, 1),
     weight([3, 3, 32, 64], 288, 2).transpose(3, 2, 0, 1),

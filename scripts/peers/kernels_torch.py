@@ -18,7 +18,8 @@ except Exception as error:
 use_threads(sys.argv[1])
 NAME, SHAPE = sys.argv[2], [int(a) for a in sys.argv[3:]]
 x = torch.from_numpy(pattern(SHAPE, 4, 1))
-scale, bias = (torch.from_numpy(pattern(SHAPE[-1:], 1, seed)) if NAME.startswith("layer_norm") else None for seed in (2, 3))
+scale, bias = (torch.from_numpy(pattern(SHAPE[-1:], 1, seed))
+               if NAME.startswith("layer_norm") else None for seed in (2, 3))
 
 
 def whole():
@@ -26,7 +27,8 @@ def whole():
 
 
 FUNCTIONS = {
-    "pointwise_chain_of_8": lambda: torch.sqrt(torch.abs(F.relu(x * 1.5 + 0.5) * x - 0.25)) * 0.75 + x,
+    "pointwise_chain_of_8": lambda: (
+        torch.sqrt(torch.abs(F.relu(x * 1.5 + 0.5) * x - 0.25)) * 0.75 + x),
     "softmax": lambda: torch.softmax(x, -1),
     "layer_norm": lambda: F.layer_norm(x, SHAPE[-1:], scale, bias),
     "sum": lambda: torch.sum(x),
@@ -44,7 +46,9 @@ FUNCTIONS = {
     "pad": lambda: F.pad(x, (0, 0, 1, 1, 1, 1)),
     "tan_atan2": lambda: torch.atan2(torch.tan(x * 0.3), x),
     "matmul_i64": lambda: (whole() @ whole()).float(),
-    "conv_f64": lambda: F.conv2d(x.double().permute(0, 3, 1, 2), x[:3, :3, :32, :32].double().permute(3, 2, 0, 1)).permute(0, 2, 3, 1).float(),
+    "conv_f64": lambda: F.conv2d(
+        x.double().permute(0, 3, 1, 2),
+        x[:3, :3, :32, :32].double().permute(3, 2, 0, 1)).permute(0, 2, 3, 1).float(),
 }
 f = FUNCTIONS[NAME.removesuffix("_wide")]
 
@@ -53,7 +57,8 @@ f = FUNCTIONS[NAME.removesuffix("_wide")]
 def answer(words):
     if words[0] == "values":
         values = f().flatten()
-        return values[:: max(1, len(values) // 1000)][:1000].tolist() if len(values) >= 1000 else values.tolist()
+        return (values[:: max(1, len(values) // 1000)][:1000].tolist() if len(values) >= 1000
+                else values.tolist())
     f()
     count, start = 0, time.perf_counter_ns()
     while time.perf_counter_ns() - start < 20_000_000:

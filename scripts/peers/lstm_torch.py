@@ -1,7 +1,8 @@
 """Training steps of a one-layer LSTM in eager torch, as its documentation has a user write them.
 
 usage: lstm_torch.py <threads>
-request: `reset`: the weights of test/bench/lstm.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
+request: `reset`: the weights of test/bench/lstm.cpp again; `steps <n>`: ns a step, then the n
+losses; `memory`: the most bytes at once.
 """
 
 import sys
@@ -30,7 +31,8 @@ optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
 
 def reset():
     with torch.no_grad():
-        for p, w in zip([model.weight_ih_l0, model.weight_hh_l0, model.bias_ih_l0, model.bias_hh_l0], weights):
+        for p, w in zip([model.weight_ih_l0, model.weight_hh_l0, model.bias_ih_l0,
+                         model.bias_hh_l0], weights):
             p.copy_(torch.from_numpy(w.T.copy()))
 
 

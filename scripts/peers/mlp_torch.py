@@ -1,7 +1,8 @@
 """Training steps of 784-512-512-10 in eager torch, as its documentation has a user write them.
 
 usage: mlp_torch.py <threads>
-request: `reset`: the weights of test/bench/mlp.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
+request: `reset`: the weights of test/bench/mlp.cpp again; `steps <n>`: ns a step, then the n
+losses; `memory`: the most bytes at once.
 """
 
 import sys
@@ -21,9 +22,11 @@ BATCH, WIDTHS, BATCHES, RATE = 64, [784, 512, 512, 10], 8, 0.05
 
 xs = [torch.from_numpy(pattern([BATCH, WIDTHS[0]], 2, 100 + i)) for i in range(BATCHES)]
 ts = [labels(BATCH, 10, 200 + i) for i in range(BATCHES)]
-weights = [pattern([n, m], 2 * (3 / n) ** 0.5, i + 1) for i, (n, m) in enumerate(zip(WIDTHS, WIDTHS[1:]))]
+weights = [pattern([n, m], 2 * (3 / n) ** 0.5, i + 1)
+           for i, (n, m) in enumerate(zip(WIDTHS, WIDTHS[1:]))]
 
-model = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+model = nn.Sequential(
+    nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
 

@@ -17,8 +17,9 @@ def serve(version, blas, answer):
 
 
 def training(reset, step, model, optimizer, batches):
-    """Answers `reset`, `steps <n>` with ns a step, then the n losses that `step(i)` returns, `cores` with the processor time of a step of the
-    last `steps`, in ns, and `memory` with the most bytes at once."""
+    """Answers `reset`, `steps <n>` with ns a step, then the n losses that `step(i)` returns,
+    `cores` with the processor time of a step of the last `steps`, in ns, and `memory` with the most
+    bytes at once."""
     import time
 
     cores = [0]
@@ -42,13 +43,14 @@ def training(reset, step, model, optimizer, batches):
 
 
 def peak_memory(step, model, optimizer, batches):
-    """Bytes of tensors at the worst moment of a step: what stands before it, and what torch's own profiler of allocations saw. Like ours it
-    knows nothing of scratch memory that oneDNN and MKL take for themselves."""
+    """Bytes of tensors at the worst moment of a step: the tensors before it, and the allocations
+    that torch's own profiler counts. Like ours it omits scratch memory of oneDNN and MKL."""
     import torch
 
     step(0)
     optimizer.zero_grad()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
+    with torch.profiler.profile(
+            activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         step(0)
     events = [e for e in profile.profiler.kineto_results.events() if e.name() == "[memory]"]
     now = most = 0
@@ -72,7 +74,7 @@ def missing(error):
 
 
 def torch_blas():
-    """What torch multiplies matrices with, from its own description of its build."""
+    """The library of torch's matrix products, from its own description of its build."""
     import re
 
     import torch
@@ -91,18 +93,21 @@ def pattern(shape, scale, seed):
     """The numbers of test/bench/pattern.hpp: a linear congruential sequence."""
     import numpy as np
 
-    # x -> x * powers[i] + sums[i] is i + 1 steps; the second half of so many is the first after them.
+    # x -> x * powers[i] + sums[i] is i + 1 steps; the second half of so many is the first after
+    # them.
     count = int(np.prod(shape))
     powers, sums = np.array([1664525], np.uint32), np.array([1013904223], np.uint32)
     while len(powers) < count:
-        powers, sums = np.concatenate([powers, powers * powers[-1]]), np.concatenate([sums, sums * powers[-1] + sums[-1]])
+        powers, sums = (np.concatenate([powers, powers * powers[-1]]),
+                        np.concatenate([sums, sums * powers[-1] + sums[-1]]))
     out = (powers[:count] * np.uint32(seed) + sums[:count]).astype(np.float64)
     return ((out / 4294967296.0 - 0.5) * scale).astype(np.float32).reshape(shape)
 
 
 def labels(count, classes, seed):
-    """Those of test/bench/pattern.hpp, as a tensor."""
+    """The labels of test/bench/pattern.hpp, as a tensor."""
     import numpy as np
     import torch
 
-    return torch.from_numpy(((pattern([count], 1, seed).astype(np.float64) + 0.5) * classes).astype(np.int64).clip(0, classes - 1))
+    return torch.from_numpy(((pattern([count], 1, seed).astype(np.float64) + 0.5) * classes).astype(
+        np.int64).clip(0, classes - 1))

@@ -1,7 +1,8 @@
 """Training steps of ResNet-18 in eager torch, as its documentation has a user write them.
 
 usage: resnet_torch.py <threads> [contiguous | channels_last]
-request: `reset`: the weights of test/bench/resnet.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
+request: `reset`: the weights of test/bench/resnet.cpp again; `steps <n>`: ns a step, then the n
+losses; `memory`: the most bytes at once.
 """
 
 import sys
@@ -28,7 +29,8 @@ class Residual(nn.Module):
         super().__init__()
         self.conv1, self.norm1 = conv(before, channels, 3, stride), nn.BatchNorm2d(channels)
         self.conv2, self.norm2 = conv(channels, channels, 3, 1), nn.BatchNorm2d(channels)
-        self.shortcut = nn.Identity() if stride == 1 else nn.Sequential(conv(before, channels, 1, stride), nn.BatchNorm2d(channels))
+        self.shortcut = nn.Identity() if stride == 1 else nn.Sequential(
+            conv(before, channels, 1, stride), nn.BatchNorm2d(channels))
         self.relu = nn.ReLU(inplace=True)
 
     def forward(self, x):
@@ -36,7 +38,8 @@ class Residual(nn.Module):
         return self.relu(self.norm2(self.conv2(h)) + self.shortcut(x))
 
 
-widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+widths = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1),
+          (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
 model = nn.Sequential(
     conv(3, 64, 7, 2), nn.BatchNorm2d(64), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, padding=1),
     *(Residual(*w) for w in widths), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(512, 10),
@@ -44,12 +47,14 @@ model = nn.Sequential(
 criterion = nn.CrossEntropyLoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
 
-xs = [torch.from_numpy(pattern([BATCH, SIDE, SIDE, 3], 2, 100 + i).transpose(0, 3, 1, 2).copy()).to(memory_format=LAYOUT) for i in range(BATCHES)]
+xs = [torch.from_numpy(pattern([BATCH, SIDE, SIDE, 3], 2, 100 + i).transpose(0, 3, 1, 2).copy())
+      .to(memory_format=LAYOUT) for i in range(BATCHES)]
 ts = [labels(BATCH, 10, 200 + i) for i in range(BATCHES)]
 
 
 def start(p, seed):
-    """Filters come as [window, channels, filters], the last product as [inputs, outputs]; the rest of scales that are one and biases."""
+    """Filters come as [window, channels, filters], the last product as [inputs, outputs]; the rest
+    are scales that are one, and biases."""
     if p.dim() == 1:
         return None
     shape = list(p.shape[2:]) + [p.shape[1], p.shape[0]]

@@ -1,7 +1,8 @@
-"""Training steps of one transformer layer in eager torch, as its documentation has a user write them.
+"""Training steps of one transformer layer in eager torch, written as its documentation does.
 
 usage: transformer_torch.py <threads> <width> <positions> <batch>
-request: `reset`: the weights of test/bench/transformer.cpp again; `steps <n>`: ns a step, then the n losses; `memory`: the most bytes at once.
+request: `reset`: the weights of test/bench/transformer.cpp again; `steps <n>`: ns a step, then the
+n losses; `memory`: the most bytes at once.
 """
 
 import sys
@@ -21,7 +22,8 @@ BATCHES, RATE = 2, 0.1
 xs = [torch.from_numpy(pattern([BATCH, POSITIONS, D], 2, 100 + i)) for i in range(BATCHES)]
 targets = [torch.from_numpy(pattern([BATCH, POSITIONS, D], 2, 200 + i)) for i in range(BATCHES)]
 
-model = nn.TransformerEncoderLayer(D, D // 64, 4 * D, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
+model = nn.TransformerEncoderLayer(
+    D, D // 64, 4 * D, dropout=0.0, activation="gelu", batch_first=True, norm_first=True)
 criterion = nn.MSELoss()
 optimizer = torch.optim.SGD(model.parameters(), lr=RATE, fused=True)
 products = [
