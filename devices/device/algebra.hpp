@@ -1,4 +1,4 @@
-// Dense linear algebra on batches of matrices, f32 and f64: what the primitive is called with.
+// Dense linear algebra on batches of matrices, f32 and f64: arguments of the primitive.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 namespace troupe::detail {
 
 enum class Algebra : std::uint8_t {
-  cholesky,  // a = l l^T: out[0] is l, lower triangular; a's upper half is not looked at
+  cholesky,  // a = l l^T: out[0] is l, lower triangular; a's upper half is not read
   // a [m, n] = q r with k = min(m, n): out[0] is q [m, k], out[1] r [k, n]; r's diagonal is not
   // negative
   qr,

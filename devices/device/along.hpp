@@ -42,7 +42,7 @@ enum class Along : std::uint8_t {
   take_at,  // out[o, j] = x[o, coordinates[o, j]...], out [outer, n, inner]
   put_at,   // out[o, coordinates[o, j]...] and x[o, j] become one, in the order of j
 };
-/// How what is put and what is there become one.
+/// The rule that combines a new element with the old one.
 enum class Put : std::uint8_t { update, add, sub, min, max, mul };
 
 struct AlongArgs {
@@ -55,8 +55,8 @@ struct AlongArgs {
   std::array<std::int64_t, Shape::kMaxRank> extents{};
 };
 
-/// How many elements of a row of `sorted` [rows, extent], in rising order, are below each of values
-/// [rows, n]; right: or equal to it. NaN is the largest. out: i64 [rows, n].
+/// Counts the elements of a row of `sorted` [rows, extent], in rising order, below each of values
+/// [rows, n]; right: below or equal to it. NaN is the largest. out: i64 [rows, n].
 struct SearchArgs {
   ConstView sorted, values;
   View out;

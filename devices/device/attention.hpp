@@ -8,15 +8,15 @@
 
 namespace troupe::detail {
 
-/// y = softmax(q k^T * scale + mask) v for each batch and head, a mask of truths being 0 or
-/// -infinity; a query that may look at nothing gets zeros. Queries of `heads` heads, keys and
-/// values of `groups`, each for heads / groups heads in a row. Causal: query i looks at keys up to
-/// i + keys - queries.
+/// y = softmax(q k^T * scale + mask) v for each batch and head; a bool mask stands for 0 or
+/// -infinity. A query without visible keys gets zeros. Queries have `heads` heads, keys and values
+/// `groups`, each for heads / groups heads in a row. Causal: query i reads keys up to i + keys -
+/// queries.
 struct AttentionArgs {
   ConstView q;     // [batch, heads, queries, depth]
   ConstView k, v;  // [batch, groups, keys, depth], [batch, groups, keys, width]
-  // bool, true: may look, or q's dtype; [batch, heads, queries, keys] or without heads or both,
-  // each may be 1; absent: all may
+  // bool, true: visible, or q's dtype; [batch, heads, queries, keys] or without heads or both, each
+  // extent may be 1; absent: all are visible
   ConstView mask;
   View y;  // [batch, heads, queries, width]
   // [batch, heads, queries] f32, f64 for f64: the logarithm of each softmax's denominator
@@ -26,7 +26,7 @@ struct AttentionArgs {
   bool causal = false;
 };
 
-/// The gradient: of dy, the inputs, y and log_sum, those with respect to q, k, v and the mask.
+/// The gradients with respect to q, k, v and the mask, from dy, the inputs, y and log_sum.
 struct AttentionGradientArgs {
   AttentionArgs of;  // y and log_sum not used
   ConstView y, log_sum, dy;

@@ -1,4 +1,4 @@
-// Attributes: what is fixed about an operation when the graph is built.
+// Attributes: constants of an operation that are fixed when the graph is built.
 //
 //   Attrs a{{"axis", std::int64_t{1}}, {"keep_dims", true}};
 //   a.get<std::int64_t>("axis");
@@ -48,8 +48,8 @@ class Attrs {
   bool empty() const { return !entries_; }
   const AttrValue* find(std::string_view name) const;
   bool has(std::string_view name) const { return find(name) != nullptr; }
-  /// Throws internal if there is none of that name and type: signatures are checked when a node is
-  /// made.
+  /// Throws internal if there is no attribute of that name and type: signatures are checked when a
+  /// node is made.
   template <class T>
   const T& get(std::string_view name) const {
     const AttrValue* value = find(name);

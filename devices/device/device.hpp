@@ -88,7 +88,7 @@ class Device {
   virtual ~Device() = default;
   /// `cpu:0`, `sim:0` …
   virtual const std::string& name() const = 0;
-  /// `cpu`, `sim`, `gpu`: what kernels are registered for.
+  /// `cpu`, `sim`, `gpu`: the kind that kernels are registered for.
   virtual const std::string& kind() const = 0;
   /// Kernels return with their work done, and tensors are host memory.
   virtual bool is_synchronous() const = 0;
@@ -99,37 +99,37 @@ class Device {
   virtual std::unique_ptr<Stream> compute_stream() { return make_stream(); }
   /// A queue beside the compute queue, for copies.
   virtual std::unique_ptr<Stream> copy_stream() { return make_stream(); }
-  /// Moves saved values to the host where memory is short; null: this device does not.
+  /// Moves saved values to the host when memory is short; null: this device does not.
   virtual Swapper* swapper() { return nullptr; }
   /// Copies to and from host memory, in the stream's order. The source is kept until then; a
   /// destination must stay.
   virtual void copy_from_host(Stream&, const Tensor& host, View on_device) = 0;
   virtual void copy_to_host(Stream&, ConstView on_device, View host) = 0;
-  /// Copies from another device's memory, in the order of `stream`, which waits for what the other
-  /// device was given so far. The source must stay until then. Returns false, with nothing done,
-  /// where the two have no path to each other; then the elements go through the host.
+  /// Copies from another device's memory, in the order of `stream`, which waits for all work
+  /// enqueued on the other device so far. The source must stay until then. Returns false, with
+  /// nothing done, if the two have no path to each other; then the elements go through the host.
   virtual bool copy_from_peer(Stream& stream, ConstView on_peer, Device& peer, View on_device) {
     (void)stream, (void)on_peer, (void)peer, (void)on_device;
     return false;
   }
-  /// Host memory that copies to and from this device read and write as it is. The default is the
-  /// heap; a GPU has memory that the system does not move.
+  /// The allocator of host memory that copies to and from this device use directly. The default is
+  /// the heap; a GPU has memory that the system does not move.
   virtual Allocator& host_memory() { return host_allocator(); }
   /// A host tensor in that memory, its elements not yet written.
   Tensor host_empty(DType dtype, const Shape& shape);
-  /// Passes the events whose point the streams have reached, and calls what waits for them. Never
+  /// Passes the events whose points the streams have reached, and calls their callbacks. Never
   /// blocks; any thread. Returns true if there were any. A device whose own threads do this has
   /// nothing to do here.
   virtual bool poll() { return false; }
   /// Runs `work` on the host, on a thread that may compute for long: kernels that the device lacks.
-  /// The default is the caller's.
+  /// By default the caller's thread runs it.
   virtual void run_on_host(std::function<void()> work) { work(); }
   /// Returns a tensor of this device. If memory is short, swapped-out buffers make room; throws
   /// resource_exhausted with advice if nothing is left to swap.
   Tensor empty(DType dtype, const Shape& shape);
 };
 
-/// x86-64-v2, v3, v4 or portable: which copies of the CPU kernels run.
+/// x86-64-v2, v3, v4 or portable: the copies of the CPU kernels that run.
 enum class CpuLevel : std::uint8_t { portable, v2, v3, v4 };
 std::string_view name_of(CpuLevel level);
 /// The best this processor runs; TROUPE_CPU_LEVEL=v2|v3|v4 forces a lower one.
@@ -169,7 +169,7 @@ struct SimSpeed {
 
 /// A GPU of this machine (devices/cuda/).
 struct GpuOptions {
-  std::uint64_t memory_limit = 0;  // bytes; 0: nine tenths of what is free when it is first used
+  std::uint64_t memory_limit = 0;  // bytes; 0: nine tenths of the memory free at the first use
   bool tf32 = false;               // matrix products of f32 may round their operands to 10 bits
   // compiled programs and plans, at most 256 MB; empty: $XDG_CACHE_HOME/troupe or ~/.cache/troupe
   std::string cache_folder = {};
@@ -183,10 +183,10 @@ struct SimOptions {
   std::uint32_t max_delay_us = 50;  // each piece of work starts after a random delay up to this
   SwapOptions swap = {};
   SimSpeed speed = {};
-  bool is_traced = false;  // keep what ran when on the virtual clock
+  bool is_traced = false;  // records the work on the virtual clock
   // no threads: work runs when a test takes a step (devices/sim/sim_device.hpp)
   bool manual = false;
-  // fresh and freed memory, which takes the compute stream a pass over it; false: for benchmarks
+  // fills fresh and freed memory, a pass of the compute stream; false: for benchmarks
   bool poisons = true;
 };
 namespace detail {

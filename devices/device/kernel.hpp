@@ -42,8 +42,8 @@ class CompletionSink {
   ~CompletionSink() = default;
 };
 
-/// Has those that are tensors of strings keep their bytes themselves, as the outputs of every
-/// firing do.
+/// Lets values that are tensors of strings keep their bytes themselves, as for the outputs of every
+/// firing.
 void own_text(std::span<Value> values);
 
 /// The right, and the duty, to end one firing. Move-only; dropping it unfulfilled fails the firing.
@@ -120,9 +120,9 @@ class KernelContext {
   std::uint64_t tag() const { return tag_; }
   void set_tag(std::uint64_t tag) { tag_ = tag; }
 
-  /// The firing ends when the returned right is used, not when the kernel returns. Inputs to be
-  /// used later must be taken or copied; the outputs are the firing's no more, and may be gone,
-  /// once it is used.
+  /// The firing ends when the returned right is used, not when the kernel returns. Inputs that are
+  /// needed later must be taken or copied. Once the right is used, the outputs no longer belong to
+  /// the firing, and may be gone.
   Completion defer() {
     deferred_ = true;
     return Completion(sink_, ticket_);

@@ -23,7 +23,7 @@ inline PhiloxWords philox(PhiloxWords c, std::uint32_t k0, std::uint32_t k1) {
   return c;
 }
 
-/// The words of one key, by index; `redraw` tells apart the attempts at one element.
+/// The words of one key, by index; `redraw` distinguishes the attempts at one element.
 class Generator {
  public:
   explicit Generator(const RandomKey& key) {

@@ -6,10 +6,10 @@
 //     return &plugin;
 //   }
 //
-// The registry (registry.hpp) loads plug-ins when a device is first looked up. A plug-in that this
-// build knows is opened only where the driver of its hardware can be opened, from the folder of
+// The registry (registry.hpp) loads plug-ins when a device is first looked up. A plug-in in this
+// build's list is opened only if the driver of its hardware can be opened, from the folder of
 // libtroupe or, failing that, by the system's search path. TROUPE_DEVICE_PLUGINS, a list of files
-// with ':' between them, replaces that list: these are opened without a look at drivers.
+// with ':' between them, replaces that list: these are opened without a check of drivers.
 //
 // Threads: any; the first caller loads, others wait. Ownership: a library is never closed, because
 // kernels and devices of it may live as long as the process.
@@ -28,15 +28,16 @@ inline constexpr int kDevicePluginAbi = 1;
 struct DevicePlugin {
   int abi;           // kDevicePluginAbi of the headers that it was compiled with
   const char* name;  // the kind of devices: `gpu`
-  /// Registers its kinds (registry.hpp). Throws Error, saying what is missing.
+  /// Registers its kinds (registry.hpp). Throws Error that names the missing part.
   void (*load)();
 };
 
 /// The outcome of loading one plug-in.
 struct PluginReport {
-  std::string kind;     // `gpu`
-  std::string file;     // as it was opened; empty if it was not
-  std::string problem;  // why there is none of its devices, and what helps; empty: it is loaded
+  std::string kind;  // `gpu`
+  std::string file;  // as it was opened; empty if it was not
+  // the reason why its devices are missing, and the remedy; empty: it is loaded
+  std::string problem;
 };
 
 /// Loads plug-ins, once a process, and returns the outcome of each.

@@ -79,7 +79,7 @@ struct View {
 };
 
 /// Rows of elements to read: element (r, c) is `of`'s number start + r * step + c. Step 0: one row
-/// for all; where `of` has one element, that for all.
+/// for all; if `of` has one element, that element for all.
 struct ConstRowsView {
   ConstView of;
   std::int64_t start = 0, step = 0;
@@ -136,7 +136,7 @@ class RepackedSlot {
   }
   void set(std::shared_ptr<const Repacked> kept) {
     std::lock_guard lock(mutex_);
-    kept_.swap(kept);  // the old one is let go after the lock
+    kept_.swap(kept);  // the old one is destroyed after the lock
   }
 
  private:
@@ -154,7 +154,7 @@ struct MatmulArgs {
   std::uint64_t b_content = 0;   // Tensor::content() of b
 };
 
-/// A reduction of what a program makes of each element.
+/// A reduction of a program's result for each element.
 struct PointwiseReduceArgs {
   const ScalarProgram* program;  // must outlive the work
   std::span<const ConstView> in;
@@ -222,8 +222,8 @@ class Primitives {
  public:
   virtual ~Primitives() = default;
 
-  /// False if the device cannot run the primitive on elements of this dtype: then an op that says
-  /// that it calls it (OpBuilder::calls) runs on the host. The primitive itself throws
+  /// False if the device cannot run the primitive on elements of this dtype: then an op that
+  /// declares the call (OpBuilder::calls) runs on the host. The primitive itself throws
   /// unimplemented.
   virtual bool has(Primitive, DType) const { return true; }
 
@@ -273,10 +273,10 @@ class Primitives {
   /// zeros.
   virtual void one_hot(Stream&, ConstView indices, const Tensor& on, const Tensor& off,
                        View out) const = 0;
-  /// out[i] = start + i * step, computed in f64 and rounded once; in integers where out has these.
+  /// out[i] = start + i * step, computed in f64 and rounded once; in integers for integer dtypes.
   virtual void range(Stream&, double start, double step, View out) const = 0;
   virtual void random(Stream&, Random, const RandomKey& key, View out) const = 0;
-  // Families with arguments of their own; what they do stands there.
+  // Families with arguments of their own, documented in their headers.
   virtual void convolve(Stream&, const ConvolveArgs&) const = 0;
   virtual void pool(Stream&, const PoolArgs&) const = 0;
   virtual void scan(Stream&, const ScanArgs&) const = 0;

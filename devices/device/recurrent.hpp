@@ -13,8 +13,8 @@ constexpr std::int64_t gates_of(RecurrentCell c) {
   return c == RecurrentCell::lstm ? 4 : c == RecurrentCell::gru ? 3 : 1;
 }
 
-/// Past an example's length its state stays, its output is zero, and so is what is kept for the
-/// gradient. In reverse time is walked from the end.
+/// Past an example's length its state stays, and its output and the values kept for the gradient
+/// are zero. In reverse time is walked from the end.
 struct RecurrentArgs {
   RecurrentCell cell;
   bool reverse;
@@ -31,11 +31,11 @@ struct RecurrentArgs {
   // for the gradient, [time, batch, units], f32, f64 for f64: an LSTM's cells, a GRU's q_n; else
   // absent
   View kept;
-  RepackedSlot* slot = nullptr;         // `recurrent` may come again: its layout may be kept here
-  std::uint64_t recurrent_content = 0;  // Tensor::content() of it
+  RepackedSlot* slot = nullptr;         // `recurrent` may come again: keeps its layout
+  std::uint64_t recurrent_content = 0;  // Tensor::content() of `recurrent`
 };
 
-/// The gradient: of what went in, what came out, and the cotangents of y, h and c.
+/// The gradient, from the inputs, the outputs, and the cotangents of y, h and c.
 struct RecurrentGradientArgs {
   RecurrentCell cell;
   bool reverse;

@@ -37,7 +37,7 @@ struct DeviceSetup {
 };
 
 struct DeviceKind {
-  /// Lower-case letters: `cpu`. `Device::kind` is what kernels are registered for, and may differ.
+  /// Lower-case letters: `cpu`. Kernels are registered for `Device::kind`, which may differ.
   std::string name;
   /// Names the devices of the kind in errors: `cpu:0 to cpu:99, which share its cores`.
   std::string devices;
@@ -47,7 +47,7 @@ struct DeviceKind {
   std::function<std::unique_ptr<Device>(const std::string& name, std::int32_t index,
                                         const DeviceSetup& setup)>
       make;
-  /// True if values of the host lie here as they are. Queues, user actors and consoles live on
+  /// True if values of the host can be used here directly. Queues, user actors and consoles live on
   /// such a device.
   bool is_host = false;
   /// Returns the memory of a device that is not made yet, in bytes; 0: not known or no limit. May
@@ -63,7 +63,7 @@ const DeviceKind* find_device_kind(std::string_view name);
 /// In the order of their names.
 std::vector<const DeviceKind*> device_kinds();
 
-/// Makes the device of this short name, `cpu:1`. Throws not_found, listing what exists.
+/// Makes the device of this short name, `cpu:1`. Throws not_found with the names that exist.
 std::unique_ptr<Device> make_device(const std::string& name, const DeviceSetup& setup);
 
 /// Registers a kind while it is constructed: an object of static lifetime in the kind's folder.

@@ -21,9 +21,9 @@ struct RowNormArgs {
   bool centered;
 };
 
-/// The gradients with respect to x, scale and bias, of x, scale, mean, rstd and dy; those of scale
-/// and bias are sums over the rows, in double, over blocks that the shape decides. With g = dy *
-/// scale and h = (x - mean) * rstd: dx = rstd * (g - mean of g - h * mean of g h).
+/// The gradients with respect to x, scale and bias, from x, scale, mean, rstd and dy. The gradients
+/// of scale and bias are sums over the rows, in double, over blocks that the shape decides. With g
+/// = dy * scale and h = (x - mean) * rstd: dx = rstd * (g - mean of g - h * mean of g h).
 struct RowNormGradientArgs {
   ConstView x, scale, mean, rstd, dy;
   View dx;             // [rows, n]; may be the buffer of dy

@@ -37,7 +37,7 @@ class List::Log final : public Counted {
     count(weight(element), weight(slot));
     slot = std::move(element);
   }
-  /// For a sole holder: what was in slot i, which is empty now.
+  /// For a sole holder: returns the value of slot i and empties the slot.
   Value out_of(std::int64_t i) {
     const Value* slot = find(i);
     if (!slot) return {};
@@ -280,9 +280,9 @@ Value List::peek(std::int64_t i) const {
   return v.kind() == Value::Kind::saved ? Value(Saved::of(v).peek()) : v;
 }
 
-// Brings what comes after element i in that direction near. Lists are popped: of one, the end comes
-// first. As far as that leads through lists whose ends are lists, it ends after a few: a
-// recursion's are as deep as its calls.
+// Fetches the elements after element i in that direction. Lists are popped, so the end of an inner
+// list comes first. If the ends are lists themselves, the walk stops after a few: a recursion's
+// lists are as deep as its calls.
 void List::approach(std::int64_t i, std::int64_t direction) const {
   constexpr int kDeep = 8;
   const List* list = this;

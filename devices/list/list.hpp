@@ -54,9 +54,9 @@ class List : public Value {
   /// `depth` lists deep: 1 for tensors.
   List(DType dtype, const Shape& element, std::uint8_t depth = 1);
 
-  /// Its elements are saved for a gradient: what is pushed from now on may be moved to the host by
-  /// `swapper`, if there is one where the list lies, until it is read. For the sole holder of an
-  /// empty list.
+  /// Marks the elements as saved for a gradient: `swapper`, if the list's device has one, may move
+  /// elements pushed from now on to the host until they are read. For the sole holder of an empty
+  /// list.
   void mark_saved(Swapper* swapper);
   bool is_saved() const;
 
@@ -75,12 +75,12 @@ class List : public Value {
   Value read(std::int64_t i) const;
   /// As `read`, but empty outside the list too.
   Value find(std::int64_t i) const;
-  /// As `read`, but where it lies: a tensor that was swapped out is one on the host, whose elements
-  /// are valid once the device's compute stream has passed what is enqueued now.
+  /// As `read`, but in its present place: a swapped-out tensor is returned on the host. Its
+  /// elements are valid once the device's compute stream has passed the work enqueued now.
   Value peek(std::int64_t i) const;
   /// The log's own value there, which may be a `Saved`; valid until this handle changes. For tests.
   const Value& slot(std::int64_t i) const;
-  /// Throws invalid_argument for what does not fit.
+  /// Throws invalid_argument if the element does not fit.
   void push(Value element);
   /// The last element, empty if it was never written. Throws out_of_range on an empty list.
   Value pop();
@@ -95,9 +95,9 @@ class List : public Value {
   void reach(std::int64_t i);
 
   // For gradients, which see an element twice.
-  /// Element i moved out, unwritten again. Throws out_of_range.
+  /// Moves element i out; its slot is unwritten again. Throws out_of_range.
   Value take(std::int64_t i);
-  /// Sets element i, whatever it was; grows to hold it. Throws as `push` and `reach`.
+  /// Sets element i, written or not; grows to hold it. Throws as `push` and `reach`.
   void put(std::int64_t i, Value element);
 
   // For stacking or concatenating a list that is joined repeatedly: a gradient joins it for each
@@ -114,8 +114,8 @@ class List : public Value {
   /// The result is an estimate, in proportion to the lengths, if another handle has gone on from
   /// here, and for a list that holds such lists.
   std::size_t bytes() const;
-  /// The elements from `first` to the end are popped soon: those that were swapped out start to
-  /// come back, as far as there is room.
+  /// Announces that the elements from `first` to the end are popped soon: swapped-out elements
+  /// start to come back, as far as there is room.
   void expect(std::int64_t first) const;
   /// `list(f32[2]) of 3`.
   std::string text() const;
@@ -138,7 +138,7 @@ static_assert(sizeof(List) == sizeof(Value));
 inline const List& Value::list() const { return *static_cast<const List*>(this); }
 inline List& Value::list() { return *static_cast<List*>(this); }
 
-/// `f32[2]`, `list(f32[2]) of 3`, `nothing`: what errors say of a value.
+/// The text of errors for a value: `f32[2]`, `list(f32[2]) of 3`, `nothing`.
 std::string text_of(const Value& value);
 
 }  // namespace troupe::detail

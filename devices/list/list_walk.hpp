@@ -11,7 +11,7 @@
 
 namespace troupe {
 
-/// Each tensor, in order; what was swapped out comes back.
+/// Calls f for each tensor, in order; swapped-out tensors come back.
 void each_tensor(const Value& value, const std::function<void(const Tensor&)>& f);
 
 /// Returns the value with each tensor replaced by f of it. f receives the tensors in order and on

@@ -29,18 +29,18 @@ using ScalarFunction = void (*)(void* to, const void* a, const void* b, const vo
 /// The CPU's function of an instruction with this result and these operands; null: there is none.
 ScalarFunction scalar_function(ScalarOp op, DType result, DType operand);
 
-/// A register: one element, and room for what a function writes besides.
+/// A register: one element, and room for a function that writes more.
 struct alignas(64) ScalarRegister {
   std::byte bytes[64];
 };
 
 class ScalarFrame;
 
-/// Is called by steps that are no scalar operations.
+/// The target of steps that are no scalar operations.
 class ScalarCalls {
  public:
-  /// Returns 0 if the code goes on, else what `ScalarCode::run` is to return. After that it touches
-  /// neither the code nor the frame.
+  /// Returns 0 if the code goes on, else the result of `ScalarCode::run`. Then it touches neither
+  /// the code nor the frame any more.
   virtual int call(std::int32_t number) = 0;
 
  protected:
@@ -63,7 +63,7 @@ class ScalarCode {
   void set_zero(Register to);
   void call(std::int32_t number);
   void halt();
-  /// Appends a jump; `bind` says where to.
+  /// Appends a jump; `bind` sets its target.
   Label jump();
   Label jump_unless(Register condition);
   /// Jumps to branch `index` of as many as `bind_branch` names, to the last where it names none.

@@ -1,4 +1,4 @@
-// The scalar operations a pointwise program is made of, and what each takes.
+// The scalar operations that a pointwise program is made of, and their numbers of operands.
 #pragma once
 
 #include <cstdint>

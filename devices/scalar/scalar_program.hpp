@@ -1,4 +1,4 @@
-// Scalar programs: what a pointwise operation does to one element, recorded once.
+// Scalar programs: the function that a pointwise operation applies to one element, recorded once.
 //
 // An op's author writes one generic lambda; it is instantiated on `double` (the reference) and on
 // `Symbol`, which records a tape. Typed for its inputs, the tape is a `ScalarProgram`: the CPU

@@ -42,7 +42,7 @@ class Queue {
  public:
   Queue(const SimOptions& options, std::uint64_t index, std::string name,
         std::shared_ptr<Trace> trace);
-  /// Runs what is queued, then ends the thread.
+  /// Runs the queued work, then ends the thread.
   ~Queue();
 
   /// The name of a piece of work, and its duration on the virtual clock.
@@ -50,7 +50,8 @@ class Queue {
     const char* what;
     double nanoseconds;
   };
-  /// Skipped while the status is an unreported error. With a fault, that takes the status's place.
+  /// The work is skipped while the status is an unreported error. A fault, if given, replaces the
+  /// status.
   void enqueue(Cost cost, std::function<void()> work, std::shared_ptr<Fault> fault = nullptr,
                std::int64_t origin = 0);
   /// Runs whatever the status (freeing memory).
@@ -58,7 +59,7 @@ class Queue {
   std::shared_ptr<Event> record();
   std::shared_ptr<Event> mark();
   void wait(std::shared_ptr<Event> event);
-  /// Runs, or waits for, what is queued. Manual: up to an event that has not passed; false then.
+  /// Runs the queued work, or waits for it. Manual: up to an event that has not passed; false then.
   bool drain();
   /// `drain`, then throws and clears the status.
   void synchronize();

@@ -5,8 +5,9 @@
 //
 // A cold page costs 1.2 µs (3 GB/s); a warm one copies at 40 GB/s: freed blocks are kept in size
 // classes and handed out again, the large ones 2 MiB-aligned and advised to be huge pages.
-// Threads: any. Order: the caller frees only what no queued kernel still touches; on a stream
-// device that is "freed in the stream's order", because reuse is enqueued behind the last use.
+// Threads: any. Order: the caller frees a block only after the last queued kernel that touches it;
+// on a stream device that is "freed in the stream's order", because reuse is enqueued behind the
+// last use.
 #pragma once
 
 #include <cstddef>
@@ -31,7 +32,7 @@ class Allocator {
   virtual void* allocate(std::size_t bytes) = 0;
   /// `bytes` as given to allocate.
   virtual void deallocate(void* memory, std::size_t bytes) noexcept = 0;
-  /// Would an allocation of `bytes` stay within the limit now?
+  /// Returns true if an allocation of `bytes` would stay within the limit now.
   virtual bool has_room(std::size_t bytes) const = 0;
   virtual AllocatorCounters counters() const = 0;
   /// Returns blocks to the source that are kept for reuse and were freed `kAges` calls ago. Call it
@@ -50,7 +51,7 @@ class MemorySource {
 };
 
 /// Keeps freed blocks by size class. With a limit, `in_use` and `cached` together never exceed it:
-/// as many cached blocks as are in the way are returned first, those freed longest ago, then
+/// the cached blocks that were freed longest ago are returned first, as many as necessary; then
 /// allocate throws.
 std::unique_ptr<Allocator> make_caching_allocator(std::unique_ptr<MemorySource> source,
                                                   std::uint64_t limit = 0);

@@ -3,8 +3,8 @@
 //   Tensor t = Tensor::of<float>({1, 2, 3, 4}, Shape{2, 2});
 //   t.data<float>()[3];  t.item<float>() on one element;  t.reshaped({4}) shares the buffer.
 //
-// Threads: as `Value`. A tensor that has more than one holder is read-only; `is_sole_holder`
-// (of the buffer, not just of the view) is what allows writing in place.
+// Threads: as `Value`. A tensor that has more than one holder is read-only. A sole holder of the
+// buffer, not just of the view, may write in place (`is_sole_holder`).
 #pragma once
 
 #include <complex>
@@ -150,10 +150,10 @@ class Tensor : public detail::Value {
   /// put elements of its inputs together calls it before the inputs may go.
   Tensor with_own_text() const;
 
-  /// Names the elements of the buffer that this is a view of: equal numbers, equal elements. 0: not
-  /// known.
+  /// Identifies the contents of the buffer that this is a view of: equal numbers mean equal
+  /// elements. 0: not known.
   std::uint64_t content() const;
-  /// May this handle's elements be overwritten?
+  /// Returns true if this handle's elements may be overwritten.
   bool is_sole_holder() const;
   /// Returns these elements under another shape of as many elements; shares the buffer.
   Tensor reshaped(const Shape& shape, At at = At::current()) const;

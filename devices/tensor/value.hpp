@@ -1,4 +1,4 @@
-// Values: what a token carries. A `Value` is a 32-byte handle: nothing, a scalar held in the
+// Values: the contents of a token. A `Value` is a 32-byte handle: nothing, a scalar held in the
 // handle itself, or a counted reference to an object (a tensor's body, a list's log).
 //
 // Threads: a handle belongs to one thread at a time, the object behind it may be shared.
@@ -101,12 +101,12 @@ class Value {
     return *this;
   }
   ~Value() { reset(); }
-  /// Takes what `o` holds; this must hold nothing.
+  /// Moves the value of `o` here; this must hold nothing.
   void fill(Value&& o) noexcept {
     copy_bits(o);
     o.kind_ = Kind::none;
   }
-  /// Becomes another holder of what `o` holds.
+  /// Shares the value of `o`.
   void share(const Value& o) noexcept {
     if (o.kind_ >= Kind::tensor) o.object()->retain();
     drop();
@@ -126,8 +126,7 @@ class Value {
 
   /// The 16 bytes that hold an inline scalar.
   const void* scalar_bits() const { return bits_; }
-  /// Both are inline scalars, of the same dtype and the same bits. Bytes that no element takes are
-  /// zero.
+  /// Returns true if both are inline scalars of equal dtype and bits. Unused bytes are zero.
   bool is_same_scalar(const Value& o) const {
     return is_inline() && o.is_inline() && dtype_ == o.dtype_ &&
            std::memcmp(bits_, o.bits_, sizeof bits_) == 0;

@@ -37,8 +37,8 @@ class Worker;
 
 }  // namespace detail
 
-/// Work for a pool: a function and what it works on. Two words, copied freely, owns nothing.
-/// `run` must not throw; a job that can fail carries its error in `object`.
+/// Work for a pool: a function and its object. Two words, copied freely, owns nothing. `run` must
+/// not throw; a job that can fail carries its error in `object`.
 struct Job {
   void (*run)(void* object, Worker& worker) = nullptr;
   void* object = nullptr;

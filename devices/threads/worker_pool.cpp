@@ -349,7 +349,7 @@ Worker* WorkerPool::take_searching() {
 }
 
 /// Takes back the place of a worker whose own thread sleeps; it counts as searching. The thread
-/// goes on sleeping, parked, where there is nothing for it to do, nor to watch (5).
+/// goes on sleeping, parked, if there is nothing for it to do or to watch (invariant 5).
 void WorkerPool::give_back(Worker& worker) {
   bool stay = worker.ring_.length() == 0;
   if (stay) {

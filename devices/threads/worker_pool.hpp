@@ -110,12 +110,12 @@ struct PoolCounters {
   std::uint64_t wake_ns = 0;  ///< time from wake-ups until their threads ran
 };
 
-/// An object that workers without work look at, between their looks at each other: devices whose
-/// work has ended, say.
+/// An object that workers without work poll between their looks at each other, for example for
+/// devices whose work has ended.
 class Poller {
  public:
-  /// Does what is there to do, never blocks. Returns true if there was something. Any worker, also
-  /// several at once.
+  /// Does the work that is there, never blocks. Returns true if there was any. Called by any
+  /// worker, also by several at once.
   virtual bool poll() = 0;
 
  protected:
@@ -141,12 +141,12 @@ class Worker {
   /// Puts `job` at the end of this worker's own ring. Only from a job this worker is running.
   inline void submit(Job job);
 
-  /// Leaves what waits behind this worker's job to a worker that sleeps. Before something of ≥ 20
-  /// µs; from that job.
+  /// Hands the jobs that wait behind this worker's job to a sleeping worker. Call it from that job,
+  /// before work of ≥ 20 µs.
   inline void share();
 
   /// Gives the oldest job that waits behind this worker's job to a worker that searches; does
-  /// nothing if none does. Before something of ≥ 0.5 µs; from that job.
+  /// nothing if none does. Call it from that job, before work of ≥ 0.5 µs.
   inline void offer();
 
  private:
@@ -209,9 +209,9 @@ class WorkerPool {
  public:
   /// Starts `workers` threads (at least 1; std::invalid_argument otherwise).
   explicit WorkerPool(int workers);
-  /// Starts none; the caller runs the jobs by `step` and `run_all`, from one thread at a time.
+  /// Starts no thread; the caller runs the jobs by `step` and `run_all`, from one thread at a time.
   explicit WorkerPool(Deterministic how);
-  /// Runs what is pending, then joins the threads. Must not run on one of its own workers.
+  /// Runs pending jobs, then joins the threads. Must not run on one of its own workers.
   ~WorkerPool();
   WorkerPool(const WorkerPool&) = delete;
   WorkerPool& operator=(const WorkerPool&) = delete;
@@ -253,8 +253,8 @@ class WorkerPool {
   /// When it returns, no worker calls the poller any more.
   void stop_polling();
 
-  /// Hangs `user` on a free slot and returns its number; std::length_error when all kSlots are
-  /// taken. A job function that knows its slot number finds its layer again through `attached`.
+  /// Stores `user` in a free slot and returns its number; std::length_error when all kSlots are
+  /// taken. A job function that has the slot number finds its layer again through `attached`.
   int attach(void* user);
   /// Frees the slot. No job that uses it may be pending.
   void detach(int slot);

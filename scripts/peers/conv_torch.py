@@ -1,4 +1,4 @@
-"""Training steps of a small convolutional network in eager torch, written as its documentation does.
+"""Training steps of a small convolutional network in eager torch, as its documentation shows.
 
 usage: conv_torch.py <threads> [contiguous | channels_last]
 request: `reset`: the weights of test/bench/conv.cpp again; `steps <n>`: ns a step, then the n
