@@ -1,4 +1,4 @@
-// A pool of equally sized blocks: what makes handles cost nanoseconds after warm-up.
+// A pool of equally sized blocks: with it handles cost nanoseconds after warm-up.
 //
 //   void* block = BlockPool<sizeof(Body)>::take();   // 1–2 ns from the thread's own list
 //   BlockPool<sizeof(Body)>::give(block);
@@ -7,7 +7,7 @@
 // grow past two batches hand one to a shared stash, so that a thread that only frees feeds a thread
 // that only takes. Invariants: 1. a block is in exactly one list or in use; 2. a thread's list
 // holds at most 2 × kBatch blocks; 3. the stash is touched under its mutex only. A thread's list
-// outlives the thread's other objects, so that what is destroyed after them may still give blocks
+// outlives the thread's other objects, so that objects destroyed after them may still give blocks
 // back. Under ASan and TSan every block comes from malloc, so that stale uses are seen.
 #pragma once
 

@@ -1,5 +1,5 @@
-// Names of devices: `cpu:0` on the node that is meant, `/node:worker1/cpu:0` in full. This is the
-// only place that takes such names apart; devices/device/registry.hpp says which kinds exist.
+// Names of devices: `cpu:0` on the current node, `/node:worker1/cpu:0` in full. This is the only
+// place that parses such names; devices/device/registry.hpp has the kinds that exist.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace troupe {
 
 /// The prefix of a name in full; the node's name follows.
 inline constexpr std::string_view kNodePrefix = "/node:";
-/// The device that every node has: it is meant where a name gives a node alone.
+/// The device that every node has: used if a name gives a node alone.
 inline constexpr std::string_view kHostDevice = "cpu:0";
 
 /// Returns `worker1` for `/node:worker1/cpu:0`; empty if the name has no node.

@@ -148,7 +148,7 @@ struct type_tag {
   using type = T;
 };
 
-/// Throws unimplemented: what takes numbers was given strings.
+/// Throws unimplemented: strings were given to an op of numbers.
 [[noreturn]] void refuse_strings();
 
 }  // namespace detail

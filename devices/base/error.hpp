@@ -1,4 +1,4 @@
-// Errors: what went wrong, as a value or as an exception.
+// Errors, as a value or as an exception.
 //
 //   throw Error(Code::out_of_range, "Gather: index 7 at position 3 is outside [0, 5)");
 //   Status s = run.wait();  if (!s.ok()) std::cerr << s.message();

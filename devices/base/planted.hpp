@@ -1,14 +1,14 @@
-// Planted faults: mistakes in lowering and in the executor, for a test to show that it would notice
-// them (test/faults/planted_faults.cpp). The library has none: there `is_planted` is false when it
-// is compiled. The test compiles the files that include this with TROUPE_PLANTED_FAULTS and says
-// which fault it wants.
+// Planted faults: mistakes in lowering and in the executor, with which a test shows that it detects
+// them (test/faults/planted_faults.cpp). The library has none: there `is_planted` is false at
+// compile time. The test compiles the files that include this with TROUPE_PLANTED_FAULTS and
+// selects the fault.
 #pragma once
 
 namespace troupe {
 
 enum class Planted {
   none,
-  dropped_dead_token,    // one of several users of a dead value is not told
+  dropped_dead_token,    // one of several users of a dead value gets no dead token
   wrong_iteration,       // a NextIteration's token goes to the newest iteration
   early_exit,            // a loop yields its first iteration's value
   merge_of_the_dead,     // a Merge takes the first token, dead or live
@@ -21,7 +21,7 @@ enum class Planted {
   pivot_forgotten,       // a node without inputs of its branch or iteration does not wait for it
   read_hides_write,      // only the first of several reads after a write waits for it
   call_not_waited_for,   // ops ordered after a call start with it
-  // opening a loop's second iteration throws: no mistake, but what a lack of memory does
+  // opening a loop's second iteration throws: no mistake, but the effect of a lack of memory
   exception_in_turn,
   path_turned,  // a token to another partition names its iterations inside out
 };

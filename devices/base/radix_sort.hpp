@@ -43,8 +43,8 @@ OrderKey<T> order_key(T x) {
   }
 }
 
-/// Is a key that of one element only, which `element_of` gives? Zeros of either sign share one, and
-/// so do all NaNs.
+/// Returns true if only one element has this key; `element_of` returns that element. Zeros of
+/// either sign share a key, and so do all NaNs.
 template <class T>
 bool is_of_one(OrderKey<T> key) {
   using K = OrderKey<T>;
@@ -124,8 +124,8 @@ class RowSorter {
     }
   }
 
-  /// The first of all n in a heap whose top is the last of them; most elements do not come before
-  /// that.
+  /// Keeps the first elements of all n in a heap whose top is the last of them; most elements do
+  /// not come before the top.
   template <class Item, class KeyAt>
   void keep_first(std::vector<Item>& items, std::int64_t n, KeyAt&& key_at) {
     std::make_heap(items.begin(), items.end());
@@ -141,8 +141,8 @@ class RowSorter {
     std::sort_heap(items.begin(), items.end());
   }
 
-  // From the lowest digit to the highest, each time in the order so far; digits that all have in
-  // common are left out.
+  // From the lowest digit to the highest, each time in the order so far; digits that are equal in
+  // all keys are skipped.
   template <int bits, class Item>
   void sort_by_digits(std::vector<Item>& items, std::vector<Item>& spare) {
     constexpr int passes = (kKeyBits + bits - 1) / bits;

@@ -65,14 +65,14 @@ class Shape {
   Shape without(int axis) const;
   Shape with_inserted(int axis, std::int64_t extent) const;
 
-  /// Could both describe one tensor? Unknown matches anything.
+  /// Returns true if both could describe one tensor. Unknown matches anything.
   bool is_compatible(const Shape& other) const;
   /// Returns the extents known to either shape; throws invalid_argument if they contradict.
   Shape merge(const Shape& other) const;
 
   /// Returns the extents common to both; extents that differ are unknown.
   Shape common(const Shape& other) const;
-  /// Is whatever `other` describes described by this too?
+  /// Returns true if this describes every tensor that `other` describes.
   bool covers(const Shape& other) const;
 
   friend bool operator==(const Shape& a, const Shape& b);

@@ -23,7 +23,7 @@ class SignalsBlocked {
   SignalsBlocked(const SignalsBlocked&) = delete;
   SignalsBlocked& operator=(const SignalsBlocked&) = delete;
 
-  /// For a thread of our own, until it ends: then the above costs nothing.
+  /// For a thread of our own, until it ends: later objects of this class then cost nothing.
   static void for_good() {
     pthread_sigmask(SIG_BLOCK, &blocked(), nullptr);
     blocked_for_good_ = true;

@@ -17,7 +17,7 @@ namespace {
 struct KnownPlugin {
   const char* kind;
   const char* library;
-  const char* driver;    // a library that is there where the hardware is
+  const char* driver;    // a library that exists wherever the hardware does
   const char* hardware;  // for people
 };
 constexpr KnownPlugin kKnownPlugins[] = {
@@ -31,7 +31,7 @@ std::string folder_of_this_library() {
   return std::filesystem::canonical(info.dli_fname, none).parent_path().string();
 }
 
-// Opens a library and lets it register its kinds; throws Error with what is wrong.
+// Opens a library and lets it register its kinds; throws Error with the cause.
 std::string load_library(void* library) {
   using Entry = const DevicePlugin* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(library, "troupe_device_plugin"));

@@ -8,11 +8,11 @@
 
 namespace troupe::detail {
 
-// A buffer that lists hold, wherever its elements are.
+// A buffer that lists hold, on the device or on the host.
 struct Swapper::Parcel {
   std::size_t bytes;
   int holders = 0;           // `Saved` handles
-  Parcels* where = nullptr;  // which of the swapper's lists it is in, and its place there
+  Parcels* where = nullptr;  // the swapper's list that holds it, and its position there
   Parcels::iterator place = {};
   Ref<Buffer> device = {};              // null: away
   Ref<Buffer> host = {};                // null: never went out
@@ -97,7 +97,7 @@ Value Swapper::admit(Tensor tensor) {
   const Shape shape = tensor.shape();
   const auto offset = static_cast<std::size_t>(static_cast<const unsigned char*>(tensor.raw()) -
                                                static_cast<const unsigned char*>(buffer->data()));
-  tensor.reset();  // else it would count as another holder of the buffer
+  tensor.reset();  // otherwise it would count as another holder of the buffer
   std::lock_guard lock(mutex_);
   Parcel& parcel = parcel_of(std::move(buffer));
   ++parcel.holders;
@@ -107,7 +107,7 @@ Value Swapper::admit(Tensor tensor) {
   return saved;
 }
 
-// To the levels that the options name, but for one parcel.
+// Trims to the levels of the options; one parcel is exempt.
 void Swapper::trim(const Parcel* newest) {
   while (is_above(options_.fill_level, leaving_bytes_) && start_oldest_out(newest)) {}
   while (!leaving_.empty() && is_above(options_.keep_level, 0)) give_back(leaving_.front());
@@ -141,7 +141,7 @@ void Swapper::release(Parcel& parcel) noexcept {
   parcel.where->erase(parcel.place);
 }
 
-// Whatever is enqueued on the compute stream from now on comes behind the parcel's copies.
+// Work enqueued on the compute stream from now on runs behind the parcel's copies.
 void Swapper::settle(Parcel& parcel) {
   if (parcel.pending) compute_->wait(parcel.pending);
   parcel.pending.reset();
@@ -154,7 +154,7 @@ void Swapper::become_newest(Parcel& parcel) {
 
 // ---- out
 
-// Is more of the limit in use than that, but for so many bytes?
+// Returns true if the bytes in use, without `but_for`, exceed that share of the limit.
 bool Swapper::is_above(double level, std::uint64_t but_for) const {
   const AllocatorCounters memory = device_.allocator().counters();
   return static_cast<double>(memory.in_use - std::min(memory.in_use, but_for)) >
@@ -247,7 +247,7 @@ void Swapper::fetch(Parcel& parcel) {
   settle(parcel);
 }
 
-// Nothing else starts out for what is not needed yet.
+// Parcels that are not needed yet push nothing else out.
 void Swapper::approach(Parcel& parcel) {
   if (parcel.where == &leaving_) become_newest(parcel);
   if (parcel.device) return;

@@ -77,8 +77,8 @@ class Saved final : public Value {
  public:
   /// The tensor, on its device. Throws resource_exhausted if there is no room for it.
   Tensor tensor() const;
-  /// The tensor where it lies: on the host if it was swapped out. There its elements are valid once
-  /// the compute stream has passed what is enqueued now.
+  /// The tensor in its present place: on the host if it was swapped out. There its elements are
+  /// valid once the compute stream has passed the work enqueued now.
   Tensor peek() const;
   /// Starts to bring it back, if it is away and there is room.
   void approach() const;
@@ -100,12 +100,12 @@ class Swapper {
 
   /// Returns the list's element: a `Saved`, or the tensor itself if it is not worth swapping.
   Value admit(Tensor tensor);
-  /// Gives back memory of what is swapped out, enough for `bytes` bytes if there is as much; false
-  /// if none was left to give.
+  /// Gives back memory of swapped-out buffers, enough for `bytes` bytes if there is as much; false
+  /// if no memory was left to give.
   bool make_room(std::size_t bytes);
   SwapCounters counters() const;
   const SwapOptions& options() const { return options_; }
-  /// For an error's message: what is swapped out, and what would help.
+  /// For an error's message: the swapped-out bytes, and the remedy.
   std::string advice() const;
 
   /// The copy streams, for tests that drive a device by hand.

@@ -9,9 +9,9 @@
 namespace troupe::detail {
 
 /// A window along one axis, in elements. Position o covers in[o * stride - before + t * dilation]
-/// for t < size; what lies outside [0, in) is padding.
+/// for t < size; elements outside [0, in) are padding.
 struct WindowAxis {
-  std::int64_t in = 1, out = 1;  // extents: of what it moves over, of its positions
+  std::int64_t in = 1, out = 1;  // extents: of the input, of the window's positions
   std::int64_t size = 1, stride = 1, dilation = 1;
   std::int64_t before = 0;  // elements of padding before the first
 
@@ -36,9 +36,9 @@ struct Windows {
   friend bool operator==(const Windows&, const Windows&) = default;
 };
 
-/// Which of the three is made of the other two: y [n, out..., filters] of x [n, in..., channels]
-/// and w [window..., channels / groups, filters], or the gradient with respect to x (of dy and w)
-/// or w (of x and dy).
+/// The result of a convolution: y [n, out..., filters] from x [n, in..., channels] and w
+/// [window..., channels / groups, filters], or the gradient with respect to x (from dy and w) or w
+/// (from x and dy).
 enum class Convolve : std::uint8_t { output, input, filter };
 
 struct ConvolveArgs {
@@ -52,16 +52,16 @@ struct ConvolveArgs {
 
 enum class Pool : std::uint8_t {
   max,            // y: the largest x of each window, NaN if any is
-  max_gradient,   // dx: each dy goes to where its window's x is largest, the first of equals
-  max_at,         // y: of each window the element of the second input where x is largest
-  mean,           // y: the mean of what of each window is no padding
-  mean_gradient,  // dx: each dy in equal parts to what its window holds
+  max_gradient,   // dx: each dy goes to the largest x of its window, the first of equals
+  max_at,         // y: the second input's element at the largest x of each window
+  mean,           // y: the mean of each window without its padding
+  mean_gradient,  // dx: each dy in equal parts to its window's elements
 };
 
 struct PoolArgs {
   Pool what;
   ConstView x;      // max…: [n, in..., channels]; mean_gradient: dy
-  ConstView other;  // max_gradient: dy; max_at: what is chosen from
+  ConstView other;  // max_gradient: dy; max_at: the second input
   View out;
   Windows windows;
   std::int64_t batch, channels;
