@@ -76,9 +76,9 @@ struct RecurrentBack {
   const bool* active;
   const T *gates, *kept, *dy;
   const T* const* before;  // [rows]: an LSTM's cell, a GRU's state before
-  // [rows, units]: of the state after; then of that before, but for what comes by h R
+  // [rows, units]: for the state after; then for the state before, without the part through h R
   T *dh, *dc;
-  T *dprojected, *dq;  // [rows, n], may be gates; of h R, the same but of a GRU
+  T *dprojected, *dq;  // [rows, n], may be gates; for h R: equal to dprojected except in a GRU
 };
 
 /// c[r] += a[r] b for active rows, b [k, n] packed.
@@ -137,7 +137,7 @@ struct LevelKernels {
 
   /// The sum and the sum of squares of x - x[0], n > 0, added as in sum_f32.
   void (*moments_f32)(const float* x, std::int64_t n, double* sum, double* squares);
-  /// The sum of squares of x, the same way.
+  /// The sum of squares of x, added as in sum_f32.
   double (*squares_f32)(const float* x, std::int64_t n);
   /// y[i] = (x[i] - mean) * rstd * scale[i] + bias[i]; without a bias, x[i] * rstd * scale[i]. y
   /// may be x.

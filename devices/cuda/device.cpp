@@ -27,7 +27,7 @@ cudaDeviceProp properties_of(int index) {
   return properties;
 }
 
-// Nine tenths of what is free, unless the user names a limit.
+// Nine tenths of the free memory, unless the user sets a limit.
 std::uint64_t limit_of(std::uint64_t wanted) {
   if (wanted) return wanted;
   std::size_t free = 0, total = 0;

@@ -25,7 +25,7 @@ class CudaPrimitives::Call {
   void check(cudaError_t error, const char* doing) { queue().check(error, doing); }
 
   Tensor temporary(DType dtype, const Shape& shape) { return device_.empty(dtype, shape); }
-  /// Returns the elements' place on the device; those of an inline scalar go to a temporary.
+  /// Returns the device address of the elements; an inline scalar goes to a temporary.
   const void* data(const ConstView& v) {
     if (!v.is_inline()) return v.data();
     temporaries_.push_back(temporary(v.dtype, Shape{1}));
@@ -600,7 +600,7 @@ void CudaPrimitives::matmul(Stream& s, const MatmulArgs& m) const {
   }
 }
 
-// ---- what is not there
+// ---- missing primitives
 
 void CudaPrimitives::softmax(Stream&, ConstView, View, bool) const { refuse(Primitive::softmax); }
 void CudaPrimitives::cross_entropy(Stream&, ConstView, ConstView, View) const {

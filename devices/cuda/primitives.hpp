@@ -42,7 +42,7 @@ class CudaPrimitives final : public Primitives {
                View out) const override;
   void range(Stream&, double start, double step, View out) const override;
 
-  // Not there: `has` says so.
+  // Missing: `has` returns false for these.
   void softmax(Stream&, ConstView, View, bool) const override;
   void cross_entropy(Stream&, ConstView, ConstView, View) const override;
   void cross_entropy_gradient(Stream&, ConstView, ConstView, ConstView, View) const override;

@@ -97,7 +97,7 @@ void CpuPrimitives::along(Stream&, const AlongArgs& a) const {
   check_index_type(a.indices);
   // A block looks at its own indices, and goes no further if one is outside: all are then looked at
   // in order, for the error.
-  std::atomic<bool> is_bad = false;  // says no more than that
+  std::atomic<bool> is_bad = false;  // publishes nothing but itself
   const auto are_good = [&](const auto* index, std::int64_t n) {
     if (are_inside(index, n, a.extent)) return true;
     is_bad.store(true, std::memory_order_relaxed);

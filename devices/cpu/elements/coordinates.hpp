@@ -1,4 +1,4 @@
-// Taking and putting at coordinates; what scattered sums are made in.
+// Taking and putting at coordinates; the dtype of scattered sums.
 #pragma once
 
 #include <vector>

@@ -94,8 +94,8 @@ void transpose_matrix(T* out, std::int64_t out_step, const T* in, std::int64_t i
     }
 }
 
-// The output's axes but the last two (or one) are walked; what is left is a matrix, a row copied
-// whole, or a strided row.
+// The output's axes but the last two (or one) are walked; the rest is a matrix, a row copied whole,
+// or a strided row.
 template <class T>
 void permute_elements(WorkerPool* pool, const T* in, T* out, const Axes& axes) {
   int last = axes.rank - 1;

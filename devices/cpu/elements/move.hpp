@@ -56,7 +56,7 @@ bool are_inside(const I* index, std::int64_t n, std::int64_t bound) {
     signs = static_cast<U>(signs | static_cast<U>(index[i]) | (last - static_cast<U>(index[i])));
   return static_cast<I>(signs) >= 0;
 }
-/// Both, for each of them.
+/// Checks dtype and bounds of all indices.
 void check_indices(const ConstView& indices, std::int64_t bound);
 /// Calls f with a pointer to them, i32 or i64.
 template <class F>

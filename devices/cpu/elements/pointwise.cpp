@@ -132,7 +132,8 @@ class TileProgram::Builder {
     return slot_of_[operand];
   }
 
-  // A free register, or that of an operand which dies here and has the same element size.
+  // Returns a free register, or the register of an operand which dies here and has the same element
+  // size.
   Register take(int k) {
     if (last_use_[k] == kForever) return registers_++;
     const ScalarInstruction& i = program_.code[k];
@@ -442,7 +443,7 @@ void TileProgram::run_steps_ahead(std::byte* const* at, std::int64_t n, const Ca
   }
 }
 
-// `memory` holds the registers; from `made` on goes what is not stored.
+// `memory` holds the registers; results that are not stored go to `made` on.
 void TileProgram::run_range(const Call& call, std::int64_t begin, std::int64_t end,
                             std::byte* memory, std::byte* made) const {
   constexpr int kFew = 64;

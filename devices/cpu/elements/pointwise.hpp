@@ -133,9 +133,9 @@ class TileProgram::Ranges {
     const std::byte* first;
     std::int64_t step;  // elements from one row to the next
   };
-  /// Makes `width` elements from `begin` on, and so many times as there are rows those `step`
-  /// behind, of all results. Yields the wanted one's: where they are stored, or in the thread's
-  /// scratch.
+  /// Computes `width` elements from `begin` on, and as many for each further row, `step` elements
+  /// apart, of all results. Returns the wanted result's rows: their place in the output, or in the
+  /// thread's scratch.
   Rows make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const;
 
  private:

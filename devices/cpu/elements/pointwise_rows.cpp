@@ -1,5 +1,5 @@
-// The tile evaluator on slices of rows: what a Split would copy out is read where it lies, and what
-// a Concat would copy in is written where it goes.
+// The tile evaluator on slices of rows: it reads the input of a Split in place, and writes into the
+// output of a Concat, without their copies.
 #include <algorithm>
 
 #include <fmt/format.h>

@@ -36,7 +36,7 @@ std::string_view name_of(Reduction r) {
 namespace cpu {
 namespace {
 
-// Each reduction: what is accumulated, how one element and how another accumulator are added, the
+// Each reduction: its accumulator, how one element and how another accumulator are added, the
 // result.
 
 template <class T, bool mean>
@@ -453,8 +453,8 @@ void dispatch(WorkerPool* pool, Reduction how, const Extents& e, const Elements&
               fmt::format("{} of {} is not defined", name_of(how), name_of(dtype_of<T>)));
 }
 
-// Sums over axes that others stand between: those of the first run of axes, then of what is left
-// those of the next. Nothing is transposed.
+// Sums over axes that are not neighbours: first over the first run of axes, then over the next.
+// Nothing is transposed.
 template <class T>
 void sum_apart(WorkerPool* pool, bool is_mean, Shape shape, std::uint32_t axes, const T* in,
                T* out) {

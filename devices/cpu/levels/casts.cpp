@@ -54,9 +54,9 @@ inline Brain narrow_brain(float x) {
   return {std::uint16_t(x != x ? (word >> 16) | 0x40 : rounded)};
 }
 
-// A number as float, rounded to odd: what is lost shows in the last bit, so that a further rounding
-// to fewer bits gives the bits of one rounding (Boldo and Melquiond, 2008). Selects only, which
-// become vector code.
+// A number as float, rounded to odd: lost bits show in the last bit, so that a further rounding to
+// fewer bits gives the bits of one rounding (Boldo and Melquiond, 2008). Selects only, which become
+// vector code.
 inline float to_odd(float x) { return x; }
 inline float to_odd(double x) {
   const float near = float(x);

@@ -2,7 +2,7 @@
 // time. Either way an element's result does not depend on where it stands.
 #if !defined(__clang__)
 // Steps of one packet wait for each other, and a core looks ahead some hundred instructions only:
-// the compiler mixes those of four.
+// the compiler interleaves the steps of four packets.
 #pragma GCC optimize("schedule-insns", "sched-pressure")
 #endif
 #include <troupe/devices/cpu/levels/packet.hpp>
@@ -87,7 +87,7 @@ inline double gelu_slope(double x) {
 inline float gelu(float x) { return float(gelu(double(x))); }
 inline float gelu_slope(float x) { return float(gelu_slope(double(x))); }
 
-// ---- complex: libm's, which knows the cuts and what is infinite
+// ---- complex: libm's functions, which handle the cuts and infinities
 
 template <class C, class T>
 C joined_as(Complex<T> z) {
@@ -185,7 +185,7 @@ void packets(void* dst, const void* a, const void* b, const void*, std::int64_t 
     store(d + i, f(load_floats(x + i), load_floats(y + i)));
 }
 
-// Angles too large for the packets' reduction, infinities and NaN: libm, for those elements only.
+// Angles too large for the packets' reduction, infinities and NaN go to libm, these elements only.
 template <Doubles (*f)(Doubles), float (*of_large)(float)>
 void angles(void* dst, const void* a, const void*, const void*, std::int64_t n) {
   float* d = static_cast<float*>(dst);

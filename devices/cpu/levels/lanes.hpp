@@ -40,7 +40,7 @@ inline void add_wide(double* to, Floats x) {
 template <class T, class F>
 inline void fold_rows(double* acc, const T* x, std::int64_t rows, std::int64_t stride,
                       std::int64_t n, F f) {
-  constexpr int kTogether = 8;  // rows for which what is accumulated is loaded and stored once
+  constexpr int kTogether = 8;  // rows whose accumulator is loaded and stored once
   for (; rows >= kTogether; rows -= kTogether, x += kTogether * stride) {
     std::int64_t j = 0;
     for (; j + kWide <= n; j += kWide) {
@@ -93,8 +93,8 @@ constexpr int kQuarter = 16, kHalves = kLanes / kQuarter, kQuarterPackets = kQua
 // shorter rows have no groups: each of their elements is widened
 constexpr int kGrouped = kHalves * 4 * kQuarter;
 
-/// The packets that at() makes of `count` quarters, added pairwise; depth first, so few of them
-/// wait.
+/// The packets that at() makes of `count` quarters, added pairwise; depth first, so few are kept at
+/// a time.
 template <int terms, int count, class F>
 __attribute__((always_inline)) inline void add_pairwise(F at, std::int64_t i,
                                                         Floats (*to)[kQuarterPackets]) {

@@ -32,7 +32,7 @@ TROUPE_INLINE Floats add_product(Floats x, Floats y, Floats sum) { return sum + 
 #endif
 
 /// sum[r] = the row r of a, k long, times a panel of `across` packets of columns, in the order of
-/// k. Rows lie `row_step` apart, what follows in a row `k_step`, rows of the panel `panel_step`.
+/// k. Rows lie `row_step` apart, elements of a row `k_step`, rows of the panel `panel_step`.
 template <int rows, int across>
 TROUPE_INLINE void multiply(Floats (&sum)[rows][across], const float* a, std::int64_t row_step,
                             std::int64_t k_step, const float* panel, std::int64_t k,

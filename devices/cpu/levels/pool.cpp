@@ -1,6 +1,5 @@
 // Pooling at one position: the taps of its window that lie inside, each a row of channels. A packet
-// of channels sees all taps before the next one is looked at, so that what is largest stays in
-// registers.
+// of channels sees all taps before the next packet, so that the extremum stays in registers.
 #include <troupe/devices/cpu/levels/packet.hpp>
 
 namespace troupe::cpu {
@@ -17,8 +16,8 @@ inline void put(float* to, V v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
 
-/// Calls f(c, V, I) for each packet of channels, and f(c, float, int32) for those left over: the
-/// types to compute in.
+/// Calls f(c, V, I) for each packet of channels, and f(c, float, int32) for the rest: V and I are
+/// the types to compute in.
 template <class F>
 inline void for_channels(std::int64_t channels, F f) {
   std::int64_t c = 0;

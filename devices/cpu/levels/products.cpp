@@ -12,7 +12,7 @@ void TROUPE_FILL(products)(LevelKernels&) {}
 #else
 namespace {
 
-// sums 12 of 16 registers; the other four hold b, a and what they make
+// sums take 12 of 16 registers; the other four hold b, a and their products
 constexpr int kAcross = 2, kMostRows = 6, kColumns = kAcross * kPacket;
 
 typedef float Four __attribute__((vector_size(16)));

@@ -1,4 +1,5 @@
-// Random words and what is made of them, many at a time (random.cpp says which word is whose).
+// Random words and draws from them, many at a time (random.cpp defines which word belongs to which
+// element).
 #include <troupe/devices/cpu/levels/lanes.hpp>
 
 #if defined(__SSE2__) && !defined(__AVX512F__)

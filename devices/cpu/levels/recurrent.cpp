@@ -33,8 +33,8 @@ bool any_active(const bool* active, std::int64_t first, int rows) {
   return !active;
 }
 
-// Brings what a tile will need after its product, in lines that lie far apart: without it an LSTM's
-// step took a fifth longer.
+// Prefetches the tile's data for the step after its product, in lines that lie far apart: without
+// it an LSTM's step took a fifth longer.
 template <int gates>
 TROUPE_INLINE void prefetch(const RecurrentStep<float>& s, std::int64_t row, std::int64_t unit) {
   for (int g = 0; g < gates; ++g)

@@ -44,8 +44,8 @@ inline void gru_step(V* gate, const V* q, V before, V& h) {
   gate[2] = tanh(gate[2] + gate[0] * q[2]);
   h = gate[1] * before + (1.f - gate[1]) * gate[2];
 }
-/// dq: of h R, whose first two gates are as d; dh: of the state after, then of that before but for
-/// what comes by h R.
+/// dq: for h R, whose first two gates are as d; dh: for the state after, then for the state before,
+/// without the part through h R.
 template <class V>
 inline void gru_back(const V* gate, V q, V before, V& dh, V* d, V& dq) {
   d[2] = dh * (1.f - gate[1]) * (1.f - gate[2] * gate[2]);

@@ -137,9 +137,9 @@ inline V back_at(const RowBack& row, V x, V dy, V scale, V* sum_dy, V* sum_dh) {
 
 constexpr int kTile = kPacketBytes == 64 ? 8 : 4;  // packets of columns whose sums are in registers
 
-// The columns of `rows` rows: what they add to dscale and dbias is added in float first.
+// The columns of `rows` rows: their terms of dscale and dbias are added in float first.
 template <int rows>
-void back(const RowNormBack c) {  // by value: what is written could else be its pointers
+void back(const RowNormBack c) {  // by value: written data could otherwise alias its pointers
   RowBack row[rows];
   for (int r = 0; r < rows; ++r) {
     double means[2];

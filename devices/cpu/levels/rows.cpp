@@ -1,4 +1,4 @@
-// Contiguous rows: sums, extrema and what softmax needs.
+// Contiguous rows: sums, extrema and the steps of softmax.
 #include <troupe/devices/cpu/levels/lanes.hpp>
 
 namespace troupe::cpu {
@@ -121,8 +121,8 @@ inline V sum_of_eight(const float* x, std::int64_t stride) {
   return ((r[0] + r[1]) + (r[2] + r[3])) + ((r[4] + r[5]) + (r[6] + r[7]));
 }
 
-// Each column for itself, so that no column's bits depend on another's, nor on how many the level
-// takes together.
+// Adds each column separately, so that a column's bits depend neither on another column nor on how
+// many the level takes together.
 __attribute__((noinline)) void add_eight_one_by_one(double* acc, const float* x,
                                                     std::int64_t stride, std::int64_t columns) {
   for (std::int64_t j = 0; j < columns; ++j) {
@@ -168,7 +168,7 @@ double exp_sum(float* out, const float* x, float shift, std::int64_t n) {
       store(e + i, exp_of_less(load_floats(x + i) - shift));
     if (i < count) {
       const auto bytes = static_cast<std::size_t>(count - i) * sizeof(float);
-      Floats last = all(shift);  // filled up with what is fast: results next to 0 are not
+      Floats last = all(shift);  // padded with an operand that is fast: results next to 0 are not
       __builtin_memcpy(&last, x + i, bytes);
       last = exp_of_less(last - shift);
       __builtin_memcpy(e + i, &last, bytes);

@@ -111,7 +111,7 @@ struct Head {
     return a.causal ? std::clamp<std::int64_t>(i + a.keys - a.queries + 1, 0, a.keys) : a.keys;
   }
 
-  /// The mask on n of a query's scores, those of keys from j on.
+  /// Adds the mask to n of a query's scores, for keys from j on.
   void put_mask(T* line, std::int64_t query, std::int64_t j, std::int64_t n) const {
     const std::int64_t at = query * steps.query + j * steps.key;
     for (std::int64_t c = 0; may_look && c < n; ++c)
@@ -178,7 +178,7 @@ struct QueryBack {
   double weighted, total;
 };
 
-// Back through a block of scores of one head: what both gradients begin with.
+// Back through a block of scores of one head: the common part of both gradients.
 template <class T>
 struct HeadBack {
   const AttentionGradientArgs& g;

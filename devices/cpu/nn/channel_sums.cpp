@@ -1,5 +1,5 @@
-// Two sums for each channel in one read: moments of x about a point near its mean, or what a
-// normalisation's gradient needs (channel_sums.hpp).
+// Two sums for each channel in one read: moments of x about a point near its mean, or the sums of a
+// normalisation's gradient (channel_sums.hpp).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -82,7 +82,7 @@ class ColumnSums {
         if (std::is_same_v<T, double> ||
             std::all_of(found.begin(), found.end(), [](double s) { return std::isfinite(s); }))
           continue;
-        // four floats overflowed, or x holds what is not finite
+        // four floats overflowed, or x holds infinities or NaN
         std::fill(found.begin(), found.end(), 0.0);
         add_in_double(x_ + at, dy, center + o * a_.n, rows, a_.n, found.data());
       }

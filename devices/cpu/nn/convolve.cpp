@@ -1,7 +1,7 @@
 // Convolutions. f32 by oneDNN (library_convolution.hpp) or as products (product_convolution.hpp),
-// f16 and bf16 by way of it, f64 as products where there is one group, what is left and integers
-// (which wrap) by the loops here. Each element adds its products in one order, whatever the number
-// of workers.
+// f16 and bf16 by way of it, f64 with one group as products. The other cases and integers (which
+// wrap) run in the loops here. Each element adds its products in one order, for any number of
+// workers.
 #include <cstring>
 
 #include <fmt/format.h>

@@ -23,8 +23,8 @@ double log_add(double a, double b) {
 }
 double value_of(double x) { return x; }
 
-// A number and its derivative in the direction: what is computed with them has the second
-// derivative of the loss.
+// A number and its derivative in the direction: computations with it yield the second derivative of
+// the loss.
 struct Dual {
   double value, slope;
   Dual(double v, double s = 0) : value(v), slope(s) {}  // NOLINT

@@ -31,7 +31,7 @@ struct LibraryConvolution::Piece {
     LibraryCall call;
     const auto& [p, q, r] = key.windows.axis;
     const std::int64_t g = key.groups, in = key.channels / g, out = key.filters / g;
-    // Two axes where two do: more of the library's kernels know them.
+    // Two axes if two suffice: more of the library's kernels support them.
     const bool flat = p.in == 1 && p.out == 1 && p.size == 1 && p.before == 0;
     auto spatial = [&](auto of) {
       memory::dims d;
@@ -156,7 +156,7 @@ const LibraryConvolution::Piece& LibraryConvolution::piece(std::int64_t i) const
 }
 
 void LibraryConvolution::to_each_item(WorkerPool* pool, const ConvolveArgs& c) const {
-  // The last piece may want its filter otherwise; then it has one of its own.
+  // The last piece may need another layout of the filter; then it has a copy of its own.
   const bool is_shared = !last_ || last_->packed == most_->packed;
   Ref<Buffer> weights = Buffer::allocate(host_allocator(), most_->packed.get_size()), others;
   most_->pack(c.b.data(), weights->data());

@@ -16,7 +16,7 @@ namespace troupe::cpu {
 namespace {
 
 /// The taps of each position that lie inside, axis by axis, found once: divisions cost more than
-/// what is done at a position.
+/// the work at a position.
 class Reach {
  public:
   explicit Reach(const Windows& w) : windows_(w) {

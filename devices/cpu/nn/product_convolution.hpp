@@ -1,8 +1,8 @@
 // f32 convolutions at few positions and all of f64 in one group, as matrix products: each
-// position's window becomes a row, zeros for padding, and the filter is a matrix as it lies.
-// oneDNN's own kernels want the filter in an order of theirs, and where there are few positions
-// that costs more than the arithmetic: a filter of 512 x 3 x 3 x 512 at 32 positions took 12 ms a
-// step to reorder and 16 to differentiate, against 3.
+// position's window becomes a row, zeros for padding, and the filter is a matrix in place. oneDNN's
+// own kernels require the filter in an order of their own. With few positions that costs more than
+// the arithmetic: a filter of 512 x 3 x 3 x 512 at 32 positions took 12 ms a step to reorder and 16
+// to differentiate, against 3.
 #pragma once
 
 #include <troupe/devices/device/window.hpp>

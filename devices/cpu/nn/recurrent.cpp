@@ -43,7 +43,7 @@ T* elements(const View& v) {
 
 // ---- weights
 
-/// Weights [k, n] as the level's steps want them, or their transpose.
+/// Weights [k, n] in the layout of the level's steps, or their transpose.
 class Panels {
  public:
   /// Packs the columns of `gates` gates: packets of the same units lie together. With one gate the

@@ -170,8 +170,8 @@ void back(const WideRowNormBack& c) {
   }
 }
 
-// Blocks of rows add up what dscale and dbias are made of, each for itself; the blocks' sums are
-// then added in order.
+// Each block of rows adds up its terms of dscale and dbias; the blocks' sums are then added in
+// order.
 template <class T>
 void backward(WorkerPool* pool, const RowNormGradientArgs& a) {
   if (a.n == 0) return;

@@ -114,7 +114,7 @@ int factor_lu(T* a, std::int64_t n, std::int64_t* from) {
   for (std::int64_t first = 0; first < n; first += kFactorBlock) {
     const std::int64_t end = std::min(n, first + kFactorBlock), width = end - first, rest = n - end;
     for (std::int64_t j = first; j < end; ++j) {
-      std::int64_t best = j;  // a NaN, if there is one: what follows of it is NaN
+      std::int64_t best = j;  // a NaN, if there is one: then the rest of the result is NaN
       for (std::int64_t i = j + 1; i < n; ++i)
         if (std::abs(a[i * n + j]) > std::abs(a[best * n + j]) || std::isnan(a[i * n + j]))
           best = i;

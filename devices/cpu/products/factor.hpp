@@ -1,5 +1,5 @@
-// Factors of matrices by blocks, f32 and f64: all but what happens within a block is products,
-// which run at the CPU's level.
+// Factors of matrices by blocks, f32 and f64: all but the work within a block is products, which
+// run at the CPU's level.
 //
 //   std::vector<std::int64_t> from(n);
 //   factor_lu(a, n, from.data());                    // rows from[i] of a are l u
@@ -12,7 +12,7 @@
 namespace troupe::cpu {
 
 /// A triangle of n rows with element (i, j) at a[i * rs + j * cs], one of rs and cs being 1. The
-/// other half is not looked at, nor the diagonal of a unit triangle, which is of ones.
+/// other half is not read, nor the diagonal of a unit triangle, which is of ones.
 template <class T>
 struct Triangle {
   const T* a;

@@ -1,5 +1,5 @@
-// Matrix products. f32 by the level's tiles (tile_product.hpp) or by oneDNN (packed_matmul.hpp:
-// where b comes again), as the shape says, on the calling thread, f64 (and products too small for
+// Matrix products. f32 by the level's tiles (tile_product.hpp) or by oneDNN (packed_matmul.hpp for
+// a repeated b), as the shape decides, on the calling thread, f64 (and products too small for
 // oneDNN's entry cost) by Eigen at the CPU's level, f16 and bf16 by way of f32, integers by the
 // level's own kernel, complex by a plain loop. One product is cut into blocks of its result by its
 // shape, and the blocks run on the pool.
@@ -100,7 +100,7 @@ struct Batch {
       b_step[d] = step(m.b.shape, d, b);
     }
   }
-  /// Is it all of a, in order, with one and the same b?
+  /// Returns true if the products take all of a, in order, with one and the same b.
   bool shares_b() const {
     std::int64_t items = 1;
     for (int d = rank - 1; d >= 0; --d) {
@@ -122,7 +122,7 @@ struct Batch {
 
  private:
   static std::int64_t matrix(const Shape& s) { return s[s.rank() - 2] * s[s.rank() - 1]; }
-  // `elements` is what one step along the operand's axis skips; it grows with the axes passed.
+  // `elements` is the distance of one step along the operand's axis; it grows with the axes passed.
   std::int64_t step(const Shape& s, int d, std::int64_t& elements) const {
     int axis = d - (rank + 2 - s.rank());
     if (axis < 0) return 0;
@@ -204,8 +204,8 @@ void CpuPrimitives::matmul(Stream& stream, const MatmulArgs& m) const {
       return PackedColumns::run(level_kernels(), pool_, g, m.b_content, *m.kept);
     return PackedProduct::run(pool_, g, m.b_content, *m.kept);
   }
-  // By tiles an element is the same bits however the product is cut: one worker packs each operand
-  // but once.
+  // With tiles an element has the same bits however the product is cut. One worker packs each
+  // operand only once.
   const bool is_tiled = goes_by_tiles(type, g);
   const Cut cut = is_tiled && (!pool_ || pool_->size() < 2) ? Cut(g.m, g.n) : Cut(g.m, g.n, g.k);
   std::int64_t items = batch.count * cut.count();

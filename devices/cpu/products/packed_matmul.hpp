@@ -25,7 +25,7 @@ struct GemmCall;
 
 class PackedProduct final : public Repacked {
  public:
-  /// c = a b for f32 matrices; `slot` keeps what is made of b, whose elements are `content`.
+  /// c = a b for f32 matrices; `slot` keeps the packed b, whose elements are `content`.
   static void run(WorkerPool* pool, const GemmCall& g, std::uint64_t content, RepackedSlot& slot);
 
   ~PackedProduct() override;

@@ -35,8 +35,8 @@ std::int64_t block_size(std::int64_t n, std::int64_t most, std::int64_t unit) {
   return blocks(blocks(n, blocks(n, most)), unit) * unit;
 }
 
-/// Columns [column, end) of rows [row, row + k) of b as panels, a few rows at a time: what lies
-/// side by side comes from memory together.
+/// Packs columns [column, end) of rows [row, row + k) of b as panels, a few rows at a time:
+/// neighbouring elements are then read together.
 void pack_panels(const LevelKernels& level, const GemmCall& g, std::int64_t column,
                  std::int64_t end, std::int64_t row, std::int64_t k, float* to) {
   const std::int64_t wide = level.product_columns, step = g.b_cs == 1 ? kRowsTogether : k;

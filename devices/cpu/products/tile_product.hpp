@@ -25,11 +25,11 @@ bool suits_tiles(const GemmCall& g, bool packed_before);
 /// c = a b on the calling thread; the level has tiles.
 void tile_product(const LevelKernels& level, const GemmCall& g);
 
-/// A matrix b that comes again and again: packed once for as long as its elements are the same.
+/// A repeated matrix b: packed once for as long as its elements are the same.
 class PackedColumns final : public Repacked {
  public:
-  /// c = a b, with tiles of one and the same level; `slot` keeps what is made of b, whose elements
-  /// are `content`.
+  /// c = a b, with tiles of one and the same level; `slot` keeps the packed b, whose elements are
+  /// `content`.
   static void run(const LevelKernels& level, WorkerPool* pool, const GemmCall& g,
                   std::uint64_t content, RepackedSlot& slot);
 

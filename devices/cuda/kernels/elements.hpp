@@ -1,5 +1,5 @@
-// Elements as kernels see them: types that nvcc and g++ both take, without cuda_fp16.h, and what
-// they are computed in.
+// Elements as kernels see them: types that nvcc and g++ both take, without cuda_fp16.h, and the
+// types to compute in.
 //
 //   return visit_elements(dtype, [&]<class T>(type_tag<T>) { return launch(..., kernel<T>, ..); });
 //
@@ -132,7 +132,7 @@ __device__ inline Complex<double> plus(Complex<double> x, Complex<double> y) {
 
 __device__ inline double times(double x, double y) { return x * y; }
 __device__ inline std::uint64_t times(std::uint64_t x, std::uint64_t y) { return x * y; }
-/// With the infinities that C's Annex G asks for, as std::complex has them.
+/// With the infinities that C's Annex G requires, as std::complex has them.
 __device__ inline Complex<double> times(Complex<double> x, Complex<double> y) {
   double a = x.re, b = x.im, c = y.re, d = y.im;
   // Two roundings, which nvcc would contract.

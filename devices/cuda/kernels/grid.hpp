@@ -19,10 +19,10 @@ inline constexpr int kVectorBytes = 16;
 /// A warp's lanes, all of them.
 inline constexpr unsigned kAllLanes = 0xFFFFFFFFu;
 
-// On the CPU the numbers are small, so that small tests go around every loop, split what they
-// reduce, and count in 64 bits.
+// On the CPU the numbers are small, so that small tests run every loop, split their reductions, and
+// count in 64 bits.
 #if defined(__CUDACC__)
-/// Blocks of a grid at most: 16 for each of 132 multiprocessors, twice what is resident.
+/// The most blocks of a grid: 16 for each of 132 multiprocessors, twice the resident ones.
 inline constexpr std::int64_t kMostBlocks = 2112;
 /// Blocks that fill a device.
 inline constexpr std::int64_t kEnoughBlocks = 1056;
@@ -68,7 +68,7 @@ __device__ inline Index all_threads() {
 /// Whether positions below n are counted in 32 bits.
 constexpr bool fits_32_bits(std::int64_t n) { return n <= kMostIn32Bits; }
 
-/// Division by a number that the host knows: of 32 bits a product and a shift (Granlund and
+/// Division by a number known on the host: in 32 bits a product and a shift (Granlund and
 /// Montgomery, 1994), for dividends below 2^31.
 template <class Index>
 struct Divisor {

@@ -57,8 +57,9 @@ struct Box {
 // ---- moves: by the size of an element (1, 2, 4, 8 or 16 bytes)
 
 cudaError_t fill(cudaStream_t, const Element& value, int element_bytes, void* out, std::int64_t n);
-/// Copies `extent[0] * ... * extent[rank - 1]` elements from a box to a box. Strides may be of any
-/// order (a permutation goes through tiles in shared memory), those of `from` also 0 or negative.
+/// Copies `extent[0] * ... * extent[rank - 1]` elements from a box to a box. Strides may be in any
+/// order (a permutation goes through tiles in shared memory); strides of `from` may also be 0 or
+/// negative.
 cudaError_t copy_box(cudaStream_t, int element_bytes, const void* in, const Box& from, void* out,
                      const Box& to, const std::int64_t* extent);
 /// out[outer, columns, rows] = in[outer, rows, columns], through tiles in shared memory.

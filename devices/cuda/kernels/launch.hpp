@@ -3,7 +3,7 @@
 //
 //   return launch(stream, dim3(rows), dim3(256), 0, row_sum<256>, x, y, columns);
 //
-// Launching is asynchronous: the kernel runs in the stream's order. The result tells whether the
+// Launching is asynchronous: the kernel runs in the stream's order. The result shows whether the
 // launch was accepted.
 #pragma once
 

@@ -15,8 +15,8 @@ namespace {
 
 // ---- dense runs
 
-// n elements at an address: `head` of them up to a multiple of 16 bytes, then vectors, then those
-// left over. Head and rest are fewer than a block's threads.
+// n elements at an address: `head` elements up to a multiple of 16 bytes, then vectors, then the
+// rest. Head and rest are fewer than a block's threads.
 struct Run {
   std::int64_t n, head, vectors;
 
@@ -28,7 +28,7 @@ struct Run {
   dim3 blocks() const { return blocks_of(vectors); }
 };
 
-// Calls each(i) for those of a run's elements beside its vectors.
+// Calls each(i) for the elements of a run that are in no vector.
 template <class T, class Each>
 __device__ void for_edges(const Run& run, Each each) {
   const std::int64_t i = first_thread<std::int64_t>();
@@ -218,8 +218,8 @@ __global__ __launch_bounds__(kThreads) void transpose(const T* __restrict__ in, 
   }
 }
 
-// Which axis is dense in `in`, where it is not the one that is dense in `out` and both are long
-// enough for tiles; -1: none.
+// Returns the axis that is dense in `in`, if another is dense in `out` and both are long enough for
+// tiles; -1: none.
 int dense_elsewhere(const Axes& axes) {
   constexpr std::int64_t kLong = 8;
   const int last = axes.rank - 1;

@@ -1,12 +1,12 @@
-// Reductions: sums, means, products, any and all; and where the others go. reduce_order.cu has
-// those, so that two compilers share the work.
+// Reductions: sums, means, products, any and all; and the dispatch of the others. reduce_order.cu
+// has the others, so that two compilers share the work.
 #include <troupe/devices/cuda/kernels/reduce_kernels.hpp>
 
 namespace troupe::cuda {
 namespace {
 
-// The bits of an element that make it true: of a float not its sign, of a complex number not those
-// of its parts.
+// The bits of an element that make it true: in a float all but its sign, in a complex number all
+// but its parts' signs.
 std::uint64_t truth_mask(DType type) {
   switch (type) {
     case DType::f16:
@@ -29,8 +29,8 @@ cudaError_t reduce_logical(const Request& request) {
   }
 }
 
-// Sums and means of booleans tell whether any is set, products whether all are; extrema compare
-// them as numbers. Kernels see signed integers as unsigned ones.
+// Sums and means of booleans are `any`, products are `all`; extrema compare them as numbers.
+// Kernels see signed integers as unsigned ones.
 void simplify(Request& r) {
   if (r.dtype == DType::boolean) {
     if (r.op == ReduceOp::sum || r.op == ReduceOp::mean) r.op = ReduceOp::any;

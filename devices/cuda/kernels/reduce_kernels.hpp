@@ -7,10 +7,10 @@
 // - rows (inner is 1): a group of 1 to 32 lanes, or a block, a row. A lane takes every n-th pack of
 //   16 bytes, element by element; lanes merge by halves.
 // - columns (inner above 1): a lane takes every n-th row of 1 to 4 neighbouring columns, wherever
-//   the next column lies, so that a warp reads what is dense. The lanes of a column merge by halves
+//   the next column lies, so that a warp reads dense memory. The lanes of a column merge by halves
 //   through shared memory.
-// - few results: what is reduced is cut into chunks, a block or more for each; their accumulators
-//   go through `scratch` as [results, chunks] and are merged as rows are.
+// - few results: the reduced elements are cut into chunks, a block or more for each; their
+//   accumulators go through `scratch` as [results, chunks] and are merged as rows are.
 // Whether addresses are aligned decides how packs are loaded, not where an element goes.
 #pragma once
 
@@ -34,7 +34,7 @@ __device__ T shuffled_down(T value, unsigned by) {
   return value;
 }
 
-// The first lane of each group of `lanes` gets what all of them have; the others get anything.
+// The first lane of each group of `lanes` gets the merged accumulator; the others get anything.
 template <class Op>
 __device__ void merge_lanes(typename Op::Acc& acc, int lanes, const How& how) {
   for (int by = (lanes < kWarp ? lanes : kWarp) / 2; by > 0; by /= 2)
@@ -256,8 +256,8 @@ cudaError_t launch_columns(cudaStream_t stream, const typename Op::In* in, typen
                 reduce_columns<Op, kColumns>, in, out, partial, columns, how);
 }
 
-/// A reduction that is asked for. If `scratch_bytes` is set, nothing is launched: the answer is how
-/// much scratch memory it needs.
+/// A request for a reduction. If `scratch_bytes` is set, no kernel is launched: the size of the
+/// required scratch memory is stored there.
 struct Request {
   cudaStream_t stream;
   ReduceOp op;

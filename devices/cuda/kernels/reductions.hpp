@@ -1,4 +1,4 @@
-// Each reduction: what is accumulated, how one element and how another accumulator are added, the
+// Each reduction: its accumulator, how one element and how another accumulator are added, the
 // result.
 //
 //   typename Op::Acc acc = Op::start(how);

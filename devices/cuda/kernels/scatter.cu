@@ -115,8 +115,8 @@ __device__ inline int sum_before(const int* counts, int part) {
   return sum;
 }
 
-// Lists what of the piece at `first` is the block's own. Returns the length of the list, the same
-// in all threads, which have met behind it.
+// Lists the indices of the piece at `first` that are the block's own. Returns the length of the
+// list, the same in all threads, which have synchronised after it.
 template <class T>
 __device__ int list_own(List<T>& list, const Owners& owners, std::int64_t block, Indices indices,
                         std::int64_t first, std::int64_t n, std::int64_t extent, const T* singles,

@@ -1,4 +1,4 @@
-// Matrix products by cuBLASLt, which is opened when the first is asked for.
+// Matrix products by cuBLASLt, which is opened for the first product.
 #include <map>
 #include <mutex>
 #include <tuple>

@@ -73,7 +73,7 @@ struct NvrtcFunctions {
   decltype(&nvrtcGetProgramLog) log;
 };
 
-// NVRTC, opened, and what it can compile for.
+// The opened NVRTC, and the architectures that it compiles for.
 class Nvrtc {
  public:
   Nvrtc(const std::string& path, int architecture) {
@@ -167,7 +167,7 @@ class Nvrtc {
     log.pop_back();  // the terminator
     return log;
   }
-  // Machine code where NVRTC knows the architecture, else PTX of the newest one before it, which
+  // Machine code if NVRTC supports the architecture, else PTX of the newest one before it, which
   // the driver compiles further.
   void choose_architecture(int wanted) {
     int count = 0;
@@ -274,7 +274,7 @@ class ImageFolder {
     return fs::path(folder_) / (hex_of(key) + kImageEnding);
   }
 
-  // Other processes may remove files meanwhile: what is gone is passed over.
+  // Other processes may remove files meanwhile: missing files are skipped.
   void stay_below_limit() const {
     struct File {
       fs::file_time_type used;
@@ -384,8 +384,8 @@ ProgramCache::ProgramCache(ProgramCacheOptions options)
     : state_(std::make_unique<State>(std::move(options))) {}
 ProgramCache::~ProgramCache() = default;
 
-// The first that asks for a text leaves a future in `images`, then compiles without the lock; the
-// others wait for the future. A failure reaches all that wait, and is forgotten.
+// The first request for a text leaves a future in `images`, then compiles without the lock; the
+// others wait for the future. A failure reaches all waiting requests, and is then removed.
 std::shared_ptr<const std::string> ProgramCache::get(const std::string& text,
                                                      const std::string& name) {
   std::promise<State::Image> promise;

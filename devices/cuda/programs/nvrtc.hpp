@@ -1,15 +1,15 @@
-// Compiles CUDA text to machine code with NVRTC, which is opened when it is first used, and keeps
-// what it compiled in memory and in a folder.
+// Compiles CUDA text to machine code with NVRTC, which is opened at its first use, and keeps the
+// results in memory and in a folder.
 //
 //   ProgramCache cache({.folder = "", .architecture = 90});
 //   std::shared_ptr<const std::string> image = cache.get(text, name);   // a CUBIN, or PTX
 //
 // A file is named by the hash of text, options, NVRTC's version and architecture; it is written
-// beside and renamed, so that processes share a folder; what is damaged is compiled anew. The files
+// beside and renamed, so that processes share a folder; a damaged file is compiled anew. The files
 // together stay below a limit: the ones used longest ago go first. A folder that cannot be written
 // costs compilation, never a failure; the cause is kept (problem()).
 //
-// Threads: any. Two that ask for one text at once compile it once.
+// Threads: any. Two simultaneous requests for one text compile it once.
 #pragma once
 
 #include <cstdint>
@@ -37,9 +37,9 @@ class ProgramCache {
   explicit ProgramCache(ProgramCacheOptions options);
   ~ProgramCache();
 
-  /// The machine code of `prelude text`, with the kernel `name`. Throws failed_precondition where
-  /// NVRTC cannot be opened, naming the folders that were looked through, and internal with NVRTC's
-  /// log where the text does not compile.
+  /// Returns the machine code of `prelude text`, with the kernel `name`. Throws failed_precondition
+  /// with the searched folders if NVRTC cannot be opened, and internal with NVRTC's log if the text
+  /// does not compile.
   std::shared_ptr<const std::string> get(const std::string& text, const std::string& name);
   ProgramCacheCounters counters() const;
   /// Why the folder is not used; empty: it is.

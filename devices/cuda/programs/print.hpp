@@ -4,8 +4,8 @@
 //   printed.text;    // the kernel alone; prelude() is compiled in front of it
 //   printed.name;    // `troupe_` and the hash of the text
 //
-// An element's result depends on the element's operands alone: neither on the form, nor on what is
-// fused with it (compile without contraction: --fmad=false).
+// An element's result depends on the element's operands alone: neither on the form, nor on the
+// fusion (compile without contraction: --fmad=false).
 #pragma once
 
 #include <string>

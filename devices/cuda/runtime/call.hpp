@@ -3,8 +3,8 @@
 //   OnDevice on(index);                         // this thread's current device, from here on
 //   check(cudaStreamCreateWithFlags(&s, flags), "making a stream");
 //
-// An error of a call becomes Error: resource_exhausted for memory, unavailable for what breaks the
-// device (a sticky error: every later call on it fails), internal for the rest.
+// An error of a call becomes Error: resource_exhausted for memory, unavailable if the device is
+// broken (a sticky error: every later call on it fails), internal for the rest.
 #pragma once
 
 #include <string_view>
@@ -27,8 +27,8 @@ inline void check(cudaError_t error, std::string_view doing) {
 /// True for an error after which the device serves this process no more.
 bool is_sticky(cudaError_t error);
 
-/// Makes a device the calling thread's current one. It stays that: each caller of CUDA says first
-/// on which device.
+/// Makes a device the calling thread's current one. The device stays current, so each caller of
+/// CUDA selects its device first.
 class OnDevice {
  public:
   explicit OnDevice(int index) {

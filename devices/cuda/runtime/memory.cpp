@@ -84,7 +84,7 @@ class PoisonedMemory final : public Allocator {
   const std::unique_ptr<Allocator> inner_;
 };
 
-// Which blocks are pinned. Blocks are few: the cache asks for size classes.
+// The pinned blocks. Blocks are few: the cache requests size classes.
 struct PinnedBlocks {
   std::mutex mutex;  // guards ends
   std::map<const std::byte*, const std::byte*> ends;

@@ -293,7 +293,7 @@ void Queue::synchronize() {
   status.throw_if_error();
 }
 
-// ---- what points own
+// ---- objects that points own
 
 void Queue::keep(Tensor tensor) {
   constexpr std::size_t kMost = std::size_t{64} << 20;

@@ -94,8 +94,8 @@ class Queue : public std::enable_shared_from_this<Queue> {
   enum class Priority : std::uint8_t { normal, high };
   static std::shared_ptr<Queue> make(std::shared_ptr<DeviceState> device, Priority priority);
   ~Queue();
-  /// Ends the watcher; what is enqueued has ended before. For the device's owner: a queue itself
-  /// lives as long as events of it.
+  /// Ends the watcher; the enqueued work has ended before. For the device's owner: a queue itself
+  /// lives as long as its events.
   void close();
 
   int device() const { return device_->index(); }
@@ -166,9 +166,9 @@ class Queue : public std::enable_shared_from_this<Queue> {
   const std::shared_ptr<DeviceState> device_;
   cudaStream_t stream_ = nullptr;
   std::uint32_t* word_ = nullptr;  // pinned; the number of the last point reached
-  WriteValue write_value_;         // none: events are asked
+  WriteValue write_value_;         // null: events are polled
 
-  std::mutex mutex_;  // guards what follows, and the order of numbers in the stream
+  std::mutex mutex_;  // guards the members below, and the order of numbers in the stream
   std::condition_variable changed_;
   std::deque<Point> points_;
   std::uint32_t last_ = 0;
