@@ -1,14 +1,13 @@
-// What carries frames between nodes, as the router sees it: ZeroMQ's sockets, or the simulated
-// network.
+// Carries frames between nodes for the router: over ZeroMQ's sockets or over the simulated network.
 //
-// A connection carries frames in order, or breaks: it may then have lost any number of the last
-// ones. One that has broken, or was closed, is never used again.
+// A connection carries frames in order, or breaks. A connection that breaks may have lost any
+// number of its last frames. A connection that broke or was closed is never used again.
 //
-// Next to it there may be a bulk channel, for frames with much payload, which carries them in order
-// too, but in no order with those of the connection. The two hosts agree on one in the handshake:
-// what they say about it is theirs (wire::Bulk), the router only passes it on. A bulk channel that
-// was never opened harms nothing; once it is open the two are one connection, which breaks when
-// either does.
+// Beside it there may be a bulk channel for frames with much payload. The channel keeps its own
+// order, but no order with the frames of the connection. The two hosts agree on a channel in the
+// handshake: the carriers write and read these fields (wire::Bulk), and the router only passes them
+// on. A bulk channel that was never opened does no harm. Once it is open the two are one
+// connection, which breaks when either does.
 //
 // Threads: a carrier and its router live on one thread.
 #pragma once
@@ -40,27 +39,28 @@ class OutFrame final : public Counted {
   const void* bulk = nullptr;
   std::size_t bulk_bytes = 0;
   Ref<Counted> owner;
-  std::uint64_t payload_bytes = 0;  // of messages, inline and bulk
-  const Tensor* whole = nullptr;    // that bulk is a piece of, if it is one; `owner` holds it
-  // goes before those that are not, by a channel that could not take them yet
+  std::uint64_t payload_bytes = 0;  // payload of messages, inline and bulk
+  // the tensor of which bulk is a piece, or null; `owner` keeps it alive
+  const Tensor* whole = nullptr;
+  // true: the frame goes before frames that are not urgent, if the channel could not take it yet
   bool is_urgent = false;
 
   std::uint64_t cost() const { return wire::cost_of(header.size(), bulk_bytes); }
 };
 
-/// What a peer sends directly, beside frames: records in order, none of which is lost
+/// A record that a peer sends directly, beside frames. Records arrive in order and none is lost
 /// (direct_ring.hpp).
 struct DirectRecord {
-  std::uint64_t after;               // so many messages of the data lane in this session
-  std::span<const std::byte> bytes;  // until it is taken
+  std::uint64_t after;               // messages of the data lane that precede it in this session
+  std::span<const std::byte> bytes;  // valid until the record is taken
 };
 class DirectSource {
  public:
   virtual ~DirectSource() = default;
-  /// The peer may send from now on, who is told so and how many messages of it have come.
+  /// Permits the peer to send, and tells it so with the number of its messages that have arrived.
   virtual void open(std::uint64_t messages) = 0;
   virtual void have_come(std::uint64_t messages) = 0;
-  /// It may not any more; what it has sent by then is there.
+  /// Withdraws the permission. Records that the peer has sent by then are there.
   virtual void close() = 0;
   /// `first` has what is there now, and of what is sent meanwhile no more than fits in there at
   /// once; nothing before it is open.
@@ -76,12 +76,12 @@ class Carrier {
   virtual Connection dial(const std::string& address) = 0;
   /// False if the connection has broken.
   virtual bool send(Connection connection, const Ref<OutFrame>& frame) = 0;
-  /// What was sent before still goes out, if it can.
+  /// Closes the connection. Frames that were sent before still go out, if they can.
   virtual void close(Connection connection) = 0;
 
-  /// What a Hello says of the bulk channel; nothing: there shall be none.
+  /// Returns the bulk channel's part of a Hello. Empty: there is to be no channel.
   virtual wire::Bulk ask_for_bulk(Connection) { return {}; }
-  /// What the answer says to that.
+  /// Returns the bulk channel's part of the answer to that Hello.
   virtual wire::Bulk answer_bulk(Connection, const wire::Bulk&) { return {}; }
   /// The answer has come: opens the channel, or lets it be. Both ends hear Router::bulk_opened when
   /// it may be used.
@@ -99,9 +99,10 @@ class Carrier {
   /// The public key that the other end has proved to hold; empty: it has proved nothing.
   virtual std::string key_of(Connection) const { return {}; }
   bool is_authenticated(Connection connection) const { return !key_of(connection).empty(); }
-  /// Where a node is reached that says it listens at `told`, as seen from here.
+  /// Returns the address at which this node reaches a node that announces `told` as its own
+  /// address.
   virtual std::string reachable(Connection, const std::string& told) const { return told; }
-  /// May the other end, being who it is, call itself so?
+  /// Checks that the other end may use this name, given the identity that it has proved.
   virtual Status admits(Connection, const std::string& /*name*/) const { return Status(); }
 
  protected:

@@ -1,7 +1,8 @@
 // The connections that a router has dialled and that have no session yet.
 //
 //   dials.add(connection, {.address = address, .session = number, .began = now});
-//   if (std::optional<Dial> dial = dials.take(connection)) ...     // it was answered, refused or broke
+//   // it was answered, refused or broke
+//   if (std::optional<Dial> dial = dials.take(connection)) ...
 //
 // Threads: the router's. A dial is in the table by its connection, or waits to be tried again.
 #pragma once

@@ -9,11 +9,12 @@ namespace {
 
 // a piece up to this size is copied: cheaper than a part of its own
 constexpr std::size_t kGathered = 16 << 10;
-// of a frame; freeing blocks of 64 KiB makes malloc tidy up all others
+// bytes inline in a frame; freeing blocks of 64 KiB makes malloc tidy up all others
 constexpr std::size_t kInline = 32 << 10;
-// Unchunked, 256 MiB arrive at a seventh of the speed: each frame lands in fresh memory.
+// Bytes of a bulk chunk. Unchunked, 256 MiB arrive at a seventh of the speed: each frame lands in
+// fresh memory.
 constexpr std::size_t kChunk = 1 << 20;
-constexpr std::size_t kMessages = 1024;       // that begin in one frame
+constexpr std::size_t kMessages = 1024;       // messages that begin in one frame
 constexpr std::size_t kHeadStep = 256 << 10;  // a head grows so much ahead of its bytes
 // from one frame to the next, so that small messages need no memory for their types
 constexpr std::size_t kTypesKept = 4096;
@@ -61,7 +62,7 @@ Ref<OutFrame> OutLane::cut(const wire::Received& received) {
       .lane = lane_, .sequence = first_kept_ + kept_.size(), .received = received, .messages = {}};
   data.messages.swap(types_);
   std::size_t types = 0;
-  Ref<Held> tail;  // of whose message this frame has the end, gathered
+  Ref<Held> tail;  // holds the message that ends in this frame; its bytes are gathered
   pieces_.clear();
   gathered_ = 0;
   while (!queue_.empty() && types < kMessages) {
@@ -149,7 +150,7 @@ void InLane::open(wire::MessageType& type) {
   enter();
 }
 
-/// What part_ has to have; its memory comes with its first bytes.
+/// Allocates the head or tensor of part_, when its first bytes arrive.
 void InLane::enter() {
   if (part_ == 0 || part_ > type_.tensors.size()) {
     part_bytes_ = part_ == 0 ? head_bytes_ : 0;
@@ -195,7 +196,7 @@ bool InLane::borrow(const Loan& loan) {
   Tensor& t = message_.tensors[part_ - 1];
   const wire::TensorType& type = type_.tensors[part_ - 1];
   if (t.has_value()) return t.raw() == loan.data;
-  // What is checked is not to change behind the check.
+  // Checked values must not change after the check, so they are copied.
   if (type.dtype == DType::boolean || type.shape.is_scalar() || offset_ != 0) return false;
   t = Tensor::on_buffer(loan.borrow(), 0, nullptr, type.dtype, type.shape);
   return true;

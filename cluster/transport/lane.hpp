@@ -2,8 +2,8 @@
 // receiver.
 //
 //   OutLane out(Lane::data);  out.add(message);
-//   while (Ref<OutFrame> f = out.next(received)) carrier.send(c, f);      // what is new, or has to be repeated
-//   out.acknowledge(n);                                                   // frames up to n are the peer's now
+//   while (Ref<OutFrame> f = out.next(received)) carrier.send(c, f);  // new or repeated frames
+//   out.acknowledge(n);  // the peer has frames up to n
 //
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
 //
@@ -12,12 +12,12 @@
 // refer to its memory.
 //
 // Invariants
-// 1. A frame is kept until it is acknowledged; it refers to its message, whose tensors live as
+// 1. A frame is kept until it is acknowledged. It refers to its message, whose tensors live as
 //    long.
 // 2. Payload in frames that are not acknowledged never exceeds the window, but for one frame on an
-//    empty lane: this, and not what `add` was given, is what the network holds of the sender's
-//    memory. Nor does their cost (wire::cost_of), headers included, exceed twice the window by more
-//    than a frame.
+//    empty lane. This is the sender's memory that the network holds; messages that `add` has queued
+//    do not count. The cost of these frames (wire::cost_of), headers included, exceeds twice the
+//    window by at most a frame.
 // 3. Every byte is copied at most once at the receiver, and at the sender only if it is gathered
 //    inline.
 #pragma once
@@ -73,27 +73,30 @@ class OutLane {
 
   const Lane lane_;
   std::deque<Message> queue_;      // the first may be sent in part
-  Ref<Held> held_;                 // what was the first in queue_, if a frame refers to it
-  std::size_t part_ = 0;           // of the first: 0 the head, then the tensors
+  Ref<Held> held_;                 // the message that was first in queue_, if a frame refers to it
+  std::size_t part_ = 0;           // part of the first message: 0 the head, then the tensors
   std::size_t offset_ = 0;         // into that part
   bool begun_ = false;             // its type is in a frame already
   std::vector<Piece> pieces_;      // gathered for the frame that is being cut
   std::size_t gathered_ = 0;       // their bytes
   std::vector<Message> finished_;  // whose pieces these are
-  // of messages that begin in it; those of earlier frames behind them, to be written over
+  // messages that begin in the next frame; entries of earlier frames follow them and are
+  // overwritten
   std::vector<wire::MessageType> types_;
   std::deque<Ref<OutFrame>> kept_;  // sent, not acknowledged
-  // of kept_, those from here on have to be sent on this connection
+  // index in kept_ of the first frame that has to be sent on this connection
   std::size_t to_repeat_ = 0;
   std::uint64_t first_kept_ = 0;  // the sequence of kept_.front()
   std::uint64_t kept_bytes_ = 0, kept_cost_ = 0, unsent_bytes_ = 0, copied_bytes_ = 0;
 };
 
 /// A frame comes whole, or in pieces that are written straight to where they belong:
-///   begin(data, inline bytes);  while there is more: span = room(n), fill it, filled(bytes);  end()
-/// What broke off in the midst comes again on another connection, from its beginning: `begin` then
-/// skips what it did, and `placed` is how much of the bulk is there already. `deliver(Message)` is
-/// called for each message that is complete.
+///   begin(data, inline bytes);
+///   while there is more: span = room(n), fill it, filled(bytes);
+///   end()
+/// A frame that breaks off midway comes again on another connection, from its beginning. `begin`
+/// then skips the part that arrived, and `placed` is the bulk that is there already.
+/// `deliver(Message)` is called for each complete message.
 class InLane {
  public:
   /// The sequence of the frame that is awaited, or has begun.
@@ -115,7 +118,7 @@ class InLane {
   /// While a message is delivered: others begin in the same frame.
   bool has_more() const { return next_type_ < types_.size(); }
   std::uint64_t placed() const { return placed_; }
-  /// Where the next bytes go, up to `most` of them; empty: `no_room` says why.
+  /// Returns the memory for the next bytes, up to `most` of them. Empty: `no_room` says why.
   std::span<std::byte> room(std::size_t most);
   Status no_room() const {
     return no_room_.ok() ? Status(Code::data_loss, "bytes that belong to no message") : no_room_;
@@ -123,8 +126,8 @@ class InLane {
   /// The next bytes lie in memory that can be the tensor's own: `borrow` makes it that, if it is as
   /// large and begins here. False: they have to be copied.
   struct Loan {
-    const void* data;             // of the whole tensor
-    std::uint64_t bytes, offset;  // of the whole; of these
+    const void* data;             // the whole tensor
+    std::uint64_t bytes, offset;  // size of the whole tensor; position of these bytes in it
     const std::function<Ref<Buffer>()>& borrow;
   };
   bool borrow(const Loan& loan);
@@ -155,7 +158,7 @@ class InLane {
     }
     return Status();
   }
-  /// Of bytes that were written to `room` from elsewhere in user space.
+  /// Counts bytes that were copied into `room` in user space.
   void note_copied(std::uint64_t bytes) { copied_bytes_ += bytes; }
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
@@ -184,11 +187,11 @@ class InLane {
 
   std::uint64_t next_ = 0;
   bool is_begun_ = false;
-  std::vector<wire::MessageType> types_;  // of the frame that has begun
+  std::vector<wire::MessageType> types_;  // messages of the frame that has begun
   std::size_t next_type_ = 0;
-  std::uint64_t placed_ = 0;  // of its bulk
+  std::uint64_t placed_ = 0;  // bytes of its bulk that are in place
   bool is_open_ = false;
-  wire::MessageType type_;  // of message_
+  wire::MessageType type_;  // describes message_
   Message message_;
   Status no_room_;
   std::uint64_t head_bytes_ = 0;  // the head grows as its bytes arrive

@@ -1,10 +1,11 @@
-// Reads msgpack where it lies, one element after another, and allocates nothing: the library's
-// parsers take a stack or a tree from the heap for each call, which was a third of what a small
-// message cost.
+// Reads msgpack where it lies, one element after another, and allocates nothing. The library's
+// parsers take a stack or a tree from the heap for each call, a third of the cost of a small
+// message.
 //
 //   PackScan scan(bytes);
-//   PackScan::Element e = scan.next();  if (e.kind == PackScan::Kind::array) for (n = e.number; n > 0; --n) scan.next();
-//   scan.place();                                                             // bytes that are read
+//   PackScan::Element e = scan.next();
+//   if (e.kind == PackScan::Kind::array) for (n = e.number; n > 0; --n) scan.next();
+//   scan.place();  // bytes that are read
 //
 // Nothing beyond `bytes` is touched. An array's count, and a text's length, are at most the bytes
 // that are left.
@@ -20,8 +21,8 @@ namespace troupe {
 class PackScan {
  public:
   enum class Kind : std::uint8_t {
-    // cut short, or longer than what is left; or nil, a float, a map, an extension: nobody writes
-    // them
+    // cut short, or longer than the rest; or a kind that no sender writes: nil, a float, a map, an
+    // extension
     malformed,
     number,
     negative,
@@ -34,7 +35,7 @@ class PackScan {
     Kind kind = Kind::malformed;
     std::uint64_t number = 0;  // or the flag, or how many elements
     std::int64_t negative = 0;
-    std::span<const std::byte> bytes = {};  // of a text, or bytes
+    std::span<const std::byte> bytes = {};  // contents of a text or of bytes
   };
 
   explicit PackScan(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -49,7 +50,8 @@ class PackScan {
       ++place_;
       return true;
     }
-    const unsigned log = first - 0xcc;  // of how many bytes follow, the highest first
+    // log2 of the number of bytes that follow, the highest first
+    const unsigned log = first - 0xcc;
     if (log > 3 || left() <= std::size_t{1} << log) return false;
     const std::byte* from = bytes_.data() + place_ + 1;
     switch (log) {

@@ -35,20 +35,21 @@ struct PeerEntry {
 
   Peer peer;
   PeerInfo info;
-  std::string key;  // that the peer has proved when it connected, and has to prove again
+  std::string key;  // the peer proved it when it connected, and has to prove it again
   std::uint64_t id;
   Session session;
   State state = State::pending;
-  std::string dialled;                        // the address; empty if the peer dials
-  Connection connection = 0;                  // none: it broke
-  bool attached = false;                      // its handshake is done
-  bool farewell = false;                      // Bye has been sent on this connection
-  bool is_mute = false;                       // nothing is sent any more
-  bool is_touched = false;                    // PeerTable: it may have changed
-  Time timer = Time::max();                   // PeerTable: no later than its next time-out
-  bool is_to_flush = false;                   // it has messages that are not in frames yet
-  std::uint64_t bytes_out = 0, bytes_in = 0;  // of messages; of it, of messages in part too
-  std::uint64_t data_in = 0;                  // messages of the data lane that the listener has had
+  std::string dialled;        // the address; empty if the peer dials
+  Connection connection = 0;  // none: it broke
+  bool attached = false;      // its handshake is done
+  bool farewell = false;      // Bye has been sent on this connection
+  bool is_mute = false;       // nothing is sent any more
+  bool is_touched = false;    // PeerTable: it may have changed
+  Time timer = Time::max();   // PeerTable: no later than its next time-out
+  bool is_to_flush = false;   // it has messages that are not in frames yet
+  std::uint64_t bytes_out = 0,
+                bytes_in = 0;  // of messages; bytes_in counts partial messages too
+  std::uint64_t data_in = 0;   // messages of the data lane that the listener has had
   // its connection took no more while the listener could not be told
   bool has_failed = false;
 
@@ -63,11 +64,11 @@ struct PeerEntry {
   bool bulk_is_copy = false;
 
   std::shared_ptr<DirectSource> direct;  // null: there is none
-  // of connections before, whose messages are still to come again
+  // records of earlier connections, whose preceding messages are still to come again
   std::deque<Direct> direct_before;
 
-  std::optional<wire::Bye> bye;  // of the peer, some of whose frames are on their way
-  Status why;                    // of the Bye to it
+  std::optional<wire::Bye> bye;  // sent by the peer; some frames before it are still on their way
+  Status why;                    // reason in the Bye to the peer
   Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
 };
 

@@ -1,15 +1,16 @@
 // The sessions of a router, by number, connection and name, and their time-outs.
 //
 //   PeerTable peers(due_of);
-//   PeerEntry* entry = peers.at(connection);          // to be changed: its time-outs are looked at again
-//   while (PeerEntry* due = peers.pop_due(now)) ...   // by Router::tick
+//   PeerEntry* entry = peers.at(connection);         // marked: its time-outs are computed again
+//   while (PeerEntry* due = peers.pop_due(now)) ...  // by Router::tick
 //
 // Threads: the router's.
 //
 // Invariants:
 // 1. An entry that may change is got by `find`, `at`, `named` or `add`, which mark it as touched.
-// 2. timers_ has, for each entry that was settled, a time no later than its next time-out. Most
-//    time-outs move on with every frame; where it moves is found out when the time has come.
+// 2. timers_ has, for each settled entry, a time no later than its next time-out. Most time-outs
+//    move on with every frame, so the table recomputes an entry's time-out only when its time has
+//    come.
 #pragma once
 
 #include <functional>
@@ -77,7 +78,7 @@ class PeerTable {
 
   // ---- time-outs
 
-  /// When the next may be due. What it takes does not grow with the entries.
+  /// Returns a time no later than the next time-out. The cost does not grow with the entries.
   Time due();
   /// The next entry whose time-out may have come; null: none is due.
   PeerEntry* pop_due(Time now);

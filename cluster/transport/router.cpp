@@ -93,7 +93,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
     return on(connection, *refuse);
   Entry* entry = peers_.at(connection);
   if (!entry) {
-    // What was on its way when a session ended is no offence.
+    // A frame that was in flight when its session ended is no offence.
     if (std::holds_alternative<wire::Bye>(decoded_.frame)) say(connection, wire::Gone{});
     return;
   }
@@ -116,7 +116,7 @@ void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> 
     return dropped(
         "messages in a session that has not begun, or with an acknowledgement of what was not "
         "sent");
-  if (entry.state == State::closing) return pump(entry);  // nobody listens any more
+  if (entry.state == State::closing) return pump(entry);  // the listener is gone
   if (entry.session.has_taken(data))
     return dropped("a frame that had been taken: repeated on a new connection, or played again");
   const bool had_news = entry.session.has_news();
@@ -133,8 +133,8 @@ void Router::on_bye(Entry& entry, const wire::Bye& bye) {
     entry.bye = bye;
     return;
   }
-  // Ahead of the end of the bulk channel: who said goodbye is to know that it is not missing
-  // anything.
+  // The acknowledgement goes before the end of the bulk channel, so that the peer that sent the Bye
+  // can tell that its messages have arrived.
   if (entry.has_bulk) acknowledge(entry);
   say(entry.connection, wire::Gone{});
   give_up(entry, bye.why);
@@ -247,8 +247,8 @@ void Router::broken(Connection connection, const Status& why) {
     return listener_.refused(dial->address, why);
   Entry* entry = peers_.at(connection);
   if (!entry) return;
-  // Who leaves too may hang up before its last word has been read here. All has been said, and
-  // nobody is there to say it to again.
+  // A peer that leaves too may hang up before this node reads its Gone. Everything has been sent,
+  // and the peer is no longer there to receive it again.
   if (leaving_ && entry->state == State::closing && entry->farewell && !entry->attached)
     return forget(*entry);
   // One that is pending here may be open for the peer already, which then resumes it.
@@ -341,7 +341,7 @@ Time Router::drained_at(const Entry& entry) const {
   return std::min(all, quiet + (has_all ? options_.farewell : 2 * options_.farewell));
 }
 
-/// What `tick` looks at.
+/// Returns the first time at which `tick` has to look at this entry.
 Time Router::due_of(const Entry& entry) const {
   Time first = Time::max();
   const auto at = [&](Time t) { first = std::min(first, t); };

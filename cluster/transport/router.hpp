@@ -1,26 +1,25 @@
-// The part of a transport that does not move bytes: handshakes, sessions, reconnects, time-outs.
-// ZeroMQ and the simulation run the same router over different carriers, so what the simulation
-// proves holds for both.
+// Handshakes, sessions, reconnects and time-outs of a transport: all but the moving of bytes.
+// ZeroMQ and the simulation run this router over different carriers, so results of the simulation
+// hold for both.
 //
 //   Router router(self, options, carrier, listener);
-//   router.connect("tcp://10.0.0.7:7117");                                        // what the user asks for
+//   router.connect("tcp://10.0.0.7:7117");                     // the user's requests
 //   router.send(peer, lane, message);  …  router.flush();
-//   router.frame(connection, header, bulk);  router.broken(connection, why);      // what the carrier reports
-//   router.bulk_frame(connection, header, bytes);  …bulk_room, bulk_filled…       // and of a bulk channel (router_bulk.cpp)
-//   router.tick();                                                                // at router.due(), or sooner
+//   router.frame(connection, header, bulk);                    // the carrier's reports
+//   router.broken(connection, why);
+//   router.bulk_frame(connection, header, bytes);              // a bulk channel (router_bulk.cpp)
+//   router.tick();                                             // at router.due(), or sooner
 //
-// Sessions and their time-outs are in PeerTable, unanswered dials in DialTable; router_handshake.cpp
-// has the handshakes.
+// Sessions and their time-outs are in PeerTable, unanswered dials in DialTable;
+// router_handshake.cpp has the handshakes.
 //
-// Threads: one. The listener is called in the midst of a call; what it asks for must come back
-// later, from outside.
+// Threads: one. The listener is called in the midst of a call; its requests must come back later.
 //
-// Two nodes may dial each other at the same time, and must end with one connection. The one that
-// dialled learns from the answer who the other is. If it then holds an unconfirmed session that the
-// other has dialled, the dial of the node whose name comes first goes on, and each gives up the
-// other one; both see the same two sessions, so both decide alike. A Hello for which there is a
-// session already is refused as redundant; a node that knows of no such session any more, having
-// just ended it, dials again.
+// Two nodes may dial each other at the same time, and must end with one connection. The dialling
+// node learns the other's name from the answer. If it then holds an unconfirmed session that the
+// other has dialled, the dial of the node whose name comes first goes on, and each node drops the
+// other dial. Both see the same two sessions, so both decide alike. A Hello for which there is a
+// session already is refused as redundant. A node whose session has just ended dials again.
 #pragma once
 
 #include <algorithm>
@@ -75,9 +74,9 @@ class Router {
   /// Puts what was sent into frames: after several calls of `send`, so that small messages share
   /// one.
   void flush();
-  /// The same for one peer, and within a call of the listener, which hears of nothing meanwhile:
-  /// what breaks is noticed by the next `flush`. Where the listener is about to get more messages
-  /// of the same frame nothing goes: answers to these go with it.
+  /// Flushes one peer, also within a call of the listener. The listener is not called meanwhile:
+  /// the next `flush` notices a broken connection. If the listener is about to get more messages of
+  /// the same frame, nothing is sent: answers to these messages go with it.
   void flush(Peer peer);
   void disconnect(Peer peer, const Status& why);
   /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has
@@ -93,11 +92,11 @@ class Router {
   /// more.
   void expel(const std::function<bool(const std::string& key)>& is_out);
 
-  // Of the bulk channel next to a connection.
+  // Calls for the bulk channel beside a connection.
 
-  /// It may be used from now on. From here on it breaks with the connection, and the connection
-  /// with it. `from`: bytes of bulk from which on a frame goes there. `direct`: what the peer sends
-  /// directly beside it; null: nothing. Answers who that is; 0: nobody any more.
+  /// Starts to use the bulk channel. From here on it breaks with the connection, and the connection
+  /// with it. `from`: bytes of bulk from which on a frame goes there. `direct`: the source of the
+  /// peer's direct records, or null. Returns the peer; 0: the peer is gone.
   Peer bulk_opened(Connection connection, std::uint64_t from,
                    std::shared_ptr<DirectSource> direct = nullptr);
   Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.bulk_frame); }
@@ -115,8 +114,8 @@ class Router {
   /// to bulk_room.
   BulkTurn bulk_frame(Connection connection, std::span<const std::byte> header,
                       std::uint64_t bulk_bytes, bool is_copy = false);
-  /// Where the next bytes go, up to `most`; empty: the frame has them all, or the connection is
-  /// given up.
+  /// Returns the memory for the next bytes, up to `most`. Empty: the frame is complete, or the
+  /// connection is closed.
   std::span<std::byte> bulk_room(Connection connection, std::size_t most);
   void bulk_filled(Connection connection, std::size_t bytes);
   void bulk_copied(std::size_t bytes) { copied_before_ += bytes; }
@@ -132,7 +131,7 @@ class Router {
   /// Why the last was dropped that was.
   const std::string& last_drop() const { return last_drop_; }
   void tick();
-  /// When `tick` is to be called at the latest. What it takes does not grow with the connections.
+  /// Returns the latest time for the next `tick`. The cost does not grow with the connections.
   Time due();
   /// By which a peer is reached now; 0: it is not.
   Connection connection_of(Peer peer) const;
@@ -184,7 +183,7 @@ class Router {
   bool acknowledge(Entry& entry);
   auto delivery(Entry& entry) {
     return [this, &entry, peer = entry.peer](Lane lane, Message m) {
-      take_direct(entry);  // what was sent before it
+      take_direct(entry);  // records that were sent before it
       ++counters_.messages_in;
       counters_.bytes_in += bytes_of(m);
       delivering_ = &entry.session;
@@ -229,7 +228,7 @@ class Router {
   TransportCounters counters_;
   std::string last_drop_;
   wire::Decoded decoded_;            // the frame that is being read
-  std::vector<std::byte> skipped_;   // where bytes go that nobody awaits
+  std::vector<std::byte> skipped_;   // memory for bytes that no session awaits
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten, and of what came directly
 };
 

@@ -1,4 +1,4 @@
-// What the router does with frames that come by the bulk channel, or go there.
+// The router's part of frames that arrive by the bulk channel, or leave by it.
 #include <troupe/cluster/transport/router.hpp>
 
 namespace troupe::detail {
@@ -15,7 +15,7 @@ Peer Router::bulk_opened(Connection connection, std::uint64_t from,
   if (!entry) return 0;
   entry->has_bulk = true;
   entry->bulk_from = from;
-  close_direct(*entry);  // of a channel before, of whose end nobody was told
+  close_direct(*entry);  // of an earlier channel, if its end was not reported
   if (entry->state == State::closing) return 0;
   entry->direct = std::move(direct);
   open_direct(*entry);
@@ -36,8 +36,8 @@ std::size_t Router::take_direct(Connection connection, std::size_t most) {
   return entry ? take_direct(*entry, most) : 0;
 }
 
-// All that lies there and does not wait for a message; of the ring at most so many, where the rest
-// can wait. What is sent meanwhile may be among it.
+// Takes all direct records that do not wait for a message: at most `most` from the ring, if the
+// rest can wait. Records that are sent meanwhile may be among them.
 std::size_t Router::take_direct(Entry& entry, std::size_t most) {
   if (entry.state != State::open) return 0;
   std::size_t taken = 0;
@@ -114,7 +114,7 @@ void Router::arrived(Entry& entry, bool had_news, const Status& s) {
     dropped(s.message());
     return end(entry, s);
   }
-  take_direct(entry);  // what was sent behind them
+  take_direct(entry);  // records that were sent behind them
   if (!had_news || entry.session.has_one_news())
     entry.news_at = carrier_.now() + options_.acknowledge;
   if (entry.bye && entry.session.has_received(entry.bye->sent))

@@ -1,27 +1,26 @@
-// One peer, for as long as it is connected: its two lanes, and what outlives a connection that
-// breaks.
+// State of one connected peer, which outlives a connection that breaks: its two lanes.
 //
-// The protocol, of the one that dials (D) and the one that is dialled (A); every frame is in
-// WIRE.md:
+// The protocol between the node that dials (D) and the node that accepts (A); WIRE.md has every
+// frame:
 //
 //     D                                    A
 //     Hello{session, received} ─────────►      A knows D, and on a resumed session what D has got
 //     ◄───────── Hello{answer, received}       D knows A, likewise
 //     Ready ────────────────────────────►      both have decided on this connection
 //     ◄──────── Data, Ack, … ───────────►
-//     (connection breaks: D dials again, with resumes = true; both repeat what was not acknowledged)
+//     (the connection breaks: D dials again with resumes = true; both repeat unacknowledged frames)
 //     Bye{sent} ────────────────────────►      counts when so many frames have arrived
 //     ◄───────────────────────────── Gone
 //
-// Frames of a lane are numbered from 0 for the whole session. Both say in the handshake what they
-// have received, and take no more from the connection before; so each gets exactly what is missing,
-// in order. A number that comes again was replayed.
+// Frames of a lane are numbered from 0 for the whole session. Both nodes announce in the handshake
+// what they have received, and take no more from the connection before. So each gets exactly the
+// missing frames, in order. A number that comes again was replayed.
 //
 // With a bulk channel (carrier.hpp) a lane's frames arrive in two rows, each in order. A frame on
-// the bulk channel waits there for its turn, and its bulk goes straight to the tensor; one that
-// comes early on the connection is put by, for as much as a sender may have on its way. Each row is
-// in order, so neither can wait for the other's end. A number that is left out ends the session: at
-// once where there is no bulk channel, else when more is put by than that.
+// the bulk channel waits there for its turn, and its bulk goes straight to the tensor. An
+// out-of-order frame on the connection is buffered, up to the bytes that a sender may have in
+// flight. Each row is in order, so neither can wait for the other's end. A missing number ends the
+// session: at once without a bulk channel, else when more is buffered than that.
 #pragma once
 
 #include <algorithm>
@@ -35,11 +34,11 @@ class Session {
  public:
   /// `window`: bytes a lane that may be on their way unacknowledged, in either direction.
   explicit Session(std::uint64_t window) : window_(window), granted_(window) {}
-  /// What the peer accepts may be less.
+  /// Lowers the window to the bytes that the peer accepts.
   void limit_window(std::uint64_t bytes) { window_ = std::min(window_, bytes); }
 
   void add(Lane lane, Message message) { out_[index(lane)].add(std::move(message)); }
-  /// What to send next: of the control lane, if it has anything.
+  /// Returns the next frame to send: of the control lane, if it has one.
   Ref<OutFrame> next() {
     for (OutLane& lane : out_)
       if (Ref<OutFrame> frame = lane.next(received(), window_)) {
@@ -106,8 +105,8 @@ class Session {
     return take_what_was_early(lane, deliver);
   }
 
-  /// Has this frame arrived before? Somebody plays it again: a peer repeats only what it was told
-  /// is missing.
+  /// Returns true if this frame has arrived before. It is then a replay: a peer repeats only the
+  /// frames that are reported missing.
   bool has_taken(const wire::Data& data) const {
     return data.sequence < in_[index(data.lane)].next() ||
            early_[index(data.lane)].contains(data.sequence);

@@ -2,18 +2,19 @@
 // and a seeded simulation that delays, reorders between lanes, drops connections and kills.
 //
 //   transport->start(listener);
-//   transport->connect("tcp://10.0.0.7:7117");            // ends in connected() or refused()
-//   transport->send(peer, Lane::data, {head, {tensor}});  // never blocks, never copies the tensor's bytes
+//   transport->connect("tcp://10.0.0.7:7117");  // ends in connected() or refused()
+//   // never blocks, never copies the tensor's bytes
+//   transport->send(peer, Lane::data, {head, {tensor}});
 //
-// What it promises (test/cluster/transport/transport_test.cpp holds every implementation to it):
+// Promises, to which test/cluster/transport/transport_test.cpp holds every implementation:
 // 1. Between connected() and lost(), the messages of one lane to one peer arrive once each and in
 //    order, whatever reconnects happen below.
 // 2. Lanes do not wait for each other, so that a heartbeat is not behind 256 MB.
-// 3. Each connected() is followed by exactly one lost(), unless stop() comes first. After it
-//    nothing more of that peer arrives: a peer that comes back is a new peer with a new number,
+// 3. Each connected() is followed by exactly one lost(), unless stop() comes first. After lost()
+//    nothing more of that peer arrives. A peer that comes back is a new peer with a new number,
 //    connected after the earlier one was lost.
-// 4. What is sent before disconnect() or stop() still arrives, unless the network or the peer
-//    fails; what a dead peer did not get is dropped.
+// 4. Messages that were sent before disconnect() or stop() still arrive, unless the network or the
+//    peer fails. Messages that a dead peer did not get are dropped.
 //
 // Threads: all but start and stop from any thread. A listener is called from one thread at a time;
 // it must not block, and may call everything but stop.
@@ -42,9 +43,9 @@ enum class Lane : std::uint8_t {
   data,     // tokens
 };
 
-/// What is sent: a small head, which the transport does not look into, and tensors on the host,
-/// whose bytes it does not copy and which nobody may write any more. The receiver gets tensors of
-/// the same dtype, shape and bits; within a process they may be the sender's.
+/// A message: a small head, which the transport does not read, and tensors on the host. The
+/// transport does not copy their bytes, and no holder may write them any more. The receiver gets
+/// tensors of equal dtype, shape and bits; within a process they may be the sender's.
 struct Message {
   std::vector<std::byte> head;
   std::vector<Tensor> tensors;
@@ -52,11 +53,11 @@ struct Message {
 
 }  // namespace detail
 
-/// What a peer said of itself when it connected, and what a transport is told of its own node.
+/// Facts that a peer announces when it connects, and that a transport gets for its own node.
 struct PeerInfo {
-  std::string name;               // of the node; unique in a cluster
+  std::string name;               // the node's name, unique in a cluster
   std::uint64_t incarnation = 0;  // another one each time a node of that name starts
-  std::string address;            // where it listens; empty: nowhere
+  std::string address;            // the address at which it listens; empty: it does not listen
   std::string engine;             // its version of Troupe
 };
 
@@ -65,19 +66,19 @@ namespace detail {
 class TransportListener {
  public:
   virtual void connected(Peer peer, const PeerInfo& info) = 0;
-  /// `connect(address)` has come to nothing: nobody there, another version, not authorised.
+  /// `connect(address)` failed: no node is there, or it has another version or no authorisation.
   virtual void refused(const std::string& address, const Status& why) = 0;
   virtual void received(Peer peer, Lane lane, Message message) = 0;
-  /// What the peer has sent by `send_direct`. It stays until the call returns.
+  /// The peer sent this record by `send_direct`. The bytes are valid until the call returns.
   virtual void received_direct(Peer, std::span<const std::byte> /*record*/) {}
   /// The peer is gone: it left, it died, or it stayed away for longer than the transport keeps its
   /// messages.
   virtual void lost(Peer peer, const Status& why) = 0;
   /// The way to the peer has broken. It may come back, with nothing lost; or `lost` follows.
   virtual void broken(Peer) {}
-  /// What is due by the transport's clock: called once it is started, and then when the time has
-  /// come that it answered. A transport without a clock does not call it: where nothing is lost,
-  /// nobody need be watched.
+  /// Does the work that is due by the transport's clock. It is called after the start, and then at
+  /// each time that it returned. A transport without a clock does not call it: it loses no
+  /// messages, so no peer needs to be watched.
   virtual std::chrono::nanoseconds tick(std::chrono::nanoseconds /*now*/) {
     return std::chrono::nanoseconds::max();
   }
@@ -91,26 +92,26 @@ class TransportListener {
 /// Totals since the start; relaxed reads of single-writer counters.
 struct TransportCounters {
   std::uint64_t messages_out = 0, messages_in = 0;
-  std::uint64_t bytes_out = 0, bytes_in = 0;  // of heads and tensors
+  std::uint64_t bytes_out = 0, bytes_in = 0;  // bytes of heads and tensors
   std::uint64_t copied_bytes = 0;             // copied in user space, on either way
   std::uint64_t unsent_bytes = 0;             // now: taken by `send`, not yet given to the network
   // now: given to the network, not known to have arrived
   std::uint64_t unacknowledged_bytes = 0;
-  // of those, payload that went beside the connection, by a bulk channel
+  // payload among these bytes that went by a bulk channel
   std::uint64_t bulk_bytes_out = 0, bulk_bytes_in = 0;
   std::uint64_t reconnects = 0;
   std::uint64_t dropped = 0;  // malformed, oversized, replayed, not authenticated
   // connections that ended in their handshake, before anything was said
   std::uint64_t turned_away = 0;
-  // of those that had come here, in the middle of a session: who it was died, or the way to it, or
-  // it claimed more than is taken
+  // accepted connections that broke during a session: the peer died, the network failed, or the
+  // peer announced an oversized message
   std::uint64_t broken_off = 0;
 };
 
-/// Of one peer that is connected: totals since then, and what has not arrived yet.
+/// Counters of one connected peer: totals since then, and bytes that have not arrived yet.
 struct PeerCounters {
   detail::Peer peer = 0;
-  // of heads and tensors; those of a message that is still coming, too
+  // heads and tensors, including messages that are still arriving
   std::uint64_t bytes_out = 0, bytes_in = 0;
   std::uint64_t unsent_bytes = 0;  // now: taken by `send`, not yet given to the network
   // now: given to the network, not known to have arrived
@@ -131,7 +132,8 @@ class Transport {
   /// too.
   virtual void stop() = 0;
 
-  /// Where peers reach this transport, with the port that was chosen; empty: it does not listen.
+  /// Returns the address for peers, with the port that was chosen. Empty: the transport does not
+  /// listen.
   virtual std::string address() const = 0;
   /// Asks for a connection. One that exists already is kept, and nothing is heard; connecting to
   /// oneself is refused.
@@ -150,25 +152,26 @@ class Transport {
   /// Within a listener's call: what was sent to this peer goes now, not when the call has ended. A
   /// transport may ignore it, and does for others.
   virtual void flush(detail::Peer) {}
-  /// A tensor with elements not yet written, to be sent to this peer: in memory that it reads where
-  /// it lies, if they share any and there is room, else as any other. It goes there uncopied if it
-  /// is sent whole and nobody else holds it then.
+  /// Returns a tensor with elements not yet written, to be sent to this peer. It lies in memory
+  /// that the peer reads directly, if they share any and there is room, else in ordinary memory.
+  /// The tensor goes there uncopied if it is sent whole and has no other holder then.
   virtual Tensor empty_for(detail::Peer, DType dtype, const Shape& shape) {
     return Tensor::empty(dtype, shape);
   }
   /// Ends a connection: both listeners hear `lost` with this reason.
   virtual void disconnect(detail::Peer peer, const Status& why) = 0;
 
-  /// What its clock says, since some fixed point: real, or a simulation's; always 0 without one.
-  /// Any thread.
+  /// Returns the clock's time since some fixed point: real, or a simulation's; always 0 without
+  /// one. Any thread.
   virtual std::chrono::nanoseconds now() const = 0;
 
   virtual TransportCounters counters() const = 0;
-  /// Of those that are connected. Empty where nothing waits: between handles of one process.
+  /// Returns the counters of connected peers. Empty if nothing waits: between handles of one
+  /// process.
   virtual std::vector<PeerCounters> peers() const { return {}; }
 };
 
-// What implementations share.
+// Functions that the implementations share.
 
 /// The version of Troupe in this process.
 std::string_view engine_version();

@@ -19,8 +19,8 @@ enum class Kind : std::uint8_t { hello = 1, welcome, ready, refuse, data, ack, b
 
 // ---- writing
 
-/// What the packer writes to. It gives each element by itself, a byte or a few: gathered here, they
-/// take the memory of `out` once a frame.
+/// The packer's output. The packer writes each element by itself, a byte or a few; these bytes are
+/// gathered here, and take the memory of `out` once a frame.
 class Bytes {
  public:
   explicit Bytes(std::vector<std::byte>& out) : out_(out) {}
@@ -46,7 +46,7 @@ class Bytes {
   }
 
   std::vector<std::byte>& out_;
-  std::array<std::byte, 128> next_;  // of a Data header, with few messages and tensors, all
+  std::array<std::byte, 128> next_;  // room for a whole Data header with few messages and tensors
   std::size_t used_ = 0;
 };
 using Packer = msgpack::packer<Bytes>;
@@ -133,7 +133,7 @@ void pack(Packer& p, const Gone&) { open(p, Kind::gone, 0); }
 
 // ---- reading
 
-/// What a frame is not; caught in `decode`.
+/// An error in a frame; caught in `decode`.
 struct Malformed {
   Code code;
   std::string what;

@@ -1,17 +1,18 @@
-// The wire format: what one frame between two nodes says. WIRE.md is its page, test/cluster/golden/
-// its golden files.
+// The wire format: the contents of one frame between two nodes. WIRE.md is its page,
+// test/cluster/golden/ its golden files.
 //
 //   std::vector<std::byte> bytes = wire::encode(wire::Ack{.received = {3, 17}});
-//   wire::Decoded d;  Status s = wire::decode(bytes, limits, d);   // never throws; touches nothing beyond `bytes`
+//   wire::Decoded d;
+//   Status s = wire::decode(bytes, limits, d);  // never throws; touches nothing beyond `bytes`
 //
 // A frame is a header (one msgpack array, then raw bytes called inline) and perhaps a second, raw
-// part called bulk. Only Data has inline bytes and bulk. What a Data frame carries is the next
-// piece of its lane's stream: the heads and tensors of the lane's messages, one after another
-// without gaps; inline comes before bulk.
+// part called bulk. Only Data has inline bytes and bulk. A Data frame carries the next piece of its
+// lane's stream: the heads and tensors of the lane's messages, one after another without gaps.
+// Inline comes before bulk.
 //
-// The decoder trusts nothing: every length is checked against what has arrived, every number
-// against its bound, and what it allocates is at most a constant times the bytes it was given.
-// Sizes that a message announces are checked against `Limits` before anybody allocates for them.
+// The decoder trusts nothing. Every length is checked against the bytes that have arrived, every
+// number against its bound. It allocates at most a constant times the bytes that it was given.
+// Announced sizes of a message are checked against `Limits` before memory is allocated for them.
 #pragma once
 
 #include <array>
@@ -35,22 +36,22 @@ inline constexpr std::size_t kLanes = 2;
 /// harm.
 using Received = std::array<std::uint64_t, kLanes>;
 
-/// What a frame costs who keeps it, whatever it carries: windows and stashes are bounded by it, so
-/// that frames without payload are bounded too.
+/// Returns the memory that a frame costs its keeper, whatever it carries. Windows and buffers are
+/// bounded by it, so that frames without payload are bounded too.
 constexpr std::uint64_t cost_of(std::size_t header_bytes, std::size_t bulk_bytes) {
   return 128 + header_bytes + bulk_bytes;
 }
 
-/// What the two ends say of the bulk channel next to the connection. Which fields a kind uses is in
-/// WIRE.md.
+/// The two ends' fields for the bulk channel beside the connection. WIRE.md lists the fields that
+/// each kind uses.
 struct Bulk {
   static constexpr std::size_t kSecretBytes = 32;
   using Secret = std::array<std::byte, kSecretBytes>;
 
-  std::uint8_t kinds = 0;  // a bit for each that is possible; in an answer that which was chosen
-  std::string host;        // what only processes of one host and user have in common
-  std::string where;       // of an answer: what to connect to
-  Secret ticket{};         // of an answer: what to show there, once
+  std::uint8_t kinds = 0;  // a bit for each possible kind; an answer has the chosen kind's bit
+  std::string host;        // a value that only processes of one host and user have in common
+  std::string where;       // in an answer: the address to connect to
+  Secret ticket{};         // in an answer: the secret to present there, once
   Secret share{};          // for the keys under which payload is sealed
 
   bool operator==(const Bulk&) const = default;
@@ -71,7 +72,7 @@ struct Hello {
 struct Ready {};
 /// The end of a handshake that came to nothing. Redundant: another connection of the two goes on.
 struct Refuse {
-  std::string name;  // of the one that refuses
+  std::string name;  // name of the node that refuses
   Status why;
   bool redundant = false;
 };
@@ -87,7 +88,7 @@ struct MessageType {
 };
 struct Data {
   Lane lane = Lane::data;
-  std::uint64_t sequence = 0;  // of the frames of its lane, from 0
+  std::uint64_t sequence = 0;  // number among the frames of its lane, from 0
   Received received = {};
   std::vector<MessageType> messages;
 };
@@ -107,9 +108,9 @@ struct Gone {};
 using Frame = std::variant<Hello, Ready, Refuse, Data, Ack, Bye, Gone>;
 
 struct Limits {
-  // of one message, head and tensors together
+  // head and tensors of one message together
   std::uint64_t message_bytes = std::uint64_t(1) << 36;
-  std::uint64_t text_bytes = 4096;  // of a name, an address, a reason
+  std::uint64_t text_bytes = 4096;  // a name, an address or a reason
 };
 
 struct Decoded {
