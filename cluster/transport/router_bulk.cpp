@@ -15,7 +15,7 @@ Peer Router::bulk_opened(Connection connection, std::uint64_t from,
   if (!entry) return 0;
   entry->has_bulk = true;
   entry->bulk_from = from;
-  close_direct(*entry);  // of an earlier channel, if its end was not reported
+  close_direct(*entry);  // an earlier channel, if its end was not reported
   if (entry->state == State::closing) return 0;
   entry->direct = std::move(direct);
   open_direct(*entry);

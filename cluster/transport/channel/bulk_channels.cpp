@@ -28,15 +28,14 @@ std::optional<SealKeys> keys_of(std::uint8_t kind, const wire::Bulk& mine, const
   return keys;
 }
 
-/// Of the kinds that are asked for, the one for an authenticated connection that is the fastest
-/// here.
+/// Returns the fastest of the requested kinds here that suits an authenticated connection.
 std::optional<BulkKind> sealed_kind(std::uint8_t asked) {
   for (const SealCipher cipher : seal_ciphers())
     if (has(asked, sealed_by(cipher))) return sealed_by(cipher);
   return {};
 }
 
-/// What processes have in common that can share memory; empty if this one cannot tell.
+/// Returns a value that is equal in processes that can share memory; empty if it cannot be read.
 std::string this_host() {
   std::string host;
   if (!(std::ifstream("/proc/sys/kernel/random/boot_id") >> host)) return {};

@@ -1,19 +1,21 @@
-// The bulk channels of a transport over TCP: which kind two nodes use, and the channel itself.
+// The bulk channels of a transport over TCP: the kind that two nodes use, and the channel itself.
 //
 //   kind            when                                             what
 //   tcp             clear text is allowed: loopback, no keys         a socket (bulk_sockets.hpp)
-//   gcm_tcp         the connection is authenticated                  the same, every byte in a box of seal.hpp
-//   ocb_tcp         that, and libcrypto is faster with this cipher   the same
-//   shared_memory   both are processes of one host and one user      rings (shared_rings.hpp); small frames go there too
+//   gcm_tcp         the connection is authenticated                  a socket, sealed (seal.hpp)
+//   ocb_tcp         that, and libcrypto is faster with this cipher   a socket, sealed
+//   shared_memory   both are processes of one host and one user      rings (shared_rings.hpp)
 //
-// One host: the same boot of the kernel and the same name spaces, which the two compare, and which
-// opening the unix socket proves. Its memory is for this user's processes only, so it needs no
+// A sealed socket has every byte in a box of seal.hpp. Small frames go through the rings too.
+//
+// One host: the same boot of the kernel and the same name spaces. The two nodes compare these, and
+// opening the unix socket proves them. Its memory is for this user's processes only, so it needs no
 // seal.
 //
-// Who dials asks for the kinds it would use, who listens chooses one of them; nothing else is
-// accepted as the answer, so an authenticated connection is never talked into clear text. For the
-// keys either side adds 32 random bytes, which travel in the handshake; the connection that carries
-// it hides them.
+// The dialling node sends the kinds that it would use, and the listening node chooses one of them.
+// No other answer is accepted, so an authenticated connection never falls back to clear text. For
+// the keys either side adds 32 random bytes, which travel in the handshake, hidden by its
+// connection.
 //
 // Threads: the router's.
 #pragma once
@@ -42,7 +44,7 @@ class BulkChannels {
   Ref<LendingSlab> slab(Connection connection) const { return sockets_.slab(connection); }
   void stop() { sockets_.stop(); }
   bool work(bool looks_at_sockets) { return sockets_.work(looks_at_sockets); }
-  /// That are open.
+  /// Returns the number of open channels.
   std::size_t channels() const { return sockets_.channels(); }
   bool has_sockets() const { return sockets_.channels() > sockets_.rings(); }
   std::size_t rings() const { return sockets_.rings(); }

@@ -1,17 +1,17 @@
-// What goes over a bulk channel: frames as records in a stream of bytes, written from and read into
-// the memory where they lie.
+// Frames as records in the byte stream of a bulk channel, written from and read into the memory
+// where they lie.
 //
 //   BulkWriter out(keys);  out.add(frame);  n = out.pieces(iov);  out.wrote(writev(fd, iov, n));
 //   BulkReader in(router, connection, keys);
-//   while (n = in.rooms(iov)) in.got(readv(fd, iov, n));                               // payload goes straight to its tensor
+//   while (n = in.rooms(iov)) in.got(readv(fd, iov, n));  // payload goes straight to its tensor
 //
-// A record: header bytes (u32), where the bulk is (u32), bulk bytes (u64), little-endian; the
-// header; the bulk. Where: 0, here; 1, in a slab (shared_slab.hpp), and the place stands before the
-// header: slot, position, bytes of the loan, offset into it (u64 each). Of a tensor that goes by
-// loan the first record takes it, and the last lends it. With keys (seal.hpp) the header is a box,
-// whose `about` is those sixteen bytes, and the bulk is one box after another, of up to kBoxBytes
-// each. Boxes are numbered by counting, so that none can be left out, repeated or exchanged;
-// opening them is the one copy, but for what has come with the head.
+// A record: header bytes (u32), location of the bulk (u32), bulk bytes (u64), little-endian; the
+// header; the bulk. Location 0 is the stream itself. Location 1 is a slab (shared_slab.hpp), and
+// the place precedes the header: slot, position, bytes of the loan, offset into it (u64 each). If a
+// tensor goes by loan, its first record takes the loan and its last lends it. With keys (seal.hpp)
+// the header is a box, whose `about` is those sixteen bytes, and the bulk is one box after another,
+// of up to kBoxBytes each. Boxes are numbered by counting, so that none can be left out, repeated
+// or exchanged. Opening the boxes is the one copy, besides bytes that arrived with the head.
 //
 // Threads: the router's.
 #pragma once
@@ -79,30 +79,31 @@ class BulkWriter {
   void wrote_plain(std::size_t bytes);
 
   std::deque<Ref<OutFrame>> queue_;
-  std::deque<Prefix> prefixes_;  // of the first frames in queue_; a deque keeps them in place
-  std::size_t sent_ = 0;         // of the first record; sealed: of its bulk
+  // prefixes of the first frames in queue_; a deque keeps them in place
+  std::deque<Prefix> prefixes_;
+  std::size_t sent_ = 0;  // bytes sent of the first record; if sealed, of its bulk
   Ref<LendingSlab> slab_;
   std::array<Lending, wire::kLanes> lending_;
   std::optional<Sealer> sealer_;
   std::vector<std::byte> box_;
   std::size_t box_sent_ = 0;
-  bool header_is_sealed_ = false;  // of the first frame
+  bool header_is_sealed_ = false;  // for the first frame
   std::uint64_t copied_bytes_ = 0;
 };
 
-/// A record's head and what came along with it are read into one buffer, and the header is told
-/// from there: small messages, which are all header, are copied once, to their tensors. What has
-/// come of a payload with the head is copied to its tensor too, and of several records in one read
-/// the last, if it is not whole, to the front.
+/// A record's head and the bytes that arrive with it are read into one buffer, and the router gets
+/// the header from there. So small messages, which are all header, are copied once, to their
+/// tensors. Payload that arrives with the head is copied to its tensor too. If one read ends within
+/// a record, that record's bytes are copied to the front.
 class BulkReader {
  public:
   /// `is_copy`: what is put into `room` is copied there in user space.
   BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys,
              bool is_copy = false);
-  /// Where the next bytes go, and not more than are awaited; empty: not now.
+  /// Returns the memory for the next bytes, no more than the record still needs. Empty: not now.
   std::span<std::byte> room();
-  /// The same, and behind it room for what may come at once with them, in up to two pieces; how
-  /// many pieces.
+  /// Returns the number of `pieces` that it sets: the memory of `room`, and perhaps memory behind
+  /// it for bytes that may arrive together with them.
   std::size_t rooms(std::span<iovec, 2> pieces);
   /// So many have come there; false if the connection is to be given up.
   bool got(std::size_t bytes);
@@ -134,11 +135,11 @@ class BulkReader {
   const bool is_copy_;
   State state_ = State::prefix;
   std::vector<std::byte> buffer_;
-  // what is there of it: a record from its prefix on, or of its bulk
+  // bytes in the buffer: a record from its prefix on, or bytes of its bulk
   std::size_t begin_ = 0, end_ = 0;
-  std::size_t awaited_ = kBulkPrefix;  // of it, before the next state
-  std::size_t header_bytes_ = 0;       // as they are told
-  std::optional<LoanPlace> place_;     // of the bulk
+  std::size_t awaited_ = kBulkPrefix;  // bytes of the record that the next state needs
+  std::size_t header_bytes_ = 0;       // as the prefix announces
+  std::optional<LoanPlace> place_;     // the bulk's place, if it is in a slab
   std::uint64_t place_offset_ = 0;
   Ref<BorrowedSlab> slab_;
   std::uint64_t bulk_left_ = 0;

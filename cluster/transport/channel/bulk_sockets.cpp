@@ -21,12 +21,12 @@ namespace {
 constexpr std::size_t kGreetingMagic = 8;
 constexpr std::size_t kGreeting = kGreetingMagic + wire::Bulk::kSecretBytes;
 constexpr char kShown[kGreetingMagic + 1] = "troupe-b", kTaken[kGreetingMagic + 1] = "troupe+b";
-constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // what epoll reports for them
+constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // epoll reports these for them
 // bytes of a ring between two words to the other: it copies while we do
 constexpr std::size_t kStep = 128 << 10;
 constexpr std::size_t kBytesATurn = 8 << 20;  // bytes
-constexpr std::size_t kRecordsATurn = 64;     // of those that were sent directly
-constexpr int kReads = 64;                    // of one channel before the others have their turn
+constexpr std::size_t kRecordsATurn = 64;     // records that were sent directly
+constexpr int kReads = 64;  // reads of one channel before the others have their turn
 
 /// In the same time whatever the two are.
 bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
@@ -35,7 +35,7 @@ bool is_same(const wire::Bulk::Secret& a, const std::byte* b) {
   return difference == std::byte{0};
 }
 
-/// That it can be where a channel is: the name of a unix socket, or a port.
+/// Checks that a channel can be there: a unix socket's name, or a port.
 bool is_place(const std::string& where, bool is_local) {
   if (is_local)
     return !where.empty() && where.size() <= 64 &&
@@ -187,7 +187,7 @@ void BulkSockets::greet(Channel& c) {
       const ssize_t n = ::send(c.fd.get(), c.greeting.data() + c.greeted, kGreeting - c.greeted,
                                MSG_NOSIGNAL | MSG_DONTWAIT);
       if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ENOTCONN)) return;
-      if (n <= 0) return close(c.connection);  // nobody is there: it never was
+      if (n <= 0) return close(c.connection);  // the other end is gone, or never was there
       c.greeted += static_cast<std::size_t>(n);
     }
     c.state = Channel::State::greeting;
@@ -246,8 +246,8 @@ void BulkSockets::accept_all(int listening) {
   for (int accepted = 0; accepted < kTurn; ++accepted) {
     OwnedDescriptor fd(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE) && spare_.get() >= 0) {
-      // None is left, and who waits would keep this thread awake: one is accepted with the spare
-      // one, and hung up on.
+      // No descriptor is left, and a waiting connection would keep this thread awake. One
+      // connection is accepted with the spare descriptor, and closed.
       spare_ = OwnedDescriptor();
       fd = OwnedDescriptor(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       fd = OwnedDescriptor();
@@ -255,7 +255,7 @@ void BulkSockets::accept_all(int listening) {
       router_.dropped("a connection for which there was no descriptor left");
       continue;
     }
-    // another thread took the spare one meanwhile: nobody can even be hung up on
+    // Another thread took the spare descriptor meanwhile, so no connection can even be closed.
     if (fd.get() < 0 && (errno == EMFILE || errno == ENFILE)) {
       hear_listeners(false);
       deaf_until_ = clock_.now() + kRest;
@@ -324,7 +324,7 @@ void BulkSockets::admit(Stranger& s) {
   dismiss(id);
 }
 
-/// Who was dialled makes the rings, and a slab for either to lend from.
+/// Creates the rings, and a slab from which either side lends, at the node that was dialled.
 bool BulkSockets::share_memory(Channel& c) {
   try {
     c.rings = std::make_shared<SharedRings>(SharedRings::create());
@@ -415,7 +415,7 @@ void BulkSockets::receive_ring(Channel& c) {
   }
 }
 
-// Of one channel: what its records say may close channels, this one too.
+// Takes records of one channel at a time: a record may close channels, this one too.
 std::size_t BulkSockets::take_direct(std::size_t most) {
   for (const auto& [id, c] : channels_)
     if (c->rings && c->state == Channel::State::open && c->rings->direct_in().has_news())
@@ -474,7 +474,7 @@ void BulkSockets::receive(Channel& c) {
     char heard[64];
     const ssize_t n = recv(c.fd.get(), heard, sizeof heard, MSG_DONTWAIT);
     receive_ring(c);
-    // What lies in the ring was said before the end.
+    // Bytes that lie in the ring were sent before the end.
     if (n == 0 && (c.rings->bytes().empty() || c.in.is_waiting())) c.state = Channel::State::closed;
     if (n < 0 && errno != EAGAIN && errno != EINTR) c.state = Channel::State::closed;
     return;

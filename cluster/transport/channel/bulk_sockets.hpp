@@ -1,17 +1,21 @@
-// Bulk channels over sockets: a second connection next to each of the transport's. Over TCP payload
-// is read from the socket straight into its tensor. Between processes of one host it is a unix
-// socket, which passes shared memory (shared_rings.hpp) and is from then on the bell, and the sign
-// that the other is alive.
+// Bulk channels over sockets: a second connection beside each of the transport's. Over TCP payload
+// is read from the socket straight into its tensor. Between processes of one host the channel is a
+// unix socket. It passes shared memory (shared_rings.hpp), then serves as the bell, and shows that
+// the other process is alive.
 //
-//   BulkSockets bulk(router, options);  bulk.listen("tcp://127.0.0.1:7117");     // at 7118 if that is free
-//   who listens:  wire::Bulk answer = bulk.offer(connection, is_local, keys);    // where, and a ticket, in the handshake's answer
-//   who dialled:  bulk.open(connection, bulk.tcp_address(…) or the unix socket's, answer, keys);
-//   both, later:  router.bulk_opened(connection);  bulk.send(connection, frame);  bulk.work();
+//   BulkSockets bulk(router, options);
+//   bulk.listen("tcp://127.0.0.1:7117");  // at 7118 if that is free
+//   // listening node: an address and a ticket, in the handshake's answer
+//   wire::Bulk answer = bulk.offer(connection, is_local, keys);
+//   // dialling node:
+//   bulk.open(connection, bulk.tcp_address(…) or the unix socket's, answer, keys);
+//   // both, later:
+//   router.bulk_opened(connection);  bulk.send(connection, frame);  bulk.work();
 //
-// Who dials shows the ticket, 32 random bytes that are good once, and is told that it was taken.
-// Whoever does not, in time and in full, is closed: for strangers there are kStrangers places of
-// fixed size, the oldest of whom leaves. A channel that makes no progress for as long as a
-// connection may be silent breaks (TCP_USER_TIMEOUT).
+// The dialling node presents the ticket, 32 random bytes that are good once, and gets an answer
+// when it is taken. A stranger that does not present one in time and in full is closed. There are
+// kStrangers places of fixed size for strangers, and the oldest stranger leaves first. A channel
+// that makes no progress for as long as a connection may be silent breaks (TCP_USER_TIMEOUT).
 //
 // Threads: the router's. Calls of the router come from within `work` and `send`.
 #pragma once
@@ -33,14 +37,14 @@ namespace troupe {
 
 struct BulkSocketOptions {
   int port = 0;          // to listen at; 0: the one above the transport's, or any
-  int port_outside = 0;  // that peers are told; 0: the same
+  int port_outside = 0;  // announced to peers; 0: the port itself
   std::string congestion = "cubic";
   Time stall = std::chrono::seconds(4);
   bool shared_memory = true;
   // lent to a peer at once at most, and as much by it
   std::size_t slab_bytes = std::size_t(256) << 20;
-  std::uint64_t seal_boxes = kMostSealBoxes;  // of a key
-  Time patience = std::chrono::seconds(2);    // with who connects and shows no ticket
+  std::uint64_t seal_boxes = kMostSealBoxes;  // boxes that a key may seal
+  Time patience = std::chrono::seconds(2);    // for a stranger without a ticket
 };
 
 class BulkSockets {
@@ -61,7 +65,7 @@ class BulkSockets {
   /// False if it has broken.
   bool send(Connection connection, const Ref<OutFrame>& frame);
   void close(Connection connection);
-  /// What tensors are lent from there; null: nothing.
+  /// Returns the slab from which tensors are lent on this connection, or null.
   Ref<LendingSlab> slab(Connection connection) const;
   /// Listens no more.
   void stop();
@@ -116,7 +120,7 @@ class BulkSockets {
   const BulkSocketOptions options_;
   OwnedDescriptor epoll_, listening_, local_;
   OwnedDescriptor spare_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};  // for when there is no other
-  Time deaf_until_{};  // no descriptor was left for who connects; 0: it listens
+  Time deaf_until_{};  // no descriptor was left for new connections until then; 0: it listens
   std::string where_, where_locally_;
   struct Offer {
     wire::Bulk::Secret ticket;
@@ -129,7 +133,7 @@ class BulkSockets {
   std::map<Connection, std::uint64_t> by_connection_;
   std::map<std::uint64_t, std::unique_ptr<Stranger>> strangers_;
   std::vector<Channel*> all_;                     // at the beginning of a turn
-  std::vector<std::unique_ptr<Channel>> closed_;  // until nobody is within their calls
+  std::vector<std::unique_ptr<Channel>> closed_;  // kept until no call of theirs is on the stack
   std::uint64_t next_id_ = 2, copied_bytes_ = 0;
   std::size_t open_ = 0, rings_ = 0;
 };

@@ -1,8 +1,11 @@
-// The sender's side of what goes to peers directly (direct_ring.hpp): which of them can be reached
-// so, and how many messages were sent before, which a record must not overtake.
+// The sender's side of direct records (direct_ring.hpp): the peers that can be reached directly,
+// and the number of messages before a record, which it must not overtake.
 //
-//   lines.opened(peer);  lines.add(peer, rings, bell);  …  lines.remove(peer, rings);  lines.over(peer);   // the router's thread
-//   lines.in_order(peer, [&] { …the message of the data lane goes to its queue… });                 // any thread
+//   // the router's thread:
+//   lines.opened(peer);  lines.add(peer, rings, bell);  …
+//   lines.remove(peer, rings);  lines.over(peer);
+//   // any thread:
+//   lines.in_order(peer, [&] { …the message of the data lane goes to its queue… });
 //   if (!lines.send(peer, record)) …as a message…
 //
 // A line is removed before its rings and its bell go.
@@ -42,8 +45,8 @@ class DirectLines {
   struct Line {
     SharedRings* rings = nullptr;  // null: there are none
     int bell = -1;                 // a socket
-    std::uint64_t messages = 0;    // of the data lane, so far
-    std::uint64_t bytes = 0;       // that went directly
+    std::uint64_t messages = 0;    // messages of the data lane so far
+    std::uint64_t bytes = 0;       // bytes that went directly
   };
 
   mutable std::mutex mutex_;  // guards everything below

@@ -17,7 +17,7 @@ bool DirectWriter::write(std::uint64_t after, std::span<const std::byte> record,
   // is known to be free.
   if (written_ - read_there_ + lines > kLines / 2) {
     const std::uint64_t said = words_->read.load(std::memory_order_acquire);
-    if (written_ - said > kLines) return false;  // what cannot be: no room is known of
+    if (written_ - said > kLines) return false;  // impossible in a correct peer; counts as no room
     read_there_ = said;
     if (written_ - said + lines > kLines) return false;
   }

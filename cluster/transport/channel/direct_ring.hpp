@@ -1,27 +1,23 @@
-// A ring of small records in memory that two processes share, for one direction: what a peer of the
-// same host is sent without a frame, an acknowledgement or a copy that is kept
-// (`Transport::send_direct`).
+// A ring of small records in memory that two processes of one host share, for one direction. A
+// record goes without a frame, an acknowledgement or a kept copy (`Transport::send_direct`).
 //
-// A record takes whole lines of a cache, and the front of its first line tells that it is there:
-// with its number, of all lines since the beginning. So who waits for a record looks at the line
-// that it comes in, and a record of kFirst bytes takes one line from one core to the other, where a
-// word of how far is written would be another (a round trip of such records 130 to 440 ns instead
-// of 240 to 660, as the two cores lie). A front is never anything but a front, so what an earlier
-// round has left there has an earlier number.
+// A record takes whole lines of a cache. The front of its first line shows that the record is
+// there: it holds the line's number, counted over all lines since the beginning. So a waiting
+// reader polls the line in which the record arrives, and a record of kFirst bytes moves one line
+// between cores. A separate position word would move a second line (a round trip of such records
+// takes 130 to 440 ns instead of 240 to 660, as the two cores lie). A front is never anything but a
+// front, so the front of an earlier round has an earlier number.
 //
-// Nothing is lost in memory, so nothing need be repeated; but a reader may give a ring up, with its
-// connection, while its writer still writes. Whether a record is in is therefore one step: the
-// writer puts its front there by compare-and-swap, in the place of an earlier one; who gives the
-// ring up puts kClosed, by the same step, where the next record would begin, and then reads what is
-// before it. So what has been published is read, and what has not is known to its writer, who sends
-// it as a message. Where the ring is full there is no such place: there the writer finds no room,
-// for good, as nothing is given back any more.
+// Nothing is lost in memory, so nothing is repeated; but a reader may close a ring, with its
+// connection, while its writer still writes. Publishing is therefore one step: the writer puts its
+// front in place of an earlier one by compare-and-swap. To close the ring the reader puts kClosed,
+// by that step, at the next record's begin, and then reads the records before it. So each published
+// record is read. A record that was not published fails at its writer, which sends it as a message.
+// A full ring has no such begin: the writer finds no room for good, as no line is returned.
 //
-// Each record says behind how many messages it comes; one whose messages have not come stays where
-// it is, with all behind it.
-//
-// The other process is not trusted: as in shared_rings.hpp, and a record is copied out before
-// anything of it is looked at but its size.
+// Each record carries the number of messages that precede it. A record whose messages have not
+// arrived stays in place, with all behind it. The other process is not trusted, as in
+// shared_rings.hpp: a record is copied out before more than its size is read.
 //
 // Threads: one on either side.
 #pragma once
@@ -41,7 +37,7 @@ namespace troupe {
 
 namespace direct {
 
-inline constexpr std::uint64_t kLines = 1024;  // of a ring
+inline constexpr std::uint64_t kLines = 1024;  // lines of a ring
 // bytes of a record in its first line, and in each behind it
 inline constexpr std::size_t kFirst = 48, kOther = 56;
 inline constexpr std::size_t kMost = 4 << 10;  // bytes of a record
@@ -52,8 +48,8 @@ inline constexpr std::uint64_t lines_of(std::size_t bytes) {
 }
 
 struct alignas(64) Line {
-  std::atomic<std::uint64_t> front;  // of the first of a record: front_of(…). Of another: as it was
-  // of the first: behind how many messages (u64), and kFirst bytes
+  std::atomic<std::uint64_t> front;  // a record's first line: front_of(…); its others: unchanged
+  // in a record's first line: the number of messages before it (u64), and kFirst bytes
   std::array<std::byte, kOther> rest;
 };
 static_assert(sizeof(Line) == 64 && kFirst + sizeof(std::uint64_t) == kOther &&
@@ -76,7 +72,7 @@ inline constexpr std::uint64_t kClosed = ~std::uint64_t{0};
 struct DirectWords {
   alignas(128) std::atomic<std::uint64_t> open;      // 1: may be written to, since then
   alignas(128) std::atomic<std::uint64_t> read;      // gives back the lines before it
-  alignas(128) std::atomic<std::uint64_t> messages;  // that the reader has had
+  alignas(128) std::atomic<std::uint64_t> messages;  // messages that the reader has had
 };
 
 class DirectWriter {
@@ -104,7 +100,7 @@ class DirectReader final : public DirectSource {
   void look() override;
   std::optional<DirectRecord> first() override;
   void take() override;
-  /// Nothing is looked for where nobody may write.
+  /// Returns true if a record is there; false while the writer may not write.
   bool has_any() const {
     return state_ == State::open && !is_broken_ &&
            (has_first() || direct::is_front_of(front_at(read_), read_));
@@ -119,8 +115,8 @@ class DirectReader final : public DirectSource {
   enum class State : std::uint8_t { never_open, open, closed };
 
   direct::Line& line(std::uint64_t number) const { return lines_[number % direct::kLines]; }
-  // seq_cst: who is about to sleep has said so before (shared_rings.hpp). It is a plain load all
-  // the same.
+  // seq_cst: a thread that is about to sleep announced it before (shared_rings.hpp). It compiles to
+  // a plain load.
   std::uint64_t front_at(std::uint64_t number) const {
     return line(number).front.load(std::memory_order_seq_cst);
   }

@@ -24,7 +24,7 @@ struct SharedRings::Direction {
   alignas(128) std::atomic<std::uint32_t> writer_sleeps;
 };
 
-/// Where they begin: words, and a page behind them the bytes.
+/// Positions in the memory: the words, and one page behind them the bytes.
 struct SharedRings::Parts {
   std::byte *out, *in, *direct_out, *direct_in;
 };
@@ -78,8 +78,8 @@ SharedRings::SharedRings(OwnedDescriptor memory, Mapping mapping, const Parts& p
 }
 
 std::span<std::byte> SharedRings::space() {
-  // What was read then has been read: an old word is true, and the acquire of its load holds for
-  // good.
+  // Bytes that were read at that time stay read: an old word is still a lower bound, and the
+  // acquire of its load stays valid.
   if (written_ - read_there_ > kBytes / 2) read_there_ = out_->read.load(std::memory_order_acquire);
   const std::uint64_t used = written_ - read_there_;
   if (used > kBytes) is_broken_ = true;

@@ -1,17 +1,19 @@
 // Two rings of bytes in memory that two processes of one host share, one for each direction, and
 // two of small records (direct_ring.hpp).
 //
-//   SharedRings mine = SharedRings::create();   SharedRings theirs = SharedRings::open(descriptor);   // passed by a socket
-//   while (!(to = mine.space()).empty()) mine.publish(copy to it);      theirs.bytes(), theirs.consume(n)
+//   SharedRings mine = SharedRings::create();
+//   SharedRings theirs = SharedRings::open(descriptor);  // passed by a socket
+//   while (!(to = mine.space()).empty()) mine.publish(copy to it);
+//   theirs.bytes(), theirs.consume(n)
 //
-// Who finds its ring full, or empty, may sleep: it says so (`sleep_…`), looks once more, and waits
-// for the bell, which the two have beside this (bulk_sockets.hpp). publish and consume tell when to
-// ring it: in the order of the seq_cst operations either the sleeper sees the change, or the other
-// sees the sleeper.
+// A process that finds its ring full, or empty, may sleep: it announces it (`sleep_…`), looks once
+// more, and waits for the bell, which the two have beside this (bulk_sockets.hpp). publish and
+// consume return whether to ring it. In the order of the seq_cst operations either the sleeper sees
+// the change, or the other sees the sleeper.
 //
-// The other process is not trusted: each keeps its own position to itself and writes it for the
-// other to read; what the other says is checked to be within the ring; and the memory is sealed, so
-// that nobody can shrink it under a reader.
+// The other process is not trusted. Each process keeps its own position to itself and writes it for
+// the other to read. A position from the other is checked to be within the ring. The memory is
+// sealed, so that neither process can shrink it under a reader.
 //
 // Threads: one on either side; but records may be written by another, one at a time.
 #pragma once
@@ -28,7 +30,7 @@ namespace troupe {
 
 class SharedRings {
  public:
-  // of a direction: what stays in a cache shared by two cores
+  // bytes of one direction: they stay in a cache that two cores share
   static constexpr std::size_t kBytes = 1 << 20;
 
   /// Throws unavailable if the system has no such memory.
@@ -41,9 +43,9 @@ class SharedRings {
   /// The other has said what cannot be.
   bool is_broken() const { return is_broken_; }
 
-  /// Where bytes may be written now, without a gap. How far the other has read is looked up only
-  /// where less than half is known to be free: its word lies in a line that it keeps writing, and
-  /// to fetch that costs as much as to write a small message.
+  /// Returns the memory for the next bytes, without a gap. The reader's position is loaded only if
+  /// less than half is known to be free. Its word lies in a line that the reader keeps writing, and
+  /// to fetch that line costs as much as to write a small message.
   std::span<std::byte> space();
   /// So many are written; true: ring the bell.
   bool publish(std::size_t bytes);
@@ -53,8 +55,8 @@ class SharedRings {
   /// Bytes that have come, without a gap.
   std::span<const std::byte> bytes();
   bool consume(std::size_t bytes);
-  /// Nor records, but for one that waits for messages. `looks_at_bytes`: false where those that are
-  /// there wait too.
+  /// Also waits for records, but not for one that waits for messages. `looks_at_bytes`: false if
+  /// the bytes in the ring wait too.
   bool sleep_until_bytes(bool looks_at_bytes = true);
   void wake_up();
 

@@ -36,7 +36,7 @@ std::size_t checked_bytes(const OwnedDescriptor& memory) {
   return bytes;
 }
 
-/// The memory of one loan, to whoever makes a buffer of it; ends with the buffer.
+/// The memory of one loan as an allocator for the buffer on it; ends with the buffer.
 class Borrowed final : public Allocator {
  public:
   Borrowed(Ref<BorrowedSlab> slab, const LoanPlace& place)
@@ -80,11 +80,12 @@ SlabMemory::~SlabMemory() {
 }
 
 std::atomic<std::uint32_t>& SlabMemory::slot(std::uint64_t i) const {
-  // Of zeros, as the memory is, and of atomics without locks: there is nothing to construct.
+  // The memory is zero, which is a valid state of these lock-free atomics: there is nothing to
+  // construct.
   return *std::launder(reinterpret_cast<std::atomic<std::uint32_t>*>(base_) + i);
 }
 
-// ---- who lends
+// ---- the lender
 
 /// A tensor's memory at the sender. Its end is that of the sender's interest; the slot tells of the
 /// receiver's.
@@ -200,7 +201,7 @@ void LendingSlab::reclaim(std::size_t most) {
   }
 }
 
-// ---- who borrows
+// ---- the borrower
 
 Ref<BorrowedSlab> BorrowedSlab::open(const OwnedDescriptor& slab) {
   return Ref<BorrowedSlab>(new BorrowedSlab(slab));

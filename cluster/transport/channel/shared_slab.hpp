@@ -1,31 +1,28 @@
-// Memory that one process lends another of its host, a tensor at a time: the sender copies a tensor
-// into the slab once, the receiver's tensor lies there, and its end gives the place back.
+// Memory that one process lends another of its host, a tensor at a time. The sender copies a tensor
+// into the slab once, the receiver's tensor lies there, and its destruction returns the place.
 //
-//   OwnedDescriptor slab = make_slab(256 << 20);                            // passed by a socket
-//   Ref<LendingSlab> mine = LendingSlab::open(slab);                        // the sender's
-//   Ref<BorrowedSlab> theirs = BorrowedSlab::open(slab);                     // the receiver's
-//   std::optional<Loan> loan = mine->take(bytes);                           // none: too much is lent, go another way
-//   memcpy(mine->at(*loan), …);  (tell the other loan->place, in order)     // as often as the tensor has pieces
-//   mine->lend(*loan);                                                      // it is all there
-//   Ref<Buffer> memory = theirs->borrow(place);                             // the tensor's; dropping it gives the loan back
+//   OwnedDescriptor slab = make_slab(256 << 20);         // passed by a socket
+//   Ref<LendingSlab> mine = LendingSlab::open(slab);     // the sender's
+//   Ref<BorrowedSlab> theirs = BorrowedSlab::open(slab); // the receiver's
+//   std::optional<Loan> loan = mine->take(bytes);        // none: too much is lent
+//   memcpy(mine->at(*loan), …);                          // and send loan->place for each piece
+//   mine->lend(*loan);                                   // it is all there
+//   Ref<Buffer> memory = theirs->borrow(place);          // dropping it returns the loan
 //
-// Or the tensor is made there: `mine->allocate(bytes)` is its memory, and `mine->tell(tensor)` the
-// loan, if nobody else at the sender can see what the receiver, whose it is then, may write.
+// A tensor may also be made there: `mine->allocate(bytes)` is its memory, and `mine->tell(tensor)`
+// the loan, if no other holder at the sender can see it: the receiver may write it then.
+// Ownership: a loan is the sender's from take to lend, then the receiver's, until the receiver
+// writes 0 in the loan's slot, with release, after its last read. The sender loads the slot with
+// acquire before it uses the place again. The rings send places in order (shared_rings.hpp); their
+// publishing makes the copied bytes visible to the receiver. When the channel ends, no place is
+// lent again. A mapping lives as long as the last tensor in it, so neither end depends on the
+// other's life. The other process is not trusted: places are checked to lie in the slab, which is
+// sealed against shrinking. A receiver that never returns loans has at most a slab of them, and
+// then gets copies. A sender may change lent memory: both processes are of one user on one host
+// (bulk_channels.cpp), and may write each other's memory anyway.
 //
-// Ownership: a loan is the sender's from take to lend, then the receiver's, until it writes 0 in
-// the loan's slot: with release, so that what it still read was read before; the sender looks with
-// acquire before it uses the place again. The words that tell of places go another way, in order
-// (shared_rings.hpp), whose publishing shows the receiver what was copied. When the channel ends
-// the two forget of each other: no place of the slab is lent again, and either's mapping lives as
-// long as the last tensor in it. So neither end depends on the other's life.
-//
-// The other process is not trusted to be right: places are checked to lie in the slab, which is
-// sealed, so that nobody can shrink it under a reader. A receiver that never gives back has what
-// fits in the slab, and then gets copies. A sender may change what it has lent: both processes are
-// of one user on one host (bulk_channels.cpp), who may write either's memory anyway.
-//
-// Threads: take and allocate any of the sender's, tell the one that sends; borrow the receiver's;
-// buffers die on any.
+// Threads: take and allocate any of the sender's, tell the sending one; borrow the receiver's.
+// Buffers are destroyed on any thread.
 #pragma once
 
 #include <atomic>
@@ -42,13 +39,13 @@
 
 namespace troupe {
 
-/// Where a loan lies; as it is told.
+/// The place of a loan, in the form in which it is sent.
 struct LoanPlace {
   std::uint64_t slot = 0, position = 0, bytes = 0;
 };
 struct Loan {
   LoanPlace place;
-  std::uint64_t room = 0;  // of the slab, whole pages
+  std::uint64_t room = 0;  // bytes in the slab, whole pages
 };
 
 /// Pages are the system's until they are first used. Throws unavailable if it has no such memory.
@@ -64,7 +61,7 @@ class SlabMemory {
   SlabMemory(SlabMemory&& o) noexcept;
   SlabMemory& operator=(SlabMemory&&) = delete;
   ~SlabMemory();
-  /// What can be lent.
+  /// Returns the bytes that can be lent.
   std::size_t bytes() const { return bytes_ - kPage; }
   std::byte* at(std::uint64_t position) const { return base_ + kPage + position; }
   std::atomic<std::uint32_t>& slot(std::uint64_t i) const;
@@ -98,9 +95,9 @@ class LendingSlab final : public Counted {
   const SlabMemory map_;
   std::mutex mutex_;                             // guards what follows
   std::map<std::uint64_t, std::uint64_t> free_;  // bytes by position; no two touch
-  std::vector<std::uint64_t> slots_;             // that no loan has
+  std::vector<std::uint64_t> slots_;             // slots without a loan
   std::vector<Loan> lent_;
-  std::size_t next_ = 0;                          // of lent_, to be looked at
+  std::size_t next_ = 0;                          // index in lent_ of the next loan to check
   std::map<std::uint64_t, LoanPlace> allocated_;  // by position
   class Owned;
 };

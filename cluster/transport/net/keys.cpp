@@ -26,7 +26,7 @@ constexpr std::size_t kLength = 40;
 
 // Written whole or not at all; never readable by others, not even for a moment.
 void write(const std::filesystem::path& path, const std::string& text, ::mode_t mode) {
-  // Of a link what it points to is replaced; a mode that is narrower stays.
+  // A link's target is replaced, not the link. A narrower mode is kept.
   ReplacedFile old = replaced_file(path.string());
   if (mode == 0600) old.mode &= mode;
   const std::filesystem::path temporary = old.path + ".new";
@@ -55,7 +55,7 @@ struct AllowedKey {
 
 std::ifstream open(const std::filesystem::path& path) {
   std::error_code unknown;
-  // Opening a pipe would wait for who writes into it.
+  // To open a pipe would block until a writer opens it.
   if (std::filesystem::exists(path, unknown) && !std::filesystem::is_regular_file(path, unknown))
     throw Error(
         Code::failed_precondition,
@@ -189,8 +189,8 @@ Keys read_keys(const std::filesystem::path& folder) {
   const std::filesystem::path path = folder / kKeyFile;
   std::ifstream file = open(path);
   struct ::stat about {};
-  // What root has put there for one group to read, as Kubernetes does with a secret for a pod's
-  // fsGroup, is root's to decide.
+  // Root may decide that one group reads a file of root's, as Kubernetes does with a secret for a
+  // pod's fsGroup.
   const bool is_known = ::stat(path.c_str(), &about) == 0,
              is_given_by_root = is_known && about.st_uid == 0 && ::geteuid() != 0;
   if (is_known && (about.st_mode & (is_given_by_root ? 037 : 077)) != 0)

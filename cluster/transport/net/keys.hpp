@@ -1,15 +1,19 @@
-// Keys of nodes: who may join a cluster, and who does not get to say a word. A folder with
+// Keys of nodes, which decide the nodes that may join a cluster. A stranger learns nothing. A
+// folder with
 //
 //   node.key      this node's public and secret key; readable by its owner alone
 //   authorized    the public keys that may connect, one a line, with a name or a comment behind
 //
-//   KeyPair own = make_keys("keys", "alpha");        // `troupe keygen --keys keys --name alpha`
-//   Keys keys = read_keys("keys");                   // what `troupe node --keys keys` starts with
-//   authorize("keys", public_key_of_beta, "beta");   // `troupe keygen --keys keys --authorize KEY --name beta`
+//   // `troupe keygen --keys keys --name alpha`
+//   KeyPair own = make_keys("keys", "alpha");
+//   // `troupe node --keys keys` starts with these
+//   Keys keys = read_keys("keys");
+//   // `troupe keygen --keys keys --authorize KEY --name beta`
+//   authorize("keys", public_key_of_beta, "beta");
 //
 // Keys are those of CurveZMQ (Curve25519), in Z85: 40 printable characters. A node is authorised by
-// its key alone, so nodes that share a folder of keys are one party; its own key is in its list
-// from the start, so that they may connect.
+// its key alone, so nodes that share a folder of keys are one party. A node's own key is in its
+// list from the start, so that they may connect.
 #pragma once
 
 #include <filesystem>
@@ -27,7 +31,7 @@ struct KeyPair {
 struct Keys {
   KeyPair own;
   std::map<std::string, std::string> authorized;  // public key: name
-  std::filesystem::path folder = {};              // where they were read; empty: nowhere
+  std::filesystem::path folder = {};              // the folder that was read; empty: none
 };
 inline constexpr const char* kAuthorizedFile = "authorized";
 
@@ -45,7 +49,7 @@ Keys read_keys(const std::filesystem::path& folder);
 /// The list alone, as it is now.
 std::map<std::string, std::string> read_authorized(const std::filesystem::path& folder);
 
-/// What the two files say. Throws data_loss, naming `where` and the line.
+/// Parse the two files. Throw data_loss, naming `where` and the line.
 KeyPair parse_key_pair(std::istream& text, const std::string& where);
 std::map<std::string, std::string> parse_authorized(std::istream& text, const std::string& where);
 

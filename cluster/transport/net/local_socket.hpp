@@ -1,5 +1,5 @@
 // Unix sockets in the abstract name space, where there is no file to remove: for processes of one
-// host and one network name space. What they pass besides bytes are descriptors.
+// host and one network name space. They pass bytes and descriptors.
 #pragma once
 
 #include <cstddef>
@@ -13,7 +13,7 @@
 
 namespace troupe {
 
-/// Both do not wait; without a descriptor if the name is taken, or nobody is there.
+/// Do not block. Return no descriptor if the name is taken, or no process listens there.
 OwnedDescriptor listen_locally(const std::string& name);
 OwnedDescriptor connect_locally(const std::string& name);
 /// Does the process at the other end run as this user?

@@ -1,12 +1,12 @@
-// Who HOST of `tcp://HOST:PORT` is, in numbers. A name is asked about by a thread of its own, which
-// nobody waits for: a resolver whose servers are silent takes a minute. An address that is one
-// already, or means all, is there at once.
+// Resolves HOST of `tcp://HOST:PORT` to numeric addresses. Each look-up has a thread of its own,
+// for which no thread waits: a resolver whose servers are silent takes a minute. An address that is
+// numeric already, or means all, is there at once.
 //
 //   Lookups lookups;
-//   auto asked = lookups.ask("tcp://node7:7117", now);   // who is asked about already is not asked about twice
+//   auto asked = lookups.ask("tcp://node7:7117", now);  // joins a look-up that is under way
 //   if (asked->is_done()) for (const std::string& address : asked->found()) …
 //
-// Threads: one, but for what is said otherwise.
+// Threads: one, unless a function says otherwise.
 #pragma once
 
 #include <chrono>
@@ -38,21 +38,22 @@ class Lookup {
 
  private:
   struct Answer;
-  std::shared_ptr<Answer> answer_;  // that the thread has too
+  std::shared_ptr<Answer> answer_;  // shared with the thread
 };
 
 class Lookups {
  public:
   using Time = std::chrono::nanoseconds;
-  // an answer that came when nobody was there to take it, from when it was last asked for
+  // time for which an answer is kept that no caller has taken, from the last request for it
   static constexpr Time kKept = std::chrono::seconds(10);
-  // one that was taken, for who took it had little time left
+  // time for which a taken answer is kept, in case its taker had little time left
   static constexpr Time kFresh = std::chrono::seconds(2);
   static constexpr std::size_t kAtOnce = 64;  // threads
 
   /// Throws resource_exhausted.
   std::shared_ptr<Lookup> ask(const std::string& address, Time now);
-  /// The answer was taken: who asks much later, or after one that was an error, asks anew.
+  /// Notes that the answer was taken. A request much later, or after an error, starts a new
+  /// look-up.
   void taken(const std::string& address, Time now, bool is_good);
 
  private:

@@ -31,7 +31,7 @@ constexpr std::size_t kNonceBytes = 12;
 
 struct Named {
   const char* name;   // libcrypto's
-  const char* label;  // what keys are derived for
+  const char* label;  // the label from which keys are derived
 };
 Named named(SealCipher cipher) {
   return cipher == SealCipher::aes_256_ocb ? Named{"AES-256-OCB", "troupe payload 2, AES-256-OCB"}
@@ -98,7 +98,7 @@ SealKey derive(std::span<const std::byte> secret, std::string_view info) {
   return key;
 }
 
-/// What sealing a box of bulk takes with a cipher here, in the best of a few runs.
+/// Returns the time to seal a box of bulk with this cipher here, the best of a few runs.
 std::chrono::nanoseconds time_of(SealCipher cipher) {
   constexpr std::size_t kBox = std::size_t{128} << 10;
   std::vector<std::byte> plain(kBox), box(kBox + kSealTagBytes);

@@ -32,7 +32,7 @@ OwnedDescriptor sealed_memory(const char* name, std::size_t bytes) {
 std::optional<std::size_t> sealed_bytes(const OwnedDescriptor& memory) {
   struct stat s {};
   struct statfs kind {};
-  // Pages of another size may be none when they are touched, which kills who does.
+  // Pages of another size may be missing when they are touched, which kills the reader.
   if (fstatfs(memory.get(), &kind) != 0 || kind.f_type == HUGETLBFS_MAGIC) return std::nullopt;
   const int seals = fcntl(memory.get(), F_GET_SEALS);
   if (seals < 0 || (seals & kSeals) != kSeals || fstat(memory.get(), &s) != 0 || s.st_size < 0)

@@ -1,5 +1,5 @@
-// Memory without a name, shared by handing on its descriptor; sealed, so that nobody who has it can
-// shrink or grow it and thereby kill who reads there (memfd_create(2), fcntl(2): F_ADD_SEALS).
+// Memory without a name, shared by passing its descriptor. It is sealed, so that no holder can
+// resize it and thereby kill a reader (memfd_create(2), fcntl(2): F_ADD_SEALS).
 #pragma once
 
 #include <cstddef>

@@ -167,7 +167,7 @@ bool is_any_host(std::string_view told) {
 
 namespace {
 
-// By its text: who hears gossip has no time to look names up.
+// Decides by the text alone: a receiver of gossip has no time for look-ups.
 bool names_loopback(std::string_view address) {
   const std::size_t colon = address.rfind(':');
   if (!address.starts_with(kScheme) || colon < kScheme.size()) return false;
@@ -186,7 +186,8 @@ std::string seen_through(const std::string& told, const std::string& teller) {
 }
 
 std::string with_host(std::string_view address, const std::string& host) {
-  // Of who came by IPv4 to a socket for both: it is reached so by those who have no IPv6, too.
+  // A peer that came by IPv4 to a socket for both is announced as IPv4: nodes without IPv6 reach it
+  // too.
   constexpr std::string_view kMapped = "::ffff:";
   if (host.starts_with(kMapped) && host.find('.') != std::string::npos)
     return with_host(address, host.substr(kMapped.size()));

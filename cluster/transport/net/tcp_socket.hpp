@@ -34,15 +34,16 @@ ListeningSocket listen_at(const std::string& address, const std::string& congest
 /// Begins to connect to `tcp://HOST:PORT` without waiting; writable means that it has come to
 /// something. Throws unavailable.
 OwnedDescriptor connect_to(const std::string& address);
-/// `tcp://` and who a socket is connected with, in numbers; empty: with nobody any more.
+/// Returns `tcp://` and the numeric address of the peer of a socket; empty: it has no peer any
+/// more.
 std::string peer_of(int fd);
 /// Sets it for what is sent from here; false if the kernel does not have it.
 bool set_congestion(int fd, const std::string& congestion);
-/// Throws invalid_argument for what is not `tcp://HOST:PORT`; asks nobody who HOST is.
+/// Throws invalid_argument if the address is not `tcp://HOST:PORT`. Does not resolve HOST.
 void check_address(const std::string& address);
 /// Is HOST an IPv6 address, in brackets?
 bool is_ipv6(std::string_view address);
-/// Is HOST no name? Asks nobody.
+/// Returns true if HOST is numeric. Does not resolve it.
 bool is_in_numbers(const std::string& address);
 /// The addresses of HOST of `tcp://HOST:PORT`, with that port, those of IPv4 first; waits for the
 /// resolver. Throws not_found, in the resolver's words, where HOST does not resolve, unavailable
@@ -54,9 +55,9 @@ bool is_any_host(std::string_view told);
 /// without brackets.
 std::string host_of(std::string_view address);
 std::string with_host(std::string_view address, const std::string& host);
-/// Where a node is that is told of as `told` by one that is reached at `teller`: what is loopback
-/// there is that node's machine, seen from elsewhere. Empty where `told` says nothing, as all
-/// addresses of a machine do.
+/// Returns the address of a node that is announced as `told` by a node reached at `teller`. A
+/// loopback address there means that node's machine, seen from elsewhere. Empty if `told` names no
+/// single machine, as an address for all interfaces does.
 std::string seen_through(const std::string& told, const std::string& teller);
 /// Does `tcp://HOST:PORT` lead to this machine only? Throws invalid_argument for what is no such
 /// address.

@@ -2,7 +2,7 @@
 //
 //   InProcessNetwork network;
 //   auto a = network.make_transport({.name = "a", .incarnation = 1, .address = "inproc://a"});
-//   auto b = network.make_transport({.name = "b", .incarnation = 1});   // connects, does not listen
+//   auto b = network.make_transport({.name = "b", .incarnation = 1});  // connects, does not listen
 //   a->start(listener_a);  b->start(listener_b);  b->connect("inproc://a");
 //
 // Tensors are passed as handles: both ends share the buffer, which is read-only as long as they do.
@@ -34,7 +34,7 @@ class InProcessNetwork {
   /// Delivers the next event; false if there is none. Stepped only.
   bool step();
 
-  class Hub;  // what its transports share
+  class Hub;  // state that its transports share
 
  private:
   std::shared_ptr<Hub> hub_;

@@ -21,17 +21,17 @@ class SimulatedTransport;
 
 /// One of the two directions of a connection.
 struct Direction {
-  SimulatedTransport* to = nullptr;  // null: nobody, not yet, or no longer
+  SimulatedTransport* to = nullptr;  // null: not connected yet, or no longer
   Time last{};                       // when the frame before arrives
   std::deque<Ref<OutFrame>> frames;  // on their way: an arrival takes the first
 };
 
 /// One of the two directions of a bulk channel, whose frames arrive in pieces.
 struct BulkDirection : Direction {
-  std::size_t arrived = 0;    // of the first frame's bulk
+  std::size_t arrived = 0;    // bytes of the first frame's bulk
   bool is_begun = false;      // it has had its turn
   bool is_under_way = false;  // an event will move its first frame
-  bool is_open = false;       // who gets them knows of the channel
+  bool is_open = false;       // the receiver knows of the channel
 };
 
 struct SimulatedLine {
@@ -43,7 +43,7 @@ struct SimulatedLine {
   bool has_bulk = false;
   bool is_shared = false;  // its nodes are of one host
   bool is_broken = false;
-  bool acceptor_notices = false;  // that it is broken, when it sends
+  bool acceptor_notices = false;  // if it is broken, the acceptor learns it when it sends
   std::string acceptor;
 };
 
@@ -60,7 +60,7 @@ class SimulatedNetwork::World {
 
   struct Event {
     Time when;
-    std::uint64_t number;  // of events at the same time the earlier one comes first
+    std::uint64_t number;  // orders events of equal time
     std::function<void()> what;
     bool operator<(const Event& o) const {
       return std::tie(o.when, o.number) < std::tie(when, number);
@@ -72,7 +72,8 @@ class SimulatedNetwork::World {
     enum class Kind { frame, bulk, direct } kind = Kind::frame;
   };
 
-  static constexpr std::size_t kPiece = 64 << 10;  // of a bulk channel's frame, at most
+  static constexpr std::size_t kPiece = 64
+                                        << 10;  // most bytes in a piece of a bulk channel's frame
   struct Slow {
     Time delay;
     double ns_per_byte;
@@ -98,7 +99,7 @@ class SimulatedNetwork::World {
   bool is_cut(const std::string& a, const std::string& b) const {
     return apart.contains(a) != apart.contains(b) || cut_links.contains(std::minmax(a, b));
   }
-  // What a slow link adds for so many bytes.
+  // Returns the time that a slow link adds for so many bytes.
   Time added(const SimulatedLine& l, std::size_t bytes) const {
     if (slow_links.empty()) return {};
     const std::string to =
@@ -232,8 +233,8 @@ class SimulatedTransport final : public Transport, public Carrier {
     direct_bytes_[peer] += record.size();
     return true;
   }
-  /// Every other time; else what was sent waits as before. What is asked for beside messages waits
-  /// always: the listener may hear of it.
+  /// Flushes every other time; else sent messages wait as before. Requests other than messages
+  /// always wait, because the listener may be called for them.
   void flush(Peer peer) override {
     if (!router || next_request_ % 2 == 0) return;
     for (std::size_t lane = 0; lane < wire::kLanes; ++lane)
@@ -286,7 +287,7 @@ class SimulatedTransport final : public Transport, public Carrier {
     return true;
   }
   void close(Connection connection) override {
-    // What was sent before arrives still; what comes back does not.
+    // Frames that were sent before still arrive; answers do not.
     SimulatedLine* line = world_->line(connection / 2);
     if (!line) return;
     (connection % 2 == 0 ? line->back : line->forward).to = nullptr;
@@ -337,7 +338,7 @@ class SimulatedTransport final : public Transport, public Carrier {
     auto turn = Router::BulkTurn::open;
     if (!d.is_begun) turn = router->bulk_frame(connection, frame->header, frame->bulk_bytes);
     if (turn == Router::BulkTurn::later) return false;
-    // What the router was told may have ended the connection, and the direction with it.
+    // The router's call may have ended the connection, and the direction with it.
     if (turn == Router::BulkTurn::broken || !router->knows(connection)) return reschedule(), true;
     d.is_begun = turn == Router::BulkTurn::open;
     while (d.is_begun && most > 0) {

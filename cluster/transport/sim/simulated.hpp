@@ -1,22 +1,21 @@
-// A network in one thread, on a virtual clock, in which everything that can go wrong does, as a
-// seed decides.
+// A network in one thread, on a virtual clock, with every kind of fault, chosen by a seed.
 //
 //   SimulatedNetwork network(seed);
-//   auto a = network.make_transport({.name = "a", .incarnation = 1, .address = "sim://a"});  …  a->start(listener);
+//   auto a = network.make_transport({.name = "a", .incarnation = 1, .address = "sim://a"});
+//   a->start(listener);
 //   network.at(3s, [&] { network.partition({"a"}); });  network.at(8s, [&] { network.heal(); });
-//   while (network.step()) {}      // one event: a frame arrives, a request is served, a time-out is due
+//   while (network.step()) {}  // one event: a frame, a request or a time-out
 //
-// The transports run the same router, sessions and wire format as those on ZeroMQ; what is
-// simulated is the carrier. Frames take a random time, in order within a connection. A connection
-// that breaks loses what was on its way, tells the node that dialled after a while, and the other
-// one never or when that sends. Bulk channels come up late or never, overtake their connection and
-// are overtaken, and carry a frame in pieces; with most of them records go directly, which no break
-// loses. A partition holds frames up. What a user asks of a lane is taken up after a random while,
+// The transports run the router, sessions and wire format of those on ZeroMQ; only the carrier is
+// simulated. Frames take a random time, in order within a connection. A connection that breaks
+// loses its frames in flight. The node that dialled is notified after a while, and the other one
+// never or when it sends. Bulk channels come up late or never, overtake their connection and are
+// overtaken, and carry a frame in pieces. With most of them records go directly, and no break loses
+// a record. A partition delays frames. A user's request on a lane is served after a random while,
 // so that lanes overtake each other.
 //
-// Threads: one, whose calls and steps these are. The same seed and the same calls give the same
-// schedule. With heartbeats there is always a next event: bound a loop by what it waits for and by
-// `now`.
+// Threads: one, which makes these calls and steps. Equal seeds and equal calls give equal
+// schedules. With heartbeats there is always a next event: bound a loop by its goal and by `now`.
 #pragma once
 
 #include <functional>
@@ -59,7 +58,7 @@ class SimulatedNetwork {
   /// So do these two, with each other alone.
   void cut(const std::string& a, const std::string& b);
   void heal();
-  /// What goes between these two takes so much longer, and this long for each byte.
+  /// Delays each frame between these two by `delay`, plus ns_per_byte for each byte.
   void slow_down(const std::string& a, const std::string& b, Time delay, double ns_per_byte);
   /// Breaks every connection of this node.
   void break_connections(const std::string& name);

@@ -1,5 +1,5 @@
-// What goes directly between two nodes of the simulated network (simulated.hpp), in the place of a
-// ring in shared memory.
+// Direct records between two nodes of the simulated network (simulated.hpp), in place of a ring in
+// shared memory.
 #pragma once
 
 #include <deque>

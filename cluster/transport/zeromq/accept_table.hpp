@@ -6,8 +6,8 @@
 //
 // Threads: the transport's.
 //
-// Invariant: a connection has one routing id, and a routing id at most one connection. The other end
-// chooses its routing id, but not its key: an id with another key is another connection.
+// Invariant: a connection has one routing id, and a routing id at most one connection. The other
+// end chooses its routing id, but not its key: an id with another key is another connection.
 #pragma once
 
 #include <string>
@@ -23,8 +23,8 @@ class AcceptTable {
  public:
   struct Accepted {
     Connection connection = 0;
-    std::string key;   // that the other end has proved; empty without keys
-    std::string host;  // where it was seen
+    std::string key;   // proved by the other end; empty without keys
+    std::string host;  // address from which it connected
   };
 
   std::size_t size() const { return routing_ids_.size(); }

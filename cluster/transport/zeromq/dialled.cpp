@@ -67,7 +67,7 @@ void Dialled::look(Time now) {
   share(now);
 }
 
-// Nor may one address at which nobody is heard take the time of all.
+// Shares the time among the addresses, so that a silent one does not use it up.
 void Dialled::share(Time now) {
   give_up_at_ = now + std::max(Time::zero(), began_ + patience() - now) /
                           static_cast<std::int64_t>(targets_.size() - target_);
@@ -92,8 +92,8 @@ Status Dialled::watch(Time now) {
       look(now);
     } catch (const Error& e) { return Status(e); }
   }
-  // Before it counts as unanswered, which would not say by whom. What the resolver says later is
-  // there for who dials next.
+  // Checked before the dial counts as unanswered, so that the reason names the resolver. A later
+  // answer of the resolver stays there for the next dial.
   if (lookup_ && now - began_ >= patience())
     return Status(Code::not_found, "the resolver of names does not answer");
   for (SocketEvent event; monitor_->next(event);)
@@ -104,7 +104,7 @@ Status Dialled::watch(Time now) {
 bool Dialled::try_next(Time now) {
   if (target_ + 1 >= targets_.size()) return false;
   ++target_;
-  key_tried_ = 0;  // who listens there may be another
+  key_tried_ = 0;  // another node may listen there
   prepare();
   attempt();
   share(now);
@@ -133,7 +133,7 @@ Status Dialled::take(const SocketEvent& event, Time now) {
       if (state_ == State::accepted)
         return Status(Code::unavailable, fmt::format("the connection to {} broke", address_));
       if (!refusal_) return Status();
-      // Who listens hangs up on a key that is not its own, without a word.
+      // A listener hangs up on a key that is not its own, without a reason.
       if (refusal_->what != ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL ||
           key_tried_ + 1 == keys_.size()) {
         if (why_not_.ok()) why_not_ = gate_.why_not(address_, *refusal_);

@@ -1,10 +1,11 @@
 // A connection that was dialled: a DEALER that ZeroMQ never reconnects. A name is looked up first
-// (lookup.hpp), and each of its addresses tried until one is listened at; with keys it goes through
-// those of the list until the other end proves to hold one (gate.hpp). What is sent before waits.
+// (lookup.hpp), and each of its addresses tried until one accepts. With keys the dial goes through
+// the keys of the list until the other end proves to hold one (gate.hpp). Earlier frames are
+// buffered.
 //
 //   Dialled d(context, gate, lookups, options, number, "tcp://10.0.0.7:7117", now);
 //   d.send(frame);
-//   if (Status over = d.watch(now); !over.ok()) …      // now and then: what have the resolver and ZeroMQ to say?
+//   if (Status over = d.watch(now); !over.ok()) …  // now and then: news of the resolver and ZeroMQ
 //
 // Threads: the router's.
 #pragma once
@@ -27,8 +28,8 @@ class Dialled {
  public:
   using Time = std::chrono::nanoseconds;
 
-  /// Throws invalid_argument or failed_precondition for an address that is none, or that nobody may
-  /// reach; what the resolver has said before, resource_exhausted, and zmq::error_t.
+  /// Throws invalid_argument for a malformed address, failed_precondition for one that may not be
+  /// reached, an earlier error of the resolver, resource_exhausted, and zmq::error_t.
   Dialled(zmq::context_t& context, Gate& gate, Lookups& lookups, const ZeroMqOptions& options,
           Connection number, std::string address, Time now);
   ~Dialled();
@@ -45,7 +46,7 @@ class Dialled {
   /// How many it has had: where it differs, so do `socket`, `monitor` and `bell`.
   std::size_t sockets() const { return sockets_ + (lookup_ ? 0 : 1); }
   const std::string& address() const { return address_; }
-  /// Of the node, for others: a name may have addresses at which it is not.
+  /// Returns the node's address for other nodes: a name may have addresses at which it is not.
   const std::string& address_of_node() const {
     return targets_.size() > 1 && !reached_.empty() ? reached_ : address_;
   }
@@ -54,7 +55,7 @@ class Dialled {
   const std::string& reached() const { return reached_; }
   zmq::socket_t& socket() { return socket_; }
   void* monitor() { return monitor_->handle(); }
-  /// A descriptor that is readable when the name was looked up; -1: nobody is asked.
+  /// Returns a descriptor that is readable when the name was looked up; -1: no look-up runs.
   int bell() const { return lookup_ ? lookup_->bell() : -1; }
 
  private:
@@ -76,7 +77,7 @@ class Dialled {
   Gate& gate_;
   Lookups& lookups_;
   const ZeroMqOptions& options_;
-  const std::string name_;  // of its monitors
+  const std::string name_;  // name of its monitors
   const std::string address_;
   const Time began_;
   Time give_up_at_{};                        // the present one of several targets
@@ -87,7 +88,7 @@ class Dialled {
   std::string key_, reached_;
   std::vector<Ref<OutFrame>> early_;  // frames that wait for the handshake
   std::optional<SocketEvent> refusal_;
-  Status why_not_;  // who answered at an earlier target than the present one has refused
+  Status why_not_;  // refusal of a node that answered at an earlier target
   zmq::socket_t socket_;
   std::optional<SocketMonitor> monitor_;
 };

@@ -208,7 +208,7 @@ void Gate::remember(const std::string& address, const std::string& key) {
 }
 
 void Gate::heard(int socket, Connection connection) {
-  count();  // that it was accepted, and what became of who had this descriptor before
+  count();  // the acceptance, and the end of the connection that had this descriptor before
   // else it has ended already
   if (silent_.erase(socket) != 0 || heard_.contains(socket)) heard_[socket] = connection;
 }
@@ -251,7 +251,8 @@ Status Gate::admits(const std::string& key, const std::string& name) const {
 }
 
 Status Gate::why_not(const std::string& address, const SocketEvent& event) const {
-  // Of two that do not fit, the first to see it hangs up; the other may learn no more than that.
+  // If two nodes do not fit, the first to notice hangs up, and the other may learn no more than
+  // that.
   const auto because = [&](std::string why) {
     return Status(Code::failed_precondition, std::move(why));
   };

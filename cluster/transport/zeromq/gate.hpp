@@ -1,25 +1,23 @@
-// The gate: who may connect over ZeroMQ. Closed by default: without keys there is loopback only
-// (`check_reach`); with keys every connection is CurveZMQ (RFC 26), between two parties that each
-// have the other's public key in their list.
+// The gate decides the nodes that may connect over ZeroMQ. Closed by default: without keys there is
+// loopback only (`check_reach`); with keys every connection is CurveZMQ (RFC 26), between two
+// parties that each have the other's public key in their list.
 //
 //   Gate gate("worker1", keys, log);
-//   gate.open(context);                      // before anything listens
-//   gate.guard(listening);                   // demands a key of whoever connects
-//   for (const std::string& key : gate.keys_of(address)) gate.present(dialling, key);   // to one who must hold this key
-//   gate.answer();                           // ZeroMQ's questions: may this key connect?
-//   gate.admits(key, name);                  // may who has proved this key be called so?
+//   gate.open(context);            // before anything listens
+//   gate.guard(listening);         // demands a key of each connection
+//   for (const std::string& key : gate.keys_of(address)) gate.present(dialling, key);
+//   gate.answer();                 // ZeroMQ's questions: may this key connect?
+//   gate.admits(key, name);        // may the node with this key have this name?
 //
-// A dialling node must know the key of the other end before it says anything. It does not ask: it
-// tries the keys of its list in turn, until the other end proves to hold one. First comes the key
-// that was proved at this address before, by either end, then its own if nodes may share it. A
-// wrong guess ends a handshake of one message, which the other end counts, and tells a stranger
-// nothing: neither our key nor which one was meant. So addresses carry no keys, and addresses that
+// With CurveZMQ a dialling node must know the key of the other end before it sends anything. The
+// node tries the keys of its list in turn, until the other end proves to hold one. First comes the
+// key that was proved at this address before, by either end, then its own if nodes may share it. A
+// wrong guess ends a handshake of one message, which the other end counts. It discloses nothing to
+// a stranger: neither our key nor the guessed one. So addresses carry no keys, and addresses that
 // an attacker puts in a list cost time only.
 //
-// A connection that ends without a byte of the other end counts for nothing: a cut ends healthy
-// ones so.
-//
-// A node may not call itself by a name that the list gives to other keys than its own.
+// A connection that ends without a byte of the other end is not counted: a cut ends healthy ones
+// so. A node may not use a name that the list gives to other keys than its own.
 //
 // Threads: the router's.
 #pragma once
@@ -46,7 +44,7 @@ namespace troupe {
 /// Takes one line, without its end, for a person to read.
 using Log = std::function<void(const std::string& line)>;
 
-/// Of a count that grows the log is told, a line a minute at most, whatever comes here.
+/// Logs a growing count, a line a minute at most, whatever comes here.
 class Told {
  public:
   /// `line`: of how many more there are than were told.
@@ -65,35 +63,35 @@ class Told {
 
 class Gate {
  public:
-  /// `ended`: is told when a connection of who was heard has ended, whoever ended it; perhaps
-  /// before all that came by it was read.
+  /// `ended` is called when a connection that had sent something has ended, at either end; perhaps
+  /// before all its bytes were read.
   Gate(std::string name, std::optional<Keys> keys, Log log, std::function<void(Connection)> ended)
       : name_(std::move(name)), keys_(std::move(keys)), log_(std::move(log)),
         ended_(std::move(ended)) {}
 
   bool has_keys() const { return keys_.has_value(); }
-  /// Throws failed_precondition if nobody may be reached there, or from there: without keys, only
-  /// loopback.
+  /// Throws failed_precondition if the address may not be reached, or reach this node: without
+  /// keys, only loopback may.
   void check_reach(const std::string& address) const { check_reach(address, address); }
-  /// The same of an address that `told` stands for.
+  /// Checks an address that `told` stands for.
   void check_reach(const std::string& address, const std::string& told) const;
 
   void open(zmq::context_t& context);
   /// Before it is bound.
   void guard(zmq::context_t& context, zmq::socket_t& listening);
   void present(zmq::socket_t& dialling, const std::string& their_key) const;
-  /// Those that whoever listens at this address may hold, likely ones first; one empty key if there
-  /// are no keys.
+  /// Returns the keys that a listener at this address may hold, likely ones first; one empty key if
+  /// there are no keys.
   std::vector<std::string> keys_of(const std::string& address) const;
   /// Bounded: peers name addresses.
   void remember(const std::string& address, const std::string& key);
 
-  /// Answers what ZeroMQ asks, counts who was turned away, and looks at the file now and then. True
-  /// if keys that could connect no longer may.
+  /// Answers ZeroMQ's questions, counts refused connections, and rereads the file now and then.
+  /// Returns true if keys that could connect no longer may.
   bool watch(Time now);
   std::vector<void*> handles();
 
-  /// Who was accepted by this descriptor has said something.
+  /// The connection that was accepted with this descriptor has sent something.
   void heard(int socket, Connection connection);
 
   bool knows(const std::string& key) const { return !keys_ || keys_->authorized.contains(key); }
@@ -121,7 +119,7 @@ class Gate {
   std::optional<SocketMonitor> monitor_;
   std::map<std::string, std::string> found_;  // the key that was proved at an address
   std::set<std::string> strangers_;           // keys whose refusal was logged; bounded
-  std::string stamp_;                         // of the list's file when it was read
+  std::string stamp_;                         // stamp of the list's file when it was read
   Time look_at_{};
   // descriptors of accepted connections that have said nothing yet, with a copy of each that tells
   // after its end whether any byte came
@@ -130,7 +128,7 @@ class Gate {
   std::uint64_t turned_away_ = 0;
   Told told_;
   bool is_told_ = false;      // a handshake has ended, and is counted, whose connection ends next
-  std::uint64_t failed_ = 0;  // and so many of others, who have still to hang up
+  std::uint64_t failed_ = 0;  // other failed handshakes, whose connections have still to end
 };
 
 }  // namespace troupe

@@ -1,8 +1,10 @@
-// What other threads ask of the router's, and the bell that wakes it.
+// Requests of other threads to the router's, and the bell that wakes it.
 //
-//   RequestQueue requests;  requests.put(ConnectRequest{address});                // any thread
-//   requests.take(taken);                                                          // the router's, which owns the other end
-//   if (requests.fall_asleep()) { poll(requests.bell(), …);  requests.wake_up(); }   // and hear(), if the bell has rung
+//   // any thread:
+//   RequestQueue requests;  requests.put(ConnectRequest{address});
+//   // the router's thread, which owns the other end; hear(), if the bell has rung:
+//   requests.take(taken);
+//   if (requests.fall_asleep()) { poll(requests.bell(), …);  requests.wake_up(); }
 #pragma once
 
 #include <atomic>
@@ -36,9 +38,9 @@ struct DisconnectRequest {
 struct LeaveRequest {};
 using Request = std::variant<ConnectRequest, SendRequest, DisconnectRequest, LeaveRequest>;
 
-/// Requests from any thread to the router's. A thread that is about to block says so, looks once
-/// more, and blocks; who puts a request in first, and finds it said, rings: in the order of the
-/// seq_cst operations one of the two sees the other.
+/// Requests from any thread to the router's. A thread that is about to block announces it, looks
+/// once more, and blocks. A sender puts its request in first, and rings if it finds the
+/// announcement. In the order of the seq_cst operations one of the two sees the other.
 class RequestQueue {
  public:
   RequestQueue() : bell_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -58,7 +60,7 @@ class RequestQueue {
       [[maybe_unused]] const auto written = ::write(bell_.get(), &one, sizeof one);
     }
   }
-  /// Nobody takes requests any more: those that wait are dropped, and so are others.
+  /// Closes the queue: waiting requests are dropped, and so are later ones.
   void close() {
     std::lock_guard lock(mutex_);
     is_closed_ = true;
@@ -81,7 +83,7 @@ class RequestQueue {
     return false;
   }
   void wake_up() { is_asleep_.store(false, std::memory_order_seq_cst); }
-  /// The bell is readable until then: who has not heard it wakes once more for it.
+  /// Clears the bell. It is readable until then, and would wake the thread once more.
   void hear() {
     std::uint64_t rings;
     [[maybe_unused]] const auto got = ::read(bell_.get(), &rings, sizeof rings);

@@ -13,7 +13,7 @@ namespace {
 
 // from one look at sockets that have nothing to say to the next
 constexpr auto kIdleLook = std::chrono::microseconds(100);
-constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // what wakes the thread
+constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // these wake the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::size_t kRingLooks = 40;  // at one channel's memory
 constexpr std::size_t kInARow = 16;     // records, until others have their turn
@@ -61,7 +61,7 @@ void TransportLoop::run() {
       if (is_leaving_ && router_->is_idle()) break;
       worked = worked || !has_rested(t, is_beside) || !carrier_.is_quiet();
       router_->flush();
-      // what was sent may have taken the news from a socket
+      // sending may have taken the news from a socket
       worked = worked || !carrier_.was_asked();
     }
     if (!worked) block();
@@ -95,10 +95,10 @@ bool TransportLoop::has_rested(Time t, bool is_beside) {
 }
 
 // Returns true if something has come by shared memory in about the time that a yield takes, which
-// sees nothing meanwhile. Where mostly nothing came, as when there are more processes than cores,
-// this is tried once in a while only. Records are taken here and now, a few in a row, because the
-// next is often the answer to their answer: a turn around all that there is to look at takes as long
-// as a fifth of what they do.
+// sees nothing meanwhile. If mostly nothing came, as with more processes than cores, the loop tries
+// this once in a while only. Records are taken here and now, a few in a row, because the next is
+// often the answer to their answer. A turn around all sources takes a fifth of the time of serving
+// them.
 bool TransportLoop::has_come_soon() {
   if (!shares_memory() || !awake_.is_patient()) return false;
   BulkChannels& bulk = *carrier_.bulk();
@@ -120,8 +120,8 @@ bool TransportLoop::has_come_soon() {
   return heard != 0;
 }
 
-// By one call of the kernel: zmq_poll asks each socket in turn, which takes two calls for each, before
-// and after.
+// Blocks by one call of the kernel: zmq_poll asks each socket in turn, with two calls for each,
+// before and after.
 void TransportLoop::block() {
   if (carrier_.has_new_sockets()) {
     try {

@@ -4,13 +4,14 @@
 //   TransportLoop loop(carrier, spin);  loop.start(router);
 //   loop.put(ConnectRequest{address});                       // any thread
 //   if (loop.is_free()) router.send(...);                    // within a call of the listener
-//   const auto lock = loop.hold();  router.counters();       // any thread: the loop waits meanwhile
+//   const auto lock = loop.hold();  router.counters();       // any thread: the loop waits
 //   loop.stop();
 //
-// One turn:  requests ─► sockets ─► bulk channels ─► failures ─► time-outs ─► flush ─► block, if nothing came
+// One turn:
+//   requests ─► sockets ─► bulk channels ─► failures ─► time-outs ─► flush ─► block if idle
 //
-// The thread looks at sockets and requests for `spin` before it blocks (Wakefulness): a wake-up costs
-// more than most messages.
+// The thread looks at sockets and requests for `spin` before it blocks (Wakefulness): a wake-up
+// costs more than most messages.
 //
 // Threads: `run` is the transport's thread; the other calls come from any.
 //
@@ -81,7 +82,7 @@ class TransportLoop {
   std::thread thread_;
   mutable std::mutex turn_;  // guards router and carrier: invariant 1
 
-  // Of the transport's thread.
+  // Used by the transport's thread only.
   Router* router_ = nullptr;  // null before `start`
   std::vector<Request> taken_;
   OwnedDescriptor sleep_;   // an epoll of all that wakes the thread

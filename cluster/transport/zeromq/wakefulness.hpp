@@ -26,7 +26,7 @@ class Wakefulness {
   // offered its own; what takes it once, for less than kLost, does not count: to sleep for a while
   // costs a loop over two processes more than that each time.
   static constexpr Time kLost = std::chrono::microseconds(500);
-  // a yield that nobody takes is over much sooner
+  // a yield that no thread takes is over much sooner
   static constexpr Time kOffered = std::chrono::microseconds(20);
   static constexpr int kLostShare = 8;
   static constexpr Time kCrowdedFor = std::chrono::milliseconds(20);
@@ -62,11 +62,11 @@ class Wakefulness {
     rest_at_ = then;
   }
 
-  /// Is a look for what comes in about the time that a yield takes worth its time? Where mostly
-  /// nothing did, as when there are more processes than cores, it is once in kPatience messages
+  /// Returns true if a look for news, in about the time that a yield takes, is worth its time. If
+  /// mostly nothing came, as with more processes than cores, it is true once in kPatience messages
   /// only.
   bool is_patient() const { return patience_ != 0; }
-  /// Of such a look: something came, which makes up for kGained in which nothing did.
+  /// Notes the outcome of a look: one success makes up for kGained looks without news.
   void looked(bool has_come) {
     patience_ = has_come ? std::min(patience_ + kGained, kPatience) : patience_ - 1;
   }

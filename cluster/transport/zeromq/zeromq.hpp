@@ -1,11 +1,12 @@
 // Transports over TCP, on ZeroMQ.
 //
-//   auto t = make_zeromq_transport({.name = "worker1", .incarnation = 7, .address = "tcp://127.0.0.1:0"});
+//   auto t = make_zeromq_transport(
+//       {.name = "worker1", .incarnation = 7, .address = "tcp://127.0.0.1:0"});
 //   t->start(listener);  t->address();   // tcp://127.0.0.1:41233
 //
 // One thread owns all sockets and calls the listener (transport_loop.hpp). Frames go over ZeroMQ's
-// sockets; large payload goes beside them (zeromq_carrier.hpp). ZeroMQ's own thread moves bytes to and
-// from the kernel. A connection that breaks is replaced by another, and the session's protocol
+// sockets; large payload goes beside them (zeromq_carrier.hpp). ZeroMQ's own thread moves bytes to
+// and from the kernel. A connection that breaks is replaced by another, and the session's protocol
 // (session.hpp) repeats the frames that were not acknowledged.
 #pragma once
 
@@ -22,24 +23,24 @@ namespace troupe {
 struct ZeroMqOptions {
   RouterOptions router = {};
   std::chrono::nanoseconds spin = std::chrono::microseconds(50);
-  /// Of every connection, where the kernel has it. The default of some systems, bbr, halves the
-  /// speed of loopback.
+  /// Congestion control of every connection, if the kernel has it. The default of some systems,
+  /// bbr, halves the speed of loopback.
   std::string congestion = "cubic";
   /// With keys (gate.hpp), every connection is encrypted and both its ends are authorized. Without,
   /// addresses other than loopback are refused, in either direction.
   std::optional<Keys> keys = {};
-  /// Told, a line at a time and on the router's thread, who was turned away, and, once a minute at
-  /// most, that something was dropped and why.
+  /// Called with a line at a time, on the router's thread: for each refused peer, and, once a
+  /// minute at most, for dropped frames with the reason.
   std::function<void(const std::string& line)> log = {};
   /// Payload in large pieces goes by a second connection, of which the kernel reads straight into
   /// tensors (bulk_channels.hpp).
   bool bulk = true;
   /// Between processes of one host it goes by shared memory instead.
   bool shared_memory = true;
-  /// Of tensors that lie where the other process's lie at most, for each peer and direction; what
-  /// is more is copied.
+  /// Most bytes of tensors in memory shared with another process, for each peer and direction;
+  /// further tensors are copied.
   std::size_t slab_bytes = std::size_t(256) << 20;
-  /// Where a node that listens is reached by those; 0: the port above its own, if that was given
+  /// Port of a listening node for these connections; 0: the port above its own, if that was given
   /// and is free, else any.
   int bulk_port = 0;
   /// The port that peers are told instead, where another one leads there; 0: the same.
@@ -47,7 +48,7 @@ struct ZeroMqOptions {
   /// Seals what goes over them without keys too, for tests. Both ends must say the same, or have no
   /// bulk channel.
   bool seal = false;
-  /// That a key may seal: then the connection is made anew, with others.
+  /// Boxes that a key may seal. The connection is then made anew, with new keys.
   std::uint64_t seal_boxes = detail::kMostSealBoxes;
 };
 

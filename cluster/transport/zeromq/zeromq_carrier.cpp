@@ -31,7 +31,7 @@ void keep_freed_chunks() {
   });
 }
 
-/// What ZeroMQ knows of the connection that a message came by; empty: nothing.
+/// Returns a property of the connection that a message came by; empty: ZeroMQ has none.
 std::string_view property(zmq::message_t& message, const char* name) {
   const char* text = zmq_msg_gets(message.handle(), name);
   return text ? text : std::string_view();

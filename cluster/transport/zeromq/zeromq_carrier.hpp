@@ -17,8 +17,8 @@
 // 2. With keys, nothing of a connection reaches the router before both ends have proved theirs.
 // 3. Failures are reported to the router from `watch` and `report_failures`, never from a call by
 //    the router (Carrier).
-// 4. `is_quiet` is true only if every socket had nothing when it was last asked, and nothing was done
-//    with one since: only then does a descriptor report what is new.
+// 4. `is_quiet` is true only if every socket had nothing when it was last asked, and nothing was
+//    done with one since. Only then does a descriptor report news.
 #pragma once
 
 #include <cstdint>
@@ -124,7 +124,7 @@ class ZeroMqCarrier final : public Carrier {
   DirectLines lines_;
   Router* router_ = nullptr;  // null before `open`
   std::function<void()> after_frame_;
-  bool is_port_chosen_ = false;  // of the address to listen at
+  bool is_port_chosen_ = false;  // the port of the address to listen at
   std::optional<BulkChannels> bulk_;
   zmq::socket_t listening_;
   std::map<Connection, Dialled> dialled_;

@@ -1,5 +1,5 @@
-// What all sockets of the transport have in common: their options, how a frame leaves by them, what
-// ZeroMQ says of them.
+// Common parts of the transport's sockets: their options, how a frame leaves by them, and ZeroMQ's
+// reports of them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,8 @@
 
 namespace troupe {
 
-/// Options of whatever carries frames. `handshake`: strangers have so long to say who they are.
+/// Sets the options of a socket that carries frames. `handshake`: the time for a stranger's
+/// handshake.
 void configure(zmq::socket_t& socket, Time handshake);
 
 /// False if the connection has broken, or never was.
@@ -23,7 +24,7 @@ struct SocketEvent {
   std::int32_t value = 0;
 };
 
-/// What ZeroMQ reports of a socket, as long as this lives and the socket is open.
+/// Reports ZeroMQ's events of a socket, while this object lives and the socket is open.
 class SocketMonitor {
  public:
   /// `name`: another one for each monitor of a context.
