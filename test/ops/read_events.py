@@ -1,4 +1,5 @@
 """What TensorBoard's own reader finds in a folder of event files, as one line a value, texts in quotes: read_events.py FOLDER."""
+
 import sys
 
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -15,4 +16,10 @@ for tag in tags['histograms']:
         print('histogram', tag, e.step, h.min, h.max, h.num, h.sum, len(h.bucket))
 for tag in tags['tensors']:
     for e in events.Tensors(tag):
-        print('text', tag, e.step, repr(e.tensor_proto.string_val[0].decode()), events.SummaryMetadata(tag).plugin_data.plugin_name)
+        print(
+            'text',
+            tag,
+            e.step,
+            repr(e.tensor_proto.string_val[0].decode()),
+            events.SummaryMetadata(tag).plugin_data.plugin_name,
+        )

@@ -2,6 +2,7 @@
 
 TAG is `histogram:NAME` or `text:NAME`: it waits until TensorBoard, which loads beside serving, lists all of them.
 """
+
 import json
 import os
 import re
@@ -13,10 +14,27 @@ from urllib.request import ProxyHandler, build_opener
 os.environ['CUDA_VISIBLE_DEVICES'] = ''
 from tensorboard import default, program  # noqa: E402
 
-PLUGINS = {'histogram': ('histograms/tags', 'histograms/histograms'), 'text': ('text/tags', 'text/text')}
+PLUGINS = {
+    'histogram': ('histograms/tags', 'histograms/histograms'),
+    'text': ('text/tags', 'text/text'),
+}
 folder, *wanted = sys.argv[1:]
 tensorboard = program.TensorBoard(default.get_plugins())
-tensorboard.configure(argv=[None, '--logdir', folder, '--host', '127.0.0.1', '--port', '0', '--load_fast', 'false', '--reload_interval', '1'])
+tensorboard.configure(
+    argv=[
+        None,
+        '--logdir',
+        folder,
+        '--host',
+        '127.0.0.1',
+        '--port',
+        '0',
+        '--load_fast',
+        'false',
+        '--reload_interval',
+        '1',
+    ]
+)
 url = tensorboard.launch().rstrip('/')
 opener = build_opener(ProxyHandler({}))  # it is on this machine
 
@@ -28,18 +46,34 @@ def get(path):
 
 def listed():
     """{(kind, tag): run}."""
-    return {(kind, tag): run for kind, (tags, _) in PLUGINS.items() for run, names in get(tags).items() for tag in names}
+    return {
+        (kind, tag): run
+        for kind, (tags, _) in PLUGINS.items()
+        for run, names in get(tags).items()
+        for tag in names
+    }
 
 
 began = time.monotonic()
-while not {tuple(w.split(':', 1)) for w in wanted} <= set(listed()) and time.monotonic() - began < 120:
+while (
+    not {tuple(w.split(':', 1)) for w in wanted} <= set(listed()) and time.monotonic() - began < 120
+):
     time.sleep(0.1)
 for (kind, tag), run in sorted(listed().items()):
     for value in get(f'{PLUGINS[kind][1]}?run={quote(run, safe="")}&tag={quote(tag, safe="")}'):
         if kind == 'histogram':
             _, step, buckets = value
-            print('histogram', tag, step, min(b[0] for b in buckets), max(b[1] for b in buckets), round(sum(b[2] for b in buckets), 6))
+            print(
+                'histogram',
+                tag,
+                step,
+                min(b[0] for b in buckets),
+                max(b[1] for b in buckets),
+                round(sum(b[2] for b in buckets), 6),
+            )
         else:
-            print('text', tag, value['step'], repr(re.sub('<[^>]*>|\n', '', value['text'])))  # which comes as HTML
+            print(
+                'text', tag, value['step'], repr(re.sub('<[^>]*>|\n', '', value['text']))
+            )  # which comes as HTML
 sys.stdout.flush()
 os._exit(0)  # its threads go on serving

@@ -3,6 +3,7 @@
 
 It names what failed, and ends with exit status 1 then. Screenshots and reports, for people to look at, are in BUILD/test/page.
 """
+
 import collections
 import json
 import os
@@ -70,7 +71,11 @@ def check(holds, sentence):
 
 class Node:
     def __init__(self, source, *flags):
-        self.process = subprocess.Popen([os.path.join(source, 'test/page/fake_node.py'), source, *flags], stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            [os.path.join(source, 'test/page/fake_node.py'), source, *flags],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
         self.url = self.process.stdout.readline().strip()
 
     def get(self, path):
@@ -88,7 +93,9 @@ class Node:
 def becomes(page, expression, wanted, sentence):
     """Waits until it is what is wanted."""
     try:
-        page.until(f'JSON.stringify({expression}) === {json.dumps(json.dumps(wanted, separators=(",", ":")))}')
+        page.until(
+            f'JSON.stringify({expression}) === {json.dumps(json.dumps(wanted, separators=(",", ":")))}'
+        )
     except AssertionError:
         check(False, f'{sentence}: {page.ask(expression)}, not {wanted}')
 
@@ -96,27 +103,42 @@ def becomes(page, expression, wanted, sentence):
 def ticks(page, count=2):
     """Waits until the page has asked its node so many times more, and has heard all of it but of the last."""
     page.ask('performance.setResourceTimingBufferSize(100000)')
-    page.until(f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.startTime > {page.ask('performance.now()')} && r.responseEnd > 0).length >= {count}")
+    page.until(
+        f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.startTime > {page.ask('performance.now()')} && r.responseEnd > 0).length >= {count}"
+    )
 
 
 def still(page):
     """Waits until boxes have glided to their places."""
-    page.ask('Promise.allSettled(document.getAnimations().map((a) => a.finished)).then(() => new Promise(requestAnimationFrame)).then(() => 0)')
+    page.ask(
+        'Promise.allSettled(document.getAnimations().map((a) => a.finished)).then(() => new Promise(requestAnimationFrame)).then(() => 0)'
+    )
 
 
 def is_quiet(page, what, url):
     check(not page.complaints, f'{what}: {page.complaints[:3]}')
-    check(all(r.startswith((url, 'blob:', 'data:')) for r in page.requested), f'{what}: it asked somebody else: {page.requested}')
+    check(
+        all(r.startswith((url, 'blob:', 'data:')) for r in page.requested),
+        f'{what}: it asked somebody else: {page.requested}',
+    )
 
 
 def graph(page, grouping='scope'):
     """The tab of the graph, grouped so."""
     page.click('#tab-graph')
     for _ in range(4):
-        if page.ask('document.querySelector(`#grouping [aria-checked=true]`)?.dataset.grouping') == grouping:
+        if (
+            page.ask('document.querySelector(`#grouping [aria-checked=true]`)?.dataset.grouping')
+            == grouping
+        ):
             break
         page.key('g')
-    becomes(page, 'document.querySelector(`#grouping [aria-checked=true]`)?.dataset.grouping', grouping, 'the graph is grouped by')
+    becomes(
+        page,
+        'document.querySelector(`#grouping [aria-checked=true]`)?.dataset.grouping',
+        grouping,
+        'the graph is grouped by',
+    )
 
 
 def tab(page, name):
@@ -141,7 +163,10 @@ def sizes(source, browser, shots):
             check(took < bound * 10_000, f'{actors} actors took {took} ms')
             ticks(page)
             tab(page, 'graph')
-            check(2 < page.ask(BOXES) <= 60, f'{actors} actors: it starts with {page.ask(BOXES)} boxes')
+            check(
+                2 < page.ask(BOXES) <= 60,
+                f'{actors} actors: it starts with {page.ask(BOXES)} boxes',
+            )
             page.shot(f'{shots}/actors_{actors}.png')
             is_quiet(page, f'{actors} actors', node.url)
 
@@ -152,9 +177,17 @@ def top_of(plan, grouping):
     for row in plan['actors']['rows']:
         actor = dict(zip(plan['actors']['columns'], row))
         scope, name = actor['scope'].split('/'), actor['device'].split('/')[-1]
-        first, *rest = {'scope': scope, 'partition': [f"partition {actor['partition']}", *scope], 'device': [actor['device'], *scope], 'node': [actor['node'], name, *scope]}[grouping]
+        first, *rest = {
+            'scope': scope,
+            'partition': [f"partition {actor['partition']}", *scope],
+            'device': [actor['device'], *scope],
+            'node': [actor['node'], name, *scope],
+        }[grouping]
         groups[first].append(rest)
-    return sorted(['/'.join([first, *os.path.commonprefix(paths)]), str(len(paths))] for first, paths in groups.items())
+    return sorted(
+        ['/'.join([first, *os.path.commonprefix(paths)]), str(len(paths))]
+        for first, paths in groups.items()
+    )
 
 
 def opening(source, browser, shots):
@@ -164,9 +197,16 @@ def opening(source, browser, shots):
         graph(page)
         ticks(page, 2)
         asked = page.ask('[window.asked, window.told]')
-        check(asked[0] and asked[0] == asked[1] and page.ask('typeof globalThis.dagre') == 'undefined', f'not all that is open was laid out in the worker: {asked}')
+        check(
+            asked[0]
+            and asked[0] == asked[1]
+            and page.ask('typeof globalThis.dagre') == 'undefined',
+            f'not all that is open was laid out in the worker: {asked}',
+        )
         tab(page, 'timeline')
-        page.until("(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '').includes('nothing was recorded')")
+        page.until(
+            "(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '').includes('nothing was recorded')"
+        )
         tab(page, 'graph')
         where = "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, b.style.transform]).sort())"
         before = page.ask(where)
@@ -178,14 +218,21 @@ def opening(source, browser, shots):
         page.key('Enter')
         page.until(f'{BOXES} > {boxes}')
         fresh = page.ask(f'window.asked.slice({asked})')
-        check(len(fresh) == 1 and fresh[0].split('\0')[-1] == 'layer 2' and page.ask(f'window.told.slice({asked})') == fresh, f'to open one group, the worker was asked for {fresh}')
+        check(
+            len(fresh) == 1
+            and fresh[0].split('\0')[-1] == 'layer 2'
+            and page.ask(f'window.told.slice({asked})') == fresh,
+            f'to open one group, the worker was asked for {fresh}',
+        )
         page.shot(f'{shots}/expanded.png')
         page.key('Enter')
         page.until(f'{BOXES} == {boxes}')
         check(page.ask(where) == before, 'boxes are elsewhere after opening and closing')
         # Everything open, one after the other: the page stays within its limit, and says what it closed.
         for _ in range(40):
-            page.ask("document.querySelector('.box.group:not(.open)')?.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))")
+            page.ask(
+                "document.querySelector('.box.group:not(.open)')?.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))"
+            )
             page.ask('new Promise((done) => setTimeout(done))')
             ticks(page, 1) if _ % 10 == 9 else None
         check(page.ask(BOXES) <= 360, f'{page.ask(BOXES)} boxes at once')
@@ -195,7 +242,14 @@ def opening(source, browser, shots):
         for grouping in ('partition', 'device', 'node', 'scope'):
             page.key('g')
             wanted = top_of(plan, grouping)
-            check(len(wanted) > 1 and page.ask('document.querySelector(`#grouping [aria-checked=true]`).dataset.grouping') == grouping, f'g does not group by {grouping}')
+            check(
+                len(wanted) > 1
+                and page.ask(
+                    'document.querySelector(`#grouping [aria-checked=true]`).dataset.grouping'
+                )
+                == grouping,
+                f'g does not group by {grouping}',
+            )
             becomes(page, TOP, wanted, f'grouped by {grouping}, there are')
             ticks(page, 1)
             page.shot(f'{shots}/by_{grouping}.png')
@@ -204,15 +258,33 @@ def opening(source, browser, shots):
 
 def records_are_drawn(page, what):
     """A curve and what it smooths of each scalar; of a histogram the last as a curve over nearly all of the width, those before behind it."""
-    wanted = {'chars/s': [1, 1], 'train/loss': [1, 1], 'validation/bits': [1, 1], 'weights/w': [1, 2]}
+    wanted = {
+        'chars/s': [1, 1],
+        'train/loss': [1, 1],
+        'validation/bits': [1, 1],
+        'weights/w': [1, 2],
+    }
     page.until("document.querySelectorAll('.chart path.mean').length")
     charts = page.ask(CHARTS)
     check(charts == wanted, f'{what}: means and what is behind them: {charts}')
-    paths = page.ask("[...document.querySelectorAll('.chart path')].map((p) => [p.getAttribute('d'), p.getBBox().width, p.getBBox().height])")
-    check(all(re.fullmatch('[-MLCZ0-9.,e]+', d) and width > 200 and height > 50 for d, width, height in paths), f'{what}: curves are not drawn: {paths}')
+    paths = page.ask(
+        "[...document.querySelectorAll('.chart path')].map((p) => [p.getAttribute('d'), p.getBBox().width, p.getBBox().height])"
+    )
+    check(
+        all(
+            re.fullmatch('[-MLCZ0-9.,e]+', d) and width > 200 and height > 50
+            for d, width, height in paths
+        ),
+        f'{what}: curves are not drawn: {paths}',
+    )
     weights = "[...document.querySelectorAll('.chart')].find((c) => c.querySelector('.tag').textContent === 'weights/w')"
-    last, shapes = page.ask(f"[{weights}?.querySelector('b').textContent, [...{weights}?.querySelectorAll('path') ?? []].map((p) => p.getAttribute('d'))]")
-    check(last == '−1 to 1 at 400' and len(set(shapes)) == 3, f'{what}: of the last histogram is said {last!r}, and all are {shapes}')
+    last, shapes = page.ask(
+        f"[{weights}?.querySelector('b').textContent, [...{weights}?.querySelectorAll('path') ?? []].map((p) => p.getAttribute('d'))]"
+    )
+    check(
+        last == '−1 to 1 at 400' and len(set(shapes)) == 3,
+        f'{what}: of the last histogram is said {last!r}, and all are {shapes}',
+    )
 
 
 def selecting(source, browser, shots):
@@ -220,27 +292,47 @@ def selecting(source, browser, shots):
         page = browser.open(node.url, 1440, 900, first=FILLS)
         page.until(READY)
         tab(page, 'timeline')
-        becomes(page, KINDS, ['kernel', 'turn', 'copy', 'send', 'receive', 'wait'], 'the timeline shows')
+        becomes(
+            page, KINDS, ['kernel', 'turn', 'copy', 'send', 'receive', 'wait'], 'the timeline shows'
+        )
         page.shot(f'{shots}/timeline.png')
         graph(page)
-        check(page.ask("document.querySelector('.box.selected')") is None, 'a box is selected before anybody clicked')
+        check(
+            page.ask("document.querySelector('.box.selected')") is None,
+            'a box is selected before anybody clicked',
+        )
         x, y, box = page.until(CLOSED)
         page.click_at(x, y)
-        page.until(f"document.querySelector('.box.selected')?.dataset.box === '{box}' && !document.querySelector('#panel').hidden")
+        page.until(
+            f"document.querySelector('.box.selected')?.dataset.box === '{box}' && !document.querySelector('#panel').hidden"
+        )
         pill = page.ask("document.querySelector('.box .loop text').textContent")
         iterations = re.fullmatch(r'↻ (\d+)–(\d+)', pill)
-        check(iterations and int(iterations[2]) - int(iterations[1]) == 11, f'12 iterations of a loop are open, and its pill says {pill!r}')
+        check(
+            iterations and int(iterations[2]) - int(iterations[1]) == 11,
+            f'12 iterations of a loop are open, and its pill says {pill!r}',
+        )
         find(page, 'tanh 12')
         ticks(page)
         text = page.ask(TEXT)
-        for wanted in ('tanh 12', 'model.cpp:42', 'Firings', 'Open iterations', '/cpu:0', 'f32 [32, 256]', '12.5 of 32 iterations, over 12.3 s'):
+        for wanted in (
+            'tanh 12',
+            'model.cpp:42',
+            'Firings',
+            'Open iterations',
+            '/cpu:0',
+            'f32 [32, 256]',
+            '12.5 of 32 iterations, over 12.3 s',
+        ):
             check(wanted in text, f'an actor: {wanted} is not in {text!r}')
         page.shot(f'{shots}/actor.png')
         find(page, 'next batch')
         ticks(page)
         text = page.ask(TEXT)
         for wanted in ('Bytes in', '5.00 MiB', 'Queue', '3 of 8 elements'):
-            check(wanted in text, f'an actor that takes out of a queue: {wanted} is not in {text!r}')
+            check(
+                wanted in text, f'an actor that takes out of a queue: {wanted} is not in {text!r}'
+            )
         page.until(f"{TITLE} === 'next batch'")
         for _ in range(9):
             page.key('n')
@@ -249,26 +341,53 @@ def selecting(source, browser, shots):
         ticks(page)
         facts, flow = page.ask(f"[{FACTS}, document.querySelector('.link.near .flow').textContent]")
         queue = re.fullmatch(r'(\d+) of 32', facts.get('In flight', ''))
-        check(queue and facts.get('Rate') == '171/s' and facts.get('Edges') == '1' and facts.get('Credit left') == f'{32 - int(queue[1])} ({(100 * (32 - int(queue[1])) + 16) // 32} %)', f'a cut edge: {facts}')
-        check(flow == f"{facts.get('Rate')} · {facts.get('In flight')}", f'beside the edge stands {flow!r}, in the panel {facts}')
+        check(
+            queue
+            and facts.get('Rate') == '171/s'
+            and facts.get('Edges') == '1'
+            and facts.get('Credit left')
+            == f'{32 - int(queue[1])} ({(100 * (32 - int(queue[1])) + 16) // 32} %)',
+            f'a cut edge: {facts}',
+        )
+        check(
+            flow == f"{facts.get('Rate')} · {facts.get('In flight')}",
+            f'beside the edge stands {flow!r}, in the panel {facts}',
+        )
         find(page, 'layer 0')
         ticks(page)
         text = page.ask(TEXT)
         for where in ('a', 'b'):
-            check(f'on /node:{where}/cpu:0' in text and '12.5 of 32 iterations' in text, f'a loop: how far its iterations ran side by side on {where} is not in {text!r}')
+            check(
+                f'on /node:{where}/cpu:0' in text and '12.5 of 32 iterations' in text,
+                f'a loop: how far its iterations ran side by side on {where} is not in {text!r}',
+            )
         find(page, 'tanh 12')
         ticks(page)
         side = page.ask("document.querySelector('#side').innerText")
-        check('→ b' in side and 'µs' in side and 'worst of 2' in side, f'what a ping to b takes is not said: {side!r}')
-        check('swapped' in side and '24.0 MiB' in side, f'what b has swapped out is not said: {side!r}')
+        check(
+            '→ b' in side and 'µs' in side and 'worst of 2' in side,
+            f'what a ping to b takes is not said: {side!r}',
+        )
+        check(
+            'swapped' in side and '24.0 MiB' in side,
+            f'what b has swapped out is not said: {side!r}',
+        )
         page.key('Escape')
         page.until("document.querySelector('#panel').hidden")
         active = page.ask('document.activeElement.dataset.box')
         page.key('ArrowDown')
-        check(page.ask('document.activeElement.dataset.box') not in (None, active), 'the arrow keys lead nowhere')
-        page.ask("document.querySelector('.link .hit').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
+        check(
+            page.ask('document.activeElement.dataset.box') not in (None, active),
+            'the arrow keys lead nowhere',
+        )
+        page.ask(
+            "document.querySelector('.link .hit').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+        )
         page.until("!document.querySelector('#panel').hidden")
-        check('→' in page.ask("document.querySelector('#panel h2').textContent"), 'an edge has no panel')
+        check(
+            '→' in page.ask("document.querySelector('#panel h2').textContent"),
+            'an edge has no panel',
+        )
         page.shot(f'{shots}/edge.png')
         # The same by keys, and from event to event.
         find(page, 'tanh 12')
@@ -276,7 +395,9 @@ def selecting(source, browser, shots):
         page.key('n')
         page.until("document.querySelector('#panel h2')?.textContent.includes('→')")
         page.key('t')
-        page.until("/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')")
+        page.until(
+            "/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')"
+        )
         page.ask("document.querySelector('#timeline canvas').focus()")
         page.key('ArrowLeft')
         page.until("!document.querySelector('#tip').hidden")
@@ -285,7 +406,10 @@ def selecting(source, browser, shots):
         page.until("document.querySelector('#tip').hidden")
         page.key('l')
         records_are_drawn(page, 'training')
-        check('<b>Moses</b>' in page.ask("document.querySelector('.texts').innerText"), 'a text of the records was read as HTML')
+        check(
+            '<b>Moses</b>' in page.ask("document.querySelector('.texts').innerText"),
+            'a text of the records was read as HTML',
+        )
         page.shot(f'{shots}/training.png')
         page.ask("document.querySelector('.chart svg').focus()")
         read = "document.querySelector('.chart figcaption b').textContent"
@@ -293,12 +417,24 @@ def selecting(source, browser, shots):
         last = page.ask(read)
         page.key('ArrowLeft')
         before = page.ask(read)
-        check(before != last and page.ask("document.querySelector('.chart .cross').getAttribute('visibility')") == 'visible', f'a key reads {last!r} of a curve, the next {before!r}')
+        check(
+            before != last
+            and page.ask("document.querySelector('.chart .cross').getAttribute('visibility')")
+            == 'visible',
+            f'a key reads {last!r} of a curve, the next {before!r}',
+        )
         ticks(page)
-        check(page.ask(read) == before and page.ask("document.activeElement.matches('.chart svg')"), f'what is read of a curve changes as others come: {before!r}, {page.ask(read)!r}')
+        check(
+            page.ask(read) == before and page.ask("document.activeElement.matches('.chart svg')"),
+            f'what is read of a curve changes as others come: {before!r}, {page.ask(read)!r}',
+        )
         page.shot(f'{shots}/point.png')
         page.key('Escape')
-        check(page.ask("document.querySelector('.chart .cross').getAttribute('visibility')") == 'hidden', 'Escape does not end the reading of a curve')
+        check(
+            page.ask("document.querySelector('.chart .cross').getAttribute('visibility')")
+            == 'hidden',
+            'Escape does not end the reading of a curve',
+        )
         page.key('?')
         page.until("document.querySelector('#help').open")
         page.shot(f'{shots}/keys.png')
@@ -312,7 +448,9 @@ def reborn(source, browser, shots):
         page.until(READY)
         find(page, 'next batch')
         page.key('Escape')
-        page.until("performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/plan')).length >= 2")
+        page.until(
+            "performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/plan')).length >= 2"
+        )
         ticks(page)
         page.key('/')
         page.write('second life')
@@ -324,8 +462,14 @@ def colours(page):
     """Of what each word of a state says, by the dots of actors, which are those of the legend."""
     dots = page.until(f"(dots => {json.dumps(STATES)}.every((word) => dots[word]) && dots)({DOTS})")
     legend = page.ask(LEGEND)
-    check(all(legend.get(word) == of for word, of in dots.items()), f'the legend has {legend}, boxes have {dots}')
-    check(len({of[0] for of in legend.values()}) == len(legend) == 6, f'two states look alike: {legend}')
+    check(
+        all(legend.get(word) == of for word, of in dots.items()),
+        f'the legend has {legend}, boxes have {dots}',
+    )
+    check(
+        len({of[0] for of in legend.values()}) == len(legend) == 6,
+        f'two states look alike: {legend}',
+    )
     return legend
 
 
@@ -337,37 +481,78 @@ def overview(source, browser, shots):
                 for is_dark in (False, True):
                     page = browser.open(node.url, width, height, is_dark)
                     page.until(READY)
-                    page.until("document.querySelector('.plot path.mean') && document.querySelectorAll('.tile.nodes tbody tr').length === 3")
+                    page.until(
+                        "document.querySelector('.plot path.mean') && document.querySelectorAll('.tile.nodes tbody tr').length === 3"
+                    )
                     ticks(page, 3)
                     what = f'the overview of {failing or "a training"} at {width} × {height}'
-                    check(page.ask('document.body.dataset.tab') == 'overview', f'{what} is not what it opens on')
+                    check(
+                        page.ask('document.body.dataset.tab') == 'overview',
+                        f'{what} is not what it opens on',
+                    )
                     figures = page.ask(FIGURES)
-                    check(len(figures) == 5 and re.fullmatch(r'Step [\d,]+ of 12,000 · [\d.]+ %', figures[0]) and re.fullmatch(r'Loss \d\.\d+', figures[1]) and re.fullmatch(r'Validation \d\.\d+', figures[2])
-                          and figures[3] == 'Rate 181k characters a second' and re.fullmatch(r'Time left [\dminsh ]+ until \d\d:\d\d', figures[4]), f'{what}: progress is {figures}')
-                    line = page.ask("[...document.querySelectorAll('.figure')].map((f) => f.getBoundingClientRect().top)")
+                    check(
+                        len(figures) == 5
+                        and re.fullmatch(r'Step [\d,]+ of 12,000 · [\d.]+ %', figures[0])
+                        and re.fullmatch(r'Loss \d\.\d+', figures[1])
+                        and re.fullmatch(r'Validation \d\.\d+', figures[2])
+                        and figures[3] == 'Rate 181k characters a second'
+                        and re.fullmatch(r'Time left [\dminsh ]+ until \d\d:\d\d', figures[4]),
+                        f'{what}: progress is {figures}',
+                    )
+                    line = page.ask(
+                        "[...document.querySelectorAll('.figure')].map((f) => f.getBoundingClientRect().top)"
+                    )
                     check(len(set(line)) == 1, f'{what}: progress is not one line: {line}')
-                    plot = page.ask("(({width, height}) => [width, height])(document.querySelector('.plot').getBoundingClientRect())")
-                    check(plot[0] > width / 2 and plot[1] > height / 3, f'{what}: the loss is {plot} large')
-                    rows = page.ask("[...document.querySelectorAll('.tile.busiest tbody tr')].filter((r) => r.innerText.trim()).length")
+                    plot = page.ask(
+                        "(({width, height}) => [width, height])(document.querySelector('.plot').getBoundingClientRect())"
+                    )
+                    check(
+                        plot[0] > width / 2 and plot[1] > height / 3,
+                        f'{what}: the loss is {plot} large',
+                    )
+                    rows = page.ask(
+                        "[...document.querySelectorAll('.tile.busiest tbody tr')].filter((r) => r.innerText.trim()).length"
+                    )
                     check(rows == 5, f'{what}: {rows} busiest actors')
-                    cut = page.ask("[...document.querySelectorAll('.tile.nodes td, .tile .cell .value, .tile.busiest td, .tile.runs td, .figure')].filter((c) => !c.matches('.why, .name') && c.scrollWidth > c.clientWidth + 1).map((c) => c.innerText)")
+                    cut = page.ask(
+                        "[...document.querySelectorAll('.tile.nodes td, .tile .cell .value, .tile.busiest td, .tile.runs td, .figure')].filter((c) => !c.matches('.why, .name') && c.scrollWidth > c.clientWidth + 1).map((c) => c.innerText)"
+                    )
                     check(not cut, f'{what}: words are cut off: {cut}')
-                    seen = page.ask("['.tile.progress', '.tile.loss', '.tile.nodes', '.tile.amiss', '.tile.failed', '.tile.busiest', '.tile.runs'].filter((t) => { const r = document.querySelector(t).getBoundingClientRect(); return r.bottom > innerHeight || r.right > innerWidth || r.height < 60; })")
+                    seen = page.ask(
+                        "['.tile.progress', '.tile.loss', '.tile.nodes', '.tile.amiss', '.tile.failed', '.tile.busiest', '.tile.runs'].filter((t) => { const r = document.querySelector(t).getBoundingClientRect(); return r.bottom > innerHeight || r.right > innerWidth || r.height < 60; })"
+                    )
                     check(not seen, f'{what}: not in sight: {seen}')
-                    amiss, failed = page.ask("[document.querySelector('.tile.amiss').innerText, document.querySelector('.tile.failed').innerText]")
+                    amiss, failed = page.ask(
+                        "[document.querySelector('.tile.amiss').innerText, document.querySelector('.tile.failed').innerText]"
+                    )
                     if failing == 'error':
-                        check('worker3' in amiss and '10 in the last hour' in failed and 'a/15' in failed and '--resume' in failed, f'{what}: amiss are {amiss!r}, {failed!r}')
+                        check(
+                            'worker3' in amiss
+                            and '10 in the last hour' in failed
+                            and 'a/15' in failed
+                            and '--resume' in failed,
+                            f'{what}: amiss are {amiss!r}, {failed!r}',
+                        )
                     elif failing == 'hang':
-                        page.until("document.querySelector('.tile.amiss').innerText.includes('a/17')")
+                        page.until(
+                            "document.querySelector('.tile.amiss').innerText.includes('a/17')"
+                        )
                     else:
-                        check('Nothing is amiss' in amiss and 'No run has failed' in failed, f'{what}: {amiss!r}, {failed!r}')
+                        check(
+                            'Nothing is amiss' in amiss and 'No run has failed' in failed,
+                            f'{what}: {amiss!r}, {failed!r}',
+                        )
                     check(page.ask(SMALLEST) >= 11, f'{what}: a text of {page.ask(SMALLEST)} px')
                     name = f"{shots}/{failing or 'well'}_{width}x{height}_{'dark' if is_dark else 'light'}"
                     page.shot(f'{name}_overview.png')
                     for key, other in (('g', 'graph'), ('t', 'timeline'), ('l', 'curves')):
                         page.key(key)
                         ticks(page)
-                        check(page.ask(SMALLEST) >= 10.99, f'{what}: {other} has a text of {page.ask(SMALLEST)} px')
+                        check(
+                            page.ask(SMALLEST) >= 10.99,
+                            f'{what}: {other} has a text of {page.ask(SMALLEST)} px',
+                        )
                         page.shot(f'{name}_{other}.png')
                     is_quiet(page, what, node.url)
                     page.call('Page.close')
@@ -376,7 +561,12 @@ def overview(source, browser, shots):
         page = browser.open(node.url, 1280, 720)
         page.until(READY)
         figures = page.until(f"(f => /^Step \\d/.test(f[0]) && f)({FIGURES})")
-        check('unknown' in figures[0] and figures[4] == 'Time left –' and figures[3].endswith('chars a second'), f'a training that reports no progress: {figures}')
+        check(
+            'unknown' in figures[0]
+            and figures[4] == 'Time left –'
+            and figures[3].endswith('chars a second'),
+            f'a training that reports no progress: {figures}',
+        )
         page.ask("document.querySelector('.plot svg').focus()")
         page.key('ArrowLeft')
         read = page.ask("document.querySelector('.tile.loss .read').textContent")
@@ -392,16 +582,27 @@ def calm(source, browser, shots):
     with Node(source, '--actors', '400', '--failing', 'error') as node:
         page = browser.open(node.url, 1280, 720)
         page.until(READY)
-        for name, root, what in (('overview', '#overview', '#overview :is(.tile, .title, .figure, th, td, li)'), ('graph', '#side', '#side *')):
+        for name, root, what in (
+            ('overview', '#overview', '#overview :is(.tile, .title, .figure, th, td, li)'),
+            ('graph', '#side', '#side *'),
+        ):
             tab(page, name)
             ticks(page, 2)
-            before, words = page.ask(f"[({PLACES})('{what}'), document.querySelector('{root}').innerText]")
+            before, words = page.ask(
+                f"[({PLACES})('{what}'), document.querySelector('{root}').innerText]"
+            )
             check(len(before) > 60, f'{root} has {len(before)} places')
             for _ in range(6):
                 ticks(page, 2)
                 after = page.ask(f"({PLACES})('{what}')")
-                check(before == after, f'in {root} moved: {sorted(set(after) - set(before))[:4]}, from {sorted(set(before) - set(after))[:4]}')
-            check(words != page.ask(f"document.querySelector('{root}').innerText"), f'no number changed in {root}')
+                check(
+                    before == after,
+                    f'in {root} moved: {sorted(set(after) - set(before))[:4]}, from {sorted(set(before) - set(after))[:4]}',
+                )
+            check(
+                words != page.ask(f"document.querySelector('{root}').innerText"),
+                f'no number changed in {root}',
+            )
 
 
 def fits(source, browser, shots):
@@ -409,13 +610,25 @@ def fits(source, browser, shots):
     with Node(source, '--actors', '4000') as node:
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
-        check(page.ask('document.querySelector(`#grouping [aria-checked=true]`).dataset.grouping') == 'node', 'nodes are not first, where there are several')
+        check(
+            page.ask('document.querySelector(`#grouping [aria-checked=true]`).dataset.grouping')
+            == 'node',
+            'nodes are not first, where there are several',
+        )
         for grouping in ('node', 'scope', 'partition'):
             graph(page, grouping)
-            page.until("[...document.querySelectorAll('.box .name')].filter((n) => n.getClientRects().length && n.textContent).length > 3", 20)  # it starts with names
+            page.until(
+                "[...document.querySelectorAll('.box .name')].filter((n) => n.getClientRects().length && n.textContent).length > 3",
+                20,
+            )  # it starts with names
             for width, height in ((1440, 900), (1280, 720), (1000, 800), (1920, 1080)):
                 page.size(width, height)
-                becomes(page, OUTSIDE, 0, f'by {grouping} at {width} × {height}, boxes out of the pane by')
+                becomes(
+                    page,
+                    OUTSIDE,
+                    0,
+                    f'by {grouping} at {width} × {height}, boxes out of the pane by',
+                )
         still(page)
         x, y, _ = page.until(CLOSED)
         page.click_at(x, y)
@@ -435,9 +648,14 @@ def lasting(source, browser, shots):
         page = browser.open(node.url, 1280, 720)
         page.until(READY)
         page.key('t')
-        label = page.until("((l) => / that last/.test(l) && l)(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')")
+        label = page.until(
+            "((l) => / that last/.test(l) && l)(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')"
+        )
         ticks(page, 2)
-        check(re.search(r', [3-9] that last', label), f'the timeline of a run that hangs says {label!r}')
+        check(
+            re.search(r', [3-9] that last', label),
+            f'the timeline of a run that hangs says {label!r}',
+        )
         both = """(() => { const c = document.querySelector('#timeline canvas'), g = c.getContext('2d'), column = g.getImageData(c.width - 16, 0, 1, c.height).data;
           const wanted = ['--event-wait', '--failed'].map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim().slice(1).match(/../g).map((h) => parseInt(h, 16)).join());
           const seen = new Set(); for (let i = 0; i < column.length; i += 4) seen.add([column[i], column[i + 1], column[i + 2]].join()); return wanted.map((w) => seen.has(w)); })()"""
@@ -453,14 +671,30 @@ def searching(source, browser, shots):
         ticks(page)
         page.key('/')
         page.write('tanh')
-        rows = page.until("((rows) => rows.length > 5 && rows)([...document.querySelectorAll('#found li')].map((li) => [...li.children].slice(1).map((c) => c.innerText)))")
-        check(all('lstm/layer' in where and 'Tanh' in where and on in 'ab' and word in ('busy', 'ready', 'waiting', 'dead', 'idle', 'failed') for _, where, on, word in rows), f'search shows {rows[:3]}')
-        counters = {row[0]: row[3] for row in node.get('api/counters?plan=a/3&since=0')['actors']['rows']}
+        rows = page.until(
+            "((rows) => rows.length > 5 && rows)([...document.querySelectorAll('#found li')].map((li) => [...li.children].slice(1).map((c) => c.innerText)))"
+        )
+        check(
+            all(
+                'lstm/layer' in where
+                and 'Tanh' in where
+                and on in 'ab'
+                and word in ('busy', 'ready', 'waiting', 'dead', 'idle', 'failed')
+                for _, where, on, word in rows
+            ),
+            f'search shows {rows[:3]}',
+        )
+        counters = {
+            row[0]: row[3] for row in node.get('api/counters?plan=a/3&since=0')['actors']['rows']
+        }
         plan = {row[2]: [] for row in node.get('api/plan?id=a/3')['actors']['rows']}
         for row in node.get('api/plan?id=a/3')['actors']['rows']:
             plan[row[2]].append(counters[row[0]])
         busy = [max(plan[name]) for name, *_ in rows if name in plan]
-        check(len(busy) > 5 and busy[0] >= busy[-1], f'the busiest are not first: {list(zip(rows, busy))}')
+        check(
+            len(busy) > 5 and busy[0] >= busy[-1],
+            f'the busiest are not first: {list(zip(rows, busy))}',
+        )
         page.shot(f'{shots}/search.png')
 
 
@@ -474,13 +708,30 @@ def leaving(source, browser, shots):
         page.until("!document.querySelector('#nothing').hidden")
         ticks(page)
         words = page.ask("document.querySelector('#nothing').innerText")
-        check(page.ask(BOXES) == 0 and page.ask("document.querySelectorAll('.link .line').length") == 0, 'the graph of an owner that has left stays')
-        check('a/3 has gone' in words and 'a/15' in words and 'do not match' in words, f'where the graph was stands {words!r}')
-        check(page.ask("document.querySelector('#panel').hidden") and page.ask("document.querySelector('#plan').options.length") == 0, 'its panel or its name stays')
+        check(
+            page.ask(BOXES) == 0
+            and page.ask("document.querySelectorAll('.link .line').length") == 0,
+            'the graph of an owner that has left stays',
+        )
+        check(
+            'a/3 has gone' in words and 'a/15' in words and 'do not match' in words,
+            f'where the graph was stands {words!r}',
+        )
+        check(
+            page.ask("document.querySelector('#panel').hidden")
+            and page.ask("document.querySelector('#plan').options.length") == 0,
+            'its panel or its name stays',
+        )
         page.shot(f'{shots}/left_graph.png')
         tab(page, 'overview')
-        check('do not match' in page.ask("document.querySelector('.tile.failed').innerText"), 'the failure of an owner that has left is forgotten')
-        check('left' in page.ask("document.querySelector('.tile.nodes').innerText"), 'it is not said that a node has left')
+        check(
+            'do not match' in page.ask("document.querySelector('.tile.failed').innerText"),
+            'the failure of an owner that has left is forgotten',
+        )
+        check(
+            'left' in page.ask("document.querySelector('.tile.nodes').innerText"),
+            'it is not said that a node has left',
+        )
         page.shot(f'{shots}/left.png')
         page.key('/')
         page.write('next')
@@ -496,30 +747,48 @@ def looks(source, browser, shots):
             page = browser.open(node.url, 1440, 900, is_dark)
             page.until(READY)
             ticks(page)
-            why = page.ask("(() => { const why = document.querySelector('.tile.failed .text'); return why.offsetHeight > 0 ? why.innerText : ''; })()")
-            check('do not match' in why, f'why a run failed that has ended is not in sight: {why!r}')
+            why = page.ask(
+                "(() => { const why = document.querySelector('.tile.failed .text'); return why.offsetHeight > 0 ? why.innerText : ''; })()"
+            )
+            check(
+                'do not match' in why, f'why a run failed that has ended is not in sight: {why!r}'
+            )
             graph(page)
             page.key('e')
             page.until("document.querySelector('#panel .verdict')")
             check('do not match' in page.ask(TEXT), 'the last error is not shown')
-            check('12 s' in page.ask("document.querySelector('#side').innerText"), 'it is not said since when a node is away')
+            check(
+                '12 s' in page.ask("document.querySelector('#side').innerText"),
+                'it is not said since when a node is away',
+            )
             page.shot(f'{shots}/{name}.png')
             grounds.append(page.ask(ground))
             find(page, 'not taken')
             pages.append(page)
             legends.append(colours(page))
         check(grounds[0] != grounds[1], 'dark is as light')
-        check(all(legends[0][word] != legends[1][word] for word in STATES), f'states in the light are as in the dark: {legends[0]}')
+        check(
+            all(legends[0][word] != legends[1][word] for word in STATES),
+            f'states in the light are as in the dark: {legends[0]}',
+        )
         for page, turned in zip(pages, (1, 0)):
             page.key('d')
             check(page.ask(ground) == grounds[turned], 'the theme cannot be turned')
-            check(colours(page) == legends[turned], f'states in a theme that was turned to: {page.ask(LEGEND)}, not {legends[turned]}')
+            check(
+                colours(page) == legends[turned],
+                f'states in a theme that was turned to: {page.ask(LEGEND)}, not {legends[turned]}',
+            )
     with Node(source, '--actors', '400', '--failing', 'hang') as node:
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
-        page.until("document.querySelector('.tile.amiss').innerText.includes('nothing in this run or elsewhere enqueues')")
+        page.until(
+            "document.querySelector('.tile.amiss').innerText.includes('nothing in this run or elsewhere enqueues')"
+        )
         graph(page, 'node')
-        check(page.ask("document.querySelectorAll('.link.full').length") > 0, 'edges without credit look as others')
+        check(
+            page.ask("document.querySelectorAll('.link.full').length") > 0,
+            'edges without credit look as others',
+        )
         page.shot(f'{shots}/hang.png')
         tab(page, 'overview')
         page.ask("document.activeElement.blur()")
@@ -531,17 +800,32 @@ def looks(source, browser, shots):
         page.key('Enter', '\r')
         page.until(f"{TITLE} === 'next batch'")
         page.until("document.querySelectorAll('#panel .verdict').length === 2")
-        waits, awaited = page.ask("[...document.querySelectorAll('#panel .verdict')].map((v) => v.innerText)")
-        check(waits.startswith('Waits for') and "queue 'batches' for 2 s, in run a/17" in waits and '/node:' not in waits, f'what an actor waits for: {waits!r}')
-        check(awaited.startswith('Awaited by') and '/node:b/cpu:0, in run a/17' in awaited, f'who awaits an actor: {awaited!r}')
+        waits, awaited = page.ask(
+            "[...document.querySelectorAll('#panel .verdict')].map((v) => v.innerText)"
+        )
+        check(
+            waits.startswith('Waits for')
+            and "queue 'batches' for 2 s, in run a/17" in waits
+            and '/node:' not in waits,
+            f'what an actor waits for: {waits!r}',
+        )
+        check(
+            awaited.startswith('Awaited by') and '/node:b/cpu:0, in run a/17' in awaited,
+            f'who awaits an actor: {awaited!r}',
+        )
         page.shot(f'{shots}/awaited.png')
         find(page, 'state')
-        page.until(f"{TEXT}.includes(`/node:a/cpu:0, in iteration 12 of loop 'time', in run a/17, and 2 more iterations like it`)")
+        page.until(
+            f"{TEXT}.includes(`/node:a/cpu:0, in iteration 12 of loop 'time', in run a/17, and 2 more iterations like it`)"
+        )
     with Node(source, '--actors', '400') as node:
         page = browser.open(node.url, 420, 860)
         page.until(READY)
         ticks(page)
-        check(page.ask('document.documentElement.scrollWidth <= innerWidth'), 'a narrow window scrolls sideways')
+        check(
+            page.ask('document.documentElement.scrollWidth <= innerWidth'),
+            'a narrow window scrolls sideways',
+        )
         page.shot(f'{shots}/narrow.png')
         graph(page)
         page.click('#side-button')
@@ -565,11 +849,22 @@ def hostile(source, browser, shots):
             find(page, words)
             ticks(page, 1)
         page.shot(f'{shots}/hostile.png')
-        check(page.ask('document.title').endswith('Troupe'), f"a name ran: {page.ask('document.title')}")
-        check(page.ask("document.querySelectorAll('img, svg script, [onerror], [onmouseover]').length") == 0, 'a name became an element')
+        check(
+            page.ask('document.title').endswith('Troupe'),
+            f"a name ran: {page.ask('document.title')}",
+        )
+        check(
+            page.ask(
+                "document.querySelectorAll('img, svg script, [onerror], [onmouseover]').length"
+            )
+            == 0,
+            'a name became an element',
+        )
         is_quiet(page, 'hostile names', node.url)
         # The policy binds: what is inline or elsewhere is refused, and the complaint is seen by this test.
-        page.ask("{ const s = document.createElement('script'); s.textContent = 'document.title = `owned`'; document.body.append(s); }")
+        page.ask(
+            "{ const s = document.createElement('script'); s.textContent = 'document.title = `owned`'; document.body.append(s); }"
+        )
         page.ask("fetch('http://127.0.0.1:1/').catch(() => 0)")
         check(page.ask('document.title').endswith('Troupe'), 'an inline script ran')
         for _ in range(200):  # complaints come on their own
@@ -584,7 +879,10 @@ def trouble(source, browser, shots):
         page = browser.open(node.url, 1280, 800)
         page.until(READY)
         page.until("!document.querySelector('#alarm').hidden")
-        check('does not answer' in page.ask("document.querySelector('#alarm').innerText"), 'a silent node is not said to be')
+        check(
+            'does not answer' in page.ask("document.querySelector('#alarm').innerText"),
+            'a silent node is not said to be',
+        )
         check(page.ask(BOXES) > 1, 'what was heard last is gone')
         page.shot(f'{shots}/silent.png')
     with Node(source, '--actors', '60', '--token', 'let-me-in') as node:
@@ -619,19 +917,33 @@ SPAN = """(async (ms) => { const begin = performance.now();
 def polling(source, browser, shots):
     """Deltas at least once a second while somebody sees the page, by what its node hears; if nobody does, every 2 s."""
     with Node(source, '--actors', '60') as node:
-        page = browser.open(node.url, 1280, 800, first="Object.defineProperty(Document.prototype, 'hidden', { get: () => Boolean(window.isAway) });")
+        page = browser.open(
+            node.url,
+            1280,
+            800,
+            first="Object.defineProperty(Document.prototype, 'hidden', { get: () => Boolean(window.isAway) });",
+        )
         page.until(READY)
         ticks(page)
         before = node.get('deltas')['deltas']
         at_rest = page.ask(f'{SPAN}(8000)')
         polls = node.get('deltas')['deltas'] - before
-        print(f'{polls} polls in {at_rest / 1000:.1f} s without those that it waited for answers', flush=True)
-        check(polls >= 2 and polls + 1 >= at_rest / 1000, f'{polls} polls in {at_rest / 1000:.1f} s')
+        print(
+            f'{polls} polls in {at_rest / 1000:.1f} s without those that it waited for answers',
+            flush=True,
+        )
+        check(
+            polls >= 2 and polls + 1 >= at_rest / 1000, f'{polls} polls in {at_rest / 1000:.1f} s'
+        )
         page.ask('window.isAway = true')
         since = page.ask('performance.now()')
         page.until(f"{begun('counters', since)}.length >= 3")
         times = page.ask(begun('counters', since))
-        check(len(times) >= 3 and all(after - before > 1990 for before, after in zip(times, times[1:])), f'a page that is hidden asks at {times} ms')
+        check(
+            len(times) >= 3
+            and all(after - before > 1990 for before, after in zip(times, times[1:])),
+            f'a page that is hidden asks at {times} ms',
+        )
         is_quiet(page, 'polling', node.url)
 
 
@@ -644,11 +956,17 @@ def late(source, browser, shots):
         page.key('t')
         ticks(page)
         since = page.ask('performance.now()')
-        page.until(f"{begun('counters', since)}.length >= 5 && {begun('events', since)}.length >= 4 && {begun('actor', since)}.length >= 4", 120)
+        page.until(
+            f"{begun('counters', since)}.length >= 5 && {begun('events', since)}.length >= 4 && {begun('actor', since)}.length >= 4",
+            120,
+        )
         times = page.ask(begun('counters', since))
         gaps = sorted(after - before for before, after in zip(times, times[1:]))
         gap = gaps[len(gaps) // 2]  # one may be the machine's
-        check(gap < 4500, f'counters are asked for every {gap / 1000:.1f} s of a node that takes 1.5 s for each answer')
+        check(
+            gap < 4500,
+            f'counters are asked for every {gap / 1000:.1f} s of a node that takes 1.5 s for each answer',
+        )
         is_quiet(page, 'a node that is late', node.url)
 
 
@@ -656,33 +974,75 @@ def live(browser, shots, url):
     """The page of a node that computes."""
     page = browser.open(url, 1440, 900, first=FILLS)
     page.until(READY)
-    figures = page.until(f"((f) => f[0].startsWith('Step') && /told/.test(f[4]) && f)({FIGURES})")  # it has ended long ago, unfinished
-    check(figures[0] == 'Step 11 of 16 · 69 %' and re.fullmatch(r'Loss \d\.\d+', figures[1]) and figures[2:4] == ['Validation –', 'Rate 64 points a second'] and re.fullmatch('Time left – nothing told for [\\w. ]+', figures[4]), f'the progress of a real training: {figures}')
+    figures = page.until(
+        f"((f) => f[0].startsWith('Step') && /told/.test(f[4]) && f)({FIGURES})"
+    )  # it has ended long ago, unfinished
+    check(
+        figures[0] == 'Step 11 of 16 · 69 %'
+        and re.fullmatch(r'Loss \d\.\d+', figures[1])
+        and figures[2:4] == ['Validation –', 'Rate 64 points a second']
+        and re.fullmatch('Time left – nothing told for [\\w. ]+', figures[4]),
+        f'the progress of a real training: {figures}',
+    )
     page.shot(f'{shots}/live_overview.png')
     find(page, 'product')
     page.until(f"{TEXT}.includes('Open iterations')")
     facts, text = page.ask(f'[{FACTS}, {TEXT}]')
-    check('MatMul' in text and re.fullmatch(r'busy_nodes\.cpp:\d+', facts.get('Line', '')) and facts.get('Frame') == 'both/1', f'an op of a real node: {text!r}')
-    check(re.match(r'\S+( at \S+)? of run a/2, 32 at most', facts.get('Open iterations', '')), f'an op of a loop: {facts}')
+    check(
+        'MatMul' in text
+        and re.fullmatch(r'busy_nodes\.cpp:\d+', facts.get('Line', ''))
+        and facts.get('Frame') == 'both/1',
+        f'an op of a real node: {text!r}',
+    )
+    check(
+        re.match(r'\S+( at \S+)? of run a/2, 32 at most', facts.get('Open iterations', '')),
+        f'an op of a loop: {facts}',
+    )
     waits = "[...document.querySelectorAll('#panel .verdict')].map((v) => v.innerText)"
     awaited = page.until(f"{waits}.find((text) => text.startsWith('Awaited by'))")
-    check("/node:b/cpu:0, in iteration " in awaited and "of loop 'both/1', in run a/2" in awaited, f'who awaits an op of a real node: {awaited!r}')
+    check(
+        "/node:b/cpu:0, in iteration " in awaited and "of loop 'both/1', in run a/2" in awaited,
+        f'who awaits an op of a real node: {awaited!r}',
+    )
     page.shot(f'{shots}/live_node.png')
     tab(page, 'timeline')
-    page.until("/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')")
-    becomes(page, KINDS, ['kernel', 'turn', 'send', 'receive', 'wait'], 'the timeline of a real node shows')
+    page.until(
+        "/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')"
+    )
+    becomes(
+        page,
+        KINDS,
+        ['kernel', 'turn', 'send', 'receive', 'wait'],
+        'the timeline of a real node shows',
+    )
     page.shot(f'{shots}/live_timeline.png')
     tab(page, 'graph')
     for _ in range(9):
         page.key('n')
         if page.ask(TITLE).startswith('product → Add'):
             break
-    facts, flow = page.until(f"((facts) => /[1-9]/.test(facts.Rate) && [facts, document.querySelector('.link.near .flow').textContent])({FACTS})")
+    facts, flow = page.until(
+        f"((facts) => /[1-9]/.test(facts.Rate) && [facts, document.querySelector('.link.near .flow').textContent])({FACTS})"
+    )
     queue = re.fullmatch(r'(\d+) of (\d+)', facts.get('In flight', ''))
     credit = re.fullmatch(r'(\d+) \(\d+ %\)', facts.get('Credit left', ''))
-    check(re.fullmatch(r'[\d.]+k?/s', facts['Rate']) and queue and credit and int(queue[2]) == 32 == int(queue[1]) + int(credit[1]), f'an edge of a real node that leads to another: {facts}')
-    check(facts.get('Between partitions') == '1' and 'iB/s' in facts.get('Payload', '') and re.match('[1-9]', facts.get('Tokens so far', '')), f'what went over an edge of a real node: {facts}')
-    check(flow == f"{facts.get('Rate')} · {facts.get('In flight')}", f'beside the edge stands {flow!r}, in the panel {facts}')
+    check(
+        re.fullmatch(r'[\d.]+k?/s', facts['Rate'])
+        and queue
+        and credit
+        and int(queue[2]) == 32 == int(queue[1]) + int(credit[1]),
+        f'an edge of a real node that leads to another: {facts}',
+    )
+    check(
+        facts.get('Between partitions') == '1'
+        and 'iB/s' in facts.get('Payload', '')
+        and re.match('[1-9]', facts.get('Tokens so far', '')),
+        f'what went over an edge of a real node: {facts}',
+    )
+    check(
+        flow == f"{facts.get('Rate')} · {facts.get('In flight')}",
+        f'beside the edge stands {flow!r}, in the panel {facts}',
+    )
     page.shot(f'{shots}/live_edge.png')
     trained(page)
     page.shot(f'{shots}/live_training.png')
@@ -694,32 +1054,60 @@ def trained(page):
     """What another node than the one that is asked has recorded of its training (test/tools/busy_nodes.cpp): a loss that falls, weights, words."""
     page.key('l')
     charts = page.until(f"(charts => charts['fit/loss'] && charts['fit/w'] && charts)({CHARTS})")
-    check(charts == {'fit/loss': [1, 1], 'fit/w': [1, 5]}, f'records of a real training: means and what is behind them: {charts}')
-    chart = lambda name: f"[...document.querySelectorAll('.chart')].find((c) => c.querySelector('.tag').textContent === '{name}')"
+    check(
+        charts == {'fit/loss': [1, 1], 'fit/w': [1, 5]},
+        f'records of a real training: means and what is behind them: {charts}',
+    )
+    chart = (
+        lambda name: f"[...document.querySelectorAll('.chart')].find((c) => c.querySelector('.tag').textContent === '{name}')"
+    )
     curve = page.ask(f"{chart('fit/loss')}.querySelector('path.mean').getAttribute('d')")
     heights = [float(y) for y in re.findall(r'[ML]?[-\d.]+,([-\d.]+)', curve)]
-    check(len(heights) == 12 and all(before < after for before, after in zip(heights, heights[1:])), f'a loss that falls with each of 12 steps is drawn as {curve!r}')  # y grows downwards
+    check(
+        len(heights) == 12 and all(before < after for before, after in zip(heights, heights[1:])),
+        f'a loss that falls with each of 12 steps is drawn as {curve!r}',
+    )  # y grows downwards
     said = page.ask(f"{chart('fit/loss')}.querySelector('b').textContent")
     loss = re.fullmatch(r'([\d.]+(?:e-\d+)?) at 11', said)
     check(loss and float(loss[1]) < 10, f'of the last loss is said {said!r}')
     spread = page.ask(f"{chart('fit/w')}.querySelector('b').textContent")
     least = re.fullmatch(r'−([\d.]+) to ([\d.]+) at 11', spread)
-    check(least and all(3 < float(end) < 5 for end in least.groups()), f'weights that tend to −4 to 4 are shown as {spread!r}')
+    check(
+        least and all(3 < float(end) < 5 for end in least.groups()),
+        f'weights that tend to −4 to 4 are shown as {spread!r}',
+    )
     words = page.ask("document.querySelector('.texts').innerText")
-    check('fit/end at step 11' in words and '<b>now</b>' in words, f'the text of a real training is shown as {words!r}')
+    check(
+        'fit/end at step 11' in words and '<b>now</b>' in words,
+        f'the text of a real training is shown as {words!r}',
+    )
 
 
 def report(browser, shots, url, run, dark=False):
     """What `troupe report` makes of a run, opened from its file."""
     path = os.path.abspath(f"{shots}/report_{run.replace('/', '_')}{'_dark' if dark else ''}")
-    subprocess.run([f'{build}/troupe', 'report', run, '--node', url, '--patience', '60', '-o', f'{path}.html'], check=True)
+    subprocess.run(
+        [f'{build}/troupe', 'report', run, '--node', url, '--patience', '60', '-o', f'{path}.html'],
+        check=True,
+    )
     page = browser.open(f'file://{path}.html', 1200, 2600, dark)
     page.until("document.documentElement.dataset.ready === '1'")
     heads = page.ask("[...document.querySelectorAll('main.report h2')].map((h) => h.textContent)")
-    check(all(h in heads for h in ('Plan', 'Timeline', 'Slowest', 'Loops', 'Communication', 'Memory', 'Nodes')), f'{run}: its report has {heads}')
+    check(
+        all(
+            h in heads
+            for h in ('Plan', 'Timeline', 'Slowest', 'Loops', 'Communication', 'Memory', 'Nodes')
+        ),
+        f'{run}: its report has {heads}',
+    )
     check(page.ask(BOXES) > 1, f'{run}: its plan is not drawn')
-    drawn = page.ask("document.querySelector('main.report canvas')?.getAttribute('aria-label') ?? ''")
-    check(re.match(r'\d+ events .*on \d+ tracks', drawn) and page.ask(COLOURS) > 3, f'{run}: its timeline shows {drawn!r}')
+    drawn = page.ask(
+        "document.querySelector('main.report canvas')?.getAttribute('aria-label') ?? ''"
+    )
+    check(
+        re.match(r'\d+ events .*on \d+ tracks', drawn) and page.ask(COLOURS) > 3,
+        f'{run}: its timeline shows {drawn!r}',
+    )
     check(run in page.ask('document.title'), f"{run}: its title is {page.ask('document.title')!r}")
     page.shot(f'{path}.png')
     is_quiet(page, f'the report of {run}', 'file://')
@@ -727,43 +1115,79 @@ def report(browser, shots, url, run, dark=False):
 
 
 def section(page, title):
-    return page.ask(f"[...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}').textContent")
+    return page.ask(
+        f"[...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}').textContent"
+    )
 
 
 def rows(page, title, column):
     """Of a section's table that has such a column: its rows, by the names of its columns."""
-    return page.ask(f"""(() => {{ const section = [...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}');
+    return page.ask(
+        f"""(() => {{ const section = [...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}');
       const words = (row) => [...row.cells].map((cell) => cell.textContent);
       const table = [...section.querySelectorAll('table')].find((t) => words(t.rows[0]).includes('{column}'));
-      return [...table?.rows ?? []].slice(1).map((row) => Object.fromEntries(words(table.rows[0]).map((name, i) => [name, words(row)[i]]))); }})()""")
+      return [...table?.rows ?? []].slice(1).map((row) => Object.fromEntries(words(table.rows[0]).map((name, i) => [name, words(row)[i]]))); }})()"""
+    )
 
 
 def ran_in_parallel(page, loop, devices):
     """Of 32 iterations that may be open on each device, some were."""
-    told = {row['Device']: row['Parallelism'] for row in rows(page, 'Loops', 'Parallelism') if row['Loop'] == loop}
-    achieved = {device: re.fullmatch(r'(\d+(?:\.\d+)?) of 32', text) for device, text in told.items()}
-    check(set(achieved) == set(devices) and all(a and 0 < float(a[1]) <= 32 for a in achieved.values()), f'how far iterations of {loop} ran in parallel: {told}')
+    told = {
+        row['Device']: row['Parallelism']
+        for row in rows(page, 'Loops', 'Parallelism')
+        if row['Loop'] == loop
+    }
+    achieved = {
+        device: re.fullmatch(r'(\d+(?:\.\d+)?) of 32', text) for device, text in told.items()
+    }
+    check(
+        set(achieved) == set(devices)
+        and all(a and 0 < float(a[1]) <= 32 for a in achieved.values()),
+        f'how far iterations of {loop} ran in parallel: {told}',
+    )
 
 
 def firings(page):
     """How many a report says that its run had."""
-    return page.ask("JSON.parse(document.getElementById('data').textContent).state.recent.find((r) => document.title.startsWith(`Run ${r.id} `)).fired")
+    return page.ask(
+        "JSON.parse(document.getElementById('data').textContent).state.recent.find((r) => document.title.startsWith(`Run ${r.id} `)).fired"
+    )
 
 
 def reports(source, browser, shots):
-    with subprocess.Popen([f'{build}/test/tools/busy_nodes'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as nodes:
+    with subprocess.Popen(
+        [f'{build}/test/tools/busy_nodes'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as nodes:
         url = nodes.stdout.readline().strip()
         page = report(browser, shots, url, 'a/1')
-        check('ended well' in page.ask("document.querySelector('.report-head').innerText"), 'how a run has ended is not said')
-        check('MatMul' in section(page, 'Slowest'), f"the slowest ops are {section(page, 'Slowest')!r}")
+        check(
+            'ended well' in page.ask("document.querySelector('.report-head').innerText"),
+            'how a run has ended is not said',
+        )
+        check(
+            'MatMul' in section(page, 'Slowest'),
+            f"the slowest ops are {section(page, 'Slowest')!r}",
+        )
         ran_in_parallel(page, 'alone/1', ['/node:a/cpu:0'])
-        check('firings of this run are recorded' in section(page, 'Slowest'), f"what is recorded of a/1 is not said: {section(page, 'Slowest')!r}")
+        check(
+            'firings of this run are recorded' in section(page, 'Slowest'),
+            f"what is recorded of a/1 is not said: {section(page, 'Slowest')!r}",
+        )
         for title in ('Slowest', 'Loops', 'Communication'):
-            check('all 2 runs of this plan' in section(page, title), f"what '{title}' covers is not said: {section(page, title)!r}")
+            check(
+                'all 2 runs of this plan' in section(page, title),
+                f"what '{title}' covers is not said: {section(page, title)!r}",
+            )
         long_one, long_slowest = firings(page), section(page, 'Slowest')
         page = report(browser, shots, url, 'a/3')
-        check(5 * firings(page) < long_one, f'of runs of 200 and 20 iterations the reports have {long_one} and {firings(page)} firings')
-        check(section(page, 'Slowest') != long_slowest, f'runs of 200 and 20 iterations have the same slowest operations: {long_slowest!r}')
+        check(
+            5 * firings(page) < long_one,
+            f'of runs of 200 and 20 iterations the reports have {long_one} and {firings(page)} firings',
+        )
+        check(
+            section(page, 'Slowest') != long_slowest,
+            f'runs of 200 and 20 iterations have the same slowest operations: {long_slowest!r}',
+        )
         nodes_of_events = "new Set(JSON.parse(document.getElementById('data').textContent).events.events.filter((e) => e.run === 'a/2').map((e) => e.node)).size"
         for _ in range(5):  # b's recorder tells whose run its own is by tokens, if it has some yet
             page = report(browser, shots, url, 'a/2')
@@ -771,20 +1195,44 @@ def reports(source, browser, shots):
                 break
         else:
             check(False, 'the timeline has nothing of one of the two nodes')
-        check('is running' in page.ask("document.querySelector('.report-head').innerText"), 'that a run goes on is not said')
-        check('MatMul' in section(page, 'Slowest'), f"the slowest ops over two nodes are {section(page, 'Slowest')!r}")
+        check(
+            'is running' in page.ask("document.querySelector('.report-head').innerText"),
+            'that a run goes on is not said',
+        )
+        check(
+            'MatMul' in section(page, 'Slowest'),
+            f"the slowest ops over two nodes are {section(page, 'Slowest')!r}",
+        )
         ran_in_parallel(page, 'both/1', ['/node:a/cpu:0', '/node:b/cpu:0'])
         went = {row['From and to']: row for row in rows(page, 'Communication', 'From and to')}
-        for pair, edges in (('/node:a/cpu:0 → /node:b/cpu:0', '3'), ('/node:b/cpu:0 → /node:a/cpu:0', '1')):
+        for pair, edges in (
+            ('/node:a/cpu:0 → /node:b/cpu:0', '3'),
+            ('/node:b/cpu:0 → /node:a/cpu:0', '1'),
+        ):
             row = went.get(pair, {})
-            columns = {'Edges': edges, 'Tokens': '[1-9].*', 'Bytes': '[1-9].*iB', 'A second of run': '[1-9].*iB/s'}
-            check(all(re.fullmatch(wanted, row.get(column, '')) for column, wanted in columns.items()), f'what went {pair}: {row}')
-        check('/node:b/cpu:0' in section(page, 'Memory'), f"the memory of b is not in {section(page, 'Memory')!r}")
+            columns = {
+                'Edges': edges,
+                'Tokens': '[1-9].*',
+                'Bytes': '[1-9].*iB',
+                'A second of run': '[1-9].*iB/s',
+            }
+            check(
+                all(
+                    re.fullmatch(wanted, row.get(column, '')) for column, wanted in columns.items()
+                ),
+                f'what went {pair}: {row}',
+            )
+        check(
+            '/node:b/cpu:0' in section(page, 'Memory'),
+            f"the memory of b is not in {section(page, 'Memory')!r}",
+        )
         live(browser, shots, url)
     with Node(source, '--actors', '400') as node:
         page = report(browser, shots, node.url, 'a/17', True)
         boxes = page.ask(BOXES)
-        page.ask("document.querySelector('.box.group:not(.open)').dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))")
+        page.ask(
+            "document.querySelector('.box.group:not(.open)').dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))"
+        )
         page.until(f'{BOXES} > {boxes}')
         records_are_drawn(page, 'a report')
         is_quiet(page, 'a group of a report', 'file://')
@@ -796,7 +1244,24 @@ def main():
     shots = f'{build}/test/page'
     os.makedirs(shots, exist_ok=True)
     with Browser() as browser:
-        for part in (overview, calm, fits, lasting, searching, leaving, sizes, opening, selecting, reborn, looks, hostile, trouble, polling, late, reports):
+        for part in (
+            overview,
+            calm,
+            fits,
+            lasting,
+            searching,
+            leaving,
+            sizes,
+            opening,
+            selecting,
+            reborn,
+            looks,
+            hostile,
+            trouble,
+            polling,
+            late,
+            reports,
+        ):
             if wanted and part.__name__ not in wanted:
                 continue
             try:

@@ -4,6 +4,7 @@
 From the navigation until the graph is drawn and takes keys, by the page's own clock; headless Chromium and the made-up node
 share the machine. Also the time from a click on a group until it is open.
 """
+
 import json
 import os
 import statistics
@@ -23,7 +24,11 @@ OPEN = """(async () => {
 
 
 def measure(source, actors, browser):
-    server = subprocess.Popen([os.path.join(source, 'test/page/fake_node.py'), source, '--actors', str(actors)], stdout=subprocess.PIPE, text=True)
+    server = subprocess.Popen(
+        [os.path.join(source, 'test/page/fake_node.py'), source, '--actors', str(actors)],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     url = server.stdout.readline().strip()
     ready, opened = [], []
     try:
@@ -42,9 +47,22 @@ def main():
     with Browser() as browser:
         for actors in (1000, 10_000, 100_000):
             ready, opened = measure(sys.argv[1], actors, browser)
-            for name, values, budget in (('interactive', ready, 2000 if actors == 10_000 else None), ('open_a_group', opened, None)):
-                line = {'name': f'topology_page_{name}_{actors}', 'value': round(statistics.median(values), 1), 'unit': 'ms', 'min': round(min(values), 1), 'max': round(max(values), 1),
-                        'peer': 'none', 'peer_value': None, 'ratio': None, 'threads': 1, 'peer_version': ''}
+            for name, values, budget in (
+                ('interactive', ready, 2000 if actors == 10_000 else None),
+                ('open_a_group', opened, None),
+            ):
+                line = {
+                    'name': f'topology_page_{name}_{actors}',
+                    'value': round(statistics.median(values), 1),
+                    'unit': 'ms',
+                    'min': round(min(values), 1),
+                    'max': round(max(values), 1),
+                    'peer': 'none',
+                    'peer_value': None,
+                    'ratio': None,
+                    'threads': 1,
+                    'peer_version': '',
+                }
                 if budget:
                     line['budget_value'] = budget
                 print(json.dumps(line), flush=True)
