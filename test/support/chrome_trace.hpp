@@ -195,7 +195,7 @@ class ChromeTrace {
   std::set<Track> named_;
 };
 
-/// The same, of which it is tested that nothing is wrong with it.
+/// Reads a trace and checks that it is well formed.
 inline ChromeTrace well_formed(const nlohmann::json& trace, double off = 0) {
   ChromeTrace read(trace, off);
   BOOST_TEST(read.faults.empty(), read.text());

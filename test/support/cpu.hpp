@@ -1,4 +1,4 @@
-// What suites of the CPU device's primitives share.
+// Helpers shared by the suites of the CPU device's primitives.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ struct Cpu {
   }
 };
 
-/// Of element i of a shape, by axis; and back.
+/// Convert between the index of an element of a shape and its coordinates by axis.
 inline std::vector<std::int64_t> coordinates(std::int64_t i, const Shape& s) {
   std::vector<std::int64_t> c(static_cast<std::size_t>(s.rank()));
   for (int d = s.rank() - 1; d >= 0; --d) {

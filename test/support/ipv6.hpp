@@ -8,7 +8,7 @@
 
 namespace troupe::test {
 
-/// A precondition: may somebody listen at ::1?
+/// A precondition: listening at ::1 is possible.
 inline boost::test_tools::assertion_result has_ipv6(boost::unit_test::test_unit_id) {
   boost::test_tools::assertion_result result(true);
   try {

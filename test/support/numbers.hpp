@@ -1,5 +1,5 @@
-// What the device tests share: random tensors, elements as doubles, distances in units in the last
-// place.
+// Helpers shared by the device tests: random tensors, elements as doubles, distances in units in
+// the last place.
 #pragma once
 
 #include <cmath>

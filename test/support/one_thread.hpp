@@ -18,8 +18,8 @@ inline void no_thread_began() {
 
 }  // namespace troupe::test
 
-/// For a suite: BOOST_AUTO_TEST_SUITE(name_test, TROUPE_ONE_THREAD). That it is true is seen to
-/// wherever threads can be counted.
+/// For a suite: BOOST_AUTO_TEST_SUITE(name_test, TROUPE_ONE_THREAD). The claim is checked wherever
+/// threads can be counted.
 #define TROUPE_ONE_THREAD                  \
   *boost::unit_test::label("one_thread") * \
       boost::unit_test::fixture(&troupe::test::remember_threads, &troupe::test::no_thread_began)

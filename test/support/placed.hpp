@@ -31,7 +31,7 @@ inline Program lowered(const Graph& g, const std::vector<Expr>& feeds,
   return optimize(g, in, out, {.optimize = true});
 }
 
-/// Where the nodes of an op went.
+/// Returns the devices on which the nodes of an op were placed.
 inline std::multiset<std::string> devices_of(const Placed& placed, const std::string& op) {
   std::multiset<std::string> found;
   for (std::int32_t id = 0; id < placed.program.graph.size(); ++id)

@@ -15,10 +15,10 @@
 
 namespace troupe::test {
 
-/// For what cannot be told to take any port: a TCP port of the loopback address where nobody
-/// listens. None is among those that the system gives to whom asks for any, as a port that was free
-/// a moment ago is. While the object is there no other has the same, of whatever process: an
-/// abstract Unix address, of the same network namespace as ports, stands for it.
+/// A TCP port of the loopback address on which no process listens, for options that cannot ask for
+/// any free port. The port is outside the range that the system hands out to "any port" requests,
+/// unlike a port that was free a moment ago. While the object lives, no other process has the same
+/// port: an abstract Unix address, of the same network namespace as ports, stands for it.
 class OwnPort {
  public:
   OwnPort() {

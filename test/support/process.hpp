@@ -21,7 +21,7 @@ namespace troupe::test {
 
 namespace fs = std::filesystem;
 
-/// Where the build puts the examples; sanitized builds have none.
+/// Returns the path of an example in the build; sanitized builds have none.
 inline std::string example(const std::string& name) {
   return (fs::canonical("/proc/self/exe").parent_path().parent_path() / "examples" / name).string();
 }
@@ -37,7 +37,7 @@ struct Built {
 };
 
 struct Outcome {
-  int code = -1;  // of the exit; 128 + the signal's number if one ended it
+  int code = -1;  // exit status; 128 + the signal's number if a signal ended the process
   std::string out, error;
 };
 

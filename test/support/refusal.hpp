@@ -1,4 +1,4 @@
-// What an error says.
+// Helpers that return the text of an error.
 #pragma once
 
 #include <chrono>
@@ -23,8 +23,8 @@ std::string refusal(F f, Code code) {
   return "";
 }
 
-/// The same of something that needs a node which has just left: that is unavailable until the
-/// caller's node has heard of it.
+/// Like `refusal`, for an operation that needs a node which has just left: it is unavailable until
+/// the caller's node has noticed.
 template <class F>
 std::string refusal_once_heard(F f, Code code) {
   for (const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);

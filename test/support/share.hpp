@@ -23,7 +23,7 @@ inline constexpr std::uint64_t kShare = 10;
 #else
 inline constexpr std::uint64_t kShare = 1;
 #endif
-/// The same for random programs: TSan takes five times as long as ASan for one.
+/// The share for random programs: TSan takes five times as long as ASan for one.
 inline constexpr std::uint64_t kProgramShare = kUnderTsan ? 50 : kShare;
 
 inline std::uint64_t rotation() {

@@ -1,4 +1,4 @@
-// What tests look for in what is said.
+// Helpers that search texts.
 #pragma once
 
 #include <string>

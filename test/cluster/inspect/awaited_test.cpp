@@ -1,5 +1,5 @@
-// Of an actor that waits: whose token has not come, as which input, and in which iteration, also
-// where both are in one partition.
+// For a waiting actor: the actor whose token is missing, the input, and the iteration, also where
+// both are in one partition.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -60,7 +60,7 @@ struct Waiting {
     BOOST_REQUIRE_MESSAGE(found.size() == 1u, op << ": " << found.size());
     json all = json::parse(cache.actor_json(found[0], runs, {}));
     const json changes = json::parse(cache.changes(0));
-    for (const json& row : changes["actors"]["rows"])  // where the same is said of all actors
+    for (const json& row : changes["actors"]["rows"])  // the report on all actors says so, too
       if (row[0] == all["id"])
         BOOST_TEST((row[6] == all["waiting_for"] && row[7] == all["waiting_input"] &&
                     row[8] == all["waiting_tag"]),
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(in_an_iteration_for_an_input) {
              add["waiting_tag"]);
   BOOST_REQUIRE(take["waits"].size() == 1u);
   BOOST_TEST(add["waiting_tag"] == take["waits"][0]["tag"]);
-  // Who waits at a queue waits for no actor.
+  // An actor that waits at a queue waits for no actor.
   BOOST_TEST(take["state"] == "waiting");
   BOOST_TEST(take["waiting_for"] == "");
   BOOST_TEST(take["waiting_input"].is_null());

@@ -1,4 +1,4 @@
-// What a node makes of what others have said: counters of edges, answers that overtake each other,
+// A node's processing of its peers' reports: counters of edges, answers that overtake each other,
 // names of runs, times.
 #include <boost/test/unit_test.hpp>
 
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(what_runs_that_are_over_left_behind_is_not_in_flight) {
   CounterCache of_loop(edge.plan);
   of_loop.update(edge.say(70, 20, 32, 2));  // each run has its own credit
   BOOST_TEST(row_of(of_loop, "edges") == nlohmann::json({0, 70, 560, 50, 64}));
-  of_loop.update(edge.say(100, 30, 32, 2));  // who receives was asked a moment before
+  of_loop.update(edge.say(100, 30, 32, 2));  // the receiver was asked a moment before
   BOOST_TEST(row_of(of_loop, "edges") == nlohmann::json({0, 100, 800, 64, 64}));
 }
 

@@ -30,10 +30,10 @@ std::string texts(const std::vector<Verdict>& all) {
   return out;
 }
 
-/// What a verdict has to say; empty: nothing in particular.
+/// Expected parts of a verdict; an empty field is not checked.
 struct Said {
   Verdict::Kind kind;
-  std::string device, actor, edge, tag;  // what the actor begins with, and the tag ends with
+  std::string device, actor, edge, tag;  // the actor's prefix and the tag's suffix
   std::vector<std::string> text;
 };
 
@@ -127,7 +127,7 @@ bool Stuck::is_in = false, Stuck::may_go = false;
 
 }  // namespace
 
-// A run cannot begin without its feeds: who leaves one out hears which, at once.
+// A run cannot begin without its feeds: a call without one fails at once and names it.
 BOOST_AUTO_TEST_CASE(a_missing_feed, *boost::unit_test::label("one_thread")) {
   Nodes nodes(2, stepped(1), Between::simulation);
   Graph g;
@@ -307,8 +307,8 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false, *boost::unit_test::labe
   }
 }
 
-// On the real clock: user code cannot be stepped. On its own thread, and on the only worker of its
-// node, which then answers for nobody.
+// On the real clock, because user code cannot be stepped. Once on its own thread, and once on the
+// only worker of its node, which then answers no request.
 BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
   for (const bool blocks : {true, false}) {
     Stuck::let(false);
@@ -346,7 +346,7 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
 
 // ---- beside a run that gets on
 
-/// A run that takes from a queue of a node's that nobody fills.
+/// A run that takes from a node's queue to which nothing is enqueued.
 struct Taker {
   Graph g;
   Expr taken;
@@ -357,7 +357,7 @@ struct Taker {
   }
 };
 
-/// Exactly the run whose plan this is, whoever else is busy, look after look.
+/// Exactly the run with this plan is named, whatever other actors are busy, in look after look.
 void only(Nodes& nodes, const std::string& plan, const Said& said) {
   for (int look = 0; look < 5; ++look) {
     BOOST_TEST(verdict_of(nodes, said).plan.text() == plan);
@@ -469,7 +469,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_beside_a_busy_run,
   end(nodes, gets_on);
 }
 
-// ---- who is merely slow
+// ---- runs that are merely slow
 
 /// A run over a and b of which each is asked in its turn.
 RunSnapshot over_two(PartitionSnapshot a, PartitionSnapshot b) {
@@ -505,11 +505,11 @@ BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers,
       hangs({over_two(a, computes)}, {over_two(a, waits_for("/node:a/cpu:0", 4, 4))}).empty());
   BOOST_TEST(hangs({over_two(a, computes)}, {over_two(a, b)}).empty());
   BOOST_TEST(hangs({over_two(a, late)}, {over_two(a, b)}).empty());
-  BOOST_TEST(!hangs({over_two(a, b)}, {over_two(a, b)}).empty());  // that never comes
+  BOOST_TEST(!hangs({over_two(a, b)}, {over_two(a, b)}).empty());  // runs that never progress
 }
 
-// Of such a run a further look tells, as long after the first in which both answered as the first
-// two are apart.
+// For such a run, a third look decides: it comes as long after the first in which both answered as
+// the first two are apart.
 BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_others,
                      *boost::unit_test::label("one_thread")) {
   const PartitionSnapshot a = waits_for("/node:b/cpu:0", 4, 4),
@@ -540,8 +540,8 @@ BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_other
   BOOST_TEST((at <= 2s));
 }
 
-// What loops compare is noted from the first question on: a slow one's numbers come with a later
-// look, and are judged by two that have them.
+// Loop conditions are recorded from the first question on. The numbers of a slow loop come with a
+// later look, and are judged by two looks that have them.
 BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers,
                      *boost::unit_test::label("one_thread")) {
   const auto look = [](std::int64_t iteration, std::int64_t seen, double step) {
@@ -637,8 +637,8 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held, *boost::unit_test::lab
   BOOST_REQUIRE_MESSAGE(unknown.size() == 1u, texts(unknown));
   BOOST_TEST((unknown[0].kind == Verdict::Kind::no_turn));
 
-  // At a queue nobody holds a worker, nor does an actor that has a thread of its own: both are
-  // named.
+  // A wait at a queue occupies no worker, and neither does an actor that has a thread of its own:
+  // both are named.
   RunSnapshot elsewhere = holds;
   elsewhere.partitions[0].has_answered = true;
   Wait& waiting = elsewhere.partitions[0].runs[0].waits[0];
@@ -665,8 +665,8 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel,
   }
 }
 
-// Looks that are close to each other take back who has had its turn, and accuse nobody: whoever
-// fires nothing meanwhile may be slow.
+// Looks close to each other only withdraw suspicions of actors that have had a turn, and accuse
+// none: an actor that does not fire meanwhile may be slow.
 BOOST_AUTO_TEST_CASE(further_looks_only_take_back, *boost::unit_test::label("one_thread")) {
   const auto is = [](std::uint64_t run, Verdict::Kind kind, const std::string& device) {
     Verdict v;
@@ -707,7 +707,7 @@ BOOST_AUTO_TEST_CASE(ten_minutes_of_a_slow_network, *boost::unit_test::label("on
   end(nodes, run);
 }
 
-// A token of 32 MB over a link of 20 MB/s: for 1.6 s nobody fires.
+// A token of 32 MB over a link of 20 MB/s: for 1.6 s no actor fires.
 BOOST_AUTO_TEST_CASE(a_large_token_on_a_slow_link, *boost::unit_test::label("one_thread")) {
   for (const std::uint64_t seed : todays_seeds(3)) {
     Nodes nodes(2, stepped(seed), Between::simulation);

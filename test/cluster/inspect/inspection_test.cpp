@@ -1,5 +1,5 @@
-// What nodes say of each other and of the runs they share: snapshots joined, culprits on other
-// nodes named within two seconds of the virtual clock, nobody accused who is merely slow.
+// Inspection over nodes and the runs they share: snapshots are joined, culprits on other nodes are
+// named within two seconds of the virtual clock, and no merely slow actor is accused.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// What a plan's actors have done, by their operations and all partitions.
+/// Returns the counters of a plan's actors by operation, summed over all partitions.
 std::map<std::string, ActorCounters> counted(const ClusterNode& node, const PlanName& plan) {
   const ClusterReport described = node.inspect({.what = NodeQuestion::What::plan, .plan = plan}),
                       said = node.inspect({.what = NodeQuestion::What::counters, .plan = plan});
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(all_nodes_answer) {
   BOOST_TEST(nodes[0].inspect({}, 500ms, "b").size() == 1u);
 }
 
-// On the only worker of its node, whose partitions then answer nobody: they are waited for
+// On the only worker of its node, whose partitions then answer no request: they are waited for
 // together, not plan after plan.
 BOOST_AUTO_TEST_CASE(a_node_with_many_plans_answers_while_it_computes) {
   Held::began = {}, Held::goes_on = {};
@@ -180,8 +180,8 @@ BOOST_AUTO_TEST_CASE(who_asks_first_is_told_of_the_load_too) {
   BOOST_TEST(cpu < 1e3);
 }
 
-// What waits for a peer that is cut off is told apart from what waits for others, with what a ping
-// takes.
+// Bytes queued for a peer that is cut off are reported apart from the others, with the round-trip
+// time of a ping.
 BOOST_AUTO_TEST_CASE(queues_and_round_trips_are_told_by_peer) {
   Nodes nodes(3, stepped(1), Between::simulation);
   nodes.network().slow_down("a", "c", 40ms, 0);
@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(runs_over_several_nodes_are_one_run) {
   OverTwo p;
   RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
   for (int i = 0; i < 2000; ++i) nodes.step();
-  for (std::size_t n = 0; n < 2; ++n) {  // whoever is asked
+  for (std::size_t n = 0; n < 2; ++n) {  // for either node asked
     const std::vector<RunSnapshot> runs = joined_runs(nodes[n].inspect());
     BOOST_REQUIRE(runs.size() == 1u);
     BOOST_TEST(run_name(runs[0]) == "a/1");
@@ -342,8 +342,8 @@ BOOST_AUTO_TEST_CASE(a_run_has_its_owners_number_on_every_node) {
   BOOST_TEST(recorded == said, boost::test_tools::per_element());
 }
 
-// Of every node of a loop with a branch: it fires or is dead once an iteration, on either side of a
-// cut; what one end of an edge has sent the other has received.
+// Every node of a loop with a branch fires or is dead once an iteration, on either side of a cut;
+// the counts of tokens sent and received at the ends of an edge agree.
 BOOST_AUTO_TEST_CASE(counters_add_up) {
   Nodes nodes(2, stepped(7), Between::simulation);
   Graph g;
@@ -412,7 +412,8 @@ BOOST_AUTO_TEST_CASE(counters_add_up) {
   BOOST_TEST(sent == received);
 }
 
-// The kernel is heavy, so each firing is timed; then it has less to do. What was told of it stays.
+// The kernel is heavy, so each firing is timed; then it has less to do. Times that were reported
+// stay.
 BOOST_AUTO_TEST_CASE(busy_times_never_fall_and_are_no_more_than_has_passed) {
   const auto began = std::chrono::steady_clock::now();
   Nodes nodes(1, stepped(1), Between::simulation);
@@ -436,7 +437,7 @@ BOOST_AUTO_TEST_CASE(busy_times_never_fall_and_are_no_more_than_has_passed) {
   BOOST_TEST(before > 0u);
 }
 
-// What is pushed counts, and not again the list that it is pushed to.
+// Counts the pushed element, and not again the list that it is pushed to.
 BOOST_AUTO_TEST_CASE(of_a_list_what_is_put_into_it_counts) {
   Nodes nodes(1, stepped(1), Between::simulation);
   constexpr std::int64_t kPushes = 1000;
@@ -475,7 +476,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
   BOOST_TEST((actors.at("Dequeue").state == ActorStatus::waiting));
   BOOST_TEST(actors.at("Dequeue").waiting_for == -1);
   BOOST_TEST(actors.at("Dequeue").waiting_input == -1);
-  // for which somebody at the other node waits
+  // for which an actor at the other node waits
   const std::int32_t take = actors.at("Dequeue").node;
   BOOST_TEST(std::any_of(actors.begin(), actors.end(), [&](const auto& a) {
     return a.second.waiting_for == take && a.second.waiting_input >= 0 &&
@@ -538,11 +539,11 @@ BOOST_AUTO_TEST_CASE(a_trace_says_what_it_covers) {
   BOOST_TEST(bounded["covered_ns"] == 6 * kSecond / 10);
 }
 
-// What follows from firings is each operand's, but a Merge takes one of its two; an operand without
-// elements is known to have no bytes.
+// Counts that follow from firings apply to each operand, but a Merge takes one of its two; an
+// operand without elements is known to have no bytes.
 BOOST_AUTO_TEST_CASE(
     bytes_that_came_are_told_of_one_input_of_a_merge_and_of_operands_without_elements) {
-  // `put`: by who makes the last operand, in 20 firings; `has_two`: outputs.
+  // `put`: actors that make the last operand, in 20 firings; `has_two`: outputs.
   const auto bytes_in = [](const std::string& op,
                            const std::vector<std::pair<std::string, std::uint64_t>>& operands,
                            std::uint64_t put = 0, bool has_two = false) {
@@ -576,8 +577,8 @@ BOOST_AUTO_TEST_CASE(
     BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {empty, 0}}) == 80, empty);
   for (const char* unknown : {"[?]", "[...]", "[10, ?]", "list of [0]"})
     BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {unknown, 0}}).is_null(), unknown);
-  // Of a shape that only runs know, as much as its maker puts out each time, if it makes nothing
-  // else.
+  // An operand whose shape only runs know has as many bytes as its maker puts out each time, if
+  // that makes nothing else.
   BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {"[?]", 0}}, 20 * 12) == 200);
   BOOST_TEST(bytes_in("Concat", {{"[2]", 8}, {"[?]", 0}}, 20 * 12, true).is_null());
 }
@@ -649,7 +650,7 @@ BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
     for (const NodeAnswer& a : nodes[0].inspect())
       BOOST_TEST(a.report.engine.errors.at(0).run == 2u);
     for (const char* node : {"a", "b"})
-      // that it failed, and the file
+      // the failure and the file
       BOOST_TEST(
           std::count_if(log.begin(), log.end(),
                         [&](const LogRecord& r) { return r.node == node && r.run == "a/2"; }) == 2,

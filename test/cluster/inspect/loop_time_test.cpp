@@ -24,7 +24,7 @@ json row_of(const json& table, std::size_t row) {
   return o;
 }
 
-/// Five iterations, of which three may be open; each takes what somebody puts into a queue.
+/// Five iterations, at most three of them open; each takes an element put into a queue.
 struct Taking {
   Nodes nodes{1, stepped(), Between::simulation};
   Graph g;

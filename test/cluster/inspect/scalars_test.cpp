@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(any_node_tells_what_all_record) {
   BOOST_REQUIRE(both.size() == 2u);
   BOOST_TEST(both[0]["node"] == "b");
   BOOST_TEST(both[1]["node"] == "c");
-  // Of several of one node the last; when those are gone, those before.
+  // Several series of one node: the last counts; when it is gone, the one before.
   nodes[2].tell_of(later);
   BOOST_TEST(json::parse(told_by(nodes[0]))["series"].size() == 1u);
   nodes[2].forget(later);

@@ -1,4 +1,4 @@
-// What is said of a node that does not answer: when it was heard last, and not for how long it had
+// The report on a node that does not answer: the time it was last heard, and not how long it had
 // been well before.
 #include <boost/test/unit_test.hpp>
 
@@ -70,8 +70,8 @@ BOOST_AUTO_TEST_CASE(who_does_not_answer_is_named_with_when_it_was_heard_last) {
   }
 }
 
-// Who has been suspected meanwhile is said to be, and since when; what was heard last does not
-// change by that.
+// A node that has been suspected meanwhile is reported as such, with the time; the time at which it
+// was last heard does not change by that.
 BOOST_AUTO_TEST_CASE(who_is_suspected_is_said_to_be) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);

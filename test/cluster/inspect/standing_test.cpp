@@ -1,4 +1,4 @@
-// What a partition said before it went to a kernel of another run, while it is there.
+// The last report of a partition stands while it computes a kernel of another run.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -35,9 +35,9 @@ BOOST_AUTO_TEST_SUITE(standing_test)
 
 using namespace std::chrono_literals;
 
-// On the real clock, and in one partition: whenever somebody looks it is in a kernel of the other
-// run, and what it said before stands. But not once the queue was filled, which that partition
-// cannot say either.
+// On the real clock, and in one partition: at every look the partition is in a kernel of the other
+// run, and its last report stands. The report does not stand once the queue was filled, which that
+// partition cannot report either.
 BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_kernel_of_a_run_of_the_same_plan) {
   EngineOptions two;
   two.workers = 2;
@@ -136,7 +136,7 @@ struct LeftBehind {
     return run.partitions.size() == 2 && run.other_nodes.empty() &&
            std::all_of(run.partitions.begin(), run.partitions.end(), has_left);
   }
-  /// Of the partition here in some run, as far as is known.
+  /// A look at the partition here in some run, as far as is known.
   template <class What>
   bool is_seen(What what) {
     const EngineSnapshot s = nodes.engine().snapshot();
@@ -150,7 +150,7 @@ struct LeftBehind {
 
 }  // namespace
 
-// On this node, and from another: what who has left has done is known all the same.
+// On this node, and from another: the work of partitions that have left the run stays known.
 BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_in_a_run_that_others_have_left) {
   for (const char* far : {"/node:a/cpu:1", "/node:b/cpu:0"}) {
     LeftBehind b(far);
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_tells_what_a_run_waits_for_that_others_have_left
   }
 }
 
-// What a node says of a run may be older than that it has left it, which the owner has heard.
+// A node's report on a run may be older than its leaving the run, of which the owner has been told.
 BOOST_AUTO_TEST_CASE(what_the_owner_knows_of_who_has_left_counts) {
   const auto part = [](const std::string& device, std::uint64_t sent, std::uint64_t received) {
     PartitionSnapshot p;
@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(what_the_owner_knows_of_who_has_left_counts) {
   BOOST_TEST((sums({node("a", {a}, {"b"}), node("b", {b, part("/node:a/cpu:0", 9, 9)}, {})}) ==
               Sums{2, 4, 5, true, 0}));
   away.has_answered = false;
-  // nobody waits for it any more
+  // no partition waits for it any more
   BOOST_TEST((sums({node("a", {a, left}, {}), away}) == Sums{2, 5, 5, true, 0}));
 }
 
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(who_has_left_a_run_says_all_that_it_fired) {
   while (engine.take_step()) {}
 }
 
-// What it said before waits for nothing any more: a run whose time is up does not name it.
+// Its earlier report waits for nothing any more: a run whose time is up does not name it.
 BOOST_AUTO_TEST_CASE(a_part_that_was_left_since_is_not_added_to_a_run) {
   const auto waits = [](const std::string& device, const std::string& what) {
     PartitionSnapshot p;
@@ -285,8 +285,8 @@ BOOST_AUTO_TEST_CASE(a_part_that_was_left_since_is_not_added_to_a_run) {
     BOOST_TEST(cause.find("stale") == std::string::npos, cause);
 }
 
-// The transport's thread runs what is short itself; what was short on another shape, or on shorter
-// lists, it does not, or nobody would be heard until that has ended.
+// The transport's thread runs short kernels itself. It does not run a kernel that was short on
+// another shape, or on shorter lists, because no peer would be heard until that has ended.
 BOOST_AUTO_TEST_CASE(a_kernel_that_takes_longer_on_other_operands_holds_up_no_other_run) {
   EngineOptions two;
   two.workers = 2;

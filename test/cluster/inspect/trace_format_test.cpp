@@ -23,7 +23,7 @@ namespace {
 
 using json = nlohmann::json;
 
-/// What all nodes have recorded while `work` was done, traced or as it is always.
+/// Returns the events that all nodes recorded during `work`, with or without tracing.
 template <class Work>
 ClusterReport recorded(Nodes& nodes, bool traces, const Work& work) {
   if (traces) nodes[0].inspect({.what = NodeQuestion::What::trace_on, .tracer = 1});
@@ -160,8 +160,8 @@ BOOST_AUTO_TEST_CASE(of_a_training) {
   }
 }
 
-// What was written over, or is more than a trace holds: tokens whose other end is not there, turns
-// that began before everything else.
+// Events were overwritten, or exceed a trace: tokens without their other end, turns that began
+// before everything else.
 BOOST_AUTO_TEST_CASE(of_which_the_beginning_is_lost) {
   Nodes nodes(2, stepped(3), Between::simulation);
   Graph g;
@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(of_which_the_beginning_is_lost) {
   }
 }
 
-// Of one that fails, what every node has kept; and a node says nothing.
+// For a run that fails: the events that every node has kept, and one node does not answer.
 BOOST_AUTO_TEST_CASE(of_a_run_that_fails_and_a_node_that_does_not_answer) {
   Nodes nodes(2, stepped(4), Between::simulation);
   Graph g;

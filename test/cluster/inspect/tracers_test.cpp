@@ -1,5 +1,5 @@
-// Who traces a node, and for how long: nobody ends another's trace, and one whose asker has died
-// ends by itself.
+// Traces of a node and their duration: no client ends another's trace, and a trace whose client has
+// died ends by itself.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

@@ -60,7 +60,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on,
                      g.named(jobs.dequeue()[0], "take_too")};
       },
       1);
-  // What would fill it waits for it.
+  // The actor that would fill it waits for it.
   take_beside_counting(
       [&](Graph& g, Queue& jobs, Expr) {
         Expr taken = g.named(jobs.dequeue()[0], "take");

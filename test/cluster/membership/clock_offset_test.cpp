@@ -43,7 +43,7 @@ void ask(ClockOffset& offset, const Drifting& other, std::int64_t now, std::int6
                                now + there + kMs + back});
 }
 
-/// What a and b have recorded of a loop of a's whose body is b's.
+/// Returns the events that a and b recorded of a loop of a's whose body is on b.
 ClusterReport recorded_to_and_fro(Nodes& nodes) {
   Graph g;
   Expr last = counted_on_b(g, 100);
@@ -56,8 +56,8 @@ ClusterReport recorded_to_and_fro(Nodes& nodes) {
   return said;
 }
 
-/// The same, as a machine whose clock is so far ahead tells it: recorders go by the machine's
-/// clock, not by a node's.
+/// Shifts times as if the machine's clock were so far ahead: recorders go by the machine's clock,
+/// not by a node's.
 void set_ahead(NodeReport& report, std::int64_t ahead) {
   for (RecordedPlan& plan : report.recorded)
     for (PartitionSnapshot& p : plan.partitions) {
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
       BOOST_TEST(asked_since.back() > since + ahead() - 100 * kMs);
     }
   }
-  BOOST_TEST(std::abs(ahead() - at_first) > 500 * kMs);  // that is what would be wrong
+  BOOST_TEST(std::abs(ahead() - at_first) > 500 * kMs);  // the value that would be wrong
 }
 
 // Whatever b's clock shows, if a knows by how much, the trace is the same to the byte; and so is

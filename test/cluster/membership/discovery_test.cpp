@@ -1,5 +1,5 @@
 // Not under tsan: one thread steps the simulation.
-// What a node finds out from where it was started.
+// Discovery: settings that a node derives from its environment.
 #include <boost/test/unit_test.hpp>
 
 #include <cstdio>
@@ -144,8 +144,8 @@ BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_make_no_sense) {
   }
 }
 
-// All that mpirun starts on a machine has the SLURM_PROCID of who started mpirun there; where Slurm
-// itself speaks PMI, it says one rank twice.
+// All processes that mpirun starts on a machine have the SLURM_PROCID of the process that started
+// mpirun there. Where Slurm itself speaks PMI, it gives one rank twice.
 BOOST_AUTO_TEST_CASE(from_mpirun_within_a_job_of_slurm) {
   for (const auto& [rank, from] :
        {std::pair{"OMPI_COMM_WORLD_RANK", "Open MPI"}, std::pair{"PMI_RANK", "MPICH"}}) {
@@ -224,7 +224,7 @@ BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
              std::string::npos);
 }
 
-// Each would be a cluster of its own, and nobody would say so.
+// Otherwise each would silently be a cluster of its own.
 BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_find_nobody_are_refused) {
   for (const auto& [rank, size, way] :
        {std::tuple{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
@@ -237,7 +237,7 @@ BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_find_nobody_are_refused) {
         Code::failed_precondition);
     BOOST_TEST(why.find("rank 1 of 2") != std::string::npos);
     BOOST_TEST(why.find(way) != std::string::npos, why);
-    require_company(discover(of({{rank, "0"}, {size, "2"}})));  // whom the others join
+    require_company(discover(of({{rank, "0"}, {size, "2"}})));  // the node that the others join
     require_company(discover(of({{rank, "0"}, {size, "1"}})));
     require_company(discover(of({{rank, "1"}, {size, "2"}, {"TROUPE_JOIN", "head"}})));
     const std::string of_how_many = refusal(

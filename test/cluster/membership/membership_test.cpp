@@ -276,7 +276,7 @@ BOOST_AUTO_TEST_CASE(who_starts_again_is_a_new_life) {
   World w(8);
   gather(w, 4);
   w.kill("n3");
-  w.run_for(500ms);  // nobody has noticed yet
+  w.run_for(500ms);  // no node has noticed yet
   const std::uint64_t before = w["n0"].membership->find("n3")->incarnation;
   w.start("n3", "n1");
   BOOST_TEST(w.run_until(w.now() + 10s, [&] { return w.agrees(); }));

@@ -1,5 +1,5 @@
 // Not under tsan: one thread steps the simulation.
-// Where members are, as those know who have seen them.
+// Addresses of members, as reported by the nodes that have seen them.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -36,7 +36,7 @@ BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
   BOOST_TEST(address_of(a, "b") == "tcp://10.0.0.2:7117");
   BOOST_TEST(address_of(a, "c") == "tcp://10.0.0.3:7117");
   BOOST_TEST(address_of(a, "d") == "tcp://10.0.0.2:7200");  // on b's machine
-  BOOST_TEST(address_of(a, "e") == "");                     // nobody who has seen it says so
+  BOOST_TEST(address_of(a, "e") == "");                     // no node that has seen it reports it
   // b refutes a suspicion: still not what it says of itself.
   said.from.refutations = 1;
   said.message = {.kind = MembershipMessage::Kind::news, .members = {said.from}};
@@ -141,8 +141,8 @@ BOOST_AUTO_TEST_CASE(a_name_that_is_no_utf_8_is_refused) {
     BOOST_CHECK_NO_THROW(named(name));
 }
 
-// Nor is it taken from others: who is called so is sent away, and who tells of one says what is
-// none.
+// The name is not taken from other nodes either: a node of that name is disconnected, and one that
+// reports it reports an invalid name.
 BOOST_AUTO_TEST_CASE(nobody_else_has_a_name_that_a_node_may_not_have) {
   const Member b{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:7117"};
   for (const char* name : {"\xff", "caf\xe9", "a b", "a\nb", "*", "a/b", ""}) {
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(loopback_is_the_machine_of_who_says_it) {
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "tcp://127.0.0.1:2") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("tcp://localhost:1", "tcp://node7:2") == "tcp://node7:1");
   BOOST_TEST(seen_through("tcp://[::1]:1", "tcp://[fd00::2]:2") == "tcp://[fd00::2]:1");
-  // who came by IPv4 to a socket for both
+  // a client came by IPv4 to a socket for both
   BOOST_TEST(with_host("tcp://*:1", "::ffff:10.0.0.3") == "tcp://10.0.0.3:1");
   BOOST_TEST(with_host("tcp://*:1", "fd00::2") == "tcp://[fd00::2]:1");
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "") == "tcp://127.0.0.1:1");

@@ -1,15 +1,15 @@
 // Rows X of the control-flow cases over nodes, and that every row is a test that runs over nodes.
 //
-//   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=cases_test     # over nodes that are processes, and in no other way
+//   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=cases_test  # only over processes
 //
-// Within this process alone, for what they need no real processes have:
+// Some cases run within this process alone, because they need facilities that processes lack:
 // - tokens_of_nodes_that_are_over (X13): that c dies with its tokens on their way, which steps and
 //   a virtual clock see to. Over processes runs are given up
 //   (runs_that_are_given_up_leave_nothing), say things twice (tokens_that_come_again_are_dropped),
 //   and die (process/node_process_test), wherever they happen to be.
 // - the_other_node_hears_that_a_run_is_over_before_its_caller_does (X14): steps, and a transport
-//   that is listened to. What follows from it is seen over processes too: what is put into the
-//   queue then is not taken by the run that was cancelled (cancelled_while_waiting_or_too_late).
+//   that is listened to. Its consequence is tested over processes, too: an element that is enqueued
+//   then is not taken by the run that was cancelled (cancelled_while_waiting_or_too_late).
 // - every_row_runs_over_nodes: it reads these files.
 #include <boost/test/unit_test.hpp>
 
@@ -248,8 +248,9 @@ BOOST_AUTO_TEST_CASE(an_op_sees_that_its_run_has_timed_out) {  // X7
   compare(nodes.engine().run(g, {{x, Tensor::scalar(1.f)}}, {x + 1.0}), {{2}}, "after it");
 }
 
-// Of the row: pending, aborted, and used again. Producers and consumers that are first, `loss_test`
-// (late_tokens_are_dropped, and early ones); a token that comes twice, `faulty_peer_test`.
+// The cases of the row are pending, aborted, and used again. Producers and consumers that are first
+// are in `loss_test` (late_tokens_are_dropped, and early ones); a token that comes twice is in
+// `faulty_peer_test`.
 BOOST_AUTO_TEST_CASE(runs_that_are_given_up_leave_nothing) {  // X13
   Three nodes(unoptimised());
   Graph g;

@@ -1,4 +1,4 @@
-// What crosses between nodes: how many messages, how often, how large, and in which type.
+// Traffic between nodes: how many messages, how often, how large, and in which type.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/executor/loop_report.hpp>
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(a_value_crosses_once) {
   BOOST_TEST(nodes[1].counters().bytes_in - before < (1u << 18) + 4096);
 }
 
-// Nor does a predicate, which tells b whether to go on and its Switches where to.
+// A predicate crosses once, too: it decides whether b goes on, and where its Switches send tokens.
 BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
   for (const bool is_used : {false, true}) {
     // by sender and iteration; of a deterministic engine: one thread
@@ -100,7 +100,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_crosses_once) {
     auto [n, t] =
         while_loop([](Expr i, Expr) { return i < 5; },
                    [&](Expr i, Expr v) {
-                     // the same node as the predicate, once passes have run
+                     // passes merge it with the predicate's node
                      Expr next = i + 1, more = i < 5;
                      auto d = g.on_device(kB);
                      Expr sum = v + 1.0;
@@ -218,9 +218,9 @@ BOOST_AUTO_TEST_CASE(what_waits_for_many_grants_counts_once) {
   }
 }
 
-// What is the same for iterations that follow each other goes as one token, and a grant in the
-// place of those before it: of a loop whose iterations do not wait for each other, and of one in a
-// loop, whose executions are not taken for one another.
+// A value that is equal for consecutive iterations goes as one token, and a grant replaces those
+// before it: for a loop whose iterations do not wait for each other, and for one in a loop, whose
+// executions are not taken for one another.
 BOOST_AUTO_TEST_CASE(iterations_that_say_the_same_share_a_token) {
   constexpr int kIterations = 600;
   for (const bool is_nested : {false, true})
@@ -353,7 +353,7 @@ BOOST_AUTO_TEST_CASE(edges_between_nodes_may_be_narrowed) {
                              return std::tuple{i + 1, half + 1.0};
                            },
                            std::tuple{g.constant(0), y});
-  // What steers a loop is not rounded: bf16 has no 257.
+  // A value that steers a loop is not rounded: bf16 has no 257.
   auto [steps, sum] = while_loop([](Expr i, Expr) { return i < 300.0; },
                                  [&](Expr i, Expr v) {
                                    auto d = g.on_device(kB);
@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(one_edge_between_nodes_may_be_narrowed) {
   compare({out[0]}, {{2, 2, 4}},
           "to the nearest, ties to even, on its way there, and whole on its way back");
   compare({out[1]}, {{4, 4.0078125, 6}}, "the other edge of it is as it was");
-  // Of 1: 1/2, + 2^-8; half of that, 0.251953125, is a number of bf16; + 2^-8, half of that
+  // From 1: 1/2, + 2^-8; half of that, 0.251953125, is a number of bf16; + 2^-8, half of that
   // 0.1279296875, + 2^-8. The way back is not narrowed.
   compare({out[2]}, {{0.1318359375, 0.1318359375, 0.255859375}}, "of each iteration");
 }

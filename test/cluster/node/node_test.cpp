@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_ends_its_runs_and_no_others) {
   BOOST_TEST(says(why, {"no node 'b'", "a, c"}));
 }
 
-// Its part of the plan shows nobody who takes what it makes.
+// Its part of the plan does not show the consumers of its outputs.
 BOOST_AUTO_TEST_CASE(what_a_node_outside_of_loops_owes_is_named_when_it_leaves) {
   Nodes nodes(3);
   Graph g;
@@ -377,7 +377,7 @@ BOOST_AUTO_TEST_CASE(placement_goes_by_what_was_measured) {
   BOOST_TEST(is_known.find("\n/node:c/cpu:0 ") == std::string::npos, is_known);
 }
 
-// What a link takes changes: it is measured again with a later plan, not with each.
+// The bandwidth of a link changes: it is measured again with a later plan, not with each.
 BOOST_AUTO_TEST_CASE(links_are_measured_anew_after_a_while) {
   EngineOptions o = stepped(1);
   o.placement = Placement::automatic;

@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(request_over_the_quota_is_refused) {
   BOOST_CHECK_THROW(q.submit(1, 11, 41), Error);
   q.submit(1, 12, 40);
   BOOST_CHECK_THROW(q.submit(1, 13), Error);  // one too many
-  q.submit(2, 20, 1000);                      // of any size where there is none before
+  q.submit(2, 20, 1000);  // a request of any size is admitted if none is before it
   q.work();
   q.submit(1, 14, 100);
   q.work();

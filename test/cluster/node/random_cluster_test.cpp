@@ -1,8 +1,8 @@
 // Random programs with nested control flow and their gradients, every operation on a node that is
 // drawn, compared with the oracle.
 //
-//   TROUPE_SEED=7 test_cluster --run_test=random_cluster_test               # one program
-//   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=random_cluster_test     # over nodes that are processes, and in no other way
+//   TROUPE_SEED=7 test_cluster --run_test=random_cluster_test             # one program
+//   TROUPE_OVER_PROCESSES=1 test_cluster --run_test=random_cluster_test   # only over processes
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/cluster/processes.hpp>
 #include <troupe/test/support/programs/random_gradients.hpp>
@@ -69,7 +69,7 @@ class Shaken final : public World {
       case 1: return network.break_bulk_channels(who);
       default:
         network.partition({who});
-        // before anybody is held for dead
+        // before any node is held for dead
         network.at(network.now() + std::chrono::milliseconds(200), [&network] { network.heal(); });
     }
   }
@@ -194,7 +194,7 @@ const std::vector<Way>& cluster_ways() {
 
 BOOST_AUTO_TEST_CASE(values_are_the_oracles) { compare_values(cluster_ways(), seeds(400, 2), {}); }
 
-// Of loops as long as what is told of several iterations at once, and of what is sent ahead.
+// Loops at least as long as a run-length token and as the tokens sent ahead.
 BOOST_AUTO_TEST_CASE(values_of_long_loops_are_the_oracles) {
   compare_values(cluster_ways(), seeds(60, 2), {.depth = 2, .trips = 1500});
 }
@@ -217,9 +217,9 @@ BOOST_AUTO_TEST_CASE(second_derivatives_are_the_interpreters) {
   compare_gradients(cluster_ways(), seeds(20, 2), 2);
 }
 
-// That hung: of a loop within, what two senders said of several iterations each waited for the loop
-// around it, and the predicate among it, which was heard in two pieces, the later one first, opened
-// iterations that the other sender's was to wait for.
+// These programs hung: for an inner loop, the run-length tokens of two senders each waited for the
+// loop around it. The predicate among them arrived in two pieces, the later one first, and opened
+// iterations that were to wait for the other sender's token.
 BOOST_AUTO_TEST_CASE(programs_that_hung) { compare_values(cluster_ways(), {1618, 1}, {}); }
 
 // A run ends as the oracle says, or names the node that was lost.

@@ -1,5 +1,5 @@
-// States on other nodes: whose they are, when they go, and what becomes of those who used one that
-// is lost.
+// States on other nodes: their owners, their lifetime, and the errors of clients that used a lost
+// one.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -23,7 +23,7 @@ const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
 
 }  // namespace
 
-// Of each who declares one of that name; what they have in common they say they have.
+// Each node that declares a state of that name has its own; a shared state is declared as shared.
 BOOST_AUTO_TEST_CASE(a_state_is_its_owners_unless_they_share_a_container) {
   const auto add_one = [](ClusterNode& owner, const Tensor& initial) {
     Graph g;
@@ -43,8 +43,8 @@ BOOST_AUTO_TEST_CASE(a_state_is_its_owners_unless_they_share_a_container) {
   }
 }
 
-// Who clears it begins anew; who else used what was in it hears that it is lost. A node's own
-// states stay, whatever container it names.
+// The node that clears a container begins anew; another user of its contents gets the error that
+// they are lost. A node's own states stay, whatever container it names.
 BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
   Nodes nodes(1, {}, Between::handles, {}, {}, {}, "models");
   nodes.container = {};
@@ -91,8 +91,8 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared) {
   expect_lost(h);
 }
 
-// A node that names the container itself keeps its own, and who uses a value of it hears of its
-// loss after a clearing as before.
+// A node that names the container itself keeps its own states, and a user of a value of it gets the
+// error of its loss after a clearing as before.
 BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
   Nodes nodes(2, {}, Between::handles, {}, {}, {}, "models");
   Graph g;
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(what_a_clearing_spares_is_missed_when_it_is_lost) {
   BOOST_TEST(says(why, {"variable 'v' is lost", "node 'b' has started again"}), why);
 }
 
-// Each waits until its node has room for it, for who sends more at once than is kept is
+// Each thread waits until its node has room, because a sender of more than the node buffers is
 // disconnected.
 BOOST_AUTO_TEST_CASE(threads_set_variables_at_once_that_are_larger_than_what_may_wait) {
   constexpr int kThreads = 4, kTimes = 50, kElements = 10'000;
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_its_node_is_not_taken_for_another
   compare(f({}), {{2}}, "from the beginning");
 }
 
-// Nor where the constraint would have it made on another node.
+// It is not made on another node either, where the constraint would have it made.
 BOOST_AUTO_TEST_CASE(a_value_that_is_lost_with_one_of_several_nodes_is_not_taken_for_another) {
   Nodes nodes(1);
   for (const char* name : {"b", "c"}) nodes.add(name, {}, "gpu=yes");

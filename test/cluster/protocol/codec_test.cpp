@@ -1,5 +1,5 @@
 // Not under tsan: it encodes and decodes on one thread.
-// What goes between nodes, byte by byte: values, programs, and what is no message at all.
+// The bytes between nodes: values, programs, and invalid messages.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -74,9 +74,9 @@ Placed placed_of(Message m) {
   return placed;
 }
 
-// A loop over two nodes: a counts, b multiplies by a variable. All by hand, for neither a pass nor
-// the placer is to have a say in how it is written; and of lines that nobody wrote, for those of
-// this file move.
+// A loop over two nodes: a counts, b multiplies by a variable. All is built by hand, because
+// neither a pass nor the placer may affect the encoding. The source lines are made up, because
+// those of this file move.
 Placed program_by_hand() {
   Placed placed;
   Graph& g = placed.program.graph;
@@ -157,7 +157,7 @@ Placed program_by_hand() {
   return placed;
 }
 
-// Of a peer's program, on b.
+// The error for a peer's program, on b.
 std::string why_no_plan(const Placed& placed) {
   Finder b("b");
   StateStore states;
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(a_head_is_what_msgpack_writes_however_long) {
   }
 }
 
-// Who adds a field has to raise the version (wire::kVersion), and to write the file anew.
+// After a field is added, the version must be raised (wire::kVersion) and the file written anew.
 BOOST_AUTO_TEST_CASE(messages_are_written_as_the_golden_file_has_them) {
   std::vector<std::byte> all;
   std::set<MessageKind> kinds;
@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(programs_are_written_as_the_golden_files_have_them) {
     return was.program.graph.text();
   };
   const std::string of_part = check("program_part", part, "b");
-  // of what a has, and of constants that only a uses
+  // for values that a has, and constants that only a uses
   BOOST_TEST(says(of_part, {"Elsewhere", "value=nothing"}), of_part);
   // A function as well: a program that calls one has no parts.
   auto function = std::make_shared<FunctionDef>();
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(strings_arrive_as_they_were) {
   BOOST_TEST(identical(through(t).tensor(), t));
   BOOST_TEST(identical(through(Tensor::string("")).tensor(), Tensor::string("")));
   BOOST_TEST(identical(through(Tensor::strings({}, {0, 3})).tensor(), Tensor::strings({}, {0, 3})));
-  // Lengths that lie, and bytes that nobody asked for.
+  // Wrong lengths, and surplus bytes.
   for (const auto& [at, byte] :
        std::vector<std::pair<std::size_t, std::uint8_t>>{{0, 6}, {0, 4}, {7, 0x80}, {15, 0xFF}}) {
     MessageWriter w;
@@ -323,8 +323,8 @@ BOOST_AUTO_TEST_CASE(every_node_makes_the_same_plan) {
     BOOST_TEST((mine.partitions[p].kernels.empty() || theirs.partitions[p].kernels.empty()));
 }
 
-// What placement keeps beside each other, and what users can only wire so: a peer's program may do
-// otherwise.
+// Placement keeps these nodes beside each other, and users can only wire them so: a peer's program
+// may do otherwise.
 BOOST_AUTO_TEST_CASE(loops_that_are_not_closed_where_they_start_are_refused) {
   Graph g;
   const Placed placed = placed_program(g);
@@ -440,7 +440,7 @@ BOOST_AUTO_TEST_CASE(damaged_programs_are_refused) {
   BOOST_TEST(refused > 2000);
 }
 
-// What kernels take for granted of nodes that no user can write, and a peer can.
+// Assumptions of kernels about nodes that no user can break, and a peer can.
 BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
   using Object = std::shared_ptr<const AttrObject>;
   // A program of as many results, which are its operand, of that type; and a node that computes it
@@ -520,8 +520,8 @@ BOOST_AUTO_TEST_CASE(nodes_that_are_not_of_what_they_work_on_are_refused) {
                   {"Dequeue of 'q', as what it is not"}));
 }
 
-// Nor could a user declare such queues: one that gives while it has nothing would take an element
-// out of none.
+// A user could not declare such queues either: one that gives while it has nothing would take an
+// element out of none.
 BOOST_AUTO_TEST_CASE(queues_that_keep_nothing_are_refused) {
   const auto read_back = [](StateSpec::Kind kind, std::int64_t capacity,
                             std::int64_t min_after_dequeue) {

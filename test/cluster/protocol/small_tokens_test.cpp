@@ -16,7 +16,7 @@ namespace {
 
 using namespace troupe;
 
-/// What a turn might have to say, to partitions 0 and 1 of a plan.
+/// The messages that a turn might post to partitions 0 and 1 of a plan.
 std::vector<Posted> posted_by(std::mt19937_64& random, std::size_t count) {
   const auto below = [&](std::uint64_t n) { return static_cast<std::int64_t>(random() % n); };
   const auto some_path = [&] {
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(tokens_are_read_as_their_message_would_be) {
     read_small(tokens.bytes(), direct);
     Message m = written(run, posted, plan).take();
     BOOST_REQUIRE((written(direct).take().head == m.head));
-    // What is cut off is noticed wherever it is, and so is what is too much.
+    // Truncated input is detected wherever it ends, and so is surplus input.
     for (std::size_t n = 0; n < tokens.bytes().size(); ++n) {
       RunTokens part;
       BOOST_REQUIRE_THROW(read_small(tokens.bytes().first(n), part), Error);
@@ -119,10 +119,10 @@ BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
   BOOST_TEST(tokens.bytes().size() == 24u);
   BOOST_TEST(!is_refused(11, 9));  // another partition
   BOOST_TEST(is_refused(9, 1));    // a grant that is not there
-  BOOST_TEST(is_refused(10, 2));   // nor a token
+  BOOST_TEST(is_refused(10, 2));   // a token that is not there
   BOOST_TEST(is_refused(14, Path::kMaxDepth + 1));
-  BOOST_TEST(is_refused(14, 0x30));  // of no kind
-  BOOST_TEST(is_refused(14, 0x00));  // of nothing, with a value
+  BOOST_TEST(is_refused(14, 0x30));  // an invalid kind
+  BOOST_TEST(is_refused(14, 0x00));  // no kind, with a value
   BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::string)));
   BOOST_TEST(is_refused(15, 200));
   BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::c128)));
@@ -184,8 +184,8 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
       BOOST_TEST(last_read((std::int64_t{1} << bit) + more) == (std::int64_t{1} << bit) + more);
 }
 
-// What a loop's iteration mostly has to say to another process, a token and a grant, is in one line
-// of a cache.
+// The usual messages of a loop's iteration to another process, a token and a grant, fit in one
+// cache line.
 BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
   Path path;
   path.depth = 1;
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
 }
 
 // A grant, and tokens of each kind, in no loop and in one in another, at small numbers and large
-// ones. Who writes the file anew raises wire::kVersion.
+// ones. Raise wire::kVersion when writing the file anew.
 BOOST_AUTO_TEST_CASE(small_tokens_are_written_as_the_golden_file_has_them) {
   Path inner;
   inner.depth = 2;

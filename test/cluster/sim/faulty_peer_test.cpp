@@ -108,8 +108,8 @@ BOOST_AUTO_TEST_CASE(what_is_repeated_changes_nothing) {
   BOOST_TEST(log.size() * 2 < refused);
 }
 
-// As where memory is short. Who posts it is in the middle of a turn, and its other messages for
-// that node are gone.
+// A failed allocation, for example. The sender is in the middle of a turn, and its other messages
+// for that node are gone.
 BOOST_AUTO_TEST_CASE(what_cannot_be_sent_ends_its_run_and_no_other) {
   for (std::uint64_t seed = 1; seed <= 30; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
       // messages of tokens that b still sends before one fails; below 0: none does

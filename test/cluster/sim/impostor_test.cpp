@@ -30,7 +30,8 @@ class Impostor final : public TransportListener {
   ~Impostor() { transport_->stop(); }
 
   std::vector<std::pair<std::int32_t, Tensor>> fetches;
-  std::function<void(std::uint64_t run)> when_begun;  // what it says before it ends the run
+  // messages that it sends before it ends the run
+  std::function<void(std::uint64_t run)> when_begun;
   std::uint64_t answers = 0;
   std::vector<Status> inspected;
   std::uint64_t begun = 0;  // as it was told when a session began
@@ -128,7 +129,8 @@ BOOST_AUTO_TEST_CASE(and_nothing_that_is_fetched_elsewhere) {
   }
 }
 
-// Nor does a run end well without what was fetched: its caller would get nothing for a tensor.
+// A run does not end well without its fetched values either: its caller would get nothing for a
+// tensor.
 BOOST_AUTO_TEST_CASE(nor_less_than_is_fetched_from_it) {
   const Tensor right = Tensor::of<float>({2, 4});
   for (const bool is_twice : {false, true}) {
@@ -212,8 +214,7 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
             {"a grant for no partition of this node", "a grant of no edge"});
 }
 
-// The same by shared memory, where there is no message: what cannot be read, and what makes no
-// sense.
+// Records in shared memory, where there is no message: unreadable and invalid ones.
 BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
   Plan plan;  // the numbers of a's partition, which is the first or the second, and of none
   plan.partitions.resize(3);
@@ -277,14 +278,14 @@ BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
 BOOST_AUTO_TEST_CASE(a_run_that_begins_says_its_number) {
   for (const std::uint64_t id : {0, 7}) {
     Scene s;
-    s.b.say(BeginRun{1, id, 1, 0, 0, {}});  // of no plan
+    s.b.say(BeginRun{1, id, 1, 0, 0, {}});  // an unknown plan
     s.nodes.until(5s, [&] { return s.b.is_lost; });
     BOOST_TEST(says(s.b.why.message(), {"a run without its owner's number"}) == (id == 0),
                s.b.why.message());
   }
 }
 
-// The same as messages in few bytes, which are read by other lines.
+// Invalid messages of small tokens, which other code reads.
 BOOST_AUTO_TEST_CASE(small_tokens_that_make_no_sense) {
   Plan plan;
   plan.partitions.resize(1);
@@ -304,7 +305,7 @@ BOOST_AUTO_TEST_CASE(small_tokens_that_make_no_sense) {
   BOOST_TEST(says(said([](Message& m) { m.head.pop_back(); }), {"tokens that end too soon"}));
   BOOST_TEST(
       says(said([](Message& m) { m.head.push_back(std::byte{0}); }), {"more behind the tokens"}));
-  // the same number, in two bytes
+  // the same number encoded in two bytes
   BOOST_TEST(says(said([](Message& m) { m.head.insert(m.head.begin(), std::byte{0xcc}); }),
                   {"tokens of another kind"}));
   BOOST_TEST(says(said([](Message& m) { m.tensors.push_back(Tensor::scalar(1.0)); }),
@@ -335,8 +336,8 @@ BOOST_AUTO_TEST_CASE(a_beginning_that_was_lost_is_not_awaited) {
   BOOST_TEST(!s.b.is_lost);
 }
 
-// What is early is booked as what it takes here: elements that a list lacks are a byte each on
-// their way, and a slot in memory.
+// A premature list is charged for the memory it takes here: elements that a list lacks are a byte
+// each in flight, and a slot in memory.
 BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
   for (const std::int64_t elements : {100, 10'000}) {
     Scene s(EarlyLimits{.bytes = 100'000});
@@ -376,12 +377,12 @@ BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
   open.values[0].shape = Shape{kAny};  // which its first value fits
   BOOST_TEST(says(asked(open), {"a variable of no known shape"}));
   StateSpec actor = right;
-  actor.kind = StateSpec::Kind::actor;  // that nobody has registered
+  actor.kind = StateSpec::Kind::actor;  // an actor that is not registered
   BOOST_TEST(says(asked(actor), {"a value of what is no variable"}));
 }
 
-// So are requests: a node does one after the other, and who asks for more meanwhile than it keeps
-// is disconnected.
+// Requests are bounded, too: a node serves one after the other, and disconnects a peer that asks
+// for more meanwhile than it buffers.
 BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded) {
   for (const std::uint64_t asked : {3u, 2000u}) {
     Scene s(EarlyLimits{.messages = 5});
@@ -398,8 +399,8 @@ BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded) {
   }
 }
 
-// By what they keep of its memory too; but one that is larger than that is done, or nobody could
-// ever set such a variable.
+// Requests are also bounded by the memory they keep. A single larger one is still done, because
+// otherwise such a variable could never be set.
 BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded_by_bytes) {
   StateSpec spec;
   spec.name = "v";
@@ -420,7 +421,7 @@ BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded_by_bytes) {
           s.b.why.message());
   }
   Scene s(EarlyLimits{.bytes = 1000});
-  s.b.say(GetLoops{1, 7});  // what keeps nothing does not keep the large one out
+  s.b.say(GetLoops{1, 7});  // a request without payload does not keep the large one out
   s.b.say(SetVariable{2, spec, Tensor::zeros(DType::f32, {10'000})});
   for (const Time end = s.nodes.network().now() + 100ms; s.nodes.network().now() < end;)
     s.nodes.network().step();
@@ -435,8 +436,8 @@ BOOST_AUTO_TEST_CASE(requests_that_wait_are_bounded_by_bytes) {
   BOOST_TEST(named.b.is_lost);
 }
 
-// Who asks and does not read has no node's memory by the answers: what it asks behind them waits
-// until they have arrived, and is then done.
+// A peer that asks and does not read cannot fill a node's memory with answers: its further requests
+// wait until they have arrived, and are then done.
 BOOST_AUTO_TEST_CASE(answers_that_are_not_read_are_bounded_by_bytes) {
   constexpr std::uint64_t kBytes = 40'000, kBound = 100'000;
   StateSpec spec;
@@ -445,7 +446,7 @@ BOOST_AUTO_TEST_CASE(answers_that_are_not_read_are_bounded_by_bytes) {
   SimulationOptions network;
   network.bulk = 0;
   Scene s(EarlyLimits{.bytes = kBound}, network);
-  const auto until = [&](Time span, auto done) {  // what a has to do takes no time
+  const auto until = [&](Time span, auto done) {  // a's own work takes no time
     for (const Time end = s.nodes.network().now() + span; !done() && s.nodes.network().now() < end;
          s.nodes.network().step())
       while (s.nodes.engine().take_step()) {}

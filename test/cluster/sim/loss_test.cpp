@@ -1,5 +1,5 @@
 // Not under tsan: one thread steps the simulation.
-// What becomes of runs when the network or a node fails, in a simulation that a seed decides.
+// Runs when the network or a node fails, in a simulation that a seed decides.
 #include <boost/test/unit_test.hpp>
 
 #include <functional>
@@ -165,7 +165,7 @@ SimulationOptions impatient() {
   return o;
 }
 
-// What c makes once, b uses in each of many iterations.
+// c makes a value once, and b uses it in each of many iterations.
 Function once_then_loop(Nodes& nodes, Graph& g) {
   Expr once;
   {
@@ -280,8 +280,8 @@ BOOST_AUTO_TEST_CASE(who_has_sent_a_part_of_a_loop_is_awaited) {
   }
 }
 
-// a reaches both, they do not reach each other: who awaits the other says so to a, whose next call
-// waits for no broken plan.
+// a reaches both, but they do not reach each other: the one that awaits the other reports it to a,
+// whose next call waits for no broken plan.
 BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
@@ -298,8 +298,8 @@ BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
     BOOST_TEST((says(status.message(), {"node 'b': node 'c' was lost", "awaited from it"}) ||
                 says(status.message(),
                      {"node 'c': node 'b' was lost", "awaited from it", "loss_test.cpp"})));
-    // As long as they cannot reach each other, a function over both is refused, saying who and
-    // whom; one over either runs.
+    // As long as they cannot reach each other, a function over both is refused with an error that
+    // names both; a function over either runs.
     const std::string why = refused([&] { f({}); });
     BOOST_TEST((says(why, {"node 'b'", "it cannot reach node 'c'"}) ||
                 says(why, {"node 'c'", "it cannot reach node 'b'"}) || says(why, {"was lost"})),
@@ -328,7 +328,7 @@ BOOST_AUTO_TEST_CASE(a_plan_that_two_others_break_is_made_anew) {
   }
 }
 
-// The same while nothing runs: a is told, and no call fails for it.
+// While nothing runs, a is notified as well, and no call fails for it.
 BOOST_AUTO_TEST_CASE(a_plan_that_was_broken_in_between_fails_no_call) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());

@@ -56,8 +56,7 @@ bool holds(ClusterNode& node, const std::string& name, MemberState state) {
   return m && m->state == state;
 }
 
-// What runs over b and c ends with when b is gone, and when: the time between the two by the
-// virtual clock.
+// The end of a run over b and c after b is gone: status and time by the virtual clock.
 struct Ending {
   Status status;
   Time after;
@@ -129,8 +128,8 @@ BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
   BOOST_TEST_MESSAGE("at the latest after " << longest / 1ms << " ms");
 }
 
-// By the transport's listener, where the seed says so: whatever else is on its way, and whoever is
-// lost meanwhile.
+// The transport's listener takes the turn if the seed selects it, whatever else is in flight, and
+// whatever node is lost meanwhile.
 BOOST_AUTO_TEST_CASE(who_brings_a_message_may_take_its_turn) {
   std::uint64_t taken = 0, messages = 0, finished = 0, ended = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {

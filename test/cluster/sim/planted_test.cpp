@@ -21,7 +21,7 @@ using namespace std::chrono_literals;
 
 constexpr std::uint64_t kSchedules = 40;  // within which each must be found
 constexpr std::uint64_t kFaultless = 5;   // in which nothing may be
-// of virtual time; a run takes milliseconds, a lost node is known after 5.5 s
+// virtual time; a run takes milliseconds, a lost node is known after 5.5 s
 constexpr auto kPatience = 15s;
 
 enum class Fault {
@@ -41,7 +41,7 @@ constexpr std::pair<Fault, const char*> kFaults[] = {
     {Fault::left_lost, "that a run was left is lost"},
     {Fault::abandon_lost, "that a run was given up is lost"}};
 
-// What a node says with the fault in it; null: nothing.
+// Returns a node's message with the fault in it; null: nothing.
 class Liar {
  public:
   Liar(Fault fault, std::uint64_t seed) : fault_(fault), random_(seed) {}
@@ -121,8 +121,8 @@ double expected_of(int outer) {
   return v;
 }
 
-// What the simulation finds; none: all is well. The fault is in b, or in the owner where only that
-// says such a thing.
+// Returns the error that the simulation finds; none: all is well. The fault is in b, or in the
+// owner where only the owner sends such a message.
 std::optional<std::string> found(Fault fault, std::uint64_t seed) {
   const std::string liar_name =
       fault == Fault::begin_lost || fault == Fault::abandon_lost ? "a" : "b";

@@ -152,8 +152,8 @@ class Talker final : public TransportListener {
 
 }  // namespace
 
-// What waits for a peer is bounded: who asks and asks, and does not read what it is answered, is
-// lost.
+// The bytes that wait for a peer are bounded: a peer that sends requests but does not read its
+// answers is lost.
 BOOST_AUTO_TEST_CASE(who_takes_too_little_is_lost) {
   SimulationOptions options;
   options.router.window = 4 << 10;

@@ -48,7 +48,7 @@ Bytes payload_of(std::size_t bytes, unsigned seed) {
   return payload;
 }
 
-/// What the writer writes, in pieces of up to `most` bytes.
+/// Returns the writer's output, in pieces of up to `most` bytes.
 Bytes written(BulkWriter& writer, std::size_t most) {
   Bytes all;
   iovec pieces[8];
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it
   BOOST_TEST(small.received() == 80u);
   BOOST_TEST(small.copied_bytes() >= 80u * 64);
   BOOST_TEST(small.copied_bytes() < 2 * 80u * 64);
-  // What has come of a payload with its head is moved there.
+  // The part of a payload that came with its head is moved there.
   writer.add(frame_of(0, payload_of(40'000, 1)));
   Hostile payload(true);
   BOOST_REQUIRE(payload.tell_bulk(written(writer, 1 << 20)));
@@ -289,14 +289,14 @@ BOOST_AUTO_TEST_CASE(a_tensor_lies_where_its_bytes_were_lent) {
   BOOST_TEST(reader.copied_bytes() == 0u);
   BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), lent.payloads.back().data(),
                          lent.payloads.back().size()) == 0);
-  // What has no room there comes in the record.
+  // A payload without room there comes in the record.
   Lent much;
   const Bytes both = much.stream({600'000, 600'000});
   BOOST_TEST(both.size() > 600'000u);
   BOOST_TEST(both.size() < 601'000u);
 }
 
-// Of each kind what is written is what the files have, and what they have is read.
+// For each kind, the writer's bytes equal the files, and the reader accepts the files.
 BOOST_AUTO_TEST_CASE(records_are_as_they_were) {
   const std::vector<std::size_t> sizes{40, 3};
   const auto with = [](SealCipher cipher, bool dialled) {

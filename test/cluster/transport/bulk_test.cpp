@@ -1,5 +1,5 @@
-// The bulk channel between two transports: payload that goes beside the connection, and who is not
-// let in. Its records: bulk_record_test.
+// The bulk channel between two transports: payload beside the connection, and refused peers. For
+// its records see bulk_record_test.
 #include <troupe/cluster/transport/channel/bulk_channels.hpp>
 #include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/test/support/cluster/relay.hpp>
@@ -92,8 +92,8 @@ struct Pair {
   std::uint64_t next = 0;
 };
 
-// What the one has not got yet when it hears that the other leaves it does not take any more:
-// neither waits until the time for that is over.
+// A side that has outstanding messages when the other leaves does not take them any more: neither
+// waits for the timeout.
 BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::label("stock_zmq")) {
   for (const bool shared : {true, false}) {
     ZeroMqOptions options{.shared_memory = shared};
@@ -134,14 +134,14 @@ BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   BOOST_TEST(answer(gcm | ocb, true).kinds ==
              (seal_ciphers().front() == SealCipher::aes_256_ocb ? ocb : gcm));
   BOOST_TEST((answer(ocb, true).share != SealShare{}));
-  BOOST_TEST(answer(tcp, true).kinds == 0);  // never clear text between those who have keys
+  BOOST_TEST(answer(tcp, true).kinds == 0);  // never clear text between peers that have keys
   BOOST_TEST(answer(0, true).kinds == 0);
   BOOST_TEST(answer(gcm | ocb, false).kinds == 0);
   BOOST_TEST(answer(tcp | gcm, false).kinds == tcp);
 }
 
-// What an answer says is a peer's to choose: it is counted once where it can be no channel, and
-// nothing is looked up for it.
+// A peer chooses the contents of an answer: an impossible channel is counted once, and nothing is
+// looked up for it.
 BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
   Still still;
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
   for (const std::string& where :
        std::vector<std::string>{"", std::string(65, 'a'), "g", "A", "../x"})
     BOOST_TEST(locally(where) == 1u, where);
-  BOOST_TEST(locally(std::string(64, 'a')) == 0u);  // though nobody is there
+  BOOST_TEST(locally(std::string(64, 'a')) == 0u);  // though no peer is there
 }
 
 BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_for,
@@ -207,7 +207,7 @@ BOOST_AUTO_TEST_CASE(all_connections_have_the_congestion_control_that_is_asked_f
       ++connections;
       BOOST_TEST(std::string(name) == asked, "descriptor " << fd);
     }
-    BOOST_TEST(connections >= 4);  // of ZeroMQ and beside it, both ends
+    BOOST_TEST(connections >= 4);  // ZeroMQ's connections and those beside it, both ends
   }
 }
 
@@ -230,8 +230,8 @@ BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_z
 
 constexpr std::size_t kLarge = std::size_t(kShare == 1 ? 256 : 16) << 20;
 
-/// Of each record that went over a relay to who dialled the bulk channel (bulk_record.hpp): how
-/// much bulk it has. What was answered to his greeting stands before them.
+/// Returns the bulk bytes of each record that went over a relay to the dialling side
+/// (bulk_record.hpp). The answer to its greeting comes before the records.
 std::vector<std::uint64_t> bulk_of_records(const Relay& relay) {
   constexpr std::size_t kAnswer = 8;
   std::string said;
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(a_large_tensor_goes_in_frames_of_half_a_mebibyte_to_one,
   pair.warm_up();
   const std::uint64_t came = pair.b->counters().bulk_bytes_in;
   const std::size_t before = bulk_of_records(relay).size();
-  constexpr std::size_t kBytes = kLarge / 4;  // the relay keeps it, and so does who reads there
+  constexpr std::size_t kBytes = kLarge / 4;  // the relay keeps it, and so does its reader
   pair.give(numbered(1, kBytes).tensors[0]);
   BOOST_TEST(pair.b->counters().bulk_bytes_in - came == kBytes);
   std::vector<std::uint64_t> frames = bulk_of_records(relay);
@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(large_clear_text_is_copied_once_at_most_into_memory_that_is
     const char* name;
     ZeroMqOptions options;
     double copies;
-    bool is_allocated;  // of the heap, by who receives
+    bool is_allocated;  // the receiver allocates from the heap
   };
   const Way ways[] = {{"over TCP", {.shared_memory = false}, 0, true},
                       {"by shared memory", {.slab_bytes = 2 * kLarge}, 1, false},
@@ -380,7 +380,7 @@ BOOST_AUTO_TEST_CASE(without_a_bulk_channel_all_goes_over_the_connection,
       {{.shared_memory = false, .bulk_port_outside = nobody}, {}},  // a firewall
       {{.bulk = false}, {}},
       {{}, {.bulk = false}},
-      // no clear text for who wants none
+      // no clear text for a peer that refuses it
       {{.shared_memory = false, .seal = true}, {.seal = false}},
       {{.shared_memory = false, .seal = false}, {.seal = true}},
   };
@@ -429,7 +429,7 @@ BOOST_AUTO_TEST_CASE(who_keeps_much_gets_copies, *utf::label("stock_zmq")) {
   const TransportCounters after = pair.b->counters();
   BOOST_TEST(after.copied_bytes - before.copied_bytes > 70'000'000u);
   BOOST_TEST(after.copied_bytes - before.copied_bytes < 81'000'000u);
-  // What they no longer keep can be lent again.
+  // Memory that they no longer hold can be lent again.
   const std::uint64_t next = pair.next + 30;
   for (RecordingListener* heard : {&pair.heard_a, &pair.heard_b}) {
     std::lock_guard lock(pair.bell.mutex);
@@ -460,7 +460,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_made_for_a_peer_is_not_copied_at_all, *utf::label(
   const std::uint64_t before = copied();
   for (std::uint64_t i = 0; i < 5; ++i) send(pair.next + i, false);
   BOOST_TEST(copied() - before < 100'000u);
-  send(pair.next + 5, true);  // what somebody else holds is
+  send(pair.next + 5, true);  // memory that is still referenced is copied
   BOOST_TEST(copied() - before > 3'000'000u);
 }
 
@@ -503,7 +503,7 @@ BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
     BOOST_TEST(pair.a->counters().dropped > dropped);
     dropped = pair.a->counters().dropped;
   }
-  // Those that say nothing: the oldest leaves for one too many, the others after their time.
+  // Silent connections: the oldest is closed for one too many, the others after their timeout.
   std::vector<OwnedDescriptor> silent;
   for (std::size_t i = 0; i <= BulkSockets::kStrangers; ++i) silent.push_back(dial());
   for (const OwnedDescriptor& fd : silent) BOOST_TEST(is_closed(fd));

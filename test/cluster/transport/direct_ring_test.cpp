@@ -46,7 +46,7 @@ std::uint64_t number_of(std::span<const std::byte> bytes) {
   return std::ranges::equal(bytes, record(number, bytes.size())) ? number : UINT64_MAX;
 }
 
-// Of lines that were 0: a record of one line, and one of three.
+// On lines that were 0: a record of one line, and one of three.
 BOOST_AUTO_TEST_CASE(lines_are_as_they_were) {
   constexpr std::size_t kUsed = 4;
   Ring ring;
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in)
   }
 }
 
-// Where no front tells so: there is room for nothing more, for good.
+// A ring without a front that shows it has no room for more, for good.
 BOOST_AUTO_TEST_CASE(a_full_ring_is_given_up_too) {
   for (const std::size_t size :
        {direct::kFirst, direct::kFirst + direct::kOther, std::size_t{1000}}) {
@@ -179,9 +179,9 @@ BOOST_AUTO_TEST_CASE(nothing_goes_into_a_ring_that_is_not_open_or_has_no_room) {
   BOOST_TEST(ring.writer.write(0, record(in, kFourLines)));
 }
 
-// Of a writer that does not keep to the protocol: what is written where nobody may is not looked
-// at; a look is for no more than a ring holds, however much is taken meanwhile, and after the end
-// there is no more than there was then.
+// A writer breaks the protocol: bytes beyond the permitted range are not read. A look covers no
+// more than a ring holds, however much is taken meanwhile, and after the end there is no more than
+// there was then.
 BOOST_AUTO_TEST_CASE(a_writer_cannot_keep_its_reader_at_it) {
   Ring never_open;
   never_open.put(0, direct::front_of(0, 8));
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(a_record_that_may_not_wait_does_not) {
   BOOST_TEST(ring.writer.write(6, record(3, 8), false));
 }
 
-// A record that waits for messages keeps nobody awake; another that has not been looked at does.
+// A record that waits for messages keeps no reader awake; another that has not been looked at does.
 BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
   SharedRings mine = SharedRings::create(),
               theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
@@ -234,7 +234,7 @@ BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
   BOOST_TEST(theirs.sleep_until_bytes());
   BOOST_TEST(mine.publish(1));  // a frame wakes it
   theirs.direct_in().take();
-  BOOST_TEST(!theirs.sleep_until_bytes());  // a byte that nobody read
+  BOOST_TEST(!theirs.sleep_until_bytes());  // an unread byte
   BOOST_TEST(theirs.sleep_until_bytes(false));
   BOOST_TEST(mine.direct_out().write(3, record(2, 8)));
   BOOST_TEST(mine.wakes_reader());
@@ -270,7 +270,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
     full.put(line, direct::front_of(line, direct::kMost));
   full.reader.close();
   BOOST_TEST(full.reader.is_broken());
-  // A writer to whom it is said that more was read than it has written writes no more.
+  // A writer whose peer claims to have read more than was written writes no more.
   Ring ring;
   ring.reader.open(0);
   ring.words.read.store(1 << 20);
@@ -328,8 +328,8 @@ BOOST_AUTO_TEST_CASE(a_ring_is_open_while_the_session_is) {
   BOOST_TEST(!next->writer.write(1, record(3, 8)));
 }
 
-// Whoever says Hello twice by one connection gets a second channel, and the first goes: its memory
-// may not be looked at afterwards.
+// A peer that sends Hello twice by one connection gets a second channel, and the first is closed:
+// its memory must not be read afterwards.
 BOOST_AUTO_TEST_CASE(a_second_channel_takes_the_place_of_the_first) {
   Victim a;
   auto ring = std::make_shared<Ring>();
@@ -357,7 +357,7 @@ BOOST_AUTO_TEST_CASE(whose_key_is_out_is_not_heard_any_more) {
   a.router.expel([](const std::string&) { return true; });
   BOOST_TEST(a.router.take_direct(Victim::kPeer) == 0u);
   BOOST_TEST(a.heard.empty());
-  BOOST_TEST(!ring->reader.has_any());  // nobody is kept awake by it
+  BOOST_TEST(!ring->reader.has_any());  // it keeps no reader awake
   BOOST_TEST(!ring->writer.write(0, record(2, 8)));
 }
 

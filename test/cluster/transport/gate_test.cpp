@@ -1,5 +1,4 @@
-// Who may connect over ZeroMQ, by keys: right ones, wrong ones, none, and names that belong to
-// others.
+// Admission over ZeroMQ, by keys: right ones, wrong ones, none, and names that belong to others.
 #include <troupe/test/support/cluster/relay.hpp>
 #include <troupe/test/support/cluster/transport_world.hpp>
 
@@ -97,7 +96,7 @@ struct Party {
                       }) &&
            heard.refusals.empty();
   }
-  /// What the other one, or the way to it, says to a dial.
+  /// Returns the refusal that a dial gets from the other node, or from the way to it.
   std::string refused_by(const std::string& there) {
     const std::size_t before = heard.refusals.size();
     transport->connect(there);
@@ -324,7 +323,7 @@ BOOST_AUTO_TEST_CASE(an_authorized_node_may_not_take_anothers_name, *utf::label(
   Party a(k.bell, "a", k.keys(k.a, all)), liar(k.bell, "b", k.keys(k.c, all));
   const std::string why = liar.refused_by(a.address());
   BOOST_TEST(contains(why, "at a the name b belongs to another key"), why);
-  // Nor may who is dialled.
+  // The dialled node may not do so either.
   const std::string seen = a.refused_by(liar.address());
   BOOST_TEST(contains(seen, "at a the name b belongs to another key"), seen);
   BOOST_TEST(a.heard.peers.empty());
@@ -418,7 +417,7 @@ BOOST_AUTO_TEST_CASE(with_keys_a_node_is_reached_from_anywhere, *utf::label("sto
   b.transport->connect("tcp://127.0.0.1" + port);
   BOOST_REQUIRE(
       wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
-  // What is told to others is where each was seen.
+  // Peers are told the address at which each node was seen.
   BOOST_TEST(b.heard.peers[0].second.address == "tcp://127.0.0.1" + port);
   BOOST_TEST(a.heard.peers[0].second.address ==
              "tcp://127.0.0.1" + b.address().substr(b.address().rfind(':')));
@@ -518,8 +517,7 @@ BOOST_AUTO_TEST_CASE(a_session_belongs_to_the_key_that_opened_it) {
   BOOST_TEST(std::holds_alternative<wire::Bye>(doors.said.at(3)));
 }
 
-// Whoever connects may choose its routing id, and so pretend to be a connection that was there
-// before.
+// A client may choose its routing id, and so pretend to be a connection that was there before.
 BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_who_is_asked_and_by_who_asks) {
   Doors doors;
   doors.keys = {{1, ""}, {2, ""}, {1000, ""}};
@@ -540,7 +538,7 @@ BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_who_is_asked_
                               "refused by test://b: speaks version {} of the protocol, not {}",
                               wire::kVersion + 1, wire::kVersion)},
              boost::test_tools::per_element());
-  doors.hear(2, hello("b", 78, false));  // the same one, of this version
+  doors.hear(2, hello("b", 78, false));  // the same peer, of this version
   BOOST_TEST(doors.refusal(2) == "");
 }
 

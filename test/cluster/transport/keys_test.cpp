@@ -25,7 +25,7 @@ namespace {
 
 // A place for keys, which is not there yet.
 struct KeyFolder {
-  // who is not root looks, too
+  // a user other than root looks, too
   KeyFolder() { BOOST_REQUIRE(::chmod(around.path().c_str(), 0755) == 0); }
   troupe::test::Folder around;
   std::filesystem::path path = around / "keys";
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(others_are_authorized_once) {
   refusal([&] { authorize(f.path, "short", "x"); }, Code::invalid_argument);
 }
 
-// Else it would be read as another name, or as a key that nobody has authorized.
+// Otherwise it would be read as another name, or as a key that was never authorized.
 BOOST_AUTO_TEST_CASE(authorizing_keeps_mode_and_link) {
   KeyFolder f;
   make_keys(f.path, "alpha");

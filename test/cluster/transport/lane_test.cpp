@@ -89,8 +89,8 @@ BOOST_AUTO_TEST_CASE(what_is_large_goes_by_pieces_of_a_mebibyte_beside_what_is_s
   BOOST_TEST(got[1].head.size() == 20u);
 }
 
-// Who is authorized may claim what no machine has. It says so once its first byte is there, and is
-// an end of the session, not of the node.
+// An authorized peer may announce more than any machine has. The error is reported once its first
+// byte is there, and ends the session, not the node.
 BOOST_AUTO_TEST_CASE(what_there_is_no_memory_for_is_refused) {
   if (kShare != 1) return;  // sanitizers end a program that asks for so much
   InLane in;

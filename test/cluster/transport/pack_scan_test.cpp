@@ -1,5 +1,4 @@
-// What PackScan reads is what msgpack writes, in every form; and it touches nothing beyond its
-// bytes.
+// PackScan reads all that msgpack writes, in every form, and touches nothing beyond its bytes.
 #include <troupe/cluster/transport/pack_scan.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
@@ -94,7 +93,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_most_has_a_shorter_way_that_says_the_same) 
       if (length != 0) bytes[0] = static_cast<std::byte>(first);
       PackScan whole(bytes), number(bytes), flag(bytes), array(bytes);
       const auto e = whole.next();
-      // a form that nobody writes, of what is positive
+      // an unusual form of a positive number
       const bool has_sign = first >= 0xd0 && first < 0xd4;
       std::uint64_t n = 999;
       const bool is_number = number.next_number(n);
@@ -108,7 +107,7 @@ BOOST_AUTO_TEST_CASE(what_is_written_most_has_a_shorter_way_that_says_the_same) 
       BOOST_TEST(flag.place() == (is_flag ? 1u : 0u), first);
       std::size_t elements = 999;
       const bool is_array = array.next_array(elements);
-      // of more than fifteen the count has bytes of its own
+      // beyond fifteen the count has bytes of its own
       BOOST_TEST(is_array == (e.kind == Kind::array && first < 0xa0), first);
       BOOST_TEST(elements == (is_array ? e.number : 999u), first);
       BOOST_TEST(array.place() == (is_array ? 1u : 0u), first);

@@ -56,12 +56,12 @@ BOOST_AUTO_TEST_CASE(a_name_is_asked_about_once_at_a_time) {
   BOOST_TEST(lookups.ask(name, 1s) == first);
   BOOST_TEST(lookups.ask(other, 1s) != first);
   done(*first);
-  BOOST_TEST(lookups.ask(name, 10s) == first);  // nobody has taken its answer yet
+  BOOST_TEST(lookups.ask(name, 10s) == first);  // its answer has not been taken yet
   const auto later = lookups.ask(name, 22s);    // which is an old one now
   BOOST_TEST(later != first);
   done(*later);
   lookups.taken(name, 22s, true);
-  BOOST_TEST(lookups.ask(name, 24s) == later);  // who took it had no time to use it, maybe
+  BOOST_TEST(lookups.ask(name, 24s) == later);  // its taker may have had no time to use it
   const auto last = lookups.ask(name, 25s);
   BOOST_TEST(last != later);
   done(*last);

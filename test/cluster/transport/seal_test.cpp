@@ -89,7 +89,7 @@ BOOST_DATA_TEST_CASE(in_place_too, boost::unit_test::data::make(kCiphers), ciphe
       (Bytes(box.begin(), box.begin() + static_cast<std::ptrdiff_t>(plain.size())) == plain));
 }
 
-// What pins the constructions are boxes made once by other libraries (PyCryptodome's own code for
+// The constructions are pinned by boxes made once by other libraries (PyCryptodome's own code for
 // both, libsodium for the first), with key 0..31, nonce 1 and these texts: one of a whole block,
 // and one that ends within a block.
 BOOST_AUTO_TEST_CASE(the_constructions_are_the_standards) {

@@ -1,5 +1,5 @@
-// Rings in shared memory: bytes in order whatever the two threads do, bells that nobody misses, and
-// a peer that lies.
+// Rings in shared memory: bytes stay in order whatever the two threads do, no bell is missed, and a
+// peer lies.
 #include <troupe/cluster/transport/channel/shared_rings.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -81,7 +81,8 @@ BOOST_AUTO_TEST_CASE(who_sleeps_is_rung_once) {
   BOOST_TEST(!pair.mine.sleep_until_space());
 }
 
-// Who has much room does not ask how much more there is; who has little gets all that is free.
+// A writer with much room does not look up how much more there is; one with little gets all that is
+// free.
 BOOST_AUTO_TEST_CASE(room_is_looked_up_where_it_gets_scarce) {
   constexpr std::size_t kHalf = SharedRings::kBytes / 2;
   Pair pair;
@@ -89,7 +90,7 @@ BOOST_AUTO_TEST_CASE(room_is_looked_up_where_it_gets_scarce) {
   pair.theirs.consume(kHalf);
   BOOST_TEST(pair.mine.space().size() == kHalf);  // to the end of the memory
   pair.mine.publish(kHalf);
-  BOOST_TEST(pair.mine.space().size() == kHalf);  // what was read since
+  BOOST_TEST(pair.mine.space().size() == kHalf);  // bytes read since
   pair.theirs.consume(kHalf);
   pair.mine.publish(kHalf);
   BOOST_TEST(pair.mine.space().size() == kHalf);

@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_outlives_both_ends) {
   {
     Pair pair;
     kept = pair.pass(100'000, 9);
-    BOOST_TEST(kept.is_sole_holder());  // whoever gets it may write into it
+    BOOST_TEST(kept.is_sole_holder());  // its receiver may write into it
     BOOST_TEST(slabs_mapped() == before + 2);
   }
   BOOST_TEST(slabs_mapped() == before + 1);
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_that_is_made_there_is_lent_uncopied_by_its_only_ho
   BOOST_TEST(holds(theirs, 5));
   BOOST_TEST(!pair.mine->take(kBytes));  // the receiver's now
   theirs = Tensor();
-  // Never told of, and of nobody: free at once.
+  // Never passed on, and without a holder: free at once.
   made = make();
   BOOST_TEST(!pair.mine->take(kBytes));
   made = Tensor();

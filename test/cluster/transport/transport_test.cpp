@@ -1,4 +1,4 @@
-// What transport.hpp promises, of every implementation: each message once, in order on its lane,
+// The contract of transport.hpp, for every implementation: each message once, in order on its lane,
 // whole; one lost() for each connected(); lanes that do not wait for each other.
 #include <troupe/test/support/cluster/transport_world.hpp>
 
@@ -354,8 +354,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(a_listener_may_send, World, Worlds) {
   BOOST_TEST(number_of(pair.heard_b.got.back().message) == 500);
 }
 
-// What another thread has sent before is heard before, and what it sends after, after: whoever
-// sends holds the lock that numbers.
+// Messages that another thread sent before arrive before, and later ones after: a sender holds the
+// lock that numbers messages.
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, ThreadedWorlds) {
   constexpr std::uint64_t kEach = 1000;
   std::mutex order;  // guards last; both outlive the listener's threads
@@ -447,7 +447,7 @@ struct SharingWorld : SimulatedWorld {
 // A grant does not wait for a tensor.
 BOOST_AUTO_TEST_CASE(what_may_not_wait_for_a_message_is_told_so) {
   bool was_open = false;
-  // of ten channels one does not open
+  // one of ten channels does not open
   for (SharingWorld::seed = 1; SharingWorld::seed < 10; ++SharingWorld::seed) {
     Pair<SharingWorld> pair;
     const auto say_directly = [&](bool may_wait) {
@@ -554,7 +554,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(counters_count, World, Worlds) {
   BOOST_TEST(in.messages_in == 10);
   BOOST_TEST(in.bytes_in == 10 * 1008);
   BOOST_TEST(in.dropped == 0);
-  // what is small may be read ahead; and what it says itself: that they have come
+  // small messages may be read ahead; the transport's own report of their arrival, too
   BOOST_TEST(in.copied_bytes <= 2 * in.bytes_in + 1024);
 }
 

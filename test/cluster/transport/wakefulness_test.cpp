@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(looks_at_memory_are_given_up_where_nothing_comes_and_tried_
     BOOST_TEST(!w.awake.is_patient());
   }
   BOOST_TEST(looks == Wakefulness::kPatience + 10);
-  // What comes makes up for some looks at which nothing did.
+  // An arrival makes up for some looks without one.
   w.come(Wakefulness::kPatience, 64);
   BOOST_TEST(w.awake.is_patient());
   w.awake.looked(true);

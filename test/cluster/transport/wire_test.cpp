@@ -142,14 +142,14 @@ BOOST_AUTO_TEST_CASE(every_bound_is_checked) {
   };
   BOOST_TEST(decoded(data_with(1, 2, {3, 4})).ok());
   BOOST_TEST(lost(data_with(2, 2, {3, 4})));                        // no such lane
-  BOOST_TEST(lost(data_with(1, kDTypes, {3, 4})));                  // nor dtype
+  BOOST_TEST(lost(data_with(1, kDTypes, {3, 4})));                  // an invalid dtype
   BOOST_TEST(lost(data_with(1, 2, {1, 1, 1, 1, 1, 1, 1, 1, 1})));   // rank 9
   BOOST_TEST(lost(data_with(1, 2, {3, -1})));                       // an unknown extent
   BOOST_TEST(exhausted(data_with(1, 2, {1ll << 40, 1ll << 40})));   // 2^80 elements
   BOOST_TEST(exhausted(data_with(1, 2, {1ll << 62})));              // 2^64 bytes
   BOOST_TEST(exhausted(data_with(1, 2, {1ll << 35})));              // more than the limit
-  BOOST_TEST(exhausted(data_with(1, 2, {1}, 1ull << 60)));          // of a head
-  BOOST_TEST(exhausted(data_with(1, 4, {1ll << 32}, 1ull << 36)));  // of both together
+  BOOST_TEST(exhausted(data_with(1, 2, {1}, 1ull << 60)));          // an oversized head
+  BOOST_TEST(exhausted(data_with(1, 4, {1ll << 32}, 1ull << 36)));  // oversized sum of both
   BOOST_TEST(lost(packed([](auto& p) { p.pack_array(1).pack_uint8(99); })));
   BOOST_TEST(lost(packed([](auto& p) { p.pack_array(1).pack_uint8(0); })));
   BOOST_TEST(lost(packed([](auto& p) { p.pack("troupe"); })));
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(who_dials_again_hears_what_ends_the_session) {
   };
   BOOST_TEST(resumed_by(answer));
   wire::Hello ahead = answer;
-  ahead.received = {0, 1};  // of nothing that was sent
+  ahead.received = {0, 1};  // acknowledges messages that were never sent
   BOOST_TEST(!resumed_by(ahead));
   BOOST_TEST(!resumed_by(wire::Refuse{
       "worker1", Status(Code::unavailable, "worker1 has given up this session"), false}));

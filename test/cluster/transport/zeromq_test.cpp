@@ -1,5 +1,5 @@
-// What is particular to ZeroMQ: connections that are cut under way, peers that stay away, a
-// receiver that is slow, strangers, and addresses that nobody may reach without keys.
+// Features of ZeroMQ: connections that are cut under way, peers that stay away, a slow receiver,
+// strangers, and addresses that must not be reachable without keys.
 #include <troupe/test/support/cluster/relay.hpp>
 #include <troupe/test/support/cluster/transport_world.hpp>
 
@@ -83,8 +83,8 @@ BOOST_AUTO_TEST_CASE(cut_connections_lose_nothing_that_goes_directly, *utf::labe
   constexpr std::uint64_t kCuts = 6, kAhead = 500;
   Relayed pair;
   std::atomic<bool> is_over{false};
-  // Until all cuts are done, and never far ahead of who hears it: so each finds something under
-  // way, and rings that have opened anew. How many it were.
+  // Sends until all cuts are done, and never far ahead of the receiver, so that each cut finds
+  // messages in flight, and rings that have opened anew. Returns their number.
   const auto talk = [&](Transport& from, Peer to, const RecordingListener& heard) {
     std::uint64_t i = 0;
     for (; !is_over; ++i) {
@@ -215,12 +215,12 @@ BOOST_AUTO_TEST_CASE(strangers_are_dropped_counted_and_logged, *utf::label("stoc
     const std::string noise(10'000, '\x7f');
     BOOST_TEST(write(raw.get(), noise.data(), noise.size()) > 0);
   }
-  // Both directions still work, and nobody was taken in.
+  // Both directions still work, and no impostor was admitted.
   const auto end = std::chrono::steady_clock::now() + 100s;
   while (pair.a->counters().dropped < 4 && std::chrono::steady_clock::now() < end)
     std::this_thread::yield();
   BOOST_TEST(pair.a->counters().dropped >= 4);
-  // Beside who has ended in the handshake, which is told by itself.
+  // Without connections that ended in the handshake, which are reported separately.
   const auto told = [&] {
     std::lock_guard lock(mutex);
     std::vector<std::string> drops;

@@ -1,5 +1,4 @@
-// What nodes say to each other: a message of every kind, and of two that differ by what is in them
-// two.
+// The messages of nodes: one of every kind, and two of a kind whose contents differ in form.
 #pragma once
 
 #include <troupe/test/support/cluster/inspected.hpp>

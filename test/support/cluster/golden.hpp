@@ -1,6 +1,6 @@
 // Golden files: bytes as they were once written, which another version of this program has to read.
-// TROUPE_WRITE_GOLDEN=1 writes them anew, for who has changed a format on purpose, and raised its
-// version (of the wire's, wire::kVersion).
+// TROUPE_WRITE_GOLDEN=1 writes them anew, after a deliberate change of a format that raised its
+// version (for the wire, wire::kVersion).
 #pragma once
 
 #include <boost/test/unit_test.hpp>

@@ -1,6 +1,6 @@
-// A router that is told frames nobody should send, before and after the handshake; what the
-// mutation test and the fuzzer share. Nothing may crash, and nothing may be allocated for what a
-// frame merely announces beyond the limits.
+// A router that receives invalid frames, before and after the handshake; shared by the mutation
+// test and the fuzzer. The router must not crash, and must not allocate beyond the limits for sizes
+// that a frame merely announces.
 #pragma once
 
 #include <troupe/cluster/transport/channel/bulk_record.hpp>
@@ -30,7 +30,7 @@ class Hostile final : private Carrier, private TransportListener {
     time_ += std::chrono::milliseconds(10);
     router_.tick();
   }
-  /// Of the peer alone.
+  /// Passes one frame of the peer alone.
   void tell_open(std::span<const std::byte> header, std::span<const std::byte> bulk) {
     greet();
     router_.frame(kPeer, header, bulk);
@@ -56,7 +56,7 @@ class Hostile final : private Carrier, private TransportListener {
     router_.connect("test://" + std::to_string(next_));
     answer(wire::encode(frame), {});
   }
-  /// That connection breaks, and the time comes to dial again.
+  /// Breaks the dialled connection and advances to the time of the next dial.
   void break_dialled() {
     router_.broken(dialled_, Status(Code::unavailable, "it broke"));
     time_ += std::chrono::milliseconds(100);
@@ -107,7 +107,7 @@ class Hostile final : private Carrier, private TransportListener {
   std::size_t met() const { return met_; }
   std::size_t refusals() const { return refusals_; }
   std::size_t losses() const { return losses_; }
-  /// What the last answer said of a bulk channel that was opened.
+  /// The bulk channel that the last answer offered.
   const wire::Bulk& offered() const { return offered_; }
   std::uint64_t dropped() const { return router_.counters().dropped; }
   std::uint64_t received() const { return router_.counters().messages_in; }

@@ -19,24 +19,25 @@
 
 namespace troupe::test {
 
-/// What is between nodes: handles passed on, or a network with delays that the seed decides.
+/// The medium between nodes: handles passed on, or a network with delays that the seed decides.
 enum class Between { handles, simulation };
 
-/// Without threads: who goes on is drawn from the seed.
+/// Without threads: the seed decides which node steps next.
 inline EngineOptions stepped(std::uint64_t seed = 0) {
   EngineOptions o;
   o.deterministic = true;
   o.seed = seed;
   return o;
 }
-/// The same, with a partition a device.
+/// Like `stepped`, with a partition for each device.
 inline EngineOptions stepped_partitions(std::uint64_t seed) {
   EngineOptions o = stepped(seed);
   o.granularity = Granularity::partition;
   return o;
 }
 
-/// Nobody is further ahead of anybody than a loop's `parallel_iterations`, however little is sent.
+/// No partition is further ahead of another than a loop's `parallel_iterations`, however little is
+/// sent.
 inline EngineOptions keeping_pace(EngineOptions o) {
   o.edges.ahead = 0;
   return o;
@@ -52,12 +53,12 @@ inline Expr counted_on_b(Graph& g, int times) {
                     g.constant(0));
 }
 
-/// Nodes a, b, c … that are connected with each other. The first is the one that a test's program
-/// runs on. Those of a deterministic engine have no threads: who goes on, one of them or the
-/// network, is drawn from the seed.
+/// Nodes a, b, c … that are connected with each other. A test's program runs on the first. Nodes of
+/// a deterministic engine have no threads: the seed decides whether one of them or the network
+/// steps next.
 class Nodes {
  public:
-  /// What a node's transport is wrapped in, by the node's name.
+  /// Wraps a node's transport, given the node's name.
   using Wrap =
       std::function<std::unique_ptr<Transport>(const std::string&, std::unique_ptr<Transport>)>;
 
@@ -77,12 +78,12 @@ class Nodes {
     for (auto& node : nodes_) node->wait_for(names_, std::chrono::seconds(60));
   }
 
-  std::string container;                // of those that are added from now on
+  std::string container;                // container of nodes that are added from now on
   std::function<std::int64_t()> clock;  // theirs, too
 
   static std::string name_of(int i) { return std::string(1, static_cast<char>('a' + i)); }
 
-  /// What is unconstrained goes anywhere.
+  /// Unconstrained ops are scattered over all nodes.
   static EngineOptions scattered(int count, EngineOptions engine = {}) {
     for (int i = 0; i < count; ++i) engine.scatter.push_back("/node:" + name_of(i) + "/cpu:0");
     return engine;
@@ -118,8 +119,8 @@ class Nodes {
     return *nodes_.emplace_back(std::make_unique<ClusterNode>(std::move(o)));
   }
 
-  /// One step of somebody; false if nothing is pending (a simulated network always has something).
-  /// Without threads.
+  /// One step of a node or of the network; false if nothing is pending (a simulated network always
+  /// has something). Without threads.
   bool step() {
     const std::size_t all = nodes_.size() + 1, first = random_() % all;
     for (std::size_t i = 0; i < all; ++i) {
@@ -153,7 +154,7 @@ class Nodes {
   SimulatedNetwork& network() { return *simulated_; }
   ClusterNode& operator[](std::size_t i) { return *nodes_[i]; }
   std::size_t size() const { return nodes_.size(); }
-  /// What nodes have said of each other's faults.
+  /// The faults of peers that nodes have logged.
   std::vector<std::string> log() {
     std::lock_guard lock(log_mutex_);
     return log_;
@@ -164,8 +165,8 @@ class Nodes {
     nodes_.erase(nodes_.begin() + static_cast<std::ptrdiff_t>(i));
     names_.erase(names_.begin() + static_cast<std::ptrdiff_t>(i));
   }
-  /// The same; and the first of the others has heard of it, so that whoever waits for a node of
-  /// that name waits for the next.
+  /// Like `remove`, and waits until the first of the other nodes has noticed, so that a later wait
+  /// for a node of that name waits for the next one.
   void remove_and_tell(std::size_t i) {
     remove(i);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);

@@ -53,9 +53,9 @@ class NodeProcesses {
     return std::make_unique<ClusterNode>(std::move(o));
   }
 
-  /// Of a test's `a` that is done, before it leaves: has b or c had a part in any of its runs? What
-  /// `EngineOptions::scatter` places comes out the same if all of it stays on `a`. A single program
-  /// may be too small to be spread, so it is the suite's that are counted.
+  /// Checks, before a test's finished `a` leaves, whether b or c had a part in any of its runs. The
+  /// ops that `EngineOptions::scatter` places yield the same if all of them stay on `a`. A single
+  /// program may be too small to be spread, so the runs of the whole suite are counted.
   void is_done(const ClusterNode& a) {
     namespace unit_test = boost::unit_test;
     Count& suite = suites_[unit_test::framework::get<unit_test::test_suite>(
@@ -69,7 +69,7 @@ class NodeProcesses {
   ~NodeProcesses() {
     bool is_spread = true;
     for (const auto& [suite, count] : suites_) {
-      // whoever runs a case or two may have those that are not
+      // someone who runs a case or two by hand may have chosen cases that are not spread
       if (count.all < 8 || 2 * count.spread >= count.all) continue;
       std::fprintf(
           stderr,

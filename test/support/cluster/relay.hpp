@@ -43,22 +43,22 @@ class Relay {
     cuts_wanted_.fetch_add(1);
     ring();
   }
-  /// What arrives from now on goes on so much later.
+  /// Data that arrives from now on is forwarded with this delay.
   void delay(std::chrono::milliseconds by) {
     delay_ = by;
     ring();
   }
   std::uint64_t delayed_bytes() const { return delayed_.load(); }
-  /// What was said over one connection, in order.
+  /// Bytes of one connection, in order.
   struct Piece {
-    bool is_answer;  // to who connected
+    bool is_answer;  // sent to the side that connected
     std::string bytes;
   };
   using Talk = std::vector<Piece>;
 
   /// From now on it remembers everything that goes over it.
   void tap() { is_tapped_ = true; }
-  /// Of each connection that there ever was, in the order in which they came.
+  /// All connections so far, in the order in which they were opened.
   std::vector<Talk> talks() const {
     std::lock_guard lock(mutex_);
     return talks_;
@@ -69,7 +69,7 @@ class Relay {
       for (const Piece& piece : talk) all += piece.bytes;
     return all;
   }
-  /// Says this to the target, behind what the first of those who are connected has said.
+  /// Sends these bytes to the target, after the bytes that the first open connection has sent.
   void insert(const std::string& bytes) {
     {
       std::lock_guard lock(mutex_);

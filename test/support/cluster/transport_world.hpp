@@ -1,5 +1,5 @@
-// Where transports under test meet: one world for each implementation, with the same interface, and
-// a listener that writes down what it hears.
+// Worlds in which transports under test meet: one for each implementation, with the same interface,
+// and a listener that records its calls.
 #pragma once
 
 #include <troupe/cluster/transport/sim/in_process.hpp>
@@ -40,7 +40,7 @@ class RecordingListener final : public TransportListener {
   std::vector<Got> got;
   std::vector<std::pair<Peer, Status>> losses;
   std::vector<std::string> log;  // "connected a", "lost a", in order
-  std::size_t direct = 0;        // of what it got, sent by send_direct
+  std::size_t direct = 0;        // messages received that were sent by send_direct
   std::size_t breaks = 0;
   /// Called, without the mutex, before a message is written down.
   std::function<void(Peer, Lane, const Message&)> on_message;
@@ -155,7 +155,7 @@ struct ZeroMqWorld {
   static constexpr bool has_threads = true;
   Bell bell;
 
-  /// Where nobody listens: port 1 is nobody's; a transport gets any port that is free.
+  /// An address without a listener for "nobody" (port 1 is never used); else any free port.
   std::string free_address(const std::string& name) {
     return name == "nobody" ? "tcp://127.0.0.1:1" : "tcp://127.0.0.1:0";
   }
@@ -166,7 +166,7 @@ struct ZeroMqWorld {
   }
 };
 
-/// The same with everything over ZeroMQ, and with payload sealed.
+/// Like ZeroMqWorld with everything over ZeroMQ, and with payload sealed.
 struct NoBulkWorld : ZeroMqWorld {
   std::unique_ptr<Transport> make(PeerInfo self) {
     return make_zeromq_transport(std::move(self), {.bulk = false});

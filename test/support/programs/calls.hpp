@@ -1,4 +1,4 @@
-// What suites of functions in graphs share.
+// Helpers shared by the suites of functions in graphs.
 #pragma once
 
 #include <boost/test/unit_test.hpp>

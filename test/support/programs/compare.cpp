@@ -102,7 +102,8 @@ std::vector<std::pair<Expr, OracleValue>> oracle_feeds(const Recipe& r, const Ki
 }
 
 Expected expected_of(const Recipe& r) {
-  constexpr double kApart = 2e-4;  // of a comparison, and at most between results rounded and not
+  // allowed distance of a comparison, and between rounded and unrounded results
+  constexpr double kApart = 2e-4;
   Graph g;
   Kitchen k(r, g, Devices::none);
   Oracle exact, rounded(DType::f32);
@@ -162,9 +163,9 @@ ProgramOutcome interpret(const Recipe& r) {
 }
 
 /// Waits for a run. A deterministic engine's steps are bounded: an executor that went astray may
-/// take steps for ever. Of large programs it takes up to 4 for a node that the oracle computes
-/// (turns, dead branches, cut edges; more of small ones, whose branches are mostly dead). False if
-/// it hangs.
+/// take steps for ever. A large program takes up to 4 steps for a node that the oracle computes
+/// (turns, dead branches, cut edges). A small one takes more, because its branches are mostly dead.
+/// False if it hangs.
 bool settles(World& world, RunHandle& run, bool is_deterministic) {
   if (!is_deterministic) return run.wait().code() != Code::deadline_exceeded;
   // None of its devices has threads: what no step brings never comes.
@@ -241,7 +242,7 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
       RunHandle& h = handles[static_cast<std::size_t>(run)];
       if (!settles(*world, h, way.is_deterministic)) {
         out.hangs = true;
-        // what it waits for never comes: neither does the end of its destructor
+        // the awaited token never comes, so the destructor would not end either
         (void)world.release();
         return;
       }
@@ -274,8 +275,8 @@ std::optional<std::string> difference(const Tensor& got, const Array& wanted, co
   for (std::size_t i = 0; i < wanted.v.size(); ++i) {
     double is = got.at(static_cast<std::int64_t>(i)), be = wanted.v[i], room = 0;
     if (is_floating(dtype)) {
-      // Of what rounding to f32 everywhere does: some of it for f32; for f64, whose roundings are
-      // 2^-29 of those, far less.
+      // The tolerance derives from the effect of rounding to f32 everywhere: some of it for f32;
+      // for f64, whose roundings are 2^-29 as large, far less.
       const double moved = std::abs(be - rounded.v[i]);
       room = dtype == DType::f32 ? 1e-5 * std::max(1.0, std::abs(be)) + 50 * moved
                                  : 1e-12 * std::max(1.0, std::abs(be)) + 1e-5 * moved;
@@ -387,7 +388,7 @@ std::optional<std::string> difference(const Recipe& r, const Expected& e, const 
     return difference(r, e, o);
   }
   ProgramOutcome o = interpret(r);
-  // It computes what nobody needs in a branch or a body too, and may fail there.
+  // The engine also computes unused values in a branch or a body, and may fail there.
   if (e.error.empty() && !o.error.empty() && may_fail(r)) return std::nullopt;
   return difference(r, e, o);
 }

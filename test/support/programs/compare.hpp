@@ -13,7 +13,7 @@
 
 namespace troupe::test {
 
-/// Where a program runs: an engine, and what else takes steps where there are no threads.
+/// The place where a program runs: an engine, and the other steppers where there are no threads.
 class World {
  public:
   virtual ~World() = default;
@@ -53,7 +53,7 @@ struct Way {
 /// The quickest first.
 const std::vector<Way>& ways();
 
-/// What a program yields, by run; the run with the error is the last.
+/// The results of a program, by run; the run with the error is the last.
 struct ProgramOutcome {
   std::vector<std::vector<Tensor>> fetched;
   std::vector<Tensor> variables;
@@ -74,7 +74,7 @@ class Unfit : public std::runtime_error {
 };
 
 std::vector<std::pair<Expr, OracleValue>> oracle_feeds(const Recipe& r, const Kitchen& k, int run);
-/// What the oracle says; throws Unfit where rounding may decide what the program does.
+/// Returns the oracle's results; throws Unfit where rounding may decide what the program does.
 Expected expected_of(const Recipe& r);
 
 /// Loops that stayed whole, in all programs that were run in engines.
@@ -83,8 +83,8 @@ int& resident_loops();
 /// the same one with all of them lowered: values, or the error.
 std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& way);
 
-/// Of the programs looked at (one in ten, in ways that spread them over CPUs), those with a
-/// function over several devices.
+/// Counts the programs with a function over several devices, among the programs examined (one in
+/// ten, in ways that spread them over CPUs).
 int& cut_functions();
 /// Runs that were cancelled before they had ended.
 int& cancelled_runs();
@@ -96,8 +96,8 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
                  const CompileOptions& compile = {});
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way);
-/// The same of a run beside one that is cancelled anywhere, or that starts as that was; of programs
-/// without variables.
+/// Like `difference`, for a run beside one that is cancelled anywhere, or that starts when that one
+/// did; for programs without variables.
 std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Expected& e,
                                                        const Way& way);
 

@@ -1,9 +1,8 @@
-// A program and what it must yield, under every way to run it: the interpreter, which walks the
-// functional nodes, and the engine with each granularity and number of workers, real and
-// deterministic, with the graph on one device, spread over several, and over several nodes of a
-// cluster.
+// Runs a program in every way and compares its results: the interpreter, which walks the functional
+// nodes, and the engine with each granularity and number of workers, real and deterministic, with
+// the graph on one device, spread over several, and over several nodes of a cluster.
 //
-//   TROUPE_OVER_PROCESSES=1 test_controlflow --run_test=loops_test     # over nodes that are processes, and in no other way
+//   TROUPE_OVER_PROCESSES=1 test_controlflow --run_test=loops_test  # only over processes
 #pragma once
 
 #include <cmath>
@@ -126,7 +125,7 @@ class Somewhere {
   std::unique_ptr<Engine> alone_;
 };
 
-/// What a test builds: feeds and fetches of a graph.
+/// The program that a test builds: feeds and fetches of a graph.
 struct Scenario {
   Feeds feeds;
   std::vector<Expr> fetches;

@@ -13,8 +13,8 @@ namespace troupe::test {
 /// gradient goes.
 inline Tastes smooth_tastes() { return {.variables = Use::reads, .is_smooth = true}; }
 
-/// What is wrong with the gradient of a weighted sum of a recipe's real fetches with respect to its
-/// real inputs and its variables; throws Unfit where differences cannot tell.
+/// Describes the error in the gradient of a weighted sum of a recipe's real fetches with respect to
+/// its real inputs and its variables. Throws Unfit where finite differences cannot decide.
 inline std::optional<std::string> gradient_difference(const Recipe& r, const Way& way) {
   Graph g;
   Kitchen k(r, g, way.devices);

@@ -71,7 +71,7 @@ class Oracle::Walk {
     return false;
   }
 
-  // What is needed for the outputs; in a sub-graph every effect happens too.
+  // Marks the nodes needed for the outputs; in a sub-graph every effect happens too.
   static std::vector<char> needed(const Graph& g, const std::vector<Edge>& outputs, bool is_inner) {
     std::vector<char> need(static_cast<std::size_t>(g.size()), 0);
     for (Edge e : outputs) need[static_cast<std::size_t>(e.node)] = 1;
@@ -473,10 +473,10 @@ class Oracle::Walk {
   std::map<std::string, Array> variables_;
   std::map<std::pair<const Graph*, bool>, std::vector<char>> needed_;
   std::int64_t fired_ = 0;
-  int depth_ = 0;  // of calls
+  int depth_ = 0;  // nested calls
   double margin_ = 0;
   bool saw_nan_ = false;    // in a comparison, since the last condition began
-  bool nan_holds_ = false;  // such a comparison is true meanwhile
+  bool nan_holds_ = false;  // result assumed for such a comparison meanwhile
 };
 
 Oracle::Oracle(DType round_to) : walk_(std::make_unique<Walk>(round_to)) {}

@@ -67,9 +67,9 @@ class Oracle {
   /// A variable's value: what it starts as if no run has touched it.
   const Array& variable(const Graph& graph, std::int32_t state);
   void set_variable(const Graph& graph, std::int32_t state, Array value);
-  /// Of the last run: the least distance of two floats that were compared, relative to them.
+  /// The least distance of two floats compared in the last run, relative to them.
   double margin() const;
-  /// Of the last run: nodes that were computed.
+  /// Number of nodes computed in the last run.
   std::int64_t fired() const;
 
  private:

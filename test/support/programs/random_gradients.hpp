@@ -1,5 +1,5 @@
-// Gradients of random programs, compared with the interpreter's in given ways. What fails is made
-// small, and printed.
+// Compares gradients of random programs with the interpreter's in given ways. A failing program is
+// shrunk and printed.
 #pragma once
 
 #include <cmath>
@@ -53,7 +53,7 @@ struct Differentiated {
   }
 };
 
-/// Of derivatives of that order. Throws Unfit where nothing is differentiated.
+/// Compares derivatives of that order. Throws Unfit where nothing is differentiated.
 inline std::optional<std::string> difference_from_interpreter(const Recipe& r, const Way& way,
                                                               int order = 1) {
   const auto made = [&](Devices devices) {
@@ -110,7 +110,8 @@ inline void compare_gradients(const std::vector<Way>& ways, Seeds s, int order =
     }
     compared += is_due_anywhere && is_fit;
   }
-  if (s.count >= 50) BOOST_TEST(compared >= s.count * 4 / 5);  // what cannot be compared is rare
+  // programs that cannot be compared are rare
+  if (s.count >= 50) BOOST_TEST(compared >= s.count * 4 / 5);
 }
 
 }  // namespace troupe::test

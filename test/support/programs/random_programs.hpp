@@ -1,5 +1,5 @@
-// Random programs with nested control flow, compared with the oracle in given ways. What fails is
-// made small, and printed.
+// Compares random programs with nested control flow with the oracle in given ways. A failing
+// program is shrunk and printed.
 #pragma once
 
 #include <boost/test/unit_test.hpp>
@@ -98,7 +98,7 @@ inline void compare_values(
       break;
     }
   }
-  // what cannot be compared is rare
+  // programs that cannot be compared are rare
   if (s.count >= 50) BOOST_TEST(compared >= static_cast<int>(s.count) * 4 / 5);
   if (s.count >= 50 && tastes.may_fail) BOOST_TEST(errors > 0);
 }

@@ -148,7 +148,8 @@ class Cook {
           visible_[static_cast<std::size_t>(dice_.below(static_cast<int>(visible_.size())))].id);
   }
 
-  // What they are called with is drawn first, for they call each other; then what is in them.
+  // The arguments of functions are drawn first, because functions call each other; then their
+  // bodies.
   void cook_functions() {
     for (int k = dice_.between(1, has_slopes_ ? 4 : 2); k > 0; --k) {
       Recipe::Function f;
@@ -233,7 +234,7 @@ class Cook {
       s.out = fresh_of(r.out);
       s.numbers = {dice_.real(), dice_.real()};
       season(s);
-      if (r.variable >= 0) s.device.clear();  // where its variable is
+      if (r.variable >= 0) s.device.clear();  // on the device of its variable
       add(block, std::move(s));
       return;
     }
@@ -331,7 +332,7 @@ class Cook {
     std::vector<Type> elements(s.in.size(), k.each), states, arguments, results, out;
     if (s.op != "map")
       for (Type t : some_types(1, 2, false)) {
-        // What is stacked must be a tensor whose stack has a type.
+        // A stacked value must be a tensor whose stack has a type.
         if (s.op == "scan") t = k.whole == Type::m && dice_.chance(50) ? Type::v : Type::f;
         states.push_back(t);
         s.in.push_back(pick(block, t));

@@ -146,7 +146,7 @@ Exprs Kitchen::use_all(const std::vector<Named>& all) {
   return out;
 }
 
-// What is defined in a block is forgotten after it.
+// Values defined in a block are removed after it.
 Exprs Kitchen::put(const Block& block, const Exprs& arguments) {
   std::map<int, Expr> outside = known_;
   for (std::size_t k = 0; k < block.arguments.size() && k < arguments.size(); ++k)
@@ -373,7 +373,7 @@ static std::vector<Rule> make_rules() {
   add("and", {T::b, T::b}, {T::b}, 1, [](K, X x, N) { return Exprs{logical_and(x[0], x[1])}; });
   add("or", {T::b, T::b}, {T::b}, 1, [](K, X x, N) { return Exprs{logical_or(x[0], x[1])}; });
   add("not", {T::b}, {T::b}, 1, [](K, X x, N) { return Exprs{logical_not(x[0])}; });
-  // Lists. What could fail on an empty list is done to one that was just made longer, or is
+  // Lists. An operation that could fail on an empty list uses one that was just extended, or is
   // guarded.
   add("push_f", {T::F, T::f}, {T::F}, 4, [](K, X x, N) { return Exprs{list_push(x[0], x[1])}; });
   add("push_v", {T::V, T::v}, {T::V}, 3, [](K, X x, N) { return Exprs{list_push(x[0], x[1])}; });
@@ -430,7 +430,7 @@ static std::vector<Rule> make_rules() {
   add("length_V", {T::V}, {T::l}, 1, [](K, X x, N) { return Exprs{mod(list_length(x[0]), 13)}; });
   add("length_FF", {T::FF}, {T::l}, 1, [](K, X x, N) { return Exprs{mod(list_length(x[0]), 13)}; });
   add("all", {T::f, T::l}, {T::b}, 0, [](K, X x, N) { return Exprs{group(x)}; });
-  // Of 32 bytes up to 1.3 MB; what stands between is on another node, maybe.
+  // From 32 bytes to 1.3 MB; the ops between may be on another node.
   static const auto eighths = [](K k, double number) {
     static constexpr std::int64_t sizes[]{8, 400, 6000, 40000, 160000};
     const std::int64_t n = sizes[static_cast<std::size_t>(std::abs(number) * 4.99)];
@@ -446,7 +446,7 @@ static std::vector<Rule> make_rules() {
   });
   add("large_state", {T::f}, {T::d}, 0,
       [](K k, X x, N n) { return Exprs{identity(x[0] + eighths(k, n[0]))}; });
-  // What is an error for some operands.
+  // Operations that fail for some operands.
   add("try_read", {T::F, T::i}, {T::f}, 6, [](K, X x, N) { return Exprs{list_read(x[0], x[1])}; });
   all.back().may_fail = true;
   add("try_gather", {T::v, T::i}, {T::f}, 6, [](K, X x, N) { return Exprs{gather(x[0], x[1])}; });

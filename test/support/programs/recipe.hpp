@@ -56,12 +56,13 @@ struct Block {
 ///   switch    in 0 the index; a block a branch
 ///   while     in: initial values; out and the blocks' arguments: a counter, then the variables; blocks:
 ///             condition (its result, if it has one, and counter < numbers[0]) and body. numbers[1]: the
-///             counter's limit is told by maximum_iterations; else numbers[2]: what the condition is made by: 0 an operation, 1 a
-///             branch, 2 a loop within, 3 the body, as one more variable
-///   call      of function numbers[0]; in: its arguments but for the counter, which is numbers[1], or one less than
-///             that of the function that calls
-///   slope     in: real numbers; block: of those, to one more; out: its slope in each of them
-///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to (states or results)
+///             counter's limit is told by maximum_iterations; else numbers[2]: what the condition is
+///             made by: 0 an operation, 1 a branch, 2 a loop within, 3 the body, as one more variable
+///   call      of function numbers[0]; in: its arguments but for the counter, which is numbers[1], or
+///             one less than that of the function that calls
+///   slope     in: real numbers; block: from these to one number; out: its slope in each of them
+///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to (states or
+///             results)
 struct Statement {
   std::string op;
   std::vector<Named> in;
@@ -109,7 +110,7 @@ struct Rule {
   std::vector<Type> out;
   int weight;
   std::function<Exprs(Kitchen&, const Exprs&, const std::vector<double>&)> make;
-  int variable = -1;  // of a rule on variables: their type
+  int variable = -1;  // for a rule on variables: their type
   bool is_effect = false;
   bool may_fail = false;  // for some operands it is an error
 };
@@ -144,7 +145,8 @@ class Kitchen {
   int variable(Type t, double number) const;
   using Scope = std::unique_ptr<Graph::Scope>;
   Scope on(const std::string& device);
-  /// Where its operations are, whatever scope they stand in: an access elsewhere is refused.
+  /// Sets the device of its operations, whatever scope they stand in: an access elsewhere is
+  /// refused.
   static std::string home_of(const Recipe::Var& v) { return v.device.empty() ? "cpu:0" : v.device; }
   Scope at_home(int variable) {
     return on(home_of(recipe_.variables[static_cast<std::size_t>(variable)]));
@@ -181,7 +183,7 @@ class Kitchen {
   std::map<int, Expr> known_;
   std::vector<Callable> functions_;
   bool is_in_function_ = false;
-  std::optional<Expr> counter_;  // of the function whose step is being put
+  std::optional<Expr> counter_;  // counter of the function whose step is being put
   Exprs inputs_, fetches_;
   std::vector<Variable> variables_;
 };

@@ -12,8 +12,9 @@
 
 namespace troupe::test {
 
-/// What `f` says is wrong, computed in a process of its own; that it crashed or hangs, if it does:
-/// after `seconds`, or after so much processor time, which a crowded machine does not use up.
+/// Returns the error that `f` reports, computed in a process of its own; also reports if `f`
+/// crashes or hangs. A hang is a run of `seconds`, or of so much processor time, which a crowded
+/// machine does not use up.
 std::optional<std::string> apart(const std::function<std::optional<std::string>()>& f,
                                  unsigned seconds = 20,
                                  std::chrono::milliseconds processor = std::chrono::hours(1));
