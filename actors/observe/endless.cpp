@@ -351,8 +351,8 @@ class Following {
     }
   }
 
-  // Returns true if the value is the variable plus or minus constants, or, for floats, any
-  // increasing function of the variable. A float variable with this update that begins to rise, or
+  // Returns true if the value is the variable plus or minus constants, or, for floats, any non-
+  // decreasing function of the variable. A float variable with this update that begins to rise, or
   // to fall, does so for ever, because rounding is monotonic too.
   bool is_step(Edge e, std::int32_t merge) {
     if (variable(e) >= 0) return e.node == merge;
