@@ -96,8 +96,7 @@ Axes parse_axes(std::string_view text, DimTable& dims, const std::string& where)
       Dim dim{std::string(factor.substr(0, colon)), -1};
       const std::string_view size =
           colon == std::string_view::npos ? std::string_view() : factor.substr(colon + 1);
-      const auto [end, error] =
-          std::from_chars(size.data(), size.data() + size.size(), dim.size);
+      const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), dim.size);
       if (error != std::errc() || end != size.data() + size.size() || dim.size < 0)
         refuse(fmt::format("'{}' names no dimension; it is NAME:SIZE", factor));
       made.push_back(dim.name.empty() ? dims.anonymous(dim.size) : dims.named(dim, where));
