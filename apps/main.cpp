@@ -2,8 +2,7 @@
 //
 //   troupe doctor
 //
-// Exit status: 0 done, 1 the verb found something amiss, 2 the command line makes no sense, 3 a run
-// hangs.
+// Exit status: 0 done, 1 the verb found a problem, 2 the command line is wrong, 3 a run hangs.
 #include <troupe/apps/verbs/terminal.hpp>
 #include <troupe/apps/verbs/verbs.hpp>
 
@@ -73,7 +72,7 @@ std::string explain(const CLI::App& app, const CLI::ParseError& error) {
   return fmt::format("{}; run 'troupe {} --help' for what '{}' takes", error.what(), verb, verb);
 }
 
-/// Its flags and the words that may stand behind them.
+/// The flags of a verb, and the words that may stand behind them.
 Completed completed(const CLI::App& verb) {
   Completed c{verb.get_name(), {}, {}};
   for (const CLI::Option* option : verb.get_options()) {
@@ -97,8 +96,8 @@ Completed completed(const CLI::App& verb) {
 }
 
 int run(int argc, char** argv) {
-  // A range holds what is no number, and an option nothing at all: `--authorize "$KEY"` of a
-  // variable that is not set.
+  // A CLI11 range accepts text that is no number, and an option accepts an empty value:
+  // `--authorize "$KEY"` of a variable that is not set.
   const CLI::Validator number(
       [](const std::string& given) {
         return std::isnan(std::strtod(given.c_str(), nullptr))
@@ -277,8 +276,8 @@ int run(int argc, char** argv) {
            "Its name", drain);
 
   LookFlags look;
-  // Not by `envname`: verbs share the two, and CLI11 would set them from the environment for those
-  // that were not called too.
+  // Not by `envname`: verbs share the two, and CLI11 would set them from the environment also for
+  // verbs that were not called.
   if (const char* said = std::getenv("TROUPE_HTTP"); said && *said) look.node = said;
   if (const char* said = std::getenv("TROUPE_HTTP_TOKEN_FILE"); said && *said) look.token = said;
   const auto looks = [&](const char* name, const char* what, int (*verb)(const LookFlags&)) {

@@ -1,5 +1,5 @@
 // Everything that an op defined outside the source tree needs: its definition, its gradient, its
-// kernel, and what families of ops share.
+// kernel, and the shared code of families of ops.
 //
 //   TROUPE_OP(Twice) {
 //     op.doc("Each element twice.");

@@ -216,7 +216,7 @@ std::string sentence_of(const std::exception& error) {
 
 nlohmann::json parsed(const std::string& said) {
   constexpr int kDeepest = 64;
-  // Fractions are shares and counts of cores: so much fits whatever they are read as.
+  // Fractions are shares and counts of cores: any reader's type holds numbers below this.
   constexpr double kMost = 2'147'483'648.0;
   const auto is_said = [&](int depth, nlohmann::json::parse_event_t event,
                            const nlohmann::json& value) {
@@ -293,7 +293,7 @@ int repeat(const LookFlags& flags, const std::function<int()>& draw) {
     last_status = status;
     if (is_first) {  // before, they end it as they would without --watch: there is no status yet
       struct sigaction on {};
-      on.sa_handler = [](int) { _exit(last_status); };  // all that was said is written
+      on.sa_handler = [](int) { _exit(last_status); };  // all output is written
       for (const int ending : {SIGINT, SIGTERM}) sigaction(ending, &on, nullptr);
     }
     if (std::fflush(stdout) != 0 || std::ferror(stdout)) {

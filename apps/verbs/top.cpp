@@ -1,8 +1,8 @@
 // troupe top: nodes, runs and the busiest actors on a full screen, once a second, until q, Ctrl-C
-// or SIGTERM; where there is no terminal, or as JSON, once, of a second, or again and again
-// (`--watch`). Lines are cut at the terminal's width, and tables at its height, also when that
-// changes. One thread asks (for several plans at a time, with others), and the first one draws and
-// hears keys: a node that does not answer holds up neither.
+// or SIGTERM. Without a terminal, or as JSON, it prints one second once, or repeatedly (`--watch`).
+// Lines are cut at the terminal's width, and tables at its height, also when that changes. One
+// thread sends the requests (for several plans at a time, with others), and the first thread draws
+// and reads keys: a silent node delays neither.
 #include <troupe/apps/verbs/client.hpp>
 
 #include <algorithm>
@@ -154,12 +154,12 @@ class Watched {
 /// The contents to show, whatever the size of the terminal.
 struct View {
   std::string title;
-  std::string state;       // as the node has said it
+  std::string state;       // from the node's answer
   std::vector<Busy> busy;  // the busiest first
   Table nodes{{"NODE", "STATE", "CPU", "MEMORY", "QUEUED", "UNACKED", "ROUND TRIP"}},
       runs{{"RUN", "FOR", "FIRED", "WHAT"}}, actors{{"ACTOR", "BUSY", "FIRES/S", "STATE", "WHAT"}};
 
-  /// `age`: seconds since it was heard, if that is long ago; `amiss`: why.
+  /// `age`: seconds since the answer, if that is long ago; `amiss`: why.
   std::string text(std::int64_t age, const std::string& amiss) const {
     const winsize size = Screen::size();
     // nodes and runs leave a third to the actors
@@ -205,7 +205,7 @@ std::vector<Busy> busy_of(const LookFlags& flags, std::map<std::string, Watched>
     std::exception_ptr amiss;
   };
   std::vector<Part> parts(ids.size());
-  // publishes nothing: parts are heard when the threads have ended
+  // publishes nothing: parts are read when the threads have ended
   std::atomic<std::size_t> next{0};
   // publishes nothing: a thread that sees it late asks once more
   std::atomic<bool> is_amiss{false};
@@ -279,12 +279,12 @@ View look(const LookFlags& flags, std::map<std::string, Watched>& plans, double&
   return view;
 }
 
-/// Asks again and again on a thread of its own, which lives as long as the process.
+/// Sends requests repeatedly on a thread of its own, which lives as long as the process.
 class Asker {
  public:
   struct Heard {
     View view;
-    std::string amiss;  // why the last question was not answered; empty: it was
+    std::string amiss;  // why the last request failed; empty: it did not
     std::chrono::steady_clock::time_point at = std::chrono::steady_clock::now();
   };
   explicit Asker(const LookFlags& flags)

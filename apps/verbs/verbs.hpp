@@ -1,6 +1,6 @@
 // The verbs of the binary `troupe`, one file each: a function of the verb's arguments that prints
-// to stdout and returns the process's exit status, 0 for done and 1 where it found something amiss
-// (`diagnose`: 3 where a run hangs).
+// to stdout and returns the process's exit status, 0 for done and 1 if it found a problem
+// (`diagnose`: 3 if a run hangs).
 //
 //   int version() { ...; return 0; }
 //
@@ -15,8 +15,7 @@
 
 namespace troupe::verbs {
 
-/// A command line that cannot be meant: main prints the message, which says what to do, and exits
-/// with 2.
+/// A wrong command line: main prints the message, which names the remedy, and exits with 2.
 struct Misuse : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -11,7 +11,7 @@ set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
 
 # The sub-folders that hold code. A folder includes itself and the folders left of a `<` before it.
-# Folders between two `<` do not include each other, and neither do those of two rows. `*` is any
+# Folders between two `<` do not include each other, and neither do folders of two rows. `*` is any
 # folder at that place, `.` the files beside the sub-folders. A row that starts with `<` continues
 # the row above it.
 order='

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/checks/readme.sh [TREE]: is what the pages say still so?
+# scripts/checks/readme.sh [TREE]: checks that the pages still match the tree.
 #
 # In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so
 # does every flag it shows; a relative link leads somewhere; a ```cpp block after

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 [ $# -gt 0 ] || { echo "name folders" && exit 2; }
 scripts/checks/install.sh clang-tidy-16
 cmake --preset debug >/dev/null
-# tidy FILE: in one write, since several run at once. Warnings are g++'s matter.
+# tidy FILE: in one write, since several run at once. g++ reports warnings.
 tidy() {
   local out status=0
   out=$(clang-tidy-16 -p build/debug --quiet --extra-arg=-w --extra-arg=-Qunused-arguments "$1" \
