@@ -6,12 +6,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -112,62 +110,17 @@ bool is_asked_to_end(const sigset_t& endings) {
   return sigtimedwait(&endings, nullptr, &now) >= 0;
 }
 
-double seconds(std::chrono::nanoseconds t) { return std::chrono::duration<double>(t).count(); }
-
-/// Decides whether pings can be answered in time, from the best round trips to other nodes.
-class Ways {
- public:
-  explicit Ways(const MembershipOptions& options) : options_(options) {}
-  /// Looks at all ways, a few times in all: later a machine may just be busy. Returns which of them
-  /// takes longer than a ping may; empty: none so far.
-  std::string too_slow(const ClusterNode& here) {
-    if (!is_looking()) return {};
-    ++tries_;
-    bool has_seen = false;
-    for (const auto& [node, took] : here.round_trips())
-      if (took.count() > 0) {
-        const auto [known, is_new] = least_.try_emplace(node, took);
-        known->second = std::min(known->second, took);
-        has_seen = true;
-      }
-    // A node that is held for dead too early is seen between two of its lives alone.
-    looks_ += has_seen;
-    if (is_looking()) return {};
-    for (const auto& [node, took] : least_)
-      if (took > options_.period)
-        return fmt::format(
-            "--suspect-after {} is too short for the way to node '{}', which takes {:.3f} s there "
-            "and back; give {:.1f} at least",
-            seconds(options_.suspicion), node, seconds(took),
-            std::ceil(seconds(took) * kPeriods * 12) / 10);
-    return {};
-  }
-  bool is_looking() const { return looks_ < kLooks && tries_ < kTries; }
-
- private:
-  static constexpr int kLooks = 5, kTries = 100;
-  static constexpr double kPeriods = 3;  // a suspicion (suspecting_after)
-  const MembershipOptions options_;
-  int looks_ = 0, tries_ = 0;
-  std::map<std::string, std::chrono::nanoseconds> least_;
-};
-
 // Until it is asked to end, or has no place in the cluster any more; the exit status.
-int stay(const ClusterNode& here, const sigset_t& endings, Ways ways) {
-  const timespec now_and_then{1, 0}, soon{0, 100'000'000};
+int stay(const ClusterNode& here, const sigset_t& endings) {
+  const timespec now_and_then{1, 0};
   bool was_drained = false;  // twice: an owner may have begun one more run before it was told
   for (;;) {
-    const timespec& wait = ways.is_looking() ? soon : now_and_then;
-    if (sigtimedwait(&endings, nullptr, &wait) >= 0) return 0;
+    if (sigtimedwait(&endings, nullptr, &now_and_then) >= 0) return 0;
     if (const bool is_drained = here.is_drained(); !is_drained) {
       was_drained = false;
     } else if (std::exchange(was_drained, true)) {
       fmt::print("node '{}' is drained\n", here.name());
       return 0;
-    }
-    if (const std::string why = ways.too_slow(here); !why.empty()) {
-      fmt::print(stderr, "troupe: {}\n", printable(why));
-      return 2;
     }
     if (const Status status = here.status(); !status.ok()) {
       fmt::print(stderr, "troupe: {}\n", status.message());
@@ -260,7 +213,6 @@ int node(const NodeFlags& given) {
     tcp.bulk_port = next + 1;
   options.membership = suspecting_after(
       std::chrono::nanoseconds(static_cast<std::int64_t>(flags.suspect_after * 1e9)));
-  const Ways ways(options.membership);
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.engine.flight = flight_folder(flags.flight, options.engine.log);
@@ -316,7 +268,7 @@ int node(const NodeFlags& given) {
                page ? " and " + page->address() : "");
     std::fflush(stdout);
     notify_service("READY=1");
-    status = stay(*here, endings, ways);
+    status = stay(*here, endings);
   }
   notify_service("STOPPING=1");
   if (has_joined) fmt::print("node '{}' leaves\n", here->name());

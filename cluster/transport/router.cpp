@@ -337,6 +337,9 @@ Time Router::drained_at(const Entry& entry) const {
   const Time all = entry.since + options_.drain;
   if (!leaving_) return all;
   const Time quiet = std::max(entry.since, entry.last_heard);
+  // Much data may take longer than that to be acknowledged on a slow way.
+  constexpr std::size_t kMuch = std::size_t{1} << 20;
+  if (entry.attached && entry.session.kept_bytes() > kMuch) return all;
   const bool has_all = !entry.attached || entry.session.kept_bytes() == 0;
   return std::min(all, quiet + (has_all ? options_.farewell : 2 * options_.farewell));
 }

@@ -12,7 +12,6 @@
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/process/node_process.hpp>
-#include <troupe/test/support/cluster/relay.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -163,22 +162,6 @@ BOOST_AUTO_TEST_CASE(a_run_is_cancelled_from_a_shell, *boost::unit_test::label("
   const Status status = handle.wait();
   BOOST_TEST((status.code() == Code::cancelled));
   BOOST_TEST(has(status.message(), "an operator has cancelled the run"), status.message());
-}
-
-// 50 ms each way, and a ping may take 33 there and back.
-BOOST_AUTO_TEST_CASE(a_suspicion_shorter_than_the_way_is_refused,
-                     *boost::unit_test::label("stock_zmq")) {
-  Folder folder_b, folder;
-  NodeProcess b(folder_b, "b");
-  Relay relay(b.address);
-  relay.delay(50ms);
-  const Outcome c =
-      run(folder.path(), {binary(), "node", "--name", "c", "--listen", "tcp://127.0.0.1:0",
-                          "--join", relay.address(), "--suspect-after", "0.1"});
-  BOOST_TEST(c.code == 2, c.error);
-  BOOST_TEST(
-      has(c.error, "--suspect-after 0.1 is too short for the way to node 'b', which takes 0."),
-      c.error);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
