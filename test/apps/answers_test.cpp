@@ -1,6 +1,6 @@
 // Not under asan and tsan: the text of the command line has no memory of its own.
-// What the verbs make of answers that no node gives: one sentence, and nothing that acts on a
-// terminal. The fuzzer of answers finds more of these.
+// The verbs' output for answers that no node gives: one sentence, without control sequences for a
+// terminal. The fuzzer of answers finds more of them.
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_SUITE(answers_test)
 
 namespace {
 
-/// Says the same to whoever connects, whatever they ask, and hangs up.
+/// Sends the same answer to every client, for every request, and closes the connection.
 class Saying {
  public:
   explicit Saying(std::string said)

@@ -81,7 +81,7 @@ class Terminal {
   int finish() {
     const int ended = static_cast<int>(syscall(SYS_pidfd_open, pid_, 0));
     pollfd in[] = {{ended, POLLIN, 0}, {master_, POLLIN, 0}};
-    // whose output nobody takes does not end
+    // a process whose output is not read does not end
     while (ended >= 0 && poll(in, 2, -1) > 0 && in[0].revents == 0) take();
     if (ended >= 0) close(ended);
     int status = 0;
@@ -89,7 +89,7 @@ class Terminal {
     pid_ = -1;
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
-  /// What a program that has ended wrote, to its end.
+  /// Returns the rest of the output of a program that has ended.
   std::string rest() {
     close(slave_);
     slave_ = -1;

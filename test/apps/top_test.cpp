@@ -102,9 +102,9 @@ BOOST_AUTO_TEST_CASE(a_new_size_is_drawn_at_once) {
 BOOST_AUTO_TEST_CASE(however_it_ends_the_terminal_is_as_it_was) {
   Hanging h;
   using End = void (*)(Terminal&);
-  // Keys that mean nothing go first, Ctrl-Z too: to a program that ends by a key. Those that it has
-  // not read when a signal ends it are the terminal's again, for which Ctrl-Z throws away what is
-  // not written yet.
+  // Keys that mean nothing go first, Ctrl-Z too: to a program that ends by a key. Keys that it has
+  // not read when a signal ends it are the terminal's again, for which Ctrl-Z discards output that
+  // is not written yet.
   for (const End end :
        {End([](Terminal& t) { t.type("x\x1b[A\x1aq"); }),
         End([](Terminal& t) { t.type("x\x1b[A\x1a\x03"); }),
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(who_never_ends_an_answer_keeps_nobody) {
       const int fd = accept(listening, nullptr, nullptr);
       (void)!send(fd, head.data(), head.size(), MSG_NOSIGNAL);
       pollfd one{fd, POLLRDHUP, 0};
-      // for a minute, if nobody hangs up
+      // for a minute, unless the client closes the connection
       for (int i = 0; i < 600 && poll(&one, 1, 100) == 0; ++i)
         (void)!send(fd, "x", 1, MSG_NOSIGNAL);
       close(fd);
@@ -238,7 +238,7 @@ BOOST_AUTO_TEST_CASE(on_a_pipe_it_prints_once) {
   Busy busy;
   const Folder folder;
   Outcome said;
-  // what answers too late has done nothing
+  // a late answer has no operations
   for (int tries = 0; tries < 20 && said.out.find("MatMul while_loop/turned") == std::string::npos;
        ++tries)
     said = run(folder.path(), {binary(), "top", "--node", busy.server.address(), "--patience", "60",

@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// The gradient checks themselves: they pass what is right and name what is wrong.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// The gradient checks themselves: they pass right gradients and name wrong ones.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>

@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// Reverse mode over graphs: what is connected, what is summed, what stays sparse, what is refused.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Reverse mode over graphs: connected values, sums, sparse gradients, refusals.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(paths_add_up) {
   BOOST_TEST(value(g, d, {{x, Tensor::scalar(2.0)}}) == 3 * 3 * 4 + 2 * 2);
 }
 
-// Of unknown ranks too, of any order, on what is empty as well.
+// Reductions of unknown ranks, of any order, and of empty tensors.
 BOOST_AUTO_TEST_CASE(reductions_of_what_has_no_known_rank) {
   using Reduce = std::function<Expr(const Expr&, std::vector<std::int64_t>)>;
   const Reduce all[] = {[](const Expr& x, auto axes) { return sum(x, axes); },
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(a_users_own_gradient) {
   BOOST_TEST(values(g, y, feeds) == (std::vector<double>{1, 3}), boost::test_tools::per_element());
   BOOST_TEST(values(g, gradients(sum(y), x)[0], feeds) == (std::vector<double>{7, 7}),
              boost::test_tools::per_element());
-  // What it returns too many of is said, with the line of the value.
+  // The error for surplus gradients names the line of the value.
   Graph other;
   Expr foreign = other.input("x", DType::f32, Shape{3});
   Expr three = g.input("three", DType::f32, Shape{3});
@@ -307,7 +307,7 @@ BOOST_AUTO_TEST_CASE(slopes_at_edges) {
 }
 
 BOOST_AUTO_TEST_CASE(one_step_serves_eager_values_too) {
-  // What a tape will call: the same gradient functions, computing at once.
+  // The calls of a tape: the gradient functions of graphs, computing at once.
   Eager e;
   Expr x = e.constant(Tensor::of<double>({1, 2, 3, 4}, {2, 2})), b = e.constant(vec({10, 20})),
        y = x * b;

@@ -1,6 +1,6 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// Loss scaling and mixed precision: what overflows changes nothing, the scale finds its place, and
-// a network stored in few bits learns.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Loss scaling and mixed precision: a step that overflows changes nothing, the scale finds its
+// value, and a network stored in few bits learns.
 #include <boost/test/unit_test.hpp>
 
 #include <cmath>

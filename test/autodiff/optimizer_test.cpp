@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Optimizers against the papers' formulas written out on doubles, dense and by rows.
 #include <boost/test/unit_test.hpp>
 
@@ -24,7 +24,7 @@ namespace {
 using Numbers = std::vector<double>;
 namespace tools = boost::test_tools;
 
-/// What one step makes of one element, its gradient and its slots.
+/// One step on one element, given its gradient and its slots.
 using Rule = std::function<double(double w, double g, Numbers& slots, int t)>;
 
 Rule sgd_rule(double rate) {
@@ -333,7 +333,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_another_shape_are_refused) {
              why);
 }
 
-// What is computed in f32 and stored as f16 takes either; nothing else is converted unasked.
+// A variable computed in f32 and stored as f16 takes either; nothing else is converted unasked.
 BOOST_AUTO_TEST_CASE(gradients_of_another_dtype_are_refused) {
   Graph g;
   Variable w = g.variable("w", DType::f32, {3}, Initializer::constant(1)),
@@ -394,7 +394,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_step_are_refused_with_the_line) {
   refuses(RmsProp({.momentum = nan}), "momentum");
   refuses(Adagrad({.initial_accumulator = -1}), "initial_accumulator");
   refuses(Adagrad({.epsilon = infinity}), "epsilon");
-  BOOST_TEST(g.states().size() == 1u);               // of what was refused nothing is left
+  BOOST_TEST(g.states().size() == 1u);               // a refused optimizer leaves no state
   Sgd({.learning_rate = -1.0}).minimize(loss, {w});  // climbs
 }
 

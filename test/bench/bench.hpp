@@ -1,4 +1,4 @@
-// What the benchmarks share: a clock, medians over interleaved repetitions, one JSON object a line.
+// Tools of the benchmarks: a clock, medians over interleaved repetitions, one JSON object a line.
 //
 //   Comparison c{.name = "message_1_worker", .unit = "ns", .peer = "CAF ping-pong", .budget = 0.2};
 //   for (int i = 0; i < 7; ++i) { c.ours.push_back(run_ours()); c.theirs.push_back(run_peer()); }
@@ -79,13 +79,13 @@ struct Comparison {
   std::string unit;
   std::string peer;
   std::string peer_version = {};
-  double budget = 0;  // of the ratio; 0: none
+  double budget = 0;  // bound of the ratio; 0: none
   int threads = 1;
   bool speed_up = false;
   std::vector<double> ours = {};
   std::vector<double> theirs = {};
-  double budget_value = 0;  // of our value, in `unit`; 0: none
-  std::string blas = {};    // what the peer multiplies matrices with
+  double budget_value = 0;  // bound of our value, in `unit`; 0: none
+  std::string blas = {};    // the peer's library for matrix products
   std::string note = {};
   std::vector<std::pair<std::string, double>> also = {};  // further figures of the same run
   double began_ns = now_ns(), began_pressure_us = pressure_us();

@@ -4,16 +4,16 @@
 // `dependent`: the counter is advanced on one process and compared with its bound on another, so
 // every iteration waits for a round trip. The peer is that round trip with nothing but our
 // transport of the same kind, in the same run (budget: ≥ 0.8 × 1/RTT). Beside it, without a budget,
-// stands what bare ZeroMQ takes for one over TCP: `times_zeromq`. `independent`: each process adds
-// 1 to a value of its own; only the predicate goes round. It should take as long on four processes
-// as on one, up to the cores there are. A run is long, for what it takes to begin and end one on
-// two processes is as much as a thousand iterations (`null_step` has that). Beside two processes
-// stands what two take at once that have nothing to do with each other: what the machine gives two
+// stands the round trip of bare ZeroMQ over TCP: `times_zeromq`. `independent`: each process adds 1
+// to a value of its own; only the predicate goes round. It should take as long on four processes as
+// on one, up to the cores there are. A run is long, because beginning and ending one on two
+// processes takes as long as a thousand iterations (`null_step` measures that). Beside two
+// processes stands the time of two unrelated processes at once, as the limit of the machine
 // (`_of_two_alone`, budget: ≥ 0.9 of the rate of the slower of these). `barrier`: the counter waits
 // for all of these values each time. `_plain`: both kinds on two processes with the window that
-// DESIGN §6 and §8 have and no more (`EdgeOptions::ahead` = 0): nobody is sent anything of an
+// DESIGN §6 and §8 have and no more (`EdgeOptions::ahead` = 0): no process is sent a token of an
 // iteration that `parallel_iterations` does not admit there yet, however small it is. The peer is
-// the same loop as it is otherwise; without a budget. `dist_loop profile
+// the loop with the default window; without a budget. `dist_loop profile
 // [independent|barrier|dependent] [processes] [window] [shared|tcp|sealed] [times] [iterations]`
 // runs one of them for a profiler.
 #include <array>
@@ -30,13 +30,14 @@ namespace {
 
 using namespace troupe;
 constexpr int kMost = 4, kIterations = 2000, kRepetitions = 5;
-// of the loop and its peer: the host moves cores about for a second at a time, and with it either
+// pairs of the loop and its peer: the host moves cores about for a second at a time, and with it
+// either
 constexpr int kPairs = 15;
-// of what takes a fifth of a microsecond: longer than a transport remembers that others wanted its
-// core
+// iterations of a fifth of a microsecond each: together longer than a transport remembers that
+// others wanted its core
 constexpr int kSteady = 100 * kIterations;
 constexpr int kOfTwo = 31;  // pairs of such
-// of what takes a few microseconds at most: to begin a run takes as long as some hundred of them,
+// iterations of a few microseconds at most: beginning a run takes as long as some hundred of them,
 // and a host gives back its cores so long after they were idle
 constexpr int kMany = 10 * kIterations;
 
@@ -67,7 +68,7 @@ class Loop {
     run_ = engine.compile(graph_, {limit_}, {last});
     ns(kIterations / 10);
   }
-  /// Of an iteration.
+  /// Returns the time of an iteration.
   double ns(int iterations) {
     const double start = bench::now_ns();
     const std::vector<Tensor> out = run_({Tensor::scalar<std::int32_t>(iterations)});
@@ -151,7 +152,8 @@ class ZeroMqPeer {
 class Beside {
  public:
   void start() { peer_.start(); }
-  /// Of an iteration of either, the slower one; `here`: the same loop, in this process alone.
+  /// Returns the time of an iteration of the slower of both; `here`: the same loop, in this process
+  /// alone.
   double ns(Loop& here, int window, int iterations) {
     const Asked asked{window, iterations};
     ZeroMqPeer::Bytes bytes{};
@@ -184,7 +186,7 @@ class Beside {
   }};
 };
 
-/// That this node has sent and got.
+/// Returns the number of messages that this node has sent and received.
 std::uint64_t messages(const ClusterNode& node) {
   const TransportCounters c = node.counters();
   return c.messages_out + c.messages_in;
@@ -212,7 +214,7 @@ struct Link {
   std::unique_ptr<ClusterNode> node;
 };
 
-/// One more node of this process, in whose programs nobody is further ahead of anybody than
+/// One more node of this process, in whose programs no partition is further ahead of another than
 /// `parallel_iterations`.
 std::unique_ptr<ClusterNode> join_plain(const Link& link) {
   NodeOptions o{
@@ -337,8 +339,8 @@ int main(int argc, char** argv) {
   const Link& here = links[0];
   for (const Kind kind : {Kind::independent, Kind::barrier})
     for (const int window : {1, 8, 32}) {
-      // In turns, up and down, as the host moves cores about; each after a run that nobody times,
-      // for its processes have been idle.
+      // In turns, up and down, as the host moves cores about; each after a run that is not timed,
+      // because its processes have been idle.
       std::vector<std::unique_ptr<Loop>> loops;
       std::vector<std::vector<double>> us(kMost);
       const double began_ns = bench::now_ns(), began_pressure_us = bench::pressure_us();

@@ -4,8 +4,8 @@
 //
 // Every run is fed another input, and every result is compared, bit for bit with a plain C++ loop
 // and to 1e-6 with the peer's. `ns an op` is the time of a whole run, from the call to its return,
-// divided by the ops; `latency` is the run of a chain of two ops alone. What a and b multiply and
-// add are inputs on all sides, so that there is nothing to fold.
+// divided by the ops; `latency` is the run of a chain of two ops alone. The operands a and b are
+// inputs on all sides, so that there is nothing to fold.
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/count_allocations.hpp>

@@ -104,8 +104,7 @@ Phases once(Built (*build)(Graph&, int), int size, std::int32_t& ops, std::int32
   return phases;
 }
 
-/// Of at least kOps nodes, those of gradients and updates included: some are there once, the others
-/// for each link.
+/// At least kOps nodes, including gradients and updates: some exist once, the others for each link.
 int size_for(Built (*build)(Graph&, int)) {
   std::int32_t of_64 = 0, of_128 = 0, planned = 0;
   once(build, 64, of_64, planned);

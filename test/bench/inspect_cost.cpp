@@ -1,16 +1,16 @@
-// What being looked at costs: a chain of one-element operations, a loop of scalars and a training
-// step of an LSTM on a node that serves inspections, while nobody asks, while somebody asks for
-// everything once a second, as the page does, and while it is traced, against an engine that nobody
-// can ask.
+// Measures the cost of inspection: a chain of one-element operations, a loop of scalars and a
+// training step of an LSTM on a node that serves inspections. The node is measured without
+// requests, with a client that asks for everything once a second, as the page does, and while it is
+// traced, against an engine that serves no inspections.
 //
-// Rows `_thread_cpu` are by the processor time of the thread that computes: what is taken from it,
-// whatever else the machine does; those who ask, what answers and its JSON cost nothing there, and
-// the watcher is in the process. Rows `_wall` are by the clock on the wall, and the watcher asks
-// over HTTP: they have all of it, and on a machine of few cores those who ask as well. Ours and the
-// peer alternate, in pieces of a tenth of a second and of a second.
+// Rows `_thread_cpu` are by the processor time of the thread that computes: the time taken from it,
+// whatever else the machine does. Clients, the server and its JSON cost nothing there, and the
+// watcher is in the process. Rows `_wall` are by the wall clock, and the watcher asks over HTTP:
+// they include all costs, and on a machine of few cores the clients' as well. Ours and the peer
+// alternate, in pieces of a tenth of a second and of a second.
 //
-// What is always on (counters, flight recorder) is in both: its cost is told by instructions,
-// before and after (RESULTS.md).
+// Counters and the flight recorder are always on and in both: their cost is measured in
+// instructions, before and after (RESULTS.md).
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
@@ -60,14 +60,14 @@ double clock_ns(clockid_t clock) {
 /// Processor time of the calling thread, which computes in the place of the one worker: it answers
 /// inspections too, and what others do on the machine is not in it.
 double thread_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
-/// Of all other threads of this process: the server, the node, and who asks it.
+/// Processor time of all other threads of this process: the server, the node, and its clients.
 double beside_ns() { return clock_ns(CLOCK_PROCESS_CPUTIME_ID) - thread_ns(); }
 
 /// A program, and one run of it.
 struct Workload {
   const char* name;
   const char* unit;
-  double per_run;  // of the unit
+  double per_run;  // runs a unit
   Function f;
   std::vector<Tensor> feeds;
   /// ns a unit, by that clock, over so many of them.
@@ -128,7 +128,7 @@ struct Programs {
 
 /// Asks a node for what its page asks it for: its state, the counters of the plan that is shown and
 /// events, at once when it is turned on and then each second, over one connection. Ends the program
-/// if it is not answered: what nobody asked for costs nothing.
+/// if it gets no answer: an unserved request costs nothing.
 class Watcher {
  public:
   /// `plan`: which of the node's, in the order in which they were made.

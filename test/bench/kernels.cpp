@@ -22,7 +22,7 @@ struct Case {
   Shape shape;
   double budget;
   Expr (*make)(const Expr& x);
-  double tolerance = 1e-4;  // of a value, relative to 1 + |value|
+  double tolerance = 1e-4;  // tolerance of a value, relative to 1 + |value|
 };
 
 Expr chain(const Expr& x) { return sqrt(abs(relu(x * 1.5 + 0.5) * x - 0.25)) * 0.75 + x; }
@@ -45,7 +45,7 @@ const Case kCases[] = {
     {"layer_norm_wide", {4096, 1024}, 0.7, [](const Expr& x) { return normalized(x); }},
     {"sum", {10'000'000}, 0.7, [](const Expr& x) { return sum(x); }},
     {"sum_of_rows", {4096, 1024}, 0.7, [](const Expr& x) { return sum(x, {1}); }},
-    // of 4,096 numbers near 1, which nearly cancel: torch is off by 1.2e-4
+    // sums of 4,096 numbers near 1, which nearly cancel: torch is off by 1.2e-4
     {"sum_of_columns", {4096, 1024}, 0.7, [](const Expr& x) { return sum(x, {0}); }, 3e-4},
     {"sum_of_columns_cached", {1000, 1000}, 0.7, [](const Expr& x) { return sum(x, {0}); }},
     {"max_of_rows", {1000, 1000}, 0, [](const Expr& x) { return reduce_max(x, {1}); }},

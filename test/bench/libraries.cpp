@@ -45,7 +45,7 @@ class OpenBlas {
     }
   }
   Product product = nullptr;
-  std::string version;  // of its configuration: `OpenBLAS 0.3.21 ...`
+  std::string version;  // version and configuration: `OpenBLAS 0.3.21 ...`
 };
 
 std::string version_of(const std::string& library, const OpenBlas& blas) {
@@ -59,7 +59,7 @@ std::string version_of(const std::string& library, const OpenBlas& blas) {
 struct Case {
   std::int64_t m, k, n;
   bool ta = false, tb = false;
-  double budget = 0;  // of the best library's speed
+  double budget = 0;  // ratio to the best library's speed
   double work() const {
     return 2.0 * static_cast<double>(m) * static_cast<double>(k) * static_cast<double>(n);
   }
@@ -162,7 +162,7 @@ void measure(const Case& c, const OpenBlas& blas, bool as_table) {
   }
   bench::Comparison r{
       .name = "product_" + name, .unit = "ns", .peer = {}, .budget = c.budget, .speed_up = true};
-  // What packs beforehand is no rival of what cannot.
+  // A library that packs beforehand does not compete with one that cannot.
   const Library* best = nullptr;
   for (const Library& l : libraries) {
     r.also.push_back({l.name, bench::median(l.speeds)});
@@ -181,7 +181,7 @@ void measure(const Case& c, const OpenBlas& blas, bool as_table) {
 
 int main(int argc, char** argv) {
   const bool as_table = argc > 1 && std::strcmp(argv[1], "table") == 0;
-  // oneDNN brings OpenMP along; who links with oneDNN alone finds its functions at run time.
+  // oneDNN loads OpenMP; a program that links with oneDNN alone finds its functions at run time.
   if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads"))
     reinterpret_cast<void (*)(int)>(set)(1);
   const OpenBlas blas;

@@ -1,9 +1,9 @@
-// What a gradient through a loop costs: 10,000 iterations of y = y * a + b. The backward pass is
-// the run of both less that of the forward pass that saves (budget: 3× the latter). A forward pass
-// that nobody differentiates saves nothing: for this measurement the pass that sees to it is
-// skipped. The derivative with respect to y's first value is compared with a^n. `long`: what an
-// iteration of forward and backward takes in a loop of a million, by what it takes in one of ten
-// thousand: more than little above 1 says that something walks what was saved.
+// Measures a gradient through a loop: 10,000 iterations of y = y * a + b. The backward pass is the
+// run of both less that of the forward pass that saves (budget: 3× the latter). A forward pass
+// without a gradient saves nothing: for this measurement, the pass that removes the saving is
+// skipped. The derivative with respect to y's first value is compared with a^n. `long`: time of an
+// iteration of forward and backward in a loop of a million, divided by the time in one of ten
+// thousand: a ratio well above 1 shows that an op walks the saved values.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>

@@ -154,7 +154,7 @@ double products_ns() {
 }
 
 // The multiply-adds, counted as two, that a step cannot do without. The first state is zero, and
-// nobody asks for its gradient.
+// its gradient is not fetched.
 constexpr double kFlops =
     2.0 * kBatch * 4 * kUnits * (2.0 * kTime * kFeatures + 3.0 * (kTime - 1) * kUnits);
 
@@ -182,7 +182,7 @@ void measure(int threads) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // of the library's products alone
+  // applies to the library's products alone
   if (void* set = dlsym(RTLD_DEFAULT, "omp_set_num_threads"))
     reinterpret_cast<void (*)(int)>(set)(1);
   const bool of_loop = argc > 1 && std::strcmp(argv[1], "profile") == 0;

@@ -1,6 +1,7 @@
-// What a second worker brings: two independent heavy branches on an engine of two workers against
-// one of one worker, hot and after 200 ms of idleness (budget: 1.8×); and what it costs: graphs of
-// 10,000 tiny operations, which must not run slower with two workers than with one (budget: 1×).
+// Measures the gain of a second worker: two independent heavy branches on an engine of two workers
+// against one of one worker, hot and after 200 ms of idleness (budget: 1.8×). Measures its cost,
+// too: graphs of 10,000 tiny operations, which must not run slower with two workers than with one
+// (budget: 1×).
 //
 // The engines live in this process and alternate. Their results are compared bit for bit.
 #include <troupe/actors/engine/engine.hpp>
@@ -15,10 +16,10 @@ namespace {
 
 using namespace troupe;
 using namespace std::chrono_literals;
-// what a sleeping core finds of its caches, and how soon it runs, varies by a third
+// the cache contents of a sleeping core, and its time to run, vary by a third
 constexpr int kRepetitions = 15, kAfterIdle = 41;
 
-/// The same graph on engines that differ in their workers alone.
+/// One graph on engines that differ in their workers alone.
 class Engines {
  public:
   Engines(const std::vector<int>& workers, const Graph& graph, const std::vector<Expr>& feeds,

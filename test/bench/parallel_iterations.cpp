@@ -1,7 +1,7 @@
-// What parallel iterations bring: a loop whose bodies do not depend on each other, on two workers,
-// two iterations at a time against one (budget: 1.8×). A body is products too small to be divided
-// between workers (a kernel of 6 million multiply-adds or more would be): what overlaps are
-// iterations.
+// Measures the gain of parallel iterations: a loop whose bodies do not depend on each other, on two
+// workers, two iterations at a time against one (budget: 1.8×). A body is products too small to be
+// divided between workers (a kernel of 6 million multiply-adds or more would be), so only
+// iterations overlap.
 #include <cstdlib>
 
 #include <troupe/actors/engine/engine.hpp>

@@ -60,7 +60,7 @@ inline float multiply_adds(int rounds) {
 #endif
   return detail::chains<detail::V128>(rounds);
 }
-/// What `multiply_adds` computes: a multiply-add counts as two.
+/// Floating-point operations of `multiply_adds`: a multiply-add counts as two.
 inline double multiply_add_flops(int rounds) {
   return 2.0 * detail::kChains * (detail::width() / 4) * rounds;
 }

@@ -59,7 +59,7 @@ class Peer {
 
   bool is_here() const { return is_here_; }
   const std::string& name() const { return name_; }
-  /// What goes into `peer`: `what`, or that there is nothing to compare with.
+  /// Returns the text for `peer`: `what`, or that the peer is not installed.
   std::string label(const std::string& what) const {
     return is_here_ ? what : name_ + " (not installed)";
   }

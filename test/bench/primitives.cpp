@@ -45,7 +45,7 @@ void compare(bench::Comparison c, double work, Ours&& ours, Theirs&& theirs) {
 constexpr int kRounds = 4000;
 volatile float sink;
 
-// What a compiler makes of the loop: reads two arrays, writes one, through the cache as we do.
+// A loop as the compiler vectorises it: reads two arrays, writes one, through the cache as we do.
 #if defined(__x86_64__)
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"), optimize("O3")))
 #endif

@@ -1,9 +1,9 @@
 // Processes of one machine that are nodes of a cluster, over TCP on loopback and shared memory, and
 // one that only echoes.
 //
-//   Processes workers(3);                      // forked at once: before anything of this process has a thread
-//   auto node = workers.join();                // this process's node, connected with all of them
-//   node->engine().compile(...)                // on "/node:w1/cpu:0" ...
+//   Processes workers(3);             // forked at once: before this process starts a thread
+//   auto node = workers.join();       // this process's node, connected with all of them
+//   node->engine().compile(...)       // on "/node:w1/cpu:0" ...
 #pragma once
 
 #include <sys/prctl.h>
@@ -80,7 +80,7 @@ class Child {
   int fd_ = -1;
 };
 
-/// Of a node that listens on a port of its own, on loopback.
+/// The transport of a node that listens on a port of its own, on loopback.
 inline auto listening_transport(const ZeroMqOptions& options) {
   return [options](PeerInfo self) {
     self.address = "tcp://127.0.0.1:0";
@@ -163,7 +163,7 @@ class Echo final : public TransportListener {
     if (--left_ > 0) transport_->send(peer, lane, std::move(message));
     else back_.release();
   }
-  /// Of a head of 64 bytes, on the transport's own thread.
+  /// Returns the round trip of a head of 64 bytes, on the transport's own thread.
   double round_trip_ns(int count) {
     left_ = count;
     const double start = now_ns();

@@ -27,7 +27,7 @@ constexpr int kRepetitions = 61;
 constexpr std::int64_t kSteps = 200, kLearnEvery = 4, kRenewEvery = 400;
 constexpr float kEpsilon = 0.1f;
 
-/// What chance brings in the steps of one repetition.
+/// The random draws in the steps of one repetition.
 struct Dice {
   Dice(unsigned seed, std::int64_t batch)
       : bits_(seed), chances(draw({kSteps})), lessons(draw({kSteps, batch})),

@@ -3,11 +3,11 @@
 // it, one node a step and op. Both multiply the input with its weights for all steps at once, and
 // both are Troupe's.
 //
-// What unrolling cannot do is told beside it: how long compiling takes, how much memory the plan,
-// and the longest sequence whose training step (batch 8, 64 units) fits a simulated device of 8
-// MiB. There the loop's saved values move to the host, as they would by default in a model whose
-// values are 16 KiB and more; nothing moves what is unrolled. Both hold the gates of all steps at
-// once, which is what ends both.
+// The limits of unrolling are printed beside it: the time of compiling, the memory of the plan, and
+// the longest sequence whose training step (batch 8, 64 units) fits a simulated device of 8 MiB.
+// There the loop's saved values move to the host, as they would by default in a model whose values
+// are 16 KiB and more; unrolled values do not move. Both hold the gates of all steps at once, which
+// limits both.
 #include <malloc.h>
 
 #include <cmath>
@@ -114,7 +114,7 @@ double longest(bool is_dynamic) {
   return static_cast<double>(25 * yes);
 }
 
-// What the graph, its gradient and its plan take of the heap, in KiB; nothing has run yet.
+// Returns the heap, in KiB, of the graph, its gradient and its plan; nothing has run yet.
 double plan_kib(bool is_dynamic, std::int64_t time) {
   const std::size_t before = mallinfo2().uordblks;
   // its tensors are next to nothing

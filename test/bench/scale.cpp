@@ -1,13 +1,14 @@
 // How the costs of a large cluster grow: 10 to 1,000 nodes with 100 partitions each.
 //
 // membership  the machine of cluster/membership/membership.hpp on a simulated network (1 ms a
-// message, a virtual clock): messages and
-//             time until all know all, messages a node and second from then on, time until all know that one has died
+//             message, a virtual clock): messages and time until all know all, messages a node and
+//             second from then on, time until all know that one has died
 // planning    on the node that compiles: constraints resolved, the program placed, cut, and divided
-// for all nodes start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes
-// of this process, a partition on each, on the simulated
-//             transport (whose million ends of connections take 5 minutes and 9 GB)
-// partitions  the same with 100 partitions on each of 4 to 1,000 nodes
+//             for all nodes
+// start-up    messages and virtual time of a plan and of a run over 4 to 1,000 nodes of this
+//             process, a partition on each, on the simulated transport (whose million ends of
+//             connections take 5 minutes and 9 GB)
+// partitions  like start-up, with 100 partitions on each of 4 to 1,000 nodes
 //
 // Each figure comes with the exponent of the power law that fits it best (least squares on
 // logarithms). `scale 300` stops at that many nodes, `scale 300 start-up` shows one of the four
@@ -93,8 +94,8 @@ class Clique {
     return true;
   }
   void run_for(Time time) { run_to(now_ + time); }
-  /// Until `is_done`, asked after each period; the time it took. Where it never is there is no
-  /// figure.
+  /// Runs until `is_done`, asked after each period; returns the time it took. There is no figure if
+  /// it is never done.
   template <class Done>
   Time run_until(Done is_done, Time most) {
     const Time began = now_;
@@ -358,7 +359,7 @@ void start_up(const std::vector<int>& sizes, int devices) {
     while (!h.is_done() && nodes.step()) {}
     h.get();
     taken(run, run_time, run_work);
-    // that each takes leave of all takes longer than all before
+    // disconnecting each from all takes longer than all before
     if (n >= 1000) (void)cluster.release();
   }
   for (const Growth* law : {&planned, &plan_time, &plan_work, &run, &run_time, &run_work})

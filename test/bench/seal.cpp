@@ -96,7 +96,7 @@ class Sodium {
   void* const library_;
   std::string version_;
   alignas(16) std::array<std::byte, 512> key_{};
-  std::uint64_t number_ = 0;  // of the last box, its nonce
+  std::uint64_t number_ = 0;  // number of the last box, its nonce
   std::array<std::byte, 12> nonce_{};
 };
 

@@ -1,16 +1,18 @@
 // Swapping: the gradient of an LSTM of length n on a simulated device whose memory ends at one
-// length. That length with swapping off is the peer; ours are twice and four times as long, which
-// without swapping run out of memory (seen here, or the benchmark ends with an error), with
-// swapping on (budget: 3% more an iteration).
+// length. A run of that length with swapping off is the peer; ours are twice and four times as
+// long, which without swapping run out of memory (seen here, or the benchmark ends with an error),
+// with swapping on (budget: 3% more an iteration).
 //
-// Each step takes the same input, so that nothing but what is saved grows with the length. Three
+// Each step takes the same input, so that nothing but the saved values grows with the length. Three
 // clocks:
-//   swap_Nx           wall time. The device computes on a thread of this machine, and its two copy streams copy on two
-//                     more, beside the engine's: with fewer free cores than that, copies take the compute stream's time.
-//                     `waited_for_a_core` is how long it was ready and had none, `blocked` how long it had nothing to do.
+//   swap_Nx           wall time. The device computes on a thread of this machine, and its two copy
+//                     streams copy on two more, beside the engine's: with fewer free cores than
+//                     that, copies take the compute stream's time. `waited_for_a_core` is how long
+//                     it was ready and had none, `blocked` how long it had nothing to do.
 //   swap_Nx_core      the time for which the compute stream's thread had a core.
-//   swap_Nx_modelled  the device's virtual clock, with the speeds below: what the streams of such a device would
-//                     take, each waiting for the others' events only. It does not depend on this machine.
+//   swap_Nx_modelled  the device's virtual clock, with the speeds below: the time that the streams
+//                     of such a device would take, each waiting for the others' events only. It
+//                     does not depend on this machine.
 // In the model a step saves for 70 µs of copies and computes for 90 µs forwards: the regime of the
 // EuroSys 2018 measurement (LSTM of 512 units, batch 512), where copies are hidden, though not by
 // far.
@@ -110,7 +112,7 @@ class Side {
     const double an_iteration = 1e-3 / static_cast<double>(length_);
     took = (bench::now_ns() - start) * an_iteration;
     modelled_took = (virtual_time(device()) - modelled) * an_iteration;
-    compute = {};  // of all threads, that of the compute stream has a core for longest
+    compute = {};  // the compute stream's thread has a core for longest of all threads
     for (const auto& [thread, now] : on_cores()) {
       const OnCores turn{(now.had - before[thread].had) * an_iteration,
                          (now.waited - before[thread].waited) * an_iteration};

@@ -1,7 +1,8 @@
 // Training steps of ours against a peer's: the same losses first, then the same steps, timed in
 // turn.
 //
-//   class Trainer { void reset(); double steps(int count, std::vector<float>* losses = nullptr); … };
+//   class Trainer { void reset(); double steps(int count, std::vector<float>* losses = nullptr); …
+//   };
 //   compare_losses(trainer, torch, {.steps = 20, .tolerance = 1e-4}, c);
 //   measure_steps(trainer, torch, {.repetitions = 15, .steps = 5, .warm_up = 1}, c);
 //
@@ -42,7 +43,7 @@ inline Variable variable(Graph& graph, const std::string& name, const Tensor& li
 
 struct LossCheck {
   int steps;
-  double tolerance;  // of each loss; more ends the benchmark with an error
+  double tolerance;  // bound for each loss; more ends the benchmark with an error
 };
 
 template <class Trainer>
@@ -67,9 +68,9 @@ void compare_losses(Trainer& trainer, Peer& peer, const LossCheck& check, Compar
 
 struct StepTimes {
   int repetitions;
-  int steps;    // of each
+  int steps;    // steps of each repetition
   int warm_up;  // steps before: they wake the workers
-  // of processor time, which no step goes below whoever computes it; 0: not known
+  // lower bound of a step's processor time, for any implementation; 0: unknown
   double least_ns = 0;
 };
 
@@ -137,8 +138,8 @@ inline std::string step_name(const std::string& subject, int threads) {
   return subject + "_step_" + std::to_string(threads) + (threads == 1 ? "_thread" : "_threads");
 }
 
-/// What `main` does: `profile... <workers> <steps>` runs our steps alone, for a profiler; otherwise
-/// `measure` on one thread and on two.
+/// The `main` of training benchmarks: `profile... <workers> <steps>` runs our steps alone, for a
+/// profiler; otherwise `measure` on one thread and on two.
 template <class Trainer>
 void run_training(int argc, char** argv, void (*measure)(int threads)) {
   if (argc > 3 && std::strncmp(argv[1], "profile", 7) == 0) {

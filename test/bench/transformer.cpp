@@ -22,7 +22,7 @@ namespace {
 
 using namespace troupe;
 constexpr int kRepetitions = 7, kSteps = 4, kCompared = 10, kBatches = 2;
-constexpr std::int64_t kDepth = 64;  // of a head
+constexpr std::int64_t kDepth = 64;  // features of a head
 constexpr double kRate = 0.1;
 
 struct Size {
@@ -30,8 +30,8 @@ struct Size {
 };
 constexpr Size kSmall{256, 64, 8}, kLarge{512, 512, 2};
 
-/// Of the products of a step: 12 width² weights forward and for both gradients, two products of
-/// attention forward and four backward.
+/// Floating-point operations of the products of a step: 12 width² weights forward and for both
+/// gradients, two products of attention forward and four backward.
 double flops(const Size& s) {
   const auto width = static_cast<double>(s.width), positions = static_cast<double>(s.positions),
              batch = static_cast<double>(s.batch);

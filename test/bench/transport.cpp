@@ -2,10 +2,10 @@
 // from 64 B to 256 MiB, the round trip of 64 B, sealed.
 //
 // Peers, in the same run, with the same congestion control: ZeroMQ used by hand as well as it can
-// be (1 MiB chunks that refer to the tensor's memory; the receiver puts them together in a warm
-// buffer, because that is what a tensor is), bare sockets, and memcpy; all keep freed memory, as
-// our transport makes malloc do. What is timed is from the first send to the answer that all has
-// come; rows `_copies` count what either end copies in user space. `transport profile SIZE|rtt
+// be (1 MiB chunks that refer to the tensor's memory; the receiver joins them in a warm buffer,
+// because a tensor is contiguous), bare sockets, and memcpy; all keep freed memory, as our
+// transport makes malloc do. The time runs from the first send to the answer that all has arrived;
+// rows `_copies` count the bytes that either end copies in user space. `transport profile SIZE|rtt
 // [tcp|shm|offset|sealed]` runs our side alone.
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/bench/keyed.hpp>
@@ -104,8 +104,8 @@ class Sender final : public TransportListener {
     report = wire_.get<Report>();
     return watch.stop(bench::now_ns(), report.cpu);
   }
-  /// Of tensors that are made where the receiver reads them, each freed before the next: so the
-  /// same memory, warm as its peer's is.
+  /// Tensors that are made where the receiver reads them, each freed before the next: one piece of
+  /// memory, warm as its peer's is.
   Took by_offset(std::uint64_t bytes, std::uint64_t count) {
     wire_.put(Order{.bytes = bytes, .count = count, .read = true});
     wire_.get<char>();
@@ -235,7 +235,7 @@ struct Rows {
 /// Copies in user space of what was sent and received since it was made, at either end.
 class Copies {
  public:
-  struct PerByte {  // of heads and tensors
+  struct PerByte {  // per byte of heads and tensors
     double sender, receiver;
   };
   explicit Copies(const Sender& sender)
@@ -253,9 +253,9 @@ class Copies {
   const std::uint64_t copied_;
 };
 
-/// The budget of copies is an end's: the end that makes more of them has the value, to a hundredth,
-/// since headers and acknowledgements are copied too and are no bytes of a message. What is sealed
-/// or gathered is written once at either end, so `both_ends` says up to 2.
+/// The budget of copies applies to an end: the end that makes more of them has the value, to a
+/// hundredth, because headers and acknowledgements are copied too and are no bytes of a message.
+/// Sealed or gathered bytes are written once at either end, so `both_ends` is up to 2.
 struct CopyRow {
   explicit CopyRow(const std::string& of)
       : row{.name = of + "_copies",
@@ -426,7 +426,7 @@ int main(int argc, char** argv) {
   const Sender::Slow s = ours.slow_consumer(1 << 20, kCount, 2000);
   const bool is_bound = s.held >= (RouterOptions{}.window >> 1) && s.waiting > 0;
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  // Where nothing was seen to be held back, nothing is shown to bound it.
+  // A run in which no message was held back proves no bound.
   slow.ours.push_back(is_bound ? mib(std::max(s.held, s.grown)) : static_cast<double>(kCount));
   slow.also = {{"waiting_mib", mib(s.waiting)},
                {"held_mib", mib(s.held)},

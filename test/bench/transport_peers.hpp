@@ -1,6 +1,6 @@
-// What the transport is measured against: ZeroMQ used by hand, bare sockets. Each sends from this
-// process to one of its own, which is told over a pipe what will come, and answers there once it
-// has all of it.
+// Peers of the transport: ZeroMQ used by hand, bare sockets. Each sends from this process to one of
+// its own, which is told over a pipe the messages to expect, and answers there once it has all of
+// them.
 #pragma once
 
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
@@ -38,7 +38,7 @@ inline void require(bool ok, const char* what) {
 struct Order {
   std::uint64_t bytes = 0, count = 0;  // no messages: end
   bool echo = false;
-  std::uint32_t pause_us = 0;  // of a slow consumer, for each message
+  std::uint32_t pause_us = 0;  // pause of a slow consumer, for each message
   bool read = false;           // each message, and then say so
 };
 /// Processor time of this process.
@@ -51,7 +51,7 @@ inline double cpu_ns() {
   return ns(used.ru_utime) + ns(used.ru_stime);
 }
 
-/// As fast as memory is read: a sum that nobody needs.
+/// As fast as memory is read: a sum that is not used.
 inline void read_all(const void* data, std::size_t bytes) {
   std::uint64_t sums[8] = {};
   const auto* p = static_cast<const unsigned char*>(data);
@@ -68,8 +68,8 @@ struct Report {
   double cpu = cpu_ns();
 };
 
-/// What a run took, on the clock and of both processes' processor time; the latter tells more on a
-/// busy machine.
+/// The costs of a run, by the clock and by both processes' processor time; the latter is more
+/// reliable on a busy machine.
 struct Took {
   double ns = 0, cpu = 0;
 };
@@ -232,7 +232,7 @@ class ZeroMqEnd final : public ByHand::End {
     zmq_msg_t message;
     zmq_msg_init(&message);
     for (std::size_t at = 0; at < data.size(); at += zmq_msg_size(&message)) {
-      if (type_ == ZMQ_ROUTER) zmq_msg_recv(&message, socket_, 0);  // who it is from
+      if (type_ == ZMQ_ROUTER) zmq_msg_recv(&message, socket_, 0);  // the sender's identity
       require(zmq_msg_recv(&message, socket_, 0) >= 0, "zmq_msg_recv");
       std::memcpy(data.data() + at, zmq_msg_data(&message), zmq_msg_size(&message));
     }

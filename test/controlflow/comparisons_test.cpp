@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Loops that end because of NaN, in every way to run them.
 #include <boost/test/unit_test.hpp>
 
@@ -19,8 +19,8 @@ namespace {
 
 using V = std::vector<double>;
 
-// What each way to run the loop throws, fed x; none of them may be silent. Then at once. Yields
-// whether the oracle has found it too: what a program makes of NaN it refuses to compute.
+// Checks the error of each way to run the loop, fed x; none of them may be silent. Runs the loop at
+// once, too. Returns whether the oracle has found the NaN, too: it refuses programs that use NaN.
 using NanLoop = std::function<Expr(const Expr& x)>;
 bool ends_by_nan(const NanLoop& build, float x, std::initializer_list<std::string> parts) {
   for (const Setting& s : all_settings()) {
@@ -67,8 +67,8 @@ const Node& the_loop(const Graph& g) {
   throw Error(Code::internal, "there is no loop");
 }
 
-// What leaves a loop over f32[2,1] with this condition, beside its variable, so that it can be
-// looked at once more.
+// Returns the types of the values that leave a loop over f32[2,1] with this condition, beside its
+// variable, for one more look.
 template <class C>
 std::vector<ValueSpec> carried(C condition) {
   Graph g;
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(a_limit_that_is_nan_itself_is_told_of) {
                 return any(v < Tensor::of<float>({0, std::nanf("")}));
               }),
               1.f, {"while_loop 'unlimited'", "Less", "NaN"});
-  // Of constants alone, which passes compute beforehand.
+  // A loop over constants alone, which passes compute beforehand.
   ends_by_nan(
       [](const Expr& x) {
         const Expr none = x.reader().constant(std::nanf(""));

@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Everything inside everything: programs longer than the rows of `cases`, their gradients, and
 // those of their gradients. Values everywhere are the interpreter's, gradients those of
 // differences.
@@ -137,8 +137,8 @@ BOOST_AUTO_TEST_CASE(a_branch_in_a_loop_in_a_scan) {
   });
 }
 
-// What decides is no operation of the loop's own, but what leaves a loop within, or a branch; or a
-// loop that is decided on so itself.
+// The deciding value is no operation of the loop's own, but leaves an inner loop or a branch; or it
+// is a loop that is itself decided so.
 BOOST_AUTO_TEST_CASE(a_loop_decides_whether_another_goes_on) {
   using Counts = GraphFunction<Expr(Expr)>;
   const auto is_below = [](Piece& p, const Expr& n, int limit) {  // by counting up to it
@@ -195,7 +195,7 @@ BOOST_AUTO_TEST_CASE(a_loop_decides_whether_another_goes_on) {
       }
 }
 
-// What decides is the same in each iteration, so the loop has none, or as many as it may.
+// The deciding value is equal in each iteration, so the loop has none, or as many as it may.
 BOOST_AUTO_TEST_CASE(what_a_loop_takes_from_outside_decides) {
   const std::pair<const char*, std::function<Expr(Expr)>> ways[] = {
       {"a value", [](Expr e) { return e; }},

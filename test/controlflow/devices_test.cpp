@@ -244,8 +244,8 @@ BOOST_AUTO_TEST_CASE(errors_and_cancellation_end_loops_everywhere) {
   }
 }
 
-// That of a loop in a device's memory ended the process: it was taken for a scalar on the device's
-// thread.
+// The predicate of a loop in a device's memory ended the process: it was taken for a scalar on the
+// device's thread.
 BOOST_AUTO_TEST_CASE(a_predicate_that_is_no_scalar_is_refused_everywhere) {
   for (const Setting& s : all_settings())
     for (bool is_loop : {false, true}) {
@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(twelve_loops_may_be_cut_and_no_more) {
 
 // ---- what does not cross
 
-// What the reads in it wait for enters it there too.
+// Values that the reads in it wait for enter it there, too.
 BOOST_AUTO_TEST_CASE(a_loop_that_is_all_on_one_device_sends_nothing) {
   Graph g;
   auto there = g.on_device("cpu:1");

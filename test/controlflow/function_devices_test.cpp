@@ -379,8 +379,8 @@ BOOST_AUTO_TEST_CASE(several_runs_at_once) {
   }
 }
 
-// Of calls that are equally deep 32 are under way; the others take the places of those that end.
-// (That there are no more test/model/call.pml asserts.)
+// At most 32 calls of equal depth are in flight; the others take the slots of those that end.
+// (test/model/call.pml asserts that there are no more.)
 BOOST_AUTO_TEST_CASE(more_calls_side_by_side_than_there_are_places) {
   for (const Setting& s : all_settings()) {
     Graph g;
@@ -434,9 +434,9 @@ BOOST_AUTO_TEST_CASE(who_waits_in_a_call_is_named) {
   BOOST_TEST(run.get()[0].item<float>() == 7.f);
 }
 
-// By these counts it is judged whether something is on its way. Who told that its part of a call
-// had ended did not count that, so that more had come than was sent, which made up for a token on
-// its way.
+// These counts decide whether a token is in flight. A partition that reported the end of its part
+// of a call did not count that message. More had arrived than was sent, which made up for a token
+// in flight.
 BOOST_AUTO_TEST_CASE(who_tells_that_a_call_has_ended_has_sent_a_token) {
   Graph g;
   Queue q = on(g, "cpu:1", [&] { return g.fifo_queue("values", {kReal}, 2); });

@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Gradients of functions: a function too, of which recursion saves nested lists.
 #include <boost/test/unit_test.hpp>
 

@@ -87,8 +87,8 @@ BOOST_AUTO_TEST_CASE(unknown_extents) {
 }
 
 BOOST_AUTO_TEST_CASE(outer_values_come_by_themselves) {
-  // Of the outermost graph, in a branch and in a loop of the body, and through a function that does
-  // not use them.
+  // Variables of the outermost graph, used in a branch and in a loop of the body, and through a
+  // function that does not use them.
   everywhere(
       [](Graph& g) -> Scenario {
         Expr a = g.input("a", DType::f32, Shape{}), b = g.input("b", DType::f32, Shape{}),
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(a_call_with_a_dead_argument_does_nothing) {
     });
     Two first(g, "first", {kReal, kReal}, [](Expr u, Expr) { return u * 7.0; });
     const Expr x = g.input("x", DType::f32, Shape{}), yes = g.input("yes", DType::boolean, Shape{});
-    // of values from outside alone
+    // depends on values from outside alone
     One outer(g, "outer", {kReal}, [&](Expr) { return times.assign_add(x); });
     const auto [no_side, yes_side] = control::switch_(x, yes);
     const auto either = [&, other = no_side](const Expr& r) {

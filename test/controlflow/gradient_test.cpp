@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Gradients through conditionals and loops: programs with known results.
 #include <boost/test/unit_test.hpp>
 
@@ -627,7 +627,7 @@ BOOST_AUTO_TEST_CASE(lists_that_cross_devices) {
       },
       {Reals{2, 4, 6}}, 2);
   everywhere(
-      [](Graph& g) -> Scenario {  // the same of cotangents
+      [](Graph& g) -> Scenario {  // the gradient with respect to cotangents
         Expr m = g.input("m", DType::f32, {2, 3}), l;
         {
           auto there = g.on_device("sim:0");

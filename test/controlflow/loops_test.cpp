@@ -353,7 +353,7 @@ BOOST_AUTO_TEST_CASE(a_state_that_grows) {
   BOOST_TEST(Engine().run(g, {{x, Tensor::scalar(3.0)}}, gradients(y + x, {x}))[0].at(0) == 1);
 }
 
-// What is gone over together is equally long: the longer was cut to the first.
+// Operands that are iterated together must be equally long: the longer was cut to the first.
 BOOST_AUTO_TEST_CASE(elements_of_unequal_length_are_refused) {
   Graph g;
   auto add = [](Expr s, std::tuple<Expr, Expr> x) { return s + std::get<0>(x) * std::get<1>(x); };

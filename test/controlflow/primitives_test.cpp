@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand) {  // P8
           {V{10}});
 }
 
-// What starts or closes a loop elsewhere told the wrong device's nodes.
+// A primitive that starts or closes a loop elsewhere notified the wrong device's nodes.
 BOOST_AUTO_TEST_CASE(a_loop_by_hand_that_is_written_on_two_devices) {  // P8
   for (int elsewhere : {0, 1, 2})  // the Enter, the Merge, the NextIteration
     on_engines(
@@ -152,7 +152,8 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand_that_is_written_on_two_devices) {  // P8
         {V{10}});
 }
 
-// What goes on as b was made before b's Merge: the way between them had a negative length.
+// The value that continues as b was made before b's Merge: the way between them had a negative
+// length.
 BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
   Graph g;
   Expr a0 = control::enter(g.constant(0), "hand"), b0 = control::enter(g.constant(5), "hand"),
@@ -171,8 +172,8 @@ BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
   BOOST_TEST(reports[0].iterations == 10u);
 }
 
-// What has ended is dead in the iterations that follow, whichever of the tokens for the next one
-// comes first: the loop waited for one for ever.
+// A variable that has ended is dead in the iterations that follow, whichever of the tokens for the
+// next one comes first: the loop waited for one for ever.
 BOOST_AUTO_TEST_CASE(a_variable_may_end_before_the_others_of_a_loop_without_a_loop_cond) {
   for (bool is_short_first : {true, false})
     for (const Setting& s : settings()) {
@@ -191,7 +192,7 @@ BOOST_AUTO_TEST_CASE(a_variable_may_end_before_the_others_of_a_loop_without_a_lo
     }
 }
 
-// Where it is in a device's memory, it was asked for again and again.
+// In a device's memory it was requested again and again.
 BOOST_AUTO_TEST_CASE(a_predicate_that_is_the_same_in_every_iteration) {
   for (bool yes : {true, false})
     on_engines(

@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// What consoles print: the text of values, and lines in program order through branches and
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// The output of Print: the text of values, and lines in program order through branches and
 // iterations.
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/test/support/programs/everywhere.hpp>

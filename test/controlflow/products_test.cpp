@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// Sums of matrix products over iterations: one product after the loop, with the same gradient.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Sums of matrix products over iterations: one product after the loop, with an equal gradient.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/autodiff/check.hpp>

@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(a_call_that_waits_or_is_waited_for_takes_before_what_it_put
           {Reals{1}, Reals{2}, Reals{11}, Reals{20}, Reals{0}, Reals{0}});
 }
 
-// Of one kind they stay in order, in a loop and around it.
+// Operations of one kind stay in order, in a loop and around it.
 BOOST_AUTO_TEST_CASE(elements_come_out_in_the_order_of_the_program) {
   on_engines(
       [](Graph& g) -> Scenario {

@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Gradients of random programs: against finite differences, first and second order, and under the
 // engine against the interpreter. `TROUPE_SEED=n TROUPE_PROGRAMS=1` repeats one.
 #include <cstdlib>

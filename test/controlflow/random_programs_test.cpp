@@ -4,7 +4,7 @@
 //   TROUPE_SEED=7 test_controlflow --run_test=random_programs_test               # one program
 //   TROUPE_SEED=7 TROUPE_PROGRAMS=5000 test_controlflow --run_test=random_programs_test
 //
-// What fails is made small, and printed.
+// A failing program is shrunk and printed.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/support/programs/gradient_check.hpp>
@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
   compare_values(ways(), s, {});
   BOOST_TEST_MESSAGE(cut_functions() - before
                      << " with a function over several devices, of one in ten");
-  // of 150 programs one in fifty times none has one
+  // with 150 programs, one run in fifty has none
   BOOST_TEST((s.count < 600 || cut_functions() > before));
 }
 

@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Recurrent layers against plain loops over doubles: every way to run, lengths, both directions,
 // extents that are unknown while the graph is built, as a loop and fused into one op; and their
 // gradients against differences.
@@ -104,7 +104,7 @@ Reference plain(const Case& k) {
   return r;
 }
 
-// The same as a graph. `open`: neither time nor batch is known while it is built.
+// Builds the layer as a graph. `open`: neither time nor batch is known while it is built.
 Scenario built(Graph& g, const Case& k, bool open, DType lengths_dtype = DType::i64) {
   Expr x = g.input("x", DType::f32,
                    open ? Shape{kAny, kAny, kFeatures} : Shape{k.time, kBatch, kFeatures});
@@ -198,8 +198,8 @@ void differentiates(const Layer& layer) {
   BOOST_TEST(r.ok(), r.text);
 }
 
-/// What the layer puts out, then the gradients of its weighted sum; of two of one kind they can be
-/// compared.
+/// Returns the layer's outputs, then the gradients of its weighted sum, so that two layers of one
+/// kind can be compared.
 std::vector<Tensor> with_gradients(const Layer& layer, DType dtype = DType::f64, int workers = 1) {
   Graph g;
   Exprs in;
@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(cells_alone) {
       {plain(l).h, plain(l).c, plain(u).h, plain(v).h});
 }
 
-// What torch 2.15 makes of the same numbers with LSTMCell, GRUCell and RNNCell (no bias of the
+// The results of torch 2.15 for these numbers with LSTMCell, GRUCell and RNNCell (no bias of the
 // product with the state), and the derivatives by differences.
 BOOST_AUTO_TEST_CASE(cells_are_those_of_torch) {
   constexpr std::int64_t batch = 2, features = 3, units = 2;
@@ -511,7 +511,7 @@ BOOST_AUTO_TEST_CASE(fused_without_time_batch_or_units) {
     }
 }
 
-// What is not a number stays in its example, and past a length nobody sees it.
+// A NaN stays in its example, and has no effect past a length.
 BOOST_AUTO_TEST_CASE(fused_shows_nan_where_it_is) {
   for (const bool relu : {false, true})
     for (const int gates : {4, 3, 1}) {

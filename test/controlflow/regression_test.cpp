@@ -33,7 +33,7 @@ BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {
   everywhere(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::scalar(0.f));
-        // What is assigned takes long to come: a read that does not wait is faster.
+        // The assigned value takes long to compute: a read that does not wait is faster.
         Expr late = while_loop([](Expr n) { return n < 20.0; }, [](Expr n) { return n + 1.0; },
                                g.constant(0.f));
         Expr set = v.assign_add(late), first = v.read(), second = v.read();
@@ -42,8 +42,8 @@ BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {
       {V{20}, V{20}, V{20}});
 }
 
-// What only an unused read stands beside was computed, and could fail: a read is nothing that has
-// to happen.
+// An op that stands only beside an unused read was computed, and could fail: a read is no effect
+// that has to happen.
 BOOST_AUTO_TEST_CASE(a_read_that_nobody_uses_keeps_nothing) {
   Graph g;
   Variable v = g.variable("v", Tensor::scalar(1.f));
@@ -208,7 +208,7 @@ BOOST_AUTO_TEST_CASE(over_no_elements_nothing_happens_at_once) {
   BOOST_TEST(scan(step, none, start).shape().text() == "[0, 2]");
   BOOST_TEST(fold_left(step, none, start).shape().text() == "[2]");
   BOOST_TEST(n.read().value().item<float>() == 0.f);
-  // Nor does it draw: what is drawn afterwards is the same.
+  // It does not draw either: numbers drawn afterwards are equal.
   const auto drawn_after = [](bool draws) {
     Eager other;
     map([&](Expr x) { return draws ? x + other.random_uniform({2}) : x + 1.0; },

@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // How much a loop saves for its gradient.
 #include <boost/test/unit_test.hpp>
 
@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(only_what_is_needed) {
   BOOST_TEST(saved_by([](Expr, Expr x, Expr a) { return x + a; }) == 0);
   BOOST_TEST(saved_by([](Expr, Expr x, Expr) { return x * x; }) == 1);
   BOOST_TEST(saved_by([](Expr, Expr x, Expr a) { return x * a; }) == 1);  // a is captured
-  // what is the same in every iteration
+  // a value that is equal in every iteration
   BOOST_TEST(saved_by([](Expr, Expr x, Expr a) { return x * 3.0 + sin(a) * a; }) == 0);
   // counted backwards
   BOOST_TEST(saved_by([](Expr i, Expr x, Expr) { return x * cast(i, DType::f32); }) == 0);
@@ -102,8 +102,8 @@ BOOST_AUTO_TEST_CASE(what_is_saved_already_is_not_saved_again) {
 }
 
 BOOST_AUTO_TEST_CASE(a_forward_run_saves_nothing) {
-  // The gradient has been built; who does not fetch it does not pay for it. In a nested loop and a
-  // branch too.
+  // The gradient has been built; a run that does not fetch it does not pay for it. In a nested loop
+  // and a branch too.
   Graph g;
   Expr x = g.input("x", DType::f32, Shape{}), a = g.input("a", DType::f32, Shape{});
   auto [i_end, r_end] = while_loop(

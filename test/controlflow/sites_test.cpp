@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// Whatever the library makes of a user's call carries the user's line: errors, diagnoses and
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Ops that the library makes for a user's call carry the user's line: errors, diagnoses and
 // pictures of the graph name it.
 #include <boost/test/unit_test.hpp>
 

@@ -1,4 +1,4 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
 // Tensors of strings: moved, compared and printed wherever a program runs; never computed with.
 #include <troupe/controlflow/list.hpp>
 #include <troupe/ops/eager/eager.hpp>

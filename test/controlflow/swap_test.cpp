@@ -128,7 +128,7 @@ Scenario over_devices(Graph& g) {
   return {{{h, wave(0)}, {w, wave(1)}}, gradients(sum(end), {h, w})};
 }
 
-// What a device's memory must hold at most, nothing swapped; and the results.
+// The results without swapping, and the peak of a device's memory.
 struct Unlimited {
   std::uint64_t peak;
   std::vector<Tensor> values;
@@ -258,7 +258,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
       Graph g;
       Scenario s = plain(g, 60);
       Expr w = s.feeds[1].first;
-      // The same, with an index that is outside in iteration 50.
+      // A loop with an index that is out of range in iteration 50.
       Expr table = g.input("table", DType::f32, {50, 1});
       auto [i_end, h_end] = while_loop([](Expr i, Expr) { return i < 60; },
                                        [&](Expr i, Expr v) {

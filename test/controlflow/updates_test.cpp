@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(in_a_function_and_a_loop_in_a_loop) {
       {V{15, 23, 31}, V{81, 82, 83}});
 }
 
-// Updates of one state take turns: what takes long stays beside them, and iterations overlap. What
+// Updates of one state take turns: slow ops stay beside them, and iterations overlap. An op that
 // reads the variable takes its turn anyhow.
 BOOST_AUTO_TEST_CASE(what_takes_long_is_left_out_of_loops) {
   const auto sum_of = [](double x) { return 1 + 3 * std::exp(x); };

@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(pieces_of_a_batch_make_the_whole) {
       auto first = kept.get();
       BOOST_TEST(identical(got, convolved(*shared, DType::f32, what, p, &kept)));
       BOOST_TEST((kept.get() == first));  // made once
-      // whoever computes it
+      // the product is identical for each caller
       BOOST_TEST(identical(got, convolved(*alone, DType::f32, what, p, nullptr)));
     }
 }

@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(extrema_of_rows_and_columns) {
   check(type_tag<double>{}, int(DType::f64));
 }
 
-// Of f32 eight or four are added before they are widened, of shorter rows none.
+// Sums of f32 add eight or four elements before widening them, or none in shorter rows.
 BOOST_AUTO_TEST_CASE(sums_of_rows_are_near_those_in_double_and_the_same_at_every_level) {
   std::mt19937_64 random(11);
   std::vector<std::int64_t> lengths(300);
@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(sums_of_rows_are_near_those_in_double_and_the_same_at_every
   }
 }
 
-// Those of a group overflow with one sign, or become infinities of both, wherever its signs change.
+// Sums of a group overflow with one sign, or become infinities of both, wherever its signs change.
 BOOST_AUTO_TEST_CASE(sums_of_rows_that_overflow_in_float_are_taken_in_double) {
   constexpr float kHuge = 3e38f;
   for (const int run : {1, 2, 4, 8, 16, 32, 64, 1000}) {
@@ -401,7 +401,7 @@ BOOST_AUTO_TEST_CASE(sums_and_products_of_columns) {
   check(type_tag<double>{});
 }
 
-// What normalisation adds up of columns: near a plain loop's, and the same bits at every level.
+// The sums of columns in normalisation: near a plain loop's, with equal bits at every level.
 BOOST_AUTO_TEST_CASE(sums_of_centered_columns) {
   std::mt19937_64 random(8);
   for (const bool has_dy : {false, true})

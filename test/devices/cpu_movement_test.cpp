@@ -1,6 +1,6 @@
 // Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
-// What the CPU device moves, against loops that a reader can check by eye: transposes, blocks,
-// gathering and scattering, filling.
+// Data movement of the CPU device, against loops that a reader can check by eye: transposes,
+// blocks, gathering and scattering, filling.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

@@ -480,8 +480,8 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
                  static_cast<const std::byte*>(all.raw()) + static_cast<std::size_t>(i) * out_bytes,
                  out_bytes),
             name_of(op) << ":" << name_of(type) << " of scalars");
-        // The same elements as tensors: views whose last element ends a buffer, each held by
-        // somebody else too; then with a scalar among them.
+        // These elements as tensors: views whose last element ends a buffer, each with another
+        // reference; then with a scalar among them.
         std::vector<Value> elements;
         for (auto& t : in) elements.push_back(t.rows(i, i + 1));
         for (int mixed = 0; mixed < std::min<int>(2, static_cast<int>(elements.size())); ++mixed) {
@@ -497,7 +497,7 @@ BOOST_AUTO_TEST_CASE(results_do_not_depend_on_position_length_or_scalar_path) {
     }
 }
 
-// Behind the element lies a page that nobody may read.
+// The page behind the element is not readable.
 BOOST_AUTO_TEST_CASE(of_one_element_nothing_behind_it_is_read) {
   constexpr std::size_t kPage = 4096, kBytes = 64;
   struct Edge final : Allocator {
@@ -544,7 +544,7 @@ BOOST_AUTO_TEST_CASE(one_element_takes_over_what_nobody_else_holds) {
   Value in[2] = {held, Tensor::of<float>({2}, Shape{1, 1})}, out;
   const void* place = in[1].tensor().raw();
   BOOST_TEST_REQUIRE(evaluate_elements(p, in, out));
-  BOOST_TEST((out.tensor().shape() == Shape{1, 1}));  // of the most axes
+  BOOST_TEST((out.tensor().shape() == Shape{1, 1}));  // the larger rank
   BOOST_TEST(out.tensor().raw() == place);
   BOOST_TEST(out.tensor().item<float>() == 3.f);
   BOOST_TEST(held.item<float>() == 1.f);

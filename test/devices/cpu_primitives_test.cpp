@@ -1,5 +1,5 @@
-// What the CPU device computes, against loops that a reader can check by eye: reductions, products,
-// norms, draws. What it moves: cpu_movement_test.
+// Computations of the CPU device, against loops that a reader can check by eye: reductions,
+// products, norms, draws. For data movement see cpu_movement_test.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -334,8 +334,8 @@ BOOST_AUTO_TEST_CASE(norms_of_rows_are_accurate_far_from_zero_and_the_same_on_on
   }
 }
 
-// What a program makes, reduced as it is made: the bits of doing one after the other, on one worker
-// and on two, stored beside (over an operand, too) or not.
+// A program's result is reduced as it is computed: bits equal to doing one after the other, on one
+// worker and on two, stored beside (over an operand, too) or not.
 BOOST_AUTO_TEST_CASE(a_program_and_a_reduction_in_one_go) {
   Cpu cpu;
   Recorder r(2);

@@ -1,4 +1,4 @@
-// Lists: values that share a log, whoever appends to it.
+// Lists: values that share a log, in any order of appends.
 #include <troupe/devices/list/list_walk.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(elements_not_written) {
   BOOST_TEST(!list.pop().has_value());
   BOOST_TEST(list.length() == 4);
   BOOST_TEST(list.bytes() == 2 * 16u);
-  // A push beside a reader of slots of the same chunk that nobody wrote.
+  // A push beside a reader of slots of the same chunk that were never written.
   List one = list, other(DType::f64, Shape());
   other.grow(2);
   List reader = other;

@@ -162,9 +162,9 @@ BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
     });
 }
 
-// One caller is held in its search while another gives its place back. That thread sleeps on, until
-// the first goes to work on something behind which a lone job waits: without another it would wait
-// for ever.
+// One caller is held in its search while another gives its place back. The latter thread sleeps on,
+// until the first goes to work on something behind which a lone job waits: without another it would
+// wait for ever.
 BOOST_AUTO_TEST_CASE(
     a_place_given_back_beside_a_searcher_is_not_woken_before_that_one_goes_to_work) {
   std::latch searches(1), given_back(1), fetched(1);
@@ -191,8 +191,8 @@ BOOST_AUTO_TEST_CASE(
 }
 
 // A worker that searches goes to work, on a job that waits for a lone one behind it, just when a
-// caller gives its place back: somebody must be left who fetches that one. Time only aims here; a
-// lost wake-up hangs.
+// caller gives its place back: another worker must be left to fetch that one. Time only aims here;
+// a lost wake-up hangs.
 BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
   for (const int workers : {2, 3}) {
     WorkerPool pool(workers);

@@ -108,8 +108,8 @@ BOOST_AUTO_TEST_CASE(the_oldest_goes_first_and_the_newest_stays) {
   List saved = b.list();
   for (int i = 0; i < 10; ++i) saved.push(b.element(i));
   BOOST_TEST(b.counters().out == 5u);
-  BOOST_TEST(b.counters().made_room == 0u);  // nobody has needed the memory yet
-  // The newest five are here, the older ones too until somebody does.
+  BOOST_TEST(b.counters().made_room == 0u);  // no allocation has needed the memory yet
+  // The newest five are here, and so are the older ones until their memory is needed.
   for (int i = 10; i-- > 0;) b.expect(saved.read(i).tensor(), i);
   BOOST_TEST(b.counters().in == 0u);
   b.check();
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(a_popped_tensor_has_one_holder) {
   for (int i = 8; i-- > 0;) {
     Tensor t = saved.pop().tensor();
     BOOST_TEST(t.is_sole_holder());
-    // what copies read is behind it
+    // the copies read data behind it
     b.device->primitives().fill(*b.stream, Tensor::scalar(-1.f), View(t));
     b.expect(t, -1);
   }
@@ -322,7 +322,7 @@ namespace {
 // A pass that saves and one that reads back, each element with as much work as its copy takes
 // twice.
 struct Timeline {
-  // of the compute stream: at work, waiting between two pieces of work
+  // of the compute stream: computing, and waiting between two kernels
   double compute_ns = 0, stalled_ns = 0;
   std::uint64_t copies = 0, beside_compute = 0;
 };
@@ -371,7 +371,7 @@ BOOST_AUTO_TEST_CASE(copies_overlap_compute_and_come_ahead_of_use) {
   BOOST_TEST(ahead.copies > 50u);
   BOOST_TEST(ahead.beside_compute == ahead.copies);
   BOOST_TEST(ahead.stalled_ns == 0.0);
-  // The same copies, issued at their use: the compute stream waits for each.
+  // Equally many copies, issued at their use: the compute stream waits for each.
   BOOST_TEST(late.copies == ahead.copies);
   BOOST_TEST(late.compute_ns == ahead.compute_ns);
   BOOST_TEST(late.stalled_ns > 0.9 * static_cast<double>(late.copies / 2 * kBytes));
@@ -405,7 +405,7 @@ BOOST_AUTO_TEST_CASE(errors_say_what_would_help) {
     for (const char* p : parts)
       BOOST_TEST((text.find(p) != std::string::npos), "'" << p << "' is not in: " << text);
   };
-  {  // What does not fit alone.
+  {  // A request that does not fit alone.
     Bench b(room_for(4));
     List saved = b.list();
     for (int i = 0; i < 10; ++i) saved.push(b.element(i));
@@ -415,7 +415,7 @@ BOOST_AUTO_TEST_CASE(errors_say_what_would_help) {
     for (int i = 10; i-- > 0;) b.expect(saved.pop().tensor(), i);  // it is usable after
     b.check();
   }
-  {  // What others hold.
+  {  // Memory that others hold.
     Bench b(room_for(4));
     List saved = b.list();
     std::vector<Tensor> held;

@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(the_allocator_returns_no_more_than_is_in_the_way) {
   for (int i : {3, 1, 0, 2, 4, 5, 6, 7}) heap->deallocate(many[static_cast<std::size_t>(i)], 1024);
   if (heap->counters().cached == 0) return;  // under ASan nothing is kept
   void* other = heap->allocate(2000);
-  BOOST_TEST((returned == std::vector<void*>{many[3], many[1]}));  // those freed longest ago
+  BOOST_TEST((returned == std::vector<void*>{many[3], many[1]}));  // the blocks freed longest ago
   BOOST_TEST(heap->counters().cached == 6u << 10);
   BOOST_TEST(heap->allocate(1024) == many[7]);
   BOOST_TEST(heap->counters().misses == 9u);

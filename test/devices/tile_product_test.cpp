@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
           for (float& v : packed.b) v = -v;  // other elements at the same place
           cpu::PackedColumns::run(*level, with, packed.call(), 2, slot);
           BOOST_TEST(packed.at(0, 0) == -plain.at(0, 0));
-          if (turned) continue;    // of fewer rows, the elements of a would lie elsewhere
+          if (turned) continue;    // with fewer rows, the elements of a would lie elsewhere
           Product fewer = packed;  // another number of rows takes what is packed
           fewer.m = (m + 1) / 2;
           const auto kept = slot.get();

@@ -1,4 +1,4 @@
-// The pool keeps every job, wakes who is needed and no more, and steps reproducibly without
+// The pool keeps every job, wakes no more workers than needed, and steps reproducibly without
 // threads. Real threads and no timing: a test that would hang if a wake-up were lost is the
 // assertion.
 #include <troupe/devices/threads/worker_pool.hpp>
@@ -310,8 +310,8 @@ BOOST_AUTO_TEST_CASE(no_wake_up_is_lost_around_parking) {
 }
 
 BOOST_AUTO_TEST_CASE(an_idle_pool_parks_and_is_woken) {
-  // After a pause longer than a worker searches it is likely to be asleep when the job comes:
-  // repeated until one was. That none ever is would be a time-out.
+  // After a pause longer than a worker searches, the worker is likely to be asleep when the job
+  // comes: repeated until one was. If none ever is, the test times out.
   WorkerPool pool(2);
   do {
     const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(100);

@@ -33,7 +33,7 @@ void same(const Cart& a, const Cart& b) {
     BOOST_TEST(std::abs(a.*part - b.*part) < 1e-12);
 }
 
-/// What it prints, but for the speed, which is never the same twice.
+/// Returns the output without the speed, which varies from run to run.
 std::string without_speed(const std::string& out) {
   std::string kept;
   std::istringstream lines(out);

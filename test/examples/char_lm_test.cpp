@@ -102,7 +102,7 @@ struct Mountable {
   }
 };
 
-// Root reads every file; nobody does not.
+// Root reads every file; the user "nobody" does not.
 std::vector<std::string> without_rights(std::vector<std::string> command) {
   if (geteuid() == 0)
     command.insert(command.begin(),
@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(help_names_every_option, *precondition(Built{"char_lm"})) {
   BOOST_TEST((o.out.find("{false}") == std::string::npos), o.out);
 }
 
-// What scripts/demo asks before it starts nodes.
+// The checks of scripts/demo before it starts nodes.
 BOOST_AUTO_TEST_CASE(arguments_are_checked_without_training, *precondition(Built{"char_lm"})) {
   Place place;
   const Outcome o = place.lm({"--check"});
@@ -429,7 +429,7 @@ BOOST_AUTO_TEST_CASE(a_text_without_permission,
 // any other.
 BOOST_AUTO_TEST_CASE(a_pipe_into_which_nobody_writes, *precondition(Built{"char_lm"})) {
   Place place;
-  Folder elsewhere;  // where nobody compares contents
+  Folder elsewhere;  // a folder in which contents are not compared
   const std::string pipe = elsewhere / "pipe";
   BOOST_REQUIRE(mkfifo(pipe.c_str(), 0600) == 0);
   const std::vector<std::string> lm{"/usr/bin/timeout", "60", example("char_lm")};
@@ -526,7 +526,7 @@ BOOST_AUTO_TEST_CASE(files_that_are_not_replaced, *precondition(Built{"char_lm"}
     place.refuses(place.command({"--resume", "good", "--save", text, "--overwrite"}, {}),
                   {"it is the text to learn from"});
   }
-  // What has nothing to do with the file that is resumed.
+  // A file unrelated to the resumed one.
   write_file(place / "precious", "something else");
   place.refuses(place.command({"--resume", "good", "--save", "precious"}, {}),
                 {"'precious' is there already: replace it with --overwrite", "--save FILE"});

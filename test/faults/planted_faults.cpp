@@ -43,7 +43,7 @@ constexpr Fault kFaults[] = {{Planted::none, "none"},
                              {Planted::call_not_waited_for, "call_not_waited_for"},
                              {Planted::exception_in_turn, "exception_in_turn"}};
 constexpr std::uint64_t kPrograms = 400;  // within which each must be caught
-constexpr std::uint64_t kWithout = 100;   // that must not differ without a fault
+constexpr std::uint64_t kWithout = 100;   // programs that must not differ without a fault
 constexpr int kSmall = 12;                // statements of what is left of the program, at most
 
 // In a process of its own, for the fault may crash or hang it.
@@ -78,7 +78,7 @@ bool differs(const Recipe& r) {
   }
 }
 
-// What a partition throws in its turn fails the run, in a sentence, whatever other partitions wait
+// An exception in a partition's turn fails the run, in a sentence, whatever other partitions wait
 // for; the engine goes on.
 bool ends_in_a_sentence() {
   return !apart(

@@ -86,7 +86,7 @@ class Answering {
   std::jthread thread_;
 };
 
-/// What is printed from here on.
+/// Captures the output from here on.
 class Printed {
  public:
   Printed() : memory_(memfd_create("printed", MFD_CLOEXEC)) {
@@ -131,7 +131,7 @@ const Asked kAsked[] = {
 constexpr const char* kStatus[] = {"200 OK", "404 Not Found", "401 Unauthorized",
                                    "503 Service Unavailable"};
 
-/// What a node answers that has run a program, and has another run that waits.
+/// The answers of a node that has run a program, and has another run that waits.
 class Served {
  public:
   Served() {

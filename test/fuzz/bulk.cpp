@@ -1,6 +1,6 @@
-// libFuzzer: what a peer says on its bulk channel, in the clear, with a slab it lends from, and
-// sealed (where the key is known to nobody). Instruments: cluster/transport/wire.cpp
-// cluster/transport/lane.cpp cluster/transport/router.cpp cluster/transport/router_bulk.cpp
+// libFuzzer: the bytes of a peer on its bulk channel, in the clear, with a slab it lends from, and
+// sealed (with a secret key). Instruments: cluster/transport/wire.cpp cluster/transport/lane.cpp
+// cluster/transport/router.cpp cluster/transport/router_bulk.cpp
 // cluster/transport/channel/bulk_record.cpp cluster/transport/pack_scan.cpp
 // cluster/transport/channel/shared_slab.cpp cluster/transport/transport.cpp
 #include <troupe/test/fuzz/input.hpp>

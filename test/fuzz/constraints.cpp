@@ -57,8 +57,8 @@ void check_names(const std::string& device, const std::string& node) {
 void check_constraint(const std::string& text, const std::string& here, const NodeLabels& node,
                       const std::string& device) {
   const Constraint c = parse_constraint(text, here);
-  // What names no node, and has no '/', is the caller's; and a device that is called as a part is
-  // stands without one only.
+  // A constraint without node and '/' belongs to the caller; a device named like a prefix has no
+  // node.
   if (!c.node.empty() && !c.device.starts_with("label:") && !c.device.starts_with("node:"))
     demand(is_same(parse_constraint(text_of(c), here), c));
   // As Graph::colocate_with has it.
@@ -94,7 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   std::getline(lines, text), std::getline(lines, name), std::getline(lines, labels),
       std::getline(lines, device);
   const NodeLabels node{name, labels};
-  std::string without = name;  // of a name that no node may have, one that some may
+  std::string without = name;  // a name that no node may have, and one that some may
   std::erase_if(without, [](unsigned char c) { return c <= ' ' || c == '/'; });
   check_names(device, without);
   try {

@@ -1,7 +1,7 @@
-// libFuzzer: the first bytes of bulk connections. The first byte says whether strangers dial, or
-// who was dialled answers; then two bytes are a step. Or who was dialled says any terms of a
-// channel: its kinds, whether the connection is sealed, how long the place is, the place, and what
-// is to be shown there. Instruments: cluster/transport/channel/bulk_channels.cpp
+// libFuzzer: the first bytes of bulk connections. The first byte selects whether strangers dial, or
+// the dialled end answers; then two bytes are a step. Or the dialled end offers any terms of a
+// channel: its kinds, whether the connection is sealed, the length of the address, the address, and
+// the ticket to be shown there. Instruments: cluster/transport/channel/bulk_channels.cpp
 // cluster/transport/channel/bulk_sockets.cpp cluster/transport/net/local_socket.cpp
 // cluster/transport/net/tcp_socket.cpp cluster/transport/net/sealed_memory.cpp
 // cluster/transport/channel/shared_rings.cpp cluster/transport/channel/shared_slab.cpp
@@ -37,11 +37,11 @@ std::size_t descriptors() {
   std::size_t n = 0;
   for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
     n += !entry.path().empty();
-  return n - 1;  // of the folder
+  return n - 1;  // less the folder's own
 }
 
-/// What a node's transport is around its bulk sockets: who is told what goes over the connection,
-/// and a clock.
+/// Stands in for a node's transport around its bulk sockets: records the messages for the
+/// connection, and has a clock.
 class Node final : private Carrier, private TransportListener {
  public:
   explicit Node(bool listens) {
@@ -65,7 +65,7 @@ class Node final : private Carrier, private TransportListener {
     answer.bulk = terms;
     router_.frame(connection_, wire::encode(answer), {});
   }
-  /// The same, whatever the answer says: what was asked for.
+  /// Dials as asked, whatever the answer contains.
   std::uint8_t dials_any(bool is_sealed, const wire::Bulk& terms) {
     is_sealed_ = is_sealed;
     channels_.emplace(router_, static_cast<const Carrier&>(*this), lines_, options_);
@@ -81,7 +81,8 @@ class Node final : private Carrier, private TransportListener {
     router_.flush();
   }
   void passes(Time t) { time_ += t; }
-  /// Until there is no more to do. Who keeps it awake without end is not heard for ever.
+  /// Works until there is no more to do. A peer that keeps it awake without end is not read for
+  /// ever.
   void works() {
     for (int left = 64; left > 0 && (sockets_.work() || (channels_ && channels_->work(true)));)
       --left;
@@ -124,7 +125,7 @@ class Node final : private Carrier, private TransportListener {
     return ask;
   }
   void open_bulk(Connection c, const wire::Bulk& answer) override {
-    // where nobody listens but who listens everywhere
+    // only a listener on all addresses listens there
     if (channels_) channels_->open(c, "tcp://127.77.0.1:1", answer);
     else sockets_.open(c, "tcp://127.0.0.1:1", is_local_, answer, {});
   }
@@ -164,7 +165,7 @@ class Node final : private Carrier, private TransportListener {
   std::uint8_t asked_ = 0;
 };
 
-/// The other end of a bulk connection, who need not be who it should be.
+/// The other end of a bulk connection, which may be an impostor.
 struct End {
   OwnedDescriptor fd;
   bool is_local = false;
@@ -270,7 +271,7 @@ class Strangers {
       };
       const auto ticket = std::find_if(tickets_.begin(), tickets_.end(), is_entitled);
       if (ticket != tickets_.end()) shown.insert(ticket->text);
-      // Nobody hears anything who has not shown a ticket, nor gets what is passed.
+      // An end that has not shown a ticket receives nothing, neither bytes nor descriptors.
       demand(ticket != tickets_.end() || (e.heard.empty() && e.passed.empty()));
       demand(kTaken.starts_with(e.heard.substr(0, kTaken.size())));
       demand(e.passed.size() == (e.is_local && !e.heard.empty() ? 3u : 0u));
@@ -283,8 +284,8 @@ class Strangers {
     demand(node_.dropped() >= refused_);
     std::size_t own = 0;
     for (const End& e : ends_) own += (e.fd.get() >= 0) + e.passed.size();
-    // Of the node: three for itself, an end and perhaps rings of a channel, or what is left of one,
-    // and strangers.
+    // Descriptors of the node: three for itself, an end and perhaps rings of a channel or its
+    // remains, and strangers.
     if (ends_.size() > BulkSockets::kStrangers)
       demand(descriptors() <= base_ + kOfNode + own + 2 * shown.size() + BulkSockets::kStrangers);
   }
@@ -315,19 +316,19 @@ class Strangers {
 
   const std::size_t base_;
   Node node_{true};
-  // the first is nobody's
+  // the first was never issued
   std::vector<Ticket> tickets_{{std::string(wire::Bulk::kSecretBytes, '\0'), false}};
   std::string where_, where_locally_;
   std::vector<End> ends_;
   std::uint64_t refused_ = 0;
 };
 
-// ---- who was dialled answers
+// ---- the dialled end answers
 
-/// Of this process alone.
+/// Returns a name for this process alone.
 std::string local_name() { return fmt::format("{:x}", getpid()); }
 
-/// What may come along: `kind` 0 and 1 are what should.
+/// Returns a descriptor to pass along: `kind` 0 and 1 are valid.
 OwnedDescriptor passable(unsigned kind) {
   const auto sealed = [](std::size_t bytes, int seals) {
     OwnedDescriptor memory(memfd_create("any", MFD_CLOEXEC | MFD_ALLOW_SEALING));
@@ -349,7 +350,7 @@ OwnedDescriptor passable(unsigned kind) {
     case 9: return OwnedDescriptor(eventfd(0, EFD_CLOEXEC));
     case 10: return OwnedDescriptor(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
     case 11: return sealed(kRings, F_SEAL_SHRINK);
-    default: {  // of huge pages: of such as there may be none when it is touched
+    default: {  // huge pages, of which there may be none when they are touched
       OwnedDescriptor memory(memfd_create("huge", MFD_CLOEXEC | MFD_ALLOW_SEALING | MFD_HUGETLB));
       if (ftruncate(memory.get(), 2 << 20) != 0 ||
           fcntl(memory.get(), F_ADD_SEALS, kBoth | F_SEAL_SEAL) != 0)
@@ -433,7 +434,7 @@ class Answers {
         !end_.is_reset && !is_broken_ && node_.now() < end_.since + node_.patience();
     if (end_.said.size() >= kTaken.size() && !is_taken && is_in_time && end_.is_gone)
       demand(node_.dropped() > 0);
-    // What was said first is the ticket, and nothing else until that was taken.
+    // The first bytes sent are the ticket, and nothing else until that was accepted.
     const std::string greeting = kShown + std::string(wire::Bulk::kSecretBytes, 't');
     demand(greeting.starts_with(end_.heard));
   }
@@ -458,7 +459,8 @@ bool is_local_place(const std::string& where) {
          where.find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
-/// What was not asked for, or is no place, is refused, and counted once; nothing else is.
+/// A channel that was not requested, or has no valid address, is refused, and counted once; nothing
+/// else is.
 void answer_any(Input& in) {
   Node node(false);
   wire::Bulk terms;

@@ -1,5 +1,5 @@
-// libFuzzer: the head of a request, said to two servers of one node: one asks for no token, the
-// other for one that nobody knows. Instruments: cluster/inspect/inspection_server.cpp
+// libFuzzer: the head of a request, sent to two servers of one node: one requires no token, the
+// other a secret one. Instruments: cluster/inspect/inspection_server.cpp
 // cluster/inspect/reception.cpp
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -65,8 +65,8 @@ std::string answer_of(const std::string& url, const std::string& head) {
   return answer;
 }
 
-// Anybody is told that the node is there, "ok" and a line's end, and given the page, which holds no
-// data and may be kept.
+// Any client may learn that the node is up, "ok" and a line's end, and gets the page, which holds
+// no data and may be cached.
 bool tells_of_cluster(const std::string& answer) {
   const std::string head = answer.substr(0, answer.find("\r\n\r\n") + 2);
   return head.starts_with("HTTP/1.1 200 ") &&
@@ -93,7 +93,7 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
 }
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
-  // for as long as the process: nobody waits for who is being served
+  // for the life of the process: no wait for clients in service
   static Served& served = *new Served;
   // or it is waited for
   const std::string head = std::string(reinterpret_cast<const char*>(data), size) + "\r\n\r\n";

@@ -1,7 +1,7 @@
-// What fuzz targets share: bytes as a message of nodes and back, what must hold, and seeds.
+// Tools of the fuzz targets: bytes as a message of nodes and back, demands, and seeds.
 //
-// A message's bytes: how many tensors; of each its dtype and rank, and a byte an extent; then the
-// head. Elements are zeros.
+// A message's bytes: the number of tensors; for each its dtype and rank, and a byte an extent; then
+// the head. Elements are zeros.
 #pragma once
 
 #include <cstdio>

@@ -1,4 +1,4 @@
-// libFuzzer: what nodes say to each other. What can be read is written, and must then read as the
+// libFuzzer: the messages between nodes. A readable message is written, and must then read as the
 // same. Instruments: cluster/protocol/messages.cpp cluster/protocol/archive.cpp
 // cluster/transport/pack_scan.cpp
 #include <troupe/cluster/protocol/messages.hpp>
@@ -13,7 +13,7 @@ template <class M>
 void check(MessageReader& reader) {
   M message;
   read_fields(reader, message);
-  if constexpr (!std::is_same_v<M, MakePlan>) reader.end();  // of MakePlan, a program follows
+  if constexpr (!std::is_same_v<M, MakePlan>) reader.end();  // after a MakePlan a program follows
   Message first = written(message).take();
   const std::vector<std::byte> head = first.head;
   MessageReader again(first);

@@ -1,5 +1,5 @@
-// libFuzzer: placed programs, and parts of them. What can be read is written, and must then read as
-// the same program; what the planner makes of it, or refuses, uses nothing that is not there.
+// libFuzzer: placed programs, and parts of them. A readable program is written, and must then read
+// as the same program. The planner plans or refuses it without reading anything that is not there.
 // Instruments: cluster/protocol/program_codec.cpp cluster/protocol/archive.cpp
 // cluster/transport/pack_scan.cpp actors/controlflow/frames.cpp actors/plan/plan.cpp
 // actors/plan/plan_calls.cpp

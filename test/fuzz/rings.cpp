@@ -1,5 +1,5 @@
-// libFuzzer: words and bytes of shared rings, as another process writes them who has mapped the
-// same memory. Two bytes are a step: what is done, and how much. Instruments:
+// libFuzzer: words and bytes of shared rings, as written by another process that has mapped the
+// memory. Two bytes are a step: an action, and its amount. Instruments:
 // cluster/transport/channel/shared_rings.cpp cluster/transport/channel/direct_ring.cpp
 // cluster/transport/net/sealed_memory.cpp
 #include <sys/mman.h>
@@ -22,7 +22,7 @@ constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kRings 
 // The words of a direction, each in a line of its own (SharedRings::Direction).
 constexpr std::size_t kWritten = 0, kRead = 128, kReaderSleeps = 256, kWriterSleeps = 384;
 
-/// The memory as whoever does not keep to anything sees it.
+/// The memory as seen by a process that ignores the protocol.
 class Other {
  public:
   explicit Other(int memory)
@@ -69,15 +69,15 @@ class Honest {
     demand(is_within(space, out_bytes_, written_));
     std::memset(space.data(), static_cast<int>(written_ % 251), n);
     space.back() = std::byte{1};
-    // where the other looks for it
+    // at the address where the other reads it
     demand(*memory_.at(out_ + kPage + written_ % SharedRings::kBytes + space.size() - 1) ==
            std::byte{1});
     written_ += n;
     rings_.publish(n);
     demand(memory_.word(out_ + kWritten) == written_);
   }
-  /// What the other says that it has read: what is further than what was written, or less than the
-  /// ring holds, breaks them as soon as it is looked at.
+  /// Read positions of the other: one beyond the written bytes, or one that makes the ring
+  /// overfull, breaks the rings as soon as it is looked up.
   void look_at_read() {
     const std::uint64_t said = memory_.word(out_ + kRead);
     const bool is_looked_at = written_ - last_read_ > SharedRings::kBytes / 2,
@@ -139,8 +139,8 @@ void step(Honest& honest, Other& other, bool is_first, unsigned what, unsigned m
     case 0: honest.look_at_read(), honest.write(bytes); break;
     case 1: honest.read(bytes); break;
     case 2: honest.sleep(); break;
-    // What the other might say: that it has read what was written, or written more, up to what the
-    // ring holds, or past it.
+    // Positions of the other: it has read the written bytes, or written more, up to the ring's
+    // size, or past it.
     case 3: other.set(out + kRead, honest.written() - bytes); break;
     case 4: other.set(into + kWritten, honest.read() + bytes); break;
     case 5:

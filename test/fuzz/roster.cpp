@@ -1,7 +1,7 @@
-// libFuzzer: gossip, as any peer may say it. Whoever is taken for a member has a name that stands
-// in JSON and in metrics as it is. Instruments: cluster/node/roster.cpp
-// cluster/membership/membership.cpp cluster/protocol/messages.cpp cluster/protocol/archive.cpp
-// cluster/transport/pack_scan.cpp cluster/transport/net/tcp_socket.cpp
+// libFuzzer: gossip, as any peer may send it. Each accepted member has a name that stands in JSON
+// and in metrics unescaped. Instruments: cluster/node/roster.cpp cluster/membership/membership.cpp
+// cluster/protocol/messages.cpp cluster/protocol/archive.cpp cluster/transport/pack_scan.cpp
+// cluster/transport/net/tcp_socket.cpp
 #include <algorithm>
 
 #include <nlohmann/json.hpp>
@@ -37,7 +37,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   } catch (const Error&) {}
   for (const Member& known : a.members()) {
     const auto is_of_text = [](unsigned char c) { return c > ' ' && c != 127; };
-    // Strict, so that it throws what nobody catches for what is no UTF-8.
+    // Strict: throws an uncaught exception for invalid UTF-8.
     if (nlohmann::json(known.name).dump().size() < 3 ||
         !std::all_of(known.name.begin(), known.name.end(), is_of_text))
       std::abort();

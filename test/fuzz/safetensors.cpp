@@ -1,5 +1,5 @@
-// libFuzzer: a file of tensors. What is read of it is no more than it holds, and a bool is false or
-// true. Instruments: ops/format/safetensors.cpp
+// libFuzzer: a file of tensors. The reader returns no more than the file holds, and a bool is false
+// or true. Instruments: ops/format/safetensors.cpp
 #include <algorithm>
 #include <cstring>
 

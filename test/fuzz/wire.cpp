@@ -1,7 +1,7 @@
-// libFuzzer: the first two bytes say how much of the rest is a frame's header; what is left is its
-// bulk. It comes from who has dialled, and from who was. Instruments: cluster/transport/wire.cpp
-// cluster/transport/pack_scan.cpp cluster/transport/lane.cpp cluster/transport/router.cpp
-// cluster/transport/router_bulk.cpp cluster/transport/transport.cpp
+// libFuzzer: the first two bytes give the length of a frame's header in the rest; its bulk follows.
+// The frame comes from the dialling end, and from the dialled one. Instruments:
+// cluster/transport/wire.cpp cluster/transport/pack_scan.cpp cluster/transport/lane.cpp
+// cluster/transport/router.cpp cluster/transport/router_bulk.cpp cluster/transport/transport.cpp
 #include <troupe/test/support/cluster/hostile.hpp>
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# test/house/ccache_test.sh SOURCE BUILD: a precompiled header is compiled again when a header of it has changed, if only in a comment, or is back
-# as it was: or whoever includes that header again has all of it twice.
+# test/house/ccache_test.sh SOURCE BUILD: a precompiled header is compiled again if one of its
+# headers has changed, if only in a comment, or is back as it was. Otherwise a unit that includes
+# that header again has all of it twice.
 set -euo pipefail
 ccache=$(command -v ccache) || { echo "there is no ccache" && exit 77; }
 work=$(mktemp -d)

@@ -10,7 +10,7 @@ import yaml
 
 
 def flags_of(arguments):
-    """Of `--name=value` words: the first value of each."""
+    """Returns the first value of each name in words `--name=value`."""
     flags = {}
     for word in arguments:
         name, value = word.lstrip("-").split("=", 1)

@@ -29,8 +29,9 @@ else
   missing+=(systemd-analyze)
 fi
 
-# What restarts cannot mend is not restarted, memory has a limit, and each file of the keys is a
-# credential with a stand-in, by the names that `troupe keygen` and /etc/default/troupe-node have.
+# The service does not restart after errors that a restart cannot repair. Memory has a limit, and
+# each file of the keys is a credential with a stand-in, by the names that `troupe keygen` and
+# /etc/default/troupe-node have.
 unit=$source/scripts/systemd/troupe-node.service default=$source/scripts/debian/troupe-node.default
 for line in Restart=on-failure RestartPreventExitStatus=2 'MemoryMax=[0-9]+%' \
   EnvironmentFile=-/etc/default/troupe-node; do

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
-# test/house/own_disks_test.sh SOURCE BUILD: machines that share no files form a cluster with keys, and a program's run over all of them comes to
-# what one process comes to.
+# test/house/own_disks_test.sh SOURCE BUILD: machines without shared files form a cluster with keys,
+# and a program's run over all of them yields the results of one process.
 #
-# Three machines and the program's, each with a disk of its own that no other sees, for its keys (made there; what others are given is a line of
-# text), its home and what is temporary. All else is read-only there, the build too. Exit status 77 where the system does not permit that.
+# Three machines and the program's, each with a private disk for its keys (made there; only a line
+# of text is passed on), its home and temporary files. All else is read-only there, the build too.
+# Exit status 77 where the system does not permit that.
 set -euo pipefail
 # shellcheck source=scripts/machines.sh
 . "$1/scripts/machines.sh"
@@ -75,7 +76,8 @@ done
 sees_all() { [ "$(on "$1" troupe ps --node 7200 2>/dev/null | grep -cE '^[abc] +alive ')" = 3 ]; }
 for i in 0 1 2; do within_bound sees_all $i || fail "the node of machine ${names[i]} does not see three"; done
 
-# Each step's loss and validation, within one of the last digit that is told: sums over three nodes are in another order.
+# Each step's loss and validation, within one of the last printed digit: sums over three nodes are
+# in another order.
 on 3 cp "$source/test/bench/RESULTS.md" "$disk/text"
 train() { on 3 char_lm --text "$disk/text" --hidden 16 --steps 5 --validate-every 1 --sample-chars 0 "$@" >"$work/train.log" 2>&1 || fail "the program ends with $?"; }
 steps() { sed -nE 's/^step +([0-9]+) of 5 +(loss [0-9.]+ )? *validation ([0-9.]+) .*/\1 \2\3/p' "$work/train.log"; }

@@ -52,7 +52,8 @@ of_pods() {
 print([d for d in yaml.safe_load_all(open(sys.argv[1])) if d["kind"] == "StatefulSet"][0]["spec"]'"$1)" "$manifest"
 }
 
-# The secret's files: root's, and readable for the pods' group. Who is not root here is all users at once.
+# The secret's files: root's, and readable for the pods' group. A user other than root here is all
+# users at once.
 "$troupe" keygen --keys "$work/keys" --name troupe >/dev/null 2>&1 || fail "no keys are made"
 echo 0123456789abcdef0123456789abcdef >"$token"
 as=()
@@ -77,7 +78,7 @@ for ((i = 0; i < count; i++)); do
   echo "$(address $i) $service.default.svc.cluster.local $service" >>"$work/hosts"
 done
 
-# Whom the others join comes last: they have to wait for it.
+# The pod that the others join comes last: they have to wait for it.
 pids=()
 for ((i = count - 1; i >= 0; i--)); do
   add_machine $i "${names[i]}" "$(address $i)" "$work/hosts"

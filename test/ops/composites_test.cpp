@@ -181,7 +181,7 @@ BOOST_AUTO_TEST_CASE(angles_between) {
            }
            return xy / std::sqrt(xx * yy);
          }));
-  // Of no length; of squares that nothing holds; of NaN.
+  // A vector of length zero; squares that overflow; NaN.
   same(computed(
            {values_of({3, 2}, {0, 0, 3e200, 4e200, 1, 0}),
             values_of({3, 2}, {1, 2, 3e-3, 4e-3, -2, 0})},

@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(floors_of_quotients) {
   }
 }
 
-// What is left of small differences.
+// Small differences keep their digits.
 BOOST_AUTO_TEST_CASE(confident_answers_keep_their_digits) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4}), t = g.input("t", DType::f32, {4}),

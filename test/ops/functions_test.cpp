@@ -108,8 +108,8 @@ BOOST_AUTO_TEST_CASE(attention_of_every_kind) {
        {"the mask must be bool, or f32 as q is, not f64"});
 }
 
-// What is added to the scores: values, gradients of both orders, towards the mask too, and by
-// blocks against scores that are stored.
+// A mask added to the scores: values, gradients of both orders, towards the mask too, and by blocks
+// against scores that are stored.
 BOOST_AUTO_TEST_CASE(attention_with_an_added_mask) {
   Draws draws(153);
   const std::int64_t batch = 2, heads = 2, depth = 2, width = 3;
@@ -551,7 +551,7 @@ BOOST_AUTO_TEST_CASE(segments_and_triangles) {
   }
 }
 
-// What rows of tables do not show: sums of many in few bits.
+// Cases that rows of tables do not cover: sums of many elements in few bits.
 BOOST_AUTO_TEST_CASE(sums_of_halves) {
   const Tensor ids = Tensor::zeros(DType::i64, {1000});
   for (const Place& place : places()) {
@@ -661,7 +661,7 @@ BOOST_AUTO_TEST_CASE(draws_of_another_shape) {
   const double error[] = {0.01, 0.01, 0.01, 0.02, 0.03, 1e-6, 0.07};
   for (std::size_t i = 0; i < 7; ++i)
     BOOST_TEST(std::abs(got[i].at(0) - wanted[i]) < error[i], i << ": " << got[i].at(0));
-  for (std::int64_t i = 0; i < 1000; ++i) BOOST_TEST(got[7].at(i) == 0);  // the same mask
+  for (std::int64_t i = 0; i < 1000; ++i) BOOST_TEST(got[7].at(i) == 0);  // an equal mask
   says(refusal([&] { dropout(x, 1); }, Code::invalid_argument),
        {"dropout", "functions_test.cpp", "[0, 1), not 1"});
 }

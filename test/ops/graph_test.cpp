@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// Building graphs: what is inferred, what is refused and how it is said, literals, names, scopes.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Building graphs: inferred types, refusals and their texts, literals, names, scopes.
 #include <boost/test/unit_test.hpp>
 
 #include <limits>
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(names) {
       },
       Code::invalid_argument, {"stack at graph_test.cpp", "f32[3]", "f32[2]"});
   refused([&] { return g.find("nobody"); }, Code::not_found, {"'nobody'"});
-  BOOST_CHECK_NO_THROW(g.named(y, "y"));  // the same again
+  BOOST_CHECK_NO_THROW(g.named(y, "y"));  // again with the name it has
 }
 
 BOOST_AUTO_TEST_CASE(scopes_nest_and_end) {

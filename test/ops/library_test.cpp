@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(segments_and_ragged_rows) {
   // One gradient check of min where every segment has rows: an infinite one has no differences.
   computed({x, given({5}, {0, 1, 0, 1, 0}, Role::index)},
            [](const Exprs& e) { return segment_min(e[0], e[1], 2); });
-  // Where a factor is zero, and where two are.
+  // One factor is zero, or two are.
   Array zeros = computed({given({4}, {0, 2, 0, 0}), given({4}, {0, 0, 1, 1}, Role::index)},
                          [](const Exprs& e) { return segment_product(e[0], e[1], 2); });
   same(zeros, vector_of({0, 0}));
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(drawn_integers_fit_their_dtype) {
 BOOST_AUTO_TEST_CASE(linear_algebra_in_few_bits) {
   Draws draws(78);
   const Sample draw = draws.values({2, 3, 3}), right = draws.values({2, 3, 2});
-  // of one rounding
+  // tolerance: one rounding
   for (auto [t, tolerance] : {std::pair{DType::f16, 0x1p-11}, {DType::bf16, 0x1p-8}}) {
     Graph g;
     auto both = [&](const Sample& s) { return cast(g.constant(tensor_of(s)), t); };
@@ -302,7 +302,7 @@ BOOST_AUTO_TEST_CASE(numbers_in_eight_bits) {
       0);
   for (std::size_t i = 0; i < back.v.size(); ++i)
     BOOST_TEST(std::abs(back.v[i] - x.array.v[i]) <= 0.5001 * 8 / 255);
-  // Of each column its own, cut where it does not fit.
+  // Each column has its own scale, and is clipped where it does not fit.
   const Sample scales = given({4}, {0.1, 0.02, 1, 0.5}),
                zeros = given({4}, {0, 10, -5, 3}, Role::index);
   same(computed(
@@ -573,7 +573,7 @@ BOOST_AUTO_TEST_CASE(attention_in_few_bits) {
       Exprs few, wide;
       for (const Sample& s : {q, k, v}) {
         few.push_back(cast(g.constant(tensor_of(s)), t));
-        wide.push_back(cast(few.back(), DType::f64));  // the same numbers
+        wide.push_back(cast(few.back(), DType::f64));  // equal numbers
       }
       auto with_gradients = [&](const Exprs& x) {
         Expr y = attention(x[0], x[1], x[2], causal);
@@ -825,7 +825,7 @@ BOOST_AUTO_TEST_CASE(draws_have_the_moments_of_their_distributions) {
   refused(random_beta(g.constant(1.0), g.constant(-2.0)),
           {"in random_beta", "shape parameters must be finite and above 0, not -2"});
   BOOST_TEST(moments(random_poisson(g.constant(0.0))).first == 0);
-  // Of log_uniform's classes the first is the most frequent.
+  // The first class of log_uniform is the most frequent.
   std::vector<std::int64_t> ids =
       evaluate_eagerly(g, {}, {log_uniform(g, n, 10)})[0].to_vector<std::int64_t>();
   for (std::int64_t c : {0, 1, 9}) {

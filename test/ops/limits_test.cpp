@@ -117,8 +117,8 @@ BOOST_AUTO_TEST_CASE(few_bits_hold_values_of_a_few_hundred) {
   BOOST_TEST(std::abs(loss(p).at(0) - loss(cast(p, DType::f64)).at(0)) < 4e-3);
 }
 
-// What is added four floats at a time is added again in double where they overflow: moments that
-// f32 holds come out, of one channel and of many.
+// Sums of four floats at a time are taken again in double where they overflow: moments that f32 can
+// represent come out, for one channel and for many.
 BOOST_AUTO_TEST_CASE(sums_of_channels_near_the_largest_float) {
   for (std::int64_t channels : {1, 3, 70})
     for (bool by_item : {false, true}) {
@@ -188,7 +188,8 @@ BOOST_AUTO_TEST_CASE(norms_of_every_spread) {
                                      {8.0, 1e7},
                                      {0.5, 65536.0}}) {
     Array x = drawn.array;
-    for (double& v : x.v) v = static_cast<float>(mean + spread * v);  // what f32 holds
+    // values that f32 can represent
+    for (double& v : x.v) v = static_cast<float>(mean + spread * v);
     for (const auto& [name, norm] : norms) {
       // which keeps its means in f32
       if (mean > 1e3 * spread && std::string(name) == "layer_norm") continue;
@@ -300,7 +301,7 @@ BOOST_AUTO_TEST_CASE(shapes_known_late_are_held_to_the_same) {
            {"_norm", "the number of channels is ", " in one place and ", "limits_test.cpp"});
     }
   }
-  // What is one for all stays that, and what agrees passes.
+  // A value broadcast to all stays one value, and equal extents pass.
   for (bool known : {true, false}) {
     BOOST_TEST(with_slope([](const Exprs& e) { return mse_loss(e[0], 1.0); }, {six}, known)[0].at(
                    0) == 55.0 / 6);
@@ -639,7 +640,7 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
                        Tensor::of(std::vector<bool>{false, true, false, false}, {2, 2})));
   BOOST_TEST((tile(e.constant(Tensor::of<float>({1, 2}, {2})), {5}).value().to_vector<float>() ==
               std::vector<float>{1, 2, 1, 2, 1, 2, 1, 2, 1, 2}));
-  // What was never given a value.
+  // A default-constructed value.
   refused(
       "Add", [&] { x + Tensor(); }, "operand 1 holds nothing");
   refused(
@@ -733,8 +734,8 @@ BOOST_AUTO_TEST_CASE(norms_of_every_size) {
                1) < 1e-6);
 }
 
-// What is no probability is refused when it runs, as torch does; zeros and logits of -inf are
-// probabilities.
+// Arguments that are no probabilities are refused at run time, as torch does; zeros and logits of
+// -inf are probabilities.
 BOOST_AUTO_TEST_CASE(draws_of_no_probabilities_are_refused) {
   for (DType type : {DType::f16, DType::f32, DType::f64}) {
     Eager e;

@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(solving_and_determinants) {
                           at(0, 2) * (at(1, 0) * at(2, 1) - at(1, 1) * at(2, 0));
     BOOST_TEST(std::abs(d.v[static_cast<std::size_t>(n)] - wanted) < 1e-11 * std::abs(wanted));
   }
-  // Of a rank of one, of two and of three less than rows, and none.
+  // Ranks of one, of two and of three less than rows, and none.
   const Sample singular{{Shape{4, 3, 3}, {1, 2, 3, 2, 4, 6, 1, 1, 1, 0, 0, 0, 0, 3, 0, 0, 0, 2,
                                           1, 2, 3, 2, 4, 6, 3, 6, 9, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
   const Function of_singular = [](const Exprs& e) { return determinant(e[0]); };
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(factors_of_large_matrices) {
     }
 }
 
-// What rows of tables do not show: a matrix without a batch, halves that are not looked at.
+// Cases that rows of tables do not cover: a matrix without a batch, halves that are not read.
 BOOST_AUTO_TEST_CASE(matrices_alone) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   same(computed({{Array{Shape{2, 2}, {1, 2, 3, 4}}}},

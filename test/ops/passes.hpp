@@ -1,4 +1,4 @@
-// What tests of passes look at.
+// Helpers for tests of passes.
 #pragma once
 
 #include <boost/test/unit_test.hpp>

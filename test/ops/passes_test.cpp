@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// Passes: each keeps every value bit for bit, and does what it is for.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Passes: each keeps every value bit for bit, and has its intended effect.
 #include <boost/test/unit_test.hpp>
 
 #include <functional>
@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_known_shape_keeps_nothing_that_has_it) {
     BOOST_TEST((t.shape() == Shape{3, 2} && t.to_vector<float>() == in.to_vector<float>()));
 }
 
-// What is done for the sake of a shape is done though the shape is known.
+// An op that is there for its shape is computed though the shape is known.
 BOOST_AUTO_TEST_CASE(a_known_shape_of_what_has_an_effect) {
   Graph g;
   Variable v = g.variable("v", Tensor::of<float>({0, 0, 0, 0, 0, 0}, {3, 2}));
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(slices_are_read_and_written_where_they_are) {
       Expr cell = sigmoid(gates[1]) * c + sigmoid(gates[0]) * tanh(gates[2]),
            h = sigmoid(gates[3]) * tanh(cell) + one;
       Expr joined = concat({h * cell, cell - c, h * h, h * 0.5}, 2);
-      // what one of them is multiplied with is no such node: it stays
+      // the other operand of one of these products is no such node: it stays
       Exprs halves = split(x, {2 * units, 2 * units}, 2);
       Expr squares = square(halves[0]), first = matmul(halves[1], transpose(halves[1], {0, 2, 1}));
       Program p = prune(g, {x.edge(), row.edge(), c.edge(), one.edge()},
@@ -345,8 +345,8 @@ BOOST_AUTO_TEST_CASE(a_split_of_what_has_any_width_stays) {
   BOOST_CHECK_THROW(Eager().run(sliced, {Tensor::zeros(DType::f32, {4, 64})}), Error);
 }
 
-// No pass makes this one; who gets it from elsewhere does not read beyond what is broadcast in
-// parts.
+// No pass makes this program; a program from elsewhere must not read beyond an operand that is
+// broadcast in parts.
 BOOST_AUTO_TEST_CASE(slices_have_one_row_for_all_or_each_its_own) {
   const auto run = [](const Shape& other) {
     Graph g;

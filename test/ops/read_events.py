@@ -1,4 +1,7 @@
-"""What TensorBoard's own reader finds in a folder of event files, as one line a value, texts in quotes: read_events.py FOLDER."""
+"""read_events.py FOLDER: prints the values that TensorBoard's reader finds in event files.
+
+It prints one line a value, with texts in quotes.
+"""
 
 import sys
 

@@ -1,7 +1,7 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// Every op, told nonsense: wrong numbers, ranks, extents, dtypes and attributes are refused while
-// building, in one sentence with op and line; what building could not see is refused by the kernel,
-// naming the op. TROUPE_SEED and TROUPE_TRIES (for each op) draw other nonsense.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Every op is given invalid arguments: wrong numbers, ranks, extents, dtypes and attributes are
+// refused while building, in one sentence with op and line. The kernel refuses those that building
+// could not detect, naming the op. TROUPE_SEED and TROUPE_TRIES (for each op) draw other arguments.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -90,7 +90,7 @@ class Nonsense {
     }
     return out;
   }
-  /// What is said of the shape while the graph is built.
+  /// The shape as declared while the graph is built.
   Shape said_of(const Shape& s) {
     if (once_in(3)) return Shape::unknown();
     Shape out = s;
@@ -103,7 +103,7 @@ class Nonsense {
   std::mt19937_64 random_;
 };
 
-/// What an op's row in the table is tried with, so that some of what is drawn is nearly right.
+/// Valid arguments of an op's row in the table, so that some drawn arguments are nearly right.
 const std::map<std::string, std::vector<Case>>& right_cases() {
   static const auto cases = [] {
     std::map<std::string, std::vector<Case>> out;

@@ -309,7 +309,7 @@ std::set<std::string> all_functions() {
   return out;
 }
 
-/// What the call says where it is refused; nothing if it is not.
+/// Returns the error of a refused call; nothing if it succeeds.
 std::string said_by(const Builder& b, const std::vector<ValueSpec>& operands) {
   Graph g;
   Exprs e;

@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(error_of_a_replayed_node_names_it) {
   const Expr in = eager.zeros(DType::f32, {2, 3});
   says(refusal([&] { replay(g, eager, {x}, std::vector{in}, {y}); }, Code::invalid_argument),
        {"MatMul 'square'", "replay_test.cpp:"});
-  // what is bound afterwards is no repetition
+  // a value that is bound later is no repetition
   BOOST_TEST(tanh(in).value().at(0) == 0);
 }
 

@@ -73,7 +73,7 @@ BOOST_AUTO_TEST_CASE(all_that_it_yields) {
     const char* name;
     DType dtype;
     double mean, first;
-    double slack;  // of the largest element
+    double slack;  // relative to the largest element
   };
   for (const Row& row :
        {Row{"f32", DType::f32, 0, 0, 2e-6}, Row{"f32 far from 0", DType::f32, 1000, 0, 1e-4},
@@ -108,7 +108,7 @@ BOOST_AUTO_TEST_CASE(channels_far_from_0) {
   struct Kind {
     const char* name;
     double mean, first;
-    double slack;  // of the largest element
+    double slack;  // relative to the largest element
   };
   for (const Kind& kind : {Kind{"around 0", 0, 0, 2e-6}, Kind{"far from 0", 1000, 0, 1e-4},
                            Kind{"after an outlier", 0, 300, 1e-5}})

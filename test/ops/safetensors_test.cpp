@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   refused([&] { load_safetensors(folder / "nobody"); }, Code::not_found,
           {"nobody", "No such file"});
   refused([&] { load_safetensors(folder.path()); }, Code::failed_precondition, {"no regular file"});
-  // A pipe, and nobody to write into it.
+  // A pipe without a writer.
   BOOST_REQUIRE(mkfifo((folder / "pipe").c_str(), 0600) == 0);
   refused([&] { load_safetensors(folder / "pipe"); }, Code::failed_precondition,
           {"no regular file"});

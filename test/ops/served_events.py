@@ -1,6 +1,9 @@
-"""What a TensorBoard that serves a folder of event files lists and returns, as one line a value, texts in quotes: served_events.py FOLDER TAG...
+"""served_events.py FOLDER TAG...: prints the values that TensorBoard serves of event files.
 
-TAG is `histogram:NAME` or `text:NAME`: it waits until TensorBoard, which loads beside serving, lists all of them.
+It prints one line a value, with texts in quotes.
+
+TAG is `histogram:NAME` or `text:NAME`. The script waits until TensorBoard, which loads beside
+serving, lists all of them.
 """
 
 import json

@@ -46,7 +46,7 @@ StateSpec queue_spec(std::int64_t capacity, bool shuffles = false, std::int64_t 
   return s;
 }
 
-// What one waiting call has been told.
+// The result of one waiting call.
 struct Answer {
   int calls = 0;
   Status status;
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
   BOOST_TEST(g.find_variable("v").state() == v.state());
 }
 
-// What a graph could not know is looked at when it is there.
+// Rows whose shape is unknown while building are checked at run time.
 BOOST_AUTO_TEST_CASE(updates_of_rows_are_checked_where_a_run_alone_knows_their_shape) {
   Graph g;
   Variable v = g.variable("v", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(an_empty_queue_holds_consumers_back_in_order) {
   BOOST_TEST(out[1].calls == 0);
 }
 
-// Nobody else could end the wait.
+// Nothing else could end the wait.
 BOOST_AUTO_TEST_CASE(where_nothing_else_runs_a_wait_at_a_queue_is_refused) {
   const auto refuses = [](auto f, const std::string& part) {
     BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(where_nothing_else_runs_a_wait_at_a_queue_is_refused) {
   Eager e;
   Queue q = e.fifo_queue("q", {{DType::i64, Shape{}}}, 1),
         s = e.shuffling_queue("s", {{DType::i64, Shape{}}}, 4, 2);
-  for (std::int64_t i = 0; i < 3; ++i) {  // what was refused has left nothing behind
+  for (std::int64_t i = 0; i < 3; ++i) {  // a refused call has no effect
     refuses([&] { q.dequeue(); },
             "queue 'q' is empty and nothing else runs here that could fill it");
     q.enqueue({i});

@@ -1,5 +1,5 @@
-// Not under tsan: it builds and differentiates graphs on one thread; the executor runs in other suites.
-// What passes do with updates of variables: fused, in order, and where the variable lies.
+// Not under tsan: it builds and differentiates graphs on one thread; the executor runs elsewhere.
+// Passes over updates of variables: fused, in order, and on the variable's device.
 #include <boost/test/unit_test.hpp>
 
 #include <functional>
@@ -32,7 +32,7 @@ BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
   Expr before = twice.read();
   // another write in between
   Expr first = twice.assign_add(x * 2.0), second = twice.assign_add(before * 3.0);
-  // of another shape
+  // the update has another shape
   Expr summed = row.assign_add(sum(x, {0}) * 2.0);
   Program p = prune(g, {x.edge()},
                     {stepped.edge(), moved.edge(), change.edge(), changed.edge(), first.edge(),
@@ -103,15 +103,15 @@ BOOST_AUTO_TEST_CASE(large_gradients_that_updates_use_up_are_made_one_after_the_
         for (const std::int32_t c : node.controls) waited.push_back(ordered.graph.node(c).op->name);
     std::vector<std::string> expected;
     if (kind == Kind::plain) expected = {"MatMul", "UpdateVariable"};
-    // what errors go through is smaller than the gradient
+    // the matrix that errors are multiplied with is smaller than the gradient
     if (kind == Kind::few_rows) expected = {"UpdateVariable"};
     BOOST_TEST(waited == expected, boost::test_tools::per_element());
     BOOST_TEST(ordered.graph.size() == p.graph.size());
   }
 }
 
-// What errors go through by a variable's old value waits for its gradient, which comes of the same
-// cotangent; nothing else that takes the variable does.
+// A product of errors with a variable's old value waits for the variable's gradient, which derives
+// from the same cotangent; no other use of the variable does.
 BOOST_AUTO_TEST_CASE(what_errors_go_through_waits_for_the_gradient_beside_it) {
   constexpr std::int64_t n = 256;
   enum class Kind { beside, of_something_else, of_the_new_value, for_another_device, first };

@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(rows_along_any_axis) {
     for (const bool down : {false, true}) {
       const auto at = static_cast<std::size_t>(axis < 0 ? axis + 3 : axis);
       const std::int64_t extent = x.array.shape[static_cast<int>(at)];
-      const auto place_of = [&](Index i) {  // where the element was that is now at i
+      const auto place_of = [&](Index i) {  // the former position of the element that is now at i
         const std::int64_t rank = i[at];
         std::vector<std::int64_t> order(static_cast<std::size_t>(extent));
         std::iota(order.begin(), order.end(), 0);
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(corners_and_cubic_resizing) {
       const auto wanted = [&](const Callable<double(double)>& weight) {
         return tabulate({1, h, w, 2}, [&](const Index& i) {
           const double r = place(double(i[1]), 4, double(h)), c = place(double(i[2]), 3, double(w));
-          double sum = 0;  // of elements beyond the border too, for which the border's stand
+          double sum = 0;  // includes elements beyond the border, which repeat the border
           for (std::int64_t a = -3; a < 8; ++a)
             for (std::int64_t b = -3; b < 7; ++b)
               sum += weight(r - double(a)) * weight(c - double(b)) *
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(corners_and_cubic_resizing) {
                      by_cube = [=](const Exprs&e) {
                        return resize_cubic(e[0], {h, w}, corners);
                      };
-      // What has its extent already stays as it is, where both say the same.
+      // An axis that has its extent already stays unchanged, if both agree.
       same(computed({x}, by_line), wanted(linear));
       same(computed({x}, by_cube), wanted(cubic));
       same(of_unknown_extents({x}, by_cube), wanted(cubic));
@@ -435,7 +435,7 @@ BOOST_AUTO_TEST_CASE(logarithms_of_powers_are_whole) {
               std::isnan(at(NAN)) && at(1 + 0x1p-50) > 0 && at(2 + 0x1p-40) > 1));
 }
 
-// Where an absolute value, or a choice, could lose a derivative of either order.
+// Points where an absolute value, or a choice, could lose a derivative of either order.
 BOOST_AUTO_TEST_CASE(derivatives_at_zero) {
   const Tensor x = Tensor::of<double>({0, 0, 2, -1}, {4}),
                y = Tensor::of<double>({2, 0.5, 3, 1}, {4}),
@@ -451,7 +451,7 @@ BOOST_AUTO_TEST_CASE(derivatives_at_zero) {
   ok({x, y}, [](const Exprs& e) { return abs(complex(e[0], e[1])); });
   ok({y, near}, [](const Exprs& e) { return huber_loss(e[0], e[1], 0.8); });
   ok({y, near}, [](const Exprs& e) { return smooth_l1_loss(e[0], e[1], 0.8); });
-  // Where there is no logarithm nothing flows.
+  // The gradient is zero where there is no logarithm.
   Graph g;
   Expr a = g.input("a", DType::f64, {3}), b = g.input("b", DType::f64, {3});
   const Exprs slopes = gradients(sum(x_log_y(a, b)), {a, b});

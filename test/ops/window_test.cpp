@@ -1,5 +1,5 @@
 // Not under tsan: its kernels run in parallel in op_table_test and devices/cpu_primitives_test.
-// What convolutions and pooling refuse, and the functions over them. Values and gradients:
+// Refusals of convolutions and pooling, and the functions over them. Values and gradients:
 // window_rows.hpp.
 #include <boost/test/unit_test.hpp>
 
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(what_was_open_is_checked_when_it_runs) {
 
 BOOST_AUTO_TEST_CASE(windows_by_steps_reach_into_padding) {
   const Tensor x = Tensor::of<double>({1, 2, 4}, {1, 3, 1});
-  // of elements (-1, 1), (0, 2) and (1, 3)
+  // windows of elements (-1, 1), (0, 2) and (1, 3)
   const WindowOptions close{.strides = {1}, .padding = Padding::of({1}), .dilation = {2}};
   BOOST_TEST((computed(x, [=](Expr e) { return max_pool(e, {2}, close); }).to_vector<double>() ==
               std::vector<double>{2, 4, 2}));
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_what_is_made_of_others) {
     BOOST_TEST(
         check_gradients([=](Graph& g, const Exprs& e) { return sin(f(g, e)); }, {x}, {.order = 2})
             .ok());
-  // What is not a number stays in its windows, in the gradient too.
+  // A NaN stays in its windows, in the gradient, too.
   Graph g;
   Expr in = g.input("x", DType::f32, {1, 5, 1}), y = adaptive_avg_pool(in, {3}),
        dy = g.constant(Tensor::of<float>({1, INFINITY, 1}, {1, 3, 1}));
@@ -238,8 +238,8 @@ BOOST_AUTO_TEST_CASE(gradients_of_what_is_made_of_others) {
        std::vector<double>{0.5, 0.5, 0, 1, 0}));
   slope_of_tops(Tensor::zeros(DType::f64, {1, 2001, 1}), &many);
   BOOST_TEST(many == few);
-  // Where extents are open too, of windows that hold nothing above the least of all: each of three
-  // positions is two of six windows.
+  // Extents may be open, too, with windows whose largest element is the least value of all: each of
+  // three positions is in two of six windows.
   Graph open;
   Expr some = open.input("x", DType::f64, {1, kAny, 1}),
        through = gradients(sum(adaptive_max_pool(some, {6})), {some})[0];

@@ -83,14 +83,14 @@ for header in troupe cluster op; do
   [ ! -L "$prefix/include/troupe/$header.hpp" ] || fail "$header.hpp was installed as a link"
 done
 
-# What shells look for under these names, as the installed binary says it.
+# The files that shells look for under these names, as the installed binary prints them.
 for shell_file in bash:bash-completion/completions/troupe zsh:zsh/vendor-completions/_troupe \
   fish:fish/vendor_completions.d/troupe.fish; do
   "$prefix/bin/troupe" completions "${shell_file%%:*}" | cmp - "$prefix/share/${shell_file#*:}" ||
     fail "the completions of ${shell_file%%:*} are not installed"
 done
 
-# What it prints as JSON, and why it says that a run hangs.
+# The documents of its JSON output, and of the reasons why a run hangs.
 for document in cluster/inspect/INSPECTION.md:INSPECTION.md actors/observe/INSPECTION.md:HANGS.md; do
   cmp "$source/${document%%:*}" "$prefix/share/doc/troupe/${document#*:}" ||
     fail "${document%%:*} is not installed"

@@ -1,4 +1,4 @@
-// A network and a mount namespace that nobody else sees, for tests.
+// A private network and mount namespace for tests.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ struct Permitted {
   }
 };
 
-/// What a command prints; it has to succeed.
+/// Returns the output of a command, which must succeed.
 inline std::string shell(const std::string& command) {
   Folder folder;
   const Outcome o = run(folder.path(), {"/bin/sh", "-c", command});

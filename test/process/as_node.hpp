@@ -1,4 +1,4 @@
-// What the verbs take for a node, for tests of what they make of its answers.
+// A stand-in for a node, for tests of the verbs' handling of its answers.
 #pragma once
 
 #include <functional>
@@ -13,7 +13,7 @@
 
 namespace troupe::test {
 
-/// What answers as a node would, with what a test says; until it is dropped.
+/// Answers the verbs as a node would, with a test's data, until it is destroyed.
 struct AsNode {
   httplib::Server server;
   int port;

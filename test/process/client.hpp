@@ -37,7 +37,7 @@ inline std::unique_ptr<ClusterNode> client(const std::string& name, const std::s
   return std::make_unique<ClusterNode>(std::move(o));
 }
 
-/// What that node answers of its engine.
+/// Returns that node's report on its engine.
 inline EngineSnapshot engine_of(const ClusterNode& a, const std::string& name) {
   const ClusterReport report = a.inspect({}, std::chrono::seconds(60), name);
   BOOST_REQUIRE(report.size() == 1u);

@@ -18,15 +18,15 @@
 
 namespace troupe::test {
 
-/// Holds nobody for dead before its session has ended, 10 s after it was heard last: there is time
-/// to ask who hangs.
+/// Declares no node dead before its session has ended, 10 s after it was heard last: there is time
+/// to ask for hangs.
 inline MembershipOptions patient() {
   MembershipOptions m;
   m.suspicion = std::chrono::seconds(100);
   return m;
 }
 
-/// What is answered there, which is JSON. Slow machines are not what is tested.
+/// Returns the JSON answer to a request. Slowness of the machine is not tested.
 inline nlohmann::json json_at(const std::string& url, const std::string& path, int status = 200) {
   httplib::Client c(url);
   c.set_read_timeout(60);

@@ -25,7 +25,7 @@ inline void connect_to(int fd, const std::string& url) {
       (connect(fd, reinterpret_cast<sockaddr*>(&at), sizeof at) == 0 || errno == EINPROGRESS));
 }
 
-/// `flags`: SOCK_NONBLOCK waits for nobody.
+/// `flags`: SOCK_NONBLOCK does not wait for the connection.
 inline int dial(const std::string& url, int flags = 0) {
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
   connect_to(fd, url);
@@ -37,7 +37,7 @@ inline void say(int fd, const std::string& text) {
                 static_cast<ssize_t>(text.size()));
 }
 
-/// What is answered, until it is hung up on.
+/// Returns the answer, up to the end of the connection.
 inline std::string heard(int fd) {
   std::string answer;
   char block[4096];

@@ -1,7 +1,7 @@
 // Not under asan and tsan: it takes all descriptors, of which UBSan needs one.
-// A process that has no file descriptor left: its runs go on, its inspection server does not spin,
-// gives the descriptors of those who dawdle to those who ask, and answers everybody once there are
-// some again.
+// A process without free file descriptors: its runs go on, and its inspection server does not spin.
+// The server closes connections of slow clients to serve others, and answers every client once
+// there are descriptors again.
 #include <boost/test/unit_test.hpp>
 
 #include <poll.h>
@@ -48,7 +48,7 @@ class UsedUp {
 
 constexpr const char* kRequest = "GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n";
 
-// By the kernel's backlog, which nobody accepts from.
+// The kernel's backlog accepts the connection; the server does not.
 void connect_and_say(int fd, const std::string& url, const std::string& text) {
   connect_to(fd, url);
   say(fd, text);
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_process_without_descriptors_goes_on_and_answers_when_ther
     const UsedUp all;
     for (const int fd : asking) connect_and_say(fd, server.address(), kRequest);
     const double before = cpu_seconds();
-    BOOST_TEST(!has_answer(asking[0], 1000));  // a second in which nobody has anything to do
+    BOOST_TEST(!has_answer(asking[0], 1000));  // a second in which no client has anything to do
     BOOST_TEST(cpu_seconds() - before < 0.5);
     RunHandle run = f.start({Tensor::scalar(INT64_MAX)});
     const auto fired = [&] { return nodes.engine().snapshot(10s).runs.at(0).fired(); };
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(who_dawdles_gives_his_descriptor_to_who_asks) {
     connect_and_say(fd, server.address(), kRequest);
     BOOST_REQUIRE(has_answer(fd, 60'000));
     char answer[16] = {};
-    BOOST_TEST(::read(fd, answer, 12) == 12);  // and stays open: who comes next needs one more
+    BOOST_TEST(::read(fd, answer, 12) == 12);  // and stays open: the next client needs one more
     BOOST_TEST(std::string(answer) == "HTTP/1.1 200");
   }
   for (const int fd : asking) close(fd);

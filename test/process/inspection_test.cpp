@@ -1,5 +1,5 @@
-// The inspection server and the verbs that ask it, on real processes: what they say, what they
-// refuse, who is named when a process is stopped.
+// The inspection server and the verbs that ask it, on real processes: their output, their refusals,
+// and the node that is named when a process is stopped.
 #include <boost/test/unit_test.hpp>
 
 #include <csignal>
@@ -52,7 +52,8 @@ struct OverTwo {
   }
 };
 
-/// What node b leaves when it is asked to end after an operation of that name has failed there.
+/// Returns the output of node b when it is asked to end after an operation of that name has failed
+/// there.
 Outcome fails_on_b(Cluster& c, const std::string& name) {
   Graph g;
   Expr x = g.input("x", DType::i32, {1});
@@ -101,7 +102,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer,
     if (row[2] == "take") take = row[0];
   BOOST_REQUIRE(!take.empty());
   json counters, changed;
-  for (int i = 0; i < 1000; ++i) {  // who answers too late adds rows later
+  for (int i = 0; i < 1000; ++i) {  // a late answer adds rows later
     counters = c.get("/api/counters?plan=" + plan);
     changed = c.get("/api/counters?plan=" + plan +
                     "&since=" + std::to_string(counters["seq"].get<std::uint64_t>()));
@@ -133,7 +134,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer,
 
   // The verbs.
   const auto until_said = [&](const std::vector<std::string>& verb, const std::string& part) {
-    Outcome said;  // who answers too late has said nothing
+    Outcome said;  // a late answer is missing
     for (int i = 0; i < 20 && !has(said.out, part); ++i) said = c.verb(verb);
     return said;
   };
@@ -151,7 +152,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer,
       run(c.folder.path(),
           {"/bin/sh", "-c",
            fmt::format("{} ps --node {} --patience 60 --watch 0.1 | head -1", binary(), c.url)});
-  BOOST_TEST(has(cut_off.out, "NODE"));  // it ends when nobody reads any more
+  BOOST_TEST(has(cut_off.out, "NODE"));  // it ends when its reader is gone
   const Outcome seen = until_said({"inspect", "take"}, "awaited     by /node:a/cpu:0, in run a/1");
   BOOST_TEST(seen.code == 0, seen.error);
   for (const char* part : {"Dequeue 'take'", "state       waiting", "queue       0 of ",
@@ -187,7 +188,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer,
                               },
                               std::tuple{looping.constant(0), looping.constant(0.0f)});
   Function loop = c.a->engine().compile(looping, {}, {i, last});
-  std::map<std::string, int> times;  // what a loop is made of has one name for all its variables
+  std::map<std::string, int> times;  // the operations of a loop have one name for all its variables
   const json parts = c.get("/api/plan?id=a/2")["actors"];
   for (const json& row : parts["rows"]) ++times[row[2].get<std::string>()];
   const auto twins = std::max_element(
@@ -245,7 +246,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_seen_through_every_answer,
 
   // From b the same is seen.
   const std::string b_url = "http" + c.b.process.seen().substr(c.b.process.seen().find("http") + 4);
-  int from_b = 0;  // who answers too late has said nothing
+  int from_b = 0;  // a late answer is missing
   for (int tries = 0; tries < 20 && from_b != 3; ++tries)
     from_b = c.verb({"diagnose"}, b_url.substr(0, b_url.find('\n'))).code;
   BOOST_TEST(from_b == 3);
@@ -329,8 +330,8 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_dead_is_named, *boost::unit_test::label("
     BOOST_TEST(has(why, part), why);
 }
 
-// A run over real processes that gets on, if slowly: nobody is accused, however long it takes.
-// TROUPE_SLOW_SECONDS: how long (scripts/check --long: ten minutes).
+// A run over real processes that makes slow progress: no actor is named, however long it takes.
+// TROUPE_SLOW_SECONDS sets the duration (scripts/check --long: ten minutes).
 BOOST_AUTO_TEST_CASE(who_is_merely_slow_is_not_named, *boost::unit_test::label("stock_zmq")) {
   const char* said = std::getenv("TROUPE_SLOW_SECONDS");
   const auto end =
@@ -388,8 +389,8 @@ BOOST_AUTO_TEST_CASE(a_log_for_programs_has_fields, *boost::unit_test::label("st
       failure.dump());
 }
 
-// Both nodes have what made the run fail: it is one error, of who made it, and not of who would
-// have been next, though one is called what the node is called that it names.
+// Both nodes report the failure of the run. It counts as one error of the actor that failed, and
+// not of the next actor, though one is called what the node is called that it names.
 BOOST_AUTO_TEST_CASE(an_actor_has_the_errors_that_it_made, *boost::unit_test::label("stock_zmq")) {
   Cluster c;
   Graph g;
@@ -533,8 +534,8 @@ BOOST_AUTO_TEST_CASE(a_token_is_demanded_where_there_is_one,
   for (const char* part : {"0.0.0.0", "not loopback", "token"}) BOOST_TEST(has(why, part), why);
 }
 
-// Thousands connect and say nothing, others ask and are gone before they hear, others send nonsense
-// slowly: the run gets on as if nobody were there, and who comes later is served.
+// Thousands connect and send nothing, others disconnect before their answer, others send nonsense
+// slowly: the run proceeds as if alone, and later clients are served.
 BOOST_AUTO_TEST_CASE(crowds_and_those_who_vanish_do_not_reach_a_run) {
   const ManyFiles files;
   const int crowd = files.was.rlim_max > 8000 ? 3000 : 300;

@@ -1,6 +1,6 @@
 // Not under tsan: its processes run on ZeroMQ, which is not instrumented.
-// `troupe node --keys` as processes: who gets in, what those are told who do not, and what a scan
-// of its ports brings to light.
+// `troupe node --keys` as processes: admitted nodes, the errors of refused ones, and the results of
+// a scan of its ports.
 #include <boost/test/unit_test.hpp>
 
 #include <sys/resource.h>
@@ -20,7 +20,7 @@ BOOST_AUTO_TEST_SUITE(keyed_nodes_test)
 
 namespace {
 
-/// Of descriptors, for this process and those that it starts; 0: as many as may be.
+/// Limits descriptors, for this process and those that it starts; 0: no limit.
 void limit_descriptors(rlim_t most) {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
@@ -126,14 +126,14 @@ BOOST_AUTO_TEST_CASE(a_name_that_does_not_resolve_is_named, *boost::unit_test::l
     const Outcome at_once = run(folder.path(), line("0"));
     BOOST_TEST(at_once.code == 1);
     BOOST_TEST(has(at_once.error, "no node could be joined: " + why), at_once.error);
-    // Its name may come later: who is to wait says what for, and waits.
+    // The name may be resolvable later: a node that is to wait names the reason, and waits.
     Process waiting(folder.path(), line("600"));
     for (int ms = 0; ms < 60'000 && !has(read_file(folder / ".stderr"), "\n"); ++ms) usleep(1000);
     waiting.interrupt(SIGTERM);
     const Outcome ended = waiting.finish();
     BOOST_TEST(ended.code == 0);
     BOOST_TEST(has(ended.error, "nobody could be joined yet: " + why), ended.error);
-    // Others are there to be asked: nobody is waited for in vain, and each is accounted for.
+    // Other nodes can be asked: no wait is in vain, and each is accounted for.
     const Outcome two = run(folder.path(), line("0", {"--join", "127.0.0.1:1"}));
     BOOST_TEST(two.code == 1);
     BOOST_TEST(has(two.error, why), two.error);
@@ -160,7 +160,7 @@ BOOST_AUTO_TEST_CASE(a_scan_of_its_ports_obtains_nothing_and_runs_nothing,
     std::vector<OwnedDescriptor> left_open;
     scan(node.process.pid(), port_of(node.address), "scanned", has_keys, left_open);
     BOOST_TEST(made_on(*a, "scanned") == 0u, "plans or runs");
-    // With all of them still there: who was connected works on, and who has a key gets in.
+    // With all of them still there: connected nodes work on, and a node with a key is admitted.
     BOOST_TEST(sum_on(*a, "scanned") == 8);
     BOOST_TEST(made_on(*a, "scanned") > 0u);
     BOOST_TEST((a->nodes() == std::vector<std::string>{"a", "scanned"}));

@@ -1,7 +1,7 @@
 // Not under asan and tsan: it watches processes of the binary that other suites run in one process.
-// What nodes are called by: names with an address of IPv6 only, with several, and such that no
-// server tells the address of. In a namespace whose /etc/hosts and /etc/resolv.conf the case has
-// written. What the system does not permit is skipped.
+// Names of nodes: names with an address of IPv6 only, with several, and names that no server
+// resolves. Each case runs in a namespace whose /etc/hosts and /etc/resolv.conf it has written. A
+// case that the system does not permit is skipped.
 #include <boost/test/unit_test.hpp>
 
 #include <netinet/in.h>
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(one_that_has_an_address_of_ipv6_only,
   BOOST_TEST(sum_on_b(*a) == 3);
 }
 
-// Nobody listens at the first that is tried.
+// The first address that is tried has no listener.
 BOOST_AUTO_TEST_CASE(one_that_has_several_addresses,
                      *boost::unit_test::label("stock_zmq") *
                          boost::unit_test::precondition(Permitted{kIpv6})) {
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(one_that_has_several_addresses,
   }
 }
 
-// Behind the first that is tried all that is sent is lost, and nobody says so.
+// All packets to the first address that is tried are lost silently.
 BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent,
                      *boost::unit_test::label("stock_zmq") *
                          boost::unit_test::precondition(Permitted{kSilent})) {
@@ -148,7 +148,8 @@ BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent,
   const KeyFolders keys({"a", "b"});
   Folder folder;
   NodeProcess b(folder, "b", {"--keys", keys["b"]}, "tcp://[::1]:0");
-  // Who is not let in at one that answers hears so, though nobody is at the next.
+  // A node that is refused at an answering address reports it, though the next address has no
+  // listener.
   const KeyFolders others({"c", "b"});
   Folder second;
   NodeProcess there(second, "b", {"--keys", keys["b"]}, "tcp://10.78.0.1:0");
@@ -163,8 +164,8 @@ BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent,
   BOOST_TEST(sum_on_b(*a) == 3);
 }
 
-// Who joins by others goes on meanwhile; who joins by nothing else says what it waits for, and is
-// done long before the resolver is.
+// A node that joins by other peers goes on meanwhile. A node that joins by nothing else reports the
+// name it waits for, and is done long before the resolver is.
 BOOST_AUTO_TEST_CASE(a_server_that_is_silent_holds_nobody_up,
                      *boost::unit_test::label("stock_zmq") *
                          boost::unit_test::precondition(Permitted{"true"})) {

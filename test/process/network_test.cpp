@@ -1,8 +1,8 @@
 // Not under asan and tsan: it watches processes of the binary that other suites run in one process.
-// `troupe node` processes with keys, each in a network namespace of its own, and what networks do
-// to them: links that go down, packets that are lost, lines that are slow or long. This program is
-// the router between them, and one more node, in a namespace that nobody else sees and that ends
-// with the case. What the system does not permit is skipped.
+// `troupe node` processes with keys, each in a network namespace of its own, under network faults:
+// links that go down, packets that are lost, lines that are slow or long. This program is the
+// router between them, and one more node, in a private namespace that ends with the case. A case
+// that the system does not permit is skipped.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>
@@ -129,8 +129,8 @@ struct Loop {
 
 }  // namespace
 
-// The page's own example: nobody knows the address at which others reach it, and the third hears of
-// the first from the second.
+// The page's own example: no node knows the address at which others reach it, and the third learns
+// of the first from the second.
 BOOST_AUTO_TEST_CASE(all_listen_at_all_addresses,
                      *boost::unit_test::label("stock_zmq") *
                          boost::unit_test::precondition(Permitted{"true"})) {

@@ -311,7 +311,7 @@ BOOST_AUTO_TEST_CASE(a_name_that_is_in_use_is_refused_while_its_node_answers,
   BOOST_TEST(next.process.finish().code == 0);
 }
 
-// By who names it no more, or never has: whoever may connect.
+// A node that names it no more, or never has, may clear it: any node that may connect.
 BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::label("stock_zmq")) {
   Folder folder, other;
   NodeProcess b(folder, "b");
@@ -339,7 +339,7 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::lab
   const Outcome nobody = clear("models", "x", "10");
   BOOST_TEST(nobody.code == 1, nobody.error);
   BOOST_TEST((nobody.error.find("waited in vain for x") != std::string::npos), nobody.error);
-  // Whom it joins is in its environment, as with a node.
+  // The peers that it joins are in its environment, as with a node.
   const Outcome done =
       run(other.path(), {"/usr/bin/env", "TROUPE_JOIN=tcp://127.0.0.1:1," + b.address, binary(),
                          "clear", "--on", "b", "models", "--patience", "60"});
@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::lab
   }
 }
 
-// As launchers start it, and by a list of peers: what it is called and whom it joins is in its
+// As launchers start it, and by a list of peers: its name and the peers that it joins are in its
 // environment, or in a file.
 BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it_joins,
                      *boost::unit_test::label("stock_zmq")) {
@@ -384,7 +384,7 @@ BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it
     std::vector<std::string> line{"/usr/bin/env"};
     for (const char* other : {"SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "TROUPE_SERVICE",
                               "TROUPE_JOIN", "TROUPE_NAME", "TROUPE_KEYS"})
-      line.insert(line.end(), {"-u", other});  // of where the tests were started
+      line.insert(line.end(), {"-u", other});  // set in the environment of the tests
     line.insert(line.end(), s.environment.begin(), s.environment.end());
     line.insert(line.end(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--workers", "1",
                              "--patience", "60"});
@@ -406,8 +406,8 @@ BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it
 
 // ---- the node as an operated thing
 
-// Of the node where it happened, to who has asked for it on another; and the next run is as it
-// should be.
+// The error on the node where it happened is reported to the client that asked on another; and the
+// next run succeeds.
 BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on,
                      *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
@@ -453,7 +453,7 @@ BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on,
   BOOST_TEST((a->nodes() == std::vector<std::string>{"a", "b", "c"}));
 }
 
-// Nobody has asked for it, and it is there: where what lasts of a service is, or of this user.
+// It is kept without an option: in the state folder of a service, or of this user.
 BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default,
                      *boost::unit_test::label("stock_zmq")) {
   Folder folder;
@@ -547,10 +547,10 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(of_b["labels"]["zone"] == "x");
   BOOST_TEST(of_b["engine"] == engine_version());
   BOOST_TEST(of_b["address"].get<std::string>().starts_with("tcp://127.0.0.1:"));
-  // What is no request, or too large, harms nothing.
+  // An invalid or oversized request harms nothing.
   BOOST_TEST(page.Get("/nothing")->status == 404);
-  // (Who still writes when the answer has been given and the connection closed may see that it was
-  // reset, and no answer.)
+  // (A client that is still sending when the connection closes after the answer may see a reset,
+  // and no answer.)
   const auto refused = [](const httplib::Result& answer) {
     return !answer || answer->status >= 400;
   };
@@ -562,8 +562,8 @@ BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq"
   BOOST_TEST(b.process.finish().code == 0);
 }
 
-// What nodes that are processes were told of themselves decides where parts of programs go, also
-// when one of them is gone.
+// The labels given to node processes decide where parts of programs go, also when one of the
+// processes is gone.
 BOOST_AUTO_TEST_CASE(placement_goes_by_the_labels_of_processes,
                      *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
@@ -613,7 +613,8 @@ BOOST_AUTO_TEST_CASE(placement_goes_by_the_labels_of_processes,
   BOOST_TEST(runs_on(*a, "c") > on_c);
 }
 
-// What systemd hears of a service of Type=notify, through a socket that this test stands in for.
+// The notifications that systemd receives from a service of Type=notify, through a socket that this
+// test stands in for.
 BOOST_AUTO_TEST_CASE(a_node_tells_its_service_manager, *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   sockaddr_un at{};
@@ -652,7 +653,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy,
     if (auto health = page.Get("/healthz")) status = health->status;
   }
   BOOST_TEST(status == 503);
-  // It is asked to end while it still asks for whom it is to join.
+  // It is asked to end while it still asks for the node that it is to join.
   lonely.interrupt(SIGTERM);
   const Outcome end = lonely.finish();
   BOOST_TEST(end.code == 0, end.error);
@@ -677,7 +678,7 @@ BOOST_AUTO_TEST_CASE(nodes_that_find_nobody_end_with_who_started_them,
   BOOST_TEST(end.code == 0, end.error);
 }
 
-// What it was given it gives to its nodes, and they say what makes no sense.
+// Its options are passed on to its nodes, which report the invalid ones.
 BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_that_makes_no_sense) {
   Folder folder;
   for (const std::vector<std::string>& flags :

@@ -1,7 +1,7 @@
 // Not under tsan: its processes run on ZeroMQ, which is not instrumented.
-// What outsiders get from nodes that are processes, over real sockets: who plays again what was
-// recorded between two of them, who claims to send more than may be sent, who scans a cluster on
-// one machine. They obtain nothing, nothing runs, and it is counted and told.
+// Attacks of outsiders on nodes that are processes, over real sockets: one replays a recorded
+// connection between two nodes, one announces an oversized message, one scans a cluster on one
+// machine. They obtain nothing, nothing runs, and each attack is counted and logged.
 #include <boost/test/unit_test.hpp>
 
 #include <ifaddrs.h>
@@ -83,7 +83,7 @@ struct Watched {
   std::uint64_t dropped() const { return metric("dropped"); }
   std::uint64_t broken_off() const { return metric("broken_off"); }
   std::uint64_t received() const { return metric("received_messages"); }
-  /// Of what has been refused the first is told at once, more a minute later.
+  /// The first refusal is logged at once, more a minute later.
   bool has_told(const std::string& what) const {
     return until([&] { return has(read_file(folder / ".stderr"), what); });
   }
@@ -106,8 +106,8 @@ struct Watched {
   int control = 0, bulk = 0;
 };
 
-/// Of a node that knows b's key only: it tries no other first, which would be a handshake that
-/// comes to nothing, and told as one.
+/// Returns the keys for dialling a node that has b's key only. They are tried first, because
+/// another would lead to a failed handshake, and be logged as one.
 std::optional<Keys> to_dial_with(const KeyFolders& folders, const std::string& name,
                                  bool has_keys) {
   if (!has_keys) return {};
@@ -150,8 +150,8 @@ std::size_t say_again(const OwnedDescriptor& fd, const Relay::Talk& talk, std::s
   return got;
 }
 
-/// The same to a port, at once or as it was said then, until it is hung up on. How much was
-/// answered.
+/// Replays the recorded bytes to a port, at once or in their recorded timing, until the connection
+/// is closed. Returns the number of bytes answered.
 std::size_t played_again(int port, const Relay::Talk& talk, bool at_once) {
   const OwnedDescriptor fd = connected_to(port);
   std::size_t got = say_again(fd, talk, at_once ? 0 : SIZE_MAX);
@@ -212,7 +212,7 @@ struct Recorded {
 BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::label("stock_zmq")) {
   Recorded r(true);
   const Relay::Talk control = r.talk(r.control), beside = r.talk(r.beside);
-  BOOST_TEST(r.beside.seen().size() > sizeof(float) * kMany);  // what is played again has a run
+  BOOST_TEST(r.beside.seen().size() > sizeof(float) * kMany);  // the replayed bytes contain a run
   BOOST_TEST(r.b.turned_away() == 0u);
   BOOST_TEST(r.b.dropped() == 0u);
   // While the session lasts, which it could be taken for; and when it is over.
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::la
       BOOST_TEST(r.a->engine().get(r.v).at(0) == r.runs);  // nothing was added meanwhile
       r.run();
     } else {
-      BOOST_TEST(r.b.received() == received);  // nobody else is there who says anything
+      BOOST_TEST(r.b.received() == received);  // no other process is there that sends anything
     }
   }
   BOOST_TEST(r.b.has_told("connections that ended in their handshake: "));
@@ -252,9 +252,9 @@ BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::la
   r.b.ends_well();
 }
 
-/// The last that was said there to the end by who connected: a frame of ZMTP, or what one read
-/// brought. That may begin anywhere; beside a connection what is no record is refused as one that
-/// was there before, in it a frame's length may be read from it, and awaited.
+/// The last bytes that the connecting side sent there: a frame of ZMTP, or the bytes of one read. A
+/// read may begin anywhere. On a bulk connection, a fragment that is no record is refused like one
+/// received before. A frame's length may be read from it, and awaited.
 std::string last_said(const Relay::Talk& talk, bool is_beside) {
   constexpr std::size_t kGreeting = 64, kHead = 16;
   std::string all, last;
@@ -278,7 +278,7 @@ std::string last_said(const Relay::Talk& talk, bool is_beside) {
   return last;
 }
 
-// Who is between the two says it again at once, where it came from.
+// A process between the two sends it again at once, where it came from.
 BOOST_AUTO_TEST_CASE(nor_in_the_connection_that_it_was_recorded_of,
                      *boost::unit_test::label("stock_zmq")) {
   for (const bool is_beside : {true, false}) {
@@ -302,8 +302,8 @@ BOOST_AUTO_TEST_CASE(nor_in_the_connection_that_it_was_recorded_of,
   }
 }
 
-// Else the two above would show nothing: it is keys that keep it out. Without, who is on this
-// machine may say anything.
+// Otherwise the two cases above would prove nothing: keys keep it out. Without keys, any process on
+// this machine may send anything.
 BOOST_AUTO_TEST_CASE(without_keys_it_is_taken, *boost::unit_test::label("stock_zmq")) {
   Recorded r(false);
   const Relay::Talk control = r.talk(r.control);
@@ -474,7 +474,7 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told,
       {"a part of 1 TiB in a session", false,
        [&](const Watched& b) {
          ByHand x(b.control);
-         // whoever says nothing of use first is known by its next frame all the same
+         // a client that begins with garbage is identified by its next frame all the same
          x.say(std::string("\0\4", 2) + "junk");
          x.greet();
          x.say("\2" + big_endian(1ull << 40) + some);
@@ -534,8 +534,7 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told,
 
 // ---- a scan
 
-// The default of who tries it: without keys, so whoever is on this machine may join, as what it
-// does.
+// The default for first trials: without keys, so any process on this machine may join, in any role.
 BOOST_AUTO_TEST_CASE(a_scan_of_a_cluster_on_one_machine_obtains_nothing_and_runs_nothing,
                      *boost::unit_test::label("stock_zmq")) {
   const ManyFiles many;
@@ -569,8 +568,8 @@ BOOST_AUTO_TEST_CASE(a_scan_of_a_cluster_on_one_machine_obtains_nothing_and_runs
   BOOST_TEST(end.code == 0, end.error);
 }
 
-// At other addresses of the machine nobody is there: 127.0.0.2, which it has always, and those of
-// its network, if it has any.
+// Other addresses of the machine have no listener: 127.0.0.2, which always exists, and those of its
+// network, if it has any.
 BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_is_there_for_that_machine_alone,
                      *boost::unit_test::label("stock_zmq")) {
   Standalone all;

@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(a_program_brings_its_own_ops_and_actors,
     BOOST_TEST(counted[1].item<std::int64_t>() == own.process.pid());
   }
 
-  // Who lacks them says so, by its name and the user's line, before anything has run anywhere.
+  // A node without the actor reports its name and the user's line before anything has run anywhere.
   const std::string no_actor = refusal([&] { count("plain"); }, Code::not_found);
   BOOST_TEST(says(no_actor, {"node 'plain'", "user actor 'own counter'", "own_node_test.cpp"}),
              no_actor);

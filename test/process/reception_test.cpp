@@ -1,5 +1,5 @@
-// How the inspection server receives those who ask: crowds, the slow, requests in pieces, what is
-// compressed for whom.
+// The inspection server under load: crowds, slow clients, requests in pieces, and the clients that
+// get compressed answers.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -79,8 +79,8 @@ BOOST_AUTO_TEST_CASE(more_requests_than_wait_are_told_so) {
   }
 }
 
-// Thousands ask at once: as many as may wait have their answer in the end, and those who were being
-// served; all others are told 503. And a run gets on.
+// Thousands of clients ask at once: as many as may wait are answered in the end, and so are those
+// in service; all others get 503. A run proceeds meanwhile.
 BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
   const ManyFiles files;
   const int crowd = files.was.rlim_max > 8000 ? 3000 : 300;
@@ -112,8 +112,8 @@ BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
   for (int i = 0; i < cap.serve; ++i) served.push_back(ask("/held"));
   began.wait();
   for (int i = 0; i < crowd; ++i) all.push_back(ask("/healthz"));
-  // Those who are refused hear it while nobody is served: all but the last 20 are, whoever they
-  // are.
+  // Refused clients get their answer while no other is served: all but the last 20 are refused,
+  // whichever they are.
   std::vector<pollfd> waiting;
   for (const int fd : all) waiting.push_back({fd, POLLIN, 0});
   int refused = 0, later = 0;
@@ -143,7 +143,8 @@ BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
   }
 }
 
-// A thousand say half a request each, and no more: whoever says a whole one is served meanwhile.
+// A thousand clients send half a request each, and no more: a client with a whole request is served
+// meanwhile.
 BOOST_AUTO_TEST_CASE(who_is_slow_to_ask_keeps_nobody_out) {
   const ManyFiles files;
   InspectionOptions options;
@@ -164,7 +165,7 @@ BOOST_AUTO_TEST_CASE(who_is_slow_to_ask_keeps_nobody_out) {
       BOOST_TEST(answer->status == 200);
     }
   }
-  for (std::size_t i = 0; i < slow.size(); ++i) {  // those who were first have given way
+  for (std::size_t i = 0; i < slow.size(); ++i) {  // the first clients have been disconnected
     if (i + Reception::kMostHeads >= slow.size()) {
       close(slow[i]);
       continue;
@@ -187,8 +188,8 @@ BOOST_AUTO_TEST_CASE(who_is_too_slow_to_ask_is_told_so) {
   BOOST_TEST(heard(silent).empty());
 }
 
-// Of a large answer they read nothing: who serves them gives each up after two seconds, and not
-// when all of it should have been read.
+// Clients read nothing of a large answer: the server drops each after two seconds, and not after
+// the time for reading all of it.
 BOOST_AUTO_TEST_CASE(who_is_slow_to_read_keeps_nobody_out) {
   InspectionOptions two;
   two.serve = 2;
@@ -216,7 +217,7 @@ BOOST_AUTO_TEST_CASE(who_is_slow_to_read_keeps_nobody_out) {
   const auto took = std::chrono::steady_clock::now() - asked;
   BOOST_REQUIRE(answer);
   BOOST_TEST(answer->status == 200);
-  BOOST_TEST((took < 100s));  // of twice two, on a busy machine
+  BOOST_TEST((took < 100s));  // twice two seconds, on a busy machine
   for (const int fd : slow) close(fd);
 }
 
@@ -283,8 +284,8 @@ BOOST_AUTO_TEST_CASE(an_answer_that_throws_takes_nobody_along) {
   }
 }
 
-// A trace is one asker's at a time: the next need not wait until the seconds of who has gone are
-// over.
+// One client at a time may trace: the next need not wait until the seconds of a client that has
+// disconnected are over.
 BOOST_AUTO_TEST_CASE(who_asks_for_a_trace_and_goes_leaves_it_to_the_next) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
@@ -296,7 +297,7 @@ BOOST_AUTO_TEST_CASE(who_asks_for_a_trace_and_goes_leaves_it_to_the_next) {
     return answer->status;
   };
   int first = -1;
-  do {  // until it is the first who traces
+  do {  // until the first is the one that traces
     if (first >= 0) close(first);
     first = dial(server.address());
     say(first,

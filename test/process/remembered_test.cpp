@@ -1,6 +1,6 @@
 // Not under asan and tsan: it watches processes of the binary that other suites run in one process.
-// What an inspection server remembers of plans from one request to the next: of the life of their
-// owner that is there, and as many as it may.
+// Plans that an inspection server keeps from one request to the next: plans of the present life of
+// their owner, up to a limit.
 #include <boost/test/unit_test.hpp>
 
 #include <fmt/format.h>
@@ -22,7 +22,7 @@ namespace {
 using json = nlohmann::json;
 using namespace std::chrono_literals;
 
-/// Plans of one node, each of two operations, and whoever watches them.
+/// Plans of one node, each of two operations, and a client that watches them.
 struct Plans {
   Nodes nodes{1};
   InspectionServer server;
@@ -49,8 +49,8 @@ struct Plans {
 
 }  // namespace
 
-// An owner that starts again counts its plans from 1: who asks for the first is told of the one
-// that is there.
+// An owner that starts again counts its plans from 1: a request for the first returns the present
+// one.
 BOOST_AUTO_TEST_CASE(a_plan_of_an_earlier_life_is_not_shown) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
@@ -87,8 +87,8 @@ BOOST_AUTO_TEST_CASE(a_plan_of_an_earlier_life_is_not_shown) {
   BOOST_TEST(!life.empty());
 }
 
-// Nor does an actor of the plan that is there have the errors of the one that was called like it,
-// which others remember.
+// An actor of the present plan does not show the errors of an earlier one of its name, which other
+// nodes still keep.
 BOOST_AUTO_TEST_CASE(an_error_of_an_earlier_life_is_not_this_ones) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
@@ -124,8 +124,8 @@ BOOST_AUTO_TEST_CASE(an_error_of_an_earlier_life_is_not_this_ones) {
   }
 }
 
-// Who watches all plans asks for one after the other: what has not changed since is not told again,
-// of however many.
+// A client that watches all plans asks for one after the other: rows that have not changed since
+// are not sent again, for any number of plans.
 BOOST_AUTO_TEST_CASE(many_plans_are_remembered) {
   const Plans plans(40);
   std::vector<std::uint64_t> seqs;
@@ -133,8 +133,8 @@ BOOST_AUTO_TEST_CASE(many_plans_are_remembered) {
   for (std::size_t i = 0; i < 40; ++i) BOOST_TEST(!plans.is_forgotten(i, seqs[i]), i);
 }
 
-// Past that the one gives way for which nobody has asked for longest; one that alone is too large
-// is remembered until the next comes.
+// Beyond the limit, the plan that was requested longest ago is dropped; a plan that alone is too
+// large is kept until the next comes.
 BOOST_AUTO_TEST_CASE(
     plans_that_do_not_fit_are_forgotten_in_the_order_in_which_they_were_asked_for) {
   InspectionOptions two;

@@ -25,7 +25,7 @@ bool has(const std::string& text, const std::string& part) {
   return text.find(part) != std::string::npos;
 }
 
-/// What is embedded in a report.
+/// Returns the data embedded in a report.
 json data_of(const std::string& html) {
   const std::string open = "<script id=\"data\" type=\"application/json\">";
   const auto at = html.find(open);
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(training_records_of_one_node_are_served_by_another) {
     InspectionServer there(nodes[1], {});
     there.serve(records);
     auto said = get();
-    // who does not answer in time is left out
+    // a late answer is left out
     for (int tries = 0; tries < 1000 && said.first != 200; ++tries) said = get();
     BOOST_TEST(said.first == 200);
     BOOST_REQUIRE(said.second["series"].size() == 1u);
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   RunHandle under_way = f.start({Tensor::scalar(INT64_MAX)});
   for (const char* id : {"a/2", "a/4"}) {
     json data;
-    // who answers too late has no counters
+    // a late answer has no counters
     for (int tries = 0;
          tries < 20 && (!data.is_object() || data["counters"]["loops"]["rows"].size() != 1);
          ++tries) {
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
     BOOST_REQUIRE(data["counters"]["loops"]["rows"].size() == 1u);
     BOOST_TEST(data["counters"]["loops"]["rows"][0][0] == "counting/1");
     BOOST_TEST(data["plan"]["actors"]["rows"].size() > 3u);
-    // Only who hangs is accused, and only a run that is under way can hang.
+    // Only an actor that hangs is named, and only a run in progress can hang.
     BOOST_TEST(data["diagnosis"].is_null() == (std::string(id) == "a/2"));
     if (data["diagnosis"].is_object()) BOOST_TEST(data["diagnosis"]["verdicts"].empty());
   }
@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(reports_of_two_runs_of_one_plan_differ) {
     f({Tensor::scalar(iterations), Tensor::zeros(DType::f32, {256, 256})});
   const auto report = [&](const std::string& id) {
     json data;
-    // who answers too late has recorded nothing
+    // a late answer has no events
     for (int tries = 0; tries < 20 && (!data.is_object() || data["events"]["events"].empty());
          ++tries) {
       const Outcome said = run(
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(reports_of_two_runs_of_one_plan_differ) {
   };
   BOOST_TEST(fired(of_short) >= kShort);
   BOOST_TEST(fired(of_long) - fired(of_short) >= kLong - kShort);
-  // what its tables of counters say that they cover
+  // the span that its tables of counters give
   BOOST_TEST(of_short["state"]["plans"][0]["runs_started"] == 2);
   std::string product;
   for (const json& row : of_short["plan"]["actors"]["rows"])

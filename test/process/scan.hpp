@@ -1,4 +1,5 @@
-// What strangers say to the ports of a node, and where a process listens, for tests.
+// The bytes that strangers send to the ports of a node, and the sockets on which a process listens,
+// for tests.
 #pragma once
 
 #include <poll.h>
@@ -40,7 +41,7 @@ inline OwnedDescriptor connected_to(const std::string& name) {
   return fd;
 }
 
-/// What has come next; empty once the other end has hung up.
+/// Returns the next bytes; empty once the other end has closed the connection.
 inline std::string some_of(const OwnedDescriptor& fd) {
   pollfd readable{fd.get(), POLLIN, 0};
   BOOST_REQUIRE(poll(&readable, 1, 100'000) == 1);
@@ -66,11 +67,11 @@ inline std::string probe(int port, const std::string& say, std::size_t first) {
   return probe(connected_to(port), say, first);
 }
 
-/// Where a process listens: by TCP, and at anything of UDP that it has; of unix sockets by name, an
-/// abstract one's behind `@`.
+/// The sockets on which a process listens: TCP ports, any UDP sockets, and named unix sockets, an
+/// abstract one's name behind `@`.
 struct Listening {
   std::set<int> ports;
-  std::set<std::string> hosts;  // of these ports, as the kernel writes them
+  std::set<std::string> hosts;  // addresses of these ports, as the kernel writes them
   std::vector<std::string> names;
 };
 
@@ -124,7 +125,7 @@ inline std::string ready(const std::string& socket_type) {
 }
 inline const std::string kReadyDealer = ready("DEALER"), kReadyRouter = ready("ROUTER");
 
-/// What scanners say, and what somebody says who knows ZeroMQ.
+/// Inputs of scanners, and of an attacker familiar with ZeroMQ.
 inline std::vector<std::string> phrases() {
   using namespace std::string_literals;
   std::minstd_rand random(7);
@@ -153,9 +154,9 @@ inline int port_of(const std::string& address) {
   return std::stoi(address.substr(address.rfind(':') + 1));
 }
 
-/// Scans every port of a node, and its unix socket, and leaves connections open on each; what came
-/// back is a greeting of ZeroMQ, or nothing. The others, for large payload, say nothing to whoever
-/// has no ticket. `port`: of ZeroMQ.
+/// Scans every port of a node, and its unix socket, and leaves connections open on each; each
+/// answer is a greeting of ZeroMQ, or nothing. The other ports, for large payload, answer nothing
+/// to a client without a ticket. `port`: of ZeroMQ.
 inline void scan(pid_t pid, int port, const std::string& name, bool has_keys,
                  std::vector<OwnedDescriptor>& left_open) {
   Listening at = listening_of(pid);

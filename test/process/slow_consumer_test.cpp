@@ -33,7 +33,7 @@ std::uint64_t most_resident(pid_t pid) {
   return 0;
 }
 
-/// What a process has in memory of slabs that it shares.
+/// Returns the bytes of shared slabs that are resident in a process.
 std::uint64_t slabs_resident(pid_t pid) {
   std::ifstream in("/proc/" + std::to_string(pid) + "/smaps");
   std::uint64_t all = 0;
@@ -142,9 +142,9 @@ class Job {
 
 }  // namespace
 
-// Of large tokens as many may be on their way as the limit has room for, and that of the oldest
-// iteration. Without it they are as many as iterations may be open; and as many b has at most,
-// wherever they wait.
+// As many large tokens may be in flight as the limit has room for, and the token of the oldest
+// iteration. Without the limit, as many are in flight as iterations may be open. b holds at most so
+// many, wherever they wait.
 BOOST_AUTO_TEST_CASE(a_slow_consumer_bounds_what_is_on_its_way_and_its_producer_s_memory,
                      *boost::unit_test::label("stock_zmq")) {
   struct {

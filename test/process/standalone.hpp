@@ -37,7 +37,7 @@ struct Standalone {
     nodes = children_of(process.pid());
     BOOST_REQUIRE(nodes.size() == 3u);
   }
-  /// Of each node, in the order in which they said so.
+  /// The addresses of the nodes, in the order in which they printed them.
   std::vector<std::string> addresses() const {
     std::vector<std::string> all;
     const std::string& said = process.seen();

@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   // processes of one host have one clock, and each its own count of ticks since it looked at that
   BOOST_TEST(well_formed(trace, 1000).arrows > 0);
   BOOST_TEST(processes.size() == 2u);
-  // What b has recorded is of the run as its owner numbers it, in a report too.
+  // b's events carry the run's number of its owner, in a report, too.
   const auto is_of_b = [](const json& events) {
     return std::any_of(events.begin(), events.end(),
                        [](const json& e) { return e["node"] == "b" && e["run"] == "a/1"; });
@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_the_arrows_of_tokens, *boost::unit_test::label(
   }
   BOOST_TEST(is_named);
   json few;
-  do few = c.get("/api/events?limit=50");  // but where nobody has answered in time
+  do few = c.get("/api/events?limit=50");  // except that no node has answered in time
   while (few["events"].size() < 50);
   BOOST_TEST(few["events"].size() == 50u);
   for (const json& gap : few["lost"]) BOOST_TEST(gap["until_ns"] >= few["events"][0]["t_ns"]);

@@ -11,7 +11,7 @@ BOOST_AUTO_TEST_SUITE(training_test)
 
 namespace {
 
-/// What stands behind `words`, to the end of the line.
+/// Returns the text behind `words`, to the end of the line.
 std::string line_after(const std::string& out, const std::string& words) {
   const std::size_t at = out.find(words);
   BOOST_REQUIRE_MESSAGE(at != std::string::npos, out);

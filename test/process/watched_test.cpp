@@ -1,6 +1,5 @@
 // Not under asan and tsan: it watches processes of the binary that other suites run in one process.
-// What the verbs say again and again, through a node that is silent for a while, and what they say
-// as JSON.
+// The repeated output of the verbs through a node that is silent for a while, and their JSON.
 #include <boost/test/unit_test.hpp>
 
 #include <atomic>
@@ -78,7 +77,7 @@ std::vector<std::string> verb_at(const std::string& url, const std::string& verb
   return all;
 }
 
-/// What it says on standard error comes with what it prints.
+/// Runs a command with its standard error merged into its standard output.
 std::vector<std::string> with_complaints(const std::vector<std::string>& arguments) {
   std::vector<std::string> all{"/bin/sh", "-c", "exec \"$@\" 2>&1", "sh"};
   all.insert(all.end(), arguments.begin(), arguments.end());
@@ -115,7 +114,7 @@ BOOST_AUTO_TEST_CASE(an_actor_says_whose_token_it_awaits) {
 BOOST_AUTO_TEST_CASE(top_as_json) {
   const Turning t;
   json said;
-  // what answers too late has done nothing
+  // a late answer has no actors
   for (int tries = 0; tries < 20 && (said.is_null() || said["actors"].empty()); ++tries) {
     const Outcome top =
         run(t.folder.path(), verb_at(t.server.address(), "top", {"--json", "--every", "0.2"}));
@@ -180,7 +179,7 @@ BOOST_AUTO_TEST_CASE(who_watches_goes_on_after_a_look_that_nobody_answers,
       ps.read_until("is connected but has not answered for 10 s: it is stopped or overloaded\n"));
   node.process.interrupt(SIGCONT);
   BOOST_REQUIRE(ps.read_until("overloaded\nNODE "));
-  // What was said last is the status: of a node that is gone for good, 1.
+  // The last answer decides the status: 1 for a node that is gone for good.
   node.process.interrupt(SIGKILL);
   BOOST_REQUIRE(ps.read_until("troupe: nobody answers at "));
   ps.interrupt(SIGINT);
@@ -194,7 +193,7 @@ BOOST_AUTO_TEST_CASE(who_watches_ends_with_the_status_of_the_last_look) {
   BOOST_REQUIRE(diagnose.read_until("at queue '"));
   diagnose.interrupt(SIGINT);
   const Outcome said = diagnose.finish();
-  // where the machine stood still, it may be that it cannot tell
+  // on a machine that stood still, the verdict may be unknown
   const auto last = said.out.rfind('\n', said.out.size() - 2);
   const json look = json::parse(said.out.substr(last + 1), nullptr, false);
   BOOST_TEST_REQUIRE(look.is_object(), said.out);
@@ -277,7 +276,7 @@ BOOST_AUTO_TEST_CASE(a_name_may_look_like_an_id) {
       json::parse(run(folder.path(), verb_at(server.address(), "graph", {"a/1", "--json"})).out);
   const std::string id = plan["actors"]["rows"][0][0];
   BOOST_TEST(has(inspect(id).out, "  " + id + "\n"));
-  // What is neither is answered as an id where it can be one.
+  // An argument that is neither is answered as an id where it can be one.
   for (const auto& [what, why] :
        {std::pair<std::string, std::string>{"enc/3:1", "there is no plan 'enc/3'; there are a/1"},
         {"a/1:99", "there is no actor 'a/1:99': plan 'a/1' has a/1:0 to "},

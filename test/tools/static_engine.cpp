@@ -1,5 +1,5 @@
 // An engine, a graph and a function of static lifetime end in order: after main, when the main
-// thread's thread-locals are gone. That it crashed would be the exit status.
+// thread's thread-locals are gone. A crash would show in the exit status.
 #include <cstdio>
 
 #include <troupe/actors/engine/engine.hpp>

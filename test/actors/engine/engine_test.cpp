@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(a_timeout_on_the_real_clock) {
                         [](const Error& e) { return e.code() == Code::deadline_exceeded; });
 }
 
-// On one worker, which the actor does not give back: nobody but the clock can end the run.
+// On one worker, which the actor does not give back: only the clock can end the run.
 BOOST_AUTO_TEST_CASE(a_time_out_is_met_while_an_actor_holds_the_only_worker) {
   std::promise<void> gate;
   Graph g;
@@ -390,7 +390,7 @@ BOOST_AUTO_TEST_CASE(limits_out_of_range_are_refused) {
           [](EngineOptions& o) { o.sim.speed.flops_per_ns = 0; });
 }
 
-// What the cache of `run` keeps is bounded in bytes too: here it would be all of 450 MB.
+// The cache of `run` is bounded in bytes, too: unbounded, it would keep 450 MB here.
 BOOST_AUTO_TEST_CASE(plans_with_large_constants_are_not_kept_for_long) {
   Engine engine;
   const Tensor large = Tensor::empty(DType::f32, {(90 << 20) / 4});
@@ -423,7 +423,7 @@ BOOST_AUTO_TEST_CASE(a_feed_of_an_inner_edge_is_called_by_its_op) {
       Code::invalid_argument);
   says(why, "feed 'Split_"), says(why, ":1' (engine_test.cpp:" + std::to_string(line + 1) +
                                            ") must be f32[2], not f32[4]");
-  // What is no expression of the graph.
+  // An expression of another graph.
   why = refusal([&] { other.input("y", DType::f32, {3}), engine.compile(other, {b}, {}); },
                 Code::invalid_argument);
   says(why, "feed 0, Add 'Add_"), says(why, at + "), is of another graph");
@@ -537,7 +537,7 @@ BOOST_AUTO_TEST_CASE(a_device_s_memory_limit_fails_the_run_not_the_engine) {
   BOOST_TEST(f({Tensor::of<float>({1, 2})})[0].item<float>() == 9.f);
 }
 
-// What goes to the caller or to another device goes as a copy on the host.
+// A value for the caller or for another device is sent as a copy on the host.
 BOOST_AUTO_TEST_CASE(a_run_that_has_ended_holds_no_memory_of_a_device) {
   for (bool deterministic : {true, false}) {
     EngineOptions o;

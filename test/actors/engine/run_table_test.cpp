@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(kept_run_holds_its_slot_until_it_is_forgotten) {
   const Ref<Run> run = t.kept_run();
   BOOST_TEST(t.runs.in_flight() == 1u);
   BOOST_TEST((t.runs.live().at(0).get() == run.get()));
-  const Ref<Run> part = t.run();  // of another node's run: never refused
+  const Ref<Run> part = t.run();  // a part of another node's run is never refused
   t.runs.keep_part(part);
   BOOST_TEST(t.runs.in_flight() == 2u);
   BOOST_TEST((t.runs.live().at(1).get() == part.get()));

@@ -62,7 +62,7 @@ Expr repeat(Graph& g, std::int64_t n, Body body, const WhileOptions& options = {
   return last;
 }
 
-/// Holds who passes until it is opened.
+/// Blocks each caller until it is opened.
 class Gate {
  public:
   void pass() {

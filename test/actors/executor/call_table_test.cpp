@@ -34,7 +34,7 @@ BOOST_AUTO_TEST_CASE(free_slot_ends_after_as_many_calls_as_a_depth_has) {
   BOOST_TEST(numbers.size() == static_cast<std::size_t>(Plan::kCalls));
   std::int64_t call = -1;
   BOOST_TEST(!calls.free_slot(kFunction, 2, call));
-  BOOST_TEST(calls.free_slot(kFunction, 1, call));  // of another depth
+  BOOST_TEST(calls.free_slot(kFunction, 1, call));  // a call at another depth
 }
 
 BOOST_AUTO_TEST_CASE(number_of_a_call_is_never_used_again) {

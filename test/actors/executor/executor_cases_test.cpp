@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_times_out) {  // X6
                           [](const Error& e) { return e.code() == Code::deadline_exceeded; });
   engine.run(g, {{x, Tensor::scalar(3.f)}}, {in});
   BOOST_TEST(item(engine.run(g, {}, {out})) == 3.f);
-  // Who is told that his run has ended finds nothing of it waiting.
+  // When a caller is notified that its run has ended, nothing of the run is waiting.
   for (int round = 0; round < 30; ++round) {
     BOOST_CHECK_EXCEPTION(engine.run(g, {}, {out}, {.timeout = 1ms}), Error,
                           [](const Error& e) { return e.code() == Code::deadline_exceeded; });

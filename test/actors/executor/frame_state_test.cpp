@@ -85,7 +85,7 @@ BOOST_AUTO_TEST_CASE(iterations_are_ordered_as_they_would_run) {
   BOOST_TEST(compare_order(a0, a1) < 0);
   BOOST_TEST(compare_order(in_a1, in_a0) > 0);
   BOOST_TEST(compare_order(in_a0, a1) < 0);  // by the iteration around it
-  BOOST_TEST(compare_order(in_a0, a0) > 0);  // what is around comes first
+  BOOST_TEST(compare_order(in_a0, a0) > 0);  // the iteration around it comes first
   BOOST_TEST(compare_order(a0, a0) == 0);
   BOOST_TEST(is_oldest(in_a0));
   BOOST_TEST(!is_oldest(in_a1));

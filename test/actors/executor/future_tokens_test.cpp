@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(each_place_has_its_own) {
   BOOST_TEST(early.take(3) == FutureTokens::kNone);
 }
 
-// Who has it can still say what it was of.
+// The caller keeps the token and can still name its value.
 BOOST_AUTO_TEST_CASE(where_there_is_no_room_the_token_stays) {
   FutureTokens early;
   Token t = token(7);

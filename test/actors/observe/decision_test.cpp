@@ -1,4 +1,4 @@
-// What two looks at comparisons settle, and what follows for a predicate.
+// Decisions from two looks at comparisons, and their consequences for a predicate.
 #include <boost/test/unit_test.hpp>
 
 #include <limits>
@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(carried_truths_by_induction) {
                                    {Kind::negates, -1}},
                                   {flag, moves()})));
 
-  // What is settled from an iteration on says nothing of a truth that was seen before it.
+  // A comparison that is decided from an iteration on proves nothing about a truth seen before it.
   const std::vector<Decision::Term> gathers{
       {Kind::before, 0}, {Kind::compares, 1}, {Kind::both, -1}, {Kind::keeps, 0}};
   flag.left = 1;

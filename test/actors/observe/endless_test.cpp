@@ -54,7 +54,7 @@ std::vector<Verdict> said_of(const Made& made, bool optimize, std::int64_t apart
   return hangs(early->runs, later->runs);
 }
 
-/// The same of a loop over a flag or number that stays, and a number that changes.
+/// Returns the verdicts for a loop over a flag or number that stays, and a number that changes.
 std::vector<Verdict> said_of(const std::function<Predicate(Graph& g, Expr outside)>& predicate,
                              bool is_flag, const Step& step, bool optimize) {
   const auto made = [&](Graph& g, Expr outside) {
@@ -388,7 +388,7 @@ BOOST_AUTO_TEST_CASE(who_only_seems_to_go_away_is_not_named) {
         return std::vector<Expr>{g.constant(0), g.constant(4000)};
       },
       [](const auto& v, Expr) { return v[0] >= 0; }, grows));
-  // What is gathered depends on another truth that is carried.
+  // The gathered truth depends on another carried truth.
   const auto first = [](Graph& g) {
     return std::vector<Expr>{g.constant(0), g.constant(false), g.constant(false)};
   };

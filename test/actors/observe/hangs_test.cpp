@@ -1,4 +1,5 @@
-// Which runs hang, by two looks at them: who is named, and who is merely slow.
+// Detects the runs that hang, by two looks at them: waiting actors are named, merely slow ones are
+// not.
 #include <boost/test/unit_test.hpp>
 
 #include <set>
@@ -26,7 +27,7 @@ PartitionSnapshot& answered(RunSnapshot& run, const char* device = "cpu:0") {
   return p;
 }
 
-/// How long somebody has waited, how long at most before, and whether that is too long.
+/// Time an actor has waited, its longest wait before, and whether the wait is too long.
 struct Waited {
   std::chrono::nanoseconds now, longest;
   bool is_named;
@@ -54,7 +55,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
   BOOST_TEST(hangs({}, now.runs).empty());  // begun since
 }
 
-// Where each node is an actor, a Dequeue that was handed over and has not begun waits for a worker,
+// If each node is an actor, a Dequeue that was dispatched and has not begun waits for a worker,
 // whatever is in its queue.
 BOOST_AUTO_TEST_CASE(who_has_not_come_to_its_queue_does_not_wait_there) {
   Graph g;
@@ -97,7 +98,7 @@ EngineSnapshot goes_to(Engine& engine, std::int64_t iteration) {
   return s;
 }
 
-// Two looks at one run of a loop that goes on, in those iterations, accuse nobody.
+// Two looks at one run of a loop that makes progress, in those iterations, name no actor.
 void nobody_hangs(Engine& engine, const Function& loops, std::int64_t earlier, std::int64_t later) {
   RunHandle run = loops.start({});
   const EngineSnapshot before = goes_to(engine, earlier), now = goes_to(engine, later);
@@ -136,8 +137,8 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
   nobody_hangs(engine, engine.compile(h, {}, {near}), 3000, 120'000);
 }
 
-// What one execution of a loop compares says nothing of another's: of two runs of one plan, which
-// share the partition.
+// Comparisons in one execution of a loop prove nothing about another's: two runs of one plan share
+// the partition.
 BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{}), d = g.input("d", DType::i64, Shape{});
@@ -263,7 +264,7 @@ BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
     BOOST_TEST(has(said[0].text, part), said[0].text);
 }
 
-// A kernel that takes long is no hang; nor is who waits for it.
+// A long kernel is no hang, and neither is an actor that waits for it.
 BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
@@ -271,7 +272,7 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   w.what = "MatMul 'big' (model.cpp:7)";
   p.runs.emplace_back().waits.push_back(w);
   BOOST_TEST(hangs({run}, {run}).empty());
-  p.runs[0].waits[0].state = "variable 'weights'";  // that it reads, or writes
+  p.runs[0].waits[0].state = "variable 'weights'";  // a state that the kernel reads or writes
   BOOST_TEST(hangs({run}, {run}).empty());
   p.runs[0].waits[0].state = {};
   p.runs[0].waits[0].kind = Wait::Kind::device;  // a kernel on a stream, whose result decides
@@ -281,7 +282,7 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   BOOST_TEST(hangs({run}, {run}).size() == 1u);
 }
 
-// What a kernel computes may be put into the queue at which another part of the same run waits.
+// A kernel's result may be put into the queue at which another part of its run waits.
 BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
   RunSnapshot run;
   Wait takes, computes;
@@ -297,7 +298,7 @@ BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
   busy.device = "cpu:1";
   busy.busy_with = computes.what;
   BOOST_TEST(hangs({run}, {run}).empty());
-  // Of another run's kernel it is no part.
+  // A kernel of another run does not count.
   RunSnapshot other = run;
   other.run = 2;
   run.partitions.pop_back();
@@ -306,7 +307,8 @@ BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
   BOOST_TEST(said[0].run == run.run);
 }
 
-// Whoever waits for what no run can do any more hangs, though others of its run get on or compute.
+// An actor that waits for a token that no run can produce any more hangs, even if others of its run
+// make progress or compute.
 BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_those_who_get_on) {
   RunSnapshot before;
   before.run = 1;
@@ -338,7 +340,8 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   is_silent(before, now, {other}, false);
   other.queues = {{"queue 'others'", "shuffling queue 'jobs'"}, {"queue 'jobs'"}};
   BOOST_TEST(hangs({before}, {now, other}).size() == 1u);
-  // In the first look it was elsewhere, or another firing, or somebody could still fill the queue.
+  // At the first look it waited elsewhere, or in another firing, or an actor could still fill the
+  // queue.
   for (const auto change : {+[](Wait& w) { w.tag = "iteration 1 of loop 'w'"; },
                             +[](Wait& w) { w.node = 5; }, +[](Wait& w) { w.is_alone = false; }}) {
     RunSnapshot then = before;
@@ -348,7 +351,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   RunSnapshot may = now;
   may.partitions[0].runs[0].waits[0].is_alone = false;
   is_silent(before, may, {}, false);
-  // For a second anybody may wait: later looks may tell.
+  // A wait of a second is normal: later looks may decide.
   RunSnapshot young = now;
   young.partitions[0].runs[0].waits[0].for_so_long = 500ms;
   is_silent(before, young, {}, true);
@@ -358,7 +361,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   RunSnapshot computing = before;
   computing.partitions[0].runs[0].waits.push_back(computes);
   BOOST_TEST(hangs({computing}, {computing}).size() == 1u);
-  // Who waits for room waits for those who empty the queue.
+  // An actor that waits for room waits for those that empty the queue.
   RunSnapshot full = before, later = now;
   for (RunSnapshot* run : {&full, &later}) {
     Wait& w = run->partitions[0].runs[0].waits[0];
@@ -368,8 +371,8 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   is_silent(full, later, {other}, false);
 }
 
-// What a partition said before it went to kernels of another run is as good as an answer, while
-// nothing can have come for it.
+// A partition's last report before it computes kernels of another run is as good as an answer, as
+// long as no token can have arrived for it.
 BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
   const auto named = [](const RunSnapshot& run, std::size_t count) {
     std::set<RunId> withheld;
@@ -394,7 +397,7 @@ BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
   token.kind = Wait::Kind::token, token.what = "Add 'x' (model.cpp:8)", token.from = "cpu:0";
   other.runs.emplace_back().waits = {token};
   other.runs[0].sent = 1;
-  named(run, 0);  // that waits to be taken, and may fill the queue
+  named(run, 0);  // a message in flight, which may fill the queue
   run.partitions[0].runs[0].received = 1;
   named(run, 1);
   // All wait for each other.
@@ -425,8 +428,8 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
   }
 }
 
-// Whoever is fed slowly waits as long as it has before, and is none that hangs; nor is who waits
-// beside it, in the same run.
+// An actor whose queue is filled slowly may wait as long as it has before and does not hang;
+// neither does an actor that waits beside it, in its run.
 BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
@@ -444,7 +447,8 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
     }
 }
 
-// One question names who has just begun to wait: it goes on looking until the wait is no usual one.
+// One question finds an actor that has just begun to wait: it looks again until the wait is longer
+// than usual.
 BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
   const auto look = [](std::chrono::nanoseconds at) {
     RunSnapshot run;
@@ -465,8 +469,8 @@ BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
   BOOST_TEST(looks.verdicts()[0].actor == "Dequeue 'take' (model.cpp:7)");
 }
 
-// The bytes that arrive between two looks tell a slow link from a hang; of a queue that nobody
-// fills they say nothing.
+// Bytes that arrive between two looks distinguish a slow link from a hang. They prove nothing about
+// a queue that is never filled.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run, "/node:a/cpu:0");
@@ -489,7 +493,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
   later.to_move.clear();
   later.moved["b"] = run.moved["b"] + (1 << 20) + 1;
-  // Of which run the bytes are is not known; but all that this one has sent has come.
+  // The run of these bytes is unknown; but all tokens that this one has sent have arrived.
   later.is_whole = true;
   run.partitions[0].runs[0].sent = later.partitions[0].runs[0].sent = 5;
   run.partitions[0].runs[0].received = later.partitions[0].runs[0].received = 4;
@@ -498,7 +502,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   BOOST_TEST(hangs({run}, {later}).empty());
   run.partitions[0].runs[0].received = 5;
   BOOST_TEST(hangs({run}, {later}).size() == 1u);
-  later.is_whole = false;  // what it says of others is not known
+  later.is_whole = false;  // its report on other runs is unknown
   BOOST_TEST(hangs({run}, {later}).empty());
   later.partitions[0].runs[0].waits[0].kind = Wait::Kind::kernel;
   later.partitions[0].runs[0].waits[0].state = "queue 'jobs'";

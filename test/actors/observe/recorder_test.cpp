@@ -53,12 +53,12 @@ BOOST_AUTO_TEST_CASE(a_trace_has_room_for_many_until_all_recorders_have_grown_en
   BOOST_TEST(kept <= (std::uint64_t{1} << 19) + 8 * (std::uint64_t{1} << 15));
   BOOST_TEST(kept < 8 * kMany);  // it binds
   for (FlightRecorder& r : recorders) r.trace(false);
-  recorders[7].trace(true);  // what they had is there for the next
+  recorders[7].trace(true);  // their events are there for the next
   add(recorders[7], kMany);
   BOOST_TEST(recorders[7].dropped() == 0u);
 }
 
-// Whoever traces for a shorter time ends nobody else's trace.
+// A shorter trace of one client does not end another's trace.
 BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough) {
   FlightRecorder recorder;
   // Runs by their numbers; two nodes; two traces of one of them.
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough)
   add(recorder, 1000);
   for (const Tracer& who : {short_run, node, other_node, again}) recorder.trace(true, who);
   add(recorder, 1000);
-  // also who has ended already, or never began
+  // including tracers that have ended already, or never began
   for (const Tracer& who :
        {short_run, run, other_node, other_node, Tracer{9}, Tracer{1, 7}, again}) {
     recorder.trace(false, who);
@@ -79,8 +79,7 @@ BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough)
   BOOST_TEST(recorder.since(0).empty());
 }
 
-// Who asked from outside may be gone before he has said that he has had enough; a run that is
-// traced ends.
+// An outside client may disappear before it ends its trace; a run that is traced ends.
 BOOST_AUTO_TEST_CASE(a_trace_that_was_asked_for_from_outside_ends_by_itself) {
   FlightRecorder recorder;
   const Tracer node{1, 5}, other{1, 6}, run{7};
@@ -134,7 +133,7 @@ BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_give_it
     std::uint64_t kept = 0;
     for (FlightRecorder& r : recorders) kept += kMany - r.dropped();
     BOOST_TEST(kept <= (std::uint64_t{1} << 19) + 6 * (std::uint64_t{1} << 15));
-    BOOST_TEST(kept >= std::uint64_t{1} << 18);  // of the bound, which doubling may not use up
+    BOOST_TEST(kept >= std::uint64_t{1} << 18);  // part of the bound, which doubling may not use up
   }
 }
 
@@ -154,15 +153,15 @@ BOOST_AUTO_TEST_CASE(what_came_later_is_told_later) {
   }
 }
 
-// Somebody who asks every second misses nothing of 10,000 events a second; and after him there is
-// room for as few as before.
+// A client that asks every second misses none of 10,000 events a second; afterwards there is room
+// for as few as before.
 BOOST_AUTO_TEST_CASE(while_somebody_watches_there_is_room_for_what_happens_between_two_questions) {
   FlightRecorder recorder;
   add(recorder, 5000);
   TickClock clock = TickClock::now();
   recorder.watch(clock);
   auto kept = recorder.since(0, clock);
-  BOOST_REQUIRE(kept.size() == 512u);  // what was written over is
+  BOOST_REQUIRE(kept.size() == 512u);  // overwritten events are missing
   BOOST_TEST(kept.back().tag == 4999);
   BOOST_TEST(recorder.whole_since(clock) == kept.front().begin_ns);
   for (int second = 0; second < 5; ++second) {
@@ -222,7 +221,7 @@ BOOST_AUTO_TEST_CASE(turns_that_follow_each_other_closely_are_told_together) {
   FlightRecorder close, apart, traced;
   const auto [few, fired, length] = turns(close, 100);
   BOOST_TEST(few < 50u);
-  BOOST_TEST(few >= 12u);  // of some milliseconds at most, and of one run
+  BOOST_TEST(few >= 12u);  // a few milliseconds at most, and one run
   BOOST_TEST(fired == 5000u * 7);
   BOOST_TEST(length >= TickClock::now().nanoseconds(5000 * 10'000) * 99 / 100);
   BOOST_TEST(std::get<0>(turns(apart, 1'000'000)) == FlightRecorder::kAlways);

@@ -16,7 +16,8 @@ namespace {
 
 constexpr std::size_t kMuch = std::size_t{1} << 30;
 
-/// What is found of one variable that begins iteration n with `of(n)`; -1: nothing in so many.
+/// Returns the recurrence found for one variable that begins iteration n with `of(n)`; -1: none in
+/// so many.
 template <class F>
 std::int64_t found_after(F&& of, std::int64_t iterations, std::int64_t* period = nullptr,
                          std::int64_t from = 1) {
@@ -48,7 +49,7 @@ BOOST_AUTO_TEST_CASE(rounds_of_any_length) {
   BOOST_TEST(found_after([](std::int64_t n) { return n; }, 10'000) == -1);
 }
 
-// Somebody looked in between, and for a while only.
+// A client looked in between, and only for a while.
 BOOST_AUTO_TEST_CASE(iterations_that_nobody_saw) {
   Recurrence r;
   r.begin(1, 4);
@@ -146,7 +147,7 @@ BOOST_AUTO_TEST_CASE(no_more_is_read_than_may_be) {
     zeros[0] = static_cast<float>(n);
     other.see(n, 0, Tensor::of(std::span<const float>(zeros), {1000}), bytes);
   }
-  BOOST_TEST(other.seen() == 2);  // of 4000 bytes each
+  BOOST_TEST(other.seen() == 2);  // 4000 bytes each
   BOOST_TEST(bytes < 4000u);
   other.forget();
   BOOST_TEST(other.is_new());

@@ -1,5 +1,5 @@
-// What an engine says of runs that do not get on: who is the culprit, where, in which iteration,
-// and in which of the user's lines. Each hang is made on purpose.
+// Diagnoses of runs that hang: the culprit, its place, its iteration, and the user's line. Each
+// hang is made on purpose.
 #include <boost/test/unit_test.hpp>
 
 #include <condition_variable>
@@ -177,7 +177,7 @@ BOOST_AUTO_TEST_CASE(a_kernel_that_takes_long) {
   BOOST_TEST(diagnose(engine.snapshot()).empty());
 }
 
-// Who asks, or has a token for the partition, waits for a few of them, and not for a thousand.
+// A request, or a token for the partition, waits for a few kernels, and not for a thousand.
 BOOST_AUTO_TEST_CASE(a_partition_answers_between_long_kernels) {
   const Shape shape{kSide / 2, kSide / 2};
   Graph g;

@@ -1,4 +1,5 @@
-// What the flight recorder keeps, and where it is written: a run that is traced, a run that fails.
+// Events that the flight recorder keeps, and the files it writes: for a run that is traced, and for
+// a run that fails.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
@@ -76,7 +77,7 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
   BOOST_TEST(well_formed(trace).arrows > 10);
   f({});
   while (engine.take_step()) {}
-  BOOST_TEST(folder.files().size() == 1u);  // that one run
+  BOOST_TEST(folder.files().size() == 1u);  // the file of that one run
 }
 
 // A trace that cannot be written fails no run; the handle and the log tell why it is missing.
@@ -134,8 +135,8 @@ BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_is_told_of) {
   }
 }
 
-// Of two traced runs of one plan, which share its recorders, the one that ends first leaves the
-// other's trace as it is.
+// Two traced runs of one plan share its recorders: the one that ends first leaves the other's trace
+// unchanged.
 BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole,
                      *boost::unit_test::label("one_thread")) {
   Folder folder;
@@ -144,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_short_traced_run_leaves_a_long_one_s_trace_whole,
   Expr last = while_loop([&](Expr i) { return i < n; }, [](Expr i) { return i + 1; },
                          g.constant(std::int64_t{0}));
   Engine engine({.deterministic = true});
-  CompileOptions in_nodes;  // that fire one by one
+  CompileOptions in_nodes;  // nodes that fire one by one
   in_nodes.resident_loops = false;
   Function f = engine.compile(g, {n}, {last}, in_nodes);
   RunHandle longer =
@@ -188,7 +189,7 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_REQUIRE(!trace.is_discarded());
   well_formed(trace);
   BOOST_TEST(count(trace, "send") > 0u);
-  BOOST_TEST(count(trace, "firing") == 0u);  // nobody traced
+  BOOST_TEST(count(trace, "firing") == 0u);  // untraced
   BOOST_TEST(folder.files()[0] == "local@local-2.flight.json");
   BOOST_REQUIRE(count(trace, "failure") == 1u);
   for (const json& e : trace["traceEvents"])
@@ -233,7 +234,7 @@ BOOST_AUTO_TEST_CASE(who_fails_again_and_again_fills_no_log) {
   BOOST_TEST(told < most + 20);  // within a minute
 }
 
-// Without anybody who traces: what takes long is always recorded, as long as it took.
+// Long kernels are always recorded in full, even without a trace.
 BOOST_AUTO_TEST_CASE(a_long_kernel_before_a_failure_is_in_its_file) {
   Folder folder;
   Graph g;
@@ -263,7 +264,7 @@ BOOST_AUTO_TEST_CASE(a_long_kernel_before_a_failure_is_in_its_file) {
   BOOST_TEST(products == 1u);
 }
 
-// Nobody reads a file for each of thousands that are cancelled.
+// A file for each of thousands of cancelled runs would never be read.
 BOOST_AUTO_TEST_CASE(of_many_runs_that_fail_together_the_first_are_written) {
   Folder folder;
   Graph g;
@@ -345,7 +346,7 @@ BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes,
     const std::string ph = e["ph"];
     begun += ph == "b";
     if (ph == "X") lanes.insert(e["tid"].get<std::int64_t>()), on_lanes += e["cat"] == "wait";
-    if (ph == "s" || ph == "f") BOOST_TEST(e["tid"] == 1);  // where tokens are
+    if (ph == "s" || ph == "f") BOOST_TEST(e["tid"] == 1);  // the row of tokens
   }
   BOOST_TEST(lanes.size() <= 8u);
   BOOST_TEST(on_lanes + begun == kWaits);
@@ -490,7 +491,7 @@ BOOST_AUTO_TEST_CASE(a_long_kernel_after_many_short_ones_is_in_a_trace) {
   well_formed(trace);
 }
 
-// Nodes share a folder; of each the last are kept, and nobody removes what is not his.
+// Nodes share a folder: the last files of each are kept, and each node removes only its own.
 BOOST_AUTO_TEST_CASE(files_of_failed_runs_are_named_apart_and_bounded) {
   Folder folder;
   std::set<std::string> files;

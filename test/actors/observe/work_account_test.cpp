@@ -1,5 +1,5 @@
-// What actors have taken, though few firings are timed: sums never fall, whatever the samples, and
-// are no more than there was time for.
+// The work of actors, estimated from few timed firings: sums never fall, whatever the samples, and
+// never exceed the elapsed time.
 #include <boost/test/unit_test.hpp>
 
 #include <random>
@@ -68,8 +68,8 @@ BOOST_AUTO_TEST_CASE(what_is_never_timed_is_busy_for_no_longer_than_its_turns) {
   BOOST_TEST(static_cast<double>(account.busy_ns(0) + account.busy_ns(1)) - in_place < 10'000);
 }
 
-// Whatever is sampled, however often somebody looks: of three nodes in turns that are measured and
-// on workers.
+// Holds for any samples and any number of looks: three nodes in turns that are measured and on
+// workers.
 BOOST_AUTO_TEST_CASE(sums_never_fall_and_are_no_more_than_there_was_time_for) {
   bool was_bound = false;
   for (std::uint32_t seed = 1; seed <= 50; ++seed) {
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(sums_never_fall_and_are_no_more_than_there_was_time_for) {
       in_turns += in_turn ? ns : 0;
       handed_over += in_turn ? 0 : ns;
       if (random() % 10 != 0) continue;
-      // what turns took beside what was timed
+      // time of turns beside the timed firings
       const auto others = static_cast<std::int64_t>(random() % kMs);
       account.settle(fires, in_turns + others);
       time += in_turns + others;

@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(two_heavy_branches_go_to_two_nodes) {
                spread = forecast_of(placed, o).ns;
   BOOST_TEST(spread < 0.7 * alone);
   o.policy = Placement::automatic;
-  o.costs.between_nodes.latency_ns = 1e9;  // where the way is longer than the work, nothing moves
+  o.costs.between_nodes.latency_ns = 1e9;  // if the way takes longer than the work, nothing moves
   is(devices_of(place(lowered(g, {x, y}, {both}), o), "MatMul"), {kA, kA, kA, kA, kA, kA, kA, kA},
      "far apart");
 }
@@ -197,7 +197,7 @@ BOOST_AUTO_TEST_CASE(memory_is_kept_to) {
   o.costs.between_nodes.latency_ns = 1e9;
   BOOST_TEST(forecast_of(place(lowered(h, {x}, parts), o), o).devices[0].peak_bytes >= 16 << 20);
   o.costs.between_nodes = {.latency_ns = 1e9, .bytes_per_ns = 1};
-  // of fetches that stay where they are made until the run ends
+  // for fetches that stay on their device until the run ends
   o.costs.device.memory_bytes = 14 << 20;
   const Placed placed = place(lowered(h, {x}, parts), o);
   for (const Forecast::OnDevice& d : forecast_of(placed, o).devices)

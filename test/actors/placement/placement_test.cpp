@@ -1,6 +1,6 @@
 // Not under tsan: it makes plans on one thread.
-// Where nodes go: constraints, colocation; what crosses between devices, and what a plan says of
-// itself.
+// Placement of nodes: constraints and colocation, transfers between devices, and the text of a
+// plan.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/plan/explain.hpp>
@@ -77,8 +77,7 @@ BOOST_AUTO_TEST_CASE(nonsense_is_refused_with_the_users_line) {
   }
 }
 
-// As `troupe clear` does, which is there for a moment, and whoever lends a cluster nothing but his
-// questions.
+// A short-lived client such as `troupe clear`, which lends the cluster no device.
 BOOST_AUTO_TEST_CASE(a_node_that_gets_only_what_names_it) {
   PlacementOptions o = three_nodes();
   o.nodes = {

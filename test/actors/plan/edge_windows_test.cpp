@@ -36,7 +36,8 @@ Plan plan_of(const Graph& g, const std::vector<Expr>& feeds, const std::vector<E
 
 using Windows = std::map<std::string, std::set<std::int32_t>>;  // by loop
 
-/// That who sends begins with what who receives grants, in the loops around an edge too.
+/// Checks that the sender begins with the credit that the receiver grants, in the loops around an
+/// edge, too.
 void check_grants(const Plan& plan) {
   for (std::size_t p = 0; p < plan.partitions.size(); ++p)
     for (const FramePlan& frame : plan.partitions[p].frames)
@@ -57,7 +58,8 @@ void check_grants(const Plan& plan) {
       }
 }
 
-/// Of the edges from one node to another, in loops; and that their senders have the same.
+/// Returns the windows of the edges from one node to another, in loops; checks that their senders
+/// have equal ones.
 Windows windows(const Plan& plan, const std::string& from, const std::string& to) {
   const auto node_of = [&](std::int32_t partition) {
     return plan.nodes.at(

@@ -70,7 +70,8 @@ class Divided {
   }
   Message message(const std::string& node) const { return message_for(node, part(node)); }
 
-  /// That a node's partitions are those of the whole plan; false: it has been sent all of it.
+  /// Checks that a node's partitions are those of the whole plan; false: it has been sent all of
+  /// it.
   bool check(const std::string& node) {
     BOOST_TEST_CONTEXT(node) {
       const std::int32_t index = index_of(node);
@@ -214,7 +215,7 @@ BOOST_AUTO_TEST_CASE(of_random_programs) {
       Kitchen k(r, g, Devices::none);
       parts += Divided(placed_of(g, k.inputs(), k.fetches(), scatter, seed)).check_all();
     }
-  // of three nodes each that could have one
+  // each program has three nodes that could have a part
   if (s.count >= 50) BOOST_TEST(parts > static_cast<int>(s.count));
 }
 
@@ -226,7 +227,7 @@ BOOST_AUTO_TEST_CASE(a_part_is_as_large_as_its_node_and_not_as_the_whole) {
     Divided chain(chain_over(g, nodes));
     BOOST_TEST(chain.check_all() == nodes - 1);
     const Placed part = chain.part("n5");
-    BOOST_TEST(part.program.graph.size() == 5);  // its four, and who sends to the first
+    BOOST_TEST(part.program.graph.size() == 5);  // its four, and the sender to the first
     BOOST_TEST(part.program.graph.node(0).op->name == "Elsewhere");
     BOOST_TEST(says(part.program.graph.describe(0), "Tanh '"));
     BOOST_TEST(part.part->partitions.size() == 6u);
@@ -270,13 +271,13 @@ BOOST_AUTO_TEST_CASE(what_crosses_in_every_way) {
   Expr both = on(1, [&] { return chosen + z; });
   Divided program(placed_of(g, {x, unused, flag}, {both, after, n, x, chosen}));
   BOOST_TEST(program.check_all() == 3);
-  // of a loop of others
+  // part of a loop of other nodes
   BOOST_TEST(program.part("n3").program.graph.text().find("Tanh") == std::string::npos);
   BOOST_TEST((program.part("n3").program.feeds[1] == Edge{-1, 0}));
 }
 
-// The predicate of a loop goes to each of the others by who decides, whether they take its value or
-// only hear it, and to nobody as one of its targets.
+// The deciding partition sends the predicate of a loop once to each of the others, whether they use
+// its value or only its decision, and to none as one of its targets.
 BOOST_AUTO_TEST_CASE(who_decides_whether_a_loop_goes_on_tells_the_others) {
   Graph g;
   Expr x = g.input("x", DType::f32, {});
@@ -361,7 +362,8 @@ BOOST_AUTO_TEST_CASE(who_has_to_see_all_is_sent_all) {
   BOOST_TEST(with_calls.check_all() == 0);
 }
 
-// Who may end a wait at a queue stands in all of the program; a part has what was found there.
+// The actors that may end a wait at a queue are found in the whole program; a part carries the
+// result.
 BOOST_AUTO_TEST_CASE(who_ends_waits_at_queues_comes_with_the_part) {
   Graph g;
   const auto on = [&g](int node, auto make) {

@@ -55,7 +55,8 @@ caf::error reason(const char* what) {
   return caf::make_error(caf::sec::runtime_error, std::string(what));
 }
 
-/// What a Listener has seen. Declared before the system, whose end may still end the probe.
+/// Events that a Listener has seen. Declared before the system, because the system's end may still
+/// end the probe.
 struct Log {
   std::vector<std::string> received;
   std::vector<caf::error> downs;
@@ -236,7 +237,7 @@ BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {
   BOOST_REQUIRE(log.ends.size() == 1u);
   BOOST_CHECK(log.ends[0] == reason("failed"));
   BOOST_CHECK(!probe->send("later"));
-  watcher->monitor(probe.strong());  // of a dead actor: told at once
+  watcher->monitor(probe.strong());  // a dead actor: notified at once
   s.run();
   BOOST_TEST(watching.downs.size() == 2u);
 }
@@ -584,7 +585,7 @@ BOOST_AUTO_TEST_CASE(a_producer_on_another_thread_neither_allocates_for_ever_nor
   t.settle();
   const auto made = Pool::allocations() - before;
   BOOST_CHECK_GT(made, 0u);
-  // of 200,000 messages
+  // 200,000 messages were sent
   BOOST_CHECK_LE(made, static_cast<std::uint64_t>(batch + 3 * Pool::kMagazine));
 }
 

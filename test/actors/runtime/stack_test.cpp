@@ -1,5 +1,5 @@
-// What can fire waits on a stack: the newest on top, wherever it grew, and what is taken out of the
-// midst leaves the rest in order.
+// Ready nodes wait on a stack: the newest on top, wherever it grew. Removing one from the middle
+// leaves the rest in order.
 #include <boost/test/unit_test.hpp>
 
 #include <vector>

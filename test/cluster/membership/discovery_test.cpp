@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_make_no_sense) {
 }
 
 // All processes that mpirun starts on a machine have the SLURM_PROCID of the process that started
-// mpirun there. Where Slurm itself speaks PMI, it gives one rank twice.
+// mpirun there. If Slurm itself speaks PMI, it gives one rank twice.
 BOOST_AUTO_TEST_CASE(from_mpirun_within_a_job_of_slurm) {
   for (const auto& [rank, from] :
        {std::pair{"OMPI_COMM_WORLD_RANK", "Open MPI"}, std::pair{"PMI_RANK", "MPICH"}}) {

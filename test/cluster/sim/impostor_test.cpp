@@ -305,7 +305,7 @@ BOOST_AUTO_TEST_CASE(small_tokens_that_make_no_sense) {
   BOOST_TEST(says(said([](Message& m) { m.head.pop_back(); }), {"tokens that end too soon"}));
   BOOST_TEST(
       says(said([](Message& m) { m.head.push_back(std::byte{0}); }), {"more behind the tokens"}));
-  // the same number encoded in two bytes
+  // an equal number encoded in two bytes
   BOOST_TEST(says(said([](Message& m) { m.head.insert(m.head.begin(), std::byte{0xcc}); }),
                   {"tokens of another kind"}));
   BOOST_TEST(says(said([](Message& m) { m.tensors.push_back(Tensor::scalar(1.0)); }),

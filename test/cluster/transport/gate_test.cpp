@@ -538,7 +538,7 @@ BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_who_is_asked_
                               "refused by test://b: speaks version {} of the protocol, not {}",
                               wire::kVersion + 1, wire::kVersion)},
              boost::test_tools::per_element());
-  doors.hear(2, hello("b", 78, false));  // the same peer, of this version
+  doors.hear(2, hello("b", 78, false));  // this peer with the right version
   BOOST_TEST(doors.refusal(2) == "");
 }
 

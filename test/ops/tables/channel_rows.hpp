@@ -13,7 +13,7 @@ inline Shape one_for_channels(const Shape& x, bool by_item) {
   for (int i = 1; i < x.rank() - 1; ++i) s.set(i, 1);
   return s;
 }
-/// Where of that an element of x belongs.
+/// Returns the channel of an element of x.
 inline Index channel_of(const Index& i, bool by_item) {
   if (!by_item) return {i.back()};
   Index at = i;
@@ -26,7 +26,7 @@ inline std::vector<Row> channel_rows() {
   std::vector<Case> moments, sums;
   auto add = [&](const Shape& x, bool by_item, int order = 2) {
     const Shape made = one_for_channels(x, by_item);
-    // of nothing the moments are 0 / 0
+    // the moments of an empty channel are 0 / 0
     moments.push_back({{draws.values(x)}, Attrs{{"by_item", by_item}}, x.elements() ? order : 0});
     sums.push_back({{draws.values(x), draws.values(x), draws.values(made)},
                     Attrs{{"by_item", by_item}},

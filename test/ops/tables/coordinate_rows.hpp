@@ -8,7 +8,8 @@
 
 namespace troupe::test {
 
-/// Where gather_nd finds each element of its result: of an index into [batch..., n..., rest...].
+/// Returns the position where gather_nd finds an element of its result, for an index into
+/// [batch..., n..., rest...].
 inline Index found_at(const Arrays& x, std::size_t params, const Attrs& a, const Index& i) {
   const auto batch = static_cast<std::ptrdiff_t>(a.get_or<std::int64_t>("batch_axes", 0)),
              rank = static_cast<std::ptrdiff_t>(x[1].shape.rank());

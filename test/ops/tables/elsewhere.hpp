@@ -17,7 +17,7 @@ inline constexpr const char* kLibrary = "library_test";
 
 inline constexpr const char* kCalls = "controlflow/function_test";
 
-/// Ops that a table of pure functions of tensors cannot hold, and where they are tested. Where that
+/// Ops that a table of pure functions of tensors cannot hold, by the suite that tests them. If that
 /// suite can, it asserts that it met just these.
 inline const std::map<std::string, std::string>& elsewhere() {
   static const std::map<std::string, std::string> ops{

@@ -1,4 +1,4 @@
-// Where a graph can be run: the same test runs on each.
+// Places where a graph can be run: one test runs on each.
 #pragma once
 
 #include <memory>

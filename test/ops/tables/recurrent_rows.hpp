@@ -26,7 +26,7 @@ class RecurrentReference {
     for (std::int64_t i = 0; i < n; ++i) out.push_back(reverse_ ? n - 1 - i : i);
     return out;
   }
-  /// Of a state: what gate g of unit u gets by the weights.
+  /// Returns the contribution of a state to gate g of unit u by the weights.
   double by_state(const std::vector<double>& h, std::int64_t g, std::int64_t u) const {
     double sum = 0;
     for (std::int64_t k = 0; k < units; ++k)
@@ -96,8 +96,8 @@ inline Arrays recurrent_forward(const Arrays& x, const Attrs& a) {
   return out;
 }
 
-/// Of recurrent, h0, c0, y, gates, kept, dy, dh, dc, lengths, as far as the cell has them:
-/// dprojected, drecurrent, dbias, dh0, dc0.
+/// From recurrent, h0, c0, y, gates, kept, dy, dh, dc, lengths, as far as the cell has them,
+/// returns dprojected, drecurrent, dbias, dh0, dc0.
 inline Arrays recurrent_backward(const Arrays& x, const Attrs& a) {
   const std::string cell = a.get<std::string>("cell");
   const bool has_c = cell == "lstm", is_gru = cell == "gru";
@@ -119,7 +119,7 @@ inline Arrays recurrent_backward(const Arrays& x, const Attrs& a) {
       auto earlier = [&](const Array& first, const Array& later, std::int64_t u) {
         return i == 0 ? first[{b, u}] : later[{times[i - 1], b, u}];
       };
-      std::vector<double> by_state(static_cast<std::size_t>(f.gates * f.units));  // of h R
+      std::vector<double> by_state(static_cast<std::size_t>(f.gates * f.units));  // the product h R
       std::vector<double> straight(static_cast<std::size_t>(f.units), 0.0);
       for (std::int64_t u = 0; u < f.units; ++u) {
         auto gate = [&](std::int64_t g) { return gates[{t, b, g * f.units + u}]; };

@@ -826,7 +826,7 @@ inline std::vector<Row> structure_rows() {
   for (auto rows :
        {reduction_rows(), shape_rows(), block_rows(), index_rows(), algebra_rows(), norm_rows()})
     for (Row& r : rows) {
-      // What only moves elements takes every dtype, complex ones too.
+      // An op that only moves elements takes every dtype, complex ones too.
       if (r.dtypes == kReals_and_bool || r.op == "ScatterAdd" || r.op == "SumTo")
         r.refuses_others = false;
       out.push_back(std::move(r));

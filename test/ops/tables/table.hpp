@@ -16,7 +16,7 @@
 
 namespace troupe::test {
 
-/// What an input is: a value takes the dtype under test, the others have their own.
+/// The kind of an input: a value takes the dtype under test, the others have their own.
 enum class Role { value, index, truth };
 
 struct Sample {

@@ -69,7 +69,7 @@ class NodeProcesses {
   ~NodeProcesses() {
     bool is_spread = true;
     for (const auto& [suite, count] : suites_) {
-      // someone who runs a case or two by hand may have chosen cases that are not spread
+      // a run of a case or two by hand may have chosen cases that are not spread
       if (count.all < 8 || 2 * count.spread >= count.all) continue;
       std::fprintf(
           stderr,

@@ -155,7 +155,7 @@ struct ZeroMqWorld {
   static constexpr bool has_threads = true;
   Bell bell;
 
-  /// An address without a listener for "nobody" (port 1 is never used); else any free port.
+  /// Returns port 1, which never has a listener, for the absent node; else any free port.
   std::string free_address(const std::string& name) {
     return name == "nobody" ? "tcp://127.0.0.1:1" : "tcp://127.0.0.1:0";
   }

@@ -54,15 +54,16 @@ struct Block {
 ///   same      out 0 is in 0
 ///   cond      in 0 the predicate; blocks: false, true
 ///   switch    in 0 the index; a block a branch
-///   while     in: initial values; out and the blocks' arguments: a counter, then the variables; blocks:
-///             condition (its result, if it has one, and counter < numbers[0]) and body. numbers[1]: the
-///             counter's limit is told by maximum_iterations; else numbers[2]: what the condition is
-///             made by: 0 an operation, 1 a branch, 2 a loop within, 3 the body, as one more variable
-///   call      of function numbers[0]; in: its arguments but for the counter, which is numbers[1], or
-///             one less than that of the function that calls
-///   slope     in: real numbers; block: from these to one number; out: its slope in each of them
-///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to (states or
-///             results)
+///   while     in: initial values; out and the blocks' arguments: a counter, then the variables;
+///             blocks: condition (its result, if it has one, and counter < numbers[0]) and body.
+///             numbers[1]: the counter's limit is given by maximum_iterations; else
+///             numbers[2]: the condition is made by 0 an operation, 1 a branch, 2 a loop within,
+///             3 the body, as one more variable
+///   call      of function numbers[0]; in: its arguments but for the counter, which is
+///             numbers[1], or one less than the counter of the calling function
+///   slope     in: real numbers; block: from these to one number; out: its slope in each input
+///   map, scan, fold  in: numbers[0] elements, then states; block: (states, elements) to
+///             (states or results)
 struct Statement {
   std::string op;
   std::vector<Named> in;
