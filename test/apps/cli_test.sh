@@ -10,7 +10,8 @@ expect() {
   shift 2
   out=$(timeout 120 "$troupe" "$@" 2>&1) || got=$?
   if [ "$got" -ne "$status" ] || ! grep -qE -- "$pattern" <<<"$out"; then
-    printf 'troupe %s: status %d, want %d; want /%s/ in:\n%s\n' "$*" "$got" "$status" "$pattern" "$out"
+    printf 'troupe %s: status %d, want %d; want /%s/ in:\n%s\n' \
+      "$*" "$got" "$status" "$pattern" "$out"
     failures=$((failures + 1))
   fi
 }
@@ -28,12 +29,15 @@ fake=$2/test/libtroupe_cuda_fake.so  # is there if the headers of CUDA are
 [ ! -e "$fake" ] || doctor_with "$fake" '^self-test +gpu:0: a graph and its gradient are right$'
 expect 0 '^GPU +.' doctor
 for what in features cores memory; do expect 0 "^$what +." doctor; done
-for library in CAF oneDNN Eigen fmt ZeroMQ OpenSSL cpp-httplib libtroupe; do expect 0 "^$library +[0-9]+\\.[0-9]" doctor; done
+for library in CAF oneDNN Eigen fmt ZeroMQ OpenSSL cpp-httplib libtroupe; do
+  expect 0 "^$library +[0-9]+\\.[0-9]" doctor
+done
 expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen node clear cancel drain ps top inspect graph diagnose trace metrics report watch dependencies completions; do
+for verb in version doctor ops keygen node clear cancel drain ps top inspect graph diagnose trace \
+  metrics report watch dependencies completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -50,32 +54,54 @@ expect 2 "run 'troupe ops --help'" ops Add Sub
 expect 2 'name a verb: version, doctor, ops, keygen, node'
 
 expect 1 'nobody answers at http://127.0.0.1:1 .*start a node' ps --node http://127.0.0.1:1
-expect 1 'nobody answers at http://127.0.0.1:1 ' diagnose --node http://127.0.0.1:1  # 3 is: a run hangs
+# Status 3 means: a run hangs.
+expect 1 'nobody answers at http://127.0.0.1:1 ' diagnose --node http://127.0.0.1:1
 TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:2 ' ps
-TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:1 ' ps --node http://127.0.0.1:1
+TROUPE_HTTP=http://127.0.0.1:2 expect 1 'nobody answers at http://127.0.0.1:1 ' \
+  ps --node http://127.0.0.1:1
 expect 2 'not in range 0.05.* to 86400' ps --watch 0 --node http://127.0.0.1:1
 expect 1 'nobody answers at http://127.0.0.1:1 ' top --node http://127.0.0.1:1
-for flags in --json '--json --watch' '--watch 0.1'; do expect 1 'nobody answers at http://127.0.0.1:1 ' top $flags --node http://127.0.0.1:1; done
-expect 2 '--every excludes --watch|--watch excludes --every' top --every 1 --watch 1 --node http://127.0.0.1:1
+for flags in --json '--json --watch' '--watch 0.1'; do
+  expect 1 'nobody answers at http://127.0.0.1:1 ' top $flags --node http://127.0.0.1:1
+done
+expect 2 '--every excludes --watch|--watch excludes --every' \
+  top --every 1 --watch 1 --node http://127.0.0.1:1
 expect 2 'not in range 0.05.* to 86400' top --watch 0 --node http://127.0.0.1:1
 expect 1 'nobody answers at http://127.0.0.1:1 ' trace --json --node http://127.0.0.1:1
 for flag in --json --watch; do expect 0 " $flag " top --help; done
 expect 0 ' --json ' trace --help
 expect 2 "run 'troupe trace --help'" trace --seconds 0
-for flag in --watch '--watch 2' --watch=2; do expect 2 "'trace' takes no --watch: a trace is one span of time" trace $flag --node http://127.0.0.1:1; done
+for flag in --watch '--watch 2' --watch=2; do
+  expect 2 "'trace' takes no --watch: a trace is one span of time" \
+    trace $flag --node http://127.0.0.1:1
+done
 expect 2 "not ''" ps --node ''
 expect 2 "not 'http://'" ps --node http://
-for port in 72000 65536 99999999999; do expect 2 "--node takes a port up to 65535, not '$port'" ps --node $port; done
+for port in 72000 65536 99999999999; do
+  expect 2 "--node takes a port up to 65535, not '$port'" ps --node $port
+done
 for verb in 'trace --seconds 60' 'report a/1'; do
-  expect 2 "'/nonexistent/x' cannot be written: No such file" $verb -o /nonexistent/x --node http://127.0.0.1:1  # before anybody is asked
+  # The file is opened before any node is asked.
+  expect 2 "'/nonexistent/x' cannot be written: No such file" \
+    $verb -o /nonexistent/x --node http://127.0.0.1:1
   made=$(mktemp -u)
   expect 1 'nobody answers at http://127.0.0.1:1 ' $verb -o "$made" --node http://127.0.0.1:1
-  if [ -e "$made" ]; then echo "troupe $verb, whom nobody answers, leaves a file"; failures=$((failures + 1)); rm -f "$made"; fi
+  if [ -e "$made" ]; then
+    echo "troupe $verb, whom nobody answers, leaves a file"
+    failures=$((failures + 1))
+    rm -f "$made"
+  fi
 done
 for verb in ops version --help; do
-  if "$troupe" $verb 2>/dev/null >/dev/full; then echo "troupe $verb > /dev/full: status 0"; failures=$((failures + 1)); fi
+  if "$troupe" $verb 2>/dev/null >/dev/full; then
+    echo "troupe $verb > /dev/full: status 0"
+    failures=$((failures + 1))
+  fi
 done
-grep -q 'cannot be written' < <("$troupe" version 2>&1 >/dev/full) || { echo 'troupe version > /dev/full says nothing'; failures=$((failures + 1)); }
+grep -q 'cannot be written' < <("$troupe" version 2>&1 >/dev/full) || {
+  echo 'troupe version > /dev/full says nothing'
+  failures=$((failures + 1))
+}
 for shell in bash zsh fish; do expect 0 'diagnose' completions "$shell"; done
 
 events=$(mktemp)
@@ -106,14 +132,21 @@ expect 1 'nobody answers at http://127.0.0.1:1 ' watch activity --node http://12
 expect 2 'strong' watch activity "$events" --level best
 rm -f "$events"
 
-# Where nobody can be told why, the status is the same.
+# If the reason cannot be printed, the status does not change.
 silent() { # STATUS ARGUMENT...
   local status=$1 got
   shift
   for to in /dev/full closed; do
     got=0
-    if [ $to = closed ]; then "$troupe" "$@" >/dev/null 2>&- || got=$?; else "$troupe" "$@" >/dev/null 2>$to || got=$?; fi
-    [ "$got" -eq "$status" ] || { echo "troupe $*, stderr $to: status $got, want $status"; failures=$((failures + 1)); }
+    if [ $to = closed ]; then
+      "$troupe" "$@" >/dev/null 2>&- || got=$?
+    else
+      "$troupe" "$@" >/dev/null 2>$to || got=$?
+    fi
+    [ "$got" -eq "$status" ] || {
+      echo "troupe $*, stderr $to: status $got, want $status"
+      failures=$((failures + 1))
+    }
   done
 }
 silent 2 opps
@@ -121,32 +154,43 @@ silent 2 node --name '*'
 silent 1 ps --node http://127.0.0.1:1
 silent 0 version
 
-# What was given acts on no terminal, and what makes no sense is not taken for a host that does not answer.
+# Control characters of an argument do not reach the terminal, and an invalid address is not
+# reported as a host that does not answer.
 expect 2 "there is no verb '\?\[31mx'" $'\x1b[31mx'
-for place in 127.0.0.1:abc 127.0.0.1: :7200 ::1 'a b' http://127.0.0.1:1/path '[::1' '[::1]7200' user@127.0.0.1:1; do expect 2 'takes where a node serves --http' ps --node "$place"; done
+for place in 127.0.0.1:abc 127.0.0.1: :7200 ::1 'a b' http://127.0.0.1:1/path '[::1' '[::1]7200' \
+  user@127.0.0.1:1; do
+  expect 2 'takes where a node serves --http' ps --node "$place"
+done
 expect 2 "takes a port up to 65535, not '99999'" ps --node 127.0.0.1:99999
 expect 1 'nobody answers at http://\[::1\]:1 ' ps --node '[::1]:1'
-for number in nan -nan; do expect 2 'is no number|not in range' ps --watch=$number --node http://127.0.0.1:1; done
+for number in nan -nan; do
+  expect 2 'is no number|not in range' ps --watch=$number --node http://127.0.0.1:1
+done
 expect 2 'is no number' top --every nan --node http://127.0.0.1:1
 expect 2 '--dot excludes --json|--json excludes --dot' graph --json --dot --node http://127.0.0.1:1
 
 keys=$(mktemp -d)
-expect 2 "run 'troupe keygen --help'" keygen --keys "$keys/a" --authorize '' --name beta  # of a variable that is not set: no new key
+# The empty value of a variable that is not set makes no new key.
+expect 2 "run 'troupe keygen --help'" keygen --keys "$keys/a" --authorize '' --name beta
 [ ! -e "$keys/a" ] || { echo 'keygen --authorize "" has made a key'; failures=$((failures + 1)); }
 expect 2 "run 'troupe keygen --help'" keygen --keys ''
 expect 0 '^[^ ]{40} alpha$' keygen --keys "$keys/a" --name alpha
 expect 2 'node.key is there already' keygen --keys "$keys/a"
-expect 0 '^beta may connect' keygen --keys "$keys/a" --name beta --authorize "$("$troupe" keygen --keys "$keys/b" --name beta 2>/dev/null | cut -d' ' -f1)"
+expect 0 '^beta may connect' keygen --keys "$keys/a" --name beta \
+  --authorize "$("$troupe" keygen --keys "$keys/b" --name beta 2>/dev/null | cut -d' ' -f1)"
 expect 2 "'abc' is no public key" keygen --keys "$keys/a" --authorize abc
-expect 2 "there is no .*node.key; 'troupe keygen" keygen --keys "$keys/none" --name b --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
-expect 2 "say whose key it is: --name" keygen --keys "$keys/a" --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
+expect 2 "there is no .*node.key; 'troupe keygen" \
+  keygen --keys "$keys/none" --name b --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
+expect 2 "say whose key it is: --name" \
+  keygen --keys "$keys/a" --authorize "$(head -c 40 /dev/zero | tr '\0' a)"
 rm -rf "$keys"
 
 expect 2 "takes an address such as tcp://127.0.0.1:7117, not 'here'" node --listen here
 expect 2 "there is no folder '/nowhere'; run 'troupe node --help'" node --flight /nowhere
 expect 2 "a node needs a name without '/'" node --name a/b
 expect 2 "'gpu' is no label; write key=value" node --labels zone=x,gpu
-expect 2 "--http takes a port, which is on loopback, or HOST:PORT, not 'x:y'" node --http x:y --standalone 2
+expect 2 "--http takes a port, which is on loopback, or HOST:PORT, not 'x:y'" \
+  node --http x:y --standalone 2
 expect 2 "run 'troupe node --help'" node --standalone 0
 expect 2 'not in range 1 to 256|not in range \[1 - 256\]' node --standalone -3
 expect 2 "'65536' is no port" node --listen tcp://127.0.0.1:65536
@@ -156,12 +200,18 @@ expect 2 'not in range 0 to 4096|not in range \[0 - 4096\]' node --workers -1
 expect 2 'of 3 nodes that is 65533 at most, not 65534' node --standalone 3 --http 65534
 expect 2 "the label 'a' is there twice" node --labels a=1,a=2
 expect 2 'no spaces, control characters' node --name '*'
-OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 expect 2 'this is rank 1 of 2, and Open MPI does not say where the others are' node --listen tcp://127.0.0.1:0
+OMPI_COMM_WORLD_RANK=1 OMPI_COMM_WORLD_SIZE=2 expect 2 \
+  'this is rank 1 of 2, and Open MPI does not say where the others are' \
+  node --listen tcp://127.0.0.1:0
 # ZeroMQ's library is not instrumented: TSan would report it.
 if [[ $2 != *tsan* ]]; then
-  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0
-  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' clear models --on b --join tcp://127.0.0.1:1 --patience 0
-  SLURM_PROCID=1 SLURM_STEP_NODELIST='127.0.0.[1-2]' expect 1 'no node could be joined: tcp://127.0.0.1:7117: ' node --listen tcp://127.0.0.1:0 --patience 0
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' \
+    node --listen tcp://127.0.0.1:0 --join tcp://127.0.0.1:1 --patience 0
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' \
+    clear models --on b --join tcp://127.0.0.1:1 --patience 0
+  SLURM_PROCID=1 SLURM_STEP_NODELIST='127.0.0.[1-2]' expect 1 \
+    'no node could be joined: tcp://127.0.0.1:7117: ' \
+    node --listen tcp://127.0.0.1:0 --patience 0
   nobody=(--join tcp://127.0.0.1:1 --patience 0)
   expect 1 'no node could be joined: tcp://127.0.0.1:1: ' cancel a/1 "${nobody[@]}"
   expect 1 'no node could be joined: tcp://127.0.0.1:1: ' drain b "${nobody[@]}"
@@ -184,9 +234,14 @@ expect 2 "--listen: 'tcp://fd00::1:7117' $remedy" node --listen tcp://fd00::1:71
 expect 2 "'fd00::1' $remedy" node --join fd00::1
 expect 2 "the list of peers '/nowhere' cannot be read" node --peers /nowhere
 expect 2 "the list of peers '/dev/zero' is longer than 1 MiB" node --peers /dev/zero
-expect 2 "the file '/dev/zero' is longer than 1 MiB" ps --token-file /dev/zero --node http://127.0.0.1:1
-expect 2 "the file '/dev/stdin' is longer than 1 MiB" ps --token-file /dev/stdin --node http://127.0.0.1:1 < <(yes '')
-for file in /nowhere /tmp; do expect 2 "the file '$file' must hold a token of 16 characters" ps --token-file "$file" --node http://127.0.0.1:1; done
+expect 2 "the file '/dev/zero' is longer than 1 MiB" \
+  ps --token-file /dev/zero --node http://127.0.0.1:1
+expect 2 "the file '/dev/stdin' is longer than 1 MiB" \
+  ps --token-file /dev/stdin --node http://127.0.0.1:1 < <(yes '')
+for file in /nowhere /tmp; do
+  expect 2 "the file '$file' must hold a token of 16 characters" \
+    ps --token-file "$file" --node http://127.0.0.1:1
+done
 TROUPE_JOIN=a:b expect 2 "TROUPE_JOIN: 'a:b': 'b' is no port" node
 
 # A processor held below v3 is reported as degraded.

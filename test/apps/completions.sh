@@ -1,8 +1,12 @@
 #!/usr/bin/env bash
-# test/apps/completions.sh TROUPE SHELL: what bash, zsh or fish completes, asked of it. Skipped where it is not installed.
+# test/apps/completions.sh TROUPE SHELL: compares the completions that bash, zsh or fish offers.
+# Skipped where the shell is not installed.
 set -uo pipefail
 troupe=$1 shell=$2
-command -v "$shell" >/dev/null || { echo "no $shell here: its completions are not tested"; exit 77; }
+command -v "$shell" >/dev/null || {
+  echo "no $shell here: its completions are not tested"
+  exit 77
+}
 failures=0
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -14,18 +18,22 @@ of_bash() {
     source _troupe.bash
     COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
     _troupe
-    [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))  # -o default
+    # -o default
+    [ ${#COMPREPLY[@]} -gt 0 ] || COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))
     echo "${COMPREPLY[@]}"' bash "$@"
 }
-of_fish() { fish --no-config -c 'source _troupe.fish; complete -C "$argv"' "$@" | cut -f1 | tr '\n' ' '; }
-# A terminal of its own, as completion needs one; the first TAB after its start, with the script autoloaded.
+of_fish() {
+  fish --no-config -c 'source _troupe.fish; complete -C "$argv"' "$@" | cut -f1 | tr '\n' ' '
+}
+# Completion needs a terminal of its own; the first TAB after its start, with the script autoloaded.
 of_zsh() {
   mkdir -p functions && cp _troupe.zsh functions/_troupe
   line="$*" zsh -f -c '
     zmodload zsh/zpty
     zpty shell zsh -f -i
     zpty -w shell "PS1=pr\"\"ompt\>; PS2= RPS1=; stty cols 400; fpath=($PWD/functions \$fpath); autoload -Uz compinit; compinit -u -D; setopt nolistambiguous; bindkey \"^I\" complete-word; zstyle \":completion:*\" list-colors \"\"; LISTMAX=1000; echo re\"\"ady"
-    zpty -r shell said "*ready*prompt>*"  # what is typed before goes through the terminal, not the editor
+    # Earlier input would go through the terminal, not the editor.
+    zpty -r shell said "*ready*prompt>*"
     zpty -w -n shell "$line"$'"'\t\t\x15'"'"echo en\"\"ded"$'"'\n'"'
     zpty -r shell said "*ended*"
     print -r -- "$said"' | tr -c '[:print:]' ' '

@@ -322,7 +322,7 @@ namespace {
 // A pass that saves and one that reads back, each element with as much work as its copy takes
 // twice.
 struct Timeline {
-  // of the compute stream: computing, and waiting between two kernels
+  // time of the compute stream in kernels, and in waits between two kernels
   double compute_ns = 0, stalled_ns = 0;
   std::uint64_t copies = 0, beside_compute = 0;
 };

@@ -102,7 +102,7 @@ struct Mountable {
   }
 };
 
-// Root reads every file; the user "nobody" does not.
+// Root reads every file; user 65534 does not.
 std::vector<std::string> without_rights(std::vector<std::string> command) {
   if (geteuid() == 0)
     command.insert(command.begin(),

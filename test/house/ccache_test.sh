@@ -13,7 +13,9 @@ compile() { "$1/scripts/cmake/ccache.sh" "$ccache" c++ -fpch-preprocess -Winvali
 number=0
 for comment in 'as it was' 'changed' 'as it was'; do
   printf '#pragma once\nstruct Part { int x = 0; };  // %s\n' "$comment" >part.hpp
-  printf '#include "part.hpp"\nint main() { return Part{}.x + %s; }\n' $((number += 1)) >use.cpp  # which was not compiled before
+  # A unit that was not compiled before.
+  printf '#include "part.hpp"\nint main() { return Part{}.x + %s; }\n' $((number += 1)) >use.cpp
   compile "$1" -MD -MF all.d -x c++-header -o all.hpp.gch -c all.hpp
-  compile "$1" -include all.hpp -MD -MF use.d -o use.o -c use.cpp || { echo "with the comment '$comment' it does not compile" && exit 1; }
+  compile "$1" -include all.hpp -MD -MF use.d -o use.o -c use.cpp ||
+    { echo "with the comment '$comment' it does not compile" && exit 1; }
 done

@@ -19,11 +19,14 @@ checked=() missing=() denied=
 
 if command -v systemd-analyze >/dev/null; then
   # The binary is not installed here: the one that was built stands in.
-  sed "s|/usr/bin/troupe|$troupe|" "$source/scripts/systemd/troupe-node.service" >"$work/troupe-node.service"
-  out=$(systemd-analyze verify --man=no "$work/troupe-node.service" 2>&1) && [ -z "$out" ] || complain "systemd-analyze verify: $out"
+  sed "s|/usr/bin/troupe|$troupe|" "$source/scripts/systemd/troupe-node.service" \
+    >"$work/troupe-node.service"
+  out=$(systemd-analyze verify --man=no "$work/troupe-node.service" 2>&1) && [ -z "$out" ] ||
+    complain "systemd-analyze verify: $out"
   sed 's|^Type=notify|Type=notifies|' "$work/troupe-node.service" >"$work/broken.service"
   out=$(systemd-analyze verify --man=no "$work/broken.service" 2>&1)
-  grep -q notifies <<<"$out" || complain "systemd-analyze verify does not see a planted mistake: $out"
+  grep -q notifies <<<"$out" ||
+    complain "systemd-analyze verify does not see a planted mistake: $out"
   checked+=(systemd)
 else
   missing+=(systemd-analyze)
@@ -56,7 +59,8 @@ done
 # As root it reads what systemd makes of a credential that is missing, and refuses it with status 2.
 echo missing >"$work/service/node.key"
 out=$("$troupe" node --listen tcp://127.0.0.1:0 --keys "$work/service" 2>&1)
-[ $? -eq 2 ] && grep -q 'node.key:1' <<<"$out" || complain "a key that is missing is not refused: $out"
+[ $? -eq 2 ] && grep -q 'node.key:1' <<<"$out" ||
+  complain "a key that is missing is not refused: $out"
 checked+=('the environment of the unit')
 
 python3 -c 'import yaml' 2>/dev/null || missing+=(python3-yaml)
@@ -141,10 +145,12 @@ help=$("$troupe" node --help)
 flags='--(listen|http|keys|join|name|patience|labels)[a-z-]*'
 for flag in $(grep -ohE -- "$flags" "$default" "$source/scripts/kubernetes/troupe.yaml" \
   "$source/scripts/slurm/troupe.sbatch" | sort -u); do
-  grep -q -- "$flag" <<<"$help" || complain "the manifests use $flag, and 'troupe node' has no such flag"
+  grep -q -- "$flag" <<<"$help" ||
+    complain "the manifests use $flag, and 'troupe node' has no such flag"
 done
 bash -n "$source/scripts/slurm/troupe.sbatch" || complain 'troupe.sbatch is no script'
-out=$("$source/scripts/slurm/troupe.sbatch" 2>&1) && complain 'troupe.sbatch takes no program for one'
+out=$("$source/scripts/slurm/troupe.sbatch" 2>&1) &&
+  complain 'troupe.sbatch takes no program for one'
 grep -q 'name the program to run' <<<"$out" || complain "troupe.sbatch without a program: $out"
 checked+=(Slurm)
 echo "checked: ${checked[*]}"

@@ -15,7 +15,9 @@ volumes=$work/volumes token=$work/keys/http.token
 
 fail() {
   echo "$1"
-  for log in "$work"/pod*.log; do [ ! -e "$log" ] || { echo "--- $(basename "$log")" && cat "$log"; }; done
+  for log in "$work"/pod*.log; do
+    [ ! -e "$log" ] || { echo "--- $(basename "$log")" && cat "$log"; }
+  done
   exit 1
 }
 
@@ -59,7 +61,8 @@ echo 0123456789abcdef0123456789abcdef >"$token"
 as=()
 if [ "$(awk '{ print $3 }' /proc/self/uid_map)" != 1 ]; then
   group=$(of_pods '["template"]["spec"]["securityContext"]["fsGroup"]')
-  as=(setpriv --reuid "$(of_pods '["template"]["spec"]["securityContext"]["runAsUser"]')" --regid 0 --groups "$group" --inh-caps=-all --bounding-set=-all --no-new-privs)
+  as=(setpriv --reuid "$(of_pods '["template"]["spec"]["securityContext"]["runAsUser"]')" --regid 0
+    --groups "$group" --inh-caps=-all --bounding-set=-all --no-new-privs)
   chgrp -R "$group" "$work/keys"
   chmod 0440 "$work/keys"/*
   chmod 0755 "$work" "$work/keys"
@@ -92,13 +95,18 @@ for ((i = count - 1; i >= 0; i--)); do
   pids[i]=$!
 done
 
-seen_by() { "$troupe" ps --node "http://$(address "$1"):7200" --token-file "$token" 2>&1 | sed -nE 's/^([^ ]+) +alive .*/\1/p' | sort | paste -sd' '; }
+seen_by() {
+  "$troupe" ps --node "http://$(address "$1"):7200" --token-file "$token" 2>&1 |
+    sed -nE 's/^([^ ]+) +alive .*/\1/p' | sort | paste -sd' '
+}
 sees_all() { [ "$(seen_by "$1")" = "${names[*]}" ]; }
 has_ended() { ! kill -0 "$1" 2>/dev/null; }
 sees_all_or_has_ended() { sees_all "$1" || has_ended "${pids[$1]}"; }
 for ((i = 0; i < count; i++)); do
-  within_bound sees_all_or_has_ended $i && sees_all $i || fail "${names[i]} sees '$(seen_by $i)', not '${names[*]}'"
-  python3 -c 'import sys, urllib.request as u; u.build_opener(u.ProxyHandler({})).open(sys.argv[1]).read()' "http://$(address $i):7200/healthz" 2>"$work/probe" ||
+  within_bound sees_all_or_has_ended $i && sees_all $i ||
+    fail "${names[i]} sees '$(seen_by $i)', not '${names[*]}'"
+  python3 -c 'import sys, urllib.request as u; u.build_opener(u.ProxyHandler({})).open(sys.argv[1]).read()' \
+    "http://$(address $i):7200/healthz" 2>"$work/probe" ||
     fail "${names[i]} is not ready: $(tail -n 1 "$work/probe")"
 done
 [ -z "$(ls -A "$volumes")" ] || fail "volumes of pods are not their own"
@@ -118,8 +126,10 @@ trains() { # attempt, steps
   arguments=("${arguments[@]/#--steps=*/--steps=$2}")
   [ "$1" -gt 0 ] || arguments+=(--hidden=16)  # which is in the file that the second goes on from
   on $count env -i "PATH=$build/examples:$PATH" "${environment[@]}" "${as[@]}" "${arguments[@]}" \
-    --text="$work/text" --sample-chars=0 >"$work/pod-job$1.log" 2>&1 || fail "the Job's pod ends with $?"
-  grep -qE "^step +$2 of $2 " "$work/pod-job$1.log" || fail "the Job's pod does not train for $2 steps"
+    --text="$work/text" --sample-chars=0 >"$work/pod-job$1.log" 2>&1 ||
+    fail "the Job's pod ends with $?"
+  grep -qE "^step +$2 of $2 " "$work/pod-job$1.log" ||
+    fail "the Job's pod does not train for $2 steps"
 }
 trains 0 3
 trains 1 6

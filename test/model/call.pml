@@ -1,14 +1,17 @@
-/* Calls of functions over three partitions: places, numbers, what begins and ends parts, who leaves when.
+/* Calls of functions over three partitions: places, numbers, messages that begin and end parts, and
+ * the order in which partitions leave.
  *
- *   spin -a -DW=1 call.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan       (see scripts/checks/model.sh)
+ *   spin -a -DW=1 call.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan  (see scripts/checks/model.sh)
  *
- * OUTER calls from outside of functions, each with INNER calls inside. A function's parts are in all partitions; a value goes
- * round: home ─► first ─► second ─► home. The inner calls' home is the outer ones' first other partition (SAME_HOME: their home), and
- * they fire there when the value has come. Whatever is on its way lies in sets, so everything overtakes everything. A partition
- * is an actor: its steps are indivisible and come in any order.
+ * OUTER calls from outside of functions, each with INNER calls inside. A function's parts are in
+ * all partitions; a value goes round: home ─► first ─► second ─► home. The inner calls' home is the
+ * outer ones' first other partition (SAME_HOME: their home), and they fire there when the value has
+ * come. Messages in flight lie in sets, so any overtakes any other. A partition is an actor: its
+ * steps are indivisible and come in any order.
  *
- * W places a depth. POISON: the run may fail at any time, and what has not begun then fires dead. FAULT_... are planted; NEVER_... claim
- * that something that should happen never does: README.md.
+ * W places a depth. POISON: the run may fail at any time, and a call that has not begun then fires
+ * dead. FAULT_... are planted; NEVER_... claim that something that should happen never does:
+ * README.md.
  */
 #ifndef W
 #define W 1
@@ -25,7 +28,7 @@
 #define G (OUTER * INNER) /* calls of a depth, at most */
 #define PLACES (2 * W)
 
-/* Whose is what: the partition of each part of a call that is so deep. */
+/* The partition of each part of a call at each depth. */
 #ifdef SAME_HOME
 #define HOME(d) 0
 #else
@@ -44,7 +47,7 @@
 #define OPEN 2
 #define OVER 3
 
-/* What is on its way, by the number of its call. */
+/* Messages in flight, by the number of their call. */
 #define BEGINS_1 0
 #define BEGINS_2 1
 #define X 2
@@ -102,7 +105,7 @@ inline begin(p, l, g) {
 
 inline value(p, l, g) {
   assert(!left[p]);
-  assert(ended[AT(p, l)] == (g)); /* of the call that is open, or of the next */
+  assert(ended[AT(p, l)] == (g)); /* it is open, or is the next one */
 #ifdef NEVER_EARLY
   assert(open[AT(p, l)]);
 #endif
@@ -152,7 +155,8 @@ inline call(c) {
 #if INNER == 1
 #define INSIDE_OVER(c) (state[OUTER + (c) * INNER] == OVER)
 #else
-#define INSIDE_OVER(c) (state[OUTER + (c) * INNER] == OVER && state[OUTER + (c) * INNER + 1] == OVER)
+#define INSIDE_OVER(c) \
+  (state[OUTER + (c) * INNER] == OVER && state[OUTER + (c) * INNER + 1] == OVER)
 #endif
 /* The partition p has no call to make inside of the call in place l, or they are over. */
 #define NO_MORE_INSIDE(p, l) (depth_of[l] == 1 || p != HOME(1) || INSIDE_OVER(held_by[l] - 1))
@@ -169,17 +173,27 @@ inline call(c) {
 #endif
 
 #define FIRE_OUTER(c) :: d_step { state[c] == NOT_YET -> call(c) }
-#define FIRE_INNER(c) :: d_step { state[c] == NOT_YET && state[AROUND(c)] == OPEN && MAY_FIRE_INSIDE(c) -> call(c) }
+#define FIRE_INNER(c) \
+  :: d_step { state[c] == NOT_YET && state[AROUND(c)] == OPEN && MAY_FIRE_INSIDE(c) -> call(c) }
 #define FIRE_AGAIN(c) :: d_step { state[c] == KEPT && (poisoned || HAS_PLACE(DEPTH(c))) -> call(c) }
 
 #define COMES(l, g) \
-  :: d_step { NET(BEGINS_1, NUMBER(l, g)) -> take(BEGINS_1, l, g); begin(FIRST(depth_of[l]), l, g) } \
-  :: d_step { NET(BEGINS_2, NUMBER(l, g)) -> take(BEGINS_2, l, g); begin(SECOND(depth_of[l]), l, g) } \
+  :: d_step { NET(BEGINS_1, NUMBER(l, g)) -> \
+      take(BEGINS_1, l, g); begin(FIRST(depth_of[l]), l, g) } \
+  :: d_step { NET(BEGINS_2, NUMBER(l, g)) -> \
+      take(BEGINS_2, l, g); begin(SECOND(depth_of[l]), l, g) } \
   :: d_step { NET(X, NUMBER(l, g)) -> take(X, l, g); value(FIRST(depth_of[l]), l, g) } \
   :: d_step { NET(Y, NUMBER(l, g)) -> take(Y, l, g); value(SECOND(depth_of[l]), l, g) } \
-  :: d_step { NET(Z, NUMBER(l, g)) -> take(Z, l, g); assert(open[AT(HOME(depth_of[l]), l)] && ended[AT(HOME(depth_of[l]), l)] == g); came[AT(HOME(depth_of[l]), l)] = 1 } \
-  :: d_step { NET(ENDED_1, NUMBER(l, g)) -> take(ENDED_1, l, g); assert(ended[AT(HOME(depth_of[l]), l)] == g && !told[l]); told[l] = 1 } \
-  :: d_step { NET(ENDED_2, NUMBER(l, g)) -> take(ENDED_2, l, g); assert(ended[AT(HOME(depth_of[l]), l)] == g && !told[PLACES + l]); told[PLACES + l] = 1 }
+  :: d_step { NET(Z, NUMBER(l, g)) -> \
+      take(Z, l, g); \
+      assert(open[AT(HOME(depth_of[l]), l)] && ended[AT(HOME(depth_of[l]), l)] == g); \
+      came[AT(HOME(depth_of[l]), l)] = 1 } \
+  :: d_step { NET(ENDED_1, NUMBER(l, g)) -> \
+      take(ENDED_1, l, g); \
+      assert(ended[AT(HOME(depth_of[l]), l)] == g && !told[l]); told[l] = 1 } \
+  :: d_step { NET(ENDED_2, NUMBER(l, g)) -> \
+      take(ENDED_2, l, g); \
+      assert(ended[AT(HOME(depth_of[l]), l)] == g && !told[PLACES + l]); told[PLACES + l] = 1 }
 
 #ifdef FAULT_ENDED_TOO_EARLY
 #define HAS_COME(p, l) true
@@ -187,9 +201,13 @@ inline call(c) {
 #define HAS_COME(p, l) came[AT(p, l)]
 #endif
 #define ENDS(l) \
-  :: d_step { open[AT(FIRST(depth_of[l]), l)] && came[AT(FIRST(depth_of[l]), l)] && NO_MORE_INSIDE(FIRST(depth_of[l]), l) -> end_part(FIRST(depth_of[l]), l, ENDED_1) } \
-  :: d_step { open[AT(SECOND(depth_of[l]), l)] && HAS_COME(SECOND(depth_of[l]), l) && NO_MORE_INSIDE(SECOND(depth_of[l]), l) -> end_part(SECOND(depth_of[l]), l, ENDED_2) } \
-  :: d_step { held_by[l] && came[AT(HOME(depth_of[l]), l)] && told[l] && told[PLACES + l] && NO_MORE_INSIDE(HOME(depth_of[l]), l) -> \
+  :: d_step { open[AT(FIRST(depth_of[l]), l)] && came[AT(FIRST(depth_of[l]), l)] && \
+              NO_MORE_INSIDE(FIRST(depth_of[l]), l) -> end_part(FIRST(depth_of[l]), l, ENDED_1) } \
+  :: d_step { open[AT(SECOND(depth_of[l]), l)] && HAS_COME(SECOND(depth_of[l]), l) && \
+              NO_MORE_INSIDE(SECOND(depth_of[l]), l) -> \
+              end_part(SECOND(depth_of[l]), l, ENDED_2) } \
+  :: d_step { held_by[l] && came[AT(HOME(depth_of[l]), l)] && told[l] && told[PLACES + l] && \
+              NO_MORE_INSIDE(HOME(depth_of[l]), l) -> \
        state[held_by[l] - 1] = OVER; \
        held_by[l] = 0; \
        open[AT(HOME(depth_of[l]), l)] = 0; \
@@ -273,7 +291,8 @@ active proctype Partitions() {
   d_step {
     k = 0;
     do
-    :: k < PLACES -> assert(!held_by[k] && !open[AT(0, k)] && !open[AT(1, k)] && !open[AT(2, k)]); k++
+    :: k < PLACES ->
+      assert(!held_by[k] && !open[AT(0, k)] && !open[AT(1, k)] && !open[AT(2, k)]); k++
     :: else -> break
     od;
     k = 0;

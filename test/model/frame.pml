@@ -1,11 +1,11 @@
 /* One while loop over two partitions: windows, grants, early tokens, reuse of the instance.
  *
- *   spin -a -DK=1 -DN=3 frame.pml && gcc -O2 -o pan pan.c && ./pan        (see scripts/checks/model.sh)
+ *   spin -a -DK=1 -DN=3 frame.pml && gcc -O2 -o pan pan.c && ./pan    (see scripts/checks/model.sh)
  *
- * A partition is an actor: its steps are indivisible, and come in any order that tokens allow. The frame is
- * executed GENS times in the same storage, so that a late token or grant would meet a reused record. A token
- * on a local edge is 'producer fired, consumer not'; tokens and grants between partitions lie in sets, so they
- * overtake each other freely.
+ * A partition is an actor: its steps are indivisible, and come in any order that tokens allow. The
+ * frame is executed GENS times in one storage, so that a late token or grant would meet a reused
+ * record. A token on a local edge is 'producer fired, consumer not'; tokens and grants between
+ * partitions lie in sets, so they overtake each other freely.
  *
  *   leader L                                          follower F
  *   Enter x ─► Merge ─► Pred+Switch ─► Send p ─────► Recv p+Switch ─► NextIteration ─► Merge
@@ -15,10 +15,14 @@
  *                └──► body+NextIteration ◄── constant Enter; a third Enter has no consumer left
  *
  * Sizes: K parallel iterations (ring of K+1), at most N iterations of the body, GENS executions.
- * FAULT_... are planted, NEVER_... claim that a limit never binds, POISON adds errors,
- * ONE_WAY leaves the edge r out, so that the leader can be whole executions ahead; EVERY_GRANT grants only after so many
- * iterations; EARLY lets tokens come for so many iterations more than have a record, where they wait; REPEAT has one token come twice, at any time; BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations, where grants
- * that say what is done go on to N): README.md.
+ * README.md describes the options:
+ * - FAULT_... are planted, NEVER_... claim that a limit never binds, POISON adds errors.
+ * - ONE_WAY leaves the edge r out, so that the leader can be whole executions ahead.
+ * - EVERY_GRANT grants only after so many iterations.
+ * - EARLY admits tokens for so many iterations beyond those with a record, where they wait.
+ * - REPEAT has one token come twice, at any time.
+ * - BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations,
+ *   where grants that acknowledge iterations go on to N).
  */
 #ifndef K
 #define K 1
@@ -46,14 +50,14 @@
 #define L 0
 #define F 1
 
-/* What a token says. FALSE is for the predicate's edge alone. */
+/* Values of a token. FALSE is for the predicate's edge alone. */
 #define NONE 0
 #define LIVE 1
 #define FALSE 2
 #define DEAD 3
 #define USED 4 /* the edge has carried its token of this iteration */
 
-/* Nodes, as bits of `fired`. What always runs inline, one after the other, is one node here. */
+/* Nodes, as bits of `fired`. Nodes that always run inline, one after the other, are one here. */
 #define MERGE 1
 #define PRED 2     /* L: predicate and Switch */
 #define SEND_P 4   /* L */
@@ -72,7 +76,8 @@
 #define NODES(p) (p == L -> 7 : 5)
 #define LEADER_WAITS_FOR (PRED | RECV_R)
 #endif
-#define ENTERS(p) (p == L -> 7 : 3) /* bit 0 loop variable or control, bit 1 constant, bit 2 without consumer */
+/* bit 0 loop variable or control, bit 1 constant, bit 2 without consumer */
+#define ENTERS(p) (p == L -> 7 : 3)
 
 /* Cut edges */
 #define P 0
@@ -110,13 +115,14 @@ byte buffered[EDGES * GENS];     /* ghost: sent and not yet consumed */
 byte net[EDGES * GENS * (N + 1)];  /* in flight: what; USED afterwards */
 bit grant[EDGES * GENS * (N + 1)]; /* in flight */
 #if EARLY
-bit waits[EDGES * GENS * (N + 1)]; /* has come for an iteration that has no record yet: what it says is still in `net` */
+/* has come for an iteration that has no record yet: its value is still in `net` */
+bit waits[EDGES * GENS * (N + 1)];
 #endif
-bit watched[2 * GENS];           /* a large token has come: grants after every iteration from now on */
+bit watched[2 * GENS];           /* a large token has come: grants follow every iteration */
 byte exits[GENS];                /* ghost: what the parent got */
 byte last[2 * GENS];             /* ghost: last iteration of each partition */
 byte entered[2 * GENS];          /* Enters that have arrived, of each partition and execution */
-bit alive[GENS];                 /* the loop's variables enter live: it is not in a branch that was not taken */
+bit alive[GENS];                 /* the variables enter live: the loop is in no untaken branch */
 #ifdef REPEAT
 bit repeated;                    /* once is enough: more change nothing, as long as this does not */
 #endif
@@ -127,7 +133,8 @@ bit poisoned[GENS];              /* ghost: an error came before the loop's end *
 #define ENTERED(p) entered[(p) * GENS + inst[p].gen]
 #define OVER (inst[L].gen == GENS && inst[F].gen == GENS)
 #define OPEN(p) (inst[p].gen < GENS)
-#define READY(p, s, node, before) (OPEN(p) && !(RECORD(p, s).fired & (node)) && (RECORD(p, s).fired & (before)) == (before))
+#define READY(p, s, node, before) \
+  (OPEN(p) && !(RECORD(p, s).fired & (node)) && (RECORD(p, s).fired & (before)) == (before))
 
 inline fire(p, s, node) {
   assert(!(RECORD(p, s).fired & (node))); /* a node fires once, so a local edge carries one token */
@@ -230,8 +237,9 @@ inline finish(p) {
 inline give(p, e) {
   if
   :: inst[p].oldest % EVERY_GRANT != 0 && !watched[(p) * GENS + inst[p].gen]
-  :: inst[p].oldest + K + EARLY + AHEAD <= N -> grant[AT(e, inst[p].gen, inst[p].oldest + K + EARLY + AHEAD)] = 1
-  :: else /* nobody will ever ask for it */
+  :: inst[p].oldest + K + EARLY + AHEAD <= N ->
+    grant[AT(e, inst[p].gen, inst[p].oldest + K + EARLY + AHEAD)] = 1
+  :: else /* it will never be needed */
   fi
 }
 
@@ -241,7 +249,7 @@ inline give(p, e) {
   :: (e) == D -> assert(RECORD(p, (n) % R).in1 == NONE); RECORD(p, (n) % R).in1 = net[AT(e, g, n)] \
   :: else -> assert(RECORD(p, (n) % R).in0 == NONE); RECORD(p, (n) % R).in0 = net[AT(e, g, n)] \
   fi
-/* An iteration has got a record: what waited for it is put there. */
+/* An iteration has got a record: the tokens that waited for it are put there. */
 #if EARLY
 inline take(p, e, n) {
   if
@@ -292,7 +300,8 @@ inline retire(p) {
 #define ALL_ENTERED(p) (ENTERED(p) == ENTERS(p))
 #endif
 #if defined(FAULT_EARLY_RECYCLE)
-/* The follower knows from the predicate that the data will be dead, and does not wait for that token. */
+/* The follower computes from the predicate that the data will be dead, and does not wait for that
+ * token. */
 #define DRAINED(p, s) (RECORD(p, s).left == 0 || (p == F && RECORD(p, s).left == 2 && \
                        (RECORD(p, s).fired & NEXT) && RECORD(p, s).pred != LIVE))
 #elif defined(FAULT_UNSENT)
@@ -305,8 +314,9 @@ inline retire(p) {
 #define DONE(p, s) (OPEN(p) && RECORD(p, s).iter == inst[p].oldest && DRAINED(p, s) && \
                     (inst[p].oldest > 0 || ALL_ENTERED(p)))
 
-/* A remote token reaches partition p in its execution g of the frame. A token of an execution that p has
- * not begun stays with the run's dispatch; one of an execution that is over must not exist. */
+/* A remote token reaches partition p in its execution g of the frame. A token of an execution that
+ * p has not begun stays with the run's dispatch. One of an execution that is over must not
+ * exist. */
 inline arrive(p, e, g, n) {
   assert(inst[p].gen == (g));                       /* no reused instance */
 #if EARLY
@@ -362,17 +372,19 @@ inline arrive_in_window(p, e, g, n) {
 #endif
 }
 #if EARLY
-#define IN_FLIGHT(e, g, n) (net[AT(e, g, n)] != NONE && net[AT(e, g, n)] != USED && !waits[AT(e, g, n)])
+#define IN_FLIGHT(e, g, n) \
+  (net[AT(e, g, n)] != NONE && net[AT(e, g, n)] != USED && !waits[AT(e, g, n)])
 #define HAS_ARRIVED(e, g, n) (net[AT(e, g, n)] == USED || waits[AT(e, g, n)])
 #else
 #define IN_FLIGHT(e, g, n) (net[AT(e, g, n)] != NONE && net[AT(e, g, n)] != USED)
 #define HAS_ARRIVED(e, g, n) (net[AT(e, g, n)] == USED)
 #endif
-/* It comes once more. The receiver knows it by its path and by what it noted of this iteration and edge; that a slot is
- * empty says nothing, for the node that it was for may have fired. */
+/* It comes once more. The receiver detects it by its path and by its notes on this iteration and
+ * edge. An empty slot proves nothing, because the node that it was for may have fired. */
 #ifdef REPEAT
 #ifdef FAULT_NO_CAME
-#define HAS_COME(p, e, n) ((e) == D -> RECORD(p, (n) % R).in1 != NONE : RECORD(p, (n) % R).in0 != NONE)
+#define HAS_COME(p, e, n) \
+  ((e) == D -> RECORD(p, (n) % R).in1 != NONE : RECORD(p, (n) % R).in0 != NONE)
 #else
 #define HAS_COME(p, e, n) (RECORD(p, (n) % R).came & (1 << (e)))
 #endif
@@ -397,10 +409,11 @@ inline repeat(p, e, g, n) {
 #else
 #define REPETITION(p, e, g, n)
 #endif
-#define ARRIVAL(p, e, g, n) :: d_step { inst[p].gen >= (g) && IN_FLIGHT(e, g, n) -> arrive(p, e, g, n) }
+#define ARRIVAL(p, e, g, n) \
+  :: d_step { inst[p].gen >= (g) && IN_FLIGHT(e, g, n) -> arrive(p, e, g, n) }
 
-/* A grant reaches the sender p. It is a maximum, since grants overtake each other; of an execution that is
- * over it is dropped, since nobody waited for it. */
+/* A grant reaches the sender p. It is a maximum, because grants overtake each other. One for an
+ * execution that is over is dropped, because no sender waited for it. */
 inline hear(p, e, g, n) {
   grant[AT(e, g, n)] = 0;
   assert((g) <= inst[p].gen); /* a receiver cannot be ahead: its window moves by our tokens */
@@ -423,8 +436,8 @@ inline hear(p, e, g, n) {
 }
 #define GRANT(p, e, g, n) :: d_step { grant[AT(e, g, n)] -> hear(p, e, g, n) }
 
-/* With BYTES a token has room if it is of the oldest iteration, or no other is on its way: sent, and its iteration not
- * known to be done. Grants say what is. */
+/* With BYTES a token has room if it is of the oldest iteration, or no other is in flight: sent, and
+ * its iteration not known to be done. Grants acknowledge iterations. */
 #define SENDER(e) (e == RES -> F : L)
 #define ON_WAY(e, m) ((m) + K >= granted[e] && net[AT(e, inst[SENDER(e)].gen, m)] != NONE)
 #ifdef FAULT_REFUSES_OLDEST
@@ -435,7 +448,9 @@ inline hear(p, e, g, n) {
 #if !defined(BYTES)
 #define HAS_ROOM(e, n) true
 #elif N == 4
-#define HAS_ROOM(e, n) (IS_OLDEST(e, n) || !(ON_WAY(e, 0) || ON_WAY(e, 1) || ON_WAY(e, 2) || ON_WAY(e, 3) || ON_WAY(e, 4)))
+#define HAS_ROOM(e, n) \
+  (IS_OLDEST(e, n) || \
+   !(ON_WAY(e, 0) || ON_WAY(e, 1) || ON_WAY(e, 2) || ON_WAY(e, 3) || ON_WAY(e, 4)))
 #else
 #error with BYTES, N is 4
 #endif
@@ -448,7 +463,8 @@ inline hear(p, e, g, n) {
 #if N > 5
 #error the lists of iterations below end at 5
 #endif
-#define EVERY(X, p, e, g) X(p, e, g, 0) X(p, e, g, 1) X(p, e, g, 2) G3(X, p, e, g) G4(X, p, e, g) G5(X, p, e, g)
+#define EVERY(X, p, e, g) \
+  X(p, e, g, 0) X(p, e, g, 1) X(p, e, g, 2) G3(X, p, e, g) G4(X, p, e, g) G5(X, p, e, g)
 #if N >= 3
 #define G3(X, p, e, g) X(p, e, g, 3)
 #else
@@ -471,23 +487,29 @@ inline hear(p, e, g, n) {
 #define LIVE_ENTER(p) LIVE
 #endif
 
-/* The parent's Enters of execution g: each arrives once, at any time after the partition took g up. */
+/* The parent's Enters of execution g: each arrives once, at any time after the partition began
+ * g. */
 inline enter(p, g, b) {
   assert(inst[p].gen == (g)); /* no reused instance */
   entered[(p) * GENS + (g)] = entered[(p) * GENS + (g)] | (b);
   if
   :: (b) == 1 && alive[g] -> start(p, 0, LIVE_ENTER(p))
   :: (b) == 1 && !alive[g] -> start(p, 0, DEAD)
-  :: (b) == 1 && !alive[g] && p == F -> start(p, 0, LIVE) /* a control loop may enter without a condition */
+  :: (b) == 1 && !alive[g] && p == F ->
+    start(p, 0, LIVE) /* a control loop may enter without a condition */
   :: (b) != 1
   fi
 }
-#define ENTER(p, g, b) :: atomic { inst[p].gen >= (g) && !(entered[(p) * GENS + (g)] & (b)) -> enter(p, g, b) }
+#define ENTER(p, g, b) \
+  :: atomic { inst[p].gen >= (g) && !(entered[(p) * GENS + (g)] & (b)) -> enter(p, g, b) }
 
 #if defined(NEVER_REFUSED) /* by bytes alone */
-#define UNGRANTED(p, s, node, before, e) :: READY(p, s, node, before) && RECORD(p, s).iter <= granted[e] && !HAS_ROOM(e, RECORD(p, s).iter) -> assert(false);
+#define UNGRANTED(p, s, node, before, e) \
+  :: READY(p, s, node, before) && RECORD(p, s).iter <= granted[e] && \
+     !HAS_ROOM(e, RECORD(p, s).iter) -> assert(false);
 #elif defined(NEVER_UNGRANTED)
-#define UNGRANTED(p, s, node, before, e) :: READY(p, s, node, before) && !MAY_SEND(e, RECORD(p, s).iter) -> assert(false);
+#define UNGRANTED(p, s, node, before, e) \
+  :: READY(p, s, node, before) && !MAY_SEND(e, RECORD(p, s).iter) -> assert(false);
 #else
 #define UNGRANTED(p, s, node, before, e)
 #endif
@@ -540,7 +562,8 @@ inline enter(p, g, b) {
 
 #ifdef POISON
 /* After an error the kernels of L are skipped: its predicate has no value and goes out dead. */
-#define POISONED_PRED(s) :: RECORD(L, s).merge == LIVE -> RECORD(L, s).pred = DEAD; poisoned[inst[L].gen] = 1
+#define POISONED_PRED(s) \
+  :: RECORD(L, s).merge == LIVE -> RECORD(L, s).pred = DEAD; poisoned[inst[L].gen] = 1
 #else
 #define POISONED_PRED(s)
 #endif
@@ -556,7 +579,8 @@ inline enter(p, g, b) {
 #else
 #define BACK(s) \
   UNGRANTED(F, s, SEND_R, RECV_D, RES) \
-  :: atomic { READY(F, s, SEND_R, RECV_D) && (ENTERED(F) & 2) && MAY_SEND(RES, RECORD(F, s).iter) -> \
+  :: atomic { READY(F, s, SEND_R, RECV_D) && (ENTERED(F) & 2) && \
+              MAY_SEND(RES, RECORD(F, s).iter) -> \
        if \
        :: true -> send(F, s, RES, RECORD(F, s).data) \
        POISONED_BODY(s) \
@@ -588,8 +612,8 @@ inline enter(p, g, b) {
 #define POISONED_BODY(s)
 #endif
 
-/* The steps of one partition, and of the network, are shared out over processes, one for each slot or
- * execution: a step is indivisible, so this changes nothing but the size of the verifier. */
+/* The steps of one partition, and of the network, are shared out over processes, one for each slot
+ * or execution: a step is indivisible, so this only changes the size of the verifier. */
 proctype leader(byte s) {
   byte to; /* an iteration, within a step */
 end:

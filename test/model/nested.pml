@@ -1,8 +1,11 @@
-/* A while loop inside a while loop, over two partitions: paths, pooled inner instances, windows by level.
+/* A while loop inside a while loop, over two partitions: paths, pooled inner instances, windows by
+ * level.
  *
- * What frame.pml says of one frame holds here on both levels. New are: an inner instance is taken from a pool
- * and reached by a slot in the record of its outer iteration; it counts as one item of that record; messages
- * name the path (outer iteration i, inner iteration j); and a grant has a part for each level of its edge.
+ * The rules of frame.pml for one frame hold here on both levels. New are:
+ * - An inner instance is taken from a pool and reached by a slot in the record of its outer
+ *   iteration. It counts as one item of that record.
+ * - Messages name the path (outer iteration i, inner iteration j).
+ * - A grant has a part for each level of its edge.
  *
  *   leader L, outer                                     follower F, outer
  *   Merge ─► Pred+Switch ─► Send o ──────────────────► Recv o+Switch ─► NextIteration
@@ -12,7 +15,8 @@
  *                 └─► Exit                                   └─► body+Send r
  *   Recv r ─► NextIteration ◄────────────────────────────────────┘
  *
- * Sizes: K parallel iterations on both levels is 1 (rings of 2); at most NO outer and NI inner iterations.
+ * Sizes: K parallel iterations on both levels is 1 (rings of 2); at most NO outer and NI inner
+ * iterations.
  */
 #ifndef NO
 #define NO 2
@@ -64,7 +68,7 @@ typedef Inner {
   byte in;   /* the held token: L: r, F: p */
   byte data;
 };
-typedef Instance { /* of the inner frame */
+typedef Instance { /* an instance of the inner frame */
   bit used;
   byte path;    /* ghost: the outer iteration */
   byte outer;   /* slot of the outer record */
@@ -89,7 +93,7 @@ bit over[2];
 byte last[2];
 
 byte granted_o;        /* at L, edge o: highest outer iteration that may be sent */
-byte prefix[2];        /* at the sender p, inner edge: highest outer iteration whose tokens may be sent */
+byte prefix[2];        /* at the sender p, inner edge: highest outer iteration that may be sent */
 byte net_o[NO + 1];    /* tokens in flight, by path */
 byte net_p[(NO + 1) * (NI + 1)];
 byte net_r[(NO + 1) * (NI + 1)];
@@ -175,8 +179,9 @@ inline next(p, x, s) {
   fi
 }
 
-/* The inner instance of outer slot s, made by what comes first: the Enter or a remote token. A window of
- * outer iterations has one each, so the pool never lacks one. The outcome is in slot `at`. */
+/* The inner instance of outer slot s, made by the Enter or a remote token, whichever comes first. A
+ * window of outer iterations has one each, so the pool never lacks one. The outcome is in slot
+ * `at`. */
 inline reach_child(p, s) {
   if
   :: OUT(p, s).child != NO_CHILD -> at = OUT(p, s).child
@@ -246,7 +251,8 @@ inline retire(p, x) {
     :: else
     fi;
     if
-    :: X(p, x).pending != 0 -> to = X(p, x).pending; X(p, x).pending = 0; start(p, x, to, LIVE); to = 0
+    :: X(p, x).pending != 0 ->
+      to = X(p, x).pending; X(p, x).pending = 0; start(p, x, to, LIVE); to = 0
     :: else
     fi
   fi
@@ -277,15 +283,17 @@ inline arrive(p, i, j, cell) {
   cell = USED
 }
 
-/* A grant for the path (i, j) reaches the sender p. It goes to the instance of that path if it is there. A
- * sender whose instance is over has sent all it had, so the grant is dropped; one whose instance is not yet
- * there cannot be meant, since a receiver's inner window moves by the sender's tokens. */
+/* A grant for the path (i, j) reaches the sender p. It goes to the instance of that path if it is
+ * there. A sender whose instance is over has sent all it had, so the grant is dropped. An instance
+ * that is not there yet cannot be meant, because a receiver's inner window moves by the sender's
+ * tokens. */
 inline hear(p, i, j) {
 #ifdef FAULT_GRANT_BY_SLOT
   if
   :: OUT(p, (i) % R).child != NO_CHILD && !(OUT(p, (i) % R).fired & CHILD) ->
 #else
-  assert(over[p] || (i) < oldest[p] || (OUT(p, (i) % R).iter == (i) && OUT(p, (i) % R).child != NO_CHILD));
+  assert(over[p] || (i) < oldest[p] ||
+         (OUT(p, (i) % R).iter == (i) && OUT(p, (i) % R).child != NO_CHILD));
   if
   :: !over[p] && OUT(p, (i) % R).iter == (i) && !(OUT(p, (i) % R).fired & CHILD) ->
 #endif
@@ -311,7 +319,8 @@ inline hear(p, i, j) {
 #define MAY_SEND(p, x, s) (RECORD(p, x, s).iter <= X(p, x).granted && X(p, x).path <= prefix[p])
 #endif
 #ifdef NEVER_NO_PREFIX
-#define NO_PREFIX(p, x, s) :: READY(p, x, s, SEND, PRED) && X(p, x).path > prefix[p] -> assert(false);
+#define NO_PREFIX(p, x, s) \
+  :: READY(p, x, s, SEND, PRED) && X(p, x).path > prefix[p] -> assert(false);
 #else
 #define NO_PREFIX(p, x, s)
 #endif
@@ -319,7 +328,8 @@ inline hear(p, i, j) {
 #define READY_OUTER(p, s, node, before) \
   (!over[p] && !(OUT(p, s).fired & (node)) && (OUT(p, s).fired & (before)) == (before))
 #define READY(p, x, s, node, before) \
-  (X(p, x).used && !(RECORD(p, x, s).fired & (node)) && (RECORD(p, x, s).fired & (before)) == (before))
+  (X(p, x).used && !(RECORD(p, x, s).fired & (node)) && \
+   (RECORD(p, x, s).fired & (before)) == (before))
 
 #ifdef FAULT_NO_CHILD_COUNT
 /* The child is not counted: the outer iteration does not wait for it. */
@@ -328,9 +338,11 @@ inline hear(p, i, j) {
 #define DRAINED(p, s) (OUT(p, s).left == 0)
 #endif
 #define RETIRE_OUTER(p, s) \
-  :: d_step { !over[p] && OUT(p, s).iter == oldest[p] && DRAINED(p, s) && entered[p] -> retire_outer(p) }
+  :: d_step { !over[p] && OUT(p, s).iter == oldest[p] && DRAINED(p, s) && entered[p] -> \
+              retire_outer(p) }
 #define RETIRE(p, x, s) \
-  :: d_step { X(p, x).used && RECORD(p, x, s).iter == X(p, x).oldest && RECORD(p, x, s).left == 0 -> retire(p, x) }
+  :: d_step { X(p, x).used && RECORD(p, x, s).iter == X(p, x).oldest && \
+              RECORD(p, x, s).left == 0 -> retire(p, x) }
 
 #define LEADER_OUTER(s) \
   :: atomic { READY_OUTER(L, s, PRED, MERGE) -> \
@@ -357,14 +369,16 @@ inline hear(p, i, j) {
        fire_outer(L, s, NEXT); \
        if \
        :: OUT(L, s).pred == LIVE && OUT(L, s).exit == LIVE -> next_outer(L, s) \
-       :: else -> assert(OUT(L, s).pred != LIVE) /* an inner loop that was entered gives a live value */ \
+       /* an inner loop that was entered gives a live value */ \
+       :: else -> assert(OUT(L, s).pred != LIVE) \
        fi } \
   RETIRE_OUTER(L, s)
 
 #define LEADER(x, s) \
   :: atomic { READY(L, x, s, PRED, MERGE) -> \
        if \
-       :: RECORD(L, x, s).merge == LIVE && RECORD(L, x, s).iter < NI -> RECORD(L, x, s).pred = LIVE \
+       :: RECORD(L, x, s).merge == LIVE && RECORD(L, x, s).iter < NI -> \
+          RECORD(L, x, s).pred = LIVE \
        :: RECORD(L, x, s).merge == LIVE -> RECORD(L, x, s).pred = FALSE \
        :: RECORD(L, x, s).merge == DEAD -> RECORD(L, x, s).pred = DEAD \
        fi; \
@@ -390,7 +404,8 @@ inline hear(p, i, j) {
   :: d_step { READY(L, x, s, EXIT, PRED) -> \
        if \
        :: RECORD(L, x, s).pred == FALSE -> \
-            assert(OUT(L, X(L, x).outer).iter == X(L, x).path && OUT(L, X(L, x).outer).exit == NONE); \
+            assert(OUT(L, X(L, x).outer).iter == X(L, x).path && \
+                   OUT(L, X(L, x).outer).exit == NONE); \
             OUT(L, X(L, x).outer).exit = LIVE; \
             X(L, x).exited = 1 \
        :: else \
@@ -457,8 +472,8 @@ inline hear(p, i, j) {
 #endif
 #define OVER (over[L] && over[F])
 
-/* The steps of a partition, and of the network, are shared out over processes, which changes nothing but the
- * size of the verifier, since a step is indivisible. */
+/* The steps of a partition, and of the network, are shared out over processes. This only changes
+ * the size of the verifier, because a step is indivisible. */
 proctype leader_outer(byte s) {
   byte to, at; /* an iteration and a slot, within a step */
 end:
@@ -538,7 +553,8 @@ init {
     OVER -> assert(last[L] == last[F]);
     assert(buffered_o + buffered_p + buffered_r == 0);
     do
-    :: i <= NO -> /* in each outer iteration the inner loop ran, if only dead; every token was sent and used */
+    :: i <= NO ->
+      /* in each outer iteration the inner loop ran, if only dead; every token was sent and used */
       assert(net_o[i] == (i <= last[L] -> USED : NONE));
       assert(net_p[PATH(i, 0)] == net_o[i] && net_r[PATH(i, 0)] == net_o[i]);
       i++

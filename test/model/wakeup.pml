@@ -1,22 +1,24 @@
-/* The wake-up of the worker pool (devices/threads/worker_pool.hpp, .cpp, run_ring.hpp): who parks, who wakes whom.
+/* The wake-up of the worker pool (devices/threads/worker_pool.hpp, .cpp, run_ring.hpp): which
+ * worker parks, and which wakes another.
  *
- * The letters W1, W2, S1, S2, F1, F2 are those of worker_pool.hpp. One step here is one sequentially
- * consistent operation there, or one critical section; memory is taken as sequentially consistent, which is
- * what the header argues for the operations that matter. A look's number of rings is the number of steps.
+ * The letters W1, W2, S1, S2, F1, F2 are those of worker_pool.hpp. One step here is one
+ * sequentially consistent operation there, or one critical section. Memory is taken as sequentially consistent,
+ * as the header argues for the operations that matter. A look takes as many steps as there are
+ * rings.
  *
  *   outside thread            worker
- *   inject, inject, ...       next: own ring, shared queue ─► execute (pushes children into its ring)
+ *   inject, inject, ...       next: own ring, shared queue ─► execute (pushes children)
  *                             search: others' rings, shared queue ─► leave_search ─► execute
- *                             nothing: park W1, W2, sleep ─► searching again when notified or, the watcher,
- *                             after its millisecond
+ *                             nothing: park W1, W2, sleep ─► searching again when notified or,
+ *                             for the watcher, after its millisecond
  *
- * A job pushes up to two children, decided freely. WAITS: the first job does not end before a job that it
- * pushed, alone, into its own ring has run: only the watcher can bring that about. ANY_WAITS: any job may, as long
- * as not all workers do so at once.
- * STOP: the destructor runs too; not with those, as workers then leave beside one that waits.
- * CALLS: a caller stands in for an idle worker so many times (class StandIn): it takes a parked worker's place, or
- * asks a searching one for its own, pushes a job, runs as many jobs as it likes, and gives the place back. CALLERS:
- * so many do, each CALLS times.
+ * A job pushes up to two children, decided freely. WAITS: the first job does not end before a job
+ * that it pushed, alone, into its own ring has run: only the watcher can bring that about.
+ * ANY_WAITS: any job may wait so, as long as not all workers do at once.
+ * STOP: the destructor runs, too; not with the above, as workers then leave beside one that waits.
+ * CALLS: a caller stands in for an idle worker so many times (class StandIn): it takes a parked
+ * worker's place, or requests a searching one's, pushes a job, runs as many jobs as it likes, and
+ * gives the place back. CALLERS: the number of callers, each CALLS times.
  */
 #ifndef W
 #define W 2
@@ -33,30 +35,31 @@
 #ifndef CALLERS
 #define CALLERS 1
 #endif
-#define CAPACITY 2 /* of a ring; a third job overflows to the shared queue */
+#define CAPACITY 2 /* size of a ring; a third job overflows to the shared queue */
 #define NOBODY W
 
 byte injected; /* length of the shared queue; written under its mutex */
 byte ring[W];
-bit sighted[W * W]; /* by thief, victim: the victim has finished no job since the thief saw it with a lone one */
+/* by thief, victim: the victim has finished no job since the thief saw it with a lone one */
+bit sighted[W * W];
 byte searching, nparked; /* state_, one word */
 byte order[W]; /* parked_, by position; the last is woken first */
 bit notified[W];
 byte watcher = NOBODY;
 bit stopping;
 #define ANYBODY (W + 1)
-byte wanted = NOBODY; /* ANYBODY: a caller asks for a place; else who lends its own */
+byte wanted = NOBODY; /* `ANYBODY`: a caller asks for a place; else the worker that lends its own */
 bit lent[W];          /* the caller acts as this worker; a ghost */
 byte calls = CALLS * CALLERS; /* to come, or under way */
 
-byte children = CHILDREN; /* that may still be pushed */
+byte children = CHILDREN; /* may still be pushed */
 bit waited;    /* WAITS: a job has begun that waits for its child */
-byte waiting;  /* ANY_WAITS: how many do */
+byte waiting;  /* ANY_WAITS: number of such jobs */
 bit gone[W];   /* threads that have ended */
 
 /* Ghosts */
 bit computing[W], asleep[W];
-byte submitting; /* how many are between their push and their look */
+byte submitting; /* number of submitters between their push and their look */
 byte made, made_outside, done;
 
 #define VISIBLE2 (injected > 0 || ring[0] > 1 || ring[1] > 1)
@@ -150,7 +153,8 @@ inline unpark() {
 
 inline park() {
   if
-  :: atomic { wanted == ANYBODY -> notified[me] = 0; wanted = me; lent[me] = 1; watching = 0; back = 0 } /* lend */
+  :: atomic { wanted == ANYBODY -> /* lend */
+      notified[me] = 0; wanted = me; lent[me] = 1; watching = 0; back = 0 }
   :: atomic { /* W1: under idle_mutex_ */
       notified[me] = 0;
       order[nparked] = me;
@@ -176,10 +180,11 @@ inline park() {
   :: back -> atomic { back = 0; watching = 0; seen = 0 }
   :: else ->
     atomic { seen = 0; asleep[me] = 1 };
-endasleep: /* where a worker of an idle pool may stay */
+endasleep: /* a worker of an idle pool may stay here */
     do
     :: atomic { notified[me] -> asleep[me] = 0; watching = 0; break }
-    :: atomic { !notified[me] && watching -> asleep[me] = 0; watching = 0 }; /* its millisecond is over */
+    :: atomic { !notified[me] && watching ->
+        asleep[me] = 0; watching = 0 }; /* its millisecond is over */
       unpark();
       if
       :: back -> atomic { back = 0; break }
@@ -189,8 +194,8 @@ endasleep: /* where a worker of an idle pool may stay */
   fi
 }
 
-/* A thief that found the owner of a lone job with the same count of finished jobs twice, some microseconds
- * apart, takes that job too. */
+/* A thief that found the owner of a lone job with the same count of finished jobs twice, some
+ * microseconds apart, takes that job too. */
 inline steal() {
   do
   :: atomic { v < W && !got ->
@@ -229,25 +234,28 @@ inline leave_search() {
 #endif
 }
 
-/* A job: pushes children, each of which may wake somebody, then ends. `computing` is off while it is
- * between a push and its look at who sleeps. */
+/* A job: pushes children, each of which may wake a worker, then ends. `computing` is off while it
+ * is between a push and its look at the sleeping workers. */
 inline execute() {
   computing[me] = 1;
 #if defined(ANY_WAITS)
   if
-  :: atomic { children > 0 && waiting < W - 1 -> children--; waiting++; assert(ring[me] == 0); made++; ring[me] = 1 };
+  :: atomic { children > 0 && waiting < W - 1 ->
+      children--; waiting++; assert(ring[me] == 0); made++; ring[me] = 1 };
     atomic { ring[me] == 0 -> waiting-- }
   :: true
   fi;
 #elif defined(WAITS)
   if
-  :: atomic { !waited -> waited = 1; assert(ring[me] == 0); made++; ring[me] = 1 }; /* alone: it wakes nobody */
+  :: atomic { !waited ->
+      waited = 1; assert(ring[me] == 0); made++; ring[me] = 1 }; /* alone: it wakes no worker */
     ring[me] == 0 /* until another has taken it */
   :: else
   fi;
 #else
   do
-  :: atomic { children > 0 && ring[me] < CAPACITY -> computing[me] = 0; children--; made++; ring[me]++; pushed = ring[me] };
+  :: atomic { children > 0 && ring[me] < CAPACITY ->
+      computing[me] = 0; children--; made++; ring[me]++; pushed = ring[me] };
     if
     :: pushed > 1 -> pushed = 0; wake_if_asleep()
     :: else -> pushed = 0
@@ -280,7 +288,8 @@ proctype worker(byte me) {
     :: else -> /* search */
       searching++;
       do
-      :: atomic { if :: ring[me] > 0 -> ring[me]--; got = 1 :: else fi }; /* a stand-in has left it */
+      :: atomic { /* a stand-in has left it */
+          if :: ring[me] > 0 -> ring[me]--; got = 1 :: else fi };
         if
         :: !got -> steal()
         :: else
@@ -367,7 +376,8 @@ proctype caller() {
     };
     if
     :: me == NOBODY && searching > 0 ->
-      atomic { if :: wanted == NOBODY -> wanted = ANYBODY; back = 1 :: else fi }; /* no other caller asks */
+      atomic { /* no other caller asks */
+        if :: wanted == NOBODY -> wanted = ANYBODY; back = 1 :: else fi };
       if
       :: back && wanted != ANYBODY
       :: true
@@ -383,7 +393,7 @@ proctype caller() {
     :: else
     fi;
     if
-    :: me == NOBODY -> /* nobody is idle: as any submitter */
+    :: me == NOBODY -> /* no worker is idle: as any submitter */
       atomic { submitting++; made++ };
       inject();
       submitting--
@@ -415,7 +425,7 @@ proctype caller() {
   od
 }
 
-/* Nobody is on the way to anything: each worker sleeps unnotified or computes. */
+/* No worker is about to do anything: each sleeps unnotified or computes. */
 #define SLEEPS(w) (asleep[w] && !notified[w] && !lent[w])
 #define RESTS(w) (SLEEPS(w) || computing[w])
 #if W == 2

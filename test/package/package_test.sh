@@ -91,7 +91,8 @@ for shell_file in bash:bash-completion/completions/troupe zsh:zsh/vendor-complet
 done
 
 # The documents of its JSON output, and of the reasons why a run hangs.
-for document in cluster/inspect/INSPECTION.md:INSPECTION.md actors/observe/INSPECTION.md:HANGS.md; do
+for document in cluster/inspect/INSPECTION.md:INSPECTION.md \
+  actors/observe/INSPECTION.md:HANGS.md; do
   cmp "$source/${document%%:*}" "$prefix/share/doc/troupe/${document#*:}" ||
     fail "${document%%:*} is not installed"
 done
@@ -124,7 +125,8 @@ c++ -O2 "$work/main.o" "$source/test/package/node.cpp" "$source/test/package/own
 cmp "$work/by_cmake.txt" "$work/by_pkg_config.txt"
 
 # Every op of the source is listed, and by the installed binary too.
-find "$source"/*/library -name '*.cpp' -print0 | xargs -0 sed -nE 's/^TROUPE_OP\(([A-Za-z0-9_]+)\).*/\1/p' |
+find "$source"/*/library -name '*.cpp' -print0 |
+  xargs -0 sed -nE 's/^TROUPE_OP\(([A-Za-z0-9_]+)\).*/\1/p' |
   sort >"$work/declared.txt"
 [ "$(wc -l <"$work/declared.txt")" -gt 100 ] || fail "the source declares hardly any op"
 sed -n 's/^\([A-Za-z0-9_]*\): .*/\1/p' "$work/by_cmake.txt" | sort >"$work/all.txt"

@@ -1,4 +1,6 @@
-"""Headless Chromium, driven over the DevTools protocol: pages, clicks, keys, screenshots. Needs Debian's chromium and python3-websocket.
+"""Headless Chromium, driven over the DevTools protocol: pages, clicks, keys, screenshots.
+
+Needs Debian's chromium and python3-websocket.
 
 with Browser() as browser:
     page = browser.open('http://127.0.0.1:7118/', 1280, 800)

@@ -1,10 +1,15 @@
 #!/usr/bin/python3
-"""A node that is made up: serves cluster/inspect/page/ and answers /api/* as cluster/inspect/INSPECTION.md says, for tests of the page.
+"""A made-up node for tests of the page.
 
-  test/page/fake_node.py SOURCE --actors 10000 --port 0      # prints its address, serves until it is killed
+It serves cluster/inspect/page/ and answers /api/* as cluster/inspect/INSPECTION.md specifies.
 
-Its clock is the number of answers given, so that two calls alike see the same. --failing, --hostile, --token T and
---silent-after N, --reborn-after N and --left-after N change what it says, --plain leaves progress out, --late SECONDS how long it takes for each answer.
+  test/page/fake_node.py SOURCE --actors 10000 --port 0
+
+It prints its address and serves until it is killed.
+
+Its clock is the number of answers given, so that two equal calls get equal answers. --failing,
+--hostile, --token T and --silent-after N, --reborn-after N and --left-after N change its answers,
+--plain leaves progress out, --late SECONDS sets the delay of each answer.
 """
 
 import argparse
@@ -55,7 +60,10 @@ TYPES = {
 
 
 class World:
-    """A plan in layers: reader, steps of an LSTM in a loop, loss, gradients, optimizer; over two nodes with two devices each."""
+    """A plan in layers: reader, steps of an LSTM in a loop, loss, gradients, optimizer.
+
+    It runs over two nodes with two devices each.
+    """
 
     def __init__(self, actors, hostile, failing):
         self.failing = failing
@@ -67,7 +75,7 @@ class World:
         self.failures = 9
         self.born = time.time_ns()
         self._build(actors)
-        self.producers = {}  # of each actor's first input
+        self.producers = {}  # producer of each actor's first input
         for e in self.edges:
             self.producers.setdefault(e[2], e[1])
         for i, a in enumerate(self.actors):
@@ -445,7 +453,10 @@ class World:
         }
 
     def waits(self, i):
-        """Who waits at the queue, and the partitions that wait for tokens: those are their producer's."""
+        """Returns the actors that wait at the queue, and the partitions that wait for tokens.
+
+        The tokens are those of their producer.
+        """
         if self.failing != 'hang':
             return []
         a = self.actors[i]
@@ -720,7 +731,7 @@ class Handler(BaseHTTPRequestHandler):
             time.sleep(server.late)
             self.api(url.path[5:], query)
             return
-        if url.path == '/deltas':  # how often they were asked for, for who tests: no node has it
+        if url.path == '/deltas':  # number of requests, for tests: no real node has it
             self.answer_json(200, {'deltas': server.deltas})
             return
         name = 'index.html' if url.path == '/' else url.path.removeprefix('/assets/')

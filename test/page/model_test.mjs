@@ -6,10 +6,17 @@ import {test} from 'node:test';
 
 import {restAfter} from '../../cluster/inspect/page/client.js';
 import {drawEdge} from '../../cluster/inspect/page/edges.js';
-import {alike, bytes, clean, duration, range, short, shorten, timeless} from '../../cluster/inspect/page/format.js';
+import {
+  alike, bytes, clean, duration, range, short, shorten, timeless
+} from '../../cluster/inspect/page/format.js';
 import {compose, layout, Stretch} from '../../cluster/inspect/page/layout.js';
-import {amissOf, Busiest, Failures, hasOwner, lossOf, median, nodeRow, RunTimes, trainingOf, worst} from '../../cluster/inspect/page/history.js';
-import {Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, linesOf, nextLink, Plan, Recorded, search, Totals, Tree, View} from '../../cluster/inspect/page/model.js';
+import {
+  amissOf, Busiest, Failures, hasOwner, lossOf, median, nodeRow, RunTimes, trainingOf, worst
+} from '../../cluster/inspect/page/history.js';
+import {
+  Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, linesOf, nextLink, Plan, Recorded,
+  search, Totals, Tree, View
+} from '../../cluster/inspect/page/model.js';
 import {Layouts} from '../../cluster/inspect/page/layouts.js';
 import {mergeSeries, namedByNode, smoothed} from '../../cluster/inspect/page/curves.js';
 import {rangeOf, smoothedBothWays} from '../../cluster/inspect/page/loss.js';
@@ -498,7 +505,7 @@ test(
       ];
       for (const drawn of [all, [...all].reverse(), [...all.slice(5), ...all.slice(0, 5)]]) {
         const shown =
-            new Map();  // columns and tenths of the lane, from below: who was drawn there last
+            new Map();  // columns and tenths of the lane, from below: the event drawn there last
         for (const [x, , width, e, height] of stacked(drawn))
           for (let column = x; column < x + width; column += 1)
             for (let part = 0; part < Math.round(height * 10); part += 1)
@@ -609,7 +616,7 @@ test('kernels of one op that begin together are as many events', () => {
   });
   const json = {time_ns: 2e9, asked_ns: 2e9, events: [kernel(1, 0), kernel(2, 5000)]};
   timeline.add(json);
-  timeline.add(json);  // who asks again hears of the same
+  timeline.add(json);  // a repeated question returns these events again
   assert.equal(timeline.events.length, 2);
 });
 

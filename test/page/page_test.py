@@ -1,7 +1,9 @@
 #!/usr/bin/python3
-"""The page in headless Chromium, against a made-up node and a real one, and reports of both: test/page/page_test.py SOURCE BUILD [PART...].
+"""test/page/page_test.py SOURCE BUILD [PART...]: tests the page in headless Chromium.
 
-It names what failed, and ends with exit status 1 then. Screenshots and reports, for people to look at, are in BUILD/test/page.
+The page is tested against a made-up node and a real one, and so are reports of both. The test
+prints the failures, and ends with exit status 1 if there are any. Screenshots and reports, for
+people to look at, are in BUILD/test/page.
 """
 
 import collections
@@ -30,7 +32,8 @@ TOP = """(() => { const all = [...document.querySelectorAll('.box')].map((box) =
   return { box, x, y, right: x + Number(card.getAttribute('width')), bottom: y + Number(card.getAttribute('height')) }; });
   const holds = (a, b) => a.box !== b.box && a.box.matches('.open') && a.x <= b.x && a.y <= b.y && a.right >= b.right && a.bottom >= b.bottom;
   return all.filter((b) => !all.some((a) => holds(a, b))).map((b) => b.box.getAttribute('aria-label').match(/^(.*), (\\d+) actors, /).slice(1)).sort((a, b) => (a[0] < b[0] ? -1 : 1)); })()"""
-# What words say of actors: the colours of their dots. And what the legend says: {word: [colours]}.
+# The colours of actors' dots by the word of their state, and the colours of the legend:
+# {word: [colours]}.
 DOTS = """(() => { const colours = {};
   for (const box of document.querySelectorAll('.box.actor')) {
     const word = box.getAttribute('aria-label').match(/, (\\w+), \\S+ firings a second$/)[1];
@@ -101,7 +104,7 @@ def becomes(page, expression, wanted, sentence):
 
 
 def ticks(page, count=2):
-    """Waits until the page has asked its node so many times more, and has heard all of it but of the last."""
+    """Waits until the page has sent so many more requests and read all answers but the last."""
     page.ask('performance.setResourceTimingBufferSize(100000)')
     page.until(
         f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.startTime > {page.ask('performance.now()')} && r.responseEnd > 0).length >= {count}"
@@ -172,7 +175,10 @@ def sizes(source, browser, shots):
 
 
 def top_of(plan, grouping):
-    """What lies in no other group, with its number of actors. A group of one group is named as both."""
+    """Returns the outermost groups with their numbers of actors.
+
+    A group of one group is named as both.
+    """
     groups = collections.defaultdict(list)
     for row in plan['actors']['rows']:
         actor = dict(zip(plan['actors']['columns'], row))
@@ -228,7 +234,8 @@ def opening(source, browser, shots):
         page.key('Enter')
         page.until(f'{BOXES} == {boxes}')
         check(page.ask(where) == before, 'boxes are elsewhere after opening and closing')
-        # Everything open, one after the other: the page stays within its limit, and says what it closed.
+        # Everything is opened, one after the other: the page stays within its limit, and lists the
+        # boxes that it closed.
         for _ in range(40):
             page.ask(
                 "document.querySelector('.box.group:not(.open)')?.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))"
@@ -257,7 +264,10 @@ def opening(source, browser, shots):
 
 
 def records_are_drawn(page, what):
-    """A curve and what it smooths of each scalar; of a histogram the last as a curve over nearly all of the width, those before behind it."""
+    """Each scalar has a raw curve and a smoothed one.
+
+    The last histogram is a curve over nearly all of the width, with earlier ones behind it.
+    """
     wanted = {
         'chars/s': [1, 1],
         'train/loss': [1, 1],
@@ -389,7 +399,7 @@ def selecting(source, browser, shots):
             'an edge has no panel',
         )
         page.shot(f'{shots}/edge.png')
-        # The same by keys, and from event to event.
+        # Now by keys, and from event to event.
         find(page, 'tanh 12')
         page.until(f"{TITLE} === 'tanh 12'")
         page.key('n')
@@ -441,7 +451,8 @@ def selecting(source, browser, shots):
         is_quiet(page, 'selecting', node.url)
 
 
-# The owner of the plan starts again, and another program of its is the third: what is shown is what is there.
+# The owner of the plan starts again, and another program of its is the third: the page shows the
+# present plan.
 def reborn(source, browser, shots):
     with Node(source, '--actors', '60', '--reborn-after', '20') as node:
         page = browser.open(node.url, 1280, 800)
@@ -459,7 +470,7 @@ def reborn(source, browser, shots):
 
 
 def colours(page):
-    """Of what each word of a state says, by the dots of actors, which are those of the legend."""
+    """The dot colours of actors by the word of their state are those of the legend."""
     dots = page.until(f"(dots => {json.dumps(STATES)}.every((word) => dots[word]) && dots)({DOTS})")
     legend = page.ask(LEGEND)
     check(
@@ -643,7 +654,7 @@ def fits(source, browser, shots):
 
 
 def lasting(source, browser, shots):
-    """The waits of a run that hangs are on the timeline up to now, and so is the node that is silent."""
+    """The timeline shows the waits of a run that hangs, and of the silent node, up to now."""
     with Node(source, '--actors', '400', '--failing', 'hang') as node:
         page = browser.open(node.url, 1280, 720)
         page.until(READY)
@@ -861,7 +872,7 @@ def hostile(source, browser, shots):
             'a name became an element',
         )
         is_quiet(page, 'hostile names', node.url)
-        # The policy binds: what is inline or elsewhere is refused, and the complaint is seen by this test.
+        # The policy binds: inline and foreign scripts are refused, and this test sees the complaint.
         page.ask(
             "{ const s = document.createElement('script'); s.textContent = 'document.title = `owned`'; document.body.append(s); }"
         )
@@ -902,8 +913,9 @@ def begun(what, since):
     return f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/{what}') && r.startTime > {since}).map((r) => r.startTime)"
 
 
-# Rests of 100 ms, as many as make `ms`, and how many ms something was asked for meanwhile. Where machine or browser stall, rests take longer, and
-# ticks may, too: what is told is less than the time that went by.
+# Rests of 100 ms, as many as make `ms`, and the ms in which a request was open meanwhile. If the
+# machine or browser stalls, rests take longer, and ticks may, too: the result is less than the time
+# that went by.
 SPAN = """(async (ms) => { const begin = performance.now();
   for (let rested = 0; rested < ms; rested += 100) await new Promise((done) => { setTimeout(done, 100); });
   let asking = 0, until = begin;
@@ -915,7 +927,10 @@ SPAN = """(async (ms) => { const begin = performance.now();
 
 
 def polling(source, browser, shots):
-    """Deltas at least once a second while somebody sees the page, by what its node hears; if nobody does, every 2 s."""
+    """A visible page requests deltas at least once a second, a hidden one every 2 s.
+
+    The requests that its node receives decide.
+    """
     with Node(source, '--actors', '60') as node:
         page = browser.open(
             node.url,
@@ -948,7 +963,7 @@ def polling(source, browser, shots):
 
 
 def late(source, browser, shots):
-    """Each answer takes 1.5 s, of four that a tick asks for: deltas come as often as if it were one."""
+    """Each of the four answers of a tick takes 1.5 s: deltas come as often as with one."""
     with Node(source, '--actors', '60', '--late', '1.5') as node:
         page = browser.open(node.url, 1280, 800)
         page.until(READY)
@@ -1051,7 +1066,10 @@ def live(browser, shots, url):
 
 
 def trained(page):
-    """What another node than the one that is asked has recorded of its training (test/tools/busy_nodes.cpp): a loss that falls, weights, words."""
+    """The page shows the training records of another node: a falling loss, weights, words.
+
+    The records are those of test/tools/busy_nodes.cpp.
+    """
     page.key('l')
     charts = page.until(f"(charts => charts['fit/loss'] && charts['fit/w'] && charts)({CHARTS})")
     check(
@@ -1084,7 +1102,7 @@ def trained(page):
 
 
 def report(browser, shots, url, run, dark=False):
-    """What `troupe report` makes of a run, opened from its file."""
+    """Opens the file of `troupe report` on a run."""
     path = os.path.abspath(f"{shots}/report_{run.replace('/', '_')}{'_dark' if dark else ''}")
     subprocess.run(
         [f'{build}/troupe', 'report', run, '--node', url, '--patience', '60', '-o', f'{path}.html'],
@@ -1121,7 +1139,7 @@ def section(page, title):
 
 
 def rows(page, title, column):
-    """Of a section's table that has such a column: its rows, by the names of its columns."""
+    """Returns the rows of the section's table with that column, by the names of its columns."""
     return page.ask(
         f"""(() => {{ const section = [...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}');
       const words = (row) => [...row.cells].map((cell) => cell.textContent);
@@ -1131,7 +1149,7 @@ def rows(page, title, column):
 
 
 def ran_in_parallel(page, loop, devices):
-    """Of 32 iterations that may be open on each device, some were."""
+    """Some of the 32 iterations that may be open on each device were open."""
     told = {
         row['Device']: row['Parallelism']
         for row in rows(page, 'Loops', 'Parallelism')

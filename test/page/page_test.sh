@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
-# test/page/page_test.sh SOURCE BUILD: the web page: its model with node, the page in headless Chromium against a made-up
-# node and a real one, and reports of runs over one node and two. Screenshots for people to look at go to BUILD/test/page/. Skipped without
-# Chromium: scripts/setup --page installs it.
+# test/page/page_test.sh SOURCE BUILD: tests the web page.
+#
+# Its model runs with node, the page in headless Chromium against a made-up node and a real one, and
+# so do reports of runs over one node and two. Screenshots for people to look at go to
+# BUILD/test/page/. Skipped without Chromium: scripts/setup --page installs it.
 set -uo pipefail
 source=$1 build=$2
 
@@ -10,7 +12,8 @@ case $build in *release*) ;; *) echo "the page is tested with the release build"
 
 failures=0
 if command -v node >/dev/null; then
-  out=$(node --test "$source/test/page/model_test.mjs" "$source/test/page/style_test.mjs" 2>&1) || { printf '%s\n' "$out"; failures=1; }
+  out=$(node --test "$source/test/page/model_test.mjs" "$source/test/page/style_test.mjs" 2>&1) ||
+    { printf '%s\n' "$out"; failures=1; }
 else
   echo "no node: the model is tested in the browser only"
 fi

@@ -1,8 +1,9 @@
 #!/usr/bin/python3
-"""Time to interactive of the page for 1,000, 10,000 and 100,000 actors, as scripts/bench prints it: topology_page.py SOURCE.
+"""topology_page.py SOURCE: prints the page's time to interactive for scripts/bench.
 
-From the navigation until the graph is drawn and takes keys, by the page's own clock; headless Chromium and the made-up node
-share the machine. Also the time from a click on a group until it is open.
+It is measured for 1,000, 10,000 and 100,000 actors, from the navigation until the graph is drawn
+and takes keys, by the page's own clock; headless Chromium and the made-up node share the machine.
+Also the time from a click on a group until it is open.
 """
 
 import json
