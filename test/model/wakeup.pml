@@ -2,9 +2,9 @@
  * worker parks, and which wakes another.
  *
  * The letters W1, W2, S1, S2, F1, F2 are those of worker_pool.hpp. One step here is one
- * sequentially consistent operation there, or one critical section. Memory is taken as sequentially consistent,
- * as the header argues for the operations that matter. A look takes as many steps as there are
- * rings.
+ * sequentially consistent operation there, or one critical section. Memory is taken as sequentially
+ * consistent, as the header argues for the operations that matter. A look takes as many steps as
+ * there are rings.
  *
  *   outside thread            worker
  *   inject, inject, ...       next: own ring, shared queue ─► execute (pushes children)
