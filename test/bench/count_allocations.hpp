@@ -1,4 +1,4 @@
-// Counts what all threads allocate, by standing in for malloc and its kin. Include it in one file
+// Counts the allocations of all threads, by replacing malloc and the like. Include it in one file
 // of a program; libtroupe, libstdc++ (operator new) and every other library come through here.
 //
 //   const auto before = allocations();

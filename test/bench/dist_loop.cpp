@@ -199,7 +199,7 @@ std::vector<std::string> first(const bench::Processes& workers, int processes) {
   return devices;
 }
 
-/// A cluster whose nodes are connected in one way, and a round trip by the same.
+/// A cluster whose nodes are connected in one way, and a round trip by that connection.
 struct Link {
   Link(const char* its_name, const ZeroMqOptions& options, int processes)
       : name(its_name), echo(options), workers(processes, options) {}

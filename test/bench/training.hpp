@@ -1,13 +1,16 @@
 // Training steps of ours against a peer's: the same losses first, then the same steps, timed in
 // turn.
 //
-//   class Trainer { void reset(); double steps(int count, std::vector<float>* losses = nullptr); …
+//   class Trainer {
+//     void reset();
+//     double steps(int count, std::vector<float>* losses = nullptr);
+//     …
 //   };
 //   compare_losses(trainer, torch, {.steps = 20, .tolerance = 1e-4}, c);
 //   measure_steps(trainer, torch, {.repetitions = 15, .steps = 5, .warm_up = 1}, c);
 //
 // The peer answers `reset`, `steps <n>` with ns a step and, for a comparison, the n losses, `cores`
-// with the processor time of a step of those, and `memory` with bytes.
+// with the processor time of one of these steps, and `memory` with bytes.
 #pragma once
 
 #include <algorithm>

@@ -218,8 +218,8 @@ BOOST_AUTO_TEST_CASE(over_no_elements_nothing_happens_at_once) {
   BOOST_TEST(drawn_after(true) == drawn_after(false), boost::test_tools::per_element());
 }
 
-// The branch that is differentiated is in a copy of the body, and what the user's function holds is
-// of the body itself: it was refused as a stranger's.
+// The branch that is differentiated is in a copy of the body, and the user's function is bound to
+// values of the body itself: they were refused as values of another graph.
 BOOST_AUTO_TEST_CASE(a_users_gradient_in_a_branch_uses_the_body_around_it) {
   everywhere(
       [](Graph& g) -> Scenario {

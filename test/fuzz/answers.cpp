@@ -30,7 +30,7 @@ using namespace std::string_literals;
 
 namespace troupe::verbs {
 
-// as where there is no file of one; else it comes with all of `troupe node`
+// Returns no token, as if there were no file. Otherwise, all of `troupe node` would be linked.
 std::string token_of(const std::string&) { return {}; }
 
 }  // namespace troupe::verbs

@@ -1,6 +1,5 @@
 // Not under asan and tsan: it watches processes of the binary that other suites run in one process.
-// `troupe report` of runs that are under way and that have ended, and what it says of those that
-// are not there.
+// `troupe report` of runs in progress, of runs that have ended, and of unknown ones.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
 // Not under asan and tsan: it watches processes of the binary that other suites run in one process.
-// `troupe trace`: what it tells of two nodes, and of a device with a stream.
+// `troupe trace`: the trace of two nodes, and of a device with a stream.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

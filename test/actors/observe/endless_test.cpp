@@ -1,4 +1,4 @@
-// Loops whose predicate never turns false, and loops of which that only seems so.
+// Loops whose predicate never turns false, and loops that only look like them.
 #include <boost/test/unit_test.hpp>
 
 #include <complex>

@@ -42,7 +42,7 @@ struct Waiting {
     run = nodes.engine().compile(g, feeds, {fetch}, {.optimize = false}).start(std::move(values));
     for (int i = 0; i < 2000; ++i) nodes.step();
   }
-  /// All about the one actor of that operation, of those that take something from `from`.
+  /// Returns the report on the one actor of that operation that takes a token from `from`.
   json actor_of(const std::string& op, const std::string& from = {}) {
     const ClusterReport state = nodes[0].inspect();
     const std::vector<RunSnapshot> runs = joined_runs(state);

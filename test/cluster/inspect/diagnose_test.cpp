@@ -620,7 +620,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_sa
   BOOST_TEST(withheld.empty());
 }
 
-// A partition whose worker is held by a user's actor of another run is not the one to be named.
+// A partition whose worker is occupied by a user's actor of another run is not named.
 BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held, *boost::unit_test::label("one_thread")) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});
   RunSnapshot holds = over_two({}, {});

@@ -104,7 +104,7 @@ BOOST_AUTO_TEST_CASE(beyond_their_bounds_they_are_refused) {
   }
 }
 
-// A node whose own clock is wrong does not say so in a way that gets it disconnected.
+// A node whose own clock is wrong sends no time for which peers disconnect it.
 BOOST_AUTO_TEST_CASE(what_is_written_is_within_them) {
   for (const Field& field : fields())
     for (const std::int64_t n : {INT64_MIN, std::int64_t{-1}, field.most + 1, INT64_MAX}) {

@@ -1,5 +1,5 @@
-// Training records that any node tells of: whose they are, by whose clock, no more than fit, and
-// whatever a peer says for some.
+// Training records in the report of any node: their owner and its clock, bounded in number, and
+// invalid ones of a peer.
 #include <boost/test/unit_test.hpp>
 
 #include <cstdint>

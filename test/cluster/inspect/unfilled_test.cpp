@@ -14,8 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// A program whose one branch counts for long, and whose other branch takes from a queue; which
-// Enqueues it has besides, and when, `fill` says.
+// A program whose one branch counts for long, and whose other branch takes from a queue; `fill`
+// adds Enqueues and decides when they run.
 template <class Fill>
 void take_beside_counting(const Fill& fill, std::size_t named, const char* tag = "") {
   static std::uint64_t number = 0;

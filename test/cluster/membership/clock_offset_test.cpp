@@ -124,9 +124,9 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_not_believed) {
   BOOST_TEST(offset.offset_ns() == 0);
 }
 
-// Two nodes whose clocks drift apart, over a network with delays: what one says of the other's
-// clock stays right for half an hour, and when it asks for what is later than a time, it asks for
-// it by the other's clock, never for too little.
+// Two nodes whose clocks drift apart, over a network with delays: each estimates the other's clock
+// correctly for half an hour. A request for events later than a time uses the other's clock, and
+// never asks for too few.
 BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
   SimulatedNetwork network(3);
   std::vector<std::unique_ptr<ClusterNode>> nodes;

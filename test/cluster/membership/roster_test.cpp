@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(hearsay_about_a_member_without_a_session_is_believed) {
   BOOST_TEST((a.member("b")->state == MemberState::dead));
 }
 
-// A node whose clock went back an hour: the node that it asks names the clock, and tells it which
+// A node whose clock went back an hour: the error of the node that it asks names the clock, and the
 // life to follow.
 BOOST_AUTO_TEST_CASE(a_clock_that_went_back_is_named) {
   const std::uint64_t before = (std::uint64_t{1'700'000'000'000} << kLifeBits) + 5,

@@ -67,7 +67,7 @@ class OwnNode {
   Process process_;
 };
 
-// whose nodes b and c are, where they are processes; the last repeats what it says, everywhere
+// programs that nodes b and c run if they are processes; the last sends its messages twice
 enum class Of { troupe, own_program, faulty_program };
 
 /// a, which this program runs on, b and c: of this process or, where that is asked for, one each.
@@ -330,8 +330,8 @@ BOOST_AUTO_TEST_CASE(cancelled_while_waiting_or_too_late) {  // X14
   compare(late.get(), {{kPeach}}, "it had come");
 }
 
-// So that what the caller begins then comes after it, and is not taken by what he was told has
-// ended.
+// Anything that the caller begins then comes after it, so that the run that has ended does not take
+// it.
 BOOST_AUTO_TEST_CASE(the_other_node_hears_that_a_run_is_over_before_its_caller_does) {
   if (is_over_processes()) return;
   RunHandle waiting;

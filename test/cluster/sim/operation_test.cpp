@@ -227,8 +227,8 @@ BOOST_AUTO_TEST_CASE(who_is_cut_off_for_long_comes_back_by_itself) {
   }
 }
 
-// Some of those that take no part are cut off for 5 to 15 s, from all others or from one of those
-// that do. Their reports end nothing when they are back.
+// Some nodes without a part in the run are cut off for 5 to 15 s, from all others or from one of
+// the run's nodes. Their reports end no run when they are back.
 BOOST_AUTO_TEST_CASE(bystanders_that_were_cut_off_end_no_run) {
   std::uint64_t deaths = 0, doubted = 0;
   const auto [first, count] = seeds(24);

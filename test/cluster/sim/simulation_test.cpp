@@ -35,7 +35,7 @@ Message message_of(const Said& said, std::size_t bytes) {
   return m;
 }
 
-/// A node that talks to everybody it is connected with, and checks what it hears.
+/// A node that sends to all peers that it is connected with, and checks the messages it receives.
 class Talker final : public TransportListener {
  public:
   struct Conversation {
@@ -262,7 +262,7 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals,
     }
     run_for(Time(below(8) * 1'000'000));
   }
-  // Peace: everybody is connected again, and what is on its way arrives.
+  // The network heals: all nodes are connected again, and messages in flight arrive.
   network.heal();
   run_for(20s);
   for (int i = 0; i < 2; ++i) {

@@ -129,8 +129,8 @@ BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it
   BOOST_TEST(large.copied_bytes() == 1000u * 64);
   BOOST_TEST(
       std::memcmp(large.last().tensors[0].raw(), payload_of(16'000, 3).data() + 249 * 64, 64) == 0);
-  // Several records in one read: each is told from where it lies, and of those that a read has in
-  // part that part is moved.
+  // Several records in one read: each is passed on in place, and the part of a record that is cut
+  // off by the read is moved.
   for (std::uint64_t i = 0; i < 40; ++i) writer.add(small_messages(i, 2));
   Hostile small(true);
   BOOST_REQUIRE(small.tell_bulk(written(writer, 1 << 20)));

@@ -530,7 +530,7 @@ std::string at(const Lane& lane) {
 
 // Returns a text like: block (1, 0, 0): 16 threads wait in __syncthreads at sums.cu:7, ...
 std::string Runner::waiting() const {
-  std::vector<std::pair<const Lane*, unsigned>> groups;  // the first of those alike, how many
+  std::vector<std::pair<const Lane*, unsigned>> groups;  // the first of equal lanes, their number
   for (unsigned i = 0; i < threads_; ++i) {
     const Lane& lane = lanes_[i];
     if (lane.wait != Wait::block && lane.wait != Wait::warp) continue;

@@ -1,7 +1,7 @@
 // The oracle: a sequential interpreter of programs with functional control flow, for tests. It
 // walks Case, While and Call nodes as they were built and computes in doubles, with the references
-// of the table of operations (test/ops/), and what a list or a variable does in plain loops. It
-// shares no code with what is tested: no lowering, no kernels, no eager path.
+// of the table of operations (test/ops/), and with plain loops for lists and variables. It
+// shares no code with the tested library: no lowering, no kernels, no eager path.
 //
 //   Oracle oracle;
 //   std::vector<OracleValue> out = oracle.run(graph, feeds, fetches);
