@@ -57,8 +57,8 @@ void check_names(const std::string& device, const std::string& node) {
 void check_constraint(const std::string& text, const std::string& here, const NodeLabels& node,
                       const std::string& device) {
   const Constraint c = parse_constraint(text, here);
-  // A constraint without node and '/' belongs to the caller; a device named like a prefix has no
-  // node.
+  // A constraint without node and '/' is the caller's. A device whose name looks like another part
+  // (`label:`, `node:`) can only stand without a node.
   if (!c.node.empty() && !c.device.starts_with("label:") && !c.device.starts_with("node:"))
     demand(is_same(parse_constraint(text_of(c), here), c));
   // As Graph::colocate_with has it.

@@ -347,7 +347,7 @@ BOOST_AUTO_TEST_CASE(complex_arithmetic) {
       {"Pow", [](C x, C y) { return std::pow(x, y); }},
       {"Expm1", [](C x, C) { return std::exp(x) - 1.0; }},
       {"Log1p", [](C x, C) { return std::log(1.0 + x); }}};
-  std::set<std::string> other{"Equal", "NotEqual", "Where"};  // ops that yield bool
+  std::set<std::string> other{"Equal", "NotEqual", "Where"};  // yield or take bool
   for (const Row& row : pointwise_rows())
     if (std::count_if(row.dtypes.begin(), row.dtypes.end(), is_complex))
       BOOST_CHECK_MESSAGE(references.contains(row.op) || other.contains(row.op),

@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(slices_are_read_and_written_where_they_are) {
       Expr cell = sigmoid(gates[1]) * c + sigmoid(gates[0]) * tanh(gates[2]),
            h = sigmoid(gates[3]) * tanh(cell) + one;
       Expr joined = concat({h * cell, cell - c, h * h, h * 0.5}, 2);
-      // the other operand of one of these products is no such node: it stays
+      // one half is an operand of a matrix product, which is no such node: it stays
       Exprs halves = split(x, {2 * units, 2 * units}, 2);
       Expr squares = square(halves[0]), first = matmul(halves[1], transpose(halves[1], {0, 2, 1}));
       Program p = prune(g, {x.edge(), row.edge(), c.edge(), one.edge()},

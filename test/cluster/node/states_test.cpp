@@ -23,7 +23,7 @@ const std::string kB = "/node:b/cpu:0", kC = "/node:c/cpu:0";
 
 }  // namespace
 
-// Each node that declares a state of that name has its own; a shared state is declared as shared.
+// Each node that declares a state of that name has its own, unless the nodes name one container.
 BOOST_AUTO_TEST_CASE(a_state_is_its_owners_unless_they_share_a_container) {
   const auto add_one = [](ClusterNode& owner, const Tensor& initial) {
     Graph g;
