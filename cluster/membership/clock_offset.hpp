@@ -1,14 +1,16 @@
-// How another node's clock differs from this one's, estimated from questions and answers as NTP
+// The offset of another node's clock from this one's, estimated from questions and answers as NTP
 // does (Mills, RFC 5905):
 //
-//        sent ──────── question ────────► received         offset = (received - sent + answered - ended) / 2,
-//       ended ◄──────── answer ────────── answered         wrong by half of what the way took, at most
+//        sent ──────── question ────────► received
+//       ended ◄──────── answer ────────── answered
+//   offset = (received - sent + answered - ended) / 2, wrong by half of the travel time at most
 //
 //   clock.observe(incarnation, {sent, received, answered, ended});  …  clock.offset_ns()
 //
-// The quickest question tells most, but clocks drift apart: an estimate grows worse with its age,
-// and the next question that tells more takes its place. One that contradicts it says that a clock
-// was set: it counts at once. Processes of one host read one clock: there is nothing to estimate.
+// The quickest question is the most precise, but clocks drift apart: an estimate grows worse with
+// its age, and the next question that is more precise replaces it. An observation that contradicts
+// the estimate means that a clock was set: it counts at once. Processes of one host read one clock:
+// there is nothing to estimate.
 #pragma once
 
 #include <algorithm>
@@ -23,11 +25,11 @@ class ClockOffset {
   struct Question {
     std::int64_t sent, received, answered, ended;
   };
-  /// What clocks drift apart, at most: as much as a kernel lets NTP correct them by.
+  /// The largest drift between clocks: the most by which a kernel lets NTP correct them.
   static constexpr std::int64_t kDriftDivisor = 2'000;  // 500 ns a ms
 
-  /// What a faulty node says of its clock, such as that it answered before it was asked, is not
-  /// believed.
+  /// Adds an observation. It ignores impossible times of a faulty node, such as an answer before
+  /// the question.
   void observe(std::uint64_t incarnation, const Question& q) {
     constexpr std::int64_t kLatest = INT64_MAX / 2;
     if (q.received < 0 || q.answered < q.received || q.answered > kLatest) return;
@@ -57,7 +59,7 @@ class ClockOffset {
   bool is_known() const { return is_known_; }
   /// The other clock less this one.
   std::int64_t offset_ns() const { return offset_ns_; }
-  /// Of the question that the estimate is from.
+  /// Returns the round trip of the question that the estimate is from.
   std::int64_t round_trip_ns() const { return round_trip_ns_; }
   /// How far off the estimate can be at that time of this clock.
   std::int64_t error_ns(std::int64_t now) const {

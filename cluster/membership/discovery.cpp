@@ -50,7 +50,7 @@ int ranks_of(const Environment& environment, const char* name, int rank) {
   return static_cast<int>(*ranks);
 }
 
-// Of what may be called anything: a name that a node can have, unless it is no UTF-8.
+// Turns any text into a name that a node can have, unless it is no UTF-8.
 std::string as_name(std::string text) {
   std::replace_if(
       text.begin(), text.end(),
@@ -113,7 +113,7 @@ std::vector<std::string> expand_hosts(std::string_view list) {
     if (hosts.size() == kMost) refuse(fmt::format("a list of more than {} hosts", kMost));
     hosts.push_back(std::move(host));
   };
-  // What one bracket stands for, then the same for what follows it.
+  // Expands one bracket, then calls itself for the text that follows it.
   std::function<void(const std::string&, std::string_view)> expand = [&](const std::string& before,
                                                                          std::string_view rest) {
     const auto open = rest.find('[');
@@ -237,9 +237,8 @@ std::vector<std::string> joined_by(const Environment& environment) {
 
 Discovery discover(const Environment& environment) {
   Discovery d;
-  // Of two launchers the inner one counts: processes that mpirun starts within a job of Slurm share
-  // the SLURM_PROCID of who started mpirun. Where Slurm speaks PMI itself, the two ranks are the
-  // same.
+  // The inner of two launchers counts: processes that mpirun starts within a job of Slurm share the
+  // SLURM_PROCID of mpirun's own process. If Slurm speaks PMI itself, the two ranks are equal.
   const auto slurm = environment("SLURM_PROCID"), pmi = environment("PMI_RANK");
   if (environment("OMPI_COMM_WORLD_RANK")) {
     d.from = "Open MPI";

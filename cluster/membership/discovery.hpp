@@ -1,19 +1,17 @@
-// Discovery: what a node is called and whom it joins, from where it was started. A cluster needs no
-// configuration file and no shared file system: one address that answers is enough, for whoever is
-// joined names the others.
+// Discovery: the name of a node and the nodes that it joins, from its environment. A cluster needs
+// no configuration file and no shared file system: one address that answers is enough, because a
+// joined node names the others.
 //
 //   Discovery d = discover(environment_of_process());
 //   d.name, d.join                       // "worker-3", {"tcp://worker-0.troupe:7117"}
 //
 // Slurm:       every task of `srun troupe node` joins the first host of the step's node list.
-// mpirun:      Open MPI and MPICH say a task's rank, and not where the others are: TROUPE_JOIN does
-// (`mpirun -x`, MPICH's `-genv`), or a file.
-//              So within a job of Slurm, too.
+// mpirun:      Open MPI and MPICH give a task's rank, but no addresses: TROUPE_JOIN does
+//              (`mpirun -x`, MPICH's `-genv`), or a file. So within a job of Slurm, too.
 // Kubernetes:  a StatefulSet names its pods NAME-0, NAME-1, …; with TROUPE_SERVICE, the headless
-// service, each joins
-//              NAME-0.SERVICE. (apps/ has the manifest.)
-// By hand:     TROUPE_JOIN=ADDR,ADDR and TROUPE_NAME; `--join` and `--name` say more than any of
-// these. A file:      one address a line, `#` to the end of a line is a comment.
+//              service, each joins NAME-0.SERVICE. (apps/ has the manifest.)
+// By hand:     TROUPE_JOIN=ADDR,ADDR and TROUPE_NAME; `--join` and `--name` override all these.
+// A file:      one address a line, `#` to the end of a line is a comment.
 #pragma once
 
 #include <functional>
@@ -33,7 +31,7 @@ struct Discovery {
   std::string name = {};               // empty: the host's name
   std::vector<std::string> join = {};  // addresses; empty: this node waits to be joined
   int rank = -1;                       // among the tasks of the launcher; -1: none said
-  // how many of them MPI says there are, above `rank`; 0: nobody says
+  // number of ranks by MPI's variables, above `rank`; 0: not given
   int ranks = 0;
 };
 
@@ -48,8 +46,8 @@ Discovery discover(const Environment& environment);
 /// invalid_argument.
 std::vector<std::string> joined_by(const Environment& environment);
 
-/// Throws failed_precondition for a rank above 0 that would join nobody: each would be a cluster of
-/// its own.
+/// Throws failed_precondition for a rank above 0 that would join no node: each would be a cluster
+/// of its own.
 void require_company(const Discovery& found);
 
 /// Slurm's short form of host names: `gpu[01-03,7],login` is gpu01 gpu02 gpu03 gpu7 login. Throws
@@ -63,7 +61,7 @@ std::string full_address(std::string_view address);
 /// The addresses of a peer list. Throws not_found if it cannot be read, invalid_argument for a line
 /// that is no address, and for more than 1 MiB.
 std::vector<std::string> read_peer_list(const std::string& path);
-/// The same of a text; errors name `where` and the line.
+/// Parses such a list from text; errors name `where` and the line.
 std::vector<std::string> parse_peer_list(std::istream& text, const std::string& where);
 
 }  // namespace troupe

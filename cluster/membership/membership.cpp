@@ -15,7 +15,7 @@ namespace {
 // A node is cut off if at least so many of its last own pings had no answer.
 constexpr int kJudgedProbes = 4, kMissedProbes = 3;
 
-/// Of what is said of one node, the greatest is true.
+/// Orders news of one node: the greatest is true.
 auto order(const Member& m) { return std::tuple(m.incarnation, m.refutations, m.state); }
 
 }  // namespace
@@ -101,7 +101,7 @@ void Membership::learn(Time now, const Member& told) {
   Member news = told;
   auto it = others_.find(news.name);
   if (it == others_.end()) {
-    // of the former: or it would never be forgotten
+    // no entry for news of a node that is gone, which would never be forgotten
     if (!news.is_up() || others_.size() >= options_.most_members) return;
     it = others_.emplace(news.name, Entry{}).first;
     it->second.member.state = MemberState::left;
@@ -175,7 +175,7 @@ const Member* Membership::random_member(bool is_up) {
 void Membership::send(const Member& to, MembershipMessage message) {
   if (message.kind != MembershipMessage::Kind::sync &&
       message.kind != MembershipMessage::Kind::sync_answer) {
-    // Who is not alive for us hears it, so that it can say otherwise.
+    // A node that does not count as alive here gets this news, so that it can refute it.
     const Member* known = find(to.name);
     if (known && known->state != MemberState::alive) message.members.push_back(*known);
     const auto most =
@@ -378,7 +378,7 @@ void Membership::help(Probe& probe, std::uint64_t number) {
          {.kind = MembershipMessage::Kind::ping_for_me, .number = number, .target = probe.target});
 }
 
-// What was waited for while this node was held up may have come meanwhile, and lies unread.
+// Answers that were due while this node was held up may have come meanwhile, and lie unread.
 void Membership::forgive(Time late) {
   ++counters_.held_up;
   for (auto& [number, probe] : probes_) {

@@ -1,35 +1,25 @@
-// Membership: which nodes make up the cluster, and which of them still answer. SWIM (Das, Gupta and
-// Motivala, DSN
-// 2002) with its suspicion and incarnations, as a machine of messages and times that knows no clock
-//       and no network:
+// Membership: the nodes that make up the cluster, and the state of each. SWIM (Das, Gupta and
+// Motivala, DSN 2002) with suspicion and incarnations, as a state machine without clock or network:
 //
 //   Membership m({.name = "a", .incarnation = started, .address = "tcp://..."}, host, {}, seed);
-//   m.join(now, "b");                    // a node that was reached and may know others
-//   m.receive(now, "b", message);        // what came from a node, known or not
-//   next = m.tick(now);                  // to be called again at `next`, or when something has come
+//   m.join(now, "b");            // a node that was reached and may know others
+//   m.receive(now, "b", message);  // a message of a node, known or not
+//   next = m.tick(now);          // to be called again at `next`, or after a message
 //
 // Detection. Each period a node pings one other, in a shuffled round. Without an answer within
-// `timeout` it has `helpers` others ping it; without one by the end of the period it suspects it,
-// and pings it each period. A suspicion that is not refuted within `suspicion` makes it dead. So
-// a node that stops answering
-// is dead everywhere detection_bound(n) later, whatever gossip is lost; mostly much sooner, because
-// the first to notice tells. Spreading. News rides on pings and answers, each piece about log n
+// `timeout` it has `helpers` others ping it. Without one by the period's end it suspects it, and
+// pings it each period. A suspicion not refuted within `suspicion` makes it dead. So a silent node
+// is dead everywhere detection_bound(n) later, whatever gossip is lost; mostly much sooner, as the
+// first to notice spreads it. Spreading. News rides on pings and answers, each piece about log n
 // times, the newest first. Every `sync_periods` periods two nodes compare all they know, which
-// brings what was lost on the way, and rejoins halves of a network that was cut: dead nodes are
-// asked too, for as long as they are remembered. Order of news. Of what is said of a node the
-// greater (incarnation, refutations, state) is true: a process that starts again has a greater
-// incarnation; a node that hears itself suspected or dead says `alive` with one more refutation; of
-// the same life and refutation dead beats suspect beats alive. So all nodes agree in the end, in
-// whatever order they hear, and nobody comes back from the dead but by its own word. A node that
-// was itself held up (stopped, swapped out) accuses nobody: what it waited for is given the time it
-// slept. Nor does one that has left: it ends its sessions itself, and hears no more of others, who
-// may leave at the same time.
-//
-// Hearsay. A death that others report of a member with an open session is a suspicion here, and the
-// member is pinged at once: it refutes, or this node's own suspicion runs out. Silence. A node that
-// got no answer to most of its last pings may itself be cut off: it keeps its accusations to itself
-// and the accused, until it has answers again and has asked each accused once more. NOTES.md of
-// cluster/ argues for both (Note [Reports of deaths]).
+// repairs losses and rejoins halves of a cut network: remembered dead nodes are asked too. Order.
+// The news of a node with the greatest (incarnation, refutations, state) is true. A restarted
+// process has a greater incarnation. A node that is reported suspected or dead sends `alive` with
+// one more refutation. Within one life and refutation dead beats suspect beats alive. So all nodes
+// agree in the end, in any order of arrival, and a dead node returns only by its own message. A
+// node that was itself held up (stopped, swapped out) accuses no node: it extends its waits by that
+// time. A node that has left accuses none either: it ends its sessions and ignores others, which
+// may leave too. Reports of deaths and silence: NOTES.md of cluster/, Note [Reports of deaths].
 //
 // Threads: one at a time, as an actor or a simulation calls it. The host must not call back.
 #pragma once
@@ -53,7 +43,7 @@ struct Member {
   std::uint64_t incarnation = 0;  // greater each time a process of that name starts
   std::uint32_t refutations = 0;
   MemberState state = MemberState::alive;
-  std::string address;      // where it listens
+  std::string address;      // address at which it listens
   std::string labels = {};  // `key=value` and spaces, for placement
 
   bool is_up() const { return state == MemberState::alive || state == MemberState::suspect; }
@@ -62,18 +52,18 @@ struct Member {
 struct MembershipMessage {
   enum class Kind : std::uint8_t { ping, ping_for_me, answer, news, sync, sync_answer };
   Kind kind = Kind::news;
-  std::uint64_t number = 0;  // of a ping and its answer
-  std::string target = {};   // ping_for_me: who is to be pinged; answer to it: who has answered
+  std::uint64_t number = 0;  // number of a ping and its answer
+  std::string target = {};   // ping_for_me: the node to ping; its answer: the node that answered
   std::vector<Member> members = {};
 };
 
 class MembershipHost {
  public:
-  /// To a node by its name; the host knows how to reach it by the address of the member. What
+  /// Sends to a node by its name; the host reaches it by the member's address. A message that
   /// cannot be sent is lost.
   virtual void send(const Member& to, MembershipMessage message) = 0;
-  /// What is known of a member has changed: it is new, or its state or its life is. Not of this
-  /// node itself.
+  /// News of a member has changed: it is new, or its state or its life is. Not called for this node
+  /// itself.
   virtual void changed(const Member& member) = 0;
   /// A process with this node's name has started since: this one is to stop.
   virtual void superseded(const Member& by) = 0;
@@ -88,7 +78,7 @@ class MembershipHost {
 
 struct MembershipOptions {
   std::chrono::nanoseconds period = std::chrono::milliseconds(500);
-  // of a ping, before others are asked to help
+  // wait for a ping's answer, before others are asked to help
   std::chrono::nanoseconds timeout = std::chrono::milliseconds(200);
   int helpers = 3;
   // a node that is suspected for so long, and was asked each period, is dead
@@ -126,10 +116,10 @@ class Membership {
 
   /// Before anything was said: where this node listens.
   void set_address(const std::string& address) { self_.address = own_.member.address = address; }
-  /// Asks a node that was reached who else there is.
+  /// Asks a node that was reached for the other members.
   void join(Time now, const Member& contact);
-  /// Says to a node that was reached who this one is, and asks it for all it knows if that is
-  /// wanted, if nobody is known here, or if it is not alive here. It is known when it has answered.
+  /// Introduces this node to a node that was reached. Asks it for all members if `wants_all`, if no
+  /// other node is known here, or if it is not alive here. It is known when it has answered.
   void greet(const Member& contact, bool wants_all);
   void receive(Time now, const Member& from, const MembershipMessage& message);
   /// Does what is due; the time at which it wants to be called next.
@@ -154,15 +144,15 @@ class Membership {
   /// of so many.
   Time detection_bound(std::size_t nodes) const;
   const MembershipCounters& counters() const { return counters_; }
-  /// What the last ping of this member took, with its answer; 0: none has come back yet.
+  /// Returns the round trip of the last answered ping of this member; 0: none has come back yet.
   Time round_trip(const std::string& name) const;
 
  private:
   static constexpr Time kNever = Time::max();
   struct Entry {
     Member member;
-    Time since{};            // of its state
-    Time round_trip{};       // of the last ping that was answered
+    Time since{};            // start of its state
+    Time round_trip{};       // round trip of the last ping that was answered
     int rides = 0;           // messages that this news is still to ride on
     std::uint64_t news = 0;  // counts up: the newest first
     // suspected or dead, and only the accused hears it: this node may have been cut off
@@ -206,8 +196,8 @@ class Membership {
   std::size_t up_ = 0;
   Entry own_;  // news of this node itself
   std::vector<Entry*> suspects_;
-  std::vector<Entry*> spreading_;          // those with rides left
-  std::vector<std::string> round_;         // who is still to be pinged in this round
+  std::vector<Entry*> spreading_;          // entries with rides left
+  std::vector<std::string> round_;         // nodes still to be pinged in this round
   std::map<std::uint64_t, Probe> probes_;  // by number
   static constexpr std::size_t kMostLate = 64;
   // pings that had no answer in time, by number: to which member, and when

@@ -1,8 +1,9 @@
-// What a node has seen of members besides their own word: since when each is what it is, and
-// without a session, and how its clock differs. Of those that are known, and of no others: names
-// come and go for as long as a node runs.
+// A node's own observations of members: the times since when each has its state, and has no
+// session, and the offset of its clock. Only known members are kept: names come and go for as long
+// as a node runs.
 //
-//   for (const Member& m : observed.note(who_may_have_changed, now_ns)) ...      // whose state is another than it was
+//   // members whose state is another than before:
+//   for (const Member& m : observed.note(members, now_ns)) ...
 //   if (observed.size() != roster.size()) observed.forget_but(roster.members());
 //   observed.since_ns("b");  if (ClockOffset* clock = observed.clock("b")) ...
 //
@@ -23,7 +24,7 @@ namespace troupe {
 
 class ObservedMembers {
  public:
-  /// Of these those that are new, or whose state is another than in the last call that had them.
+  /// Returns those of `members` that are new, or whose state is another than in their last call.
   std::vector<Member> note(const std::vector<Member>& members, std::int64_t now_ns) {
     std::vector<Member> changed;
     for (const Member& m : members) {
@@ -51,7 +52,7 @@ class ObservedMembers {
     const auto it = seen_.find(name);
     return it == seen_.end() ? 0 : it->second.since_ns;
   }
-  /// Of a member that is known: does this node have a session with it?
+  /// Notes whether this node has a session with a known member.
   void note_session(const std::string& name, bool has_one, std::int64_t now_ns) {
     const auto it = seen_.find(name);
     if (it == seen_.end()) return;
@@ -73,7 +74,7 @@ class ObservedMembers {
  private:
   struct Seen {
     MemberState state = MemberState::alive;
-    std::int64_t since_ns = 0;  // of the Unix epoch
+    std::int64_t since_ns = 0;  // since the Unix epoch
     std::int64_t apart_since_ns = 0;
     ClockOffset clock;
   };

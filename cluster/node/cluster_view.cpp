@@ -194,7 +194,7 @@ bool ClusterView::wait_closed(std::chrono::nanoseconds patience) {
       mutex_, changed_, [this] { return is_closed_; }, patience);
 }
 
-// Of those addresses.
+// Returns the listed addresses, each with the reason of its refusal.
 std::string ClusterView::listed(const std::vector<std::string>& addresses,
                                 const Refusals& refusals) {
   std::vector<std::string> all;
@@ -237,8 +237,8 @@ void ClusterView::wait_for(const std::vector<std::string>& names,
   throw Error(Code::deadline_exceeded, why.empty() ? in_vain : in_vain + "; " + why);
 }
 
-// Nodes are started in any order: an address that does not answer yet is dialled again. Its name may
-// not resolve yet either, because a pod's name may come after the pod.
+// Nodes are started in any order: an address that does not answer yet is dialled again. Its name
+// may not resolve yet either, because a pod's name may come after the pod.
 bool ClusterView::wait_joined(std::chrono::nanoseconds timeout,
                               const std::function<bool()>& gives_up,
                               const std::function<void(const std::string&)>& dial,

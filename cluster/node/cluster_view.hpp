@@ -1,12 +1,13 @@
 // The nodes of the cluster as this one sees them: the roster, refused addresses and what was
 // observed of members, behind one lock.
 //
-//   ClusterView::Change change = view.change(now, [&](Roster& r) { r.connected(now, peer, info); });
+//   ClusterView::Change change =
+//       view.change(now, [&](Roster& r) { r.connected(now, peer, info); });
 //   log(change.news);  act(change.effects);                   // by NodeCore, without the lock
 //   view.find("worker1");  view.peer_of("worker1");  view.wait_for({"worker1"}, 10s);
 //
-// Threads: any. The lock is a leaf: the view calls nothing that takes another, so that a service may
-// look here with its own lock held.
+// Threads: any. The lock is a leaf: the view calls nothing that takes another, so that a service
+// may look here with its own lock held.
 //
 // Invariants:
 // 1. A session that has ended is gone from here before any service is told of its loss. A service
@@ -37,7 +38,7 @@ namespace troupe {
 class ClusterView {
  public:
   using Time = Roster::Time;
-  /// What follows from a change of the roster: messages, sessions that end, and lines for the log.
+  /// Consequences of a change of the roster: messages, sessions that end, and lines for the log.
   struct Change {
     Roster::Effects effects;
     std::vector<LogRecord> news;
@@ -87,15 +88,15 @@ class ClusterView {
     const NodeId* node = is_closed_ ? nullptr : roster_.session(peer);
     return node ? std::optional(node->incarnation) : std::nullopt;
   }
-  /// The same for records that are sent directly: without the lock if it is the peer of the call
-  /// before, and nothing has changed since.
+  /// Checks the sender of a direct record: without the lock if it is the peer of the last call, and
+  /// nothing has changed since.
   bool accepts_direct(Peer peer) {
     return direct_from_.load(std::memory_order_relaxed) == peer || accepts_direct_anew(peer);
   }
   std::string name_of(Peer peer) const;
   /// The session with a node that can be worked with; 0: none.
   Peer find(const std::string& name) const;
-  /// The same; throws not_found, naming what of the plan is there.
+  /// Returns the node's peer. Throws not_found, naming the nodes of `plan` that are present.
   Peer peer_of(const std::string& node, const Plan* plan = nullptr) const;
 
   // ---- nodes
@@ -141,10 +142,11 @@ class ClusterView {
 
   std::atomic<Peer> direct_from_{0};  // accepts_direct; written under mutex_, publishes nothing
   mutable std::mutex mutex_;          // guards everything below
-  std::condition_variable changed_;   // of roster_, refusals_ and is_closed_
+  std::condition_variable changed_;   // signalled when roster_, refusals_ or is_closed_ changes
   Roster roster_;
   Refusals refusals_;
-  mutable ObservedMembers observed_;  // of members of roster_; its clocks are estimates
+  mutable ObservedMembers
+      observed_;  // observations of members of roster_; its clocks are estimates
   std::vector<std::string> join_;
   bool has_joined_ = false;
   bool is_closed_ = false;

@@ -13,7 +13,7 @@ namespace troupe {
 namespace {
 
 constexpr auto kPartitionPatience = std::chrono::milliseconds(100);  // with partitions
-constexpr auto kTracePatience = std::chrono::milliseconds(2000);     // that copy a whole trace
+constexpr auto kTracePatience = std::chrono::milliseconds(2000);     // if they copy a whole trace
 
 std::string in_seconds(std::int64_t ns) {
   return fmt::format("{:.1f} s", static_cast<double>(ns) * 1e-9);
@@ -38,7 +38,8 @@ class InspectionService::Inspector {
     constexpr std::size_t kMostWaiting = 64;
     std::lock_guard lock(mutex_);
     if (questions_.size() >= kMostWaiting) return false;
-    // Questions about the state, by which the cluster is watched, do not wait for events and traces.
+    // Questions about the state, by which the cluster is watched, do not wait for events and
+    // traces.
     const bool is_first = question.question.what == NodeQuestion::What::state;
     const auto place =
         is_first ? std::find_if(questions_.begin(), questions_.end(),
@@ -226,12 +227,13 @@ std::string InspectionService::why_apart(const Member& m, std::int64_t since_ns,
                                       : "");
 }
 
-// A time is a little earlier than need be, because the clock of the other node is an estimate; without
-// an estimate all is asked for.
+// Returns the question with a time a little earlier than necessary, because the clock of the other
+// node is an estimate. Without an estimate all is requested.
 NodeQuestion InspectionService::question_for(const std::string& node, NodeQuestion question,
                                              ObservedMembers& observed) const {
   if (question.since_ns == 0) return question;
-  constexpr std::int64_t kLatest = INT64_MAX / 2;  // of any clock; a user may ask for any time
+  // the latest time of any clock; a user may ask for any time
+  constexpr std::int64_t kLatest = INT64_MAX / 2;
   const ClockOffset* clock = observed.clock(node);
   question.since_ns =
       !clock || !clock->is_known()
@@ -315,7 +317,7 @@ void InspectionService::take_report(const Asked& asked, RequestTable::Reply&& r,
   a.has_answered = true;
   a.report = std::move(*r.report);
   node_.view.look([&](const Roster&, ObservedMembers& observed) {
-    ClockOffset once;  // of a node that is not known any more
+    ClockOffset once;  // for a node that is not known any more
     ClockOffset* known = observed.clock(a.member.name);
     ClockOffset& clock = known ? *known : once;
     if (!has_own_clock_ && !a.report.host.empty() && a.report.host == this_boot())
@@ -334,7 +336,7 @@ void InspectionService::ask_about(const Run& run, std::function<void(const RunSn
     const Peer peer = node_.view.look(
         [&](const Roster& roster, ObservedMembers&) { return roster.session_with(node); });
     if (node == node_.self.name || peer == 0) continue;
-    RunSnapshot nothing;  // of a node that has done its part
+    RunSnapshot nothing;  // for a node that has done its part
     for (const std::string& other : run.plan().nodes)
       if (other != node) nothing.other_nodes.push_back(other);
     const std::uint64_t id = node_.requests.add(

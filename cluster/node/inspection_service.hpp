@@ -43,7 +43,8 @@ class InspectionService {
 
   /// `asker`: the incarnation of `peer`.
   void handle(Peer peer, std::uint64_t asker, InspectNode&& m);
-  /// Records that inspections for scalars report: the last that were added. `forget` before they go.
+  /// Adds records that inspections for scalars report: the last that were added. Call `forget`
+  /// before they go.
   void add(const Records& records);
   void forget(const Records& records);
 

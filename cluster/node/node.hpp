@@ -5,14 +5,14 @@
 //   Graph g;  ...  { auto there = g.on_device("/node:worker1/cpu:0");  y = matmul(x, w); }
 //   node.engine().run(g, {{x, value}}, {y});             // as with any engine
 //
-// The program is the same on one engine and on many nodes: where its parts run is said by device
-// names. A name without a node means the node that compiles. A state lives where it was declared;
+// The program is the same on one engine and on many nodes: device names decide where its parts run.
+// A name without a node means the node that compiles. A state lives where it was declared;
 // `Engine::get` and `set` find it there.
 //
-// Errors: a run that fails on another node throws here what it would have thrown, naming the node.
-// A node that is lost ends the runs it took part in with `unavailable`; runs over the other nodes
-// go on, and so does the cluster. Lost is who does not answer for long enough
-// (cluster/membership/membership.hpp), or has missed messages; it may come back.
+// Errors: a run that fails on another node throws the error here that it would have thrown here,
+// naming the node. A lost node ends the runs in which it took part with `unavailable`. Runs over
+// the other nodes go on, and so does the cluster. A node is lost if it does not answer for long
+// enough (cluster/membership/membership.hpp), or has missed messages; it may come back.
 //
 // Ownership: the node owns its engine; functions and runs must not outlive it. Threads: any.
 #pragma once
@@ -56,23 +56,23 @@ struct NodeOptions {
   // `key=value` and spaces: what others know of it, for placement; `placement=named`: it gets only
   // what names it
   std::string labels = {};
-  MembershipOptions membership = {};  // how soon who does not answer is held for dead
+  MembershipOptions membership = {};  // time until a silent node counts as dead
   EarlyLimits early = {};
-  // what a node's peers did wrong; from any thread
+  // called with errors of the node's peers; from any thread
   std::function<void(const std::string& line)> log = {};
   // greater each time a node of this name starts; 0: by the clock
   std::uint64_t incarnation = 0;
-  /// What inspections hold for the time, in nanoseconds since the Unix epoch; none: the system's
-  /// clock. For simulations.
+  /// The time that inspections use, in nanoseconds since the Unix epoch; none: the system's clock.
+  /// For simulations.
   std::function<std::int64_t()> clock = {};
   /// Deterministic engines: lets something happen on another node or between them; false if nothing
   /// is pending.
   std::function<bool()> step = {};
 };
 
-/// Messages for runs that had not begun on this node, which waited; for runs that were over, which
-/// were dropped; and such as no node sends that keeps to the protocol, repeated tokens among them,
-/// which were dropped too. And messages whose turn was taken by whoever brought them
+/// Counts of messages. Early messages waited for runs that had not begun on this node. Late ones
+/// came for runs that were over, and were dropped. Messages that violate the protocol, such as
+/// repeated tokens, were dropped too. Some messages were run on the thread that brought them
 /// (cluster/runs/RUNS.md).
 struct RunCounters {
   std::uint64_t early = 0;
@@ -83,10 +83,10 @@ struct RunCounters {
 
 namespace detail {
 
-/// What `ClusterNode::clear_container` has done.
+/// The result of `ClusterNode::clear_container`.
 struct Cleared {
-  std::size_t states = 0;  // that were dropped
-  // nodes that name the container themselves, and keep what is theirs
+  std::size_t states = 0;  // states that were dropped
+  // nodes that name the container themselves, and keep their states
   std::vector<std::string> kept;
 };
 
@@ -104,7 +104,7 @@ class ClusterNode {
 
   Engine& engine();
   const std::string& name() const;
-  /// Where others reach it; empty: nowhere.
+  /// Returns the address for other nodes; empty: the node does not listen.
   std::string address() const;
   /// Names of the nodes that can be worked with, this one first: connected, and not held for dead.
   std::vector<std::string> nodes() const;
@@ -123,17 +123,17 @@ class ClusterNode {
   /// Waits until all of these are connected; throws deadline_exceeded, naming those that are not
   /// and why.
   void wait_for(const std::vector<std::string>& names, std::chrono::nanoseconds timeout);
-  /// Waits until one of `options.join` is connected, asking again while nobody answers; throws
-  /// unavailable, saying what each of them said. A name that does not resolve may do so later: if
-  /// none does, the engine's log says so meanwhile. False: `gives_up`, which is asked ten times a
-  /// second, has said that nobody need wait any longer.
+  /// Waits until one of `options.join` is connected, and asks again while none answers. Throws
+  /// unavailable with the answer of each. A name that does not resolve may do so later: if none
+  /// does, the engine's log reports it meanwhile. Returns false if `gives_up`, which is called ten
+  /// times a second, has returned true.
   bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up = {});
-  /// Drops what programs keep in a container (NodeOptions::container; empty: what this node's own
-  /// programs keep on others) on these nodes; none named: on all. Runs under way end with what they
-  /// have. After it queues begin empty, actors anew; variables have their initial value for
-  /// programs of this node, if the container is its own; for who else used one the value is lost
-  /// (cluster/NOTES.md). A node that names the container itself keeps its own. Throws not_found
-  /// for a node that is not there. Not from within an actor.
+  /// Drops the states of programs in a container (NodeOptions::container; empty: the states of this
+  /// node's own programs on others) on these nodes; none named: on all. Runs under way end with the
+  /// states that they have. Afterwards queues are empty and actors begin anew. If the container is
+  /// this node's own, variables have their initial value for its programs. For any other program
+  /// that used one the value is lost (cluster/NOTES.md). A node that names the container itself
+  /// keeps its own. Throws not_found for a node that is not there. Not from within an actor.
   detail::Cleared clear_container(const std::string& container,
                                   const std::vector<std::string>& nodes = {});
   /// Cancels a run, `a/17`, of any node. Throws invalid_argument for a text that names no run, and
@@ -153,8 +153,8 @@ class ClusterNode {
   detail::PoolCounters pool_counters() const;
   /// Returns the time of the last ping of each node, with its answer; 0: none has come back.
   std::map<std::string, std::chrono::nanoseconds> round_trips() const;
-  /// Asks all nodes that are known, this one included, or one of them. Blocks for as long as
-  /// `patience`; who does not answer within it is there with the reason. Not from within an actor.
+  /// Asks all known nodes, this one included, or one of them. Blocks for at most `patience`. The
+  /// report names each node that did not answer in time, with the reason. Not from within an actor.
   ClusterReport inspect(const NodeQuestion& question = {},
                         std::chrono::nanoseconds patience = std::chrono::milliseconds(500),
                         const std::string& only = {}) const;
@@ -168,8 +168,9 @@ class ClusterNode {
   /// end.
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const;
 
-  /// What all nodes are told of this one's training (NodeQuestion::What::scalars), until `forget`,
-  /// which the records outlive: of several the last. The inspection server calls both.
+  /// Makes this node's training records available to all nodes (NodeQuestion::What::scalars), until
+  /// `forget`; the records outlive that call. If several were added, the last counts. The
+  /// inspection server calls both.
   void tell_of(const Records& records) const;
   void forget(const Records& records) const;
 

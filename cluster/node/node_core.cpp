@@ -196,8 +196,8 @@ std::chrono::nanoseconds NodeCore::tick(std::chrono::nanoseconds now) {
   return quota_.resume() ? next : std::min<std::chrono::nanoseconds>(next, now + kLook);
 }
 
-// A node outlives the programs that run on it, and does not keep the memory of their largest tensors
-// for ever.
+// A node outlives the programs that run on it, and does not keep the memory of their largest
+// tensors for ever.
 std::chrono::nanoseconds NodeCore::age_heap(std::chrono::nanoseconds now) {
   constexpr auto kEach = std::chrono::seconds(1);
   if (now >= next_age_) {

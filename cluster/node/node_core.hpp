@@ -6,11 +6,11 @@
 //                                                  └────▲────┘
 //   transport:        received, lost, tick ───► NodeCore ──► ClusterView, SharedRuns
 //
-// Threads: any. The transport's thread decodes, looks up and posts; work that takes long runs on the
-// request worker, an actor on the engine's workers.
+// Threads: any. The transport's thread decodes, looks up and posts; work that takes long runs on
+// the request worker, an actor on the engine's workers.
 //
-// Ownership: NodeCore owns all services. `open` makes those that need an engine, before the transport
-// starts; `close` leaves the cluster, and ends their threads. Plans keep NodeCore alive.
+// Ownership: NodeCore owns all services. `open` makes those that need an engine, before the
+// transport starts; `close` leaves the cluster, and ends their threads. Plans keep NodeCore alive.
 //
 // Invariants:
 // 1. Locks: NodeCore has none. A service may look at the view with its own lock held; no service is
@@ -103,7 +103,7 @@ class NodeCore final : public TransportListener,
 
  private:
   class RequestWorker;
-  /// Those that need an engine.
+  /// The services that need an engine.
   struct Services {
     Services(const NodeParts& node, SharedRuns& runs, std::weak_ptr<SharedRuns> shared_runs,
              bool has_own_clock);
@@ -126,9 +126,9 @@ class NodeCore final : public TransportListener,
 
   const NodeId self_;
   const std::string container_;
-  const EarlyLimits limits_;  // of a peer's requests that wait
+  const EarlyLimits limits_;  // limits of a peer's waiting requests
   const bool has_own_clock_;
-  const std::function<std::int64_t()> time_ns_;  // of the Unix epoch
+  const std::function<std::int64_t()> time_ns_;  // time since the Unix epoch
   Waiter waiter_;
   std::unique_ptr<Transport> transport_;
   EngineImpl* engine_ = nullptr;  // null before `open`
@@ -140,7 +140,8 @@ class NodeCore final : public TransportListener,
   SharedRuns runs_;
   std::unique_ptr<Services> services_;  // null before `open`
 
-  std::chrono::nanoseconds next_age_{};  // of the heap; the transport's thread's
+  // next trim of the heap; used by the transport's thread only
+  std::chrono::nanoseconds next_age_{};
 };
 
 }  // namespace troupe::detail

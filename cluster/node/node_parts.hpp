@@ -13,7 +13,7 @@ namespace troupe {
 
 struct NodeParts {
   const NodeId& self;            // without an address
-  const std::string& container;  // of this node's programs; empty: none but their own
+  const std::string& container;  // container of this node's programs; empty: private states
   const EarlyLimits& limits;
   Transport& transport;
   EngineImpl& engine;

@@ -48,7 +48,7 @@ void PeerQuota::run_next(Peer from) {
   std::optional<Answer> answer;
   {
     const Release release_after{*this, from, next.bytes};
-    answer = std::exchange(next.work, {})();  // what it kept goes with it
+    answer = std::exchange(next.work, {})();  // destroys the job's captures with it
   }
   if (!answer) return;
   if (from != 0) reply(from, *answer);

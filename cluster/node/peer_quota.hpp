@@ -1,20 +1,20 @@
 // Requests of peers to this node: done one after the other, within a quota for each peer.
 //
-//   request ──► submit ──► jobs of its peer ──► done, answered ──► the transport, until the peer has it
-//                  │            ▲                                          │
+//   request ──► submit ──► jobs of its peer ──► done, answered ──► the transport, until the peer
+//                  │            ▲                                          │         has it
 //   over the quota: throws      └── paused, while more answers than the quota are unread ◄─┘
 //
-// A peer that asks and does not read takes, of this node's memory, the quota of requests, the quota
-// of answers, and one more answer of any size. The transport reports what is unread; a reply that it
-// has not taken up yet is not seen, for microseconds. A peer that keeps to the protocol always reads,
-// and only waits.
+// A peer that sends requests and does not read takes, of this node's memory, the quota of requests,
+// the quota of answers, and one more answer of any size. The transport reports the unread bytes. It
+// does not count a reply that it has not taken up yet, for microseconds. A peer that keeps to the
+// protocol always reads, and only waits.
 //
 // Threads: any. Jobs run on the request worker (`Hooks::run_later`), in order, without the lock.
 // `has_session` is asked with the lock held: it takes no lock under which PeerQuota is called.
 //
 // Invariants:
-// 1. The jobs of a paused peer run in order once it has read. `lost` drops them, and is called after
-//    the session has ended, so that no peer is paused for ever.
+// 1. The jobs of a paused peer run in order once it has read. `lost` drops them, and is called
+//    after the session has ended, so that no peer is paused for ever.
 // 2. The quota counts a request until its job has run or was dropped.
 #pragma once
 

@@ -88,7 +88,8 @@ std::vector<NodeCost> PlanService::costs(const SharedPlan& plan) {
   const std::vector<std::uint64_t> ids = ask_others<GetCosts>(plan);
   std::vector<NodeCost> all;
   for (std::size_t i = 0; i < ids.size(); ++i)
-    for (const NodeCost& c : node_.requests.await(ids[i]).costs)  // of its own nodes alone
+    // each node reports its own nodes alone
+    for (const NodeCost& c : node_.requests.await(ids[i]).costs)
       if (std::isfinite(c.ns) && c.ns > 0 && c.ns < 1e15 && c.node >= 0 &&
           c.node < plan.plan().program.graph.size() &&
           plan.peer_of(plan.plan().partition_of[at(c.node)]) == plan.others()[i])
@@ -115,7 +116,8 @@ std::optional<Answer> PlanService::make(Peer from, const std::shared_ptr<Message
   return answer;
 }
 
-// The sessions with all other participants; nothing if the plan has to wait for one. Under the lock.
+// Returns the sessions with all other participants; nothing if the plan has to wait for one. Called
+// under the lock.
 auto PlanService::connected_with(const NodeId& owner, Peer from, const MakePlan& m,
                                  const std::shared_ptr<Message>& message)
     -> std::optional<PeersByName> {

@@ -13,8 +13,8 @@
 //
 // Invariants:
 // 1. A part is kept only while there is a session with its owner.
-// 2. A plan that waits for connections is tried again after every change of the cluster. `make` looks
-//    at the view and enters it under one lock, and `retry` comes after the change.
+// 2. A plan that waits for connections is tried again after every change of the cluster. `make`
+//    looks at the view and enters the plan under one lock, and `retry` comes after the change.
 // 3. The last reference to a plan is not dropped under the lock, because that sends messages.
 #pragma once
 

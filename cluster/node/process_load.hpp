@@ -17,15 +17,16 @@ class ProcessLoad {
  public:
   /// Measures the load from now on.
   ProcessLoad();
-  /// Fills in cpu_ns, cpu, cores, resident and total. The load is an average over a second at least,
-  /// so that frequent questions do not disturb it; the first is over the time since it was made.
+  /// Fills in cpu_ns, cpu, cores, resident and total. The load is an average over a second at
+  /// least, so that frequent questions do not disturb it; the first is over the time since it was
+  /// made.
   void measure(NodeReport& report);
 
  private:
   std::mutex mutex_;  // guards everything below
   std::int64_t at_ns_;
   std::uint64_t cpu_ns_;
-  double cores_ = 0;  // of the last second or so that was measured
+  double cores_ = 0;  // average over the last second or so that was measured
   bool is_known_ = false;
 };
 

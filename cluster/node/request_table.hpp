@@ -14,8 +14,8 @@
 // 1. Every request is done at last: by its answer, or because the session has ended. The session
 //    ends before `lost` is called, and `add` looks for it under the lock; one of the two notices.
 // 2. Only the peer that was asked can answer, once.
-// 3. What this node has sent to a peer and what is not answered stays within the limits, in the
-//    order of `ask`; a peer disconnects a node that exceeds them (PeerQuota).
+// 3. The unanswered requests to a peer stay within the limits, in the order of `ask`. A peer
+//    disconnects a node that exceeds them (PeerQuota).
 #pragma once
 
 #include <chrono>
@@ -75,7 +75,7 @@ class RequestTable {
  private:
   struct Request {
     Peer to = 0;
-    // that the peer keeps until it is done; the place among those sent to it, 0: not sent by `ask`
+    // bytes that the peer keeps until it is done; rank among requests to it, 0: not sent by `ask`
     std::uint64_t bytes = 0, turn = 0;
     Time began{};
     bool is_done = false;
@@ -92,7 +92,7 @@ class RequestTable {
   const Waiter& waiter_;
 
   std::mutex mutex_;                 // guards everything below
-  std::condition_variable changed_;  // of requests_
+  std::condition_variable changed_;  // signalled when requests_ changes
   std::map<std::uint64_t, Request> requests_;
   std::uint64_t last_ = 0, last_turn_ = 0;
 };

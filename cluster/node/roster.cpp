@@ -45,7 +45,8 @@ std::string quoted_name(const std::string& name) {
   return out + "'";
 }
 
-// What no node can be called, whoever says so: why not. Empty: a node can.
+// Returns the reason why no node may have this name, in whatever message it came. Empty: a node
+// may.
 std::string why_no_name(const std::string& name) {
   if (name.empty() || name.find('/') != std::string::npos || name.size() > kLongestText)
     return fmt::format("a node needs a name without '/', of {} bytes at most, not {}", kLongestText,
@@ -138,8 +139,8 @@ void Roster::connected(Time now, Peer peer, const PeerInfo& info) {
                          : Status(Code::failed_precondition,
                                   why_outdated(info.name, info.incarnation, known->incarnation)));
   }
-  // Who was asked for by the user may know others; who came by itself, or was heard of, is known
-  // where this node is.
+  // A node that the user asked for may know others. A node that came by itself, or by gossip, is
+  // known wherever this node is.
   membership_.greet(contact, asked_.contains(info.address));
 }
 
@@ -170,8 +171,8 @@ void Roster::heard(Time now, Peer peer, const Gossip& told) {
   now_ = now;
   const NodeId* node = session(peer);
   if (!node) return;
-  // Who listens at all addresses of its machine does not know which of them others see: that is for
-  // who has seen it, and passes it on.
+  // A node that listens at all addresses of its machine does not know the one that others see. A
+  // node that has seen that address fills it in, and passes it on.
   Gossip gossip = told;
   const auto resolve = [&](Member& m) {
     m.address = m.name == node->name && is_any_host(m.address)
@@ -186,7 +187,8 @@ void Roster::heard(Time now, Peer peer, const Gossip& told) {
   for (const Member& m : gossip.message.members) check(m);
   const bool is_new = !membership_.find(node->name);
   membership_.receive(now, gossip.from, gossip.message);
-  // Who cannot be dialled has to dial whoever comes, and should not have to wait for gossip.
+  // A node that cannot be dialled has to dial each new node, and should not have to wait for
+  // gossip.
   if (is_new && gossip.message.kind == MembershipMessage::Kind::sync)
     for (const auto& [other, id] : sessions_)
       if (id.address.empty() && other != peer)
@@ -299,7 +301,7 @@ void Roster::dial(const Member& member) {
   if (!member.address.empty() && status_.ok()) effects_.dialled.push_back(member.address);
 }
 
-// ---- who is there
+// ---- members and sessions
 
 const NodeId* Roster::session(Peer peer) const {
   auto it = sessions_.find(peer);

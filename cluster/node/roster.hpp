@@ -1,18 +1,18 @@
-// Who is there: the members that `Membership` knows and the sessions that the transport has with
-// them, as one.
+// The nodes that are present: the members that `Membership` knows and the sessions that the
+// transport has with them, as one.
 //
 //   roster.connected(now, peer, info);  roster.heard(now, peer, gossip);  due = roster.tick(now);
-//   for (auto& [peer, why] : roster.take().ended) ...        // what follows from it is the caller's to do
+//   for (auto& [peer, why] : roster.take().ended) ...  // the caller acts on the effects
 //
-// A node can be worked with while a session with it is open and it is not held for dead. The two
-// end apart:
-//   its session is lost    messages were, so what was under way with it ends; it is only suspected, and dialled again
-//   its connection breaks  nothing is lost; it is suspected, and refutes that as soon as it is heard again
-//   it is dead             this node got no answer of it, while its session was open: that is ended
-//   it leaves              its word of it comes first: nothing new begins with it; its session ends with its last message
-//   it has started anew    the session of its earlier life is ended
+// A node is usable while a session with it is open and it does not count as dead. The two end
+// apart:
+//   session lost      messages were lost, so work under way with it ends; suspected, dialled again
+//   connection breaks nothing is lost; suspected, and refutes that as soon as it is heard again
+//   dead              no answer came while its session was open: the session is ended
+//   leaves            its notice comes first: nothing new begins; the last message ends its session
+//   started anew      the session of its earlier life is ended
 //
-// Threads: one at a time. A machine as `Membership` is: it calls nobody.
+// Threads: one at a time. A state machine as `Membership` is: it makes no calls.
 #pragma once
 
 #include <map>
@@ -34,23 +34,24 @@ class Roster final : private MembershipHost {
  public:
   using Time = Membership::Time;
 
-  /// What is to be done, in this order.
+  /// The actions for the caller, in this order.
   struct Effects {
     std::vector<std::pair<Peer, Gossip>> said;
     // sessions, and what was under way with those nodes
     std::vector<std::pair<Peer, Status>> ended;
     std::vector<std::string> dialled;  // addresses
-    bool has_changed = false;          // who is there
-    // whose state may be another, or who may be connected or not
+    bool has_changed = false;          // true: nodes came or went
+    // nodes whose state, or connection, may have changed
     std::vector<std::string> changed;
   };
 
   /// Throws invalid_argument for a name, labels or options that make no sense.
   Roster(Member self, const MembershipOptions& options, std::uint64_t seed);
 
-  /// Where this node listens, once that is known; before anybody hears of it.
+  /// Sets the address at which this node listens, once that is known; before any node learns of it.
   void set_address(const std::string& address) { membership_.set_address(address); }
-  /// An address that the user wants to be connected with: asked again as long as nobody is there.
+  /// Adds an address that the user wants to be connected with. It is dialled again until a node
+  /// answers.
   void ask(const std::string& address) { asked_.insert(address); }
   void connected(Time now, Peer peer, const PeerInfo& info);
   /// Whose session it was; nothing if it was ended here before.
@@ -71,7 +72,7 @@ class Roster final : private MembershipHost {
   /// none.
   Peer session_with(const std::string& name) const;
   Peer find(const std::string& name) const;
-  /// Those that can be worked with, this node first.
+  /// Returns the names of the usable nodes, this node first.
   std::vector<std::string> names() const;
   bool is_alone() const { return names().size() == 1; }
   std::vector<Member> members() const { return membership_.members(); }

@@ -53,9 +53,9 @@ void StateService::handle(Peer from, std::uint64_t owner, ClearContainer&& m, st
   });
 }
 
-// Returns how many were dropped, or ClearContainer::kKept. On the request worker, as plans are made:
-// no plan is about to be made that has the states. Plans that have them end; their owners make them
-// anew, with other states. Runs under way end with the states that they have.
+// Returns the number of dropped states, or ClearContainer::kKept. Runs on the request worker, as
+// plans are made: no plan is about to be made that has the states. Plans that have them end; their
+// owners make them anew, with other states. Runs under way end with the states that they have.
 std::uint64_t StateService::clear_here(std::uint64_t owner, const std::string& container) {
   const StateOwner cleared{container, container.empty() ? owner : 0};
   // its engine's own
@@ -105,7 +105,7 @@ void StateService::note(const Plan& plan, const std::vector<std::uint64_t>& stat
     const std::int32_t state = graph.node(id).state;
     if (state < 0) continue;
     const StateSpec& spec = graph.states()[at(state)];
-    // what is done to a state is done where that lives
+    // operations on a state run on the node where it lives
     const std::int32_t there = plan.partitions[at(plan.partition_of[at(id)])].node;
     if (spec.kind != StateSpec::Kind::variable || there == plan.here) continue;
     const std::string& node = plan.nodes[at(there)];

@@ -4,8 +4,8 @@
 //   states.get("worker1", variable);  states.set("worker1", variable, value);   // blocks
 //   states.handle(peer, owner, get_variable, bytes);                             // by the listener
 //
-// Threads: `get`, `set` and `clear_container` block, on a caller's thread; `handle` on any, its work
-// runs on the request worker, in order with the plans that were asked for before.
+// Threads: `get`, `set` and `clear_container` block, on a caller's thread; `handle` on any. Its
+// work runs on the request worker, in order with earlier requests for plans.
 //
 // Invariants:
 // 1. Every life of an owner's states has a number of its own, also over lives of this node.

@@ -9,7 +9,7 @@
 namespace troupe {
 namespace {
 
-// What msgpack's packer writes to.
+// The output of msgpack's packer.
 class Head {
  public:
   explicit Head(std::vector<std::byte>& head) : head_(head) {}

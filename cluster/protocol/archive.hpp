@@ -1,14 +1,14 @@
-// Archives: what goes between nodes as a flat sequence of msgpack numbers, strings and byte
-// strings, beside it the tensors, whose bytes nobody copies. One description of a type serves both
-// directions:
+// Archives: the form of messages between nodes. A message is a flat sequence of msgpack numbers,
+// strings and byte strings, and beside it the tensors, whose bytes are not copied. One description
+// of a type serves both directions:
 //
 //   template <class A> void fields(A& a, RunToken& t) { a(t.partition), a(t.receive), a(t.value); }
 //   MessageWriter w;  fields(w, token);  Message m = w.take();
 //   MessageReader r(m);  fields(r, token);  r.end();
 //
-// There are no msgpack arrays or maps: a count stands before what it counts and is at most what is
-// left to read, so that nothing is allocated that was not sent. A MessageReader throws data_loss
-// for whatever it does not expect.
+// There are no msgpack arrays or maps. A count precedes its elements and is at most the rest of the
+// message, so that nothing is allocated that was not sent. A MessageReader throws data_loss for
+// anything unexpected.
 #pragma once
 
 #include <array>
@@ -63,7 +63,7 @@ class MessageWriter {
  private:
   static constexpr std::uint64_t kOneByte = 128;
   static constexpr std::size_t kLongest = 9;  // bytes of a number
-  static constexpr std::size_t kShort = 16;   // of a scalar
+  static constexpr std::size_t kShort = 16;   // bytes of a scalar
   static constexpr std::size_t kGathered = 192;
   void make_room(std::size_t bytes) {
     if (kGathered - used_ < bytes) [[unlikely]]
@@ -74,8 +74,8 @@ class MessageWriter {
   void long_number(std::uint64_t n);
 
   Message message_;
-  // of the head, behind what it has: a turn's tokens fit, and take one block of memory, of their
-  // size
+  // bytes of the head that follow head_: a turn's tokens fit, and take one block of memory, of
+  // their size
   std::array<std::byte, kGathered> next_;
   std::size_t used_ = 0;
 };

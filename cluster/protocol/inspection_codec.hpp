@@ -34,9 +34,9 @@ template <>
 inline constexpr std::uint64_t kValues<NodeQuestion::What> =
     static_cast<std::uint64_t>(NodeQuestion::What::scalars) + 1;
 
-// Times that a peer says are added to and taken from each other: `begin - offset + length` of one
-// less that of another, where an offset is the mean of two differences, stays within 64 bits. What
-// is written is put into these bounds, so that no clock of its own can get a node disconnected.
+// Times from a peer are added and subtracted: `begin - offset + length` of one event less that of
+// another, where an offset is the mean of two differences, stays within 64 bits. Written times are
+// clamped to these bounds, so that a node's own clock cannot get it disconnected.
 constexpr std::int64_t kLatestTime = std::int64_t{1} << 61;  // since the Unix epoch: the year 2043
 constexpr std::int64_t kLongest = std::int64_t{1} << 60;     // 36 years
 

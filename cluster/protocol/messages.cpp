@@ -68,7 +68,8 @@ template <class A>
 void fields(A& a, BeginRun& m) {
   a(m.run), a(m.id), a(m.plan), a(m.step), a(m.seed), a(m.feeds);
 }
-// Of a Token and a Grant as well, whose runs and partitions are elsewhere.
+// Fields of a RunToken or RunGrant; also of a Token or Grant, whose runs and partitions are
+// elsewhere.
 template <class A, class Number, class T>
 void token_fields(A& a, Number&& partition, T& m) {
   a(partition), a(m.receive), a(m.is_dead), a(m.path), a(m.times), a(m.value);
@@ -85,7 +86,7 @@ template <class A>
 void fields(A& a, RunGrant& m) {
   grant_fields(a, m.partition, m);
 }
-// Who serves one message serves nobody else meanwhile.
+// Bounds the entries of one message, because its thread serves no other message meanwhile.
 template <class T>
 void at_most(MessageWriter& w, std::size_t, const std::vector<T>& all) {
   w(all);
@@ -114,8 +115,8 @@ template <class A>
 void fields(A& a, LeftRun& m) {
   a(m.run), a(m.status), a(m.fetches), a(m.done.fired), a(m.done.sent), a(m.done.received);
 }
-// What is asked for by itself is made if it is not there: a variable, not a user's actor that
-// nobody here knows how to make.
+// A state that is requested by itself is made if it is not there. So it must be a variable: this
+// node cannot make a user's actor.
 template <class A>
 void only_variable(A& a, StateSpec& spec) {
   a(spec);

@@ -54,7 +54,7 @@ struct NodeId {
   std::string address;
 };
 
-/// What the sender's membership says to the receiver's.
+/// A message from the sender's membership to the receiver's.
 struct Gossip {
   static constexpr MessageKind kKind = MessageKind::gossip;
   static constexpr Lane kLane = Lane::control;
@@ -70,8 +70,8 @@ struct MakePlan {
   std::uint64_t plan = 0;            // among the owner's
   std::vector<NodeId> participants;  // the owner included
   std::int32_t call_depth = 0;
-  std::uint64_t fingerprint = 0;  // of its part
-  std::string container = {};     // of its states; empty: the owner's own
+  std::uint64_t fingerprint = 0;  // fingerprint of the participant's part
+  std::string container = {};     // the container of its states; empty: the owner's own
 };
 /// Owner to participant: no run of this plan will begin any more.
 struct DropPlan {
@@ -88,7 +88,7 @@ struct BeginRun {
   std::uint64_t plan = 0;
   std::uint64_t step = 0;
   std::uint64_t seed = 0;
-  std::vector<std::pair<std::int32_t, Tensor>> feeds;  // those that its partitions take
+  std::vector<std::pair<std::int32_t, Tensor>> feeds;  // feeds of the participant's partitions
 };
 /// To a partition of the receiver's (partition_messages.hpp: Token, Grant).
 struct RunToken {
@@ -110,7 +110,7 @@ struct RunGrant {
 struct RunTokens {
   static constexpr MessageKind kKind = MessageKind::tokens;
   static constexpr Lane kLane = Lane::data;
-  static constexpr std::size_t kMost = 1024;  // of each; partitions collect 64 in all
+  static constexpr std::size_t kMost = 1024;  // tokens, and grants; partitions collect 64 in all
   RunKey run;
   std::vector<RunGrant> grants;
   std::vector<RunToken> tokens;
@@ -181,9 +181,9 @@ struct Answer {
   Tensor value;
   std::vector<LoopReport> loops = {};
   std::vector<NodeCost> costs = {};
-  std::uint64_t ns = 0;  // that a probe took
-  // to a plan, a variable: which life of the owner's states there it was made in, or is from; or
-  // how many were dropped
+  std::uint64_t ns = 0;  // duration of a probe
+  // answer to a plan or a variable: the life of the owner's states there that it belongs to; to
+  // ClearContainer: the number of dropped states
   std::uint64_t states = 0;
 };
 

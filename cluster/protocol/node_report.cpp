@@ -101,12 +101,12 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
   std::vector<RunSnapshot> all;
   for (auto& [key, joined] : runs) {
     RunSnapshot& run = joined.run;
-    // What they said themselves they may have said before that.
+    // A node's own report may be older than its leaving, so it is replaced.
     std::erase_if(run.partitions, [&](const PartitionSnapshot& p) {
       return joined.left.contains(std::string(node_of(p.device)));
     });
     run.partitions.insert(run.partitions.end(), joined.over.begin(), joined.over.end());
-    // Who has answered and says nothing of the run has done its part, or has not heard of it yet.
+    // A node that answered without this run has done its part, or has not got the BeginRun yet.
     const std::set<std::string> others(run.other_nodes.begin(), run.other_nodes.end());
     run.other_nodes.clear();
     run.is_whole =

@@ -1,9 +1,9 @@
-// Inspections over nodes: what one asks another, what it says, and what follows from what all have
-// said.
+// Inspections over nodes: a node's question to another, the answer, and conclusions from all
+// answers.
 //
 //   ClusterReport now = node.inspect({}, 500ms);            // every node, or why it did not answer
 //   for (const RunSnapshot& run : joined_runs(now)) ...     // runs over several nodes as one
-//   for (const Verdict& v : node.diagnose()) ...            // who hangs, and why; silent where nobody does
+//   for (const Verdict& v : node.diagnose()) ...            // runs that hang, and why; else empty
 #pragma once
 
 #include <cstdint>
@@ -20,18 +20,18 @@ namespace troupe {
 struct NodeQuestion {
   enum class What : std::uint8_t {
     state,     // NodeReport::engine and what the process takes
-    counters,  // of a plan's actors and edges: NodeReport::partitions
+    counters,  // actors and edges of a plan: NodeReport::partitions
     plan,      // NodeReport::plan
-    // what the flight recorders of all plans have kept since `since_ns`: NodeReport::recorded
+    // events of all plans' flight recorders since `since_ns`: NodeReport::recorded
     events,
     // also records firings, or not any more; for 75 s at most since `tracer` asked last
     trace_on,
     trace_off,
-    scalars,  // what a program there records of its training: NodeReport::scalars
+    scalars,  // training records of a program there: NodeReport::scalars
   };
   What what = What::state;
   PlanName plan = {};         // counters and plan: which
-  std::int64_t since_ns = 0;  // of the Unix epoch, by the clock of the node that asks
+  std::int64_t since_ns = 0;  // since the Unix epoch, by the clock of the node that asks
   // trace_on and trace_off: the trace, by its number at the node that asks
   std::uint64_t tracer = 0;
   std::int64_t since_step = INT64_MIN;  // scalars: of steps above it
@@ -39,11 +39,11 @@ struct NodeQuestion {
 
 namespace detail {
 
-/// What the recorders of a plan's partitions have kept.
+/// Events from the recorders of a plan's partitions.
 struct RecordedPlan {
   PlanName name;
   std::vector<PartitionSnapshot> partitions;
-  // of the nodes of the program that occur
+  // names of the program's nodes that occur
   std::vector<std::pair<std::int32_t, std::string>> names;
 };
 
@@ -53,7 +53,7 @@ struct PeerReport {
   std::uint64_t sent = 0, received = 0;  // bytes, since it was connected
   // bytes now: not given to the network, and not known to have arrived
   std::uint64_t queued = 0, unacknowledged = 0;
-  std::int64_t round_trip_ns = 0;  // of the last ping; 0: not known
+  std::int64_t round_trip_ns = 0;  // the last ping's; 0: not known
 };
 
 }  // namespace detail
@@ -61,12 +61,12 @@ struct PeerReport {
 struct NodeReport {
   std::string name;
   std::uint64_t incarnation = 0;
-  std::string version;  // of Troupe
-  // the same for whose clock is the same: the boot of the kernel; empty: a clock of its own
+  std::string version;  // version of Troupe
+  // equal for nodes with one clock: the boot of the kernel; empty: a clock of its own
   std::string host;
   std::int64_t received_ns = 0, answered_ns = 0;  // by its clock, since the Unix epoch
-  std::uint64_t cpu_ns = 0;                       // that the process has taken so far
-  double cpu = 0;                                 // cores busy since somebody asked last
+  std::uint64_t cpu_ns = 0;                       // CPU time of the process so far
+  double cpu = 0;                                 // cores busy since the last request
   std::int32_t cores = 0;
   std::uint64_t resident = 0, total = 0;  // bytes: of the process, of the machine
   TransportCounters transport;
@@ -76,7 +76,7 @@ struct NodeReport {
   detail::PlanDescription plan;
   std::vector<detail::RecordedPlan> recorded;
   static constexpr std::size_t kMostScalars = 4 << 20;  // bytes that others are told, names aside
-  std::string scalars;  // Records::json; empty: nobody records there
+  std::string scalars;  // Records::json; empty: no program records there
 };
 
 namespace detail {
@@ -101,9 +101,9 @@ namespace detail {
 /// Runs over several nodes once each, with all their partitions and those of their nodes that have
 /// not answered; the number is their owner's. In the order of nodes and numbers.
 std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
-/// Why nobody has described a plan, by what all say that they are at: not_found, with the plans
-/// there are; or unavailable, where nodes that take part in it are there and its owner, who alone
-/// knows all of it, does not answer.
+/// Returns the reason why no node has described a plan, by the reports of all nodes. not_found,
+/// with the plans there are; or unavailable, if participants of the plan are there and its owner,
+/// which alone knows all of it, does not answer.
 Error why_not_described(const PlanName& plan, const ClusterReport& now);
 /// `a/17`: whose run it is, as told by its plan, and its number there, whichever node says so.
 std::string run_name(const RunSnapshot& run);

@@ -72,7 +72,7 @@ void state_fields(A& a, StateSpec& s) {
 
 enum class Object : std::uint8_t { program, specs, function, opaque };
 
-// What an attribute holds that only the sender can use: a user's gradient, which was used before.
+// An attribute that only the sender can use: a user's gradient, which was used before.
 class Opaque final : public AttrObject {
  public:
   std::string text() const override { return "left where it was made"; }
@@ -92,7 +92,7 @@ class Dictionary {
     if (n == strings_->size()) strings_->push_back(r.text());
     return (*strings_)[n];
   }
-  /// What sites refer to.
+  /// Returns the owner of the strings to which sites refer.
   std::shared_ptr<const void> strings() const { return strings_; }
 
  private:
@@ -139,7 +139,7 @@ class ProgramWriter {
     w_(s.line);
   }
 
-  // Who uses a constant holds it (actors/plan/plan.hpp): other nodes need no value of it.
+  // A node that uses a constant has its value (actors/plan/plan.hpp): other nodes need none.
   static std::vector<char> constants_for(const Placed& placed, const std::string& to) {
     const Graph& g = placed.program.graph;
     std::vector<char> wanted(at(g.size()), to.empty());
@@ -283,8 +283,8 @@ class ProgramReader {
       MessageReader::malformed("an edge from nowhere");
   }
 
-  // Where nodes and partitions of a part stand in the whole goes up, and what leaves it goes to
-  // other nodes. What numbers others' ends of edges have, they look at.
+  // Checks that positions of a part's nodes and partitions in the whole increase, and that edges
+  // out of the part go to other nodes. The other nodes check the numbers of their ends.
   void read_part() {
     bool is_part = false;
     if (r_(is_part); !is_part) return;
@@ -371,7 +371,7 @@ class ProgramReader {
     }
     const AttrValue* value = op == "Constant" ? n.attrs.find("value") : nullptr;
     const auto* tensor = value ? std::get_if<Tensor>(value) : nullptr;
-    if (tensor && !tensor->has_value()) {  // of other nodes only
+    if (tensor && !tensor->has_value()) {  // a constant of other nodes
       if (!n.inputs.empty() || n.outputs.size() != 1 || n.outputs[0].is_list() || n.state >= 0)
         MessageReader::malformed("a constant of no kind");
       absent_.insert(graph().append(std::move(n)));
@@ -428,7 +428,7 @@ class ProgramReader {
     MessageReader::malformed("an attribute's object of no kind");
   }
 
-  // What ops take for granted of attributes that users cannot write.
+  // Checks attributes that users cannot write, as ops take them for granted.
   void check_objects(const Node& n) {
     auto is = [&]<class T>(const char* name, type_tag<T>) {
       const AttrValue* value = n.attrs.find(name);
@@ -456,7 +456,7 @@ class ProgramReader {
     if (!fits) MessageReader::malformed(fmt::format("a node of {} that is none", op));
   }
 
-  // What a node says of its state, which it was made by, is what that is.
+  // Checks that a node's attributes match the state that was made from them.
   static bool is_of(const Node& n, const StateSpec& state) {
     if (state.kind == StateSpec::Kind::variable)
       return n.attrs.get<DType>("dtype") == state.values[0].dtype &&

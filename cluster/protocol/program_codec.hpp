@@ -1,15 +1,15 @@
-// Programs between nodes: a placed, lowered program, or what one node needs of it, from which that
-// makes its partitions (actors/plan/plan_part.hpp).
+// Programs between nodes: a placed, lowered program, or the part of it from which one node makes
+// its partitions (actors/plan/plan_part.hpp).
 //
-//   MessageWriter w;  write(w, placed);                        // constants go beside it, uncopied
-//   Placed there;  read(r, there);                      // throws data_loss, or not_found for what this node lacks
+//   MessageWriter w;  write(w, placed);  // constants go beside it, uncopied
+//   Placed there;  read(r, there);       // throws data_loss, or not_found for an unknown name
 //
-// What can be named is named, never sent: ops, and users' actors, of which the node that is their
-// home must have registered one of that name (`register_actor`). Nothing that is read runs code of
-// the sender's. Invariant: what `read` yields holds what kernels and planner rely on: edges go
-// backwards, every node's inputs, attributes and outputs are what its op's inference says, states
-// are of the kind their ops work on, and such as a user may declare. How loops are wired the
-// planner looks at itself (actors/controlflow/frames.hpp).
+// Ops and users' actors are sent by name. The home node of a user's actor must have registered one
+// of that name (`register_actor`). No code of the sender's runs. Invariant: the result of `read`
+// satisfies the assumptions of kernels and planner. Edges go backwards; each node's inputs,
+// attributes and outputs agree with its op's inference; states are of the kind that their ops use
+// and that a user may declare. The planner checks the wiring of loops itself
+// (actors/controlflow/frames.hpp).
 #pragma once
 
 #include <troupe/actors/placement/placement.hpp>

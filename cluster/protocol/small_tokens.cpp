@@ -17,7 +17,7 @@ static_assert(Path::kMaxDepth < 1 << kWhatAt);
 static_assert(SmallTokens::kMost <= direct::kMost && std::endian::native == std::endian::little);
 constexpr std::size_t kElement = 8;  // bytes: a wider one goes as a message
 constexpr std::size_t kNumber = 10;  // bytes, at most
-// of a token, or a grant
+// bytes of a token or a grant
 constexpr std::size_t kLongestOne = 4 * kNumber + Path::kMaxDepth * kNumber + 2 + kElement;
 
 /// Numbers with seven bits a byte, the lowest first; all bytes but the last have the eighth.
@@ -80,7 +80,7 @@ class NumberReader {
 
  private:
   std::uint64_t longer_number(std::uint64_t n) {
-    constexpr unsigned kLast = 63;  // of 64 bits, for which there is one byte more
+    constexpr unsigned kLast = 63;  // 64 bits need one more byte
     for (unsigned shift = 7; shift < kLast; shift += 7) {
       const unsigned next = byte();
       n |= std::uint64_t{next & 0x7f} << shift;

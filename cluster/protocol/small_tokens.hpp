@@ -1,7 +1,7 @@
-// Tokens and grants that are small, scalars and dead tokens, in as few bytes as a line of a cache
-// mostly has: so they go directly to a process of the same host (Transport::send_direct), and as
-// messages to others. What is not so small, a tensor, a list, goes as RunTokens (messages.hpp), and
-// means the same.
+// Small tokens and grants, scalars and dead tokens, in so few bytes that one line of a cache mostly
+// holds them. They go directly to a process of the same host (Transport::send_direct), and as
+// messages to others. A larger value, a tensor or a list, goes as RunTokens (messages.hpp), with an
+// equal meaning.
 #pragma once
 
 #include <array>
@@ -13,14 +13,14 @@
 
 namespace troupe {
 
-/// Of `posted`, which is of one run and for one node.
+/// The tokens and grants of `posted`, all of one run and for one node, in the small form.
 class SmallTokens {
  public:
   static constexpr std::size_t kMost = 4 << 10;  // bytes
   SmallTokens(const RunKey& run, std::span<const Posted> posted, const Plan& plan);
   /// Empty: it cannot be written so, or does not fit.
   std::span<const std::byte> bytes() const { return std::span(bytes_).subspan(kKind, used_); }
-  /// Where it is not empty.
+  /// Returns the message; must not be empty.
   Message message() const {
     return {{bytes_.begin(), bytes_.begin() + static_cast<std::ptrdiff_t>(kKind + used_)}, {}};
   }
@@ -33,7 +33,7 @@ class SmallTokens {
 
 /// Into `said`, which is empty. Throws data_loss for what SmallTokens does not write.
 void read_small(std::span<const std::byte> bytes, RunTokens& said);
-/// Of a message of that kind.
+/// Reads a message of that kind.
 void read_small(const Message& message, RunTokens& said);
 
 }  // namespace troupe

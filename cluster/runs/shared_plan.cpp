@@ -65,7 +65,7 @@ void SharedPlan::post(std::span<Posted> posted) {
     const auto* token = std::get_if<Token>(&p.message);
     return token && bytes_of(token->value) >= kLarge;
   };
-  // Those of which it holds to the front; how many they are.
+  // Moves the posts that `holds` accepts to the front; returns their number.
   const auto to_front = [](std::span<Posted> all, auto holds) {
     std::size_t n = 0;
     for (Posted& p : all)
@@ -86,7 +86,7 @@ void SharedPlan::post(std::span<Posted> posted) {
       runs_->transport().send(to, RunTokens::kLane,
                               written(key, ours.subspan(i, 1), *plan_).take());
     const bool is_message = post_message(key, ours.subspan(large), to);
-    // what the turn leaves to be done is done meanwhile
+    // the transport sends them while the turn's remaining work is done
     if (is_message || large != 0) runs_->transport().flush(to);
     posted = posted.subspan(ours.size());
   }

@@ -22,8 +22,8 @@ Ref<Run> share(Run& run) {
   return Ref<Run>(&run);
 }
 
-// What a value that waits takes of this node's memory, which may be more than its sender said: an
-// element that a list lacks is a byte of a message.
+// Returns the memory of a waiting value, which may be more than its sender announced: an element
+// that a list lacks is a byte of a message.
 std::uint64_t memory_of(const Value& value) {
   constexpr std::uint64_t kList = 512;                // its log
   constexpr std::uint64_t kTensor = 64;               // its body
@@ -45,7 +45,7 @@ Status from_node(const std::string& node, const Status& status) {
              : Status(status.code(), fmt::format("{}: {}", name, status.message()));
 }
 
-// What other nodes, and the caller, get from one of a plan's.
+// Names the values that other nodes, and the caller, get from a plan's partitions on one node.
 std::string edges_out_of(const Plan& plan, std::int32_t node) {
   constexpr std::size_t kNamed = 3;
   std::set<std::int32_t> sources;
@@ -110,7 +110,7 @@ void check(RunToken& m, const Run& run, const SharedPlan& shared, Peer from) {
   check(m.path.depth == frame.depth, "a token of another loop");
   check(m.path.depth == 0 || m.path.number[m.path.depth - 1] <= INT64_MAX - std::max(1, m.times),
         "a token of no iteration");
-  // No sender is further ahead of who has not heard it yet.
+  // No sender is further ahead of a receiver whose grant it has not got.
   const bool may_be_several =
       frame.depth > 0 && !frame.function && edge.says == PartitionPlan::Says::value;
   check(m.times == 1 || (m.times > 1 && m.times <= edge.window && may_be_several),
@@ -185,7 +185,7 @@ void SharedRuns::begin(Run& run, SharedPlan& plan) {
           asked.push_back(peer);
         }
         return;
-      } catch (...) {  // those who were not asked leave now, the others by themselves
+      } catch (...) {  // nodes that were not asked leave now, the others by themselves
         why = Status::from_current_exception();
         if (auto it = owned_.find(last_); it != owned_.end()) {
           std::erase_if(it->second.awaited, [&](Peer peer) {
@@ -270,14 +270,14 @@ void SharedRuns::handle(Peer from, PlanBroken&& m) {
     }
 }
 
-// What a message enables, if it is short, is run by who brings it: no worker need be woken, nor
-// wake the transport's thread to send what comes of it. That is most of what an iteration takes
-// that waits for another node.
+// Runs the short consequences of a message on the thread that brings it: no worker need be woken,
+// nor wake the transport's thread to send the results. Wake-ups are most of the time of an
+// iteration that waits for another node.
 template <class Send>
 void SharedRuns::here_if_light(const PlanTroupe& troupe, Send send) {
   std::optional<StandIn> worker;
-  // Where it is the only run, as for callers: what it wakes may else be another's, and long, or a
-  // user's code that asks a peer.
+  // Only if it is the only run, as for callers. Otherwise it may wake work of another run, which
+  // may be long, or a user's code that sends a request to a peer.
   if (engine_->in_flight() <= 1 && troupe.is_light.load(std::memory_order_relaxed))
     worker.emplace(*engine_->pool(), StandIn::Stepped::drawn);
   const bool is_here = worker && *worker;
@@ -339,7 +339,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
     try {
       if (auto* tokens = std::get_if<RunTokens>(&w.message)) handle(w.from, std::move(*tokens));
       else handle(w.from, owner, std::move(std::get<AbandonRun>(w.message)));
-    } catch (...) {  // whoever said it, not the owner, by whose message it is looked at now
+    } catch (...) {  // the sender is at fault, not the owner, whose message led to this check
       const Status why = Status::from_current_exception();
       refused(w.from, why.message());
       transport_.disconnect(w.from, why);
@@ -370,8 +370,8 @@ void SharedRuns::handle(std::uint64_t owner, RunsBegun&& m) {
   all_begun(owner, m.last);
 }
 
-// What others said of runs up to `last` that this node has heard nothing of: their beginnings were
-// lost with a session. Under the lock.
+// Drops messages of other nodes for runs up to `last` whose BeginRun this node has not got: it was
+// lost with a session. Called under the lock.
 void SharedRuns::all_begun(std::uint64_t owner, std::uint64_t last) {
   std::uint64_t& begun = begun_[owner];
   begun = std::max(begun, last);
@@ -388,8 +388,8 @@ void SharedRuns::ended(Run& run) {
     last = std::move(it->second);
     parts_.erase(it);
   }
-  // Poisoned is enough: whoever makes it fail may still be at telling others so, and what has been
-  // skipped since is no result.
+  // It is enough that the run is poisoned. The thread that makes it fail may still be notifying
+  // others, and work that was skipped since is no result.
   LeftRun m{run.key.number, run.is_poisoned() ? run.status() : Status(), {}};
   for (std::size_t p = 0; p < run.plan().partitions.size(); ++p)
     if (const std::optional<RunTotals> done = run.done_by(p))
@@ -439,8 +439,8 @@ std::vector<SharedRuns::Waiting> SharedRuns::take_waiting(const RunKey& key) {
   return taken;
 }
 
-// For a run that has not begun here; false if it is over. Who sends more of that than is kept is
-// disconnected.
+// Buffers a message for a run that has not begun here; returns false if the run is over. A sender
+// that exceeds the limits is disconnected.
 bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   std::lock_guard lock(mutex_);
   if (is_over(key)) {
@@ -468,7 +468,7 @@ bool SharedRuns::wait(const RunKey& key, Waiting&& message) {
   return true;
 }
 
-// What `read` puts into them.
+// Handles the tokens and grants that `read` puts into them.
 template <class Read>
 void SharedRuns::handle_read(Peer from, Read read) {
   thread_local RunTokens of_thread;
@@ -491,8 +491,8 @@ void SharedRuns::handle_tokens(Peer from, const Message& message) {
   handle_read(from, [&](RunTokens& said) { read_small(message, said); });
 }
 
-// A grant for a run that is not under way here is dropped: who has no instance of a loop holds no
-// token of it back.
+// A grant for a run that is not under way here is dropped: without an instance of a loop no token
+// waits for credit.
 void SharedRuns::handle(Peer from, RunTokens&& m) {
   const Ref<Run> run = find(m.run);
   if (!run) {
@@ -613,7 +613,7 @@ void SharedRuns::close() {
   }
   for (const Ref<Run>& run : owned)
     engine_->fail(*run, Status(Code::cancelled, fmt::format("node '{}' is leaving", name_)));
-  // What the owner hears first, this or the loss, says the same.
+  // The loss and this failure carry the same reason, so their order at the owner does not matter.
   for (const Ref<Run>& run : parts)
     engine_->fail(*run, lost_status(run->plan(), run->plan().here, {name_, self_, {}},
                                     Status(Code::unavailable, "it is leaving")));

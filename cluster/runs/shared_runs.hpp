@@ -1,6 +1,6 @@
 // Runs over several nodes, seen from one of them: the run that a message is for, the nodes that
-// have still to leave it, and its end when a node fails or is lost. RUNS.md has the protocol and why
-// it ends.
+// have still to leave it, and its end when a node fails or is lost. RUNS.md has the protocol and
+// the argument that it ends.
 //
 //   SharedRuns runs(host, transport, self, limits, log);  runs.open(engine);
 //   runs.handle_tokens(peer, message);  runs.handle(peer, owner, begin_run, compiled);  ...
@@ -148,11 +148,11 @@ class SharedRuns {
   std::uint64_t refused() const { return refused_.load(std::memory_order_relaxed); }
 
  private:
-  static constexpr int kJobsHere = 4;  // of a worker, on the transport's thread
+  static constexpr int kJobsHere = 4;  // jobs of a worker that run on the transport's thread
 
   struct Owned {
     Ref<Run> run;
-    std::vector<Peer> awaited;  // that have not left yet
+    std::vector<Peer> awaited;  // nodes that have not left yet
   };
   struct Waiting {
     Peer from;
