@@ -105,8 +105,7 @@ std::string line_of(const std::string& what) {
              : what.substr(open + 1, what.size() - open - 2);
 }
 
-// Of a shape's text: an extent is 0, whatever the others are. What is a list may hold any number of
-// them.
+// Takes a shape's text. One extent of 0 empties it, whatever the others are; a list has any length.
 bool has_no_elements(const std::string& shape) {
   return shape.starts_with("[0]") || shape.starts_with("[0,") ||
          (shape.starts_with('[') &&
@@ -167,7 +166,7 @@ json run_json(const RunSnapshot& run, std::int64_t now_ns) {
 
 std::string error_json(const std::string& sentence) { return json_text({{"error", sentence}}); }
 
-// Whoever is a member speaks this node's version, or it would not have been let in.
+// Each member has this node's version, or it would not have been let in.
 std::string members_json(const std::string& node, const std::vector<Member>& members) {
   auto all = json::array();
   for (const Member& m : members)
@@ -304,7 +303,7 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
          {"tag", v.tag},
          {"line", line_of(v.actor)}});
   }
-  // What the others do, the first of it: whoever finds his run too slow sees where it is.
+  // The first activity of each other run, so that the user of a slow run sees where it is.
   j["doing"] = json::array();
   for (const RunSnapshot& run : runs) {
     const auto hangs = [&](const Verdict& v) { return v.id == id_of(run); };
@@ -315,7 +314,7 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
   return json_text(j);
 }
 
-// What other nodes say may be anything.
+// Scalars from other nodes are untrusted text.
 std::string scalars_json(const ClusterReport& report) {
   auto all = json::array();
   bool is_recorded = false;
@@ -392,7 +391,7 @@ void CounterCache::update(const ClusterReport& report, std::uint64_t ticket) {
       for (const EdgeCounters& c : p.edges) {
         const auto known = edges_.find({c.to, c.receive});
         if (known == edges_.end() || known->second.ticket > ticket) continue;
-        // of an end that is silent, what it said before
+        // a silent end keeps its earlier report
         auto& [e, ends] = edges.try_emplace(known->first, known->second.now, 0).first->second;
         if (c.window != 0)
           e.received = c.received,
@@ -510,8 +509,8 @@ std::string CounterCache::actor_json(std::int32_t node, const std::vector<RunSna
                      {"achieved_parallelism", l.achieved_parallelism},
                      {"limited_by_window", l.limited_by_window}};
   auto inputs = json::array(), outputs = json::array();
-  // What has come is counted on cut edges, and follows from the actor's firings on others: of a
-  // Merge each takes a token of one input.
+  // Arrivals are counted on cut edges. On other edges they follow from the actor's firings: each
+  // firing of a Merge takes a token of one input.
   std::uint64_t counted = 0, followed = 0;
   bool is_known = true;
   const auto self = actors_.find(node);

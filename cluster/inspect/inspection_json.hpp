@@ -1,4 +1,4 @@
-// What the inspection server answers, as JSON: INSPECTION.md has every field.
+// The answers of the inspection server as JSON: INSPECTION.md has every field.
 #pragma once
 
 #include <algorithm>
@@ -26,11 +26,11 @@ std::string plan_json(const PlanDescription& plan);
 std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts,
                            const std::vector<RunSnapshot>& runs);
 /// The training records of all nodes, each series with its node; times are this node's clock.
-/// Empty: nobody records.
+/// Empty: no node records.
 std::string scalars_json(const ClusterReport& report);
 std::string error_json(const std::string& sentence);
-/// `report`: of all nodes, who were asked at `asked_ns`; events that are all outside of [since,
-/// until] are left out, the earliest beyond `limit` too. Times are this node's clock.
+/// `report`: of all nodes, which were asked at `asked_ns`. Events that are all outside of [since,
+/// until] are left out, and so are the earliest beyond `limit`. Times are this node's clock.
 std::string events_json(const ClusterReport& report, std::int64_t asked_ns, std::int64_t since_ns,
                         std::int64_t until_ns, std::size_t limit);
 /// In Chrome's trace format, which Perfetto reads: the latest `limit` events, 100 MB of text.
@@ -41,15 +41,16 @@ std::string trace_json(const ClusterReport& report, std::int64_t since_ns = 0,
 std::string metrics_text(const NodeReport& report, const std::vector<Member>& members,
                          const PoolCounters& pool, const MembershipCounters& membership = {});
 
-/// The counters of a plan's actors on all nodes, and what of them has changed since somebody asked
-/// last. Threads: any.
+/// The counters of a plan's actors on all nodes, and the changes since an earlier request. Threads:
+/// any.
 class CounterCache {
  public:
   explicit CounterCache(PlanDescription plan);
   const PlanDescription& plan() const { return plan_; }
-  /// Before the nodes are asked: of two who ask at once, what was asked for later stays.
+  /// Returns a ticket. Call it before the nodes are asked: of two requests at once, the later
+  /// ticket's answer stays.
   std::uint64_t begin();
-  /// `ticket`: of `begin`. What a later one has brought is kept.
+  /// `ticket`: from `begin`. Values that a later ticket has brought are kept.
   void update(const ClusterReport& report, std::uint64_t ticket);
   void update(const ClusterReport& report) { update(report, begin()); }
   std::string changes(std::uint64_t since) const;
@@ -69,9 +70,9 @@ class CounterCache {
 
   struct Edge {
     std::uint64_t sent = 0, bytes = 0, received = 0;
-    // of those sent, that runs which are over have not received, and never will
+    // tokens that were sent, and that runs which are over have not received, and never will
     std::uint64_t lost = 0;
-    std::int64_t window = 0;  // of all runs under way together; 0: no token waits to be granted
+    std::int64_t window = 0;  // window of all runs under way together; 0: no token waits for credit
     // Its two nodes were asked one after the other: no more than may be.
     std::uint64_t in_flight() const {
       const std::uint64_t left = sent > received + lost ? sent - received - lost : 0;
@@ -83,12 +84,11 @@ class CounterCache {
   struct Seen {
     T now{};
     std::uint64_t changed = 0;
-    std::uint64_t ticket = 0;  // of who asked
+    std::uint64_t ticket = 0;  // ticket of the request that brought `now`
   };
 
   const PlanDescription plan_;
-  // Numbers of one cache are none of another's: who asks with one that is not of this cache gets
-  // everything.
+  // Numbers of different caches differ: a request with a number of another cache gets everything.
   const std::uint64_t first_seq_ = static_cast<std::uint64_t>(steady_ns()) / 1000;
   mutable std::mutex mutex_;  // guards everything below
   std::uint64_t seq_ = first_seq_, last_ticket_ = 0;

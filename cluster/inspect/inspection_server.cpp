@@ -28,14 +28,14 @@
 namespace troupe {
 namespace {
 
-constexpr auto kReaderPatience = std::chrono::seconds(2);  // with who does not read on
+constexpr auto kReaderPatience = std::chrono::seconds(2);  // with a client that does not read on
 constexpr auto kAnswer = std::chrono::seconds(30);         // for all of an answer to be read
 constexpr auto kAsk = std::chrono::milliseconds(400);      // other nodes
-// That a plan counts for: of 400,000 no more than 4000 plans are remembered. Who watches all plans
-// of a cluster asks for one after the other: by number, 16, none was there any more when it was
-// asked for again.
+// The least weight of a plan: with 400,000 rows no more than 4000 plans are remembered. A limit of
+// 16 plans by number is too low: a client that watches all plans of a cluster asks for them in
+// turn, and finds each of them gone at its next request.
 constexpr std::size_t kLeastRows = 100;
-constexpr std::int64_t kMostSeconds = 60;  // of a trace
+constexpr std::int64_t kMostSeconds = 60;  // length of a trace
 
 bool is_address(const std::string& host) {
   unsigned char bytes[sizeof(in6_addr)];
@@ -76,7 +76,7 @@ std::int64_t number_of(const httplib::Request& in, const char* name, std::int64_
   return in.has_param(name) ? number_in(in.get_param_value(name), name) : otherwise;
 }
 
-// Of whichever life of its owner.
+// Parses a plan's id; it matches any life of its owner.
 PlanName plan_of(const std::string& id) {
   const auto slash = id.rfind('/');
   PlanName name;
@@ -92,8 +92,8 @@ PlanName plan_of(const std::string& id) {
   return name;
 }
 
-// A request whose head is there, and which has no more: only GET and HEAD are answered, whose
-// bodies nobody reads.
+// A request with a complete head and no body: only GET and HEAD are answered, whose bodies no
+// handler reads.
 class HttpStream final : public httplib::Stream {
  public:
   HttpStream(socket_t socket, std::string head) : socket_(socket), head_(std::move(head)) {}
@@ -127,8 +127,8 @@ class HttpStream final : public httplib::Stream {
   mutable std::chrono::steady_clock::time_point end_;  // set when the answer begins
 };
 
-// Where the next line begins whose header has this name, in lower case; npos: there is none. A line
-// of httplib's ends with \n.
+// Returns where the next line begins whose header has this name, in lower case; npos: there is
+// none. A line of httplib's ends with \n.
 std::size_t find_header(const std::string& head, std::string_view name, std::size_t from = 0) {
   const std::string line = "\n" + std::string(name) + ":";
   const auto is_same_letter = [](char a, char b) {
@@ -157,7 +157,7 @@ std::string accepting(std::string head, std::string_view encoding) {
   return head;
 }
 
-// One request a connection, so that who asks often keeps no thread.
+// Serves one request a connection, so that a client that asks often keeps no thread.
 class Routes final : public httplib::Server {
  public:
   void answer(socket_t socket, std::string head) {
@@ -174,8 +174,8 @@ class Routes final : public httplib::Server {
     heard.write(kRequest.data(), kRequest.size());
     process(heard);
   }
-  /// Waits so long at most; has who is answered on this thread hung up? httplib's requests do not
-  /// tell.
+  /// Returns true if the client that is served on this thread hangs up within that time. httplib's
+  /// requests do not report it.
   static bool has_gone(std::chrono::milliseconds within) {
     pollfd one{asker_, POLLRDHUP, 0};
     return ::poll(&one, 1, static_cast<int>(within.count())) > 0;
@@ -236,7 +236,7 @@ class InspectionServer::Server {
         });
   }
   ~Server() {
-    is_ending_.store(true, std::memory_order_relaxed);  // nobody waits for the end of a trace
+    is_ending_.store(true, std::memory_order_relaxed);  // no thread waits for the end of a trace
     for (const Records* records : records_) node_.forget(*records);
   }
   std::string address() const {
@@ -260,7 +260,7 @@ class InspectionServer::Server {
     using Handled = httplib::Server::HandlerResponse;
     const auto end = [&](int status, const char* sentence) {
       out.status = status;
-      // who asks for it is answered by the library
+      // a request with `Connection: close` gets that header from the library
       if (in.get_header_value("Connection") != "close") out.set_header("Connection", "close");
       out.set_content(error_json(sentence), "application/json");
       return Handled::Handled;
@@ -276,8 +276,8 @@ class InspectionServer::Server {
       return end(400, "its Content-Length is no length");
     const bool is_page = in.path == "/" || in.path.starts_with("/assets/");  // which holds no data
     out.set_header(kInspectionHeader, kInspectionVersion);
-    // A page of anybody's may have its own name resolve to this machine, and its browser then takes
-    // this node's answers for that page's.
+    // Any page may have its own name resolve to this machine. Its browser then takes this node's
+    // answers for that page's.
     if (options_.token.empty() && in.path != "/healthz" && !is_page &&
         is_domain(in.get_header_value("Host")))
       return end(403,
@@ -404,9 +404,9 @@ class InspectionServer::Server {
     });
   }
 
-  /// The counters of a plan, which are remembered from one request to the next, for as long as its
-  /// owner lives. Throws not_found, with those there are, and unavailable where those who take part
-  /// in it are there and its owner, whose the description is, does not answer.
+  /// Returns the counters of a plan, which are remembered between requests for as long as its owner
+  /// lives. Throws not_found, with the plans there are. Throws unavailable if participants are
+  /// there and the owner, which has the description, does not answer.
   std::shared_ptr<CounterCache> cache_of(const std::string& id) {
     PlanName name = plan_of(id);
     name.life = life_of(name.owner);
@@ -432,7 +432,7 @@ class InspectionServer::Server {
     return std::max(kLeastRows, cache.plan().actors.size() + cache.plan().edges.size());
   }
 
-  /// Under the lock: forgets those plans that nobody has asked for for longest.
+  /// Forgets the plans that were not requested for longest. Called under the lock.
   void make_room(std::size_t rows) {
     for (const auto& [name, known] : caches_) rows += rows_of(*known.cache);
     while (rows > options_.rows && !caches_.empty()) {
@@ -521,13 +521,13 @@ class InspectionServer::Server {
   socket_t listening_ = -1;
   int port_ = -1;
   std::atomic<bool> is_ending_{false};  // publishes nothing but itself
-  std::mutex trace_mutex_;              // held by who traces
+  std::mutex trace_mutex_;              // held while a trace is taken
   std::mutex mutex_;                    // guards everything below
   std::map<PlanName, Cached> caches_;
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
   std::vector<const Records*> records_;
-  std::optional<Reception> reception_;  // last: whom it serves needs the others
+  std::optional<Reception> reception_;  // last: its threads use the others
 };
 
 InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions options)

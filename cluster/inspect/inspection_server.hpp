@@ -1,13 +1,13 @@
-// What a node says of itself and its cluster over HTTP: to probes, to the verbs of `troupe`, to a
+// Serves the state of a node and its cluster over HTTP: to probes, to the verbs of `troupe`, to a
 // browser, to Prometheus.
 //
-//   InspectionServer server(node, {.host = "127.0.0.1", .port = 7200});      // until it is dropped
-//   server.address()                                                         // http://127.0.0.1:7200
+//   InspectionServer server(node, {.host = "127.0.0.1", .port = 7200});  // until it is dropped
+//   server.address()                                                     // http://127.0.0.1:7200
 //
-// INSPECTION.md has what it answers. It only reads. On loopback anybody may ask, but no page of
-// another name in a browser; elsewhere a token is demanded: `Authorization: Bearer TOKEN`, or
-// `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers 503.
-// Who is slow to ask, or to read, keeps nobody out (reception.hpp).
+// INSPECTION.md has the answers. The server only reads. On loopback it serves any client, but no
+// page of another name in a browser. Elsewhere it demands a token: `Authorization: Bearer TOKEN`,
+// or `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers
+// 503. A client that sends or reads slowly blocks no other (reception.hpp).
 #pragma once
 
 #include <cstddef>
@@ -29,12 +29,12 @@ inline constexpr const char* kInspectionVersion = "2";
 struct InspectionOptions {
   std::string host = "127.0.0.1";
   int port = 0;       // 0: any that is free
-  std::string token;  // what who asks must say; needed where `host` is not loopback
+  std::string token;  // clients must send it; required if `host` is not loopback
   int serve = 4;      // requests at a time
   int wait = 60;      // requests that wait for their turn; further ones are told 503
   int head = 5;       // seconds that the head of a request may take
-  // Of the plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB,
-  // but for a plan that alone has more.
+  // Rows of plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB.
+  // A plan that alone has more is remembered too.
   std::size_t rows = 400'000;
 };
 

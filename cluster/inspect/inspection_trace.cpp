@@ -1,4 +1,4 @@
-// What flight recorders have kept, as events and as a trace: all nodes on the asking node's clock.
+// Events of flight recorders as events and as a trace: all nodes on the asking node's clock.
 #include <troupe/actors/runtime/clock.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
 
@@ -45,8 +45,8 @@ std::vector<Drawn> all_of(const ClusterReport& report) {
   return all;
 }
 
-/// What is not there, and since when everything is: a recorder that has written over something has
-/// all that came later.
+/// Counts of missing events, and the time since when none is missing: a recorder that has
+/// overwritten something has all later events.
 struct Missing {
   std::uint64_t lost = 0, thinned = 0;
   std::int64_t whole_since_ns;

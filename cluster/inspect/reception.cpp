@@ -19,9 +19,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kMostSaid = 32 << 10;  // bytes of a head
-constexpr int kBacklog = 512;                // who waits in the kernel to be accepted
+constexpr int kBacklog = 512;                // connections that wait in the kernel to be accepted
 
-// What was not read is dropped first: closing over it would take back what was said last.
+// Unread bytes are dropped first: closing over them would take back the last answer.
 void hang_up(int socket) {
   char block[4096];
   for (int i = 0; i < 8 && ::recv(socket, block, sizeof block, MSG_DONTWAIT) > 0; ++i) {}
@@ -86,7 +86,7 @@ void Reception::receive() {
   }
 }
 
-// Milliseconds until the first is late; -1: nobody is here.
+// Returns the milliseconds until the first caller is late; -1: there is none.
 int Reception::patience() const {
   if (callers_.empty()) return -1;
   return static_cast<int>(std::max<std::int64_t>(
@@ -94,8 +94,8 @@ int Reception::patience() const {
       std::chrono::ceil<std::chrono::milliseconds>(callers_.front().until - Clock::now()).count()));
 }
 
-// Those who wait in the kernel have mostly said all: they are heard before anybody gives way to
-// them.
+// Connections that wait in the kernel have mostly sent their request. So each is read before an
+// earlier caller is dismissed for it.
 void Reception::accept_all() {
   const auto give_way = [&] {
     if (!is_done(callers_.front()))
@@ -163,7 +163,7 @@ void Reception::work() {
     try {
       answer_(caller.socket, std::move(caller.said));
     } catch (...) {
-      // No memory, mostly. Who asked is hung up on; others are served.
+      // Out of memory, mostly. This caller is hung up on; others are served.
     }
     hang_up(caller.socket);
     lock.lock();

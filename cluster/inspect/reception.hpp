@@ -1,15 +1,17 @@
-// Who comes to an inspection server: one thread accepts and gathers the heads of requests, a few
-// serve those that are complete.
+// The connections of an inspection server: one thread accepts and gathers the heads of requests, a
+// few serve those that are complete.
 //
-//   Reception reception(listening, {.serve = 4, .wait = 60, .head = 5}, [](int socket, std::string head) { ... });   // until it is dropped
+//   // until it is dropped:
+//   Reception reception(listening, {.serve = 4, .wait = 60, .head = 5},
+//                       [](int socket, std::string head) { ... });
 //
-//   accepted ──► says its head ──► waits for its turn ──► served, hung up on
-//                  │                 └ more than `wait`: told 503 at once
-//                  ├ more than kMostHeads: who is at it longest is told 503
-//                  └ longer than `head`: told 408
+//   accepted ──► sends its head ──► waits for its turn ──► served, hung up on
+//                  │                 └ more than `wait`: 503 at once
+//                  ├ more than kMostHeads: 503 to the oldest
+//                  └ longer than `head`: 408
 //
-// 1. Who is slow to ask holds a descriptor, never a thread, and gives way to who comes later: it
-//    keeps nobody out.
+// 1. A slow sender holds a descriptor, never a thread, and is dismissed for a later connection: it
+//    blocks no other.
 // 2. At most kMostHeads + wait + serve descriptors are held.
 #pragma once
 
@@ -38,7 +40,7 @@ class Reception {
 
   /// `listening`: closed in the end.
   Reception(int listening, Limits limits, Serve answer);
-  /// Whoever is being served is waited for; others are hung up on.
+  /// Waits for callers that are being served; hangs up on others.
   ~Reception();
   Reception(const Reception&) = delete;
   Reception& operator=(const Reception&) = delete;
@@ -59,7 +61,7 @@ class Reception {
   const int listening_, ending_;  // an eventfd
   const Limits limits_;
   const Serve answer_;
-  std::list<Caller> callers_;  // of the receiving thread, in the order in which they came
+  std::list<Caller> callers_;  // used by the receiving thread only, in order of arrival
   std::mutex mutex_;           // guards what follows
   std::condition_variable changed_;
   std::deque<Caller> complete_;

@@ -1,7 +1,9 @@
 // A report of a run as one HTML file that needs nothing else: the web page's drawing code with the
 // data inside.
 //
-//   std::string html = report_page("a/17", {.state = ..., .plan = ..., .counters = ...});     // JSON, as INSPECTION.md has it
+//   // JSON, as INSPECTION.md has it:
+//   std::string html =
+//       report_page("a/17", {.state = ..., .plan = ..., .counters = ...});
 //
 // A file that is opened years later, without a network, still draws: graph, timeline, slowest ops,
 // loops, communication, memory.
@@ -13,7 +15,7 @@
 
 namespace troupe {
 
-/// What the inspection server answered, each as JSON text.
+/// Answers of the inspection server, each as JSON text.
 struct ReportParts {
   std::string_view state, plan, counters;
   // null where there are none

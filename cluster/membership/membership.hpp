@@ -2,9 +2,9 @@
 // Motivala, DSN 2002) with suspicion and incarnations, as a state machine without clock or network:
 //
 //   Membership m({.name = "a", .incarnation = started, .address = "tcp://..."}, host, {}, seed);
-//   m.join(now, "b");            // a node that was reached and may know others
+//   m.join(now, "b");              // a node that was reached and may know others
 //   m.receive(now, "b", message);  // a message of a node, known or not
-//   next = m.tick(now);          // to be called again at `next`, or after a message
+//   next = m.tick(now);            // to be called again at `next`, or after a message
 //
 // Detection. Each period a node pings one other, in a shuffled round. Without an answer within
 // `timeout` it has `helpers` others ping it. Without one by the period's end it suspects it, and
