@@ -1,6 +1,6 @@
-// What the page asks its node for, and how often. Nothing else is ever reached.
+// The page's requests to its node, and their rate. The page reaches no other host.
 
-// ms from the begin of a tick to that of the next, and how long a page rests that nobody sees.
+// ms from the begin of a tick to that of the next, and the rest of a hidden page.
 const kPeriod = 700, kHiddenRest = 2000;
 
 // After a tick that took so many ms: a node that answers slowly is not asked the less often for it, but never without a rest.
@@ -17,7 +17,8 @@ export class Client {
   constructor() {
     const given = new URLSearchParams(location.hash.slice(1)).get('token');
     if (given) sessionStorage.setItem('troupe-token', given);
-    if (given) history.replaceState(null, '', location.pathname);  // not in the address bar for whoever looks over a shoulder
+    // not in the address bar, where bystanders could read it
+    if (given) history.replaceState(null, '', location.pathname);
     this.token = given ?? sessionStorage.getItem('troupe-token') ?? '';
   }
 
@@ -26,7 +27,7 @@ export class Client {
     sessionStorage.setItem('troupe-token', token);
   }
 
-  // What not every node has: null where there is none.
+  // Returns an answer that not every node has; null if it is missing.
   async find(path, query) {
     try {
       return await this.get(path, query);

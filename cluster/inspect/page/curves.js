@@ -29,7 +29,7 @@ export function mergeSeries(known, fresh) {
   return [...byName.values()];
 }
 
-// Where several nodes record, a name is one of a node's.
+// If several nodes record, each name is prefixed by its node.
 export function namedByNode(series) {
   if (new Set(series.map((s) => s.node)).size < 2) return series;
   return series.map((s) => ({ ...s, name: `${s.node}: ${s.name}` }));
@@ -80,7 +80,7 @@ export class Curves {
     return chart;
   }
 
-  // Those of the page are not heard here.
+  // Handles the chart's keys; the page's handler does not get these.
   #key(chart, event) {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
     if ((!step && event.key !== 'Escape') || !chart.walk || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -106,14 +106,14 @@ export class Curves {
     const [tag, last] = chart.querySelector('figcaption').children;
     setText(tag, shorten(clean(series.name), 34));
     tag.title = clean(series.name);
-    const weight = points.length < 30 ? 0 : this.weight;  // of few points a mean only lags
+    const weight = points.length < 30 ? 0 : this.weight;  // a mean of few points only lags
     const mean = smoothed(points, weight);
     setAttribute(chart.drawing, 'aria-label', `${clean(series.name)}: ${points.length} points, the last ${short(points.at(-1)?.[2])}`);
     setAttribute(chart.drawing, 'tabindex', 0);
     Object.assign(chart, { point: undefined, read: undefined, walk: undefined });
     if (!points.length) { setText(last, '–'); chart.drawing.replaceChildren(); return; }
     const x = d3.scaleLinear().domain(d3.extent(points, (p) => p[0])).range([kMargin.left, width - kMargin.right]);
-    // What the first steps shoot over would flatten all the rest.
+    // The overshoot of the first steps would flatten all the rest.
     const values = points.map((p) => p[2]).sort(d3.ascending);
     let low = values[0], high = values.length > 20 ? Math.max(d3.quantile(values, 0.98), mean.at(-1)[2]) : values.at(-1);
     if (low === high) { low -= Math.abs(low) / 10 || 1; high += Math.abs(high) / 10 || 1; }

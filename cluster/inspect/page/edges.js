@@ -14,7 +14,8 @@ function curveThrough(points) {
   return path;
 }
 
-// What an edge does if dagre did not route it: down from the bottom to the top, or around the right where it leads back up.
+// Draws an edge that dagre did not route: down from the bottom to the top, or around the right if
+// it leads back up.
 function drawFree(a, b) {
   const ax = a.x + a.width / 2, bx = b.x + b.width / 2;
   const contains = (p, q) => p.x <= q.x && p.y <= q.y && p.x + p.width >= q.x + q.width && p.y + p.height >= q.y + q.height;

@@ -40,7 +40,8 @@ export function duration(ns) {
 
 export const percent = (fraction) => `${Math.round(100 * fraction)} %`;
 
-// What a user named, safe to look at: characters that hide, reorder or break lines are shown as their code.
+// Makes a user's name safe to look at: characters that hide, reorder or break lines are shown as
+// their code.
 export function clean(name) {
   return String(name ?? '').replace(
     /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,

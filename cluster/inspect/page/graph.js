@@ -1,12 +1,12 @@
-// The topology as SVG: open groups, edges, boxes. Geometry changes when somebody opens or closes a group (`draw`);
-// a tick changes colours and numbers only (`update`).
+// The topology as SVG: open groups, edges, boxes. Geometry changes when the user opens or closes a
+// group (`draw`); a tick changes colours and numbers only (`update`).
 import { el, svg, setAttribute, setText } from './dom.js';
 import { drawEdge } from './edges.js';
 import { bytes, clean, percent, range, rate, short, shorten } from './format.js';
 import { compose } from './layout.js';
 import { kStates } from './model.js';
 
-const kMostLabels = 90;  // of edges: more are noise
+const kMostLabels = 90;  // labelled edges: more are noise
 
 // Fonts of the scene, in its own units, and what is readable on the screen: from `kDetail` on all words are; from `kNamed` on names
 // are, which are drawn the larger for it; below, boxes are colours.
@@ -221,7 +221,8 @@ export class Graph {
     for (const [key, { root }] of this.lines) if (!alive.has(key)) { root.remove(); this.lines.delete(key); }
   }
 
-  // What flows over a link: tokens a second (of what is not cut, what its producers fire), queue and credit of what is cut.
+  // Returns the flow over a link: tokens a second, queue and credit of cut edges. For an edge that
+  // is not cut the rate is its producer's firings.
   flow(link) {
     const { counters, totals, tree } = this;
     const flow = { rate: 0, bytes: 0, tokens: 0, queue: 0, window: 0, cut: 0, isFull: false };

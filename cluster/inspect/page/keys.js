@@ -1,4 +1,5 @@
-// Keys of the whole page: {key: what it does}. None while somebody types, or in a dialog; buttons keep Enter and Space.
+// Keys of the whole page: {key: its action}. None while the user types, or in a dialog; buttons
+// keep Enter and Space.
 export function listen(keys) {
   document.addEventListener('keydown', (event) => {
     const action = keys[event.key];

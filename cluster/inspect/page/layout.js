@@ -1,5 +1,6 @@
-// Where boxes go. `layout` places one group's children, alone, with dagre; `Stretch` makes room where some of them are open,
-// so that what was placed stays in its place. No DOM here: it runs in a worker and in tests.
+// Positions of boxes. `layout` places one group's children, alone, with dagre; `Stretch` makes room
+// if some of them are open, so that placed boxes stay in place. No DOM here: it runs in a worker
+// and in tests.
 
 export const kBoxHeight = 52, kGap = 22, kRankGap = 36, kMostWidth = 1500;
 

@@ -1,5 +1,6 @@
-// The layouts that were made, by group: each is asked for once, and stays while the plan does. What is under way for a plan that is
-// shown no more, which may have had the same id, is not taken; what failed is asked for again.
+// The finished layouts, by group: each is requested once, and stays while the plan does. A layout
+// that arrives for a plan that is shown no more, which may have had the same id, is dropped. A
+// failed layout is requested again.
 import { boxWidth, kBoxHeight } from './layout.js';
 import { layoutInput } from './model.js';
 

@@ -65,8 +65,8 @@ async function choosePlan(id) {
   await loadPlan(page.wanted);
 }
 
-// What is shown stays until all of the next plan is there; of several that are asked for, the last
-// one counts.
+// The shown plan stays until all of the next plan is there. The last of several requested plans
+// counts.
 async function loadPlan(id) {
   const load = (loadPlan.last = (loadPlan.last ?? 0) + 1);
   const life = lifeOf(id);
@@ -116,7 +116,7 @@ function lifeOf(id) {
   return (page.state?.plans ?? []).find((p) => String(p.id) === id)?.incarnation;
 }
 
-// Groups anew. What was open under the same names stays open.
+// Groups anew. Groups that were open under equal names stay open.
 async function regroup(chosen = page.grouping) {
   if (!page.plan) return;
   page.grouping = chosen;
@@ -291,7 +291,7 @@ function planToShow(state) {
   return running[0] ?? (newest ? String(newest.id) : null);
 }
 
-// All that a tick asks is asked at once, so that who is silent is waited for once.
+// Sends all requests of a tick at once, so that a silent node delays it once.
 async function tick() {
   const target = page.selected, shown = showState(client.get('state'), askCounters());
   const isActor = target?.box !== undefined && page.tree.actors[target.box] >= 0;

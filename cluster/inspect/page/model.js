@@ -1,4 +1,5 @@
-// What the page knows of a plan: actors, edges, the tree in which actors are grouped, counters, and what is seen of it.
+// The page's data of a plan: actors, edges, the tree in which actors are grouped, counters, and the
+// visible part of it.
 // No DOM here: test/page/model_test.mjs runs it alone.
 
 export const kStates = ['idle', 'ready', 'running', 'waiting', 'dead', 'failed'];
@@ -171,7 +172,7 @@ export class Tree {
     this.labels = [];
     this.parents = [];
     this.children = [];
-    this.actors = [];  // of a leaf: its actor, else -1
+    this.actors = [];  // a leaf's actor, else -1
     this.isRange = [];
     this.leafOf = new Int32Array(plan.size);
     const root = groupsOf(plan, grouping);
@@ -239,7 +240,7 @@ export class Tree {
 
 // ---- counters
 
-// What the actors counted, by actor; `apply` takes what changed, so that a tick costs what happened in it.
+// Counters by actor. `apply` takes the changes, so that the cost of a tick grows with them.
 export class Counters {
   constructor(plan) {
     this.plan = plan;
@@ -307,7 +308,7 @@ export class Counters {
   }
 }
 
-// The same, summed over every group of a tree.
+// The counters summed over every group of a tree.
 export class Totals {
   constructor(tree, counters) {
     this.tree = tree;
@@ -343,7 +344,7 @@ export class Totals {
   }
 
   count(v, state) { return this.states[v * kStates.length + kStates.indexOf(state)]; }
-  // What a box is coloured by: the worst that somebody must see, then what most of it does.
+  // The state that colours a box: the worst that the user must see, then the most frequent one.
   state(v) {
     if (this.count(v, 'failed')) return 'failed';
     if (this.count(v, 'running') || this.rates[0][v] > 0) return 'running';
@@ -355,8 +356,8 @@ export class Totals {
 
 // ---- one run
 
-// What flight recorders have kept of one run, which may be a part of it: they keep the last events, and of firings the long ones, unless somebody
-// traces. `began` is when it did.
+// Events of one run from flight recorders, perhaps only a part of it: they keep the last events,
+// and long firings only unless a trace runs. `began` is when it did.
 export class Recorded {
   constructor(plan, json, run, began) {
     const ofPlan = ` of plan ${plan.id}`;
@@ -367,8 +368,9 @@ export class Recorded {
     this.firings = 0;
     [this.fires, this.busy, this.longest] = [0, 1, 2].map(() => new Float64Array(plan.size));
     const sent = new Map();  // flow: track
-    const place = (e) => `${e.actor} ${e.tag}`, ended = new Set(own.filter((e) => e.kind === 'kernel').map(place));  // what a worker computed may be drawn too
-    this.tokens = new Map();  // 'device → device': how many went there, of those of which both ends were recorded
+    // a worker's kernel may be recorded beside its firing
+    const place = (e) => `${e.actor} ${e.tag}`, ended = new Set(own.filter((e) => e.kind === 'kernel').map(place));
+    this.tokens = new Map();  // 'device → device': number of tokens with both ends recorded
     for (const e of own) {
       if (e.kind === 'send' && e.flow) sent.set(String(e.flow), String(e.track));
       if (e.kind !== 'kernel' && (e.kind !== 'firing' || ended.has(place(e)))) continue;
@@ -447,7 +449,8 @@ export class View {
   // Opens what is around it, so that it is a box.
   reveal(v) { return this.tree.parents[v] >= 0 ? this.expand(this.tree.parents[v]) : []; }
 
-  // Of every group and actor, the box that stands for it: itself, or the closed group around it.
+  // Maps every group and actor to the box that stands for it: itself, or the closed group around
+  // it.
   shown() {
     const shown = new Int32Array(this.tree.size);
     for (let v = 1; v < shown.length; v += 1) {
@@ -478,7 +481,8 @@ export class View {
   }
 }
 
-// Of a box's links the next one (step 1) or the one before (-1), those that come in first, round and round: "from to"; undefined: it has none.
+// Returns the next link of a box (step 1) or the one before (-1), incoming ones first, round and
+// round: "from to"; undefined: it has none.
 export function nextLink(links, box, current, step) {
   const into = links.filter((link) => link.to === box), out = links.filter((link) => link.from === box);
   const keys = [...into, ...out].map((link) => `${link.from} ${link.to}`);

@@ -9,7 +9,8 @@ function parallelism(l) {
   return ['Parallelism', `${l.open_ns > 0 ? short(l.achieved_parallelism) : '–'} of ${l.window} iterations, over ${duration(l.open_ns)}${l.device ? ` on ${shorten(clean(l.device), 24)}` : ''}`];
 }
 
-// `queue 'jobs' for 3 s, in iteration 2 of loop 'w', in run a/3`: what an actor waits for, or who awaits its token.
+// `queue 'jobs' for 3 s, in iteration 2 of loop 'w', in run a/3`: the object of
+// an actor's wait, or the actor that awaits its token.
 export function describeWait(w) {
   const at = w.state?.startsWith('actor ') ? `an answer of ${w.state}` : w.state || 'its kernel to end';
   const what = { token: w.device, grant: `room at ${w.from}, which has not granted its token`, device: 'its predicate, from the device' }[w.kind] ?? at;

@@ -1,4 +1,5 @@
-// What a run did, as one page that stands alone: `troupe report RUN -o FILE.html` puts the data and this script into it.
+// The report of a run, as one page that stands alone: `troupe report RUN -o FILE.html` puts the
+// data and this script into it.
 import { el } from './dom.js';
 import { alike, bytes, clean, duration, percent, rate, short, shorten, timeless } from './format.js';
 import { facts, Graph } from './graph.js';
@@ -16,13 +17,14 @@ counters.apply(data.counters);
 const of = (list) => (list ?? []).find((x) => String(x.id) === data.run);
 const run = of(state.runs) ?? of(state.recent) ?? { id: data.run };
 const summary = (state.plans ?? []).find((p) => String(p.id) === plan.id) ?? {};
-if (run.ok !== undefined) {  // what actors are at is of runs that came later
+if (run.ok !== undefined) {  // the actors' states are of later runs
   counters.state = Uint8Array.from(plan.names, (name) => (run.error?.includes(`'${name}'`) ? kStates.indexOf('failed') : 0));
   counters.waitingFor.clear();
 }
 const took = run.took_ns ?? run.for_ns;
 const runs = Math.max(1, summary.runs_started ?? (summary.runs_ended ?? 0) + 1);
-const ofAll = runs > 1 ? `all ${short(runs)} runs of this plan` : 'this run, the only one of its plan';  // what counters cover
+// the runs that counters cover
+const ofAll = runs > 1 ? `all ${short(runs)} runs of this plan` : 'this run, the only one of its plan';
 const recorded = new Recorded(plan, data.events, data.run, run.started_ns ?? run.ended_ns - run.took_ns);
 const [fires, dead, busy, out] = counters.now;
 const sum = (values) => values.reduce((a, b) => a + b, 0);
@@ -59,7 +61,7 @@ function grouped(word, of = { fires, busy }) {
   return [...groups].sort((a, b) => b[1].busy - a[1].busy);
 }
 
-// Of /api/diagnose, which accuses only where a run hangs.
+// Verdicts of /api/diagnose, which has one only if a run hangs.
 const accused = () => (data.diagnosis?.verdicts ?? []).filter((v) => v.run === run.id);
 
 // Why a run has not ended yet, which is no accusation.
@@ -140,7 +142,7 @@ function byWork(covers, columns, of, line) {
     table(['Actor', ...columns, 'Line'], actors.map((a) => [shorten(clean(plan.names[a]), 48), ...line(one(a)), shorten(clean(plan.actors.get(a, 'line')), 60)]))];
 }
 
-// Of the run itself, as far as it was recorded; the counters are of all runs of its plan.
+// The run's own firings, if they were recorded; the counters are of all runs of its plan.
 function slowest() {
   const quiet = (text) => el('p', { class: 'quiet', text });
   const timed = (g, total) => [duration(g.busy), g.fires ? duration(g.busy / g.fires) : '–', bar(g.busy / total), percent(g.busy / total)];

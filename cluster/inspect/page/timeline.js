@@ -1,11 +1,14 @@
-// What happened in the last seconds, a lane for each node and track, on one clock. Drawn on a canvas: thousands of events, one by one;
-// of older ones than can be kept so, how much of each 20 ms each kind took. What was written over before it was asked for, or is not known
-// for another reason, is hatched: only rest is empty. Waits that last and a node's silence are drawn up to now.
+// The events of the last seconds on one clock, a lane for each node and track. Drawn on a canvas:
+// thousands of events, one by one. Events too old to be kept so are drawn as the share of each 20
+// ms that each kind took. Times whose events were overwritten, or are unknown for another reason,
+// are hatched: only rest is empty. Waits that last and a node's silence are drawn up to now.
 import { clean, duration, shorten } from './format.js';
 
 const kKinds = ['kernel', 'firing', 'turn', 'copy', 'send', 'receive', 'wait', 'run'];
 const kLane = 20, kLeft = 190, kTop = 22, kMostEvents = 20000, kMostLanes = 40;
-const kKept = 60e9, kBin = 20e6, kLate = 2e9, kSkew = 1e8, kAlike = 1e4;  // ns: how far back; of what is told together; who answers later than that has a gap; of nodes' clocks; one event
+// ns: how far back; width of a bin; a node that answers later has a gap; difference of nodes'
+// clocks; one event
+const kKept = 60e9, kBin = 20e6, kLate = 2e9, kSkew = 1e8, kAlike = 1e4;
 
 // `cpu:0, plan 3`, with the node in front where there are several: a device's full name says it again.
 function trackName(event, hasNodes) {
@@ -13,7 +16,8 @@ function trackName(event, hasNodes) {
   return hasNodes ? `${clean(event.node)} · ${track}` : track;
 }
 
-// Of what is drawn, [x, y, width, event], the one beside another: in its lane by dx, or in the next lane by dy. Of none, the last; at an end, itself.
+// Returns the drawn [x, y, width, event] beside another: in its lane by dx, or in the next lane by
+// dy. Without `from`, the last; at an end, `from` itself.
 export function besideEvent(drawn, from, dx, dy) {
   const nearest = (all, far) => all.reduce((a, b) => (a === undefined || far(b) < far(a) ? b : a), undefined);
   if (!from) return nearest(drawn, (d) => -d[0]);
@@ -37,13 +41,14 @@ export class Timeline {
     this.tip = tip;
     this.seconds = seconds;
     this.events = [];
-    this.known = new Map();  // those of them that may come again, by about when they began: each answer reads the clock anew
+    // events that may come again, by their approximate begin: each answer reads the clock anew
+    this.known = new Map();
     this.until = 0;
     this.isPaused = false;
     this.heard = new Map();  // track: the end of the last event that is known
-    this.lost = [];          // {node, track, from, until}: what happened there nobody knows
+    this.lost = [];  // {node, track, from, until}: gaps without known events
     this.open = [];          // waits and silences that last, as of the last state
-    this.bins = new Map();   // what is older: {node, track, kind, t_ns, dur_ns, took, count}
+    this.bins = new Map();  // bins of older events: {node, track, kind, t_ns, dur_ns, took, count}
     canvas.tabIndex = 0;
     canvas.addEventListener('mousemove', (event) => this.#point(event));
     canvas.addEventListener('mouseleave', () => { tip.hidden = true; });
@@ -60,7 +65,7 @@ export class Timeline {
     this.draw();
   }
 
-  // Where to go on asking from: until then all tracks have told what ended.
+  // Start of the next request: all tracks have reported the events that ended before it.
   get since() { return this.told === undefined ? 0 : this.told - kSkew; }
 
   add(json) {
@@ -139,7 +144,8 @@ export class Timeline {
     }
   }
 
-  // Who did not answer may do so the next time, and is asked for the same then; for what is older than that it has a gap.
+  // A node that did not answer may do so the next time, and is asked again from the same time. For
+  // older times it has a gap.
   #waitFor(silent, asked) {
     const told = silent.length && this.told !== undefined ? Math.max(this.told, asked - kLate) : asked;
     for (const { node, track } of told > this.told ? silent : []) this.lost.push({ node, track, from: Math.max(this.told, this.heard.get(`${node} ${track}`) ?? 0), until: told });
@@ -302,7 +308,7 @@ export class Timeline {
     return drawn;
   }
 
-  // Those of the page are not heard here.
+  // Handles the canvas's keys; the page's handler does not get these.
   #key(event) {
     const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
     const isZoom = event.key === '+' || event.key === '=' || event.key === '-';
@@ -314,7 +320,7 @@ export class Timeline {
     else this.#mark(besideEvent(this.drawn ?? [], this.#marked(), ...step)?.[3]);
   }
 
-  // Where it is drawn now; a bin is another object each time.
+  // Returns the marked event as it is drawn now; a bin is another object each time.
   #marked() {
     const m = this.marked;
     return m && (this.drawn ?? []).find(([, , , e]) => e === m || (e.t_ns === m.t_ns && e.node === m.node && e.track === m.track && e.kind === m.kind && e.name === m.name));
