@@ -3,8 +3,10 @@
 // ms from the begin of a tick to that of the next, and the rest of a hidden page.
 const kPeriod = 700, kHiddenRest = 2000;
 
-// After a tick that took so many ms: a node that answers slowly is not asked the less often for it, but never without a rest.
-export const restAfter = (took, isHidden) => (isHidden ? kHiddenRest : Math.max(50, kPeriod - took));
+// After a tick that took so many ms: a node that answers slowly is not asked the less often for it,
+// but never without a rest.
+export const restAfter = (took, isHidden) =>
+  (isHidden ? kHiddenRest : Math.max(50, kPeriod - took));
 
 export class Refusal extends Error {
   constructor(status, message) {
@@ -37,18 +39,24 @@ export class Client {
     }
   }
 
-  // JSON. Throws a Refusal with the server's sentence, or with status 0 if there is no answer in time.
+  // JSON. Throws a Refusal with the server's sentence, or with status 0 if there is no answer in
+  // time.
   async get(path, query = {}, patience = 5000) {
     const url = `api/${path}${Object.keys(query).length ? `?${new URLSearchParams(query)}` : ''}`;
     let response, json;
     try {
-      response = await fetch(url, { headers: this.token ? { Authorization: `Bearer ${this.token}` } : {}, signal: AbortSignal.timeout(patience), cache: 'no-store' });
+      response = await fetch(url,
+        { headers: this.token ? { Authorization: `Bearer ${this.token}` } : {},
+          signal: AbortSignal.timeout(patience), cache: 'no-store' });
       json = await response.json();
     } catch (error) {
-      if (response && !response.ok) throw new Refusal(response.status, `the node answered ${response.status}`);
-      throw new Refusal(0, error.name === 'TimeoutError' ? `the node has not answered within ${patience / 1000} s` : 'the node does not answer');
+      if (response && !response.ok)
+        throw new Refusal(response.status, `the node answered ${response.status}`);
+      throw new Refusal(0, error.name === 'TimeoutError'
+        ? `the node has not answered within ${patience / 1000} s` : 'the node does not answer');
     }
-    if (!response.ok) throw new Refusal(response.status, json.error ?? `the node answered ${response.status}`);
+    if (!response.ok)
+      throw new Refusal(response.status, json.error ?? `the node answered ${response.status}`);
     return json;
   }
 }

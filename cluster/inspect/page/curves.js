@@ -1,4 +1,5 @@
-// Training records: a small chart for each scalar, in groups by what stands before the '/'; texts and histograms below.
+// Training records: a small chart for each scalar, in groups by what stands before the '/'; texts
+// and histograms below.
 import { el, keyed, setAttribute, setText, svg } from './dom.js';
 import { clean, short, shorten } from './format.js';
 
@@ -42,12 +43,15 @@ export class Curves {
     this.isLog = false;
     this.charts = el('div', { class: 'charts' });
     this.texts = el('div', { class: 'texts' });
-    this.empty = el('p', { class: 'quiet', text: 'Nothing is recorded on any node. A program records with troupe::Records: records.scalar("loss", step, loss).' });
-    const smooth = el('input', { type: 'range', min: 0, max: 0.98, step: 0.02, value: this.weight, 'aria-label': 'Smoothing' });
+    this.empty = el('p', { class: 'quiet',
+      text: 'Nothing is recorded on any node. A program records with troupe::Records: records.scalar("loss", step, loss).' });
+    const smooth = el('input', { type: 'range', min: 0, max: 0.98, step: 0.02, value: this.weight,
+      'aria-label': 'Smoothing' });
     smooth.oninput = () => { this.weight = Number(smooth.value); this.draw(); };
     const log = el('input', { type: 'checkbox' });
     log.onchange = () => { this.isLog = log.checked; this.draw(); };
-    this.controls = el('div', { class: 'controls' }, [el('label', {}, ['Smoothing', smooth]), el('label', {}, [log, 'Logarithmic'])]);
+    this.controls = el('div', { class: 'controls' },
+      [el('label', {}, ['Smoothing', smooth]), el('label', {}, [log, 'Logarithmic'])]);
     root.append(this.empty, this.controls, this.charts, this.texts);
   }
 
@@ -57,13 +61,17 @@ export class Curves {
   }
 
   draw() {
-    const scalars = this.series.filter((s) => s.kind === 'scalar' && s.points.length).sort((a, b) => (a.name < b.name ? -1 : 1));
+    const scalars = this.series.filter((s) => s.kind === 'scalar' && s.points.length)
+      .sort((a, b) => (a.name < b.name ? -1 : 1));
     const spreads = this.series.filter((s) => s.kind === 'histogram' && s.points.length);
     const texts = this.series.filter((s) => s.kind === 'text' && s.points.length);
     this.empty.hidden = this.series.some((s) => s.kind !== 'progress');
     this.controls.hidden = scalars.length === 0;
-    keyed(this.charts, [...scalars, ...spreads].slice(0, 60), (s) => s.name, () => this.#makeChart(), (chart, s) => (s.kind === 'scalar' ? this.#drawScalar(chart, s) : this.#drawSpread(chart, s)));
-    keyed(this.texts, texts.slice(0, 8), (s) => s.name, () => el('figure', {}, [el('figcaption'), el('pre')]), (figure, s) => {
+    keyed(this.charts, [...scalars, ...spreads].slice(0, 60), (s) => s.name,
+      () => this.#makeChart(), (chart, s) =>
+      (s.kind === 'scalar' ? this.#drawScalar(chart, s) : this.#drawSpread(chart, s)));
+    keyed(this.texts, texts.slice(0, 8), (s) => s.name,
+      () => el('figure', {}, [el('figcaption'), el('pre')]), (figure, s) => {
       const [step, , text] = s.points.at(-1);
       setText(figure.children[0], `${clean(s.name)} at step ${short(step)}`);
       setText(figure.children[1], String(text).slice(0, 2000));
@@ -72,10 +80,13 @@ export class Curves {
 
   #makeChart() {
     const drawing = svg('svg', { height: kHeight, role: 'img' });
-    const chart = el('figure', { class: 'chart' }, [el('figcaption', {}, [el('span', { class: 'tag' }), el('b')]), drawing]);
+    const chart = el('figure', { class: 'chart' },
+      [el('figcaption', {}, [el('span', { class: 'tag' }), el('b')]), drawing]);
     chart.drawing = drawing;
-    drawing.addEventListener('mousemove', (event) => chart.point?.(event.clientX - drawing.getBoundingClientRect().left));
-    for (const end of ['mouseleave', 'blur']) drawing.addEventListener(end, () => chart.read?.(null));
+    drawing.addEventListener('mousemove',
+      (event) => chart.point?.(event.clientX - drawing.getBoundingClientRect().left));
+    for (const end of ['mouseleave', 'blur'])
+      drawing.addEventListener(end, () => chart.read?.(null));
     drawing.addEventListener('keydown', (event) => this.#key(chart, event));
     return chart;
   }
@@ -83,7 +94,8 @@ export class Curves {
   // Handles the chart's keys; the page's handler does not get these.
   #key(chart, event) {
     const step = { ArrowLeft: -1, ArrowRight: 1, Home: -Infinity, End: Infinity }[event.key];
-    if ((!step && event.key !== 'Escape') || !chart.walk || event.ctrlKey || event.metaKey || event.altKey) return;
+    if ((!step && event.key !== 'Escape') || !chart.walk || event.ctrlKey || event.metaKey ||
+        event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
     if (step) chart.walk(step);
@@ -95,8 +107,14 @@ export class Curves {
 
   #axes(x, y, format, width) {
     const parts = [];
-    for (const tick of y.ticks(3).slice(0, 6)) parts.push(svg('line', { class: 'grid', x1: kMargin.left, x2: width - kMargin.right, y1: y(tick), y2: y(tick) }), svg('text', { class: 'tick', x: kMargin.left - 6, y: y(tick) + 4, 'text-anchor': 'end', text: format(tick) }));
-    for (const tick of x.ticks(3)) parts.push(svg('text', { class: 'tick', x: x(tick), y: kHeight - 5, 'text-anchor': 'middle', text: short(tick) }));
+    for (const tick of y.ticks(3).slice(0, 6))
+      parts.push(svg('line', { class: 'grid', x1: kMargin.left, x2: width - kMargin.right,
+        y1: y(tick), y2: y(tick) }),
+        svg('text', { class: 'tick', x: kMargin.left - 6, y: y(tick) + 4, 'text-anchor': 'end',
+          text: format(tick) }));
+    for (const tick of x.ticks(3))
+      parts.push(svg('text', { class: 'tick', x: x(tick), y: kHeight - 5, 'text-anchor': 'middle',
+        text: short(tick) }));
     return parts;
   }
 
@@ -108,28 +126,39 @@ export class Curves {
     tag.title = clean(series.name);
     const weight = points.length < 30 ? 0 : this.weight;  // a mean of few points only lags
     const mean = smoothed(points, weight);
-    setAttribute(chart.drawing, 'aria-label', `${clean(series.name)}: ${points.length} points, the last ${short(points.at(-1)?.[2])}`);
+    setAttribute(chart.drawing, 'aria-label',
+      `${clean(series.name)}: ${points.length} points, the last ${short(points.at(-1)?.[2])}`);
     setAttribute(chart.drawing, 'tabindex', 0);
     Object.assign(chart, { point: undefined, read: undefined, walk: undefined });
     if (!points.length) { setText(last, '–'); chart.drawing.replaceChildren(); return; }
-    const x = d3.scaleLinear().domain(d3.extent(points, (p) => p[0])).range([kMargin.left, width - kMargin.right]);
+    const x = d3.scaleLinear().domain(d3.extent(points, (p) => p[0]))
+      .range([kMargin.left, width - kMargin.right]);
     // The overshoot of the first steps would flatten all the rest.
     const values = points.map((p) => p[2]).sort(d3.ascending);
-    let low = values[0], high = values.length > 20 ? Math.max(d3.quantile(values, 0.98), mean.at(-1)[2]) : values.at(-1);
+    let low = values[0], high = values.length > 20
+      ? Math.max(d3.quantile(values, 0.98), mean.at(-1)[2]) : values.at(-1);
     if (low === high) { low -= Math.abs(low) / 10 || 1; high += Math.abs(high) / 10 || 1; }
-    const y = (this.isLog ? d3.scaleLog() : d3.scaleLinear()).domain([low, high]).range([kHeight - kMargin.bottom, kMargin.top]).clamp(true);
+    const y = (this.isLog ? d3.scaleLog() : d3.scaleLinear()).domain([low, high])
+      .range([kHeight - kMargin.bottom, kMargin.top]).clamp(true);
     const line = d3.line().x((p) => x(p[0])).y((p) => y(p[2]));
-    const cross = svg('line', { class: 'cross', y1: kMargin.top, y2: kHeight - kMargin.bottom, visibility: 'hidden' });
-    chart.drawing.replaceChildren(...this.#axes(x, y, short, width), svg('path', { class: 'raw', d: line(points) }), svg('path', { class: 'mean', d: line(mean) }), cross);
-    // The point that is read, by its place in the row, stays while others come; null: none is, and the last is said.
+    const cross = svg('line',
+      { class: 'cross', y1: kMargin.top, y2: kHeight - kMargin.bottom, visibility: 'hidden' });
+    chart.drawing.replaceChildren(...this.#axes(x, y, short, width),
+      svg('path', { class: 'raw', d: line(points) }),
+      svg('path', { class: 'mean', d: line(mean) }), cross);
+    // The point that is read, by its place in the row, stays while others come; null: none is, and
+    // the last is said.
     chart.read = (i) => {
       chart.at = i;
       const [step, , value] = points[i ?? points.length - 1], place = x(step);
       cross.setAttribute('x1', place);
       cross.setAttribute('x2', place);
       cross.setAttribute('visibility', i === null ? 'hidden' : 'visible');
-      setAttribute(last, 'aria-live', i !== null && document.activeElement === chart.drawing ? 'polite' : 'off');
-      setText(last, `${short(mean[i ?? points.length - 1][2])}${weight > 0 ? ` (${short(value)})` : ''} at ${short(step)}`);
+      setAttribute(last, 'aria-live', i !== null && document.activeElement === chart.drawing
+        ? 'polite' : 'off');
+      setText(last,
+        `${short(mean[i ?? points.length - 1][2])}${weight > 0
+          ? ` (${short(value)})` : ''} at ${short(step)}`);
     };
     const within = (i) => Math.max(0, Math.min(points.length - 1, i));
     chart.point = (at) => chart.read(within(d3.bisector((p) => p[0]).left(points, x.invert(at))));
@@ -144,12 +173,18 @@ export class Curves {
     const [tag, last] = chart.querySelector('figcaption').children;
     setText(tag, shorten(clean(series.name), 34));
     if (!shown.length) return;
-    setText(last, `${short(shown.at(-1)[2].min)} to ${short(shown.at(-1)[2].max)} at ${short(shown.at(-1)[0])}`);
-    const x = d3.scaleLinear().domain([d3.min(shown, (p) => p[2].min), d3.max(shown, (p) => p[2].max)]).range([kMargin.left, width - kMargin.right]);
-    const y = d3.scaleLinear().domain([0, d3.max(shown, (p) => d3.max(p[2].counts)) || 1]).range([kHeight - kMargin.bottom, kMargin.top]);
+    setText(last,
+      `${short(shown.at(-1)[2].min)} to ${short(shown.at(-1)[2].max)} at ${
+        short(shown.at(-1)[0])}`);
+    const x = d3.scaleLinear().domain([d3.min(shown, (p) => p[2].min),
+      d3.max(shown, (p) => p[2].max)]).range([kMargin.left, width - kMargin.right]);
+    const y = d3.scaleLinear().domain([0, d3.max(shown, (p) => d3.max(p[2].counts)) || 1])
+      .range([kHeight - kMargin.bottom, kMargin.top]);
     const paths = shown.map(([, , h], i) => {
-      const corners = h.counts.map((c, b) => [(x(b ? h.limits[b - 1] : h.min) + x(h.limits[b])) / 2, y(c)]);
-      return svg('path', { class: i + 1 === shown.length ? 'mean' : 'raw', d: d3.line().curve(d3.curveMonotoneX)(corners) });
+      const corners = h.counts.map((c, b) =>
+        [(x(b ? h.limits[b - 1] : h.min) + x(h.limits[b])) / 2, y(c)]);
+      return svg('path', { class: i + 1 === shown.length ? 'mean' : 'raw',
+        d: d3.line().curve(d3.curveMonotoneX)(corners) });
     });
     chart.drawing.replaceChildren(...this.#axes(x, y, short, width), ...paths);
     Object.assign(chart, { point: undefined, read: undefined, walk: undefined, at: null });

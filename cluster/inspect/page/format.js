@@ -8,23 +8,28 @@ export function short(number) {
   if (!Number.isFinite(number)) return number > 0 ? '∞' : '−∞';
   let size = Math.abs(number), prefix = 0;
   while (size >= 999.5 && prefix + 1 < kPrefixes.length) { size /= 1000; prefix += 1; }
-  const digits = size >= 100 || (prefix === 0 && Number.isInteger(size)) ? 0 : size >= 10 ? 1 : size >= 0.01 || size === 0 ? 2 : 4;
+  const digits = size >= 100 || (prefix === 0 && Number.isInteger(size)) ? 0 : size >= 10 ? 1
+    : size >= 0.01 || size === 0 ? 2 : 4;
   let text = size.toFixed(digits);
   if (text.includes('.')) text = text.replace(/\.?0+$/, '');
   return (number < 0 ? '−' : '') + text + kPrefixes[prefix];
 }
 
-// Iterations `first` to `last` of a loop: "14–25"; where both round to the same, how many there are: "32 at 78.4k".
-export const range = (first, last) => (first === last ? short(last) : short(first) === short(last) ? `${short(last - first + 1)} at ${short(last)}` : `${short(first)}–${short(last)}`);
+// Iterations `first` to `last` of a loop: "14–25"; where both round to the same, how many there
+// are: "32 at 78.4k".
+export const range = (first, last) => (first === last ? short(last) : short(first) === short(last)
+  ? `${short(last - first + 1)} at ${short(last)}` : `${short(first)}–${short(last)}`);
 
-export const rate = (perSecond) => `${short(perSecond >= 10 ? Math.round(perSecond) : perSecond)}/s`;
+export const rate = (perSecond) =>
+  `${short(perSecond >= 10 ? Math.round(perSecond) : perSecond)}/s`;
 
 export function bytes(number) {
   if (!Number.isFinite(number)) return '–';
   const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB'];
   let unit = 0;
   while (number >= 1024 && unit + 1 < units.length) { number /= 1024; unit += 1; }
-  return `${unit === 0 || number >= 100 ? Math.round(number) : number.toFixed(number >= 10 ? 1 : 2)} ${units[unit]}`;
+  return `${unit === 0 || number >= 100 ? Math.round(number)
+    : number.toFixed(number >= 10 ? 1 : 2)} ${units[unit]}`;
 }
 
 export function duration(ns) {
@@ -60,15 +65,19 @@ export function alike(sentences) {
     if (known) known.times += 1;
     else all.set(key, { text, times: 1 });
   }
-  return [...all.values()].map(({ text, times }) => (times === 1 ? text : `${text}, and ${times - 1} more iterations like it`));
+  return [...all.values()].map(({ text, times }) =>
+    (times === 1 ? text : `${text}, and ${times - 1} more iterations like it`));
 }
 
 // Cut in the middle, where names differ least; of a range (`a … b`) each name by itself.
 export function shorten(text, most) {
   const ends = text.split(' … ');
   if (ends.length === 2 && most >= 13) {
-    const [first, last] = ends.map((end) => Array.from(end).length), room = most - 3, half = Math.floor(room / 2);
-    if (first + last > room) return `${shorten(ends[0], Math.max(half, room - last))} … ${shorten(ends[1], Math.max(room - half, room - first))}`;
+    const [first, last] = ends.map((end) => Array.from(end).length), room = most - 3,
+      half = Math.floor(room / 2);
+    if (first + last > room)
+      return `${shorten(ends[0], Math.max(half, room - last))} … ${shorten(ends[1],
+        Math.max(room - half, room - first))}`;
   }
   const all = Array.from(text);
   if (all.length <= most) return text;

@@ -8,14 +8,18 @@ import { kStates } from './model.js';
 
 const kMostLabels = 90;  // labelled edges: more are noise
 
-// Fonts of the scene, in its own units, and what is readable on the screen: from `kDetail` on all words are; from `kNamed` on names
-// are, which are drawn the larger for it; below, boxes are colours.
-const kNameSize = 14, kReadable = 11, kDetail = 0.9, kNamed = 0.5, kAround = 28, kBelow = 46;  // the legend
+// Fonts of the scene, in its own units, and what is readable on the screen: from `kDetail` on all
+// words are; from `kNamed` on names are, which are drawn the larger for it; below, boxes are
+// colours.
+// kBelow leaves room for the legend.
+const kNameSize = 14, kReadable = 11, kDetail = 0.9, kNamed = 0.5, kAround = 28, kBelow = 46;
 
-export const kStateWords = { idle: 'idle', ready: 'ready', running: 'busy', waiting: 'waiting', dead: 'dead', failed: 'failed' };
+export const kStateWords = { idle: 'idle', ready: 'ready', running: 'busy', waiting: 'waiting',
+  dead: 'dead', failed: 'failed' };
 
 export class Graph {
-  // callbacks: select(target), toggle(box), covered(): how much of its height is hidden from below. A target is {box} or {link}, or null.
+  // callbacks: select(target), toggle(box), covered(): how much of its height is hidden from below.
+  // A target is {box} or {link}, or null.
   constructor(element, layouts, callbacks) {
     this.element = element;
     this.layouts = layouts;
@@ -31,17 +35,20 @@ export class Graph {
     this.boxLayer = svg('g');
     this.scene.append(this.groupLayer, this.edgeLayer, this.boxLayer);
     const heads = ['plain', 'near', 'full'].map((kind) => svg('marker', {
-      id: `head-${kind}`, class: `head ${kind}`, viewBox: '0 0 8 8', refX: 7, refY: 4, markerWidth: 7, markerHeight: 7, orient: 'auto-start-reverse', markerUnits: 'userSpaceOnUse',
+      id: `head-${kind}`, class: `head ${kind}`, viewBox: '0 0 8 8', refX: 7, refY: 4,
+      markerWidth: 7, markerHeight: 7, orient: 'auto-start-reverse', markerUnits: 'userSpaceOnUse',
     }, [svg('path', { d: 'M0.5,0.8L7.5,4L0.5,7.2z' })]));
     element.append(svg('defs', {}, heads), this.scene);
-    this.zoom = d3.zoom().scaleExtent([0.04, 2.5]).clickDistance(4).filter(() => !d3.event.button && d3.event.type !== 'dblclick').on('zoom', () => {
+    this.zoom = d3.zoom().scaleExtent([0.04, 2.5]).clickDistance(4)
+      .filter(() => !d3.event.button && d3.event.type !== 'dblclick').on('zoom', () => {
       const { x, y, k } = d3.event.transform;
       this.scene.setAttribute('transform', `translate(${x},${y}) scale(${k})`);
       if (d3.event.sourceEvent) this.isByHand = true;
       this.#sizeNames(k);
     });
     d3.select(element).call(this.zoom);
-    element.addEventListener('click', (event) => { if (event.target === element) this.callbacks.select(null); });
+    element.addEventListener('click',
+      (event) => { if (event.target === element) this.callbacks.select(null); });
     element.addEventListener('dblclick', (event) => { if (event.target === element) this.fit(); });
   }
 
@@ -63,7 +70,8 @@ export class Graph {
   // Words keep their size where the graph is small, and go before they are too small to read.
   #sizeNames(k) {
     const { element } = this;
-    const size = k >= kDetail ? kNameSize : Math.min(kReadable / kNamed, Math.max(kNameSize, Math.ceil((2 * kReadable) / k) / 2));
+    const size = k >= kDetail ? kNameSize
+      : Math.min(kReadable / kNamed, Math.max(kNameSize, Math.ceil((2 * kReadable) / k) / 2));
     element.classList.toggle('far', k < kDetail);
     element.classList.toggle('farther', k < kNamed - 1e-6);
     if (size === this.nameSize) return;
@@ -73,10 +81,12 @@ export class Graph {
   }
   #fitName(box) {
     const size = this.nameSize ?? kNameSize;
-    setText(box.name, shorten(box.label, Math.max(4, Math.floor((box.room ?? 400) / (0.64 * size)))));
+    setText(box.name, shorten(box.label,
+      Math.max(4, Math.floor((box.room ?? 400) / (0.64 * size)))));
   }
 
-  // Promises that all that is open is on the page. `anchor` is a box that stays where it is on the screen.
+  // Promises that all that is open is on the page. `anchor` is a box that stays where it is on the
+  // screen.
   async draw(anchor) {
     const { tree, view } = this;
     if (!tree) return;
@@ -138,7 +148,8 @@ export class Graph {
 
   #chevron(v, x, sign) {
     const root = svg('g', { class: 'chevron', transform: `translate(${x},10)` },
-      [svg('rect', { width: 20, height: 20, rx: 6 }), svg('path', { d: sign === '+' ? 'M6,10H14M10,6V14' : 'M6,10H14' })]);
+      [svg('rect', { width: 20, height: 20, rx: 6 }),
+        svg('path', { d: sign === '+' ? 'M6,10H14M10,6V14' : 'M6,10H14' })]);
     root.addEventListener('click', (event) => {
       event.stopPropagation();
       this.callbacks.toggle(v);
@@ -155,16 +166,22 @@ export class Graph {
     const name = svg('text', { class: 'name', x: 25, y: 18 });
     const kind = svg('text', { class: 'kind', x: 14, y: 40 });
     const speed = svg('text', { class: 'speed', x: width - 10, y: 40, 'text-anchor': 'end' });
-    const bar = svg('g', { class: 'bar', transform: `translate(10,${height - 4})` }, isGroup ? kStates.map((s) => svg('rect', { class: s, height: 3, y: -1 })) : []);
-    const root = svg('g', { class: isGroup ? 'box group' : 'box actor', role: 'treeitem', tabindex: -1, 'data-box': v }, [card, dot, name, kind, speed, bar]);
+    const bar = svg('g', { class: 'bar', transform: `translate(10,${height - 4})` },
+      isGroup ? kStates.map((s) => svg('rect', { class: s, height: 3, y: -1 })) : []);
+    const root = svg('g', { class: isGroup ? 'box group' : 'box actor', role: 'treeitem',
+      tabindex: -1, 'data-box': v }, [card, dot, name, kind, speed, bar]);
     if (isGroup) root.append(this.#chevron(v, width - 26, '+'));
     const loop = this.#makeLoop(v, width);
     if (loop) root.append(loop);
     const tooltip = svg('title', { text: label });
     root.append(tooltip);
     this.#listen(root, v);
-    setText(kind, isGroup ? `${short(tree.sizes[v])} ${tree.isRange[v] ? 'ops' : tree.sizes[v] === 1 ? 'actor' : 'actors'}` : shorten(clean(tree.plan.actors.get(actor, 'op')), 13));
-    const box = { root, card, dot, name, kind, speed, bar, loop, label, width, room: width - 32 - (isGroup ? 24 : 0), isOpen: false };
+    setText(kind,
+      isGroup
+      ? `${short(tree.sizes[v])} ${tree.isRange[v] ? 'ops' : tree.sizes[v] === 1 ? 'actor'
+        : 'actors'}` : shorten(clean(tree.plan.actors.get(actor, 'op')), 13));
+    const box = { root, card, dot, name, kind, speed, bar, loop, label, width,
+      room: width - 32 - (isGroup ? 24 : 0), isOpen: false };
     this.#fitName(box);
     return box;
   }
@@ -174,7 +191,8 @@ export class Graph {
     const label = clean(this.tree.labels[v]);
     const dot = svg('circle', { class: 'dot', cx: 17, cy: 20, r: 4 });
     const name = svg('text', { class: 'name', x: 28, y: 24, text: '' });
-    const root = svg('g', { class: 'box open', role: 'treeitem', tabindex: -1, 'data-box': v, 'aria-expanded': 'true' }, [card, dot, name]);
+    const root = svg('g', { class: 'box open', role: 'treeitem', tabindex: -1, 'data-box': v,
+      'aria-expanded': 'true' }, [card, dot, name]);
     const loop = this.#makeLoop(v, 0), chevron = this.#chevron(v, 0, '−');
     if (loop) root.append(loop);
     root.append(chevron);
@@ -186,7 +204,9 @@ export class Graph {
   #makeLoop(v, width) {
     const frame = this.tree.frames[v], parent = this.tree.parents[v];
     if (!frame || (parent > 0 && this.tree.frames[parent] === frame)) return null;
-    return svg('g', { class: 'loop', transform: `translate(${width - 12},0)` }, [svg('rect', { rx: 9, height: 18, y: -9 }), svg('text', { y: 4.5, 'text-anchor': 'end', x: -7 })]);
+    return svg('g', { class: 'loop', transform: `translate(${width - 12},0)` },
+      [svg('rect', { rx: 9, height: 18, y: -9 }),
+        svg('text', { y: 4.5, 'text-anchor': 'end', x: -7 })]);
   }
 
   #drawLinks(routes) {
@@ -199,10 +219,12 @@ export class Graph {
       alive.add(key);
       let line = this.lines.get(key);
       if (!line) {
-        const path = svg('path', { class: 'line', 'marker-end': 'url(#head-plain)' }), hit = svg('path', { class: 'hit' });
+        const path = svg('path', { class: 'line', 'marker-end': 'url(#head-plain)' }),
+          hit = svg('path', { class: 'hit' });
         const text = svg('text', { class: 'flow' });
         const root = svg('g', { class: link.isBack ? 'link back' : 'link' }, [path, hit, text]);
-        root.classList.toggle('across', this.tree.parents[link.from] !== this.tree.parents[link.to]);
+        root.classList.toggle('across',
+          this.tree.parents[link.from] !== this.tree.parents[link.to]);
         hit.addEventListener('click', (event) => {
           event.stopPropagation();
           this.callbacks.select({ link: key });
@@ -218,7 +240,8 @@ export class Graph {
       setAttribute(line.text, 'x', Math.round(middle[0]) + 6);
       setAttribute(line.text, 'y', Math.round(middle[1]) + 3);
     }
-    for (const [key, { root }] of this.lines) if (!alive.has(key)) { root.remove(); this.lines.delete(key); }
+    for (const [key, { root }] of this.lines)
+      if (!alive.has(key)) { root.remove(); this.lines.delete(key); }
   }
 
   // Returns the flow over a link: tokens a second, queue and credit of cut edges. For an edge that
@@ -259,12 +282,14 @@ export class Graph {
     }
     const fires = totals.rates[0][v];
     if (!box.isOpen) {
-      setText(box.speed, fires > 0 ? rate(fires) : state === 'idle' || state === 'running' ? '' : kStateWords[state]);
+      setText(box.speed, fires > 0 ? rate(fires) : state === 'idle' || state === 'running' ? ''
+        : kStateWords[state]);
       if (tree.isGroup(v)) this.#updateBar(v, box);
     }
     if (box.loop) this.#updateLoop(v, box);
     const size = tree.isGroup(v) ? `, ${tree.sizes[v]} actors` : '';
-    setAttribute(box.root, 'aria-label', `${box.label}${size}, ${kStateWords[state]}, ${short(fires)} firings a second`);
+    setAttribute(box.root, 'aria-label',
+      `${box.label}${size}, ${kStateWords[state]}, ${short(fires)} firings a second`);
     if (tree.isGroup(v) && !box.isOpen) setAttribute(box.root, 'aria-expanded', 'false');
   }
 
@@ -293,13 +318,16 @@ export class Graph {
 
   #updateLink(line, showsText) {
     const flow = this.flow(line.link);
-    const isAside = line.root.classList.contains('across') && !this.#isNear(line.link);  // many, and long
-    setAttribute(line.path, 'stroke-width', ((isAside ? 0.55 : 1) * (1.1 + Math.min(2.4, 0.5 * Math.log10(1 + flow.rate)))).toFixed(2));
+    // These edges are many, and long.
+    const isAside = line.root.classList.contains('across') && !this.#isNear(line.link);
+    setAttribute(line.path, 'stroke-width',
+      ((isAside ? 0.55 : 1) * (1.1 + Math.min(2.4, 0.5 * Math.log10(1 + flow.rate)))).toFixed(2));
     line.root.classList.toggle('moves', flow.rate > 0);
     line.root.classList.toggle('full', flow.isFull);
     const near = this.#isNear(line.link);
     line.root.classList.toggle('near', near);
-    setAttribute(line.path, 'marker-end', `url(#head-${near ? 'near' : flow.isFull ? 'full' : 'plain'})`);
+    setAttribute(line.path, 'marker-end',
+      `url(#head-${near ? 'near' : flow.isFull ? 'full' : 'plain'})`);
     const says = near || (showsText && flow.cut > 0 && !line.root.classList.contains('across'));
     const parts = [];
     if (says && flow.rate > 0) parts.push(rate(flow.rate));
@@ -326,7 +354,8 @@ export class Graph {
   // ---- keyboard: one box is active, and can be tabbed to
 
   #markActive() {
-    for (const [v, { root }] of this.boxes) setAttribute(root, 'tabindex', v === this.active ? 0 : -1);
+    for (const [v, { root }] of this.boxes)
+      setAttribute(root, 'tabindex', v === this.active ? 0 : -1);
   }
 
   focus(v) {
@@ -347,7 +376,8 @@ export class Graph {
     for (const [v, r] of this.rects) {
       if (v === this.active) continue;
       const [x, y] = centre(r);
-      const along = (x - fx) * dx + (y - fy) * dy, aside = Math.abs((x - fx) * dy) + Math.abs((y - fy) * dx);
+      const along = (x - fx) * dx + (y - fy) * dy,
+        aside = Math.abs((x - fx) * dy) + Math.abs((y - fy) * dx);
       if (along <= 4) continue;
       const distance = along + 2.2 * aside;
       if (distance < least) { least = distance; best = v; }
@@ -376,7 +406,8 @@ export class Graph {
     return { x: left, y: top, width: right - left, height: bottom - top };
   }
 
-  // The pane has another size: all of the graph is in it again. A view that a hand has zoomed stays, while the window does.
+  // The pane has another size: all of the graph is in it again. A view that a hand has zoomed
+  // stays, while the window does.
   resized() {
     const { clientWidth: width, clientHeight: height } = this.element;
     if (!width || !height || (this.width === width && this.height === height)) return;
@@ -406,18 +437,22 @@ export class Graph {
   // How large it is if all of it is in the pane; undefined: there is no pane.
   #scaleOfAll() {
     const bounds = this.#bounds(), { clientWidth: width, clientHeight: height } = this.element;
-    return width && height && Number.isFinite(bounds.x) ? Math.min(1, (width - 2 * kAround) / bounds.width, (height - kAround - kBelow) / bounds.height) : undefined;
+    return width && height && Number.isFinite(bounds.x)
+      ? Math.min(1, (width - 2 * kAround) / bounds.width,
+        (height - kAround - kBelow) / bounds.height) : undefined;
   }
 
   // A box in the middle, readable.
   centre(v) {
     const r = this.rects.get(v);
     if (!r) return;
-    const width = this.element.clientWidth, height = this.element.clientHeight - (this.callbacks.covered?.() ?? 0);
+    const width = this.element.clientWidth,
+      height = this.element.clientHeight - (this.callbacks.covered?.() ?? 0);
     if (!width || height <= 0) return;
     this.isByHand = true;
     const k = Math.min(1, Math.max(kDetail, d3.zoomTransform(this.element).k));
-    this.#moveTo(d3.zoomIdentity.translate(width / 2 - k * (r.x + r.width / 2), height / 2 - k * (r.y + r.height / 2)).scale(k), true);
+    this.#moveTo(d3.zoomIdentity.translate(width / 2 - k * (r.x + r.width / 2),
+      height / 2 - k * (r.y + r.height / 2)).scale(k), true);
   }
 
   fit(v, isSlow = true) {
@@ -426,8 +461,10 @@ export class Graph {
     if (!bounds || !Number.isFinite(bounds.x) || !width) return;
     this.isByHand = v !== undefined && v !== 0;
     const below = v === undefined || v === 0 ? kBelow : kAround;
-    const k = Math.min(1, (width - 2 * kAround) / bounds.width, (height - kAround - below) / bounds.height);
-    const x = (width - k * bounds.width) / 2 - k * bounds.x, y = kAround + (height - kAround - below - k * bounds.height) / 2 - k * bounds.y;
+    const k = Math.min(1, (width - 2 * kAround) / bounds.width,
+      (height - kAround - below) / bounds.height);
+    const x = (width - k * bounds.width) / 2 - k * bounds.x,
+      y = kAround + (height - kAround - below - k * bounds.height) / 2 - k * bounds.y;
     this.#moveTo(d3.zoomIdentity.translate(x, y).scale(Math.max(k, 0.04)), isSlow);
   }
 
@@ -442,8 +479,10 @@ export class Graph {
     if (!r) return;
     const t = d3.zoomTransform(this.element), margin = 30;
     const { clientWidth: width, clientHeight: height } = this.element;
-    if (t.k * r.width > width - 2 * margin || t.k * r.height > height - 2 * margin) { if (r.isOpen) this.fit(v); return; }
-    const left = t.applyX(r.x), top = t.applyY(r.y), right = t.applyX(r.x + r.width), bottom = t.applyY(r.y + r.height);
+    if (t.k * r.width > width - 2 * margin || t.k * r.height > height - 2 * margin) {
+        if (r.isOpen) this.fit(v); return; }
+    const left = t.applyX(r.x), top = t.applyY(r.y), right = t.applyX(r.x + r.width),
+      bottom = t.applyY(r.y + r.height);
     const dx = left < margin ? margin - left : Math.min(0, width - margin - right);
     const dy = top < margin ? margin - top : Math.min(0, height - margin - bottom);
     if (dx || dy) this.#moveTo(t.translate(dx / t.k, dy / t.k), true);
@@ -455,11 +494,17 @@ export function describeFlow(flow) {
   const rows = [['Rate', rate(flow.rate)]];
   if (flow.bytes > 0) rows.push(['Payload', `${bytes(flow.bytes)}/s`]);
   if (flow.cut) rows.push(['Tokens so far', short(flow.tokens)]);
-  if (flow.cut) rows.push(['In flight', flow.window > 0 ? `${short(flow.queue)} of ${short(flow.window)}` : short(flow.queue)]);
-  if (flow.window > 0) rows.push(['Credit left', `${short(Math.max(0, flow.window - flow.queue))} (${percent(Math.max(0, 1 - flow.queue / flow.window))})`]);
+  if (flow.cut)
+    rows.push(['In flight', flow.window > 0
+      ? `${short(flow.queue)} of ${short(flow.window)}` : short(flow.queue)]);
+  if (flow.window > 0)
+    rows.push(['Credit left',
+      `${short(Math.max(0, flow.window - flow.queue))} (${
+        percent(Math.max(0, 1 - flow.queue / flow.window))})`]);
   return rows;
 }
 
 // Rows of two columns: a name, and text or an element.
-export const facts = (rows) => el('dl', { class: 'facts' }, rows.filter((r) => r && r[1] !== undefined && r[1] !== null && r[1] !== '')
+export const facts = (rows) => el('dl', { class: 'facts' },
+  rows.filter((r) => r && r[1] !== undefined && r[1] !== null && r[1] !== '')
   .flatMap(([name, value]) => [el('dt', { text: name }), el('dd', {}, [value])]));

@@ -4,8 +4,10 @@
 
 export const kBoxHeight = 52, kGap = 22, kRankGap = 36, kMostWidth = 1500;
 
-// Width by the number of characters: a worker cannot measure text, and boxes that differ little look calmer.
-export const boxWidth = (label, isGroup) => Math.round(Math.min(270, Math.max(isGroup ? 178 : 164, 36 + 8.4 * Math.min(26, label.length) + (isGroup ? 24 : 0))));
+// Width by the number of characters: a worker cannot measure text, and boxes that differ little
+// look calmer.
+export const boxWidth = (label, isGroup) => Math.round(Math.min(270,
+  Math.max(isGroup ? 178 : 164, 36 + 8.4 * Math.min(26, label.length) + (isGroup ? 24 : 0))));
 
 // Sets of boxes that edges connect, each in the order of the boxes.
 function components(count, edges) {
@@ -24,21 +26,25 @@ function components(count, edges) {
   return [...sets.values()];
 }
 
-// One component with dagre, from the top to the bottom: {width, height, at: Map(box, [x, y] of the centre), routes: Map(edge, points)}.
+// One component with dagre, from the top to the bottom: {width, height, at: Map(box, [x, y] of the
+// centre), routes: Map(edge, points)}.
 function placeComponent(dagre, members, boxes, edges) {
   const graph = new dagre.graphlib.Graph();
   graph.setGraph({ rankdir: 'TB', nodesep: kGap, ranksep: kRankGap, marginx: 0, marginy: 0 });
   graph.setDefaultEdgeLabel(() => ({}));
   for (const i of members) graph.setNode(String(i), { width: boxes[i][0], height: boxes[i][1] });
-  for (const [a, b, weight] of edges) graph.setEdge(String(a), String(b), { weight: 1 + Math.log2(weight) });
+  for (const [a, b, weight] of edges)
+    graph.setEdge(String(a), String(b), { weight: 1 + Math.log2(weight) });
   dagre.layout(graph);
   const at = new Map(members.map((i) => [i, [graph.node(String(i)).x, graph.node(String(i)).y]]));
-  const routes = new Map(edges.map(([a, b]) => [`${a} ${b}`, graph.edge(String(a), String(b)).points.map((p) => [p.x, p.y])]));
+  const routes = new Map(edges.map(([a, b]) =>
+    [`${a} ${b}`, graph.edge(String(a), String(b)).points.map((p) => [p.x, p.y])]));
   const { width, height } = graph.graph();
   return width > kMostWidth ? wrapped(at, boxes) : { width, height, at, routes };
 }
 
-// Ranks that are too wide for a window go on in further rows. Their edges are drawn without dagre's points.
+// Ranks that are too wide for a window go on in further rows. Their edges are drawn without dagre's
+// points.
 function wrapped(at, boxes) {
   const ranks = new Map();
   for (const [i, [x, y]] of at) {
@@ -70,11 +76,13 @@ function wrapped(at, boxes) {
     }
     finish();
   }
-  return { width: Math.max(width, kMostWidth), height: top - kRankGap, at: placed, routes: new Map() };
+  return { width: Math.max(width, kMostWidth), height: top - kRankGap, at: placed,
+    routes: new Map() };
 }
 
-// boxes: [[width, height], ...]; edges: [[from, to, weight], ...], each pair once. Components stand side by side in rows,
-// in the order of their first box. Returns {width, height, at: [[x, y], ...] centres, routes: {"from to": [[x, y], ...]}}.
+// boxes: [[width, height], ...]; edges: [[from, to, weight], ...], each pair once. Components stand
+// side by side in rows, in the order of their first box. Returns {width, height, at: [[x, y], ...]
+// centres, routes: {"from to": [[x, y], ...]}}.
 export function layout(dagre, boxes, edges) {
   const sets = components(boxes.length, edges);
   const setOf = new Int32Array(boxes.length);
@@ -82,7 +90,8 @@ export function layout(dagre, boxes, edges) {
   const edgesOf = sets.map(() => []);
   for (const edge of edges) edgesOf[setOf[edge[0]]].push(edge);
   const parts = sets.map((set, s) => (set.length === 1
-    ? { width: boxes[set[0]][0], height: boxes[set[0]][1], at: new Map([[set[0], [boxes[set[0]][0] / 2, boxes[set[0]][1] / 2]]]), routes: new Map() }
+    ? { width: boxes[set[0]][0], height: boxes[set[0]][1],
+      at: new Map([[set[0], [boxes[set[0]][0] / 2, boxes[set[0]][1] / 2]]]), routes: new Map() }
     : placeComponent(dagre, set, boxes, edgesOf[s])));
 
   const area = parts.reduce((sum, p) => sum + (p.width + kGap) * (p.height + kGap), 0);
@@ -92,7 +101,8 @@ export function layout(dagre, boxes, edges) {
   for (const part of parts) {
     if (x > 0 && x + part.width > limit) { y += tallest + kGap; x = 0; tallest = 0; }
     for (const [i, [bx, by]] of part.at) at[i] = [x + bx, y + by];
-    for (const [edge, points] of part.routes) routes[edge] = points.map(([px, py]) => [x + px, y + py]);
+    for (const [edge, points] of part.routes)
+      routes[edge] = points.map(([px, py]) => [x + px, y + py]);
     x += part.width + kGap;
     width = Math.max(width, x - kGap);
     tallest = Math.max(tallest, part.height);
@@ -100,11 +110,12 @@ export function layout(dagre, boxes, edges) {
   return { width, height: y + tallest, at, routes };
 }
 
-// A monotone map of one axis that gives intervals the length they need: [begin, end, wanted]. Nowhere does it shrink
-// anything, so what did not overlap still does not.
+// A monotone map of one axis that gives intervals the length they need: [begin, end, wanted].
+// Nowhere does it shrink anything, so what did not overlap still does not.
 export class Stretch {
   constructor(intervals) {
-    const marks = [...new Set(intervals.flatMap(([begin, end]) => [begin, end]))].sort((a, b) => a - b);
+    const marks = [...new Set(intervals.flatMap(([begin, end]) => [begin, end]))].sort(
+      (a, b) => a - b);
     this.from = marks;
     this.to = [];
     this.slopes = [];
@@ -114,7 +125,8 @@ export class Stretch {
       if (i + 1 === marks.length) break;
       const middle = (marks[i] + marks[i + 1]) / 2;
       let slope = 1;
-      for (const [begin, end, wanted] of intervals) if (begin < middle && middle < end) slope = Math.max(slope, wanted / (end - begin));
+      for (const [begin, end, wanted] of intervals) if (begin < middle && middle < end)
+        slope = Math.max(slope, wanted / (end - begin));
       this.slopes.push(slope);
       at += (marks[i + 1] - marks[i]) * slope;
     }
@@ -131,8 +143,9 @@ export class Stretch {
 // Inside an open box: room for its name above, and around.
 export const kPad = 18, kTitle = 38;
 
-// All boxes of a view, as rectangles on one plane: Map(box, {x, y, width, height, depth, isOpen}), and routes of edges between
-// siblings. `layoutOf(group)` is its layout, or undefined while it is under way: then the group stays closed.
+// All boxes of a view, as rectangles on one plane: Map(box, {x, y, width, height, depth, isOpen}),
+// and routes of edges between siblings. `layoutOf(group)` is its layout, or undefined while it is
+// under way: then the group stays closed.
 export function compose(tree, open, layoutOf) {
   const rects = new Map(), routes = new Map();
   const sizeOf = new Map();
@@ -151,7 +164,8 @@ export function compose(tree, open, layoutOf) {
       high.push([y - h / 2, y + h / 2, inner.height]);
     }
     const across = new Stretch(wide), down = new Stretch(high);
-    const size = { across, down, width: across.map(plan.width) + 2 * kPad, height: down.map(plan.height) + kPad + kTitle };
+    const size = { across, down, width: across.map(plan.width) + 2 * kPad,
+      height: down.map(plan.height) + kPad + kTitle };
     sizeOf.set(group, size);
     return size;
   };
@@ -168,7 +182,8 @@ export function compose(tree, open, layoutOf) {
     }
     for (const [pair, points] of Object.entries(plan.routes)) {
       const [a, b] = pair.split(' ').map(Number);
-      routes.set(`${children[a]} ${children[b]}`, points.map(([x, y]) => [left + across.map(x), top + down.map(y)]));
+      routes.set(`${children[a]} ${children[b]}`,
+        points.map(([x, y]) => [left + across.map(x), top + down.map(y)]));
     }
   };
   if (layoutOf(0)) {

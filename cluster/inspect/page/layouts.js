@@ -20,7 +20,8 @@ export class Layouts {
     this.underWay.clear();
   }
 
-  #key(tree, v) { return `${this.plans}\u0001${tree.plan.id}\u0001${tree.grouping}\u0001${tree.key(v)}`; }
+  #key(tree, v) {
+    return `${this.plans}\u0001${tree.plan.id}\u0001${tree.grouping}\u0001${tree.key(v)}`; }
   of(tree, v) { return this.done.get(this.#key(tree, v)); }
 
   // Promises that all these groups have a layout.
@@ -50,7 +51,8 @@ export function inWorker(url) {
     waiting.delete(data.key);
   };
   worker.onerror = (event) => {
-    for (const { reject } of waiting.values()) reject(new Error(`the layout's worker failed: ${event.message}`));
+    for (const { reject } of waiting.values())
+      reject(new Error(`the layout's worker failed: ${event.message}`));
     waiting.clear();
   };
   return (job) => new Promise((resolve, reject) => {

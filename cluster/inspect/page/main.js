@@ -7,7 +7,8 @@ import {Graph, kStateWords} from './graph.js';
 import {amissOf, Busiest, Failures, hasOwner, nodeRow, RunTimes, trainingOf} from './history.js';
 import {listen} from './keys.js';
 import {inWorker, Layouts} from './layouts.js';
-import {Counters, kGroupings, kStates, nextLink, Plan, search, Totals, Tree, View} from './model.js';
+import {Counters, kGroupings, kStates, nextLink, Plan, search, Totals, Tree,
+  View} from './model.js';
 import {Overview} from './overview.js';
 import {Panel} from './panel.js';
 import {Side} from './side.js';

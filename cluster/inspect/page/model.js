@@ -5,7 +5,8 @@
 export const kStates = ['idle', 'ready', 'running', 'waiting', 'dead', 'failed'];
 export const kGroupings = ['scope', 'partition', 'device', 'node'];
 
-// No group has more children than this: longer rows of loose actors are grouped by the user's line that made them, so that a layout is small.
+// No group has more children than this: longer rows of loose actors are grouped by the user's line
+// that made them, so that a layout is small.
 export const kMostChildren = 60;
 // Boxes on the page at once.
 export const kMostBoxes = 300;
@@ -37,13 +38,15 @@ export class Plan {
     this.edges = new Table(json.edges);
     this.actorAt = new Map(this.actors.column('id').map((id, i) => [String(id), i]));
     this.edgeAt = new Map(this.edges.column('id').map((id, i) => [String(id), i]));
-    const ends = (name) => Int32Array.from(this.edges.column(name), (id) => this.actorAt.get(String(id)) ?? -1);
+    const ends = (name) => Int32Array.from(this.edges.column(name),
+      (id) => this.actorAt.get(String(id)) ?? -1);
     this.from = ends('from');
     this.to = ends('to');
     this.isBack = Uint8Array.from(this.edges.column('kind'), (kind) => (kind === 'back' ? 1 : 0));
     this.isCut = Uint8Array.from(this.edges.column('cut'), (cut) => (cut ? 1 : 0));
     this.frames = this.actors.column('frame').map((f) => f ?? '');
-    this.names = this.actors.column('name').map((name, i) => name || this.actors.get(i, 'op') || String(this.actors.get(i, 'id')));
+    this.names = this.actors.column('name').map((name, i) => name || this.actors.get(i, 'op') ||
+      String(this.actors.get(i, 'id')));
   }
   get size() { return this.actors.length; }
   // A plan over several nodes is grouped by node first.
@@ -53,9 +56,11 @@ export class Plan {
 // ---- the tree
 
 function pathOf(plan, actor, grouping) {
-  const scope = String(plan.actors.get(actor, 'scope') ?? '').split('/').filter((part) => part !== '');
+  const scope = String(plan.actors.get(actor, 'scope') ?? '').split('/')
+    .filter((part) => part !== '');
   const text = (name, otherwise) => String(plan.actors.get(actor, name) ?? otherwise);
-  if (grouping === 'node') return [text('node', 'no node'), text('device', 'no device').split('/').pop(), ...scope];
+  if (grouping === 'node') return [text('node', 'no node'),
+      text('device', 'no device').split('/').pop(), ...scope];
   if (grouping === 'device') return [text('device', 'no device'), ...scope];
   if (grouping === 'partition') return [`partition ${text('partition', '?')}`, ...scope];
   return scope;
@@ -77,12 +82,15 @@ function groupsOf(plan, grouping) {
       at = next;
     }
     const around = `${plan.actors.get(actor, 'scope')}/`;  // which the groups say
-    at.children.push({ label: plan.names[actor].startsWith(around) ? plan.names[actor].slice(around.length) || around : plan.names[actor], children: null, actor });
+    at.children.push({ label: plan.names[actor].startsWith(around)
+      ? plan.names[actor].slice(around.length) || around : plan.names[actor],
+      children: null, actor });
   }
   return root;
 }
 
-const makeRange = (label, children, first, last) => ({ label, first, last, children, actor: -1, isRange: true });
+const makeRange = (label, children, first, last) =>
+  ({ label, first, last, children, actor: -1, isRange: true });
 
 // A row of at most so many: ranges of it, and ranges of those if they are too many.
 function cutInto(most, row, labelOf = (first, last) => `${first} … ${last}`) {
@@ -99,23 +107,29 @@ function cutInto(most, row, labelOf = (first, last) => `${first} … ${last}`) {
   return row;
 }
 
-// The actors that one line made, as one group. More than a group may hold are parts of it: `model.cpp:31, 2 of 4`.
+// The actors that one line made, as one group. More than a group may hold are parts of it:
+// `model.cpp:31, 2 of 4`.
 function groupOfLine(line, actors) {
   if (actors.length === 1) return { ...actors[0], line };
   if (actors.length <= kMostChildren) return { ...makeRange(line, actors), line };
-  const count = Math.ceil(actors.length / kMostChildren), size = Math.ceil(actors.length / count), parts = [];
+  const count = Math.ceil(actors.length / kMostChildren),
+    size = Math.ceil(actors.length / count), parts = [];
   for (let begin = 0; begin < actors.length; begin += size) {
     const place = `${parts.length + 1} of ${count}`;
     parts.push(makeRange(`${line}, ${place}`, actors.slice(begin, begin + size), place, place));
   }
-  return { ...makeRange(line, cutInto(kMostChildren, parts, (first, last) => `${line}, ${first.split(' ')[0]}–${last}`)), line };
+  return { ...makeRange(line,
+    cutInto(kMostChildren, parts, (first, last) => `${line}, ${first.split(' ')[0]}–${last}`)),
+    line };
 }
 
 const fileOf = (line) => line.replace(/:\d+$/, '');
 
 // `model.cpp:12` to `model.cpp:40` is `model.cpp:12–40`.
 function rangeOfLines(first, last) {
-  return fileOf(first) === fileOf(last) && first !== last ? `${first}–${last.slice(fileOf(last).length + 1)}` : first === last ? first : `${first} … ${last}`;
+  return fileOf(first) === fileOf(last) && first !== last
+    ? `${first}–${last.slice(fileOf(last).length + 1)}` : first === last ? first
+    : `${first} … ${last}`;
 }
 
 // The lines that made some actors, as one range of each file: `model.cpp:12–40`.
@@ -124,10 +138,12 @@ export function linesOf(plan, actors) {
   for (const actor of actors) {
     const line = String(plan.actors.get(actor, 'line') ?? '');
     if (!line) continue;
-    const file = fileOf(line), number = Number(line.slice(file.length + 1)) || 0, [low, high] = files.get(file) ?? [number, number];
+    const file = fileOf(line), number = Number(line.slice(file.length + 1)) || 0,
+      [low, high] = files.get(file) ?? [number, number];
     files.set(file, [Math.min(low, number), Math.max(high, number)]);
   }
-  return [...files].map(([file, [low, high]]) => (low === high ? `${file}:${low}` : `${file}:${low}–${high}`));
+  return [...files].map(([file, [low, high]]) =>
+    (low === high ? `${file}:${low}` : `${file}:${low}–${high}`));
 }
 
 // Loose actors by the line that made them; lines that are too many as ranges of them.
@@ -141,14 +157,18 @@ function byLine(plan, most, loose) {
   const rows = [...lines].map(([line, actors]) => groupOfLine(line, actors));
   if (rows.length <= most) return rows;
   const number = (row) => Number(row.line.slice(fileOf(row.line).length + 1)) || 0;
-  rows.sort((a, b) => (fileOf(a.line) < fileOf(b.line) ? -1 : fileOf(a.line) > fileOf(b.line) ? 1 : number(a) - number(b)));
-  return cutInto(most, rows.map((row) => ({ ...row, first: row.line, last: row.line })), rangeOfLines);
+  rows.sort((a, b) => (fileOf(a.line) < fileOf(b.line) ? -1 : fileOf(a.line) > fileOf(b.line) ? 1
+    : number(a) - number(b)));
+  return cutInto(most, rows.map((row) => ({ ...row, first: row.line, last: row.line })),
+    rangeOfLines);
 }
 
-// Groups that users made stay what they are; of many loose actors beside them, those of one line are a group.
+// Groups that users made stay what they are; of many loose actors beside them, those of one line
+// are a group.
 function ranged(plan, children) {
   if (children.length <= kMostChildren) return children;
-  const groups = children.filter((c) => c.children !== null), loose = children.filter((c) => c.children === null);
+  const groups = children.filter((c) => c.children !== null),
+    loose = children.filter((c) => c.children === null);
   const kept = groups.length < kMostChildren ? groups : cutInto(kMostChildren / 2, groups);
   return [...kept, ...byLine(plan, kMostChildren - kept.length, loose)];
 }
@@ -190,7 +210,8 @@ export class Tree {
       const actor = this.actors[v], parent = this.parents[v];
       const own = actor >= 0 ? new Map([[this.plan.frames[actor], 1]]) : counts.get(v) ?? new Map();
       if (actor >= 0) this.sizes[v] = 1;
-      for (const [frame, count] of own) if (frame && count >= 0.8 * this.sizes[v]) this.frames[v] = frame;
+      for (const [frame, count] of own) if (frame && count >= 0.8 * this.sizes[v])
+        this.frames[v] = frame;
       counts.delete(v);
       if (parent < 0) continue;
       this.sizes[parent] += this.sizes[v];
@@ -215,7 +236,8 @@ export class Tree {
       this.children.push([]);
       if (parent >= 0) this.children[parent].push(v);
       if (group.actor >= 0) this.leafOf[group.actor] = v;
-      else for (let i = group.children.length - 1; i >= 0; i -= 1) pending.push([group.children[i], v]);
+      else for (let i = group.children.length - 1; i >= 0; i -= 1)
+        pending.push([group.children[i], v]);
     }
   }
 
@@ -232,7 +254,8 @@ export class Tree {
     while (pending.length && found.length < most) {
       const u = pending.pop();
       if (this.actors[u] >= 0) found.push(u);
-      else for (let i = this.children[u].length - 1; i >= 0; i -= 1) pending.push(this.children[u][i]);
+      else for (let i = this.children[u].length - 1; i >= 0; i -= 1)
+        pending.push(this.children[u][i]);
     }
     return found;
   }
@@ -258,10 +281,13 @@ export class Counters {
     this.byteRate = new Float64Array(edges);
     this.time = 0;
     this.wasReset = false;
-    this.loops = [];  // {loop, device, executions, iterations, window, most_parallel, open_ns, achieved_parallelism, limited_by_window}
+    // {loop, device, executions, iterations, window, most_parallel, open_ns, achieved_parallelism,
+    // limited_by_window}
+    this.loops = [];
   }
 
-  // Returns {changes, elapsed in seconds, reset}; a change is [actor, [Δfires, Δdead, Δbusy, Δbytes], state before, state after].
+  // Returns {changes, elapsed in seconds, reset}; a change is [actor, [Δfires, Δdead, Δbusy,
+  // Δbytes], state before, state after].
   apply(json) {
     const changes = [];
     const elapsed = this.time > 0 ? (json.time_ns - this.time) / 1e9 : 0;
@@ -270,7 +296,8 @@ export class Counters {
     const table = new Table(json.actors), loops = new Table(json.loops);
     if (json.loops) this.loops = loops.rows.map((_, row) => loops.object(row));
     const at = this.names.map((name) => table.index.get(name));
-    const idAt = table.index.get('id'), stateAt = table.index.get('state'), waitsAt = table.index.get('waiting_for');
+    const idAt = table.index.get('id'), stateAt = table.index.get('state'),
+      waitsAt = table.index.get('waiting_for');
     for (const row of table.rows) {
       const actor = this.plan.actorAt.get(String(row[idAt]));
       if (actor === undefined) continue;
@@ -295,7 +322,8 @@ export class Counters {
     for (let r = 0; r < table.length; r += 1) {
       const e = this.plan.edgeAt.get(String(table.get(r, 'id')));
       if (e === undefined) continue;
-      const tokens = Number(table.get(r, 'tokens') ?? 0), bytes = Number(table.get(r, 'bytes') ?? 0);
+      const tokens = Number(table.get(r, 'tokens') ?? 0),
+        bytes = Number(table.get(r, 'bytes') ?? 0);
       if (elapsed > 0) {
         this.tokenRate[e] = Math.max(0, tokens - this.tokens[e]) / elapsed;
         this.byteRate[e] = Math.max(0, bytes - this.edgeBytes[e]) / elapsed;
@@ -324,7 +352,8 @@ export class Totals {
     for (let v = n - 1; v > 0; v -= 1) {
       const parent = tree.parents[v];
       for (const sum of this.sums) sum[parent] += sum[v];
-      for (let s = 0; s < kStates.length; s += 1) this.states[parent * kStates.length + s] += this.states[v * kStates.length + s];
+      for (let s = 0; s < kStates.length; s += 1)
+        this.states[parent * kStates.length + s] += this.states[v * kStates.length + s];
     }
   }
 
@@ -363,13 +392,16 @@ export class Recorded {
     const ofPlan = ` of plan ${plan.id}`;
     const own = (json?.events ?? []).filter((e) => String(e.run) === run);
     this.isThere = own.length > 0;
-    this.events = this.isThere ? (json?.events ?? []).filter((e) => String(e.run) === run || (!e.run && String(e.track).endsWith(ofPlan))) : [];
-    this.isWhole = !(json?.lost ?? []).some((l) => String(l.track).endsWith(ofPlan) && l.until_ns > began);
+    this.events = this.isThere ? (json?.events ?? [])
+      .filter((e) => String(e.run) === run || (!e.run && String(e.track).endsWith(ofPlan))) : [];
+    this.isWhole = !(json?.lost ?? [])
+      .some((l) => String(l.track).endsWith(ofPlan) && l.until_ns > began);
     this.firings = 0;
     [this.fires, this.busy, this.longest] = [0, 1, 2].map(() => new Float64Array(plan.size));
     const sent = new Map();  // flow: track
     // a worker's kernel may be recorded beside its firing
-    const place = (e) => `${e.actor} ${e.tag}`, ended = new Set(own.filter((e) => e.kind === 'kernel').map(place));
+    const place = (e) => `${e.actor} ${e.tag}`,
+      ended = new Set(own.filter((e) => e.kind === 'kernel').map(place));
     this.tokens = new Map();  // 'device → device': number of tokens with both ends recorded
     for (const e of own) {
       if (e.kind === 'send' && e.flow) sent.set(String(e.flow), String(e.track));
@@ -400,13 +432,15 @@ export class View {
     this.clock = 0;
   }
 
-  // Opens the largest groups while the page stays calm, those that users made first. Returns them, in that order.
+  // Opens the largest groups while the page stays calm, those that users made first. Returns them,
+  // in that order.
   openFirst(calm = 9, most = 28) {
     const opened = [];
     for (;;) {
       const boxes = this.boxes().filter((v) => !this.open.has(v));
       if (boxes.length >= calm) return opened;
-      const groups = boxes.filter((v) => this.tree.isGroup(v)).sort((a, b) => this.tree.isRange[a] - this.tree.isRange[b] || this.tree.sizes[b] - this.tree.sizes[a]);
+      const groups = boxes.filter((v) => this.tree.isGroup(v)).sort((a, b) =>
+        this.tree.isRange[a] - this.tree.isRange[b] || this.tree.sizes[b] - this.tree.sizes[a]);
       const next = groups.find((v) => boxes.length - 1 + this.tree.children[v].length <= most);
       if (next === undefined) return opened;
       this.expand(next);
@@ -420,7 +454,8 @@ export class View {
     while (pending.length) {
       const v = pending.pop();
       found.push(v);
-      if (this.open.has(v)) for (let i = this.tree.children[v].length - 1; i >= 0; i -= 1) pending.push(this.tree.children[v][i]);
+      if (this.open.has(v)) for (let i = this.tree.children[v].length - 1; i >= 0; i -= 1)
+        pending.push(this.tree.children[v][i]);
     }
     return found;
   }
@@ -443,7 +478,8 @@ export class View {
 
   collapse(v) {
     if (v === 0) return;
-    for (const u of [...this.open.keys()]) if (u === v || this.tree.path(u).includes(v)) this.open.delete(u);
+    for (const u of [...this.open.keys()]) if (u === v || this.tree.path(u).includes(v))
+      this.open.delete(u);
   }
 
   // Opens what is around it, so that it is a box.
@@ -455,7 +491,8 @@ export class View {
     const shown = new Int32Array(this.tree.size);
     for (let v = 1; v < shown.length; v += 1) {
       const parent = this.tree.parents[v];
-      shown[v] = this.open.has(parent) && (parent === 0 || shown[parent] === parent) ? v : shown[parent];
+      shown[v] = this.open.has(parent) && (parent === 0 || shown[parent] === parent) ? v
+        : shown[parent];
     }
     return shown;
   }
@@ -484,14 +521,16 @@ export class View {
 // Returns the next link of a box (step 1) or the one before (-1), incoming ones first, round and
 // round: "from to"; undefined: it has none.
 export function nextLink(links, box, current, step) {
-  const into = links.filter((link) => link.to === box), out = links.filter((link) => link.from === box);
+  const into = links.filter((link) => link.to === box),
+    out = links.filter((link) => link.from === box);
   const keys = [...into, ...out].map((link) => `${link.from} ${link.to}`);
   const at = keys.indexOf(current);
   return keys[at < 0 ? (step > 0 ? 0 : keys.length - 1) : (at + step + keys.length) % keys.length];
 }
 
-// The children of a group and the edges between them, as positions in the row of children: what a layout is made of.
-// Back edges of loops are left out of the ranks, or a loop would be drawn upside down.
+// The children of a group and the edges between them, as positions in the row of children: what a
+// layout is made of. Back edges of loops are left out of the ranks, or a loop would be drawn upside
+// down.
 export function layoutInput(tree, group) {
   const children = tree.children[group];
   const at = new Map(children.map((v, i) => [v, i]));
@@ -512,12 +551,14 @@ export function layoutInput(tree, group) {
   // The strongest of too many: dagre's time grows with them faster than what they tell.
   const most = 4 * children.length + 40;
   const strongest = [...pairs].sort((x, y) => y[1] - x[1] || x[0] - y[0]).slice(0, most);
-  return { children, edges: strongest.map(([key, weight]) => [Math.floor(key / children.length), key % children.length, weight]) };
+  return { children, edges: strongest.map(([key, weight]) =>
+    [Math.floor(key / children.length), key % children.length, weight]) };
 }
 
 // ---- search
 
-// Actors and groups whose name, op, id, scope or line has all the words: one of just that name first, then the busiest, by what Totals.sums holds.
+// Actors and groups whose name, op, id, scope or line has all the words: one of just that name
+// first, then the busiest, by what Totals.sums holds.
 export function search(tree, words, most = 50, busy = undefined) {
   const parts = words.toLowerCase().split(/\s+/).filter(Boolean);
   if (!parts.length) return [];
@@ -527,10 +568,16 @@ export function search(tree, words, most = 50, busy = undefined) {
     if (tree.isRange[v]) continue;
     const actor = tree.actors[v];
     const name = tree.labels[v].toLowerCase();
-    const text = actor < 0 ? name : `${name} ${plan.names[actor].toLowerCase()} ${String(plan.actors.get(actor, 'op')).toLowerCase()} ${String(plan.actors.get(actor, 'id')).toLowerCase()} ${String(plan.actors.get(actor, 'scope') ?? '').toLowerCase()} ${String(plan.actors.get(actor, 'line') ?? '').toLowerCase()}`;
+    const text = actor < 0 ? name
+      : `${name} ${plan.names[actor].toLowerCase()} ${
+        String(plan.actors.get(actor, 'op')).toLowerCase()} ${
+        String(plan.actors.get(actor, 'id')).toLowerCase()} ${
+        String(plan.actors.get(actor, 'scope') ?? '').toLowerCase()} ${
+        String(plan.actors.get(actor, 'line') ?? '').toLowerCase()}`;
     if (!parts.every((p) => text.includes(p))) continue;
     const rank = name.startsWith(parts[0]) ? 1 : name.includes(parts[0]) ? 2 : 3;
     found.push([name === whole ? 0 : 1, busy?.[v] ?? 0, rank, actor < 0 ? 0 : 1, v]);
   }
-  return found.sort((a, b) => a[0] - b[0] || b[1] - a[1] || a[2] - b[2] || a[3] - b[3] || a[4] - b[4]).slice(0, most).map((f) => f[4]);
+  return found.sort((a, b) => a[0] - b[0] || b[1] - a[1] || a[2] - b[2] || a[3] - b[3] ||
+    a[4] - b[4]).slice(0, most).map((f) => f[4]);
 }

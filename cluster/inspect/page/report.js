@@ -18,22 +18,29 @@ const of = (list) => (list ?? []).find((x) => String(x.id) === data.run);
 const run = of(state.runs) ?? of(state.recent) ?? { id: data.run };
 const summary = (state.plans ?? []).find((p) => String(p.id) === plan.id) ?? {};
 if (run.ok !== undefined) {  // the actors' states are of later runs
-  counters.state = Uint8Array.from(plan.names, (name) => (run.error?.includes(`'${name}'`) ? kStates.indexOf('failed') : 0));
+  counters.state = Uint8Array.from(plan.names,
+    (name) => (run.error?.includes(`'${name}'`) ? kStates.indexOf('failed') : 0));
   counters.waitingFor.clear();
 }
 const took = run.took_ns ?? run.for_ns;
 const runs = Math.max(1, summary.runs_started ?? (summary.runs_ended ?? 0) + 1);
 // the runs that counters cover
-const ofAll = runs > 1 ? `all ${short(runs)} runs of this plan` : 'this run, the only one of its plan';
-const recorded = new Recorded(plan, data.events, data.run, run.started_ns ?? run.ended_ns - run.took_ns);
+const ofAll = runs > 1
+  ? `all ${short(runs)} runs of this plan` : 'this run, the only one of its plan';
+const recorded = new Recorded(plan, data.events, data.run,
+  run.started_ns ?? run.ended_ns - run.took_ns);
 const [fires, dead, busy, out] = counters.now;
 const sum = (values) => values.reduce((a, b) => a + b, 0);
 
-const section = (title, note, ...parts) => el('section', {}, [el('h2', { text: title }), note && el('p', { class: 'quiet', text: note }), ...parts]);
+const section = (title, note, ...parts) => el('section', {},
+  [el('h2', { text: title }), note && el('p', { class: 'quiet', text: note }), ...parts]);
 function table(head, rows) {
   if (!rows.length) return el('p', { class: 'quiet', text: 'None.' });
-  const row = (cells, tag) => el('tr', {}, cells.map((c, i) => el(tag, { class: i ? 'number' : '' }, [c])));
-  return el('div', { class: 'wide' }, [el('table', {}, [el('thead', {}, [row(head, 'th')]), el('tbody', {}, rows.map((r) => row(r, 'td')))])]);
+  const row = (cells, tag) =>
+    el('tr', {}, cells.map((c, i) => el(tag, { class: i ? 'number' : '' }, [c])));
+  return el('div', { class: 'wide' },
+    [el('table', {}, [el('thead', {}, [row(head, 'th')]),
+      el('tbody', {}, rows.map((r) => row(r, 'td')))])]);
 }
 const bar = (fraction) => {
   const fill = el('span', { class: 'fill' });
@@ -41,14 +48,15 @@ const bar = (fraction) => {
   return el('span', { class: 'track' }, [fill]);
 };
 
-// Groups of actors by a word of theirs, the busiest first: [[word, {actors, fires, most, dead, busy, longest, out}]]; of all runs, or of what was
-// recorded of this one.
+// Groups of actors by a word of theirs, the busiest first: [[word, {actors, fires, most, dead,
+// busy, longest, out}]]; of all runs, or of what was recorded of this one.
 function grouped(word, of = { fires, busy }) {
   const groups = new Map();
   for (let a = 0; a < plan.size; a += 1) {
     const key = word(a);
     if (key === '' || key === undefined || key === null) continue;
-    const g = groups.get(key) ?? { actors: 0, fires: 0, most: 0, dead: 0, busy: 0, longest: 0, out: 0 };
+    const g = groups.get(key) ?? { actors: 0, fires: 0, most: 0, dead: 0, busy: 0,
+      longest: 0, out: 0 };
     groups.set(key, g);
     g.actors += 1;
     g.fires += of.fires[a];
@@ -71,8 +79,11 @@ function waits() {
   const all = alike((run.verdicts ?? []).filter((text) => !said.has(timeless(text))));
   if (!all.length) return null;
   const rest = all.length - kMost;
-  return section('Waits', 'What it waited for in the moment it was asked. A run that gets on waits, too.',
-    el('ul', { class: 'waits' }, [...all.slice(0, kMost), ...(rest > 0 ? [`and ${short(rest)} more`] : [])].map((text) => el('li', { text: clean(text) }))));
+  return section('Waits',
+    'What it waited for in the moment it was asked. A run that gets on waits, too.',
+    el('ul', { class: 'waits' },
+      [...all.slice(0, kMost), ...(rest > 0 ? [`and ${short(rest)} more`] : [])].map((text) =>
+        el('li', { text: clean(text) }))));
 }
 
 function head() {
@@ -80,15 +91,23 @@ function head() {
   const total = sum(busy);
   return el('header', { class: 'report-head' }, [
     el('h1', { text: `Run ${clean(run.id)}` }),
-    el('p', { class: 'quiet', text: `Plan ${clean(plan.id)} · asked of ${clean(state.node)}, ${new Date(state.time_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ')} UTC` }),
-    ...[run.error].filter(Boolean).map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) })])),
-    ...[data.diagnosis?.error].filter(Boolean).map((why) => el('p', { class: 'quiet', text: `Whether it hangs could not be asked: ${clean(why)}` })),
-    ...accused().map((v) => el('div', { class: 'verdict hang' }, [el('p', { text: clean(v.text) })])),
+    el('p', { class: 'quiet', text: `Plan ${clean(plan.id)} · asked of ${clean(state.node)}, ${
+      new Date(state.time_ns / 1e6).toISOString().slice(0, 19).replace('T', ' ')} UTC` }),
+    ...[run.error].filter(Boolean)
+      .map((text) => el('div', { class: 'verdict error' }, [el('p', { text: clean(text) })])),
+    ...[data.diagnosis?.error].filter(Boolean).map((why) =>
+      el('p', { class: 'quiet', text: `Whether it hangs could not be asked: ${clean(why)}` })),
+    ...accused().map((v) => el('div', { class: 'verdict hang' },
+      [el('p', { text: clean(v.text) })])),
     el('div', { class: 'numbers' }, [
-      [isOver ? (run.ok ? 'ended well' : 'failed') : 'is running', 'outcome'], [duration(took), 'time'], [short(plan.size), 'actors'],
-      run.fired > 0 ? [short(run.fired), 'firings'] : [short(sum(fires)), runs > 1 ? `firings in ${short(runs)} runs` : 'firings'],
-      runs > 1 ? [short(runs), 'runs of its plan'] : [total > 0 && took > 0 ? short(total / took) : '–', 'cores kept busy'],
-    ].map(([number, name]) => el('div', {}, [el('b', { text: number }), el('span', { text: name })])))]);
+      [isOver ? (run.ok ? 'ended well' : 'failed') : 'is running', 'outcome'],
+      [duration(took), 'time'], [short(plan.size), 'actors'],
+      run.fired > 0 ? [short(run.fired), 'firings']
+        : [short(sum(fires)), runs > 1 ? `firings in ${short(runs)} runs` : 'firings'],
+      runs > 1 ? [short(runs), 'runs of its plan']
+        : [total > 0 && took > 0 ? short(total / took) : '–', 'cores kept busy'],
+    ].map(([number, name]) =>
+      el('div', {}, [el('b', { text: number }), el('span', { text: name })])))]);
 }
 
 function topology() {
@@ -97,13 +116,18 @@ function topology() {
   drawing.setAttribute('aria-label', 'Actors and groups of actors');
   drawing.id = 'graph';
   const details = el('div', { class: 'details quiet', text: 'Double-click a group to open it.' });
-  const layouts = new Layouts((job) => Promise.resolve({ boxes: job.boxes, ...layout(globalThis.dagre, job.boxes, job.edges) }));
+  const layouts = new Layouts((job) =>
+    Promise.resolve({ boxes: job.boxes, ...layout(globalThis.dagre, job.boxes, job.edges) }));
   const graph = new Graph(drawing, layouts, {
     select: (target) => {
       graph.select(target);
       const v = target?.box;
-      details.textContent = v === undefined ? 'Double-click a group to open it.' : [clean(graph.tree.labels[v]), `${short(graph.totals.sums[0][v])} firings`, `busy ${duration(graph.totals.sums[2][v])}`,
-        `${bytes(graph.totals.sums[3][v])} out`, graph.tree.actors[v] >= 0 ? clean(plan.actors.get(graph.tree.actors[v], 'line')) : `${graph.tree.sizes[v]} actors`].filter(Boolean).join(' · ');
+      details.textContent = v === undefined ? 'Double-click a group to open it.'
+        : [clean(graph.tree.labels[v]), `${short(graph.totals.sums[0][v])} firings`,
+          `busy ${duration(graph.totals.sums[2][v])}`,
+        `${bytes(graph.totals.sums[3][v])} out`, graph.tree.actors[v] >= 0
+          ? clean(plan.actors.get(graph.tree.actors[v], 'line'))
+          : `${graph.tree.sizes[v]} actors`].filter(Boolean).join(' · ');
     },
     toggle: (v) => {
       if (graph.view.open.has(v)) graph.view.collapse(v);
@@ -117,64 +141,100 @@ function topology() {
     await graph.drawFirst();
     document.documentElement.dataset.ready = '1';
   };
-  const choice = el('select', { 'aria-label': 'Group by' }, kGroupings.map((g) => el('option', { value: g, text: `by ${g}` })));
+  const choice = el('select', { 'aria-label': 'Group by' },
+    kGroupings.map((g) => el('option', { value: g, text: `by ${g}` })));
   choice.value = plan.firstGrouping;
   choice.onchange = () => show(choice.value);
-  return [section('Plan', `Its numbers are those of ${ofAll}.`, el('div', { class: 'bar' }, [choice, details]), el('div', { class: 'frame' }, [drawing])), () => show(plan.firstGrouping)];
+  return [section('Plan', `Its numbers are those of ${ofAll}.`,
+    el('div', { class: 'bar' }, [choice, details]), el('div', { class: 'frame' }, [drawing])),
+    () => show(plan.firstGrouping)];
 }
 
 function history() {
   const own = recorded.isThere ? recorded.events : data.events?.events ?? [];
   const tip = el('div', { id: 'tip', role: 'status', hidden: true });
   const canvas = el('canvas', { role: 'img' });
-  const note = own.length ? `${short(own.length)} events on ${new Set(own.map((e) => `${e.node} ${e.track}`)).size} tracks${data.events.dropped ? `; ${short(data.events.dropped)} older ones were overwritten` : ''}. ${recorded.isThere ? '' : ' Those of this run are overwritten: these are of other runs. '}Scroll to zoom.` : 'The flight recorder holds nothing.';
+  const note = own.length
+    ? `${short(own.length)} events on ${
+      new Set(own.map((e) => `${e.node} ${e.track}`)).size} tracks${
+      data.events.dropped ? `; ${short(data.events.dropped)} older ones were overwritten` : ''}. ${
+      recorded.isThere ? '' : ' Those of this run are overwritten: these are of other runs. '
+      }Scroll to zoom.`
+    : 'The flight recorder holds nothing.';
   const timeline = new Timeline(canvas, tip);
-  return [section('Timeline', note, own.length ? el('div', { class: 'frame low' }, [canvas]) : null, tip), () => own.length && timeline.showAll({ ...data.events, events: own })];
+  return [section('Timeline', note, own.length ? el('div', { class: 'frame low' }, [canvas]) : null,
+    tip), () => own.length && timeline.showAll({ ...data.events, events: own })];
 }
 
 // Tables by operation and by actor: `line` makes the cells between the name and the source line.
 function byWork(covers, columns, of, line) {
-  const actors = Array.from(of.busy.keys()).sort((a, b) => of.busy[b] - of.busy[a]).slice(0, 15).filter((a) => of.busy[a] > 0);
-  const one = (a) => ({ fires: of.fires[a], busy: of.busy[a], longest: of.longest?.[a], out: out[a] });
+  const actors = Array.from(of.busy.keys()).sort((a, b) => of.busy[b] - of.busy[a]).slice(0, 15)
+    .filter((a) => of.busy[a] > 0);
+  const one = (a) => ({ fires: of.fires[a], busy: of.busy[a], longest: of.longest?.[a],
+    out: out[a] });
   return [el('h3', { text: `Slowest operations: ${covers}` }),
-    table(['Op', ...columns], grouped((a) => plan.actors.get(a, 'op'), of).slice(0, 12).filter(([, g]) => g.busy > 0).map(([op, g]) => [clean(op), ...line(g)])),
+    table(['Op', ...columns], grouped((a) => plan.actors.get(a, 'op'), of).slice(0, 12)
+      .filter(([, g]) => g.busy > 0).map(([op, g]) => [clean(op), ...line(g)])),
     el('h3', { text: `Slowest actors: ${covers}` }),
-    table(['Actor', ...columns, 'Line'], actors.map((a) => [shorten(clean(plan.names[a]), 48), ...line(one(a)), shorten(clean(plan.actors.get(a, 'line')), 60)]))];
+    table(['Actor', ...columns, 'Line'],
+      actors.map((a) => [shorten(clean(plan.names[a]), 48), ...line(one(a)),
+        shorten(clean(plan.actors.get(a, 'line')), 60)]))];
 }
 
 // The run's own firings, if they were recorded; the counters are of all runs of its plan.
 function slowest() {
   const quiet = (text) => el('p', { class: 'quiet', text });
-  const timed = (g, total) => [duration(g.busy), g.fires ? duration(g.busy / g.fires) : '–', bar(g.busy / total), percent(g.busy / total)];
+  const timed = (g, total) => [duration(g.busy), g.fires ? duration(g.busy / g.fires) : '–',
+    bar(g.busy / total), percent(g.busy / total)];
   const total = sum(busy) || 1, own = sum(recorded.busy) || 1;
   const parts = [];
   if (runs > 1) {
-    const so = `${short(recorded.firings)}${run.fired > 0 ? ` of ${short(run.fired)}` : ''} firings of this run are recorded`;
-    parts.push(quiet(`${so}${recorded.isWhole ? '' : '; earlier ones are written over'}. A flight recorder keeps the last of 20 µs and more, and shorter ones while somebody traces.`));
+    const so = `${short(recorded.firings)}${
+      run.fired > 0 ? ` of ${short(run.fired)}` : ''} firings of this run are recorded`;
+    parts.push(quiet(`${so}${
+      recorded.isWhole ? '' : '; earlier ones are written over'}. A flight recorder keeps the last of 20 µs and more, and shorter ones while somebody traces.`));
     if (recorded.firings > 0)
-      parts.push(...byWork('this run, as far as it is recorded', ['Recorded', 'Busy', 'A firing', '', 'Share', 'Longest'], recorded, (g) => [short(g.fires), ...timed(g, own), duration(g.longest)]));
+      parts.push(...byWork('this run, as far as it is recorded',
+        ['Recorded', 'Busy', 'A firing', '', 'Share', 'Longest'], recorded,
+        (g) => [short(g.fires), ...timed(g, own), duration(g.longest)]));
   }
-  parts.push(...byWork(ofAll, ['Firings', 'Busy', 'A firing', '', 'Share', 'Bytes out'], { fires, busy }, (g) => [short(g.fires), ...timed(g, total), bytes(g.out)]),
+  parts.push(...byWork(ofAll, ['Firings', 'Busy', 'A firing', '', 'Share', 'Bytes out'],
+    { fires, busy }, (g) => [short(g.fires), ...timed(g, total), bytes(g.out)]),
     quiet('Times of counters are sampled: about one firing in a thousand is measured.'));
   return section('Slowest', '', ...parts);
 }
 
 function memory() {
   const nodes = (state.nodes ?? []).filter((n) => n.reachable !== false);
-  return section('Memory', 'Of the nodes, whatever ran there: now, and at most since they began. No run has a count of its own.',
-    table(['Device', 'In use', 'At most', 'Limit', 'Swapped', ''], nodes.flatMap((n) => (n.devices ?? []).map((d) => [clean(d.name), bytes(d.in_use), bytes(d.peak), d.limit ? bytes(d.limit) : '–', d.swapped ? bytes(d.swapped) : '–', bar(d.limit ? d.peak / d.limit : 0)]))),
-    table(['Process', 'Resident', 'Of', ''], nodes.filter((n) => n.memory?.resident).map((n) => [clean(n.name), bytes(n.memory.resident), bytes(n.memory.total), bar(n.memory.resident / n.memory.total)])));
+  return section('Memory',
+    'Of the nodes, whatever ran there: now, and at most since they began. No run has a count of its own.',
+    table(['Device', 'In use', 'At most', 'Limit', 'Swapped', ''],
+      nodes.flatMap((n) => (n.devices ?? []).map((d) => [clean(d.name), bytes(d.in_use),
+        bytes(d.peak), d.limit ? bytes(d.limit) : '–', d.swapped ? bytes(d.swapped) : '–',
+        bar(d.limit ? d.peak / d.limit : 0)]))),
+    table(['Process', 'Resident', 'Of', ''],
+      nodes.filter((n) => n.memory?.resident).map((n) => [clean(n.name), bytes(n.memory.resident),
+        bytes(n.memory.total), bar(n.memory.resident / n.memory.total)])));
 }
 
 function loops() {
   const key = (loop, device) => `${loop}\n${device}`;
   const open = new Map((run.loops ?? []).map((l) => [key(l.loop, l.device), l]));
-  const actors = new Map(grouped((a) => plan.frames[a] && key(plan.frames[a], plan.actors.get(a, 'device'))));
-  return section('Loops', 'Parallelism: the time that iterations were open, over the time that the loop was: how many were open at once, on average, of those that may be. On each device.',
-    el('h3', { text: `Loops: ${ofAll}` }), table(['Loop', 'Device', 'Executions', 'Iterations', 'Open for', 'Parallelism', 'Waited for more', 'Busy', 'Open now'], counters.loops.filter((l) => l.executions > 0).map((l) => {
+  const actors = new Map(grouped((a) => plan.frames[a] &&
+    key(plan.frames[a], plan.actors.get(a, 'device'))));
+  return section('Loops',
+    'Parallelism: the time that iterations were open, over the time that the loop was: how many were open at once, on average, of those that may be. On each device.',
+    el('h3', { text: `Loops: ${ofAll}` }),
+    table(['Loop', 'Device', 'Executions', 'Iterations', 'Open for', 'Parallelism',
+      'Waited for more', 'Busy', 'Open now'],
+      counters.loops.filter((l) => l.executions > 0).map((l) => {
       const now = open.get(key(l.loop, l.device));
-      return [clean(l.loop), shorten(clean(l.device), 26), short(l.executions), short(l.executions + l.iterations), duration(l.open_ns), `${l.open_ns > 0 ? short(l.achieved_parallelism) : '–'} of ${short(l.window)}`, percent(l.limited_by_window),
-        duration(actors.get(key(l.loop, l.device))?.busy ?? 0), now ? short(now.last - now.first + 1) : '–'];
+      return [clean(l.loop), shorten(clean(l.device), 26), short(l.executions),
+        short(l.executions + l.iterations), duration(l.open_ns),
+        `${l.open_ns > 0 ? short(l.achieved_parallelism) : '–'} of ${short(l.window)}`,
+        percent(l.limited_by_window),
+        duration(actors.get(key(l.loop, l.device))?.busy ?? 0),
+        now ? short(now.last - now.first + 1) : '–'];
     })));
 }
 
@@ -193,27 +253,54 @@ function communication() {
     p.bytes += counters.edgeBytes[e];
   }
   cut.sort((a, b) => counters.edgeBytes[b] - counters.edgeBytes[a]);
-  const transports = (state.nodes ?? []).flatMap((n) => (n.transport?.sent_bytes === undefined ? [] : [[clean(n.name), bytes(n.transport.sent_bytes), bytes(n.transport.received_bytes), short(n.transport.sent_messages), n.round_trip_ns ? duration(n.round_trip_ns) : '–', bytes(n.transport.queued_bytes), short(n.transport.reconnects ?? 0)]]));
+  const transports = (state.nodes ?? []).flatMap((n) => (n.transport?.sent_bytes === undefined ? []
+    : [[clean(n.name), bytes(n.transport.sent_bytes), bytes(n.transport.received_bytes),
+      short(n.transport.sent_messages), n.round_trip_ns ? duration(n.round_trip_ns) : '–',
+      bytes(n.transport.queued_bytes), short(n.transport.reconnects ?? 0)]]));
   const tokens = new Map([...recorded.tokens].map(([name, count]) => [clean(name), count]));
-  const last = (name, p) => (runs > 1 ? short(tokens.get(name) ?? 0) : took > 0 ? `${bytes(p.bytes / (took / 1e9))}/s` : '–');
-  return section('Communication', `What crossed from one partition to another.${runs > 1 ? ' Of this run: tokens of which both ends are recorded; those that went as one are one.' : ''}`,
+  const last = (name, p) => (runs > 1 ? short(tokens.get(name) ?? 0) : took > 0
+    ? `${bytes(p.bytes / (took / 1e9))}/s` : '–');
+  return section('Communication',
+    `What crossed from one partition to another.${runs > 1
+      ? ' Of this run: tokens of which both ends are recorded; those that went as one are one.'
+      : ''}`,
     el('h3', { text: `Devices: ${ofAll}` }),
     table(['From and to', 'Edges', 'Tokens', 'Bytes', runs > 1 ? 'Of this run' : 'A second of run'],
-      [...pairs].sort((a, b) => b[1].bytes - a[1].bytes).slice(0, 20).map(([name, p]) => [name, short(p.edges), short(p.tokens), bytes(p.bytes), last(name, p)])),
+      [...pairs].sort((a, b) => b[1].bytes - a[1].bytes).slice(0, 20).map(([name, p]) =>
+        [name, short(p.edges), short(p.tokens), bytes(p.bytes), last(name, p)])),
     el('h3', { text: `Edges: ${ofAll}` }),
-    table(['Edge', 'Tokens', 'Bytes', 'A token', 'Window'], cut.slice(0, 12).filter((e) => counters.tokens[e] > 0).map((e) => [`${shorten(clean(plan.names[plan.from[e]]), 30)} → ${shorten(clean(plan.names[plan.to[e]]), 30)}`, short(counters.tokens[e]), bytes(counters.edgeBytes[e]), bytes(counters.edgeBytes[e] / counters.tokens[e]), counters.window[e] ? short(counters.window[e]) : '–'])),
-    transports.length ? el('h3', { text: 'Transport: the nodes, since they began, whatever ran there' }) : null,
-    transports.length ? table(['Node', 'Sent', 'Received', 'Messages', 'Round trip', 'Queued', 'Reconnects'], transports) : null);
+    table(['Edge', 'Tokens', 'Bytes', 'A token', 'Window'],
+      cut.slice(0, 12).filter((e) => counters.tokens[e] > 0)
+      .map(
+        (e) =>
+        [
+          `${shorten(clean(plan.names[plan.from[e]]),
+            30)} → ${shorten(clean(plan.names[plan.to[e]]), 30)}`, short(counters.tokens[e]),
+            bytes(counters.edgeBytes[e]), bytes(counters.edgeBytes[e] / counters.tokens[e]),
+            counters.window[e] ? short(counters.window[e]) : '–'])),
+    transports.length ? el('h3',
+      { text: 'Transport: the nodes, since they began, whatever ran there' }) : null,
+    transports.length ? table(['Node', 'Sent', 'Received', 'Messages', 'Round trip', 'Queued',
+      'Reconnects'], transports) : null);
 }
 
 const [planSection, drawPlan] = topology();
 const [historySection, drawHistory] = history();
 const training = el('div');
-const body = el('main', { class: 'report' }, [head(), waits(), planSection, historySection, slowest(), loops(), communication(), memory()]);
+const body = el('main', { class: 'report' },
+  [head(), waits(), planSection, historySection, slowest(), loops(), communication(), memory()]);
 const series = data.scalars?.series ?? [];
-if (series.length) body.append(section('Training', 'What the program has recorded, in whichever run.', training));
-body.append(section('Nodes', 'When they were asked.', facts((state.nodes ?? []).map((n) => [clean(n.name), `${clean(n.state)}${n.cores ? `, ${short(n.cpu)} of ${n.cores} cores busy` : ''}${n.why ? `, ${clean(n.why)}` : ''}`]))));
-if (run.fired && run.ok === undefined) body.append(el('p', { class: 'quiet', text: `${short(run.fired)} firings in this run so far${run.for_ns ? `, ${rate(run.fired / (run.for_ns / 1e9))}` : ''}.` }));
+if (series.length)
+  body.append(section('Training', 'What the program has recorded, in whichever run.', training));
+body.append(section('Nodes', 'When they were asked.',
+  facts((state.nodes ?? [])
+    .map((n) => [clean(n.name),
+      `${clean(n.state)}${n.cores ? `, ${short(n.cpu)} of ${n.cores} cores busy` : ''}${n.why
+        ? `, ${clean(n.why)}` : ''}`]))));
+if (run.fired && run.ok === undefined)
+  body.append(el('p', { class: 'quiet',
+    text: `${short(run.fired)} firings in this run so far${run.for_ns
+      ? `, ${rate(run.fired / (run.for_ns / 1e9))}` : ''}.` }));
 document.body.append(body);
 if (series.length) new Curves(training).set(series);
 document.title = `Run ${clean(run.id)} · Troupe`;

@@ -10,29 +10,37 @@ const kLane = 20, kLeft = 190, kTop = 22, kMostEvents = 20000, kMostLanes = 40;
 // clocks; one event
 const kKept = 60e9, kBin = 20e6, kLate = 2e9, kSkew = 1e8, kAlike = 1e4;
 
-// `cpu:0, plan 3`, with the node in front where there are several: a device's full name says it again.
+// `cpu:0, plan 3`, with the node in front where there are several: a device's full name says it
+// again.
 function trackName(event, hasNodes) {
-  const track = clean(event.track).replace(`/node:${clean(event.node)}/`, '').replace(/ of plan .*\/(\d+)$/, ', plan $1');
+  const track = clean(event.track).replace(`/node:${clean(event.node)}/`, '')
+    .replace(/ of plan .*\/(\d+)$/, ', plan $1');
   return hasNodes ? `${clean(event.node)} · ${track}` : track;
 }
 
 // Returns the drawn [x, y, width, event] beside another: in its lane by dx, or in the next lane by
 // dy. Without `from`, the last; at an end, `from` itself.
 export function besideEvent(drawn, from, dx, dy) {
-  const nearest = (all, far) => all.reduce((a, b) => (a === undefined || far(b) < far(a) ? b : a), undefined);
+  const nearest = (all, far) =>
+    all.reduce((a, b) => (a === undefined || far(b) < far(a) ? b : a), undefined);
   if (!from) return nearest(drawn, (d) => -d[0]);
-  if (dx) return nearest(drawn.filter((d) => d[1] === from[1] && (d[0] - from[0]) * dx > 0), (d) => Math.abs(d[0] - from[0])) ?? from;
-  const lane = nearest(drawn.filter((d) => (d[1] - from[1]) * dy > 0), (d) => Math.abs(d[1] - from[1]))?.[1];
+  if (dx) return nearest(drawn.filter((d) => d[1] === from[1] && (d[0] - from[0]) * dx > 0),
+      (d) => Math.abs(d[0] - from[0])) ?? from;
+  const lane = nearest(drawn.filter((d) => (d[1] - from[1]) * dy > 0),
+    (d) => Math.abs(d[1] - from[1]))?.[1];
   return nearest(drawn.filter((d) => d[1] === lane), (d) => Math.abs(d[0] - from[0])) ?? from;
 }
 
-// [x, y, width, event] in the order in which they are drawn, each with how much of its lane it takes, from below: turns and waits are behind
-// all, what is long behind what is short, and failures before all. Tokens are moments, drawn a pixel wide: thousands of them would cover
-// what computes, and take a quarter.
+// [x, y, width, event] in the order in which they are drawn, each with how much of its lane it
+// takes, from below: turns and waits are behind all, what is long behind what is short, and
+// failures before all. Tokens are moments, drawn a pixel wide: thousands of them would cover what
+// computes, and take a quarter.
 export function stacked(drawn) {
-  const layer = ({ kind, isOpen }) => (isOpen ? 2.5 : ['turn', 'wait'].indexOf(kind) + 1 || (kind === 'failure' ? 4 : 3));
+  const layer = ({ kind, isOpen }) =>
+    (isOpen ? 2.5 : ['turn', 'wait'].indexOf(kind) + 1 || (kind === 'failure' ? 4 : 3));
   const height = ({ kind, share }) => share ?? (kind === 'send' || kind === 'receive' ? 0.25 : 1);
-  return drawn.map((d) => [...d, height(d[3])]).sort((a, b) => layer(a[3]) - layer(b[3]) || b[4] - a[4] || b[2] - a[2]);
+  return drawn.map((d) => [...d, height(d[3])])
+    .sort((a, b) => layer(a[3]) - layer(b[3]) || b[4] - a[4] || b[2] - a[2]);
 }
 
 export class Timeline {
@@ -76,25 +84,31 @@ export class Timeline {
     }
     for (const e of json.events ?? []) {
       const end = e.t_ns + (e.dur_ns ?? 0);
-      const what = `${e.node} ${e.track} ${e.kind} ${e.kind === 'turn' ? '' : `${e.flow || e.name} ${e.run} ${e.tag}`}`, at = Math.round(e.t_ns / kAlike);
-      const again = this.known.get(`${what} ${at}`) ?? this.known.get(`${what} ${at - 1}`) ?? this.known.get(`${what} ${at + 1}`);
+      const what =
+        `${e.node} ${e.track} ${e.kind} ${e.kind === 'turn' ? ''
+          : `${e.flow || e.name} ${e.run} ${e.tag}`}`, at = Math.round(e.t_ns / kAlike);
+      const again = this.known.get(`${what} ${at}`) ?? this.known.get(`${what} ${at - 1}`) ??
+        this.known.get(`${what} ${at + 1}`);
       if (again) {  // a turn may have gone on meanwhile
         Object.assign(again, { dur_ns: e.dur_ns, name: e.name });
         continue;
       }
       this.known.set(`${what} ${at}`, e);
       if (this.last === undefined || end > this.last) this.last = end;
-      this.heard.set(`${e.node} ${e.track}`, Math.max(end, this.heard.get(`${e.node} ${e.track}`) ?? end));
+      this.heard.set(`${e.node} ${e.track}`,
+        Math.max(end, this.heard.get(`${e.node} ${e.track}`) ?? end));
       this.events.push(e);
     }
     this.until = Math.max(this.until, json.time_ns ?? 0, this.last ?? 0);
     this.#waitFor(json.silent ?? [], json.asked_ns ?? this.until);
     const oldest = this.until - kKept;
-    if (this.events[0]?.t_ns < oldest - kKept) this.events = this.events.filter((e) => e.t_ns > oldest);
+    if (this.events[0]?.t_ns < oldest - kKept)
+      this.events = this.events.filter((e) => e.t_ns > oldest);
     if (this.events.length > kMostEvents) this.#coarsen();
     for (const [key, bin] of this.bins) if (bin.t_ns < oldest) this.bins.delete(key);
     this.lost = this.lost.filter((gap) => gap.until > oldest);
-    if (this.known.size > 2 * kMostEvents) this.known = new Map([...this.known].slice(-kMostEvents));
+    if (this.known.size > 2 * kMostEvents)
+      this.known = new Map([...this.known].slice(-kMostEvents));
     this.draw();
   }
 
@@ -105,15 +119,22 @@ export class Timeline {
       for (const w of run.waits ?? []) {
         const track = `${w.device} of plan ${run.plan}`;
         const from = w.for_ns > 0 ? now - w.for_ns : this.#sinceWhen(`${w.node} ${track}`, now);
-        open.push({ t_ns: from, node: w.node, track, kind: 'wait', name: `${w.kind === 'token' || w.kind === 'grant' ? `for ${w.what}${w.from && w.from !== w.device ? ` from ${w.from}` : ''}` : w.what}`, run: run.id, tag: w.tag, actor: w.actor, isOpen: true, isKnown: w.for_ns > 0 });
+        open.push({ t_ns: from, node: w.node, track, kind: 'wait',
+          name: `${w.kind === 'token' || w.kind === 'grant'
+            ? `for ${w.what}${w.from && w.from !== w.device ? ` from ${w.from}` : ''}` : w.what}`,
+            run: run.id, tag: w.tag, actor: w.actor, isOpen: true, isKnown: w.for_ns > 0 });
       }
     }
     for (const node of state.nodes ?? []) {
       if (node.reachable !== false || node.state === 'left') continue;
-      const tracks = [...this.heard].filter(([key, end]) => key.startsWith(`${node.name} `) && end > now - kKept);
-      const since = Math.min(this.told ?? now, node.state !== 'alive' && node.since_ns ? node.since_ns : now);
+      const tracks = [...this.heard].filter(([key, end]) => key.startsWith(`${node.name} `) &&
+        end > now - kKept);
+      const since = Math.min(this.told ?? now, node.state !== 'alive' && node.since_ns
+        ? node.since_ns : now);
       for (const [key, end] of tracks.length ? tracks : [[`${node.name} all of it`, 0]])
-        open.push({ t_ns: Math.min(now, Math.max(end, since)), node: node.name, track: key.slice(node.name.length + 1), kind: 'silent', name: node.why || 'it does not answer', isOpen: true, isKnown: true });
+        open.push({ t_ns: Math.min(now, Math.max(end, since)), node: node.name,
+          track: key.slice(node.name.length + 1), kind: 'silent',
+          name: node.why || 'it does not answer', isOpen: true, isKnown: true });
     }
     // The longest of each track: waits of one track would cover each other.
     const longest = new Map();
@@ -147,8 +168,11 @@ export class Timeline {
   // A node that did not answer may do so the next time, and is asked again from the same time. For
   // older times it has a gap.
   #waitFor(silent, asked) {
-    const told = silent.length && this.told !== undefined ? Math.max(this.told, asked - kLate) : asked;
-    for (const { node, track } of told > this.told ? silent : []) this.lost.push({ node, track, from: Math.max(this.told, this.heard.get(`${node} ${track}`) ?? 0), until: told });
+    const told = silent.length && this.told !== undefined
+      ? Math.max(this.told, asked - kLate) : asked;
+    for (const { node, track } of told > this.told ? silent : [])
+      this.lost.push({ node, track,
+        from: Math.max(this.told, this.heard.get(`${node} ${track}`) ?? 0), until: told });
     this.told = told;
   }
 
@@ -161,8 +185,10 @@ export class Timeline {
       if (length >= kBin || e.kind === 'failure') { stays.push(e); continue; }
       let from = e.t_ns;
       do {
-        const at = Math.floor(from / kBin), end = Math.min(e.t_ns + length, (at + 1) * kBin), key = `${e.node} ${e.track} ${e.kind} ${at}`;
-        const bin = this.bins.get(key) ?? { node: e.node, track: e.track, kind: e.kind, t_ns: at * kBin, dur_ns: kBin, took: 0, count: 0 };
+        const at = Math.floor(from / kBin), end = Math.min(e.t_ns + length, (at + 1) * kBin),
+          key = `${e.node} ${e.track} ${e.kind} ${at}`;
+        const bin = this.bins.get(key) ?? { node: e.node, track: e.track, kind: e.kind,
+          t_ns: at * kBin, dur_ns: kBin, took: 0, count: 0 };
         this.bins.set(key, bin);
         bin.count += from === e.t_ns ? 1 : 0;
         bin.took += end - from;
@@ -174,7 +200,9 @@ export class Timeline {
 
   // A bin as an event of what it is made of.
   * #drawn() {
-    for (const b of this.bins.values()) yield { ...b, share: Math.max(0.12, Math.min(1, b.took / kBin)), name: `× ${b.count}, ${duration(b.took)} of these ${duration(kBin)}` };
+    for (const b of this.bins.values())
+      yield { ...b, share: Math.max(0.12, Math.min(1, b.took / kBin)),
+        name: `× ${b.count}, ${duration(b.took)} of these ${duration(kBin)}` };
     yield* this.events;
     yield* this.#lasting();
   }
@@ -200,7 +228,8 @@ export class Timeline {
       nodes.add(e.node);
       tracks.set(`${e.node} ${e.track}`, e);
     }
-    const named = [...tracks].map(([key, e]) => [key, trackName(e, nodes.size > 1)]).sort((a, b) => (a[1] < b[1] ? -1 : 1));
+    const named = [...tracks].map(([key, e]) => [key, trackName(e, nodes.size > 1)])
+      .sort((a, b) => (a[1] < b[1] ? -1 : 1));
     return new Map(named.slice(0, kMostLanes).map(([key, name], i) => [key, [name, i]]));
   }
 
@@ -226,7 +255,8 @@ export class Timeline {
     g.strokeStyle = ink('--line');
     g.fillStyle = ink('--quiet');
     g.textAlign = 'center';
-    for (const tick of d3.scaleLinear().domain([-this.seconds, 0]).ticks(Math.max(2, Math.floor(width / 130)))) {
+    for (const tick of d3.scaleLinear().domain([-this.seconds, 0])
+        .ticks(Math.max(2, Math.floor(width / 130)))) {
       const x = Math.round(this.scale(this.until + tick * 1e9)) + 0.5;
       g.setLineDash([1, 5]);
       g.beginPath();
@@ -245,11 +275,13 @@ export class Timeline {
     g.beginPath();
     g.rect(kLeft, 0, width - kLeft - 12, height);
     g.clip();
-    const colours = { ...Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)])), failure: ink('--failed'), silent: ink('--failed') };
+    const colours = { ...Object.fromEntries(kKinds.map((k) => [k, ink(`--event-${k}`)])),
+      failure: ink('--failed'), silent: ink('--failed') };
     const quiet = ink('--quiet'), seen = [];
     this.drawn = this.#hatch(g, lanes, quiet, width);
     for (const e of this.#drawn()) {
-      const x = this.scale(e.t_ns), w = Math.max(e.kind === 'failure' ? 3 : 1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
+      const x = this.scale(e.t_ns),
+        w = Math.max(e.kind === 'failure' ? 3 : 1, this.scale(e.t_ns + (e.dur_ns ?? 0)) - x);
       if (x + w < kLeft || x > width) continue;
       const lane = lanes.get(`${e.node} ${e.track}`)?.[1];
       if (lane === undefined) continue;
@@ -268,7 +300,8 @@ export class Timeline {
       if (w > 46 && !e.share) {
         g.fillStyle = isPale ? ink('--ink') : ink('--on-colour');
         g.textAlign = 'left';
-        g.fillText(shorten(clean(e.name), Math.floor((w - 8) / 6.2)), Math.max(x, kLeft) + 4, y + kLane / 2 - 2);
+        g.fillText(shorten(clean(e.name), Math.floor((w - 8) / 6.2)), Math.max(x, kLeft) + 4,
+          y + kLane / 2 - 2);
       }
     }
     const marked = this.#marked();
@@ -279,8 +312,13 @@ export class Timeline {
       g.strokeRect(marked[0] - 1, marked[1] - 1, marked[2] + 2, kLane - 2);
     }
     g.restore();
-    const gaps = this.drawn.filter(([, , , e]) => e.kind === 'not recorded:').length, lasting = this.drawn.filter(([, , , e]) => e.isOpen).length;
-    canvas.setAttribute('aria-label', `${this.drawn.length - gaps - lasting} events${lasting ? `, ${lasting} that last` : ''}${gaps ? ` and ${gaps === 1 ? 'one time' : `${gaps} times`} of which nothing was recorded` : ''} on ${lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
+    const gaps = this.drawn.filter(([, , , e]) => e.kind === 'not recorded:').length,
+      lasting = this.drawn.filter(([, , , e]) => e.isOpen).length;
+    canvas.setAttribute('aria-label',
+      `${this.drawn.length - gaps - lasting} events${lasting ? `, ${lasting} that last` : ''}${gaps
+        ? ` and ${gaps === 1 ? 'one time'
+          : `${gaps} times`} of which nothing was recorded` : ''} on ${
+            lanes.size} tracks in the last ${duration(this.seconds * 1e9)}`);
   }
 
   #hatch(g, lanes, colour, width) {
@@ -288,7 +326,8 @@ export class Timeline {
     g.strokeStyle = colour;
     for (const gap of this.lost) {
       const lane = lanes.get(`${gap.node} ${gap.track}`)?.[1];
-      const x = Math.max(kLeft, this.scale(Math.max(gap.from, this.until - kKept))), end = Math.min(width, this.scale(gap.until));
+      const x = Math.max(kLeft, this.scale(Math.max(gap.from, this.until - kKept))),
+        end = Math.min(width, this.scale(gap.until));
       if (lane === undefined || end <= x) continue;
       const y = kTop + kLane * lane + 2, height = kLane - 4;
       g.save();
@@ -302,7 +341,10 @@ export class Timeline {
       }
       g.stroke();
       g.restore();
-      drawn.push([x, y, end - x, { kind: 'not recorded:', t_ns: gap.from, node: gap.node, track: gap.track, name: 'too much happened, or it did not answer', dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }, 1]);
+      drawn.push([x, y, end - x,
+        { kind: 'not recorded:', t_ns: gap.from, node: gap.node, track: gap.track,
+          name: 'too much happened, or it did not answer',
+          dur_ns: Number.isFinite(gap.from) ? gap.until - gap.from : 0 }, 1]);
     }
     g.globalAlpha = 1;
     return drawn;
@@ -310,9 +352,11 @@ export class Timeline {
 
   // Handles the canvas's keys; the page's handler does not get these.
   #key(event) {
-    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
+    const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1],
+      ArrowDown: [0, 1] }[event.key];
     const isZoom = event.key === '+' || event.key === '=' || event.key === '-';
-    if ((!step && !isZoom && event.key !== 'Escape') || event.ctrlKey || event.metaKey || event.altKey) return;
+    if ((!step && !isZoom && event.key !== 'Escape') || event.ctrlKey || event.metaKey ||
+        event.altKey) return;
     event.preventDefault();
     event.stopPropagation();
     if (event.key === 'Escape') this.canvas.blur();
@@ -323,7 +367,9 @@ export class Timeline {
   // Returns the marked event as it is drawn now; a bin is another object each time.
   #marked() {
     const m = this.marked;
-    return m && (this.drawn ?? []).find(([, , , e]) => e === m || (e.t_ns === m.t_ns && e.node === m.node && e.track === m.track && e.kind === m.kind && e.name === m.name));
+    return m && (this.drawn ?? []).find(([, , , e]) => e === m ||
+      (e.t_ns === m.t_ns && e.node === m.node && e.track === m.track && e.kind === m.kind &&
+        e.name === m.name));
   }
 
   #mark(event) {
@@ -340,15 +386,19 @@ export class Timeline {
   #point(event) {
     const { left, top } = this.canvas.getBoundingClientRect();
     const x = event.clientX - left, y = event.clientY - top;
-    const at = (this.drawn ?? []).filter(([ex, ey, w]) => x >= ex - 2 && x <= ex + w + 2 && y >= ey && y <= ey + kLane - 4);
-    const hit = at.findLast(([, ey, , , height]) => y >= ey + (kLane - 4) * (1 - height)) ?? at.at(-1);
+    const at = (this.drawn ?? [])
+      .filter(([ex, ey, w]) => x >= ex - 2 && x <= ex + w + 2 && y >= ey && y <= ey + kLane - 4);
+    const hit = at.findLast(([, ey, , , height]) => y >= ey + (kLane - 4) * (1 - height)) ??
+      at.at(-1);
     this.tip.hidden = !hit;
     if (hit) this.#tell(hit[3], event.clientX, event.clientY);
   }
 
   #tell(e, x, y) {
     this.tip.hidden = false;
-    this.tip.textContent = [`${clean(e.kind)} ${shorten(clean(e.name), 60)}`, e.dur_ns ? duration(e.dur_ns) : '', e.run ? `run ${clean(e.run)}` : '', e.tag !== undefined && e.tag !== '' ? `tag ${clean(e.tag)}` : ''].filter(Boolean).join(' · ');
+    this.tip.textContent = [`${clean(e.kind)} ${shorten(clean(e.name), 60)}`,
+      e.dur_ns ? duration(e.dur_ns) : '', e.run ? `run ${clean(e.run)}` : '',
+      e.tag !== undefined && e.tag !== '' ? `tag ${clean(e.tag)}` : ''].filter(Boolean).join(' · ');
     this.tip.style.left = `${Math.min(x + 12, innerWidth - 260)}px`;
     this.tip.style.top = `${y - 34}px`;
   }
