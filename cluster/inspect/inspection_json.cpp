@@ -97,7 +97,7 @@ std::string node_of_device(const std::string& device) {
   return std::string(troupe::node_of(device));
 }
 
-// The user's line, which stands in parentheses at the end of what a node is called.
+// The user's line, which stands in parentheses at the end of an actor's description.
 std::string line_of(const std::string& what) {
   const auto open = what.rfind('(');
   return open == std::string::npos || !what.ends_with(')')
@@ -365,8 +365,8 @@ std::uint64_t CounterCache::begin() {
   return ++last_ticket_;
 }
 
-// Tokens of a run that has failed are dropped uncounted: what has not come when no partition has a
-// run, look after look, never does.
+// Tokens of a run that has failed are dropped uncounted. Tokens that are missing while no partition
+// has a run, look after look, never arrive.
 void CounterCache::update(const ClusterReport& report, std::uint64_t ticket) {
   std::lock_guard lock(mutex_);
   ++seq_;

@@ -165,9 +165,9 @@ class Routes final : public httplib::Server {
     HttpStream connection(socket, std::move(head));
     process(connection);
   }
-  /// httplib makes tables when it hears its first request. Here one thread makes them, before there
-  /// are others: that later ones see them whole is what a guard inside its library sees to, of
-  /// which TSan, which does not look into it, learns nothing.
+  /// httplib makes tables at its first request. Here one thread makes them, before there are
+  /// others. A guard inside httplib lets later threads see them whole, but TSan does not look into
+  /// that library.
   void warm_up() {
     constexpr std::string_view kRequest = "OPTIONS * HTTP/1.1\r\n\r\n";
     httplib::detail::BufferStream heard;
@@ -297,7 +297,7 @@ class InspectionServer::Server {
     return Handled::Unhandled;
   }
 
-  /// A route that answers JSON; what it throws becomes a status and a sentence.
+  /// A route that answers JSON; an exception becomes a status and a sentence.
   template <class Answer>
   void get(const char* path, Answer answer) {
     http_.Get(path, [answer](const httplib::Request& in, httplib::Response& out) {

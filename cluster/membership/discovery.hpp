@@ -39,7 +39,7 @@ struct Discovery {
 using Environment = std::function<std::optional<std::string>(const char* name)>;
 Environment environment_of_process();
 
-/// Throws invalid_argument for what it finds but cannot read, naming the variable.
+/// Throws invalid_argument for a value that it cannot read, naming the variable.
 Discovery discover(const Environment& environment);
 
 /// The addresses in TROUPE_JOIN, with commas between them; none if it is not set. Throws

@@ -122,9 +122,10 @@ class Membership {
   /// other node is known here, or if it is not alive here. It is known when it has answered.
   void greet(const Member& contact, bool wants_all);
   void receive(Time now, const Member& from, const MembershipMessage& message);
-  /// Does what is due; the time at which it wants to be called next.
+  /// Does the work that is due. Returns the time of the next call.
   Time tick(Time now);
-  /// The network says that this member is gone: it is suspected at once, unless this node has left.
+  /// The network reports that this member is gone: it is suspected at once, unless this node has
+  /// left.
   void suspect(Time now, const std::string& name);
   /// Others learn the labels as they learn a refutation.
   void relabel(const std::string& labels);

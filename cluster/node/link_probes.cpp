@@ -6,13 +6,13 @@
 namespace troupe {
 namespace {
 
-// the least counts: what is added belongs to other work
+// the shortest try counts: additional time belongs to other work
 constexpr int kTries = 3;
 constexpr std::uint64_t kLoad = 256 << 10;  // bytes, as much as a few frames
 // bytes a nanosecond: a faster measurement was an accident
 constexpr double kFastest = 100;
 constexpr auto kFresh = std::chrono::seconds(30);
-// times what it took: for so long at least a measurement holds
+// a measurement is valid for at least this multiple of its duration
 constexpr int kWorth = 100;
 constexpr std::size_t kAllPairs = 16;  // nodes; of more, links of this one only
 

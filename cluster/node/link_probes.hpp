@@ -29,7 +29,7 @@ class LinkProbes {
   LinkProbes(std::string node, Transport& transport, ClusterView& view, RequestTable& requests)
       : node_(std::move(node)), transport_(transport), view_(view), requests_(requests) {}
 
-  /// Returns what is known of links; nothing without a clock.
+  /// Returns the measured links; nothing without a clock.
   std::vector<LinkBetween> links();
   /// Sends a probe for another node. Throws data_loss for too large a probe, or too many.
   void handle(Peer from, ProbeFor&& m);

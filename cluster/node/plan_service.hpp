@@ -60,7 +60,7 @@ class PlanService {
   std::vector<NodeCost> costs_of(RunKey plan);
   /// Forgets parts that have these states, and has their owners make their plans anew.
   void break_with(const std::shared_ptr<StateStore>& states);
-  /// Refuses plans from now on, and has the owners of those that there are make them anew.
+  /// Refuses plans from now on, and has the owners of the present ones make them anew.
   void drain();
   /// Forgets the plans of a node whose session has ended.
   void lost(Peer peer, const NodeId& node);

@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t kLongestText = 1024;  // bytes of a name, an address, or labels
 
-// Without what is too long, a surrogate, or beyond Unicode.
+// Returns false for overlong forms, surrogates, and code points beyond Unicode.
 bool is_utf8(const std::string& text) {
   for (std::size_t i = 0; i < text.size();) {
     const auto byte = [&](std::size_t at) {

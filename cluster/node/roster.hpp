@@ -37,7 +37,7 @@ class Roster final : private MembershipHost {
   /// The actions for the caller, in this order.
   struct Effects {
     std::vector<std::pair<Peer, Gossip>> said;
-    // sessions, and what was under way with those nodes
+    // lost sessions; work under way with those nodes ends
     std::vector<std::pair<Peer, Status>> ended;
     std::vector<std::string> dialled;  // addresses
     bool has_changed = false;          // true: nodes came or went

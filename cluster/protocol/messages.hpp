@@ -84,7 +84,7 @@ struct BeginRun {
   static constexpr MessageKind kKind = MessageKind::begin_run;
   static constexpr Lane kLane = Lane::data;
   std::uint64_t run = 0;  // among those over several nodes (RunKey)
-  std::uint64_t id = 0;   // among all of the owner's: what it is called on every node
+  std::uint64_t id = 0;   // among all of the owner's runs: its name on every node
   std::uint64_t plan = 0;
   std::uint64_t step = 0;
   std::uint64_t seed = 0;
@@ -105,8 +105,8 @@ struct RunGrant {
   Path path;
   std::int64_t last = 0;
 };
-/// Participant to participant: what one turn of a partition has for those of the other, or has so
-/// far. Grants alone go by the control lane.
+/// Participant to participant: tokens and grants of one turn of a partition, all or the first of
+/// them. Grants alone go by the control lane.
 struct RunTokens {
   static constexpr MessageKind kKind = MessageKind::tokens;
   static constexpr Lane kLane = Lane::data;
@@ -165,7 +165,7 @@ struct ClearContainer {
   std::uint64_t request = 0;
   std::string container = {};
 };
-/// Owner to participant: what a plan's loops did there.
+/// Owner to participant: asks for the loop reports of a plan's partitions there.
 struct GetLoops {
   static constexpr MessageKind kKind = MessageKind::get_loops;
   static constexpr Lane kLane = Lane::data;

@@ -43,7 +43,7 @@ std::string run_name(const RunSnapshot& run) {
 static void add_moved(RunSnapshot& run, const std::map<std::string, const NodeAnswer*>& nodes) {
   std::set<std::string> of_run;
   for (const PartitionSnapshot& p : run.partitions) of_run.emplace(node_of(p.device));
-  // its answer may be behind what is on its way
+  // its answer may be older than tokens that are in flight
   for (const RunSnapshot::Silent& s : run.silent) of_run.insert(s.node);
   run.moved.clear();
   run.to_move.clear();

@@ -81,7 +81,7 @@ struct NodeReport {
 
 namespace detail {
 
-/// A node as the one that asks knows it, and what it said.
+/// A node as the asking node knows it, and its answer.
 struct NodeAnswer {
   Member member;
   std::int64_t since_ns = 0;  // in that state

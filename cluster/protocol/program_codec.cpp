@@ -487,8 +487,8 @@ class ProgramReader {
     if (!fits) MessageReader::malformed(fmt::format("a program that is not of {}", n.op->name));
   }
 
-  // Slices lie within their inputs, what is not sliced is as wide as they are, or one element;
-  // results that stand beside each other are alike.
+  // Slices lie within their inputs. An input that is not sliced is as wide as they are, or has one
+  // element. Results beside each other are alike.
   static bool slices_fit(const Node& n, const std::vector<ValueSpec>& inputs,
                          const ScalarProgram& program) {
     const auto columns = n.attrs.get<std::int64_t>("columns");
@@ -585,7 +585,7 @@ void read(MessageReader& r, StateSpec& spec) {
   if (is_queue &&
       (spec.capacity < 1 || spec.min_after_dequeue < 0 || spec.min_after_dequeue >= spec.capacity))
     MessageReader::malformed("a queue that keeps nothing, or gives what it has not got");
-  if (spec.kind == StateSpec::Kind::variable) {  // kernels go by what it says
+  if (spec.kind == StateSpec::Kind::variable) {  // kernels rely on its shape and dtype
     if (!spec.values[0].shape.is_known()) MessageReader::malformed("a variable of no known shape");
     const bool is_right =
         spec.values[0].depth == 0 && (spec.initial.kind != Initializer::Kind::tensor ||

@@ -54,8 +54,8 @@ bool SharedPlan::post_message(const RunKey& run, std::span<Posted> posted, Peer 
   return true;
 }
 
-// One message for each node and run, or what takes its place by memory that is shared; but what is
-// large goes by itself, so that nothing small waits for it.
+// Sends one message for each node and run, or a direct record by shared memory. A large message
+// goes by itself, so that nothing small waits for it.
 void SharedPlan::post(std::span<Posted> posted) {
   const auto run_of = [](const Posted& p) -> const Run& {
     const auto* token = std::get_if<Token>(&p.message);

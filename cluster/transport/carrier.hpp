@@ -62,15 +62,15 @@ class DirectSource {
   virtual void have_come(std::uint64_t messages) = 0;
   /// Withdraws the permission. Records that the peer has sent by then are there.
   virtual void close() = 0;
-  /// `first` has what is there now, and of what is sent meanwhile no more than fits in there at
-  /// once; nothing before it is open.
+  /// `first` has the records that are there now, and of records sent meanwhile no more than fit in
+  /// there at once. Nothing before it is open.
   virtual void look() = 0;
-  /// The first that was not taken.
+  /// Returns the first record that was not taken.
   virtual std::optional<DirectRecord> first() = 0;
   virtual void take() = 0;
 };
 
-/// Calls the router about what happens later, never from within one of these.
+/// Calls the router about later events, never from within one of these calls.
 class Carrier {
  public:
   virtual Connection dial(const std::string& address) = 0;

@@ -44,7 +44,7 @@ class DialTable {
   std::vector<Connection> unanswered(Time now);
   /// Dials to try again, or whose time is over; the others stay.
   std::vector<Dial> take_retries(Time now);
-  /// When one of these may have some.
+  /// Returns the time at which a dial may be due.
   Time due() const;
 
  private:

@@ -49,10 +49,10 @@ struct RouterOptions {
   detail::Time answer = std::chrono::seconds(5);  // for the first answer to a dial
   // after the first failure; doubles up to `heartbeat`
   detail::Time redial = std::chrono::milliseconds(50);
-  // for a peer to take what is left when we end a session
+  // for a peer to take the remaining frames when we end a session
   detail::Time drain = std::chrono::seconds(5);
   // for a peer that is silent, when this node leaves; twice as long for one that has not got all
-  // that was sent
+  // frames
   detail::Time farewell = std::chrono::milliseconds(300);
   // the longest that news of arrival waits for company
   detail::Time acknowledge = std::chrono::milliseconds(2);
@@ -71,7 +71,7 @@ class Router {
 
   void connect(const std::string& address);
   void send(Peer peer, Lane lane, Message message);
-  /// Puts what was sent into frames: after several calls of `send`, so that small messages share
+  /// Puts sent messages into frames: after several calls of `send`, so that small messages share
   /// one.
   void flush();
   /// Flushes one peer, also within a call of the listener. The listener is not called meanwhile:
@@ -79,8 +79,8 @@ class Router {
   /// the same frame, nothing is sent: answers to these messages go with it.
   void flush(Peer peer);
   void disconnect(Peer peer, const Status& why);
-  /// Ends all sessions; `is_idle` tells when the peers have got what was sent, or their time has
-  /// passed.
+  /// Ends all sessions. `is_idle` returns true when the peers have got all messages, or their time
+  /// has passed.
   void leave();
   bool is_idle() const { return peers_.is_empty(); }
 
@@ -123,7 +123,7 @@ class Router {
   /// is copied to bulk_room.
   bool bulk_borrow(Connection connection, const InLane::Loan& loan);
 
-  /// Counts what was dropped, by the carrier too, and remembers why.
+  /// Counts a drop, by the carrier too, and stores the reason.
   void dropped(std::string_view why) {
     ++counters_.dropped;
     last_drop_ = why;
@@ -176,8 +176,8 @@ class Router {
   void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
                std::size_t header_bytes, std::span<const std::byte> bulk);
   void on_bye(Entry& entry, const wire::Bye& bye);
-  /// After frames have arrived: acknowledges them, if they are many, and ends what was to end
-  /// behind them.
+  /// After frames have arrived: acknowledges them, if they are many, and ends a session that was to
+  /// end behind them.
   void arrived(Entry& entry, bool had_news, const Status& s);
   bool transmit(Entry& entry, const Ref<OutFrame>& frame);
   bool acknowledge(Entry& entry);

@@ -22,7 +22,7 @@ Peer Router::bulk_opened(Connection connection, std::uint64_t from,
   return entry->peer;
 }
 
-// ---- what was sent directly
+// ---- direct records
 
 // Not before what came directly by connections before has been taken: so at most a ring's records
 // are kept here.
@@ -80,9 +80,9 @@ void Router::close_direct(Entry& entry) {
 void Router::bulk_broken(Connection connection) {
   Entry* entry = peers_.at(connection);
   if (!entry) return;
-  // The peer closes it when it has taken our leave, without what it has not got yet if it leaves
-  // too; its Gone is on the way. One that stays and misses something hangs up on the connection as
-  // well, and asks for it on the next.
+  // The peer closes the channel when it has taken our Bye, without the frames that it has not got
+  // yet if it leaves too; its Gone is on the way. A peer that stays and misses frames hangs up on
+  // the connection as well, and asks for them on the next.
   if (entry->state == State::closing && entry->farewell) entry->has_bulk = false;
   else detach(*entry);
 }

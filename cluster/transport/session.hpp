@@ -47,7 +47,8 @@ class Session {
       }
     return {};
   }
-  /// A new connection, on which the peer says what it has received; false if it cannot have.
+  /// Attaches a new connection, on which the peer reports the frames that it has received; false if
+  /// it cannot have received them.
   bool attach(const wire::Received& peer_received) {
     if (!acknowledge(peer_received)) return false;
     for (OutLane& lane : out_) lane.repeat();

@@ -116,8 +116,8 @@ struct PeerCounters {
   std::uint64_t unsent_bytes = 0;  // now: taken by `send`, not yet given to the network
   // now: given to the network, not known to have arrived
   std::uint64_t unacknowledged_bytes = 0;
-  // when anything came of it last, by the transport's clock: what is there says something each
-  // second
+  // when anything of the peer arrived last, by the transport's clock: a live peer sends something
+  // each second
   std::chrono::nanoseconds heard{};
 };
 
@@ -128,28 +128,28 @@ class Transport {
   /// Listens and calls `listener` from now on; it outlives the transport. Throws unavailable if the
   /// address is taken.
   virtual void start(detail::TransportListener& listener) = 0;
-  /// Sends what is unsent, tells the peers, and calls the listener no more. Done by the destructor
-  /// too.
+  /// Sends buffered messages, notifies the peers, and calls the listener no more. Done by the
+  /// destructor too.
   virtual void stop() = 0;
 
   /// Returns the address for peers, with the port that was chosen. Empty: the transport does not
   /// listen.
   virtual std::string address() const = 0;
-  /// Asks for a connection. One that exists already is kept, and nothing is heard; connecting to
-  /// oneself is refused.
+  /// Asks for a connection. An existing one is kept, without a call of the listener; a connection
+  /// to oneself is refused.
   virtual void connect(const std::string& address) = 0;
-  /// Takes the message; a peer that is lost is no error: `lost` says so. Throws invalid_argument
-  /// for a tensor that is not on the host, or is none.
+  /// Takes the message. A lost peer is no error: `lost` reports it. Throws invalid_argument for a
+  /// tensor that is not on the host, or is none.
   virtual void send(detail::Peer peer, detail::Lane lane, detail::Message message) = 0;
-  /// A few bytes, once and in order with the messages of the data lane, by memory that the peer
-  /// looks at: without a message, its allocations and its acknowledgement. False: it shall be sent
-  /// as one, for there is no such memory, no room, or it is too long, or messages are on their way
-  /// before it, and it `may_wait` for none. May be false always.
+  /// Sends a few bytes, once and in order with the messages of the data lane, by memory that the
+  /// peer polls: without a message, its allocations and its acknowledgement. Returns false if the
+  /// caller has to send a message instead: there is no such memory or no room, the record is too
+  /// long, or messages are on their way before it and it `may_wait` for none. May be false always.
   virtual bool send_direct(detail::Peer, std::span<const std::byte> /*record*/,
                            bool /*may_wait*/ = true) {
     return false;
   }
-  /// Within a listener's call: what was sent to this peer goes now, not when the call has ended. A
+  /// Within a listener's call: sends the messages to this peer now, not when the call has ended. A
   /// transport may ignore it, and does for others.
   virtual void flush(detail::Peer) {}
   /// Returns a tensor with elements not yet written, to be sent to this peer. It lies in memory

@@ -273,7 +273,7 @@ void read_message(Fields f, const Limits& limits, MessageType& m) {
   std::uint64_t total = m.head_bytes;
   Fields tensors = f.array("a message's tensors");
   f.done();
-  // Grows as it is read: a count is only a claim, and what was there keeps its memory.
+  // Grows as it is read: a count is only a claim, and earlier elements keep their memory.
   std::size_t n = 0;
   for (; tensors.left() != 0; ++n) {
     if (n == m.tensors.size()) m.tensors.emplace_back();

@@ -120,11 +120,11 @@ struct Decoded {
 
 /// The header, without inline bytes.
 std::vector<std::byte> encode(const Frame& frame);
-/// Appends a Data header, of the first `messages` of data's; what `encode` does, without a copy of
-/// their types.
+/// Appends a Data header for the first `messages` of data's messages. It equals the result of
+/// `encode`, without a copy of their types.
 void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>& out);
-/// data_loss for what is not a frame, resource_exhausted for what exceeds a limit. A Data frame is
-/// read into the memory of one that `out` has from before.
+/// Decodes a frame. Returns data_loss for bytes that are no frame, resource_exhausted beyond a
+/// limit. A Data frame is read into the memory of one that `out` has from before.
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out);
 
 }  // namespace troupe::detail::wire

@@ -41,17 +41,17 @@ inline constexpr std::size_t kReadAhead = 1 << 10;
 class BulkWriter {
  public:
   explicit BulkWriter(const std::optional<SealKeys>& keys);
-  /// Tensors go by this from now on, while it has room.
+  /// Tensors go by this slab from now on, while it has room.
   void use(Ref<LendingSlab> slab) { slab_ = std::move(slab); }
   const Ref<LendingSlab>& slab() const { return slab_; }
-  /// Behind what was added before; what is urgent goes before all that is not, but for the frame
-  /// that may have begun.
+  /// Appends a frame. An urgent frame goes before all others, but for the frame that may have
+  /// begun.
   void add(const Ref<OutFrame>& frame);
   bool is_empty() const { return queue_.empty(); }
-  /// The next bytes, in up to `most.size()` pieces; how many pieces. Throws resource_exhausted when
-  /// a key is used up.
+  /// Sets the next bytes, in up to `most.size()` pieces, and returns the number of pieces. Throws
+  /// resource_exhausted when a key is used up.
   std::size_t pieces(std::span<iovec> most);
-  /// So many of these bytes are gone.
+  /// Notes that so many of these bytes are written.
   void wrote(std::size_t bytes);
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
@@ -97,7 +97,7 @@ class BulkWriter {
 /// a record, that record's bytes are copied to the front.
 class BulkReader {
  public:
-  /// `is_copy`: what is put into `room` is copied there in user space.
+  /// `is_copy`: bytes are copied into `room` in user space.
   BulkReader(Router& router, Connection connection, const std::optional<SealKeys>& keys,
              bool is_copy = false);
   /// Returns the memory for the next bytes, no more than the record still needs. Empty: not now.
@@ -105,22 +105,22 @@ class BulkReader {
   /// Returns the number of `pieces` that it sets: the memory of `room`, and perhaps memory behind
   /// it for bytes that may arrive together with them.
   std::size_t rooms(std::span<iovec, 2> pieces);
-  /// So many have come there; false if the connection is to be given up.
+  /// Notes that so many bytes have arrived; false if the connection is to be closed.
   bool got(std::size_t bytes);
   /// The other end lends from this.
   void use(Ref<BorrowedSlab> slab) { slab_ = std::move(slab); }
-  /// Is there a frame that waits for one of the connection?
+  /// True if a frame waits for one of the connection.
   bool is_waiting() const { return state_ == State::waiting; }
-  /// Looks whether its turn has come; false as above.
+  /// Checks whether its turn has come; false if the connection is to be closed.
   bool retry();
 
  private:
   enum class State { prefix, place, header, waiting, bulk };
 
   std::size_t there() const { return end_ - begin_; }
-  /// Behind what is there.
+  /// Returns the space behind the bytes that are there.
   std::span<std::byte> space(std::size_t bytes);
-  /// Goes on with what is there.
+  /// Processes the bytes that are there.
   bool take();
   bool prefix_is_there();
   bool place_is_there();

@@ -58,7 +58,7 @@ struct BulkSockets::Channel {
   OwnedDescriptor fd;
   const bool is_local;
   enum class State { connecting, greeting, open, closed } state = State::connecting;
-  std::array<std::byte, kGreeting> greeting{};  // to be shown, then what is answered
+  std::array<std::byte, kGreeting> greeting{};  // the ticket to present, then the answer to it
   std::size_t greeted = 0;
   Time deadline{};  // to be open
   BulkWriter out;
@@ -78,7 +78,7 @@ struct BulkSockets::Stranger {
   std::array<std::byte, kGreeting> shown{};
   std::size_t bytes = 0;
   bool is_local = false;
-  bool is_leaving = false;  // was a channel, and what it says is not heard any more
+  bool is_leaving = false;  // was a channel; its bytes are ignored
 };
 
 BulkSockets::BulkSockets(Router& router, const Carrier& clock, DirectLines& lines,
@@ -575,8 +575,8 @@ void BulkSockets::broken(Channel& c) {
   router_.bulk_broken(connection);
 }
 
-/// Says that nothing more comes, and stays until the other says so too: closing at once with bytes
-/// unread would take back what was said last.
+/// Announces the end, and stays until the other end does so too: to close at once with unread bytes
+/// would take back the last bytes sent.
 void BulkSockets::retire(OwnedDescriptor fd) {
   if (shutdown(fd.get(), SHUT_WR) != 0) return;
   auto leaving = std::make_unique<Stranger>();

@@ -27,7 +27,7 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + SlabMemory::kPage - 1) / SlabMemory::kPage * SlabMemory::kPage;
 }
 
-/// Bytes of what is a slab: of memory, sealed, with something to lend.
+/// Returns the bytes of a valid slab: sealed memory with room to lend.
 std::size_t checked_bytes(const OwnedDescriptor& memory) {
   const std::size_t bytes = sealed_bytes(memory).value_or(0);
   if (bytes <= SlabMemory::kPage || bytes % SlabMemory::kPage != 0 || bytes > kMostBytes)
@@ -175,7 +175,7 @@ std::optional<Loan> LendingSlab::find(std::size_t bytes) {
   return loan;
 }
 
-/// Takes back what was given back, of up to so many loans.
+/// Takes back returned loans, of up to so many loans.
 void LendingSlab::reclaim(std::size_t most) {
   for (most = std::min(most, lent_.size()); most > 0 && !lent_.empty(); --most) {
     if (next_ >= lent_.size()) next_ = 0;

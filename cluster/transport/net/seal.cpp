@@ -170,7 +170,7 @@ std::uint64_t Sealer::seal(std::span<const std::byte> about, std::span<const std
   if (next_ > boxes_) throw Error(Code::resource_exhausted, "this key has sealed all it may");
   EVP_CIPHER_CTX* c = cipher_->get();
   const auto nonce = nonce_of(next_);
-  int n = 0, done = 0;  // OCB keeps what is no whole block to the end
+  int n = 0, done = 0;  // OCB keeps a partial block to the end
   if (EVP_EncryptInit_ex(c, nullptr, nullptr, nullptr, nonce.data()) != 1 ||
       (!about.empty() && EVP_EncryptUpdate(c, nullptr, &n, bytes(about.data()),
                                            static_cast<int>(about.size())) != 1) ||

@@ -1,4 +1,4 @@
-// TCP sockets that ZeroMQ is given, because it has no option for what is set here.
+// TCP sockets that ZeroMQ is given, because it has no option for these settings.
 #pragma once
 
 #include <string>
@@ -37,7 +37,7 @@ OwnedDescriptor connect_to(const std::string& address);
 /// Returns `tcp://` and the numeric address of the peer of a socket; empty: it has no peer any
 /// more.
 std::string peer_of(int fd);
-/// Sets it for what is sent from here; false if the kernel does not have it.
+/// Sets it for bytes sent from here; false if the kernel does not have it.
 bool set_congestion(int fd, const std::string& congestion);
 /// Throws invalid_argument if the address is not `tcp://HOST:PORT`. Does not resolve HOST.
 void check_address(const std::string& address);
@@ -45,9 +45,9 @@ void check_address(const std::string& address);
 bool is_ipv6(std::string_view address);
 /// Returns true if HOST is numeric. Does not resolve it.
 bool is_in_numbers(const std::string& address);
-/// The addresses of HOST of `tcp://HOST:PORT`, with that port, those of IPv4 first; waits for the
-/// resolver. Throws not_found, in the resolver's words, where HOST does not resolve, unavailable
-/// where that cannot be told, and invalid_argument for what is no such address.
+/// Returns the addresses of HOST of `tcp://HOST:PORT`, with that port, those of IPv4 first; waits
+/// for the resolver. Throws not_found, in the resolver's words, if HOST does not resolve,
+/// unavailable if the resolver gives no answer, and invalid_argument for a malformed address.
 std::vector<std::string> in_numbers(const std::string& address);
 /// Is HOST every address of the machine? `told` as it stands, malformed or not.
 bool is_any_host(std::string_view told);
@@ -59,8 +59,8 @@ std::string with_host(std::string_view address, const std::string& host);
 /// loopback address there means that node's machine, seen from elsewhere. Empty if `told` names no
 /// single machine, as an address for all interfaces does.
 std::string seen_through(const std::string& told, const std::string& teller);
-/// Does `tcp://HOST:PORT` lead to this machine only? Throws invalid_argument for what is no such
-/// address.
+/// Returns true if `tcp://HOST:PORT` leads to this machine only. Throws invalid_argument for a
+/// malformed address.
 bool is_loopback(const std::string& address);
 
 }  // namespace troupe

@@ -45,7 +45,7 @@ struct Link {
 }  // namespace
 
 // One mutex guards the hub and the queues and links of all its transports; listeners are called
-// without it. A process holds few transports, and what they exchange is handles.
+// without it. A process holds few transports, and they exchange handles.
 class InProcessNetwork::Hub {
  public:
   explicit Hub(bool is_stepped) : stepped(is_stepped) {}

@@ -31,7 +31,7 @@ namespace troupe {
 struct SimulationOptions {
   Time least_delay = std::chrono::microseconds(50), most_delay = std::chrono::milliseconds(5);
   double bulk = 0.8;    // the share of connections that ask for a bulk channel
-  double shared = 0.7;  // the share of those whose nodes are of one host, and send directly
+  double shared = 0.7;  // the share among them with nodes of one host, which send directly
   RouterOptions router = {};
 };
 

@@ -6,7 +6,7 @@
 //   if (awake.has_rested(now)) block();
 //   else { std::this_thread::yield(); awake.yielded(now, clock()); }
 //
-// It reads no clock: what it answers follows from what it is told. Threads: one.
+// It reads no clock: its answers follow from the times passed in. Threads: one.
 #pragma once
 
 #include <algorithm>
@@ -47,7 +47,7 @@ class Wakefulness {
     return true;
   }
   bool has_rested(Time now) const { return now >= rest_at_; }
-  /// The next piece of what has come is on its way.
+  /// The next piece of an arriving message is on its way.
   void expect(Time now) {
     if (now >= crowded_until_) rest_at_ = now + spin_;
   }

@@ -23,7 +23,7 @@ zmq::message_t part(const Ref<OutFrame>& frame, const void* data, std::size_t by
 }  // namespace
 
 void configure(zmq::socket_t& socket, Time handshake) {
-  socket.set(zmq::sockopt::sndhwm, 0);  // the window bounds what is handed over
+  socket.set(zmq::sockopt::sndhwm, 0);  // the window bounds the frames that ZeroMQ gets
   socket.set(zmq::sockopt::rcvhwm, 1000);
   socket.set(zmq::sockopt::maxmsgsize, kPartBytes);
   socket.set(zmq::sockopt::tcp_keepalive, 1);
