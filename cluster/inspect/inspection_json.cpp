@@ -374,7 +374,7 @@ void CounterCache::update(const ClusterReport& report, std::uint64_t ticket) {
     return std::all_of(a.report.partitions.begin(), a.report.partitions.end(),
                        [](const PartitionSnapshot& p) { return p.has_answered && p.runs.empty(); });
   });
-  // and how many ends have said something
+  // and the number of ends that have reported
   std::map<std::pair<std::int32_t, std::int32_t>, std::pair<Edge, int>> edges;
   for (const NodeAnswer& a : report)
     for (const PartitionSnapshot& p : a.report.partitions) {

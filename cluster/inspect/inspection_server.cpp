@@ -55,7 +55,7 @@ bool is_domain(std::string host) {
   return host.find('.') != std::string::npos && !host.ends_with(".localhost") && !is_address(host);
 }
 
-// In a time that does not tell how much of it was right.
+// Takes a time that does not depend on the number of right characters.
 bool is_same(const std::string& a, const std::string& b) {
   unsigned char differs = a.size() != b.size();
   for (std::size_t i = 0; i < a.size(); ++i)
@@ -495,7 +495,7 @@ class InspectionServer::Server {
       throw Error(Code::unavailable,
                   "somebody else is tracing through this node: come back when that is done");
     const std::int64_t begin = epoch_ns();
-    const auto number = static_cast<std::uint64_t>(begin);  // tells it from all others of this node
+    const auto number = static_cast<std::uint64_t>(begin);  // unique at this node
     node_.inspect({.what = NodeQuestion::What::trace_on, .tracer = number}, kAsk);
     const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     bool has_gone = false;

@@ -22,7 +22,7 @@ namespace troupe {
 
 class Records;
 
-/// Each answer has this header: by it a node of this version is told from whatever else may answer.
+/// Each answer has this header: it distinguishes a node of this version from any other server.
 inline constexpr const char* kInspectionHeader = "Troupe-Inspection";
 inline constexpr const char* kInspectionVersion = "2";
 
@@ -31,7 +31,7 @@ struct InspectionOptions {
   int port = 0;       // 0: any that is free
   std::string token;  // clients must send it; required if `host` is not loopback
   int serve = 4;      // requests at a time
-  int wait = 60;      // requests that wait for their turn; further ones are told 503
+  int wait = 60;      // requests that wait for their turn; further ones get 503
   int head = 5;       // seconds that the head of a request may take
   // Rows of plans whose counters are remembered: actors and edges, some 300 bytes each, so 120 MB.
   // A plan that alone has more is remembered too.

@@ -25,7 +25,7 @@ struct ReportParts {
 /// `run` names one of the state's runs, under way or recent. Nothing in the JSON is read as HTML.
 std::string report_page(std::string_view run, const ReportParts& parts);
 
-/// A run that has failed, as one node tells of it.
+/// A failed run in one node's report.
 struct FailureTold {
   std::string node, when, text, flight;
 };

@@ -39,7 +39,7 @@ int rank_of(const Environment& environment, const char* name) {
   return static_cast<int>(*rank);
 }
 
-// 0: it does not say.
+// 0: not given.
 int ranks_of(const Environment& environment, const char* name, int rank) {
   const auto text = environment(name);
   if (!text) return 0;

@@ -30,7 +30,7 @@ struct Discovery {
   std::string from;
   std::string name = {};               // empty: the host's name
   std::vector<std::string> join = {};  // addresses; empty: this node waits to be joined
-  int rank = -1;                       // among the tasks of the launcher; -1: none said
+  int rank = -1;                       // among the tasks of the launcher; -1: not given
   // number of ranks by MPI's variables, above `rank`; 0: not given
   int ranks = 0;
 };

@@ -241,7 +241,7 @@ void Membership::receive(Time now, const Member& from, const MembershipMessage& 
     }
     case MembershipMessage::Kind::answer: {
       auto it = probes_.find(message.number);
-      if (it == probes_.end()) {  // too late, which tells how long the way is
+      if (it == probes_.end()) {  // too late, but its round trip is known
         if (const auto late = late_.find(message.number);
             late != late_.end() && late->second.first == from.name) {
           if (const auto known = others_.find(from.name); known != others_.end())
@@ -360,7 +360,7 @@ void Membership::ask_accused(Time now) {
   }
 }
 
-// The time of a suspicion does not grow with the nodes: a suspect need not hear of it by gossip.
+// The time of a suspicion does not grow with the nodes: a suspect need not learn of it by gossip.
 void Membership::ask_suspects(Time now) {
   for (const Entry* e : suspects_)
     if (!e->is_withheld) ping(now, e->member, false);

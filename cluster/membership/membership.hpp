@@ -88,7 +88,7 @@ struct MembershipOptions {
   int sync_periods = 10;
   // how long a dead node is asked for
   std::chrono::nanoseconds remembered = std::chrono::minutes(10);
-  // others that are known, those that are dead or have left too; of more nothing is heard
+  // others that are known, those that are dead or have left too; news of more is dropped
   std::size_t most_members = 1 << 16;
 };
 
@@ -114,7 +114,7 @@ class Membership {
   Membership(Member self, MembershipHost& host, const MembershipOptions& options,
              std::uint64_t seed);
 
-  /// Before anything was said: where this node listens.
+  /// Sets the address at which this node listens. Call it before any message is sent.
   void set_address(const std::string& address) { self_.address = own_.member.address = address; }
   /// Asks a node that was reached for the other members.
   void join(Time now, const Member& contact);
@@ -156,7 +156,7 @@ class Membership {
     Time round_trip{};       // round trip of the last ping that was answered
     int rides = 0;           // messages that this news is still to ride on
     std::uint64_t news = 0;  // counts up: the newest first
-    // suspected or dead, and only the accused hears it: this node may have been cut off
+    // suspected or dead, and sent to the accused only: this node may have been cut off
     bool is_withheld = false;
     Time asked_at = kNever;  // withheld: when it was first asked again
   };
@@ -165,7 +165,7 @@ class Membership {
     std::string target;
     Time began{}, helped_at{}, ends{};
     bool has_helpers = false;
-    bool counts = true;         // tells whether this node is cut off
+    bool counts = true;         // true: used to decide whether this node is cut off
     std::string asked_by = {};  // by another node, which gets the answer, under its own number
     std::uint64_t number_there = 0;
   };

@@ -24,7 +24,7 @@ ClusterView::Change ClusterView::taken_change() {
   return made;
 }
 
-// From here on no farewell is heard, and no node is suspected.
+// From here on no Bye is processed, and no node is suspected.
 ClusterView::Change ClusterView::close(Time now) {
   std::lock_guard lock(mutex_);
   is_closed_ = true;

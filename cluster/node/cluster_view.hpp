@@ -10,8 +10,9 @@
 // may look here with its own lock held.
 //
 // Invariants:
-// 1. A session that has ended is gone from here before any service is told of its loss. A service
-//    that looks for the session under its own lock therefore sees the loss, or is told of it later.
+// 1. A session that has ended is gone from here before any service is notified of its loss. A
+//    service that looks for the session under its own lock therefore sees the loss, or is notified
+//    later.
 // 2. After `close` no message is accepted.
 #pragma once
 

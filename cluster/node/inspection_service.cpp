@@ -73,7 +73,7 @@ class InspectionService::Inspector {
   }
 
   InspectionService& service_;
-  std::mutex mutex_;  // guards the two below, of which changed_ tells
+  std::mutex mutex_;  // guards the two below; changed_ signals their changes
   std::condition_variable changed_;
   std::vector<Question> questions_;
   bool is_ending_ = false;
@@ -297,7 +297,7 @@ ClusterReport InspectionService::inspect(const NodeQuestion& question,
   return all;
 }
 
-// Does not tell for how long the node has been alive: until it is suspected, it did answer.
+// The text omits how long the node has been alive: it answered until it was suspected.
 std::string InspectionService::why_silent(const NodeAnswer& a, std::chrono::nanoseconds patience,
                                           const std::chrono::nanoseconds* heard) const {
   std::string why =
@@ -341,7 +341,7 @@ void InspectionService::ask_about(const Run& run, std::function<void(const RunSn
       if (other != node) nothing.other_nodes.push_back(other);
     const std::uint64_t id = node_.requests.add(
         peer, {}, [nothing, key = run.key, heard](const RequestTable::Reply& reply) {
-          // otherwise it has not said that it knows nothing of the run
+          // otherwise its answer does not show that it lacks the run
           if (!reply.status.ok() || !reply.report) return;
           for (const RunSnapshot& part : reply.report->engine.runs)
             if (part.owner == key.owner && part.number == key.number) return heard(part);

@@ -46,7 +46,7 @@ struct NodeOptions {
   std::string name;  // unique in the cluster; no '/'
   /// Makes what this node is reached by, given its name and incarnation.
   std::function<std::unique_ptr<Transport>(PeerInfo self)> transport;
-  // addresses of nodes, HOST:PORT for one of tcp; the others are heard of there
+  // addresses of nodes, HOST:PORT for one of tcp; they name the others
   std::vector<std::string> join = {};
   EngineOptions engine = {};
   /// Whose the states are that programs of this node keep on others: of this node alone, which are
@@ -97,7 +97,7 @@ class ClusterNode {
   /// Throws invalid_argument for a name, labels or an address to join that are none, and
   /// unavailable if its own address is taken.
   explicit ClusterNode(NodeOptions options);
-  /// Leaves: runs that this node takes part in end, other nodes are told.
+  /// Leaves: runs in which this node takes part end, and other nodes are notified.
   ~ClusterNode();
   ClusterNode(const ClusterNode&) = delete;
   ClusterNode& operator=(const ClusterNode&) = delete;

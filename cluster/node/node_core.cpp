@@ -98,7 +98,7 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   for (const std::string& address : join) transport_->connect(address);
 }
 
-// The other nodes hear of it first, so that none begins anything more with this one.
+// The other nodes are notified first, so that none begins new work with this one.
 void NodeCore::close() {
   services_->plans.close();
   follow(view_.close(transport_->now()));

@@ -1,5 +1,6 @@
 // The implementation of `ClusterNode`: the transport's listener, which passes each message to the
-// service that it is for, and the order in which the services hear that a node comes or goes.
+// service that it is for, and the order in which the services are notified of a node that comes or
+// goes.
 //
 //   caller's thread:  prepare, get, set ─────────►┌─────────┐─────────► transport ──► other nodes
 //   partitions:       tokens, grants (SharedPlan)─►│ services│
@@ -15,7 +16,7 @@
 // Invariants:
 // 1. Locks: NodeCore has none. A service may look at the view with its own lock held; no service is
 //    called with the view's lock held.
-// 2. `lost` takes the session out of the view before it tells services, so that none waits for a
+// 2. `lost` takes the session out of the view before it notifies services, so that none waits for a
 //    node that is not there (ClusterView, invariant 1).
 #pragma once
 

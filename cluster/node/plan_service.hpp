@@ -42,7 +42,7 @@ class PlanService {
   /// As Peers::prepare.
   std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan,
                                       const Placed& placed);
-  /// As RemotePlan::loops and costs. Costs that a node does not have to tell are left out.
+  /// As RemotePlan::loops and costs. Costs that a node has not measured are left out.
   std::vector<LoopReport> loops(const SharedPlan& plan);
   std::vector<NodeCost> costs(const SharedPlan& plan);
 

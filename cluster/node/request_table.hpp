@@ -37,7 +37,7 @@ namespace troupe {
 class RequestTable {
  public:
   using Time = std::chrono::nanoseconds;
-  /// The answer, or the report of an inspection; `status` says why there is none.
+  /// The answer, or the report of an inspection; `status` has the reason if there is none.
   struct Reply : Answer {
     std::shared_ptr<NodeReport> report = {};
     std::int64_t ended_ns = 0;  // when the report came, since the Unix epoch

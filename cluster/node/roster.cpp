@@ -129,7 +129,7 @@ void Roster::connected(Time now, Peer peer, const PeerInfo& info) {
   const Member* known = membership_.find(info.name);
   if (!status_.ok()) return end(peer, status_);
   if (known && known->incarnation > info.incarnation) {
-    // It hears of its successor, and goes.
+    // The node gets the news of its successor, and stops.
     effects_.said.emplace_back(
         peer,
         Gossip{membership_.self(), {.kind = MembershipMessage::Kind::news, .members = {*known}}});
@@ -246,7 +246,7 @@ void Roster::drain() {
   membership_.relabel(labels + "draining=yes placement=named");
 }
 
-// ---- what Membership wants
+// ---- requests of Membership
 
 void Roster::send(const Member& to, MembershipMessage message) {
   if (const Peer peer = session_with(to.name))

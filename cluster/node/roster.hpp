@@ -7,7 +7,7 @@
 // A node is usable while a session with it is open and it does not count as dead. The two end
 // apart:
 //   session lost      messages were lost, so work under way with it ends; suspected, dialled again
-//   connection breaks nothing is lost; suspected, and refutes that as soon as it is heard again
+//   connection breaks nothing is lost; suspected, and refutes that with its next message
 //   dead              no answer came while its session was open: the session is ended
 //   leaves            its notice comes first: nothing new begins; the last message ends its session
 //   started anew      the session of its earlier life is ended
@@ -57,7 +57,7 @@ class Roster final : private MembershipHost {
   /// Whose session it was; nothing if it was ended here before.
   std::optional<NodeId> lost(Time now, Peer peer);
   void broken(Time now, Peer peer);
-  /// Throws data_loss for what this peer cannot say.
+  /// Throws data_loss for gossip that this peer cannot send.
   void heard(Time now, Peer peer, const Gossip& told);
   Time tick(Time now);
   void leave(Time now);
@@ -104,7 +104,7 @@ class Roster final : private MembershipHost {
   Membership membership_;
   std::map<Peer, NodeId> sessions_;
   std::map<std::string, Peer> by_name_;
-  // sessions with nodes that have said that they leave: when patience ends
+  // sessions with nodes that have announced their leaving: the time at which patience ends
   std::map<Peer, Time> farewells_;
   std::set<std::string> asked_;
   Time dial_at_{}, ask_at_{}, ask_names_at_{};

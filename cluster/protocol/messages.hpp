@@ -132,7 +132,7 @@ struct AbandonRun {
   std::uint64_t plan = 0;  // likewise
   Status status;
 };
-/// Participant to owner, the last that it says of a run: behind its tokens.
+/// Participant to owner, its last message of a run: behind its tokens.
 struct LeftRun {
   static constexpr MessageKind kKind = MessageKind::left_run;
   static constexpr Lane kLane = Lane::data;
@@ -209,7 +209,7 @@ struct ProbeFor {
   std::string node;
   std::uint64_t bytes = 0;
 };
-/// A node wants to know what another is doing.
+/// Asks another node for its state.
 struct InspectNode {
   static constexpr MessageKind kKind = MessageKind::inspect;
   static constexpr Lane kLane = Lane::control;
@@ -233,7 +233,7 @@ struct PlanBroken {
   std::uint64_t plan = 0;
 };
 
-/// Owner to any, the first that it says in a session: up to this number its runs have begun, and
+/// Owner to any, its first message in a session: up to this number its runs have begun, and
 /// none of them begins in this session.
 struct RunsBegun {
   static constexpr MessageKind kKind = MessageKind::runs_begun;

@@ -22,7 +22,7 @@ Error why_not_described(const PlanName& plan, const ClusterReport& now) {
       if (p.name.owner == a.member.name) known += (known.empty() ? "" : ", ") + p.name.text();
       else is_part_known = is_part_known || p.name == plan;
     }
-  // One that answers has dropped it, of which they will hear.
+  // An owner that answers has dropped the plan, and will notify the participants.
   const auto owner = std::find_if(now.begin(), now.end(),
                                   [&](const NodeAnswer& a) { return a.member.name == plan.owner; });
   if (is_part_known && owner != now.end() && !owner->has_answered)
@@ -66,7 +66,7 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report) {
   struct Joined {
     RunSnapshot run;
     std::set<std::string> left;           // nodes that have left the run,
-    std::vector<PartitionSnapshot> over;  // and what its owner says of them
+    std::vector<PartitionSnapshot> over;  // and the owner's report of them
   };
   std::map<std::tuple<std::uint64_t, std::string, std::uint64_t>, Joined> runs;
   std::map<std::string, const NodeAnswer*> nodes;

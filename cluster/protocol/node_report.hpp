@@ -75,7 +75,7 @@ struct NodeReport {
   std::vector<PartitionSnapshot> partitions;
   detail::PlanDescription plan;
   std::vector<detail::RecordedPlan> recorded;
-  static constexpr std::size_t kMostScalars = 4 << 20;  // bytes that others are told, names aside
+  static constexpr std::size_t kMostScalars = 4 << 20;  // bytes that others get, names aside
   std::string scalars;  // Records::json; empty: no program records there
 };
 
@@ -105,7 +105,7 @@ std::vector<RunSnapshot> joined_runs(const ClusterReport& report);
 /// with the plans there are; or unavailable, if participants of the plan are there and its owner,
 /// which alone knows all of it, does not answer.
 Error why_not_described(const PlanName& plan, const ClusterReport& now);
-/// `a/17`: whose run it is, as told by its plan, and its number there, whichever node says so.
+/// Returns `a/17`: the run's owner, taken from its plan, and its number there, on every node.
 std::string run_name(const RunSnapshot& run);
 
 }  // namespace detail

@@ -37,7 +37,7 @@ std::uint64_t memory_of(const Value& value) {
 
 SharedPlan& plan_of(const Run& run) { return static_cast<SharedPlan&>(*run.troupe->remote); }
 
-// A node's own name comes first, unless it was said where the error was made.
+// A node's own name comes first, unless the error's origin added it.
 Status from_node(const std::string& node, const Status& status) {
   const std::string name = fmt::format("node '{}'", node);
   return status.message().starts_with(name)
@@ -321,7 +321,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
     return refuse(why.code(), why.message().c_str());
   }
   std::vector<Waiting> waiting;
-  std::string lost;  // by this node only: the owner need not have heard of it
+  std::string lost;  // by this node only: the owner may not know of it
   {
     std::lock_guard lock(mutex_);
     parts_.emplace(key, run);
@@ -354,7 +354,7 @@ void SharedRuns::handle(Peer from, std::uint64_t owner, AbandonRun&& m) {
                    fmt::format("{}: {}", kElsewhere, m.status.message()));
   if (Ref<Run> run = find(key)) return engine_->fail(*run, why);
   if (wait(key, {from, m})) return;
-  // It has been here: this node tells of it all the same.
+  // The run was here, so this node reports its end nevertheless.
   EndedRun end;
   end.run = m.id;
   end.is_owned = false;

@@ -57,7 +57,7 @@ struct DirectRecord {
 class DirectSource {
  public:
   virtual ~DirectSource() = default;
-  /// Permits the peer to send, and tells it so with the number of its messages that have arrived.
+  /// Permits the peer to send, and sends it the number of its messages that have arrived.
   virtual void open(std::uint64_t messages) = 0;
   virtual void have_come(std::uint64_t messages) = 0;
   /// Withdraws the permission. Records that the peer has sent by then are there.
@@ -83,8 +83,8 @@ class Carrier {
   virtual wire::Bulk ask_for_bulk(Connection) { return {}; }
   /// Returns the bulk channel's part of the answer to that Hello.
   virtual wire::Bulk answer_bulk(Connection, const wire::Bulk&) { return {}; }
-  /// The answer has come: opens the channel, or lets it be. Both ends hear Router::bulk_opened when
-  /// it may be used.
+  /// The answer has come: opens the channel, or lets it be. Router::bulk_opened is called at both
+  /// ends when it may be used.
   virtual void open_bulk(Connection, const wire::Bulk&) {}
   /// As `send`, by the bulk channel, which is open.
   virtual bool send_bulk(Connection, const Ref<OutFrame>&) { return false; }

@@ -30,7 +30,7 @@ struct PeerEntry {
   PeerEntry(Peer number, PeerInfo peer_info, std::uint64_t session_number, std::uint64_t window)
       : peer(number), info(std::move(peer_info)), id(session_number), session(window) {}
 
-  /// The silence of a connection begins with it, if it has said nothing yet.
+  /// The silence of a connection is counted from it, if no frame has come yet.
   Time silent_since() const { return std::max(last_heard, redialled); }
 
   Peer peer;
@@ -50,7 +50,7 @@ struct PeerEntry {
   std::uint64_t bytes_out = 0,
                 bytes_in = 0;  // messages of the data lane that the listener has had
   std::uint64_t data_in = 0;   // messages of the data lane that the listener has had
-  // its connection took no more while the listener could not be told
+  // its connection took no more while the listener could not be called
   bool has_failed = false;
 
   // a bulk channel was agreed on: the peer may use it before it is known here that it is open

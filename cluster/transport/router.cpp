@@ -35,7 +35,7 @@ void Router::send(Peer peer, Lane lane, Message message) {
 }
 
 void Router::flush() {
-  while (!to_flush_.empty()) {  // a listener that hears of a broken connection may send more
+  while (!to_flush_.empty()) {  // a listener that is called for a broken connection may send more
     flushing_.swap(to_flush_);
     for (const Peer peer : flushing_) {
       Entry* const entry = peers_.find(peer);
@@ -276,7 +276,7 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     carrier_.session_over(entry.peer);
     entry.state = State::closing;
     if (entry.direct) entry.direct->close();
-    entry.direct.reset();  // nothing of it is heard any more
+    entry.direct.reset();  // its records are ignored from now on
     entry.is_mute = entry.farewell = true;
     entry.since = carrier_.now();
     if (!say(entry.connection, wire::Bye{why})) detach(entry);

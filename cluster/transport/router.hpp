@@ -42,8 +42,8 @@ namespace troupe {
 struct RouterOptions {
   std::uint64_t window = 8 << 20;  // bytes a lane and peer that the network may hold unacknowledged
   detail::wire::Limits limits = {};
-  detail::Time heartbeat = std::chrono::seconds(1);  // something is said at least so often
-  // a connection that says nothing for so long is given up
+  detail::Time heartbeat = std::chrono::seconds(1);  // a frame is sent at least so often
+  // a connection that is silent for so long is closed
   detail::Time silence = std::chrono::seconds(4);
   detail::Time away = std::chrono::seconds(10);   // a peer without a connection for so long is lost
   detail::Time answer = std::chrono::seconds(5);  // for the first answer to a dial
@@ -106,9 +106,9 @@ class Router {
   static constexpr std::size_t kBulkHeader = 256 << 10;  // frames of larger headers do not go there
   enum class BulkTurn {
     taken,   // there is no more to it
-    open,    // its bulk goes to where bulk_room says
+    open,    // its bulk goes to the memory of bulk_room
     later,   // it waits for a frame of the connection: ask again when one has come
-    broken,  // the connection is given up
+    broken,  // the connection is closed
   };
   /// A frame begins, of which `bulk_bytes` of bulk follow. `is_copy`: they are copied on their way
   /// to bulk_room.

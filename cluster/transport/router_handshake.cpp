@@ -178,7 +178,7 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
     carrier_.close(connection);
     if (!refuse.redundant) return listener_.refused(dial->address, refuse.why);
     if (peers_.named(refuse.name)) return;
-    // The other still holds a session that ended here; it is about to be told.
+    // The other still holds a session that ended here; it is about to be notified.
     return dials_.retry(std::move(*dial), carrier_.now() + options_.redial);
   }
   Entry* entry = peers_.at(connection);

@@ -114,12 +114,12 @@ class Session {
   }
 
   wire::Received received() const { return {in_[0].next(), in_[1].next()}; }
-  /// Has anything arrived that the peer was not told of?
+  /// True if frames have arrived that are not acknowledged yet.
   bool has_news() const { return unreported_frames_ != 0; }
   bool has_more_to_deliver() const { return in_[0].has_more() || in_[1].has_more(); }
   bool has_one_news() const { return unreported_frames_ == 1; }
-  /// So much that it should be told at once: an eighth of a window, so that the sender never stands
-  /// still for it.
+  /// True if they are so many that they should be acknowledged at once: an eighth of a window, so
+  /// that the sender never stands still for it.
   bool has_much_news() const {
     return unreported_bytes_ >= granted_ / 8 || unreported_frames_ >= 64;
   }

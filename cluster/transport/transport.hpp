@@ -101,7 +101,7 @@ struct TransportCounters {
   std::uint64_t bulk_bytes_out = 0, bulk_bytes_in = 0;
   std::uint64_t reconnects = 0;
   std::uint64_t dropped = 0;  // malformed, oversized, replayed, not authenticated
-  // connections that ended in their handshake, before anything was said
+  // connections that ended in their handshake, before any frame
   std::uint64_t turned_away = 0;
   // accepted connections that broke during a session: the peer died, the network failed, or the
   // peer announced an oversized message
@@ -158,7 +158,7 @@ class Transport {
   virtual Tensor empty_for(detail::Peer, DType dtype, const Shape& shape) {
     return Tensor::empty(dtype, shape);
   }
-  /// Ends a connection: both listeners hear `lost` with this reason.
+  /// Ends a connection: `lost` is called on both listeners with this reason.
   virtual void disconnect(detail::Peer peer, const Status& why) = 0;
 
   /// Returns the clock's time since some fixed point: real, or a simulation's; always 0 without

@@ -92,7 +92,7 @@ struct Data {
   Received received = {};
   std::vector<MessageType> messages;
 };
-/// Also says, when nothing else is said, that its sender is alive.
+/// Without other traffic it also shows that its sender is alive.
 struct Ack {
   Received received = {};
 };

@@ -180,7 +180,7 @@ void BulkSockets::open(Connection connection, const std::string& dialled, bool i
   }
 }
 
-/// Shows the ticket, and hears that it was taken.
+/// Presents the ticket, and waits for the answer that it was taken.
 void BulkSockets::greet(Channel& c) {
   if (c.state == Channel::State::connecting) {
     while (c.greeted < kGreeting) {

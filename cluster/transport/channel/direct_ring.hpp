@@ -108,7 +108,7 @@ class DirectReader final : public DirectSource {
   /// The first has been looked at, and was not taken: it waits for messages.
   bool has_first() const { return whole_ != 0; }
   bool has_news() const { return !has_first() && has_any(); }
-  /// The other has said what cannot be.
+  /// The other process has written an impossible value.
   bool is_broken() const { return is_broken_; }
 
  private:

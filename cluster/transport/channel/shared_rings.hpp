@@ -40,7 +40,7 @@ class SharedRings {
   SharedRings(SharedRings&& o) noexcept = default;
   SharedRings& operator=(SharedRings&&) = delete;
   int descriptor() const { return memory_.get(); }
-  /// The other has said what cannot be.
+  /// The other process has written an impossible value.
   bool is_broken() const { return is_broken_; }
 
   /// Returns the memory for the next bytes, without a gap. The reader's position is loaded only if

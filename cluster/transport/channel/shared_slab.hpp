@@ -21,7 +21,7 @@
 // then gets copies. A sender may change lent memory: both processes are of one user on one host
 // (bulk_channels.cpp), and may write each other's memory anyway.
 //
-// Threads: take and allocate any of the sender's, tell the sending one; borrow the receiver's.
+// Threads: take and allocate any of the sender's, tell the sending thread; borrow the receiver's.
 // Buffers are destroyed on any thread.
 #pragma once
 
@@ -79,7 +79,7 @@ class LendingSlab final : public Counted {
   /// The lowest place that is free, so that few pages are in use, and warm.
   std::optional<Loan> take(std::size_t bytes);
   std::byte* at(const Loan& loan) const { return map_.at(loan.place.position); }
-  /// It is free again when the receiver has given it back, or was never told of it.
+  /// It is free again when the receiver has returned it, or never got its place.
   void lend(const Loan& loan);
 
   /// Memory for a tensor to be sent; null: there is no room.

@@ -30,8 +30,8 @@ class Lookup {
   /// Readable when it is done; -1: it was at once.
   int bell() const;
   /// Once it is done: `tcp://` addresses, none of which has a name, those of IPv4 first. Throws
-  /// not_found, in the resolver's words, where the name does not resolve, unavailable and
-  /// resource_exhausted where that cannot be told.
+  /// not_found, in the resolver's words, where the name does not resolve, unavailable or
+  /// resource_exhausted if that is not known.
   const std::vector<std::string>& found() const;
   /// Once it is done: would `found` throw nothing?
   bool is_good() const;

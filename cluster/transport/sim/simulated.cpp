@@ -310,7 +310,7 @@ class SimulatedTransport final : public Transport, public Carrier {
   bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override {
     const SimulatedLine* line = world_->line(connection / 2);
     if (!line) return false;
-    if (line->is_broken) return true;  // it is about to hear of that
+    if (line->is_broken) return true;  // the break is about to be reported
     world_->send_bulk(connection / 2, connection % 2 == 0, frame);
     return true;
   }

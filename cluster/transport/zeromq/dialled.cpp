@@ -57,7 +57,7 @@ void Dialled::attempt() {
   socket_.connect(to);
 }
 
-// Throws what the resolver says.
+// Throws the resolver's error.
 void Dialled::look(Time now) {
   const std::shared_ptr<Lookup> answered = std::exchange(lookup_, nullptr);
   lookups_.taken(address_, now, answered->is_good());

@@ -39,7 +39,7 @@ class Dialled {
   bool send(const Ref<OutFrame>& frame);
   /// Not ok: it is over.
   Status watch(Time now);
-  /// When `watch` is to be called, whatever is said meanwhile.
+  /// Returns the time of the next `watch`, whatever arrives meanwhile.
   Time due() const;
   /// The key that the other end has proved; empty without keys, and before.
   const std::string& key() const { return key_; }

@@ -47,7 +47,7 @@ using Log = std::function<void(const std::string& line)>;
 /// Logs a growing count, a line a minute at most, whatever comes here.
 class Told {
  public:
-  /// `line`: of how many more there are than were told.
+  /// `line`: makes the line for the number of new events since the last line.
   template <class Line>
   void tell(Time now, std::uint64_t all, const Log& log, Line line) {
     if (all == told_ || now < next_) return;

@@ -11,7 +11,7 @@ namespace troupe {
 
 namespace {
 
-// from one look at sockets that have nothing to say to the next
+// from one look at sockets without news to the next
 constexpr auto kIdleLook = std::chrono::microseconds(100);
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // these wake the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
@@ -137,7 +137,7 @@ void TransportLoop::block() {
   BulkChannels* const bulk = carrier_.bulk();
   const Time due = std::min(router_->due(), carrier_.due());
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(due - carrier_.now());
-  // ms; that a peer has hung up is looked for, not told
+  // ms; the end of a peer's connection is polled, not reported
   const long most = is_leaving_ ? 20 : 1000;
   const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, most);
   if (!requests_.fall_asleep()) return;

@@ -43,7 +43,7 @@ struct ZeroMqOptions {
   /// Port of a listening node for these connections; 0: the port above its own, if that was given
   /// and is free, else any.
   int bulk_port = 0;
-  /// The port that peers are told instead, where another one leads there; 0: the same.
+  /// The port that peers get instead, if another port leads there; 0: bulk_port.
   int bulk_port_outside = 0;
   /// Seals what goes over them without keys too, for tests. Both ends must say the same, or have no
   /// bulk channel.

@@ -233,7 +233,7 @@ bool ZeroMqCarrier::receive_from_listening() {
     if (is_whole) router_->frame(connection, bytes_of(header), bytes_of(second_));
     else router_->dropped("a message of more than two parts");
     after_frame_();
-    // A stranger that said nothing of use is not remembered.
+    // A stranger that sent nothing of use is not remembered.
     if (!router_->knows(connection)) close(connection);
   }
   return frames > 0;
@@ -310,7 +310,7 @@ void ZeroMqCarrier::log_losses() {
 }
 
 // ZeroMQ closes a connection that announces an oversized message; its event looks like a normal
-// disconnect. A peer that leaves has said so before, which has been read by the time this counts.
+// disconnect. The Bye of a peer that leaves has been read by the time this counts.
 void ZeroMqCarrier::ended(Connection connection) {
   if (const Peer peer = router_->in_session(connection))
     ended_.emplace_back(peer, now() + kFarewellRead);

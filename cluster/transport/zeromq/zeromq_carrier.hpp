@@ -105,7 +105,7 @@ class ZeroMqCarrier final : public Carrier {
   void met(Connection connection, const std::string& address) override;
 
  private:
-  /// With keys, both ends have proved theirs before anything is said, so every Hello is between two
+  /// With keys, both ends have proved theirs before any frame, so every Hello is between two
   /// that have, and encrypted.
   bool seals() const { return options_.seal || gate_.has_keys(); }
   bool receive_from_listening();
