@@ -146,8 +146,8 @@ class ClusterView {
   std::condition_variable changed_;   // signalled when roster_, refusals_ or is_closed_ changes
   Roster roster_;
   Refusals refusals_;
-  mutable ObservedMembers
-      observed_;  // observations of members of roster_; its clocks are estimates
+  // observations of members of roster_; its clocks are estimates
+  mutable ObservedMembers observed_;
   std::vector<std::string> join_;
   bool has_joined_ = false;
   bool is_closed_ = false;

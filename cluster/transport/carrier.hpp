@@ -42,7 +42,7 @@ class OutFrame final : public Counted {
   std::uint64_t payload_bytes = 0;  // payload of messages, inline and bulk
   // the tensor of which bulk is a piece, or null; `owner` keeps it alive
   const Tensor* whole = nullptr;
-  // true: the frame goes before frames that are not urgent, if the channel could not take it yet
+  // true: overtakes frames that are not urgent and that the channel could not take yet
   bool is_urgent = false;
 
   std::uint64_t cost() const { return wire::cost_of(header.size(), bulk_bytes); }

@@ -47,9 +47,9 @@ struct PeerEntry {
   bool is_touched = false;    // PeerTable: it may have changed
   Time timer = Time::max();   // PeerTable: no later than its next time-out
   bool is_to_flush = false;   // it has messages that are not in frames yet
-  std::uint64_t bytes_out = 0,
-                bytes_in = 0;  // messages of the data lane that the listener has had
-  std::uint64_t data_in = 0;   // messages of the data lane that the listener has had
+  // bytes of messages; bytes_in counts partial messages too
+  std::uint64_t bytes_out = 0, bytes_in = 0;
+  std::uint64_t data_in = 0;  // messages of the data lane that the listener has had
   // its connection took no more while the listener could not be called
   bool has_failed = false;
 

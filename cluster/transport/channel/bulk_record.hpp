@@ -87,7 +87,7 @@ class BulkWriter {
   std::optional<Sealer> sealer_;
   std::vector<std::byte> box_;
   std::size_t box_sent_ = 0;
-  bool header_is_sealed_ = false;  // for the first frame
+  bool header_is_sealed_ = false;  // true: the first frame's header is sealed
   std::uint64_t copied_bytes_ = 0;
 };
 

@@ -60,7 +60,7 @@ class SimulatedNetwork::World {
 
   struct Event {
     Time when;
-    std::uint64_t number;  // orders events of equal time
+    std::uint64_t number;  // orders events of equal time, the lowest first
     std::function<void()> what;
     bool operator<(const Event& o) const {
       return std::tie(o.when, o.number) < std::tie(when, number);
@@ -72,8 +72,8 @@ class SimulatedNetwork::World {
     enum class Kind { frame, bulk, direct } kind = Kind::frame;
   };
 
-  static constexpr std::size_t kPiece = 64
-                                        << 10;  // most bytes in a piece of a bulk channel's frame
+  // most bytes in a piece of a bulk channel's frame
+  static constexpr std::size_t kPiece = 64 << 10;
   struct Slow {
     Time delay;
     double ns_per_byte;

@@ -124,7 +124,7 @@ class ZeroMqCarrier final : public Carrier {
   DirectLines lines_;
   Router* router_ = nullptr;  // null before `open`
   std::function<void()> after_frame_;
-  bool is_port_chosen_ = false;  // the port of the address to listen at
+  bool is_port_chosen_ = false;  // true: the address to listen at names a port
   std::optional<BulkChannels> bulk_;
   zmq::socket_t listening_;
   std::map<Connection, Dialled> dialled_;
