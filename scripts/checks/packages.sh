@@ -18,7 +18,7 @@ cd "$checks/../.."
 with_own_mounts "$checks/packages.sh" "$build"
 scripts/checks/install.sh lintian dpkg-dev file
 log=$(mktemp)
-do_there() { # what it is for, command
+do_there() { # purpose, command
   in_debian "set -euo pipefail; trap 'kill \$(jobs -p) 2>/dev/null || true' EXIT
 $2" >"$log" 2>&1 || fail "$1"
 }

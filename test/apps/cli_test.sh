@@ -44,7 +44,7 @@ done
 
 expect 2 "there is no op 'MatMull'; did you mean 'MatMul'" ops MatMull
 expect 0 "^einsum +Einstein's sums" ops
-expect 0 '^huber_loss: Of each element' ops huber_loss
+expect 0 '^huber_loss: For each element' ops huber_loss
 expect 0 'Expr group_norm\(Operand x, std::int64_t groups' ops group_norm
 expect 2 "there is no op 'einsun'; did you mean 'einsum'" ops einsun
 expect 2 "there is no verb 'opps'; the verbs are version, doctor, ops, keygen, node" opps

@@ -14,7 +14,7 @@ namespace troupe {
 
 /// The mean of squared differences over all elements: a scalar.
 TROUPE_DSL(Expr mse_loss(Operand prediction, Operand target))
-/// Of each element d^2 / 2 if |d| <= delta, else delta (|d| - delta / 2), with d the difference
+/// For each element d^2 / 2 if |d| <= delta, else delta (|d| - delta / 2), with d the difference
 /// (Huber, 1964).
 TROUPE_DSL(Expr huber_loss(Operand prediction, Operand target, double delta = 1))
 /// For each element d^2 / (2 beta) if |d| < beta, else |d| - beta / 2 (Girshick, 2015): huber_loss

@@ -23,8 +23,8 @@ const OpenLoop& loop_of(const EngineSnapshot& s) {
 
 using Made = std::function<std::vector<Expr>(Graph& g, Expr outside)>;
 
-/// What looks at a loop of a few iterations say, named 'stays', over what `made` makes; `outside`
-/// is the integer 1.
+/// Returns the verdicts of looks at a loop of a few iterations, named 'stays', over the values of
+/// `made`; `outside` is the integer 1.
 std::vector<Verdict> said_of(const Made& made, bool optimize, std::int64_t apart = 4,
                              bool resident = true) {
   Graph g;

@@ -26,7 +26,7 @@ using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld>;
 #else
 using Worlds = std::tuple<InProcessWorld, SteppedWorld, SimulatedWorld, ZeroMqWorld, TcpWorld,
                           NoBulkWorld, SealedWorld>;
-// those whose nodes shake hands
+// worlds in which nodes shake hands
 using RoutedWorlds = std::tuple<SimulatedWorld, ZeroMqWorld, TcpWorld, NoBulkWorld, SealedWorld>;
 // all but the simulation
 using ThreadedWorlds = std::tuple<InProcessWorld, SteppedWorld, ZeroMqWorld, TcpWorld, SealedWorld>;
