@@ -43,6 +43,9 @@ export function duration(ns) {
   return hours ? `${hours} h ${minutes} min` : `${minutes} min ${seconds % 60} s`;
 }
 
+/// The largest unit of a duration alone, where a column is narrow: "1 min" of 92 s.
+export const roughly = (ns) => duration(ns).split(' ').slice(0, 2).join(' ');
+
 export const percent = (fraction) => `${Math.round(100 * fraction)} %`;
 
 // Makes a user's name safe to look at: characters that hide, reorder or break lines are shown as

@@ -1,7 +1,7 @@
 // The first tab: one line of progress, the loss, nodes, busiest actors, what is amiss, failed runs.
 // Each has its place, which stays.
 import {el, keyed, setAttribute, setText} from './dom.js';
-import {bytes, clean, duration, percent, rate, short, shorten} from './format.js';
+import {bytes, clean, duration, percent, rate, roughly, short, shorten} from './format.js';
 import {kStateWords} from './graph.js';
 import {kStates} from './model.js';
 import {LossCurve} from './loss.js';
@@ -253,7 +253,7 @@ export class Overview {
       setText(row.name, shorten(clean(n.name), 12));
       setAttribute(row.name, 'title', clean(n.name));
       setText(row.state, clean(n.state));
-      setText(row.since, Number.isFinite(n.since_ns) ? duration(n.since_ns) : '');
+      setText(row.since, Number.isFinite(n.since_ns) ? roughly(n.since_ns) : '');
       for (const cell of row.ofNode) cell.hidden = !n.isThere;
       row.why.hidden = n.isThere;
       setText(row.why, n.isThere ? '' : clean(n.why));
