@@ -23,20 +23,7 @@ int clear(const ClearFlags& flags) {
     throw Misuse(
         "name a container, as programs do (NodeOptions::container); what they keep without one "
         "goes with them");
-  NodeOptions options;
-  ZeroMqOptions tcp;
-  try {
-    if (!flags.keys.empty()) tcp.keys = read_keys(flags.keys);
-    for (const std::string& address : flags.join) options.join.push_back(full_address(address));
-    if (options.join.empty()) options.join = joined_by(environment_of_process());
-    if (options.join.empty()) options.join = {full_address("127.0.0.1")};
-  } catch (const Error& error) { throw Misuse(error.what()); }
-  // no node's, which it would take the place of
-  options.name = fmt::format("clear-{}-{}", host_name(), ::getpid());
-  options.labels = "placement=named";  // no program's ops are to be placed here meanwhile
-  options.engine.workers = 1;
-  // it listens nowhere
-  options.transport = [&](PeerInfo self) { return make_zeromq_transport(std::move(self), tcp); };
+  NodeOptions options = guest_options("clear", flags.join, flags.keys);
   const auto patience = std::chrono::seconds(flags.patience);
   Cleared done;
   try {

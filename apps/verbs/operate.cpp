@@ -18,24 +18,30 @@
 
 namespace troupe::verbs {
 
-namespace {
-
-void in_cluster(const char* verb, const OperateFlags& flags,
-                const std::function<void(ClusterNode&)>& ask) {
+NodeOptions guest_options(const std::string& verb, const std::vector<std::string>& join,
+                          const std::string& keys) {
   NodeOptions options;
   ZeroMqOptions tcp;
   try {
-    if (!flags.keys.empty()) tcp.keys = read_keys(flags.keys);
-    for (const std::string& address : flags.join) options.join.push_back(full_address(address));
+    if (!keys.empty()) tcp.keys = read_keys(keys);
+    for (const std::string& address : join) options.join.push_back(full_address(address));
     if (options.join.empty()) options.join = joined_by(environment_of_process());
     if (options.join.empty()) options.join = {full_address("127.0.0.1")};
   } catch (const Error& error) { throw Misuse(error.what()); }
-  // no node's, which it would take the place of
+  // another node's name would be refused
   options.name = fmt::format("{}-{}-{}", verb, host_name(), ::getpid());
   options.labels = "placement=named";  // no program is to go here meanwhile
   options.engine.workers = 1;
   // it listens nowhere
-  options.transport = [&](PeerInfo self) { return make_zeromq_transport(std::move(self), tcp); };
+  options.transport = [tcp](PeerInfo self) { return make_zeromq_transport(std::move(self), tcp); };
+  return options;
+}
+
+namespace {
+
+void in_cluster(const char* verb, const OperateFlags& flags,
+                const std::function<void(ClusterNode&)>& ask) {
+  NodeOptions options = guest_options(verb, flags.join, flags.keys);
   try {
     ClusterNode here(std::move(options));
     here.wait_joined(std::chrono::seconds(flags.patience));

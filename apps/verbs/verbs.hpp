@@ -13,6 +13,12 @@
 #include <string>
 #include <vector>
 
+namespace troupe {
+
+struct NodeOptions;
+
+}  // namespace troupe
+
 namespace troupe::verbs {
 
 /// A wrong command line: main prints the message, which names the remedy, and exits with 2.
@@ -87,6 +93,10 @@ int drain(const OperateFlags& flags);
 
 /// This machine's.
 std::string host_name();
+/// Returns the options of a node that joins a cluster for one verb: it is named after the verb, and
+/// listens nowhere. Throws Misuse for a wrong address or key folder.
+NodeOptions guest_options(const std::string& verb, const std::vector<std::string>& join,
+                          const std::string& keys);
 
 struct Endpoint {
   std::string host;

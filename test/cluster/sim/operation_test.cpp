@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(who_joins_is_a_member_for_all_with_its_labels) {
 }
 
 // The node that it asks was not there yet.
-BOOST_AUTO_TEST_CASE(a_node_that_finds_nobody_has_joined_a_second_after_there_is_one) {
+BOOST_AUTO_TEST_CASE(a_node_that_starts_first_joins_within_a_second_of_the_other) {
   for (const Time before : {Time(300ms), Time(3s), Time(60s)}) {
     Nodes nodes(0, stepped_partitions(2), Between::simulation);
     nodes.add("b", stepped_partitions(2), {}, {"sim://a"});
