@@ -10,7 +10,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/control_step.hpp>
-#include <troupe/autodiff/cut.hpp>
+#include <troupe/autodiff/forward_backward_split.hpp>
 #include <troupe/autodiff/sweep.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/functions.hpp>
@@ -70,7 +70,7 @@ class Differentiation final : public FunctionGradient {
     }
   }
   void define() override {
-    Cut cut(both_, f_.body->graph.size(), results_, free_values());
+    ForwardBackwardSplit cut(both_, f_.body->graph.size(), results_, free_values());
     define_saving(cut);
     define_gradient(cut);
     both_.reset();
@@ -140,14 +140,14 @@ class Differentiation final : public FunctionGradient {
   }
 
   // Only constants are computed again, because the call's arguments are no longer available.
-  std::vector<Free> free_values() const {
-    std::vector<Free> free;
+  std::vector<Recompute> free_values() const {
+    std::vector<Recompute> free;
     for (const Node& node : f_.body->graph.nodes())
-      free.push_back(node.op->name == "Constant" ? Free::copied : Free::no);
+      free.push_back(node.op->name == "Constant" ? Recompute::copied : Recompute::no);
     return free;
   }
 
-  void define_saving(const Cut& cut) {
+  void define_saving(const ForwardBackwardSplit& cut) {
     std::vector<Edge> where;
     std::shared_ptr<SubGraph> body = cut.forward_part(root_, where);
     body->made_from = both_;
@@ -159,7 +159,7 @@ class Differentiation final : public FunctionGradient {
     root_.define(*saving_, body);
   }
 
-  void define_gradient(const Cut& cut) {
+  void define_gradient(const ForwardBackwardSplit& cut) {
     auto body = std::make_shared<SubGraph>(f_.body, root_, 0);  // copies no nodes
     body->made_from = both_;
     body->inputs.clear();

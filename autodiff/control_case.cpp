@@ -3,7 +3,7 @@
 #include <tuple>
 
 #include <troupe/autodiff/control_step.hpp>
-#include <troupe/autodiff/cut.hpp>
+#include <troupe/autodiff/forward_backward_split.hpp>
 #include <troupe/autodiff/sweep.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/functions.hpp>
@@ -34,7 +34,7 @@ class CaseStep : Step {
   struct Branch {
     std::shared_ptr<SubGraph> both;
     std::map<Edge, Expr> outside;  // arguments of the gradient, and their outer values
-    std::unique_ptr<Cut> cut;
+    std::unique_ptr<ForwardBackwardSplit> cut;
     std::vector<int> saved_in;  // by saved value: the forward output
   };
 
@@ -71,18 +71,19 @@ class CaseStep : Step {
       results.push_back(
           (c.is_none() ? g.zeros(state_spec(s).dtype, state_spec(s).shape) : c.to_dense()).edge());
     }
-    b.cut = std::make_unique<Cut>(b.both, nodes, std::move(results), free_values(*branch));
+    b.cut = std::make_unique<ForwardBackwardSplit>(b.both, nodes, std::move(results),
+                                                   free_values(*branch));
   }
 
   // A branch's work is not done again, but for integers that follow from one captured value: of a
   // loop around it that is often a counter, which is not saved either.
-  static std::vector<Free> free_values(const SubGraph& branch) {
+  static std::vector<Recompute> free_values(const SubGraph& branch) {
     const Graph& g = branch.graph;
-    std::vector<Free> free(at(g.size()), Free::no);
-    for (Edge e : branch.inputs) free[at(e.node)] = Free::given;
+    std::vector<Recompute> free(at(g.size()), Recompute::no);
+    for (Edge e : branch.inputs) free[at(e.node)] = Recompute::given;
     for (std::int32_t id = 0; id < g.size(); ++id) {
       const Node& node = g.node(id);
-      if (node.op->name == "Constant") free[at(id)] = Free::copied;
+      if (node.op->name == "Constant") free[at(id)] = Recompute::copied;
       if (!node.op->pointwise || !is_integer(node.outputs[0].dtype) ||
           !node.outputs[0].shape.is_scalar())
         continue;
@@ -90,9 +91,9 @@ class CaseStep : Step {
       bool has_all = true;
       for (Edge e : node.inputs) {
         others += g.node(e.node).op->name != "Constant";
-        has_all = has_all && free[at(e.node)] != Free::no && g.spec(e).shape.is_scalar();
+        has_all = has_all && free[at(e.node)] != Recompute::no && g.spec(e).shape.is_scalar();
       }
-      if (has_all && others <= 1) free[at(id)] = Free::copied;
+      if (has_all && others <= 1) free[at(id)] = Recompute::copied;
     }
     return free;
   }

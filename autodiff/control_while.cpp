@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include <troupe/autodiff/control_step.hpp>
-#include <troupe/autodiff/cut.hpp>
+#include <troupe/autodiff/forward_backward_split.hpp>
 #include <troupe/autodiff/products.hpp>
 #include <troupe/autodiff/sweep.hpp>
 #include <troupe/controlflow/list.hpp>
@@ -29,7 +29,7 @@ class WhileStep : Step {
     states_ = wanted(flow_.states);
     if (carried_.empty()) return nothing();
     differentiate_body();
-    Cut cut(both_, nodes_, results_, free_values());
+    ForwardBackwardSplit cut(both_, nodes_, results_, free_values());
     save(cut);
     return backward(cut);
   }
@@ -131,29 +131,30 @@ class WhileStep : Step {
 
   // Which forward nodes' values the backward body has anyway, or computes again: no more work than
   // reading a saved value, unless it is the same in every iteration.
-  std::vector<Free> free_values() const {
-    std::vector<Free> free(at(nodes_), Free::no);
+  std::vector<Recompute> free_values() const {
+    std::vector<Recompute> free(at(nodes_), Recompute::no);
     Flags changes(at(nodes_), 0);  // from iteration to iteration
     const Graph& g = w_.body.graph;
     for (int k = 0; k < w_.variables; ++k) {
       const bool is_same = body_output(k) == body_input(k), counts = counter(k).has_value();
-      if (is_same || counts) free[at(body_input(k).node)] = Free::given;
+      if (is_same || counts) free[at(body_input(k).node)] = Recompute::given;
       changes[at(body_input(k).node)] = !is_same;
     }
-    for (int c = 0; c < w_.captures; ++c) free[at(body_input(w_.variables + c).node)] = Free::given;
+    for (int c = 0; c < w_.captures; ++c)
+      free[at(body_input(w_.variables + c).node)] = Recompute::given;
     for (std::int32_t id = 0; id < nodes_; ++id) {
       const Node& node = g.node(id);
       if (node.op->name == "Input" || !node.op->is_pure() || node.op->evaluate) continue;
       bool has_all = true, changed = false, is_small = true;
       for (Edge e : node.inputs) {
-        has_all = has_all && free[at(e.node)] != Free::no;
+        has_all = has_all && free[at(e.node)] != Recompute::no;
         changed = changed || changes[at(e.node)];
       }
       for (const ValueSpec& s : node.outputs)
         is_small = is_small && !s.is_list() && s.shape.is_scalar();
       const bool is_cheap = (node.op->pointwise && is_small) || node.op->name == "ListRead";
       changes[at(id)] = changed;
-      if (has_all && (!changed || is_cheap)) free[at(id)] = Free::copied;
+      if (has_all && (!changed || is_cheap)) free[at(id)] = Recompute::copied;
     }
     return free;
   }
@@ -167,7 +168,7 @@ class WhileStep : Step {
     return -1;
   }
   // The implicit list in which the loop saves the value already; -1: none.
-  int list_of(const Cut& cut, const Cut::Saved& saved) const {
+  int list_of(const ForwardBackwardSplit& cut, const ForwardBackwardSplit::Saved& saved) const {
     for (int k = w_.explicit_variables; k < w_.variables; ++k) {
       const Node& push = w_.body.graph.node(body_output(k).node);
       if (push.op->name == "ListPush" && push.inputs[0] == body_input(k) &&
@@ -178,7 +179,7 @@ class WhileStep : Step {
   }
 
   // The forward loop's new version.
-  void save(const Cut& cut) {
+  void save(const ForwardBackwardSplit& cut) {
     std::vector<Edge> where;
     std::shared_ptr<SubGraph> body = cut.forward_part(s_.graph, where);
     body->made_from = both_;
@@ -204,7 +205,7 @@ class WhileStep : Step {
       body->outputs.push_back((count + 1).edge());
     }
     for (std::size_t i = 0; i < cut.saved().size(); ++i) {
-      const Cut::Saved& saved = cut.saved()[i];
+      const ForwardBackwardSplit::Saved& saved = cut.saved()[i];
       int k = list_of(cut, saved);
       lists_.push_back(k >= 0 ? k : w_.variables + static_cast<int>(more.size()));
       if (k >= 0) continue;
@@ -247,7 +248,7 @@ class WhileStep : Step {
     std::size_t which = 0;  // index among the own lists, `lists_` or the sums
   };
 
-  OperandPlace place_of(Edge e, const Cut& cut) const {
+  OperandPlace place_of(Edge e, const ForwardBackwardSplit& cut) const {
     for (std::size_t i = 0; i < cut.saved().size(); ++i)
       if (!cut.saved()[i].is_shape && cut.saved()[i].value == e) return {OperandPlace::saved, i};
     const Graph& g = both_->graph;
@@ -271,7 +272,7 @@ class WhileStep : Step {
     return false;
   }
 
-  void place_operands(const Cut& cut) {
+  void place_operands(const ForwardBackwardSplit& cut) {
     std::size_t own = 0;
     for (std::size_t i = arguments_.size(); i < results_.size(); ++i) {
       OperandPlace o = place_of(results_[i], cut);
@@ -286,7 +287,7 @@ class WhileStep : Step {
     return out[1 + (o.from == OperandPlace::sum ? o.which : arguments_.size() + o.which)];
   }
 
-  ControlCotangents backward(const Cut& cut) {
+  ControlCotangents backward(const ForwardBackwardSplit& cut) {
     place_operands(cut);
     const std::string of = w_.body.graph.what();
     body_ = fresh(here_, "the gradient of " + of);
@@ -298,7 +299,7 @@ class WhileStep : Step {
       if (operands_[i].from == OperandPlace::list)
         specs.push_back(both_->graph.spec(results_[arguments_.size() + i]).list_of());
     const std::size_t first_list = specs.size();
-    for (const Cut::Saved& s : cut.saved()) specs.push_back(s.spec.list_of());
+    for (const ForwardBackwardSplit::Saved& s : cut.saved()) specs.push_back(s.spec.list_of());
     for (const ValueSpec& spec : specs)
       body_->inputs.push_back(g.argument(spec, forward_.site).edge());
     OuterValues outside(2);

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/list_ops.hpp>
-#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 

@@ -9,9 +9,9 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/list_ops.hpp>
-#include <troupe/controlflow/watch_predicates.hpp>
-#include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/base/fault_injection.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe {

@@ -114,7 +114,7 @@ std::vector<LoopReport> Function::loops() const {
   if (!compiled_)
     throw Error(Code::failed_precondition,
                 "an empty function was asked for its loops; compile one");
-  std::shared_ptr<Compiled> renewed;
+  std::shared_ptr<CompiledPlan> renewed;
   {
     std::lock_guard lock(compiled_->renewal_mutex);
     renewed = compiled_->renewed;

@@ -180,7 +180,7 @@ class RunHandle {
 
 namespace detail {
 
-class Compiled;
+class CompiledPlan;
 
 }  // namespace detail
 
@@ -191,7 +191,8 @@ struct LoopReport;
 class Function {
  public:
   Function() = default;
-  explicit Function(std::shared_ptr<detail::Compiled> compiled) : compiled_(std::move(compiled)) {}
+  explicit Function(std::shared_ptr<detail::CompiledPlan> compiled)
+      : compiled_(std::move(compiled)) {}
   /// Throws invalid_argument if a feed's number, dtype or shape is wrong, and the run's error. The
   /// calling thread may run kernels itself, in the place of an idle worker.
   std::vector<Tensor> operator()(std::vector<Tensor> feeds, const RunOptions& options = {}) const;
@@ -213,7 +214,7 @@ class Function {
   std::vector<LoopReport> loops() const;
 
  private:
-  std::shared_ptr<detail::Compiled> compiled_;
+  std::shared_ptr<detail::CompiledPlan> compiled_;
 };
 
 /// Expressions of the graph and their values.

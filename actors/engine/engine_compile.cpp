@@ -37,9 +37,10 @@ ResidentOptions EngineImpl::resident_options(const Graph& graph,
   return {true, {}};
 }
 
-std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vector<Edge>& feeds,
-                                              const std::vector<Edge>& fetches,
-                                              const CompileOptions& options, bool is_staged) {
+std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
+                                                  const std::vector<Edge>& feeds,
+                                                  const std::vector<Edge>& fetches,
+                                                  const CompileOptions& options, bool is_staged) {
   const Tracing::Suspended untraced;  // passes compute on eager scopes
   std::vector<PassReport> reports;
   std::vector<std::string> skipped = options.skip_passes;
@@ -72,9 +73,10 @@ std::shared_ptr<Compiled> EngineImpl::compile(const Graph& graph, const std::vec
   return compiled;
 }
 
-std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<PassReport> reports,
-                                                  std::uint64_t graph) {
-  auto compiled = std::make_shared<Compiled>();
+std::shared_ptr<CompiledPlan> EngineImpl::make_troupe(Placed placed,
+                                                      std::vector<PassReport> reports,
+                                                      std::uint64_t graph) {
+  auto compiled = std::make_shared<CompiledPlan>();
   compiled->engine = this;
   compiled->reports = std::move(reports);
   compiled->graph = graph;
@@ -99,10 +101,10 @@ std::shared_ptr<Compiled> EngineImpl::make_troupe(Placed placed, std::vector<Pas
   return compiled;
 }
 
-std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& compiled) {
+std::shared_ptr<CompiledPlan> EngineImpl::current(const std::shared_ptr<CompiledPlan>& compiled) {
   if (!compiled->is_broken() || !compiled->placed) return compiled;
   std::lock_guard lock(compiled->renewal_mutex);
-  std::shared_ptr<Compiled>& renewed = compiled->renewed;
+  std::shared_ptr<CompiledPlan>& renewed = compiled->renewed;
   if (!renewed || renewed->is_broken()) {
     renewed = make_troupe(Placed(*compiled->placed), compiled->reports, compiled->graph);
     renewed->costs = compiled->costs;
@@ -112,9 +114,9 @@ std::shared_ptr<Compiled> EngineImpl::current(const std::shared_ptr<Compiled>& c
   return renewed;
 }
 
-std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth, PlanName name,
-                                                std::shared_ptr<StateStore> states) {
-  auto compiled = std::make_shared<Compiled>();
+std::shared_ptr<CompiledPlan> EngineImpl::take_part(Placed placed, int call_depth, PlanName name,
+                                                    std::shared_ptr<StateStore> states) {
+  auto compiled = std::make_shared<CompiledPlan>();
   compiled->engine = this;
   Plan plan = make_plan(std::move(placed), *this, *states);
   compiled->states = std::move(states);
@@ -126,7 +128,7 @@ std::shared_ptr<Compiled> EngineImpl::take_part(Placed placed, int call_depth, P
   return compiled;
 }
 
-void EngineImpl::spawn_partitions(Compiled& compiled) {
+void EngineImpl::spawn_partitions(CompiledPlan& compiled) {
   const Plan& plan = *compiled.troupe.plan;
   for (std::size_t i = 0; i < plan.partitions.size(); ++i) {
     LeanRef<PartitionActor>& partition = compiled.troupe.partitions.emplace_back();
@@ -184,8 +186,8 @@ Measured EngineImpl::measured(std::uint64_t graph) {
   return times;
 }
 
-std::shared_ptr<Compiled> EngineImpl::cached(const Graph& graph, const std::vector<Edge>& feeds,
-                                             const std::vector<Edge>& fetches) {
+std::shared_ptr<CompiledPlan> EngineImpl::cached(const Graph& graph, const std::vector<Edge>& feeds,
+                                                 const std::vector<Edge>& fetches) {
   PlanCache::Key key{graph.id(), graph.version(), feeds, fetches};
   if (auto found = plans_.find(key)) return found;
   auto compiled = compile(graph, feeds, fetches, {});

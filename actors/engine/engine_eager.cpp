@@ -9,7 +9,7 @@ namespace {
 
 class EngineProgram final : public StagedProgram {
  public:
-  EngineProgram(Function function, std::shared_ptr<Compiled> compiled)
+  EngineProgram(Function function, std::shared_ptr<CompiledPlan> compiled)
       : function_(std::move(function)), compiled_(std::move(compiled)) {}
 
   std::vector<Value> run(std::vector<Value> feeds) override {
@@ -28,7 +28,7 @@ class EngineProgram final : public StagedProgram {
 
  private:
   const Function function_;
-  const std::shared_ptr<Compiled> compiled_;
+  const std::shared_ptr<CompiledPlan> compiled_;
 };
 
 }  // namespace
@@ -51,7 +51,7 @@ std::unique_ptr<StagedProgram> Engine::stage(const Graph& graph, const std::vect
                                              const std::vector<Edge>& fetches, Keep keep) {
   CompileOptions options;
   options.prune_effects = keep == Keep::fetches;
-  std::shared_ptr<Compiled> compiled = impl_->compile(graph, feeds, fetches, options, true);
+  std::shared_ptr<CompiledPlan> compiled = impl_->compile(graph, feeds, fetches, options, true);
   return std::make_unique<EngineProgram>(Function(compiled), compiled);
 }
 

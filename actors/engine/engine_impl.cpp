@@ -161,7 +161,7 @@ Ref<State> EngineImpl::host(const StateSpec& spec) {
 
 // ---- runs
 
-Ref<Run> EngineImpl::start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+Ref<Run> EngineImpl::start(const std::shared_ptr<CompiledPlan>& compiled, std::vector<Tensor> feeds,
                            const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
   return begin(compiled, std::move(feeds), options, admit(options));
@@ -233,7 +233,7 @@ RunTable::Slot EngineImpl::admit(const RunOptions& options) {
   return runs_.admit(options.timeout, waiting);
 }
 
-Ref<Run> EngineImpl::make_run(const std::shared_ptr<Compiled>& compiled, std::uint64_t step,
+Ref<Run> EngineImpl::make_run(const std::shared_ptr<CompiledPlan>& compiled, std::uint64_t step,
                               std::uint64_t seed, std::vector<Tensor> feeds, int leavers) {
   Ref<Run> run(
       new Run(runs_.next_id(), step, seed, compiled->troupe.plan, std::move(feeds), leavers));
@@ -243,11 +243,11 @@ Ref<Run> EngineImpl::make_run(const std::shared_ptr<Compiled>& compiled, std::ui
   return run;
 }
 
-Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+Ref<Run> EngineImpl::begin(const std::shared_ptr<CompiledPlan>& compiled, std::vector<Tensor> feeds,
                            const RunOptions& options, RunTable::Slot slot) {
   std::uint64_t step = options.step >= 0 ? static_cast<std::uint64_t>(options.step)
                                          : step_.fetch_add(1, std::memory_order_relaxed);
-  PlanTroupe& troupe = compiled->troupe;
+  PlanActors& troupe = compiled->troupe;
   Ref<Run> run = make_run(compiled, step, options_.seed, std::move(feeds),
                           troupe.here() + (troupe.remote ? troupe.remote->nodes() : 0));
   std::shared_ptr<std::promise<Status>> traced;
@@ -299,7 +299,7 @@ Ref<Run> EngineImpl::begin(const std::shared_ptr<Compiled>& compiled, std::vecto
   return run;
 }
 
-Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key,
+Ref<Run> EngineImpl::begin_part(const std::shared_ptr<CompiledPlan>& compiled, RunKey key,
                                 std::uint64_t owners_id, std::uint64_t step, std::uint64_t seed,
                                 std::vector<Tensor> feeds, std::function<void(Run&)> on_end) {
   Ref<Run> run = make_run(compiled, step, seed, std::move(feeds), compiled->troupe.here());
@@ -315,17 +315,17 @@ Ref<Run> EngineImpl::begin_part(const std::shared_ptr<Compiled>& compiled, RunKe
   return run;
 }
 
-Ref<Run> EngineImpl::run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+Ref<Run> EngineImpl::run(const std::shared_ptr<CompiledPlan>& compiled, std::vector<Tensor> feeds,
                          const RunOptions& options) {
   check_feeds(*compiled->troupe.plan, feeds);
   require_may_wait();
   RunTable::Slot slot = admit(options);
-  std::optional<StandIn> stand_in;
-  if (options.timeout.count() == 0) stand_in.emplace(*pool_);
+  std::optional<CallerWorker> caller_worker;
+  if (options.timeout.count() == 0) caller_worker.emplace(*pool_);
   Ref<Run> run = begin(compiled, std::move(feeds), options, std::move(slot));
-  if (stand_in && *stand_in) {
-    stand_in->run_until([&] { return run->is_settled() || runs_.in_flight() > 1; });
-    stand_in.reset();
+  if (caller_worker && *caller_worker) {
+    caller_worker->run_until([&] { return run->is_settled() || runs_.in_flight() > 1; });
+    caller_worker.reset();
   }
   try {
     wait(*run);
@@ -383,7 +383,7 @@ void EngineImpl::give_up(Run& run) {
   if (run.is_named.load(std::memory_order_seq_cst)) run.troupe->remote->failed(run);
 }
 
-void EngineImpl::forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
+void EngineImpl::forget(Run& run, const std::shared_ptr<CompiledPlan>& compiled, bool is_owned,
                         const std::string& trace, std::shared_ptr<std::promise<Status>> traced) {
   const bool has_failed = run.is_poisoned();  // its status may be about to be settled
   EndedRun end{run.number(),

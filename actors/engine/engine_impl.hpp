@@ -73,31 +73,31 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
 
   // ---- compiling
 
-  std::shared_ptr<Compiled> compile(const Graph& graph, const std::vector<Edge>& feeds,
-                                    const std::vector<Edge>& fetches, const CompileOptions& options,
-                                    bool is_staged = false);
+  std::shared_ptr<CompiledPlan> compile(const Graph& graph, const std::vector<Edge>& feeds,
+                                        const std::vector<Edge>& fetches,
+                                        const CompileOptions& options, bool is_staged = false);
   /// Returns the function itself or, if one of its nodes was lost, a plan made anew. Throws as
   /// `compile` does.
-  std::shared_ptr<Compiled> current(const std::shared_ptr<Compiled>& compiled);
+  std::shared_ptr<CompiledPlan> current(const std::shared_ptr<CompiledPlan>& compiled);
   /// Returns the kept plan for this request, or compiles and keeps one.
-  std::shared_ptr<Compiled> cached(const Graph& graph, const std::vector<Edge>& feeds,
-                                   const std::vector<Edge>& fetches);
+  std::shared_ptr<CompiledPlan> cached(const Graph& graph, const std::vector<Edge>& feeds,
+                                       const std::vector<Edge>& fetches);
   /// Makes this node's part of another node's plan.
-  std::shared_ptr<Compiled> take_part(Placed placed, int call_depth, PlanName name,
-                                      std::shared_ptr<StateStore> states);
+  std::shared_ptr<CompiledPlan> take_part(Placed placed, int call_depth, PlanName name,
+                                          std::shared_ptr<StateStore> states);
 
   // ---- runs
 
-  Ref<Run> start(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+  Ref<Run> start(const std::shared_ptr<CompiledPlan>& compiled, std::vector<Tensor> feeds,
                  const RunOptions& options);
   /// Starts a run and waits for it. If a worker is idle and no other run is in flight, the caller
   /// executes the run in that worker's place: without a thread to wake, a small run takes half its
   /// time. A run with a time-out is left to the workers.
-  Ref<Run> run(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+  Ref<Run> run(const std::shared_ptr<CompiledPlan>& compiled, std::vector<Tensor> feeds,
                const RunOptions& options);
   /// Begins this node's part of another node's run. `owners_id`: its number there. `on_end` is
   /// called once, when all partitions of this node have left.
-  Ref<Run> begin_part(const std::shared_ptr<Compiled>& compiled, RunKey key,
+  Ref<Run> begin_part(const std::shared_ptr<CompiledPlan>& compiled, RunKey key,
                       std::uint64_t owners_id, std::uint64_t step, std::uint64_t seed,
                       std::vector<Tensor> feeds, std::function<void(Run&)> on_end);
   /// Returns how many runs are in flight, parts of other nodes' runs among them.
@@ -115,10 +115,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   std::vector<PartitionSnapshot> ask(const PlanName& plan, const Inspect& question,
                                      std::chrono::nanoseconds patience);
   /// Asks all plans of this node, before it waits for any.
-  std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> ask_all(
+  std::vector<std::pair<std::shared_ptr<CompiledPlan>, std::vector<PartitionSnapshot>>> ask_all(
       const Inspect& question, std::chrono::nanoseconds patience);
   /// Returns the plans of this node, the newest last.
-  std::vector<std::shared_ptr<Compiled>> plans() { return plans_.alive(); }
+  std::vector<std::shared_ptr<CompiledPlan>> plans() { return plans_.alive(); }
   void fail(Run& run, Status status) { run.fail(std::move(status)); }
   /// Blocks until `is_done`. A deterministic engine takes steps meanwhile, here and on other nodes.
   void step_until(const std::function<bool()>& is_done);
@@ -145,31 +145,32 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
     explicit SystemConfig(WorkerPool& pool);
   };
 
-  std::shared_ptr<Compiled> make_troupe(Placed placed, std::vector<PassReport> reports,
-                                        std::uint64_t graph);
+  std::shared_ptr<CompiledPlan> make_troupe(Placed placed, std::vector<PassReport> reports,
+                                            std::uint64_t graph);
   PlacementOptions placement_options();
   ResidentOptions resident_options(const Graph& graph, const CompileOptions& options) const;
   Measured measured(std::uint64_t graph);
-  void spawn_partitions(Compiled& compiled);
+  void spawn_partitions(CompiledPlan& compiled);
   CostOptions costs() const;
   static void check_feeds(const Plan& plan, const std::vector<Tensor>& feeds);
   RunTable::Slot admit(const RunOptions& options);
   void require_may_wait() const;
-  Ref<Run> make_run(const std::shared_ptr<Compiled>& compiled, std::uint64_t step,
+  Ref<Run> make_run(const std::shared_ptr<CompiledPlan>& compiled, std::uint64_t step,
                     std::uint64_t seed, std::vector<Tensor> feeds, int leavers);
-  Ref<Run> begin(const std::shared_ptr<Compiled>& compiled, std::vector<Tensor> feeds,
+  Ref<Run> begin(const std::shared_ptr<CompiledPlan>& compiled, std::vector<Tensor> feeds,
                  const RunOptions& options, RunTable::Slot slot);
   /// Cancels a failed run's waiters in states, and abandons the run on all its nodes.
   void give_up(Run& run);
-  void forget(Run& run, const std::shared_ptr<Compiled>& compiled, bool is_owned,
+  void forget(Run& run, const std::shared_ptr<CompiledPlan>& compiled, bool is_owned,
               const std::string& trace = {}, std::shared_ptr<std::promise<Status>> traced = {});
   /// Asks the partitions for their records of a run that has ended; the last answer writes them to
   /// `path`, or to the flight recorder's files. `traced`, if not null, receives the status.
-  void write_events(const Run& run, const EndedRun& end, const std::shared_ptr<Compiled>& compiled,
-                    const std::string& path, Inspect::Trace trace,
-                    std::shared_ptr<std::promise<Status>> traced);
-  void add_queue(ActorCounters& counters, const Compiled& compiled);
-  std::vector<PartitionSnapshot> answers_of(const Compiled& compiled, const Inspection& inspection);
+  void write_events(const Run& run, const EndedRun& end,
+                    const std::shared_ptr<CompiledPlan>& compiled, const std::string& path,
+                    Inspect::Trace trace, std::shared_ptr<std::promise<Status>> traced);
+  void add_queue(ActorCounters& counters, const CompiledPlan& compiled);
+  std::vector<PartitionSnapshot> answers_of(const CompiledPlan& compiled,
+                                            const Inspection& inspection);
   void wait_for(const std::vector<std::shared_ptr<Inspection>>& inspections,
                 std::chrono::nanoseconds patience);
   void expire(std::uint64_t id);

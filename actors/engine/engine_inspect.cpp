@@ -228,7 +228,7 @@ void EngineImpl::wait_for(const std::vector<std::shared_ptr<Inspection>>& inspec
 }
 
 // How full the queue is that an actor works with.
-void EngineImpl::add_queue(ActorCounters& counters, const Compiled& compiled) {
+void EngineImpl::add_queue(ActorCounters& counters, const CompiledPlan& compiled) {
   const Plan& plan = *compiled.troupe.plan;
   const Graph& graph = plan.program.graph;
   const std::int32_t state = graph.node(plan.node_of_number(counters.node)).state;
@@ -243,7 +243,7 @@ void EngineImpl::add_queue(ActorCounters& counters, const Compiled& compiled) {
 }
 
 // Returns the answers. A partition that has not answered has an entry with its device.
-std::vector<PartitionSnapshot> EngineImpl::answers_of(const Compiled& compiled,
+std::vector<PartitionSnapshot> EngineImpl::answers_of(const CompiledPlan& compiled,
                                                       const Inspection& inspection) {
   std::vector<PartitionSnapshot> answers = inspection.answers();
   std::size_t place = 0;
@@ -266,22 +266,22 @@ std::vector<PartitionSnapshot> EngineImpl::ask(const PlanName& plan, const Inspe
   throw Error(Code::not_found, fmt::format("node '{}' has no plan '{}'", node(), plan.text()));
 }
 
-std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>>
+std::vector<std::pair<std::shared_ptr<CompiledPlan>, std::vector<PartitionSnapshot>>>
 EngineImpl::ask_all(const Inspect& question, std::chrono::nanoseconds patience) {
-  const std::vector<std::shared_ptr<Compiled>> all = plans();
+  const std::vector<std::shared_ptr<CompiledPlan>> all = plans();
   std::vector<std::shared_ptr<Inspection>> inspections;
   for (const auto& compiled : all)
     inspections.push_back(ask(compiled->troupe.partitions, question));
   wait_for(inspections, patience);
-  std::vector<std::pair<std::shared_ptr<Compiled>, std::vector<PartitionSnapshot>>> answers;
+  std::vector<std::pair<std::shared_ptr<CompiledPlan>, std::vector<PartitionSnapshot>>> answers;
   for (std::size_t i = 0; i < all.size(); ++i)
     answers.emplace_back(all[i], answers_of(*all[i], *inspections[i]));
   return answers;
 }
 
 void EngineImpl::write_events(const Run& run, const EndedRun& end,
-                              const std::shared_ptr<Compiled>& compiled, const std::string& path,
-                              Inspect::Trace trace,
+                              const std::shared_ptr<CompiledPlan>& compiled,
+                              const std::string& path, Inspect::Trace trace,
                               std::shared_ptr<std::promise<Status>> traced_by) {
   Inspect question{};
   question.asks_of_events = true;

@@ -4,7 +4,7 @@
 
 namespace troupe {
 
-std::shared_ptr<Compiled> PlanCache::find(const Key& key) {
+std::shared_ptr<CompiledPlan> PlanCache::find(const Key& key) {
   Kept broken;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
   const auto it = std::find_if(kept_.begin(), kept_.end(),
@@ -16,7 +16,7 @@ std::shared_ptr<Compiled> PlanCache::find(const Key& key) {
   return is_broken ? nullptr : it->second;
 }
 
-void PlanCache::keep(Key key, std::shared_ptr<Compiled> compiled) {
+void PlanCache::keep(Key key, std::shared_ptr<CompiledPlan> compiled) {
   Kept oldest;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
   kept_.emplace_front(std::move(key), std::move(compiled));
@@ -29,14 +29,14 @@ void PlanCache::keep(Key key, std::shared_ptr<Compiled> compiled) {
   }
 }
 
-void PlanCache::add(const std::shared_ptr<Compiled>& compiled) {
+void PlanCache::add(const std::shared_ptr<CompiledPlan>& compiled) {
   std::lock_guard lock(mutex_);
   std::erase_if(all_, [](const auto& weak) { return weak.expired(); });
   all_.push_back(compiled);
 }
 
-std::vector<std::shared_ptr<Compiled>> PlanCache::alive() {
-  std::vector<std::shared_ptr<Compiled>> alive;
+std::vector<std::shared_ptr<CompiledPlan>> PlanCache::alive() {
+  std::vector<std::shared_ptr<CompiledPlan>> alive;
   std::lock_guard lock(mutex_);
   for (const auto& weak : all_)
     if (auto compiled = weak.lock(); compiled && compiled->engine)
@@ -49,9 +49,9 @@ std::size_t PlanCache::kept() {
   return kept_.size();
 }
 
-std::vector<std::shared_ptr<Compiled>> PlanCache::close() {
+std::vector<std::shared_ptr<CompiledPlan>> PlanCache::close() {
   Kept kept;  // destroyed outside the lock
-  std::vector<std::shared_ptr<Compiled>> alive;
+  std::vector<std::shared_ptr<CompiledPlan>> alive;
   std::lock_guard lock(mutex_);
   kept.swap(kept_);
   for (const auto& weak : all_)

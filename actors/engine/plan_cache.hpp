@@ -18,7 +18,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/actors/engine/compiled.hpp>
+#include <troupe/actors/engine/compiled_plan.hpp>
 
 namespace troupe {
 
@@ -36,24 +36,24 @@ class PlanCache {
 
   /// Returns the kept plan of this key, which becomes the most recently used; null if there is none
   /// or one of its nodes was lost.
-  std::shared_ptr<Compiled> find(const Key& key);
+  std::shared_ptr<CompiledPlan> find(const Key& key);
   /// Keeps a plan as the most recently used one.
-  void keep(Key key, std::shared_ptr<Compiled> compiled);
+  void keep(Key key, std::shared_ptr<CompiledPlan> compiled);
   /// Remembers a plan that functions own.
-  void add(const std::shared_ptr<Compiled>& compiled);
+  void add(const std::shared_ptr<CompiledPlan>& compiled);
   /// Returns all that are alive, the newest last.
-  std::vector<std::shared_ptr<Compiled>> alive();
+  std::vector<std::shared_ptr<CompiledPlan>> alive();
   /// Returns how many plans are kept.
   std::size_t kept();
   /// Drops the kept plans and takes the engine from all; returns those that are alive.
-  std::vector<std::shared_ptr<Compiled>> close();
+  std::vector<std::shared_ptr<CompiledPlan>> close();
 
  private:
-  using Kept = std::list<std::pair<Key, std::shared_ptr<Compiled>>>;
+  using Kept = std::list<std::pair<Key, std::shared_ptr<CompiledPlan>>>;
 
   std::mutex mutex_;  // guards kept_, all_ and `engine` of all plans; nothing is called under it
   Kept kept_;         // the most recently used first
-  std::vector<std::weak_ptr<Compiled>> all_;
+  std::vector<std::weak_ptr<CompiledPlan>> all_;
 };
 
 }  // namespace troupe

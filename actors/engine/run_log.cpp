@@ -77,7 +77,7 @@ bool RunLog::may_write_flight(Time now) {
 }
 
 std::function<void(Inspection&)> RunLog::writer(
-    TracedRun run, const EndedRun& end, std::shared_ptr<const Compiled> compiled,
+    TracedRun run, const EndedRun& end, std::shared_ptr<const CompiledPlan> compiled,
     const std::string& path, std::shared_ptr<std::promise<Status>> written) const {
   return [compiled = std::move(compiled), path, number = std::to_string(end.run),
           run = std::move(run), owner = end.plan.owner, flight = options_.flight, plan = end.plan,

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/actors/engine/compiled.hpp>
+#include <troupe/actors/engine/compiled_plan.hpp>
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/kept_failures.hpp>
 #include <troupe/actors/executor/trace_file.hpp>
@@ -56,7 +56,7 @@ class RunLog {
   /// never throws. `written`, if not null, receives the outcome. The loss of a trace is reported on
   /// standard error if there is no log.
   std::function<void(Inspection&)> writer(TracedRun run, const EndedRun& end,
-                                          std::shared_ptr<const Compiled> compiled,
+                                          std::shared_ptr<const CompiledPlan> compiled,
                                           const std::string& path,
                                           std::shared_ptr<std::promise<Status>> written = {}) const;
 

@@ -136,7 +136,7 @@ RunTable::Partitions RunTable::partitions_of(const Run& run) {
   return run.troupe->partitions;
 }
 
-void RunTable::drop_partitions(PlanTroupe& troupe) {
+void RunTable::drop_partitions(PlanActors& troupe) {
   Partitions dropped;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
   dropped.swap(troupe.partitions);

@@ -86,7 +86,7 @@ class RunTable {
   /// Returns the actors of a run's plan; none if they have ended.
   Partitions partitions_of(const Run& run);
   /// Drops the actors of a plan.
-  void drop_partitions(PlanTroupe& troupe);
+  void drop_partitions(PlanActors& troupe);
 
   // ---- runs whose timeout has passed
 
@@ -136,7 +136,7 @@ class RunTable {
   std::atomic<std::uint64_t> next_id_{1};  // publishes nothing but itself
   // Written under mutex_, and read by callers that work on their run themselves.
   std::atomic<std::size_t> in_flight_{0};
-  // Guards everything below, `Run::due`, and `PlanTroupe::partitions` against the engine's end.
+  // Guards everything below, `Run::due`, and `PlanActors::partitions` against the engine's end.
   std::mutex mutex_;
   bool is_closed_ = false;
   std::condition_variable room_;     // there is room for another run

@@ -5,7 +5,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/base/fault_injection.hpp>
 #include <troupe/devices/list/list_walk.hpp>
 
 namespace troupe {

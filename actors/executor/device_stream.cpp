@@ -6,14 +6,15 @@
 namespace troupe {
 
 void DeviceStream::copy_to_device(Value& value) {
-  if (value.kind() == Value::Kind::tensor) bring_to_device(value.tensor(), device_, *stream_);
+  if (value.kind() == Value::Kind::tensor)
+    troupe::copy_to_device(value.tensor(), device_, *stream_);
 }
 
 void DeviceStream::copy_token_to_device(Value& value) {
   if (!value.is_list()) copy_to_device(value);
   else if (!is_synchronous())
     value = with_tensors(value, device_.swapper(), [&](Tensor t) {
-      bring_to_device(t, device_, *stream_);
+      troupe::copy_to_device(t, device_, *stream_);
       return t;
     });
 }

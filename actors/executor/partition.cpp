@@ -6,7 +6,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/executor/firing_rule.hpp>
-#include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/base/fault_injection.hpp>
 #include <troupe/devices/scalar/scalar_eval.hpp>
 
 namespace troupe::detail {

@@ -19,7 +19,7 @@ class PartitionActor::OpActor final : public LeanActor<PendingKernel*> {
 
 PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan,
                                std::int32_t index, Granularity granularity, WorkerPool& pool,
-                               PlanTroupe& troupe)
+                               PlanActors& troupe)
     : LeanActor(config), pool_(pool),
       virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr),
       troupe_(troupe), granularity_(granularity),
@@ -27,7 +27,7 @@ PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const 
 
 PartitionActor::~PartitionActor() = default;
 
-void PlanTroupe::post(std::int32_t partition, PartitionMessage message) {
+void PlanActors::post(std::int32_t partition, PartitionMessage message) {
   if (const auto& here = partitions[static_cast<std::size_t>(partition)]) {
     here->send(std::move(message));
   } else {
@@ -36,14 +36,14 @@ void PlanTroupe::post(std::int32_t partition, PartitionMessage message) {
   }
 }
 
-void PlanTroupe::weigh() {
+void PlanActors::weigh() {
   bool light = true;
   for (const auto& here : partitions)
     light = light && (!here || here->partition().kernels().is_light());
   is_light.store(light, std::memory_order_relaxed);
 }
 
-int PlanTroupe::here() const {
+int PlanActors::here() const {
   return static_cast<int>(
       std::count_if(partitions.begin(), partitions.end(), [](const auto& p) { return bool(p); }));
 }

@@ -18,7 +18,7 @@ class RemotePlan;
 namespace detail {
 
 /// The actors of one plan, and the state that they share.
-struct PlanTroupe {
+struct PlanActors {
   std::shared_ptr<const Plan> plan;
   std::vector<LeanRef<PartitionActor>> partitions;  // null: on another node
   std::shared_ptr<RemotePlan> remote;               // null: the plan is on one node
@@ -39,7 +39,7 @@ struct PlanTroupe {
 class PartitionActor final : public LeanActor<PartitionMessage>, private PartitionDriver {
  public:
   PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan, std::int32_t index,
-                 Granularity granularity, WorkerPool& pool, PlanTroupe& troupe);
+                 Granularity granularity, WorkerPool& pool, PlanActors& troupe);
 
   ~PartitionActor() override;
 
@@ -117,7 +117,7 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
 
   WorkerPool& pool_;
   const caf::actor_clock* const virtual_clock_;  // null: the engine is not deterministic
-  PlanTroupe& troupe_;
+  PlanActors& troupe_;
   const Granularity granularity_;
   std::vector<Posted> posted_;  // batch of this turn for other nodes
   // A loop whose iterations wait for another node posts equally many messages in each turn. So the

@@ -47,7 +47,7 @@
 
 #include <algorithm>
 
-#include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/base/fault_injection.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 
 namespace troupe::detail {

@@ -7,7 +7,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/base/fault_injection.hpp>
 
 namespace troupe::detail {
 

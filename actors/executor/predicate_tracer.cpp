@@ -118,7 +118,7 @@ bool PredicateTracer::ends_with_a_queue(const FramePlan& loop) const {
 
 // Traces the program once, and only for loops that this partition decides.
 void PredicateTracer::follow_predicates() {
-  std::optional<Endless> endless;
+  std::optional<LoopConditionAnalysis> endless;
   deciding_.resize(mine_.frames.size());
   for (std::size_t f = 0; f < mine_.frames.size(); ++f) {
     const std::int32_t predicate = predicate_of(mine_.frames[f]);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <troupe/actors/executor/frame_state.hpp>
-#include <troupe/actors/observe/endless.hpp>
+#include <troupe/actors/observe/loop_condition.hpp>
 #include <troupe/actors/observe/snapshot.hpp>
 #include <troupe/actors/plan/plan.hpp>
 

@@ -56,7 +56,7 @@ ResidentTracer::ResidentTracer(const Graph& graph, const Node& loop,
         g.node(g.node(id).inputs[1].node).op->name == "LoopCond")
       predicate = g.node(id).inputs[1].node;
   if (predicate < 0) return;
-  const Endless endless(g);
+  const LoopConditionAnalysis endless(g);
   is_endless_ = endless.is_endless(predicate);
   followed_ = endless.follow(predicate);
   for (const std::int32_t variable : followed_.variables)

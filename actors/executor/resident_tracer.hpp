@@ -4,8 +4,8 @@
 //   execution.observe(tracer, 500);          // the next iterations
 //   tracer->describe(open_loop);             // the next snapshot
 //
-// The loop is lowered by itself, for `Endless`. The tracer observes comparisons of the condition
-// whose operands are registers, and the values with which iterations begin.
+// The loop is lowered by itself, for `LoopConditionAnalysis`. The tracer observes comparisons of
+// the condition whose operands are registers, and the values with which iterations begin.
 //
 // Threads: one that advances the execution, and the partition's turn.
 #pragma once
@@ -14,7 +14,7 @@
 #include <mutex>
 #include <vector>
 
-#include <troupe/actors/observe/endless.hpp>
+#include <troupe/actors/observe/loop_condition.hpp>
 #include <troupe/actors/observe/recurrence.hpp>
 #include <troupe/actors/observe/snapshot.hpp>
 #include <troupe/controlflow/resident/resident_program.hpp>

@@ -33,7 +33,7 @@ struct RunKey {
   friend auto operator<=>(const RunKey&, const RunKey&) = default;
 };
 
-struct PlanTroupe;
+struct PlanActors;
 
 /// Counts of a run: firings, and tokens of cut edges.
 struct RunTotals {
@@ -67,7 +67,7 @@ class Run final : public Counted {
   // on a node that is not the owner: `info().id` at the owner; 0: this node owns the run
   std::uint64_t owners_id = 0;
   std::atomic<bool> is_named{false};  // publishes key to threads that inspect runs
-  PlanTroupe* troupe = nullptr;       // lives as long as `on_drained`
+  PlanActors* troupe = nullptr;       // lives as long as `on_drained`
   /// The result of writing the file of `RunOptions::trace`. Invalid: no trace is asked for. Set
   /// before the run begins.
   std::shared_future<Status> traced;

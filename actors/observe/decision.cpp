@@ -115,7 +115,7 @@ std::string Decision::text() const {
   return all;
 }
 
-Truth settled(const Comparison& then, const Comparison& now) {
+Truth is_decided(const Comparison& then, const Comparison& now) {
   if (!is_same_kind(then, now) || now.at < 0) return Truth::unknown;
   const Truth truth = truth_of(now.holds());
   if (now.course == Course::same) return truth;
@@ -125,7 +125,7 @@ Truth settled(const Comparison& then, const Comparison& now) {
   return is_settled(then, now) ? truth : Truth::unknown;
 }
 
-bool stays_true(const Decision& then, const Decision& now) {
+bool is_always_true(const Decision& then, const Decision& now) {
   if (then.terms != now.terms || then.comparisons.size() != now.comparisons.size()) return false;
   // A settled comparison holds from the earlier look on. A carried boolean holds from the iteration
   // in which it was observed, which must not be before that.
@@ -155,7 +155,9 @@ bool stays_true(const Decision& then, const Decision& now) {
     const auto i = static_cast<std::size_t>(names_one ? term.comparison : 0);
     switch (term.kind) {
       case Kind::unknown: stack.push_back(Truth::unknown); break;
-      case Kind::compares: stack.push_back(settled(then.comparisons[i], now.comparisons[i])); break;
+      case Kind::compares:
+        stack.push_back(is_decided(then.comparisons[i], now.comparisons[i]));
+        break;
       case Kind::before:
         stack.push_back(now.comparisons[i].at < 0 ? Truth::unknown
                                                   : truth_of(now.comparisons[i].holds()));

@@ -1,8 +1,9 @@
 // Decision: the formula of comparisons that decides whether a loop goes on; whether it can change.
 //
-// `Endless` traces a loop's predicate back to comparisons of numbers (actors/observe/endless.hpp).
-// A partition records their operands for a while. From two such looks at a comparison follows
-// whether its result is settled. The argument depends on the course of its operands:
+// `LoopConditionAnalysis` traces a loop's predicate back to comparisons of numbers
+// (actors/observe/loop_condition.hpp). A partition records their operands for a while. From two
+// such looks at a comparison follows whether its result is settled. The argument depends on the
+// course of its operands:
 //
 //   same     Neither side depends on anything that the loop changes: the result is constant.
 //   exact    Both sides are integers with a constant step, so their difference is on a line. The
@@ -82,10 +83,10 @@ struct Decision {
 };
 
 /// Returns the comparison's result in all iterations after that of `now`; unknown: it may change.
-Truth settled(const Comparison& then, const Comparison& now);
+Truth is_decided(const Comparison& then, const Comparison& now);
 
 /// True if two looks at one execution of a loop prove that the predicate is true for ever. Uses
 /// Kleene's three-valued logic. Formulas may come from a peer: an invalid one returns false.
-bool stays_true(const Decision& then, const Decision& now);
+bool is_always_true(const Decision& then, const Decision& now);
 
 }  // namespace troupe::detail

@@ -23,9 +23,9 @@ std::string edge_of(const Wait& w, const std::string& device) {
                                        : std::string();
 }
 
-Verdict verdict(const RunSnapshot& run, Verdict::Kind kind, const std::string& device,
-                std::string text) {
-  Verdict v;
+Diagnosis verdict(const RunSnapshot& run, Diagnosis::Kind kind, const std::string& device,
+                  std::string text) {
+  Diagnosis v;
   v.run = run.run;
   v.plan = run.plan;
   v.id = id_of(run);
@@ -50,9 +50,10 @@ bool is_computing(const Wait& w) {
   return is_in_actor(w) ? is_usual(w) : !is_at_queue(w);
 }
 
-Verdict verdict(const RunSnapshot& run, const Wait& w, const std::string& device) {
-  Verdict v = verdict(run, is_computing(w) ? Verdict::Kind::computing : Verdict::Kind::waiting,
-                      device, sentence(w, device));
+Diagnosis verdict(const RunSnapshot& run, const Wait& w, const std::string& device) {
+  Diagnosis v =
+      verdict(run, is_computing(w) ? Diagnosis::Kind::computing : Diagnosis::Kind::waiting, device,
+              sentence(w, device));
   v.actor = w.what;
   v.node = w.node;
   v.tag = w.tag;
@@ -72,9 +73,9 @@ void each_wait(const RunSnapshot& run, Visit visit) {
 }
 
 // Returns the verdict about a node that does not answer, with the first wait of the others for it.
-Verdict silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
-  Verdict v = verdict(run, Verdict::Kind::silence, s.node,
-                      fmt::format("node '{}' takes part and does not answer: {}", s.node, s.why));
+Diagnosis silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
+  Diagnosis v = verdict(run, Diagnosis::Kind::silence, s.node,
+                        fmt::format("node '{}' takes part and does not answer: {}", s.node, s.why));
   each_wait(run, [&](const Wait& w, const std::string& device) {
     if (!v.actor.empty() || w.from.empty() || node_of(w.from) != s.node) return;
     v.text += "; " + sentence(w, device);
@@ -86,13 +87,13 @@ Verdict silence_of(const RunSnapshot& run, const RunSnapshot::Silent& s) {
 // Returns the verdicts if all partitions wait for each other. A token that waits for a grant closes
 // the circle: its receiver waits because of it. The verdict names the event that the partition
 // without room waits for.
-std::vector<Verdict> circle(const RunSnapshot& run, std::vector<Verdict> effects) {
-  std::vector<Verdict> kept;
+std::vector<Diagnosis> circle(const RunSnapshot& run, std::vector<Diagnosis> effects) {
+  std::vector<Diagnosis> kept;
   each_wait(run, [&](const Wait& w, const std::string& device) {
-    const auto is_of_edge = [&](const Verdict& v) { return v.edge == edge_of(w, device); };
+    const auto is_of_edge = [&](const Diagnosis& v) { return v.edge == edge_of(w, device); };
     // one token for all that go that way
     if (w.kind != Wait::Kind::grant || std::any_of(kept.begin(), kept.end(), is_of_edge)) return;
-    Verdict& v = kept.emplace_back(verdict(run, w, device));
+    Diagnosis& v = kept.emplace_back(verdict(run, w, device));
     bool is_said = false;
     each_wait(run, [&](const Wait& other, const std::string& there) {
       if (is_said || there != w.from) return;
@@ -125,8 +126,8 @@ bool tells(const RunSnapshot& run, const PartitionSnapshot& p) {
 
 }  // namespace
 
-std::vector<Verdict> verdicts(const RunSnapshot& run) {
-  std::vector<Verdict> causes, loops, effects;
+std::vector<Diagnosis> verdicts(const RunSnapshot& run) {
+  std::vector<Diagnosis> causes, loops, effects;
   const auto is_asked = [&](const std::string& device) {
     return std::any_of(run.partitions.begin(), run.partitions.end(),
                        [&](const PartitionSnapshot& p) { return p.device == device; });
@@ -143,9 +144,9 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
       if (is_in_code) continue;
       causes.push_back(
           p.busy_with.empty()
-              ? verdict(run, Verdict::Kind::no_turn, p.device,
+              ? verdict(run, Diagnosis::Kind::no_turn, p.device,
                         fmt::format("{} has not had its turn: all workers are busy", p.device))
-              : verdict(run, Verdict::Kind::computing, p.device,
+              : verdict(run, Diagnosis::Kind::computing, p.device,
                         fmt::format("{} on {} is computing, and {} does nothing else meanwhile",
                                     p.busy_with, p.device, p.device)));
       causes.back().actor = p.busy_with;
@@ -162,14 +163,14 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
       if (part.waits.empty() && !part.loops.empty()) {
         const OpenLoop& loop = part.loops.back();
         const std::string why = why_for_ever(loop);
-        loops.push_back(verdict(run, Verdict::Kind::loop, p.device,
+        loops.push_back(verdict(run, Diagnosis::Kind::loop, p.device,
                                 going_on(loop, p.device, why.empty() ? seen_numbers(loop) : why)));
         loops.back().actor = loop.predicate;
         loops.back().node = loop.predicate_node;
         loops.back().tag = loop.tag;
       } else if (part.waits.empty() && part.ready > 0) {
         loops.push_back(
-            verdict(run, Verdict::Kind::ready, p.device,
+            verdict(run, Diagnosis::Kind::ready, p.device,
                     fmt::format("{} has {} nodes ready to fire", p.device, part.ready)));
       }
     }
@@ -177,7 +178,7 @@ std::vector<Verdict> verdicts(const RunSnapshot& run) {
   if (causes.empty()) causes = std::move(loops);
   if (causes.empty() && effects.empty())
     for (const std::string& other : run.other_nodes)
-      causes.push_back(verdict(run, Verdict::Kind::silence, other,
+      causes.push_back(verdict(run, Diagnosis::Kind::silence, other,
                                fmt::format("node '{}' has not done its part", other)));
   return causes.empty() ? circle(run, std::move(effects)) : causes;
 }
@@ -255,7 +256,7 @@ static const OpenLoop* earlier_of(const RunSnapshot& before, const std::string& 
 // Returns why the predicate is true for ever, as two looks prove. Empty: not known.
 static std::string why_for_ever(const OpenLoop& then, const OpenLoop& now) {
   const std::string why = why_for_ever(now);
-  return why.empty() && stays_true(then.decision, now.decision)
+  return why.empty() && is_always_true(then.decision, now.decision)
              ? ", and comes no nearer to being false" + seen_numbers(now)
              : why;
 }
@@ -267,8 +268,8 @@ static bool is_unseen(const OpenLoop& loop) {
 
 // Returns the waits at queues that are in both looks and that neither their run nor another run
 // under way can end. They hang even if the rest of the run makes progress.
-static std::vector<Verdict> left_alone(const RunSnapshot& before, const RunSnapshot& run,
-                                       const std::vector<RunSnapshot>& all) {
+static std::vector<Diagnosis> left_alone(const RunSnapshot& before, const RunSnapshot& run,
+                                         const std::vector<RunSnapshot>& all) {
   const auto others_may = [&](const Wait& w) {
     return std::any_of(all.begin(), all.end(), [&](const RunSnapshot& other) {
       const std::vector<std::string>& queues = w.puts ? other.queues.emptied : other.queues.filled;
@@ -284,7 +285,7 @@ static std::vector<Verdict> left_alone(const RunSnapshot& before, const RunSnaps
     });
     return was;
   };
-  std::vector<Verdict> alone;
+  std::vector<Diagnosis> alone;
   each_wait(run, [&](const Wait& w, const std::string& device) {
     if (is_at_queue(w) && w.is_alone && was_there(w, device) && !others_may(w))
       alone.push_back(verdict(run, w, device));
@@ -292,23 +293,23 @@ static std::vector<Verdict> left_alone(const RunSnapshot& before, const RunSnaps
   return alone;
 }
 
-std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
-                           const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
-  std::vector<Verdict> all;
+std::vector<Diagnosis> find_hangs(const std::vector<RunSnapshot>& before,
+                                  const std::vector<RunSnapshot>& now, std::set<RunId>* withheld) {
+  std::vector<Diagnosis> all;
   // A kernel that computes may be slow. So may be any wait for it, or for a worker of its node.
   std::set<std::string> computing;  // nodes
   for (const RunSnapshot& run : now)
-    for (const Verdict& v : verdicts(run))
-      if (v.kind == Verdict::Kind::computing && v.holds_worker)
+    for (const Diagnosis& v : verdicts(run))
+      if (v.kind == Diagnosis::Kind::computing && v.holds_worker)
         computing.emplace(node_of(v.device));
   for (const RunSnapshot& run : now) {
     const RunId id = id_of(run);
     const auto earlier = std::find_if(before.begin(), before.end(),
                                       [&](const RunSnapshot& b) { return id_of(b) == id; });
     if (earlier == before.end() || run.is_ending) continue;
-    std::vector<Verdict> causes = verdicts(run);
-    std::vector<Verdict> alone = left_alone(*earlier, run, now);
-    const auto is_of_late = [](const Verdict& v) { return v.is_usual; };
+    std::vector<Diagnosis> causes = verdicts(run);
+    std::vector<Diagnosis> alone = left_alone(*earlier, run, now);
+    const auto is_of_late = [](const Diagnosis& v) { return v.is_usual; };
     if (std::any_of(alone.begin(), alone.end(), is_of_late) && withheld) withheld->insert(id);
     std::erase_if(alone, is_of_late);
     if (!has_got_on(*earlier, run)) {
@@ -319,7 +320,7 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
         return true;
       };
       const bool is_usual_here =
-          std::any_of(causes.begin(), causes.end(), [](const Verdict& v) { return v.is_usual; });
+          std::any_of(causes.begin(), causes.end(), [](const Diagnosis& v) { return v.is_usual; });
       // The state of this run before or after another run's kernel is not known.
       const auto is_unknown = [](const RunSnapshot& look) {
         return std::any_of(
@@ -329,37 +330,39 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
       const bool is_untold =
           (is_usual_here || is_unknown(*earlier) || is_unknown(run)) && withhold();
       const bool may_come =
-          is_untold || std::any_of(causes.begin(), causes.end(), [](const Verdict& v) {
-            return v.kind == Verdict::Kind::computing;
+          is_untold || std::any_of(causes.begin(), causes.end(), [](const Diagnosis& v) {
+            return v.kind == Diagnosis::Kind::computing;
           });
-      std::erase_if(causes, [&](const Verdict& v) {
-        if (may_come && v.kind != Verdict::Kind::silence) return true;
+      std::erase_if(causes, [&](const Diagnosis& v) {
+        if (may_come && v.kind != Diagnosis::Kind::silence) return true;
         // A node that has answered once may do so again.
         const auto is_it = [&](const RunSnapshot::Silent& s) { return s.node == v.device; };
-        if (v.kind == Verdict::Kind::silence &&
+        if (v.kind == Diagnosis::Kind::silence &&
             std::none_of(earlier->silent.begin(), earlier->silent.end(), is_it))
           return true;
         const auto moves = [&](const auto& of_node) {
           return is_on_its_way(*earlier, run, of_node.first);
         };
-        if (v.kind == Verdict::Kind::silence && is_on_its_way(*earlier, run, v.device)) return true;
+        if (v.kind == Diagnosis::Kind::silence && is_on_its_way(*earlier, run, v.device))
+          return true;
         const auto had_its_turn = [&](const PartitionSnapshot& p) {
           return p.device == v.device && p.has_answered;
         };
-        if (v.kind == Verdict::Kind::no_turn &&
+        if (v.kind == Diagnosis::Kind::no_turn &&
             std::any_of(earlier->partitions.begin(), earlier->partitions.end(), had_its_turn))
           return true;
         // A partition that waits for a token may depend on the token in flight through another
         // partition. Grants come ahead of all tokens.
-        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run))
+        if (v.kind == Diagnosis::Kind::waiting && !v.edge.empty() && is_just_sent(*earlier, run))
           return withhold();
-        if (v.kind == Verdict::Kind::waiting && !v.edge.empty() && !has_all_come(run) &&
+        if (v.kind == Diagnosis::Kind::waiting && !v.edge.empty() && !has_all_come(run) &&
             std::any_of(run.moved.begin(), run.moved.end(), moves))
           return true;
-        if (v.kind == Verdict::Kind::no_turn && computing.contains(std::string(node_of(v.device))))
+        if (v.kind == Diagnosis::Kind::no_turn &&
+            computing.contains(std::string(node_of(v.device))))
           return true;
-        return v.kind == Verdict::Kind::computing || v.kind == Verdict::Kind::ready ||
-               v.kind == Verdict::Kind::loop;
+        return v.kind == Diagnosis::Kind::computing || v.kind == Diagnosis::Kind::ready ||
+               v.kind == Diagnosis::Kind::loop;
       });
       if (causes.empty()) causes = std::move(alone);
       all.insert(all.end(), causes.begin(), causes.end());
@@ -379,8 +382,8 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
               withheld->insert(id);
             continue;
           }
-          Verdict& v = all.emplace_back(
-              verdict(run, Verdict::Kind::loop, p.device, going_on(loop, p.device, why)));
+          Diagnosis& v = all.emplace_back(
+              verdict(run, Diagnosis::Kind::loop, p.device, going_on(loop, p.device, why)));
           v.actor = loop.predicate;
           v.node = loop.predicate_node;
           v.tag = fmt::format("iteration {} of loop '{}'", loop.last, loop.loop);
@@ -389,28 +392,28 @@ std::vector<Verdict> hangs(const std::vector<RunSnapshot>& before,
   }
   // A wait in a user's code that holds a worker is reported; a wait for that worker is not. A wait
   // at a queue holds no worker.
-  const auto holds = [](const Verdict& other, const Verdict& v) {
-    return other.kind == Verdict::Kind::waiting && other.holds_worker &&
+  const auto holds = [](const Diagnosis& other, const Diagnosis& v) {
+    return other.kind == Diagnosis::Kind::waiting && other.holds_worker &&
            node_of(other.device) == node_of(v.device);
   };
-  const std::vector<Verdict> named = all;
-  std::erase_if(all, [&](const Verdict& v) {
-    return v.kind == Verdict::Kind::no_turn &&
+  const std::vector<Diagnosis> named = all;
+  std::erase_if(all, [&](const Diagnosis& v) {
+    return v.kind == Diagnosis::Kind::no_turn &&
            std::any_of(named.begin(), named.end(),
-                       [&](const Verdict& other) { return holds(other, v); });
+                       [&](const Diagnosis& other) { return holds(other, v); });
   });
   return all;
 }
 
 namespace detail {
 
-std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts,
-                                            const std::vector<Verdict>& later) {
-  std::erase_if(verdicts, [&](const Verdict& v) {
-    const auto is_it = [&](const Verdict& other) {
+std::vector<Diagnosis> keep_what_still_stands(std::vector<Diagnosis> verdicts,
+                                              const std::vector<Diagnosis>& later) {
+  std::erase_if(verdicts, [&](const Diagnosis& v) {
+    const auto is_it = [&](const Diagnosis& other) {
       return other.kind == v.kind && other.id == v.id && other.device == v.device;
     };
-    return v.kind == Verdict::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
+    return v.kind == Diagnosis::Kind::no_turn && std::none_of(later.begin(), later.end(), is_it);
   });
   return verdicts;
 }
@@ -423,13 +426,13 @@ static bool has_all_answered(const RunSnapshot& run) {
                      [](const PartitionSnapshot& p) { return p.has_answered; });
 }
 
-void Looks::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began,
-                std::chrono::nanoseconds ended) {
+void HangDetector::add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began,
+                       std::chrono::nanoseconds ended) {
   const auto look = std::make_shared<const Look>(Look{std::move(runs), began, ended});
   if (count_ == 0) first_ = ended;
-  if (count_ == 1) verdicts_ = hangs(last_->runs, look->runs, &withheld_);
+  if (count_ == 1) verdicts_ = find_hangs(last_->runs, look->runs, &withheld_);
   if (count_ > 1) {
-    verdicts_ = keep_what_still_stands(std::move(verdicts_), hangs(last_->runs, look->runs));
+    verdicts_ = keep_what_still_stands(std::move(verdicts_), find_hangs(last_->runs, look->runs));
     judge(*look);
   }
   for (const RunSnapshot& run : look->runs) {
@@ -453,7 +456,7 @@ static bool has_seen_numbers(const std::vector<RunSnapshot>& runs, const RunId& 
 
 // Judges runs of which all partitions answered in both looks. A run that is reported now has made
 // no progress for at least `apart_`.
-void Looks::judge(const Look& look) {
+void HangDetector::judge(const Look& look) {
   std::erase_if(withheld_, [&](const RunId& id) {
     const auto run = std::find_if(look.runs.begin(), look.runs.end(),
                                   [&](const RunSnapshot& r) { return id_of(r) == id; });
@@ -463,13 +466,13 @@ void Looks::judge(const Look& look) {
         look.began - whole->second->ended < apart_)
       return false;
     std::set<RunId> still;
-    const std::vector<Verdict> said = hangs(whole->second->runs, look.runs, &still);
+    const std::vector<Diagnosis> said = find_hangs(whole->second->runs, look.runs, &still);
     if (still.contains(id)) {
       if (!has_seen_numbers(whole->second->runs, id) && has_seen_numbers(last_->runs, id))
         whole->second = last_;
       return false;
     }
-    const auto is_of_run = [&](const Verdict& v) { return v.id == id; };
+    const auto is_of_run = [&](const Diagnosis& v) { return v.id == id; };
     std::erase_if(verdicts_, is_of_run);
     std::copy_if(said.begin(), said.end(), std::back_inserter(verdicts_), is_of_run);
     return true;
@@ -478,21 +481,21 @@ void Looks::judge(const Look& look) {
 
 // On a busy machine a worker may wait for its processor. Then the partition has its turn a little
 // later, so more looks follow.
-bool Looks::wants_more() const {
+bool HangDetector::wants_more() const {
   constexpr int kMoreLooks = 5;  // looks for a partition that has had no turn
   // after the first look: the user gets an answer within two seconds
   constexpr auto kLongest = std::chrono::milliseconds(1600);
   if (count_ < 2) return true;
   if (last_->ended - first_ >= kLongest) return false;
-  const bool has_no_turn = std::any_of(verdicts_.begin(), verdicts_.end(), [](const Verdict& v) {
-    return v.kind == Verdict::Kind::no_turn;
+  const bool has_no_turn = std::any_of(verdicts_.begin(), verdicts_.end(), [](const Diagnosis& v) {
+    return v.kind == Diagnosis::Kind::no_turn;
   });
   return !withheld_.empty() || (has_no_turn && count_ < 2 + kMoreLooks);
 }
 
 std::vector<std::string> diagnose(const RunSnapshot& run) {
   std::vector<std::string> sentences;
-  for (Verdict& v : verdicts(run)) sentences.push_back(std::move(v.text));
+  for (Diagnosis& v : verdicts(run)) sentences.push_back(std::move(v.text));
   return sentences;
 }
 

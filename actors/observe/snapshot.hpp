@@ -257,7 +257,7 @@ RunId id_of(const RunSnapshot& run);
 std::string actor_of(const std::string& error);
 
 /// One cause why a run has not ended.
-struct Verdict {
+struct Diagnosis {
   std::uint64_t run = 0;  // the owner's number
   PlanName plan;
   std::string text;  // a sentence
@@ -316,7 +316,7 @@ void add_part(RunSnapshot& run, const RunSnapshot& part);
 /// Returns a sentence for each cause why a run has not ended, the likeliest first. A partition that
 /// waits for another one is no cause if the other one can be asked.
 std::vector<std::string> diagnose(const RunSnapshot& run);
-std::vector<detail::Verdict> verdicts(const RunSnapshot& run);
+std::vector<detail::Diagnosis> verdicts(const RunSnapshot& run);
 /// Returns the runs that hang, and why. `before` and `now` are two looks, a second or so apart. A
 /// run that is merely slow is not returned. A run hangs in two cases:
 /// - It has fired nothing between the looks, and no large token is in flight to it. The cause is
@@ -325,27 +325,27 @@ std::vector<detail::Verdict> verdicts(const RunSnapshot& run);
 ///   nothing that the loop changes, on comparisons that are settled (decision.hpp), or on values
 ///   that repeat (recurrence.hpp).
 /// `withheld` receives the runs that these looks could not judge, and later ones may.
-std::vector<detail::Verdict> hangs(const std::vector<RunSnapshot>& before,
-                                   const std::vector<RunSnapshot>& now,
-                                   std::set<RunId>* withheld = nullptr);
+std::vector<detail::Diagnosis> find_hangs(const std::vector<RunSnapshot>& before,
+                                          const std::vector<RunSnapshot>& now,
+                                          std::set<RunId>* withheld = nullptr);
 namespace detail {
 
 /// Returns the verdicts without each `no_turn` that `later`, the result of `hangs` for two later
 /// looks, does not repeat. It adds none, because looks close to each other prove no other hang.
-std::vector<Verdict> keep_what_still_stands(std::vector<Verdict> verdicts,
-                                            const std::vector<Verdict>& later);
+std::vector<Diagnosis> keep_what_still_stands(std::vector<Diagnosis> verdicts,
+                                              const std::vector<Diagnosis>& later);
 /// Finds hangs by several looks at the same nodes. The first two are `apart`. More looks follow
 /// soon after each other. They withdraw verdicts about partitions that have had a turn meanwhile.
 /// They also judge runs that the first two looks could not judge, because a partition answered late
 /// or the run had waited only briefly. For that they need two looks that are `apart`. In these, and
 /// between them, all partitions of the run have answered, or their earlier answers are current.
 ///
-///   Looks looks(400ms);
+///   HangDetector looks(400ms);
 ///   do looks.add(joined_runs(...), asked, answered);
 ///   while (looks.wants_more() && wait(looks.pause()));
-class Looks {
+class HangDetector {
  public:
-  explicit Looks(std::chrono::nanoseconds apart) : apart_(apart) {}
+  explicit HangDetector(std::chrono::nanoseconds apart) : apart_(apart) {}
   /// Adds a look. `began`: when the answers were asked for; `ended`: when the last answer came or
   /// was given up. Both are on one clock.
   void add(std::vector<RunSnapshot> runs, std::chrono::nanoseconds began,
@@ -353,7 +353,7 @@ class Looks {
   bool wants_more() const;
   /// Returns the time until the next look begins.
   std::chrono::nanoseconds pause() const { return count_ < 2 ? apart_ : apart_ / 4; }
-  const std::vector<Verdict>& verdicts() const { return verdicts_; }
+  const std::vector<Diagnosis>& verdicts() const { return verdicts_; }
 
  private:
   struct Look {
@@ -369,7 +369,7 @@ class Looks {
   // the first look since which all partitions of a run have answered each time
   std::map<RunId, std::shared_ptr<const Look>> whole_;
   std::set<RunId> withheld_;
-  std::vector<Verdict> verdicts_;
+  std::vector<Diagnosis> verdicts_;
 };
 
 }  // namespace detail

@@ -5,7 +5,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/error.hpp>
-#include <troupe/ops/graph/company.hpp>
+#include <troupe/ops/graph/colocation.hpp>
 
 namespace troupe {
 namespace {
@@ -38,7 +38,7 @@ Constraint parse_constraint(std::string_view text, std::string_view here) {
                             text, why));
   };
   std::string_view rest = text;
-  if (const std::size_t with = company_at(rest); with != std::string_view::npos) {
+  if (const std::size_t with = find_colocation(rest); with != std::string_view::npos) {
     c.group = rest.substr(with + 5);
     rest = rest.substr(0, with == 0 ? 0 : with - 1);
   }

@@ -8,8 +8,8 @@
 #include <troupe/actors/placement/choose_devices.hpp>
 #include <troupe/devices/device/registry.hpp>
 #include <troupe/ops/graph/function_def.hpp>
-#include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/node_index.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 
 namespace troupe {
 namespace {

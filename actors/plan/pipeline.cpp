@@ -6,10 +6,10 @@
 
 #include <fmt/format.h>
 
-#include <troupe/controlflow/drop_unused.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
+#include <troupe/controlflow/drop_unused_outputs.hpp>
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/controlflow/move_invariant.hpp>
-#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/mesh/spmd.hpp>
 #include <troupe/ops/passes/watch_finite.hpp>
@@ -37,7 +37,7 @@ Program drop_unneeded(Program program, Level level, const PassRequest& request) 
 }
 
 Program drop_unused_values(Program program, Level, const PassRequest& request) {
-  return drop_unused(std::move(program), request.told);
+  return drop_unused_outputs(std::move(program), request.told);
 }
 
 Program move_invariant_nodes(Program program, Level, const PassRequest& request) {
@@ -81,7 +81,7 @@ constexpr auto kEverywhere = Pass::Scope::everywhere, kTopLevel = Pass::Scope::t
 constexpr Pass kPasses[] = {
     {"prune", "first: it takes what the fetches need from the caller's graph", kTopLevel, always,
      take_needed},
-    {"drop_unused", "before all others: they need not look at what it removes", kTopLevel,
+    {"drop_unused_outputs", "before all others: they need not look at what it removes", kTopLevel,
      optimizing, drop_unused_values},
     {"mesh", "before all that joins nodes: its rules are those of single operations", kTopLevel,
      on_mesh, cut_over_mesh},
@@ -96,14 +96,15 @@ constexpr Pass kPasses[] = {
      "after fold_constants and simplify, which tell what a loop starts with, and before "
      "merge_common, which merges what several loops compute",
      kEverywhere, optimizing, move_invariant_nodes},
-    {"drop_unused", "after move_invariant: a variable that only feeds what was moved is unused",
-     kTopLevel, optimizing, drop_unused_values},
+    {"drop_unused_outputs",
+     "after move_invariant: a variable that only feeds what was moved is unused", kTopLevel,
+     optimizing, drop_unused_values},
     {"merge_common", "before fusion, which hides what nodes have in common", kEverywhere,
      optimizing, plain<merge_common>},
-    {"watch_predicates",
+    {"check_nan_predicates",
      "after all that decides in which bits a condition computes, so that the second look sees the "
      "same bits, and before fusion, which hides what it compares",
-     kEverywhere, always, plain<watch_predicates>},
+     kEverywhere, always, plain<check_nan_predicates>},
     {"name_parts", "before fusion, in which nodes lose their names", kEverywhere, watching,
      plain<name_parts>},
     {"fuse_pointwise", "after all that looks at single ops", kEverywhere, optimizing,

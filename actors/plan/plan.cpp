@@ -274,7 +274,7 @@ class Planner {
 
   // Moves the sends among the predicate's targets to `told`: the deciding node broadcasts it.
   // Returns the end of the remaining targets.
-  static std::int32_t tell_others(PartitionPlan& p, FramePlan& frame, TargetRange range) {
+  static std::int32_t broadcast_predicate(PartitionPlan& p, FramePlan& frame, TargetRange range) {
     const auto first = p.targets.begin() + range.first, last = p.targets.begin() + range.last;
     if (std::none_of(first, last, [](const Target& t) { return t.is(Destination::predicate); }))
       return range.last;
@@ -295,7 +295,7 @@ class Planner {
       f.awaited.push_back(n.awaited);
       std::int32_t* const range = p.output_targets.data() + n.first_output;
       for (std::int32_t o = 0; o < n.outputs; ++o)
-        range[2 * o + 1] = tell_others(p, f, {range[2 * o], range[2 * o + 1]});
+        range[2 * o + 1] = broadcast_predicate(p, f, {range[2 * o], range[2 * o + 1]});
       n.has_only = n.outputs == 1 && range[1] - range[0] == 1 && range[2] == range[3];
       if (n.has_only) n.only = p.targets[at(range[0])];
     }

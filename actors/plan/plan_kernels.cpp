@@ -32,7 +32,7 @@ Tensor constant_on(Device& device, const Node& constant) {
   Tensor value = constant.attrs.get<Tensor>("value");
   if (device.is_synchronous()) return value;
   auto stream = device.compute_stream();
-  bring_to_device(value, device, *stream);
+  copy_to_device(value, device, *stream);
   stream->synchronize();
   return value;
 }

@@ -13,8 +13,8 @@
 #include <troupe/devices/base/error.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/function_text.hpp>
-#include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 
 namespace troupe::verbs {
 

@@ -280,13 +280,13 @@ std::string plan_json(const PlanDescription& plan) {
   return json_text(j);
 }
 
-std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts,
+std::string diagnosis_json(const std::string& node, const std::vector<Diagnosis>& verdicts,
                            const std::vector<RunSnapshot>& runs) {
   json j = answer();
   j["node"] = node;
   j["runs"] = runs.size();
   j["verdicts"] = json::array();
-  for (const Verdict& v : verdicts) {
+  for (const Diagnosis& v : verdicts) {
     const auto known = std::find_if(runs.begin(), runs.end(),
                                     [&](const RunSnapshot& r) { return id_of(r) == v.id; });
     RunSnapshot run;  // it may have ended meanwhile
@@ -296,7 +296,7 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
     j["verdicts"].push_back(
         {{"run", run_name(run)},
          {"text", v.text},
-         {"node", v.kind == Verdict::Kind::silence ? v.device : node_of_device(v.device)},
+         {"node", v.kind == Diagnosis::Kind::silence ? v.device : node_of_device(v.device)},
          {"device", v.device},
          {"actor", v.node < 0 ? std::string() : fmt::format("{}:{}", plan, v.node)},
          {"edge", v.edge},
@@ -306,7 +306,7 @@ std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& 
   // The first activity of each other run, so that the user of a slow run sees where it is.
   j["doing"] = json::array();
   for (const RunSnapshot& run : runs) {
-    const auto hangs = [&](const Verdict& v) { return v.id == id_of(run); };
+    const auto hangs = [&](const Diagnosis& v) { return v.id == id_of(run); };
     if (std::any_of(verdicts.begin(), verdicts.end(), hangs)) continue;
     if (const std::vector<std::string> said = diagnose(run); !said.empty())
       j["doing"].push_back({{"run", run_name(run)}, {"text", said[0]}});

@@ -23,7 +23,7 @@ std::string state_json(const std::string& node, const ClusterReport& report);
 /// The nodes that are known, of `node`.
 std::string members_json(const std::string& node, const std::vector<Member>& members);
 std::string plan_json(const PlanDescription& plan);
-std::string diagnosis_json(const std::string& node, const std::vector<Verdict>& verdicts,
+std::string diagnosis_json(const std::string& node, const std::vector<Diagnosis>& verdicts,
                            const std::vector<RunSnapshot>& runs);
 /// The training records of all nodes, each series with its node; times are this node's clock.
 /// Empty: no node records.

@@ -19,9 +19,9 @@
 #include <httplib.h>
 
 #include <troupe/actors/runtime/clock.hpp>
+#include <troupe/cluster/inspect/http_acceptor.hpp>
 #include <troupe/cluster/inspect/inspection_json.hpp>
 #include <troupe/cluster/inspect/page_assets.hpp>
-#include <troupe/cluster/inspect/reception.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
 #include <troupe/ops/format/records.hpp>
 
@@ -227,8 +227,8 @@ class InspectionServer::Server {
       throw Error(Code::unavailable,
                   fmt::format("the address {}:{} of --http is taken, or not this machine's",
                               options_.host, options_.port));
-    reception_.emplace(
-        listening_, Reception::Limits{options_.serve, options_.wait, options_.head},
+    acceptor_.emplace(
+        listening_, HttpAcceptor::Limits{options_.serve, options_.wait, options_.head},
         [this](int socket, std::string head) {
           // to this machine itself nothing is slow
           http_.answer(socket, accepting(std::move(head),
@@ -348,7 +348,7 @@ class InspectionServer::Server {
     get("/api/actor",
         [this](const httplib::Request& in) { return actor(in.get_param_value("id")); });
     get("/api/diagnose", [this](const httplib::Request&) {
-      const std::vector<Verdict> verdicts = node_.diagnose();
+      const std::vector<Diagnosis> verdicts = node_.diagnose();
       return diagnosis_json(node_.name(), verdicts, joined_runs(node_.inspect({}, kAsk)));
     });
     get("/api/events", [this](const httplib::Request& in) {
@@ -527,7 +527,7 @@ class InspectionServer::Server {
   std::uint64_t uses_ = 0;
   std::map<std::string, std::function<std::string(const Query&)>> added_;
   std::vector<const Records*> records_;
-  std::optional<Reception> reception_;  // last: its threads use the others
+  std::optional<HttpAcceptor> acceptor_;  // last: its threads use the others
 };
 
 InspectionServer::InspectionServer(const ClusterNode& node, InspectionOptions options)

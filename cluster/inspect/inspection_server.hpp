@@ -7,7 +7,7 @@
 // INSPECTION.md has the answers. The server only reads. On loopback it serves any client, but no
 // page of another name in a browser. Elsewhere it demands a token: `Authorization: Bearer TOKEN`,
 // or `?token=TOKEN`. A few requests are served at a time and some more wait; past that it answers
-// 503. A client that sends or reads slowly blocks no other (reception.hpp).
+// 503. A client that sends or reads slowly blocks no other (http_acceptor.hpp).
 #pragma once
 
 #include <cstddef>

@@ -8,7 +8,7 @@
 #include <fmt/ranges.h>
 
 #include <troupe/devices/base/device_name.hpp>
-#include <troupe/ops/graph/nearest.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 
 namespace troupe {
 

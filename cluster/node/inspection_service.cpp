@@ -244,10 +244,10 @@ NodeQuestion InspectionService::question_for(const std::string& node, NodeQuesti
 }
 
 auto InspectionService::nodes_to_ask(const NodeQuestion& question, const std::string& only,
-                                     ClusterReport& report) -> std::vector<Asked> {
+                                     ClusterReport& report) -> std::vector<PendingQuestion> {
   node_.log(node_.view.note_all());
   const std::string address = node_.transport.address();
-  std::vector<Asked> asked;
+  std::vector<PendingQuestion> asked;
   node_.view.look([&](const Roster& roster, ObservedMembers& observed) {
     for (Member& m : roster.members()) {
       if (!only.empty() && m.name != only) continue;
@@ -267,9 +267,9 @@ ClusterReport InspectionService::inspect(const NodeQuestion& question,
                                          std::chrono::nanoseconds patience,
                                          const std::string& only) {
   ClusterReport all;
-  std::vector<Asked> asked = nodes_to_ask(question, only, all);
+  std::vector<PendingQuestion> asked = nodes_to_ask(question, only, all);
   std::vector<std::uint64_t> ids;
-  for (Asked& q : asked) {
+  for (PendingQuestion& q : asked) {
     q.request = node_.requests.add(q.peer);
     q.sent_ns = node_.time_ns();
     ids.push_back(q.request);
@@ -286,7 +286,7 @@ ClusterReport InspectionService::inspect(const NodeQuestion& question,
   // when each was heard last, by the transport's clock; without one of no peer
   std::map<Peer, std::chrono::nanoseconds> heard;
   for (const PeerCounters& c : node_.transport.peers()) heard[c.peer] = c.heard;
-  for (const Asked& q : asked) {
+  for (const PendingQuestion& q : asked) {
     std::optional<RequestTable::Reply> reply = node_.requests.take(q.request);
     NodeAnswer& a = all[q.place];
     const auto last = heard.find(q.peer);
@@ -313,7 +313,8 @@ std::string InspectionService::why_silent(const NodeAnswer& a, std::chrono::nano
 }
 
 // Each report is a measurement of the other node's clock.
-void InspectionService::take_report(const Asked& asked, RequestTable::Reply&& r, NodeAnswer& a) {
+void InspectionService::take_report(const PendingQuestion& asked, RequestTable::Reply&& r,
+                                    NodeAnswer& a) {
   a.has_answered = true;
   a.report = std::move(*r.report);
   node_.view.look([&](const Roster&, ObservedMembers& observed) {
@@ -351,8 +352,8 @@ void InspectionService::ask_about(const Run& run, std::function<void(const RunSn
   }
 }
 
-std::vector<Verdict> InspectionService::diagnose(std::chrono::nanoseconds apart,
-                                                 std::chrono::nanoseconds patience) {
+std::vector<Diagnosis> InspectionService::diagnose(std::chrono::nanoseconds apart,
+                                                   std::chrono::nanoseconds patience) {
   // and predicates are observed from now on
   if (joined_runs(inspect({}, patience, {})).empty()) return {};
   // As waits do: the clock of a transport between threads may stand still.
@@ -361,7 +362,7 @@ std::vector<Verdict> InspectionService::diagnose(std::chrono::nanoseconds apart,
                ? node_.transport.now()
                : std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch());
   };
-  Looks looks(apart);
+  HangDetector looks(apart);
   do {
     const auto began = now();
     std::vector<RunSnapshot> runs = joined_runs(inspect({}, patience, {}));

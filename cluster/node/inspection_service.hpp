@@ -1,7 +1,7 @@
 // Inspections: answers what this node is doing, and asks all nodes.
 //
 //   ClusterReport now = inspections.inspect({}, 500ms, {});       // blocks for `patience` at most
-//   std::vector<Verdict> hangs = inspections.diagnose(400ms, 300ms);
+//   std::vector<Diagnosis> hangs = inspections.diagnose(400ms, 300ms);
 //   inspections.handle(peer, incarnation, inspect_node);          // by the listener
 //
 // Threads: any. Questions of others are answered on a thread of their own: an answer waits for
@@ -53,13 +53,14 @@ class InspectionService {
   /// As ClusterNode::inspect and diagnose.
   ClusterReport inspect(const NodeQuestion& question, std::chrono::nanoseconds patience,
                         const std::string& only);
-  std::vector<Verdict> diagnose(std::chrono::nanoseconds apart, std::chrono::nanoseconds patience);
+  std::vector<Diagnosis> diagnose(std::chrono::nanoseconds apart,
+                                  std::chrono::nanoseconds patience);
   /// As Peers::ask_about.
   void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard);
 
  private:
   class Inspector;
-  struct Asked {
+  struct PendingQuestion {
     std::size_t place;  // in the report
     Peer peer;
     NodeQuestion question;
@@ -72,15 +73,15 @@ class InspectionService {
   std::vector<RecordedPlan> recorded(std::uint64_t asker, const NodeQuestion& question);
   std::vector<PeerReport> peer_reports() const;
   /// The nodes that can be asked; of the others, the report has the reason why not.
-  std::vector<Asked> nodes_to_ask(const NodeQuestion& question, const std::string& only,
-                                  ClusterReport& report);
+  std::vector<PendingQuestion> nodes_to_ask(const NodeQuestion& question, const std::string& only,
+                                            ClusterReport& report);
   NodeQuestion question_for(const std::string& node, NodeQuestion question,
                             ObservedMembers& observed) const;
   std::string why_apart(const Member& m, std::int64_t since_ns,
                         const ObservedMembers& observed) const;
   std::string why_silent(const NodeAnswer& a, std::chrono::nanoseconds patience,
                          const std::chrono::nanoseconds* heard) const;
-  void take_report(const Asked& asked, RequestTable::Reply&& reply, NodeAnswer& a);
+  void take_report(const PendingQuestion& asked, RequestTable::Reply&& reply, NodeAnswer& a);
 
   const NodeParts node_;
   const bool has_own_clock_;

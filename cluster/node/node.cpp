@@ -60,8 +60,8 @@ ClusterReport ClusterNode::inspect(const NodeQuestion& question, std::chrono::na
                                    const std::string& only) const {
   return core_->inspections().inspect(question, patience, only);
 }
-std::vector<Verdict> ClusterNode::diagnose(std::chrono::nanoseconds apart,
-                                           std::chrono::nanoseconds patience) const {
+std::vector<Diagnosis> ClusterNode::diagnose(std::chrono::nanoseconds apart,
+                                             std::chrono::nanoseconds patience) const {
   return core_->inspections().diagnose(apart, patience);
 }
 void ClusterNode::tell_of(const Records& records) const { core_->inspections().add(records); }

@@ -161,7 +161,7 @@ class ClusterNode {
   /// Looks twice, `apart` from each other: which runs hang, and why (`hangs`); up to five times
   /// more where a partition has had no turn for no known reason, since its machine may be busy.
   /// Takes three times `patience` and `apart` at most, or eight times and twice.
-  std::vector<detail::Verdict> diagnose(
+  std::vector<detail::Diagnosis> diagnose(
       std::chrono::nanoseconds apart = std::chrono::milliseconds(400),
       std::chrono::nanoseconds patience = std::chrono::milliseconds(300)) const;
   /// The longest that a node of so many can have stopped answering before the runs it takes part in

@@ -39,10 +39,10 @@ NodeId self_of(const NodeOptions& o) {
 
 }  // namespace
 
-NodeCore::Services::Services(const NodeParts& node, SharedRuns& runs,
-                             std::weak_ptr<SharedRuns> shared_runs, bool has_own_clock)
+NodeCore::Services::Services(const NodeParts& node, DistributedRuns& runs,
+                             std::weak_ptr<DistributedRuns> distributed_runs, bool has_own_clock)
     : states(node, runs, [this](const auto& broken) { plans.break_with(broken); }),
-      plans(node, states, std::move(shared_runs)), inspections(node, has_own_clock),
+      plans(node, states, std::move(distributed_runs)), inspections(node, has_own_clock),
       operations(node, plans) {}
 
 NodeCore::NodeCore(NodeOptions& options)
@@ -89,7 +89,7 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   services_ = std::make_unique<Services>(
       NodeParts{self_, container_, limits_, *transport_, engine, view_, requests_, quota_, waiter_,
                 time_ns_},
-      runs_, std::shared_ptr<SharedRuns>(shared_from_this(), &runs_), has_own_clock_);
+      runs_, std::shared_ptr<DistributedRuns>(shared_from_this(), &runs_), has_own_clock_);
   engine.join(*this);
   view_.open(join, [this] {
     transport_->start(*this);
@@ -245,7 +245,7 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
     case MessageKind::small_tokens: runs_.handle_tokens(peer, message); return;
     case MessageKind::begin_run: {
       auto m = read_all<BeginRun>(r);
-      std::shared_ptr<Compiled> compiled = plans.find({from, m.plan});
+      std::shared_ptr<CompiledPlan> compiled = plans.find({from, m.plan});
       runs_.handle(peer, from, std::move(m), compiled);
       return;
     }

@@ -3,9 +3,9 @@
 // goes.
 //
 //   caller's thread:  prepare, get, set ─────────►┌─────────┐─────────► transport ──► other nodes
-//   partitions:       tokens, grants (SharedPlan)─►│ services│
+//   partitions:       tokens, grants (DistributedPlan)─►│ services│
 //                                                  └────▲────┘
-//   transport:        received, lost, tick ───► NodeCore ──► ClusterView, SharedRuns
+//   transport:        received, lost, tick ───► NodeCore ──► ClusterView, DistributedRuns
 //
 // Threads: any. The transport's thread decodes, looks up and posts; work that takes long runs on
 // the request worker, an actor on the engine's workers.
@@ -37,7 +37,7 @@
 #include <troupe/cluster/node/plan_service.hpp>
 #include <troupe/cluster/node/request_table.hpp>
 #include <troupe/cluster/node/state_service.hpp>
-#include <troupe/cluster/runs/shared_runs.hpp>
+#include <troupe/cluster/runs/distributed_runs.hpp>
 
 namespace troupe::detail {
 
@@ -54,7 +54,7 @@ class NodeCore final : public TransportListener,
   void close();
 
   Transport& transport() { return *transport_; }
-  SharedRuns& runs() { return runs_; }
+  DistributedRuns& runs() { return runs_; }
   ClusterView& view() { return view_; }
   /// After `open`.
   StateService& states() { return services_->states; }
@@ -86,10 +86,10 @@ class NodeCore final : public TransportListener,
 
   // ---- RunHost
   std::string name_of(Peer peer) const override { return view_.name_of(peer); }
-  std::vector<LoopReport> loops(const SharedPlan& plan) override {
+  std::vector<LoopReport> loops(const DistributedPlan& plan) override {
     return services_->plans.loops(plan);
   }
-  std::vector<NodeCost> costs(const SharedPlan& plan) override {
+  std::vector<NodeCost> costs(const DistributedPlan& plan) override {
     return services_->plans.costs(plan);
   }
 
@@ -106,8 +106,8 @@ class NodeCore final : public TransportListener,
   class RequestWorker;
   /// The services that need an engine.
   struct Services {
-    Services(const NodeParts& node, SharedRuns& runs, std::weak_ptr<SharedRuns> shared_runs,
-             bool has_own_clock);
+    Services(const NodeParts& node, DistributedRuns& runs,
+             std::weak_ptr<DistributedRuns> distributed_runs, bool has_own_clock);
     StateService states;
     PlanService plans;
     InspectionService inspections;
@@ -138,7 +138,7 @@ class NodeCore final : public TransportListener,
   RequestTable requests_;
   PeerQuota quota_;
   LinkProbes probes_;
-  SharedRuns runs_;
+  DistributedRuns runs_;
   std::unique_ptr<Services> services_;  // null before `open`
 
   // next trim of the heap; used by the transport's thread only

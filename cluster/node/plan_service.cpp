@@ -32,9 +32,9 @@ std::shared_ptr<RemotePlan> PlanService::prepare(const std::shared_ptr<const Pla
   m.plan = plan->name.number;
   m.call_depth = plan->call_depth;
   m.container = node_.container;
-  const std::shared_ptr<SharedRuns> runs = runs_.lock();
-  auto shared = std::make_shared<SharedPlan>(runs, RunKey{node_.self.incarnation, m.plan}, plan,
-                                             std::move(peers), 0);
+  const std::shared_ptr<DistributedRuns> runs = runs_.lock();
+  auto shared = std::make_shared<DistributedPlan>(runs, RunKey{node_.self.incarnation, m.plan},
+                                                  plan, std::move(peers), 0);
   runs->add(shared);
   std::vector<std::uint64_t> ids;
   const PlanParts parts(*plan, placed);
@@ -68,7 +68,7 @@ std::shared_ptr<RemotePlan> PlanService::prepare(const std::shared_ptr<const Pla
 }
 
 template <class Question>
-std::vector<std::uint64_t> PlanService::ask_others(const SharedPlan& plan) {
+std::vector<std::uint64_t> PlanService::ask_others(const DistributedPlan& plan) {
   std::vector<std::uint64_t> ids;
   for (Peer peer : plan.others()) {
     ids.push_back(node_.requests.add(peer));
@@ -77,14 +77,14 @@ std::vector<std::uint64_t> PlanService::ask_others(const SharedPlan& plan) {
   return ids;
 }
 
-std::vector<LoopReport> PlanService::loops(const SharedPlan& plan) {
+std::vector<LoopReport> PlanService::loops(const DistributedPlan& plan) {
   std::vector<LoopReport> all;
   for (std::uint64_t id : ask_others<GetLoops>(plan))
     for (LoopReport& r : node_.requests.await(id).loops) all.push_back(std::move(r));
   return all;
 }
 
-std::vector<NodeCost> PlanService::costs(const SharedPlan& plan) {
+std::vector<NodeCost> PlanService::costs(const DistributedPlan& plan) {
   const std::vector<std::uint64_t> ids = ask_others<GetCosts>(plan);
   std::vector<NodeCost> all;
   for (std::size_t i = 0; i < ids.size(); ++i)
@@ -170,7 +170,7 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<Message>& message, c
   reader.end();
   EngineImpl::OthersStates owners = states_.states_for(owner->incarnation, m.container);
   states = owners.number;
-  std::shared_ptr<Compiled> compiled =
+  std::shared_ptr<CompiledPlan> compiled =
       node_.engine.take_part(std::move(placed), m.call_depth,
                              {owner->name, m.plan, owner->incarnation}, std::move(owners.store));
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
@@ -184,8 +184,8 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<Message>& message, c
     of_nodes.push_back(node == node_.self.name ? 0 : peers->at(node));
   }
   const RunKey key{owner->incarnation, m.plan};
-  const std::shared_ptr<SharedRuns> runs = runs_.lock();
-  auto shared = std::make_shared<SharedPlan>(runs, key, plan, std::move(of_nodes), from);
+  const std::shared_ptr<DistributedRuns> runs = runs_.lock();
+  auto shared = std::make_shared<DistributedPlan>(runs, key, plan, std::move(of_nodes), from);
   compiled->troupe.remote = shared;
   runs->add(shared);
   std::lock_guard lock(mutex_);
@@ -197,24 +197,24 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<Message>& message, c
   return true;
 }
 
-std::shared_ptr<Compiled> PlanService::find(RunKey key) {
+std::shared_ptr<CompiledPlan> PlanService::find(RunKey key) {
   std::lock_guard lock(mutex_);
   const auto it = plans_.find(key);
   return it != plans_.end() ? it->second : nullptr;
 }
 
 std::vector<LoopReport> PlanService::loops_of(RunKey plan) {
-  const std::shared_ptr<Compiled> compiled = find(plan);
+  const std::shared_ptr<CompiledPlan> compiled = find(plan);
   return compiled ? compiled->loops_here() : std::vector<LoopReport>();
 }
 
 std::vector<NodeCost> PlanService::costs_of(RunKey plan) {
-  const std::shared_ptr<Compiled> compiled = find(plan);
+  const std::shared_ptr<CompiledPlan> compiled = find(plan);
   return compiled ? compiled->costs_here() : std::vector<NodeCost>();
 }
 
 void PlanService::drop(Peer from, RunKey key) {
-  std::shared_ptr<Compiled> last;
+  std::shared_ptr<CompiledPlan> last;
   std::lock_guard lock(mutex_);
   if (auto it = plans_.find(key); it != plans_.end()) {
     last = std::move(it->second);
@@ -244,7 +244,7 @@ void PlanService::retry() {
 }
 
 void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
-  std::vector<std::shared_ptr<Compiled>> plans;
+  std::vector<std::shared_ptr<CompiledPlan>> plans;
   {
     std::lock_guard lock(mutex_);
     for (auto it = plans_.begin(); it != plans_.end();) {
@@ -257,26 +257,27 @@ void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
     }
   }
   for (const auto& plan : plans) {
-    const auto& shared = static_cast<const SharedPlan&>(*plan->troupe.remote);
+    const auto& shared = static_cast<const DistributedPlan&>(*plan->troupe.remote);
     send(node_.transport, shared.owner(), PlanBroken{shared.number()});
   }
 }
 
 void PlanService::drain() {
-  std::vector<std::shared_ptr<Compiled>> plans;  // kept: a run may begin before its owner is told
+  std::vector<std::shared_ptr<CompiledPlan>>
+      plans;  // kept: a run may begin before its owner is told
   {
     std::lock_guard lock(mutex_);
     is_draining_ = true;
     for (const auto& [key, plan] : plans_) plans.push_back(plan);
   }
   for (const auto& plan : plans) {
-    const auto& shared = static_cast<const SharedPlan&>(*plan->troupe.remote);
+    const auto& shared = static_cast<const DistributedPlan&>(*plan->troupe.remote);
     send(node_.transport, shared.owner(), PlanBroken{shared.number()});
   }
 }
 
 void PlanService::lost(Peer peer, const NodeId& node) {
-  std::vector<std::shared_ptr<Compiled>> plans;
+  std::vector<std::shared_ptr<CompiledPlan>> plans;
   std::lock_guard lock(mutex_);
   for (auto plan = plans_.begin(); plan != plans_.end();) {
     if (plan->first.owner == node.incarnation)

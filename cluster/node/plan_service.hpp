@@ -27,14 +27,14 @@
 
 #include <troupe/cluster/node/node_parts.hpp>
 #include <troupe/cluster/node/state_service.hpp>
-#include <troupe/cluster/runs/shared_runs.hpp>
+#include <troupe/cluster/runs/distributed_runs.hpp>
 
 namespace troupe {
 
 class PlanService {
  public:
   /// `runs`: with the node that it is a part of, which plans keep alive.
-  PlanService(const NodeParts& node, StateService& states, std::weak_ptr<SharedRuns> runs)
+  PlanService(const NodeParts& node, StateService& states, std::weak_ptr<DistributedRuns> runs)
       : node_(node), states_(states), runs_(std::move(runs)) {}
 
   // ---- at the owner
@@ -43,8 +43,8 @@ class PlanService {
   std::shared_ptr<RemotePlan> prepare(const std::shared_ptr<const Plan>& plan,
                                       const Placed& placed);
   /// As RemotePlan::loops and costs. Costs that a node has not measured are left out.
-  std::vector<LoopReport> loops(const SharedPlan& plan);
-  std::vector<NodeCost> costs(const SharedPlan& plan);
+  std::vector<LoopReport> loops(const DistributedPlan& plan);
+  std::vector<NodeCost> costs(const DistributedPlan& plan);
 
   // ---- at the others
 
@@ -55,7 +55,7 @@ class PlanService {
   /// Tries plans again that wait for connections.
   void retry();
   /// Returns a part that was made for another node; null if there is none.
-  std::shared_ptr<Compiled> find(RunKey key);
+  std::shared_ptr<CompiledPlan> find(RunKey key);
   std::vector<LoopReport> loops_of(RunKey plan);
   std::vector<NodeCost> costs_of(RunKey plan);
   /// Forgets parts that have these states, and has their owners make their plans anew.
@@ -79,15 +79,15 @@ class PlanService {
   std::optional<PeersByName> connected_with(const NodeId& owner, Peer from, const MakePlan& m,
                                             const std::shared_ptr<Message>& message);
   template <class Question>
-  std::vector<std::uint64_t> ask_others(const SharedPlan& plan);
+  std::vector<std::uint64_t> ask_others(const DistributedPlan& plan);
 
   const NodeParts node_;
   StateService& states_;
-  const std::weak_ptr<SharedRuns> runs_;
+  const std::weak_ptr<DistributedRuns> runs_;
 
-  std::mutex mutex_;                                   // guards everything below
-  std::map<RunKey, std::shared_ptr<Compiled>> plans_;  // made for others
-  std::vector<Waiting> waiting_;                       // for connections
+  std::mutex mutex_;                                       // guards everything below
+  std::map<RunKey, std::shared_ptr<CompiledPlan>> plans_;  // made for others
+  std::vector<Waiting> waiting_;                           // for connections
   bool is_closed_ = false, is_draining_ = false;
 };
 

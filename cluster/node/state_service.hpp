@@ -25,7 +25,7 @@
 
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/node/node_parts.hpp>
-#include <troupe/cluster/runs/shared_runs.hpp>
+#include <troupe/cluster/runs/distributed_runs.hpp>
 
 namespace troupe {
 
@@ -34,7 +34,7 @@ class StateService {
   /// Has plans that have these states made anew.
   using BreakPlans = std::function<void(const std::shared_ptr<StateStore>&)>;
 
-  StateService(const NodeParts& node, SharedRuns& runs, BreakPlans break_plans)
+  StateService(const NodeParts& node, DistributedRuns& runs, BreakPlans break_plans)
       : node_(node), runs_(runs), break_plans_(std::move(break_plans)) {}
 
   // ---- here, for others
@@ -67,7 +67,7 @@ class StateService {
   RequestTable::Reply ask(const std::string& node, M message);
 
   const NodeParts node_;
-  SharedRuns& runs_;
+  DistributedRuns& runs_;
   const BreakPlans break_plans_;
 
   std::mutex mutex_;  // guards seen_

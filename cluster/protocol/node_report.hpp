@@ -3,7 +3,7 @@
 //
 //   ClusterReport now = node.inspect({}, 500ms);            // every node, or why it did not answer
 //   for (const RunSnapshot& run : joined_runs(now)) ...     // runs over several nodes as one
-//   for (const Verdict& v : node.diagnose()) ...            // runs that hang, and why; else empty
+//   for (const Diagnosis& v : node.diagnose()) ...  // runs that hang, and why; else empty
 #pragma once
 
 #include <cstdint>

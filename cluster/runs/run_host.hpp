@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-class SharedPlan;
+class DistributedPlan;
 
-/// Called from any thread, without a lock of SharedRuns.
+/// Called from any thread, without a lock of DistributedRuns.
 class RunHost {
  public:
   /// Returns the name of a connected peer.
@@ -21,8 +21,8 @@ class RunHost {
   /// Ends everything that is under way with this peer: its session has ended.
   virtual void lost(Peer peer, const Status& why) = 0;
   /// Returns the reports of a plan's loops, or kernels, on the other nodes. Blocks.
-  virtual std::vector<LoopReport> loops(const SharedPlan& plan) = 0;
-  virtual std::vector<NodeCost> costs(const SharedPlan& plan) = 0;
+  virtual std::vector<LoopReport> loops(const DistributedPlan& plan) = 0;
+  virtual std::vector<NodeCost> costs(const DistributedPlan& plan) = 0;
 
  protected:
   ~RunHost() = default;

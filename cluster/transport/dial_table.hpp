@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 
 namespace troupe::detail {
 

@@ -2,7 +2,7 @@
 // receiver.
 //
 //   OutLane out(Lane::data);  out.add(message);
-//   while (Ref<OutFrame> f = out.next(received)) carrier.send(c, f);  // new or repeated frames
+//   while (Ref<OutFrame> f = out.next(received)) link.send(c, f);  // new or repeated frames
 //   out.acknowledge(n);  // the peer has frames up to n
 //
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
@@ -29,7 +29,7 @@
 #include <span>
 #include <vector>
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 #include <troupe/cluster/transport/wire.hpp>
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/cluster/transport/session.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 #include <troupe/cluster/transport/wire.hpp>

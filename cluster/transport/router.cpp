@@ -13,8 +13,8 @@ double seconds(Time t) { return std::chrono::duration<double>(t).count(); }
 
 }  // namespace
 
-Router::Router(PeerInfo self, RouterOptions options, Carrier& carrier, TransportListener& listener)
-    : self_(std::move(self)), options_(options), carrier_(carrier), listener_(listener),
+Router::Router(PeerInfo self, RouterOptions options, FrameLink& link, TransportListener& listener)
+    : self_(std::move(self)), options_(options), link_(link), listener_(listener),
       peers_([this](const Entry& entry) { return due_of(entry); }), dials_(options_.answer),
       next_session_(options.session_seed * 0x9e3779b97f4a7c15ull + self_.incarnation + 1) {
   if (self_.engine.empty()) self_.engine = engine_version();
@@ -68,7 +68,7 @@ void Router::disconnect(Peer peer, const Status& why) {
 
 void Router::leave() {
   leaving_ = true;
-  for (const Connection connection : dials_.clear()) carrier_.close(connection);
+  for (const Connection connection : dials_.clear()) link_.close(connection);
   const Status why(Code::unavailable, fmt::format("{} has left", self_.name));
   std::vector<Peer> all;
   for (const auto& [peer, entry] : peers_.all()) all.push_back(peer);
@@ -97,7 +97,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
     if (std::holds_alternative<wire::Bye>(decoded_.frame)) say(connection, wire::Gone{});
     return;
   }
-  entry->last_heard = carrier_.now();
+  entry->last_heard = link_.now();
   if (auto* data = std::get_if<wire::Data>(&decoded_.frame))
     return on_data(*entry, *data, header, decoded_.header_bytes, bulk);
   if (std::holds_alternative<wire::Ready>(decoded_.frame)) return confirm(*entry);
@@ -145,8 +145,8 @@ void Router::on_bye(Entry& entry, const wire::Bye& bye) {
 void Router::confirm(Entry& entry) {
   if (entry.state == State::pending) {
     entry.state = State::open;
-    carrier_.session_opened(entry.peer);
-    carrier_.met(entry.connection, entry.info.address);
+    link_.session_opened(entry.peer);
+    link_.met(entry.connection, entry.info.address);
     listener_.connected(entry.peer, entry.info);
     open_direct(entry);
   }
@@ -157,7 +157,7 @@ void Router::attach(Entry& entry, const wire::Received& received) {
   entry.attached = true;
   entry.farewell = false;
   entry.wait = Time::zero();
-  entry.last_sent = carrier_.now();
+  entry.last_sent = link_.now();
   if (!entry.session.attach(received))
     return end(entry, Status(Code::data_loss, "the peer has received what was not sent"));
   pump(entry);
@@ -178,9 +178,9 @@ void Router::detach(Entry& entry) {
   close_direct(entry);
   if (entry.connection != 0) {
     peers_.disconnect(entry.connection);
-    carrier_.close(entry.connection);
+    link_.close(entry.connection);
   }
-  const Time now = carrier_.now();
+  const Time now = link_.now();
   if (entry.attached) {
     if (entry.state == State::open) entry.since = now;
     ++counters_.reconnects;
@@ -195,19 +195,19 @@ void Router::detach(Entry& entry) {
 
 void Router::redial(Entry& entry) {
   entry.wait = std::clamp(entry.wait * 2, options_.redial, options_.heartbeat);
-  entry.redialled = carrier_.now();
-  peers_.connect(entry, carrier_.dial(entry.dialled));
+  entry.redialled = link_.now();
+  peers_.connect(entry, link_.dial(entry.dialled));
   wire::Hello h = hello(entry.id, true, entry.session.received());
-  h.bulk = carrier_.ask_for_bulk(entry.connection);
+  h.bulk = link_.ask_for_bulk(entry.connection);
   say(entry.connection, h);
 }
 
 void Router::end(Entry& entry, const Status& why) {
   close_direct(entry);
-  carrier_.session_over(entry.peer);
+  link_.session_over(entry.peer);
   entry.state = State::closing;
   entry.why = why;
-  entry.since = carrier_.now();
+  entry.since = link_.now();
   const Peer peer = entry.peer;
   pump(entry);
   if (!leaving_) listener_.lost(peer, why);
@@ -234,10 +234,10 @@ void Router::give_up(Entry& entry, const Status& why) {
 
 void Router::forget(Entry& entry) {
   copied_before_ += entry.session.copied_bytes();
-  carrier_.session_over(entry.peer);
+  link_.session_over(entry.peer);
   if (entry.connection != 0) {
     peers_.disconnect(entry.connection);
-    carrier_.close(entry.connection);
+    link_.close(entry.connection);
   }
   peers_.erase(entry);
 }
@@ -273,12 +273,12 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk
     // channel would overtake the Bye.
     const bool was_open = entry.state == State::open;
-    carrier_.session_over(entry.peer);
+    link_.session_over(entry.peer);
     entry.state = State::closing;
     if (entry.direct) entry.direct->close();
     entry.direct.reset();  // its records are ignored from now on
     entry.is_mute = entry.farewell = true;
-    entry.since = carrier_.now();
+    entry.since = link_.now();
     if (!say(entry.connection, wire::Bye{why})) detach(entry);
     if (was_open && !leaving_) listener_.lost(peer, why);
   }
@@ -287,10 +287,10 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
 // ---- time
 
 void Router::tick() {
-  const Time now = carrier_.now();
+  const Time now = link_.now();
   if (now >= listener_due_ && !leaving_) listener_due_ = listener_.tick(now);
   for (const Connection connection : dials_.unanswered(now)) {
-    carrier_.close(connection);
+    link_.close(connection);
     broken(connection, Status(Code::deadline_exceeded,
                               fmt::format("no answer within {} s", seconds(options_.answer))));
   }
@@ -305,7 +305,7 @@ void Router::tick() {
 }
 
 void Router::tick(Entry& entry) {
-  const Time now = carrier_.now();
+  const Time now = link_.now();
   if (entry.state == State::closing && now >= drained_at(entry)) return forget(entry);
   if (entry.state == State::pending && now - entry.since >= options_.answer) return forget(entry);
   if (entry.state == State::open && entry.session.waiting() > options_.most_waiting)
@@ -373,7 +373,7 @@ Time Router::due() {
 bool Router::say(Connection connection, const wire::Frame& frame) {
   const Ref<OutFrame> out(new OutFrame);
   out->header = wire::encode(frame);
-  return carrier_.send(connection, out);
+  return link_.send(connection, out);
 }
 
 Connection Router::connection_of(Peer peer) const {

@@ -1,11 +1,11 @@
 // Handshakes, sessions, reconnects and time-outs of a transport: all but the moving of bytes.
-// ZeroMQ and the simulation run this router over different carriers, so results of the simulation
+// ZeroMQ and the simulation run this router over different links, so results of the simulation
 // hold for both.
 //
-//   Router router(self, options, carrier, listener);
+//   Router router(self, options, link, listener);
 //   router.connect("tcp://10.0.0.7:7117");                     // the user's requests
 //   router.send(peer, lane, message);  …  router.flush();
-//   router.frame(connection, header, bulk);                    // the carrier's reports
+//   router.frame(connection, header, bulk);                    // the link's reports
 //   router.broken(connection, why);
 //   router.bulk_frame(connection, header, bytes);              // a bulk channel (router_bulk.cpp)
 //   router.tick();                                             // at router.due(), or sooner
@@ -31,8 +31,8 @@
 #include <string_view>
 #include <vector>
 
-#include <troupe/cluster/transport/carrier.hpp>
 #include <troupe/cluster/transport/dial_table.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/cluster/transport/peer_table.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 #include <troupe/cluster/transport/wire.hpp>
@@ -67,7 +67,7 @@ namespace detail {
 
 class Router {
  public:
-  Router(PeerInfo self, RouterOptions options, Carrier& carrier, TransportListener& listener);
+  Router(PeerInfo self, RouterOptions options, FrameLink& link, TransportListener& listener);
 
   void connect(const std::string& address);
   void send(Peer peer, Lane lane, Message message);
@@ -123,7 +123,7 @@ class Router {
   /// is copied to bulk_room.
   bool bulk_borrow(Connection connection, const InLane::Loan& loan);
 
-  /// Counts a drop, by the carrier too, and stores the reason.
+  /// Counts a drop, by the link too, and stores the reason.
   void dropped(std::string_view why) {
     ++counters_.dropped;
     last_drop_ = why;
@@ -215,7 +215,7 @@ class Router {
 
   PeerInfo self_;
   const RouterOptions options_;
-  Carrier& carrier_;
+  FrameLink& link_;
   TransportListener& listener_;
   PeerTable peers_;
   DialTable dials_;

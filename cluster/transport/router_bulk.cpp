@@ -93,10 +93,10 @@ bool Router::transmit(Entry& entry, const Ref<OutFrame>& frame) {
   if (entry.has_bulk && frame->bulk_bytes >= entry.bulk_from &&
       frame->header.size() <= kBulkHeader) {
     counters_.bulk_bytes_out += frame->bulk_bytes;
-    return carrier_.send_bulk(entry.connection, frame);
+    return link_.send_bulk(entry.connection, frame);
   }
-  entry.last_sent = carrier_.now();
-  return carrier_.send(entry.connection, frame);
+  entry.last_sent = link_.now();
+  return link_.send(entry.connection, frame);
 }
 
 bool Router::acknowledge(Entry& entry) {
@@ -104,9 +104,9 @@ bool Router::acknowledge(Entry& entry) {
   const Ref<OutFrame> ack(new OutFrame);
   ack->header = wire::encode(wire::Ack{entry.session.received()});
   ack->is_urgent = true;
-  if (entry.has_bulk) return carrier_.send_bulk(entry.connection, ack);
-  entry.last_sent = carrier_.now();
-  return carrier_.send(entry.connection, ack);
+  if (entry.has_bulk) return link_.send_bulk(entry.connection, ack);
+  entry.last_sent = link_.now();
+  return link_.send(entry.connection, ack);
 }
 
 void Router::arrived(Entry& entry, bool had_news, const Status& s) {
@@ -115,8 +115,7 @@ void Router::arrived(Entry& entry, bool had_news, const Status& s) {
     return end(entry, s);
   }
   take_direct(entry);  // records that were sent behind them
-  if (!had_news || entry.session.has_one_news())
-    entry.news_at = carrier_.now() + options_.acknowledge;
+  if (!had_news || entry.session.has_one_news()) entry.news_at = link_.now() + options_.acknowledge;
   if (entry.bye && entry.session.has_received(entry.bye->sent))
     return on_bye(entry, wire::Bye(*entry.bye));
   pump(entry);

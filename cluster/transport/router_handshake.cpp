@@ -18,14 +18,14 @@ void Router::connect(const std::string& address) {
   if (!self_.address.empty() && address == self_.address)
     return listener_.refused(
         address, Status(Code::already_exists, fmt::format("{} is this node itself", self_.name)));
-  start_dial({.address = address, .began = carrier_.now()});
+  start_dial({.address = address, .began = link_.now()});
 }
 
 void Router::start_dial(Dial dial) {
   dial.session = next_session_++;
-  const Connection connection = carrier_.dial(dial.address);
+  const Connection connection = link_.dial(dial.address);
   wire::Hello h = hello(dial.session, false, {});
-  h.bulk = carrier_.ask_for_bulk(connection);
+  h.bulk = link_.ask_for_bulk(connection);
   dials_.add(connection, std::move(dial));
   say(connection, h);
 }
@@ -41,11 +41,11 @@ void Router::on(Connection connection, const wire::Hello& h) {
   if (leaving_ && !h.resumes)
     return refuse(Code::unavailable, fmt::format("{} is leaving", self_.name));
   if (Status why = check_peer(self_, h.info); !why.ok()) return refuse(why.code(), why.message());
-  if (Status why = carrier_.admits(connection, h.info.name); !why.ok()) {
+  if (Status why = link_.admits(connection, h.info.name); !why.ok()) {
     dropped(why.message());
     return refuse(why.code(), why.message());
   }
-  const std::string key = carrier_.key_of(connection);
+  const std::string key = link_.key_of(connection);
 
   const auto is_resumed = [&](const Entry& entry) {
     return entry.id == h.session && entry.info.incarnation == h.info.incarnation &&
@@ -81,11 +81,11 @@ void Router::on(Connection connection, const wire::Hello& h) {
   }
   Entry& entry =
       peers_.add(std::make_unique<Entry>(next_peer_++, h.info, h.session, options_.window));
-  entry.info.address = carrier_.reachable(connection, h.info.address);
+  entry.info.address = link_.reachable(connection, h.info.address);
   entry.key = key;
   entry.session.limit_window(h.window);
   peers_.connect(entry, connection);
-  entry.last_heard = entry.since = carrier_.now();
+  entry.last_heard = entry.since = link_.now();
   answer(entry, h, false);
 }
 
@@ -93,7 +93,7 @@ void Router::on(Connection connection, const wire::Hello& h) {
 // may be used again. Else two supervisors that restart would end each other's node for ever.
 bool Router::is_answering(const Entry& entry) const {
   return entry.state == State::open && entry.attached &&
-         carrier_.now() - entry.silent_since() < options_.silence;
+         link_.now() - entry.silent_since() < options_.silence;
 }
 
 std::string Router::why_taken(const Entry& entry) const {
@@ -108,7 +108,7 @@ void Router::resume(Entry& entry, Connection connection, const wire::Hello& h) {
   if (entry.connection != connection) detach(entry);
   peers_.connect(entry, connection);
   answer(entry, h, true);
-  entry.last_heard = carrier_.now();
+  entry.last_heard = link_.now();
   if (entry.state != State::pending) attach(entry, h.received);
 }
 
@@ -120,24 +120,24 @@ void Router::on_answer(Connection connection, const wire::Hello& answer) {
   }
   Entry* entry = peers_.at(connection);
   if (!entry || entry->dialled.empty() || entry->attached || answer.session != entry->id ||
-      carrier_.key_of(connection) != entry->key)
+      link_.key_of(connection) != entry->key)
     return dropped("an answer to nothing that was asked");
-  entry->last_heard = carrier_.now();
+  entry->last_heard = link_.now();
   say(connection, wire::Ready{});
   open_bulk(*entry, answer);
   attach(*entry, answer.received);
 }
 
 void Router::establish(Connection connection, Dial dial, const wire::Hello& answer) {
-  const std::string key = carrier_.key_of(connection);
+  const std::string key = link_.key_of(connection);
   Status why = check_peer(self_, answer.info);
-  if (why.ok()) why = carrier_.admits(connection, answer.info.name);
+  if (why.ok()) why = link_.admits(connection, answer.info.name);
   if (answer.version != wire::kVersion)
     why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}",
                                                         answer.version, wire::kVersion));
   const auto abandon = [&](const Status& reason) {
     say(connection, wire::Refuse{self_.name, reason, true});
-    carrier_.close(connection);
+    link_.close(connection);
   };
   Entry* known = peers_.named(answer.info.name);
   if (known && known->key != key)
@@ -163,11 +163,11 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
   Entry& entry =
       peers_.add(std::make_unique<Entry>(next_peer_++, answer.info, dial.session, options_.window));
   entry.key = key;
-  entry.info.address = carrier_.reachable(connection, answer.info.address);
+  entry.info.address = link_.reachable(connection, answer.info.address);
   entry.session.limit_window(answer.window);
   peers_.connect(entry, connection);
   entry.dialled = std::move(dial.address);
-  entry.last_heard = carrier_.now();
+  entry.last_heard = link_.now();
   say(connection, wire::Ready{});
   open_bulk(entry, answer);
   confirm(entry);
@@ -175,11 +175,11 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
 
 void Router::on(Connection connection, const wire::Refuse& refuse) {
   if (std::optional<Dial> dial = dials_.take(connection)) {
-    carrier_.close(connection);
+    link_.close(connection);
     if (!refuse.redundant) return listener_.refused(dial->address, refuse.why);
     if (peers_.named(refuse.name)) return;
     // The other still holds a session that ended here; it is about to be notified.
-    return dials_.retry(std::move(*dial), carrier_.now() + options_.redial);
+    return dials_.retry(std::move(*dial), link_.now() + options_.redial);
   }
   Entry* entry = peers_.at(connection);
   if (!entry) return;
@@ -204,7 +204,7 @@ wire::Hello Router::hello(std::uint64_t session, bool resumes,
 void Router::answer(Entry& entry, const wire::Hello& to, bool resumes) {
   wire::Hello h = hello(entry.id, resumes, entry.session.received());
   h.is_answer = true;
-  h.bulk = carrier_.answer_bulk(entry.connection, to.bulk);
+  h.bulk = link_.answer_bulk(entry.connection, to.bulk);
   entry.may_have_bulk = h.bulk.kinds != 0;
   entry.has_bulk = false;
   say(entry.connection, h);
@@ -212,7 +212,7 @@ void Router::answer(Entry& entry, const wire::Hello& to, bool resumes) {
 
 void Router::open_bulk(Entry& entry, const wire::Hello& answer) {
   entry.may_have_bulk = answer.bulk.kinds != 0;
-  if (entry.may_have_bulk) carrier_.open_bulk(entry.connection, answer.bulk);
+  if (entry.may_have_bulk) link_.open_bulk(entry.connection, answer.bulk);
 }
 
 }  // namespace troupe::detail

@@ -16,8 +16,8 @@
 // what they have received, and take no more from the connection before. So each gets exactly the
 // missing frames, in order. A number that comes again was replayed.
 //
-// With a bulk channel (carrier.hpp) a lane's frames arrive in two rows, each in order. A frame on
-// the bulk channel waits there for its turn, and its bulk goes straight to the tensor. An
+// With a bulk channel (frame_link.hpp) a lane's frames arrive in two rows, each in order. A frame
+// on the bulk channel waits there for its turn, and its bulk goes straight to the tensor. An
 // out-of-order frame on the connection is buffered, up to the bytes that a sender may have in
 // flight. Each row is in order, so neither can wait for the other's end. A missing number ends the
 // session: at once without a bulk channel, else when more is buffered than that.

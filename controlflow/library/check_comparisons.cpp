@@ -1,4 +1,4 @@
-#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
 
 namespace troupe {

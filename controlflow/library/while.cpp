@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
-#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/ops/eager/evaluate.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
 

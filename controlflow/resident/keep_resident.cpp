@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
-#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/pointwise.hpp>

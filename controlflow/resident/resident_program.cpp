@@ -8,9 +8,9 @@
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/controlflow/resident/keep_resident.hpp>
-#include <troupe/controlflow/watch_predicates.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/pointwise.hpp>

@@ -25,7 +25,7 @@ namespace troupe::detail {
 
 class Stream;
 struct AlgebraArgs;    // algebra.hpp
-struct AlongArgs;      // along.hpp
+struct AlongArgs;      // axis_indexing.hpp
 struct AttentionArgs;  // attention.hpp
 struct AttentionGradientArgs;
 struct ChannelSumsArgs;  // channel_sums.hpp

@@ -8,8 +8,8 @@
 
 #include <troupe/devices/cpu/cpu_primitives.hpp>
 #include <troupe/devices/device/algebra.hpp>
-#include <troupe/devices/device/along.hpp>
 #include <troupe/devices/device/attention.hpp>
+#include <troupe/devices/device/axis_indexing.hpp>
 #include <troupe/devices/device/channel_sums.hpp>
 #include <troupe/devices/device/ctc.hpp>
 #include <troupe/devices/device/recurrent.hpp>

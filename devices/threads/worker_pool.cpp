@@ -392,21 +392,21 @@ bool WorkerPool::work_visible() const {
 
 // ---- a caller that works -----------------------------------------------------------------------
 
-StandIn::StandIn(WorkerPool& pool, Stepped stepped) {
+CallerWorker::CallerWorker(WorkerPool& pool, Stepped stepped) {
   if (Worker::current_ != nullptr) return;
   if (pool.deterministic()) {
     if (stepped == Stepped::drawn && pool.choice_() % 2 == 0)
       Worker::current_ = worker_ = pool.workers_.front().get();
     return;
   }
-  worker_ = pool.take_parked(WorkerPool::Taker::stand_in);
+  worker_ = pool.take_parked(WorkerPool::Taker::caller_worker);
   if (worker_ == nullptr) worker_ = pool.take_searching();
   if (worker_ == nullptr) return;
   worker_->leave_search();
   Worker::current_ = worker_;
 }
 
-StandIn::~StandIn() {
+CallerWorker::~CallerWorker() {
   if (worker_ == nullptr) return;
   Worker::current_ = nullptr;
   if (worker_->pool_->deterministic()) return;
@@ -414,7 +414,7 @@ StandIn::~StandIn() {
   worker_->pool_->give_back(*worker_);
 }
 
-void StandIn::run(bool (*done)(const void*), const void* condition) {
+void CallerWorker::run(bool (*done)(const void*), const void* condition) {
   Worker& self = *worker_;
   Job job;
   for (;;) {
@@ -432,7 +432,7 @@ void StandIn::run(bool (*done)(const void*), const void* condition) {
   }
 }
 
-void StandIn::run_some(int most) {
+void CallerWorker::run_some(int most) {
   Job job;
   while (most-- > 0 && worker_->ring_.pop(job)) worker_->execute(job);
 }

@@ -37,9 +37,9 @@
 //    parked. A submitter that finds a searcher instead leaves the job to it, so a searcher that
 //    goes to work does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the
 //    last: S2 before F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not
-//    follow fences.) A stand-in (class StandIn) that takes a worker's place, or gives it back, does
-//    so by the same steps. If it sees a job at W2, it does not take the job but does S2, as if it
-//    had just submitted it.
+//    follow fences.) A stand-in (class CallerWorker) that takes a worker's place, or gives it back,
+//    does so by the same steps. If it sees a job at W2, it does not take the job but does S2, as if
+//    it had just submitted it.
 // 5. While any worker is running a job and another is parked, one parked worker, the watcher,
 //    sleeps for at most some milliseconds at a time: one, and twice as many after each look in
 //    vain, up to 8 (each look takes 10 µs of the other core, 2 % of what tiny jobs have there). A
@@ -85,7 +85,7 @@ namespace troupe::detail {
 
 class ParallelLoop;
 class Poller;
-class StandIn;
+class CallerWorker;
 class WorkerPool;
 
 /// Asks for a pool without threads whose jobs run one at a time in an order drawn from `seed`.
@@ -150,7 +150,7 @@ class Worker {
   inline void offer();
 
  private:
-  friend class StandIn;
+  friend class CallerWorker;
   friend class WorkerPool;
   using Clock = std::chrono::steady_clock;
   struct Sighting {  // when a victim's count of finished jobs was first seen at this value
@@ -265,7 +265,7 @@ class WorkerPool {
 
  private:
   friend class Worker;
-  friend class StandIn;
+  friend class CallerWorker;
   friend class ParallelLoop;
 
   /// First-in first-out queue that grows and keeps its memory. Guarded by inject_mutex_.
@@ -296,7 +296,7 @@ class WorkerPool {
     if (parked(state) != 0 && searching(state) == 0) wake_one();
   }
   void wake_one();
-  enum class Taker : std::uint8_t { thread, stand_in };
+  enum class Taker : std::uint8_t { thread, caller_worker };
   Worker* take_parked(Taker taker);
   Worker* take_searching();
   void give_back(Worker& worker);
@@ -346,16 +346,16 @@ class WorkerPool {
 /// `Stepped::drawn` a deterministic pool draws from its seed whether the object is empty: that is
 /// one more choice of a schedule.
 ///
-///   StandIn stand_in(pool);
+///   CallerWorker caller_worker(pool);
 ///   pool.submit(first);                       // to its own ring: wakes no thread
-///   if (stand_in) stand_in.run_until([&] { return is_done(); });
-class StandIn {
+///   if (caller_worker) caller_worker.run_until([&] { return is_done(); });
+class CallerWorker {
  public:
   enum class Stepped : std::uint8_t { never, drawn };  // in a deterministic pool
-  explicit StandIn(WorkerPool& pool, Stepped stepped = Stepped::never);
-  StandIn(const StandIn&) = delete;
-  StandIn& operator=(const StandIn&) = delete;
-  ~StandIn();
+  explicit CallerWorker(WorkerPool& pool, Stepped stepped = Stepped::never);
+  CallerWorker(const CallerWorker&) = delete;
+  CallerWorker& operator=(const CallerWorker&) = delete;
+  ~CallerWorker();
 
   explicit operator bool() const { return worker_ != nullptr; }
 

@@ -10,10 +10,10 @@
 #include <troupe/ops/eager/bind_observer.hpp>
 #include <troupe/ops/eager/replay.hpp>
 #include <troupe/ops/eager/run_kernel.hpp>
+#include <troupe/ops/graph/comparison_ops.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/op.hpp>
-#include <troupe/ops/graph/ordering.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 #include <troupe/ops/graph/transfer.hpp>
 
@@ -26,7 +26,7 @@ bool acts(const OpDef& op) {
 }
 
 // Stands for a value that is not computed; an extent that is not known counts as 0.
-Value stand_in(const ValueSpec& spec) {
+Value caller_worker(const ValueSpec& spec) {
   if (spec.is_list()) return List(spec.dtype, spec.shape, spec.depth);
   Shape shape = spec.shape.has_rank() ? spec.shape : Shape{};
   for (int i = 0; i < shape.rank(); ++i)
@@ -136,7 +136,7 @@ Exprs Eager::compare(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
       watch.nan = fmt::format("{} ({})", op.name, site_for(site).text());
       watch.operand = e.edge();
     }
-  const Exprs fails = bind(opposite_of(op), inputs, std::move(attrs), site);
+  const Exprs fails = bind(negated_comparison(op), inputs, std::move(attrs), site);
   return bind(find_op("LogicalNot"), fails, {}, site);
 }
 
@@ -198,7 +198,7 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
     const std::vector<ValueSpec> outputs = node ? node->outputs : infer_outputs(op, specs, attrs);
     if (is_looking_ && acts(op)) {
       std::vector<Value> zeros;
-      for (const ValueSpec& s : outputs) zeros.push_back(stand_in(s));
+      for (const ValueSpec& s : outputs) zeros.push_back(caller_worker(s));
       return in_scope(std::move(zeros));
     }
     const NodeTypes types = node ? NodeTypes(again->graph, *node) : NodeTypes(specs, outputs);
@@ -245,7 +245,7 @@ Exprs Eager::run_kernel(Kernel& kernel, const OpDef& op, std::span<const Expr> i
       throw Error(Code::internal, fmt::format("the kernel of {} set no output {}", op.name, i));
     // made of host scalars
     if (!is_synchronous && out[i].kind() == Value::Kind::tensor)
-      bring_to_device(out[i].tensor(), *device_, *stream_);
+      copy_to_device(out[i].tensor(), *device_, *stream_);
     made.push_back(hold(std::move(out[i])));
   }
   if (!is_synchronous) stream_->synchronize();
@@ -385,7 +385,7 @@ Expr Eager::adopt(const Expr& foreign, const Site& site) {
     // in a trace both are values of its graph
     if (Tracing* const trace = Tracing::active()) return trace->graph().adopt(foreign, site);
   }
-  if (is_looking_ && is_of_graph) return hold(stand_in(foreign.spec()));
+  if (is_looking_ && is_of_graph) return hold(caller_worker(foreign.spec()));
   // another scope's value stays the one that it is
   return foreign.is_empty() ? hold(foreign.held()) : Expr(this, foreign.held(), foreign.edge());
 }

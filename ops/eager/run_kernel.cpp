@@ -60,7 +60,7 @@ void run_kernel_blocking(Kernel& kernel, std::span<Value> inputs, std::span<Valu
                          Device& device, Stream& stream, const RunInfo& run, const StateInUse& use,
                          std::uint64_t tag, bool is_alone) {
   for (Value& v : inputs)
-    if (v.kind() == Value::Kind::tensor) bring_to_device(v.tensor(), device, stream);
+    if (v.kind() == Value::Kind::tensor) copy_to_device(v.tensor(), device, stream);
   KernelContext context(inputs, outputs, device, stream, run);
   context.set_tag(tag);
   Waiter waiter;

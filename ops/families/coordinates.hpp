@@ -1,7 +1,7 @@
 // Shapes and arguments of the ops that take or put slices at coordinates.
 #pragma once
 
-#include <troupe/devices/device/along.hpp>
+#include <troupe/devices/device/axis_indexing.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>

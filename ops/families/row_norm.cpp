@@ -6,7 +6,7 @@
 
 #include <troupe/devices/device/row_norm.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/families/wide.hpp>
+#include <troupe/ops/families/accumulator.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 
 namespace troupe::detail {
@@ -64,7 +64,8 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
     c.require(epsilon >= 0 && std::isfinite(epsilon),
               fmt::format("epsilon must be finite and at least 0, not {}", epsilon));
     c.output(c.dtype(0), c.shape(0));
-    for (int i = 0; i < kParameters; ++i) c.output(wide(c.dtype(0)), shape_of_rows(c.shape(0)));
+    for (int i = 0; i < kParameters; ++i)
+      c.output(accumulator_dtype(c.dtype(0)), shape_of_rows(c.shape(0)));
   });
   op.gradient([gradient](Gradient& g) {
     Expr dx;
@@ -98,7 +99,7 @@ void define_row_norm(OpBuilder& op, const char* gradient) {
     RowNormArgs a{
         c.input(0), c.input(1), {}, {}, {}, {}, at.rows, at.n, attrs.get<double>("epsilon"),
         centered};
-    const DType moments = wide(a.x.dtype);
+    const DType moments = accumulator_dtype(a.x.dtype);
     Tensor mean, rstd = c.allocate(moments, shape_of_rows(x));
     a.rstd = View(rstd);
     if (centered) {
@@ -123,7 +124,7 @@ void define_row_norm_gradient(OpBuilder& op) {
     require_rows(c, 1);
     const Shape& x = c.shape(0);
     for (int i = 2; i <= kRstd; ++i) {
-      c.require_dtype(i, wide(c.dtype(0)), i < kRstd ? "the mean" : "rstd");
+      c.require_dtype(i, accumulator_dtype(c.dtype(0)), i < kRstd ? "the mean" : "rstd");
       c.require(
           shape_of_rows(x).is_compatible(c.shape(i)),
           "the moments are of shape " + shape_of_rows(x).text() + ", not " + c.shape(i).text());
@@ -139,7 +140,7 @@ void define_row_norm_gradient(OpBuilder& op) {
     // With h = (x - mean) rstd, s = dy scale, and q v = v - mean of v - h mean of v h: dx = rstd q
     // s, dscale = sum of dy h, dbias = sum of dy. q is its own transpose; a, b and c are the
     // cotangents of the three.
-    const DType type = wide(g.x().dtype());
+    const DType type = accumulator_dtype(g.x().dtype());
     auto given = [&](int i) { return in(type, g.dy(i)); };
     auto row = [&](int i) { return expand_dims(g.x(i), -1); };
     Expr x = in(type, g.x()), scale = in(type, g.x(1)), rstd = row(kRstd), dy = in(type, g.x(kDy)),

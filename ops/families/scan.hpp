@@ -1,7 +1,7 @@
 // Shapes and kernels of ops along one axis.
 #pragma once
 
-#include <troupe/devices/device/along.hpp>
+#include <troupe/devices/device/axis_indexing.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 

@@ -8,7 +8,7 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/internal.hpp>
-#include <troupe/ops/graph/company.hpp>
+#include <troupe/ops/graph/colocation.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/tracing.hpp>
@@ -324,7 +324,7 @@ namespace {
 // The parts of a constraint: nodes, their devices, and the colocation.
 struct Halves {
   explicit Halves(std::string_view text) {
-    if (const std::size_t at = company_at(text); at != std::string_view::npos) {
+    if (const std::size_t at = find_colocation(text); at != std::string_view::npos) {
       company = text.substr(at);
       text = text.substr(0, at == 0 ? 0 : at - 1);
     }
@@ -357,7 +357,7 @@ std::string merged(const std::string& outer, const std::string& inner) {
 
 // Colocation names the origin of a node: it moves with the origins.
 std::string shifted(const std::string& constraint, std::uint64_t by) {
-  const std::size_t at = company_at(constraint);
+  const std::size_t at = find_colocation(constraint);
   if (by == 0 || at == std::string::npos) return constraint;
   const std::size_t number = constraint.find(':', at) + 1;
   return constraint.substr(0, number) + std::to_string(std::stoull(constraint.substr(number)) + by);
@@ -415,7 +415,7 @@ Graph::Scope Graph::colocate_with(const Expr& e, At at) {
                             "of this one that is finished",
                             Site(at).text()));
   Node& node = there->nodes_[static_cast<std::size_t>(e.edge().node)];
-  if (company_at(node.device) == std::string_view::npos) {
+  if (find_colocation(node.device) == std::string_view::npos) {
     node.device += fmt::format("{}with:{}", node.device.empty() ? "" : " ", node.origin);
     ++root().extensions_;
   }

@@ -87,7 +87,7 @@ class HostKernel final : public Kernel {
     c.set_tag(tag);
     inner_->run(c);
     for (Value& v : outputs)
-      if (v.kind() == Value::Kind::tensor) bring_to_device(v.tensor(), device, stream);
+      if (v.kind() == Value::Kind::tensor) copy_to_device(v.tensor(), device, stream);
   }
 
   const std::unique_ptr<Kernel> inner_;

@@ -11,8 +11,8 @@
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/host_kernel.hpp>
 #include <troupe/ops/graph/made_by.hpp>
-#include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/pointwise.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 
 namespace troupe {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <troupe/devices/list/list.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/graph/nearest.hpp>
 #include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/suggest_name.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 #include <troupe/ops/graph/variable.hpp>
 

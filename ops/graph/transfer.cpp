@@ -2,7 +2,7 @@
 
 namespace troupe {
 
-void bring_to_device(Tensor& value, Device& device, Stream& stream) {
+void copy_to_device(Tensor& value, Device& device, Stream& stream) {
   if (device.is_synchronous() || value.is_inline() || value.device() == &device ||
       value.dtype() == DType::string)
     return;

@@ -10,6 +10,6 @@ namespace troupe {
 /// Replaces a host tensor by its copy on `device`, in `stream`'s order. Inline scalars stay: every
 /// device takes them by value. Nothing happens if it is there already.
 /// Throws internal for a tensor of another device than the host.
-void bring_to_device(Tensor& value, Device& device, Stream& stream);
+void copy_to_device(Tensor& value, Device& device, Stream& stream);
 
 }  // namespace troupe

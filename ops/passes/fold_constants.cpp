@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/ops/graph/ordering.hpp>
+#include <troupe/ops/graph/comparison_ops.hpp>
 
 namespace troupe::detail {
 namespace {
@@ -23,7 +23,7 @@ bool is_foldable(const Graph& graph, const Node& node) {
   for (Edge e : node.inputs)
     if (!is_constant(graph.node(e.node)) || !graph.node(e.node).controls.empty()) return false;
   // A comparison with NaN stays: a loop that it ends has to fail
-  // (controlflow/watch_predicates.hpp).
+  // (controlflow/check_nan_predicates.hpp).
   return !is_ordering(*node.op) ||
          std::none_of(node.inputs.begin(), node.inputs.end(), [&](Edge e) {
            return has_nan(graph.node(e.node).attrs.get<Tensor>("value"));

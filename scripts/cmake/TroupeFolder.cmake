@@ -57,7 +57,7 @@ actors/executor/(cut_edges_out|partition(_calls|_frames)?)|controlflow/lower)[.]
     string(MD5 hash ${file})
     string(SUBSTRING ${hash} 0 4 digits)
     math(EXPR batch "0x${digits} % ${batches}")
-    if(file MATCHES "^cluster/inspect/(inspection_|reception)")
+    if(file MATCHES "^cluster/inspect/(inspection_|http_acceptor)")
       set(batch json)  # three seconds of headers, which the others do without
     endif()
     string(MAKE_C_IDENTIFIER ${group} group)

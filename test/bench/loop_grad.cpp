@@ -60,7 +60,7 @@ int main() {
   Function plain = engine.compile(g, {x, a, b}, {y});
   std::vector<Expr> d = gradients(y, {x, a, b});
   CompileOptions saving;
-  saving.skip_passes = {"drop_unused"};
+  saving.skip_passes = {"drop_unused_outputs"};
   Function forward = engine.compile(g, {x, a, b}, {y}, saving);
   Function both = engine.compile(g, {x, a, b}, {y, d[0], d[1], d[2]});
   const std::vector<Tensor> values{Tensor::scalar(0.5), Tensor::scalar(0.9999),

@@ -61,7 +61,7 @@ struct Setting {
   const Primitives& p() const { return device->primitives(); }
 
   template <class F>
-  void everywhere(F&& f) {  // once on each thread
+  void run_all_configurations(F&& f) {  // once on each thread
     if (pool) pool->parallel_for(threads, f);
     else f(0);
   }
@@ -106,7 +106,8 @@ void products(Setting& s) {
     for (int i = 0; i < 5; ++i) {
       r.ours.push_back(flops / time_of([&] { s.p().matmul(*s.stream, args); }));
       r.theirs.push_back(bench::multiply_add_flops(kRounds) * s.threads / time_of([&] {
-                           s.everywhere([](int) { sink = bench::multiply_adds(kRounds); });
+                           s.run_all_configurations(
+                               [](int) { sink = bench::multiply_adds(kRounds); });
                          }));
     }
     r.print();
@@ -128,7 +129,7 @@ void pointwise(Setting& s) {
     View to(out);
     auto plain = [&] {
       std::int64_t part = n / s.threads;
-      s.everywhere([&](int t) {
+      s.run_all_configurations([&](int t) {
         plain_triad(static_cast<float*>(to.data) + t * part, x.data<float>() + t * part,
                     y.data<float>() + t * part, part);
       });

@@ -5,9 +5,9 @@
 #include <cmath>
 
 #include <troupe/controlflow/build.hpp>
-#include <troupe/controlflow/watch_predicates.hpp>
+#include <troupe/controlflow/check_nan_predicates.hpp>
 #include <troupe/test/support/programs/calls.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/programs/oracle.hpp>
 #include <troupe/troupe.hpp>
 
@@ -443,7 +443,7 @@ BOOST_AUTO_TEST_CASE(nan_is_told_of_in_functions) {
 }
 
 BOOST_AUTO_TEST_CASE(a_loop_that_is_not_run_is_not_looked_at) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         const Expr v = g.input("v", DType::f32, Shape{}), no = v > 0.0;
         One f(g, "f", {kReal}, [](Expr u) { return grown(u); });
@@ -560,7 +560,7 @@ BOOST_AUTO_TEST_CASE(nan_that_a_condition_asks_for_is_no_error) {
          steps([](Expr x) { return logical_or(x < 10.0, is_nan(x)); }),
          steps([](Expr x) { return logical_not(x >= 10.0); }), where(is_nan(untaken), 7.0, 8.0)}};
   };
-  everywhere(build, {V{2}, V{3}, V{3}, V{0}, V{3}, V{3}, V{7}});
+  run_all_configurations(build, {V{2}, V{3}, V{3}, V{0}, V{3}, V{3}, V{7}});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -1,7 +1,7 @@
 // Conditionals with known results, and what is refused of them.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -10,7 +10,7 @@ BOOST_AUTO_TEST_SUITE(conditionals)
 
 BOOST_AUTO_TEST_CASE(the_predicate_chooses) {  // C1, C2
   for (bool less : {true, false})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x = g.input("x", DType::f32, Shape{}), one = scalar(g, 1);
           Expr r = cond(
@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_CASE(the_predicate_chooses) {  // C1, C2
 }
 
 BOOST_AUTO_TEST_CASE(nested) {  // C3
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f32, Shape{}), yes = scalar(g, 1) < 2.0;
         Expr r = cond(
@@ -37,7 +37,7 @@ BOOST_AUTO_TEST_CASE(nested) {  // C3
 }
 
 BOOST_AUTO_TEST_CASE(several_results) {  // C6
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = scalar(g, 10), y = scalar(g, 200);
         auto [a, b] = cond(
@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(several_results) {  // C6
 }
 
 BOOST_AUTO_TEST_CASE(all_effects_of_the_taken_branch) {  // C28
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v1 = g.variable("v1", Tensor::scalar(7.f)),
                  v2 = g.variable("v2", Tensor::scalar(7.f)),
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(all_effects_of_the_taken_branch) {  // C28
 }
 
 BOOST_AUTO_TEST_CASE(for_its_effects_alone) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::scalar(7.f)), w = g.variable("w", Tensor::scalar(7.f));
         Expr yes = when(scalar(g, 1) < 2.0, [&] { v.assign(1.0); }),
@@ -88,7 +88,7 @@ BOOST_AUTO_TEST_CASE(for_its_effects_alone) {
 }
 
 BOOST_AUTO_TEST_CASE(branches_that_share_states_take_turns) {  // one order token for a and b
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable a = g.variable("a", Tensor::scalar(1.f)), b = g.variable("b", Tensor::scalar(2.f));
         auto swap = [&] {
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(the_other_branch_never_runs) {  // C29
 
 BOOST_AUTO_TEST_CASE(a_choice_of_several) {  // C32
   for (auto [k, expected] : {std::pair{0, 2.}, {1, 3.}, {2, 4.}, {-1, 4.}, {6, 4.}})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x = scalar(g, 1), index = g.input("k", DType::i32, Shape{});
           std::vector<std::function<Expr()>> branches{

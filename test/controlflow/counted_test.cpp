@@ -3,7 +3,7 @@
 
 #include <limits>
 
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
 
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(counters_at_the_ends_of_i64) {
 }
 
 BOOST_AUTO_TEST_CASE(structures_everywhere) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         auto [a, b] = for_loop(
             1, g.constant(std::int64_t{5}),
@@ -135,7 +135,7 @@ BOOST_AUTO_TEST_CASE(the_first_case_that_holds) {
 }
 
 BOOST_AUTO_TEST_CASE(a_vector_within_a_structure) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         auto [i, v] = while_loop([](Expr k, const Exprs&) { return k < 3; },
                                  [](Expr k, Exprs all) {

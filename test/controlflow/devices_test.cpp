@@ -5,7 +5,7 @@
 #include <cmath>
 #include <functional>
 
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -22,7 +22,7 @@ const std::vector<std::string> kDevices{"cpu:0", "cpu:1", "sim:1"};
 BOOST_AUTO_TEST_CASE(a_branch_on_another_device) {
   for (const std::string& there : kDevices)
     for (bool yes : {true, false})
-      everywhere(
+      run_all_configurations(
           [&](Graph& g) -> Scenario {
             Expr x = g.input("x", DType::f32, {2}), p = g.input("p", DType::boolean, Shape{});
             Expr y = x * 2.0;
@@ -41,7 +41,7 @@ BOOST_AUTO_TEST_CASE(a_branch_on_another_device) {
 BOOST_AUTO_TEST_CASE(part_of_a_body_on_another_device) {
   for (const std::string& there : kDevices)
     for (int parallel : {1, 2, 32})
-      everywhere(
+      run_all_configurations(
           [&](Graph& g) -> Scenario {
             Expr x0 = g.ones(DType::f32, {2});
             auto [n, x, s] = while_loop([](Expr i, Expr, Expr) { return i < 20; },
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(part_of_a_body_on_another_device) {
 
 BOOST_AUTO_TEST_CASE(a_variable_that_is_used_from_several_devices) {
   for (const std::string& home : {std::string(), std::string("cpu:1"), std::string("sim:1")})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Variable v;
           {
@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_variable_that_is_used_from_several_devices) {
 
 BOOST_AUTO_TEST_CASE(a_loop_variable_that_lives_elsewhere) {
   for (const std::string& there : kDevices)
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x0 = g.ones(DType::f32, {2});
           auto [n, x] = while_loop([](Expr i, Expr) { return i < 10; },
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(a_loop_variable_that_lives_elsewhere) {
 
 BOOST_AUTO_TEST_CASE(a_predicate_that_is_computed_elsewhere) {
   for (const std::string& there : kDevices)
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x = while_loop(
               [&](Expr y) {
@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_is_computed_elsewhere) {
 BOOST_AUTO_TEST_CASE(nested_loops_over_devices) {
   for (const std::string& there : kDevices)
     for (int parallel : {1, 4})
-      everywhere(
+      run_all_configurations(
           [&](Graph& g) -> Scenario {
             Expr a = g.constant(Tensor::of<float>({1, 2}));
             auto [n, s] =

@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include <troupe/test/support/programs/calls.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

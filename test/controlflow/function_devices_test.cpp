@@ -3,7 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/test/support/programs/calls.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -38,7 +38,7 @@ One fibonacci_in(Graph& g, const char* sum = "cpu:1", const char* leaf = "cpu:2"
 
 BOOST_AUTO_TEST_CASE(fibonacci) {
   for (const char* leaf : {"cpu:2", "sim:0"})
-    everywhere(
+    run_all_configurations(
         [=](Graph& g) -> Scenario {
           Expr n = count(g, "n");
           One f = fibonacci_in(g, "cpu:1", leaf);
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(fibonacci) {
 
 // A call is where its function's home is, which the caller's device does not change.
 BOOST_AUTO_TEST_CASE(a_call_in_a_scope_of_another_device) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         One split(g, "split", {kReal}, {kReal});
         split.define([&](Expr x) {
@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(a_call_in_a_scope_of_another_device) {
 }
 
 BOOST_AUTO_TEST_CASE(mutual) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         const ValueSpec truth{DType::boolean, Shape{}};
         Expr zero = g.input("zero", DType::i64, Shape{}), n = count(g, "n");
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(mutual) {
 BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
   // A loop whose body calls the function that it is in; its iterations go over two devices, and
   // outside of it others call.
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         One nested(g, "nested", {kCount}, {kCount});
         nested.define([&](Expr n) {
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
 }
 
 BOOST_AUTO_TEST_CASE(lists_and_outer_values) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr scale = g.input("scale", DType::f32, Shape{});
         GraphFunction<Expr(Expr, Expr)> gathered(g, "gathered", {kCount, kReal.list_of()},
@@ -136,7 +136,7 @@ BOOST_AUTO_TEST_CASE(lists_and_outer_values) {
 }
 
 BOOST_AUTO_TEST_CASE(effects_are_in_order) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = on(g, "cpu:1", [&] { return g.variable("v", Tensor::scalar(0.0)); });
         Variable calls = on(g, "cpu:2", [&] { return g.variable("calls", Tensor::scalar(0.0)); });
@@ -167,7 +167,7 @@ BOOST_AUTO_TEST_CASE(effects_are_in_order) {
 
 BOOST_AUTO_TEST_CASE(slopes) {
   // x to the nth, its slope and that one's; a saved value lies in lists within lists, one a call.
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr n = count(g, "n"), x = g.input("x", DType::f32, Shape{});
         Two power(g, "power", {kCount, kReal}, {kReal});
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(slopes) {
       },
       {Reals{32}, Reals{80}, Reals{160}}, 2);
   // Through a loop inside of the calls, and calls inside of the loop.
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f32, Shape{});
         Two nested(g, "nested", {kCount, kReal}, {kReal});

@@ -4,7 +4,7 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/programs/oracle.hpp>
 #include <troupe/troupe.hpp>
 
@@ -52,7 +52,7 @@ double difference(const Graph& g, const Expr& loss, const Expr& x, const Tensor&
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(in_a_loop) {  // G33
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = g.constant(2.f);
         One fourth(g, "fourth", {kReal}, [](Expr x) { return x * x * x * x; });
@@ -67,7 +67,7 @@ BOOST_AUTO_TEST_CASE(in_a_loop) {  // G33
 }
 
 BOOST_AUTO_TEST_CASE(of_a_recursion) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f32, Shape{}), n = g.input("n", DType::i64, Shape{});
         Expr y = power_in(g, kReal)(x, n);
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(of_a_recursion) {
 }
 
 BOOST_AUTO_TEST_CASE(of_higher_order) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f64, Shape{}), n = g.input("n", DType::i64, Shape{});
         Expr y = power_in(g, kDouble)(x, n);
@@ -91,7 +91,7 @@ BOOST_AUTO_TEST_CASE(of_higher_order) {
 }
 
 BOOST_AUTO_TEST_CASE(a_tree_of_calls) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         // f(x, n) = f(x, n-1) * f(x/2, n-2): of degree fibonacci(n + 1) in x.
         Expr x = g.input("x", DType::f64, Shape{});
@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(a_tree_of_calls) {
 }
 
 BOOST_AUTO_TEST_CASE(with_respect_to_variables_and_outer_values) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr a = g.input("a", DType::f64, Shape{}), x = g.input("x", DType::f64, Shape{});
         Variable w = g.variable("w", Tensor::scalar(3.0));
@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(with_respect_to_variables_and_outer_values) {
 }
 
 BOOST_AUTO_TEST_CASE(mutual_recursion) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f64, Shape{});
         Two up(g, "up", {kDouble, kCount}, {kDouble}),
@@ -144,7 +144,7 @@ BOOST_AUTO_TEST_CASE(mutual_recursion) {
 }
 
 BOOST_AUTO_TEST_CASE(several_results_of_which_some_count) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f64, Shape{});
         GraphFunction<std::tuple<Expr, Expr>(Expr, Expr)> f(g, "f", {kDouble, kCount},
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(several_results_of_which_some_count) {
 }
 
 BOOST_AUTO_TEST_CASE(inside_branches_and_bodies) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f64, Shape{});
         Two power = power_in(g, kDouble);

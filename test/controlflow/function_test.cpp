@@ -3,7 +3,7 @@
 
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/test/support/programs/calls.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -32,7 +32,7 @@ One fibonacci_in(Reader& r) {
 BOOST_AUTO_TEST_SUITE(calls)
 
 BOOST_AUTO_TEST_CASE(a_function_is_called_from_anywhere) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f32, Shape{});
         One square(g, "square", {kReal}, [](Expr v) { return v * v; });
@@ -54,7 +54,7 @@ BOOST_AUTO_TEST_CASE(structured_values) {
     Expr x, y;
     auto members() { return std::tie(x, y); }
   };
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         GraphFunction<std::tuple<Expr, Expr>(Expr, Expr)> both(g, "both", {kReal, kReal},
                                                                [](Expr a, Expr b) {
@@ -77,7 +77,7 @@ BOOST_AUTO_TEST_CASE(structured_values) {
 }
 
 BOOST_AUTO_TEST_CASE(unknown_extents) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         One total(g, "total", {{DType::f32, {kAny}}}, [](Expr x) { return sum(x); });
         Expr x = g.input("x", DType::f32, {kAny});
@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(unknown_extents) {
 BOOST_AUTO_TEST_CASE(outer_values_come_by_themselves) {
   // Variables of the outermost graph, used in a branch and in a loop of the body, and through a
   // function that does not use them.
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr a = g.input("a", DType::f32, Shape{}), b = g.input("b", DType::f32, Shape{}),
              never = g.input("never", DType::f32, Shape{});
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(outer_values_come_by_themselves) {
 }
 
 BOOST_AUTO_TEST_CASE(effects_happen_in_program_order) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::scalar(1.f));
         One twice_plus(g, "twice_plus", {kReal},
@@ -316,7 +316,7 @@ BOOST_AUTO_TEST_SUITE_END()
 BOOST_AUTO_TEST_SUITE(recursion)
 
 BOOST_AUTO_TEST_CASE(factorial) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr n = count(g, "n");
         One f = factorial_in(g);
@@ -326,7 +326,7 @@ BOOST_AUTO_TEST_CASE(factorial) {
 }
 
 BOOST_AUTO_TEST_CASE(fibonacci) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr n = count(g, "n");
         return {{{n, whole(12)}}, {fibonacci_in(g)(n)}};
@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(fibonacci) {
 }
 
 BOOST_AUTO_TEST_CASE(mutual) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         const ValueSpec truth{DType::boolean, Shape{}};
         Expr zero = g.input("zero", DType::i64, Shape{}), n = count(g, "n");
@@ -354,7 +354,7 @@ BOOST_AUTO_TEST_CASE(mutual) {
 }
 
 BOOST_AUTO_TEST_CASE(ackermann) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Two a(g, "ackermann", {kCount, kCount}, {kCount});
         a.define([&](Expr m, Expr n) {
@@ -373,7 +373,7 @@ BOOST_AUTO_TEST_CASE(ackermann) {
 
 BOOST_AUTO_TEST_CASE(on_lists) {
   // Quicksort: lists through calls, and two calls whose results are joined.
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         const ValueSpec list = kReal.list_of();
         One sorted(g, "sorted", {list}, {list});
@@ -416,7 +416,7 @@ BOOST_AUTO_TEST_CASE(on_lists) {
 }
 
 BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         One f = factorial_in(g);
         auto [i, s] =
@@ -442,7 +442,7 @@ BOOST_AUTO_TEST_CASE(in_loops_and_around_them) {
 
 BOOST_AUTO_TEST_CASE(effects_of_a_recursion_are_in_order) {
   // Digits appended to a number, before and after the calls within.
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::scalar(0.0));
         One walk(g, "walk", {kCount}, {kCount});

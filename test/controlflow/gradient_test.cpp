@@ -4,7 +4,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -21,7 +21,7 @@ BOOST_AUTO_TEST_SUITE(gradients_of_conditionals)
 
 BOOST_AUTO_TEST_CASE(of_the_taken_branch) {  // C11
   for (auto [c, expected] : {std::pair{1., 42.}, {3., 3.}})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x = scalar(g, 10), p = g.input("c", DType::f32, Shape{});
           Expr r = cond(
@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(built_after_a_run) {  // C15
 
 BOOST_AUTO_TEST_CASE(nested) {  // C17
   for (bool yes : {true, false})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x = scalar(g, 0), p = g.input("p", DType::boolean, Shape{});
           auto self = [&] { return x; };
@@ -62,7 +62,7 @@ BOOST_AUTO_TEST_CASE(nested) {  // C17
 
 BOOST_AUTO_TEST_CASE(second_order) {  // C18
   for (bool yes : {true, false})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x = scalar(g, 3), p = g.input("p", DType::boolean, Shape{});
           Expr r = cond(
@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(second_order) {  // C18
 
 BOOST_AUTO_TEST_CASE(rows_of_a_gather) {  // C24
   for (double c : {1., 3.})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr v = vector(g, {1, 42}), p = g.input("c", DType::f32, Shape{});
           Expr r = cond(
@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(rows_of_a_gather) {  // C24
 
 BOOST_AUTO_TEST_CASE(a_choice_of_several_in_which_not_all_use_everything) {
   for (std::int32_t k : {0, 1, 2, 7})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x = scalar(g, 2), y = scalar(g, 5), u = scalar(g, 1),
                index = g.input("k", DType::i32, Shape{});
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_choice_of_several_in_which_not_all_use_everything) {
 
 BOOST_AUTO_TEST_CASE(of_variables_read_in_a_branch) {
   for (bool yes : {true, false})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Variable v = g.variable("v", Tensor::of<float>({1, 2, 3}, {3})),
                    u = g.variable("u", Tensor::scalar(4.f)),
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(of_variables_read_in_a_branch) {
 }
 
 BOOST_AUTO_TEST_CASE(effects_are_not_repeated) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable n = g.variable("n", Tensor::scalar(3.f));
         Expr x = scalar(g, 2), yes = x > 0.0;
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_SUITE(gradients_of_loops)
 
 BOOST_AUTO_TEST_CASE(squares) {  // G1
   for (bool in_branch : {false, true})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr v = scalar(g, 2);
           auto loop = [&] {
@@ -164,7 +164,7 @@ BOOST_AUTO_TEST_CASE(squares) {  // G1
 
 BOOST_AUTO_TEST_CASE(captured_values) {  // G2
   for (int parallel : {1, 10})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr v = scalar(g, 2), a = scalar(g, 3);
           Expr r = while_loop([](Expr x) { return x < 100.0; }, [&](Expr x) { return x * a; }, v,
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(captured_values) {  // G2
 }
 
 BOOST_AUTO_TEST_CASE(unknown_shapes) {  // G4
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.input("x", DType::f32, Shape::unknown()), v = vector(g, {2});
         auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 5; },
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(unknown_shapes) {  // G4
 }
 
 BOOST_AUTO_TEST_CASE(no_iteration) {  // G5
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = vector(g, {1, 2}), v0 = vector(g, {0, 0});
         auto [i_end, r_end] = while_loop([](Expr i, Expr) { return i < 0; },
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(built_after_a_run) {  // G6, G7
 }
 
 BOOST_AUTO_TEST_CASE(several_variables) {  // G9
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x0 = scalar(g, 3), y0 = scalar(g, 2);
         auto [x_end, y_end] = while_loop([](Expr x, Expr) { return x < 100.0; },
@@ -248,7 +248,7 @@ BOOST_AUTO_TEST_CASE(several_variables) {  // G9
 }
 
 BOOST_AUTO_TEST_CASE(without_back_prop) {  // G11
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 2);
         Expr r = while_loop([](Expr x) { return x < 100.0; }, [](Expr x) { return square(x); }, v,
@@ -260,7 +260,7 @@ BOOST_AUTO_TEST_CASE(without_back_prop) {  // G11
 }
 
 BOOST_AUTO_TEST_CASE(two_loops) {  // G14
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 1);
         auto doubled = [&](Expr from) {
@@ -279,7 +279,7 @@ BOOST_AUTO_TEST_CASE(two_loops) {  // G14
 
 BOOST_AUTO_TEST_CASE(branches_in_loops) {  // G18
   for (bool open : {false, true})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr v = g.input("v", DType::f32, open ? Shape::unknown() : Shape{}),
                yes = scalar(g, 1) < 2.0;
@@ -296,7 +296,7 @@ BOOST_AUTO_TEST_CASE(branches_in_loops) {  // G18
 
 BOOST_AUTO_TEST_CASE(on_several_devices) {  // G19
   for (bool yes : {true, false})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr x0 = scalar(g, 2), p = g.input("p", DType::boolean, Shape{});
           auto [i_end, r_end] = while_loop(
@@ -321,7 +321,7 @@ BOOST_AUTO_TEST_CASE(on_several_devices) {  // G19
 }
 
 BOOST_AUTO_TEST_CASE(growing_shapes) {  // G20
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable x = g.variable("x", Tensor::of<float>({1, 2}, {1, 2}));
         auto [i_end, h_end] = while_loop([](Expr i, Expr) { return i < 2; },
@@ -337,7 +337,7 @@ BOOST_AUTO_TEST_CASE(growing_shapes) {  // G20
 }
 
 BOOST_AUTO_TEST_CASE(gradients_inside_loops) {  // G22
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr p = scalar(g, 5), weights = vector(g, {1, 2, 3});
         auto loop = [&](auto derivative) {
@@ -362,7 +362,7 @@ BOOST_AUTO_TEST_CASE(gradients_inside_loops) {  // G22
 }
 
 BOOST_AUTO_TEST_CASE(gradients_of_loops_inside_loops) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr p = scalar(g, 2);
         auto cube = [&](Expr of) {
@@ -393,7 +393,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_loops_inside_loops) {
 }
 
 BOOST_AUTO_TEST_CASE(stopped) {  // G26
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x0 = scalar(g, 3), y0 = scalar(g, 2);
         auto [rx_end, ry_end] = while_loop([](Expr x, Expr) { return x < 100.0; },
@@ -423,7 +423,7 @@ BOOST_AUTO_TEST_CASE(stopped) {  // G26
 }
 
 BOOST_AUTO_TEST_CASE(functions_in_bodies) {  // G33
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         auto f = [](Expr v) { return square(square(v)); };
         Expr v = scalar(g, 2);
@@ -438,7 +438,7 @@ BOOST_AUTO_TEST_CASE(functions_in_bodies) {  // G33
 }
 
 BOOST_AUTO_TEST_CASE(higher_order) {  // G34
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 2);
         Expr r = while_loop([](Expr x) { return x < 8.0; }, [](Expr x) { return square(x); }, v);
@@ -450,7 +450,7 @@ BOOST_AUTO_TEST_CASE(higher_order) {  // G34
 }
 
 BOOST_AUTO_TEST_CASE(captured_in_the_condition_and_in_the_body) {  // G37
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 2), three = scalar(g, 3), nine = scalar(g, 9);
         Expr r =
@@ -463,7 +463,7 @@ BOOST_AUTO_TEST_CASE(captured_in_the_condition_and_in_the_body) {  // G37
 }
 
 BOOST_AUTO_TEST_CASE(variables_read_in_the_body) {  // G40, G41
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 2);
         Variable a = g.variable("a", Tensor::scalar(3.f));
@@ -471,7 +471,7 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_body) {  // G40, G41
         return {{}, {gradients(r, a)[0], gradients(r, v)[0]}};
       },
       {Reals{216}, Reals{81}}, 2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 1);
         Variable a = g.variable("a", Tensor::of<float>({1, 1, 1, 1}, {2, 2}));
@@ -484,7 +484,7 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_body) {  // G40, G41
         return {{}, {d[0], d[1]}};
       },
       {Reals{32}, Reals{8, 8, 8, 8}}, 2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::of<float>({1, 1, 1, 1, 1}, {5}));
         Expr rows = g.constant(Tensor::of<std::int64_t>({1, 3}, {2}));
@@ -500,7 +500,7 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_body) {  // G40, G41
 }
 
 BOOST_AUTO_TEST_CASE(maps_in_loops) {  // G46
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr p = scalar(g, 2), x = vector(g, {1, 2, 3, 4, 5, 6});
         auto [i_end, r_end] = while_loop(
@@ -516,7 +516,7 @@ BOOST_AUTO_TEST_CASE(maps_in_loops) {  // G46
 }
 
 BOOST_AUTO_TEST_CASE(lists_through_loops) {  // T23
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = scalar(g, 2);
         TensorArray acc(g, {.dtype = DType::f32, .element_shape = Shape{}, .size = 100});
@@ -540,14 +540,14 @@ BOOST_AUTO_TEST_CASE(lists_through_loops) {  // T23
 }
 
 BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F2, F9
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr p = scalar(g, 2), x = vector(g, {1, 2, 3, 4, 5, 6});
         Exprs d = gradients(map([&](Expr e) { return p * square(e); }, x), {p, x});
         return {{}, {d[0], d[1]}};
       },
       {Reals{91}, Reals{4, 8, 12, 16, 20, 24}}, 2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 2), x = vector(g, {1, 2, 3, 4, 5, 6});
         auto times = [](Expr a, Expr y) { return a * y; };
@@ -562,7 +562,7 @@ BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F2, F9
 }
 
 BOOST_AUTO_TEST_CASE(effects_are_not_repeated) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable n = g.variable("n", Tensor::scalar(0.f));
         Expr v = scalar(g, 1);
@@ -594,7 +594,7 @@ BOOST_AUTO_TEST_CASE(draws_are_those_of_the_forward_pass) {
 }
 
 BOOST_AUTO_TEST_CASE(users_gradients_in_bodies) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr v = scalar(g, 2), w = scalar(g, 7);
         auto body = [&](Expr i, Expr x) {
@@ -614,7 +614,7 @@ BOOST_AUTO_TEST_CASE(users_gradients_in_bodies) {
 
 BOOST_AUTO_TEST_CASE(lists_that_cross_devices) {
   // forward: the elements lie on one device and are stacked on another
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = vector(g, {1, 2, 3}) * 2.0, l, y;
         {
@@ -626,7 +626,7 @@ BOOST_AUTO_TEST_CASE(lists_that_cross_devices) {
         return {{}, {y}};
       },
       {Reals{2, 4, 6}}, 2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {  // the gradient with respect to cotangents
         Expr m = g.input("m", DType::f32, {2, 3}), l;
         {

@@ -47,7 +47,7 @@ constexpr GradientOptions kZeros{.unconnected = Unconnected::zeros},
 // ---- functions
 
 BOOST_AUTO_TEST_CASE(gradient_of_a_call_in_a_function) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
         One h(g, "h", {kDouble}, [&](Expr a) { return gradients(s.f(a), a)[0]; });
@@ -69,7 +69,7 @@ BOOST_AUTO_TEST_CASE(oracle_runs_a_gradient_in_a_function) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_in_branches_and_loops_of_a_function) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
         const auto slope = [&](Expr a) { return gradients(s.f(a), a)[0]; };
@@ -92,7 +92,7 @@ BOOST_AUTO_TEST_CASE(gradient_in_branches_and_loops_of_a_function) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_of_a_loop_that_calls) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
         One h(g, "h", {kDouble}, [&](Expr a) {
@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(gradient_of_a_loop_that_calls) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_in_a_function_with_respect_to_an_outer_value) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
         One h(g, "h", {kDouble}, [&](Expr a) { return gradients(s.f(a), s.k)[0]; });
@@ -120,7 +120,7 @@ BOOST_AUTO_TEST_CASE(gradient_in_a_function_with_respect_to_an_outer_value) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_with_respect_to_what_an_outer_value_is_made_of) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr u = real(g, "u"), x = real(g, "x"), k = u * u;
         Variable w = g.variable("w", Tensor::scalar(5.0));
@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(gradient_with_respect_to_what_an_outer_value_is_made_of) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_of_a_recursion_in_a_function) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr k = real(g, "k"), x = real(g, "x"), n = g.input("n", DType::i64, Shape{});
         Two f(g, "f", {kCount, kDouble}, {kDouble});
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(gradient_of_a_recursion_in_a_function) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_in_a_recursion) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
         Two h(g, "h", {kCount, kDouble}, {kDouble});
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(gradient_in_a_recursion) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_with_respect_to_an_outer_value_of_unknown_shape) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr k = g.input("k", DType::f64, Shape{kAny}), other = g.input("other", DType::f64, {}),
              x = real(g, "x");
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(gradient_with_respect_to_an_outer_value_of_unknown_shape) {
 }
 
 BOOST_AUTO_TEST_CASE(gradient_of_a_gradient_in_a_function) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr k = real(g, "k"), x = real(g, "x");
         One f(g, "f", {kDouble}, [&](Expr a) { return a * a * a * k * k; });
@@ -205,7 +205,7 @@ BOOST_AUTO_TEST_CASE(gradient_of_a_gradient_in_a_function) {
 }
 
 BOOST_AUTO_TEST_CASE(outer_value_of_another_function_is_unconnected) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr u = real(g, "u");
         Square s(g);

@@ -72,7 +72,7 @@ struct Wanted {
 };
 
 /// Builds a graph on every place and compares what it fetches.
-void everywhere(const std::function<std::vector<Wanted>(Graph&)>& build) {
+void run_all_configurations(const std::function<std::vector<Wanted>(Graph&)>& build) {
   for (const Place& place : all_places()) {
     Graph g;
     std::vector<Wanted> wanted = build(g);
@@ -129,7 +129,7 @@ const std::vector<DType> kDTypesOfLists{DType::f16,     DType::f32, DType::f64,
 // ---- values
 
 BOOST_AUTO_TEST_CASE(t1_write_read) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3)
                          .write(0, g.constant(tensor({1, 2}, {4, 5})))
                          .write(1, g.constant(tensor({1, 1}, {1})))
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(t1_write_read) {
 
 BOOST_AUTO_TEST_CASE(t2_write_stack) {
   for (DType dtype : kDTypesOfLists)
-    everywhere([dtype](Graph& g) {
+    run_all_configurations([dtype](Graph& g) {
       TensorArray ta = array(g, 3, dtype);
       Doubles all = dtype == DType::boolean ? Doubles{1, 0, 0, 1, 1, 1} : Doubles{4, 5, 6, 7, 8, 9};
       for (int i = 2; i >= 0; --i)
@@ -154,14 +154,14 @@ BOOST_AUTO_TEST_CASE(t2_write_stack) {
 
 BOOST_AUTO_TEST_CASE(scalars_of_each_dtype) {
   for (DType dtype : kDTypesOfLists)
-    everywhere([dtype](Graph& g) {
+    run_all_configurations([dtype](Graph& g) {
       Expr list = list_unstack(g.constant(tensor({3}, {1, 0, 1}, dtype)));
       list = list_push(list, g.constant(Tensor::scalar_as(dtype, 1)));
       return std::vector<Wanted>{
           {list_stack(list), {4}, {1, 0, 1, 1}},
           {list_gather(list, g.constant(tensor({2}, {3, 1}, DType::i32))), {2}, {1, 0}}};
     });
-  everywhere([](Graph& g) {  // literals take the list's dtype, indices do not
+  run_all_configurations([](Graph& g) {  // literals take the list's dtype, indices do not
     Expr list = list_push(list_push(list_empty(g, {DType::boolean, Shape{}}), true), false);
     return std::vector<Wanted>{
         {list_stack(list), {2}, {1, 0}},
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(scalars_of_each_dtype) {
 }
 
 BOOST_AUTO_TEST_CASE(t4_write_concat) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3)
                          .write(0, g.constant(tensor({3, 2}, {1, 2, 3, 4, 5, 6})))
                          .write(1, g.constant(tensor({2, 2}, {7, 8, 9, 10})));
@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(t4_write_concat) {
 }
 
 BOOST_AUTO_TEST_CASE(t5_not_all_were_written) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3, DType::f64, {1, 2}).write(1, g.constant(tensor({1, 2}, {4, 5})));
     auto [rest, last] = list_pop(ta.list());
     return std::vector<Wanted>{
@@ -194,7 +194,7 @@ BOOST_AUTO_TEST_CASE(t5_not_all_were_written) {
         {last, {1, 2}, {0, 0}},
         {list_length(rest), {}, {2}}};
   });
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     Expr scalars = array(g, 2, DType::i32, {});
     return std::vector<Wanted>{{list_read(scalars, 0), {}, {0}},
                                {list_stack(scalars), {2}, {0, 0}}};
@@ -223,14 +223,14 @@ BOOST_AUTO_TEST_CASE(t5_not_all_were_written) {
                    Code::failed_precondition, {"element 2", "never written", line(__LINE__ - 1)});
   fails_everywhere([&](Graph& g) { return array(g, 0).stack(); }, Code::failed_precondition,
                    {"shape is not known", line(__LINE__ - 1)});
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     return std::vector<Wanted>{{array(g, 0, DType::f64, {2}).stack(), {0, 2}, {}},
                                {array(g, 0, DType::f64, {kAny, 2}).concat(), {0, 2}, {}}};
   });
 }
 
 BOOST_AUTO_TEST_CASE(t6_unstack_read) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray a = array(g, 0).unstack(g.constant(tensor({3}, {1, 2, 3}))),
                 b = array(g, 0).unstack(g.constant(tensor({3, 2}, {1, 1.1, 2, 2.1, 3, 3.1})));
     TensorArray c = array(g, 0).unstack(g.constant(tensor({3, 0}, {})));
@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(t6_unstack_read) {
 }
 
 BOOST_AUTO_TEST_CASE(t7_split_read) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray a = array(g, 3).split(g.constant(tensor({3}, {1, 2, 3})),
                                       g.constant(tensor({3}, {2, 0, 1}, DType::i64)));
     TensorArray none = array(g, 3).split(g.constant(tensor({0}, {})),
@@ -348,14 +348,14 @@ BOOST_AUTO_TEST_CASE(t9_an_element_is_written_once) {
 }
 
 BOOST_AUTO_TEST_CASE(t10_reading_destroys_nothing) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3).write(0, g.constant(tensor({2}, {1, -1})));
     return std::vector<Wanted>{{ta.read(0), {2}, {1, -1}}, {ta.read(0), {2}, {1, -1}}};
   });
 }
 
 BOOST_AUTO_TEST_CASE(lists_are_values) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     Expr a = list_push(list_push(list_empty(g, {DType::f64, {}}), 1.0), 2.0);
     Expr b = list_push(a, 3.0), c = list_push(a, 4.0);
     auto [rest, last] = list_pop(b);
@@ -375,7 +375,7 @@ BOOST_AUTO_TEST_CASE(lists_are_values) {
 }
 
 BOOST_AUTO_TEST_CASE(dynamic_size_and_scatter) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 0, DType::f64, {}, true).write(2, 5).write(0, 3);
     Expr x = g.constant(tensor({3, 2}, {1, 2, 3, 4, 5, 6})),
          at = g.constant(tensor({3}, {4, 0, 2}, DType::i32));
@@ -411,7 +411,7 @@ BOOST_AUTO_TEST_CASE(elements_of_several_shapes_do_not_stack) {
                    {"elements 0 and 1 have shapes [2] and [3]", "ListStack"});
   fails_everywhere([&](Graph& g) { return array(g, 1).write(0, 1).concat(); },
                    Code::invalid_argument, {"element 0 is a scalar"});
-  everywhere([&](Graph& g) {
+  run_all_configurations([&](Graph& g) {
     return std::vector<Wanted>{{mixed(g).concat(), {5}, {1, 2, 1, 2, 3}}};
   });
   Graph g;
@@ -420,7 +420,7 @@ BOOST_AUTO_TEST_CASE(elements_of_several_shapes_do_not_stack) {
 }
 
 BOOST_AUTO_TEST_CASE(lists_of_lists) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     ValueSpec numbers{DType::f64, {}};
     Expr one = list_push(list_empty(g, numbers), 1.0), two = list_push(one, 2.0);
     Expr outer = list_push(list_push(list_empty(g, numbers.list_of()), one), two);
@@ -444,7 +444,7 @@ BOOST_AUTO_TEST_CASE(lists_of_lists) {
 }
 
 BOOST_AUTO_TEST_CASE(lists_of_anything) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     Expr any = list_push(list_push(list_of_any(g), g.constant(tensor({2}, {1, 2}))),
                          g.constant(tensor({}, {7}, DType::i64)));
     any = list_push(list_push(any, list_unstack(g.constant(tensor({2}, {3, 4})))), any);
@@ -508,7 +508,7 @@ BOOST_AUTO_TEST_CASE(a_list_is_neither_fed_nor_fetched) {
 }
 
 BOOST_AUTO_TEST_CASE(an_array_is_an_operand) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3, DType::f64, {}).write(0, 5);
     auto [n, filled] = while_loop([](Expr i, TensorArray) { return i < 3; },
                                   [](Expr i, TensorArray a) {
@@ -555,7 +555,7 @@ BOOST_AUTO_TEST_CASE(eager_lists) {
 // ---- gradients
 
 BOOST_AUTO_TEST_CASE(t12_gradient_of_write_and_read) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     Expr v0 = g.constant(tensor({1, 2}, {4, 5})), v1 = g.constant(1.0);
     TensorArray ta = array(g, 3).write(0, v0).write(1, v1);
     Exprs d = gradients({ta.read(0), ta.read(0), ta.read(1)}, {v0, v1},
@@ -567,7 +567,7 @@ BOOST_AUTO_TEST_CASE(t12_gradient_of_write_and_read) {
 
 BOOST_AUTO_TEST_CASE(t13_gradient_of_stack_concat_and_read) {
   for (const Shape& element : {kAnyShape, Shape{2}})
-    everywhere([&](Graph& g) {
+    run_all_configurations([&](Graph& g) {
       Expr v0 = g.constant(tensor({2}, {1, 2})), v1 = g.constant(tensor({2}, {3, 4}));
       TensorArray ta = array(g, 2, DType::f64, element).write(0, v0).write(1, v1);
       Exprs d =
@@ -579,7 +579,7 @@ BOOST_AUTO_TEST_CASE(t13_gradient_of_stack_concat_and_read) {
 }
 
 BOOST_AUTO_TEST_CASE(t14_gradient_of_unstack_and_read) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     Expr x = g.constant(tensor({2, 2}, {1, 2, 3, 4}));
     TensorArray ta = array(g, 2).unstack(x);
     Exprs d = gradients({ta.read(0), ta.read(0), ta.read(1)}, {x},
@@ -591,7 +591,7 @@ BOOST_AUTO_TEST_CASE(t14_gradient_of_unstack_and_read) {
 }
 
 BOOST_AUTO_TEST_CASE(t15_gradient_of_split_and_concat) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     Expr x = g.constant(tensor({3, 2}, {1, 2, 3, 4, 5, 6}));
     TensorArray ta = array(g, 2).split(x, g.constant(tensor({2}, {2, 1}, DType::i64)));
     Expr d =
@@ -603,7 +603,7 @@ BOOST_AUTO_TEST_CASE(t15_gradient_of_split_and_concat) {
 }
 
 BOOST_AUTO_TEST_CASE(cotangents_that_are_lists) {
-  everywhere([](Graph& g) {
+  run_all_configurations([](Graph& g) {
     Expr x = g.constant(tensor({3}, {1, 2, 3})), list = list_unstack(x),
          dl = list_unstack(g.constant(tensor({3}, {5, 6, 7})));
     Expr by_dy = gradients({list}, {x}, {dl})[0];
@@ -619,7 +619,7 @@ BOOST_AUTO_TEST_CASE(cotangents_that_are_lists) {
                                {list_stack(of_pushed), {3}, {4, 0, 0}},
                                {of_popped, {3}, {5, 6, 0}}};
   });
-  everywhere([](Graph& g) {  // in either order
+  run_all_configurations([](Graph& g) {  // in either order
     Expr list = list_unstack(g.constant(tensor({3}, {1, 2, 3})));
     Cotangent one = Cotangent::sparse(g.constant(std::int64_t{1}), g.constant(5.0), list),
               other = Cotangent::sparse(g.constant(std::int64_t{0}), g.constant(7.0), list);

@@ -4,7 +4,7 @@
 #include <limits>
 
 #include <troupe/actors/executor/loop_report.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -12,7 +12,7 @@ namespace troupe::test {
 BOOST_AUTO_TEST_SUITE(loops)
 
 BOOST_AUTO_TEST_CASE(counting) {  // W1
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr r = while_loop([](Expr x) { return x < 10000.0; }, [](Expr x) { return x + 1.0; },
                             scalar(g, 0), {.parallel_iterations = 20});
@@ -28,7 +28,7 @@ BOOST_AUTO_TEST_CASE(structured_variables) {  // W2, W3
   };
   for (int limit : {-1, 3})
     for (bool is_vector : {false, true})
-      everywhere(
+      run_all_configurations(
           [&](Graph& g) -> Scenario {
             Expr s0 =
                 is_vector ? g.constant(Tensor::of<float>({1, 2, 3, 4, 5}, {5})) : scalar(g, 0);
@@ -49,7 +49,7 @@ BOOST_AUTO_TEST_CASE(structured_variables) {  // W2, W3
 BOOST_AUTO_TEST_CASE(a_bound_that_the_graph_computes) {
   for (DType dtype : {DType::i32, DType::i64})
     for (int most : {-2, 0, 3, 100})
-      everywhere(
+      run_all_configurations(
           [&](Graph& g) -> Scenario {
             Expr n = g.input("n", dtype, {}), x = scalar(g, 2), a = scalar(g, 3);
             auto [i, r] = while_loop([](Expr j, Expr) { return j < 5; },
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(a_bound_that_the_graph_computes) {
 }
 
 BOOST_AUTO_TEST_CASE(several_variables) {  // W5
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         auto [n_end, m_end, c_end, o_end] =
             while_loop([](Expr n, Expr, Expr, Expr) { return n < 100; },
@@ -86,7 +86,7 @@ BOOST_AUTO_TEST_CASE(several_variables) {  // W5
 }
 
 BOOST_AUTO_TEST_CASE(growing_shapes) {  // W7, W8
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {6}));
         auto [i_end, o_end] =
@@ -99,7 +99,7 @@ BOOST_AUTO_TEST_CASE(growing_shapes) {  // W7, W8
         return {{}, {o_end}};
       },
       {Reals{0, 1, 2, 3, 4, 5, 6}}, 2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         auto [i_end, j_end] = while_loop([](Expr i, Expr) { return i < 2; },
                                          [](Expr i, Expr j) {
@@ -114,7 +114,7 @@ BOOST_AUTO_TEST_CASE(growing_shapes) {  // W7, W8
 }
 
 BOOST_AUTO_TEST_CASE(nested_loops) {  // W15
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr r = while_loop([](Expr x) { return x < 3000.0; },
                             [](Expr x) {
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(nested_loops) {  // W15
       },
       {Reals{1048576}}, 2);
   // A loop in every iteration, over captured values of both.
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr a = g.input("a", DType::f32, Shape{});
         auto [i_end, s_end] = while_loop([](Expr i, Expr) { return i < 5; },
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(nested_loops) {  // W15
 
 BOOST_AUTO_TEST_CASE(outside_controls_run_once) {  // W17, W18
   for (bool is_constant : {false, true})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Variable v = g.variable("v", Tensor::scalar(0.f));
           Expr bump = v.assign_add(1.0);
@@ -165,7 +165,7 @@ BOOST_AUTO_TEST_CASE(outside_controls_run_once) {  // W17, W18
 }
 
 BOOST_AUTO_TEST_CASE(a_constant_ordered_after_the_variable) {  // W19
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr r = while_loop([](Expr i) { return i < 10.0; },
                             [&](Expr i) {
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(a_constant_ordered_after_the_variable) {  // W19
 
 BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
   for (bool yes : {true, false})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr n = scalar(g, 0), p = g.input("p", DType::boolean, Shape{});
           auto loop = [&] {
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
                                                          p, [&] { return n + 1.0; }, loop)}};
         },
         {Reals{yes ? 10. : 0.}, Reals{yes ? 1. : 10.}}, 2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr p = g.input("p", DType::boolean, Shape{});
         Expr r = while_loop([](Expr x) { return x < 10.0; },
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
         return {{{p, Tensor::scalar(true)}}, {r}};
       },
       {Reals{10}}, 2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {  // a predicate that changes, effects in both branches
         Variable even = g.variable("even", Tensor::scalar(0.f)),
                  odd = g.variable("odd", Tensor::scalar(0.f));
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(loops_in_branches_and_branches_in_loops) {  // W21, W22
 }
 
 BOOST_AUTO_TEST_CASE(variables_in_loops) {  // W26, W28
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::of<float>({3, 4, 5}, {3}));
         Expr r = while_loop([](Expr j) { return j < 3; },
@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(variables_in_loops) {  // W26, W28
         return {{}, {v.read()}};
       },
       {Reals{10, 10, 10}});
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable a = g.variable("a", Tensor::scalar(0.f)), b = g.variable("b", Tensor::scalar(0.f));
         Expr r = while_loop([](Expr i) { return i < 10; },
@@ -253,7 +253,7 @@ BOOST_AUTO_TEST_CASE(variables_in_loops) {  // W26, W28
 }
 
 BOOST_AUTO_TEST_CASE(state_in_the_condition) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable n = g.variable("n", Tensor::scalar(0.f));
         Expr r = while_loop(
@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(state_in_the_condition) {
 }
 
 BOOST_AUTO_TEST_CASE(queues_in_loops) {  // W30
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Queue q = g.fifo_queue("q", {{DType::i32, Shape{}}}, 100);
         Expr r = while_loop([](Expr i) { return i < 10; },
@@ -303,7 +303,7 @@ BOOST_AUTO_TEST_CASE(draws_differ_by_iteration_and_agree_everywhere) {
 }
 
 BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F1, F7
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {6}));
         auto times = [](Expr a, Expr y) { return a * y; };
@@ -319,7 +319,7 @@ BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F1, F7
        Reals{720, 720, 360, 120, 30, 6}, Reals{1440, 1440, 720, 240, 60, 12}, Reals{-20},
        Reals{64 - 6 * 32 - 5 * 16 - 4 * 8 - 3 * 4 - 2 * 2 - 1}},
       2);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {  // several elements, several states
         Expr x = g.constant(Tensor::of<float>({1, 2, 3}, {3})),
              y = g.constant(Tensor::of<float>({1, 2, 3, 4, 5, 6}, {3, 2}));
@@ -336,7 +336,7 @@ BOOST_AUTO_TEST_CASE(maps_folds_and_scans) {  // F1, F7
 }
 
 BOOST_AUTO_TEST_CASE(a_state_that_grows) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.constant(Tensor::of<float>({1, 2, 3}, {3}));
         return {{},
@@ -492,7 +492,7 @@ BOOST_AUTO_TEST_CASE(any_window_may_be_asked_for) {
 }
 
 BOOST_AUTO_TEST_CASE(lists_in_loops) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         auto [i_end, list_end] =
             while_loop([](Expr i, Expr) { return i < 4; },

@@ -2,7 +2,7 @@
 // The output of Print: the text of values, and lines in program order through branches and
 // iterations.
 #include <troupe/ops/eager/eager.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 
 BOOST_AUTO_TEST_SUITE(print)
 

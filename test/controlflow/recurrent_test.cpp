@@ -6,7 +6,7 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
 
@@ -146,7 +146,7 @@ void agrees(Case k, DType lengths_dtype = DType::i64,
   for (const bool fused : {false, true}) {
     k.fused = fused;
     for (bool open : open_or_not)
-      everywhere([&](Graph& g) { return built(g, k, open, lengths_dtype); }, expected);
+      run_all_configurations([&](Graph& g) { return built(g, k, open, lengths_dtype); }, expected);
   }
 }
 
@@ -282,7 +282,7 @@ BOOST_AUTO_TEST_CASE(one_graph_takes_sequences_of_any_length) {
 BOOST_AUTO_TEST_CASE(cells_alone) {
   const Case l{.gates = 4, .time = 1, .initial = true}, u{.gates = 3, .time = 1, .initial = true},
       v{.gates = 1, .time = 1, .initial = true};
-  everywhere(
+  run_all_configurations(
       [&](Graph& g) -> Scenario {
         auto cell_of = [&](const Case& k) {
           return RecurrentWeights{f32(k.input.v, {kFeatures, k.gates * kUnits}),
@@ -388,7 +388,7 @@ BOOST_AUTO_TEST_CASE(cells_are_those_of_torch) {
 BOOST_AUTO_TEST_CASE(a_cell_of_ones_own) {
   // h' = h + sum of the element, c' = 2 c: two parts of unlike rank, a structure of elements.
   for (bool reverse : {false, true})
-    everywhere(
+    run_all_configurations(
         [&](Graph& g) -> Scenario {
           Expr a = g.constant(f32({1, 2, 3, 4, 5, 6}, {3, 2, 1})),
                b = g.constant(f32({10, 20, 30, 40, 50, 60}, {3, 2}));

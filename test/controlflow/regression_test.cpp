@@ -1,7 +1,7 @@
 // Programs that once went wrong, found by random_programs_test or by reading, and made small.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -16,7 +16,7 @@ using V = std::vector<double>;
 
 // A second read after a write did not wait for it: the first read stood in the write's place.
 BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::scalar(1.f));
         Expr i = while_loop([](Expr n) { return n < 3; },
@@ -30,7 +30,7 @@ BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {
         return {{}, {v.read()}};
       },
       {V{1.875}}, 1);
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v = g.variable("v", Tensor::scalar(0.f));
         // The assigned value takes long to compute: a read that does not wait is faster.
@@ -87,7 +87,7 @@ BOOST_AUTO_TEST_CASE(a_list_crosses_devices_with_all_it_holds) {
 
 // The bound was left out without a word: the loop ended by its condition alone, or never.
 BOOST_AUTO_TEST_CASE(a_bound_holds_where_the_rank_of_the_predicate_is_unknown) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr limit = g.input("limit", DType::f32, Shape::unknown());
         Expr v = while_loop([&](Expr x) { return x < limit; }, [](Expr x) { return x * 2.0; },
@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(over_no_elements_nothing_happens_at_once) {
 // The branch that is differentiated is in a copy of the body, and the user's function is bound to
 // values of the body itself: they were refused as values of another graph.
 BOOST_AUTO_TEST_CASE(a_users_gradient_in_a_branch_uses_the_body_around_it) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr x = g.constant(2.f);
         const auto step = [](Expr v, Expr e) {

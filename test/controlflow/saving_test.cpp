@@ -2,7 +2,7 @@
 // How much a loop saves for its gradient.
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -4,7 +4,7 @@
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/format/safetensors.hpp>
 #include <troupe/ops/graph/variable.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 
 BOOST_AUTO_TEST_SUITE(strings_test)
 

@@ -5,7 +5,7 @@
 #include <thread>
 
 #include <troupe/devices/sim/sim_device.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

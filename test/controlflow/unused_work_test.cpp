@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/controlflow/drop_unused.hpp>
+#include <troupe/controlflow/drop_unused_outputs.hpp>
 #include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/test/ops/passes.hpp>
 #include <troupe/test/support/refusal.hpp>
@@ -47,8 +47,8 @@ Program needed(const Graph& g, const std::vector<Expr>& fetches,
 Program dropped(const Graph& g, const std::vector<Expr>& fetches,
                 const std::vector<Expr>& feeds = {}, const std::vector<Tensor>& values = {}) {
   const Program before = needed(g, fetches, feeds);
-  Program after = drop_unused(before);
-  same_values(before, after, values, "drop_unused");
+  Program after = drop_unused_outputs(before);
+  same_values(before, after, values, "drop_unused_outputs");
   return after;
 }
 /// Moves invariant nodes of all loops, the inner ones first, as the pipeline does.

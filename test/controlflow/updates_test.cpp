@@ -3,7 +3,7 @@
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/actors/plan/pipeline.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -31,7 +31,7 @@ int fused(const Build& build) {
 
 void same_everywhere(int updates, const Build& build, const std::vector<V>& expected) {
   BOOST_TEST(fused(build) == updates);
-  everywhere(build, expected);
+  run_all_configurations(build, expected);
 }
 
 }  // namespace
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(a_snapshot_of_before_another_write) {
 }
 
 BOOST_AUTO_TEST_CASE(a_variable_that_lives_elsewhere) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         Variable v;
         {

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-BOOST_AUTO_TEST_SUITE(stand_in)
+BOOST_AUTO_TEST_SUITE(caller_worker)
 
 namespace {
 
@@ -32,8 +32,8 @@ Job job_of(F f) {
 template <class F>
 void as_stand_in(WorkerPool& pool, F f) {
   for (;;) {
-    StandIn stand_in(pool);
-    if (stand_in) return f(stand_in);
+    CallerWorker caller_worker(pool);
+    if (caller_worker) return f(caller_worker);
     std::this_thread::yield();
   }
 }
@@ -44,7 +44,7 @@ void as_stand_in(WorkerPool& pool, F f) {
 BOOST_AUTO_TEST_CASE(a_caller_runs_its_jobs_itself) {
   WorkerPool pool(1);
   for (int round = 0; round < 200; ++round)
-    as_stand_in(pool, [&](StandIn& self) {
+    as_stand_in(pool, [&](CallerWorker& self) {
       BOOST_REQUIRE(Worker::current() != nullptr);
       BOOST_TEST(&Worker::current()->pool() == &pool);
       std::thread::id ran_on;
@@ -71,7 +71,7 @@ BOOST_AUTO_TEST_CASE(only_where_a_worker_is_idle) {
   }));
   begun.wait();
   {
-    StandIn refused(pool);
+    CallerWorker refused(pool);
     BOOST_TEST(!refused);
     BOOST_TEST(Worker::current() == nullptr);
   }
@@ -81,19 +81,19 @@ BOOST_AUTO_TEST_CASE(only_where_a_worker_is_idle) {
 
 BOOST_AUTO_TEST_CASE(not_on_a_worker_nor_twice_nor_for_a_stepped_pool) {
   WorkerPool pool(2), other(1), stepped(Deterministic{.seed = 1});
-  as_stand_in(pool, [&](StandIn&) {
-    BOOST_TEST(!StandIn(pool));
-    BOOST_TEST(!StandIn(other));
+  as_stand_in(pool, [&](CallerWorker&) {
+    BOOST_TEST(!CallerWorker(pool));
+    BOOST_TEST(!CallerWorker(other));
   });
   std::latch done(1);
   bool on_worker = true;
   pool.submit(job_of([&] {
-    on_worker = static_cast<bool>(StandIn(pool));
+    on_worker = static_cast<bool>(CallerWorker(pool));
     done.count_down();
   }));
   done.wait();
   BOOST_TEST(!on_worker);
-  BOOST_TEST(!StandIn(stepped));
+  BOOST_TEST(!CallerWorker(stepped));
 }
 
 BOOST_AUTO_TEST_CASE(for_a_stepped_pool_where_the_seed_says_so) {
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(for_a_stepped_pool_where_the_seed_says_so) {
     std::vector<bool>& is_here = drawn.emplace_back();
     std::size_t ran = 0;
     for (int i = 0; i < 32; ++i) {
-      StandIn self(pool, StandIn::Stepped::drawn);
+      CallerWorker self(pool, CallerWorker::Stepped::drawn);
       is_here.push_back(static_cast<bool>(self));
       BOOST_TEST((Worker::current() != nullptr) == static_cast<bool>(self));
       const Job job = job_of([&] { ++ran; });
@@ -117,7 +117,7 @@ BOOST_AUTO_TEST_CASE(for_a_stepped_pool_where_the_seed_says_so) {
     BOOST_TEST((std::count(is_here.begin(), is_here.end(), true) > 0 &&
                 std::count(is_here.begin(), is_here.end(), false) > 0));
     // not within a step
-    pool.submit(job_of([&] { BOOST_TEST(!StandIn(pool, StandIn::Stepped::drawn)); }));
+    pool.submit(job_of([&] { BOOST_TEST(!CallerWorker(pool, CallerWorker::Stepped::drawn)); }));
     pool.run_all();
   }
   BOOST_TEST((drawn[0] == drawn[1]));
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(what_it_leaves_behind_is_run) {
     for (int round = 0; round < 500; ++round) {
       const int left = round % 4;
       std::latch ran(left);
-      as_stand_in(pool, [&](StandIn&) {
+      as_stand_in(pool, [&](CallerWorker&) {
         for (int i = 0; i < left; ++i) pool.submit(job_of([&] { ran.count_down(); }));
       });
       ran.wait();
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(what_it_leaves_behind_is_run) {
 
 BOOST_AUTO_TEST_CASE(it_gives_up_where_nothing_comes) {
   WorkerPool pool(2);
-  as_stand_in(pool, [&](StandIn& self) {
+  as_stand_in(pool, [&](CallerWorker& self) {
     self.run_until([] { return false; });  // returns: there is nothing to do
     BOOST_TEST(pool.counters().jobs == 0u);
   });
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(it_gives_up_where_nothing_comes) {
 BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
   WorkerPool pool(2);
   for (int round = 0; round < 200; ++round)
-    as_stand_in(pool, [&](StandIn& self) {
+    as_stand_in(pool, [&](CallerWorker& self) {
       std::atomic<int> sum{0};
       std::latch done(1);
       pool.submit(job_of([&] {
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(
   std::latch searches(1), given_back(1), fetched(1);
   WorkerPool pool(2);
   std::thread searcher([&] {
-    as_stand_in(pool, [&](StandIn& self) {
+    as_stand_in(pool, [&](CallerWorker& self) {
       int asked = 0;
       self.run_until([&] {
         if (++asked < 3) return false;  // before its next job, and before it searches
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(
   });
   searches.wait();
   const auto before = pool.counters().wakes;
-  as_stand_in(pool, [](StandIn&) {});
+  as_stand_in(pool, [](CallerWorker&) {});
   BOOST_TEST(pool.counters().wakes == before);
   given_back.count_down();
   searcher.join();
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
         std::mt19937 random(static_cast<unsigned>(c));
         for (int round = 0; round < 500; ++round) {
           std::latch second(1), done(1);
-          as_stand_in(pool, [&](StandIn&) {
+          as_stand_in(pool, [&](CallerWorker&) {
             pool.submit_elsewhere(job_of([&] {
               pool.submit(job_of([&] { second.count_down(); }));
               second.wait();
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(many_callers) {
           for (int round = 0; round < kRounds; ++round) {
             std::atomic<bool> done{false};
             {
-              std::optional<StandIn> self;
+              std::optional<CallerWorker> self;
               if (c > 0) self.emplace(pool);
               if (self && *self) stood_in.fetch_add(1);
               pool.submit(job_of([&] {

@@ -1,6 +1,6 @@
 // Would random programs notice a mistake in lowering or in the executor? Every fault of
-// devices/base/planted.hpp is switched on in turn; it must be caught within a fixed number of
-// programs, and made small; without one nothing may differ. An exception in a turn, which is no
+// devices/base/fault_injection.hpp is switched on in turn; it must be caught within a fixed number
+// of programs, and made small; without one nothing may differ. An exception in a turn, which is no
 // mistake, must end the run in a sentence. Usage: planted_faults [FAULT]...
 #include <algorithm>
 #include <cstdio>
@@ -9,7 +9,7 @@
 
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/controlflow/functional.hpp>
-#include <troupe/devices/base/planted.hpp>
+#include <troupe/devices/base/fault_injection.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/support/programs/compare.hpp>
 #include <troupe/test/support/programs/random_recipe.hpp>

@@ -1,8 +1,8 @@
 // libFuzzer: what the client's verbs hear over HTTP. The first byte says which verb asks, the
 // second how it is answered; then what is answered to the first path that it asks for, to the
-// second, and so on, zeros between them. Instruments: apps/verbs/client.cpp apps/verbs/look.cpp
-// apps/verbs/top.cpp apps/verbs/metrics.cpp apps/verbs/report.cpp apps/verbs/terminal.cpp
-// apps/verbs/service.cpp cluster/inspect/report_page.cpp
+// second, and so on, zeros between them. Instruments: apps/verbs/client.cpp
+// apps/verbs/inspect_verbs.cpp apps/verbs/top.cpp apps/verbs/metrics.cpp apps/verbs/report.cpp
+// apps/verbs/terminal.cpp apps/verbs/service.cpp cluster/inspect/report_page.cpp
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>

@@ -42,7 +42,7 @@ std::size_t descriptors() {
 
 /// Stands in for a node's transport around its bulk sockets: records the messages for the
 /// connection, and has a clock.
-class Node final : private Carrier, private TransportListener {
+class Node final : private FrameLink, private TransportListener {
  public:
   explicit Node(bool listens) {
     if (listens) sockets_.listen("tcp://127.0.0.1:0", false);
@@ -68,7 +68,7 @@ class Node final : private Carrier, private TransportListener {
   /// Dials as asked, whatever the answer contains.
   std::uint8_t dials_any(bool is_sealed, const wire::Bulk& terms) {
     is_sealed_ = is_sealed;
-    channels_.emplace(router_, static_cast<const Carrier&>(*this), lines_, options_);
+    channels_.emplace(router_, static_cast<const FrameLink&>(*this), lines_, options_);
     dials(false, terms);
     return asked_;
   }

@@ -1,6 +1,6 @@
 // libFuzzer: the head of a request, sent to two servers of one node: one requires no token, the
 // other a secret one. Instruments: cluster/inspect/inspection_server.cpp
-// cluster/inspect/reception.cpp
+// cluster/inspect/http_acceptor.cpp
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <poll.h>

@@ -16,7 +16,7 @@ compiler=$(sed -n 's/^CMAKE_CXX_COMPILER:[A-Z]*=//p' "$build/CMakeCache.txt")
 
 types=(
   Action Agent Algebra Allocator Attribute Batch Block Branch Bucket Buffer Builder Built Cache
-  Callback Carrier Case Cell Channel Chunk Client Clock Column Command Comparison Completion
+  Callback FrameLink Case Cell Channel Chunk Client Clock Column Command Comparison Completion
   Condition Config Connection Context Counter Cursor Decision Device Dial Dispatcher Edge Effect
   Entry Evaluator Event Factory Fault Field Filter Frame Gate Group Handle Handler Host Index
   Inference Input Interval Item Job Keep Kernel Key Lane Layer Line Link List Listener Location
@@ -25,7 +25,7 @@ types=(
   Reader Record Recorder Reduction Ref Registry Request Response Result Rewriter Router Row Run
   Sample Scan Scatter Scheduler Scope Segment Sequence Server Session Sink Site Slot Socket Sort
   Source State Step Storage Stream Structure Swapper Symbol System Table Target Targets Task
-  Thread Time Timer Token Trace Trainer Tree Truth Type User Value Vector Verdict View Visitor
+  Thread Time Timer Token Trace Trainer Tree Truth Type User Value Vector Diagnosis View Visitor
   Wait Window Windows Worker World Writer
 )
 variables=(

@@ -7,7 +7,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/optimizer.hpp>
-#include <troupe/controlflow/drop_unused.hpp>
+#include <troupe/controlflow/drop_unused_outputs.hpp>
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/functions.hpp>
@@ -31,7 +31,7 @@ struct Pass {
 };
 const std::vector<Pass> kPasses{
     {"move_invariant", [](Program p) { return move_invariant(std::move(p)); }},
-    {"drop_unused", [](Program p) { return drop_unused(std::move(p)); }},
+    {"drop_unused_outputs", [](Program p) { return drop_unused_outputs(std::move(p)); }},
     {"lower", [](Program p) { return lower(std::move(p)); }},
     {"fold_constants", fold_constants},
     {"simplify", simplify},

@@ -17,7 +17,7 @@ import {
   Counters, kGroupings, kMostBoxes, kMostChildren, layoutInput, linesOf, nextLink, Plan, Recorded,
   search, Totals, Tree, View
 } from '../../cluster/inspect/page/model.js';
-import {Layouts} from '../../cluster/inspect/page/layouts.js';
+import {Layouts} from '../../cluster/inspect/page/layout_cache.js';
 import {mergeSeries, namedByNode, smoothed} from '../../cluster/inspect/page/curves.js';
 import {rangeOf, smoothedBothWays} from '../../cluster/inspect/page/loss.js';
 import {planLabel, sparkBars} from '../../cluster/inspect/page/runs.js';

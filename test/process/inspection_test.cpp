@@ -17,8 +17,8 @@
 #include <httplib.h>
 #include <nlohmann/json.hpp>
 
+#include <troupe/cluster/inspect/http_acceptor.hpp>
 #include <troupe/cluster/inspect/inspection_server.hpp>
-#include <troupe/cluster/inspect/reception.hpp>
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/test/process/cluster.hpp>
 #include <troupe/test/process/connection.hpp>

@@ -12,7 +12,7 @@
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/test/process/node_process.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/test/tools/own_op.hpp>
 #include <troupe/troupe.hpp>

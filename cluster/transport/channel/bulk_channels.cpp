@@ -50,7 +50,7 @@ std::string this_host() {
 
 }  // namespace
 
-BulkChannels::BulkChannels(Router& router, const Carrier& clock, DirectLines& lines,
+BulkChannels::BulkChannels(Router& router, const FrameLink& clock, DirectLines& lines,
                            const BulkSocketOptions& options)
     : router_(router), sockets_(router, clock, lines, options),
       host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}

@@ -28,7 +28,7 @@ enum class BulkKind : std::uint8_t { tcp = 1, gcm_tcp = 2, shared_memory = 4, oc
 
 class BulkChannels {
  public:
-  BulkChannels(Router& router, const Carrier& clock, DirectLines& lines,
+  BulkChannels(Router& router, const FrameLink& clock, DirectLines& lines,
                const BulkSocketOptions& options);
   void listen(const std::string& address, bool is_port_chosen) {
     sockets_.listen(address, is_port_chosen);

@@ -81,7 +81,7 @@ struct BulkSockets::Stranger {
   bool is_leaving = false;  // was a channel; its bytes are ignored
 };
 
-BulkSockets::BulkSockets(Router& router, const Carrier& clock, DirectLines& lines,
+BulkSockets::BulkSockets(Router& router, const FrameLink& clock, DirectLines& lines,
                          BulkSocketOptions options)
     : router_(router), clock_(clock), lines_(lines), options_(std::move(options)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {

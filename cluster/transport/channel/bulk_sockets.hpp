@@ -51,7 +51,8 @@ class BulkSockets {
  public:
   static constexpr std::size_t kStrangers = 32;
 
-  BulkSockets(Router& router, const Carrier& clock, DirectLines& lines, BulkSocketOptions options);
+  BulkSockets(Router& router, const FrameLink& clock, DirectLines& lines,
+              BulkSocketOptions options);
   ~BulkSockets();
 
   /// Next to the transport's own address. Throws unavailable if a port that was asked for cannot be
@@ -115,7 +116,7 @@ class BulkSockets {
                const std::optional<SealKeys>& keys);
 
   Router& router_;
-  const Carrier& clock_;
+  const FrameLink& clock_;
   DirectLines& lines_;
   const BulkSocketOptions options_;
   OwnedDescriptor epoll_, listening_, local_;

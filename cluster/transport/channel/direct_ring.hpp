@@ -30,7 +30,7 @@
 #include <optional>
 #include <span>
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/devices/base/internal.hpp>
 
 namespace troupe {

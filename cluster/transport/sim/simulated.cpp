@@ -174,7 +174,7 @@ class SimulatedNetwork::World {
 
 namespace {
 
-class SimulatedTransport final : public Transport, public Carrier {
+class SimulatedTransport final : public Transport, public FrameLink {
  public:
   SimulatedTransport(std::shared_ptr<SimulatedNetwork::World> world, PeerInfo info)
       : world_(std::move(world)), self(std::move(info)) {
@@ -264,7 +264,7 @@ class SimulatedTransport final : public Transport, public Carrier {
     return all;
   }
 
-  // ---- Carrier
+  // ---- FrameLink
 
   Connection dial(const std::string& address) override {
     const std::uint64_t number = world_->next_line++;

@@ -6,7 +6,7 @@
 //   network.at(3s, [&] { network.partition({"a"}); });  network.at(8s, [&] { network.heal(); });
 //   while (network.step()) {}  // one event: a frame, a request or a time-out
 //
-// The transports run the router, sessions and wire format of those on ZeroMQ; only the carrier is
+// The transports run the router, sessions and wire format of those on ZeroMQ; only the link is
 // simulated. Frames take a random time, in order within a connection. A connection that breaks
 // loses its frames in flight. The node that dialled is notified after a while, and the other one
 // never or when it sends. Bulk channels come up late or never, overtake their connection and are

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/devices/base/internal.hpp>
 
 namespace troupe {

@@ -14,7 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/devices/base/internal.hpp>
 
 namespace troupe {

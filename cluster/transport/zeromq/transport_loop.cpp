@@ -38,36 +38,36 @@ void TransportLoop::run() {
     {
       std::lock_guard lock(turn_);
       worked |= serve_requests();
-      const Time t = carrier_.now();
-      BulkChannels* const bulk = carrier_.bulk();
+      const Time t = link_.now();
+      BulkChannels* const bulk = link_.bulk();
       // A look at sockets costs calls of the kernel, and over ZeroMQ's hardly anything comes once
       // all have channels.
-      const bool is_beside = bulk && bulk->channels() >= carrier_.connections();
+      const bool is_beside = bulk && bulk->channels() >= link_.connections();
       const bool looks_everywhere = t >= next_look_ || !is_beside;
       if (looks_everywhere) {
-        worked |= carrier_.receive();
+        worked |= link_.receive();
         next_look_ = t + kIdleLook;
       }
       const bool has_moved = bulk && bulk->work(looks_everywhere || bulk->has_sockets() ||
                                                 std::exchange(bulk_rang_, false));
-      if (has_moved && is_beside) awake_.expect(t);
+      if (has_moved && is_beside) spin_policy_.expect(t);
       worked |= has_moved;
-      worked |= carrier_.report_failures();
+      worked |= link_.report_failures();
       if (t >= next_tick_) {
-        carrier_.watch();
+        link_.watch();
         router_->tick();
         next_tick_ = t + kTick;
       }
       if (is_leaving_ && router_->is_idle()) break;
-      worked = worked || !has_rested(t, is_beside) || !carrier_.is_quiet();
+      worked = worked || !has_rested(t, is_beside) || !link_.is_quiet();
       router_->flush();
       // sending may have taken the news from a socket
-      worked = worked || !carrier_.was_asked();
+      worked = worked || !link_.was_asked();
     }
     if (!worked) block();
   }
   requests_.close();
-  carrier_.stop();
+  link_.stop();
 }
 
 bool TransportLoop::serve_requests() {
@@ -84,13 +84,13 @@ bool TransportLoop::serve_requests() {
 // look for them takes the core from ZeroMQ's thread. Nothing is if other threads want the core.
 bool TransportLoop::has_rested(Time t, bool is_beside) {
   const TransportCounters& c = router_->traffic();
-  if (awake_.has_moved(t, c.messages_out + c.messages_in, c.bytes_out + c.bytes_in,
-                       is_beside || shares_memory()))
+  if (spin_policy_.has_moved(t, c.messages_out + c.messages_in, c.bytes_out + c.bytes_in,
+                             is_beside || shares_memory()))
     return false;
-  if (awake_.has_rested(t)) return true;
+  if (spin_policy_.has_rested(t)) return true;
   if (has_come_soon()) return false;
   std::this_thread::yield();
-  awake_.yielded(t, carrier_.now());
+  spin_policy_.yielded(t, link_.now());
   return false;
 }
 
@@ -100,8 +100,8 @@ bool TransportLoop::has_rested(Time t, bool is_beside) {
 // often the answer to their answer. A turn around all sources takes a fifth of the time of serving
 // them.
 bool TransportLoop::has_come_soon() {
-  if (!shares_memory() || !awake_.is_patient()) return false;
-  BulkChannels& bulk = *carrier_.bulk();
+  if (!shares_memory() || !spin_policy_.is_patient()) return false;
+  BulkChannels& bulk = *link_.bulk();
   const std::size_t looks = kRingLooks / bulk.rings();
   std::size_t heard = 0;
   for (std::size_t left = looks; left > 0 && heard < kInARow; --left) {
@@ -111,32 +111,32 @@ bool TransportLoop::has_come_soon() {
       left = looks;
     }
     if (bulk.has_news() || !requests_.is_empty()) {
-      awake_.looked(true);
+      spin_policy_.looked(true);
       return true;
     }
     pause_core();
   }
-  awake_.looked(heard != 0);
+  spin_policy_.looked(heard != 0);
   return heard != 0;
 }
 
 // Blocks by one call of the kernel: zmq_poll asks each socket in turn, with two calls for each,
 // before and after.
 void TransportLoop::block() {
-  if (carrier_.has_new_sockets()) {
+  if (link_.has_new_sockets()) {
     try {
       watch_sockets();
     } catch (const Error&) {  // no descriptor is left; until there is one, it looks by itself
       sleep_ = OwnedDescriptor();
-      carrier_.expect_news();
+      link_.expect_news();
       next_tick_ = next_look_ = Time::zero();
       std::this_thread::sleep_for(kIdleLook);
       return;
     }
   }
-  BulkChannels* const bulk = carrier_.bulk();
-  const Time due = std::min(router_->due(), carrier_.due());
-  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(due - carrier_.now());
+  BulkChannels* const bulk = link_.bulk();
+  const Time due = std::min(router_->due(), link_.due());
+  const auto wait = std::chrono::ceil<std::chrono::milliseconds>(due - link_.now());
   // ms; the end of a peer's connection is polled, not reported
   const long most = is_leaving_ ? 20 : 1000;
   const long ms = std::clamp<long>(static_cast<long>(wait.count()), 0, most);
@@ -146,13 +146,13 @@ void TransportLoop::block() {
   if (!bulk || bulk->fall_asleep()) n = epoll_wait(sleep_.get(), events, 8, static_cast<int>(ms));
   if (bulk) bulk->wake_up();
   requests_.wake_up();
-  next_look_ = carrier_.now() + kIdleLook;
+  next_look_ = link_.now() + kIdleLook;
   if (n == 0) next_tick_ = Time::zero();
   for (int i = 0; i < n; ++i) {
     if (events[i].data.u32 == kBell) requests_.hear();
     bulk_rang_ |= events[i].data.u32 == kBulk;
     if (events[i].data.u32 != kZeroMq) continue;
-    carrier_.expect_news();
+    link_.expect_news();
     next_tick_ = next_look_ = Time::zero();
   }
 }
@@ -165,9 +165,9 @@ void TransportLoop::watch_sockets() {
       throw Error(Code::resource_exhausted, "no descriptor is left to wait with");
   };
   add(requests_.bell(), kBell);
-  if (const BulkChannels* bulk = carrier_.bulk()) add(bulk->descriptor(), kBulk);
-  for (const int fd : carrier_.descriptors()) add(fd, kZeroMq);
-  carrier_.note_watched();
+  if (const BulkChannels* bulk = link_.bulk()) add(bulk->descriptor(), kBulk);
+  for (const int fd : link_.descriptors()) add(fd, kZeroMq);
+  link_.note_watched();
 }
 
 }  // namespace troupe

@@ -1,7 +1,7 @@
 // The transport's thread: serves requests of other threads, sockets, bulk channels and time-outs in
 // turn, and blocks when nothing has come for a while.
 //
-//   TransportLoop loop(carrier, spin);  loop.start(router);
+//   TransportLoop loop(link, spin);  loop.start(router);
 //   loop.put(ConnectRequest{address});                       // any thread
 //   if (loop.is_free()) router.send(...);                    // within a call of the listener
 //   const auto lock = loop.hold();  router.counters();       // any thread: the loop waits
@@ -10,13 +10,13 @@
 // One turn:
 //   requests ─► sockets ─► bulk channels ─► failures ─► time-outs ─► flush ─► block if idle
 //
-// The thread looks at sockets and requests for `spin` before it blocks (Wakefulness): a wake-up
+// The thread looks at sockets and requests for `spin` before it blocks (SpinPolicy): a wake-up
 // costs more than most messages.
 //
 // Threads: `run` is the transport's thread; the other calls come from any.
 //
 // Invariants:
-// 1. Router and carrier are called by the transport's thread only, with turn_ held; others read
+// 1. Router and link are called by the transport's thread only, with turn_ held; others read
 //    their counters with turn_ held.
 // 2. Before it blocks, the thread has found the queue of requests empty, and all sockets quiet, and
 //    is marked asleep: a request that comes later rings the bell.
@@ -29,14 +29,14 @@
 
 #include <troupe/cluster/transport/router.hpp>
 #include <troupe/cluster/transport/zeromq/request_queue.hpp>
-#include <troupe/cluster/transport/zeromq/wakefulness.hpp>
-#include <troupe/cluster/transport/zeromq/zeromq_carrier.hpp>
+#include <troupe/cluster/transport/zeromq/spin_policy.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq_link.hpp>
 
 namespace troupe {
 
 class TransportLoop {
  public:
-  TransportLoop(ZeroMqCarrier& carrier, Time spin) : carrier_(carrier), awake_(spin) {}
+  TransportLoop(ZeroMqLink& link, Time spin) : link_(link), spin_policy_(spin) {}
 
   /// `router` outlives the thread.
   void start(Router& router);
@@ -69,7 +69,7 @@ class TransportLoop {
     is_leaving_ = true;
     router_->leave();
   }
-  bool shares_memory() const { return carrier_.bulk() && carrier_.bulk()->shares_memory(); }
+  bool shares_memory() const { return link_.bulk() && link_.bulk()->shares_memory(); }
   bool has_rested(Time t, bool is_beside);
   bool has_come_soon();
   void block();
@@ -77,10 +77,10 @@ class TransportLoop {
 
   static inline constinit thread_local const TransportLoop* running_ = nullptr;
 
-  ZeroMqCarrier& carrier_;
+  ZeroMqLink& link_;
   RequestQueue requests_;
   std::thread thread_;
-  mutable std::mutex turn_;  // guards router and carrier: invariant 1
+  mutable std::mutex turn_;  // guards router and link: invariant 1
 
   // Used by the transport's thread only.
   Router* router_ = nullptr;  // null before `start`
@@ -89,7 +89,7 @@ class TransportLoop {
   bool bulk_rang_ = false;  // a channel's socket has something
   bool is_leaving_ = false;
   Time next_tick_{}, next_look_{};
-  Wakefulness awake_;
+  SpinPolicy spin_policy_;
 };
 
 }  // namespace troupe

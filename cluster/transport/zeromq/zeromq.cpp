@@ -3,7 +3,7 @@
 #include <utility>
 
 #include <troupe/cluster/transport/zeromq/transport_loop.hpp>
-#include <troupe/cluster/transport/zeromq/zeromq_carrier.hpp>
+#include <troupe/cluster/transport/zeromq/zeromq_link.hpp>
 
 namespace troupe {
 
@@ -15,19 +15,19 @@ constexpr std::size_t kLeastLent = 16 << 10;
 class ZeroMqTransport final : public Transport {
  public:
   ZeroMqTransport(PeerInfo self, ZeroMqOptions options)
-      : self_(std::move(self)), carrier_(self_.name, std::move(options)),
-        loop_(carrier_, carrier_.options().spin) {
+      : self_(std::move(self)), link_(self_.name, std::move(options)),
+        loop_(link_, link_.options().spin) {
     if (self_.engine.empty()) self_.engine = engine_version();
   }
   ~ZeroMqTransport() override { stop(); }
 
   void start(TransportListener& listener) override {
     if (router_) throw Error(Code::failed_precondition, "the transport was started before");
-    self_.address = carrier_.listen(self_.address);
-    RouterOptions options = carrier_.options().router;
+    self_.address = link_.listen(self_.address);
+    RouterOptions options = link_.options().router;
     options.session_seed = static_cast<std::uint64_t>(now().count());
-    router_ = std::make_unique<Router>(self_, options, carrier_, listener);
-    carrier_.open(*router_, self_.address, [this] { loop_.serve_or_flush(); });
+    router_ = std::make_unique<Router>(self_, options, link_, listener);
+    link_.open(*router_, self_.address, [this] { loop_.serve_or_flush(); });
     loop_.start(*router_);
   }
   void stop() override { loop_.stop(); }
@@ -42,11 +42,11 @@ class ZeroMqTransport final : public Transport {
       if (loop_.is_free()) router_->send(peer, lane, std::move(message));
       else loop_.put(SendRequest{peer, lane, std::move(message)});
     };
-    if (lane == Lane::data) carrier_.lines().in_order(peer, pass);
+    if (lane == Lane::data) link_.lines().in_order(peer, pass);
     else pass();
   }
   bool send_direct(Peer peer, std::span<const std::byte> record, bool may_wait) override {
-    return carrier_.lines().send(peer, record, may_wait);
+    return link_.lines().send(peer, record, may_wait);
   }
   void flush(Peer peer) override {
     if (loop_.is_current()) router_->flush(peer);
@@ -66,31 +66,30 @@ class ZeroMqTransport final : public Transport {
     loop_.put(DisconnectRequest{peer, why});
   }
 
-  Time now() const override { return carrier_.now(); }
+  Time now() const override { return link_.now(); }
   TransportCounters counters() const override {
     if (!router_) return {};
     const auto lock = loop_.hold();
     TransportCounters all = router_->counters();
-    carrier_.count(all);
+    link_.count(all);
     return all;
   }
   std::vector<PeerCounters> peers() const override {
     if (!router_) return {};
     const auto lock = loop_.hold();
     std::vector<PeerCounters> all = router_->peers();
-    carrier_.lines().count(all);
+    link_.lines().count(all);
     return all;
   }
 
  private:
   Ref<LendingSlab> slab_of(Peer peer) {
     const auto lock = loop_.hold();
-    return carrier_.bulk() ? carrier_.bulk()->slab(router_->connection_of(peer))
-                           : Ref<LendingSlab>();
+    return link_.bulk() ? link_.bulk()->slab(router_->connection_of(peer)) : Ref<LendingSlab>();
   }
 
   PeerInfo self_;
-  ZeroMqCarrier carrier_;
+  ZeroMqLink link_;
   std::unique_ptr<Router> router_;  // null before `start`
   TransportLoop loop_;
 };

@@ -5,7 +5,7 @@
 //   t->start(listener);  t->address();   // tcp://127.0.0.1:41233
 //
 // One thread owns all sockets and calls the listener (transport_loop.hpp). Frames go over ZeroMQ's
-// sockets; large payload goes beside them (zeromq_carrier.hpp). ZeroMQ's own thread moves bytes to
+// sockets; large payload goes beside them (zeromq_link.hpp). ZeroMQ's own thread moves bytes to
 // and from the kernel. A connection that breaks is replaced by another, and the session's protocol
 // (session.hpp) repeats the frames that were not acknowledged.
 #pragma once
@@ -26,8 +26,8 @@ struct ZeroMqOptions {
   /// Congestion control of every connection, if the kernel has it. The default of some systems,
   /// bbr, halves the speed of loopback.
   std::string congestion = "cubic";
-  /// With keys (gate.hpp), every connection is encrypted and both its ends are authorized. Without,
-  /// addresses other than loopback are refused, in either direction.
+  /// With keys (connection_authorizer.hpp), every connection is encrypted and both its ends are
+  /// authorized. Without, addresses other than loopback are refused, in either direction.
   std::optional<Keys> keys = {};
   /// Called with a line at a time, on the router's thread: for each refused peer, and, once a
   /// minute at most, for dropped frames with the reason.

@@ -7,7 +7,7 @@
 
 #include <zmq.hpp>
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/devices/base/internal.hpp>
 
 namespace troupe {

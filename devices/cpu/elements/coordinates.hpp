@@ -4,7 +4,7 @@
 #include <vector>
 
 #include <troupe/devices/cpu/element_types.hpp>
-#include <troupe/devices/device/along.hpp>
+#include <troupe/devices/device/axis_indexing.hpp>
 
 namespace troupe::detail {
 class WorkerPool;

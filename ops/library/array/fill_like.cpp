@@ -1,6 +1,6 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/families/held.hpp>
+#include <troupe/ops/families/representable.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
@@ -26,7 +26,7 @@ TROUPE_OP(FillLike) {
   op.attr<double>("value");
   op.not_differentiable();
   op.infer([](Inference& c) {
-    require_held(c.dtype(0), c.attrs().get<double>("value"), "the value");
+    require_representable(c.dtype(0), c.attrs().get<double>("value"), "the value");
     c.output(c.dtype(0), c.shape(0));
   });
   op.run([](KernelContext& c, const Attrs& attrs) {

@@ -1,6 +1,6 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/families/held.hpp>
+#include <troupe/ops/families/representable.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
@@ -28,8 +28,8 @@ TROUPE_OP(OneHot) {
     std::int64_t depth = c.attrs().get<std::int64_t>("depth");
     c.require(depth >= 0, "depth cannot be negative");
     const DType t = c.attrs().get<DType>("dtype");
-    require_held(t, c.attrs().get<double>("on"), "on");
-    require_held(t, c.attrs().get<double>("off"), "off");
+    require_representable(t, c.attrs().get<double>("on"), "on");
+    require_representable(t, c.attrs().get<double>("off"), "off");
     Shape s = c.shape(0);
     if (s.has_rank()) s.push_back(depth);
     c.output(t, s);

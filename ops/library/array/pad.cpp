@@ -1,6 +1,6 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/families/held.hpp>
+#include <troupe/ops/families/representable.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
@@ -45,7 +45,7 @@ TROUPE_OP(Pad) {
   op.attr<std::vector<std::int64_t>>("after");
   op.attr<double>("value", 0.0);
   op.infer([](Inference& c) {
-    require_held(c.dtype(0), c.attrs().get<double>("value"), "the value");
+    require_representable(c.dtype(0), c.attrs().get<double>("value"), "the value");
     c.output(c.dtype(0), padded(c.shape(0), c.attrs()));
   });
   op.gradient([](Gradient& g) {

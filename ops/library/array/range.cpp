@@ -1,7 +1,7 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/families/held.hpp>
 #include <troupe/ops/families/host_inputs.hpp>
+#include <troupe/ops/families/representable.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
@@ -128,8 +128,8 @@ TROUPE_OP(Range) {
     c.require(!is_integer(t) || (std::trunc(first) == first && std::trunc(by) == by),
               fmt::format("{} cannot hold {}, {}, ...", name_of(t), first, first + by));
     if (count > 0) {
-      require_held(t, first, "the first number");
-      require_held(t, first + static_cast<double>(count - 1) * by, "the last number");
+      require_representable(t, first, "the first number");
+      require_representable(t, first + static_cast<double>(count - 1) * by, "the last number");
     }
     c.output(t, {count});
   });

@@ -88,7 +88,7 @@ void check_fits(const VariableState& v, const Tensor& t) {
 // reference to it, else a copy.
 View writable(KernelContext& c, VariableState& v) {
   Tensor& value = v.value();
-  bring_to_device(value, c.device(), c.stream());
+  copy_to_device(value, c.device(), c.stream());
   if (!value.is_sole_holder() || (value.is_inline() && !c.device().is_synchronous())) {
     Tensor copy = c.allocate(value.dtype(), value.shape());
     c.primitives().copy(c.stream(), value, View(copy));
@@ -155,7 +155,7 @@ TROUPE_OP(ReadVariable) {
   op.kernel([](const KernelSetup& s) -> std::unique_ptr<Kernel> {
     return make_kernel([state = s.state](KernelContext& c) {
       with_variable(c, state, false, [](KernelContext& k, VariableState& v) {
-        bring_to_device(v.value(), k.device(), k.stream());
+        copy_to_device(v.value(), k.device(), k.stream());
         k.set(0, v.value());
       });
     });

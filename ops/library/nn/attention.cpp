@@ -1,7 +1,7 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/attention.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/ops/families/wide.hpp>
+#include <troupe/ops/families/accumulator.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/reader.hpp>
@@ -201,7 +201,7 @@ TROUPE_OP(Attention) {
   op.infer([](Inference& c) {
     require_operands(c, c.inputs() == 4);
     c.output(c.dtype(0), attended(c.shape(0), c.shape(2)));
-    c.output(wide(c.dtype(0)), query_rows(c.shape(0)));
+    c.output(accumulator_dtype(c.dtype(0)), query_rows(c.shape(0)));
   });
   op.gradient([](Gradient& g) {
     // Only this gradient uses the second output.
@@ -217,7 +217,7 @@ TROUPE_OP(Attention) {
   op.run([](KernelContext& c, const Attrs& attrs) {
     AttentionArgs a = args_of(c, attrs, c.inputs() == 4);
     Tensor y = c.allocate(a.q.dtype, {a.batch, a.heads, a.queries, a.width}),
-           log_sum = c.allocate(wide(a.q.dtype), {a.batch, a.heads, a.queries});
+           log_sum = c.allocate(accumulator_dtype(a.q.dtype), {a.batch, a.heads, a.queries});
     a.y = View(y);
     a.log_sum = View(log_sum);
     c.primitives().attention(c.stream(), a);

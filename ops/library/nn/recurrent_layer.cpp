@@ -1,6 +1,6 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/recurrent.hpp>
-#include <troupe/ops/families/wide.hpp>
+#include <troupe/ops/families/accumulator.hpp>
 #include <troupe/ops/graph/gradient.hpp>
 #include <troupe/ops/graph/op.hpp>
 
@@ -147,7 +147,7 @@ void require_dtypes(const Inference& c, int lengths, int kept) {
   c.require_floating(0);
   for (int i = 1; i < c.inputs(); ++i) {
     if (i == lengths) c.require_index(i, "lengths");
-    else if (i == kept) c.require_dtype(i, wide(c.dtype(0)), "what is kept");
+    else if (i == kept) c.require_dtype(i, accumulator_dtype(c.dtype(0)), "what is kept");
     else c.require_same_dtype(0, i);
   }
 }
@@ -185,7 +185,7 @@ class RecurrentKernel final : public Kernel {
     Tensor y = c.allocate(type, e.sequence()), h = c.allocate(type, e.state()), last, kept;
     a.y = View(y), a.h = View(h);
     if (at.c >= 0) last = c.allocate(type, e.state()), a.c = View(last);
-    if (at.kept >= 0) kept = c.allocate(wide(type), e.sequence()), a.kept = View(kept);
+    if (at.kept >= 0) kept = c.allocate(accumulator_dtype(type), e.sequence()), a.kept = View(kept);
     Tensor gates = c.allocate_over(at.projected, type, e.sequence(true));
     a.gates = View(gates);
     c.primitives().recurrent(c.stream(), a);
@@ -222,7 +222,7 @@ TROUPE_OP(RecurrentLayer) {
     c.output(c.dtype(0), e.state());
     if (at.c >= 0) c.output(c.dtype(0), e.state());
     c.output(c.dtype(0), e.sequence(true));
-    if (at.kept >= 0) c.output(wide(c.dtype(0)), e.sequence());
+    if (at.kept >= 0) c.output(accumulator_dtype(c.dtype(0)), e.sequence());
   });
   op.gradient([](Gradient& g) {
     const Forward at(cell_of(g.attrs()), g.inputs());

@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
              engine.compile(g, {}, {y}, {.skip_passes = {"simplify", "bogus"}});
            },
            Code::invalid_argument),
-       "no pass 'bogus' that can be skipped; there are drop_unused, ");
+       "no pass 'bogus' that can be skipped; there are drop_unused_outputs, ");
   says(refusal([&] { engine.run(g, {}, {y}, {.timeout = -1ms}); }, Code::invalid_argument),
        "must not be negative");
   says(refusal([&] { engine.run(g, {}, {y}, {.trace = "/nonexistent/x.json"}); },

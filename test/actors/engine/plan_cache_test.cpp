@@ -15,8 +15,8 @@ namespace {
 
 PlanCache::Key cache_key(std::uint64_t graph) { return {graph, 0, {}, {}}; }
 
-std::shared_ptr<Compiled> plan_of(std::uint64_t constant_bytes = 0) {
-  auto compiled = std::make_shared<Compiled>();
+std::shared_ptr<CompiledPlan> plan_of(std::uint64_t constant_bytes = 0) {
+  auto compiled = std::make_shared<CompiledPlan>();
   compiled->constant_bytes = constant_bytes;
   return compiled;
 }
@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(close_takes_the_engine_from_all_plans) {
     return compiled;
   };
   const auto first = with_engine(), second = with_engine();
-  std::weak_ptr<Compiled> kept_alone;
+  std::weak_ptr<CompiledPlan> kept_alone;
   {
     auto third = with_engine();
     kept_alone = third;

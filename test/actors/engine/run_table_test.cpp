@@ -20,7 +20,7 @@ using std::chrono::nanoseconds;
 struct Table {
   EngineClock clock{[](std::uint64_t) {}};
   RunTable runs;
-  PlanTroupe troupe;
+  PlanActors troupe;
   explicit Table(int max_runs) : runs(max_runs, clock) {}
   Ref<Run> run() {
     Ref<Run> made(new Run(runs.next_id(), 0, 0, std::make_shared<const Plan>(), {}, 1));

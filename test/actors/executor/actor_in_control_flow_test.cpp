@@ -8,7 +8,7 @@
 #include <mutex>
 
 #include <troupe/ops/graph/actor_node.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(before_inside_and_after_in_program_order) {
 }
 
 BOOST_AUTO_TEST_CASE(it_lives_on_the_host_wherever_the_loop_runs) {
-  everywhere(
+  run_all_configurations(
       [](Graph& g) -> Scenario {
         auto [i, x] = while_loop(
             [](Expr k, Expr) { return k < 3; },

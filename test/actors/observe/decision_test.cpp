@@ -29,14 +29,14 @@ Comparison seen(Relation relation, Course course, std::int64_t at, double left, 
 }
 
 Truth of_line(Relation relation, double left, double step, double right, double right_step = 0) {
-  return settled(seen(relation, Course::exact, 10, left, right),
-                 seen(relation, Course::exact, 20, left + 10 * step, right + 10 * right_step, step,
-                      right_step));
+  return is_decided(seen(relation, Course::exact, 10, left, right),
+                    seen(relation, Course::exact, 20, left + 10 * step, right + 10 * right_step,
+                         step, right_step));
 }
 
 Truth of_float(Relation relation, double then, double now, double right) {
-  return settled(seen(relation, Course::one_way, 10, then, right),
-                 seen(relation, Course::one_way, 20, now, right, (now - then) / 10));
+  return is_decided(seen(relation, Course::one_way, 10, then, right),
+                    seen(relation, Course::one_way, 20, now, right, (now - then) / 10));
 }
 
 }  // namespace
@@ -71,19 +71,23 @@ BOOST_AUTO_TEST_CASE(integers_on_a_line) {
 
 BOOST_AUTO_TEST_CASE(integers_that_are_not_on_a_line_as_far_as_is_known) {
   const auto then = seen(Relation::ge, Course::exact, 10, 100, 0);
-  BOOST_TEST((settled(then, seen(Relation::ge, Course::exact, 20, 110, 0, 1)) == Truth::yes));
+  BOOST_TEST((is_decided(then, seen(Relation::ge, Course::exact, 20, 110, 0, 1)) == Truth::yes));
   // no step was seen
-  BOOST_TEST((settled(then, seen(Relation::ge, Course::exact, 20, 110, 0)) == Truth::unknown));
+  BOOST_TEST((is_decided(then, seen(Relation::ge, Course::exact, 20, 110, 0)) == Truth::unknown));
   // it was another one
-  BOOST_TEST((settled(then, seen(Relation::ge, Course::exact, 20, 110, 0, 2)) == Truth::unknown));
+  BOOST_TEST(
+      (is_decided(then, seen(Relation::ge, Course::exact, 20, 110, 0, 2)) == Truth::unknown));
   // nothing has happened
-  BOOST_TEST((settled(then, seen(Relation::ge, Course::exact, 10, 100, 0, 1)) == Truth::unknown));
+  BOOST_TEST(
+      (is_decided(then, seen(Relation::ge, Course::exact, 10, 100, 0, 1)) == Truth::unknown));
   // it has changed
-  BOOST_TEST((settled(then, seen(Relation::ge, Course::exact, 20, -10, 0, -11)) == Truth::unknown));
+  BOOST_TEST(
+      (is_decided(then, seen(Relation::ge, Course::exact, 20, -10, 0, -11)) == Truth::unknown));
   const auto far = seen(Relation::ge, Course::exact, 10, 2e9, 0);
-  BOOST_TEST((settled(far, seen(Relation::ge, Course::exact, 20, 2e9 + 10, 0, 1)) == Truth::yes));
+  BOOST_TEST(
+      (is_decided(far, seen(Relation::ge, Course::exact, 20, 2e9 + 10, 0, 1)) == Truth::yes));
   // wraps around before long
-  BOOST_TEST((settled(far, seen(Relation::ge, Course::exact, 20, 2e9 + 10'000, 0, 1000)) ==
+  BOOST_TEST((is_decided(far, seen(Relation::ge, Course::exact, 20, 2e9 + 10'000, 0, 1000)) ==
               Truth::unknown));
 }
 
@@ -96,11 +100,11 @@ BOOST_AUTO_TEST_CASE(floats_that_never_turn_round) {
   BOOST_TEST((of_float(ne, 1, 2, 0) == Truth::yes));
   BOOST_TEST((of_float(ne, -1, -0.5, 0) == Truth::unknown));
   // no step was seen
-  BOOST_TEST((settled(seen(gt, Course::one_way, 10, 1, 0), seen(gt, Course::one_way, 20, 2, 0)) ==
-              Truth::unknown));
+  BOOST_TEST((is_decided(seen(gt, Course::one_way, 10, 1, 0),
+                         seen(gt, Course::one_way, 20, 2, 0)) == Truth::unknown));
   // or one the other way
-  BOOST_TEST((settled(seen(gt, Course::one_way, 10, 1, 0),
-                      seen(gt, Course::one_way, 20, 2, 0, -0.5)) == Truth::unknown));
+  BOOST_TEST((is_decided(seen(gt, Course::one_way, 10, 1, 0),
+                         seen(gt, Course::one_way, 20, 2, 0, -0.5)) == Truth::unknown));
   const double nan = std::numeric_limits<double>::quiet_NaN();
   BOOST_TEST((of_float(gt, 1, nan, 0) == Truth::unknown));
   BOOST_TEST((of_float(lt, nan, nan, 0) == Truth::unknown));
@@ -110,9 +114,9 @@ BOOST_AUTO_TEST_CASE(floats_that_never_turn_round) {
 BOOST_AUTO_TEST_CASE(other_numbers_settle_nothing) {
   for (const double then : {3.0, 7.0})
     for (const double now : {3.0, 2.0, 7.0, 8.0})
-      BOOST_TEST((settled(seen(Relation::lt, Course::any, 10, then, 5),
-                          seen(Relation::lt, Course::any, 1'000'000, now, 5, (now - then) / 10)) ==
-                  Truth::unknown));
+      BOOST_TEST((is_decided(seen(Relation::lt, Course::any, 10, then, 5),
+                             seen(Relation::lt, Course::any, 1'000'000, now, 5,
+                                  (now - then) / 10)) == Truth::unknown));
 }
 
 BOOST_AUTO_TEST_CASE(steps_are_of_iterations_that_follow_each_other) {
@@ -138,7 +142,7 @@ Decision of(std::vector<Decision::Term> terms, std::vector<Comparison> compariso
 Comparison stays(bool truth) { return seen(Relation::lt, Course::same, 3, truth ? 0 : 9, 5); }
 Comparison moves() { return seen(Relation::lt, Course::any, 3, 0, 5); }
 
-bool is_true_for_ever(const Decision& d) { return stays_true(d, d); }
+bool is_true_for_ever(const Decision& d) { return is_always_true(d, d); }
 
 }  // namespace
 
@@ -205,11 +209,11 @@ BOOST_AUTO_TEST_CASE(carried_truths_by_induction) {
   const Comparison then = seen(Relation::ge, Course::exact, 10, 0, 0),
                    now = seen(Relation::ge, Course::exact, 20, 10, 0, 1);
   flag.at = 9;
-  BOOST_TEST(!stays_true(of(gathers, {flag, then}), of(gathers, {flag, now})));
+  BOOST_TEST(!is_always_true(of(gathers, {flag, then}), of(gathers, {flag, now})));
   flag.at = 10;
-  BOOST_TEST(stays_true(of(gathers, {flag, then}), of(gathers, {flag, now})));
+  BOOST_TEST(is_always_true(of(gathers, {flag, then}), of(gathers, {flag, now})));
   flag.at = -1;
-  BOOST_TEST(!stays_true(of(gathers, {flag, then}), of(gathers, {flag, now})));
+  BOOST_TEST(!is_always_true(of(gathers, {flag, then}), of(gathers, {flag, now})));
 }
 
 // They may come from a peer.
@@ -230,8 +234,8 @@ BOOST_AUTO_TEST_CASE(what_is_no_formula_is_not_true) {
     BOOST_TEST(!is_true_for_ever(of(terms, one)));
   const Decision good = of({{Kind::compares, 0}}, one);
   BOOST_TEST(is_true_for_ever(good));
-  BOOST_TEST(!stays_true({}, good));
-  BOOST_TEST(!stays_true(of({{Kind::compares, 0}}, {}), good));
+  BOOST_TEST(!is_always_true({}, good));
+  BOOST_TEST(!is_always_true(of({{Kind::compares, 0}}, {}), good));
   BOOST_TEST(!of({{Kind::compares, 3}}, one).is_observed());
 }
 

@@ -46,13 +46,13 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
   Engine& engine = of.engine;
   while (engine.take_step()) {}
   const EngineSnapshot before = engine.snapshot(), now = engine.snapshot();
-  const std::vector<Verdict> said = hangs(before.runs, now.runs);
+  const std::vector<Diagnosis> said = find_hangs(before.runs, now.runs);
   BOOST_REQUIRE(said.size() == 1u);
   for (const char* part : {"Dequeue", "take", "hangs_test.cpp:", "queue 'empty'"})
     BOOST_TEST(has(said[0].text, part), said[0].text);
   BOOST_TEST(said[0].device == "cpu:0");
   BOOST_TEST(said[0].node >= 0);
-  BOOST_TEST(hangs({}, now.runs).empty());  // begun since
+  BOOST_TEST(find_hangs({}, now.runs).empty());  // begun since
 }
 
 // If each node is an actor, a Dequeue that was dispatched and has not begun waits for a worker,
@@ -102,7 +102,7 @@ EngineSnapshot goes_to(Engine& engine, std::int64_t iteration) {
 void nobody_hangs(Engine& engine, const Function& loops, std::int64_t earlier, std::int64_t later) {
   RunHandle run = loops.start({});
   const EngineSnapshot before = goes_to(engine, earlier), now = goes_to(engine, later);
-  BOOST_TEST(hangs(before.runs, now.runs).empty());
+  BOOST_TEST(find_hangs(before.runs, now.runs).empty());
   run.cancel();
   while (engine.take_step()) {}
 }
@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_numbers_are_the_same_again) {
                          g.constant(0), {.name = "forever"});
   SteppedRun of(g, {last});
   const EngineSnapshot early = goes_to(of.engine, 1000), later = goes_to(of.engine, 3000);
-  const std::vector<Verdict> said = hangs(early.runs, later.runs);
+  const std::vector<Diagnosis> said = find_hangs(early.runs, later.runs);
   BOOST_REQUIRE(said.size() == 1u);
   for (const char* part : {"loop 'forever/1'", "GreaterEqual", "hangs_test.cpp:"})
     BOOST_TEST(has(said[0].text, part), said[0].text);
@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
     SteppedRun of(g, {away});
     goes_to(of.engine, 1000);  // from then on a resident loop's comparison is observed
     const EngineSnapshot early = goes_to(of.engine, 5000), later = goes_to(of.engine, 9000);
-    BOOST_TEST(hangs(early.runs, later.runs).size() == 1u);
+    BOOST_TEST(find_hangs(early.runs, later.runs).size() == 1u);
   }
 
   Graph h;
@@ -166,8 +166,8 @@ BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
     const EngineSnapshot early = go(engine, 3000), late = go(engine, 120'000),
                          later = go(engine, 125'000);
     BOOST_TEST(early.runs.size() == 2u);
-    BOOST_TEST(hangs(early.runs, late.runs).empty());
-    BOOST_TEST(hangs(late.runs, later.runs).empty());
+    BOOST_TEST(find_hangs(early.runs, late.runs).empty());
+    BOOST_TEST(find_hangs(late.runs, later.runs).empty());
     one.cancel(), two.cancel();
     while (engine.take_step()) {}
   }
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
     for (int i = 0; i < 1000; ++i) engine.take_step();  // until nothing is observed any more
     RunHandle quick = f.start(counts(1, 1));
     while (!quick.is_done()) engine.take_step();
-    const std::vector<Verdict> said = hangs(early.runs, engine.snapshot().runs);
+    const std::vector<Diagnosis> said = find_hangs(early.runs, engine.snapshot().runs);
     BOOST_REQUIRE(said.size() == 1u);
     BOOST_TEST(has(said[0].text, "loop 'count/1' on cpu:0 is in iteration "), said[0].text);
     endless.cancel();
@@ -230,7 +230,7 @@ BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again
   now.loops[0].first = now.loops[0].last = now.loops[0].decision.comparisons[0].at = 12'000;
   now.loops[0].decision.comparisons[0].left = 2;
   now.loops[1].tag = "iteration 12000 of loop 'outer'", now.loops[1].execution = 1;
-  const std::vector<Verdict> said = hangs({run}, {later});
+  const std::vector<Diagnosis> said = find_hangs({run}, {later});
   BOOST_REQUIRE(said.size() == 1u);
   BOOST_TEST(has(said[0].text,
                  "loop 'outer' on cpu:0 is in iteration 12000 and goes on: GreaterEqual 'g' "
@@ -238,10 +238,10 @@ BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again
              said[0].text);
   BOOST_TEST(said[0].tag == "iteration 12000 of loop 'outer'");
   now.loops[0].decision.comparisons[0].left = 0.5;  // it comes nearer
-  BOOST_TEST(hangs({run}, {later}).empty());
+  BOOST_TEST(find_hangs({run}, {later}).empty());
   now.loops[0].decision.comparisons[0].left = 2;
   now.loops[0].execution = 2;  // another one
-  BOOST_TEST(hangs({run}, {later}).empty());
+  BOOST_TEST(find_hangs({run}, {later}).empty());
 }
 
 // As a window that is too small for its cycle leaves it: each keeps what the other waits for.
@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
     w.from = there;
     p.runs.emplace_back().waits.push_back(w);
   }
-  const std::vector<Verdict> said = hangs({run}, {run});
+  const std::vector<Diagnosis> said = find_hangs({run}, {run});
   BOOST_REQUIRE(said.size() == 2u);
   for (const char* part : {"cpu:0 keeps MatMul 'at_cpu:0' (model.cpp:7)",
                            "in iteration 4 of loop 'w'", "because cpu:1 has no room for it"})
@@ -271,15 +271,15 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
   Wait w;
   w.what = "MatMul 'big' (model.cpp:7)";
   p.runs.emplace_back().waits.push_back(w);
-  BOOST_TEST(hangs({run}, {run}).empty());
+  BOOST_TEST(find_hangs({run}, {run}).empty());
   p.runs[0].waits[0].state = "variable 'weights'";  // a state that the kernel reads or writes
-  BOOST_TEST(hangs({run}, {run}).empty());
+  BOOST_TEST(find_hangs({run}, {run}).empty());
   p.runs[0].waits[0].state = {};
   p.runs[0].waits[0].kind = Wait::Kind::device;  // a kernel on a stream, whose result decides
-  BOOST_TEST(hangs({run}, {run}).empty());
+  BOOST_TEST(find_hangs({run}, {run}).empty());
   p.runs[0].waits[0].kind = Wait::Kind::kernel;
   p.runs[0].waits[0].state = "actor 'simulator'";
-  BOOST_TEST(hangs({run}, {run}).size() == 1u);
+  BOOST_TEST(find_hangs({run}, {run}).size() == 1u);
 }
 
 // A kernel's result may be put into the queue at which another part of its run waits.
@@ -290,19 +290,19 @@ BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
   computes.what = "MatMul 'big' (model.cpp:7)";
   PartitionSnapshot& p = answered(run);
   p.runs.emplace_back().waits = {takes, computes};
-  BOOST_TEST(hangs({run}, {run}).empty());
+  BOOST_TEST(find_hangs({run}, {run}).empty());
   p.runs[0].waits = {takes};
-  BOOST_TEST(hangs({run}, {run}).size() == 1u);
+  BOOST_TEST(find_hangs({run}, {run}).size() == 1u);
   // also one that cannot answer for its kernel
   PartitionSnapshot& busy = run.partitions.emplace_back();
   busy.device = "cpu:1";
   busy.busy_with = computes.what;
-  BOOST_TEST(hangs({run}, {run}).empty());
+  BOOST_TEST(find_hangs({run}, {run}).empty());
   // A kernel of another run does not count.
   RunSnapshot other = run;
   other.run = 2;
   run.partitions.pop_back();
-  const std::vector<Verdict> said = hangs({run, other}, {run, other});
+  const std::vector<Diagnosis> said = find_hangs({run, other}, {run, other});
   BOOST_REQUIRE(said.size() == 1u);
   BOOST_TEST(said[0].run == run.run);
 }
@@ -320,7 +320,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   p.runs.emplace_back().waits = {takes};
   RunSnapshot now = before;
   now.partitions[0].runs[0].fired = 1000;
-  const auto said = hangs({before}, {now});
+  const auto said = find_hangs({before}, {now});
   BOOST_REQUIRE(said.size() == 1u);
   BOOST_TEST(said[0].text ==
              "Dequeue 'take' (model.cpp:9) in iteration 2 of loop 'w' on cpu:0 has waited for 3.0 "
@@ -330,7 +330,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
     std::set<RunId> withheld;
     std::vector<RunSnapshot> all{later};
     all.insert(all.end(), others.begin(), others.end());
-    BOOST_TEST(hangs({then}, all, &withheld).empty());
+    BOOST_TEST(find_hangs({then}, all, &withheld).empty());
     BOOST_TEST(withheld.contains(id_of(later)) == is_withheld);
   };
   // Another run that is under way may fill it; one that fills others, or empties this one, may not.
@@ -339,7 +339,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   other.queues.filled = {"queue 'jobs'", "queue 'others'"};
   is_silent(before, now, {other}, false);
   other.queues = {{"queue 'others'", "shuffling queue 'jobs'"}, {"queue 'jobs'"}};
-  BOOST_TEST(hangs({before}, {now, other}).size() == 1u);
+  BOOST_TEST(find_hangs({before}, {now, other}).size() == 1u);
   // At the first look it waited elsewhere, or in another firing, or an actor could still fill the
   // queue.
   for (const auto change : {+[](Wait& w) { w.tag = "iteration 1 of loop 'w'"; },
@@ -360,14 +360,15 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
   computes.what = "MatMul 'big' (model.cpp:7)";
   RunSnapshot computing = before;
   computing.partitions[0].runs[0].waits.push_back(computes);
-  BOOST_TEST(hangs({computing}, {computing}).size() == 1u);
+  BOOST_TEST(find_hangs({computing}, {computing}).size() == 1u);
   // An actor that waits for room waits for those that empty the queue.
   RunSnapshot full = before, later = now;
   for (RunSnapshot* run : {&full, &later}) {
     Wait& w = run->partitions[0].runs[0].waits[0];
     w.what = "Enqueue 'put' (model.cpp:9)", w.puts = true;
   }
-  BOOST_TEST(has(hangs({full}, {later})[0].text, "which nothing of this run will empty any more"));
+  BOOST_TEST(
+      has(find_hangs({full}, {later})[0].text, "which nothing of this run will empty any more"));
   is_silent(full, later, {other}, false);
 }
 
@@ -376,7 +377,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
 BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
   const auto named = [](const RunSnapshot& run, std::size_t count) {
     std::set<RunId> withheld;
-    BOOST_TEST(hangs({run}, {run}, &withheld).size() == count);
+    BOOST_TEST(find_hangs({run}, {run}, &withheld).size() == count);
     BOOST_TEST(withheld.contains(id_of(run)) == (count == 0));
   };
   RunSnapshot run;
@@ -424,7 +425,7 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
     w.for_so_long = for_so_long, w.longest = longest;
     p.runs.assign(1, {});
     p.runs[0].waits.push_back(w);
-    BOOST_TEST(hangs({run}, {run}).empty() == !is_named);
+    BOOST_TEST(find_hangs({run}, {run}).empty() == !is_named);
   }
 }
 
@@ -442,7 +443,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
       p.runs.assign(1, {});
       p.runs[0].waits = {w, beside};
       std::set<RunId> withheld;
-      BOOST_TEST(hangs({run}, {run}, &withheld).size() == (is_named ? 2u : 0u));
+      BOOST_TEST(find_hangs({run}, {run}, &withheld).size() == (is_named ? 2u : 0u));
       BOOST_TEST(withheld.contains(id_of(run)) == !is_named);
     }
 }
@@ -458,7 +459,7 @@ BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
     p.runs.emplace_back().waits = {w};
     return std::vector<RunSnapshot>{run};
   };
-  Looks looks(400ms);
+  HangDetector looks(400ms);
   std::chrono::nanoseconds at = 0ms;
   for (looks.add(look(at), at, at); looks.wants_more(); looks.add(look(at), at, at)) {
     BOOST_TEST(looks.verdicts().empty());
@@ -481,33 +482,33 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
   p.runs.emplace_back().waits.push_back(w);
   run.moved["b"] = 1 << 20;
   RunSnapshot later = run;
-  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  BOOST_TEST(find_hangs({run}, {later}).size() == 1u);
   later.moved["b"] += (1 << 20) + 1;
-  BOOST_TEST(hangs({run}, {later}).empty());
+  BOOST_TEST(find_hangs({run}, {later}).empty());
   // a link so slow that little came meanwhile, but much is to come
   later.moved["b"] = run.moved["b"] + 1;
-  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  BOOST_TEST(find_hangs({run}, {later}).size() == 1u);
   later.to_move["b"] = 1 << 16;
-  BOOST_TEST(hangs({run}, {later}).empty());
+  BOOST_TEST(find_hangs({run}, {later}).empty());
   later.moved["b"] = run.moved["b"];  // nothing came: it is cut off
-  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  BOOST_TEST(find_hangs({run}, {later}).size() == 1u);
   later.to_move.clear();
   later.moved["b"] = run.moved["b"] + (1 << 20) + 1;
   // The run of these bytes is unknown; but all tokens that this one has sent have arrived.
   later.is_whole = true;
   run.partitions[0].runs[0].sent = later.partitions[0].runs[0].sent = 5;
   run.partitions[0].runs[0].received = later.partitions[0].runs[0].received = 4;
-  BOOST_TEST(hangs({run}, {later}).empty());
+  BOOST_TEST(find_hangs({run}, {later}).empty());
   later.partitions[0].runs[0].received = 5;  // one has come meanwhile
-  BOOST_TEST(hangs({run}, {later}).empty());
+  BOOST_TEST(find_hangs({run}, {later}).empty());
   run.partitions[0].runs[0].received = 5;
-  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  BOOST_TEST(find_hangs({run}, {later}).size() == 1u);
   later.is_whole = false;  // its report on other runs is unknown
-  BOOST_TEST(hangs({run}, {later}).empty());
+  BOOST_TEST(find_hangs({run}, {later}).empty());
   later.partitions[0].runs[0].waits[0].kind = Wait::Kind::kernel;
   later.partitions[0].runs[0].waits[0].state = "queue 'jobs'";
   later.partitions[0].runs[0].waits[0].from.clear();
-  BOOST_TEST(hangs({run}, {later}).size() == 1u);
+  BOOST_TEST(find_hangs({run}, {later}).size() == 1u);
 }
 
 BOOST_AUTO_TEST_CASE(an_actor_that_holds_a_worker_is_known_where_its_partition_is_silent) {
@@ -519,7 +520,7 @@ BOOST_AUTO_TEST_CASE(an_actor_that_holds_a_worker_is_known_where_its_partition_i
   w.state = "actor 'simulator'";
   w.for_so_long = 3s;
   p.runs.emplace_back().waits.push_back(w);
-  const std::vector<Verdict> said = hangs({run}, {run});
+  const std::vector<Diagnosis> said = find_hangs({run}, {run});
   BOOST_REQUIRE(said.size() == 1u);
   BOOST_TEST(has(said[0].text,
                  "Actor 'step' (model.cpp:7) on cpu:0 has waited for 3.0 s for an answer of actor "

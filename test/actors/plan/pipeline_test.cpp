@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(runner_follows_the_list) {
   BOOST_TEST(enabled_by(all).size() == passes().size());
   BOOST_TEST(names_of(reports_of(all)) == enabled_by(all), boost::test_tools::per_element());
   BOOST_TEST(names_of(reports_of(none)) == enabled_by(none), boost::test_tools::per_element());
-  const std::vector<std::string> required{"prune", "watch_predicates", "prune", "lower"};
+  const std::vector<std::string> required{"prune", "check_nan_predicates", "prune", "lower"};
   BOOST_TEST(enabled_by(none) == required, boost::test_tools::per_element());
 }
 

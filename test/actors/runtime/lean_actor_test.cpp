@@ -213,7 +213,7 @@ BOOST_AUTO_TEST_CASE(turns_that_are_taken_race_with_messages_and_nothing_is_lost
   });
   std::int64_t taken = 0;
   for (int i = 0; i < kMessages; ++i)
-    if (StandIn worker(s.pool); worker) {
+    if (CallerWorker worker(s.pool); worker) {
       taken += actor->take(1);
       worker.run_some(4);
     }

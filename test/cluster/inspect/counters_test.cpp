@@ -85,10 +85,10 @@ BOOST_AUTO_TEST_CASE(an_answer_that_is_late_takes_no_counter_back) {
 
 // Also while its owner is silent, and when it has ended.
 BOOST_AUTO_TEST_CASE(a_verdict_is_of_the_same_run_whoever_says_it) {
-  Verdict v;
-  v.run = 9, v.id = {77, 3, {}, 0}, v.plan = {"a", 2}, v.kind = Verdict::Kind::no_turn,
+  Diagnosis v;
+  v.run = 9, v.id = {77, 3, {}, 0}, v.plan = {"a", 2}, v.kind = Diagnosis::Kind::no_turn,
   v.device = "/node:b/cpu:0", v.node = 4;
-  Verdict of_another = v;
+  Diagnosis of_another = v;
   of_another.id.number = 4;
   BOOST_TEST(keep_what_still_stands({v}, {v}).size() == 1u);
   BOOST_TEST(keep_what_still_stands({v}, {of_another}).empty());

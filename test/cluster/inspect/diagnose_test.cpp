@@ -24,20 +24,20 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::string texts(const std::vector<Verdict>& all) {
+std::string texts(const std::vector<Diagnosis>& all) {
   std::string out;
-  for (const Verdict& v : all) out += v.text + "\n";
+  for (const Diagnosis& v : all) out += v.text + "\n";
   return out;
 }
 
 /// Expected parts of a verdict; an empty field is not checked.
 struct Said {
-  Verdict::Kind kind;
+  Diagnosis::Kind kind;
   std::string device, actor, edge, tag;  // the actor's prefix and the tag's suffix
   std::vector<std::string> text;
 };
 
-void check(const Verdict& v, const Said& said) {
+void check(const Diagnosis& v, const Said& said) {
   BOOST_TEST((v.kind == said.kind), v.text);
   BOOST_TEST(v.device == said.device, v.text);
   BOOST_TEST(v.edge == said.edge, v.text);
@@ -54,9 +54,9 @@ void check(const Verdict& v, const Said& said) {
 }
 
 /// The verdict of the first node, which has two seconds for it.
-Verdict verdict_of(Nodes& nodes, const Said& said) {
+Diagnosis verdict_of(Nodes& nodes, const Said& said) {
   const Time began = nodes.network().now();
-  const std::vector<Verdict> all = nodes[0].diagnose();
+  const std::vector<Diagnosis> all = nodes[0].diagnose();
   BOOST_TEST((nodes.network().now() - began <= 2s));
   BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
   check(all[0], said);
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_that_nobody_fills,
     for (std::int64_t n : {1, 2}) nodes.engine().run(g, {{x, Tensor::scalar(n)}}, {put});
     RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
     for (int i = 0; i < 5000; ++i) nodes.step();
-    verdict_of(nodes, {Verdict::Kind::waiting,
+    verdict_of(nodes, {Diagnosis::Kind::waiting,
                        "/node:b/cpu:0",
                        "Dequeue '",
                        "",
@@ -193,8 +193,8 @@ BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_for_a_cycle,
     Function f = nodes.engine().compile(p.g, {}, {p.last});
     RunHandle run = f.start({}, {.timeout = 1s});
     for (int i = 0; i < 5000; ++i) nodes.step();
-    const Verdict v = verdict_of(
-        nodes, {Verdict::Kind::waiting,
+    const Diagnosis v = verdict_of(
+        nodes, {Diagnosis::Kind::waiting,
                 "/node:a/cpu:0",
                 "",
                 "/node:a/cpu:0 -> /node:b/cpu:0",
@@ -219,8 +219,8 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_stopped, *boost::unit_test::label("one_t
     for (int i = 0; i < 5000; ++i) nodes.step();
     nodes.network().partition({"b"});
     nodes.until(100ms, [] { return false; });
-    const Verdict v = verdict_of(
-        nodes, {Verdict::Kind::silence,
+    const Diagnosis v = verdict_of(
+        nodes, {Diagnosis::Kind::silence,
                 "b",
                 "",
                 "/node:b/cpu:0 -> /node:a/cpu:0",
@@ -267,12 +267,12 @@ BOOST_AUTO_TEST_CASE(a_peer_that_is_dead, *boost::unit_test::label("one_thread")
     for (int i = 0; i < 5000; ++i) nodes.step();
     nodes.network().kill("b");
     nodes.until(100ms, [] { return false; });
-    const Verdict v = verdict_of(nodes, {Verdict::Kind::silence,
-                                         "b",
-                                         "",
-                                         "/node:b/cpu:0 -> /node:a/cpu:0",
-                                         " of loop 'fro/1'",
-                                         {"node 'b' takes part and does not answer"}});
+    const Diagnosis v = verdict_of(nodes, {Diagnosis::Kind::silence,
+                                           "b",
+                                           "",
+                                           "/node:b/cpu:0 -> /node:a/cpu:0",
+                                           " of loop 'fro/1'",
+                                           {"node 'b' takes part and does not answer"}});
     BOOST_TEST(v.actor.starts_with("Add '"), v.actor);
     // Then it is known, and the run ends by itself, with an error that says as much.
     BOOST_REQUIRE(nodes.until(nodes[0].detection_bound(2) + 1s, [&] { return run.is_done(); }));
@@ -292,12 +292,12 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false, *boost::unit_test::labe
     RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
     for (int i = 0; i < 5000; ++i) nodes.step();
     const Time began = nodes.network().now();
-    const std::vector<Verdict> all = nodes[0].diagnose();
+    const std::vector<Diagnosis> all = nodes[0].diagnose();
     BOOST_TEST((nodes.network().now() - began <= 2s));
     BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
     BOOST_TEST(all[0].tag.starts_with("iteration "), all[0].tag);
     BOOST_TEST(all[0].tag.ends_with(" of loop 'forever/1'"), all[0].tag);
-    check(all[0], {Verdict::Kind::loop,
+    check(all[0], {Diagnosis::Kind::loop,
                    "/node:b/cpu:0",
                    "GreaterEqual '",
                    "",
@@ -325,15 +325,15 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_stuck_in_its_own_code) {
     RunHandle run = nodes.engine().compile(g, {}, {y}).start({});
     Stuck::wait_until_in();
     const auto began = std::chrono::steady_clock::now();
-    std::vector<Verdict> all;
+    std::vector<Diagnosis> all;
     // A node that answers late twice is taken for silent.
-    while ((all.empty() || all[0].kind == Verdict::Kind::silence) &&
+    while ((all.empty() || all[0].kind == Diagnosis::Kind::silence) &&
            std::chrono::steady_clock::now() - began < 100s)
       all = nodes[0].diagnose();
     BOOST_TEST((std::chrono::steady_clock::now() - began < 100s));  // the last look has ended, too
     BOOST_TEST(all.size() == 1u, texts(all));
     if (!all.empty())
-      check(all[0], {Verdict::Kind::waiting,
+      check(all[0], {Diagnosis::Kind::waiting,
                      "/node:b/cpu:0",
                      "Actor 'ask'",
                      "",
@@ -374,8 +374,9 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_busy_run_on_one_node,
     RunHandle gets_on = nodes.engine().compile(busy.g, {}, {busy.last}).start({});
     RunHandle hangs = nodes.engine().compile(hung.g, {}, {hung.taken}).start({});
     for (int i = 0; i < 1000; ++i) nodes.step();
-    only(nodes, "a/2",
-         {Verdict::Kind::waiting, "/node:a/cpu:0", "Dequeue 'take'", "", "", {"at queue 'jobs'"}});
+    only(
+        nodes, "a/2",
+        {Diagnosis::Kind::waiting, "/node:a/cpu:0", "Dequeue 'take'", "", "", {"at queue 'jobs'"}});
     end(nodes, hangs);
     BOOST_TEST(nodes[0].diagnose().empty());
     end(nodes, gets_on);
@@ -393,8 +394,9 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_busy_runs_on_several_nodes
               is_slow = nodes.engine().compile(slow.g, {}, {slow.last}).start({});
     RunHandle hangs = nodes.engine().compile(hung.g, {}, {hung.taken}).start({});
     for (int i = 0; i < 5000; ++i) nodes.step();
-    only(nodes, "a/3",
-         {Verdict::Kind::waiting, "/node:b/cpu:0", "Dequeue 'take'", "", "", {"at queue 'jobs'"}});
+    only(
+        nodes, "a/3",
+        {Diagnosis::Kind::waiting, "/node:b/cpu:0", "Dequeue 'take'", "", "", {"at queue 'jobs'"}});
     end(nodes, hangs);
     for (int look = 0; look < 5; ++look) BOOST_TEST(nodes[0].diagnose().empty());
     end(nodes, gets_on);
@@ -412,7 +414,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_stopped_beside_a_busy_run,
     for (int i = 0; i < 5000; ++i) nodes.step();
     nodes.network().partition({"b"});
     nodes.until(100ms, [] { return false; });
-    BOOST_TEST(verdict_of(nodes, {Verdict::Kind::silence,
+    BOOST_TEST(verdict_of(nodes, {Diagnosis::Kind::silence,
                                   "b",
                                   "",
                                   "/node:b/cpu:0 -> /node:a/cpu:0",
@@ -437,7 +439,7 @@ BOOST_AUTO_TEST_CASE(a_credit_that_is_too_small_beside_a_busy_run,
               hangs = nodes.engine().compile(starved.g, {}, {starved.last}).start({});
     for (int i = 0; i < 5000; ++i) nodes.step();
     only(nodes, "a/2",
-         {Verdict::Kind::waiting,
+         {Diagnosis::Kind::waiting,
           "/node:a/cpu:0",
           "",
           "/node:a/cpu:0 -> /node:b/cpu:0",
@@ -460,7 +462,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_beside_a_busy_run,
             hangs = nodes.engine().compile(g, {}, {last}).start({});
   for (int i = 0; i < 5000; ++i) nodes.step();
   const Time began = nodes.network().now();
-  const std::vector<Verdict> all = nodes[0].diagnose();
+  const std::vector<Diagnosis> all = nodes[0].diagnose();
   BOOST_TEST((nodes.network().now() - began <= 2s));
   BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
   BOOST_TEST(all[0].plan.text() == "a/2");
@@ -502,10 +504,10 @@ BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers,
   computes.busy_with = "MatMul 'm' (a.cpp:2)";
   // it has left its kernel
   BOOST_TEST(
-      hangs({over_two(a, computes)}, {over_two(a, waits_for("/node:a/cpu:0", 4, 4))}).empty());
-  BOOST_TEST(hangs({over_two(a, computes)}, {over_two(a, b)}).empty());
-  BOOST_TEST(hangs({over_two(a, late)}, {over_two(a, b)}).empty());
-  BOOST_TEST(!hangs({over_two(a, b)}, {over_two(a, b)}).empty());  // runs that never progress
+      find_hangs({over_two(a, computes)}, {over_two(a, waits_for("/node:a/cpu:0", 4, 4))}).empty());
+  BOOST_TEST(find_hangs({over_two(a, computes)}, {over_two(a, b)}).empty());
+  BOOST_TEST(find_hangs({over_two(a, late)}, {over_two(a, b)}).empty());
+  BOOST_TEST(!find_hangs({over_two(a, b)}, {over_two(a, b)}).empty());  // runs that never progress
 }
 
 // For such a run, a third look decides: it comes as long after the first in which both answered as
@@ -516,7 +518,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_other
                           b = waits_for("/node:a/cpu:0", 5, 4),
                           has_sent = waits_for("/node:a/cpu:0", 6, 4), late;
   for (const bool gets_on : {false, true}) {
-    Looks looks(400ms);
+    HangDetector looks(400ms);
     looks.add({over_two(a, late)}, 0ms, 0ms);
     looks.add({over_two(a, b)}, 400ms, 450ms);
     BOOST_TEST(looks.verdicts().empty(), texts(looks.verdicts()));
@@ -531,7 +533,7 @@ BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_other
     BOOST_TEST(!looks.wants_more());
   }
   // One of them is late again and again: nothing is known, and that is said in time.
-  Looks looks(400ms);
+  HangDetector looks(400ms);
   looks.add({over_two(a, late)}, 0ms, 0ms);
   std::chrono::nanoseconds at = 400ms;
   for (int i = 0; looks.wants_more(); ++i, at += looks.pause())
@@ -567,7 +569,7 @@ BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers,
     return std::vector<RunSnapshot>{run};
   };
   for (const double step : {1.0, -1.0}) {  // away from 0, and towards it
-    Looks looks(400ms);
+    HangDetector looks(400ms);
     looks.add(look(7, -1, step), 0ms, 0ms);
     std::int64_t iteration = 10;
     std::chrono::nanoseconds at = 400ms;
@@ -579,7 +581,7 @@ BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers,
     BOOST_TEST(looks.verdicts().empty() == (step < 0), texts(looks.verdicts()));
   }
   // Never seen: that is said in time.
-  Looks looks(400ms);
+  HangDetector looks(400ms);
   std::chrono::nanoseconds at{};
   for (std::int64_t i = 1; looks.wants_more(); ++i, at += looks.pause())
     looks.add(look(i, -1, 1), at, at);
@@ -604,7 +606,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_sa
     run.partitions = {p};
     return std::vector<RunSnapshot>{run};
   };
-  Looks looks(400ms);
+  HangDetector looks(400ms);
   looks.add(look(computes), 0ms, 0ms);
   looks.add(look(takes), 400ms, 400ms);
   BOOST_TEST(looks.verdicts().empty());
@@ -616,7 +618,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_sa
   // In a kernel of its own it has got on.
   computes.is_busy_for_another = false;
   std::set<RunId> withheld;
-  BOOST_TEST(hangs(look(computes), look(takes), &withheld).empty());
+  BOOST_TEST(find_hangs(look(computes), look(takes), &withheld).empty());
   BOOST_TEST(withheld.empty());
 }
 
@@ -630,12 +632,12 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held, *boost::unit_test::lab
   w.what = "Actor 'ask' (a.cpp:9)", w.state = "actor 'stuck'", w.for_so_long = 5s, w.node = 2,
   w.holds_worker = true;
   holds.partitions[0].runs.emplace_back().waits = {w};
-  const std::vector<Verdict> all = hangs({waits, holds}, {waits, holds});
+  const std::vector<Diagnosis> all = find_hangs({waits, holds}, {waits, holds});
   BOOST_REQUIRE_MESSAGE(all.size() == 1u, texts(all));
   BOOST_TEST(all[0].actor == "Actor 'ask' (a.cpp:9)");
-  const std::vector<Verdict> unknown = hangs({waits}, {waits});
+  const std::vector<Diagnosis> unknown = find_hangs({waits}, {waits});
   BOOST_REQUIRE_MESSAGE(unknown.size() == 1u, texts(unknown));
-  BOOST_TEST((unknown[0].kind == Verdict::Kind::no_turn));
+  BOOST_TEST((unknown[0].kind == Diagnosis::Kind::no_turn));
 
   // A wait at a queue occupies no worker, and neither does an actor that has a thread of its own:
   // both are named.
@@ -643,11 +645,11 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held, *boost::unit_test::lab
   elsewhere.partitions[0].has_answered = true;
   Wait& waiting = elsewhere.partitions[0].runs[0].waits[0];
   waiting.holds_worker = false;
-  BOOST_TEST(hangs({waits, elsewhere}, {waits, elsewhere}).size() == 2u);
+  BOOST_TEST(find_hangs({waits, elsewhere}, {waits, elsewhere}).size() == 2u);
   waiting.what = "Dequeue 'take' (a.cpp:9)", waiting.state = "queue 'jobs'";
-  const std::vector<Verdict> both = hangs({waits, elsewhere}, {waits, elsewhere});
+  const std::vector<Diagnosis> both = find_hangs({waits, elsewhere}, {waits, elsewhere});
   BOOST_REQUIRE_MESSAGE(both.size() == 2u, texts(both));
-  BOOST_TEST((both[0].kind == Verdict::Kind::no_turn));
+  BOOST_TEST((both[0].kind == Diagnosis::Kind::no_turn));
   BOOST_TEST(both[1].actor == "Dequeue 'take' (a.cpp:9)");
 }
 
@@ -661,28 +663,28 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel,
     PartitionSnapshot& p = computes.partitions.emplace_back();
     p.device = "/node:" + node + "/cpu:1";
     p.busy_with = "MatMul 'm' (a.cpp:2)";
-    BOOST_TEST(hangs({waits, computes}, {waits, computes}).empty() == (node == "b"), node);
+    BOOST_TEST(find_hangs({waits, computes}, {waits, computes}).empty() == (node == "b"), node);
   }
 }
 
 // Looks close to each other only withdraw suspicions of actors that have had a turn, and accuse
 // none: an actor that does not fire meanwhile may be slow.
 BOOST_AUTO_TEST_CASE(further_looks_only_take_back, *boost::unit_test::label("one_thread")) {
-  const auto is = [](std::uint64_t run, Verdict::Kind kind, const std::string& device) {
-    Verdict v;
+  const auto is = [](std::uint64_t run, Diagnosis::Kind kind, const std::string& device) {
+    Diagnosis v;
     v.run = run, v.plan = {"a", run}, v.id = {0, 0, v.plan, run}, v.kind = kind, v.device = device,
     v.text = fmt::format("{} {}", run, device);
     return v;
   };
-  using enum Verdict::Kind;
-  const std::vector<Verdict> first = {
+  using enum Diagnosis::Kind;
+  const std::vector<Diagnosis> first = {
       is(1, no_turn, "/node:a/cpu:0"), is(1, no_turn, "/node:b/cpu:0"),
       is(2, waiting, "/node:b/cpu:0"), is(3, loop, "/node:a/cpu:0")};
   BOOST_TEST(texts(keep_what_still_stands(first, first)) == texts(first));
   BOOST_TEST(texts(keep_what_still_stands(first, {})) == "2 /node:b/cpu:0\n3 /node:a/cpu:0\n");
   // The run on b got on, and one that was not named before fired nothing for a moment; so did that
   // on a, though it had its turn.
-  const std::vector<Verdict> later = {
+  const std::vector<Diagnosis> later = {
       is(1, waiting, "/node:a/cpu:0"), is(1, no_turn, "/node:b/cpu:0"),
       is(4, waiting, "/node:b/cpu:0"), is(4, no_turn, "/node:a/cpu:0")};
   BOOST_TEST(texts(keep_what_still_stands(first, later)) ==
@@ -699,7 +701,7 @@ BOOST_AUTO_TEST_CASE(ten_minutes_of_a_slow_network, *boost::unit_test::label("on
   RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
   const Time end_of_it = nodes.network().now() + (kShare == 1 ? 10min : 1min);
   for (int looks = 0; nodes.network().now() < end_of_it; ++looks) {
-    const std::vector<Verdict> all = nodes[0].diagnose();
+    const std::vector<Diagnosis> all = nodes[0].diagnose();
     BOOST_REQUIRE_MESSAGE(all.empty(), fmt::format("look {}: {}", looks, texts(all)));
     nodes.until(5s, [] { return false; });
   }
@@ -715,7 +717,7 @@ BOOST_AUTO_TEST_CASE(a_large_token_on_a_slow_link, *boost::unit_test::label("one
     ToAndFro p(1000, 1, Tensor::zeros(DType::f32, {8 << 20}));
     RunHandle run = nodes.engine().compile(p.g, {}, {p.last}).start({});
     for (int look = 0; look < 20; ++look) {
-      const std::vector<Verdict> all = nodes[0].diagnose();
+      const std::vector<Diagnosis> all = nodes[0].diagnose();
       BOOST_TEST(all.empty(), fmt::format("seed {}, look {}: {}", seed, look, texts(all)));
       nodes.until(100ms, [] { return false; });
     }

@@ -40,9 +40,9 @@ std::map<std::string, ActorCounters> counted(const ClusterNode& node, const Plan
   return all;
 }
 
-std::string texts(const std::vector<Verdict>& all) {
+std::string texts(const std::vector<Diagnosis>& all) {
   std::string out;
-  for (const Verdict& v : all) out += v.text + "\n";
+  for (const Diagnosis& v : all) out += v.text + "\n";
   return out;
 }
 
@@ -219,7 +219,7 @@ BOOST_AUTO_TEST_CASE(a_culprit_on_another_node_is_named_within_two_seconds,
     RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
     for (int i = 0; i < 2000; ++i) nodes.step();
     const Time began = nodes.network().now();
-    const std::vector<Verdict> said = nodes[0].diagnose();
+    const std::vector<Diagnosis> said = nodes[0].diagnose();
     BOOST_TEST((nodes.network().now() - began <= 2s));
     BOOST_REQUIRE_MESSAGE(said.size() == 1u, fmt::format("seed {}: {}", seed, texts(said)));
     for (const char* part :
@@ -258,7 +258,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named,
     RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
     for (int i = 0; i < 5000; ++i) nodes.step();
     const Time began = nodes.network().now();
-    const std::vector<Verdict> said = nodes[0].diagnose();
+    const std::vector<Diagnosis> said = nodes[0].diagnose();
     BOOST_TEST((nodes.network().now() - began <= 2s));
     BOOST_REQUIRE_MESSAGE(said.size() == 1u, fmt::format("seed {}: {}", seed, texts(said)));
     for (const char* part : {"loop 'forever/1'", "GreaterEqual", "inspection_test.cpp:"})
@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(who_is_merely_slow_is_not_named) {
   Expr last = counted_on_b(g, 1'000'000);
   RunHandle run = nodes.engine().compile(g, {}, {last}).start({});
   for (int look = 0; look < 20; ++look) {
-    const std::vector<Verdict> said = nodes[0].diagnose();
+    const std::vector<Diagnosis> said = nodes[0].diagnose();
     BOOST_TEST(said.empty(), texts(said));
   }
   run.cancel();

@@ -9,7 +9,7 @@
 #include <troupe/test/support/cluster/faulty.hpp>
 #include <troupe/test/support/cluster/inspected.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
 
 namespace troupe::test {

@@ -55,7 +55,7 @@ BOOST_AUTO_TEST_CASE(who_does_not_answer_is_named_with_when_it_was_heard_last) {
     check_heard(b.why, silent, silent);
 
     const Time asked = nodes.network().now();
-    const std::vector<Verdict> said = nodes[0].diagnose();
+    const std::vector<Diagnosis> said = nodes[0].diagnose();
     BOOST_TEST((nodes.network().now() - asked <= 2s));
     BOOST_REQUIRE_MESSAGE(said.size() == 1u,
                           fmt::format("seed {}: {} verdicts", seed, said.size()));

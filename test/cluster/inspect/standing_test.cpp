@@ -65,10 +65,10 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_kernel_of_a_run_of_the_s
   while (
       !is_seen([](const PartitionSnapshot& p) { return p.busy_with.starts_with("TestStays"); })) {}
   const auto began = std::chrono::steady_clock::now();
-  std::vector<Verdict> all;
+  std::vector<Diagnosis> all;
   while (all.empty() && std::chrono::steady_clock::now() - began < 100s) all = nodes[0].diagnose();
   BOOST_REQUIRE(all.size() == 1u);
-  BOOST_TEST((all[0].kind == Verdict::Kind::waiting), all[0].text);
+  BOOST_TEST((all[0].kind == Diagnosis::Kind::waiting), all[0].text);
   BOOST_TEST(all[0].actor.starts_with("Dequeue 'take' (standing_test.cpp:"), all[0].actor);
   for (const char* part : {"on /node:a/cpu:0 has waited for ", "at queue 'jobs'"})
     BOOST_TEST(all[0].text.find(part) != std::string::npos, all[0].text);
@@ -155,17 +155,17 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_in_a_run_that_others_have_left) {
   for (const char* far : {"/node:a/cpu:1", "/node:b/cpu:0"}) {
     LeftBehind b(far);
     const auto began = std::chrono::steady_clock::now();
-    std::vector<Verdict> all;
+    std::vector<Diagnosis> all;
     // A node that answers late twice is taken for silent.
-    while ((all.empty() || all[0].kind == Verdict::Kind::silence) &&
+    while ((all.empty() || all[0].kind == Diagnosis::Kind::silence) &&
            std::chrono::steady_clock::now() - began < 100s)
       all = b.nodes[0].diagnose();
     BOOST_REQUIRE_MESSAGE(all.size() == 1u, far << ": " << all.size() << " verdicts");
-    BOOST_TEST((all[0].kind == Verdict::Kind::waiting), all[0].text);
+    BOOST_TEST((all[0].kind == Diagnosis::Kind::waiting), all[0].text);
     BOOST_TEST(all[0].actor.starts_with("Dequeue 'take' (standing_test.cpp:"), all[0].actor);
     b.nodes.engine().run(b.g, {{b.x, Tensor::scalar(3.0f)}}, {b.put});
     all = b.nodes[0].diagnose();
-    BOOST_TEST((all.empty() || all[0].kind == Verdict::Kind::silence));
+    BOOST_TEST((all.empty() || all[0].kind == Diagnosis::Kind::silence));
     b.computes.cancel();
     BOOST_TEST(b.hanging.get()[1].at(0) == 3.0);
   }

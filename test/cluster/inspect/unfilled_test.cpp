@@ -30,10 +30,10 @@ void take_beside_counting(const Fill& fill, std::size_t named, const char* tag =
   RunHandle run = nodes.engine().compile(g, {}, fetches).start({});
   for (int i = 0; i < 5000; ++i) nodes.step();
   for (int look = 0; look < 3; ++look) {
-    const std::vector<Verdict> said = nodes[0].diagnose();
+    const std::vector<Diagnosis> said = nodes[0].diagnose();
     BOOST_TEST(said.size() == named,
                said.size() << " named beside " << g.describe(fetches.back().edge().node));
-    for (const Verdict& v : said) {
+    for (const Diagnosis& v : said) {
       BOOST_TEST((v.actor.starts_with("Dequeue '") && v.actor.find("take") != std::string::npos),
                  v.text);
       BOOST_TEST(v.tag == tag, v.text);

@@ -23,7 +23,7 @@
 
 #include <troupe/test/support/cluster/faulty.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/troupe.hpp>
@@ -145,8 +145,8 @@ Function by_c_and_b(Engine& engine, Graph& g) {
   return engine.compile(g, {x}, {y});
 }
 
-constexpr const char* kEverywhere[]{"everywhere(",          "on_engines(", "all_settings()",
-                                    "cluster_settings()",   "prints(",     "all_places()",
+constexpr const char* kEverywhere[]{"run_all_configurations(", "on_engines(", "all_settings()",
+                                    "cluster_settings()",      "prints(",     "all_places()",
                                     "gradients_everywhere("};
 constexpr const char* kThree = "Three nodes(";
 

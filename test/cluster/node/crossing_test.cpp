@@ -4,7 +4,7 @@
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/test/support/cluster/faulty.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

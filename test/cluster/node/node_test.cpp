@@ -6,7 +6,7 @@
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/ops/graph/actor_node.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
 

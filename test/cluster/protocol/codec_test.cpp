@@ -21,7 +21,7 @@
 #include <troupe/test/support/cluster/finder.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
 #include <troupe/test/support/one_thread.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>
 

@@ -7,7 +7,7 @@
 
 #include <troupe/test/support/cluster/faulty.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/programs/random_programs.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>

@@ -7,7 +7,7 @@
 #include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -8,7 +8,7 @@
 #include <set>
 
 #include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/programs/random_programs.hpp>
 #include <troupe/test/support/refusal.hpp>
 #include <troupe/troupe.hpp>

@@ -18,7 +18,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// A router whose connections go nowhere: what it says is dropped, what it hears the test says.
-class Alone final : private Carrier, private TransportListener {
+class Alone final : private FrameLink, private TransportListener {
  public:
   Time clock = 1s;
   std::vector<std::string> lost_names, refusals;

@@ -12,7 +12,7 @@
 
 namespace troupe::test {
 
-class Hostile final : private Carrier, private TransportListener {
+class Hostile final : private FrameLink, private TransportListener {
  public:
   /// With a bulk channel next to the peer's connection, or without; with a slab that the peer lends
   /// from.

@@ -1,13 +1,13 @@
 // A router's surroundings in which nothing happens.
 #pragma once
 
-#include <troupe/cluster/transport/carrier.hpp>
+#include <troupe/cluster/transport/frame_link.hpp>
 
 #include <troupe/devices/base/internal.hpp>
 
 namespace troupe::test {
 
-class Still : public Carrier, public TransportListener {
+class Still : public FrameLink, public TransportListener {
  public:
   virtual ~Still() = default;
   Connection dial(const std::string&) override { return 100; }

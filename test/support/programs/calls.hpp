@@ -3,7 +3,7 @@
 
 #include <boost/test/unit_test.hpp>
 
-#include <troupe/test/support/programs/everywhere.hpp>
+#include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {

@@ -384,7 +384,7 @@ std::optional<std::string> difference(const Recipe& r, const Expected& e, const 
     ProgramOutcome o = run_in_engine(r, way);
     // The oracle computes unused loop variables and results, and may fail there.
     if (way.optimize && !e.error.empty() && o.error.empty() && !o.hangs && may_fail(r))
-      o = run_in_engine(r, way, {.skip_passes = {"drop_unused"}});
+      o = run_in_engine(r, way, {.skip_passes = {"drop_unused_outputs"}});
     return difference(r, e, o);
   }
   ProgramOutcome o = interpret(r);

@@ -1,0 +1,104 @@
+// The tokens and grants of a run's partitions here for partitions of other nodes.
+#include <algorithm>
+
+#include <troupe/actors/executor/partition_messages.hpp>
+#include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/cluster/runs/distributed_runs.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+
+namespace troupe {
+
+namespace {
+
+constexpr std::uint64_t kLarge = 16 << 10;  // bytes of a token that goes in a message of its own
+
+}  // namespace
+
+DistributedPlan::DistributedPlan(std::shared_ptr<DistributedRuns> runs, RunKey key,
+                                 std::shared_ptr<const Plan> plan, std::vector<Peer> peers,
+                                 Peer owner)
+    : runs_(std::move(runs)), key_(key), plan_(std::move(plan)), peers_(std::move(peers)),
+      owner_(owner) {
+  for (std::size_t n = 0; n < peers_.size(); ++n)
+    if (static_cast<std::int32_t>(n) != plan_->here) others_.push_back(peers_[n]);
+  fetched_from_.assign(plan_->program.fetches.size(), -1);
+  for (const PartitionPlan& p : plan_->partitions)
+    for (const Target& t : p.targets)
+      if (t.is(Destination::fetch)) fetched_from_[at(t.index())] = p.node;
+}
+
+DistributedPlan::~DistributedPlan() {
+  if (is_owned())
+    for (Peer peer : others_) send(runs_->transport(), peer, DropPlan{key_.number});
+}
+
+std::int32_t DistributedPlan::node_of_peer(Peer peer) const {
+  for (std::size_t n = 0; n < peers_.size(); ++n)
+    if (static_cast<std::int32_t>(n) != plan_->here && peers_[n] == peer)
+      return static_cast<std::int32_t>(n);
+  return -1;
+}
+
+// Directly, or as a message: then true. Without tokens, what there is overtakes messages of the
+// data lane.
+bool DistributedPlan::post_message(const RunKey& run, std::span<Posted> posted, Peer to) {
+  if (posted.empty()) return false;
+  const bool has_tokens = std::any_of(posted.begin(), posted.end(), [](const Posted& p) {
+    return std::holds_alternative<Token>(p.message);
+  });
+  const SmallTokens small(run, posted, *plan_);
+  const bool is_small = !small.bytes().empty();
+  Transport& transport = runs_->transport();
+  if (is_small && transport.send_direct(to, small.bytes(), has_tokens)) return false;
+  transport.send(to, has_tokens ? RunTokens::kLane : Lane::control,
+                 is_small ? small.message() : written(run, posted, *plan_).take());
+  return true;
+}
+
+// Sends one message for each node and run, or a direct record by shared memory. A large message
+// goes by itself, so that nothing small waits for it.
+void DistributedPlan::post(std::span<Posted> posted) {
+  const auto run_of = [](const Posted& p) -> const Run& {
+    const auto* token = std::get_if<Token>(&p.message);
+    return token ? *token->run : *std::get<Grant>(p.message).run;
+  };
+  const auto is_large = [](const Posted& p) {
+    const auto* token = std::get_if<Token>(&p.message);
+    return token && bytes_of(token->value) >= kLarge;
+  };
+  // Moves the posts that `holds` accepts to the front; returns their number.
+  const auto to_front = [](std::span<Posted> all, auto holds) {
+    std::size_t n = 0;
+    for (Posted& p : all)
+      if (holds(p)) {
+        if (&all[n] != &p) std::swap(all[n], p);
+        ++n;
+      }
+    return n;
+  };
+  while (!posted.empty()) {
+    const Peer to = peer_of(posted.front().partition);
+    const Run& run = run_of(posted.front());
+    const RunKey key = run.key;
+    const std::span<Posted> ours = posted.first(to_front(
+        posted, [&](const Posted& p) { return peer_of(p.partition) == to && &run_of(p) == &run; }));
+    const std::size_t large = to_front(ours, is_large);
+    for (std::size_t i = 0; i < large; ++i)
+      runs_->transport().send(to, RunTokens::kLane,
+                              written(key, ours.subspan(i, 1), *plan_).take());
+    const bool is_message = post_message(key, ours.subspan(large), to);
+    // the transport sends them while the turn's remaining work is done
+    if (is_message || large != 0) runs_->transport().flush(to);
+    posted = posted.subspan(ours.size());
+  }
+}
+
+void DistributedPlan::start(Run& run) { runs_->begin(run, *this); }
+std::vector<LoopReport> DistributedPlan::loops() { return runs_->host().loops(*this); }
+std::vector<NodeCost> DistributedPlan::costs() { return runs_->host().costs(*this); }
+void DistributedPlan::failed(Run& run) { runs_->failed(run, *this); }
+void DistributedPlan::refused(Run&, std::int32_t partition, const std::string& what) {
+  runs_->refused(peer_of(partition), what);
+}
+
+}  // namespace troupe
