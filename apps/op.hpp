@@ -135,6 +135,7 @@ using detail::within;
 using detail::zero_cotangent;
 
 // Families of ops.
+using detail::accumulator_dtype;
 using detail::algebra_kernel;
 using detail::any_space;
 using detail::around_axis;
@@ -157,10 +158,10 @@ using detail::define_row_norm;
 using detail::define_row_norm_gradient;
 using detail::define_scan;
 using detail::divided_by_count;
-using detail::holds;
 using detail::identity_like;
 using detail::integer_of;
 using detail::integers_of;
+using detail::is_representable;
 using detail::matrix_transpose;
 using detail::onto_lower_half;
 using detail::pooled_shape;
@@ -183,7 +184,6 @@ using detail::space_of;
 using detail::spread;
 using detail::spread_to_extremes;
 using detail::update_rows;
-using detail::wide;
 using detail::window_attrs;
 using detail::window_of;
 using detail::windows_of;
