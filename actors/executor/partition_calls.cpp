@@ -2,47 +2,17 @@
 //
 // A function whose nodes are in several partitions has one of them as its *home*. Its Arguments,
 // its Returns and all Calls are there. So its arguments and results come and go over edges of the
-// callers' frames and of its own, like any other value.
+// callers' frames and of its own, like any other value. The home sends `begins` to every other
+// partition with a part, and each of them answers `ended`.
 //
-//   home                                                 another partition with part of the body
-//   Call fires: takes a free slot for its depth,
-//   makes its own part of the call ── begins(tag) ─────► makes an instance of its part
-//        │  ◄═════════ tokens and grants of cut edges, by the call's number ═════════►  │
-//   waits for `ended` of each ◄──────────── ended ─────── all has fired, all tokens have come
-//   the Call has fired, its slot is free
-//   ... all outer Calls have fired ─────── over ───────► leaves after `over` from every caller
-//
-// *Numbers.* `CallTable` gives each call a slot and a number. Tokens and grants of the body's edges
-// carry the number in place of what is around the call. So a path is as long as the function's own
-// loops, however deep calls nest, and an instance is found by two array indexings. In all else
-// edges within a body are like those of loops. The instance has one iteration, so it needs no
-// grants; loops within have theirs.
-//
-// *No token is lost or taken twice.* A token that overtakes its `begins` waits in the slot. A slot
-// is used again when its call has ended in the home. By then the home has received `ended` of every
-// part, which a part sends when all tokens into it have come. So no token of an earlier call of a
-// slot is in flight when a later one begins. The count of calls that ended in the slot tells an
-// early token from a late or false one, by its number. A late grant is dropped in the same way.
-//
-// *Every call ends in every partition.* A part is drained by counting, like an iteration: every
-// edge carries its token, live or dead, in every call that has begun, also in a run that has
-// failed. A dead Call, and one that fires in a failed run, begins nothing anywhere. A partition
-// cannot see by its own counts that no call will come. So it leaves when everything of its own has
-// fired and all others that make outer calls (outside of functions) have sent `over`. They send it
-// when their outer calls have all fired. Then every call inside those has ended, and all parts of
-// them. No firing waits for an `over`, so these waits form no circle.
-//
-// *It does not hang.* Consider a deepest call under way. It has no calls inside, so it is like a
-// loop over partitions, which does not block (test/model/frame.pml). When it has
-// ended, a Call of the same depth takes its slot. So the slots bound memory (`kCalls` calls a
-// function and depth, `call_depth` deep) and block no call for ever. A call waits for deeper ones
-// only, because it fires when all its arguments and the effects before it are there. As with loops'
-// windows, calls that wait for each other through a queue must not need more slots than that. A
-// call of a function in one partition takes no slot.
-//
-// *Failures.* The instances of an abandoned run are discarded like any others. A lost node with
-// part of a function counts as awaited until the run has left it, because it may call again.
-// test/model/call.pml has all this in every interleaving.
+// Invariants, argued in Note [Calls over partitions] in PROTOCOL.md:
+// 1. `CallTable` gives each call a slot and a number. Tokens and grants of the body's edges carry
+//    the number in place of what is around the call.
+// 2. No token is lost or taken twice: a token that overtakes its `begins` waits in the slot.
+// 3. Every call ends in every partition: a part is drained by counting, like an iteration.
+// 4. Slots bound memory (`kCalls` calls a function and depth, `call_depth` deep) and block no call
+//    for ever.
+// 5. The instances of an abandoned run are discarded like any others.
 #include <troupe/actors/executor/firing_rule.hpp>
 
 #include <algorithm>

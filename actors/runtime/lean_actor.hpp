@@ -11,30 +11,16 @@
 //   counter->send(5);                                  // any thread
 //   caf::actor_cast<caf::actor>(counter.strong());     // to monitor, link, register, send to
 //
-// A message costs a pooled node, one compare-and-swap into the inbox and one activation; no
-// allocation, no type matching, no mailbox element. The scheduler resumes the receiver, never
-// inside the sender's turn. A thread that acts as a worker, outside of any turn, may run the turn
-// of an actor that waits (`take_turn`). Messages of stock CAF (exit_msg, down_msg, any control
-// message) arrive in the same inbox, in order with the others, at `receive_control`.
-//
 // Ownership and threads: an actor lives while a LeanRef, a CAF handle, its entry in the scheduler
 // or a link refers to it; if the last reference goes before it has quit, it ends as unreachable.
 // `send` and `enqueue` from any thread; virtual and protected functions on the worker that runs the
 // turn. Lean actors do not count as running for `await_all_actors_done`: their owner ends them, or
 // the system's end does. Handles must be gone before the system is.
 //
-// One turn, on one worker at a time:
-//
-//   resume ─► collect ─► receive / receive_control, each ─► continue_turn ─► anything new? ─► wait
-//                │             quit, exception, exit_msg            │ true          │ yes  no
-//                └─────────────────────► end                       resume later ◄───┘
-//
-// Invariants
+// Invariants; costs and the states of a turn are in Note [Lean actors] in actors/NOTES.md:
 // 1. A turn handles what had arrived when it began, at most the scheduler's max-throughput.
-// 2. On the end: the inbox closes (later messages are dropped and freed, later requests bounce),
-//    waiting messages are dropped or bounced, then monitors and links are notified, once.
-// 3. Under SchedulerModule a wake-up goes straight to the worker's ring; under a stock scheduler
-//    through its `enqueue`, correct but slower.
+// 2. On the end the inbox closes, waiting messages are dropped or bounced, then monitors and links
+//    are notified, once.
 #pragma once
 
 #include <cstddef>

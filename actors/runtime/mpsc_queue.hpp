@@ -6,26 +6,20 @@
 //   while (InboxNode* node = inbox.next()) { handle; inbox.done(node); }
 //   if (inbox.try_block()) return awaiting;                       // else more has arrived
 //
-// Protocol (many senders, one reader; after CAF's lifo_inbox, with one read-modify-write an
-// activation instead of two). `head_` is one of
+// Threads: many senders, one reader. The states of `head_` and the memory order are in Note [Inbox]
+// in actors/NOTES.md.
 //
-//     blocked ──push: woke──► node ► node ► … ► kept    closed: for ever, push returns the node
-//        ▲                             │
-//        └──────── try_block ◄─────────┘  only if head_ is still the node that was handled last
-//
+// Invariants
 // 1. Exactly one push turns `blocked` into a node; that sender schedules the reader. So the actor
 //    is in the scheduler at most once, and `collect` … `try_block` run on one thread at a time.
 // 2. `collect` does not detach: it walks from head_ down to `kept_`, the newest node of the last
 //    walk, turning the links around. Senders only ever write the link of a node they have not
 //    pushed yet.
 // 3. The newest node collected stays where it is, handled or not, until head_ has moved on, as
-//    kept_. It is not recycled before, so its address cannot be pushed again and try_block's
-//    compare-and-swap cannot take a new message for the old one (no ABA).
+//    kept_. It is not recycled before.
 // 4. A reader that is not woken by a push (`try_wake`) pushes the inbox's own node, which counts as
-//    handled. This keeps 1 and 3.
-// 5. push (acq_rel) publishes the node to collect (acquire). try_block (acq_rel) publishes the
-//    actor's state to the sender that wakes it, and that sender's submission passes it on to the
-//    next worker.
+//    handled.
+// 5. push (acq_rel) publishes the node to collect (acquire).
 #pragma once
 
 #include <atomic>

@@ -12,28 +12,15 @@
 //
 // Ownership and threads: the pool outlives the actor system; several systems may share one pool (up
 // to WorkerPool::kSlots), which is how a test steps several nodes from one seed. The system's
-// destructor must not run on a worker of the pool. In a deterministic pool it waits, as CAF always
-// does, for registered actors to end: end them and step first, or switch
-// `await_actors_before_shutdown` off. CAF's thread hooks see the clock's thread only: the workers
-// exist before the system. Detached actors keep threads of their own; aout's printer (printer.hpp)
-// does not have one.
+// destructor must not run on a worker of the pool. See Note [Scheduler] in actors/NOTES.md.
 //
 // Invariants
 // 1. Submitting a resumable gives the module one strong reference to it. It is released when
 //    `resume` returns `done` or `awaiting_message`, and kept across `resume_later`, which puts the
-//    resumable behind what its worker has already. `shutdown_execution_unit` ends a thread in stock
-//    CAF; here the threads belong to the pool and it counts as `done`.
+//    resumable behind what its worker has already.
 // 2. After `stop` no job of this system is in the pool, running or pending. Actors that still had
-//    one were ended with `exit_reason::user_shutdown`, as in stock CAF.
-//
-// Ending, while jobs make jobs: every execution unit counts what it has submitted and finished,
-// each counter written by one worker only. `stop` sets `stopping_`, from when jobs are ended
-// instead of resumed, then waits until it has read equal sums, the finished ones first. A job
-// counts as finished after it has counted what it submitted, and `finished` is released and
-// acquired, so the jobs read as submitted include every job read as finished and all that those
-// submitted. Equal numbers make the two sets equal: no finished job has an unfinished child
-// (Mattern, 1987). Submitters from outside the pool count themselves before they read `stopping_`
-// (both seq_cst): either `stop` sees them or they see it and end their job on the spot.
+//    one were ended with `exit_reason::user_shutdown`, as in stock CAF. See Note [Ending a system]
+//    in actors/NOTES.md.
 #pragma once
 
 #include <array>

@@ -8,46 +8,18 @@
 //
 // A marked list keeps a `Saved` handle in place of each tensor whose buffer is worth swapping. The
 // buffer behind the handle is a parcel. Several handles may share one parcel (the same tensor in
-// two lists, views of one).
-//
-//           admit                            start_out                     give back
-//   tensor ───────► resident ───────────────────────────────► leaving ──────────────► away
-//                    ▲   ▲    copy stream: device to host        │    compute stream    │
-//                    │   └───────────────────────────────────────┘    waits for the copy│
-//                    └──────────────────────────────────────────────────────────────────┘
-//           fetch: copy stream, host to device; the compute stream waits for it at the first use
-//
-// When: a push that finds the device fuller than `fill_level` starts the oldest resident parcels
-// out. It keeps the newest, which is needed first. Their memory is given back on demand: an
-// allocation that does not fit (`make_room`) takes the memory of parcels that are leaving, oldest
-// first, then starts more out, and fails when nothing is left. A pop or read fetches. It also
-// starts the fetches of the next `prefetch` elements in its direction, so that these copies run
-// beside the work until then.
-//
-// No thread waits for a stream. If memory is needed before a copy has ended, or an element is used
-// before it has arrived, the compute stream waits for the copy's event and the caller goes on. All
-// decisions follow from the order of calls and from byte counts, never from how far a stream has
-// got.
-//
-// When buffers may be freed:
-// 1. A device buffer is read by a copy out, and written by a copy in, on a stream of its own.
-//    `pending` is the event of the last such copy. Before the buffer leaves the parcel, whether
-//    into a reader's hands or back to the allocator, the compute stream waits for `pending`
-//    (`settle`). Memory of a device is reused in the order of its compute stream, so the block's
-//    next owner runs behind the copy.
-// 2. A copy out starts behind a mark in the compute stream, set when the buffer was admitted:
-//    behind the work that wrote it. A copy in starts behind a mark set when its buffer was
-//    allocated: behind the last use of the block by its previous owner, and behind the copy out
-//    that it reads. The compute stream waited for that copy when the device buffer was given back.
-// 3. A buffer with other holders is not started out: its memory would not come free. Holders read
-//    only while a parcel holds the buffer, so a copy on the host stays equal to the device's. Once
-//    made, the copy is kept, and going out again costs nothing.
-// 4. The host's copy stays until the copy out has ended: if the parcel is gone, an event's callback
-//    holds it.
-// So a run that fails or is cancelled drops its lists like any other values, in whatever state.
+// two lists, views of one). See Note [Swapping] in devices/NOTES.md for the states of a parcel.
 //
 // Threads: any; one mutex a device guards all parcels, the copy streams and the counters. It is
 // never held while a stream is waited for, and nothing called under it comes back here.
+//
+// Invariants, argued in Note [Swapped buffers] in devices/NOTES.md:
+// 1. A device buffer leaves its parcel behind the last copy of it, in the compute stream's order.
+// 2. A copy out starts behind the work that wrote the buffer. A copy in starts behind the last use
+//    of its block, and behind the copy out that it reads.
+// 3. A buffer with other holders is not started out.
+// 4. The host's copy stays until the copy out has ended.
+// 5. No thread waits for a stream.
 #pragma once
 
 #include <cstdint>

@@ -15,19 +15,7 @@
 // the list.
 //
 // Threads: a handle belongs to one thread at a time, the log is shared by all of its holders. The
-// protocol: `end` counts the log's slots that have an owner. A push through a handle whose length
-// is `end` moves it on by compare-exchange and thereby owns the slots passed; if the exchange
-// fails, the push copies. A slot is written by its owner only, before any handle reaches over it.
-// Any other change of a log (a write into an older slot, giving slots back) needs a sole holder,
-// Any other change of a log (a write into an older slot, giving slots back) needs a sole holder, a
-// state that no other thread can end.
-//
-// Memory order: `end` needs none, because no data is found through it. A slot's content reaches a
-// reader with the handle that is longer than it: handing over a handle synchronises. A sole holder
-// sees the end of all other reads by the acquire in `is_sole`, which pairs with their release. Only
-// a chunk's pointer may be read while it is set (the slots before the pushed one, never written,
-// lie in the same chunk), so it is released when set and acquired when read. The joined elements
-// are released when set and acquired when read, and are deleted under a sole holder, as slots are.
+// protocol and its memory order are in Note [Shared logs] in devices/NOTES.md.
 //
 // Invariants: 1. storage never moves: chunks of doubling size; 2. slots from `end` on are empty; 3.
 // no handle is longer than `end`; 4. a slot, once written, changes only under a sole holder; 5. no

@@ -6,17 +6,12 @@
 //   step(*stream);                                      // now it has
 //
 // Kernels are the CPU's, run later by one thread a stream, each piece after a seeded random delay.
-// A piece of work holds raw pointers only, as a GPU's would: it keeps no tensor alive.
-//
-// Memory. The first stream made is the device's compute stream. Tensors are freed by the host while
-// work on them may still be queued, so a freed block is handled on the compute stream: first it is
-// overwritten with bytes of 0xFF (NaN in every floating dtype, -1 in signed integers), then it may
-// be handed out again or returned. Work on the compute stream enqueued after a new owner got the
-// block thus runs behind the last use by the old one. The engine has to follow the rule that keeps
-// other streams safe, and this device makes a breach visible as NaN:
-// 1. work on another stream waits for an event of the compute stream recorded after the tensor was
-//    allocated (and filled);
-// 2. a tensor used on another stream is held until an event of that stream, recorded after the use,
+// A piece of work holds raw pointers only, as a GPU's would: it keeps no tensor alive. Freed blocks
+// are overwritten in the compute stream's order, so that a breach of these rules shows as NaN (Note
+// [Simulated memory] in devices/NOTES.md):
+// 1. Work on another stream waits for an event of the compute stream recorded after the tensor was
+//    allocated (and filled).
+// 2. A tensor used on another stream is held until an event of that stream, recorded after the use,
 //    has passed.
 // A view that lies in no live block of the device is refused at once: host memory is foreign here.
 //
@@ -24,10 +19,7 @@
 // the status was reported: by the first event recorded behind it, or by synchronize, whichever
 // comes first. A stream that waited for an event which reported an error takes that error on.
 //
-// Time. Streams also keep a virtual clock: the duration of a piece of work follows from its bytes
-// and products by `SimSpeed`. The work starts when its stream has got there and the events it waits
-// for have passed. So the clock shows which work would overlap on a device of that speed. The time
-// of the enqueuing thread is not in it, nor are the seeded delays.
+// Time. Streams also keep a virtual clock (Note [Simulated time] in devices/NOTES.md).
 #pragma once
 
 #include <string>

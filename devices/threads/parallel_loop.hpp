@@ -1,30 +1,18 @@
 // One parallel_for in progress: its blocks, the workers inside, and invitations that may come late.
 //
-// A loop object belongs to the pool for its whole life and is lent to one caller at a time; `f` and
-// the block count live on that caller's stack. An invitation is a job that names the loop object,
-// and it may be run long after the loop it was meant for has ended:
+// Ownership: a loop object belongs to the pool for its whole life and is lent to one caller at a
+// time; `f` and the block count live on that caller's stack. An invitation is a job that names the
+// loop object, and it may be run long after the loop it was meant for has ended.
 //
-//     caller                                      invited worker
-//     ------                                      --------------
-//     C1 write body, f, blocks, claimed = 0       I1 invited−1
-//     C2 open = true                              I2 inside+1
-//     C3 invited < wanted? invite more            I3 open? work on blocks
-//     C4 work on blocks                           I4 inside−1
-//     C5 open = false
-//     C6 wait until inside = 0, return
+// The steps C1 to C6 of the caller and I1 to I4 of an invited worker, and the argument for each
+// invariant, are in Note [Parallel loops] in devices/NOTES.md.
 //
-// 1. No thread touches body, f or a block after the caller has returned: a worker that read open =
-//    true at I3 had done I2 before C5 in the single order of the seq_cst operations, so C6 waits
-//    for its I4; a worker that did I2 after C5 reads open = false and leaves.
-// 2. A late invitation is not lost work: it finds the loop object's next loop, if one is open, and
-//    helps there. The caller counts it as pending at C3 only if I1 has not happened, and then I3 is
-//    after C2. So at most size()−1 invitations per loop object are ever queued, however many loops
-//    run while the other workers are busy.
+// Invariants
+// 1. No thread touches body, f or a block after the caller has returned.
+// 2. A late invitation helps the loop object's next loop, if one is open. At most size()−1
+//    invitations per loop object are ever queued.
 // 3. The blocks' writes are published by I4 (release) to C6 (acquire).
 // 4. The caller takes blocks from the first on, the others from the last on, until all are claimed.
-//    So a thread reads memory in sequence, and in the next loop it finds its own earlier writes in
-//    its cache (layer normalisation of [256, 1024] on two workers: 0.85 of the time). A slow or
-//    late thread makes no block wait.
 #pragma once
 
 #include <atomic>

@@ -10,57 +10,18 @@
 //
 // Ownership and threads: the pool owns its workers and runs every job it was given, also those that
 // jobs submit while it is being destroyed; only then are the threads joined. `submit`,
-// `submit_elsewhere`, `parallel_for` and `counters` may be called from any thread until destruction
-// Nothing here depends on CAF; other layers attach their own objects to a pool's slots (`attach`).
+// `submit_elsewhere`, `parallel_for` and `counters`: any thread, until destruction. Nothing here
+// depends on CAF; other layers attach their own objects to a pool's slots (`attach`).
 //
 // Invariants
 // 1. A job runs exactly once. A full run ring overflows to the shared queue.
 // 2. No thread sleeps while work that is worth its wake-up is visible: any job in the shared queue,
-//    or a run ring of two or more. A lone job in a ring belongs to its owner, which runs it next;
-//    fetching it costs two cores more than it gains, unless the owner is stuck (see 5). An owner
-//    that is about to run something longer than a hand-over moves its lone job to the shared queue
-//    if a worker searches (`Worker::offer`), so that partitions that exchange tokens overlap.
+//    or a run ring of two or more. See Note [Lone jobs] in devices/NOTES.md.
 // 3. After warm-up nothing allocates: rings are fixed, the shared queue and the loops are kept.
-//
-// Waking (parked worker: 7 µs for the waker, 22 µs until it runs). `state_` counts searching and
-// parked workers in one word; a wake-up happens only if a worker is parked and none searches.
-//
-//     submitter                                 worker without work
-//     ---------                                 -------------------
-//     S1 publish the job (seq_cst)              W1 searching−1, parked+1 (seq_cst)
-//     S2 load state_ (seq_cst)                  W2 look at every queue again (seq_cst)
-//        searching = 0 and parked > 0: wake        something there: unpark myself, search again
-//                                                  nothing: sleep until notified
-//
-// 4. No wake-up is lost. In the single order of the seq_cst operations either S1 precedes W2, and
-//    the worker sees the job, or W2 precedes S1, so W1 precedes S2 and the submitter sees it
-//    parked. A submitter that finds a searcher instead leaves the job to it, so a searcher that
-//    goes to work does F1 searching−1 (seq_cst), F2 look again, and wakes the next if it was the
-//    last: S2 before F1 means S1 before F2. (Seq_cst operations rather than fences: TSan does not
-//    follow fences.) A stand-in (class CallerWorker) that takes a worker's place, or gives it back,
-//    does so by the same steps. If it sees a job at W2, it does not take the job but does S2, as if
-//    it had just submitted it.
+// 4. No wake-up is lost. See Note [Waking] in devices/NOTES.md.
 // 5. While any worker is running a job and another is parked, one parked worker, the watcher,
-//    sleeps for at most some milliseconds at a time: one, and twice as many after each look in
-//    vain, up to 8 (each look takes 10 µs of the other core, 2 % of what tiny jobs have there). A
-//    thief that finds a ring of one whose owner has finished no job for a few microseconds takes
-//    that one too. So a job behind one that was not known to be long (`Worker::share`) waits 8 ms
-//    at worst, 1 ms just after another had to. An idle pool has no timer running: the watch ends
-//    when all are parked. A worker that goes to work and sees parked workers without a watcher
-//    wakes one, which soon becomes the watcher. A stand-in that gives a place back lets its thread
-//    sleep on in three cases: there is a watcher, all others are parked, or another worker searches
-//    and so answers for the watch. One thread more beside those two costs more than a short run.
-//    The step on state_ that parks the place (W1) is also the one that finds the other searching,
-//    so the other's next change of state_ comes after it. The other goes to work (F1), sees the
-//    place parked and, as the last, wakes one; or it parks, as the watcher unless all are parked;
-//    or it is a stand-in too, and decides like this one. A searcher that went to work before W1 is
-//    not found searching, and the thread is woken. If the stand-in looked in one step and parked in
-//    the next, the searcher could go to work in between: it would see no place parked, then the
-//    place would park, and no worker would watch.
-// 6. At any time one thread acts as a given worker: its own, or a stand-in, while its own sleeps in
-//    `sleep`. The place changes hands under idle_mutex_ (from a parked worker, and back) or by
-//    `wanted_` (from a searching one), which orders the two threads' changes of the worker's
-//    fields. So no more than size() threads compute, however many callers help.
+//    sleeps for at most 8 ms at a time. See Note [Watching] in devices/NOTES.md.
+// 6. At any time one thread acts as a given worker. See Note [Caller workers] in devices/NOTES.md.
 #pragma once
 
 #include <sched.h>
