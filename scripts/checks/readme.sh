@@ -3,7 +3,8 @@
 #
 # In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so
 # does every flag it shows; a relative link leads somewhere; a ```cpp block after
-# `<!-- the whole of FILE -->` is that file, letter by letter.
+# `<!-- the whole of FILE -->` is that file, letter by letter. In test/, a comment `// W17` or
+# `// W2, W3: ...` names rows of a CASES.md.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
 
@@ -94,4 +95,15 @@ check_page() {
 pruned=(-path ./build -o -path ./.git -o -path ./.peers)
 while IFS= read -r page; do check_page "$page"; done \
   < <(find . \( "${pruned[@]}" \) -prune -o -name '*.md' -printf '%P\n' | sort)
+
+# Row marks of tests: FILE:LINE ROW for each, without those whose row is in a table.
+rows=$(find test -name CASES.md -exec grep -hoE '^\| *[A-Z][0-9]+ *\|' {} + | tr -d '| ' || true)
+marks=$(find test \( -name '*.cpp' -o -name '*.hpp' \) -print0 | sort -z |
+  xargs -0 -r grep -HnoE '// [A-Z][0-9]+(, [A-Z][0-9]+)*($|[^A-Za-z0-9_])' || true)
+while IFS= read -r mark; do
+  for row in $(grep -oE '[A-Z][0-9]+' <<<"${mark#*// }" || true); do
+    grep -qx "$row" <<<"$rows" ||
+      complain "${mark%%:// *}: no CASES.md has a row $row; see test/CASES.md"
+  done
+done <<<"$marks"
 exit $status

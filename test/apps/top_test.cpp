@@ -350,7 +350,8 @@ BOOST_AUTO_TEST_CASE(names_act_on_no_terminal) {
   BOOST_TEST(printable("plain") == "plain");
   BOOST_TEST(printable("名前 мир 🌍 a\u0301") == "名前 мир 🌍 a\u0301");
   BOOST_TEST(printable("\x1b[31mred") == "?[31mred");
-  BOOST_TEST(printable("\u009b31mred") == "?31mred");  // C1: some terminals take it for ESC [
+  // A C1 control, which some terminals take for ESC [.
+  BOOST_TEST(printable("\u009b31mred") == "?31mred");
   BOOST_TEST(printable("\u0085\u2028\u202e\u2066\u200f") == "?????");
   BOOST_TEST(printable("a\r\n\tb\x7f") == "a???b?");
   // cut off, a surrogate, too long, too large

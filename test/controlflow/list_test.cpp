@@ -1,5 +1,5 @@
 // Operations on lists: values, refusals, gradients; on the interpreter and the engine, on the host
-// and on the simulated stream device. T1 ... T15: rows of TensorFlow's tensor_array_ops_test.
+// and on the simulated stream device. T1 ... T15 are rows of CASES.md.
 #include <boost/test/unit_test.hpp>
 
 #include <complex>
