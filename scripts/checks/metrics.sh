@@ -29,7 +29,11 @@ python3 - "$grafana" "$work" <<'PYTHON'
 import json, re, sys, yaml
 
 def asked(part):
-    pairs = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
+    pairs = ()
+    if isinstance(part, dict):
+        pairs = part.items()
+    elif isinstance(part, list):
+        pairs = enumerate(part)
     for key, value in pairs:
         if key == 'expr':
             value = re.sub(r'\$\{?__(?:rate_interval|interval|range)\}?', '1m', value)

@@ -58,7 +58,8 @@ do_there "the installed program does not run" "
   troupe doctor
   ldconfig -p | grep -F /libtroupe.so.0.1
   dpkg --verify troupe libtroupe0.1"
-do_there "its unit is not well" "systemd-analyze verify /lib/systemd/system/troupe-node.service 2>&1 |
+do_there "its unit is not well" "
+  systemd-analyze verify /lib/systemd/system/troupe-node.service 2>&1 |
   tee /dev/stderr | (! grep troupe)
   ! systemctl is-enabled troupe-node"
 do_there "its manual pages are not found" "
@@ -114,7 +115,8 @@ do_there "removal fails" "
 do_there "purge leaves something behind" "
   dpkg --purge troupe libtroupe-dev libtroupe0.1
   [ -d /etc/troupe/keys ] # the administrator's
-  left=\$(find / -xdev \\( -path /packages -o -path /user -o -path /build -o -path /tmp -o -path /proc \
-    -o -path /var/cache/man -o -path /etc/troupe \\) -prune -o -iname '*troupe*' -print)
+  left=\$(find / -xdev \\( -path /packages -o -path /user -o -path /build -o -path /tmp \
+    -o -path /proc -o -path /var/cache/man -o -path /etc/troupe \\) -prune \
+    -o -iname '*troupe*' -print)
   [ -z \"\$left\" ] || { echo \"\$left\" && exit 1; }"
 echo "$(find "$root/packages" -maxdepth 1 -name '*.deb' | wc -l) packages install, work and leave"

@@ -31,7 +31,11 @@ of_zsh() {
   line="$*" zsh -f -c '
     zmodload zsh/zpty
     zpty shell zsh -f -i
-    zpty -w shell "PS1=pr\"\"ompt\>; PS2= RPS1=; stty cols 400; fpath=($PWD/functions \$fpath); autoload -Uz compinit; compinit -u -D; setopt nolistambiguous; bindkey \"^I\" complete-word; zstyle \":completion:*\" list-colors \"\"; LISTMAX=1000; echo re\"\"ady"
+    setup="PS1=pr\"\"ompt\>; PS2= RPS1=; stty cols 400; fpath=($PWD/functions \$fpath); "
+    setup+="autoload -Uz compinit; compinit -u -D; setopt nolistambiguous; "
+    setup+="bindkey \"^I\" complete-word; zstyle \":completion:*\" list-colors \"\"; "
+    setup+="LISTMAX=1000; echo re\"\"ady"
+    zpty -w shell "$setup"
     # Earlier input would go through the terminal, not the editor.
     zpty -r shell said "*ready*prompt>*"
     zpty -w -n shell "$line"$'"'\t\t\x15'"'"echo en\"\"ded"$'"'\n'"'

@@ -255,7 +255,8 @@ BOOST_AUTO_TEST_CASE(a_plan_that_is_gone_is_left_out) {
   AsNode node;  // which knows no plan
   node.get("/api/state", [](const httplib::Request&) {
     return json::parse(
-        R"({"time_ns": 1000, "node": "a", "nodes": [], "runs": [], "plans": [{"id": "a/1", "incarnation": "1"}]})");
+        R"({"time_ns": 1000, "node": "a", "nodes": [], "runs": [], "plans": [{"id": "a/1", )"
+        R"("incarnation": "1"}]})");
   });
   const Folder folder;
   const Outcome said = run(folder.path(), {binary(), "top", "--node", node.start(), "--patience",

@@ -208,9 +208,9 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed_of(5, 0, {state, plan}), seed_of(6, 0, {plan}), seed_of(7, 0, {diagnosis}),
       seed_of(13, 0, {diagnosis});
   for (const unsigned verb : {8u, 9u})
-    seed_of(
-        verb, 0,
-        {R"({"traceEvents":[],"otherData":{"events":0,"covered_ns":0,"asked_ns":1000000000,"lost":0,"thinned":3}})"});
+    seed_of(verb, 0,
+            {R"({"traceEvents":[],"otherData":{"events":0,"covered_ns":0,"asked_ns":1000000000,)"
+             R"("lost":0,"thinned":3}})"});
   seed_of(10, 0, {metrics}), seed_of(11, 0, {metrics}),
       seed_of(12, 0, {state, events, plan, counters, "null", diagnosis});
   seed_of(0, 2, {R"({"error":"a token is needed"})"}), seed_of(0, 3, {"busy"});

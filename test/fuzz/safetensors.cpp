@@ -24,11 +24,12 @@ std::string file_of(const std::string& header, const std::string& data) {
 }  // namespace
 
 extern "C" int LLVMFuzzerInitialize(int*, char***) {
+  seed(file_of(R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+               R"("b":{"dtype":"BOOL","shape":[1,3],"data_offsets":[8,11]}})",
+               std::string("\0\0\x80\x3f\0\0\0\0\0\1\1", 11)));
   seed(file_of(
-      R"({"w":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"b":{"dtype":"BOOL","shape":[1,3],"data_offsets":[8,11]}})",
-      std::string("\0\0\x80\x3f\0\0\0\0\0\1\1", 11)));
-  seed(file_of(
-      R"({"__metadata__":{"step":"7"},"one":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"none":{"dtype":"F16","shape":[0,4],"data_offsets":[8,8]}})",
+      R"({"__metadata__":{"step":"7"},"one":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+      R"("none":{"dtype":"F16","shape":[0,4],"data_offsets":[8,8]}})",
       std::string(8, '\5')));
   seed(file_of(R"({"f":{"dtype":"F8_E4M3","shape":[1],"data_offsets":[0,1]}})", "x"));
   if (const char* folder = std::getenv("TROUPE_SEEDS"))  // with a checksum

@@ -121,7 +121,8 @@ if [[ $troupe != *tsan* ]] && command -v python3 >/dev/null; then
   command=$(sed -n 's/^ExecStart=//p' "$source/scripts/systemd/troupe-node.service")
   for http in 7200 7118; do  # the port that large payload would have gives way
     first=$(ports 4)
-    flags=$(sed "s/7117/$first/; s/--http [0-9]*/--http $([ $http = 7118 ] && echo $((first + 1)) || echo $((first + 3)))/" <<<"$example")
+    own_http=$((http == 7118 ? first + 1 : first + 3))
+    flags=$(sed "s/7117/$first/; s/--http [0-9]*/--http $own_http/" <<<"$example")
     # shellcheck disable=SC2086  # words, as systemd makes of them
     log=$work/unit-$http.log  # another's would say already that it listens
     TROUPE_NODE_FLAGS=$flags bash -c "exec ${command/\/usr\/bin\/troupe/$troupe}" >"$log" 2>&1 &

@@ -112,7 +112,12 @@ before=("$(received 0)" "$(received 1)" "$(received 2)")
 train --join tcp://a:7117 --nodes a,b,c --keys "$disk/keys" --save "$disk/model.safetensors"
 paste -d' ' <(steps) <(cat <<<"$alone") | awk '
   NF % 2 { exit differs = 1 }
-  { for (i = 1; i <= NF / 2; ++i) { d = $i - $(i + NF / 2); if (d > 0.0011 || d < -0.0011) differs = 1 } }
+  {
+    for (i = 1; i <= NF / 2; ++i) {
+      d = $i - $(i + NF / 2)
+      if (d > 0.0011 || d < -0.0011) differs = 1
+    }
+  }
   END { exit differs || NR != 6 }' ||
   fail "over three machines it comes to"$'\n'"$(steps)"$'\n'"and in one process to"$'\n'"$alone"
 
@@ -127,4 +132,5 @@ on 3 test -s "$disk/model.safetensors" || fail "the model is not on machine p"
 
 kill -TERM "${nodes[@]}"
 for i in 0 1 2; do wait "${nodes[i]}" || fail "the node of machine ${names[i]} ends with $?"; done
-echo "three machines with disks of their own: $(tail -n 1 <<<"$alone") at the last of five steps, as in one process"
+last=$(tail -n 1 <<<"$alone")
+echo "three machines with disks of their own: $last at the last of five steps, as in one process"

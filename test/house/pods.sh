@@ -41,8 +41,12 @@ def here(text):
 
 environment = {"HOSTNAME": name, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}
 for e in node.get("env", []):
-    environment[e["name"]] = here(e["value"]) if "value" in e else fields[e["valueFrom"]["fieldRef"]["fieldPath"]]
-arguments = [here(re.sub(r"\$\((\w+)\)", lambda variable: environment[variable[1]], a)) for a in node["command"] + node["args"]]
+    if "value" in e:
+        environment[e["name"]] = here(e["value"])
+    else:
+        environment[e["name"]] = fields[e["valueFrom"]["fieldRef"]["fieldPath"]]
+arguments = [here(re.sub(r"\$\((\w+)\)", lambda variable: environment[variable[1]], a))
+             for a in node["command"] + node["args"]]
 for file, lines, end in (("names", [name, "%s.%s" % (name, service)], "\n"),
                          ("environment", map("=".join, environment.items()), "\n"),
                          ("arguments", arguments, "\0")):
@@ -51,7 +55,8 @@ PYTHON
 }
 of_pods() {
   python3 -c 'import sys, yaml
-print([d for d in yaml.safe_load_all(open(sys.argv[1])) if d["kind"] == "StatefulSet"][0]["spec"]'"$1)" "$manifest"
+documents = yaml.safe_load_all(open(sys.argv[1]))
+print([d for d in documents if d["kind"] == "StatefulSet"][0]["spec"]'"$1)" "$manifest"
 }
 
 # The secret's files: root's, and readable for the pods' group. A user other than root here is all
@@ -105,7 +110,8 @@ sees_all_or_has_ended() { sees_all "$1" || has_ended "${pids[$1]}"; }
 for ((i = 0; i < count; i++)); do
   within_bound sees_all_or_has_ended $i && sees_all $i ||
     fail "${names[i]} sees '$(seen_by $i)', not '${names[*]}'"
-  python3 -c 'import sys, urllib.request as u; u.build_opener(u.ProxyHandler({})).open(sys.argv[1]).read()' \
+  python3 -c 'import sys, urllib.request as u
+u.build_opener(u.ProxyHandler({})).open(sys.argv[1]).read()' \
     "http://$(address $i):7200/healthz" 2>"$work/probe" ||
     fail "${names[i]} is not ready: $(tail -n 1 "$work/probe")"
 done

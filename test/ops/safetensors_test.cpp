@@ -104,9 +104,9 @@ BOOST_AUTO_TEST_CASE(golden_bytes) {
       folder / "g",
       {{"b", Tensor::of<std::uint8_t>({7, 8})}, {"w", Tensor::of<float>({1, 2, 3, 4}, {2, 2})}},
       {{"step", "12"}});
-  std::string header =
-      R"({"__metadata__":{"step":"12","troupe.crc64":"264f6c584def4434"},)"
-      R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},"b":{"dtype":"U8","shape":[2],"data_offsets":[16,18]}})";
+  std::string header = R"({"__metadata__":{"step":"12","troupe.crc64":"264f6c584def4434"},)"
+                       R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]},)"
+                       R"("b":{"dtype":"U8","shape":[2],"data_offsets":[16,18]}})";
   std::string golden = file_of(header, kFourFloats + "\x07\x08");
   BOOST_TEST(read(folder / "g") == golden);
   BOOST_TEST(golden.size() % 8 == 2u);  // header and w are whole words
@@ -117,19 +117,15 @@ BOOST_AUTO_TEST_CASE(golden_bytes) {
 BOOST_AUTO_TEST_CASE(files_of_other_tools) {
   Folder folder;
   std::string path = folder / "f";
-  write(
-      path,
-      file_of(
-          R"({"__metadata__":{"format":"pt"},"w":{"shape":[2,2],"data_offsets":[0,16],"dtype":"F32"}})",
-          kFourFloats));
+  write(path, file_of(R"({"__metadata__":{"format":"pt"},"w":{"shape":[2,2],"data_offsets":[0,16],)"
+                      R"("dtype":"F32"}})",
+                      kFourFloats));
   TensorFile file = load_safetensors(path);
   BOOST_TEST(file.metadata.at("format") == "pt");
   BOOST_TEST(identical(file.at("w"), Tensor::of<float>({1, 2, 3, 4}, {2, 2})));
-  write(
-      path,
-      file_of(
-          R"({ "a" : {"dtype":"U8","shape":[],"data_offsets":[4,5]}, "b":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}})",
-          std::string("\x80\x3f\0\x40\x09", 5), false));
+  write(path, file_of(R"({ "a" : {"dtype":"U8","shape":[],"data_offsets":[4,5]}, )"
+                      R"("b":{"dtype":"BF16","shape":[2],"data_offsets":[0,4]}})",
+                      std::string("\x80\x3f\0\x40\x09", 5), false));
   file = load_safetensors(path);
   BOOST_TEST(file.tensors[0].first == "b");
   BOOST_TEST(file.at("a").item<std::uint8_t>() == 9);
@@ -139,15 +135,17 @@ BOOST_AUTO_TEST_CASE(files_of_other_tools) {
 
   // Byte for byte from the reference implementation, Python safetensors' save_file; this writer
   // agrees but for the checksum.
-  write(
-      path,
-      file_of(
-          R"({"__metadata__":{"step":"12"},"u":{"dtype":"U64","shape":[1],"data_offsets":[0,8]},"i":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)"
-          R"("d":{"dtype":"F64","shape":[1],"data_offsets":[16,24]},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[24,40]},)"
-          R"("h":{"dtype":"F16","shape":[2],"data_offsets":[40,44]},"b":{"dtype":"U8","shape":[2],"data_offsets":[44,46]},)"
-          R"("t":{"dtype":"BOOL","shape":[2],"data_offsets":[46,48]}})",
-          std::string(8, '\0') + std::string("\5\0\0\0\0\0\0\0", 8) + std::string(8, '\0') +
-              kFourFloats + std::string("\0\0\0\0\7\10\1\0", 8)));
+  write(path,
+        file_of(
+            R"({"__metadata__":{"step":"12"},"u":{"dtype":"U64","shape":[1],"data_offsets":[0,8]},)"
+            R"("i":{"dtype":"I64","shape":[],"data_offsets":[8,16]},)"
+            R"("d":{"dtype":"F64","shape":[1],"data_offsets":[16,24]},)"
+            R"("w":{"dtype":"F32","shape":[2,2],"data_offsets":[24,40]},)"
+            R"("h":{"dtype":"F16","shape":[2],"data_offsets":[40,44]},)"
+            R"("b":{"dtype":"U8","shape":[2],"data_offsets":[44,46]},)"
+            R"("t":{"dtype":"BOOL","shape":[2],"data_offsets":[46,48]}})",
+            std::string(8, '\0') + std::string("\5\0\0\0\0\0\0\0", 8) + std::string(8, '\0') +
+                kFourFloats + std::string("\0\0\0\0\7\10\1\0", 8)));
   std::string theirs = read(path);
   BOOST_TEST(theirs.size() == 8u + 416 + 48);
   file = load_safetensors(path);
@@ -210,16 +208,14 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   tensor(R"("dtype":"F32","shape":[3],"data_offsets":[0,12])",
          "end at byte 12 of the data, which has 16");
   tensor(R"("dtype":"F32","shape":[3],"data_offsets":[4,16])", "begins at 4, not at 0");
-  refuse(
-      file_of(
-          R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},"b":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
-          kFourFloats),
-      "begins at 8, not at 12");
-  refuse(
-      file_of(
-          R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})",
-          kFourFloats),
-      "'a' occurs twice");
+  refuse(file_of(R"({"a":{"dtype":"F32","shape":[3],"data_offsets":[0,12]},)"
+                 R"("b":{"dtype":"F32","shape":[2],"data_offsets":[8,16]}})",
+                 kFourFloats),
+         "begins at 8, not at 12");
+  refuse(file_of(R"({"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},)"
+                 R"("a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}})",
+                 kFourFloats),
+         "'a' occurs twice");
   refuse(
       file_of(R"({"a":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}})", std::string("\1\2", 2)),
       "neither 0 nor 1");
@@ -273,9 +269,10 @@ BOOST_AUTO_TEST_CASE(mutations_are_read_or_refused) {
       file_of(
           R"({"__metadata__":{"a":"b"},"w":{"dtype":"F32","shape":[2,2],"data_offsets":[0,16]}})",
           kFourFloats),
-      file_of(
-          R"({"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]},"b":{"dtype":"BOOL","shape":[0,3],"data_offsets":[8,8]},"c":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
-          kFourFloats)};
+      file_of(R"({"a":{"dtype":"I64","shape":[],"data_offsets":[0,8]},)"
+              R"("b":{"dtype":"BOOL","shape":[0,3],"data_offsets":[8,8]},)"
+              R"("c":{"dtype":"U8","shape":[8],"data_offsets":[8,16]}})",
+              kFourFloats)};
   const std::string pieces[] = {"[",
                                 "]",
                                 "{",

@@ -118,7 +118,8 @@ read -ra libraries < <(pkg-config --libs troupe)
 export CCACHE_DISABLE=1
 start=$(date +%s%N)
 c++ -O2 -c "$source/test/package/main.cpp" -o "$work/main.o" "${flags[@]}"
-echo "a program of $(wc -l <"$source/test/package/main.cpp") lines compiled in $((($(date +%s%N) - start) / 1000000)) ms"
+took=$((($(date +%s%N) - start) / 1000000))
+echo "a program of $(wc -l <"$source/test/package/main.cpp") lines compiled in $took ms"
 c++ -O2 "$work/main.o" "$source/test/package/node.cpp" "$source/test/package/own_op.cpp" \
   -o "$work/by_pkg_config" "${flags[@]}" "${libraries[@]}"
 "$work/by_pkg_config" >"$work/by_pkg_config.txt"

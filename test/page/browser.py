@@ -146,7 +146,8 @@ class Page:
 
     def click(self, selector):
         x, y = self.ask(
-            f'(() => {{ const r = document.querySelector({json.dumps(selector)}).getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()'
+            f'(() => {{ const r = document.querySelector({json.dumps(selector)})'
+            f'.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; }})()'
         )
         self.click_at(x, y)
 
@@ -174,7 +175,8 @@ class Page:
     def shot(self, path):
         """Once what moves has arrived: boxes glide to their places."""
         self.ask(
-            'Promise.race([new Promise((late) => setTimeout(late, 3000)), Promise.allSettled(document.getAnimations().map((a) => a.finished))]).then(() => 0)'
+            'Promise.race([new Promise((late) => setTimeout(late, 3000)), '
+            'Promise.allSettled(document.getAnimations().map((a) => a.finished))]).then(() => 0)'
         )
         image = self.call('Page.captureScreenshot', format='png')['data']
         with open(path, 'wb') as file:

@@ -286,7 +286,8 @@ class World:
             }
             if away:
                 node['why'] = (
-                    'worker3 has not answered for 12 s: its process is stopped, or the network to 10.0.0.3 is cut'
+                    'worker3 has not answered for 12 s: its process is stopped, or the network to '
+                    '10.0.0.3 is cut'
                 )
             else:
                 node.update(
@@ -328,7 +329,10 @@ class World:
                     }
                 )
             nodes.append(node)
-        verdict = "'next batch' (Dequeue, model.cpp:12) on node a waits for a token that nobody sends: queue 'batches' is empty, and nothing in this run or elsewhere enqueues to it"
+        verdict = (
+            "'next batch' (Dequeue, model.cpp:12) on node a waits for a token that nobody sends: "
+            "queue 'batches' is empty, and nothing in this run or elsewhere enqueues to it"
+        )
         runs = [
             {
                 'id': 'a/17',
@@ -417,7 +421,10 @@ class World:
                     'run': f'gone/{40 - i}',
                     'plan': 'gone/1',
                     'incarnation': '3',
-                    'text': f"run gone/{40 - i}: node 'worker{i}' was lost; go on from the last save with --resume FILE",
+                    'text': (
+                        f"run gone/{40 - i}: node 'worker{i}' was lost; go on from the last save "
+                        "with --resume FILE"
+                    ),
                 }
                 for i in range(1, self.failures + 1)
             ]

@@ -215,7 +215,8 @@ test('the worst state colours a group', () => {
 });
 
 test(
-    'a page that is seen asks at least once a second, a hidden one every two, and none without a rest',
+    'a page that is seen asks at least once a second, a hidden one every two, ' +
+        'and none without a rest',
     () => {
       for (const took of [0, 20, 400, 700, 900])
         assert.ok(took + restAfter(took, false) <= 1000, `${took} ms`);
@@ -461,7 +462,8 @@ const kernel = (t_ns, dur_ns, more = {}) =>
     ({t_ns, dur_ns, node: 'a', track: 'cpu:0', kind: 'kernel', name: 'MatMul', ...more});
 
 test(
-    'of ten busy seconds a timeline leaves nothing out: the last are there one by one, the others by how much',
+    'of ten busy seconds a timeline leaves nothing out: the last are there one by one, ' +
+        'the others by how much',
     () => {
       const timeline = timelineOf();
       let sum = 0, count = 0;
@@ -522,7 +524,8 @@ test(
     });
 
 test(
-    'what comes again, by a clock that was read anew, is one event, and a turn that went on is as long as it was',
+    'what comes again, by a clock that was read anew, is one event, and a turn that went on ' +
+        'is as long as it was',
     () => {
       const timeline = timelineOf(),
             turn = (dur_ns, name) => kernel(kBegin + 5e6, dur_ns, {kind: 'turn', name});
@@ -572,7 +575,8 @@ test('what loops achieved is kept until it is told anew', () => {
 });
 
 test(
-    'a layout that comes after its plan has gone is not taken, and one that failed is asked for again',
+    'a layout that comes after its plan has gone is not taken, and one that failed ' +
+        'is asked for again',
     async () => {
       const jobs = [];
       const layouts = new Layouts((job) => new Promise((resolve, reject) => {

@@ -19,19 +19,30 @@ from browser import Browser  # noqa: E402
 
 READY = 'document.documentElement.dataset.interactive'
 BOXES = "document.querySelectorAll('.box').length"
-SEEN = """[...document.querySelectorAll('.box:not(.open)')].filter((b) => { const r = b.getBoundingClientRect(), g = document.querySelector('#graph').getBoundingClientRect();
-  return r.right > g.left + 20 && r.left < g.right - 20 && r.bottom > g.top && r.top < g.bottom; }).length"""
-COLOURS = """(() => { const c = document.querySelector('main.report canvas'), d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+SEEN = """[...document.querySelectorAll('.box:not(.open)')].filter((b) => {
+  const r = b.getBoundingClientRect(), g = document.querySelector('#graph').getBoundingClientRect();
+  return r.right > g.left + 20 && r.left < g.right - 20 && r.bottom > g.top && r.top < g.bottom;
+  }).length"""
+COLOURS = """(() => { const c = document.querySelector('main.report canvas'),
+  d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
   return new Set(new Uint32Array(d.buffer)).size; })()"""
-CLOSED = """[...document.querySelectorAll('.box:not(.open)')].map((b) => { const r = b.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, b]; })
-  .filter(([x, y, b]) => document.elementFromPoint(x, y)?.closest('.box') === b).map(([x, y, b]) => [x, y, b.dataset.box])[0]"""
+CLOSED = """[...document.querySelectorAll('.box:not(.open)')].map((b) => {
+  const r = b.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2, b]; })
+  .filter(([x, y, b]) => document.elementFromPoint(x, y)?.closest('.box') === b).map(([x, y, b]) =>
+    [x, y, b.dataset.box])[0]"""
 TITLE = "document.querySelector('#panel h2').textContent"
 TEXT = "document.querySelector('#panel').innerText"
 # Boxes that lie in no other, and how many actors each has: [[label, actors]].
-TOP = """(() => { const all = [...document.querySelectorAll('.box')].map((box) => { const [x, y] = box.style.transform.match(/-?[\\d.]+/g).map(Number), card = box.querySelector('.card');
-  return { box, x, y, right: x + Number(card.getAttribute('width')), bottom: y + Number(card.getAttribute('height')) }; });
-  const holds = (a, b) => a.box !== b.box && a.box.matches('.open') && a.x <= b.x && a.y <= b.y && a.right >= b.right && a.bottom >= b.bottom;
-  return all.filter((b) => !all.some((a) => holds(a, b))).map((b) => b.box.getAttribute('aria-label').match(/^(.*), (\\d+) actors, /).slice(1)).sort((a, b) => (a[0] < b[0] ? -1 : 1)); })()"""
+TOP = """(() => { const all = [...document.querySelectorAll('.box')].map((box) => {
+  const [x, y] = box.style.transform.match(/-?[\\d.]+/g).map(Number),
+    card = box.querySelector('.card');
+  return { box, x, y, right: x + Number(card.getAttribute('width')),
+    bottom: y + Number(card.getAttribute('height')) }; });
+  const holds = (a, b) => a.box !== b.box && a.box.matches('.open') && a.x <= b.x && a.y <= b.y &&
+    a.right >= b.right && a.bottom >= b.bottom;
+  return all.filter((b) => !all.some((a) => holds(a, b))).map((b) =>
+    b.box.getAttribute('aria-label').match(/^(.*), (\\d+) actors, /).slice(1)).sort((a, b) =>
+    (a[0] < b[0] ? -1 : 1)); })()"""
 # The colours of actors' dots by the word of their state, and the colours of the legend:
 # {word: [colours]}.
 DOTS = """(() => { const colours = {};
@@ -39,27 +50,57 @@ DOTS = """(() => { const colours = {};
     const word = box.getAttribute('aria-label').match(/, (\\w+), \\S+ firings a second$/)[1];
     (colours[word] ??= new Set()).add(getComputedStyle(box.querySelector('.dot')).fill);
   }
-  return Object.fromEntries(Object.entries(colours).map(([word, seen]) => [word, [...seen]])); })()"""
-LEGEND = "Object.fromEntries([...document.querySelectorAll('#legend li')].map((li) => [li.textContent, [getComputedStyle(li, '::before').backgroundColor]]))"
+  return Object.fromEntries(Object.entries(colours).map(([word, seen]) => [word, [...seen]]));
+})()"""
+LEGEND = (
+    "Object.fromEntries([...document.querySelectorAll('#legend li')].map((li) => [li.textContent, "
+    "[getComputedStyle(li, '::before').backgroundColor]]))"
+)
 STATES = ('busy', 'waiting', 'dead', 'failed')
-CHARTS = "Object.fromEntries([...document.querySelectorAll('.chart')].map((c) => [c.querySelector('.tag').textContent, ['mean', 'raw'].map((kind) => c.querySelectorAll(`path.${kind}`).length)]))"
+CHARTS = (
+    "Object.fromEntries([...document.querySelectorAll('.chart')].map((c) => "
+    "[c.querySelector('.tag').textContent, ['mean', 'raw'].map((kind) => "
+    "c.querySelectorAll(`path.${kind}`).length)]))"
+)
 # Kinds of events, by the colours that the timeline was filled with since the page was opened.
 FILLS = """{ const plain = CanvasRenderingContext2D.prototype.fillRect; window.filled = new Set();
-  CanvasRenderingContext2D.prototype.fillRect = function (...where) { window.filled.add(this.fillStyle); return plain.apply(this, where); }; }"""
-KINDS = "['kernel', 'turn', 'copy', 'send', 'receive', 'wait'].filter((kind) => window.filled.has(getComputedStyle(document.documentElement).getPropertyValue(`--event-${kind}`).trim()))"
-FIGURES = "[...document.querySelectorAll('.figure')].map((f) => [...f.children].map((c) => c.textContent).filter(Boolean).join(' '))"
+  CanvasRenderingContext2D.prototype.fillRect = function (...where) {
+    window.filled.add(this.fillStyle); return plain.apply(this, where); }; }"""
+KINDS = (
+    "['kernel', 'turn', 'copy', 'send', 'receive', 'wait'].filter((kind) => "
+    "window.filled.has(getComputedStyle(document.documentElement)"
+    ".getPropertyValue(`--event-${kind}`).trim()))"
+)
+FIGURES = (
+    "[...document.querySelectorAll('.figure')].map((f) => [...f.children].map((c) => "
+    "c.textContent).filter(Boolean).join(' '))"
+)
 # The places of elements that have one: ['tag x y width height'].
-PLACES = """(what) => [...document.querySelectorAll(what)].filter((e) => !e.closest('.track, .spark, svg') && e.offsetParent && getComputedStyle(e).display !== 'inline').map((e) => {
-  const r = e.getBoundingClientRect(); return [e.tagName, ...[r.x, r.y, r.width, r.height].map((n) => Math.round(2 * n) / 2)].join(' '); })"""
+PLACES = """(what) => [...document.querySelectorAll(what)].filter((e) =>
+  !e.closest('.track, .spark, svg') && e.offsetParent &&
+  getComputedStyle(e).display !== 'inline').map((e) => {
+  const r = e.getBoundingClientRect();
+  return [e.tagName, ...[r.x, r.y, r.width, r.height].map((n) => Math.round(2 * n) / 2)]
+    .join(' '); })"""
 # How far boxes are out of the pane, in pixels; 0: all are in it.
-OUTSIDE = """(() => { const g = document.querySelector('#graph').getBoundingClientRect(), all = [...document.querySelectorAll('.box > .card')].map((b) => b.getBoundingClientRect());
-  return Math.round(Math.max(0, ...all.map((r) => Math.max(g.left - r.left, r.right - g.right, g.top - r.top, r.bottom - g.bottom)))); })()"""
-SMALLEST = """Math.min(...[...document.querySelectorAll('body *')].filter((e) => e.getClientRects().length && e.checkVisibility({visibilityProperty: true}) && [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())).map((e) => {
-  const own = parseFloat(getComputedStyle(e).fontSize), m = e.getScreenCTM?.(); return e.closest('option, title') ? 99 : m ? own * Math.abs(m.a) : own; }))"""
-FACTS = "Object.fromEntries([...document.querySelectorAll('#panel .facts dt')].map((t) => [t.textContent, t.nextSibling.textContent]))"
+OUTSIDE = """(() => { const g = document.querySelector('#graph').getBoundingClientRect(),
+  all = [...document.querySelectorAll('.box > .card')].map((b) => b.getBoundingClientRect());
+  return Math.round(Math.max(0, ...all.map((r) => Math.max(g.left - r.left, r.right - g.right,
+    g.top - r.top, r.bottom - g.bottom)))); })()"""
+SMALLEST = """Math.min(...[...document.querySelectorAll('body *')].filter((e) =>
+  e.getClientRects().length && e.checkVisibility({visibilityProperty: true}) &&
+  [...e.childNodes].some((n) => n.nodeType === 3 && n.data.trim())).map((e) => {
+  const own = parseFloat(getComputedStyle(e).fontSize), m = e.getScreenCTM?.();
+  return e.closest('option, title') ? 99 : m ? own * Math.abs(m.a) : own; }))"""
+FACTS = (
+    "Object.fromEntries([...document.querySelectorAll('#panel .facts dt')].map((t) => "
+    "[t.textContent, t.nextSibling.textContent]))"
+)
 LAYOUTS = """{ const Plain = Worker; window.asked = []; window.told = [];
   window.Worker = class extends Plain {
-    constructor(...given) { super(...given); this.addEventListener('message', ({ data }) => window.told.push(data.key)); }
+    constructor(...given) {
+      super(...given);
+      this.addEventListener('message', ({ data }) => window.told.push(data.key)); }
     postMessage(job) { window.asked.push(job.key); super.postMessage(job); }
   }; }"""
 failures = []
@@ -97,7 +138,8 @@ def becomes(page, expression, wanted, sentence):
     """Waits until it is what is wanted."""
     try:
         page.until(
-            f'JSON.stringify({expression}) === {json.dumps(json.dumps(wanted, separators=(",", ":")))}'
+            f'JSON.stringify({expression}) === '
+            f'{json.dumps(json.dumps(wanted, separators=(",", ":")))}'
         )
     except AssertionError:
         check(False, f'{sentence}: {page.ask(expression)}, not {wanted}')
@@ -107,14 +149,16 @@ def ticks(page, count=2):
     """Waits until the page has sent so many more requests and read all answers but the last."""
     page.ask('performance.setResourceTimingBufferSize(100000)')
     page.until(
-        f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && r.startTime > {page.ask('performance.now()')} && r.responseEnd > 0).length >= {count}"
+        f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/state') && "
+        f"r.startTime > {page.ask('performance.now()')} && r.responseEnd > 0).length >= {count}"
     )
 
 
 def still(page):
     """Waits until boxes have glided to their places."""
     page.ask(
-        'Promise.allSettled(document.getAnimations().map((a) => a.finished)).then(() => new Promise(requestAnimationFrame)).then(() => 0)'
+        'Promise.allSettled(document.getAnimations().map((a) => a.finished)).then(() => new '
+        'Promise(requestAnimationFrame)).then(() => 0)'
     )
 
 
@@ -211,10 +255,14 @@ def opening(source, browser, shots):
         )
         tab(page, 'timeline')
         page.until(
-            "(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '').includes('nothing was recorded')"
+            "(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? "
+            "'').includes('nothing was recorded')"
         )
         tab(page, 'graph')
-        where = "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, b.style.transform]).sort())"
+        where = (
+            "JSON.stringify([...document.querySelectorAll('.box')].map((b) => [b.dataset.box, "
+            "b.style.transform]).sort())"
+        )
         before = page.ask(where)
         ticks(page, 3)
         check(page.ask(where) == before, 'boxes moved while nobody opened anything')
@@ -238,7 +286,8 @@ def opening(source, browser, shots):
         # boxes that it closed.
         for _ in range(40):
             page.ask(
-                "document.querySelector('.box.group:not(.open)')?.dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))"
+                "document.querySelector('.box.group:not(.open)')?.dispatchEvent(new "
+                "MouseEvent('dblclick', {bubbles: true}))"
             )
             page.ask('new Promise((done) => setTimeout(done))')
             ticks(page, 1) if _ % 10 == 9 else None
@@ -278,7 +327,8 @@ def records_are_drawn(page, what):
     charts = page.ask(CHARTS)
     check(charts == wanted, f'{what}: means and what is behind them: {charts}')
     paths = page.ask(
-        "[...document.querySelectorAll('.chart path')].map((p) => [p.getAttribute('d'), p.getBBox().width, p.getBBox().height])"
+        "[...document.querySelectorAll('.chart path')].map((p) => [p.getAttribute('d'), "
+        "p.getBBox().width, p.getBBox().height])"
     )
     check(
         all(
@@ -287,9 +337,13 @@ def records_are_drawn(page, what):
         ),
         f'{what}: curves are not drawn: {paths}',
     )
-    weights = "[...document.querySelectorAll('.chart')].find((c) => c.querySelector('.tag').textContent === 'weights/w')"
+    weights = (
+        "[...document.querySelectorAll('.chart')].find((c) => c.querySelector('.tag').textContent "
+        "=== 'weights/w')"
+    )
     last, shapes = page.ask(
-        f"[{weights}?.querySelector('b').textContent, [...{weights}?.querySelectorAll('path') ?? []].map((p) => p.getAttribute('d'))]"
+        f"[{weights}?.querySelector('b').textContent, [...{weights}?.querySelectorAll('path') ?? "
+        f"[]].map((p) => p.getAttribute('d'))]"
     )
     check(
         last == '−1 to 1 at 400' and len(set(shapes)) == 3,
@@ -314,7 +368,8 @@ def selecting(source, browser, shots):
         x, y, box = page.until(CLOSED)
         page.click_at(x, y)
         page.until(
-            f"document.querySelector('.box.selected')?.dataset.box === '{box}' && !document.querySelector('#panel').hidden"
+            f"document.querySelector('.box.selected')?.dataset.box === '{box}' && "
+            "!document.querySelector('#panel').hidden"
         )
         pill = page.ask("document.querySelector('.box .loop text').textContent")
         iterations = re.fullmatch(r'↻ (\d+)–(\d+)', pill)
@@ -391,7 +446,8 @@ def selecting(source, browser, shots):
             'the arrow keys lead nowhere',
         )
         page.ask(
-            "document.querySelector('.link .hit').dispatchEvent(new MouseEvent('click', {bubbles: true}))"
+            "document.querySelector('.link .hit').dispatchEvent(new MouseEvent('click', {bubbles: "
+            "true}))"
         )
         page.until("!document.querySelector('#panel').hidden")
         check(
@@ -406,7 +462,8 @@ def selecting(source, browser, shots):
         page.until("document.querySelector('#panel h2')?.textContent.includes('→')")
         page.key('t')
         page.until(
-            "/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')"
+            "/^[1-9]/.test(document.querySelector('#timeline canvas').getAttribute('aria-label') "
+            "?? '')"
         )
         page.ask("document.querySelector('#timeline canvas').focus()")
         page.key('ArrowLeft')
@@ -460,7 +517,8 @@ def reborn(source, browser, shots):
         find(page, 'next batch')
         page.key('Escape')
         page.until(
-            "performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/plan')).length >= 2"
+            "performance.getEntriesByType('resource').filter((r) => "
+            "r.name.includes('/api/plan')).length >= 2"
         )
         ticks(page)
         page.key('/')
@@ -493,7 +551,8 @@ def overview(source, browser, shots):
                     page = browser.open(node.url, width, height, is_dark)
                     page.until(READY)
                     page.until(
-                        "document.querySelector('.plot path.mean') && document.querySelectorAll('.tile.nodes tbody tr').length === 3"
+                        "document.querySelector('.plot path.mean') && "
+                        "document.querySelectorAll('.tile.nodes tbody tr').length === 3"
                     )
                     ticks(page, 3)
                     what = f'the overview of {failing or "a training"} at {width} × {height}'
@@ -512,30 +571,40 @@ def overview(source, browser, shots):
                         f'{what}: progress is {figures}',
                     )
                     line = page.ask(
-                        "[...document.querySelectorAll('.figure')].map((f) => f.getBoundingClientRect().top)"
+                        "[...document.querySelectorAll('.figure')].map((f) => "
+                        "f.getBoundingClientRect().top)"
                     )
                     check(len(set(line)) == 1, f'{what}: progress is not one line: {line}')
                     plot = page.ask(
-                        "(({width, height}) => [width, height])(document.querySelector('.plot').getBoundingClientRect())"
+                        "(({width, height}) => [width, "
+                        "height])(document.querySelector('.plot').getBoundingClientRect())"
                     )
                     check(
                         plot[0] > width / 2 and plot[1] > height / 3,
                         f'{what}: the loss is {plot} large',
                     )
                     rows = page.ask(
-                        "[...document.querySelectorAll('.tile.busiest tbody tr')].filter((r) => r.innerText.trim()).length"
+                        "[...document.querySelectorAll('.tile.busiest tbody tr')].filter((r) => "
+                        "r.innerText.trim()).length"
                     )
                     check(rows == 5, f'{what}: {rows} busiest actors')
                     cut = page.ask(
-                        "[...document.querySelectorAll('.tile.nodes td, .tile .cell .value, .tile.busiest td, .tile.runs td, .figure')].filter((c) => !c.matches('.why, .name') && c.scrollWidth > c.clientWidth + 1).map((c) => c.innerText)"
+                        "[...document.querySelectorAll('.tile.nodes td, .tile .cell .value, "
+                        ".tile.busiest td, .tile.runs td, .figure')].filter((c) => "
+                        "!c.matches('.why, .name') && c.scrollWidth > c.clientWidth + 1).map((c) "
+                        "=> c.innerText)"
                     )
                     check(not cut, f'{what}: words are cut off: {cut}')
                     seen = page.ask(
-                        "['.tile.progress', '.tile.loss', '.tile.nodes', '.tile.amiss', '.tile.failed', '.tile.busiest', '.tile.runs'].filter((t) => { const r = document.querySelector(t).getBoundingClientRect(); return r.bottom > innerHeight || r.right > innerWidth || r.height < 60; })"
+                        "['.tile.progress', '.tile.loss', '.tile.nodes', '.tile.amiss', "
+                        "'.tile.failed', '.tile.busiest', '.tile.runs'].filter((t) => { const r = "
+                        "document.querySelector(t).getBoundingClientRect(); return r.bottom > "
+                        "innerHeight || r.right > innerWidth || r.height < 60; })"
                     )
                     check(not seen, f'{what}: not in sight: {seen}')
                     amiss, failed = page.ask(
-                        "[document.querySelector('.tile.amiss').innerText, document.querySelector('.tile.failed').innerText]"
+                        "[document.querySelector('.tile.amiss').innerText, "
+                        "document.querySelector('.tile.failed').innerText]"
                     )
                     if failing == 'error':
                         check(
@@ -555,7 +624,8 @@ def overview(source, browser, shots):
                             f'{what}: {amiss!r}, {failed!r}',
                         )
                     check(page.ask(SMALLEST) >= 11, f'{what}: a text of {page.ask(SMALLEST)} px')
-                    name = f"{shots}/{failing or 'well'}_{width}x{height}_{'dark' if is_dark else 'light'}"
+                    theme = 'dark' if is_dark else 'light'
+                    name = f"{shots}/{failing or 'well'}_{width}x{height}_{theme}"
                     page.shot(f'{name}_overview.png')
                     for key, other in (('g', 'graph'), ('t', 'timeline'), ('l', 'curves')):
                         page.key(key)
@@ -608,7 +678,8 @@ def calm(source, browser, shots):
                 after = page.ask(f"({PLACES})('{what}')")
                 check(
                     before == after,
-                    f'in {root} moved: {sorted(set(after) - set(before))[:4]}, from {sorted(set(before) - set(after))[:4]}',
+                    f'in {root} moved: {sorted(set(after) - set(before))[:4]}, from '
+                    f'{sorted(set(before) - set(after))[:4]}',
                 )
             check(
                 words != page.ask(f"document.querySelector('{root}').innerText"),
@@ -629,7 +700,8 @@ def fits(source, browser, shots):
         for grouping in ('node', 'scope', 'partition'):
             graph(page, grouping)
             page.until(
-                "[...document.querySelectorAll('.box .name')].filter((n) => n.getClientRects().length && n.textContent).length > 3",
+                "[...document.querySelectorAll('.box .name')].filter((n) => "
+                "n.getClientRects().length && n.textContent).length > 3",
                 20,
             )  # it starts with names
             for width, height in ((1440, 900), (1280, 720), (1000, 800), (1920, 1080)):
@@ -660,16 +732,24 @@ def lasting(source, browser, shots):
         page.until(READY)
         page.key('t')
         label = page.until(
-            "((l) => / that last/.test(l) && l)(document.querySelector('#timeline canvas').getAttribute('aria-label') ?? '')"
+            "((l) => / that last/.test(l) && l)(document.querySelector('#timeline "
+            "canvas').getAttribute('aria-label') ?? '')"
         )
         ticks(page, 2)
         check(
             re.search(r', [3-9] that last', label),
             f'the timeline of a run that hangs says {label!r}',
         )
-        both = """(() => { const c = document.querySelector('#timeline canvas'), g = c.getContext('2d'), column = g.getImageData(c.width - 16, 0, 1, c.height).data;
-          const wanted = ['--event-wait', '--failed'].map((name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim().slice(1).match(/../g).map((h) => parseInt(h, 16)).join());
-          const seen = new Set(); for (let i = 0; i < column.length; i += 4) seen.add([column[i], column[i + 1], column[i + 2]].join()); return wanted.map((w) => seen.has(w)); })()"""
+        both = """(() => { const c = document.querySelector('#timeline canvas'),
+          g = c.getContext('2d'), column = g.getImageData(c.width - 16, 0, 1, c.height).data;
+          const style = getComputedStyle(document.documentElement),
+            wanted = ['--event-wait', '--failed'].map((name) =>
+              style.getPropertyValue(name).trim().slice(1).match(/../g).map((h) =>
+                parseInt(h, 16)).join());
+          const seen = new Set();
+          for (let i = 0; i < column.length; i += 4)
+            seen.add([column[i], column[i + 1], column[i + 2]].join());
+          return wanted.map((w) => seen.has(w)); })()"""
         becomes(page, both, [True, True], 'beside now, waits and silence are drawn')
         page.shot(f'{shots}/lasting.png')
 
@@ -683,7 +763,8 @@ def searching(source, browser, shots):
         page.key('/')
         page.write('tanh')
         rows = page.until(
-            "((rows) => rows.length > 5 && rows)([...document.querySelectorAll('#found li')].map((li) => [...li.children].slice(1).map((c) => c.innerText)))"
+            "((rows) => rows.length > 5 && rows)([...document.querySelectorAll('#found "
+            "li')].map((li) => [...li.children].slice(1).map((c) => c.innerText)))"
         )
         check(
             all(
@@ -759,7 +840,8 @@ def looks(source, browser, shots):
             page.until(READY)
             ticks(page)
             why = page.ask(
-                "(() => { const why = document.querySelector('.tile.failed .text'); return why.offsetHeight > 0 ? why.innerText : ''; })()"
+                "(() => { const why = document.querySelector('.tile.failed .text'); return "
+                "why.offsetHeight > 0 ? why.innerText : ''; })()"
             )
             check(
                 'do not match' in why, f'why a run failed that has ended is not in sight: {why!r}'
@@ -793,7 +875,8 @@ def looks(source, browser, shots):
         page = browser.open(node.url, 1440, 900)
         page.until(READY)
         page.until(
-            "document.querySelector('.tile.amiss').innerText.includes('nothing in this run or elsewhere enqueues')"
+            "document.querySelector('.tile.amiss').innerText.includes('nothing in this run or "
+            "elsewhere enqueues')"
         )
         graph(page, 'node')
         check(
@@ -827,7 +910,8 @@ def looks(source, browser, shots):
         page.shot(f'{shots}/awaited.png')
         find(page, 'state')
         page.until(
-            f"{TEXT}.includes(`/node:a/cpu:0, in iteration 12 of loop 'time', in run a/17, and 2 more iterations like it`)"
+            f"{TEXT}.includes(`/node:a/cpu:0, in iteration 12 of loop 'time', in run a/17, and 2 "
+            f"more iterations like it`)"
         )
     with Node(source, '--actors', '400') as node:
         page = browser.open(node.url, 420, 860)
@@ -872,9 +956,11 @@ def hostile(source, browser, shots):
             'a name became an element',
         )
         is_quiet(page, 'hostile names', node.url)
-        # The policy binds: inline and foreign scripts are refused, and this test sees the complaint.
+        # The policy binds: inline and foreign scripts are refused, and this test sees the
+        # complaint.
         page.ask(
-            "{ const s = document.createElement('script'); s.textContent = 'document.title = `owned`'; document.body.append(s); }"
+            "{ const s = document.createElement('script'); s.textContent = 'document.title = "
+            "`owned`'; document.body.append(s); }"
         )
         page.ask("fetch('http://127.0.0.1:1/').catch(() => 0)")
         check(page.ask('document.title').endswith('Troupe'), 'an inline script ran')
@@ -910,16 +996,22 @@ def trouble(source, browser, shots):
 
 def begun(what, since):
     """When the page asked for it, by its own clock."""
-    return f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/{what}') && r.startTime > {since}).map((r) => r.startTime)"
+    return (
+        f"performance.getEntriesByType('resource').filter((r) => r.name.includes('/api/{what}') && "
+        f"r.startTime > {since}).map((r) => r.startTime)"
+    )
 
 
 # Rests of 100 ms, as many as make `ms`, and the ms in which a request was open meanwhile. If the
 # machine or browser stalls, rests take longer, and ticks may, too: the result is less than the time
 # that went by.
 SPAN = """(async (ms) => { const begin = performance.now();
-  for (let rested = 0; rested < ms; rested += 100) await new Promise((done) => { setTimeout(done, 100); });
+  for (let rested = 0; rested < ms; rested += 100)
+    await new Promise((done) => { setTimeout(done, 100); });
   let asking = 0, until = begin;
-  for (const r of performance.getEntriesByType('resource').filter((r) => /api.(state|counters|events|actor|scalars)/.test(r.name)).sort((a, b) => a.startTime - b.startTime)) {
+  for (const r of performance.getEntriesByType('resource').filter((r) =>
+    /api.(state|counters|events|actor|scalars)/.test(r.name)).sort((a, b) =>
+    a.startTime - b.startTime)) {
     asking += Math.max(0, r.responseEnd - Math.max(until, r.startTime));
     until = Math.max(until, r.responseEnd);
   }
@@ -936,7 +1028,10 @@ def polling(source, browser, shots):
             node.url,
             1280,
             800,
-            first="Object.defineProperty(Document.prototype, 'hidden', { get: () => Boolean(window.isAway) });",
+            first=(
+                "Object.defineProperty(Document.prototype, 'hidden', { get: () => "
+                "Boolean(window.isAway) });"
+            ),
         )
         page.until(READY)
         ticks(page)
@@ -972,7 +1067,8 @@ def late(source, browser, shots):
         ticks(page)
         since = page.ask('performance.now()')
         page.until(
-            f"{begun('counters', since)}.length >= 5 && {begun('events', since)}.length >= 4 && {begun('actor', since)}.length >= 4",
+            f"{begun('counters', since)}.length >= 5 && {begun('events', since)}.length >= 4 && "
+            f"{begun('actor', since)}.length >= 4",
             120,
         )
         times = page.ask(begun('counters', since))
@@ -980,7 +1076,8 @@ def late(source, browser, shots):
         gap = gaps[len(gaps) // 2]  # one may be the machine's
         check(
             gap < 4500,
-            f'counters are asked for every {gap / 1000:.1f} s of a node that takes 1.5 s for each answer',
+            f'counters are asked for every {gap / 1000:.1f} s of a node that takes 1.5 s for each '
+            'answer',
         )
         is_quiet(page, 'a node that is late', node.url)
 
@@ -1037,7 +1134,8 @@ def live(browser, shots, url):
         if page.ask(TITLE).startswith('product → Add'):
             break
     facts, flow = page.until(
-        f"((facts) => /[1-9]/.test(facts.Rate) && [facts, document.querySelector('.link.near .flow').textContent])({FACTS})"
+        f"((facts) => /[1-9]/.test(facts.Rate) && [facts, document.querySelector('.link.near "
+        f".flow').textContent])({FACTS})"
     )
     queue = re.fullmatch(r'(\d+) of (\d+)', facts.get('In flight', ''))
     credit = re.fullmatch(r'(\d+) \(\d+ %\)', facts.get('Credit left', ''))
@@ -1077,7 +1175,10 @@ def trained(page):
         f'records of a real training: means and what is behind them: {charts}',
     )
     chart = (
-        lambda name: f"[...document.querySelectorAll('.chart')].find((c) => c.querySelector('.tag').textContent === '{name}')"
+        lambda name: (
+            f"[...document.querySelectorAll('.chart')].find((c) => "
+            f"c.querySelector('.tag').textContent === '{name}')"
+        )
     )
     curve = page.ask(f"{chart('fit/loss')}.querySelector('path.mean').getAttribute('d')")
     heights = [float(y) for y in re.findall(r'[ML]?[-\d.]+,([-\d.]+)', curve)]
@@ -1134,17 +1235,21 @@ def report(browser, shots, url, run, dark=False):
 
 def section(page, title):
     return page.ask(
-        f"[...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}').textContent"
+        f"[...document.querySelectorAll('main.report section')].find((s) => "
+        f"s.querySelector('h2').textContent === '{title}').textContent"
     )
 
 
 def rows(page, title, column):
     """Returns the rows of the section's table with that column, by the names of its columns."""
     return page.ask(
-        f"""(() => {{ const section = [...document.querySelectorAll('main.report section')].find((s) => s.querySelector('h2').textContent === '{title}');
+        f"""(() => {{ const sections = [...document.querySelectorAll('main.report section')];
+      const section = sections.find((s) => s.querySelector('h2').textContent === '{title}');
       const words = (row) => [...row.cells].map((cell) => cell.textContent);
-      const table = [...section.querySelectorAll('table')].find((t) => words(t.rows[0]).includes('{column}'));
-      return [...table?.rows ?? []].slice(1).map((row) => Object.fromEntries(words(table.rows[0]).map((name, i) => [name, words(row)[i]]))); }})()"""
+      const table = [...section.querySelectorAll('table')].find((t) =>
+        words(t.rows[0]).includes('{column}'));
+      return [...table?.rows ?? []].slice(1).map((row) =>
+        Object.fromEntries(words(table.rows[0]).map((name, i) => [name, words(row)[i]]))); }})()"""
     )
 
 
@@ -1168,7 +1273,8 @@ def ran_in_parallel(page, loop, devices):
 def firings(page):
     """How many a report says that its run had."""
     return page.ask(
-        "JSON.parse(document.getElementById('data').textContent).state.recent.find((r) => document.title.startsWith(`Run ${r.id} `)).fired"
+        "JSON.parse(document.getElementById('data').textContent).state.recent.find((r) => "
+        "document.title.startsWith(`Run ${r.id} `)).fired"
     )
 
 
@@ -1200,13 +1306,17 @@ def reports(source, browser, shots):
         page = report(browser, shots, url, 'a/3')
         check(
             5 * firings(page) < long_one,
-            f'of runs of 200 and 20 iterations the reports have {long_one} and {firings(page)} firings',
+            f'of runs of 200 and 20 iterations the reports have {long_one} and {firings(page)} '
+            'firings',
         )
         check(
             section(page, 'Slowest') != long_slowest,
             f'runs of 200 and 20 iterations have the same slowest operations: {long_slowest!r}',
         )
-        nodes_of_events = "new Set(JSON.parse(document.getElementById('data').textContent).events.events.filter((e) => e.run === 'a/2').map((e) => e.node)).size"
+        nodes_of_events = (
+            "new Set(JSON.parse(document.getElementById('data').textContent).events.events"
+            ".filter((e) => e.run === 'a/2').map((e) => e.node)).size"
+        )
         for _ in range(5):  # b's recorder tells whose run its own is by tokens, if it has some yet
             page = report(browser, shots, url, 'a/2')
             if page.ask(nodes_of_events) == 2:
@@ -1249,7 +1359,8 @@ def reports(source, browser, shots):
         page = report(browser, shots, node.url, 'a/17', True)
         boxes = page.ask(BOXES)
         page.ask(
-            "document.querySelector('.box.group:not(.open)').dispatchEvent(new MouseEvent('dblclick', {bubbles: true}))"
+            "document.querySelector('.box.group:not(.open)').dispatchEvent(new "
+            "MouseEvent('dblclick', {bubbles: true}))"
         )
         page.until(f'{BOXES} > {boxes}')
         records_are_drawn(page, 'a report')

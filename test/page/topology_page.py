@@ -16,7 +16,8 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from browser import Browser  # noqa: E402
 
 OPEN = """(async () => {
-  const count = () => document.querySelectorAll('.box').length, before = count(), begin = performance.now();
+  const count = () => document.querySelectorAll('.box').length, before = count(),
+    begin = performance.now();
   const groups = [...document.querySelectorAll('.box.group:not(.open)')];
   groups[Math.floor(groups.length / 2)].dispatchEvent(new MouseEvent('dblclick', {bubbles: true}));
   while (count() === before) await new Promise((done) => requestAnimationFrame(done));

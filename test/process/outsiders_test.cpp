@@ -253,8 +253,9 @@ BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::la
 }
 
 /// The last bytes that the connecting side sent there: a frame of ZMTP, or the bytes of one read. A
-/// read may begin anywhere. On a bulk connection, bytes that are no record are refused like a record
-/// received before. On the ZeroMQ connection, a frame's length may be read from them, and awaited.
+/// read may begin anywhere. On a payload connection, bytes that are no block are refused like a
+/// block received before. On the ZeroMQ connection, a frame's length may be read from them, and
+/// awaited.
 std::string last_said(const Relay::Talk& talk, bool is_beside) {
   constexpr std::size_t kGreeting = 64, kHead = 16;
   std::string all, last;

@@ -88,7 +88,8 @@ BOOST_AUTO_TEST_CASE(it_goes_on_over_the_same_nodes_bit_for_bit,
   o = second.finish();
   BOOST_TEST(o.code == 143, o.out << o.error);
   const char* demo =
-      R"(scripts/demo --text 'it'\''s a text' --resume part --workers 1 --validate-every 1 --validate-characters 10 --sample-chars 0)";
+      R"(scripts/demo --text 'it'\''s a text' --resume part --workers 1 --validate-every 1 )"
+      R"(--validate-characters 10 --sample-chars 0)";
   BOOST_TEST(line_after(o.out, "go on with: ") == demo);
 
   o = run(folder.path(), {"/bin/sh", "-c", "exec " + command});

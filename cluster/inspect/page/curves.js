@@ -44,7 +44,8 @@ export class Curves {
     this.charts = el('div', { class: 'charts' });
     this.texts = el('div', { class: 'texts' });
     this.empty = el('p', { class: 'quiet',
-      text: 'Nothing is recorded on any node. A program records with troupe::Records: records.scalar("loss", step, loss).' });
+      text: 'Nothing is recorded on any node. A program records with troupe::Records: ' +
+        'records.scalar("loss", step, loss).' });
     const smooth = el('input', { type: 'range', min: 0, max: 0.98, step: 0.02, value: this.weight,
       'aria-label': 'Smoothing' });
     smooth.oninput = () => { this.weight = Number(smooth.value); this.draw(); };

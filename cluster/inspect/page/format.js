@@ -48,11 +48,14 @@ export const roughly = (ns) => duration(ns).split(' ').slice(0, 2).join(' ');
 
 export const percent = (fraction) => `${Math.round(100 * fraction)} %`;
 
+const kHidden = new RegExp(
+  '[\\u0000-\\u001f\\u007f-\\u009f\\u00ad\\u061c\\u180e\\u200b-\\u200f\\u2028-\\u202e' +
+  '\\u2060-\\u206f\\ufeff\\ufff9-\\ufffb]', 'g');
+
 // Makes a user's name safe to look at: characters that hide, reorder or break lines are shown as
 // their code.
 export function clean(name) {
-  return String(name ?? '').replace(
-    /[\u0000-\u001f\u007f-\u009f\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g,
+  return String(name ?? '').replace(kHidden,
     (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }
 

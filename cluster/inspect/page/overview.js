@@ -192,7 +192,8 @@ export class Overview {
           format: (s) => (s > -0.5 ? 'now' : `−${duration(-s * 1e9)}`)
         } :
                                   null,
-        'No program records a loss: records.scalar("loss", step, loss) shows it here, records.progress({.step = step, .steps = steps}) the line above.');
+        'No program records a loss: records.scalar("loss", step, loss) shows it here, ' +
+          'records.progress({.step = step, .steps = steps}) the line above.');
   }
 
   #updateAmiss(all) {

@@ -1,7 +1,8 @@
 // The report of a run, as one page that stands alone: `troupe report RUN -o FILE.html` puts the
 // data and this script into it.
 import { el } from './dom.js';
-import { alike, bytes, clean, duration, percent, rate, short, shorten, timeless } from './format.js';
+import { alike, bytes, clean, duration, percent, rate } from './format.js';
+import { short, shorten, timeless } from './format.js';
 import { facts, Graph } from './graph.js';
 import { layout } from './layout.js';
 import { Layouts } from './layouts.js';
@@ -192,7 +193,9 @@ function slowest() {
     const so = `${short(recorded.firings)}${
       run.fired > 0 ? ` of ${short(run.fired)}` : ''} firings of this run are recorded`;
     parts.push(quiet(`${so}${
-      recorded.isWhole ? '' : '; earlier ones are written over'}. A flight recorder keeps the last of 20 µs and more, and shorter ones while somebody traces.`));
+      recorded.isWhole ? '' : '; earlier ones are written over'}. ` +
+      'A flight recorder keeps the last of 20 µs and more, and shorter ones while ' +
+      'somebody traces.'));
     if (recorded.firings > 0)
       parts.push(...byWork('this run, as far as it is recorded',
         ['Recorded', 'Busy', 'A firing', '', 'Share', 'Longest'], recorded,
@@ -207,7 +210,8 @@ function slowest() {
 function memory() {
   const nodes = (state.nodes ?? []).filter((n) => n.reachable !== false);
   return section('Memory',
-    'Of the nodes, whatever ran there: now, and at most since they began. No run has a count of its own.',
+    'Of the nodes, whatever ran there: now, and at most since they began. ' +
+      'No run has a count of its own.',
     table(['Device', 'In use', 'At most', 'Limit', 'Swapped', ''],
       nodes.flatMap((n) => (n.devices ?? []).map((d) => [clean(d.name), bytes(d.in_use),
         bytes(d.peak), d.limit ? bytes(d.limit) : '–', d.swapped ? bytes(d.swapped) : '–',
@@ -223,7 +227,8 @@ function loops() {
   const actors = new Map(grouped((a) => plan.frames[a] &&
     key(plan.frames[a], plan.actors.get(a, 'device'))));
   return section('Loops',
-    'Parallelism: the time that iterations were open, over the time that the loop was: how many were open at once, on average, of those that may be. On each device.',
+    'Parallelism: the time that iterations were open, over the time that the loop was: ' +
+      'how many were open at once, on average, of those that may be. On each device.',
     el('h3', { text: `Loops: ${ofAll}` }),
     table(['Loop', 'Device', 'Executions', 'Iterations', 'Open for', 'Parallelism',
       'Waited for more', 'Busy', 'Open now'],

@@ -102,8 +102,8 @@ BOOST_AUTO_TEST_CASE(times_are_those_of_who_asks_and_nonsense_is_left_out) {
         R"([{"name": "x", "points": []}])", R"([{"name": "x", "kind": "scalar", "points": 3}])"})
     BOOST_TEST(json::parse(said(nonsense))["series"].empty(), nonsense);
   const json few = json::parse(said(
-      R"([{"name": "x", "kind": "scalar", "points": [[1, 2], 3, ["a", 1, 1], [1, 1.5, 1], [7, 100, 1]]}])"))
-      ["series"];
+      R"([{"name": "x", "kind": "scalar", "points": [[1, 2], 3, ["a", 1, 1], [1, 1.5, 1], [7, )"
+      R"(100, 1]]}])"))["series"];
   BOOST_TEST(few[0]["points"] == json::parse("[[7, 0, 1]]"));
 }
 
