@@ -22,7 +22,7 @@ endfunction()
 
 # The modules of a report, in the order of their dependencies, as one script without imports: a page
 # that stands alone cannot fetch modules. So their top-level names differ.
-set(report_modules format dom model layout layouts edges graph timeline curves report)
+set(report_modules format dom model layout layout_cache edges graph timeline curves report)
 set(report "")
 foreach(file IN LISTS FILES)
   get_filename_component(name ${file} NAME)

@@ -6,12 +6,12 @@ import {clean, duration, shorten, timeless} from './format.js';
 import {Graph, kStateWords} from './graph.js';
 import {amissOf, Busiest, Failures, hasOwner, nodeRow, RunTimes, trainingOf} from './history.js';
 import {listen} from './keys.js';
-import {inWorker, Layouts} from './layouts.js';
+import {inWorker, Layouts} from './layout_cache.js';
 import {Counters, kGroupings, kStates, nextLink, Plan, search, Totals, Tree,
   View} from './model.js';
 import {Overview} from './overview.js';
 import {Panel} from './panel.js';
-import {Side} from './side.js';
+import {Side} from './sidebar.js';
 import {Timeline} from './timeline.js';
 
 const at = (id) => document.getElementById(id);

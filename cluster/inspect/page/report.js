@@ -5,7 +5,7 @@ import { alike, bytes, clean, duration, percent, rate } from './format.js';
 import { short, shorten, timeless } from './format.js';
 import { facts, Graph } from './graph.js';
 import { layout } from './layout.js';
-import { Layouts } from './layouts.js';
+import { Layouts } from './layout_cache.js';
 import { Counters, kGroupings, kStates, Plan, Recorded, Totals, Tree, View } from './model.js';
 import { Curves } from './curves.js';
 import { Timeline } from './timeline.js';
