@@ -97,14 +97,14 @@ std::vector<Slice> slices(std::vector<const RecordedEvent*> events) {
   std::stable_sort(all.begin(), all.end(), [](const Slice& a, const Slice& b) {
     return a.begin_ns != b.begin_ns ? a.begin_ns < b.begin_ns : a.length_ns > b.length_ns;
   });
-  std::vector<std::vector<Slice*>> lanes(1);  // by lane: the open slices, the innermost last
+  std::vector<std::vector<Slice*>> lanes(1);  // by row: the open slices, the innermost last
   for (Slice& s : all) {
     const auto end = [](const Slice& of) { return of.begin_ns + of.length_ns; };
     for (s.lane = 0; s.lane < Slice::kMost; ++s.lane) {
       if (s.lane == lanes.size()) lanes.emplace_back();
       std::vector<Slice*>& open = lanes[s.lane];
       // A moment is cut short by a slice that begins after it. A slice that begins with it goes
-      // to another lane.
+      // to another row.
       while (!open.empty() && (end(*open.back()) <= s.begin_ns ||
                                (is_moment(*open.back()) && end(*open.back()) < end(s) &&
                                 open.back()->begin_ns < s.begin_ns))) {

@@ -21,13 +21,13 @@ std::string title_of(const RecordedEvent& event, const std::string& node);
 /// Returns the name that all views use: `a/17`. Empty for number 0, which is no run.
 std::string run_name(const std::string& owner, std::uint64_t number);
 
-/// A drawn event and its lane in its track. Viewers require that the slices of a lane are nested or
+/// A drawn event and its row in its track. Viewers require that the slices of a row are nested or
 /// disjoint, and drop slices that overlap.
 struct Slice {
   const RecordedEvent* event;
   std::int64_t begin_ns, length_ns;
-  std::size_t lane;                        // kMost: the slice fits on no lane
-  static constexpr std::size_t kMost = 8;  // lanes a track; more cannot be read
+  std::size_t lane;                        // kMost: the slice fits on no row
+  static constexpr std::size_t kMost = 8;  // rows a track; more cannot be read
   /// Returns the time of an arrow's end. An arrow begins at the beginning of a slice and ends
   /// within one, so no arrow between slices of one moment runs backwards.
   std::int64_t arrow_ns() const;
@@ -35,11 +35,11 @@ struct Slice {
 
 /// Returns the slices of a track's events, in order. A token has no length. It is drawn for half a
 /// microsecond, or up to the next event that begins or ends. Events that truly overlap, such as a
-/// kernel on a worker and the turns meanwhile, have lanes of their own while lanes are free:
-/// thousands of firings may wait at once. Tokens are all on the first lane.
+/// kernel on a worker and the turns meanwhile, have rows of their own while rows are free:
+/// thousands of firings may wait at once. Tokens are all on the first row.
 std::vector<Slice> slices(std::vector<const RecordedEvent*> events);
-/// Returns a slice as JSON, from `begin_us` on. If the slice has a lane, it is on thread `track` +
-/// lane. Otherwise it is a begin event and an end event outside of all lanes, with `number` as id.
+/// Returns a slice as JSON, from `begin_us` on. If the slice has a row, it is on thread `track` +
+/// row. Otherwise it is a begin event and an end event outside of all rows, with `number` as id.
 /// `name` is JSON; `run` is made by `run_name`.
 std::string slice_text(const Slice& slice, const std::string& name, const std::string& run,
                        double begin_us, int process, std::size_t track, std::uint64_t number);

@@ -106,7 +106,7 @@ struct RunGrant {
   std::int64_t last = 0;
 };
 /// Participant to participant: tokens and grants of one turn of a partition, all or the first of
-/// them. Grants alone go by the control lane.
+/// them. Grants alone go with control priority.
 struct RunTokens {
   static constexpr MessageKind kKind = MessageKind::tokens;
   static constexpr Lane kLane = Lane::data;
@@ -265,7 +265,7 @@ template <class M>
 MessageWriter written(const M& message);
 template <class M>
 void read_fields(MessageReader& reader, M& message);
-/// Sends a message by the lane of its kind.
+/// Sends a message by the priority of its kind.
 template <class M>
 void send(Transport& transport, Peer to, const M& message) {
   transport.send(to, M::kLane, written(message).take());

@@ -40,7 +40,7 @@ std::int32_t DistributedPlan::node_of_peer(Peer peer) const {
 }
 
 // Directly, or as a message: then true. Without tokens, what there is overtakes messages of the
-// data lane.
+// data priority.
 bool DistributedPlan::post_message(const RunKey& run, std::span<Posted> posted, Peer to) {
   if (posted.empty()) return false;
   const bool has_tokens = std::any_of(posted.begin(), posted.end(), [](const Posted& p) {

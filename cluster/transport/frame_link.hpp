@@ -51,7 +51,7 @@ class OutFrame final : public Counted {
 /// A record that a peer sends directly, beside frames. Records arrive in order and none is lost
 /// (direct_ring.hpp).
 struct DirectRecord {
-  std::uint64_t after;               // messages of the data lane that precede it in this session
+  std::uint64_t after;               // messages of data priority that precede it in this session
   std::span<const std::byte> bytes;  // valid until the record is taken
 };
 class DirectSource {

@@ -1,4 +1,4 @@
-// One lane of one session: messages into frames at the sender, frames into messages at the
+// One priority of one session: messages into frames at the sender, frames into messages at the
 // receiver.
 //
 //   OutLane out(Lane::data);  out.add(message);
@@ -7,9 +7,9 @@
 //
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
 //
-// A lane's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are gathered
-// inline, up to 32 KiB a frame; a larger head or tensor goes as bulk, in chunks of up to 1 MiB that
-// refer to its memory.
+// A priority's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are
+// gathered inline, up to 32 KiB a frame; a larger head or tensor goes as bulk, in chunks of up to 1
+// MiB that refer to its memory.
 //
 // Invariants
 // 1. A frame is kept until it is acknowledged. It refers to its message, whose tensors live as

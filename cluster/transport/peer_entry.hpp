@@ -1,4 +1,5 @@
-// A session with one peer, as the router keeps it: its two lanes, its connection and its time-outs.
+// A session with one peer, as the router keeps it: its two priorities, its connection and its
+// time-outs.
 //
 // Threads: the router's. Ownership: PeerTable; to be changed, an entry is got from there.
 #pragma once
@@ -49,7 +50,7 @@ struct PeerEntry {
   bool is_to_flush = false;   // it has messages that are not in frames yet
   // bytes of messages; bytes_in counts partial messages too
   std::uint64_t bytes_out = 0, bytes_in = 0;
-  std::uint64_t data_in = 0;  // messages of the data lane that the listener has had
+  std::uint64_t data_in = 0;  // messages of data priority that the listener has had
   // its connection took no more while the listener could not be called
   bool has_failed = false;
 
@@ -57,8 +58,8 @@ struct PeerEntry {
   bool may_have_bulk = false;
   bool has_bulk = false;        // it is open
   std::uint64_t bulk_from = 0;  // bytes of bulk from which on a frame goes there
-  // the frame that is coming by it: its lane, its bytes that are to come, and those of them that
-  // have been here before
+  // the frame that is coming by it: its priority, its bytes that are to come, and those of them
+  // that have been here before
   Lane bulk_lane{};
   std::uint64_t bulk_left = 0, bulk_skipped = 0;
   bool bulk_is_copy = false;

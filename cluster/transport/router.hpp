@@ -40,7 +40,8 @@
 namespace troupe {
 
 struct RouterOptions {
-  std::uint64_t window = 8 << 20;  // bytes a lane and peer that the network may hold unacknowledged
+  std::uint64_t window =
+      8 << 20;  // bytes a priority and peer that the network may hold unacknowledged
   detail::wire::Limits limits = {};
   detail::Time heartbeat = std::chrono::seconds(1);  // a frame is sent at least so often
   // a connection that is silent for so long is closed

@@ -12,12 +12,12 @@
 //     Bye{sent} ────────────────────────►      counts when so many frames have arrived
 //     ◄───────────────────────────── Gone
 //
-// Frames of a lane are numbered from 0 for the whole session. Both nodes announce in the handshake
-// what they have received, and take no more from the connection before. So each gets exactly the
-// missing frames, in order. A number that comes again was replayed.
+// Frames of a priority are numbered from 0 for the whole session. Both nodes announce in the
+// handshake what they have received, and take no more from the connection before. So each gets
+// exactly the missing frames, in order. A number that comes again was replayed.
 //
-// With a bulk channel (frame_link.hpp) a lane's frames arrive in two rows, each in order. A frame
-// on the bulk channel waits there for its turn, and its bulk goes straight to the tensor. An
+// With a bulk channel (frame_link.hpp) a priority's frames arrive in two rows, each in order. A
+// frame on the bulk channel waits there for its turn, and its bulk goes straight to the tensor. An
 // out-of-order frame on the connection is buffered, up to the bytes that a sender may have in
 // flight. Each row is in order, so neither can wait for the other's end. A missing number ends the
 // session: at once without a bulk channel, else when more is buffered than that.
@@ -32,13 +32,13 @@ namespace troupe::detail {
 
 class Session {
  public:
-  /// `window`: bytes a lane that may be on their way unacknowledged, in either direction.
+  /// `window`: bytes a priority that may be on their way unacknowledged, in either direction.
   explicit Session(std::uint64_t window) : window_(window), granted_(window) {}
   /// Lowers the window to the bytes that the peer accepts.
   void limit_window(std::uint64_t bytes) { window_ = std::min(window_, bytes); }
 
   void add(Lane lane, Message message) { out_[index(lane)].add(std::move(message)); }
-  /// Returns the next frame to send: of the control lane, if it has one.
+  /// Returns the next frame to send: of control priority, if it has one.
   Ref<OutFrame> next() {
     for (OutLane& lane : out_)
       if (Ref<OutFrame> frame = lane.next(received(), window_)) {

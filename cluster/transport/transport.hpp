@@ -1,5 +1,5 @@
 // Transport: how nodes reach each other. One interface, three implementations: ZeroMQ, in-process,
-// and a seeded simulation that delays, reorders between lanes, drops connections and kills.
+// and a seeded simulation that delays, reorders between priorities, drops connections and kills.
 //
 //   transport->start(listener);
 //   transport->connect("tcp://10.0.0.7:7117");  // ends in connected() or refused()
@@ -7,9 +7,9 @@
 //   transport->send(peer, Lane::data, {head, {tensor}});
 //
 // Promises, to which test/cluster/transport/transport_test.cpp holds every implementation:
-// 1. Between connected() and lost(), the messages of one lane to one peer arrive once each and in
-//    order, whatever reconnects happen below.
-// 2. Lanes do not wait for each other, so that a heartbeat is not behind 256 MB.
+// 1. Between connected() and lost(), the messages of one priority to one peer arrive once each and
+//    in order, whatever reconnects happen below.
+// 2. Priorities do not wait for each other, so that a heartbeat is not behind 256 MB.
 // 3. Each connected() is followed by exactly one lost(), unless stop() comes first. After lost()
 //    nothing more of that peer arrives. A peer that comes back is a new peer with a new number,
 //    connected after the earlier one was lost.
@@ -141,7 +141,7 @@ class Transport {
   /// Takes the message. A lost peer is no error: `lost` reports it. Throws invalid_argument for a
   /// tensor that is not on the host, or is none.
   virtual void send(detail::Peer peer, detail::Lane lane, detail::Message message) = 0;
-  /// Sends a few bytes, once and in order with the messages of the data lane, by memory that the
+  /// Sends a few bytes, once and in order with the messages of data priority, by memory that the
   /// peer polls: without a message, its allocations and its acknowledgement. Returns false if the
   /// caller has to send a message instead: there is no such memory or no room, the record is too
   /// long, or messages are on their way before it and it `may_wait` for none. May be false always.

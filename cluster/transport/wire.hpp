@@ -7,8 +7,8 @@
 //
 // A frame is a header (one msgpack array, then raw bytes called inline) and perhaps a second, raw
 // part called bulk. Only Data has inline bytes and bulk. A Data frame carries the next piece of its
-// lane's stream: the heads and tensors of the lane's messages, one after another without gaps.
-// Inline comes before bulk.
+// priority's stream: the heads and tensors of the priority's messages, one after another without
+// gaps. Inline comes before bulk.
 //
 // The decoder trusts nothing. Every length is checked against the bytes that have arrived, every
 // number against its bound. It allocates at most a constant times the bytes that it was given.
@@ -32,8 +32,8 @@ namespace troupe::detail::wire {
 inline constexpr std::uint32_t kVersion = 21;
 inline constexpr std::size_t kLanes = 2;
 
-/// Frames received of each lane since the session began: cumulative, so that a repetition does no
-/// harm.
+/// Frames received of each priority since the session began: cumulative, so that a repetition does
+/// no harm.
 using Received = std::array<std::uint64_t, kLanes>;
 
 /// Returns the memory that a frame costs its keeper, whatever it carries. Windows and buffers are
@@ -64,7 +64,8 @@ struct Hello {
   PeerInfo info;
   std::uint64_t session = 0;  // chosen by the one that dialled
   bool resumes = false;       // a connection of this session broke
-  std::uint64_t window = 0;   // bytes a lane that the other may have sent and not seen acknowledged
+  std::uint64_t window =
+      0;  // bytes a priority that the other may have sent and not seen acknowledged
   Received received = {};
   Bulk bulk = {};
 };
@@ -88,7 +89,7 @@ struct MessageType {
 };
 struct Data {
   Lane lane = Lane::data;
-  std::uint64_t sequence = 0;  // number among the frames of its lane, from 0
+  std::uint64_t sequence = 0;  // number among the frames of its priority, from 0
   Received received = {};
   std::vector<MessageType> messages;
 };

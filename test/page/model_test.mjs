@@ -507,7 +507,7 @@ test(
       ];
       for (const drawn of [all, [...all].reverse(), [...all.slice(5), ...all.slice(0, 5)]]) {
         const shown =
-            new Map();  // columns and tenths of the lane, from below: the event drawn there last
+            new Map();  // columns and tenths of the row, from below: the event drawn there last
         for (const [x, , width, e, height] of stacked(drawn))
           for (let column = x; column < x + width; column += 1)
             for (let part = 0; part < Math.round(height * 10); part += 1)

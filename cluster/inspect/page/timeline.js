@@ -1,4 +1,4 @@
-// The events of the last seconds on one clock, a lane for each node and track. Drawn on a canvas:
+// The events of the last seconds on one clock, a row for each node and track. Drawn on a canvas:
 // thousands of events, one by one. Events too old to be kept so are drawn as the share of each 20
 // ms that each kind took. Times whose events were overwritten, or are unknown for another reason,
 // are hatched: only rest is empty. Waits that last and a node's silence are drawn up to now.
@@ -18,7 +18,7 @@ function trackName(event, hasNodes) {
   return hasNodes ? `${clean(event.node)} · ${track}` : track;
 }
 
-// Returns the drawn [x, y, width, event] beside another: in its lane by dx, or in the next lane by
+// Returns the drawn [x, y, width, event] beside another: in its row by dx, or in the next row by
 // dy. Without `from`, the last; at an end, `from` itself.
 export function besideEvent(drawn, from, dx, dy) {
   const nearest = (all, far) =>
@@ -31,7 +31,7 @@ export function besideEvent(drawn, from, dx, dy) {
   return nearest(drawn.filter((d) => d[1] === lane), (d) => Math.abs(d[0] - from[0])) ?? from;
 }
 
-// [x, y, width, event] in the order in which they are drawn, each with how much of its lane it
+// [x, y, width, event] in the order in which they are drawn, each with how much of its row it
 // takes, from below: turns and waits are behind all, what is long behind what is short, and
 // failures before all. Tokens are moments, drawn a pixel wide: thousands of them would cover what
 // computes, and take a quarter.

@@ -29,7 +29,7 @@ class DirectLines {
   void add(Peer peer, SharedRings& rings, int bell);
   void remove(Peer peer, const SharedRings& rings);
 
-  /// A message of the data lane, which `pass` puts where the order of all of them is decided.
+  /// A message of data priority, which `pass` puts where the order of all of them is decided.
   template <class Pass>
   void in_order(Peer peer, Pass pass) {
     std::lock_guard lock(mutex_);
@@ -45,7 +45,7 @@ class DirectLines {
   struct Line {
     SharedRings* rings = nullptr;  // null: there are none
     int bell = -1;                 // a socket
-    std::uint64_t messages = 0;    // messages of the data lane so far
+    std::uint64_t messages = 0;    // messages of data priority so far
     std::uint64_t bytes = 0;       // bytes that went directly
   };
 

@@ -195,7 +195,7 @@ class InProcessTransport final : public Transport {
     push(urgent_, {0, Refusal{address, std::move(why)}});
   }
 
-  /// Ends a link at both ends. `lost` comes behind the messages of both lanes: it waits in the
+  /// Ends a link at both ends. `lost` comes behind the messages of both priorities: it waits in the
   /// slower queue.
   void unlink(Peer peer, const Status& why) {
     const Link link = links_.extract(peer).mapped();

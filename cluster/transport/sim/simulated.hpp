@@ -11,8 +11,8 @@
 // loses its frames in flight. The node that dialled is notified after a while, and the other one
 // never or when it sends. Bulk channels come up late or never, overtake their connection and are
 // overtaken, and carry a frame in pieces. With most of them records go directly, and no break loses
-// a record. A partition delays frames. A user's request on a lane is served after a random while,
-// so that lanes overtake each other.
+// a record. A partition delays frames. A user's request on a priority is served after a random
+// while, so that priorities overtake each other.
 //
 // Threads: one, which makes these calls and steps. Equal seeds and equal calls give equal
 // schedules. With heartbeats there is always a next event: bound a loop by its goal and by `now`.

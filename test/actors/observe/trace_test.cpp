@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(of_many_runs_that_fail_together_the_first_are_written) {
   BOOST_TEST(std::count(files.begin(), files.end(), "local@local-1.flight.json") == 1);
 }
 
-// Tokens are moments, and give way; what truly overlaps has a lane of its own, and nothing else is
+// Tokens are moments, and give way; what truly overlaps has a row of its own, and nothing else is
 // shortened.
 BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
   using Kind = RecordedEvent::Kind;
@@ -318,7 +318,7 @@ BOOST_AUTO_TEST_CASE(slices_of_a_lane_lie_within_each_other) {
   }
 }
 
-// As many as wait at a queue; each is there, and none takes a lane that others would look through.
+// As many as wait at a queue; each is there, and none takes a row that others would look through.
 BOOST_AUTO_TEST_CASE(what_overlaps_by_thousands_takes_a_few_lanes,
                      *boost::unit_test::label("one_thread")) {
   using Kind = RecordedEvent::Kind;

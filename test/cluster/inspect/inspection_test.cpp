@@ -598,7 +598,7 @@ BOOST_AUTO_TEST_CASE(edges_outside_of_loops_need_no_grants) {
 
 // Both nodes say what they saw of a run that fails on one of them; the folder is one.
 BOOST_AUTO_TEST_CASE(flight_recorders_of_nodes_share_a_folder) {
-  // the news of the failure and what follows from it go by two lanes
+  // the news of the failure and what follows from it go by two priorities
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Folder folder;
     EngineOptions options = stepped(seed);

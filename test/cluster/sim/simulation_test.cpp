@@ -1,8 +1,8 @@
 // Not under tsan: one thread steps the simulation.
 // Thousands of schedules of the simulated network: connections that break, partitions, nodes that
-// die and start anew. Whatever happens, each message arrives at most once, in order on its lane,
-// between connected() and lost(); and all of them arrive where nothing worse happened than that
-// connections broke.
+// die and start anew. Whatever happens, each message arrives at most once, in order on its
+// priority, between connected() and lost(); and all of them arrive where nothing worse happened
+// than that connections broke.
 #include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/test/support/one_thread.hpp>
 
@@ -22,7 +22,7 @@ using namespace troupe;
 using namespace std::chrono_literals;
 
 struct Said {
-  std::uint64_t session, number;  // unique for a connection as its sender knows it; of its lane
+  std::uint64_t session, number;  // unique for a connection as its sender knows it; of its priority
 };
 
 Message message_of(const Said& said, std::size_t bytes) {
@@ -79,7 +79,7 @@ class Talker final : public TransportListener {
       transport->flush(peer);
     }
   }
-  /// In its place among the messages of the data lane.
+  /// In its place among the messages of data priority.
   void received_direct(Peer peer, std::span<const std::byte> record) override {
     const Said said = hear(peer, Lane::data, record);
     ++direct;

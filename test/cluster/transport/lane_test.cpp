@@ -1,5 +1,5 @@
 // Not under tsan: it encodes and decodes on one thread.
-// One lane of a session by itself: messages into frames, and frames into messages.
+// One priority of a session by itself: messages into frames, and frames into messages.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/cluster/transport/lane.hpp>

@@ -1,5 +1,5 @@
-// The contract of transport.hpp, for every implementation: each message once, in order on its lane,
-// whole; one lost() for each connected(); lanes that do not wait for each other.
+// The contract of transport.hpp, for every implementation: each message once, in order on its
+// priority, whole; one lost() for each connected(); priorities that do not wait for each other.
 #include <troupe/test/support/cluster/transport_world.hpp>
 
 #include <algorithm>
@@ -380,7 +380,7 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, Thre
   BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(2 * kEach));
 }
 
-// Records and messages of the data lane come in the order in which they were sent, from whichever
+// Records and messages of data priority come in the order in which they were sent, from whichever
 // thread; and over shared memory records there are.
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_keeps_its_place, World, Worlds) {
   constexpr std::uint64_t kSent = 4000;

@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(every_bound_is_checked) {
     return decoded(b).code() == Code::resource_exhausted;
   };
   BOOST_TEST(decoded(data_with(1, 2, {3, 4})).ok());
-  BOOST_TEST(lost(data_with(2, 2, {3, 4})));                        // no such lane
+  BOOST_TEST(lost(data_with(2, 2, {3, 4})));                        // no such priority
   BOOST_TEST(lost(data_with(1, kDTypes, {3, 4})));                  // an invalid dtype
   BOOST_TEST(lost(data_with(1, 2, {1, 1, 1, 1, 1, 1, 1, 1, 1})));   // rank 9
   BOOST_TEST(lost(data_with(1, 2, {3, -1})));                       // an unknown extent

@@ -58,7 +58,7 @@ class RecordingListener final : public TransportListener {
     if (on_message) on_message(peer, lane, message);
     note([&] { got.push_back({peer, lane, std::move(message)}); });
   }
-  /// Written down as a message of the data lane without tensors: it means the same.
+  /// Written down as a message of data priority without tensors: it means the same.
   void received_direct(Peer peer, std::span<const std::byte> record) override {
     Message message{{record.begin(), record.end()}, {}};
     if (on_message) on_message(peer, Lane::data, message);
