@@ -8,7 +8,7 @@ namespace {
 
 // the shortest try counts: additional time belongs to other work
 constexpr int kTries = 3;
-constexpr std::uint64_t kLoad = 256 << 10;  // bytes, as much as a few frames
+constexpr std::uint64_t kLoad = 256 << 10;  // bytes, as much as a few wire frames
 // bytes a nanosecond: a faster measurement was an accident
 constexpr double kFastest = 100;
 constexpr auto kFresh = std::chrono::seconds(30);

@@ -1,12 +1,13 @@
-// Carries frames between nodes for the router: over ZeroMQ's sockets or over the simulated network.
+// Carries wire frames between nodes for the router: over ZeroMQ's sockets or over the simulated
+// network.
 //
-// A connection carries frames in order, or breaks. A connection that breaks may have lost any
-// number of its last frames. A connection that broke or was closed is never used again.
+// A connection carries wire frames in order, or breaks. A connection that breaks may have lost any
+// number of its last wire frames. A connection that broke or was closed is never used again.
 //
-// Beside it there may be a bulk channel for frames with much payload. The channel keeps its own
-// order, but no order with the frames of the connection. The two hosts agree on a channel in the
-// handshake: the links write and read these fields (wire::Bulk), and the router only passes them
-// on. A bulk channel that was never opened does no harm. Once it is open the two are one
+// Beside it there may be a bulk channel for wire frames with much payload. The channel keeps its
+// own order, but no order with the wire frames of the connection. The two hosts agree on a channel
+// in the handshake: the links write and read these fields (wire::Bulk), and the router only passes
+// them on. A bulk channel that was never opened does no harm. Once it is open the two are one
 // connection, which breaks when either does.
 //
 // Threads: a link and its router live on one thread.
@@ -31,7 +32,7 @@ using Connection = std::uint64_t;
 
 using Time = std::chrono::nanoseconds;  // since some fixed point
 
-/// A frame on its way out: the header, and bulk that lies in memory which `owner` keeps alive.
+/// A wire frame on its way out: the header, and bulk that lies in memory which `owner` keeps alive.
 /// Counted, because both the session, which may have to repeat it, and the link hold it.
 class OutFrame final : public Counted {
  public:
@@ -42,17 +43,17 @@ class OutFrame final : public Counted {
   std::uint64_t payload_bytes = 0;  // payload of messages, inline and bulk
   // the tensor of which bulk is a piece, or null; `owner` keeps it alive
   const Tensor* whole = nullptr;
-  // true: overtakes frames that are not urgent and that the channel could not take yet
+  // true: overtakes wire frames that are not urgent and that the channel could not take yet
   bool is_urgent = false;
 
   std::uint64_t cost() const { return wire::cost_of(header.size(), bulk_bytes); }
 };
 
-/// A record that a peer sends directly, beside frames. Records arrive in order and none is lost
-/// (direct_ring.hpp).
+/// A direct record that a peer sends directly, beside wire frames. Direct records arrive in order
+/// and none is lost (direct_ring.hpp).
 struct DirectRecord {
   std::uint64_t after;               // messages of data priority that precede it in this session
-  std::span<const std::byte> bytes;  // valid until the record is taken
+  std::span<const std::byte> bytes;  // valid until the direct record is taken
 };
 class DirectSource {
  public:
@@ -60,12 +61,12 @@ class DirectSource {
   /// Permits the peer to send, and sends it the number of its messages that have arrived.
   virtual void open(std::uint64_t messages) = 0;
   virtual void have_come(std::uint64_t messages) = 0;
-  /// Withdraws the permission. Records that the peer has sent by then are there.
+  /// Withdraws the permission. Direct records that the peer has sent by then are there.
   virtual void close() = 0;
-  /// `first` has the records that are there now, and of records sent meanwhile no more than fit in
-  /// there at once. Nothing before it is open.
+  /// `first` has the direct records that are there now, and of direct records sent meanwhile no
+  /// more than fit in there at once. Nothing before it is open.
   virtual void look() = 0;
-  /// Returns the first record that was not taken.
+  /// Returns the first direct record that was not taken.
   virtual std::optional<DirectRecord> first() = 0;
   virtual void take() = 0;
 };
@@ -76,7 +77,7 @@ class FrameLink {
   virtual Connection dial(const std::string& address) = 0;
   /// False if the connection has broken.
   virtual bool send(Connection connection, const Ref<OutFrame>& frame) = 0;
-  /// Closes the connection. Frames that were sent before still go out, if they can.
+  /// Closes the connection. Wire frames that were sent before still go out, if they can.
   virtual void close(Connection connection) = 0;
 
   /// Returns the bulk channel's part of a Hello. Empty: there is to be no channel.

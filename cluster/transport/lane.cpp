@@ -9,14 +9,14 @@ namespace {
 
 // a piece up to this size is copied: cheaper than a part of its own
 constexpr std::size_t kGathered = 16 << 10;
-// bytes inline in a frame; freeing blocks of 64 KiB makes malloc tidy up all others
+// bytes inline in a wire frame; freeing blocks of 64 KiB makes malloc tidy up all others
 constexpr std::size_t kInline = 32 << 10;
-// Bytes of a bulk chunk. Unchunked, 256 MiB arrive at a seventh of the speed: each frame lands in
-// fresh memory.
+// Bytes of a bulk chunk. Unchunked, 256 MiB arrive at a seventh of the speed: each wire frame lands
+// in fresh memory.
 constexpr std::size_t kChunk = 1 << 20;
-constexpr std::size_t kMessages = 1024;       // messages that begin in one frame
+constexpr std::size_t kMessages = 1024;       // messages that begin in one wire frame
 constexpr std::size_t kHeadStep = 256 << 10;  // a head grows so much ahead of its bytes
-// from one frame to the next, so that small messages need no memory for their types
+// from one wire frame to the next, so that small messages need no memory for their types
 constexpr std::size_t kTypesKept = 4096;
 
 void describe(const Message& message, wire::MessageType& type) {
@@ -62,7 +62,7 @@ Ref<OutFrame> OutLane::cut(const wire::Received& received) {
       .lane = lane_, .sequence = first_kept_ + kept_.size(), .received = received, .messages = {}};
   data.messages.swap(types_);
   std::size_t types = 0;
-  Ref<Held> tail;  // holds the message that ends in this frame; its bytes are gathered
+  Ref<Held> tail;  // holds the message that ends in this wire frame; its bytes are gathered
   pieces_.clear();
   gathered_ = 0;
   while (!queue_.empty() && types < kMessages) {
@@ -102,8 +102,8 @@ Ref<OutFrame> OutLane::cut(const wire::Received& received) {
   return frame;
 }
 
-/// Puts pieces of the first message into the frame until the frame is full, or ends with bulk; true
-/// if that was the last piece.
+/// Puts pieces of the first message into the wire frame until the wire frame is full, or ends with
+/// bulk; true if that was the last piece.
 bool OutLane::gather(OutFrame& frame) {
   for (; part_ <= first().tensors.size(); ++part_, offset_ = 0) {
     const Piece p = piece(first());
@@ -116,8 +116,8 @@ bool OutLane::gather(OutFrame& frame) {
       if (frame.bulk_bytes < p.bytes) return false;
       ++part_;
       offset_ = 0;
-      // Empty pieces that follow belong to this frame too: nothing may be left that has no bytes to
-      // come with.
+      // Empty pieces that follow belong to this wire frame too: nothing may be left that has no
+      // bytes to come with.
       while (part_ <= first().tensors.size() && piece(first()).bytes == 0) ++part_;
       return part_ > first().tensors.size();
     }

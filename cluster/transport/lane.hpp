@@ -1,23 +1,23 @@
-// One priority of one session: messages into frames at the sender, frames into messages at the
-// receiver.
+// One priority of one session: messages into wire frames at the sender, wire frames into messages
+// at the receiver.
 //
 //   OutLane out(Lane::data);  out.add(message);
-//   while (Ref<OutFrame> f = out.next(received)) link.send(c, f);  // new or repeated frames
-//   out.acknowledge(n);  // the peer has frames up to n
+//   while (Ref<OutFrame> f = out.next(received)) link.send(c, f);  // new or repeated wire frames
+//   out.acknowledge(n);  // the peer has wire frames up to n
 //
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
 //
-// A priority's messages are one stream of bytes, cut into frames: pieces of up to 16 KiB are
-// gathered inline, up to 32 KiB a frame; a larger head or tensor goes as bulk, in chunks of up to 1
-// MiB that refer to its memory.
+// A priority's messages are one stream of bytes, cut into wire frames: pieces of up to 16 KiB are
+// gathered inline, up to 32 KiB a wire frame; a larger head or tensor goes as bulk, in chunks of up
+// to 1 MiB that refer to its memory.
 //
 // Invariants
-// 1. A frame is kept until it is acknowledged. It refers to its message, whose tensors live as
+// 1. A wire frame is kept until it is acknowledged. It refers to its message, whose tensors live as
 //    long.
-// 2. Payload in frames that are not acknowledged never exceeds the window, but for one frame on an
-//    empty lane. This is the sender's memory that the network holds; messages that `add` has queued
-//    do not count. The cost of these frames (wire::cost_of), headers included, exceeds twice the
-//    window by at most a frame.
+// 2. Payload in wire frames that are not acknowledged never exceeds the session quota, but for one
+//    wire frame on an empty priority. This is the sender's memory that the network holds; messages
+//    that `add` has queued do not count. The cost of these wire frames (wire::cost_of), headers
+//    included, exceeds twice the session quota by at most a wire frame.
 // 3. Every byte is copied at most once at the receiver, and at the sender only if it is gathered
 //    inline.
 #pragma once
@@ -40,15 +40,15 @@ class OutLane {
   explicit OutLane(Lane lane) : lane_(lane) {}
 
   void add(Message message);
-  /// The next frame that may be sent on the current connection; null if there is none, or the
-  /// window is used up.
+  /// The next wire frame that may be sent on the current connection; null if there is none, or the
+  /// session quota is used up.
   Ref<OutFrame> next(const wire::Received& received, std::uint64_t window);
-  /// Frames before `received` have arrived; false if so many were never sent.
+  /// Wire frames before `received` have arrived; false if so many were never sent.
   bool acknowledge(std::uint64_t received);
   /// On a new connection: everything that is not acknowledged goes again.
   void repeat() { to_repeat_ = 0; }
 
-  /// Frames that were cut since the session began.
+  /// Wire frames that were cut since the session began.
   std::uint64_t frames() const { return first_kept_ + kept_.size(); }
   bool is_all_sent() const { return queue_.empty() && to_repeat_ == kept_.size(); }
   std::uint64_t unsent_bytes() const { return unsent_bytes_; }
@@ -57,7 +57,7 @@ class OutLane {
   std::uint64_t copied_bytes() const { return copied_bytes_; }
 
  private:
-  /// A message that frames refer to.
+  /// A message that wire frames refer to.
   struct Held final : Counted {
     explicit Held(Message m) : message(std::move(m)) {}
     const Message message;
@@ -72,34 +72,35 @@ class OutLane {
   bool gather(OutFrame& frame);
 
   const Lane lane_;
-  std::deque<Message> queue_;      // the first may be sent in part
-  Ref<Held> held_;                 // the message that was first in queue_, if a frame refers to it
+  std::deque<Message> queue_;  // the first may be sent in part
+  // the message that was first in queue_, if a wire frame refers to it
+  Ref<Held> held_;
   std::size_t part_ = 0;           // part of the first message: 0 the head, then the tensors
   std::size_t offset_ = 0;         // into that part
-  bool begun_ = false;             // its type is in a frame already
-  std::vector<Piece> pieces_;      // gathered for the frame that is being cut
+  bool begun_ = false;             // its type is in a wire frame already
+  std::vector<Piece> pieces_;      // gathered for the wire frame that is being cut
   std::size_t gathered_ = 0;       // their bytes
   std::vector<Message> finished_;  // whose pieces these are
-  // messages that begin in the next frame; entries of earlier frames follow them and are
+  // messages that begin in the next wire frame; entries of earlier wire frames follow them and are
   // overwritten
   std::vector<wire::MessageType> types_;
   std::deque<Ref<OutFrame>> kept_;  // sent, not acknowledged
-  // index in kept_ of the first frame that has to be sent on this connection
+  // index in kept_ of the first wire frame that has to be sent on this connection
   std::size_t to_repeat_ = 0;
   std::uint64_t first_kept_ = 0;  // the sequence of kept_.front()
   std::uint64_t kept_bytes_ = 0, kept_cost_ = 0, unsent_bytes_ = 0, copied_bytes_ = 0;
 };
 
-/// A frame comes whole, or in pieces that are written straight to where they belong:
+/// A wire frame comes whole, or in pieces that are written straight to where they belong:
 ///   begin(data, inline bytes);
 ///   while there is more: span = room(n), fill it, filled(bytes);
 ///   end()
-/// A frame that breaks off midway comes again on another connection, from its beginning. `begin`
-/// then skips the part that arrived, and `placed` is the bulk that is there already.
+/// A wire frame that breaks off midway comes again on another connection, from its beginning.
+/// `begin` then skips the part that arrived, and `placed` is the bulk that is there already.
 /// `deliver(Message)` is called for each complete message.
 class InLane {
  public:
-  /// The sequence of the frame that is awaited, or has begun.
+  /// The sequence of the wire frame that is awaited, or has begun.
   std::uint64_t next() const { return next_; }
 
   /// Takes the messages out of `data`. data_loss if bytes and messages do not match;
@@ -108,14 +109,14 @@ class InLane {
   Status begin(wire::Data& data, std::span<const std::byte> inline_bytes, Deliver deliver) {
     if (is_begun_) return Status();
     is_begun_ = true;
-    types_.swap(data.messages);  // which the next frame is read into
+    types_.swap(data.messages);  // which the next wire frame is read into
     next_type_ = 0;
     if (Status s = settle(deliver); !s.ok()) return s;
     Status s = copy(inline_bytes, deliver);
     placed_ = 0;
     return s;
   }
-  /// While a message is delivered: others begin in the same frame.
+  /// While a message is delivered: others begin in the same wire frame.
   bool has_more() const { return next_type_ < types_.size(); }
   std::uint64_t placed() const { return placed_; }
   /// Returns the memory for the next bytes, up to `most` of them. Empty: `no_room` says why.
@@ -187,7 +188,7 @@ class InLane {
 
   std::uint64_t next_ = 0;
   bool is_begun_ = false;
-  std::vector<wire::MessageType> types_;  // messages of the frame that has begun
+  std::vector<wire::MessageType> types_;  // messages of the wire frame that has begun
   std::size_t next_type_ = 0;
   std::uint64_t placed_ = 0;  // bytes of its bulk that are in place
   bool is_open_ = false;

@@ -22,7 +22,7 @@ namespace troupe::detail {
 struct PeerEntry {
   // dialled by the peer and not confirmed; connected; only to be drained
   enum class State { pending, open, closing };
-  /// A record that was sent directly, before the connection broke.
+  /// A direct record that was sent directly, before the connection broke.
   struct Direct {
     std::uint64_t after;
     std::vector<std::byte> bytes;
@@ -31,7 +31,7 @@ struct PeerEntry {
   PeerEntry(Peer number, PeerInfo peer_info, std::uint64_t session_number, std::uint64_t window)
       : peer(number), info(std::move(peer_info)), id(session_number), session(window) {}
 
-  /// The silence of a connection is counted from it, if no frame has come yet.
+  /// The silence of a connection is counted from it, if no wire frame has come yet.
   Time silent_since() const { return std::max(last_heard, redialled); }
 
   Peer peer;
@@ -47,7 +47,7 @@ struct PeerEntry {
   bool is_mute = false;       // nothing is sent any more
   bool is_touched = false;    // PeerTable: it may have changed
   Time timer = Time::max();   // PeerTable: no later than its next time-out
-  bool is_to_flush = false;   // it has messages that are not in frames yet
+  bool is_to_flush = false;   // it has messages that are not in wire frames yet
   // bytes of messages; bytes_in counts partial messages too
   std::uint64_t bytes_out = 0, bytes_in = 0;
   std::uint64_t data_in = 0;  // messages of data priority that the listener has had
@@ -57,19 +57,20 @@ struct PeerEntry {
   // a bulk channel was agreed on: the peer may use it before it is known here that it is open
   bool may_have_bulk = false;
   bool has_bulk = false;        // it is open
-  std::uint64_t bulk_from = 0;  // bytes of bulk from which on a frame goes there
-  // the frame that is coming by it: its priority, its bytes that are to come, and those of them
-  // that have been here before
+  std::uint64_t bulk_from = 0;  // bytes of bulk from which on a wire frame goes there
+  // the wire frame that is coming by it: its priority, its bytes that are to come, and those of
+  // them that have been here before
   Lane bulk_lane{};
   std::uint64_t bulk_left = 0, bulk_skipped = 0;
   bool bulk_is_copy = false;
 
   std::shared_ptr<DirectSource> direct;  // null: there is none
-  // records of earlier connections, whose preceding messages are still to come again
+  // direct records of earlier connections, whose preceding messages are still to come again
   std::deque<Direct> direct_before;
 
-  std::optional<wire::Bye> bye;  // sent by the peer; some frames before it are still on their way
-  Status why;                    // reason in the Bye to the peer
+  // sent by the peer; some wire frames before it are still on their way
+  std::optional<wire::Bye> bye;
+  Status why;  // reason in the Bye to the peer
   Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
 };
 

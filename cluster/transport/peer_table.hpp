@@ -9,8 +9,8 @@
 // Invariants:
 // 1. An entry that may change is got by `find`, `at`, `named` or `add`, which mark it as touched.
 // 2. timers_ has, for each settled entry, a time no later than its next time-out. Most time-outs
-//    move on with every frame, so the table recomputes an entry's time-out only when its time has
-//    come.
+//    move on with every wire frame, so the table recomputes an entry's time-out only when its time
+//    has come.
 #pragma once
 
 #include <functional>

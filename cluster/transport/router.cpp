@@ -79,7 +79,7 @@ void Router::leave() {
   }
 }
 
-// ---- frames
+// ---- wire frames
 
 void Router::frame(Connection connection, std::span<const std::byte> header,
                    std::span<const std::byte> bulk) {
@@ -93,7 +93,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
     return on(connection, *refuse);
   Entry* entry = peers_.at(connection);
   if (!entry) {
-    // A frame that was in flight when its session ended is no offence.
+    // A wire frame that was in flight when its session ended is no offence.
     if (std::holds_alternative<wire::Bye>(decoded_.frame)) say(connection, wire::Gone{});
     return;
   }
@@ -276,7 +276,7 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
     link_.session_over(entry.peer);
     entry.state = State::closing;
     if (entry.direct) entry.direct->close();
-    entry.direct.reset();  // its records are ignored from now on
+    entry.direct.reset();  // its direct records are ignored from now on
     entry.is_mute = entry.farewell = true;
     entry.since = link_.now();
     if (!say(entry.connection, wire::Bye{why})) detach(entry);

@@ -40,24 +40,24 @@
 namespace troupe {
 
 struct RouterOptions {
-  std::uint64_t window =
-      8 << 20;  // bytes a priority and peer that the network may hold unacknowledged
+  // session quota: bytes a priority and peer that the network may hold unacknowledged
+  std::uint64_t window = 8 << 20;
   detail::wire::Limits limits = {};
-  detail::Time heartbeat = std::chrono::seconds(1);  // a frame is sent at least so often
+  detail::Time heartbeat = std::chrono::seconds(1);  // a wire frame is sent at least so often
   // a connection that is silent for so long is closed
   detail::Time silence = std::chrono::seconds(4);
   detail::Time away = std::chrono::seconds(10);   // a peer without a connection for so long is lost
   detail::Time answer = std::chrono::seconds(5);  // for the first answer to a dial
   // after the first failure; doubles up to `heartbeat`
   detail::Time redial = std::chrono::milliseconds(50);
-  // for a peer to take the remaining frames when we end a session
+  // for a peer to take the remaining wire frames when we end a session
   detail::Time drain = std::chrono::seconds(5);
   // for a peer that is silent, when this node leaves; twice as long for one that has not got all
-  // frames
+  // wire frames
   detail::Time farewell = std::chrono::milliseconds(300);
   // the longest that news of arrival waits for company
   detail::Time acknowledge = std::chrono::milliseconds(2);
-  // from so much bulk on, a frame goes by the bulk channel, if there is one
+  // from so much bulk on, a wire frame goes by the bulk channel, if there is one
   std::uint64_t bulk_frame = 32 << 10;
   // messages for a peer; one that takes so little that more wait is lost
   std::size_t most_waiting = 1 << 20;
@@ -72,12 +72,12 @@ class Router {
 
   void connect(const std::string& address);
   void send(Peer peer, Lane lane, Message message);
-  /// Puts sent messages into frames: after several calls of `send`, so that small messages share
-  /// one.
+  /// Puts sent messages into wire frames: after several calls of `send`, so that small messages
+  /// share one.
   void flush();
   /// Flushes one peer, also within a call of the listener. The listener is not called meanwhile:
   /// the next `flush` notices a broken connection. If the listener is about to get more messages of
-  /// the same frame, nothing is sent: answers to these messages go with it.
+  /// the same wire frame, nothing is sent: answers to these messages go with it.
   void flush(Peer peer);
   void disconnect(Peer peer, const Status& why);
   /// Ends all sessions. `is_idle` returns true when the peers have got all messages, or their time
@@ -96,26 +96,27 @@ class Router {
   // Calls for the bulk channel beside a connection.
 
   /// Starts to use the bulk channel. From here on it breaks with the connection, and the connection
-  /// with it. `from`: bytes of bulk from which on a frame goes there. `direct`: the source of the
-  /// peer's direct records, or null. Returns the peer; 0: the peer is gone.
+  /// with it. `from`: bytes of bulk from which on a wire frame goes there. `direct`: the source of
+  /// the peer's direct records, or null. Returns the peer; 0: the peer is gone.
   Peer bulk_opened(Connection connection, std::uint64_t from,
                    std::shared_ptr<DirectSource> direct = nullptr);
   Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.bulk_frame); }
-  /// There may be something that was sent directly: how much was there, of so many records?
+  /// There may be something that was sent directly: how much was there, of so many direct records?
   std::size_t take_direct(Connection connection, std::size_t most = kAllDirect);
   void bulk_broken(Connection connection);
-  static constexpr std::size_t kBulkHeader = 256 << 10;  // frames of larger headers do not go there
+  // wire frames of larger headers do not go there
+  static constexpr std::size_t kBulkHeader = 256 << 10;
   enum class BulkTurn {
     taken,   // there is no more to it
     open,    // its bulk goes to the memory of bulk_room
-    later,   // it waits for a frame of the connection: ask again when one has come
+    later,   // it waits for a wire frame of the connection: ask again when one has come
     broken,  // the connection is closed
   };
-  /// A frame begins, of which `bulk_bytes` of bulk follow. `is_copy`: they are copied on their way
-  /// to bulk_room.
+  /// A wire frame begins, of which `bulk_bytes` of bulk follow. `is_copy`: they are copied on their
+  /// way to bulk_room.
   BulkTurn bulk_frame(Connection connection, std::span<const std::byte> header,
                       std::uint64_t bulk_bytes, bool is_copy = false);
-  /// Returns the memory for the next bytes, up to `most`. Empty: the frame is complete, or the
+  /// Returns the memory for the next bytes, up to `most`. Empty: the wire frame is complete, or the
   /// connection is closed.
   std::span<std::byte> bulk_room(Connection connection, std::size_t most);
   void bulk_filled(Connection connection, std::size_t bytes);
@@ -177,14 +178,14 @@ class Router {
   void on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
                std::size_t header_bytes, std::span<const std::byte> bulk);
   void on_bye(Entry& entry, const wire::Bye& bye);
-  /// After frames have arrived: acknowledges them, if they are many, and ends a session that was to
-  /// end behind them.
+  /// After wire frames have arrived: acknowledges them, if they are many, and ends a session that
+  /// was to end behind them.
   void arrived(Entry& entry, bool had_news, const Status& s);
   bool transmit(Entry& entry, const Ref<OutFrame>& frame);
   bool acknowledge(Entry& entry);
   auto delivery(Entry& entry) {
     return [this, &entry, peer = entry.peer](Lane lane, Message m) {
-      take_direct(entry);  // records that were sent before it
+      take_direct(entry);  // direct records that were sent before it
       ++counters_.messages_in;
       counters_.bytes_in += bytes_of(m);
       delivering_ = &entry.session;
@@ -228,7 +229,7 @@ class Router {
   Time listener_due_{};  // at once
   TransportCounters counters_;
   std::string last_drop_;
-  wire::Decoded decoded_;            // the frame that is being read
+  wire::Decoded decoded_;            // the wire frame that is being read
   std::vector<std::byte> skipped_;   // memory for bytes that no session awaits
   std::uint64_t copied_before_ = 0;  // by sessions that are forgotten, and of what came directly
 };

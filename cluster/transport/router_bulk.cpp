@@ -1,4 +1,4 @@
-// The router's part of frames that arrive by the bulk channel, or leave by it.
+// The router's part of wire frames that arrive by the bulk channel, or leave by it.
 #include <troupe/cluster/transport/router.hpp>
 
 namespace troupe::detail {
@@ -24,8 +24,8 @@ Peer Router::bulk_opened(Connection connection, std::uint64_t from,
 
 // ---- direct records
 
-// Not before what came directly by connections before has been taken: so at most a ring's records
-// are kept here.
+// Not before what came directly by connections before has been taken: so at most a ring's direct
+// records are kept here.
 void Router::open_direct(Entry& entry) {
   if (entry.state == State::open && entry.direct && entry.direct_before.empty())
     entry.direct->open(entry.data_in);
@@ -37,7 +37,7 @@ std::size_t Router::take_direct(Connection connection, std::size_t most) {
 }
 
 // Takes all direct records that do not wait for a message: at most `most` from the ring, if the
-// rest can wait. Records that are sent meanwhile may be among them.
+// rest can wait. Direct records that are sent meanwhile may be among them.
 std::size_t Router::take_direct(Entry& entry, std::size_t most) {
   if (entry.state != State::open) return 0;
   std::size_t taken = 0;
@@ -80,9 +80,9 @@ void Router::close_direct(Entry& entry) {
 void Router::bulk_broken(Connection connection) {
   Entry* entry = peers_.at(connection);
   if (!entry) return;
-  // The peer closes the channel when it has taken our Bye, without the frames that it has not got
-  // yet if it leaves too; its Gone is on the way. A peer that stays and misses frames hangs up on
-  // the connection as well, and asks for them on the next.
+  // The peer closes the channel when it has taken our Bye, without the wire frames that it has not
+  // got yet if it leaves too; its Gone is on the way. A peer that stays and misses wire frames
+  // hangs up on the connection as well, and asks for them on the next.
   if (entry->state == State::closing && entry->farewell) entry->has_bulk = false;
   else detach(*entry);
 }
@@ -114,7 +114,7 @@ void Router::arrived(Entry& entry, bool had_news, const Status& s) {
     dropped(s.message());
     return end(entry, s);
   }
-  take_direct(entry);  // records that were sent behind them
+  take_direct(entry);  // direct records that were sent behind them
   if (!had_news || entry.session.has_one_news()) entry.news_at = link_.now() + options_.acknowledge;
   if (entry.bye && entry.session.has_received(entry.bye->sent))
     return on_bye(entry, wire::Bye(*entry.bye));

@@ -187,7 +187,7 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
   else forget(*entry);
 }
 
-// ---- frames of the handshake
+// ---- wire frames of the handshake
 
 wire::Hello Router::hello(std::uint64_t session, bool resumes,
                           const wire::Received& received) const {

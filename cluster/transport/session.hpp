@@ -1,7 +1,7 @@
-// State of one connected peer, which outlives a connection that breaks: its two lanes.
+// State of one connected peer, which outlives a connection that breaks: its two priorities.
 //
 // The protocol between the node that dials (D) and the node that accepts (A); WIRE.md has every
-// frame:
+// wire frame:
 //
 //     D                                    A
 //     Hello{session, received} ─────────►      A knows D, and on a resumed session what D has got
@@ -12,15 +12,15 @@
 //     Bye{sent} ────────────────────────►      counts when so many frames have arrived
 //     ◄───────────────────────────── Gone
 //
-// Frames of a priority are numbered from 0 for the whole session. Both nodes announce in the
+// Wire frames of a priority are numbered from 0 for the whole session. Both nodes announce in the
 // handshake what they have received, and take no more from the connection before. So each gets
-// exactly the missing frames, in order. A number that comes again was replayed.
+// exactly the missing wire frames, in order. A number that comes again was replayed.
 //
-// With a bulk channel (frame_link.hpp) a priority's frames arrive in two rows, each in order. A
-// frame on the bulk channel waits there for its turn, and its bulk goes straight to the tensor. An
-// out-of-order frame on the connection is buffered, up to the bytes that a sender may have in
-// flight. Each row is in order, so neither can wait for the other's end. A missing number ends the
-// session: at once without a bulk channel, else when more is buffered than that.
+// With a bulk channel (frame_link.hpp) a priority's wire frames arrive by two ways, each in order.
+// A wire frame on the bulk channel waits there for its turn, and its bulk goes straight to the
+// tensor. An out-of-order wire frame on the connection is buffered, up to the bytes that a sender
+// may have in flight. Each row is in order, so neither can wait for the other's end. A missing
+// number ends the session: at once without a bulk channel, else when more is buffered than that.
 #pragma once
 
 #include <algorithm>
@@ -34,11 +34,11 @@ class Session {
  public:
   /// `window`: bytes a priority that may be on their way unacknowledged, in either direction.
   explicit Session(std::uint64_t window) : window_(window), granted_(window) {}
-  /// Lowers the window to the bytes that the peer accepts.
+  /// Lowers the session quota to the bytes that the peer accepts.
   void limit_window(std::uint64_t bytes) { window_ = std::min(window_, bytes); }
 
   void add(Lane lane, Message message) { out_[index(lane)].add(std::move(message)); }
-  /// Returns the next frame to send: of control priority, if it has one.
+  /// Returns the next wire frame to send: of control priority, if it has one.
   Ref<OutFrame> next() {
     for (OutLane& lane : out_)
       if (Ref<OutFrame> frame = lane.next(received(), window_)) {
@@ -47,8 +47,8 @@ class Session {
       }
     return {};
   }
-  /// Attaches a new connection, on which the peer reports the frames that it has received; false if
-  /// it cannot have received them.
+  /// Attaches a new connection, on which the peer reports the wire frames that it has received;
+  /// false if it cannot have received them.
   bool attach(const wire::Received& peer_received) {
     if (!acknowledge(peer_received)) return false;
     for (OutLane& lane : out_) lane.repeat();
@@ -62,7 +62,7 @@ class Session {
       known = out_[i].acknowledge(peer_received[i]) && known;
     return known;
   }
-  /// A whole frame from the connection; `may_be_early`: others may be on their way by the bulk
+  /// A whole wire frame from the connection; `may_be_early`: others may be on their way by the bulk
   /// channel.
   template <class Deliver>
   Status accept(wire::Data& data, std::span<const std::byte> inline_bytes,
@@ -75,7 +75,7 @@ class Session {
     return take_what_was_early(data.lane, deliver);
   }
 
-  // A frame of the bulk channel, whose turn it is.
+  // A wire frame of the bulk channel, whose turn it is.
   bool is_turn_of(const wire::Data& data) const {
     return data.sequence == in_[index(data.lane)].next();
   }
@@ -106,26 +106,26 @@ class Session {
     return take_what_was_early(lane, deliver);
   }
 
-  /// Returns true if this frame has arrived before. It is then a replay: a peer repeats only the
-  /// frames that are reported missing.
+  /// Returns true if this wire frame has arrived before. It is then a replay: a peer repeats only
+  /// the wire frames that are reported missing.
   bool has_taken(const wire::Data& data) const {
     return data.sequence < in_[index(data.lane)].next() ||
            early_[index(data.lane)].contains(data.sequence);
   }
 
   wire::Received received() const { return {in_[0].next(), in_[1].next()}; }
-  /// True if frames have arrived that are not acknowledged yet.
+  /// True if wire frames have arrived that are not acknowledged yet.
   bool has_news() const { return unreported_frames_ != 0; }
   bool has_more_to_deliver() const { return in_[0].has_more() || in_[1].has_more(); }
   bool has_one_news() const { return unreported_frames_ == 1; }
-  /// True if they are so many that they should be acknowledged at once: an eighth of a window, so
-  /// that the sender never stands still for it.
+  /// True if they are so many that they should be acknowledged at once: an eighth of a session
+  /// quota, so that the sender never stands still for it.
   bool has_much_news() const {
     return unreported_bytes_ >= granted_ / 8 || unreported_frames_ >= 64;
   }
   void told() { unreported_bytes_ = unreported_frames_ = 0; }
 
-  /// Frames that were cut of each lane.
+  /// Wire frames that were cut of each priority.
   wire::Received sent() const { return {out_[0].frames(), out_[1].frames()}; }
   /// Have so many arrived?
   bool has_received(const wire::Received& sent) const {
@@ -169,7 +169,7 @@ class Session {
   }
   Status put_by(wire::Data& data, std::span<const std::byte> inline_bytes,
                 std::span<const std::byte> bulk, std::uint64_t cost) {
-    // A sender has no more than this on its way when it adds a frame (lane.hpp, invariant 2).
+    // A sender has no more than this on its way when it adds a wire frame (lane.hpp, invariant 2).
     if (early_cost_[index(data.lane)] >= 2 * granted_)
       return Status(Code::data_loss, "frames are missing");
     Early early{std::move(data), {inline_bytes.begin(), inline_bytes.end()}, cost};

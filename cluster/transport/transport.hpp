@@ -69,7 +69,7 @@ class TransportListener {
   /// `connect(address)` failed: no node is there, or it has another version or no authorisation.
   virtual void refused(const std::string& address, const Status& why) = 0;
   virtual void received(Peer peer, Lane lane, Message message) = 0;
-  /// The peer sent this record by `send_direct`. The bytes are valid until the call returns.
+  /// The peer sent this direct record by `send_direct`. The bytes are valid until the call returns.
   virtual void received_direct(Peer, std::span<const std::byte> /*record*/) {}
   /// The peer is gone: it left, it died, or it stayed away for longer than the transport keeps its
   /// messages.
@@ -101,7 +101,7 @@ struct TransportCounters {
   std::uint64_t bulk_bytes_out = 0, bulk_bytes_in = 0;
   std::uint64_t reconnects = 0;
   std::uint64_t dropped = 0;  // malformed, oversized, replayed, not authenticated
-  // connections that ended in their handshake, before any frame
+  // connections that ended in their handshake, before any wire frame
   std::uint64_t turned_away = 0;
   // accepted connections that broke during a session: the peer died, the network failed, or the
   // peer announced an oversized message
@@ -143,8 +143,9 @@ class Transport {
   virtual void send(detail::Peer peer, detail::Lane lane, detail::Message message) = 0;
   /// Sends a few bytes, once and in order with the messages of data priority, by memory that the
   /// peer polls: without a message, its allocations and its acknowledgement. Returns false if the
-  /// caller has to send a message instead: there is no such memory or no room, the record is too
-  /// long, or messages are on their way before it and it `may_wait` for none. May be false always.
+  /// caller has to send a message instead: there is no such memory or no room, the direct record is
+  /// too long, or messages are on their way before it and it `may_wait` for none. May be false
+  /// always.
   virtual bool send_direct(detail::Peer, std::span<const std::byte> /*record*/,
                            bool /*may_wait*/ = true) {
     return false;

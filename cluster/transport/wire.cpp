@@ -20,7 +20,7 @@ enum class Kind : std::uint8_t { hello = 1, welcome, ready, refuse, data, ack, b
 // ---- writing
 
 /// The packer's output. The packer writes each element by itself, a byte or a few; these bytes are
-/// gathered here, and take the memory of `out` once a frame.
+/// gathered here, and take the memory of `out` once a wire frame.
 class Bytes {
  public:
   explicit Bytes(std::vector<std::byte>& out) : out_(out) {}
@@ -133,7 +133,7 @@ void pack(Packer& p, const Gone&) { open(p, Kind::gone, 0); }
 
 // ---- reading
 
-/// An error in a frame; caught in `decode`.
+/// An error in a wire frame; caught in `decode`.
 struct Malformed {
   Code code;
   std::string what;
@@ -283,7 +283,7 @@ void read_message(Fields f, const Limits& limits, MessageType& m) {
   m.tensors.resize(n);
 }
 
-/// Into what an earlier frame has left, if that was of the kind.
+/// Into what an earlier wire frame has left, if that was of the kind.
 void read_data(Fields& f, const Limits& limits, Frame& frame) {
   if (!std::holds_alternative<Data>(frame)) frame = Data{};
   Data& d = std::get<Data>(frame);

@@ -1,14 +1,14 @@
-// The wire format: the contents of one frame between two nodes. WIRE.md is its page,
+// The wire format: the contents of one wire frame between two nodes. WIRE.md is its page,
 // test/cluster/golden/ its golden files.
 //
 //   std::vector<std::byte> bytes = wire::encode(wire::Ack{.received = {3, 17}});
 //   wire::Decoded d;
 //   Status s = wire::decode(bytes, limits, d);  // never throws; touches nothing beyond `bytes`
 //
-// A frame is a header (one msgpack array, then raw bytes called inline) and perhaps a second, raw
-// part called bulk. Only Data has inline bytes and bulk. A Data frame carries the next piece of its
-// priority's stream: the heads and tensors of the priority's messages, one after another without
-// gaps. Inline comes before bulk.
+// A wire frame is a header (one msgpack array, then raw bytes called inline) and perhaps a second,
+// raw part called bulk. Only Data has inline bytes and bulk. A Data frame carries the next piece of
+// its priority's stream: the heads and tensors of the priority's messages, one after another
+// without gaps. Inline comes before bulk.
 //
 // The decoder trusts nothing. Every length is checked against the bytes that have arrived, every
 // number against its bound. It allocates at most a constant times the bytes that it was given.
@@ -28,16 +28,16 @@
 namespace troupe::detail::wire {
 
 /// Another one speaks another protocol: the two do not connect. It goes up with every change of a
-/// frame or of a message's fields (messages.cpp).
+/// wire frame or of a message's fields (messages.cpp).
 inline constexpr std::uint32_t kVersion = 21;
 inline constexpr std::size_t kLanes = 2;
 
-/// Frames received of each priority since the session began: cumulative, so that a repetition does
-/// no harm.
+/// Wire frames received of each priority since the session began: cumulative, so that a repetition
+/// does no harm.
 using Received = std::array<std::uint64_t, kLanes>;
 
-/// Returns the memory that a frame costs its keeper, whatever it carries. Windows and buffers are
-/// bounded by it, so that frames without payload are bounded too.
+/// Returns the memory that a wire frame costs its keeper, whatever it carries. Session quotas and
+/// buffers are bounded by it, so that wire frames without payload are bounded too.
 constexpr std::uint64_t cost_of(std::size_t header_bytes, std::size_t bulk_bytes) {
   return 128 + header_bytes + bulk_bytes;
 }
@@ -57,15 +57,15 @@ struct Bulk {
   bool operator==(const Bulk&) const = default;
 };
 
-/// The first frame of a connection, from the one that dialled, and the answer to it.
+/// The first wire frame of a connection, from the one that dialled, and the answer to it.
 struct Hello {
   bool is_answer = false;
   std::uint32_t version = kVersion;  // if it is another one, nothing that follows here is known
   PeerInfo info;
   std::uint64_t session = 0;  // chosen by the one that dialled
   bool resumes = false;       // a connection of this session broke
-  std::uint64_t window =
-      0;  // bytes a priority that the other may have sent and not seen acknowledged
+  // session quota: bytes a priority that the other may have sent and not seen acknowledged
+  std::uint64_t window = 0;
   Received received = {};
   Bulk bulk = {};
 };
@@ -82,14 +82,14 @@ struct TensorType {
   DType dtype = DType::f32;
   Shape shape;
 };
-/// A message whose bytes begin in this frame.
+/// A message whose bytes begin in this wire frame.
 struct MessageType {
   std::uint64_t head_bytes = 0;
   std::vector<TensorType> tensors;
 };
 struct Data {
   Lane lane = Lane::data;
-  std::uint64_t sequence = 0;  // number among the frames of its priority, from 0
+  std::uint64_t sequence = 0;  // number among the wire frames of its priority, from 0
   Received received = {};
   std::vector<MessageType> messages;
 };
@@ -98,7 +98,7 @@ struct Ack {
   Received received = {};
 };
 /// Ends the session: `why` for the peer's listener, behind everything that was sent, which is so
-/// many frames of each lane.
+/// many wire frames of each priority.
 struct Bye {
   Status why;
   Received sent = {};
@@ -124,8 +124,8 @@ std::vector<std::byte> encode(const Frame& frame);
 /// Appends a Data header for the first `messages` of data's messages. It equals the result of
 /// `encode`, without a copy of their types.
 void encode_data(const Data& data, std::size_t messages, std::vector<std::byte>& out);
-/// Decodes a frame. Returns data_loss for bytes that are no frame, resource_exhausted beyond a
-/// limit. A Data frame is read into the memory of one that `out` has from before.
+/// Decodes a wire frame. Returns data_loss for bytes that are no wire frame, resource_exhausted
+/// beyond a limit. A Data frame is read into the memory of one that `out` has from before.
 Status decode(std::span<const std::byte> part, const Limits& limits, Decoded& out);
 
 }  // namespace troupe::detail::wire

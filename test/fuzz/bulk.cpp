@@ -15,7 +15,7 @@ const OwnedDescriptor& slab() {
   return memory;
 }
 
-/// Two tensors of a message, as records with their bulk in them, or by loan.
+/// Two tensors of a message, as bulk records with their bulk in them, or by loan.
 std::string records(bool lent) {
   OutLane lane(Lane::data);
   lane.add({std::vector<std::byte>(8),

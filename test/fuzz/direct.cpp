@@ -1,7 +1,8 @@
 // libFuzzer: direct sends of a process of the same host. Even: words and lines of a ring of
-// records, as a process that has mapped the memory may write them; two bytes are a step: an action
-// and its amount. Odd: a record of tokens; a readable record is written, and must then read as the
-// same. Instruments: cluster/transport/channel/direct_ring.cpp cluster/protocol/small_tokens.cpp
+// direct records, as a process that has mapped the memory may write them; two bytes are a step: an
+// action and its amount. Odd: a direct record of tokens; a readable direct record is written, and
+// must then read as the same. Instruments: cluster/transport/channel/direct_ring.cpp
+// cluster/protocol/small_tokens.cpp
 #include <algorithm>
 #include <cstring>
 #include <vector>
@@ -74,8 +75,8 @@ void step(DirectWords& words, direct::Line* lines, DirectWriter& writer, DirectR
       // no more than a ring
       for (std::size_t left = direct::kLines; reader.first(); reader.take()) demand(left-- > 0);
       break;
-    // Inputs of the other process: more records, or anything.
-    case 3: {  // a record, of the first round perhaps
+    // Inputs of the other process: more direct records, or anything.
+    case 3: {  // a direct record, of the first round perhaps
       const std::uint64_t line = (much & 15) * (much >> 4);
       lines[line % direct::kLines].front.store(direct::front_of(line, much * much));
       break;

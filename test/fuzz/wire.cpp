@@ -1,5 +1,5 @@
-// libFuzzer: the first two bytes give the length of a frame's header in the rest; its bulk follows.
-// The frame comes from the dialling end, and from the dialled one. Instruments:
+// libFuzzer: the first two bytes give the length of a wire frame's header in the rest; its bulk
+// follows. The wire frame comes from the dialling end, and from the dialled one. Instruments:
 // cluster/transport/wire.cpp cluster/transport/pack_scan.cpp cluster/transport/lane.cpp
 // cluster/transport/router.cpp cluster/transport/router_bulk.cpp cluster/transport/transport.cpp
 #include <troupe/test/support/cluster/hostile.hpp>

@@ -253,9 +253,8 @@ BOOST_AUTO_TEST_CASE(what_was_recorded_is_not_taken_again, *boost::unit_test::la
 }
 
 /// The last bytes that the connecting side sent there: a frame of ZMTP, or the bytes of one read. A
-/// read may begin anywhere. On a payload connection, bytes that are no block are refused like a
-/// block received before. On the ZeroMQ connection, a frame's length may be read from them, and
-/// awaited.
+/// read may begin anywhere. On a bulk connection, bytes that are no bulk record are refused like a
+/// replayed one. On the ZeroMQ connection, a frame's length may be read from them, and awaited.
 std::string last_said(const Relay::Talk& talk, bool is_beside) {
   constexpr std::size_t kGreeting = 64, kHead = 16;
   std::string all, last;
@@ -340,7 +339,7 @@ class ByHand {
     say("\2" + big_endian(bytes.size()) +
         std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
   }
-  /// The next frame that is an F.
+  /// The next wire frame that is an F.
   template <class F>
   F hear() {
     for (;;) {
@@ -413,7 +412,7 @@ void says_beside(const Watched& b, std::uint32_t header_bytes, std::uint64_t bul
   const OwnedDescriptor fd = connected_to(b.bulk);
   BOOST_TEST(say_all(fd, "troupe-b" + std::string(reinterpret_cast<const char*>(at.ticket.data()),
                                                   at.ticket.size())));
-  BOOST_TEST(some_of(fd).starts_with("troupe+b"));  // frames may follow
+  BOOST_TEST(some_of(fd).starts_with("troupe+b"));  // wire frames may follow
   std::string record(16, '\0');
   std::memcpy(record.data(), &header_bytes, sizeof header_bytes);
   std::memcpy(record.data() + 8, &bulk_bytes, sizeof bulk_bytes);
@@ -475,7 +474,7 @@ BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told,
       {"a part of 1 TiB in a session", false,
        [&](const Watched& b) {
          ByHand x(b.control);
-         // a client that begins with garbage is identified by its next frame all the same
+         // a client that begins with garbage is identified by its next wire frame all the same
          x.say(std::string("\0\4", 2) + "junk");
          x.greet();
          x.say("\2" + big_endian(1ull << 40) + some);

@@ -25,7 +25,7 @@ constexpr std::uint64_t kListener = 0, kLocalListener = 1;  // epoll reports the
 // bytes of a ring between two words to the other: it copies while we do
 constexpr std::size_t kStep = 128 << 10;
 constexpr std::size_t kBytesATurn = 8 << 20;  // bytes
-constexpr std::size_t kRecordsATurn = 64;     // records that were sent directly
+constexpr std::size_t kRecordsATurn = 64;     // direct records that were sent directly
 constexpr int kReads = 64;  // reads of one channel before the others have their turn
 
 /// In the same time whatever the two are.
@@ -346,7 +346,7 @@ void BulkSockets::share_memory(Channel& c, std::vector<OwnedDescriptor> told) {
 
 void BulkSockets::dismiss(std::uint64_t id) { strangers_.erase(id); }
 
-// ---- frames
+// ---- wire frames
 
 bool BulkSockets::send(Connection connection, const Ref<OutFrame>& frame) {
   const auto found = by_connection_.find(connection);
@@ -415,7 +415,7 @@ void BulkSockets::receive_ring(Channel& c) {
   }
 }
 
-// Takes records of one channel at a time: a record may close channels, this one too.
+// Takes direct records of one channel at a time: a direct record may close channels, this one too.
 std::size_t BulkSockets::take_direct(std::size_t most) {
   for (const auto& [id, c] : channels_)
     if (c->rings && c->state == Channel::State::open && c->rings->direct_in().has_news())

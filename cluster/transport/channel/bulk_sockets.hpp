@@ -74,7 +74,7 @@ class BulkSockets {
   /// Moves what can be moved without waiting, by shared memory only or by sockets too; did
   /// anything?
   bool work(bool looks_at_sockets = true);
-  /// Passes arrived records to the listener, at most so many. Returns their number.
+  /// Passes arrived direct records to the listener, at most so many. Returns their number.
   std::size_t take_direct(std::size_t most);
   /// Is there anything in shared memory?
   bool has_news() const;

@@ -36,8 +36,8 @@ bool DirectLines::send(Peer peer, std::span<const std::byte> record, bool may_wa
   ++records_;
   bytes_ += record.size();
   line.bytes += record.size();
-  // As of the frames: a socket that is full of bells needs no other, and of one that is broken the
-  // router's thread hears itself.
+  // As of the wire frames: a socket that is full of bells needs no other, and of one that is broken
+  // the router's thread hears itself.
   if (line.rings->wakes_reader()) ::send(line.bell, "!", 1, MSG_NOSIGNAL | MSG_DONTWAIT);
   return true;
 }

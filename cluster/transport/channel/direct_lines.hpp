@@ -1,5 +1,5 @@
 // The sender's side of direct records (direct_ring.hpp): the peers that can be reached directly,
-// and the number of messages before a record, which it must not overtake.
+// and the number of messages before a direct record, which it must not overtake.
 //
 //   // the router's thread:
 //   lines.opened(peer);  lines.add(peer, rings, bell);  …

@@ -54,7 +54,7 @@ void DirectReader::look() {
   if (state_ == State::open) end_ = read_ + kLines;
 }
 
-// Returns the lines of the record that begins there, of those before `end`; 0: impossible.
+// Returns the lines of the direct record that begins there, of those before `end`; 0: impossible.
 std::uint64_t DirectReader::lines_at(std::uint64_t number, std::uint64_t front, std::uint64_t end) {
   const std::size_t bytes = bytes_of(front);
   const std::uint64_t lines = lines_of(bytes);

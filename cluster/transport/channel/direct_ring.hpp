@@ -1,23 +1,25 @@
-// A ring of small records in memory that two processes of one host share, for one direction. A
-// record goes without a frame, an acknowledgement or a kept copy (`Transport::send_direct`).
+// A ring of small direct records in memory that two processes of one host share, for one direction.
+// A direct record goes without a wire frame, an acknowledgement or a kept copy
+// (`Transport::send_direct`).
 //
-// A record takes whole lines of a cache. The front of its first line shows that the record is
-// there: it holds the line's number, counted over all lines since the beginning. So a waiting
-// reader polls the line in which the record arrives, and a record of kFirst bytes moves one line
-// between cores. A separate position word would move a second line (a round trip of such records
-// takes 130 to 440 ns instead of 240 to 660, as the two cores lie). A front is never anything but a
-// front, so the front of an earlier round has an earlier number.
+// A direct record takes whole lines of a cache. The front of its first line shows that the direct
+// record is there: it holds the line's number, counted over all lines since the beginning. So a
+// waiting reader polls the line in which the direct record arrives, and a direct record of kFirst
+// bytes moves one line between cores. A separate position word would move a second line (a round
+// trip of such direct records takes 130 to 440 ns instead of 240 to 660, as the two cores lie). A
+// front is never anything but a front, so the front of an earlier round has an earlier number.
 //
 // Nothing is lost in memory, so nothing is repeated; but a reader may close a ring, with its
 // connection, while its writer still writes. Publishing is therefore one step: the writer puts its
 // front in place of an earlier one by compare-and-swap. To close the ring the reader puts kClosed,
-// by that step, at the next record's begin, and then reads the records before it. So each published
-// record is read. A record that was not published fails at its writer, which sends it as a message.
-// A full ring has no such begin: the writer finds no room for good, as no line is returned.
+// by that step, at the next direct record's begin, and then reads the direct records before it. So
+// each published direct record is read. A direct record that was not published fails at its writer,
+// which sends it as a message. A full ring has no such begin: the writer finds no room for good, as
+// no line is returned.
 //
-// Each record carries the number of messages that precede it. A record whose messages have not
-// arrived stays in place, with all behind it. The other process is not trusted, as in
-// shared_rings.hpp: a record is copied out before more than its size is read.
+// Each direct record carries the number of messages that precede it. A direct record whose messages
+// have not arrived stays in place, with all behind it. The other process is not trusted, as in
+// shared_rings.hpp: a direct record is copied out before more than its size is read.
 //
 // Threads: one on either side.
 #pragma once
@@ -38,24 +40,25 @@ namespace troupe {
 namespace direct {
 
 inline constexpr std::uint64_t kLines = 1024;  // lines of a ring
-// bytes of a record in its first line, and in each behind it
+// bytes of a direct record in its first line, and in each behind it
 inline constexpr std::size_t kFirst = 48, kOther = 56;
-inline constexpr std::size_t kMost = 4 << 10;  // bytes of a record
+inline constexpr std::size_t kMost = 4 << 10;  // bytes of a direct record
 
-/// Lines of a record of so many bytes.
+/// Lines of a direct record of so many bytes.
 inline constexpr std::uint64_t lines_of(std::size_t bytes) {
   return 1 + (bytes > kFirst ? (bytes - kFirst + kOther - 1) / kOther : 0);
 }
 
 struct alignas(64) Line {
-  std::atomic<std::uint64_t> front;  // a record's first line: front_of(…); its others: unchanged
-  // in a record's first line: the number of messages before it (u64), and kFirst bytes
+  // a direct record's first line: front_of(…); its others: unchanged
+  std::atomic<std::uint64_t> front;
+  // in a direct record's first line: the number of messages before it (u64), and kFirst bytes
   std::array<std::byte, kOther> rest;
 };
 static_assert(sizeof(Line) == 64 && kFirst + sizeof(std::uint64_t) == kOther &&
               std::atomic<std::uint64_t>::is_always_lock_free);
 
-/// A record of so many bytes that begins at a line, of all since the beginning.
+/// A direct record of so many bytes that begins at a line, of all since the beginning.
 inline constexpr std::uint64_t front_of(std::uint64_t line, std::size_t bytes) {
   return (line + 1) << 16 | bytes;
 }
@@ -100,7 +103,7 @@ class DirectReader final : public DirectSource {
   void look() override;
   std::optional<DirectRecord> first() override;
   void take() override;
-  /// Returns true if a record is there; false while the writer may not write.
+  /// Returns true if a direct record is there; false while the writer may not write.
   bool has_any() const {
     return state_ == State::open && !is_broken_ &&
            (has_first() || direct::is_front_of(front_at(read_), read_));
@@ -125,9 +128,9 @@ class DirectReader final : public DirectSource {
   DirectWords* words_;
   direct::Line* lines_;
   std::uint64_t read_ = 0;  // lines, ours
-  std::uint64_t end_ = 0;   // no record that begins there, or behind it, is looked at
+  std::uint64_t end_ = 0;   // no direct record that begins there, or behind it, is looked at
   State state_ = State::never_open;
-  std::uint64_t whole_ = 0;  // lines of the record that was looked at; 0: none
+  std::uint64_t whole_ = 0;  // lines of the direct record that was looked at; 0: none
   std::uint64_t after_ = 0;
   std::size_t size_ = 0;
   bool is_broken_ = false;

@@ -1,5 +1,5 @@
 // Two rings of bytes in memory that two processes of one host share, one for each direction, and
-// two of small records (direct_ring.hpp).
+// two of small direct records (direct_ring.hpp).
 //
 //   SharedRings mine = SharedRings::create();
 //   SharedRings theirs = SharedRings::open(descriptor);  // passed by a socket
@@ -15,7 +15,7 @@
 // the other to read. A position from the other is checked to be within the ring. The memory is
 // sealed, so that neither process can shrink it under a reader.
 //
-// Threads: one on either side; but records may be written by another, one at a time.
+// Threads: one on either side; but direct records may be written by another, one at a time.
 #pragma once
 
 #include <cstddef>
@@ -55,15 +55,15 @@ class SharedRings {
   /// Bytes that have come, without a gap.
   std::span<const std::byte> bytes();
   bool consume(std::size_t bytes);
-  /// Also waits for records, but not for one that waits for messages. `looks_at_bytes`: false if
-  /// the bytes in the ring wait too.
+  /// Also waits for direct records, but not for one that waits for messages. `looks_at_bytes`:
+  /// false if the bytes in the ring wait too.
   bool sleep_until_bytes(bool looks_at_bytes = true);
   void wake_up();
 
   DirectWriter& direct_out() { return direct_out_; }
   DirectReader& direct_in() { return direct_in_; }
   const DirectReader& direct_in() const { return direct_in_; }
-  /// After a record was written; true: ring the bell.
+  /// After a direct record was written; true: ring the bell.
   bool wakes_reader();
 
  private:

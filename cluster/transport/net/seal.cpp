@@ -17,7 +17,7 @@
 namespace troupe::detail {
 namespace {
 
-// libcrypto counts bytes in ints; frames are far smaller.
+// libcrypto counts bytes in ints; wire frames are far smaller.
 constexpr std::size_t kMostSealed = std::size_t{1} << 30;
 
 const unsigned char* bytes(const std::byte* p) { return reinterpret_cast<const unsigned char*>(p); }

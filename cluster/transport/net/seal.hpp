@@ -11,15 +11,16 @@
 // So each process measures both once.
 //
 // Construction. The control connection is ZeroMQ's CURVE, which authenticates both nodes and hides
-// their frames. Each side sends 32 fresh random bytes over it. HKDF-SHA256 (RFC 5869) derives the
-// keys of both directions from them, so only the two peers have them, anew with every connection.
-// The cipher is part of the derivation: no key is used with two. Nonces. The n-th box of a
-// direction has the nonce n, 96 bits. A sealer only counts up, and a key ends after 2^32 boxes,
-// with a new connection. So no nonce is used twice with a key. Both ciphers are safe up to the
-// birthday bound of 2^64 blocks; 2^32 boxes of 128 KiB are 2^45, which leaves a chance of 2^-38.
-// Replay. An opener takes only numbers above its last one, because boxes come in order over a
-// connection. It refuses a repeated, reordered or changed box. `about`, the frame's header, is
-// authenticated with the box but not in it, so that a payload cannot be put under another header.
+// their wire frames. Each side sends 32 fresh random bytes over it. HKDF-SHA256 (RFC 5869) derives
+// the keys of both directions from them, so only the two peers have them, anew with every
+// connection. The cipher is part of the derivation: no key is used with two. Nonces. The n-th box
+// of a direction has the nonce n, 96 bits. A sealer only counts up, and a key ends after 2^32
+// boxes, with a new connection. So no nonce is used twice with a key. Both ciphers are safe up to
+// the birthday bound of 2^64 blocks; 2^32 boxes of 128 KiB are 2^45, which leaves a chance of
+// 2^-38. Replay. An opener takes only numbers above its last one, because boxes come in order over
+// a connection. It refuses a repeated, reordered or changed box. `about`, the wire frame's header,
+// is authenticated with the box but not in it, so that a payload cannot be put under another
+// header.
 //
 // Threads: one at a time.
 #pragma once

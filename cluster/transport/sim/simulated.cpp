@@ -22,15 +22,15 @@ class SimulatedTransport;
 /// One of the two directions of a connection.
 struct Direction {
   SimulatedTransport* to = nullptr;  // null: not connected yet, or no longer
-  Time last{};                       // when the frame before arrives
+  Time last{};                       // when the wire frame before arrives
   std::deque<Ref<OutFrame>> frames;  // on their way: an arrival takes the first
 };
 
-/// One of the two directions of a bulk channel, whose frames arrive in pieces.
+/// One of the two directions of a bulk channel, whose wire frames arrive in pieces.
 struct BulkDirection : Direction {
-  std::size_t arrived = 0;    // bytes of the first frame's bulk
+  std::size_t arrived = 0;    // bytes of the first wire frame's bulk
   bool is_begun = false;      // it has had its turn
-  bool is_under_way = false;  // an event will move its first frame
+  bool is_under_way = false;  // an event will move its first wire frame
   bool is_open = false;       // the receiver knows of the channel
 };
 
@@ -72,7 +72,7 @@ class SimulatedNetwork::World {
     enum class Kind { frame, bulk, direct } kind = Kind::frame;
   };
 
-  // most bytes in a piece of a bulk channel's frame
+  // most bytes in a piece of a bulk channel's wire frame
   static constexpr std::size_t kPiece = 64 << 10;
   struct Slow {
     Time delay;
@@ -287,7 +287,7 @@ class SimulatedTransport final : public Transport, public FrameLink {
     return true;
   }
   void close(Connection connection) override {
-    // Frames that were sent before still arrive; answers do not.
+    // Wire frames that were sent before still arrive; answers do not.
     SimulatedLine* line = world_->line(connection / 2);
     if (!line) return;
     (connection % 2 == 0 ? line->back : line->forward).to = nullptr;
@@ -332,7 +332,7 @@ class SimulatedTransport final : public Transport, public FrameLink {
     router->bulk_broken(connection);
     reschedule();
   }
-  /// Moves up to `most` bytes of the first frame; false if it has to wait for its turn.
+  /// Moves up to `most` bytes of the first wire frame; false if it has to wait for its turn.
   bool move_bulk(Connection connection, BulkDirection& d, std::size_t most) {
     const Ref<OutFrame> frame = d.frames.front();
     auto turn = Router::BulkTurn::open;

@@ -4,15 +4,15 @@
 //   auto a = network.make_transport({.name = "a", .incarnation = 1, .address = "sim://a"});
 //   a->start(listener);
 //   network.at(3s, [&] { network.partition({"a"}); });  network.at(8s, [&] { network.heal(); });
-//   while (network.step()) {}  // one event: a frame, a request or a time-out
+//   while (network.step()) {}  // one event: a wire frame, a request or a time-out
 //
 // The transports run the router, sessions and wire format of those on ZeroMQ; only the link is
-// simulated. Frames take a random time, in order within a connection. A connection that breaks
-// loses its frames in flight. The node that dialled is notified after a while, and the other one
-// never or when it sends. Bulk channels come up late or never, overtake their connection and are
-// overtaken, and carry a frame in pieces. With most of them records go directly, and no break loses
-// a record. A partition delays frames. A user's request on a priority is served after a random
-// while, so that priorities overtake each other.
+// simulated. Wire frames take a random time, in order within a connection. A connection that breaks
+// loses its wire frames in flight. The node that dialled is notified after a while, and the other
+// one never or when it sends. Bulk channels come up late or never, overtake their connection and
+// are overtaken, and carry a wire frame in pieces. With most of them direct records go directly,
+// and no break loses a direct record. A partition delays wire frames. A user's request on a
+// priority is served after a random while, so that priorities overtake each other.
 //
 // Threads: one, which makes these calls and steps. Equal seeds and equal calls give equal
 // schedules. With heartbeats there is always a next event: bound a loop by its goal and by `now`.
@@ -58,7 +58,7 @@ class SimulatedNetwork {
   /// So do these two, with each other alone.
   void cut(const std::string& a, const std::string& b);
   void heal();
-  /// Delays each frame between these two by `delay`, plus ns_per_byte for each byte.
+  /// Delays each wire frame between these two by `delay`, plus ns_per_byte for each byte.
   void slow_down(const std::string& a, const std::string& b, Time delay, double ns_per_byte);
   /// Breaks every connection of this node.
   void break_connections(const std::string& name);
@@ -70,7 +70,7 @@ class SimulatedNetwork {
   std::uint64_t events() const;          // run so far
   std::uint64_t frames_lost() const;     // by connections that broke
   std::uint64_t frames_stalled() const;  // by partitions
-  // times a frame waited on a bulk channel for one of the connection
+  // times a wire frame waited on a bulk channel for one of the connection
   std::uint64_t bulk_waits() const;
   std::uint64_t bulk_breaks() const;     // bulk channels broken by break_bulk_channels
   std::uint64_t direct_records() const;  // sent by send_direct

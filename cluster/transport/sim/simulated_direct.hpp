@@ -17,7 +17,7 @@ namespace troupe {
 /// up at any time.
 class SimulatedDirect final : public DirectSource {
  public:
-  // records: a ring that is full is no rare thing; bytes of one
+  // direct records: a ring that is full is no rare thing; bytes of one
   static constexpr std::size_t kMost = 6, kMostBytes = 4096;
   void open(std::uint64_t messages) override {
     is_open_ = true;

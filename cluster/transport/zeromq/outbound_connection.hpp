@@ -1,7 +1,7 @@
 // A connection that was dialled: a DEALER that ZeroMQ never reconnects. A name is looked up first
 // (lookup.hpp), and each of its addresses tried until one accepts. With keys the dial goes through
 // the keys of the list until the other end proves to hold one (connection_authorizer.hpp). Earlier
-// frames are buffered.
+// wire frames are buffered.
 //
 //   OutboundConnection d(context, authorizer, lookups, options, number, "tcp://10.0.0.7:7117",
 //   now); d.send(frame);
@@ -87,7 +87,7 @@ class OutboundConnection {
   std::size_t key_tried_ = 0, target_ = 0, sockets_ = 0;
   State state_ = State::nothing;
   std::string key_, reached_;
-  std::vector<Ref<OutFrame>> early_;  // frames that wait for the handshake
+  std::vector<Ref<OutFrame>> early_;  // wire frames that wait for the handshake
   std::optional<SocketEvent> refusal_;
   Status why_not_;  // refusal of a node that answered at an earlier target
   zmq::socket_t socket_;

@@ -16,7 +16,7 @@ constexpr auto kIdleLook = std::chrono::microseconds(100);
 constexpr std::uint32_t kBell = 0, kBulk = 1, kZeroMq = 2;  // these wake the thread
 constexpr auto kTick = std::chrono::milliseconds(1);
 constexpr std::size_t kRingLooks = 40;  // at one channel's memory
-constexpr std::size_t kInARow = 16;     // records, until others have their turn
+constexpr std::size_t kInARow = 16;     // direct records, until others have their turn
 
 }  // namespace
 
@@ -96,9 +96,9 @@ bool TransportLoop::has_rested(Time t, bool is_beside) {
 
 // Returns true if something has come by shared memory in about the time that a yield takes, which
 // sees nothing meanwhile. If mostly nothing came, as with more processes than cores, the loop tries
-// this once in a while only. Records are taken here and now, a few in a row, because the next is
-// often the answer to their answer. A turn around all sources takes a fifth of the time of serving
-// them.
+// this once in a while only. Direct records are taken here and now, a few in a row, because the
+// next is often the answer to their answer. A turn around all sources takes a fifth of the time of
+// serving them.
 bool TransportLoop::has_come_soon() {
   if (!shares_memory() || !spin_policy_.is_patient()) return false;
   BulkChannels& bulk = *link_.bulk();

@@ -53,8 +53,8 @@ class TransportLoop {
   std::unique_lock<std::mutex> hold() const {
     return is_current() ? std::unique_lock<std::mutex>() : std::unique_lock(turn_);
   }
-  /// Serves requests, or sends what answers a frame: each look for more frames costs a call of the
-  /// kernel.
+  /// Serves requests, or sends what answers a wire frame: each look for more wire frames costs a
+  /// call of the kernel.
   void serve_or_flush() {
     if (!serve_requests()) router_->flush();
   }

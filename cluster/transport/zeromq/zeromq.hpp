@@ -4,10 +4,11 @@
 //       {.name = "worker1", .incarnation = 7, .address = "tcp://127.0.0.1:0"});
 //   t->start(listener);  t->address();   // tcp://127.0.0.1:41233
 //
-// One thread owns all sockets and calls the listener (transport_loop.hpp). Frames go over ZeroMQ's
-// sockets; large payload goes beside them (zeromq_link.hpp). ZeroMQ's own thread moves bytes to
+// One thread owns all sockets and calls the listener (transport_loop.hpp). Wire frames go over
+// ZeroMQ's sockets; large payload goes beside them (zeromq_link.hpp). ZeroMQ's own thread moves
+// bytes to
 // and from the kernel. A connection that breaks is replaced by another, and the session's protocol
-// (session.hpp) repeats the frames that were not acknowledged.
+// (session.hpp) repeats the wire frames that were not acknowledged.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,7 @@ struct ZeroMqOptions {
   /// authorized. Without, addresses other than loopback are refused, in either direction.
   std::optional<Keys> keys = {};
   /// Called with a line at a time, on the router's thread: for each refused peer, and, once a
-  /// minute at most, for dropped frames with the reason.
+  /// minute at most, for dropped wire frames with the reason.
   std::function<void(const std::string& line)> log = {};
   /// Payload in large pieces goes by a second connection, of which the kernel reads straight into
   /// tensors (bulk_channels.hpp).

@@ -16,7 +16,7 @@ namespace {
 
 // after what came before the end of a connection was there
 constexpr Time kFarewellRead = std::chrono::milliseconds(100);
-// frames taken from one socket before the others have their turn
+// wire frames taken from one socket before the others have their turn
 constexpr int kFramesATurn = 64;
 
 /// ZeroMQ's thread allocates a block for each chunk that arrives. As malloc is, it gives freed ones
@@ -196,7 +196,7 @@ void ZeroMqLink::open_bulk(Connection connection, const wire::Bulk& answer) {
     bulk_->open(connection, found->second.reached(), answer);
 }
 
-// ---- frames
+// ---- wire frames
 
 bool ZeroMqLink::is_quiet() {
   if (was_asked_) return true;
@@ -242,7 +242,7 @@ bool ZeroMqLink::receive_from_listening() {
 bool ZeroMqLink::receive_from(Connection connection) {
   int frames = 0;
   for (zmq::message_t header; frames < kFramesATurn; ++frames) {
-    const auto found = outbound_.find(connection);  // a frame may end it
+    const auto found = outbound_.find(connection);  // a wire frame may end it
     if (found == outbound_.end() || !found->second.socket().recv(header, zmq::recv_flags::dontwait))
       break;
     if (take_bulk(found->second.socket(), header.more()))

@@ -1,4 +1,4 @@
-// Moves frames over ZeroMQ's sockets, and over the bulk channels beside them.
+// Moves wire frames over ZeroMQ's sockets, and over the bulk channels beside them.
 //
 //   ZeroMqLink link(name, options);
 //   const std::string address = link.listen("tcp://127.0.0.1:0");
@@ -9,8 +9,8 @@
 // reconnects by itself, because it does not report the messages that it lost: another DEALER
 // replaces a connection that breaks.
 //
-// Threads: the transport's thread, after `open`. `after_frame` is called after every frame of a
-// socket, and sends what answers it.
+// Threads: the transport's thread, after `open`. `after_frame` is called after every wire frame of
+// a socket, and sends what answers it.
 //
 // Invariants:
 // 1. A number of a connection is never used again.
@@ -58,7 +58,7 @@ class ZeroMqLink final : public FrameLink {
 
   // ---- for the transport's loop
 
-  /// Takes frames from all sockets; false if there were none.
+  /// Takes wire frames from all sockets; false if there were none.
   bool receive();
   /// True if no socket has anything, and their descriptors report what comes (invariant 4).
   bool is_quiet();
@@ -105,7 +105,7 @@ class ZeroMqLink final : public FrameLink {
   void met(Connection connection, const std::string& address) override;
 
  private:
-  /// With keys, both ends have proved theirs before any frame, so every Hello is between two
+  /// With keys, both ends have proved theirs before any wire frame, so every Hello is between two
   /// that have, and encrypted.
   bool seals() const { return options_.seal || authorizer_.has_keys(); }
   bool receive_from_listening();

@@ -6,12 +6,12 @@ namespace troupe {
 
 namespace {
 
-// ZeroMQ refuses larger parts: no frame of ours comes near
+// ZeroMQ refuses larger parts: no wire frame of ours comes near
 constexpr std::int64_t kPartBytes = 16 << 20;
-// ms, for the last frame of a connection that ends well
+// ms, for the last wire frame of a connection that ends well
 constexpr int kLinger = 500;
 
-/// A part that refers to the frame's memory, which ZeroMQ's thread releases.
+/// A part that refers to the wire frame's memory, which ZeroMQ's thread releases.
 zmq::message_t part(const Ref<OutFrame>& frame, const void* data, std::size_t bytes) {
   if (bytes <= 32) return zmq::message_t(data, bytes);  // it lies in ZeroMQ's handle
   frame->retain();
@@ -23,7 +23,7 @@ zmq::message_t part(const Ref<OutFrame>& frame, const void* data, std::size_t by
 }  // namespace
 
 void configure(zmq::socket_t& socket, Time handshake) {
-  socket.set(zmq::sockopt::sndhwm, 0);  // the window bounds the frames that ZeroMQ gets
+  socket.set(zmq::sockopt::sndhwm, 0);  // the session quota bounds the wire frames that ZeroMQ gets
   socket.set(zmq::sockopt::rcvhwm, 1000);
   socket.set(zmq::sockopt::maxmsgsize, kPartBytes);
   socket.set(zmq::sockopt::tcp_keepalive, 1);

@@ -1,5 +1,5 @@
-// Common parts of the transport's sockets: their options, how a frame leaves by them, and ZeroMQ's
-// reports of them.
+// Common parts of the transport's sockets: their options, how a wire frame leaves by them, and
+// ZeroMQ's reports of them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace troupe {
 
-/// Sets the options of a socket that carries frames. `handshake`: the time for a stranger's
+/// Sets the options of a socket that carries wire frames. `handshake`: the time for a stranger's
 /// handshake.
 void configure(zmq::socket_t& socket, Time handshake);
 

@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(tokens_and_grants_that_make_no_sense) {
             {"a grant for no partition of this node", "a grant of no edge"});
 }
 
-// Records in shared memory, where there is no message: unreadable and invalid ones.
+// Direct records in shared memory, where there is no message: unreadable and invalid ones.
 BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
   Plan plan;  // the numbers of a's partition, which is the first or the second, and of none
   plan.partitions.resize(3);

@@ -129,8 +129,8 @@ wire::Hello hello(const std::string& name, std::uint64_t session, bool resumes) 
           .received = {}};
 }
 
-// A router whose connections have proved what `keys` says; it hears frames, and what it says is
-// kept.
+// A router whose connections have proved what `keys` says; it hears wire frames, and what it says
+// is kept.
 class Doors final : private FrameLink, private TransportListener {
  public:
   std::map<Connection, std::string> keys;

@@ -1,6 +1,6 @@
 // Not under tsan: it encodes and decodes on one thread.
-// Records of the bulk channel, in memory: frames and their bulk in pieces, sealed, by loan,
-// damaged.
+// Bulk records of the bulk channel, in memory: wire frames and their bulk in pieces, sealed, by
+// loan, damaged.
 #include <troupe/cluster/transport/channel/bulk_record.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
 #include <troupe/test/support/cluster/hostile.hpp>
@@ -119,8 +119,8 @@ Ref<OutFrame> small_messages(std::uint64_t sequence, int count) {
 }
 
 BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it_has) {
-  // As many bytes at a time as there is room for: the head of a record comes with what is behind
-  // it, up to the beginning of the next.
+  // As many bytes at a time as there is room for: the head of a bulk record comes with what is
+  // behind it, up to the beginning of the next.
   BulkWriter writer({});
   for (const std::uint64_t i : {0, 1, 2, 3}) writer.add(small_messages(i, 250));
   Hostile large(true);
@@ -129,8 +129,8 @@ BOOST_AUTO_TEST_CASE(small_messages_are_copied_once_where_a_socket_gives_what_it
   BOOST_TEST(large.copied_bytes() == 1000u * 64);
   BOOST_TEST(
       std::memcmp(large.last().tensors[0].raw(), payload_of(16'000, 3).data() + 249 * 64, 64) == 0);
-  // Several records in one read: each is passed on in place, and the part of a record that is cut
-  // off by the read is moved.
+  // Several bulk records in one read: each is passed on in place, and the part of a bulk record
+  // that is cut off by the read is moved.
   for (std::uint64_t i = 0; i < 40; ++i) writer.add(small_messages(i, 2));
   Hostile small(true);
   BOOST_REQUIRE(small.tell_bulk(written(writer, 1 << 20)));
@@ -289,7 +289,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_lies_where_its_bytes_were_lent) {
   BOOST_TEST(reader.copied_bytes() == 0u);
   BOOST_TEST(std::memcmp(reader.last().tensors[0].raw(), lent.payloads.back().data(),
                          lent.payloads.back().size()) == 0);
-  // A payload without room there comes in the record.
+  // A payload without room there comes in the bulk record.
   Lent much;
   const Bytes both = much.stream({600'000, 600'000});
   BOOST_TEST(both.size() > 600'000u);

@@ -1,5 +1,5 @@
 // The bulk channel between two transports: payload beside the connection, and refused peers. For
-// its records see bulk_record_test.
+// its bulk records see bulk_record_test.
 #include <troupe/cluster/transport/channel/bulk_channels.hpp>
 #include <troupe/devices/tensor/allocator.hpp>
 #include <troupe/test/support/cluster/relay.hpp>
@@ -230,8 +230,8 @@ BOOST_AUTO_TEST_CASE(payload_is_not_copied_and_sealed_once, *utf::label("stock_z
 
 constexpr std::size_t kLarge = std::size_t(kShare == 1 ? 256 : 16) << 20;
 
-/// Returns the bulk bytes of each record that went over a relay to the dialling side
-/// (bulk_record.hpp). The answer to its greeting comes before the records.
+/// Returns the bulk bytes of each bulk record that went over a relay to the dialling side
+/// (bulk_record.hpp). The answer to its greeting comes before the bulk records.
 std::vector<std::uint64_t> bulk_of_records(const Relay& relay) {
   constexpr std::size_t kAnswer = 8;
   std::string said;

@@ -1,5 +1,5 @@
-// Rings of records in shared memory: in order whatever the two threads do, each either in or known
-// not to be when its reader gives the ring up, and a peer that lies.
+// Rings of direct records in shared memory: in order whatever the two threads do, each either in or
+// known not to be when its reader gives the ring up, and a peer that lies.
 #include <troupe/cluster/transport/channel/shared_rings.hpp>
 #include <troupe/cluster/transport/router.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
@@ -38,7 +38,7 @@ std::vector<std::byte> record(std::uint64_t number, std::size_t size) {
   return bytes;
 }
 
-/// The number of a record that is as `record` makes it; else none.
+/// The number of a direct record that is as `record` makes it; else none.
 std::uint64_t number_of(std::span<const std::byte> bytes) {
   std::uint64_t number = 0;
   if (bytes.size() < sizeof number) return UINT64_MAX;
@@ -46,7 +46,7 @@ std::uint64_t number_of(std::span<const std::byte> bytes) {
   return std::ranges::equal(bytes, record(number, bytes.size())) ? number : UINT64_MAX;
 }
 
-// On lines that were 0: a record of one line, and one of three.
+// On lines that were 0: a direct record of one line, and one of three.
 BOOST_AUTO_TEST_CASE(lines_are_as_they_were) {
   constexpr std::size_t kUsed = 4;
   Ring ring;
@@ -222,7 +222,8 @@ BOOST_AUTO_TEST_CASE(a_record_that_may_not_wait_does_not) {
   BOOST_TEST(ring.writer.write(6, record(3, 8), false));
 }
 
-// A record that waits for messages keeps no reader awake; another that has not been looked at does.
+// A direct record that waits for messages keeps no reader awake; another that has not been looked
+// at does.
 BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
   SharedRings mine = SharedRings::create(),
               theirs = SharedRings::open(OwnedDescriptor(dup(mine.descriptor())));
@@ -232,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
   theirs.direct_in().look();
   BOOST_TEST(theirs.direct_in().first()->after == 3);
   BOOST_TEST(theirs.sleep_until_bytes());
-  BOOST_TEST(mine.publish(1));  // a frame wakes it
+  BOOST_TEST(mine.publish(1));  // a wire frame wakes it
   theirs.direct_in().take();
   BOOST_TEST(!theirs.sleep_until_bytes());  // an unread byte
   BOOST_TEST(theirs.sleep_until_bytes(false));
@@ -262,7 +263,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
     BOOST_TEST(is_broken(direct::front_of(0, direct::kMost + 1), closes));
     BOOST_TEST(is_broken(direct::front_of(0, 0xffff), closes));
   }
-  // Records that go on into those that were not taken yet.
+  // Direct records that go on into those that were not taken yet.
   Ring full;
   full.reader.open(0);
   constexpr std::uint64_t kLongest = direct::lines_of(direct::kMost);

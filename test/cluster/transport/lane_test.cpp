@@ -1,5 +1,5 @@
 // Not under tsan: it encodes and decodes on one thread.
-// One priority of a session by itself: messages into frames, and frames into messages.
+// One priority of a session by itself: messages into wire frames, and wire frames into messages.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/cluster/transport/lane.hpp>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kWindow = 8 << 20;
 
-/// All frames that may be sent now.
+/// All wire frames that may be sent now.
 std::vector<Ref<OutFrame>> frames_of(OutLane& out) {
   std::vector<Ref<OutFrame>> all;
   while (Ref<OutFrame> frame = out.next({}, kWindow)) all.push_back(std::move(frame));

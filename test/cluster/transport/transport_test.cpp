@@ -92,7 +92,7 @@ struct Pair {
   }
 };
 
-/// The numbers of what has arrived on a lane.
+/// The numbers of what has arrived on a priority.
 std::vector<std::uint64_t> numbers(const RecordingListener& heard, Lane lane) {
   std::vector<std::uint64_t> all;
   for (const auto& got : heard.got)
@@ -380,8 +380,8 @@ BOOST_AUTO_TEST_CASE_TEMPLATE(what_a_listener_sends_keeps_its_place, World, Thre
   BOOST_TEST(numbers(pair.heard_b, Lane::data) == up_to(2 * kEach));
 }
 
-// Records and messages of data priority come in the order in which they were sent, from whichever
-// thread; and over shared memory records there are.
+// Direct records and messages of data priority come in the order in which they were sent, from
+// whichever thread; and over shared memory direct records there are.
 BOOST_AUTO_TEST_CASE_TEMPLATE(what_goes_directly_keeps_its_place, World, Worlds) {
   constexpr std::uint64_t kSent = 4000;
   Pair<World> pair;

@@ -79,7 +79,7 @@ Status decoded(const Bytes& bytes, wire::Decoded* out = nullptr, wire::Limits li
   return s;
 }
 
-/// A frame of the test's own making.
+/// A wire frame of the test's own making.
 template <class F>
 Bytes packed(F&& fill) {
   msgpack::sbuffer buffer;

@@ -166,14 +166,14 @@ BOOST_AUTO_TEST_CASE(a_slow_receiver_holds_up_no_more_than_the_window, *utf::lab
   };
   for (std::uint64_t i = 0; i < kMessages; ++i)
     pair.a->send(pair.to_b, Lane::data, numbered(i, 1 << 20));
-  // The receiver stands still: the window fills up, and stays full.
+  // The receiver stands still: the session quota fills up, and stays full.
   TransportCounters c;
   do {
     c = pair.a->counters();
     BOOST_REQUIRE(c.unacknowledged_bytes <= options.router.window);
   } while (c.messages_out < kMessages ||
            c.unacknowledged_bytes + (1 << 20) + 100'000 < options.router.window);
-  BOOST_TEST(c.unsent_bytes >= (kMessages - 5) << 20);  // the window binds
+  BOOST_TEST(c.unsent_bytes >= (kMessages - 5) << 20);  // the session quota binds
   go.set_value();
   BOOST_REQUIRE(wait_until(pair.bell, [&] { return pair.heard_b.got.size() == kMessages; }));
   for (std::uint64_t i = 0; i < kMessages; ++i)

@@ -1,6 +1,6 @@
-// A router that receives invalid frames, before and after the handshake; shared by the mutation
-// test and the fuzzer. The router must not crash, and must not allocate beyond the limits for sizes
-// that a frame merely announces.
+// A router that receives invalid wire frames, before and after the handshake; shared by the
+// mutation test and the fuzzer. The router must not crash, and must not allocate beyond the limits
+// for sizes that a wire frame merely announces.
 #pragma once
 
 #include <troupe/cluster/transport/channel/bulk_record.hpp>
@@ -22,7 +22,7 @@ class Hostile final : private FrameLink, private TransportListener {
         router_({.name = "victim", .incarnation = 1, .address = "test://victim", .engine = ""},
                 options(), *this, *this) {}
 
-  /// The frame comes from a stranger, then from a peer whose session is open.
+  /// The wire frame comes from a stranger, then from a peer whose session is open.
   void tell(std::span<const std::byte> header, std::span<const std::byte> bulk) {
     router_.frame(1, header, bulk);
     greet();
@@ -30,14 +30,14 @@ class Hostile final : private FrameLink, private TransportListener {
     time_ += std::chrono::milliseconds(10);
     router_.tick();
   }
-  /// Passes one frame of the peer alone.
+  /// Passes one wire frame of the peer alone.
   void tell_open(std::span<const std::byte> header, std::span<const std::byte> bulk) {
     greet();
     router_.frame(kPeer, header, bulk);
   }
-  /// The victim dials, and the frame is what it hears by that connection, an answer being one to
-  /// what it has asked: first, then behind what a peer answers as it should, and by the connection
-  /// that it dials when the first has broken.
+  /// The victim dials, and the wire frame is what it hears by that connection, an answer being one
+  /// to what it has asked: first, then behind what a peer answers as it should, and by the
+  /// connection that it dials when the first has broken.
   void tell_dialled(std::span<const std::byte> header, std::span<const std::byte> bulk) {
     router_.connect("test://" + std::to_string(next_));
     answer(header, bulk);
