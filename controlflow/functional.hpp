@@ -42,7 +42,7 @@ struct WhileOptions {
   /// A number, -1 for no limit; or an i32 or i64 scalar, which counts as 0 if it is negative. The
   /// condition is evaluated once more than the body.
   Operand maximum_iterations = -1;
-  /// The shapes that variables may take, by place among the flattened variables. A variable without
+  /// The shapes that variables may take, by index among the flattened variables. A variable without
   /// an entry must keep its initial shape.
   std::vector<std::optional<Shape>> shape_invariants = {};
   bool back_prop = true;  // false: no gradient goes through
@@ -61,7 +61,7 @@ struct ScanOptions {
   std::string name = {};
   int parallel_iterations = 32;
   bool reverse = false;
-  /// The shapes that parts of the state may take, by place among the flattened parts. A part
+  /// The shapes that parts of the state may take, by index among the flattened parts. A part
   /// without an entry keeps its shape.
   std::vector<std::optional<Shape>> shape_invariants = {};
   bool back_prop = true;  // false: no gradient goes through

@@ -34,7 +34,7 @@ class InvariantNodes {
   /// Returns the worthy nodes that remaining nodes use, ascending. `stays`: by node, whether it is
   /// needed if they are moved.
   std::vector<std::int32_t> boundary(std::vector<char>& stays) const;
-  /// For an Input node: the place of the loop's argument that it stands for; -1: it is none.
+  /// For an Input node: the index of the loop's argument that it stands for; -1: it is none.
   int argument(std::int32_t id) const { return argument_[at(id)]; }
 
  private:

@@ -61,7 +61,7 @@ Liveness::Liveness(const Program& program) : program_(program) {
     effect_below_[at(id)] = below;
   }
   outermost_ = &open(g, nullptr, nullptr);
-  // an input keeps its place among the feeds
+  // an input keeps its index among the feeds
   for (Edge e : program.feeds) outermost_->needed[at(e.node)] = 1;
   for (Edge e : program.fetches) need(*outermost_, e);
   settle();

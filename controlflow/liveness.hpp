@@ -40,7 +40,7 @@ class Liveness {
     // the rest is the analysis's own
     std::vector<std::int32_t> first_output;  // index in `live` of each node's first
     std::vector<char> live;                  // by output
-    std::vector<std::int32_t> argument;  // the place of an Input node among the arguments; -1: none
+    std::vector<std::int32_t> argument;  // the index of an Input node among the arguments; -1: none
     std::map<std::int32_t, std::vector<Place*>> inside;
     std::map<std::int32_t, std::vector<char>> arguments;  // for nodes with sub-graphs
     std::map<std::int32_t, std::vector<std::int32_t>> effects_before;

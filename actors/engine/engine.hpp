@@ -71,7 +71,7 @@ struct EngineOptions {
   // for simulated devices; the engine sets the name, swap and the start of the seed
   SimOptions sim = {};
   /// The most runs in flight. Starting one more blocks until one has ended. Each holds its values
-  /// and a record for every open iteration.
+  /// and a state for every open iteration.
   int max_runs = 256;
   /// Receives the lines that `Console`s print, on the thread that prints; empty: standard output.
   detail::PrintLine print = {};

@@ -47,7 +47,7 @@ void KeptFailures::make_room(std::int64_t now_ns) {
     all_.erase(all_.begin());
     return;
   }
-  std::map<std::string, std::vector<std::size_t>> kinds;  // places, the oldest first
+  std::map<std::string, std::vector<std::size_t>> kinds;  // slots, the oldest first
   for (std::size_t i = 0; i < all_.size(); ++i) kinds[kind_of(all_[i])].push_back(i);
   const auto most = std::max_element(kinds.begin(), kinds.end(), [](const auto& a, const auto& b) {
     return a.second.size() < b.second.size();

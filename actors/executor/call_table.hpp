@@ -94,7 +94,7 @@ class CallTable {
   static constexpr std::int64_t kSlotMask = (std::int64_t{1} << kSlotBits) - 1;
 
   std::int32_t call_depth_ = 0;
-  std::vector<std::vector<std::vector<CallSlot>>> slots_;  // by frame, depth, place
+  std::vector<std::vector<std::vector<CallSlot>>> slots_;  // by frame, depth, slot
   std::vector<ReadyNode> blocked_;
   std::vector<char> over_;  // by `Receive::place`
 };

@@ -6,17 +6,17 @@
 //   edges.receive(grant);                         // credit from a partition that receives
 //
 // *Credit*: the receiver of an edge grants iterations, of its frame and of those around it: from
-// its oldest on as many as the edge's window has. A token that is not granted is held by its sender
-// and keeps its iteration open there. *Room*: the large tokens of an edge and instance that are in
-// flight hold at most `Plan::edge_bytes`; one more is held as well. See Note [Iteration credit] in
-// PROTOCOL.md. *Run length*: equal tokens of consecutive iterations go as one (`Token::times`),
-// which is received as if each had come by itself.
+// its oldest on as many as the edge's iteration window has. A token that is not granted is buffered
+// by its sender and keeps its iteration open there. *Room*: the large tokens of an edge and
+// instance that are in flight hold at most `Plan::edge_bytes`; one more is buffered as well. See
+// Note [Iteration credit] in PROTOCOL.md. *Run length*: equal tokens of consecutive iterations go
+// as one (`Token::times`), which is received as if each had come by itself.
 //
-// Threads: the partition's turn. Ownership: held tokens lie in their `RunState`, future tokens and
-// credit in their `FrameState`. Invariants: 1. a token is delivered once an iteration: one that
+// Threads: the partition's turn. Ownership: buffered tokens lie in their `RunState`, future tokens
+// and credit in their `FrameState`. Invariants: 1. a token is delivered once an iteration: one that
 // comes twice, for an iteration that was not granted, or for one that is done, is dropped and
-// reported (`refuse`); 2. a held token is counted in its iteration's `unfired`; 3. batched tokens
-// go before a kernel runs, before the run is left, and when the turn ends.
+// reported (`refuse`); 2. a buffered token is counted in its iteration's `unfired`; 3. batched
+// tokens go before a kernel runs, before the run is left, and when the turn ends.
 #pragma once
 
 #include <algorithm>
@@ -41,7 +41,7 @@ class CutEdges {
     /// Delivers a token to an open iteration.
     virtual void arrive(IterationState& iteration, const PartitionPlan::Receive& receive,
                         bool is_dead, Value&& value) = 0;
-    /// A held token of the iteration was sent.
+    /// A buffered token of the iteration was sent.
     virtual void held_token_sent(IterationState& iteration) = 0;
     /// Returns the instance of a frame in that iteration; opens it if there is none.
     virtual FrameState& instance_at(IterationState& parent, std::int32_t frame) = 0;
@@ -84,7 +84,7 @@ class CutEdges {
   }
   /// The driver sends the batch, or drops it: no token in it can be extended any more.
   void on_batch_sent();
-  /// Takes a grant, and sends the held tokens that it admits.
+  /// Takes a grant, and sends the buffered tokens that it admits.
   void receive(const Grant& grant);
 
   // ---- in
@@ -106,7 +106,7 @@ class CutEdges {
   void grant(FrameState& instance, Credit credit);
 
  private:
-  // bytes: smaller tokens are bounded by windows alone
+  // bytes: smaller tokens are bounded by iteration windows alone
   static constexpr std::uint64_t kLarge = 4096;
   // iterations of a run-length token after which it goes: its receiver can then work on them
   static constexpr std::int32_t kTimesAMessage = 256;

@@ -90,7 +90,7 @@ const char* CutEdges::why_refused(const FrameState& instance, std::int64_t n,
   return n - instance.oldest >= window ? "that it was not granted" : nullptr;
 }
 
-// No iteration of an execution that has not begun was granted beyond the first window.
+// No iteration of an execution that has not begun was granted beyond the first iteration window.
 const char* CutEdges::why_refused_early(const Token& token, std::int32_t around,
                                         const FutureTokens& early, std::size_t place) const {
   const PartitionPlan::Receive& receive = mine_.receives[static_cast<std::size_t>(token.receive)];
@@ -135,7 +135,7 @@ const FramePlan& CutEdges::next_towards(std::int32_t frame, std::int32_t around)
   return mine_.frames[static_cast<std::size_t>(frame)];
 }
 
-// The tokens of the iteration's place are taken at once: each may add others.
+// The tokens of the iteration's slot are taken at once: each may add others.
 void CutEdges::deliver_future(IterationState& iteration) {
   FrameState& instance = *iteration.instance;
   FutureTokens& early = instance.future;
@@ -186,7 +186,8 @@ void CutEdges::note_large(FrameState& instance, const Token& token) {
   grant(instance, Credit::behind);
 }
 
-// The window of the instance has moved. A sender is granted now, or when that is worth a message.
+// The iteration window of the instance has moved. A sender is granted now, or when that is worth a
+// message.
 void CutEdges::grant(FrameState& instance, Credit credit) {
   for (const FramePlan::Sender& sender : instance.frame->senders) {
     const bool is_due = (instance.oldest & (sender.every - 1)) == 0;

@@ -111,7 +111,8 @@ void CutEdges::receive(const Grant& grant) {
     return goes_there(t.send) && t.number < oldest;
   });
   // The partition that granted may be idle until these tokens come, and the turn now fires nodes
-  // that are ahead of the next grant. If the window is larger than the frame's, it is not idle.
+  // that are ahead of the next grant. If the iteration window is larger than the frame's, it is not
+  // idle.
   const bool is_far_behind = window > instance->frame->window;
   if (retry_held(*run_state, send.partition) && !is_far_behind) flush();
 }
@@ -143,7 +144,7 @@ FrameState* CutEdges::instance_of(RunState& run_state, const End& edge, const Pa
   return instance;
 }
 
-// Sends held tokens for a partition that has granted more. Returns true if some were sent.
+// Sends buffered tokens for a partition that has granted more. Returns true if some were sent.
 bool CutEdges::retry_held(RunState& run_state, std::int32_t partition) {
   auto& held = run_state.held;
   // Returns how many of the token's iterations may be sent, from the first on.
@@ -188,7 +189,7 @@ bool CutEdges::retry_held(RunState& run_state, std::int32_t partition) {
       if (n == 0) continue;
       any_went = true;
       let_go(going);
-      // the run has ended, here or because of a faulty node: no token is held any more
+      // the run has ended, here or because of a faulty node: no token is buffered any more
       if (held.size() < next) return true;
     }
   } catch (...) {

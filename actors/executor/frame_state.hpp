@@ -79,7 +79,7 @@ struct FrameState {
   std::int32_t invariants_pending = 0;
   bool has_dead_invariant = false;
   bool is_advancing = false;          // its done iterations are being given back
-  bool must_open = false;             // iteration `opened` waits for the window
+  bool must_open = false;             // iteration `opened` waits for the iteration window
   std::vector<std::int64_t> granted;  // by edge out: the last iteration that may be sent
   struct OnWay {
     std::int32_t send;

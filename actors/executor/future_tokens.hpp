@@ -82,7 +82,7 @@ class FutureTokens {
     std::int32_t next = kNone;
   };
   std::vector<Entry> entries_;
-  std::vector<std::int32_t> first_;  // by place
+  std::vector<std::int32_t> first_;  // by slot
   std::int32_t spare_ = kNone;
   std::size_t count_ = 0;
 };

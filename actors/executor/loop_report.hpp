@@ -4,11 +4,11 @@
 //
 // Achieved parallelism is the summed time that iterations were open, divided by the summed time
 // that executions of the loop were open. So it is the time average of the iterations open at once,
-// between 1 and the window. Times are by the engine's clock; the number is 0 if no time has passed.
-// An iteration is open from when its predicate allows it until all of it, and of the iterations
-// before it, is done. A loop over several devices has one report for each device. `troupe inspect`
-// and the web page show the same number. Here it is measured up to the last iteration that opened
-// or ended; in a `LoopSnapshot`, up to the moment of the snapshot.
+// between 1 and the iteration window. Times are by the engine's clock; the number is 0 if no time
+// has passed. An iteration is open from when its predicate allows it until all of it, and of the
+// iterations before it, is done. A loop over several devices has one report for each device.
+// `troupe inspect` and the web page show the same number. Here it is measured up to the last
+// iteration that opened or ended; in a `LoopSnapshot`, up to the moment of the snapshot.
 #pragma once
 
 #include <cstdint>

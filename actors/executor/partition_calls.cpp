@@ -123,7 +123,7 @@ void Partition::begin_part(CallSlot& slot, RunState& run_state, Token& token) {
                                   observer_.now());
   part.call = token.path.number[0];
   part.depth = CallTable::depth_of(part.call);
-  part.enters_pending = 1;  // the part must not end until its early tokens are delivered
+  part.enters_pending = 1;  // the part must not end until its future tokens are delivered
   slot.open = &part;
   open(part).tag = token.value.tensor().item<std::uint64_t>();
   edges_.receive(part, token);

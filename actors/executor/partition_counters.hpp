@@ -16,7 +16,7 @@ struct LoopCounters {
   // summed times that executions, and their iterations, were open; by the partition's clock
   std::atomic<std::uint64_t> time{0}, iterations_time{0};
   std::atomic<std::uint64_t> most_open{0};
-  // iterations that could have opened but for the window
+  // iterations that could have opened but for the iteration window
   std::atomic<std::uint64_t> window_waits{0};
 };
 /// Returns the iterations open at once, on average over time; 0: no time has passed.

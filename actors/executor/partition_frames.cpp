@@ -278,7 +278,7 @@ void Partition::predicate(IterationState& iteration, Value&& value) {
   decide(iteration, is_one && t.at(0) != 0);
 }
 
-// The predicate has come: the next iteration opens, or waits for the window.
+// The predicate has come: the next iteration opens, or waits for the iteration window.
 void Partition::decide(IterationState& iteration, bool goes_on) {
   FrameState& instance = *iteration.instance;
   iteration.continuation =

@@ -112,7 +112,7 @@ std::optional<std::pair<const PartitionPlan::Receive*, std::int64_t>> missing_fr
 }
 
 // Returns the first thing that the run awaits from the node: a token of an iteration that is open
-// or may open, or a grant for a held token. Empty: it awaits nothing.
+// or may open, or a grant for a buffered token. Empty: it awaits nothing.
 std::string awaited_from(const Plan& plan, const PartitionPlan& mine, const FramePool& frames,
                          const RunState& run_state, std::int32_t node) {
   const Graph& g = plan.program.graph;

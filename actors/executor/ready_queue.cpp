@@ -26,7 +26,7 @@ void ReadyQueue::push_apart(ReadyNode ready) {
 
 // A value that is taken out of a list early is memory that cannot be swapped out. Loops that go
 // backwards know their length before they have computed anything, and would otherwise take as many
-// values as their window has iterations.
+// values as their iteration window has iterations.
 void ReadyQueue::admit_last() {
   if (!usual_.empty() || last_.empty()) return;
   ReadyNode* next = earliest(last_);

@@ -87,7 +87,7 @@ class RunStates {
   }
 
   /// The run whose share of the turn is next; `advance` passes on to the one after it. A run that
-  /// has ended has left its place to the next one already.
+  /// has ended has left its slot to the next one already.
   RunState& next() {
     if (next_ >= active_.size()) next_ = 0;
     return *active_[next_];

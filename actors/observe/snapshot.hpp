@@ -116,7 +116,7 @@ struct LoopSnapshot {
   std::int64_t open_ns = 0;                      // summed time that executions were open
   // iterations open at once, on average over open_ns; 0: no time has passed
   double achieved_parallelism = 0;
-  double limited_by_window = 0;  // fraction of the iterations that waited for the window
+  double limited_by_window = 0;  // fraction of the iterations that waited for the iteration window
 };
 
 /// A run in a partition.

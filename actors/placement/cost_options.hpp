@@ -51,10 +51,10 @@ struct EdgeOptions {
   /// three digits remain, so results depend on the cuts of the program. Scalars are sent exactly,
   /// because they control loops and save nothing. For one edge alone: `edge_as_bf16`.
   bool as_bf16 = false;
-  /// The limit of bytes in flight on one edge in one execution of a loop, besides its window of
-  /// iterations. Tokens that are smaller than this and than 4 KiB are not counted. Two tokens are
-  /// always admitted: that of the oldest open iteration, and one of any size if the edge has none
-  /// in flight.
+  /// The limit of bytes in flight on one edge in one execution of a loop, besides its iteration
+  /// window. Tokens that are smaller than this and than 4 KiB are not counted. Two
+  /// tokens are always admitted: that of the oldest open iteration, and one of any size if the edge
+  /// has none in flight.
   std::uint64_t bytes = 64 << 20;
   /// The iterations of a loop for which a device may have tokens in flight to another device, if
   /// this is more than `parallel_iterations`. It applies if the device sends the other one only

@@ -53,8 +53,8 @@ class Windows {
   }
 
  private:
-  // Finds the pairs of frame and partition whose edges keep the frame's window, because one edge is
-  // large or belongs to a loop within.
+  // Finds the pairs of frame and partition whose edges keep the frame's iteration window, because
+  // one edge is large or belongs to a loop within.
   template <class Edges>
   void find_other_edges(const Edges& edges) {
     for (const auto& e : edges) {

@@ -13,11 +13,11 @@ struct Plan;
 
 }  // namespace detail
 
-/// Sets one window for all edges of a loop from one partition to another. It is the number of
-/// iterations that may be open, or `ahead` if that is more and all these edges are small and none
-/// is of a loop within. Control edges and tensors of at most `kSmallToken` bytes are small. So
-/// tokens that wait at a receiver take little memory. Sender and receiver compute equal windows
-/// from equal edges, and exchange no message about them.
+/// Sets one iteration window for all edges of a loop from one partition to another. It is the
+/// number of iterations that may be open, or `ahead` if that is more and all these edges are small
+/// and none is of a loop within. Control edges and tensors of at most `kSmallToken` bytes are
+/// small. So tokens that wait at a receiver take little memory. Sender and receiver compute equal
+/// iteration windows from equal edges, and exchange no message about them.
 void set_windows(Plan& plan, std::int32_t ahead);
 
 inline constexpr std::uint64_t kSmallToken = 64;

@@ -142,7 +142,7 @@ struct FramePlan {
   std::uint64_t key = 0;
   std::int32_t parent = -1;
   std::int32_t depth = 0;
-  std::int32_t child_slot = 0;  // in the parent's records
+  std::int32_t child_slot = 0;  // in the parent's iteration states
   std::int32_t children = 0;
   std::int32_t window = 1;  // iterations that may be open at once
   std::int32_t enters = 0;  // tokens that come in, once an instance

@@ -116,7 +116,7 @@ class EdgeMaker {
     if (u.slot == User::kControl) out.push_back(Target::control(local));
     else if (n.kind == PlanNode::Kind::merge) out.push_back(Target::merge(local, u.slot));
     else out.push_back(Target::input(local, n.first_input + u.slot));
-    // A constant Enter's value is held by the instance: only its arrival is counted.
+    // A constant Enter's value is kept in the instance: only its arrival is counted.
     if (d_.frames->role(from) == Role::enter && d_.graph().node(from).attrs.get<bool>("constant") &&
         u.slot != User::kControl && n.kind != PlanNode::Kind::merge) {
       if (d_.partition_of[at(from)] != q)  // placement puts one on every device

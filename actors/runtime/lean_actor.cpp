@@ -56,7 +56,7 @@ void InboxActor::schedule() {
 caf::resumable::resume_result InboxActor::resume(caf::execution_unit* host,
                                                  std::size_t max_messages) {
   if (getf(is_terminated_flag)) return done;
-  constexpr int kTurns = 64;  // a caller in a worker's place looks between jobs whether it is done
+  constexpr int kTurns = 64;  // a caller in a worker's slot looks between jobs whether it is done
   for (int turn = 0;; ++turn) {
     host_ = host;
     const bool again = handle(max_messages);

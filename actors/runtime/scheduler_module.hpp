@@ -65,7 +65,7 @@ class SchedulerModule final : public caf::scheduler::abstract_coordinator {
   /// one strong reference.
   void enqueue(caf::resumable* job) override;
 
-  /// Runs `job` at once, on the worker's place of this pool that the calling thread has. Takes over
+  /// Runs `job` at once, on the worker's slot of this pool that the calling thread has. Takes over
   /// one strong reference.
   void run_here(caf::resumable* job);
 

@@ -378,7 +378,7 @@ void Membership::help(Probe& probe, std::uint64_t number) {
          {.kind = MembershipMessage::Kind::ping_for_me, .number = number, .target = probe.target});
 }
 
-// Answers that were due while this node was held up may have come meanwhile, and lie unread.
+// Answers that were due while this node was delayed may have come meanwhile, and lie unread.
 void Membership::forgive(Time late) {
   ++counters_.held_up;
   for (auto& [number, probe] : probes_) {

@@ -17,7 +17,7 @@
 // process has a greater incarnation. A node that is reported suspected or dead sends `alive` with
 // one more refutation. Within one life and refutation dead beats suspect beats alive. So all nodes
 // agree in the end, in any order of arrival, and a dead node returns only by its own message. A
-// node that was itself held up (stopped, swapped out) accuses no node: it extends its waits by that
+// node that was itself delayed (stopped, swapped out) accuses no node: it extends its waits by that
 // time. A node that has left accuses none either: it ends its sessions and ignores others, which
 // may leave too. Reports of deaths and silence: NOTES.md of cluster/, Note [Reports of deaths].
 //

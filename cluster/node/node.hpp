@@ -70,8 +70,8 @@ struct NodeOptions {
   std::function<bool()> step = {};
 };
 
-/// Counts of messages. Early messages waited for runs that had not begun on this node. Late ones
-/// came for runs that were over, and were dropped. Messages that violate the protocol, such as
+/// Counts of messages. Premature messages waited for runs that had not begun on this node. Late
+/// ones came for runs that were over, and were dropped. Messages that violate the protocol, such as
 /// repeated tokens, were dropped too. Some messages were run on the thread that brought them
 /// (cluster/runs/RUNS.md).
 struct RunCounters {
@@ -106,7 +106,8 @@ class ClusterNode {
   const std::string& name() const;
   /// Returns the address for other nodes; empty: the node does not listen.
   std::string address() const;
-  /// Names of the nodes that can be worked with, this one first: connected, and not held for dead.
+  /// Names of the nodes that can be worked with, this one first: connected, and not considered
+  /// dead.
   std::vector<std::string> nodes() const;
   /// All nodes that are known, this one included, also those that were lost a while ago.
   std::vector<detail::Member> members() const;

@@ -112,7 +112,7 @@ void check(RunToken& m, const Run& run, const DistributedPlan& shared, Peer from
   check(m.path.depth == frame.depth, "a token of another loop");
   check(m.path.depth == 0 || m.path.number[m.path.depth - 1] <= INT64_MAX - std::max(1, m.times),
         "a token of no iteration");
-  // A sender is never more than a window ahead of the last grant of the receiver.
+  // A sender is never more than an iteration window ahead of the last grant of the receiver.
   const bool may_be_several =
       frame.depth > 0 && !frame.function && edge.says == PartitionPlan::Says::value;
   check(m.times == 1 || (m.times > 1 && m.times <= edge.window && may_be_several),

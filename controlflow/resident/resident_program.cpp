@@ -46,7 +46,7 @@ class ResidentProgram::Builder {
  private:
   using Places = std::vector<ResidentPlace>;
 
-  // ---- places
+  // ---- slots
 
   ResidentPlace new_place(const ValueSpec& spec) {
     if (is_resident_scalar(spec)) return {true, code_.add_register(), spec.dtype};

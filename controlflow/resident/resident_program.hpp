@@ -20,7 +20,7 @@
 
 namespace troupe {
 
-/// The place of a value: a register, or one for a tensor.
+/// The slot of a value: a register, or a tensor's.
 struct ResidentPlace {
   bool is_scalar = true;
   std::int32_t index = 0;
@@ -103,7 +103,7 @@ class ResidentProgram {
   std::vector<ComparedStep> compared_;
   bool is_compared_late_ = false;  // an iteration's comparisons are those of the one before
   std::vector<ResidentPlace> inputs_, outputs_, variables_;  // variables: of the whole loop
-  std::vector<std::pair<std::int32_t, Tensor>> constants_;   // tensors, by place
+  std::vector<std::pair<std::int32_t, Tensor>> constants_;   // tensors, by slot
   std::int32_t values_ = 0;
   std::size_t most_operands_ = 0, most_results_ = 0;
   // nodes that the program has besides its sub-graphs', for errors

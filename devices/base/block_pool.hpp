@@ -1,4 +1,4 @@
-// A pool of equally sized blocks: with it handles cost nanoseconds after warm-up.
+// BlockPool: a free list of equally sized blocks; with it handles cost nanoseconds after warm-up.
 //
 //   void* block = BlockPool<sizeof(Body)>::take();   // 1–2 ns from the thread's own list
 //   BlockPool<sizeof(Body)>::give(block);

@@ -49,7 +49,7 @@ class Saved final : public Value {
  public:
   /// The tensor, on its device. Throws resource_exhausted if there is no room for it.
   Tensor tensor() const;
-  /// The tensor in its present place: on the host if it was swapped out. There its elements are
+  /// The tensor where it is now: on the host if it was swapped out. There its elements are
   /// valid once the compute stream has passed the work enqueued now.
   Tensor peek() const;
   /// Starts to bring it back, if it is away and there is room.
@@ -112,7 +112,7 @@ class Swapper {
   Parcels resident_, leaving_, away_;                     // oldest first
   std::unordered_map<const Buffer*, Parcel*> by_buffer_;  // parcels that have a device buffer
   std::uint64_t leaving_bytes_ = 0;
-  bool host_is_full_ = false;  // the last copy out found no place there
+  bool host_is_full_ = false;  // the last copy out found no room there
   SwapCounters counters_;
 };
 

@@ -63,7 +63,7 @@ class List : public Value {
   Value read(std::int64_t i) const;
   /// As `read`, but empty outside the list too.
   Value find(std::int64_t i) const;
-  /// As `read`, but in its present place: a swapped-out tensor is returned on the host. Its
+  /// As `read`, but where it is now: a swapped-out tensor is returned on the host. Its
   /// elements are valid once the device's compute stream has passed the work enqueued now.
   Value peek(std::int64_t i) const;
   /// The log's own value there, which may be a `Saved`; valid until this handle changes. For tests.

@@ -70,7 +70,7 @@ class ScalarCode {
   Label choose(Register index, DType type, std::int32_t branches);
   void bind(Label jump);
   void bind_branch(Label choose, std::int32_t branch);
-  /// The place of the next step.
+  /// The index of the next step.
   Label here() const { return static_cast<Label>(steps_.size()); }
   /// Adds 1 to an iteration counter, which is i64.
   void count(Register counter);

@@ -144,7 +144,7 @@ class Typer {
   }
 
   struct Typed {
-    std::int16_t id = -1;  // -1: a constant not yet placed
+    std::int16_t id = -1;  // -1: a constant without a slot yet
     DType type = DType::f32;
     double constant = 0;
   };

@@ -10,7 +10,7 @@
 namespace troupe {
 namespace {
 
-// The place of a number's exponent in a dtype: all of its bits are set just if the number is not
+// The position of a number's exponent in a dtype: all of its bits are set just if the number is not
 // finite. Adding the exponent's lowest bit then carries into the sign, for each number in a word.
 struct Exponent {
   std::uint64_t bits, lowest, sign;

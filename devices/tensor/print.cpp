@@ -53,7 +53,7 @@ class Rows {
   static std::int64_t longest(const Shape& shape) {
     return shape.rank() == 0 ? 1 : *std::max_element(shape.begin(), shape.end());
   }
-  // The places along an axis; -1 stands for omitted ones.
+  // The positions along an axis; -1 stands for omitted ones.
   std::vector<std::int64_t> places(int axis) const {
     const std::int64_t n = t_.shape()[axis];
     std::vector<std::int64_t> out;

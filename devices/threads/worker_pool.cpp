@@ -83,7 +83,7 @@ bool Worker::search(Job& job) {
         began = Clock::now();
       }
     } while (ring_.length() == 0 && Clock::now() < deadline);
-    const bool is_left = ring_.pop(job);  // by a stand-in
+    const bool is_left = ring_.pop(job);  // by a caller worker
     count_search(began, is_left);
     if (is_left) {
       leave_search();
@@ -98,7 +98,7 @@ bool Worker::search(Job& job) {
           std::min(2 * pool_->watch_ms_.load(std::memory_order_relaxed), kLongestWatch),
           std::memory_order_relaxed);
     park();
-    if (ring_.pop(job)) {  // by a stand-in
+    if (ring_.pop(job)) {  // by a caller worker
       leave_search();
       return true;
     }
@@ -174,8 +174,8 @@ void Worker::park() {
   sleep(watching);
 }
 
-/// Hands this worker's place to the stand-in that asked for one. Enters and returns counted as
-/// searching, as which the stand-in takes over.
+/// Hands this worker's slot to the caller worker that asked for one. Enters and returns counted as
+/// searching, as which the caller worker takes over.
 void Worker::lend() {
   {
     const std::lock_guard guard(mutex_);
@@ -325,7 +325,7 @@ Worker* WorkerPool::take_parked(Taker taker) {
   if (parked_.back() == watcher && parked_.size() > 1) std::swap(parked_.back(), parked_.front());
   Worker* const chosen = parked_.back();
   parked_.pop_back();
-  // a stand-in, whose run may be short, looks at no clock
+  // a caller worker, whose run may be short, looks at no clock
   if (taker == Taker::thread) chosen->count_sleep();
   chosen->parked_since_ = {};
   if (chosen == watcher) watcher_.store(nullptr, std::memory_order_seq_cst);
@@ -333,7 +333,7 @@ Worker* WorkerPool::take_parked(Taker taker) {
   return chosen;
 }
 
-/// The place of a worker that searches and hands it over within about a microsecond; null if none
+/// The slot of a worker that searches and hands it over within about a microsecond; null if none
 /// does.
 Worker* WorkerPool::take_searching() {
   auto wanted = kNobody;
@@ -348,7 +348,7 @@ Worker* WorkerPool::take_searching() {
   return reinterpret_cast<Worker*>(wanted);
 }
 
-/// Takes back the place of a worker whose own thread sleeps; it counts as searching. The thread
+/// Takes back the slot of a worker whose own thread sleeps; it counts as searching. The thread
 /// goes on sleeping, parked, if there is nothing for it to do or to watch (invariant 5).
 void WorkerPool::give_back(Worker& worker) {
   bool stay = worker.ring_.length() == 0;

@@ -60,13 +60,13 @@ struct PoolCounters {
   std::uint64_t jobs = 0;    ///< jobs finished
   std::uint64_t steals = 0;  ///< jobs taken from another worker's ring
   std::uint64_t parks = 0;   ///< times a worker went to sleep
-  /// times a sleeping worker was woken by a submitter, a searcher or a stand-in
+  /// times a sleeping worker was woken by a submitter, a searcher or a caller worker
   std::uint64_t wakes = 0;
   std::uint64_t offers = 0;     ///< jobs that their worker gave to one that searched
-  std::uint64_t searches = 0;   ///< times a worker, or a stand-in, had no work and searched
+  std::uint64_t searches = 0;   ///< times a worker, or a caller worker, had no work and searched
   std::uint64_t finds = 0;      ///< searches that found a job before their worker went to sleep
   std::uint64_t search_ns = 0;  ///< time of searches, without the sleep between them
-  /// time that workers slept until something woke them; not while a stand-in had their place
+  /// time that workers slept until something woke them; not while a caller worker had their slot
   std::uint64_t sleep_ns = 0;
   std::uint64_t wake_ns = 0;  ///< time from wake-ups until their threads ran
 };
@@ -83,7 +83,7 @@ class Poller {
   ~Poller() = default;
 };
 
-/// One place to work in a pool, with its thread and the jobs it has ahead of it.
+/// One slot to work in a pool, with its thread and the jobs it has ahead of it.
 class Worker {
  public:
   Worker(const Worker&) = delete;
@@ -96,7 +96,7 @@ class Worker {
   /// The worker that runs the calling thread's current job, or null outside of any pool.
   static Worker* current() { return current_; }
 
-  /// True if jobs wait that this worker would run next. Only on this worker's place.
+  /// True if jobs wait that this worker would run next. Only on this worker's slot.
   inline bool has_more() const;
 
   /// Puts `job` at the end of this worker's own ring. Only from a job this worker is running.
@@ -286,7 +286,7 @@ class WorkerPool {
   std::atomic<Worker*> watcher_{nullptr};
   std::atomic<int> watch_ms_{1};  // for how long; publishes nothing
   static constexpr std::uintptr_t kNobody = 0, kAnybody = 1;
-  // kAnybody: a stand-in asks for a place; else the worker that lends its own
+  // kAnybody: a caller worker asks for a slot; else the worker that lends its own
   std::atomic<std::uintptr_t> wanted_{kNobody};
 
   std::mutex inject_mutex_;  // guards queue_

@@ -31,7 +31,7 @@ class FunctionDef final : public AttrObject {
   std::vector<ValueSpec> results;
   std::shared_ptr<const SubGraph> body;  // null: declared only
 
-  /// A value of the outermost graph that the body uses, and its place in the environment.
+  /// A value of the outermost graph that the body uses, and its index in the environment.
   struct Captured {
     Edge outer;
     std::int64_t slot;

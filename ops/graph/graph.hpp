@@ -113,9 +113,9 @@ class Graph final : public detail::Reader {
       std::function<void(Graph& here, const detail::Node& node, const detail::SubGraph& sub)>;
   void check_when_bound(const std::string& key, BoundCheck check) const;
   bool has_bound_checks() const { return !bound_checks_.empty(); }
-  /// The place of a value of the outermost graph in its functions' environments.
+  /// The index of a value of the outermost graph in its functions' environments.
   std::int64_t environment_slot(detail::Edge outer);
-  /// The values of the outermost graph that have such a place.
+  /// The values of the outermost graph that have such an index.
   const std::map<detail::Edge, std::int64_t>& environment_slots() const {
     return root_ ? root_->environment_ : environment_;
   }
@@ -315,7 +315,7 @@ class Graph final : public detail::Reader {
   std::uint64_t origins_ = 0;  // build-time ids given so far, by the outermost graph
   std::uint64_t extensions_ = 0;
   std::vector<std::shared_ptr<detail::FunctionDef>> functions_;
-  std::map<detail::Edge, std::int64_t> environment_;  // values that functions use: their places
+  std::map<detail::Edge, std::int64_t> environment_;  // values that functions use: their indices
   // constants that sub-graphs have copies of, and edges that gradients count by
   std::set<detail::Edge> built_on_;
   // Used by sub-graphs.

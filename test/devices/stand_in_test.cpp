@@ -1,5 +1,5 @@
 // A caller in the place of an idle worker: jobs run once, on no more threads at a time than the
-// pool has workers, and what it leaves behind is run by the worker whose place it took.
+// pool has workers, and what it leaves behind is run by the worker whose slot it took.
 #include <troupe/devices/threads/worker_pool.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -28,7 +28,7 @@ Job job_of(F f) {
           new F(std::move(f))};
 }
 
-/// Runs `f` as a stand-in; tries again until a worker is idle.
+/// Runs `f` as a caller worker; tries again until a worker is idle.
 template <class F>
 void as_stand_in(WorkerPool& pool, F f) {
   for (;;) {
@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
     });
 }
 
-// One caller is held in its search while another gives its place back. The latter thread sleeps on,
+// One caller is held in its search while another gives its slot back. The latter thread sleeps on,
 // until the first goes to work on something behind which a lone job waits: without another it would
 // wait for ever.
 BOOST_AUTO_TEST_CASE(
@@ -191,7 +191,7 @@ BOOST_AUTO_TEST_CASE(
 }
 
 // A worker that searches goes to work, on a job that waits for a lone one behind it, just when a
-// caller gives its place back: another worker must be left to fetch that one. Time only aims here;
+// caller gives its slot back: another worker must be left to fetch that one. Time only aims here;
 // a lost wake-up hangs.
 BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
   for (const int workers : {2, 3}) {

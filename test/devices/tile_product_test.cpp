@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
             BOOST_TEST((
                 std::memcmp(plain.c.data(), packed.c.data(), plain.c.size() * sizeof(float)) == 0));
           }
-          for (float& v : packed.b) v = -v;  // other elements at the same place
+          for (float& v : packed.b) v = -v;  // other elements at the same offset
           cpu::PackedColumns::run(*level, with, packed.call(), 2, slot);
           BOOST_TEST(packed.at(0, 0) == -plain.at(0, 0));
           if (turned) continue;    // with fewer rows, the elements of a would lie elsewhere

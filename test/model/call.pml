@@ -1,4 +1,4 @@
-/* Calls of functions over three partitions: places, numbers, messages that begin and end parts, and
+/* Calls of functions over three partitions: slots, numbers, messages that begin and end parts, and
  * the order in which partitions leave.
  *
  *   spin -a -DW=1 call.pml && gcc -O2 -DSAFETY -o pan pan.c && ./pan  (see scripts/checks/model.sh)
@@ -9,7 +9,7 @@
  * come. Messages in flight lie in sets, so any overtakes any other. A partition is an actor: its
  * steps are indivisible and come in any order.
  *
- * W places a depth. POISON: the run may fail at any time, and a call that has not begun then fires
+ * W slots a depth. POISON: the run may fail at any time, and a call that has not begun then fires
  * dead. FAULT_... are planted; NEVER_... claim that something that should happen never does:
  * README.md.
  */
@@ -43,7 +43,7 @@
 #endif
 
 #define NOT_YET 0
-#define KEPT 1 /* it has fired, and there is no place */
+#define KEPT 1 /* it has fired, and there is no slot */
 #define OPEN 2
 #define OVER 3
 
@@ -61,11 +61,11 @@
 
 bit net[KINDS * PLACES * G];
 byte state[CALLS];
-byte held_by[PLACES];      /* the call that is open in a place, and one more; as its home knows */
+byte held_by[PLACES];      /* the call that is open in a slot, and one more; as its home knows */
 byte depth_of[PLACES];     /* ghost, but where PLACE says it */
-byte ended[3 * PLACES];    /* by partition and place: calls that have ended there */
+byte ended[3 * PLACES];    /* by partition and slot: calls that have ended there */
 bit open[3 * PLACES];
-bit came[3 * PLACES];      /* the value; early, where the part is not open */
+bit came[3 * PLACES];      /* the value; premature, where the part is not open */
 bit told[2 * PLACES];      /* at the home: which parts have ended */
 byte over_said;            /* 1: on their way to both others, as bits from there on */
 bit over_to[3];
@@ -98,7 +98,7 @@ inline take(what, l, g) {
 
 inline begin(p, l, g) {
   assert(!left[p]);
-  assert(ended[AT(p, l)] == (g) && !open[AT(p, l)]); /* the place is free here too */
+  assert(ended[AT(p, l)] == (g) && !open[AT(p, l)]); /* the slot is free here too */
   open[AT(p, l)] = 1;
   give_on(p, l, g)
 }
@@ -158,7 +158,7 @@ inline call(c) {
 #define INSIDE_OVER(c) \
   (state[OUTER + (c) * INNER] == OVER && state[OUTER + (c) * INNER + 1] == OVER)
 #endif
-/* The partition p has no call to make inside of the call in place l, or they are over. */
+/* The partition p has no call to make inside of the call in slot l, or they are over. */
 #define NO_MORE_INSIDE(p, l) (depth_of[l] == 1 || p != HOME(1) || INSIDE_OVER(held_by[l] - 1))
 /* May inner call c fire? The value has come to where it is made. */
 #ifdef SAME_HOME

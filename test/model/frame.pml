@@ -1,11 +1,12 @@
-/* One while loop over two partitions: windows, grants, early tokens, reuse of the instance.
+/* One while loop over two partitions: iteration windows, grants, future tokens, reuse of the
+ * instance.
  *
  *   spin -a -DK=1 -DN=3 frame.pml && gcc -O2 -o pan pan.c && ./pan    (see scripts/checks/model.sh)
  *
  * A partition is an actor: its steps are indivisible, and come in any order that tokens allow. The
  * frame is executed GENS times in one storage, so that a late token or grant would meet a reused
- * record. A token on a local edge is 'producer fired, consumer not'; tokens and grants between
- * partitions lie in sets, so they overtake each other freely.
+ * iteration state. A token on a local edge is 'producer fired, consumer not'; tokens and grants
+ * between partitions lie in sets, so they overtake each other freely.
  *
  *   leader L                                          follower F
  *   Enter x ─► Merge ─► Pred+Switch ─► Send p ─────► Recv p+Switch ─► NextIteration ─► Merge
@@ -19,7 +20,8 @@
  * - FAULT_... are planted, NEVER_... claim that a limit never binds, POISON adds errors.
  * - ONE_WAY leaves the edge r out, so that the leader can be whole executions ahead.
  * - EVERY_GRANT grants only after so many iterations.
- * - EARLY admits tokens for so many iterations beyond those with a record, where they wait.
+ * - EARLY admits tokens for so many iterations beyond those with an iteration state, where they
+ *   wait.
  * - REPEAT has one token come twice, at any time.
  * - BYTES makes every token as large as an edge may carry at once (LAST: the body's iterations,
  *   where grants that acknowledge iterations go on to N).
@@ -86,12 +88,12 @@
 #define EDGES 3
 
 typedef Record {
-  byte iter;   /* which iteration this record stands for; given when it enters the window */
+  byte iter;   /* iteration that this state stands for; given when it enters the window */
   byte fired;
   byte left;   /* static count minus firings */
   byte merge;  /* NONE until the Merge has fired */
   byte pred;   /* LIVE: taken, FALSE: not, DEAD */
-  byte in0;    /* remote tokens, held until the node fires: L: r; F: p */
+  byte in0;    /* remote tokens, buffered until the node fires: L: r; F: p */
   byte in1;    /* F: d */
   byte data;   /* liveness of what the body got from the other side */
 #ifdef REPEAT
@@ -115,7 +117,7 @@ byte buffered[EDGES * GENS];     /* ghost: sent and not yet consumed */
 byte net[EDGES * GENS * (N + 1)];  /* in flight: what; USED afterwards */
 bit grant[EDGES * GENS * (N + 1)]; /* in flight */
 #if EARLY
-/* has come for an iteration that has no record yet: its value is still in `net` */
+/* has come for an iteration that has no iteration state yet: its value is still in `net` */
 bit waits[EDGES * GENS * (N + 1)];
 #endif
 bit watched[2 * GENS];           /* a large token has come: grants follow every iteration */
@@ -143,7 +145,7 @@ inline fire(p, s, node) {
   RECORD(p, s).left--;
 }
 
-/* A record comes into the window, empty, for iteration n. */
+/* An iteration state comes into the iteration window, empty, for iteration n. */
 inline bind(p, n) {
   RECORD(p, (n) % R).iter = n;
   RECORD(p, (n) % R).fired = 0;
@@ -160,8 +162,8 @@ inline bind(p, n) {
 
 /* The Merge of iteration n gets its one token: the iteration starts. */
 inline start(p, n, what) {
-  assert(RECORD(p, (n) % R).iter == (n));                              /* no reused record */
-  assert((n) >= inst[p].oldest && (n) <= inst[p].oldest + K);          /* in the window */
+  assert(RECORD(p, (n) % R).iter == (n));                              /* no reused state */
+  assert((n) >= inst[p].oldest && (n) <= inst[p].oldest + K);          /* in the iteration window */
   assert(RECORD(p, (n) % R).merge == NONE);
   inst[p].newest = n;
   RECORD(p, (n) % R).merge = what;
@@ -243,13 +245,13 @@ inline give(p, e) {
   fi
 }
 
-/* A token is put into the record of its iteration. */
+/* A token is put into the iteration state of its iteration. */
 #define PUT(p, e, g, n) \
   if \
   :: (e) == D -> assert(RECORD(p, (n) % R).in1 == NONE); RECORD(p, (n) % R).in1 = net[AT(e, g, n)] \
   :: else -> assert(RECORD(p, (n) % R).in0 == NONE); RECORD(p, (n) % R).in0 = net[AT(e, g, n)] \
   fi
-/* An iteration has got a record: the tokens that waited for it are put there. */
+/* An iteration has got an iteration state: the tokens that waited for it are put there. */
 #if EARLY
 inline take(p, e, n) {
   if
@@ -272,7 +274,7 @@ inline take(p, e, n) {
 #define TAKE_EARLY(p, n) skip
 #endif
 
-/* The oldest iteration is done: the window moves, or the frame is finished. */
+/* The oldest iteration is done: the iteration window moves, or the frame is finished. */
 inline retire(p) {
   if
   :: inst[p].newest == inst[p].oldest && inst[p].pending == 0 -> finish(p)
@@ -338,7 +340,7 @@ inline arrive(p, e, g, n) {
 #endif
 }
 inline arrive_in_window(p, e, g, n) {
-  assert(RECORD(p, (n) % R).iter == (n));           /* no reused record */
+  assert(RECORD(p, (n) % R).iter == (n));           /* no reused iteration state */
 #ifdef NEVER_EARLY
   assert(RECORD(p, (n) % R).merge != NONE);
 #endif

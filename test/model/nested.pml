@@ -1,9 +1,9 @@
-/* A while loop inside a while loop, over two partitions: paths, pooled inner instances, windows by
- * level.
+/* A while loop inside a while loop, over two partitions: paths, reused inner instances, iteration
+ * windows by level.
  *
  * The rules of frame.pml for one frame hold here on both levels. New are:
- * - An inner instance is taken from a pool and reached by a slot in the record of its outer
- *   iteration. It counts as one item of that record.
+ * - An inner instance is taken from a free list and reached by a slot in the iteration state of its
+ *   outer iteration. It counts as one item of that iteration state.
  * - Messages name the path (outer iteration i, inner iteration j).
  * - A grant has a part for each level of its edge.
  *
@@ -55,7 +55,7 @@ typedef Outer {
   byte fired;
   byte left;
   byte pred;
-  byte in;    /* F: the held token of edge o */
+  byte in;    /* F: the buffered token of edge o */
   byte child; /* slot of the inner instance */
   byte exit;  /* L: what came out of it */
 };
@@ -65,13 +65,13 @@ typedef Inner {
   byte left;
   byte merge;
   byte pred;
-  byte in;   /* the held token: L: r, F: p */
+  byte in;   /* the buffered token: L: r, F: p */
   byte data;
 };
 typedef Instance { /* an instance of the inner frame */
   bit used;
   byte path;    /* ghost: the outer iteration */
-  byte outer;   /* slot of the outer record */
+  byte outer;   /* slot of the outer iteration state */
   byte oldest;
   byte newest;
   byte pending;
@@ -180,8 +180,8 @@ inline next(p, x, s) {
 }
 
 /* The inner instance of outer slot s, made by the Enter or a remote token, whichever comes first. A
- * window of outer iterations has one each, so the pool never lacks one. The outcome is in slot
- * `at`. */
+ * iteration window of outer iterations has one each, so the free list never lacks one. The outcome
+ * is in slot `at`. */
 inline reach_child(p, s) {
   if
   :: OUT(p, s).child != NO_CHILD -> at = OUT(p, s).child
@@ -198,7 +198,7 @@ inline reach_child(p, s) {
   fi
 }
 
-/* The window moves: each inner edge that ends here gets the new outer iteration too. */
+/* The iteration window moves: each inner edge that ends here gets the new outer iteration too. */
 inline retire_outer(p) {
   if
   :: newest[p] == oldest[p] && pending[p] == 0 ->
@@ -224,7 +224,7 @@ inline retire_outer(p) {
 inline retire(p, x) {
   if
   :: X(p, x).newest == X(p, x).oldest && X(p, x).pending == 0 ->
-    /* finished: the dead Exit, if no live one went out, and back to the pool */
+    /* finished: the dead Exit, if no live one went out, and back to the free list */
     at = X(p, x).outer;
     assert(OUT(p, at).iter == X(p, x).path && OUT(p, at).child == x);
     if
@@ -266,14 +266,14 @@ inline arrive(p, i, j, cell) {
   :: !(OUT(p, (i) % R).fired & ENTER) -> skip /* no instance yet: lost */
   :: else ->
 #endif
-  assert(OUT(p, (i) % R).iter == (i));         /* the outer iteration is in the window */
+  assert(OUT(p, (i) % R).iter == (i));         /* the outer iteration is in the iteration window */
   assert(!(OUT(p, (i) % R).fired & CHILD));    /* and its inner instance not yet over */
 #ifdef NEVER_EARLY_INSTANCE
   assert(OUT(p, (i) % R).fired & MERGE);
 #endif
   reach_child(p, (i) % R);
   assert(X(p, at).path == (i));                /* no reused instance */
-  assert(RECORD(p, at, (j) % R).iter == (j));  /* no reused record */
+  assert(RECORD(p, at, (j) % R).iter == (j));  /* no reused iteration state */
   assert(RECORD(p, at, (j) % R).in == NONE);
   RECORD(p, at, (j) % R).in = cell;
   at = 0;
@@ -285,8 +285,8 @@ inline arrive(p, i, j, cell) {
 
 /* A grant for the path (i, j) reaches the sender p. It goes to the instance of that path if it is
  * there. A sender whose instance is over has sent all it had, so the grant is dropped. An instance
- * that is not there yet cannot be meant, because a receiver's inner window moves by the sender's
- * tokens. */
+ * that is not there yet cannot be meant, because a receiver's inner iteration window moves by the
+ * sender's tokens. */
 inline hear(p, i, j) {
 #ifdef FAULT_GRANT_BY_SLOT
   if
@@ -566,7 +566,7 @@ init {
       i++
     :: else -> i = 0; break
     od;
-    do /* all inner instances are back in their pools */
+    do /* all inner instances are back in their free lists */
     :: i < 2 * R -> assert(!inst[i].used); i++
     :: else -> i = 0; break
     od

@@ -1,10 +1,10 @@
 /* The wake-up of the worker pool (devices/threads/worker_pool.hpp, .cpp, run_ring.hpp): which
  * worker parks, and which wakes another.
  *
- * The letters W1, W2, S1, S2, F1, F2 are those of worker_pool.hpp. One step here is one
- * sequentially consistent operation there, or one critical section. Memory is taken as sequentially
- * consistent, as the header argues for the operations that matter. A look takes as many steps as
- * there are rings.
+ * The letters W1, W2, S1, S2, F1, F2 are those of Note [Waking] in devices/NOTES.md. One step here
+ * is one sequentially consistent operation there, or one critical section. Memory is taken as
+ * sequentially consistent, as the Note argues for the operations that matter. A look takes as many
+ * steps as there are rings.
  *
  *   outside thread            worker
  *   inject, inject, ...       next: own ring, shared queue ─► execute (pushes children)
@@ -16,9 +16,9 @@
  * that it pushed, alone, into its own ring has run: only the watcher can bring that about.
  * ANY_WAITS: any job may wait so, as long as not all workers do at once.
  * STOP: the destructor runs, too; not with the above, as workers then leave beside one that waits.
- * CALLS: a caller stands in for an idle worker so many times (class StandIn): it takes a parked
- * worker's place, or requests a searching one's, pushes a job, runs as many jobs as it likes, and
- * gives the place back. CALLERS: the number of callers, each CALLS times.
+ * CALLS: a caller stands in for an idle worker so many times (class CallerWorker): it takes a
+ * parked worker's slot, or requests a searching one's, pushes a job, runs as many jobs as it likes,
+ * and gives the slot back. CALLERS: the number of callers, each CALLS times.
  */
 #ifndef W
 #define W 2
@@ -48,7 +48,7 @@ bit notified[W];
 byte watcher = NOBODY;
 bit stopping;
 #define ANYBODY (W + 1)
-byte wanted = NOBODY; /* `ANYBODY`: a caller asks for a place; else the worker that lends its own */
+byte wanted = NOBODY; /* `ANYBODY`: a caller asks for a slot; else the worker that lends its own */
 bit lent[W];          /* the caller acts as this worker; a ghost */
 byte calls = CALLS * CALLERS; /* to come, or under way */
 
@@ -288,7 +288,7 @@ proctype worker(byte me) {
     :: else -> /* search */
       searching++;
       do
-      :: atomic { /* a stand-in has left it */
+      :: atomic { /* a caller worker has left it */
           if :: ring[me] > 0 -> ring[me]--; got = 1 :: else fi };
         if
         :: !got -> steal()

@@ -149,9 +149,9 @@ BOOST_AUTO_TEST_CASE(values_are_those_of_the_reference) {
     for (const Case& c : row.cases)
       for (DType dtype : row.dtypes) {
         if (is_complex(dtype) || !is_due(row)) continue;
-        // A race does not depend on the dtype, nor a kernel's memory on the place. So sanitizers
-        // run each row once a dtype (TSan one dtype), and the last dtype on the simulated device
-        // too.
+        // A race does not depend on the dtype, nor a kernel's memory on where it runs. So
+        // sanitizers run each row once a dtype (TSan one dtype), and the last dtype on the
+        // simulated device too.
         const bool is_last = dtype == row.dtypes.back();
         if (kUnderTsan && !is_last) continue;
         std::vector<Tensor> inputs = tensors_of(c, dtype);

@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(it_goes_on_with_a_node_that_was_started_again,
   BOOST_TEST(out.find(" on 3 of 3 nodes") != std::string::npos, out);
 }
 
-// Silent, and not dead: held for dead, and left out.
+// Silent, and not dead: considered dead, and left out.
 BOOST_AUTO_TEST_CASE(it_goes_on_without_a_node_that_was_stopped,
                      *label("stock_zmq") * precondition(Built{"char_lm"})) {
   Surviving s;

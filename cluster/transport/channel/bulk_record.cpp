@@ -34,7 +34,7 @@ BulkWriter::Prefix BulkWriter::prefix_of(const OutFrame& frame) {
 }
 
 /// The wire frame's prefix; its bulk goes into the slab now, if it is of a tensor that has its
-/// place there, or gets one.
+/// location there, or gets one.
 BulkWriter::Prefix BulkWriter::prepare(const OutFrame& frame) {
   Prefix prefix = prefix_of(frame);
   if (!slab_ || !frame.whole) return prefix;

@@ -7,12 +7,12 @@
 //
 // A bulk record: header bytes (u32), location of the bulk (u32), bulk bytes (u64), little-endian;
 // the header; the bulk. Location 0 is the stream itself. Location 1 is a slab (shared_slab.hpp),
-// and the place precedes the header: slot, position, bytes of the loan, offset into it (u64 each).
-// If a tensor goes by loan, its first bulk record takes the loan and its last lends it. With keys
-// (seal.hpp) the header is a box, whose `about` is those sixteen bytes, and the bulk is one box
-// after another, of up to kBoxBytes each. Boxes are numbered by counting, so that none can be left
-// out, repeated or exchanged. Opening the boxes is the one copy, besides bytes that arrived with
-// the head.
+// and the location precedes the header: slot, position, bytes of the loan, offset into it (u64
+// each). If a tensor goes by loan, its first bulk record takes the loan and its last lends it. With
+// keys (seal.hpp) the header is a box, whose `about` is those sixteen bytes, and the bulk is one
+// box after another, of up to kBoxBytes each. Boxes are numbered by counting, so that none can be
+// left out, repeated or exchanged. Opening the boxes is the one copy, besides bytes that arrived
+// with the head.
 //
 // Threads: the router's.
 #pragma once
@@ -141,7 +141,7 @@ class BulkReader {
   std::size_t begin_ = 0, end_ = 0;
   std::size_t awaited_ = kBulkPrefix;  // bytes of the bulk record that the next state needs
   std::size_t header_bytes_ = 0;       // as the prefix announces
-  std::optional<LoanPlace> place_;     // the bulk's place, if it is in a slab
+  std::optional<LoanPlace> place_;     // the bulk's location, if it is in a slab
   std::uint64_t place_offset_ = 0;
   Ref<BorrowedSlab> slab_;
   std::uint64_t bulk_left_ = 0;

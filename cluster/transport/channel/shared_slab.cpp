@@ -122,7 +122,7 @@ LendingSlab::LendingSlab(const OwnedDescriptor& slab) : map_(slab) {
 std::optional<Loan> LendingSlab::take(std::size_t bytes) {
   std::lock_guard lock(mutex_);
   std::optional<Loan> loan = find(bytes);
-  // shown with the place
+  // shown with the location
   if (loan) map_.slot(loan->place.slot).store(1, std::memory_order_relaxed);
   return loan;
 }
@@ -152,7 +152,7 @@ std::optional<LoanPlace> LendingSlab::tell(const Tensor& tensor) {
   std::lock_guard lock(mutex_);
   const auto found = allocated_.find(at - first);
   if (found == allocated_.end() || found->second.bytes != tensor.bytes()) return {};
-  map_.slot(found->second.slot).store(1, std::memory_order_relaxed);  // shown with the place
+  map_.slot(found->second.slot).store(1, std::memory_order_relaxed);  // shown with the location
   return found->second;
 }
 

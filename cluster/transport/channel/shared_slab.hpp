@@ -1,5 +1,5 @@
 // Memory that one process lends another of its host, a tensor at a time. The sender copies a tensor
-// into the slab once, the receiver's tensor lies there, and its destruction returns the place.
+// into the slab once, the receiver's tensor lies there, and its destruction returns the location.
 //
 //   OwnedDescriptor slab = make_slab(256 << 20);         // passed by a socket
 //   Ref<LendingSlab> mine = LendingSlab::open(slab);     // the sender's
@@ -13,13 +13,13 @@
 // the loan, if no other holder at the sender can see it: the receiver may write it then.
 // Ownership: a loan is the sender's from take to lend, then the receiver's, until the receiver
 // writes 0 in the loan's slot, with release, after its last read. The sender loads the slot with
-// acquire before it uses the place again. The rings send places in order (shared_rings.hpp); their
-// publishing makes the copied bytes visible to the receiver. When the channel ends, no place is
-// lent again. A mapping lives as long as the last tensor in it, so neither end depends on the
-// other's life. The other process is not trusted: places are checked to lie in the slab, which is
-// sealed against shrinking. A receiver that never returns loans has at most a slab of them, and
-// then gets copies. A sender may change lent memory: both processes are of one user on one host
-// (bulk_channels.cpp), and may write each other's memory anyway.
+// acquire before it uses the location again. The rings send locations in order (shared_rings.hpp);
+// their publishing makes the copied bytes visible to the receiver. When the channel ends, no
+// location is lent again. A mapping lives as long as the last tensor in it, so neither end depends
+// on the other's life. The other process is not trusted: locations are checked to lie in the slab,
+// which is sealed against shrinking. A receiver that never returns loans has at most a slab of
+// them, and then gets copies. A sender may change lent memory: both processes are of one user on
+// one host (bulk_channels.cpp), and may write each other's memory anyway.
 //
 // Threads: take and allocate any of the sender's, tell the sending thread; borrow the receiver's.
 // Buffers are destroyed on any thread.
@@ -39,7 +39,7 @@
 
 namespace troupe {
 
-/// The place of a loan, in the form in which it is sent.
+/// The location of a loan, in the form in which it is sent.
 struct LoanPlace {
   std::uint64_t slot = 0, position = 0, bytes = 0;
 };
@@ -76,10 +76,10 @@ class LendingSlab final : public Counted {
   /// Throws as SlabMemory.
   static Ref<LendingSlab> open(const OwnedDescriptor& slab);
 
-  /// The lowest place that is free, so that few pages are in use, and warm.
+  /// The lowest location that is free, so that few pages are in use, and warm.
   std::optional<Loan> take(std::size_t bytes);
   std::byte* at(const Loan& loan) const { return map_.at(loan.place.position); }
-  /// It is free again when the receiver has returned it, or never got its place.
+  /// It is free again when the receiver has returned it, or never got its location.
   void lend(const Loan& loan);
 
   /// Memory for a tensor to be sent; null: there is no room.

@@ -22,7 +22,7 @@ using Integers = std::vector<std::int64_t>;
 
 constexpr std::int64_t kOpenEnd = std::numeric_limits<std::int64_t>::max();
 
-// The place of a block, and its extents.
+// The position of a block, and its extents.
 struct SliceBlock {
   Shape start, extent;
 };

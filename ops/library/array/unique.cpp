@@ -57,7 +57,7 @@ Different different(const Tensor& x, std::int64_t* which) {
   const T* from = static_cast<const T*>(x.raw());
   const auto room = static_cast<std::size_t>(x.elements());
   const auto values = std::make_unique_for_overwrite<T[]>(room);
-  // the places after the last of each
+  // the positions after the last of each
   const auto ends = std::make_unique_for_overwrite<std::int64_t[]>(room);
   std::int64_t found = 0;
   OrderKey<T> last{};

@@ -49,7 +49,7 @@ Expr numbers(const Composite& c, std::int64_t n) {
   return c.reader().bind(find_op("Range"), {}, Attrs{{"count", n}}, Site())[0];
 }
 
-// Returns the place of each of n positions among the elements along an axis: f64 [n].
+// Returns the location of each of n positions among the elements along an axis: f64 [n].
 Expr places_along(const Composite& c, int axis, std::int64_t n, bool align_corners) {
   Expr o = cast(numbers(c, n), DType::f64), in = cast(extent_of(c, axis), DType::f64);
   if (!align_corners) return (o + 0.5) * in / static_cast<double>(n) - 0.5;

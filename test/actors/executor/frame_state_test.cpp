@@ -1,4 +1,4 @@
-// Frame states: the pool of instances and iterations, and the order of iterations.
+// Frame states: the free lists of instances and iterations, and the order of iterations.
 #include <troupe/actors/executor/frame_state.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -11,7 +11,7 @@ BOOST_AUTO_TEST_SUITE(frame_state_test)
 
 namespace {
 
-/// The outside, loop 'a' with a window of 3 in it, and loop 'b' in that.
+/// The outside, loop 'a' with an iteration window of 3 in it, and loop 'b' in that.
 PartitionPlan nested_loops() {
   PartitionPlan plan;
   plan.frames.resize(3);

@@ -26,7 +26,7 @@ Token token(std::int32_t receive, std::int32_t times = 1) {
 BOOST_AUTO_TEST_CASE(each_place_has_its_own) {
   FutureTokens early;
   BOOST_TEST(early.empty());
-  BOOST_TEST(early.take(3) == FutureTokens::kNone);  // before there are places
+  BOOST_TEST(early.take(3) == FutureTokens::kNone);  // before there are slots
   early.add(1, 4, token(10));
   early.add(3, 4, token(30));
   early.add(1, 4, token(11));
@@ -63,7 +63,7 @@ BOOST_AUTO_TEST_CASE(as_a_table_has_it) {
   for (std::uint32_t seed = 1; seed <= 50; ++seed) BOOST_TEST_CONTEXT("seed " << seed) {
       std::minstd_rand random(seed);
       FutureTokens early;
-      // by place: what, how often
+      // by slot: what, how often
       std::multimap<std::size_t, std::pair<std::int32_t, std::int32_t>> table;
       std::int32_t made = 0;
       const auto add = [&](std::size_t place) {

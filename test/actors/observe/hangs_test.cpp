@@ -244,7 +244,8 @@ BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again
   BOOST_TEST(find_hangs({run}, {later}).empty());
 }
 
-// As a window that is too small for its cycle leaves it: each keeps what the other waits for.
+// As an iteration window that is too small for its cycle leaves it: each keeps what the other waits
+// for.
 BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
   RunSnapshot run;
   run.run = 1;

@@ -1,6 +1,6 @@
 // Not under tsan: it makes plans on one thread.
-// Windows of cut edges: which may be ahead of what `parallel_iterations` says, and that both ends
-// come to the same.
+// Iteration windows of cut edges: which may be ahead of what `parallel_iterations` says, and that
+// both ends come to the same.
 #include <map>
 #include <set>
 #include <string>
@@ -58,8 +58,8 @@ void check_grants(const Plan& plan) {
       }
 }
 
-/// Returns the windows of the edges from one node to another, in loops; checks that their senders
-/// have equal ones.
+/// Returns the iteration windows of the edges from one node to another, in loops; checks that their
+/// senders have equal ones.
 Windows windows(const Plan& plan, const std::string& from, const std::string& to) {
   const auto node_of = [&](std::int32_t partition) {
     return plan.nodes.at(
@@ -151,7 +151,7 @@ BOOST_AUTO_TEST_CASE(what_is_large_elsewhere_does_not_count) {
   BOOST_TEST((windows(plan, "a", "c") == Windows{{"loop", {100}}}));
 }
 
-// Executions of the inner loop multiply what waits, so the outer one keeps its window.
+// Executions of the inner loop multiply what waits, so the outer one keeps its iteration window.
 BOOST_AUTO_TEST_CASE(only_innermost_loops_are_ahead) {
   Graph g;
   auto here = g.on_device("/node:a/cpu:0");

@@ -1,6 +1,6 @@
 // Not under tsan: one thread steps the simulation.
 // Membership in a simulated network on a virtual clock: messages are delayed, lost and overtake
-// each other, nodes are killed, held up, cut off and started again. `TROUPE_SEED=n` repeats one
+// each other, nodes are killed, delayed, cut off and started again. `TROUPE_SEED=n` repeats one
 // schedule.
 #include <boost/test/unit_test.hpp>
 
@@ -38,7 +38,7 @@ class World {
     bool is_alive = true;
     int superseded_by = 0;
     std::map<std::string, MemberState> told;        // the last state that `changed` told
-    std::vector<std::string> deaths;                // the members that it ever held for dead
+    std::vector<std::string> deaths;                // the members that it ever considered dead
     std::set<std::string> suspected;                // the members that it ever suspected
     std::map<std::string, std::uint64_t> sessions;  // by name: with which life
 
@@ -392,7 +392,7 @@ BOOST_AUTO_TEST_CASE(what_was_withheld_and_is_true_is_reported) {
   }
 }
 
-// Lost and late messages, nodes held up for less than a suspicion, one killed, one started, one
+// Lost and late messages, nodes delayed for less than a suspicion, one killed, one started, one
 // that leaves.
 BOOST_AUTO_TEST_CASE(whatever_happens_they_agree_in_the_end) {
   std::uint64_t refuted = 0, deaths = 0;

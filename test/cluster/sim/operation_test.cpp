@@ -1,5 +1,5 @@
 // Not under tsan: one thread steps the simulation.
-// Runs and membership together: nodes that come, go, die, are cut off and held up, in a simulation
+// Runs and membership together: nodes that come, go, die, are cut off and delayed, in a simulation
 // on a virtual clock that a seed decides. `TROUPE_SEED=n` repeats one schedule, `TROUPE_PROGRAMS=n`
 // runs so many.
 #include <boost/test/unit_test.hpp>

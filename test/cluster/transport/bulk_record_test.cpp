@@ -339,7 +339,7 @@ BOOST_AUTO_TEST_CASE(loans_that_lie_are_refused) {
   };
   BOOST_TEST(accepted(4, 1));
   BOOST_TEST(!accepted(4, 1, false));  // nothing is lent on this channel
-  BOOST_TEST(!accepted(4, 2));         // no such place
+  BOOST_TEST(!accepted(4, 2));         // no such location
   BOOST_TEST(!accepted(kBulkPrefix, SlabMemory::kSlots));
   BOOST_TEST(!accepted(kBulkPrefix + 8, 1));                        // not a page's beginning
   BOOST_TEST(!accepted(kBulkPrefix + 8, std::uint64_t{1} << 20));   // beyond the end

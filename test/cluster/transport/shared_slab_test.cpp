@@ -1,5 +1,5 @@
-// Lent memory: places that do not overlap and come back, a limit that binds, tensors that outlive
-// the slab's ends, and a peer that lies.
+// Lent memory: locations that do not overlap and come back, a limit that binds, tensors that
+// outlive the slab's ends, and a peer that lies.
 #include <troupe/cluster/transport/channel/shared_slab.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(what_is_lent_is_nobody_elses_until_it_is_back) {
   BOOST_TEST(refused > 0u);
   for (const auto& [tensor, fill] : held) BOOST_TEST(holds(tensor, fill));
   held.clear();
-  // All of it is one place again.
+  // All of it is one location again.
   BOOST_TEST(pair.pass(kBytes, 3).bytes() == kBytes);
 }
 
