@@ -32,7 +32,7 @@ preset_or_die() {
   esac
 }
 
-# todays_third NAME...: prints the names whose place in the list is today's, one in three, so that
+# todays_third NAME...: prints the names whose index in the list is today's, one in three, so that
 # CI tries all of them in three days. TROUPE_ROTATION=N takes another day's.
 todays_third() {
   local turn=${TROUPE_ROTATION:-$(($(date +%s) / 86400))} place=0 name

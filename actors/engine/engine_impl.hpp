@@ -163,7 +163,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   void give_up(Run& run);
   void forget(Run& run, const std::shared_ptr<CompiledPlan>& compiled, bool is_owned,
               const std::string& trace = {}, std::shared_ptr<std::promise<Status>> traced = {});
-  /// Asks the partitions for their records of a run that has ended; the last answer writes them to
+  /// Asks the partitions for their events of a run that has ended; the last answer writes them to
   /// `path`, or to the flight recorder's files. `traced`, if not null, receives the status.
   void write_events(const Run& run, const EndedRun& end,
                     const std::shared_ptr<CompiledPlan>& compiled, const std::string& path,

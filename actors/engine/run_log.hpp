@@ -6,7 +6,7 @@
 //   if (has_failed) log.log_failure(ended, node);
 //
 // Threads: any. Ownership: refers to the engine's options, which outlive it.
-// Invariants: 1. adding to the record allocates nothing but the strings; 2. of runs that fail
+// Invariants: 1. adding to the log allocates nothing but the strings; 2. of runs that fail
 // within a minute at most `kFailuresLogged` are logged and `kFlights` written.
 #pragma once
 

@@ -72,7 +72,8 @@ class CounterCache {
     std::uint64_t sent = 0, bytes = 0, received = 0;
     // tokens that were sent, and that runs which are over have not received, and never will
     std::uint64_t lost = 0;
-    std::int64_t window = 0;  // window of all runs under way together; 0: no token waits for credit
+    // iteration window of all runs under way together; 0: no token waits for credit
+    std::int64_t window = 0;
     // Its two nodes were asked one after the other: no more than may be.
     std::uint64_t in_flight() const {
       const std::uint64_t left = sent > received + lost ? sent - received - lost : 0;

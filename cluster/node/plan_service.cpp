@@ -263,8 +263,8 @@ void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
 }
 
 void PlanService::drain() {
-  std::vector<std::shared_ptr<CompiledPlan>>
-      plans;  // kept: a run may begin before its owner is told
+  // kept: a run may begin before its owner is notified
+  std::vector<std::shared_ptr<CompiledPlan>> plans;
   {
     std::lock_guard lock(mutex_);
     is_draining_ = true;

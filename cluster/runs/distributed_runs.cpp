@@ -594,8 +594,8 @@ void DistributedRuns::lost(Peer peer, const NodeId& node, const Status& why) {
   }
 }
 
-// Its runs of before are over here, and others' tokens for them are told by their numbers; a run
-// that it begins now is of a plan that this node makes after this. It hears how far this node's
+// Its runs of before are over here, and others' tokens for them are recognised by their numbers; a
+// run that it begins now is of a plan that this node makes after this. It hears how far this node's
 // runs have got, ahead of the beginnings of others: no plan knows the session yet.
 void DistributedRuns::met(Peer peer, std::uint64_t incarnation) {
   std::lock_guard lock(mutex_);

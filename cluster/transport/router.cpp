@@ -270,8 +270,8 @@ void Router::expel(const std::function<bool(const std::string& key)>& is_out) {
       give_up(entry, why);
       continue;
     }
-    // Told, and then nothing more; its connection stays until it has heard, for the end of the bulk
-    // channel would overtake the Bye.
+    // Notified, and then nothing more. Its connection stays until the peer has received the Bye,
+    // because the end of the bulk channel would overtake it.
     const bool was_open = entry.state == State::open;
     link_.session_over(entry.peer);
     entry.state = State::closing;

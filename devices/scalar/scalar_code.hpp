@@ -9,9 +9,10 @@
 //   ScalarFrame frame(code);
 //   code.run(frame, 1'000, calls);          // kHalted
 //
-// Threads: code that is complete may run on any number of threads, a frame on one at a time.
-// Invariants: 1. the bits are those of the CPU device's pointwise; 2. a run stops after `budget`
-// jumps back at most, between two iterations, and goes on from there; 3. a run allocates nothing.
+// Threads: code that is complete may run on any number of threads, a `ScalarFrame` on one at a
+// time. Invariants: 1. the bits are those of the CPU device's pointwise; 2. a run stops after
+// `budget` jumps back at most, between two iterations, and goes on from there; 3. a run allocates
+// nothing.
 #pragma once
 
 #include <cstddef>
@@ -81,9 +82,9 @@ class ScalarCode {
   bool redirect(Label from, Register result, Register to);
 
   static constexpr int kHalted = -1, kPaused = -2;
-  /// Runs from where the frame stands. Returns kHalted after `halt`, kPaused after `budget` jumps
-  /// back, else the result of a call. An exception of a call passes through; the frame then stands
-  /// behind that call.
+  /// Runs from where the `ScalarFrame` stands. Returns kHalted after `halt`, kPaused after `budget`
+  /// jumps back, else the result of a call. An exception of a call passes through; the frame then
+  /// stands behind that call.
   int run(ScalarFrame& frame, std::int64_t budget, ScalarCalls& calls) const;
 
   std::size_t registers() const { return registers_.size(); }

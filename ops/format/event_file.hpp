@@ -53,8 +53,8 @@ struct TrainingRecord {
 
 namespace detail {
 
-/// Returns the bytes of one Event and its frame, as they stand in a file. A scalar is rounded to a
-/// float, because the format stores floats.
+/// Returns the bytes of one Event and its framing, as they stand in a file. A scalar is rounded to
+/// a float, because the format stores floats.
 std::string event_record(const TrainingRecord& record);
 /// Returns the bytes of the first record of every file.
 std::string first_record(std::int64_t wall_ns);

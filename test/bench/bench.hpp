@@ -73,7 +73,7 @@ inline double pressure_us() {
 /// One measurement of ours against one of a peer in the same run. `ratio` is ours ÷ peer, or peer ÷
 /// ours where `speed_up` is set (the budget is then a lower bound); `ratio_of_best` that of the
 /// least disturbed repetitions. `crowding` is the part of the time in which some thread waited for
-/// a core, so that figures from a busy machine can be told.
+/// a core, so that figures from a busy machine can be recognised.
 struct Comparison {
   std::string name;
   std::string unit;

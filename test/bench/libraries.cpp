@@ -26,7 +26,7 @@ using namespace troupe;
 constexpr int kRepetitions = 7;
 
 /// OpenBLAS of Debian, if it is installed: of 2022, it takes newer processors for old ones unless
-/// told.
+/// set.
 class OpenBlas {
  public:
   using Product = void (*)(int, int, int, int, int, int, float, const float*, int, const float*,

@@ -2,7 +2,7 @@
 // tensor predicate, against onnxruntime's Loop and a while loop compiled by TorchScript, on one
 // thread each. `lowered` is the same loop of nodes that fire.
 //
-// Every result is compared. The memory that 10^7 iterations take is told by the process's peak,
+// Every result is compared. The memory that 10^7 iterations take is that of the process's peak,
 // before and after.
 #include <sys/resource.h>
 

@@ -52,7 +52,7 @@ class Peer {
   }
   Peer(const Peer&) = delete;
   ~Peer() {
-    if (to_) std::fclose(to_);  // the end of its input is how a peer is told to go
+    if (to_) std::fclose(to_);  // the end of its input ends a peer
     if (from_) std::fclose(from_);
     if (process_ > 0) waitpid(process_, nullptr, 0);
   }

@@ -1,5 +1,5 @@
 // Peers of the transport: ZeroMQ used by hand, bare sockets. Each sends from this process to one of
-// its own, which is told over a pipe the messages to expect, and answers there once it has all of
+// its own, which gets over a pipe the messages to expect, and answers there once it has all of
 // them.
 #pragma once
 

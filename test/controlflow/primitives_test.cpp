@@ -209,7 +209,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_is_the_same_in_every_iteration) {
         {V{yes ? 3. : 4.}});
 }
 
-// Only the last of the Merges was told of the value: the others were waited for.
+// Only the last of the Merges got the value: the run waited for the others.
 BOOST_AUTO_TEST_CASE(several_merges_may_start_from_one_enter) {
   on_engines(
       [](Graph& g) -> Scenario {

@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_loop) {
   }
 }
 
-// Nothing told how wide the elements of the list's cotangent are, which stood for the operand of
+// Nothing stated how wide the elements of the list's cotangent are, which stood for the operand of
 // the product.
 BOOST_AUTO_TEST_CASE(no_iterations_over_a_list_that_does_not_tell_the_shape_of_its_elements) {
   Graph g;

@@ -580,7 +580,7 @@ BOOST_AUTO_TEST_CASE(attributes_that_make_no_sense_are_refused) {
         cross_entropy(g.zeros(DType::i64, {2, 2}), i);
       },
       "logits must be floating, not i64");
-  // The start is told as it was given.
+  // The error names the start as it was given.
   says(refusal(
            [&] {
              slice(x, {0, -7, 0}, {1, 2, 4});

@@ -25,7 +25,7 @@ BOOST_AUTO_TEST_SUITE(op_table_test)
 
 namespace {
 
-/// How much inference is told of the inputs' shapes.
+/// How much inference gets of the inputs' shapes.
 enum class Told { everything, rank, nothing };
 
 Shape as_told(const Shape& s, Told told) {

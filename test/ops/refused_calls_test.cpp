@@ -1,5 +1,5 @@
 // Not under asan and tsan: op_table_test runs the same kernels.
-// Every function that users call, told operands that it does not take: the error names that
+// Every function that users call, given operands that it does not take: the error names that
 // function, or the op that has its name, and the user's line; so does the error of an index that
 // only a run sees. functions_test and limits_test have what else the errors say.
 #include <boost/test/unit_test.hpp>

@@ -752,7 +752,7 @@ test(
           [['a/4', 'late', []], ['a/3', 'MatMul failed', ['a', 'b']], ['a/1', 'early', ['a']]]);
       assert.deepEqual(
           failures.add({time_ns: now + kSecond}).map((f) => f.run),
-          ['a/4', 'a/3', 'a/1']);  // nothing is told any more
+          ['a/4', 'a/3', 'a/1']);  // nothing is reported any more
       assert.deepEqual(
           failures.add({time_ns: now + 1000 * kSecond}).map((f) => f.run), ['a/4', 'a/3']);
       for (let n = 0; n < 3000; n += 1)

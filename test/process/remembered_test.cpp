@@ -41,7 +41,7 @@ struct Plans {
                    fmt::format("/api/counters?plan=a/{}&since={}", plan + 1, since));
   }
   std::uint64_t seen(std::size_t plan) const { return counters(plan)["seq"]; }
-  /// Is what has not changed since told again?
+  /// Returns true if values that have not changed since are sent again.
   bool is_forgotten(std::size_t plan, std::uint64_t since) const {
     return counters(plan, since)["reset"];
   }

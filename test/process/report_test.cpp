@@ -166,8 +166,8 @@ BOOST_AUTO_TEST_CASE(a_run_that_has_ended_is_reported_or_the_others_are_named) {
   BOOST_TEST(has(gone.error, "run 'a/44' has ended, and its plan 'a/1' with it"), gone.error);
 }
 
-// Counters are of all runs of a plan; what is told of one is what it fired, and what was recorded
-// of it.
+// Counters are of all runs of a plan; of one run the report has what it fired, and what was
+// recorded of it.
 BOOST_AUTO_TEST_CASE(reports_of_two_runs_of_one_plan_differ) {
   constexpr std::int64_t kLong = 1000, kShort = 10;
   Folder folder;

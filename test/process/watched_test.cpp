@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(a_name_may_look_like_an_id) {
   }
 }
 
-// The newest plan has gone since the node told of it.
+// The newest plan has gone since the node reported it.
 BOOST_AUTO_TEST_CASE(a_name_is_looked_for_in_the_plans_that_are_left) {
   AsNode node;
   const Folder folder;

@@ -147,7 +147,7 @@ export class Curves {
     chart.drawing.replaceChildren(...this.#axes(x, y, short, width),
       svg('path', { class: 'raw', d: line(points) }),
       svg('path', { class: 'mean', d: line(mean) }), cross);
-    // The point that is read, by its place in the row, stays while others come; null: none is, and
+    // The point that is read, by its index in the row, stays while others come; null: none is, and
     // the last is said.
     chart.read = (i) => {
       chart.at = i;

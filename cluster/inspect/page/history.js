@@ -37,7 +37,7 @@ export class RunTimes {
       known?.times.push(r.took_ns);
       if (known?.times.length > kMostTimes) known.times.shift();
     }
-    this.ids = told;  // a run that is told no more does not come back
+    this.ids = told;  // a run that is no longer listed does not come back
     const order = (p) => [String(p.owner ?? ''), Number(String(p.id).split('/').pop()) || 0];
     return [...plans]
         .sort(
@@ -142,9 +142,9 @@ function pace(loss, progress) {
       NaN;
 }
 
-// Returns the training that told last: {node, step, steps, loss, validation, rate, unit, left_ns,
-// told_ns, curve, check}; null: none is recorded. A program that reports no progress is known by
-// the names of its curves.
+// Returns the training that reported last: {node, step, steps, loss, validation, rate, unit,
+// left_ns, told_ns, curve, check}; null: none is recorded. A program that reports no progress is
+// known by the names of its curves.
 export function trainingOf(all) {
   const nodes = new Map();
   for (const s of all) nodes.set(s.node ?? '', [...(nodes.get(s.node ?? '') ?? []), s]);

@@ -1,5 +1,5 @@
 // The first tab: one line of progress, the loss, nodes, busiest actors, what is amiss, failed runs.
-// Each has its place, which stays.
+// Each has its position, which stays.
 import {el, keyed, setAttribute, setText} from './dom.js';
 import {bytes, clean, duration, percent, rate, roughly, short, shorten} from './format.js';
 import {kStateWords} from './graph.js';

@@ -305,7 +305,7 @@ BOOST_AUTO_TEST_CASE(a_step_that_no_fetch_reaches_is_told_once) {
   Function f = l.engine.compile(g, {}, {loss});
   has_one_warning(f, {line});
   BOOST_TEST(says(f.warnings()[0], "optimizer's step"), f.warnings()[0]);
-  BOOST_TEST(l.engine.compile(g, {}, {other}).warnings().empty());  // told already
+  BOOST_TEST(l.engine.compile(g, {}, {other}).warnings().empty());  // given already
   BOOST_TEST(l.warnings == f.warnings(), boost::test_tools::per_element());
   // another graph, another engine
   Graph h;

@@ -1,4 +1,4 @@
-// The run log: its two records, and what it lets through within a minute.
+// The run log: its two lists, and what it lets through within a minute.
 #include <boost/test/unit_test.hpp>
 
 #include <chrono>

@@ -35,7 +35,7 @@ Expr note(Graph& g, Expr digit, ActorOptions options = {},
                               at)[0];
 }
 
-/// The number that is fetched, to the last digit, in every way to run it, as often as told.
+/// The number that is fetched, to the last digit, in every way to run it, as often as given.
 void yields(const std::function<Expr(Graph&)>& build, std::vector<std::int64_t> expected) {
   for (const Setting& s : settings()) {
     Graph g;

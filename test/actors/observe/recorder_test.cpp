@@ -201,7 +201,7 @@ BOOST_AUTO_TEST_CASE(watched_recorders_leave_half_of_the_room_to_traces) {
   BOOST_TEST(traced.dropped() == 0u);
 }
 
-// A loop of scalars is one turn after the other: told together they last, and nothing of them is
+// A loop of scalars is one turn after the other: merged they last, and nothing of them is
 // lost.
 BOOST_AUTO_TEST_CASE(turns_that_follow_each_other_closely_are_told_together) {
   const auto turns = [](FlightRecorder& recorder, std::uint64_t gap) {

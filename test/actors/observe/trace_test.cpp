@@ -124,7 +124,7 @@ BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_is_told_of) {
     std::filesystem::remove(folder / "trace.json");
     BOOST_TEST(f.start({}).trace().ok());  // none was asked for
     f = {};
-    holder.reset();  // no record comes later
+    holder.reset();  // no event comes later
     for (const std::string& text : texts)
       BOOST_TEST(std::count_if(told.begin(), told.end(),
                                [&](const LogRecord& r) {

@@ -80,7 +80,7 @@ Windows windows(const Plan& plan, const std::string& from, const std::string& to
   return found;
 }
 
-/// A loop of a's with a predicate that b is told in each iteration, and `sent`, made of an
+/// A loop of a's with a predicate that is broadcast to b in each iteration, and `sent`, made of an
 /// iteration's number, which it uses.
 template <class Sent>
 Windows windows_to_b(int parallel_iterations, std::int32_t ahead, Sent sent) {

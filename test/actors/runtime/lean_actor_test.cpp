@@ -96,7 +96,7 @@ class Listener : public LeanActor<std::string> {
   Log& log_;
 };
 
-/// A stock actor that watches others and repeats what it is told about them.
+/// A stock actor that watches others and repeats the messages that it gets about them.
 class Watcher : public caf::event_based_actor {
  public:
   Watcher(caf::actor_config& config, std::vector<caf::error>& downs,

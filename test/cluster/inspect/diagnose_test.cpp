@@ -86,7 +86,8 @@ struct ToAndFro {
   }
 };
 
-/// Grants nothing beyond the first window: credit that is too small for what depends on itself.
+/// Grants nothing beyond the first iteration window: credit that is too small for what depends on
+/// itself.
 std::unique_ptr<Transport> mean(std::unique_ptr<Transport> inner) {
   return std::make_unique<FaultyTransport>(
       std::move(inner),

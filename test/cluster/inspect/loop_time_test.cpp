@@ -1,5 +1,5 @@
 // How far iterations of a loop ran side by side, and how long runs are under way, on a clock that
-// is advanced by hand: the same numbers wherever they are told.
+// is advanced by hand: the same numbers wherever they are reported.
 #include <boost/test/unit_test.hpp>
 
 #include <nlohmann/json.hpp>
@@ -120,7 +120,8 @@ BOOST_AUTO_TEST_CASE(parallelism_is_the_iterations_open_at_once_on_average_over_
   for (const EndedRun& e : ended.recent) BOOST_TEST((e.took_ns == 0 || e.took_ns == 8'000'000'000));
 }
 
-// On the real clock too it is no more than the window, and less than one iteration at no time.
+// On the real clock too it is no more than the iteration window, and less than one iteration at no
+// time.
 BOOST_AUTO_TEST_CASE(parallelism_is_within_the_window) {
   for (const int window : {1, 4}) {
     Graph g;

@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(any_node_tells_what_all_record) {
   BOOST_TEST(told_by(nodes[0]).empty());
 }
 
-// Others are told as much as fits; a node's own page has all.
+// Other nodes get as much as fits; a node's own page has all.
 BOOST_AUTO_TEST_CASE(of_many_curves_others_are_told_some_points,
                      *boost::unit_test::label("one_thread")) {
   Nodes nodes(2, stepped(), Between::simulation);

@@ -185,7 +185,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_tells_what_a_run_waits_for_that_others_have_left
   }
 }
 
-// A node's report on a run may be older than its leaving the run, of which the owner has been told.
+// A node's report on a run may be older than its leaving the run, of which the owner was notified.
 BOOST_AUTO_TEST_CASE(what_the_owner_knows_of_who_has_left_counts) {
   const auto part = [](const std::string& device, std::uint64_t sent, std::uint64_t received) {
     PartitionSnapshot p;

@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
 }
 
 // Whatever b's clock shows, if a knows by how much, the trace is the same to the byte; and so is
-// what is told of events, of which some were written over.
+// what is reported of events, of which some were written over.
 BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
   Nodes nodes(2, stepped(), Between::simulation);
   ClusterReport said = recorded_to_and_fro(nodes);

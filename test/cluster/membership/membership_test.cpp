@@ -37,7 +37,7 @@ class World {
     Time held_until{};  // until then it neither hears nor ticks; what comes waits
     bool is_alive = true;
     int superseded_by = 0;
-    std::map<std::string, MemberState> told;        // the last state that `changed` told
+    std::map<std::string, MemberState> told;        // the last state that `changed` reported
     std::vector<std::string> deaths;                // the members that it ever considered dead
     std::set<std::string> suspected;                // the members that it ever suspected
     std::map<std::string, std::uint64_t> sessions;  // by name: with which life
@@ -373,7 +373,7 @@ BOOST_AUTO_TEST_CASE(what_was_withheld_and_is_true_is_reported) {
     BOOST_TEST_CONTEXT("seed " << seed) {
       World w(seed);
       gather(w, 5);
-      int accusations = 0;  // by n0 of n1, told to another
+      int accusations = 0;  // by n0 of n1, sent to another
       w.watch = [&](const World::Node& from, const Member& to, const MembershipMessage& message) {
         if (from.name != "n0" || to.name == "n1") return;
         for (const Member& m : message.members)
@@ -477,7 +477,7 @@ BOOST_AUTO_TEST_CASE(the_time_of_a_suspicion_is_chosen) {
     BOOST_CHECK_THROW(suspecting_after(wrong), Error);
 }
 
-// A process that was killed breaks its connections, which is told at once.
+// A process that was killed breaks its connections, which is reported at once.
 BOOST_AUTO_TEST_CASE(a_killed_member_is_dead_within_two_seconds) {
   for (const std::uint64_t seed : todays_seeds(20))
     for (const int count : {2, 3, 5, 12}) {

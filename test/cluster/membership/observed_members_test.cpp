@@ -1,4 +1,4 @@
-// A node keeps records of members only as long as they are known.
+// A node keeps entries of members only as long as they are known.
 #include <boost/test/unit_test.hpp>
 
 #include <troupe/cluster/membership/observed_members.hpp>

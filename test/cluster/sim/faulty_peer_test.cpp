@@ -209,8 +209,8 @@ BOOST_AUTO_TEST_CASE(values_are_the_oracles) {
 }
 
 // Bytes of any message turned over, but for programs (fuzz/programs.cpp has those): sessions end
-// and runs fail, or hang until they are cancelled, for a token that is lost is not told from one
-// that is late. Nothing else happens, and what is of one node alone goes on.
+// and runs fail, or hang until they are cancelled, for a token that is lost is not distinguished
+// from one that is late. Nothing else happens, and what is of one node alone goes on.
 BOOST_AUTO_TEST_CASE(nonsense_ends_sessions_and_nothing_else) {
   const auto [first, count] = seeds(300);
   std::uint64_t done = 0, failed = 0, cancelled = 0, refused = 0;

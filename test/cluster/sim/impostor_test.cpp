@@ -34,7 +34,7 @@ class Impostor final : public TransportListener {
   std::function<void(std::uint64_t run)> when_begun;
   std::uint64_t answers = 0;
   std::vector<Status> inspected;
-  std::uint64_t begun = 0;  // as it was told when a session began
+  std::uint64_t begun = 0;  // as it was acknowledged when a session began
   bool is_lost = false;
   Status why;
 

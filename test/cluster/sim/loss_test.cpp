@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
 }
 
 // c decides on the loop, far ahead of a and b, which need a round trip for each iteration; when it
-// has told them all it is no more of the run's.
+// has broadcast them all it is no more of the run's.
 BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
   int lost_in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {

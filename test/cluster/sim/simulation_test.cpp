@@ -42,7 +42,7 @@ class Talker final : public TransportListener {
     std::string with;
     std::uint64_t session = 0;  // ours, as we tell the other
     std::uint64_t sent[2] = {}, heard[2] = {};
-    std::uint64_t their_session = 0;  // 0: not told yet
+    std::uint64_t their_session = 0;  // 0: not known yet
     bool is_over = false;
   };
 

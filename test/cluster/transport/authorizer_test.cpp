@@ -417,7 +417,7 @@ BOOST_AUTO_TEST_CASE(with_keys_a_node_is_reached_from_anywhere, *utf::label("sto
   b.transport->connect("tcp://127.0.0.1" + port);
   BOOST_REQUIRE(
       wait_until(k.bell, [&] { return !a.heard.peers.empty() && !b.heard.peers.empty(); }));
-  // Peers are told the address at which each node was seen.
+  // Peers get the address at which each node was seen.
   BOOST_TEST(b.heard.peers[0].second.address == "tcp://127.0.0.1" + port);
   BOOST_TEST(a.heard.peers[0].second.address ==
              "tcp://127.0.0.1" + b.address().substr(b.address().rfind(':')));

@@ -282,7 +282,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
 
 // ---- at the router
 
-/// A router whose peer, b, is told by hand.
+/// A router whose peer, b, is driven by hand.
 class Victim final : private test::Still {
  public:
   static constexpr Connection kPeer = 1;

@@ -15,7 +15,7 @@ using namespace std::chrono_literals;
 constexpr SpinPolicy::Time kSpin = 50us;
 
 /// A thread that does nothing but wait: each look takes a microsecond, and each yield as long as it
-/// is told.
+/// is set to.
 struct Waiting {
   SpinPolicy awake{kSpin};
   SpinPolicy::Time now = 1s;
@@ -111,7 +111,7 @@ BOOST_AUTO_TEST_CASE(looks_at_memory_are_given_up_where_nothing_comes_and_tried_
   std::uint64_t looks = 0;
   for (; w.awake.is_patient(); ++looks) w.awake.looked(false);
   BOOST_TEST(looks == SpinPolicy::kPatience);
-  // One in as many messages; that nothing comes then is told by one look.
+  // One in as many messages; one look then finds that nothing comes.
   for (std::uint64_t i = 0; i < 10 * SpinPolicy::kPatience; ++i) {
     w.come(1, 64);
     if (!w.awake.is_patient()) continue;

@@ -1,5 +1,5 @@
 // Not under tsan: it encodes and decodes on one thread.
-// The wire format: what is written stays as the golden files have it, and a decoder that is told
+// The wire format: what is written stays as the golden files have it, and a decoder that gets
 // anything else refuses it.
 #include <troupe/test/support/cluster/golden.hpp>
 #include <troupe/test/support/cluster/hostile.hpp>

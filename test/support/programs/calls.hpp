@@ -16,7 +16,7 @@ inline const ValueSpec kCount{DType::i64, Shape{}}, kReal{DType::f32, Shape{}};
 inline Expr count(Graph& g, const char* name) { return g.input(name, DType::i64, Shape{}); }
 inline Tensor whole(std::int64_t n) { return Tensor::scalar(n); }
 
-/// `r` calls itself twice, n deep, and counts the leaves: 60 deep it ends when it is told to, by a
+/// `r` calls itself twice, n deep, and counts the leaves: 60 deep it is ended by a
 /// time-out or a cancel; after that 5 deep is 32.
 inline void ends_when_it_is_told_to(Engine& engine, Graph& g, const Expr& n, const Expr& r,
                                     const std::string& where) {
