@@ -6,7 +6,7 @@
 // leaves out the step on purpose. So an effect counts as left out only if no function that was
 // compiled up to now runs it.
 //
-// Threads: any. Invariant: the record holds the newest graphs, at most kGraphs.
+// Threads: any. Invariant: an `EffectRecord` holds the newest graphs, at most kGraphs.
 #pragma once
 
 #include <cstdint>

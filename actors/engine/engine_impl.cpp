@@ -400,7 +400,7 @@ void EngineImpl::forget(Run& run, const std::shared_ptr<CompiledPlan>& compiled,
   (has_failed ? compiled->failed : compiled->ended).fetch_add(1, std::memory_order_relaxed);
   compiled->durations.add(std::chrono::nanoseconds(end.took_ns));
   endings_.add(has_failed ? run.status().code() : Code::ok);
-  log_.add(end, has_failed);  // before its flight, whose place is noted there
+  log_.add(end, has_failed);  // before its flight, whose path is noted there
   try {
     if (has_failed) log_.log_failure(end, node());
     if (!trace.empty())

@@ -111,8 +111,8 @@ void CutEdges::receive(const Grant& grant) {
     return goes_there(t.send) && t.number < oldest;
   });
   // The partition that granted may be idle until these tokens come, and the turn now fires nodes
-  // that are ahead of the next grant. If the iteration window is larger than the frame's, it is not
-  // idle.
+  // that are ahead of the next grant. If the edge's iteration window is larger than the frame's, it
+  // is not idle.
   const bool is_far_behind = window > instance->frame->window;
   if (retry_held(*run_state, send.partition) && !is_far_behind) flush();
 }

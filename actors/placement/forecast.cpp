@@ -279,8 +279,8 @@ Forecaster::Iterated Forecaster::schedule(std::int32_t frame, std::vector<Timed>
 
 // ---- memory
 
-// A value is held from when its node begins until its last user ends; on another device from when
-// it comes.
+// A value takes memory from when its node begins until its last user ends; on another device from
+// when it comes.
 void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed,
                       const std::vector<Iterated>& within, Iterated& out,
                       Forecast& forecast) const {
@@ -336,7 +336,7 @@ void Forecaster::hold(std::int32_t frame, const std::vector<Timed>& timed,
            end, bytes, item.node);
   }
   if (frame == 0) {
-    // by device, and constant or (negative) variable: it is counted, since it is always held
+    // by device, and constant or (negative) variable: it is counted, as it is always in memory
     std::map<std::pair<std::int32_t, std::int32_t>, bool> there;
     for (std::int32_t id = 0; id < g.size(); ++id) {
       const Node& n = g.node(id);

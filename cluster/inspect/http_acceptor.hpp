@@ -12,7 +12,7 @@
 //
 // 1. A slow sender holds a descriptor, never a thread, and is dismissed for a later connection: it
 //    blocks no other.
-// 2. At most kMostHeads + wait + serve descriptors are held.
+// 2. At most kMostHeads + wait + serve descriptors are open.
 #pragma once
 
 #include <chrono>

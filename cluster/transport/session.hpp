@@ -8,8 +8,9 @@
 //     ◄───────── Hello{answer, received}       D knows A, likewise
 //     Ready ────────────────────────────►      both have decided on this connection
 //     ◄──────── Data, Ack, … ───────────►
-//     (the connection breaks: D dials again with resumes = true; both repeat unacknowledged frames)
-//     Bye{sent} ────────────────────────►      counts when so many frames have arrived
+//     (the connection breaks: D dials again, resumes = true; both repeat unacknowledged wire
+//     frames)
+//     Bye{sent} ────────────────────────►      counts when so many wire frames have arrived
 //     ◄───────────────────────────── Gone
 //
 // Wire frames of a priority are numbered from 0 for the whole session. Both nodes announce in the

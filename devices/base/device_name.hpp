@@ -29,8 +29,8 @@ std::string_view kind_of(std::string_view device);
 std::optional<std::int32_t> index_of(std::string_view device);
 /// True for `cpu:*`, which stands for every device of its kind.
 bool is_any_index(std::string_view device);
-/// True if the text has the form of a device's short name or of `cpu:*`. A constraint is held to
-/// this form alone, because another node may have kinds that this one lacks.
+/// True if the text has the form of a device's short name or of `cpu:*`. A constraint is checked
+/// for this form alone, because another node may have kinds that this one lacks.
 bool looks_like_device(std::string_view text);
 
 }  // namespace troupe

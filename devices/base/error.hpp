@@ -73,7 +73,7 @@ class Status {
 
 namespace detail {
 
-/// A place in the user's own source: file, line and function.
+/// A location in the user's own source: file, line and function.
 struct Site {
   const char* file = "";
   const char* function = "";

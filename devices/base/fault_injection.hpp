@@ -13,7 +13,7 @@ enum class Planted {
   early_exit,            // a loop yields its first iteration's value
   merge_of_the_dead,     // a Merge takes the first token, dead or live
   enter_not_replayed,    // a constant Enter is there in iteration 0 only
-  window_off_by_one,     // one iteration more is opened than there are records
+  window_off_by_one,     // one iteration more is opened than there are iteration states
   child_forgotten,       // an iteration is done though a loop in it goes on
   order_not_threaded,    // effects of different iterations are not ordered
   exit_not_withheld,     // dead tokens leave with every iteration

@@ -1,6 +1,6 @@
 // Visits all tensors that a value holds: itself, or the tensors of a list and of the lists within
 // it. Lists may be nested as deep as memory allows: open lists are kept on the heap. A list that
-// lies in several places is visited in each. Scalars that lie in their handles are in no device's
+// lies in several lists is visited in each. Scalars that lie in their handles are in no device's
 // memory: they count as no tensors here, and stay as they are.
 #pragma once
 

@@ -41,7 +41,7 @@ class ScalarFrame;
 class ScalarCalls {
  public:
   /// Returns 0 if the code goes on, else the result of `ScalarCode::run`. Then it touches neither
-  /// the code nor the frame any more.
+  /// the code nor the `ScalarFrame` any more.
   virtual int call(std::int32_t number) = 0;
 
  protected:

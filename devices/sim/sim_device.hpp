@@ -11,7 +11,7 @@
 // [Simulated memory] in devices/NOTES.md):
 // 1. Work on another stream waits for an event of the compute stream recorded after the tensor was
 //    allocated (and filled).
-// 2. A tensor used on another stream is held until an event of that stream, recorded after the use,
+// 2. A tensor used on another stream is kept until an event of that stream, recorded after the use,
 //    has passed.
 // A view that lies in no live block of the device is refused at once: host memory is foreign here.
 //

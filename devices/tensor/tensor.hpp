@@ -55,7 +55,7 @@ class Tensor : public detail::Value {
   using At = std::source_location;
   Tensor() = default;
 
-  /// A scalar, held in the handle.
+  /// A scalar, stored in the handle.
   template <class T>
   requires requires { dtype_of<T>; }
   static Tensor scalar(T value) {
@@ -182,7 +182,8 @@ class Tensor : public detail::Value {
 static_assert(sizeof(Tensor) == sizeof(detail::Value));
 
 // The body behind a handle. Up to 64 bytes of host elements live in the body itself: small vectors
-// cost one pooled block, no buffer. Inline, with the accessors: a firing calls a dozen of them.
+// cost one block of a `BlockPool`, no buffer. Inline, with the accessors: a firing calls a dozen of
+// them.
 class Tensor::Body final : public detail::Counted {
  public:
   static constexpr std::size_t kSmall = 64;

@@ -1,4 +1,4 @@
-// Values: the contents of a token. A `Value` is a 32-byte handle: nothing, a scalar held in the
+// Values: the contents of a token. A `Value` is a 32-byte handle: nothing, a scalar stored in the
 // handle itself, or a counted reference to an object (a tensor's body, a list's log).
 //
 // Threads: a handle belongs to one thread at a time, the object behind it may be shared.

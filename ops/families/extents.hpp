@@ -22,8 +22,8 @@ Attrs extents_attrs(const Composite& c, const detail::Extents& shape);
 Shape extents_given(const Attrs& attrs, const std::vector<std::int64_t>& extents);
 
 /// `wanted`, in which the last open extent follows from the others, and those before it are x's own
-/// at the same places. Throws invalid_argument if it cannot be. `x` may have unknown extents; then
-/// so has the result.
+/// at the same positions. Throws invalid_argument if it cannot be. `x` may have unknown extents;
+/// then so has the result.
 Shape reshaped(const Shape& wanted, const Shape& x);
 
 }  // namespace troupe

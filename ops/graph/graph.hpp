@@ -225,7 +225,7 @@ class Graph final : public detail::Reader {
   Expr find(const std::string& name);
   Expr expr(detail::Edge e) { return Expr(this, e); }
   /// Returns the edges of expressions to be fed or fetched. Throws invalid_argument, naming the
-  /// expression by its place, if it is not of this graph. Throws too if it is to be fed and
+  /// expression by its index, if it is not of this graph. Throws too if it is to be fed and
   /// something was built with its value.
   std::vector<detail::Edge> edges_to_feed(const std::vector<Expr>& exprs) const;
   std::vector<detail::Edge> edges_to_fetch(const std::vector<Expr>& exprs) const {

@@ -244,7 +244,7 @@ for file in /nowhere /tmp; do
 done
 TROUPE_JOIN=a:b expect 2 "TROUPE_JOIN: 'a:b': 'b' is no port" node
 
-# A processor held below v3 is reported as degraded.
+# A processor limited below v3 is reported as degraded.
 out=$(TROUPE_CPU_LEVEL=v2 "$troupe" doctor)
 status=$?
 if [ $status -ne 1 ] || ! grep -q '^amiss: the CPU kernels run below' <<<"$out"; then

@@ -39,7 +39,7 @@ class Terminal {
       execv(argv[0], argv.data());
       _exit(127);
     }
-    slave_ = slave;  // held open, so that what the program leaves behind can be looked at
+    slave_ = slave;  // kept open, so that what the program leaves behind can be looked at
   }
   Terminal(const Terminal&) = delete;
   Terminal& operator=(const Terminal&) = delete;

@@ -121,7 +121,7 @@ BOOST_AUTO_TEST_CASE(however_it_ends_the_terminal_is_as_it_was) {
   }
 }
 
-// It asks a node that does not answer, and is told to end meanwhile.
+// It asks a node that does not answer, and is ended meanwhile.
 BOOST_AUTO_TEST_CASE(a_node_that_is_stopped_keeps_nobody, *boost::unit_test::label("stock_zmq")) {
   const Folder folder;
   NodeProcess node(folder, "a", {"--http", "0"});
@@ -250,7 +250,7 @@ BOOST_AUTO_TEST_CASE(on_a_pipe_it_prints_once) {
   BOOST_TEST(said.out.find('\x1b') == std::string::npos, said.out);
 }
 
-// Plans come and go with programs: one may have gone since the node told of it.
+// Plans come and go with programs: one may have gone since the node reported it.
 BOOST_AUTO_TEST_CASE(a_plan_that_is_gone_is_left_out) {
   AsNode node;  // which knows no plan
   node.get("/api/state", [](const httplib::Request&) {

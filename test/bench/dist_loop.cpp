@@ -10,10 +10,10 @@
 // processes takes as long as a thousand iterations (`null_step` measures that). Beside two
 // processes stands the time of two unrelated processes at once, as the limit of the machine
 // (`_of_two_alone`, budget: ≥ 0.9 of the rate of the slower of these). `barrier`: the counter waits
-// for all of these values each time. `_plain`: both kinds on two processes with the window that
-// DESIGN §6 and §8 have and no more (`EdgeOptions::ahead` = 0): no process is sent a token of an
-// iteration that `parallel_iterations` does not admit there yet, however small it is. The peer is
-// the loop with the default window; without a budget. `dist_loop profile
+// for all of these values each time. `_plain`: both kinds on two processes with the iteration
+// window that DESIGN §6 and §8 have and no more (`EdgeOptions::ahead` = 0): no process is sent a
+// token of an iteration that `parallel_iterations` does not admit there yet, however small it is.
+// The peer is the loop with the default iteration window; without a budget. `dist_loop profile
 // [independent|barrier|dependent] [processes] [window] [shared|tcp|sealed] [times] [iterations]`
 // runs one of them for a profiler.
 #include <array>

@@ -133,7 +133,7 @@ class Sender final : public TransportListener {
     report = wire_.get<Report>();
     return took / static_cast<double>(count);
   }
-  /// The most bytes that the network held of ours while the receiver took `pause_us` for each
+  /// The most bytes that the network buffered of ours while the receiver took `pause_us` for each
   /// message.
   struct Slow {
     // bytes: on their way at most, not sent yet at most, of this process's memory
@@ -426,7 +426,7 @@ int main(int argc, char** argv) {
   const Sender::Slow s = ours.slow_consumer(1 << 20, kCount, 2000);
   const bool is_bound = s.held >= (RouterOptions{}.window >> 1) && s.waiting > 0;
   const auto mib = [](std::uint64_t bytes) { return static_cast<double>(bytes) / (1 << 20); };
-  // A run in which no message was held back proves no bound.
+  // A run in which no message was delayed proves no bound.
   slow.ours.push_back(is_bound ? mib(std::max(s.held, s.grown)) : static_cast<double>(kCount));
   slow.also = {{"waiting_mib", mib(s.waiting)},
                {"held_mib", mib(s.held)},

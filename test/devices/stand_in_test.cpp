@@ -162,7 +162,7 @@ BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
     });
 }
 
-// One caller is held in its search while another gives its slot back. The latter thread sleeps on,
+// One caller is kept in its search while another gives its slot back. The latter thread sleeps on,
 // until the first goes to work on something behind which a lone job waits: without another it would
 // wait for ever.
 BOOST_AUTO_TEST_CASE(

@@ -127,7 +127,7 @@ BOOST_AUTO_TEST_CASE(what_is_small_or_held_elsewhere_stays) {
   saved.push(held);
   saved.push(b.element(6));
   saved.push(b.element(7));
-  BOOST_TEST(b.counters().out == 1u);  // not the one that is held, not the newest
+  BOOST_TEST(b.counters().out == 1u);  // not the one with another holder, not the newest
   b.expect(held, 5);
   held.reset();
   saved.push(b.element(8));

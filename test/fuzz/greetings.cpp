@@ -503,7 +503,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   seed("\2\2\3\3\0\0"s), seed("\2\2\2\0\0"s), seed("\2\2\3\0\7\1"s);
   seed("\2\1\4\2\3\0\0\0"s), seed("\1\4\xff"s), seed("\2\2\3\0\0\0\5\0\4\xff"s),
       seed("\2\1\xff\4\xff"s), seed("\2\3\1\1\xff"s);
-  // Terms: of each kind, of none, of several, of one that was not asked for; places that are none.
+  // Terms: of each kind, of none, of several, of one that was not asked for; locations that are
+  // none.
   for (const char* where : {"7118", "1", "65535", "65536", "0", "abcde", "g", ""})
     for (const char kinds : {1, 4})
       seed("\3"s + kinds + '\0' + static_cast<char>(std::strlen(where)) + where + "ticket");

@@ -16,7 +16,7 @@ using namespace troupe::test;
 
 namespace {
 
-// behind them rings of records: see direct.cpp
+// behind them rings of direct records: see direct.cpp
 constexpr std::size_t kPage = 4096, kRing = kPage + SharedRings::kBytes, kRings = 2 * kRing,
                       kWhole = kRings + 2 * (kPage + direct::kLines * sizeof(direct::Line));
 // The words of a direction, each in a line of its own (SharedRings::Direction).

@@ -1,4 +1,5 @@
-// The table of operations (table.hpp), held to: values, gradients, what is not finite, refusals.
+// The table of operations (table.hpp), checked for: values, gradients, what is not finite,
+// refusals.
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>

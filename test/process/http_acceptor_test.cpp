@@ -204,7 +204,7 @@ BOOST_AUTO_TEST_CASE(who_is_slow_to_read_keeps_nobody_out) {
   for (int i = 0; i < 4; ++i) {
     slow.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     const int bytes = 4096;
-    // before it connects: the window that it offers
+    // before it connects: the TCP window that it offers
     setsockopt(slow.back(), SOL_SOCKET, SO_RCVBUF, &bytes, sizeof bytes);
     connect_to(slow.back(), server.address());
     say(slow.back(), "GET /large HTTP/1.1\r\nHost: x\r\n\r\n");

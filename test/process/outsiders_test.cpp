@@ -402,8 +402,8 @@ wire::Data begins(std::uint64_t head_bytes, std::vector<wire::TensorType> tensor
           .messages = {{head_bytes, std::move(tensors)}}};
 }
 
-/// Shows the ticket of a session at the port for large payload, then says that such a record comes,
-/// and its beginning; until it is hung up on.
+/// Shows the ticket of a session at the port for large payload, then says that such a bulk record
+/// comes, and its beginning; until it is hung up on.
 void says_beside(const Watched& b, std::uint32_t header_bytes, std::uint64_t bulk_bytes,
                  const std::vector<std::byte>& header) {
   ByHand x(b.control);

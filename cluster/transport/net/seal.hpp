@@ -69,7 +69,7 @@ class Sealer {
   ~Sealer();
   /// Writes plain.size() + kSealTagBytes bytes to `box`; its number, to be sent along. Throws
   /// resource_exhausted when the key has sealed so many, invalid_argument if `box` is of another
-  /// size. The two may start at the same place.
+  /// size. The two may start at the same address.
   std::uint64_t seal(std::span<const std::byte> about, std::span<const std::byte> plain,
                      std::span<std::byte> box);
 

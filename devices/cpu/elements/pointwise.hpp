@@ -134,7 +134,7 @@ class TileProgram::Ranges {
     std::int64_t step;  // elements from one row to the next
   };
   /// Computes `width` elements from `begin` on, and as many for each further row, `step` elements
-  /// apart, of all results. Returns the wanted result's rows: their place in the output, or in the
+  /// apart, of all results. Returns the wanted result's rows: their offset in the output, or in the
   /// thread's scratch.
   Rows make(std::int64_t begin, std::int64_t rows, std::int64_t width, std::int64_t step) const;
 

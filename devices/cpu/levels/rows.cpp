@@ -43,9 +43,9 @@ double sum(const float* x, std::int64_t n) {
   return __builtin_isfinite(found) ? found : sum_wide(x, n);
 }
 
-// Rows are read in four places, a group of each in turn: the processor fetches ahead in each of the
-// four, which halves the wait for memory (10^7 elements: 1.1 instead of 1.9 ms). Places less than
-// four pages apart gain nothing, so short rows are taken several to a place.
+// Rows are read at four locations, a group of each in turn: the processor fetches ahead in each of
+// the four, which halves the wait for memory (10^7 elements: 1.1 instead of 1.9 ms). Locations less
+// than four pages apart gain nothing, so short rows are taken several to a location.
 constexpr int kPlaces = 4;
 constexpr std::int64_t kPlace = 4096;
 

@@ -9,8 +9,8 @@
 namespace troupe::cuda {
 namespace {
 
-// A pool whose blocks stay with the process until it is trimmed: the driver allocates nothing once
-// the work has warmed up.
+// A memory pool whose blocks stay with the process until it is trimmed: the driver allocates
+// nothing once the work has warmed up.
 class PoolMemory final : public MemorySource {
  public:
   explicit PoolMemory(Queue& compute) : compute_(compute) {
@@ -31,7 +31,7 @@ class PoolMemory final : public MemorySource {
     void* memory = nullptr;
     cudaError_t error = cudaMallocFromPoolAsync(&memory, bytes, pool_, compute_.stream());
     if (error == cudaErrorMemoryAllocation) {
-      // Pieces of another size that the pool keeps stand in the way.
+      // Pieces of another size that the memory pool keeps stand in the way.
       cudaGetLastError();
       cudaMemPoolTrimTo(pool_, 0);
       error = cudaMallocFromPoolAsync(&memory, bytes, pool_, compute_.stream());

@@ -1,8 +1,9 @@
 // Memory of a GPU, and host memory that copies read and write as it is.
 //
-// Device memory comes from a pool of the runtime's own in the order of the compute stream, and is
-// kept in size classes by the engine's caching allocator. Freed blocks are reused in that order.
-// Pinned memory is one cache a process: host tensors that copies use may outlive their device.
+// Device memory comes from a memory pool of the runtime's own in the order of the compute stream,
+// and is kept in size classes by the engine's caching allocator. Freed blocks are reused in that
+// order. Pinned memory is one cache a process: host tensors that copies use may outlive their
+// device.
 //
 // Threads: any.
 #pragma once

@@ -200,7 +200,7 @@ bool Queue::poll() {
   }
 }
 
-// The words of the records that its kernels wrote, or the device's failure.
+// The words of the index records that its kernels wrote, or the device's failure.
 Status Queue::look_at(const Point& point) {
   if (device_->has_failed()) return device_->failure();
   Status first;
@@ -324,7 +324,7 @@ Queue::Check Queue::begin_check() {
         return check;
       }
     }
-    // All records are in use, which takes a thousand checks without an event between them.
+    // All index records are in use, which takes a thousand checks without an event between them.
     if (device_->has_failed()) device_->failure().throw_if_error();
     if (!is_marked) mark();
     if (!poll()) std::this_thread::yield();

@@ -16,8 +16,8 @@
 //    not held while callbacks run, so that these may enqueue, record and wait.
 // 2. An event's flag is set after everything its point owns is done: a thread that sees it sees the
 // data.
-// 3. A kernel that checks indices has its record reserved before the launch and listed after it, so
-//    that the point which reads the record lies behind the kernel.
+// 3. A kernel that checks indices has its index record reserved before the launch and listed after
+//    it, so that the point which reads the record lies behind the kernel.
 // 4. After a sticky error every point passes with that error, and nothing is enqueued any more.
 #pragma once
 
@@ -116,7 +116,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
   /// When the next point passes, copies `bytes` from `staged` to `to`, which must stay until then.
   void land(Tensor staged, void* to, std::size_t bytes);
 
-  /// A record for a kernel that checks indices against `bound`.
+  /// An index record for a kernel that checks indices against `bound`.
   class Check {
    public:
     IndexRecord* record() const { return record_; }
@@ -149,7 +149,7 @@ class Queue : public std::enable_shared_from_this<Queue> {
     std::vector<Tensor> kept;
     std::vector<Landing> landings;
     std::vector<Checked> checks;
-    Tensor records;  // pinned: the words of all records, as they were at this point
+    Tensor records;  // pinned: the words of all index records, as they were at this point
   };
 
   explicit Queue(std::shared_ptr<DeviceState> device) : device_(std::move(device)) {}

@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(reads_that_follow_an_effect_that_is_left_out) {
     BOOST_TEST(l.engine.compile(g, {}, {fetch}).warnings().size() == (c.warns ? 1U : 0U), c.what);
     BOOST_TEST(l.warnings.size() == (c.warns ? 1U : 0U), c.what);
     BOOST_TEST(l.engine.compile(g, {}, {fetch}, kAll).warnings().empty(), c.what);
-    // the record knows them now
+    // the `EffectRecord` has them now
     BOOST_TEST(l.engine.compile(g, {}, {fetch}).warnings().empty(), c.what);
   }
 }

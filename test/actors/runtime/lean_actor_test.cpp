@@ -560,7 +560,7 @@ BOOST_AUTO_TEST_CASE(tokens_run_round_a_ring_on_several_workers) {
 }
 
 BOOST_AUTO_TEST_CASE(a_producer_on_another_thread_neither_allocates_for_ever_nor_is_hoarded_from) {
-  struct Wide {  // a size that no other test uses, so that its pool starts empty
+  struct Wide {  // a size that no other test uses, so that its node pool starts empty
     int number;
     char padding[300];
   };

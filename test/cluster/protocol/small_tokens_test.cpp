@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(a_message_of_small_tokens_is_read_as_its_record) {
   BOOST_CHECK_THROW(read_small(Message{{std::byte{20}}, {}}, said), Error);
 }
 
-// A number has one way to be written, and its place a largest one.
+// A number has one way to be written, and its index a largest one.
 BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
   const auto is_read = [](const std::vector<int>& token) {
     std::vector<std::byte> bytes(8);

@@ -79,7 +79,7 @@ class Talker final : public TransportListener {
       transport->flush(peer);
     }
   }
-  /// In its place among the messages of data priority.
+  /// In its order among the messages of data priority.
   void received_direct(Peer peer, std::span<const std::byte> record) override {
     const Said said = hear(peer, Lane::data, record);
     ++direct;

@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(indices_outside_are_the_streams_status_once) {
   BOOST_TEST((status.code() == Code::out_of_range));
   BOOST_TEST(status.message() == "index -1 at position 1 is outside [0, 4)");
   BOOST_TEST(second.get_future().get().ok());
-  // The record is free again, and clean.
+  // The index record is free again, and clean.
   device->primitives().gather(
       *stream, params, on_gpu(*device, *stream, Tensor::of<std::int32_t>({3, 2, 1})), 0, View(out));
   BOOST_TEST(fetch(*device, *stream, out).at(0) == 4);

@@ -262,7 +262,7 @@ BOOST_AUTO_TEST_CASE(memory_is_limited_and_pools_keep_theirs) {
   OK(cudaFreeAsync(p, m.compute));
   OK(cudaMemPoolGetAttribute(pool, cudaMemPoolAttrReservedMemCurrent, &reserved));
   BOOST_TEST(reserved == std::uint64_t{700 << 10});
-  ERROR_IS(cudaMalloc(&q, 400 << 10), cudaErrorMemoryAllocation);  // the pool has it
+  ERROR_IS(cudaMalloc(&q, 400 << 10), cudaErrorMemoryAllocation);  // the memory pool has it
   OK(cudaMallocFromPoolAsync(&p, 600 << 10, pool, m.compute));     // from what it keeps
   OK(cudaFreeAsync(p, m.compute));
   OK(cudaMemPoolTrimTo(pool, 0));

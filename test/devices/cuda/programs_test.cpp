@@ -723,7 +723,7 @@ BOOST_AUTO_TEST_CASE(strided_forms_of_all_axes) {
           extents.push_back(1 + static_cast<std::int64_t>(random() % (axes < 4 ? 9 : 3)));
           n *= extents.back();
         }
-        // The place of element i of an operand, which has some axes twice as wide as it needs, some
+        // The index of element i of an operand, which has some axes twice as wide as it needs, some
         // of stride 0, and some that run backwards from `origin`.
         struct Walk {
           std::vector<std::int64_t> stride;

@@ -53,8 +53,9 @@ void fail(const std::string& name, cudaError_t error, int after = 0);
 void make_sticky(int device, cudaError_t error);
 
 struct DeviceReport {
-  std::uint64_t allocated = 0;  // bytes taken from the device's memory; pools count what they hold
-  std::uint64_t peak = 0;       // the largest `allocated`
+  // bytes taken from the device's memory; memory pools count what they hold
+  std::uint64_t allocated = 0;
+  std::uint64_t peak = 0;  // the largest `allocated`
   std::uint64_t live_blocks = 0;
 };
 

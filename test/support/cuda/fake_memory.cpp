@@ -1,4 +1,4 @@
-// Device memory, pools and pinned memory.
+// Device memory, memory pools and pinned memory.
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>
@@ -258,7 +258,7 @@ cudaError_t cudaFreeAsync(void* p, cudaStream_t stream) {
   return cudaSuccess;
 }
 
-// ---- pools
+// ---- memory pools
 
 cudaError_t cudaMemPoolCreate(cudaMemPool_t* pool, const cudaMemPoolProps* properties) {
   FAKE_CUDA_ENTER("cudaMemPoolCreate");

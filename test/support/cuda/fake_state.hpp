@@ -161,7 +161,7 @@ struct Graph {
 
 // ---- memory
 
-/// Device memory, or pinned host memory. Records stay until `reset`.
+/// Device memory, or pinned host memory. Entries stay until `reset`.
 struct Block {
   char* data;
   std::size_t bytes;
@@ -208,7 +208,8 @@ struct State {
   std::multimap<std::string, std::pair<int, cudaError_t>> failures;  // calls to go, the answer
   std::atomic<bool> has_failures{false};
 
-  std::mutex memory;                     // guards what follows, and the memory of devices and pools
+  // guards what follows, and the memory of devices and memory pools
+  std::mutex memory;
   std::map<const char*, Block*> blocks;  // by address; freed ones while their memory is kept
   std::deque<Block*> freed;              // oldest first
   std::uint64_t freed_bytes = 0, pinned_bytes = 0;
