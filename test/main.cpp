@@ -9,6 +9,7 @@
 #include <pthread.h>
 
 #include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/source_dir.hpp>
 
 namespace {
 
@@ -22,6 +23,8 @@ std::atomic<long> begun{0};
 #endif
 
 }  // namespace
+
+const char* const troupe::test::kSourceDir = TROUPE_SOURCE_DIR;
 
 long troupe::test::threads_begun() { return begun; }
 

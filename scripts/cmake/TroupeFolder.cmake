@@ -9,8 +9,8 @@ function(troupe_folder name)
   target_include_directories(troupe_${name} PUBLIC $<BUILD_INTERFACE:${TROUPE_INCLUDE_DIR}>)
   target_link_libraries(troupe_${name} PUBLIC ${ARG_LINK})
   if(EXISTS ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
-    target_precompile_headers(troupe_${name}
-      PRIVATE ${CMAKE_SOURCE_DIR}/scripts/cmake/pch/${name}.hpp)
+    # A name without the path of this clone: other clones use what ccache has of it.
+    target_precompile_headers(troupe_${name} PRIVATE <troupe/pch/${name}.hpp>)
   elseif(ARG_HEADERS_OF)
     target_precompile_headers(troupe_${name} REUSE_FROM troupe_${ARG_HEADERS_OF})
   endif()

@@ -77,6 +77,7 @@ file(MAKE_DIRECTORY ${TROUPE_INCLUDE_DIR}/troupe)
 foreach(folder devices ops controlflow autodiff actors cluster apps test)
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${folder} ${TROUPE_INCLUDE_DIR}/troupe/${folder} SYMBOLIC)
 endforeach()
+file(CREATE_LINK ${CMAKE_SOURCE_DIR}/scripts/cmake/pch ${TROUPE_INCLUDE_DIR}/troupe/pch SYMBOLIC)
 foreach(header troupe cluster op)  # the three that users include
   file(CREATE_LINK ${CMAKE_SOURCE_DIR}/apps/${header}.hpp
     ${TROUPE_INCLUDE_DIR}/troupe/${header}.hpp SYMBOLIC)

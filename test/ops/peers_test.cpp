@@ -21,6 +21,7 @@
 #include <troupe/test/ops/bits.hpp>
 #include <troupe/test/ops/tables/all_rows.hpp>
 #include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/source_dir.hpp>
 
 namespace troupe::test {
 
@@ -70,8 +71,8 @@ Tensor part_of(const Tensor& t, bool imaginary) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(values_are_those_of_torch_and_numpy) {
-  const std::string python = std::string(TROUPE_SOURCE_DIR) + "/.peers/bin/python",
-                    script = std::string(TROUPE_SOURCE_DIR) + "/scripts/peers/op_table.py";
+  const std::string python = std::string(kSourceDir) + "/.peers/bin/python",
+                    script = std::string(kSourceDir) + "/scripts/peers/op_table.py";
   if (!std::filesystem::exists(python)) {
     fmt::print(
         "op table against torch and numpy: skipped, there is no {} (scripts/setup --peers)\n",

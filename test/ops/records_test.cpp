@@ -15,6 +15,7 @@
 #include <troupe/ops/format/event_file.hpp>
 #include <troupe/ops/format/records.hpp>
 #include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/source_dir.hpp>
 #include <troupe/test/support/temp_directory.hpp>
 
 namespace troupe::test {
@@ -63,7 +64,7 @@ BOOST_AUTO_TEST_CASE(files_are_the_golden_bytes) {
   record_one_of_each(records);
   BOOST_TEST(
       fs::path(records.path()).filename().string().starts_with("events.out.tfevents.1600000001."));
-  std::ifstream golden(fs::path(TROUPE_SOURCE_DIR) / "test/ops/golden/events.golden");
+  std::ifstream golden(fs::path(kSourceDir) / "test/ops/golden/events.golden");
   std::string line, want;
   while (std::getline(golden, line)) want += line;
   BOOST_TEST(hex_of(read(records.path())) == want);

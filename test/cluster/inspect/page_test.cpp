@@ -9,6 +9,7 @@
 #include <troupe/cluster/inspect/page_assets.hpp>
 #include <troupe/cluster/inspect/report_page.hpp>
 #include <troupe/test/support/one_thread.hpp>
+#include <troupe/test/support/source_dir.hpp>
 
 namespace troupe::test {
 
@@ -35,8 +36,7 @@ std::size_t count(std::string_view text, std::string_view part) {
 
 BOOST_AUTO_TEST_CASE(the_library_holds_the_files_byte_for_byte) {
   std::size_t compared = 0;
-  for (const auto& entry :
-       fs::directory_iterator(fs::path(TROUPE_SOURCE_DIR) / "cluster/inspect/page")) {
+  for (const auto& entry : fs::directory_iterator(fs::path(kSourceDir) / "cluster/inspect/page")) {
     const std::string name = entry.path().filename().string();
     // package.json is for Node's tests; report.js is there with all that it needs
     if (name.ends_with(".md") || name == "package.json" || name == "report.js") continue;

@@ -25,6 +25,7 @@
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/programs/configurations.hpp>
 #include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/source_dir.hpp>
 #include <troupe/test/tools/cancelled_op.hpp>
 #include <troupe/troupe.hpp>
 
@@ -434,8 +435,8 @@ BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
       "X1 X2 X4 X6 X7 X13 X14 X16 X19";
   const std::set<std::string> while_built{"P16", "W9"};  // refused before anything is placed
   std::set<std::string> found = while_built, over_processes = while_built;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(
-           std::filesystem::path(TROUPE_SOURCE_DIR) / "test")) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(std::filesystem::path(kSourceDir) / "test")) {
     if (!entry.path().string().ends_with("_test.cpp")) continue;
     std::ostringstream read;
     read << std::ifstream(entry.path()).rdbuf();

@@ -13,6 +13,8 @@
 
 #include <fmt/format.h>
 
+#include <troupe/test/support/source_dir.hpp>
+
 namespace troupe::test {
 
 inline std::string hex(const std::vector<std::byte>& bytes) {
@@ -23,7 +25,7 @@ inline std::string hex(const std::vector<std::byte>& bytes) {
 }
 
 inline std::string golden_path(const std::string& name) {
-  return std::string(TROUPE_SOURCE_DIR "/test/cluster/golden/") + name + ".golden";
+  return std::string(kSourceDir) + "/test/cluster/golden/" + name + ".golden";
 }
 
 inline std::vector<std::byte> golden_bytes(const std::string& name) {
