@@ -75,7 +75,7 @@ class Job {
     if (!options_.records.empty()) records_.emplace(options_.records);
     else if (options_.trainer.cluster.http >= 0) records_.emplace();
     std::unique_ptr<Trainer> trainer = make_trainer(text_, options_.trainer);
-    nodes_ = trainer->devices().size();
+    nodes_ = options_.trainer.cluster.nodes.size();
     if (InspectionServer* page = trainer->page()) show_on(*page);
     if (checkpoint) {
       checkpoint->restore(*trainer);
@@ -88,7 +88,7 @@ class Job {
     report(0);
     save_now(*trainer);  // a disk that is full shows before the training, not after
 
-    for (std::int64_t restarts = 0; !trainer || !train(*trainer);) recover(trainer, restarts);
+    for (std::int64_t restarts = 0; !trainer || !train(*trainer);) go_on(trainer, restarts);
     if (int number = g_signal.load(std::memory_order_relaxed)) return interrupted(number);
     finish(*trainer);
     return 0;
@@ -148,23 +148,26 @@ class Job {
     progress_.line(fmt::format("to be seen at {}", page.address()));
   }
 
-  // False: a node was lost, and `lost_` has why.
+  // False: a node was lost, and `lost_` has why, or there are more nodes, and `lost_` is fine.
   bool train(Trainer& trainer) {
     bool is_planned = options_.seconds == 0;
     if (!is_planned) options_.trainer.steps = first_ + kMeasured;
     Clock::time_point begin = Clock::now(), since = begin;
     std::int64_t since_characters = 0, last_line = first_;
     double paused = 0;  // validating and saving, which the speed leaves out
+    // The steps after a restart get the rest of the time.
+    const auto leave_rest = [&] {
+      if (options_.seconds > 0)
+        options_.seconds = std::max(1.0, options_.seconds - (seconds_since(begin) - paused));
+      return false;
+    };
     while (step_ < options_.trainer.steps && !g_signal.load(std::memory_order_relaxed)) {
       try {
         loss_ = trainer.train(step_++);
       } catch (const Error& e) {
         if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
         lost_ = Status(e);
-        // The steps after the restart get the rest of the time.
-        if (options_.seconds > 0)
-          options_.seconds = std::max(1.0, options_.seconds - (seconds_since(begin) - paused));
-        return false;
+        return leave_rest();
       }
       if (records_) records_->scalar("loss", step_, loss_);
       if (!std::isfinite(loss_)) refuse_divergence();
@@ -189,6 +192,8 @@ class Job {
         report(speed);
         save_now(trainer);
         paused += seconds_since(pause);
+        lost_ = Status();
+        if (options_.max_restarts > 0 && trainer.has_more_nodes()) return leave_rest();
         since = Clock::now();
         since_characters = trainer.characters();
         last_line = step_;
@@ -202,11 +207,15 @@ class Job {
 
   // Goes on from the last save, because a step that ended with a loss may have updated some of the
   // weights: with the node if it comes back soon, else with those that are there.
-  void recover(std::unique_ptr<Trainer>& trainer, std::int64_t& restarts) {
-    if (restarts == options_.max_restarts) refuse_loss(lost_);
-    ++restarts;
-    progress_.line(fmt::format("step {}: {}; restart {} of {} from '{}'", with_commas(step_),
-                               lost_.message(), restarts, options_.max_restarts, options_.save));
+  void go_on(std::unique_ptr<Trainer>& trainer, std::int64_t& restarts) {
+    if (lost_.ok()) {
+      progress_.line(fmt::format("step {}: more nodes are there", with_commas(step_)));
+    } else {
+      if (restarts == options_.max_restarts) refuse_loss(lost_);
+      ++restarts;
+      progress_.line(fmt::format("step {}: {}; restart {} of {} from '{}'", with_commas(step_),
+                                 lost_.message(), restarts, options_.max_restarts, options_.save));
+    }
     TrainerOptions& o = options_.trainer;
     if (trainer)
       for (const std::string& address : trainer->addresses())
@@ -224,7 +233,7 @@ class Job {
       if (InspectionServer* page = trainer->page()) show_on(*page);
       first_ = step_ = checkpoint.step();
       progress_.line(fmt::format("{} continues after step {} on {} of {} nodes", options_.save,
-                                 with_commas(step_), trainer->devices().size(), nodes_));
+                                 with_commas(step_), trainer->nodes().size(), nodes_));
     } catch (const Error& e) {
       if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
       lost_ = Status(e);
@@ -312,6 +321,7 @@ class Job {
                     validation_, std::abs(order1_ - validation_),
                     validation_ < order1_ ? "below" : "above", order1_));
     if (options_.saves) progress_.line(fmt::format("saved to {}", options_.save));
+    progress_.line(fmt::format("checksum of the weights: {:016x}", checksum(trainer)));
     if (options_.sample_characters == 0) return;
     const std::string sample =
         printable(trainer.sample(options_.sample_characters, options_.temperature));

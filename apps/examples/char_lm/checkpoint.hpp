@@ -19,7 +19,7 @@
 
 namespace troupe::char_lm {
 
-inline constexpr const char* kFormat = "troupe char_lm 2";
+inline constexpr const char* kFormat = "troupe char_lm 3";
 
 inline void save(const std::string& path, Trainer& trainer, const Text& text, std::int64_t step) {
   std::map<std::string, std::string> metadata{
@@ -37,6 +37,19 @@ inline void save(const std::string& path, Trainer& trainer, const Text& text, st
   save_safetensors(path, tensors, metadata);
 }
 
+/// Returns a checksum (CRC-64) of the values of all variables, weights and slots, in order of their
+/// names: equal for equal bits.
+inline std::uint64_t checksum(Trainer& trainer) {
+  std::vector<std::string> names = trainer.engine().variables();
+  std::sort(names.begin(), names.end());
+  std::string sums;
+  for (const std::string& name : names) {
+    const Tensor value = trainer.engine().get(name);
+    sums += fmt::format("{} {:016x}\n", name, crc64(value.raw(), value.bytes()));
+  }
+  return crc64(sums.data(), sums.size());
+}
+
 class Checkpoint {
  public:
   /// Takes model and reader options from the file. Throws Error in a sentence if it is no such
@@ -44,7 +57,7 @@ class Checkpoint {
   static Checkpoint load(const std::string& path, Options& options, const Text& text) {
     Checkpoint c(path, load_safetensors(path));
     const std::string& format = c.file_.metadata["format"];
-    if (format == "troupe char_lm 1")
+    if (format == "troupe char_lm 1" || format == "troupe char_lm 2")
       c.refuse(
           "was saved by an earlier version of this program; train again, with --overwrite or "
           "another --save FILE");
@@ -108,8 +121,8 @@ class Checkpoint {
             ? within(m.context, 1, kMaxContext) && within(m.layers, 0, kMaxLayers)
             : m.kind == kLstm && within(m.length, 1, kMaxLength) && within(m.layers, 1, kMaxLayers);
     return is_model && within(m.embedding, 1, kMaxEmbedding) && within(m.hidden, 1, kMaxHidden) &&
-           within(t.batch, 1, kMaxBatch) && within(t.steps, 0, kMaxSteps) &&
-           std::isfinite(t.rate) && t.rate > 0;
+           within(t.batch, 1, kMaxBatch) && within(t.replicas, 1, kMaxBatch) &&
+           within(t.steps, 0, kMaxSteps) && std::isfinite(t.rate) && t.rate > 0;
   }
 
   Checkpoint(std::string path, TensorFile file) : path_(std::move(path)), file_(std::move(file)) {}

@@ -112,15 +112,14 @@ class LstmTrainer final : public Trainer {
         engine_.compile(graph_, {symbols, labels, lengths, goes_on, rate}, {loss, group(done)});
   }
 
-  /// Each machine reads its share of the rows. The loss of all of them, and the states after them.
+  /// Each replica reads its share of the rows. The loss of all of them, and the states after them.
   std::pair<Expr, Exprs> read_in_shares(const Expr& symbols, const Expr& labels,
                                         const Expr& lengths, const Exprs& states) {
-    const std::vector<std::string>& devices = machines_.devices();
-    if (devices.empty()) {
+    const std::int64_t shares = std::min(options_.replicas, options_.batch);
+    if (shares == 1 && machines_.nodes().empty()) {
       auto [outputs, last] = model_.read(symbols, lengths, states);
       return {sum(model_.losses(outputs, labels)), last};
     }
-    const auto shares = std::min(static_cast<std::int64_t>(devices.size()), options_.batch);
     Exprs nats;
     std::vector<Exprs> parts(states.size());
     for (std::int64_t i = 0; i < shares; ++i) {
@@ -131,7 +130,7 @@ class LstmTrainer final : public Trainer {
            my_lengths = slice(lengths, {first}, {rows});
       Exprs before;
       for (const Expr& s : states) before.push_back(slice(s, {first, 0}, {rows, -1}));
-      auto there = graph_.on_device(devices[static_cast<std::size_t>(i)]);
+      auto there = graph_.on_device(machines_.device_of(i));
       auto [outputs, after] = model_.read(my_symbols, my_lengths, before);
       nats.push_back(sum(model_.losses(outputs, my_labels)));
       for (std::size_t k = 0; k < after.size(); ++k) parts[k].push_back(after[k]);

@@ -3,7 +3,7 @@
 //
 //   Machines machines({.workers = 2}, {});
 //   Machines machines({}, {.join = {"tcp://127.0.0.1:7117"}, .nodes = {"a", "b", "c"}});
-//   machines.engine();   machines.devices();   // one share of the rows of a batch goes to each
+//   machines.engine();   machines.device_of(2);   // where the third replica computes
 //
 // Weights, their optimizer and the carried states stay in this process; a node of the cluster gets
 // its share of every batch and the weights, runs the loop over time and back, and sends gradients.
@@ -60,15 +60,24 @@ class Machines {
     node_ = std::make_unique<ClusterNode>(std::move(o));
     node_->wait_joined(kPatience);
     if (!cluster.nodes.empty() && !cluster.goes_on) node_->wait_for(cluster.nodes, kPatience);
-    for (const std::string& name : cluster.goes_on ? those_there(cluster) : cluster.nodes)
-      devices_.push_back(fmt::format("/node:{}/cpu:0", name));
+    named_ = cluster.nodes;
+    nodes_ = cluster.goes_on ? wait_for_some(cluster.comes_back) : named_;
     if (cluster.http >= 0)
       page_ = std::make_unique<InspectionServer>(*node_, page_at(cluster.http));
   }
 
   Engine& engine() { return node_ ? node_->engine() : *alone_; }
   /// The nodes that share a batch; empty: this process computes it alone.
-  const std::vector<std::string>& devices() const { return devices_; }
+  const std::vector<std::string>& nodes() const { return nodes_; }
+  /// Returns replica r's device: a node with several has a device for each. Empty: this process's.
+  std::string device_of(std::int64_t replica) const {
+    if (nodes_.empty()) return {};
+    const auto n = static_cast<std::int64_t>(nodes_.size());
+    return fmt::format("/node:{}/cpu:{}", nodes_[static_cast<std::size_t>(replica % n)],
+                       replica / n);
+  }
+  /// True if more of the named nodes are there than take part.
+  bool has_more_nodes() const { return node_ && those_there().size() > nodes_.size(); }
   /// Null without a page.
   InspectionServer* page() { return page_.get(); }
   /// Returns the addresses of the cluster's nodes, as far as they are known.
@@ -81,23 +90,28 @@ class Machines {
   }
 
  private:
-  /// Returns the nodes that are connected and not being drained: all, or after a while some.
-  std::vector<std::string> those_there(const ClusterOptions& cluster) const {
-    try {
-      node_->wait_for(cluster.nodes, cluster.comes_back);
-    } catch (const Error& e) {
-      if (e.code() != Code::deadline_exceeded) throw;
-    }
+  /// Returns the named nodes that are connected and not being drained.
+  std::vector<std::string> those_there() const {
     std::vector<std::string> there;
     const std::vector<std::string> connected = node_->nodes();
-    for (const std::string& name : cluster.nodes)
+    for (const std::string& name : named_)
       for (const auto& m : node_->members())
         if (m.name == name && m.labels.find("draining=yes") == std::string::npos &&
             std::find(connected.begin(), connected.end(), name) != connected.end())
           there.push_back(name);
+    return there;
+  }
+  /// Returns all named nodes, or those that are there after a while.
+  std::vector<std::string> wait_for_some(std::chrono::milliseconds limit) const {
+    try {
+      node_->wait_for(named_, limit);
+    } catch (const Error& e) {
+      if (e.code() != Code::deadline_exceeded) throw;
+    }
+    std::vector<std::string> there = those_there();
     if (there.empty())
       throw Error(Code::unavailable,
-                  fmt::format("none of the nodes {} is there", fmt::join(cluster.nodes, ", ")));
+                  fmt::format("none of the nodes {} is there", fmt::join(named_, ", ")));
     return there;
   }
   static InspectionOptions page_at(int port) {
@@ -108,7 +122,7 @@ class Machines {
   static constexpr std::chrono::seconds kPatience{30};
   std::unique_ptr<Engine> alone_;
   std::unique_ptr<ClusterNode> node_;
-  std::vector<std::string> devices_;
+  std::vector<std::string> named_, nodes_;  // all of the options; those that take part
   std::unique_ptr<InspectionServer> page_;
 };
 

@@ -79,7 +79,7 @@ struct Options {
 void fields(auto& t, auto&& visit) {
   visit("model", t.model.kind);
   if (t.model.kind == kWindow) visit("context", t.model.context);
-  else visit("length", t.model.length);
+  else visit("length", t.model.length), visit("replicas", t.replicas);
   visit("embedding", t.model.embedding);
   visit("hidden", t.model.hidden);
   visit("layers", t.model.layers);
@@ -163,6 +163,10 @@ inline void declare(CLI::App& app, Options& o) {
       count(1, kMaxBatch));
   add("--rate", o.trainer.rate,
       "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), positive, "R");
+  add("--replicas", o.trainer.replicas,
+      "lstm: parts of a batch that are computed apart; they decide the result, the nodes that they "
+      "go to do not (default: one a node)",
+      count(1, kMaxBatch));
   app.add_option("--seed", m.seed, "of the first weights, the reader and the sample")
       ->check(whole)
       ->capture_default_str()
@@ -305,7 +309,7 @@ inline void finish(const CLI::App& app, Options& o) {
         "--sample-chars", "--temperature", "--max-restarts"})
     if (app.count(name)) o.again.emplace_back(name, app.get_option(name)->results().front());
   for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch",
-                           "rate", "seed", "steps", "seconds"})
+                           "rate", "replicas", "seed", "steps", "seconds"})
     if (app.count(std::string("--") + name)) o.given.emplace_back(name);
   if (o.has_given("steps")) o.seconds = 0;
   if (o.max_restarts > 0 && !o.saves)
@@ -315,8 +319,8 @@ inline void finish(const CLI::App& app, Options& o) {
 
   ModelOptions& m = o.trainer.model;
   const bool is_lstm = m.kind == kLstm;
-  for (const char* name : {"length", "context"})
-    if (o.has_given(name) && is_lstm != (name == std::string("length")))
+  for (const char* name : {"length", "replicas", "context"})
+    if (o.has_given(name) && is_lstm != (name != std::string("context")))
       throw CLI::ValidationError(fmt::format("--{} belongs to --model {}, not to {}", name,
                                              is_lstm ? kWindow : kLstm, m.kind));
   if (!is_lstm && !o.trainer.cluster.nodes.empty())
@@ -335,6 +339,8 @@ inline void finish(const CLI::App& app, Options& o) {
   choose("layers", m.layers, d.model.layers);
   choose("batch", o.trainer.batch, d.batch);
   choose("rate", o.trainer.rate, d.rate);
+  choose("replicas", o.trainer.replicas,
+         std::max<std::int64_t>(1, static_cast<std::int64_t>(o.trainer.cluster.nodes.size())));
 }
 
 }  // namespace troupe::char_lm

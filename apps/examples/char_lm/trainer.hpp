@@ -40,6 +40,9 @@ struct TrainerOptions {
   std::int64_t batch = 0;  // window: characters; lstm: streams
   std::int64_t steps = 0;  // the whole training: the rate falls towards its end
   double rate = 0;
+  /// lstm: parts of a batch, computed apart and added up in order, so that they decide the bits of
+  /// the result, and the nodes that compute them do not.
+  std::int64_t replicas = 1;
   int workers = 0;
   std::string device{};  // this process's; empty: cpu:0
   ClusterOptions cluster{};
@@ -61,8 +64,10 @@ class Trainer {
 
   /// Null without --http.
   InspectionServer* page() { return machines_.page(); }
-  /// The devices that share a batch, and where the nodes of their cluster are reached.
-  const std::vector<std::string>& devices() const { return machines_.devices(); }
+  /// The nodes that share a batch, and where the nodes of their cluster are reached.
+  const std::vector<std::string>& nodes() const { return machines_.nodes(); }
+  /// True if a node that was lost, or is named and had no part, can have one now.
+  bool has_more_nodes() const { return machines_.has_more_nodes(); }
   std::vector<std::string> addresses() const { return machines_.addresses(); }
 
   /// One step of training; the mean loss of its characters, in bits.
