@@ -18,6 +18,7 @@
 #include <troupe/controlflow/recurrent.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/collectives/collectives.hpp>
+#include <troupe/ops/collectives/sharded_variable.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/eager/replay.hpp>
 #include <troupe/ops/format/crc64.hpp>

@@ -91,6 +91,17 @@ int cancel(const OperateFlags& flags);
 /// Has a node take no new partitions, and exit when its runs have ended (ClusterNode::drain).
 int drain(const OperateFlags& flags);
 
+struct CheckpointFlags {
+  std::string action;  // list, show, verify, export
+  std::string folder;
+  std::int64_t step = -1;         // -1: the newest; verify: all
+  std::string to;                 // export: the file to write
+  std::vector<std::string> only;  // export: names of variables, or of their scopes; empty: all
+  bool json = false;
+};
+/// Lists, shows, verifies or exports the checkpoints of a training (CheckpointFolder).
+int checkpoint(const CheckpointFlags& flags);
+
 /// This machine's.
 std::string host_name();
 /// Returns the options of a node that joins a cluster for one verb: it is named after the verb, and

@@ -1,7 +1,6 @@
 #include <troupe/cluster/training/training.hpp>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <optional>
 #include <thread>
@@ -10,58 +9,8 @@
 #include <fmt/format.h>
 
 #include <troupe/devices/base/internal.hpp>
-#include <troupe/ops/format/safetensors.hpp>
 
 namespace troupe {
-namespace {
-
-namespace fs = std::filesystem;
-
-// Checkpoints of a folder, `step-N.safetensors`, by step.
-class CheckpointFolder {
- public:
-  explicit CheckpointFolder(fs::path folder) : folder_(std::move(folder)) {
-    std::error_code error;
-    fs::create_directories(folder_, error);
-    if (error)
-      throw Error(Code::failed_precondition,
-                  fmt::format("the folder of checkpoints '{}' cannot be made: {}; name another",
-                              folder_.string(), error.message()));
-  }
-
-  std::string path(std::int64_t step) const {
-    return (folder_ / fmt::format("step-{}.safetensors", step)).string();
-  }
-  /// Oldest first.
-  std::vector<std::int64_t> steps() const {
-    std::vector<std::int64_t> all;
-    for (const auto& entry : fs::directory_iterator(folder_)) {
-      const std::string name = entry.path().filename().string();
-      constexpr std::string_view kBefore = "step-", kBehind = ".safetensors";
-      if (!name.starts_with(kBefore) || !name.ends_with(kBehind)) continue;
-      const std::string number =
-          name.substr(kBefore.size(), name.size() - kBefore.size() - kBehind.size());
-      if (!number.empty() && number.size() < 19 &&
-          std::all_of(number.begin(), number.end(), [](char c) { return c >= '0' && c <= '9'; }))
-        all.push_back(std::stoll(number));
-    }
-    std::sort(all.begin(), all.end());
-    return all;
-  }
-  void keep_newest(int count) const {
-    std::vector<std::int64_t> all = steps();
-    for (std::size_t i = 0; i + static_cast<std::size_t>(count) < all.size(); ++i) {
-      std::error_code ignored;  // one that stays costs space alone
-      fs::remove(path(all[i]), ignored);
-    }
-  }
-
- private:
-  const fs::path folder_;
-};
-
-}  // namespace
-
 struct Training::State {
   State(ClusterNode& on, TrainingOptions o, Build b, Data d)
       : node(on), options(std::move(o)), build(std::move(b)), data(std::move(d)),
@@ -127,10 +76,10 @@ struct Training::State {
   void write_checkpoint() {
     NamedTensors values;
     for (const Variable& v : variables()) values.emplace_back(v.name(), node.engine().get(v));
-    save_safetensors(checkpoints.path(step), values, {{"troupe.step", std::to_string(step)}});
+    checkpoints.write(step, values, metric);
     saved = step;
     ++counters.checkpoints;
-    checkpoints.keep_newest(options.keep);
+    checkpoints.prune(options.keep);
     say(fmt::format("step {}: wrote {}", step, checkpoints.path(step)));
   }
   // Sets all variables to the newest checkpoint that can be read.
@@ -138,7 +87,7 @@ struct Training::State {
     const std::vector<std::int64_t> all = checkpoints.steps();
     std::string last;
     for (auto it = all.rbegin(); it != all.rend(); ++it) try {
-        set_variables(load_safetensors(checkpoints.path(*it)), checkpoints.path(*it));
+        set_variables(checkpoints.read(*it), checkpoints.path(*it));
         step = saved = *it;
         say(fmt::format("step {}: restored {}", step, checkpoints.path(step)));
         return;
@@ -188,6 +137,16 @@ struct Training::State {
     for (const auto& [variable, value] : found) node.engine().set(variable, value);
   }
 
+  double metric_of(const std::vector<Tensor>& fetched) const {
+    const auto at = static_cast<std::size_t>(options.metric);
+    if (at >= fetched.size() || fetched[at].elements() != 1)
+      throw Error(Code::invalid_argument,
+                  fmt::format("Training: `metric` is {}, and a step fetches {} values; name one "
+                              "with one element",
+                              options.metric, fetched.size()));
+    return fetched[at].at(0);
+  }
+
   void say(const std::string& line) const {
     if (options.log) options.log(line);
   }
@@ -202,6 +161,7 @@ struct Training::State {
   Function step_function;
   std::vector<std::string> where, devices;
   std::int64_t step = 0, saved = -1;
+  std::optional<double> metric;  // the last step's
   TrainingCounters counters;
 };
 
@@ -213,7 +173,9 @@ Training::Training(ClusterNode& node, TrainingOptions options, Build build, Data
   require(!options.folder.empty(), "name the folder of its checkpoints");
   require(options.every >= 1,
           "a checkpoint is written every step at most; let `every` be 1 or more");
-  require(options.keep >= 1, "the newest checkpoint has to stay; let `keep` be 1 or more");
+  require(options.keep.newest >= 1,
+          "the newest checkpoint has to stay; let `keep.newest` be 1 or more");
+  require(options.keep.span.count() >= 0, "let `keep.span` be 0 or more hours");
   require(build && data, "give it a function that builds the program, and one for the feeds");
   state_ = std::make_unique<State>(node, std::move(options), std::move(build), std::move(data));
 }
@@ -238,6 +200,7 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
       RunOptions options;
       options.step = s.step;
       last = s.step_function(s.data(s.step), options);
+      if (s.options.metric >= 0) s.metric = s.metric_of(last);
       ++s.step;
       ++s.counters.steps;
       if (s.step - s.saved < s.options.every && s.step < steps) continue;

@@ -29,15 +29,19 @@
 #include <vector>
 
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/training/checkpoint_folder.hpp>
 #include <troupe/ops/collectives/collectives.hpp>
 
 namespace troupe {
 
 struct TrainingOptions {
-  int replicas = 2;         // at least 2
-  std::string folder;       // its checkpoints; made if it is not there
-  std::int64_t every = 10;  // steps between two checkpoints
-  int keep = 3;             // the newest so many stay
+  int replicas = 2;            // at least 2
+  std::string folder;          // its checkpoints; made if it is not there
+  std::int64_t every = 10;     // steps between two checkpoints
+  CheckpointPolicy keep = {};  // which checkpoints stay
+  /// The fetch, one number, that is a checkpoint's metric for `keep.best`: lower is better. -1:
+  /// none.
+  int metric = -1;
   /// Nodes that replicas go to, by name; empty: all others that are connected, and this one where
   /// there is no other.
   std::vector<std::string> nodes = {};

@@ -452,6 +452,20 @@ Tensor read_tensor(OldFile& file, const std::string& path, const Entry& e) {
   return t;
 }
 
+// The header's text. `file` stands at the data after it.
+std::string read_header(OldFile& file, const std::string& path) {
+  std::uint64_t length = 0;
+  if (file.size() < 10)
+    lost(path, fmt::format("it has {} bytes, too few for a header", file.size()));
+  file.read(&length, 8);
+  if (length > file.size() - 8 || length > kMaxHeader || length < 2)
+    lost(path,
+         fmt::format("its header should have {} bytes, the file has {}", length, file.size()));
+  std::string text(length, '\0');
+  file.read(text.data(), text.size());
+  return text;
+}
+
 }  // namespace
 
 const Tensor& TensorFile::at(const std::string& name) const {
@@ -482,16 +496,8 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
 
 TensorFile load_safetensors(const std::string& path) {
   OldFile file(path);
-  std::uint64_t length = 0;
-  if (file.size() < 10)
-    lost(path, fmt::format("it has {} bytes, too few for a header", file.size()));
-  file.read(&length, 8);
-  if (length > file.size() - 8 || length > kMaxHeader || length < 2)
-    lost(path,
-         fmt::format("its header should have {} bytes, the file has {}", length, file.size()));
-  std::string text(length, '\0');
-  file.read(text.data(), text.size());
-  Header header(path, text, file.size() - 8 - length);
+  std::string text = read_header(file, path);
+  Header header(path, text, file.size() - 8 - text.size());
 
   TensorFile out;
   out.metadata = std::move(header.metadata);
@@ -510,6 +516,18 @@ TensorFile load_safetensors(const std::string& path) {
                            "changes the file has to drop the metadata '{}')",
                            crc, checksum, kChecksum));
   return out;
+}
+
+TensorFileHead read_safetensors_head(const std::string& path) {
+  OldFile file(path);
+  const std::string text = read_header(file, path);
+  Header header(path, text, file.size() - 8 - text.size());
+  TensorFileHead head;
+  head.metadata = std::move(header.metadata);
+  head.metadata.erase(kChecksum);
+  for (Entry& e : header.entries)
+    head.tensors.push_back({std::move(e.name), e.dtype, std::move(e.shape)});
+  return head;
 }
 
 }  // namespace troupe

@@ -48,4 +48,17 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
 /// is truncated, corrupted or no such file, unimplemented for a dtype Troupe does not have.
 TensorFile load_safetensors(const std::string& path);
 
+/// The description of a file: metadata, and names, dtypes and shapes in the order of the data.
+struct TensorFileHead {
+  struct Entry {
+    std::string name;
+    DType dtype;
+    Shape shape;
+  };
+  std::vector<Entry> tensors;
+  std::map<std::string, std::string> metadata;
+};
+/// Reads the header alone, so the checksum is not verified. Throws as load_safetensors.
+TensorFileHead read_safetensors_head(const std::string& path);
+
 }  // namespace troupe

@@ -37,7 +37,7 @@ expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
 for verb in version doctor ops keygen node clear cancel drain ps top inspect graph diagnose trace \
-  metrics report watch dependencies completions; do
+  metrics report watch checkpoint dependencies completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -131,6 +131,24 @@ expect 2 "there is no standing query 'stalls'" watch stalls "$events"
 expect 1 'nobody answers at http://127.0.0.1:1 ' watch activity --node http://127.0.0.1:1
 expect 2 'strong' watch activity "$events" --level best
 rm -f "$events"
+
+folder=$(mktemp -d)
+# A file of safetensors: its head, then no data.
+head_of() { printf "\\$(printf '%03o' ${#1})\\0\\0\\0\\0\\0\\0\\0%s" "$1"; }
+head_of '{"__metadata__":{"troupe.step":"4","troupe.metric":"0.5"},"w/a":{"dtype":"F32",'\
+'"shape":[0,3],"data_offsets":[0,0]}}   ' >"$folder/step-4.safetensors"
+expect 0 '^ +4 +[0-9]+ B  - +0\.5$' checkpoint list "$folder"
+expect 0 '"metric":0\.5' checkpoint list "$folder" --json
+expect 0 '^f32\[0, ?3\]  w/a$' checkpoint show "$folder"
+expect 0 '^step 4: 1 variables, whole$' checkpoint verify "$folder"
+expect 0 '^1 variables of step 4 in ' checkpoint export "$folder" --only w --to "$folder/out"
+expect 1 'has no variable named x' checkpoint export "$folder" --only x --to "$folder/out"
+expect 1 'has no checkpoint of step 5; there are 4$' checkpoint show "$folder" --step 5
+expect 2 'needs a file to write' checkpoint export "$folder"
+expect 2 'there is no folder of checkpoints' checkpoint list /nonexistent/x
+head -c 60 "$folder/step-4.safetensors" >"$folder/step-6.safetensors"
+expect 1 "^step 6: .*step-6.safetensors" checkpoint verify "$folder"
+rm -rf "$folder"
 
 # If the reason cannot be printed, the status does not change.
 silent() { # STATUS ARGUMENT...

@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(options_that_mean_nothing_are_refused) {
   refuses({.replicas = 1, .folder = folder / "x"});
   refuses({.folder = ""});
   refuses({.folder = folder / "x", .every = 0});
-  refuses({.folder = folder / "x", .keep = 0});
+  refuses({.folder = folder / "x", .keep = {.newest = 0}});
 }
 
 BOOST_AUTO_TEST_SUITE_END()
