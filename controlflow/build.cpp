@@ -168,4 +168,28 @@ double predicate_of(const Node& node, const Tensor& value) {
   return value.at(0);
 }
 
+Program change_loops(Program program, const std::function<void(const ChangedLoop&)>& change) {
+  const auto& nodes = program.graph.nodes();
+  if (std::none_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.op->name == "While"; }))
+    return program;
+  Rewriter rewriter(program);
+  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
+    Node node = rewriter.translated(id);
+    if (node.op->name == "While") change({node, rewriter, program.graph, id});
+    rewriter.replace(id, std::move(node));
+  }
+  return rewriter.finish();
+}
+
+void declare_loop_attributes(OpBuilder& op) {
+  op.attr<std::int64_t>("variables");
+  op.attr<std::shared_ptr<const AttrObject>>("implicit");
+  op.attr<std::int64_t>("parallel_iterations", 32);
+  op.attr<bool>("back_prop", true);
+  op.attr<std::string>("label");
+  // by which errors name its variables, if a pass has removed others
+  op.attr<std::vector<std::int64_t>>("numbers", {});
+  op.attr<std::string>("compared", "");  // by the condition, where a pass has added a check of it
+}
+
 }  // namespace troupe

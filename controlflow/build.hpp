@@ -6,6 +6,8 @@
 
 #include <troupe/controlflow/structure.hpp>
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
@@ -89,6 +91,19 @@ struct WhileView {
   bool back_prop;
   std::vector<std::int64_t> numbers;  // errors name the variables by them; empty: 0, 1, ...
 };
+
+/// A loop that a pass may change: the node, with inputs of the new graph, and what it was.
+struct ChangedLoop {
+  Node& node;
+  Rewriter& to;
+  const Graph& from;
+  std::int32_t id;  // in `from`
+};
+/// Returns the program with each While node as `change` leaves it.
+Program change_loops(Program program, const std::function<void(const ChangedLoop&)>& change);
+
+/// Declares the attributes of a loop node.
+void declare_loop_attributes(OpBuilder& op);
 
 /// Returns a predicate's value, or the number of a branch, when a node is evaluated. Throws
 /// invalid_argument, naming the node and the user's line, unless it is one element, as an engine

@@ -278,23 +278,15 @@ std::string ended_by_nan(const std::string& what, std::size_t i) {
 }
 
 Program check_nan_predicates(Program program) {
-  if (std::none_of(program.graph.nodes().begin(), program.graph.nodes().end(),
-                   [](const Node& n) { return n.op->name == "While"; }))
-    return program;
-  Rewriter rewriter(program);
-  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
-    Node node = rewriter.translated(id);
-    if (node.op->name == "While") {
-      const WhileView w(node);
-      if (auto compared = comparisons_of(w.condition, w.variables, w.numbers)) {
-        node.attrs.set("compared", compared->what);
-        node.attrs.set("graphs", make_subgraphs({compared->condition, subgraphs_of(node)[1],
-                                                 compared->check}));
-      }
-    }
-    rewriter.replace(id, std::move(node));
-  }
-  return rewriter.finish();
+  return change_loops(std::move(program), [](const ChangedLoop& loop) {
+    Node& node = loop.node;
+    const WhileView w(node);
+    auto compared = comparisons_of(w.condition, w.variables, w.numbers);
+    if (!compared) return;
+    node.attrs.set("compared", compared->what);
+    node.attrs.set("graphs",
+                   make_subgraphs({compared->condition, subgraphs_of(node)[1], compared->check}));
+  });
 }
 
 }  // namespace troupe

@@ -378,17 +378,9 @@ class Mover {
 }  // namespace
 
 Program move_invariant(Program program, std::vector<std::string>* told) {
-  const auto& nodes = program.graph.nodes();
-  if (std::none_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.op->name == "While"; }))
-    return program;
-  Rewriter rewriter(program);
-  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
-    Node node = rewriter.translated(id);
-    if (node.op->name == "While")
-      if (auto changed = Mover(rewriter.graph(), node).run(told)) node = std::move(*changed);
-    rewriter.replace(id, std::move(node));
-  }
-  return rewriter.finish();
+  return change_loops(std::move(program), [&](const ChangedLoop& loop) {
+    if (auto changed = Mover(loop.to.graph(), loop.node).run(told)) loop.node = std::move(*changed);
+  });
 }
 
 }  // namespace troupe

@@ -69,7 +69,9 @@ std::vector<std::int64_t> CheckpointFolder::steps() const {
 std::vector<CheckpointFolder::Entry> CheckpointFolder::entries() const {
   std::vector<Entry> all;
   for (const std::int64_t step : steps()) {
-    Entry e{.step = step, .path = path(step)};
+    Entry e;
+    e.step = step;
+    e.path = path(step);
     std::error_code gone;
     e.bytes = fs::file_size(e.path, gone);
     if (gone) continue;

@@ -10,14 +10,7 @@ namespace troupe {
 TROUPE_OP(While) {
   op.doc("Runs a body sub-graph as long as a condition sub-graph yields true.");
   op.inputs(0, -1);
-  op.attr<std::int64_t>("variables");
-  op.attr<std::shared_ptr<const AttrObject>>("implicit");
-  op.attr<std::int64_t>("parallel_iterations", 32);
-  op.attr<bool>("back_prop", true);
-  op.attr<std::string>("label");
-  // by which errors name its variables, if a pass has removed others
-  op.attr<std::vector<std::int64_t>>("numbers", {});
-  op.attr<std::string>("compared", "");  // by the condition, where a pass has added a check of it
+  declare_loop_attributes(op);
   op.infer([](Inference& c) {
     auto graphs = subgraphs_of(c.attrs());
     const SubGraph &condition = *graphs[0], &body = *graphs[1];

@@ -146,26 +146,17 @@ std::string why_lowered(const Graph& graph, std::int32_t loop) {
 
 Program keep_resident(Program program, const ResidentOptions& options,
                       std::vector<std::string>* told) {
-  const auto& nodes = program.graph.nodes();
-  if (std::none_of(nodes.begin(), nodes.end(), [](const Node& n) { return n.op->name == "While"; }))
-    return program;
-  Rewriter rewriter(program);
-  for (std::int32_t id = 0; id < program.graph.size(); ++id) {
-    Node node = rewriter.translated(id);
-    if (node.op->name == "While") {
-      const std::string why = options.is_on ? why_lowered(program.graph, id) : options.off_because;
-      if (told)
-        told->push_back(name_of_loop(node) + (why.empty() ? ": resident" : ": lowered: " + why));
-      if (why.empty()) {
-        node.op = &find_op("ResidentLoop");
-        const SubGraph& condition = *subgraphs_of(node)[0];
-        for (std::size_t i = 1; i < condition.outputs.size(); ++i)
-          node.outputs.push_back(condition.graph.spec(condition.outputs[i]));
-      }
-    }
-    rewriter.replace(id, std::move(node));
-  }
-  return rewriter.finish();
+  return change_loops(std::move(program), [&](const ChangedLoop& loop) {
+    Node& node = loop.node;
+    const std::string why = options.is_on ? why_lowered(loop.from, loop.id) : options.off_because;
+    if (told)
+      told->push_back(name_of_loop(node) + (why.empty() ? ": resident" : ": lowered: " + why));
+    if (!why.empty()) return;
+    node.op = &find_op("ResidentLoop");
+    const SubGraph& condition = *subgraphs_of(node)[0];
+    for (std::size_t i = 1; i < condition.outputs.size(); ++i)
+      node.outputs.push_back(condition.graph.spec(condition.outputs[i]));
+  });
 }
 
 }  // namespace troupe

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/controlflow/build.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
 
@@ -59,13 +60,7 @@ TROUPE_OP(ResidentLoop) {
   op.doc("A While that its device runs as a whole.");
   op.inputs(0, -1);
   op.attr<std::shared_ptr<const AttrObject>>("graphs");
-  op.attr<std::int64_t>("variables");
-  op.attr<std::shared_ptr<const AttrObject>>("implicit");
-  op.attr<std::int64_t>("parallel_iterations", 32);
-  op.attr<bool>("back_prop", true);
-  op.attr<std::string>("label");
-  op.attr<std::vector<std::int64_t>>("numbers", {});
-  op.attr<std::string>("compared", "");
+  declare_loop_attributes(op);
   op.attr<std::int64_t>("frame", 1);  // its number, by which errors name it; loops within follow
   op.side_effect();                   // the executor alone runs it: never folded, never merged
   op.not_differentiable();
