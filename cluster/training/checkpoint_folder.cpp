@@ -89,6 +89,9 @@ std::vector<CheckpointFolder::Entry> CheckpointFolder::entries() const {
 
 TensorFile CheckpointFolder::read(std::int64_t step) const {
   TensorFile file = load_safetensors(path(step));
+  if (!file.is_checked)
+    throw Error(Code::data_loss,
+                fmt::format("'{}' has no checksum, so its values may be damaged", path(step)));
   if (const std::string& said = value_of(file.metadata, kStep); said != std::to_string(step))
     throw Error(Code::data_loss,
                 fmt::format("'{}' is no checkpoint of step {}: its metadata '{}' is '{}'",

@@ -50,7 +50,8 @@ class CheckpointFolder {
   /// Reads the head of each file, oldest first. A file whose head cannot be read has its step,
   /// path and size alone.
   std::vector<Entry> entries() const;
-  /// Throws as load_safetensors, and data_loss for a file of another step than its name says.
+  /// Throws as load_safetensors, and data_loss for a file that has no checksum, or is of another
+  /// step than its name says.
   TensorFile read(std::int64_t step) const;
   /// Throws as save_safetensors.
   void write(std::int64_t step, const NamedTensors& values,

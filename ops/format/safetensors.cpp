@@ -515,6 +515,7 @@ TensorFile load_safetensors(const std::string& path) {
     lost(path, fmt::format("its checksum is {:016x}, not {} as written in it (a program that "
                            "changes the file has to drop the metadata '{}')",
                            crc, checksum, kChecksum));
+  out.is_checked = !checksum.empty();
   return out;
 }
 

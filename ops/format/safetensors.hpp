@@ -34,6 +34,7 @@ using NamedTensors = std::vector<std::pair<std::string, Tensor>>;
 struct TensorFile {
   NamedTensors tensors;  // in the order of the data
   std::map<std::string, std::string> metadata;
+  bool is_checked = false;  // the file has a checksum, which fits
   /// Throws not_found.
   const Tensor& at(const std::string& name) const;
 };
