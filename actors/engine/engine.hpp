@@ -281,6 +281,7 @@ class Engine final : public detail::EagerHost {
  private:
   detail::StateStore& eager_states() override;
   detail::Device& eager_device() override;
+  detail::Device& eager_device(const std::string& name) override;
   std::uint64_t eager_seed() const override;
   std::unique_ptr<detail::StagedProgram> stage(const Graph& graph,
                                                const std::vector<detail::Edge>& feeds,

@@ -45,6 +45,14 @@ Device& Engine::eager_device() {
                   name));
 }
 
+Device& Engine::eager_device(const std::string& name) {
+  if (Device* device = impl_->find(full_name(name, impl_->node()))) return *device;
+  throw Error(Code::unimplemented,
+              fmt::format("an eager scope cannot compute on '{}': it is another node's; call a "
+                          "traced function whose code names the device",
+                          name));
+}
+
 std::uint64_t Engine::eager_seed() const { return impl_->options().seed; }
 
 std::unique_ptr<StagedProgram> Engine::stage(const Graph& graph, const std::vector<Edge>& feeds,

@@ -88,20 +88,29 @@ Edge fresh_mark() {
 }  // namespace
 
 Eager::Eager()
-    : Reader(0), own_(make_cpu_device()), device_(own_.get()), stream_(device_->make_stream()),
-      own_states_(std::make_unique<StateStore>()), store_(own_states_.get()),
-      outer_(std::exchange(innermost_scope(), this)) {}
+    : Reader(0), own_(make_cpu_device()), own_states_(std::make_unique<StateStore>()),
+      store_(own_states_.get()), outer_(std::exchange(innermost_scope(), this)) {
+  at_ = places_.emplace_back(std::make_unique<Place>(*own_)).get();
+}
 Eager::Eager(Device& device)
-    : Reader(0), device_(&device), stream_(device.compute_stream()),
-      own_states_(std::make_unique<StateStore>()), store_(own_states_.get()),
-      outer_(std::exchange(innermost_scope(), this)) {}
+    : Reader(0), own_states_(std::make_unique<StateStore>()), store_(own_states_.get()),
+      outer_(std::exchange(innermost_scope(), this)) {
+  at_ = places_.emplace_back(std::make_unique<Place>(device)).get();
+}
 Eager::Eager(EagerHost& host)
-    : Reader(0), device_(&host.eager_device()), stream_(device_->compute_stream()), host_(&host),
-      store_(&host.eager_states()), outer_(std::exchange(innermost_scope(), this)) {
+    : Reader(0), host_(&host), store_(&host.eager_states()),
+      outer_(std::exchange(innermost_scope(), this)) {
+  at_ = places_.emplace_back(std::make_unique<Place>(host.eager_device())).get();
   run_.id = fresh_run_id();
   run_.seed = host.eager_seed();
 }
 Eager::~Eager() {
+  for (const auto& place : places_)
+    if (!place->device->is_synchronous()) {
+      try {
+        place->stream->synchronize();
+      } catch (const Error&) {}  // nothing reads the values any more
+    }
   // Scopes may end in any order, and on another thread than they began on.
   for (Eager** at = &innermost_scope(); *at; at = &(*at)->outer_)
     if (*at == this) {
@@ -171,15 +180,16 @@ Exprs Eager::compute_cached(const OpDef& op, std::span<const Expr> inputs, Attrs
                             const Site& site) {
   std::vector<ValueSpec> specs;
   try {
-    KernelCache::Prepared* prepared = kernels_.find(op, attrs, inputs);
+    KernelCache& kernels = at_->kernels;
+    KernelCache::Prepared* prepared = kernels.find(op, attrs, inputs);
     if (!prepared) {
       for (const Expr& e : inputs) specs.push_back(spec_of(e));
       Attrs all = attrs;
       std::vector<ValueSpec> outputs = infer_outputs(op, specs, all);
-      prepared = &kernels_.add(std::make_unique<KernelCache::Prepared>(
-          op, std::move(attrs), std::move(all), specs, std::move(outputs), *device_));
+      prepared = &kernels.add(std::make_unique<KernelCache::Prepared>(
+          op, std::move(attrs), std::move(all), specs, std::move(outputs), *at_->device));
     }
-    Exprs out = run_kernel(*prepared->kernel, op, inputs, prepared->outputs.size(), {});
+    Exprs out = run_kernel(*at_, *prepared->kernel, op, inputs, prepared->outputs.size(), {}, site);
     if (BindObserver::innermost()) tell(op, prepared->all, inputs, out, nullptr, -1, site);
     return out;
   } catch (const Error& e) {
@@ -207,9 +217,10 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
       const StateSpec& spec = states_[static_cast<std::size_t>(state)];
       use = {&spec, store_->get(spec)};
     }
+    Place& place = state >= 0 ? *places_[0] : *at_;
     const std::unique_ptr<Kernel> kernel = make_node_kernel(
-        op, types.setup(op, attrs, *device_, node ? node->origin : ++calls_, use.state));
-    Exprs out = run_kernel(*kernel, op, inputs, types.outputs(), use);
+        op, types.setup(op, attrs, *place.device, node ? node->origin : ++calls_, use.state));
+    Exprs out = run_kernel(place, *kernel, op, inputs, types.outputs(), use, site);
     if (BindObserver::innermost()) tell(op, attrs, inputs, out, use.state.get(), state, site);
     return out;
   } catch (const Error& e) {
@@ -225,8 +236,8 @@ Exprs Eager::in_scope(std::vector<Value> values) {
   return out;
 }
 
-Exprs Eager::run_kernel(Kernel& kernel, const OpDef& op, std::span<const Expr> inputs,
-                        std::size_t outputs, const StateInUse& use) {
+Exprs Eager::run_kernel(Place& place, Kernel& kernel, const OpDef& op, std::span<const Expr> inputs,
+                        std::size_t outputs, const StateInUse& use, const Site& site) {
   // this many need no memory from the heap
   std::array<Value, 3> few_in;
   std::array<Value, 1> few_out;
@@ -235,21 +246,93 @@ Exprs Eager::run_kernel(Kernel& kernel, const OpDef& op, std::span<const Expr> i
   std::span<Value> out(few_out.data(), std::min(outputs, few_out.size()));
   if (inputs.size() > few_in.size()) many_in.resize(inputs.size()), in = many_in;
   if (outputs > few_out.size()) many_out.resize(outputs), out = many_out;
-  for (std::size_t i = 0; i < inputs.size(); ++i) in[i] = inputs[i].held();
-  run_kernel_blocking(kernel, in, out, *device_, *stream_, run_, use, tag_, host_ == nullptr);
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    in[i] = inputs[i].held();
+    bring(in[i], place);
+  }
+  const bool is_synchronous = place.device->is_synchronous();
+  if (!is_synchronous) enqueue(place, op, site_for(site));
+  run_kernel_blocking(kernel, in, out, *place.device, *place.stream, run_, use, tag_,
+                      host_ == nullptr);
   Exprs made;
   made.reserve(outputs);
-  const bool is_synchronous = device_->is_synchronous();
   for (std::size_t i = 0; i < outputs; ++i) {
     if (!out[i].has_value())
       throw Error(Code::internal, fmt::format("the kernel of {} set no output {}", op.name, i));
     // made of host scalars
     if (!is_synchronous && out[i].kind() == Value::Kind::tensor)
-      copy_to_device(out[i].tensor(), *device_, *stream_);
+      copy_to_device(out[i].tensor(), *place.device, *place.stream);
     made.push_back(hold(std::move(out[i])));
   }
-  if (!is_synchronous) stream_->synchronize();
   return made;
+}
+
+// ---- devices
+
+Eager::OnDevice::OnDevice(Eager& eager, const std::string& device, const Site& at)
+    : eager_(eager), before_(eager.at_) {
+  if (const Tracing* trace = Tracing::active()) {
+    traced_.reset(new Graph::Scope(trace->graph().on_device(device)));
+    return;
+  }
+  try {
+    eager.at_ = &eager.place_on(device);
+  } catch (const Error& e) {
+    throw Error(e.code(), fmt::format("on_device at {}: {}", at.text(), e.what()));
+  }
+}
+Eager::OnDevice::~OnDevice() { eager_.at_ = before_; }
+
+Eager::Place& Eager::place_on(const std::string& device) {
+  for (const auto& place : places_)
+    if (place->device->name() == device) return *place;
+  if (!host_)
+    throw Error(Code::not_found,
+                fmt::format("there is no device '{}': a scope without an engine has only '{}'",
+                            device, places_[0]->device->name()));
+  Device& found = host_->eager_device(device);
+  if (Place* known = place_of(found)) return *known;
+  return *places_.emplace_back(std::make_unique<Place>(found));
+}
+
+Eager::Place* Eager::place_of(const Device& device) {
+  for (const auto& place : places_)
+    if (place->device == &device) return place.get();
+  return nullptr;
+}
+
+// The device runs behind: its work's errors are attributed to the op that enqueues it now.
+void Eager::enqueue(Place& place, const OpDef& op, const Site& site) const {
+  constexpr std::size_t kMostBehind = 1024;
+  refuse_failed(place);
+  if (place.enqueued.size() >= kMostBehind) wait(place);
+  place.stream->attribute(place.fault,
+                          place.first + static_cast<std::int64_t>(place.enqueued.size()));
+  place.enqueued.emplace_back(&op, site);
+}
+
+void Eager::wait(Place& place) {
+  place.stream->synchronize();
+  refuse_failed(place);
+  place.first += static_cast<std::int64_t>(place.enqueued.size());
+  place.enqueued.clear();
+}
+
+void Eager::refuse_failed(const Place& place) {
+  if (!place.fault->is_set()) return;
+  const auto i = static_cast<std::size_t>(place.fault->origin() - place.first);
+  const Status& status = place.fault->status();
+  if (i >= place.enqueued.size()) throw Error(status.code(), status.message());
+  const auto& [op, site] = place.enqueued[i];
+  throw Error(status.code(), fmt::format("{}{} at {}, on {}: {}", op->name, within(site),
+                                         site.text(), place.device->name(), status.message()));
+}
+
+void Eager::bring(Value& value, const Place& to) {
+  if (value.kind() != Value::Kind::tensor || value.tensor().is_on_host() ||
+      value.tensor().device() == to.device)
+    return;
+  value = on_host(value);
 }
 
 void Eager::tell(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs,
@@ -319,8 +402,12 @@ Tensor Eager::on_host(const Value& value) {
   if (t.is_on_host()) return t;
   // A scalar in a device's memory is no inline scalar: it comes back as a vector of one.
   Tensor host = Tensor::empty(t.dtype(), t.shape().is_scalar() ? Shape{1} : t.shape());
-  device_->copy_to_host(*stream_, t, View(host));
-  stream_->synchronize();
+  // another scope's device is one more place
+  Device& device = *t.device();
+  Place* place = place_of(device);
+  if (!place) place = places_.emplace_back(std::make_unique<Place>(device)).get();
+  device.copy_to_host(*place->stream, t, View(host));
+  wait(*place);
   return host.reshaped(t.shape());
 }
 

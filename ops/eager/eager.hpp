@@ -41,12 +41,15 @@ struct StateInUse;
 }  // namespace detail
 
 class Eager final : public detail::Reader, private detail::Evaluate {
+  struct Place;
+
  public:
   /// Computes on the host's CPU device, on the calling thread.
   Eager();
-  /// Computes on `device`, which must outlive the scope. Blocks after each node until the device
-  /// has finished. Values of an asynchronous device stay in its memory; `run` copies its results to
-  /// the host.
+  /// Computes on `device`, which must outlive the scope. Values of an asynchronous device stay in
+  /// its memory; `run` copies its results to the host. An asynchronous device runs behind the
+  /// caller: an error of its work is thrown by a later op on it, or when a value is read. It names
+  /// the op that failed and its line. From then on the scope cannot use the device.
   explicit Eager(detail::Device& device);
   /// Computes on the host's device with the host's states; traced functions that are called with
   /// its values run on the host. The host must outlive the scope.
@@ -86,13 +89,50 @@ class Eager final : public detail::Reader, private detail::Evaluate {
     run_.seed = seed;
     store_->seed_with(seed);
   }
+  /// Keys of the scope's random draws: a scope with equal ones draws the same from then on.
+  struct RandomState {
+    std::uint64_t seed, step, draws;
+  };
+  RandomState random_state() const { return {run_.seed, run_.step, calls_}; }
+  void set_random_state(const RandomState& state) {
+    set_seed(state.seed);
+    run_.step = state.step;
+    calls_ = state.draws;
+  }
   /// Sets the step of the next run; each run adds one.
   void set_step(std::uint64_t step) { run_.step = step; }
 
   /// Returns an expression of this scope with this value, as if an op had yielded it.
   Expr hold(detail::Value value);
+  /// While it lives, ops of the scope without a state compute on another device of its host; states
+  /// stay where they are. Inputs in another device's memory are copied by themselves. In a trace it
+  /// constrains the nodes to the device. Nests.
+  class OnDevice {
+   public:
+    OnDevice(Eager& eager, const std::string& device, const detail::Site& at);
+    OnDevice(OnDevice&&) = delete;
+    ~OnDevice();
+
+   private:
+    Eager& eager_;
+    Place* const before_;
+    std::unique_ptr<Graph::Scope> traced_;
+  };
+  /// Throws not_found, naming the line, for a device that the host does not have.
+  [[nodiscard]] OnDevice on_device(const std::string& device, At at = At::current()) {
+    return OnDevice(*this, device, at);
+  }
+  /// Returns the value, copied to the host if it is in a device's memory.
+  Tensor on_host(const Expr& e) { return on_host(e.held()); }
+  /// Returns the value as it may be fed to a program of the scope's host: in the memory of the
+  /// scope's own device, or of the host.
+  detail::Value at_home(const Expr& e) {
+    detail::Value value = e.held();
+    bring(value, *places_[0]);
+    return value;
+  }
   /// Returns the kernels that later binds of the same op, attributes, dtypes and shapes run again.
-  const detail::KernelCache& kernels() const { return kernels_; }
+  const detail::KernelCache& kernels() const { return at_->kernels; }
 
   /// A summary of the nodes bound while a Watching lives. while_loop uses it to find out whether
   /// its predicate is false because of NaN.
@@ -152,8 +192,9 @@ class Eager final : public detail::Reader, private detail::Evaluate {
                 const detail::Site& site, int state, const Replayed* again);
   Exprs compute_cached(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
                        const detail::Site& site);
-  Exprs run_kernel(detail::Kernel& kernel, const detail::OpDef& op, std::span<const Expr> inputs,
-                   std::size_t outputs, const detail::StateInUse& use);
+  Exprs run_kernel(Place& place, detail::Kernel& kernel, const detail::OpDef& op,
+                   std::span<const Expr> inputs, std::size_t outputs, const detail::StateInUse& use,
+                   const detail::Site& site);
   void tell(const detail::OpDef& op, const detail::Attrs& attrs, std::span<const Expr> inputs,
             const Exprs& outputs, const detail::State* state, int number, const detail::Site& site);
   Exprs bind_in(Graph& graph, const detail::OpDef& op, std::span<const Expr> inputs,
@@ -177,16 +218,35 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   // Calls nest on the C++ stack, a few kilobytes each.
   static constexpr int kMaxDepth = 500;
 
+  // A device on which ops compute, and its kernels.
+  struct Place {
+    explicit Place(detail::Device& on) : device(&on), stream(on.compute_stream()) {}
+    detail::Device* device;
+    std::unique_ptr<detail::Stream> stream;
+    detail::KernelCache kernels = {};
+    // On an asynchronous device: the first error, whose origin counts `enqueued`; the ops enqueued
+    // since the device was last waited for, from number `first` on.
+    std::shared_ptr<detail::Fault> fault = std::make_shared<detail::Fault>();
+    std::vector<std::pair<const detail::OpDef*, detail::Site>> enqueued = {};
+    std::int64_t first = 0;
+  };
+  Place& place_on(const std::string& device);
+  Place* place_of(const detail::Device& device);
+  void enqueue(Place& place, const detail::OpDef& op, const detail::Site& site) const;
+  static void wait(Place& place);
+  static void refuse_failed(const Place& place);
+  // Copies a tensor that is in the memory of a device other than the place's to the host.
+  void bring(detail::Value& value, const Place& to);
+
   std::unique_ptr<detail::Device> own_;
-  detail::Device* device_;
-  std::unique_ptr<detail::Stream> stream_;
+  std::vector<std::unique_ptr<Place>> places_;  // the first is the scope's own
+  Place* at_;                                   // the one on which ops compute
   detail::RunInfo run_;
   std::uint64_t calls_ = 0;  // origins given to binds that repeat no node
   std::vector<detail::StateSpec> states_;
   detail::EagerHost* host_ = nullptr;
   std::unique_ptr<detail::StateStore> own_states_;
   detail::StateStore* store_;
-  detail::KernelCache kernels_;
   Eager* outer_ = nullptr;  // the scope that was the innermost one of its thread before this one
   Comparisons* watch_ = nullptr;
   bool is_looking_ = false;

@@ -31,6 +31,9 @@ class EagerHost {
   virtual StateStore& eager_states() = 0;
   /// The device of nodes that name no other.
   virtual Device& eager_device() = 0;
+  /// A device by name, made on first use. Throws not_found, or unimplemented for one that eager
+  /// scopes cannot compute on.
+  virtual Device& eager_device(const std::string& name) = 0;
   virtual std::uint64_t eager_seed() const = 0;
   /// Feeds and fetches may be lists. `keep`: all effects of the graph happen, or only those that
   /// the fetches need. The graph is not used after the call.

@@ -1,10 +1,15 @@
 #include <troupe/ops/eager/staged.hpp>
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <set>
+
+#include <fmt/format.h>
 
 #include <troupe/ops/eager/bind_observer.hpp>
 #include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/graph/function_def.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 
 namespace troupe::detail {
@@ -14,6 +19,16 @@ std::shared_ptr<StagedProgram> prepared(StagedFunction& f) {
   const std::lock_guard lock(f.in->mutex);
   if (!f.program) f.program = f.in->host->stage(f.in->graph, f.inputs, f.outputs, f.keep);
   return f.program;
+}
+
+void add_reads(const Graph& graph, std::set<std::int32_t>& states,
+               std::set<const FunctionDef*>& seen) {
+  for (const Node& node : graph.nodes()) {
+    if (node.op->name == "ReadVariable") states.insert(node.state);
+    for (const auto& sub : subgraphs_of(node)) add_reads(sub->graph, states, seen);
+    const FunctionDef* f = function_of(node);
+    if (f && f->body && seen.insert(f).second) add_reads(f->body->graph, states, seen);
+  }
 }
 
 // Without a host the program is replayed, node by node, on the calling thread.
@@ -27,6 +42,58 @@ std::vector<Value> replayed(StagedFunction& f, std::span<const Expr> inputs, Eag
 }
 
 }  // namespace
+
+std::function<Expr(const Expr&, const Site&)> capture_into(StagedFunction& function,
+                                                           Exprs& captures) {
+  using Key = std::pair<const Reader*, Edge>;
+  return [&function, &captures, known = std::map<Key, Expr>()](const Expr& outside,
+                                                               const Site& site) mutable {
+    const bool is_eager = outside.reader().depth() == 0;
+    Expr& input = known[{is_eager ? nullptr : &outside.reader(), outside.edge()}];
+    if (input.is_empty()) {
+      input = function.in->graph.argument(outside.spec(), site);
+      captures.push_back(outside);
+      function.inputs.push_back(input.edge());
+    }
+    return input;
+  };
+}
+
+void find_reads(StagedFunction& function, Eager& scope) {
+  const Graph& graph = function.in->graph;
+  std::set<std::int32_t> read;
+  std::set<const FunctionDef*> seen;
+  add_reads(graph, read, seen);
+  for (const std::int32_t i : read) {
+    const StateSpec& spec = graph.states()[static_cast<std::size_t>(i)];
+    if (!is_floating(spec.values[0].dtype) && !is_complex(spec.values[0].dtype)) continue;
+    function.reads.push_back(
+        {i, scope.declare(spec, Site()), &scope, spec.values[0], scope.states().get(spec).get()});
+  }
+}
+
+Exprs call_code(std::string name, const std::function<Exprs(Graph&)>& code, Eager& scope) {
+  auto in = std::make_shared<StagedGraph>(scope.host());
+  auto function = std::make_shared<StagedFunction>(name, in);
+  Exprs captures;
+  {
+    Tracing::Callbacks callbacks;
+    callbacks.capture = capture_into(*function, captures);
+    callbacks.declared = [&](const StateSpec& spec, const Site& site) {
+      throw Error(Code::failed_precondition,
+                  fmt::format("{}: its code creates '{}' at {}; create states outside of it", name,
+                              spec.name, site.text()));
+    };
+    const Tracing tracing(in->graph, nullptr, name, std::move(callbacks));
+    for (const Expr& e : code(in->graph)) {
+      const Expr mine = &e.reader() == &in->graph ? e : in->graph.adopt(e, Site());
+      function->outputs.push_back(mine.edge());
+    }
+  }
+  in->graph.seal_as(name);
+  find_reads(*function, scope);
+  return call_staged(function, captures, scope);
+}
 
 std::string explain_staged(StagedFunction& function) {
   if (function.in->host) return prepared(function)->explain();
@@ -52,7 +119,7 @@ Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<con
     const BindObserver::Paused paused;
     std::vector<Value> values;
     if (run->in->host) {
-      for (const Expr& e : inputs) values.push_back(e.held());
+      for (const Expr& e : inputs) values.push_back(scope.at_home(e));
       values = prepared(*run)->run(std::move(values));
     } else {
       values = replayed(*run, inputs, scope);

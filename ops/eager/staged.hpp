@@ -5,6 +5,7 @@
 // or compiles it holds its mutex; a compiled program runs without.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -61,6 +62,20 @@ struct StagedFunction {
 /// tapes of this thread. Throws the run's error.
 Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<const Expr> inputs,
                   Eager& scope);
+
+/// Returns the trace's `capture` (ops/graph/tracing.hpp): a value from outside becomes one more
+/// input of the function, the same one for the same value, and is appended to `captures`. Both must
+/// outlive the trace.
+std::function<Expr(const Expr& outside, const Site& site)> capture_into(StagedFunction& function,
+                                                                        Exprs& captures);
+
+/// Fills `reads` with the floating variables that the function's graph reads, its sub-graphs and
+/// the functions that it calls included; `scope` declares them.
+void find_reads(StagedFunction& function, Eager& scope);
+
+/// Stages code that declares no states: runs it once on a new graph, whose eager values come in as
+/// inputs, and runs the program on `scope`. The tapes of this thread record it as one call.
+Exprs call_code(std::string name, const std::function<Exprs(Graph&)>& code, Eager& scope);
 
 /// Describes what the compiled program does and where; without a host, its text.
 std::string explain_staged(StagedFunction& function);

@@ -20,4 +20,11 @@ using GradientFunction =
 /// own inputs.
 Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient);
 
+namespace detail {
+
+/// As above, for any number of inputs.
+Expr with_gradient_of(const Operand& y, const std::vector<Expr>& xs, GradientFunction gradient);
+
+}  // namespace detail
+
 }  // namespace troupe

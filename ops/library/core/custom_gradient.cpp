@@ -18,15 +18,26 @@ class FunctionAttr final : public AttrObject {
 };
 }  // namespace
 
-Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient) {
+namespace {
+Expr bind_with_gradient(const Operand& y, std::vector<Operand> operands,
+                        GradientFunction gradient) {
   if (!gradient)
     throw Error(
         Code::invalid_argument,
         fmt::format("with_gradient at {}: the gradient's function is empty", y.site().text()));
-  std::vector<Operand> operands{y};
-  operands.insert(operands.end(), xs.begin(), xs.end());
+  operands.insert(operands.begin(), y);
   std::shared_ptr<const AttrObject> function = std::make_shared<FunctionAttr>(std::move(gradient));
   return bind1("WithGradient", operands, Attrs{{"function", function}}, y.site());
+}
+}  // namespace
+
+Expr with_gradient(Operand y, std::initializer_list<Operand> xs, GradientFunction gradient) {
+  return bind_with_gradient(y, {xs.begin(), xs.end()}, std::move(gradient));
+}
+
+Expr detail::with_gradient_of(const Operand& y, const std::vector<Expr>& xs,
+                              GradientFunction gradient) {
+  return bind_with_gradient(y, {xs.begin(), xs.end()}, std::move(gradient));
 }
 
 TROUPE_OP(WithGradient) {

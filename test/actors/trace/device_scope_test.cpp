@@ -1,0 +1,128 @@
+// Device scopes of eager execution: where ops compute, how values get there, and how errors of a
+// device that runs behind name the op that failed. Row A42.
+#include <boost/test/unit_test.hpp>
+
+#include <troupe/actors/trace/traced_function.hpp>
+#include <troupe/autodiff/tape.hpp>
+#include <troupe/devices/sim/sim_device.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/test/support/eager_scopes.hpp>
+
+namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(device_scope_test)
+
+namespace {
+
+std::string device_of(const Expr& e) {
+  const Device* device = e.held().tensor().device();
+  return device ? device->name() : "host";
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(ops_compute_where_the_scope_says) {
+  Engine engine({.workers = 1});
+  Eager e(engine);
+  Variable v = e.variable("v", Tensor::of<double>({1, 1}, {2}));
+  Expr x = matrix(e, {1, 2}, {2}), y, z;
+  {
+    const auto there = e.on_device("sim:0");
+    y = x * 2.0;
+    {
+      const auto back = e.on_device("cpu:0");
+      z = y + x;
+    }
+    v.assign(y);  // states stay where they are
+    BOOST_TEST(device_of(y + z) == "sim:0");
+  }
+  BOOST_TEST(device_of(y) == "sim:0");
+  BOOST_TEST(device_of(z) == "host");
+  BOOST_TEST(numbers(z) == (Numbers{3, 6}));
+  BOOST_TEST(e.on_host(y).at(1) == 4);
+  BOOST_TEST(numbers(v.read()) == (Numbers{2, 4}));
+  auto f = function("f", [](Expr a) { return a + 1.0; });
+  BOOST_TEST(numbers(f(y)) == (Numbers{3, 5}));  // fed from the other device
+}
+
+BOOST_AUTO_TEST_CASE(gradients_cross_devices) {
+  Engine engine({.workers = 1});
+  Eager e(engine);
+  for (const bool is_first_there : {true, false}) {
+    const char* first = is_first_there ? "sim:0" : "cpu:0";
+    const char* then = is_first_there ? "cpu:0" : "sim:0";
+    Expr a, b, sum;
+    {
+      const auto here = e.on_device(first);
+      a = identity(matrix(e, {1, 2}, {2}));
+      b = identity(matrix(e, {3, 4}, {2}));
+    }
+    GradientTape tape;
+    tape.watch(std::pair(a, b));
+    {
+      const auto here = e.on_device(then);
+      sum = a + b;
+    }
+    const std::vector<Expr> d = tape.gradient(sum, {a, b});
+    for (const Expr& dx : d) {
+      const Tensor t = e.on_host(dx);
+      BOOST_TEST(t.at(0) == 1);
+      BOOST_TEST(t.at(1) == 1);
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(traced_code_constrains_its_nodes) {
+  Engine engine({.workers = 1, .devices = {"cpu:0", "sim:0"}});
+  Eager e(engine);
+  auto f = function("f", [&](Expr x) {
+    const auto there = e.on_device("sim:0");
+    return x * 3.0;
+  });
+  Expr x = matrix(e, {1, 2}, {2});
+  BOOST_TEST(numbers(f(x)) == (Numbers{3, 6}));
+  bool is_there = false;
+  const auto graph = f.graph(x);
+  for (const Node& n : graph->nodes()) is_there = is_there || n.device == "sim:0";
+  BOOST_TEST(is_there);
+}
+
+BOOST_AUTO_TEST_CASE(a_device_runs_behind_its_scope) {
+  const auto device = make_sim_device({.manual = true});
+  Eager e(*device);
+  Expr x = matrix(e, {1, 2}, {2});
+  Expr y = x * 2.0 + 1.0;  // nothing has run yet
+  const auto stream = device->compute_stream();
+  BOOST_TEST(step(*stream));
+  BOOST_TEST(e.on_host(y).at(1) == 5);
+  BOOST_TEST(!step(*stream));
+}
+
+BOOST_AUTO_TEST_CASE(a_late_error_names_the_op_that_failed) {
+  const auto device = make_sim_device({.manual = true});
+  Eager e(*device);
+  Expr list = matrix(e, {1, 2}, {2});
+  Expr bad = gather(list, e.constant(Tensor::of<std::int64_t>({0, 7})), 0);
+  Expr later = bad * 2.0 + list;
+  const auto names = [](const Error& error) {
+    return says(error, Code::out_of_range, {"Gather", "device_scope_test.cpp", "on sim:0"});
+  };
+  BOOST_CHECK_EXCEPTION(e.on_host(later), Error, names);
+  BOOST_CHECK_EXCEPTION(list + 1.0, Error, names);  // and from then on
+}
+
+BOOST_AUTO_TEST_CASE(devices_that_there_are_not_are_refused) {
+  Engine engine({.workers = 1});
+  Eager e(engine), alone;
+  BOOST_CHECK_EXCEPTION(e.on_device("no:0"), Error, [](const Error& error) {
+    return says(error, Code::not_found, {"on_device", "device_scope_test.cpp", "no:0"});
+  });
+  BOOST_CHECK_EXCEPTION(alone.on_device("sim:0"), Error, [](const Error& error) {
+    return says(error, Code::not_found, {"without an engine", "device_scope_test.cpp"});
+  });
+  BOOST_TEST(number(e.constant(1.0) + 1.0) == 2);
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
