@@ -9,6 +9,7 @@
 #include <troupe/autodiff/staged_gradient.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/eager/replay.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 
@@ -27,6 +28,12 @@ bool may_have_gradient(const Value& value) { return carries_gradient(value.dtype
 const State* key_of(const Variable& v) {
   auto* scope = dynamic_cast<Eager*>(&v.reader());
   return scope ? scope->states().get(scope->state_spec(v.state())).get() : nullptr;
+}
+
+Exprs inlined(const StagedFunction& f, const Exprs& inputs) {
+  const std::lock_guard lock(f.in->mutex);
+  return replay(prune(f.in->graph, f.inputs, f.outputs, f.keep),
+                Tracing::active()->graph().current(), inputs);
 }
 
 }  // namespace
@@ -290,7 +297,9 @@ class GradientTape::Sweep {
         }
       }
     }
-    const Exprs made = call_staged(back.function, inputs, scope);
+    // a trace takes the program in
+    const Exprs made = Tracing::active() ? inlined(*back.function, inputs)
+                                         : call_staged(back.function, inputs, scope);
     const auto result = [&](const StagedGradient::Result& r, const Expr& like) -> Cotangent {
       if (r.dense >= 0) return made[troupe::at(r.dense)];
       return Cotangent::sparse(made[troupe::at(r.indices)], made[troupe::at(r.values)], like);
@@ -401,15 +410,22 @@ std::vector<Cotangent> GradientTape::of_graph(Graph& graph, const std::vector<Ex
   return out;
 }
 
-std::vector<Cotangent> GradientTape::cotangents(const Targets& targets, const Independents& sources,
-                                                const TapeGradientOptions& options, At location) {
-  const Site at(location);
+void GradientTape::begin_use(const Site& at) {
   if (is_used_)
     throw Error(
         Code::failed_precondition,
         fmt::format("the tape made at {} is asked at {} for a second gradient, and was used "
                     "up at {}; make it with {{.persistent = true}}",
                     made_at_.text(), at.text(), used_at_.text()));
+  if (options_.persistent) return;
+  deactivate();
+  is_used_ = true;
+  used_at_ = at;
+}
+
+std::vector<Cotangent> GradientTape::cotangents(const Targets& targets, const Independents& sources,
+                                                const TapeGradientOptions& options, At location) {
+  const Site at(location);
   const std::vector<Expr>& ys = targets.ys();
   if (!options.output_gradients.empty() && options.output_gradients.size() != ys.size())
     throw Error(Code::invalid_argument,
@@ -423,11 +439,7 @@ std::vector<Cotangent> GradientTape::cotangents(const Targets& targets, const In
     if (sources[i].expr() && sources[i].expr()->is_empty())
       throw Error(Code::failed_precondition,
                   fmt::format("the tape at {}: source {} is an empty expression", at.text(), i));
-  if (!options_.persistent) {
-    deactivate();
-    is_used_ = true;
-    used_at_ = at;
-  }
+  begin_use(at);
   Graph* graph = nullptr;
   for (const Expr& y : ys)
     if (auto* g = dynamic_cast<Graph*>(&y.reader().current())) graph = g;
@@ -435,21 +447,27 @@ std::vector<Cotangent> GradientTape::cotangents(const Targets& targets, const In
       graph ? of_graph(*graph, ys, sources, options, at) : of_values(ys, sources, options, at);
   for (std::size_t i = 0; i < out.size(); ++i) {
     if (!out[i].is_none()) continue;
-    const Independent& x = sources[i];
-    if (options.unconnected == Unconnected::refused)
-      throw Error(Code::invalid_argument,
-                  fmt::format("the tape at {}: no target depends on source {} by a path that has a "
-                              "gradient; ask for Unconnected::zeros or Unconnected::none",
-                              at.text(), i));
-    if (options.unconnected != Unconnected::zeros) continue;
-    if (const Variable* v = x.variable()) out[i] = v->reader().zeros(v->dtype(), v->shape());
-    else out[i] = zero_cotangent(*x.expr());
+    const Expr zeros = unreached(sources[i], i, options.unconnected, at);
+    if (!zeros.is_empty()) out[i] = zeros;
   }
   if (!options_.persistent) {
     values_.clear();
     entries_.clear();
   }
   return out;
+}
+
+// Returns zeros of x's shape, or nothing, as the caller asked for an x that no gradient reaches.
+Expr GradientTape::unreached(const Independent& x, std::size_t i, Unconnected unconnected,
+                             const Site& at) const {
+  if (unconnected == Unconnected::refused)
+    throw Error(Code::invalid_argument,
+                fmt::format("the tape at {}: no target depends on source {} by a path that has a "
+                            "gradient; ask for Unconnected::zeros or Unconnected::none",
+                            at.text(), i));
+  if (unconnected != Unconnected::zeros) return {};
+  if (const Variable* v = x.variable()) return v->reader().zeros(v->dtype(), v->shape());
+  return zero_cotangent(*x.expr());
 }
 
 std::vector<Expr> GradientTape::dense(const std::vector<Cotangent>& cotangents) {

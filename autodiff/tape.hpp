@@ -55,6 +55,14 @@ struct TapeGradientOptions {
   std::vector<Expr> output_gradients = {};
 };
 
+struct JacobianOptions {
+  /// As of TapeGradientOptions; zeros have the shape of the Jacobian.
+  Unconnected unconnected = Unconnected::absent;
+  /// One program computes all rows, in parallel iterations. False: they are computed one by one,
+  /// eagerly by one gradient each, for which the tape must be persistent.
+  bool parallel = true;
+};
+
 namespace detail {
 
 // Takes a structure of sources apart: variables stay variables, where `flattened` would read them.
@@ -154,6 +162,33 @@ class GradientTape final : private detail::BindObserver {
     detail::add_sources(sources, flat);
     return detail::built<S>(dense(cotangents(targets, detail::Independents(flat), options, at)));
   }
+  /// dy / dx for each source, in the source's structure: [y's extents..., x's extents...]. Throws
+  /// as `gradient` does; invalid_argument if y is not floating.
+  template <class X>
+  requires(std::is_same_v<X, Expr> || std::is_same_v<X, Variable>) Expr
+      jacobian(const Expr& y, const X& source, const JacobianOptions& options = {},
+               At at = At::current()) {
+    return jacobians(y, detail::Independents(source), options, at)[0];
+  }
+  std::vector<Expr> jacobian(const Expr& y, const detail::Independents& sources,
+                             const JacobianOptions& options = {}, At at = At::current()) {
+    return jacobians(y, sources, options, at);
+  }
+  template <class S>
+  requires(!std::is_same_v<S, Expr> && !std::is_same_v<S, Variable> &&
+           !std::is_convertible_v<const S&, detail::Independents>)
+      detail::Built<S> jacobian(const Expr& y, const S& sources,
+                                const JacobianOptions& options = {}, At at = At::current()) {
+    std::vector<detail::Independent> flat;
+    detail::add_sources(sources, flat);
+    return detail::built<S>(jacobians(y, detail::Independents(flat), options, at));
+  }
+  /// The Jacobian of each example: of y [b, m...] with respect to x [b, n...], where y's row i
+  /// depends on x's row i alone, [b, m..., n...]. Throws invalid_argument unless both have a rank
+  /// of at least 2 and the same first extent.
+  Expr batch_jacobian(const Expr& y, const Expr& x, const JacobianOptions& options = {},
+                      At at = At::current());
+
   /// Like `gradient`, but rows that a gather used stay sparse.
   std::vector<detail::Cotangent> cotangents(const detail::Targets& targets,
                                             const detail::Independents& sources,
@@ -196,6 +231,17 @@ class GradientTape final : private detail::BindObserver {
                                           const detail::Independents& xs,
                                           const TapeGradientOptions& options,
                                           const detail::Site& at);
+  // Refuses a tape that is used up; one that is not persistent is from now on.
+  void begin_use(const detail::Site& at);
+  Expr unreached(const detail::Independent& x, std::size_t i, Unconnected unconnected,
+                 const detail::Site& at) const;
+  std::vector<Expr> jacobians(const Expr& y, const detail::Independents& xs,
+                              const JacobianOptions& options, const detail::Site& at);
+  // One gradient of y a row, stacked; empty where none arrives. The cotangent of row i is 1 at the
+  // places of y that have the number i.
+  std::vector<Expr> rows(const Expr& y, const detail::Independents& xs, const Expr& count,
+                         const Expr& places, const JacobianOptions& options,
+                         const detail::Site& at);
   static std::vector<Expr> dense(const std::vector<detail::Cotangent>& cotangents);
 
   const TapeOptions options_;
