@@ -82,6 +82,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Returns the kept plan for this request, or compiles and keeps one.
   std::shared_ptr<CompiledPlan> cached(const Graph& graph, const std::vector<Edge>& feeds,
                                        const std::vector<Edge>& fetches);
+  /// Makes a plan of a program that was placed on this engine's devices when it was saved.
+  std::shared_ptr<CompiledPlan> adopt(Placed placed) {
+    return make_troupe(std::move(placed), {}, 0);
+  }
   /// Makes this node's part of another node's plan.
   std::shared_ptr<CompiledPlan> take_part(Placed placed, int call_depth, PlanName name,
                                           std::shared_ptr<StateStore> states);

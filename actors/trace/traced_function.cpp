@@ -5,12 +5,12 @@
 #include <cstdio>
 #include <map>
 #include <mutex>
-#include <set>
 #include <shared_mutex>
 
 #include <fmt/format.h>
 
 #include <troupe/controlflow/build.hpp>
+#include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/controlflow/list_ops.hpp>
 #include <troupe/ops/eager/replay.hpp>
@@ -37,10 +37,12 @@ struct Trace {
   std::shared_ptr<StagedFunction> staged;  // takes arguments and captures, yields results
   Exprs captures;                          // values from outside
   std::vector<bool> yields;                // one a result: is it an expression?
+  Eager* scope = nullptr;                  // in which it was traced
   // As a function of graphs that call it, by their ids.
   std::map<std::uint64_t, const FunctionDef*> defined_in;
 
   bool covers(const Exprs& given) const {
+    if (given.size() != arguments.size()) return false;
     for (std::size_t i = 0; i < given.size(); ++i)
       if (!is_covered(given[i], arguments[i])) return false;
     return true;
@@ -66,17 +68,6 @@ std::string text_of(const std::vector<ValueSpec>& tensors, const std::vector<Hos
   for (std::size_t i = 0; i < host.size(); ++i)
     text += (i == 0 ? (tensors.empty() ? "" : "; ") : ", ") + host[i].text;
   return text + ")";
-}
-
-// The variables that the graph reads, its sub-graphs and the functions that it calls included.
-void add_reads(const Graph& graph, std::set<std::int32_t>& states,
-               std::set<const FunctionDef*>& seen) {
-  for (const Node& node : graph.nodes()) {
-    if (node.op->name == "ReadVariable") states.insert(node.state);
-    for (const auto& sub : subgraphs_of(node)) add_reads(sub->graph, states, seen);
-    const FunctionDef* f = function_of(node);
-    if (f && f->body && seen.insert(f).second) add_reads(f->body->graph, states, seen);
-  }
 }
 
 bool differ_in_extents(const ValueSpec& a, const ValueSpec& b) {
@@ -109,6 +100,11 @@ struct TracedFunction::Impl {
                                const std::vector<HostArgument>& host, const Body& body,
                                Eager& scope, const Graph* caller, bool may_create,
                                bool& has_created);
+  Operands run_recursive(Graph& graph, const std::vector<ValueSpec>& specs, const Exprs& arguments,
+                         const Body& body);
+  /// The call of the function under way that a call with these arguments recurs to; null: none.
+  NamedFunction* recurs(const Graph& caller, const Exprs& arguments,
+                        const std::vector<HostArgument>& host) const;
   void add(std::shared_ptr<Trace> made);
   void warn_of_retraces(const Trace& made);
   Exprs call_in(Graph& graph, Trace& trace, const Exprs& arguments, const Site& at) const;
@@ -124,7 +120,12 @@ struct TracedFunction::Impl {
   std::atomic<std::uint64_t> evictions{0};
   bool is_warned = false;
   std::map<std::string, Site> created;  // states that the first trace has declared
-  std::vector<const Trace*> under_way;
+  // Traces that run their code now; `self` is set while calls may recur to it.
+  struct UnderWay {
+    const Trace* trace;
+    NamedFunction* self = nullptr;
+  };
+  std::vector<UnderWay> under_way;
 };
 
 // ---- arguments
@@ -186,9 +187,7 @@ std::shared_ptr<Trace> TracedFunction::Impl::find(const Exprs& arguments,
   // the most relaxed ones come last
   for (std::size_t i = traces.size(); i-- > 0;) {
     const Trace& t = *traces[i];
-    if (t.on == on && t.arguments.size() == arguments.size() && t.covers(arguments) &&
-        is_same(t.host, host))
-      return traces[i];
+    if (t.on == on && t.covers(arguments) && is_same(t.host, host)) return traces[i];
   }
   return nullptr;
 }
@@ -217,12 +216,15 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace_for(const Exprs& arguments,
   const std::lock_guard one(tracing_mutex());
   if (std::shared_ptr<Trace> known = find(arguments, host, scope.host())) return known;
   const std::vector<ValueSpec> specs = specs_of(arguments);
-  for (const Trace* t : under_way)
-    if (t->on == scope.host() && t->arguments == specs && is_same(t->host, host))
-      refuse(
-          fmt::format("it calls itself with arguments {} while it is traced for them, so that the "
-                      "trace would not end; let a host argument change, or use GraphFunction",
-                      text_of(specs, host)));
+  for (const UnderWay& u : under_way)
+    if (u.trace->on == scope.host() && u.trace->arguments == specs && is_same(u.trace->host, host))
+      refuse(fmt::format(
+          "it calls itself{} with arguments {} while it is traced for them, so that the trace "
+          "would not end; {}",
+          u.self ? " by another traced function" : "", text_of(specs, host),
+          u.self ? "let it call itself"
+                 : "give FunctionOptions::results, or let a host argument "
+                   "change"));
   const std::vector<ValueSpec> wide = relaxed(specs, host, scope.host());
   const bool is_first = count.load(std::memory_order_relaxed) == 0;
   bool has_created = false;
@@ -285,6 +287,7 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
   made->arguments = specs;
   made->host = host;
   made->on = scope.host();
+  made->scope = &scope;
   auto in = std::make_shared<StagedGraph>(scope.host());
   Graph& graph = in->graph;
   made->staged = std::make_shared<StagedFunction>(name, in);
@@ -296,20 +299,9 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
     staged.inputs.push_back(inside.back().edge());
   }
 
-  std::map<std::pair<const Reader*, Edge>, Expr> captured;
   std::vector<std::pair<StateSpec, Expr>> initial;
   Tracing::Callbacks callbacks;
-  callbacks.capture = [&](const Expr& outside, const Site& site) {
-    const bool is_eager = outside.reader().depth() == 0;
-    const auto key = std::pair(is_eager ? nullptr : &outside.reader(), outside.edge());
-    Expr& input = captured[key];
-    if (input.is_empty()) {
-      input = graph.argument(outside.spec(), site);
-      made->captures.push_back(outside);
-      staged.inputs.push_back(input.edge());
-    }
-    return input;
-  };
+  callbacks.capture = capture_into(staged, made->captures);
   callbacks.declared = [&](const StateSpec& spec, const Site& site) {
     const auto first = created.find(spec.name);
     if (may_create) {
@@ -330,15 +322,15 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
   };
 
   Operands out;
-  struct UnderWay {
-    std::vector<const Trace*>& all;
-    ~UnderWay() { all.pop_back(); }
+  struct Until {
+    std::vector<UnderWay>& all;
+    ~Until() { all.pop_back(); }
   };
   try {
-    under_way.push_back(made.get());
-    const UnderWay until{under_way};
+    under_way.push_back({made.get()});
+    const Until until{under_way};
     const Tracing tracing(graph, caller, name, std::move(callbacks));
-    out = body(inside);
+    out = options.results.empty() ? body(inside) : run_recursive(graph, specs, inside, body);
     for (std::size_t i = 0; i < out.size(); ++i) {
       Operand& o = out[i];
       const bool is_nothing = !o.is_expr() && !o.literal().has_value();
@@ -361,15 +353,7 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
   }
   graph.seal_as(name);
 
-  std::set<std::int32_t> read;
-  std::set<const FunctionDef*> seen;
-  add_reads(graph, read, seen);
-  for (const std::int32_t i : read) {
-    const StateSpec& spec = graph.states()[static_cast<std::size_t>(i)];
-    if (!is_floating(spec.values[0].dtype) && !is_complex(spec.values[0].dtype)) continue;
-    staged.reads.push_back(
-        {i, scope.declare(spec, Site()), &scope, spec.values[0], scope.states().get(spec).get()});
-  }
+  find_reads(staged, scope);
   // Variables whose first value is an expression get it now, from the arguments of this call.
   if (!initial.empty()) {
     auto values = std::make_shared<StagedFunction>(name, in);
@@ -382,6 +366,39 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
       static_cast<VariableState&>(*scope.states().get(initial[k].first)).replace(first[k].value());
   }
   return made;
+}
+
+// ---- recursion
+
+// The code becomes a function of the graph, which calls inside of the code find.
+Operands TracedFunction::Impl::run_recursive(Graph& graph, const std::vector<ValueSpec>& specs,
+                                             const Exprs& arguments, const Body& body) {
+  NamedFunction self(graph, short_name + "/recursion", specs, options.results, {}, Site());
+  under_way.back().self = &self;
+  self.define(
+      [&](const Exprs& parameters) {
+        Operands out = body(parameters);
+        for (std::size_t i = 0; i < out.size(); ++i)
+          if (!out[i].is_expr() && !out[i].literal().has_value())
+            refuse(
+                fmt::format("result {} is an empty expression, and its results are declared", i));
+        return out;
+      },
+      Site());
+  under_way.back().self = nullptr;
+  Operands in, out;
+  for (const Expr& e : arguments) in.emplace_back(e, Site());
+  for (const Expr& e : self.call(in, Site())) out.emplace_back(e, Site());
+  return out;
+}
+
+NamedFunction* TracedFunction::Impl::recurs(const Graph& caller, const Exprs& arguments,
+                                            const std::vector<HostArgument>& host) const {
+  for (const UnderWay& u : under_way)
+    if (u.self && &u.trace->staged->in->graph == &caller && u.trace->covers(arguments) &&
+        is_same(u.trace->host, host))
+      return u.self;
+  return nullptr;
 }
 
 // ---- a function of a graph that calls it
@@ -463,6 +480,11 @@ Exprs TracedFunction::call(const Operands& tensors, const std::vector<HostArgume
   if (caller) {
     const std::lock_guard one(tracing_mutex());
     const Exprs arguments = impl_->in_scope(caller->current(), tensors);
+    if (NamedFunction* self = impl_->recurs(*caller, arguments, host)) {
+      Operands operands;
+      for (const Expr& e : arguments) operands.emplace_back(e, at);
+      return self->call(operands, at);
+    }
     trace = impl_->trace_for(arguments, host, body, scope, caller, at);
     made = impl_->call_in(*caller, *trace, arguments, at);
   } else {
@@ -506,6 +528,26 @@ std::string TracedFunction::explain(const Operands& tensors, const std::vector<H
   const std::shared_ptr<Trace> trace =
       impl_->trace_for(impl_->in_scope(scope, tensors), host, body, scope, nullptr, at);
   return explain_staged(*trace->staged);
+}
+
+TracedProgram TracedFunction::program(const Operands& tensors,
+                                      const std::vector<HostArgument>& host, const Body& body,
+                                      const Site& at) {
+  Eager& scope = impl_->scope_of(tensors);
+  const std::shared_ptr<Trace> trace =
+      impl_->trace_for(impl_->in_scope(scope, tensors), host, body, scope, nullptr, at);
+  return {impl_->short_name, trace->staged, trace->captures, trace->yields, trace->scope};
+}
+
+TracedProgram TracedFunction::only_program() {
+  const std::shared_lock lock(impl_->mutex);
+  if (impl_->traces.size() != 1)
+    impl_->refuse(fmt::format("it has {} graphs, of which one is asked for; give arguments that "
+                              "choose one",
+                              impl_->traces.size()),
+                  Code::failed_precondition);
+  const Trace& trace = *impl_->traces[0];
+  return {impl_->short_name, trace.staged, trace.captures, trace.yields, trace.scope};
 }
 
 }  // namespace troupe::detail

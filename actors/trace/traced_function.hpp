@@ -46,6 +46,9 @@ struct FunctionOptions {
   /// The dtype and shape of each tensor argument, flattened; extents may be unknown. One graph is
   /// made; arguments that do not fit are refused.
   std::vector<ValueSpec> signature = {};
+  /// The dtype and shape of each result, flattened. Needed by a function that calls itself with
+  /// arguments like those that it is traced for; the call becomes one of a function of the graph.
+  std::vector<ValueSpec> results = {};
   /// Extents that differ between calls become unknown. False: a graph for each shape.
   bool relax_shapes = true;
   /// Graphs kept at most; the one that was made first goes first.
@@ -58,10 +61,21 @@ struct FunctionOptions {
 
 namespace detail {
 
+struct StagedFunction;
+
 /// An argument that is no tensor, as part of the key.
 struct HostArgument {
   std::string key;   // equal for equal values
   std::string text;  // for people
+};
+
+/// A trace for a reader that writes or sends it.
+struct TracedProgram {
+  std::string name;                        // `step`
+  std::shared_ptr<StagedFunction> staged;  // takes arguments and captures, yields results
+  Exprs captures;
+  std::vector<bool> yields;  // one a result: is it an expression?
+  Eager* scope = nullptr;    // has its variables
 };
 
 class TracedFunction {
@@ -84,6 +98,10 @@ class TracedFunction {
                                      const Body& body, const Site& at);
   std::string explain(const Operands& tensors, const std::vector<HostArgument>& host,
                       const Body& body, const Site& at);
+  TracedProgram program(const Operands& tensors, const std::vector<HostArgument>& host,
+                        const Body& body, const Site& at);
+  /// The one trace that there is. Throws failed_precondition if there is none, or several.
+  TracedProgram only_program();
 
  private:
   struct Impl;
@@ -222,6 +240,14 @@ class Traced {
         std::index_sequence_for<A...>(),
         [&](const auto&... parts) { return core_->graph(parts...); }, arguments...);
   }
+  /// The program that a call with these arguments runs; traced if need be.
+  template <class... A>
+  detail::TracedProgram program(const A&... arguments) const {
+    return use(
+        std::index_sequence_for<A...>(),
+        [&](const auto&... parts) { return core_->program(parts...); }, arguments...);
+  }
+  detail::TracedProgram only_program() const { return core_->only_program(); }
   /// Describes that graph's program, as `Function::explain` does.
   template <class... A>
   std::string explain(const A&... arguments) const {

@@ -73,6 +73,21 @@ BOOST_AUTO_TEST_CASE(functions_and_tapes_nest_to_any_order) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(one_persistent_tape_inside_gives_all_orders) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr x, int order) {
+      GradientTape tape({.persistent = true});
+      tape.watch(x);
+      Expr y = cos(x);
+      for (int i = 0; i < order; ++i) y = tape.gradient(y, x);
+      return y;
+    });
+    const double expected[] = {std::cos(1), -std::sin(1), -std::cos(1), std::sin(1), std::cos(1)};
+    for (int order = 0; order < 5; ++order)
+      BOOST_CHECK_CLOSE(number(f(e.constant(1.0), order)), expected[order], 1e-10);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(staged_control_flow_has_gradients) {
   in_each_scope([](Eager& e) {
     Expr one = e.constant(1.0);

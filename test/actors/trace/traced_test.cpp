@@ -194,6 +194,37 @@ BOOST_AUTO_TEST_CASE(a_signature_makes_one_graph) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(arguments_that_fit_a_signature_share_a_graph) {
+  in_each_scope([](Eager& e) {
+    FunctionOptions options;
+    options.signature = {{DType::f32, Shape{2, kAny}}};
+    auto f = function(
+        "f", [](Expr x) { return sum(x); }, options);
+    for (const std::int64_t n : {1, 3}) f(e.constant(Tensor::zeros(DType::f32, {2, n})));
+    BOOST_TEST(f.traces() == 1);
+    BOOST_TEST(f.signatures()[0] == "(f32[2, ?])");
+  });
+}
+
+BOOST_AUTO_TEST_CASE(tensors_of_the_host_are_tensor_arguments) {
+  in_each_scope([](Eager&) {
+    auto f = function("f", [](Expr x) { return sum(x); });
+    BOOST_TEST(number(f(Tensor::of<double>({1, 2}, {2}))) == 3);
+    BOOST_TEST(number(f(Tensor::of<double>({3, 4}, {2}))) == 7);
+    BOOST_TEST(f.traces() == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(equal_arguments_find_the_same_graph) {
+  in_each_scope([](Eager& e) {
+    auto f = function("f", [](Expr x) { return x * 2.0; });
+    const auto first = f.graph(e.constant(1.0)), again = f.graph(e.constant(2.0));
+    BOOST_TEST(first.get() == again.get());
+    BOOST_TEST(f.graph(matrix(e, {1, 2}, {2})).get() != first.get());
+    BOOST_TEST(f.traces() == 2);
+  });
+}
+
 namespace {
 struct Pair {
   Expr a, b;
@@ -420,6 +451,52 @@ BOOST_AUTO_TEST_CASE(endless_recursion_is_refused) {
     again = [&](Expr x) { return f(x); };
     BOOST_CHECK_EXCEPTION(f(e.constant(2.0)), Error, [](const Error& error) {
       return says(error, Code::invalid_argument, {"calls itself", "function 'f'"});
+    });
+  });
+}
+
+BOOST_AUTO_TEST_CASE(recursion_of_equal_arguments_is_a_call) {
+  in_each_scope([](Eager& e) {
+    FunctionOptions options;
+    options.results = {{DType::f64, Shape{}}};
+    std::function<Expr(Expr, Expr)> again;
+    Expr two = e.constant(2.0);
+    auto f = function(
+        "power",
+        [&](Expr x, Expr n) {
+          return cond(
+              n > 0.0, [&] { return x * again(x, n - 1.0); }, [&] { return x * 0.0 + two; });
+        },
+        options);
+    again = [&](Expr x, Expr n) { return f(x, n); };
+    Expr x = e.constant(3.0);
+    BOOST_TEST(number(f(x, e.constant(4.0))) == 162);
+    BOOST_TEST(number(f(x, e.constant(0.0))) == 2);
+    BOOST_TEST(f.traces() == 1);
+    GradientTape tape;
+    tape.watch(x);
+    BOOST_TEST(number(tape.gradient(f(x, e.constant(2.0)), x)) == 12);
+    auto twice = function("twice", [&](Expr v) { return f(f(v, v * 0.0 + 1.0), v); });
+    BOOST_TEST(number(twice(e.constant(1.0))) == 4);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(recursion_through_another_function_is_refused) {
+  in_each_scope([](Eager& e) {
+    FunctionOptions options;
+    options.results = {{DType::f64, Shape{}}};
+    std::function<Expr(Expr)> again;
+    auto g = function("g", [&](Expr x) { return again(x); });
+    auto f = function(
+        "f",
+        [&](Expr x) {
+          return cond(
+              x > 0.0, [&] { return g(x); }, [&] { return x; });
+        },
+        options);
+    again = [&](Expr x) { return f(x); };
+    BOOST_CHECK_EXCEPTION(f(e.constant(2.0)), Error, [](const Error& error) {
+      return says(error, Code::invalid_argument, {"function 'f'", "by another traced function"});
     });
   });
 }
