@@ -42,6 +42,8 @@ class Optimizer {
              At at = At::current()) const {
     return apply(std::vector<Expr>(gradients), variables, at);
   }
+  /// The part of its slots' names that tells its kind: `adam`.
+  const std::string& name() const { return name_; }
 
  protected:
   explicit Optimizer(std::string name) : name_(std::move(name)) {}

@@ -1,0 +1,218 @@
+// Checkpoints of objects: what is saved under which name, matching by edges, objects that come to
+// be later, and what does not fit.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+
+#include <troupe/actors/trace/traced_function.hpp>
+#include <troupe/autodiff/object_checkpoint.hpp>
+#include <troupe/autodiff/tape.hpp>
+#include <troupe/devices/base/internal.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/format/safetensors.hpp>
+#include <troupe/test/support/eager_scopes.hpp>
+#include <troupe/test/support/temp_directory.hpp>
+
+namespace troupe::test {
+
+BOOST_AUTO_TEST_SUITE(object_checkpoint_test)
+
+namespace {
+
+struct Layer {
+  Variable w;
+  std::optional<Variable> bias = {};
+  void objects(ObjectEdges& to) { to.add("w", w).add("bias", bias); }
+};
+
+Layer layer(Eager& e, const std::string& name, double value) {
+  return {e.variable(name + "/w", Tensor::of<double>({value, value}, {2}))};
+}
+
+using Names = std::vector<std::string>;
+
+Names names_in(const std::string& file) {
+  Names names;
+  for (const auto& [name, value] : load_safetensors(file).tensors) names.push_back(name);
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(objects_are_matched_by_edges_not_by_names) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  {
+    Eager e;
+    std::vector<Layer> layers = {layer(e, "first", 1), layer(e, "second", 2)};
+    std::int64_t epoch = 7;
+    std::string note = "warm";
+    Tensor mask = Tensor::of<float>({1, 0});
+    ObjectCheckpoint checkpoint(e);
+    checkpoint.add("layers", layers)
+        .add("epoch", epoch)
+        .add("note", note)
+        .add("mask", mask)
+        .save(file);
+  }
+  BOOST_TEST(names_in(file) == (Names{"epoch", "layers/0/w", "layers/1/w", "mask", "note"}));
+  in_each_scope([&](Eager& e) {
+    std::vector<Layer> layers = {layer(e, "a", 0), layer(e, "b", 0)};
+    std::int64_t epoch = 0;
+    std::string note;
+    Tensor mask = Tensor::of<float>({0, 0});
+    ObjectCheckpoint checkpoint(e);
+    checkpoint.add("layers", layers).add("epoch", epoch).add("note", note).add("mask", mask);
+    const Restoration r = checkpoint.restore(file);
+    BOOST_TEST(r.is_complete());
+    BOOST_TEST(numbers(layers[0].w.read()) == (Numbers{1, 1}));
+    BOOST_TEST(numbers(layers[1].w.read()) == (Numbers{2, 2}));
+    BOOST_TEST(epoch == 7);
+    BOOST_TEST(note == "warm");
+    BOOST_TEST(mask.at(0) == 1);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_shared_object_is_saved_once) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  {
+    Eager e;
+    auto tied = std::make_shared<Layer>(layer(e, "tied", 3));
+    Variable w = tied->w;
+    ObjectCheckpoint checkpoint(e);
+    checkpoint.add("encoder", tied).add("decoder", tied).add("w", w).save(file);
+  }
+  BOOST_TEST(names_in(file) == Names{"encoder/w"});
+  Eager e;
+  Layer encoder = layer(e, "encoder", 0), decoder = layer(e, "decoder", 0);
+  ObjectCheckpoint checkpoint(e);
+  checkpoint.add("decoder", decoder).add("encoder", encoder);
+  BOOST_TEST(checkpoint.restore(file).is_complete());
+  BOOST_TEST(numbers(encoder.w.read()) == (Numbers{3, 3}));
+  BOOST_TEST(numbers(decoder.w.read()) == (Numbers{3, 3}));
+}
+
+BOOST_AUTO_TEST_CASE(optimizers_and_draws_go_on) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  const auto step = [](Eager& e, const Layer& l, const Optimizer& optimizer) {
+    GradientTape tape;
+    Expr noise = e.random_normal({2}, DType::f64);
+    Expr loss = sum(square(l.w.read() - 1.0 + 0.1 * noise));
+    optimizer.apply(tape.gradient(loss, {l.w}), {l.w});
+  };
+  Numbers wanted;
+  {
+    Eager e;
+    e.set_seed(5);
+    Layer l = layer(e, "l", 4);
+    Adam adam({.learning_rate = 0.1});
+    ObjectCheckpoint checkpoint(e);
+    checkpoint.add("layer", l).add("adam", adam).add("random", e);
+    for (int i = 0; i < 3; ++i) step(e, l, adam);
+    checkpoint.save(file);
+    for (int i = 0; i < 3; ++i) step(e, l, adam);
+    wanted = numbers(l.w.read());
+  }
+  const Names names = names_in(file);
+  BOOST_TEST(std::count(names.begin(), names.end(), "random") == 1);
+  BOOST_TEST(std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.starts_with("adam/slots/layer/w/");
+  }));
+  Eager e;
+  Layer l = layer(e, "renamed", 0);
+  Adam adam({.learning_rate = 0.1});
+  ObjectCheckpoint checkpoint(e);
+  checkpoint.add("layer", l).add("adam", adam).add("random", e);
+  const Restoration r = checkpoint.restore(file);
+  BOOST_TEST(r.text() == "");
+  for (int i = 0; i < 3; ++i) step(e, l, adam);
+  BOOST_TEST(numbers(l.w.read()) == wanted);
+}
+
+BOOST_AUTO_TEST_CASE(objects_that_come_later_get_their_values) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  {
+    Eager e;
+    Layer l = layer(e, "l", 1);
+    l.bias = e.variable("l/bias", Tensor::scalar(9.0));
+    ObjectCheckpoint checkpoint(e);
+    checkpoint.add("layer", l).save(file);
+  }
+  in_each_scope([&](Eager& e) {
+    Layer l = layer(e, "l", 0);
+    ObjectCheckpoint checkpoint(e);
+    checkpoint.add("layer", l);
+    Restoration r = checkpoint.restore(file);
+    BOOST_TEST(r.missing().empty());
+    BOOST_TEST(r.left_over() == Names{"layer/bias"});
+    auto f = function("f", [&](Expr x) {
+      if (!l.bias) l.bias = e.variable("l/bias", Tensor::scalar(0.0));
+      return x + *l.bias;
+    });
+    f(e.constant(1.0));
+    l.w.assign(e.constant(Tensor::of<double>({5, 5}, {2})));
+    r.update();
+    BOOST_TEST(r.is_complete());
+    BOOST_TEST(number(f(e.constant(1.0))) == 10);
+    BOOST_TEST(numbers(l.w.read()) == (Numbers{5, 5}));  // it was restored before
+  });
+}
+
+BOOST_AUTO_TEST_CASE(what_is_on_one_side_only_is_reported) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  Eager e;
+  Layer l = layer(e, "l", 1);
+  std::int64_t epoch = 1, added = 2;
+  ObjectCheckpoint saved(e), other(e);
+  saved.add("layer", l).add("epoch", epoch).save(file);
+  other.add("layer", l).add("added", added);
+  const Restoration r = other.restore(file);
+  BOOST_TEST(!r.is_complete());
+  BOOST_TEST(r.text() == "missing: added; left over: epoch");
+  BOOST_TEST(added == 2);
+}
+
+BOOST_AUTO_TEST_CASE(a_value_that_does_not_fit_changes_nothing) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  Eager e;
+  std::int64_t epoch = 3;
+  Layer l = layer(e, "l", 1);
+  ObjectCheckpoint saved(e), other(e);
+  saved.add("epoch", epoch).add("layer", l).save(file);
+  Layer wide{e.variable("wide", Tensor::zeros(DType::f64, {3}))};
+  epoch = 0;
+  other.add("epoch", epoch).add("layer", wide);
+  BOOST_CHECK_EXCEPTION(other.restore(file), Error, [](const Error& error) {
+    return says(error, Code::invalid_argument,
+                {"'layer/w' is f64[3]", "f64[2]", "nothing was restored"});
+  });
+  BOOST_TEST(epoch == 0);
+}
+
+BOOST_AUTO_TEST_CASE(edges_have_names_of_their_own) {
+  Eager e, another;
+  std::int64_t n = 0;
+  Variable foreign = another.variable("v", Tensor::scalar(1.0));
+  const Folder folder;
+  const auto refuses = [&](ObjectCheckpoint& checkpoint, const char* part) {
+    BOOST_CHECK_EXCEPTION(checkpoint.save(folder / "run"), Error, [&](const Error& error) {
+      return says(error, Code::invalid_argument, {part});
+    });
+  };
+  ObjectCheckpoint twice(e), slash(e), elsewhere(e);
+  refuses(twice.add("n", n).add("n", n), "two edges of the root are named 'n'");
+  refuses(slash.add("a/b", n), "is named 'a/b'");
+  refuses(elsewhere.add("v", foreign), "'v' at 'v' is not of the checkpoint's scope");
+}
+
+BOOST_AUTO_TEST_SUITE_END()
+
+}  // namespace troupe::test
