@@ -7,6 +7,7 @@
 
 #include <troupe/cluster/inspect/inspection_server.hpp>
 #include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/protocol/saved_function.hpp>
 #include <troupe/cluster/training/training.hpp>
 #include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/sim/in_process.hpp>

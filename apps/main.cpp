@@ -423,6 +423,21 @@ int run(int argc, char** argv) {
       ->excludes(dependencies_dot);
   dependencies_verb->callback([&] { status = dependencies(of_dependencies); });
 
+  RunFlags of_run;
+  CLI::App* run_verb = app.add_subcommand("run", "Run a function that a program has saved");
+  run_verb->add_option("FILE", of_run.file, "A file of a saved function")
+      ->required()
+      ->type_name("FILE");
+  run_verb->add_option("ARGUMENT", of_run.arguments, "1,2,3 or FILE.safetensors:NAME")
+      ->type_name("VALUE");
+  run_verb->add_option("--out,-o", of_run.out, "Write the results to a safetensors file")
+      ->type_name("FILE");
+  run_verb->add_option("--workers", of_run.workers, "Threads that execute it")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  run_verb->add_flag("--describe", of_run.describe, "List arguments, results and variables");
+  run_verb->callback([&] { status = run_function(of_run); });
+
   std::string shell;
   CLI::App* completions_verb =
       app.add_subcommand("completions", "Print a script that completes the command line");

@@ -35,6 +35,15 @@ int doctor();
 /// Lists the registered operations or, if `name` is not empty, tells all about that one.
 int ops(const std::string& name);
 int version();
+struct RunFlags {
+  std::string file;                    // made by `save` (cluster/protocol/saved_function.hpp)
+  std::vector<std::string> arguments;  // numbers, or FILE.safetensors:NAME
+  std::string out = {};                // a safetensors file; empty: standard output
+  int workers = 1;
+  bool describe = false;  // lists arguments, results and variables, and runs nothing
+};
+/// Runs a saved function once.
+int run_function(const RunFlags& flags);
 struct KeygenOptions {
   std::string folder = "keys";
   std::string name = {};       // node's name; empty: the host's
