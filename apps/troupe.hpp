@@ -9,8 +9,10 @@
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/loss_scale.hpp>
+#include <troupe/autodiff/object_checkpoint.hpp>
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/autodiff/tape.hpp>
+#include <troupe/autodiff/vjp.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
@@ -20,6 +22,7 @@
 #include <troupe/ops/collectives/collectives.hpp>
 #include <troupe/ops/collectives/sharded_variable.hpp>
 #include <troupe/ops/eager/eager.hpp>
+#include <troupe/ops/eager/host_callback.hpp>
 #include <troupe/ops/eager/replay.hpp>
 #include <troupe/ops/format/crc64.hpp>
 #include <troupe/ops/format/records.hpp>
