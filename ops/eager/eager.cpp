@@ -264,6 +264,8 @@ Exprs Eager::run_kernel(Place& place, Kernel& kernel, const OpDef& op, std::span
       copy_to_device(out[i].tensor(), *place.device, *place.stream);
     made.push_back(hold(std::move(out[i])));
   }
+  // programs of the host use the state without this scope
+  if (!is_synchronous && use.state) wait(place);
   return made;
 }
 
@@ -326,6 +328,15 @@ void Eager::refuse_failed(const Place& place) {
   const auto& [op, site] = place.enqueued[i];
   throw Error(status.code(), fmt::format("{}{} at {}, on {}: {}", op->name, within(site),
                                          site.text(), place.device->name(), status.message()));
+}
+
+Value Eager::at_home(const Expr& e) {
+  Value value = e.held();
+  Place& home = *places_[0];
+  bring(value, home);
+  const bool is_on_host = value.kind() == Value::Kind::tensor && value.tensor().is_on_host();
+  if (!home.device->is_synchronous() && !is_on_host) wait(home);
+  return value;
 }
 
 void Eager::bring(Value& value, const Place& to) {

@@ -125,12 +125,8 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   /// Returns the value, copied to the host if it is in a device's memory.
   Tensor on_host(const Expr& e) { return on_host(e.held()); }
   /// Returns the value as it may be fed to a program of the scope's host: in the memory of the
-  /// scope's own device, or of the host.
-  detail::Value at_home(const Expr& e) {
-    detail::Value value = e.held();
-    bring(value, *places_[0]);
-    return value;
-  }
+  /// scope's own device, where it is computed, or of the host. Blocks until it is.
+  detail::Value at_home(const Expr& e);
   /// Returns the kernels that later binds of the same op, attributes, dtypes and shapes run again.
   const detail::KernelCache& kernels() const { return at_->kernels; }
 

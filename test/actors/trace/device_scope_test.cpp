@@ -98,6 +98,21 @@ BOOST_AUTO_TEST_CASE(a_device_runs_behind_its_scope) {
   BOOST_TEST(!step(*stream));
 }
 
+BOOST_AUTO_TEST_CASE(programs_use_what_the_scope_has_enqueued) {
+  Engine engine({.workers = 1, .default_device = "sim:0"});
+  Eager e(engine);
+  Variable v = e.variable("v", Tensor::zeros(DType::f64, {2}));
+  Expr x = matrix(e, {1, 2}, {2});
+  auto f = function("f", [&](Expr a) { return a * 2.0 + v; });
+  for (int i = 1; i <= 10; ++i) {
+    v.assign_add(x);
+    const Tensor t = e.on_host(f(x * 10.0 + 1.0));
+    BOOST_TEST(t.at(0) == 22 + i);
+    BOOST_TEST(t.at(1) == 42 + 2 * i);
+    BOOST_TEST(engine.get("v").at(1) == 2 * i);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_late_error_names_the_op_that_failed) {
   const auto device = make_sim_device({.manual = true});
   Eager e(*device);
