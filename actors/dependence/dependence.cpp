@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <random>
 
 #include <fmt/format.h>
 
@@ -11,20 +12,6 @@
 
 namespace troupe::dependence {
 namespace {
-
-/// The events of (from, to], with times from `from`.
-Times dependence_cut(const Times& times, double from, double to) {
-  Times out;
-  for (const double t : times)
-    if (t > from && t <= to) out.push_back(t - from);
-  return out;
-}
-
-Arrivals dependence_part(const Arrivals& all, double from, double to) {
-  Arrivals part{{}, dependence_cut(all.outputs, from, to), to - from};
-  for (const Times& input : all.inputs) part.inputs.push_back(dependence_cut(input, from, to));
-  return part;
-}
 
 /// Boxes around the events of the inputs of `model`, behind its channels.
 void dependence_add_boxes(CausalModel& model, double support) {
@@ -61,7 +48,83 @@ std::vector<std::size_t> dependence_screen(const Arrivals& arrivals, double supp
   return all;
 }
 
+/// The uniform delay with the best score, among those between nine bounds.
+Delay dependence_uniform(const Arrivals& arrivals, std::size_t input, double support) {
+  Delay best = Delay::uniform(0, support);
+  double most = -1e300;
+  CausalModel model = model_of(arrivals, support);
+  model.leak = static_cast<double>(arrivals.outputs.size()) / arrivals.end;
+  for (Cause& cause : model.channels) cause.is_absent = true, cause.weight = 0;
+  for (const Delay& delay : uniform_delays(0, support, 8)) {
+    model.channels[input].delay = delay;
+    const Score score = score_of(arrivals, model, input, support);
+    if (score.error <= 0 || score.slope / score.error <= most) continue;
+    most = score.slope / score.error;
+    best = delay;
+  }
+  return best;
+}
+
+/// A model to start from, with delays of the family.
+CausalModel dependence_shape(const Arrivals& arrivals, const DependenceOptions& options) {
+  CausalModel shape = model_of(arrivals, options.support / 16);
+  if (options.family == "exponential") return shape;
+  for (Cause& cause : shape.channels)
+    cause.delay = options.family == "uniform"
+                      ? dependence_uniform(arrivals, cause.input, options.support)
+                      : delay_of(options.family, cause.delay.mean(), options.support);
+  return shape;
+}
+
+/// The input, later by `shift`; the part beyond the end comes at the beginning.
+Times dependence_shifted(const Times& times, double shift, double end) {
+  Times out;
+  out.reserve(times.size());
+  for (const double t : times) out.push_back(t + shift > end ? t + shift - end : t + shift);
+  std::sort(out.begin(), out.end());
+  return out;
+}
+
+void dependence_audit(DependenceGraph& graph, const DependenceOptions& options) {
+  const FitOptions fitting{options.support, 100, 1e-6};
+  for (Dependence& edge : graph.edges) {
+    Arrivals arrivals{{graph.channels[edge.from].times}, graph.channels[edge.to].times, graph.end};
+    CausalModel model = model_of(arrivals, edge.delay.mean());
+    model.channels[0].delay = edge.delay;
+    for (const Dependence& other : graph.edges) {  // they explain a part of the output
+      if (other.to != edge.to || other.from == edge.from) continue;
+      model.channels.push_back({arrivals.inputs.size(), std::max(other.weight, 1e-3), other.delay});
+      arrivals.inputs.push_back(graph.channels[other.from].times);
+    }
+    edge.shifted_p = circular_shift_p(arrivals, model, 0, fitting, options.shifts);
+  }
+}
+
 }  // namespace
+
+double circular_shift_p(const Arrivals& arrivals, const CausalModel& model, std::size_t channel,
+                        const FitOptions& options, int shifts, std::uint64_t seed) {
+  CausalModel null = model;
+  for (Cause& cause : null.channels) cause.is_delay_fixed = true;
+  null.channels[channel].is_absent = true;
+  null = fit_by_em(arrivals, null, options).model;
+  Arrivals shifted = arrivals;
+  Times& input = shifted.inputs[model.channels[channel].input];
+  const auto z = [&] {
+    const Score score = score_of(shifted, null, channel, options.support);
+    return score.error > 0 ? score.slope / score.error : 0;
+  };
+  const double observed = z();
+  const Times original = input;
+  std::mt19937_64 random(seed);
+  std::uniform_real_distribution<double> any(0, arrivals.end);
+  int above = 0;
+  for (int i = 0; i < shifts; ++i) {
+    input = dependence_shifted(original, any(random), arrivals.end);
+    above += z() >= observed;
+  }
+  return (1.0 + above) / (1.0 + shifts);
+}
 
 double p_of(double statistic) { return statistic <= 0 ? 1 : 0.5 * chi_square_1_tail(statistic); }
 
@@ -91,9 +154,8 @@ std::vector<Dependence> test_inputs(const Arrivals& arrivals, const DependenceOp
   Arrivals kept{{}, arrivals.outputs, arrivals.end};
   for (const std::size_t input : inputs) kept.inputs.push_back(arrivals.inputs[input]);
   const double half = arrivals.end / 2;
-  const Arrivals first = dependence_part(kept, 0, half),
-                 second = dependence_part(kept, half, arrivals.end);
-  CausalModel shape = model_of(first, options.support / 16);
+  const Arrivals first = part_of(kept, 0, half), second = part_of(kept, half, arrivals.end);
+  CausalModel shape = dependence_shape(first, options);
   if (options.has_acausal) dependence_add_boxes(shape, options.support);
   const Fit learnt = fit_from_scales(first, shape, fitting);
   CausalModel model = learnt.model;
@@ -141,6 +203,13 @@ DependenceGraph find_dependences(std::vector<Channel> channels, double end,
   graph.end = end;
   graph.support = options.support;
   for (Channel& channel : channels) {
+    if (channel.times.size() >= options.fewest && channel.times.front() == channel.times.back()) {
+      graph.left_out.push_back(
+          fmt::format("channel '{}' has all of its {} events at {} s and takes no part; record "
+                      "times of a finer clock",
+                      channel.name, channel.times.size(), channel.times.front()));
+      continue;
+    }
     if (channel.times.size() >= options.fewest) {
       graph.channels.push_back(std::move(channel));
       continue;
@@ -167,6 +236,7 @@ DependenceGraph find_dependences(std::vector<Channel> channels, double end,
     if (d.q <= options.level) graph.edges.push_back(d);
   std::stable_sort(graph.edges.begin(), graph.edges.end(),
                    [](const Dependence& a, const Dependence& b) { return a.p < b.p; });
+  if (options.shifts > 0) dependence_audit(graph, options);
   return graph;
 }
 

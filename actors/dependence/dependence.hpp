@@ -11,10 +11,13 @@
 // that channels share lies in it. Benjamini and Hochberg's q corrects for the number of pairs.
 //
 // The delays and weights of the graph are fitted to the whole recording. If there are more inputs
-// than `most_inputs`, a score test leaves the best of them.
+// than `most_inputs`, a score test leaves the best of them. A uniform delay has the support of the
+// best score, by a grid. An audit by circular shifts stands beside the p of each edge.
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -33,28 +36,54 @@ struct DependenceOptions {
   std::size_t fewest = 20;       ///< events of a channel that takes part
   std::size_t most_inputs = 12;  ///< an output, after the score test
   bool has_acausal = true;       ///< false: for recordings whose load is constant
+  std::string family = "exponential";  ///< delays, as delay_of has them
+  int shifts = 99;  ///< circular shifts of an edge's input, for the audit; 0: none
 };
 
 struct Dependence {
   std::size_t from = 0, to = 0;  ///< channels
   double weight = 0;             ///< expected outputs an input
-  Delay delay;
+  Delay delay = {};
   double statistic = 0;  ///< Λ
   double p = 1, q = 1;
+  double shifted_p = 1;  ///< edges: by circular shifts of the input
+};
+
+/// When and how an output's dependence on its inputs changed.
+struct ChannelChange {
+  std::size_t channel = 0;
+  double at = 0;  ///< s
+  double statistic = 0, p = 1;
+  std::string text;  ///< which parameter moved most
+};
+
+/// Found edges against true ones.
+struct Retrieval {
+  std::size_t right = 0, wrong = 0, missed = 0;
+  double precision = 1;  ///< 1 if nothing was found
+  double recall = 1;     ///< 1 if there is nothing to find
+  std::string text() const;
 };
 
 struct DependenceGraph {
   std::vector<Channel> channels;
   double end = 0;
   double support = 0;
-  std::vector<Dependence> tested;     ///< all pairs of channels that took part
-  std::vector<Dependence> edges;      ///< pairs with q <= level, the least p first
-  std::vector<std::string> left_out;  ///< channels with too few events, as sentences
+  std::vector<Dependence> tested;      ///< all pairs of channels that took part
+  std::vector<Dependence> edges;       ///< pairs with q <= level, the least p first
+  std::vector<std::string> left_out;   ///< channels with too few events, as sentences
+  std::vector<ChannelChange> changes;  ///< by find_changes, the least p first
+  std::optional<Retrieval> truth;      ///< if the true edges are known
 };
 
 /// Tests all inputs of one output; `from` counts `arrivals.inputs`, `q` is not set. Throws Error
 /// (failed_precondition) that says how many events are needed.
 std::vector<Dependence> test_inputs(const Arrivals& arrivals, const DependenceOptions& options);
+
+/// Returns the p-value of a channel by circular shifts of its input against the score test: shifts
+/// keep the bursts of the input, and break its dependence. `model` has the delays.
+double circular_shift_p(const Arrivals& arrivals, const CausalModel& model, std::size_t channel,
+                        const FitOptions& options, int shifts, std::uint64_t seed = 1);
 
 /// Λ of a channel with its delay fixed: `model` has the delays, and weights to start from.
 double likelihood_ratio(const Arrivals& arrivals, const CausalModel& model, std::size_t channel,
@@ -67,6 +96,9 @@ void set_q(std::vector<Dependence>& all);
 
 DependenceGraph find_dependences(std::vector<Channel> channels, double end,
                                  DependenceOptions options);
+
+/// Sets the changes of `graph` with a p of at most `level`: a search for each output of an edge.
+void find_changes(DependenceGraph& graph, double level);
 
 /// Returns the graph for Graphviz, as JSON, or as a table for people.
 std::string dot_of(const DependenceGraph& graph);

@@ -54,19 +54,38 @@ std::string json_of(const DependenceGraph& graph) {
                             {"to", graph.channels[d.to].name},
                             {"strength", d.weight},
                             {"delay", d.delay.mean()},
+                            {"family", d.delay.text()},
                             {"statistic", d.statistic},
                             {"p", d.p},
+                            {"shifted_p", d.shifted_p},
                             {"q", d.q}});
+  if (!graph.changes.empty()) out["changes"] = json::array();
+  for (const ChannelChange& c : graph.changes)
+    out["changes"].push_back({{"channel", graph.channels[c.channel].name},
+                              {"at", c.at},
+                              {"statistic", c.statistic},
+                              {"p", c.p},
+                              {"text", c.text}});
+  if (graph.truth)
+    out["truth"] = {{"precision", graph.truth->precision},
+                    {"recall", graph.truth->recall},
+                    {"right", graph.truth->right},
+                    {"wrong", graph.truth->wrong},
+                    {"missed", graph.truth->missed}};
   return json_text(out);
 }
 
 std::string text_of(const DependenceGraph& graph) {
   std::string out;
   for (const Dependence& d : graph.edges)
-    out += fmt::format("{} -> {}: strength {:.3f}, delay {}, p = {:.2g}\n",
+    out += fmt::format("{} -> {}: strength {:.3f}, delay {}, p = {:.2g}, by shifts {:.2g}\n",
                        graph.channels[d.from].name, graph.channels[d.to].name, d.weight,
-                       dependence_time(d.delay.mean()), d.p);
+                       dependence_time(d.delay.mean()), d.p, d.shifted_p);
   if (graph.edges.empty()) out = "no dependence was found\n";
+  for (const ChannelChange& c : graph.changes)
+    out += fmt::format("{} changes at {:.3f} s: {}, p = {:.2g}\n", graph.channels[c.channel].name,
+                       c.at, c.text, c.p);
+  if (graph.truth) out += "against the true edges: " + graph.truth->text() + "\n";
   return out + fmt::format("{} of {} pairs of {} channels in {}, delays up to {}\n",
                            graph.edges.size(), graph.tested.size(), graph.channels.size(),
                            dependence_time(graph.end), dependence_time(graph.support));

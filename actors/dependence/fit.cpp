@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -9,6 +10,7 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/dependence/channel_kernel.hpp>
+#include <troupe/actors/dependence/exponentials.hpp>
 #include <troupe/devices/base/error.hpp>
 
 namespace troupe::dependence {
@@ -22,6 +24,7 @@ class EmState {
     for (const Cause& cause : model_.channels) {
       kernels_.push_back(make_kernel(cause, arrivals, support));
       sums_.emplace_back(arrivals.outputs.size());
+      masses_.push_back(-1);
     }
   }
 
@@ -35,11 +38,10 @@ class EmState {
       kernels_[j]->density(cause.delay, sums_[j]);
       for (std::size_t l = 0; l < intensity_.size(); ++l)
         intensity_[l] += cause.weight * sums_[j][l];
-      lost += cause.weight * kernels_[j]->mass(cause.delay);
+      if (masses_[j] < 0 || !cause.is_delay_fixed) masses_[j] = kernels_[j]->mass(cause.delay);
+      lost += cause.weight * masses_[j];
     }
-    double sum = 0;
-    for (const double at : intensity_) sum += std::log(std::max(at, 1e-300));
-    return sum - lost;
+    return sum_of_logs(intensity_) - lost;
   }
 
   void maximise() {
@@ -57,22 +59,26 @@ class EmState {
         scaled_[l] = cause.weight * odds_[l];
         outputs += scaled_[l] * sums_[j][l];
       }
-      const double mass = kernels_[j]->mass(cause.delay);
-      cause.weight = mass > 0 ? outputs / mass : 0;
-      if (!cause.is_delay_fixed) kernels_[j]->update(cause.delay, sums_[j], scaled_, cause.weight);
+      cause.weight = masses_[j] > 0 ? outputs / masses_[j] : 0;
+      if (!cause.is_delay_fixed) kernels_[j]->update(cause, sums_[j], scaled_);
     }
   }
 
   /// After `expect`.
   Score score(std::size_t j) {
     kernels_[j]->density(model_.channels[j].delay, sums_[j]);
-    double ratio = 0, squares = 0;
+    double ratio = 0, squares = 0, with_leak = 0, leaks = 0;
     for (std::size_t l = 0; l < intensity_.size(); ++l) {
-      const double x = sums_[j][l] / std::max(intensity_[l], 1e-300);
+      const double odds = 1 / std::max(intensity_[l], 1e-300), x = sums_[j][l] * odds;
       ratio += x;
       squares += x * x;
+      with_leak += x * odds;
+      leaks += odds * odds;
     }
-    return {ratio - kernels_[j]->mass(model_.channels[j].delay), std::sqrt(squares)};
+    // the leak is fitted too, and takes its part of the variance
+    const double taken = model_.leak > 0 && leaks > 0 ? with_leak * with_leak / leaks : 0;
+    return {ratio - kernels_[j]->mass(model_.channels[j].delay),
+            std::sqrt(std::max(squares - taken, 0.0))};
   }
 
   const CausalModel& model() const { return model_; }
@@ -81,6 +87,7 @@ class EmState {
   const Arrivals& arrivals_;
   CausalModel model_;
   std::vector<std::unique_ptr<ChannelKernel>> kernels_;
+  std::vector<double> masses_;             // by channel; negative: not known
   std::vector<std::vector<double>> sums_;  // by channel and output
   std::vector<double> intensity_, odds_, scaled_;
 };
@@ -110,6 +117,20 @@ void check_arrivals(const Arrivals& arrivals) {
     fit_check_times(arrivals.inputs[j], arrivals.end, fmt::format("input {}", j));
 }
 
+Arrivals part_of(const Arrivals& all, double from, double to) {
+  const auto cut = [&](const Times& times) {
+    Times out(std::upper_bound(times.begin(), times.end(), from),
+              std::upper_bound(times.begin(), times.end(), to));
+    for (double& t : out) t -= from;
+    // a rounded difference may be 0, or beyond the end
+    for (double& t : out) t = std::clamp(t, std::numeric_limits<double>::min(), to - from);
+    return out;
+  };
+  Arrivals part{{}, cut(all.outputs), to - from};
+  for (const Times& input : all.inputs) part.inputs.push_back(cut(input));
+  return part;
+}
+
 CausalModel model_of(const Arrivals& arrivals, double mean_delay) {
   CausalModel model;
   const auto outputs = static_cast<double>(arrivals.outputs.size());
@@ -123,13 +144,29 @@ CausalModel model_of(const Arrivals& arrivals, double mean_delay) {
   return model;
 }
 
+void check_model(const Arrivals& arrivals, const CausalModel& model) {
+  for (std::size_t j = 0; j < model.channels.size(); ++j) {
+    if (model.channels[j].input >= arrivals.inputs.size())
+      throw Error(Code::not_found,
+                  fmt::format("channel {} is of input {}, and there are {} inputs; name one from 0 "
+                              "up",
+                              j, model.channels[j].input, arrivals.inputs.size()));
+    check_delay(model.channels[j].delay);
+  }
+}
+
 double log_likelihood(const Arrivals& arrivals, const CausalModel& model, double support) {
   check_arrivals(arrivals);
+  check_model(arrivals, model);
   return EmState(arrivals, model, support).expect();
 }
 
 Score score_of(const Arrivals& arrivals, const CausalModel& model, std::size_t channel,
                double support) {
+  check_model(arrivals, model);
+  if (channel >= model.channels.size())
+    throw Error(Code::not_found, fmt::format("there is no channel {}; the model has {}", channel,
+                                             model.channels.size()));
   EmState state(arrivals, model, support);
   state.expect();
   return state.score(channel);
@@ -137,6 +174,7 @@ Score score_of(const Arrivals& arrivals, const CausalModel& model, std::size_t c
 
 Fit fit_by_em(const Arrivals& arrivals, CausalModel start, const FitOptions& options) {
   check_arrivals(arrivals);
+  check_model(arrivals, start);
   for (Cause& cause : start.channels)
     if (cause.is_absent || arrivals.outputs.empty()) cause.weight = 0;
   if (arrivals.outputs.empty()) start.leak = 0;
@@ -161,11 +199,36 @@ Fit fit_from_scales(const Arrivals& arrivals, const CausalModel& shape, const Fi
     CausalModel start = shape;
     for (Cause& cause : start.channels)
       if (!cause.is_delay_fixed && cause.delay.kind != Delay::Kind::box)
-        cause.delay.rate = cause.delay.shape * part / options.support;
+        cause.delay = cause.delay.moved_to(options.support / part);
     Fit fit = fit_by_em(arrivals, std::move(start), options);
     if (best.course.empty() || fit.log_likelihood > best.log_likelihood) best = std::move(fit);
   }
   return best;
+}
+
+Fit fit_over_delays(const Arrivals& arrivals, const CausalModel& shape, std::size_t channel,
+                    const std::vector<Delay>& delays, const FitOptions& options) {
+  Fit best;
+  for (const Delay& delay : delays) {
+    CausalModel start = best.course.empty() ? shape : best.model;
+    for (Cause& cause : start.channels)
+      if (!cause.is_absent) cause.weight = std::max(cause.weight, 1e-3);
+    start.leak = std::max(start.leak, 1e-3 / arrivals.end);
+    start.channels[channel].delay = delay;
+    Fit fit = fit_by_em(arrivals, std::move(start), options);
+    if (best.course.empty() || fit.log_likelihood > best.log_likelihood) best = std::move(fit);
+  }
+  return best;
+}
+
+std::vector<Delay> uniform_delays(double from, double to, std::size_t steps) {
+  std::vector<Delay> all;
+  const double step = (to - from) / static_cast<double>(steps);
+  for (std::size_t a = 0; a < steps; ++a)
+    for (std::size_t b = a + 1; b <= steps; ++b)
+      all.push_back(Delay::uniform(from + static_cast<double>(a) * step,
+                                   from + static_cast<double>(b) * step));
+  return all;
 }
 
 }  // namespace troupe::dependence

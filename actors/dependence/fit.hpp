@@ -11,7 +11,8 @@
 //   sum_l log( leak + sum_j w_j sum_k f_j(o_l - i_jk) )  -  leak T  -  sum_j w_j N_j
 //
 // EM never lowers it. Exponential delays cost time linear in the events, without truncation; other
-// delays cost time linear in the pairs of an input and an output within the support.
+// delays cost time linear in the pairs of an input and an output within the support. EM moves each
+// family by its weighted maximum likelihood, a mixture by part; it does not move a uniform support.
 //
 // Invariants
 // 1. Times are ascending, and lie in (0, end]; `check_arrivals` refuses others.
@@ -36,10 +37,13 @@ struct Arrivals {
 /// Throws Error (invalid_argument) that names the channel unless invariant 1 holds.
 void check_arrivals(const Arrivals& arrivals);
 
+/// Returns the events of (from, to], with times from `from`.
+Arrivals part_of(const Arrivals& all, double from, double to);
+
 struct Cause {
   std::size_t input = 0;  ///< whose times they are
   double weight = 0;      ///< expected outputs an input
-  Delay delay;
+  Delay delay = {};
   bool is_delay_fixed = false;
   bool is_absent = false;  ///< the weight stays 0: the null hypothesis
 };
@@ -50,7 +54,7 @@ struct CausalModel {
 };
 
 struct FitOptions {
-  double support = 1;  ///< s; delays of gamma are below, and means at most a quarter of it
+  double support = 1;  ///< s; delays but exponential ones are below, means at most a quarter
   int most_iterations = 500;
   double tolerance = 1e-8;  ///< ends when the log likelihood rises by less, relatively
 };
@@ -66,6 +70,10 @@ struct Fit {
 /// Returns a model to start from: an exponential cause of that mean delay for each input.
 CausalModel model_of(const Arrivals& arrivals, double mean_delay);
 
+/// Throws Error (not_found) for a channel of an input that is not there, and (invalid_argument) for
+/// a delay that is no density.
+void check_model(const Arrivals& arrivals, const CausalModel& model);
+
 double log_likelihood(const Arrivals& arrivals, const CausalModel& model, double support);
 
 /// Returns the slope of the log likelihood in the weight of a channel at weight 0, and its standard
@@ -78,6 +86,13 @@ Score score_of(const Arrivals& arrivals, const CausalModel& model, std::size_t c
 
 /// Climbs from `start`. Its weights must be positive where they may be.
 Fit fit_by_em(const Arrivals& arrivals, CausalModel start, const FitOptions& options);
+
+/// Returns the best of fits with each of the delays in a channel: EM cannot move the support of a
+/// uniform density.
+Fit fit_over_delays(const Arrivals& arrivals, const CausalModel& shape, std::size_t channel,
+                    const std::vector<Delay>& delays, const FitOptions& options);
+/// Returns all uniform delays between two of `steps` + 1 equidistant bounds.
+std::vector<Delay> uniform_delays(double from, double to, std::size_t steps);
 
 /// Returns the best of fits that start from mean delays of support / 100, / 16 and / 5.
 Fit fit_from_scales(const Arrivals& arrivals, const CausalModel& shape, const FitOptions& options);

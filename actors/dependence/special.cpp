@@ -47,4 +47,24 @@ double gamma_cumulative(double a, double x) {
 
 double chi_square_1_tail(double x) { return x <= 0 ? 1 : std::erfc(std::sqrt(x / 2)); }
 
+double chi_square_tail(double degrees, double x) {
+  return 1 - gamma_cumulative(degrees / 2, x / 2);
+}
+
+double normal_tail(double x) { return 0.5 * std::erfc(x / std::sqrt(2.0)); }
+
+// Two series: the one of small x converges where the other does not.
+double kolmogorov_tail(double x) {
+  if (x <= 0) return 1;
+  constexpr int kTerms = 20;
+  double sum = 0;
+  if (x < 1) {
+    const double pi = std::acos(-1.0);
+    for (int k = 1; k < kTerms; k += 2) sum += std::exp(-k * k * pi * pi / (8 * x * x));
+    return 1 - std::sqrt(2 * pi) / x * sum;
+  }
+  for (int k = 1; k < kTerms; ++k) sum += (k % 2 ? 2 : -2) * std::exp(-2.0 * k * k * x * x);
+  return sum;
+}
+
 }  // namespace troupe::dependence
