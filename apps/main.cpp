@@ -416,6 +416,14 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(number)
       ->check(CLI::Range(0.0, 1.0));
+  dependencies_verb->add_option("--family", of_dependencies.family, "Density of delays")
+      ->capture_default_str()
+      ->check(
+          CLI::IsMember({"exponential", "gamma", "lognormal", "uniform", "histogram", "mixture"}));
+  dependencies_verb->add_flag("--changes", of_dependencies.changes,
+                              "When a dependence changed, too");
+  dependencies_verb->add_flag("--truth", of_dependencies.truth,
+                              "Precision and recall against the tokens of the trace");
   CLI::Option* dependencies_dot =
       dependencies_verb->add_flag("--dot", of_dependencies.dot, "For Graphviz");
   dependencies_verb

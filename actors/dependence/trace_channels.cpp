@@ -7,6 +7,13 @@
 
 namespace troupe::dependence {
 
+std::string channel_of(const events::EngineEvent& event, bool has_nodes) {
+  const bool is_token = event.kind == "send" || event.kind == "receive",
+             is_named = event.name.starts_with(event.kind + " ");
+  return (has_nodes ? event.node + ": " : "") + (is_token && !is_named ? event.kind + " " : "") +
+         event.name;
+}
+
 TraceChannels channels_of(const std::vector<events::EngineEvent>& events,
                           const std::vector<std::string>& kinds, std::size_t most) {
   std::set<std::string> nodes;
@@ -19,13 +26,12 @@ TraceChannels channels_of(const std::vector<events::EngineEvent>& events,
   }
   TraceChannels out;
   if (nodes.empty()) return out;
+  out.has_nodes = nodes.size() > 1;
   std::map<std::string, Times> times;
   for (const auto& e : events) {
     if (std::find(kinds.begin(), kinds.end(), e.kind) == kinds.end()) continue;
-    const std::string kind = e.kind == "send" || e.kind == "receive" ? e.kind + " " : "";
     // the first event is a nanosecond after the beginning
-    times[(nodes.size() > 1 ? e.node + ": " : "") + kind + e.name].push_back(
-        static_cast<double>(e.begin - first + 1) * 1e-9);
+    times[channel_of(e, out.has_nodes)].push_back(static_cast<double>(e.begin - first + 1) * 1e-9);
   }
   for (auto& [name, of] : times) {
     std::sort(of.begin(), of.end());

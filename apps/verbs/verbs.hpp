@@ -166,8 +166,11 @@ int watch(const WatchFlags& flags, const LookFlags& look);
 struct DependencyFlags {
   std::string trace;  // a file
   std::vector<std::string> kinds = {"kernel", "firing", "send", "receive"};
-  double support = 0;   // seconds; 0: chosen by the length of the trace
-  double level = 0.05;  // false edges among those shown, at most
+  double support = 0;                  // seconds; 0: chosen by the length of the trace
+  double level = 0.05;                 // false edges among those shown, at most
+  std::string family = "exponential";  // delays' density
+  bool changes = false;                // change points too
+  bool truth = false;                  // precision and recall
   bool dot = false, json = false;
 };
 /// Which events of a trace cause which.

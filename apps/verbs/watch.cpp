@@ -172,15 +172,19 @@ int watch(const WatchFlags& flags, const LookFlags& look) {
 int dependencies(const DependencyFlags& flags) {
   return of_file(flags.trace, [&] {
     constexpr std::size_t kMostChannels = 40;
-    dependence::TraceChannels trace = dependence::channels_of(
-        events::events_of_trace(trace_in(flags.trace)), flags.kinds, kMostChannels);
+    const std::string recorded = trace_in(flags.trace);
+    dependence::TraceChannels trace =
+        dependence::channels_of(events::events_of_trace(recorded), flags.kinds, kMostChannels);
     if (trace.channels.empty())
       throw std::runtime_error(
           fmt::format("'{}' has no events of these kinds; record for longer, or name others with "
                       "--kind",
                       flags.trace));
-    const auto graph = dependence::find_dependences(
-        std::move(trace.channels), trace.end, {.support = flags.support, .level = flags.level});
+    auto graph = dependence::find_dependences(
+        std::move(trace.channels), trace.end,
+        {.support = flags.support, .level = flags.level, .family = flags.family});
+    if (flags.changes) dependence::find_changes(graph, flags.level);
+    if (flags.truth) dependence::judge(graph, dependence::true_edges_of(recorded, trace.has_nodes));
     const std::string text = flags.dot    ? dot_of(graph)
                              : flags.json ? json_of(graph) + "\n"
                                           : printable_lines(text_of(graph));

@@ -123,6 +123,13 @@ expect 0 '"change":"insert","end_ns":1000000000,"events":60' watch activity "$ev
 expect 0 '^a -> b: strength [01]\.[0-9]+, delay 1[0-9]' dependencies "$events" --support 0.0005
 expect 0 '^  "a" -> "b" \[label=' dependencies "$events" --support 0.0005 --dot
 expect 0 '"edges":\[\{"delay"' dependencies "$events" --support 0.0005 --json
+expect 0 'p = 1?[0-9.e-]+, by shifts 0.01$' dependencies "$events" --support 0.0005 --changes
+expect 0 'true edges: precision 0.00, recall 1.00: 0 right, 1 wrong, 0 missed' \
+  dependencies "$events" --support 0.0005 --truth
+expect 0 '"truth":\{"missed":0,"precision":0.0' dependencies "$events" --support 0.0005 \
+  --truth --json
+expect 0 '"family":"gamma of shape' dependencies "$events" --support 0.0005 --family gamma --json
+expect 2 'weibull' dependencies "$events" --family weibull
 expect 2 '--json excludes --dot|--dot excludes --json' dependencies "$events" --json --dot
 expect 1 "has no events of these kinds" dependencies "$events" --kind copy
 expect 1 "is no trace: .*record one with 'troupe trace -o FILE'" dependencies "$0"
