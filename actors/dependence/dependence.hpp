@@ -46,7 +46,7 @@ struct Dependence {
   Delay delay = {};
   double statistic = 0;  ///< Λ
   double p = 1, q = 1;
-  double shifted_p = 1;  ///< edges: by circular shifts of the input
+  std::optional<double> shifted_p = {};  ///< edges: by circular shifts of the input
 };
 
 /// When and how an output's dependence on its inputs changed.

@@ -57,7 +57,7 @@ std::string json_of(const DependenceGraph& graph) {
                             {"family", d.delay.text()},
                             {"statistic", d.statistic},
                             {"p", d.p},
-                            {"shifted_p", d.shifted_p},
+                            {"shifted_p", d.shifted_p ? json(*d.shifted_p) : json()},
                             {"q", d.q}});
   if (!graph.changes.empty()) out["changes"] = json::array();
   for (const ChannelChange& c : graph.changes)
@@ -78,9 +78,10 @@ std::string json_of(const DependenceGraph& graph) {
 std::string text_of(const DependenceGraph& graph) {
   std::string out;
   for (const Dependence& d : graph.edges)
-    out += fmt::format("{} -> {}: strength {:.3f}, delay {}, p = {:.2g}, by shifts {:.2g}\n",
+    out += fmt::format("{} -> {}: strength {:.3f}, delay {}, p = {:.2g}{}\n",
                        graph.channels[d.from].name, graph.channels[d.to].name, d.weight,
-                       dependence_time(d.delay.mean()), d.p, d.shifted_p);
+                       dependence_time(d.delay.mean()), d.p,
+                       d.shifted_p ? fmt::format(", by shifts {:.2g}", *d.shifted_p) : "");
   if (graph.edges.empty()) out = "no dependence was found\n";
   for (const ChannelChange& c : graph.changes)
     out += fmt::format("{} changes at {:.3f} s: {}, p = {:.2g}\n", graph.channels[c.channel].name,
