@@ -37,7 +37,7 @@ expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
 for verb in version doctor ops keygen node clear cancel drain ps top inspect graph diagnose trace \
-  metrics report watch dependencies run completions; do
+  metrics report watch checkpoint dependencies run completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
