@@ -1,6 +1,8 @@
 // Everything a program needs: graphs, the DSL, gradients, the engine, files of values and records.
 #pragma once
 
+#include <troupe/actors/dependence/evaluation.hpp>
+#include <troupe/actors/dependence/online_fit.hpp>
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/saved.hpp>
 #include <troupe/actors/events/running_query.hpp>
