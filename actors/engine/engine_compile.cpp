@@ -23,6 +23,7 @@ ResidentOptions EngineImpl::resident_options(const Graph& graph,
   if (!options.resident_loops) return because("CompileOptions::resident_loops is false");
   if (!options.optimize) return because("CompileOptions::optimize is false");
   if (!options_.optimize) return because("EngineOptions::optimize is false");
+  if (options.mesh) return because("the program is cut over a mesh");
   if (options.check_finite) return because("CompileOptions::check_finite looks at every node");
   if (options_.granularity == Granularity::op) return because("the granularity is op");
   if (peers_) return because("the engine is part of a cluster");
@@ -47,14 +48,19 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
   // the pass makes nodes wait for others, which might be placed on another node
   if (options_.placement == Placement::automatic) skipped.push_back("order_gradients");
   const Keep keep = options.prune_effects ? Keep::fetches : Keep::effects;
+  mesh::detail::VariableHomes homes = laid_.homes(
+      [this](const StateSpec& spec) { return !is_used(spec) || laid_.is_callers(spec.name); });
   const PassOptions passes{.optimize = options.optimize && options_.optimize,
                            .low = options.mixed_precision,
                            .keep = keep,
                            .takes_lists = is_staged,
                            .check_finite = options.check_finite,
                            .resident = resident_options(graph, options),
-                           .mesh = options.mesh ? &*options.mesh : nullptr};
+                           .mesh = options.mesh ? &*options.mesh : nullptr,
+                           .homes = &homes};
   Program program = optimize(graph, feeds, fetches, passes, skipped, &reports);
+  store_in_pieces(homes);
+  laid_.note_used(program.graph);
   program.graph.seed_states(options_.seed);
   PlacementOptions placement = placement_options();
   if (options_.placement == Placement::automatic) {

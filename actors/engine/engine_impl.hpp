@@ -26,6 +26,7 @@
 #include <troupe/actors/engine/effect_record.hpp>
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/engine_clock.hpp>
+#include <troupe/actors/engine/laid_variables.hpp>
 #include <troupe/actors/engine/plan_cache.hpp>
 #include <troupe/actors/engine/run_log.hpp>
 #include <troupe/actors/engine/run_table.hpp>
@@ -139,7 +140,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   static Tensor get_in(StateStore& states, const StateSpec& spec);
   static void set_in(StateStore& states, const StateSpec& spec, Tensor value);
   /// Returns the names of variables of this engine's programs, on all nodes, in order.
-  std::vector<std::string> variables() { return states_.variables(); }
+  std::vector<std::string> variables() { return laid_.names_among(states_.variables()); }
 
   const std::unique_ptr<WorkerPool>& pool() const { return pool_; }
   std::atomic<std::uint64_t> step_{0};  // publishes nothing but itself
@@ -191,6 +192,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   bool step_elsewhere() { return peers_ && peers_->step(); }
   void wait_for_streams();
   StateSpec declared(StateSpec spec, bool is_given);
+  /// True if the engine has the state, here or elsewhere.
+  bool is_used(const StateSpec& spec);
+  /// Gives the pieces of variables that a program lays out their values.
+  void store_in_pieces(const mesh::detail::VariableHomes& homes);
   bool is_elsewhere(const StateSpec& spec) const {
     return peers_ && node_of(spec.device) != peers_->name();
   }
@@ -198,6 +203,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
 
   EngineOptions options_;
   StateTable states_{this};
+  LaidVariables laid_;
   std::unique_ptr<WorkerPool> pool_;
   DeviceTable devices_;
   std::mutex hosted_mutex_;  // guards hosted_; nothing else is locked under it

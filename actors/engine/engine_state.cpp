@@ -8,12 +8,14 @@
 namespace troupe::detail {
 
 Tensor EngineImpl::get(const std::string& variable) {
+  if (const auto laid = laid_.find(variable)) return get(laid->whole);
   StateSpec home;
   if (is_elsewhere(variable, home)) return peers_->get(std::string(node_of(home.device)), home);
   return variable_value(states_.own(), variable);
 }
 
 void EngineImpl::set(const std::string& variable, Tensor value) {
+  if (const auto laid = laid_.find(variable)) return set(laid->whole, std::move(value));
   StateSpec home;
   if (is_elsewhere(variable, home))
     return peers_->set(std::string(node_of(home.device)), home, std::move(value));
@@ -21,12 +23,28 @@ void EngineImpl::set(const std::string& variable, Tensor value) {
 }
 
 Tensor EngineImpl::get(const StateSpec& spec) {
+  if (const auto laid = laid_.find(spec))
+    return mesh::detail::joined(*laid, [&](const StateSpec& piece) { return get(piece); });
+  if (!is_used(spec)) laid_.note_callers(spec.name);
   const StateSpec at = declared(spec, false);
   return is_elsewhere(at) ? peers_->get(std::string(node_of(at.device)), at)
                           : get_in(states_.own(), at);
 }
 
 void EngineImpl::set(const StateSpec& spec, Tensor value) {
+  if (const auto laid = laid_.find(spec)) {
+    const ValueSpec& whole = laid->whole.values[0];
+    if (!value.has_value() || value.dtype() != whole.dtype || value.shape() != whole.shape)
+      throw Error(
+          Code::invalid_argument,
+          fmt::format(
+              "variable '{}': it holds {}, and cannot be set to {}", spec.name, whole.text(),
+              value.has_value() ? fmt::format("{}{}", name_of(value.dtype()), value.shape().text())
+                                : "nothing"));
+    for (const auto& piece : laid->pieces) set(piece.spec, mesh::detail::cut(value, piece));
+    return;
+  }
+  if (!is_used(spec)) laid_.note_callers(spec.name);
   const StateSpec at = declared(spec, true);
   if (is_elsewhere(at)) peers_->set(std::string(node_of(at.device)), at, std::move(value));
   else set_in(states_.own(), at, std::move(value));
@@ -52,6 +70,23 @@ StateSpec EngineImpl::declared(StateSpec spec, bool is_given) {
   spec.device = home_of(spec, options);
   states_.settle(spec);
   return spec;
+}
+
+bool EngineImpl::is_used(const StateSpec& spec) {
+  return states_.own().find(spec.name) || states_.homes().contains(spec.name);
+}
+
+void EngineImpl::store_in_pieces(const mesh::detail::VariableHomes& homes) {
+  for (const auto& laid : homes.made) {
+    const StateSpec& whole = laid->whole;
+    // A value that a caller gave, else the initial one.
+    const bool is_given = is_used(whole);
+    const Tensor value = is_given ? get(whole)
+                                  : whole.initial.make(whole.name, whole.values[0].dtype,
+                                                       whole.values[0].shape, options_.seed);
+    if (!laid_.add(laid)) continue;
+    for (const auto& piece : laid->pieces) set(piece.spec, mesh::detail::cut(value, piece));
+  }
 }
 
 bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {

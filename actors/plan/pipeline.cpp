@@ -11,6 +11,7 @@
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/mesh/join_all_reduces.hpp>
 #include <troupe/ops/mesh/spmd.hpp>
 #include <troupe/ops/passes/watch_finite.hpp>
 
@@ -55,8 +56,11 @@ Program lower_precision(Program program, Level, const PassRequest& request) {
 }
 
 Program cut_over_mesh(Program program, Level, const PassRequest& request) {
+  mesh::detail::VariableHomes* const homes = request.options.homes;
   program.graph.reserve_origins(request.graph.origins());
-  mesh::detail::SpmdProgram spmd = mesh::detail::to_spmd(program, *request.options.mesh);
+  if (!request.options.mesh) return mesh::detail::join_variables(std::move(program), *homes, {});
+  mesh::detail::SpmdProgram spmd = mesh::detail::to_spmd(program, *request.options.mesh, homes);
+  spmd = mesh::detail::join_all_reduces(std::move(spmd));
   if (request.told) request.told->insert(request.told->end(), spmd.told.begin(), spmd.told.end());
   return mesh::detail::expand(spmd, request.options.mesh->mesh);
 }
@@ -69,7 +73,9 @@ Program fuse_updates_at(Program program, Level level, const PassRequest& request
 
 bool always(const PassOptions&) { return true; }
 bool optimizing(const PassOptions& o) { return o.optimize; }
-bool on_mesh(const PassOptions& o) { return o.mesh != nullptr; }
+bool on_mesh(const PassOptions& o) {
+  return o.mesh != nullptr || (o.homes != nullptr && o.homes->has_any);
+}
 bool watching(const PassOptions& o) { return o.check_finite; }
 bool choosing_loops(const PassOptions& o) {
   return o.resident.is_on || !o.resident.off_because.empty();

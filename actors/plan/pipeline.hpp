@@ -10,6 +10,7 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/mesh/mesh.hpp>
+#include <troupe/ops/mesh/variables.hpp>
 
 namespace troupe {
 
@@ -22,6 +23,8 @@ struct PassOptions {
   bool check_finite = false;                 // fused nodes keep the names of their parts
   ResidentOptions resident = {};             // loops that stay whole
   const mesh::Partitioning* mesh = nullptr;  // the program is cut over a mesh
+  // variables that the engine stores in pieces, and those that the program begins to; null: none
+  mesh::detail::VariableHomes* homes = nullptr;
 };
 
 /// The request of a caller: its graph, which no pass changes, its feeds and its fetches.

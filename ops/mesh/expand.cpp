@@ -7,6 +7,8 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/collectives/collectives.hpp>
+#include <troupe/ops/graph/specs_attr.hpp>
+#include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe::mesh::detail {
 namespace {
@@ -21,6 +23,27 @@ class Expansion {
   }
 
   Program run() {
+    expand_all();
+    for (Edge e : spmd_.program.feeds) to_.feeds.push_back(on(e, 0));
+    for (Edge e : spmd_.program.fetches) to_.fetches.push_back(on(e, 0));
+    return std::move(to_);
+  }
+
+  // A sub-graph, whose arguments and results are one a device, or one. `is_once`: the results.
+  std::shared_ptr<const SubGraph> sub_graph(const std::vector<char>& is_once) {
+    expand_all();
+    auto made = std::make_shared<SubGraph>(Graph());
+    for (Edge e : spmd_.program.feeds)
+      for (Edge on_device : values_of(e)) made->inputs.push_back(on_device);
+    for (std::size_t i = 0; i < is_once.size(); ++i)
+      for (int device = 0; device < (is_once[i] ? 1 : mesh_.size()); ++device)
+        made->outputs.push_back(on(spmd_.program.fetches[i], device));
+    made->graph = std::move(to_.graph);
+    return made;
+  }
+
+ private:
+  void expand_all() {
     for (std::int32_t id = 0; id < from_.size(); ++id) {
       const Node& node = from_.node(id);
       offset_.push_back(static_cast<std::int32_t>(values_.size()));
@@ -31,17 +54,15 @@ class Expansion {
       if (op == "MeshCoordinate") coordinates(id);
       else if (op == "MeshSlice") slice(id);
       else if (op == "MeshAllReduce") all_reduce(id);
+      else if (op == "MeshReduceScatter") reduce_scatter(id);
       else if (op == "MeshAllGather") all_gather(id);
       else if (op == "MeshAllToAll") all_to_all(id);
       else if (op == "MeshExport") gather_whole(id);
+      else if (spmd_.flows.contains(id)) flow(id);
       else copy(id);
     }
-    for (Edge e : spmd_.program.feeds) to_.feeds.push_back(on(e, 0));
-    for (Edge e : spmd_.program.fetches) to_.fetches.push_back(on(e, 0));
-    return std::move(to_);
   }
 
- private:
   // The edge that stands for `e` on a device; of a node that runs once there is one for all.
   Edge on(Edge e, int device) const {
     const std::vector<Edge>& all = values_of(e);
@@ -66,7 +87,17 @@ class Expansion {
     const bool is_once = spmd_.is_once[static_cast<std::size_t>(id)];
     for (int device = 0; device < (is_once ? 1 : mesh_.size()); ++device) {
       Node node = from_.node(id);
-      for (Edge& e : node.inputs) e = on(e, device);
+      node.inputs.clear();
+      for (Edge e : from_.node(id).inputs) {
+        const std::vector<Edge>& all = values_of(e);
+        // A group waits for all devices.
+        if (is_once && node.op->name == "Group")
+          node.inputs.insert(node.inputs.end(), all.begin(), all.end());
+        else node.inputs.push_back(on(e, device));
+      }
+      if (const auto pieces = spmd_.pieces.find(node.state);
+          !is_once && pieces != spmd_.pieces.end())
+        node.state = pieces->second[static_cast<std::size_t>(device)];
       std::vector<std::int32_t> controls;
       for (std::int32_t c : node.controls) {
         const auto& all = copies_[static_cast<std::size_t>(c)];
@@ -80,6 +111,68 @@ class Expansion {
       for (std::size_t o = 0; o < from_.node(id).outputs.size(); ++o)
         values_of(id, o).push_back({made, static_cast<std::int32_t>(o)});
     }
+  }
+
+  // A loop or a branch over all devices: its variables, captures and results are one a device.
+  void flow(std::int32_t id) {
+    const SpmdFlow& flow = spmd_.flows.at(id);
+    Node node = from_.node(id);
+    const bool is_loop = node.op->name == "While";
+    std::vector<char> argument_is_once;
+    for (Edge e : flow.subs.back()->program.feeds)
+      argument_is_once.push_back(flow.subs.back()->is_once[static_cast<std::size_t>(e.node)]);
+    const auto copies = [&](bool is_once) { return is_once ? 1 : mesh_.size(); };
+    const std::size_t variables = is_loop ? node.outputs.size() : 0;
+    const std::size_t given =
+        is_loop ? static_cast<std::size_t>(node.attrs.get<std::int64_t>("variables")) : 0;
+
+    std::vector<Edge> inputs;
+    std::int64_t given_now = 0;
+    for (std::size_t i = 0; i < node.inputs.size(); ++i) {
+      // Inputs are variables that begin with them, then captures; a branch's first one chooses.
+      const std::size_t argument = is_loop ? (i < given ? i : i - given + variables) : i - 1;
+      const int n = !is_loop && i == 0 ? 1 : copies(argument_is_once[argument]);
+      for (int device = 0; device < n; ++device) inputs.push_back(on(node.inputs[i], device));
+      if (is_loop && i < given) given_now += n;
+    }
+    std::vector<std::int32_t> controls;
+    for (std::int32_t c : node.controls) {
+      const auto& all = copies_[static_cast<std::size_t>(c)];
+      controls.insert(controls.end(), all.begin(), all.end());
+    }
+    std::sort(controls.begin(), controls.end());
+    const std::vector<ValueSpec> outputs = std::exchange(node.outputs, {});
+    std::vector<ValueSpec> implicit;
+    Integers numbers;
+    for (std::size_t o = 0; o < outputs.size(); ++o)
+      for (int device = 0; device < copies(flow.is_once[o]); ++device) {
+        values_of(id, o).push_back({0, static_cast<std::int32_t>(node.outputs.size())});
+        node.outputs.push_back(outputs[o]);
+        if (is_loop && o >= given) implicit.push_back(outputs[o]);
+        numbers.push_back(number_of(node, o));
+      }
+    if (is_loop) {
+      node.attrs.set("variables", given_now);
+      node.attrs.set("implicit", make_specs_attr(std::move(implicit)));
+      node.attrs.set("numbers", numbers);
+    } else node.attrs.set("results", static_cast<std::int64_t>(node.outputs.size()));
+    std::vector<std::shared_ptr<const SubGraph>> subs;
+    for (std::size_t s = 0; s < flow.subs.size(); ++s)
+      subs.push_back(Expansion(*flow.subs[s], mesh_)
+                         .sub_graph(is_loop && s == 0 ? std::vector<char>{1} : flow.is_once));
+    node.attrs.set("graphs", make_subgraphs(std::move(subs)));
+    node.inputs = std::move(inputs);
+    node.controls = std::move(controls);
+    const std::int32_t made = to_.graph.append(std::move(node));
+    copies_.back().push_back(made);
+    for (std::size_t o = 0; o < outputs.size(); ++o)
+      for (Edge& e : values_of(id, o)) e.node = made;
+  }
+  static std::int64_t number_of(const Node& loop, std::size_t variable) {
+    const AttrValue* known = loop.attrs.find("numbers");
+    const Integers* numbers = known ? std::get_if<Integers>(known) : nullptr;
+    return numbers && variable < numbers->size() ? (*numbers)[variable]
+                                                 : static_cast<std::int64_t>(variable);
   }
 
   void coordinates(std::int32_t id) {
@@ -139,6 +232,13 @@ class Expansion {
     along(
         id, static_cast<int>(attrs.get<std::int64_t>("mesh_axis")),
         [&](const auto& group, const Exprs& xs) { return collective::all_reduce(group, xs, how); });
+  }
+  void reduce_scatter(std::int32_t id) {
+    const Attrs& attrs = from_.node(id).attrs;
+    along(id, static_cast<int>(attrs.get<std::int64_t>("mesh_axis")),
+          [&](const auto& group, const Exprs& xs) {
+            return collective::reduce_scatter(group, xs, attrs.get<std::int64_t>("axis"));
+          });
   }
   void all_gather(std::int32_t id) {
     const Attrs& attrs = from_.node(id).attrs;

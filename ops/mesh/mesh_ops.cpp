@@ -83,6 +83,21 @@ TROUPE_OP(MeshAllReduce) {
   op.infer([](Inference& c) { c.output(c.input(0)); });
 }
 
+TROUPE_OP(MeshReduceScatter) {
+  op.doc("The device's piece along `axis` of the sum over the devices along a mesh axis.");
+  op.inputs(1);
+  op.attr<std::int64_t>("mesh_axis");
+  op.attr<std::int64_t>("axis");
+  op.attr<std::int64_t>("parts");
+  op.not_differentiable();
+  op.infer([](Inference& c) {
+    Shape shape = c.shape(0);
+    const int axis = static_cast<int>(c.attrs().get<std::int64_t>("axis"));
+    shape.set(axis, shape[axis] / c.attrs().get<std::int64_t>("parts"));
+    c.output(c.dtype(0), shape);
+  });
+}
+
 TROUPE_OP(MeshAllGather) {
   op.doc("The pieces of the devices along a mesh axis, joined along `axis`.");
   op.inputs(1);

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,25 +49,51 @@ class DimTable {
 /// differ, naming the node, its line, the axis and both dimensions.
 class Names {
  public:
-  explicit Names(const Graph& graph) : graph_(graph) { extend(); }
+  /// `of_variables`: the axes, as text, of variables that have names, by the number of the state.
+  explicit Names(const Graph& graph, std::map<std::int32_t, std::string> of_variables = {})
+      : graph_(graph), of_variables_(std::move(of_variables)), dims_(std::make_shared<DimTable>()),
+        is_strict_(of_variables_.empty()) {
+    extend();
+  }
+  /// For a sub-graph, whose arguments have these axes, of dimensions in `dims`.
+  Names(const Graph& graph, std::shared_ptr<DimTable> dims,
+        std::map<troupe::detail::Edge, Axes> arguments)
+      : graph_(graph), arguments_(std::move(arguments)), dims_(std::move(dims)), is_strict_(false) {
+    extend();
+  }
 
   /// Takes in the nodes that were appended since.
   void extend();
-  /// One entry an axis; empty for a value of unknown rank, and for lists.
+  /// One entry an axis; empty for a value of unknown rank. A list has its elements' axes.
   const Axes& of(troupe::detail::Edge e) const {
     return axes_[static_cast<std::size_t>(offset_[static_cast<std::size_t>(e.node)] + e.output)];
   }
-  const DimTable& dims() const { return dims_; }
-  DimTable& dims() { return dims_; }
+  const DimTable& dims() const { return *dims_; }
+  DimTable& dims() { return *dims_; }
+  const std::shared_ptr<DimTable>& shared_dims() const { return dims_; }
+  bool has_name(const Axes& axes) const;
+  /// The axes of a loop's variables: as they begin, or as the body leaves them.
+  std::vector<Axes> of_loop(const troupe::detail::Node& node);
+  /// The axes of the arguments of a loop's or a branch's sub-graphs.
+  std::map<troupe::detail::Edge, Axes> arguments_of(const troupe::detail::Node& node,
+                                                    std::size_t sub,
+                                                    const std::vector<Axes>& variables) const;
   /// The dimensions that each term of a node runs over.
   std::vector<Axis> resolved(std::int32_t id, const Terms& terms);
 
  private:
   void infer(std::int32_t id);
+  void infer_list(std::int32_t id);
+  void infer_branch(std::int32_t id);
   Axes anonymous(const Shape& shape);
 
   const Graph& graph_;
-  DimTable dims_;
+  std::map<std::int32_t, std::string> of_variables_;
+  std::map<troupe::detail::Edge, Axes> arguments_;
+  std::shared_ptr<DimTable> dims_;
+  // Names that come from elsewhere are not the user's at this place: the first of two that meet and
+  // differ counts, and nothing is refused.
+  bool is_strict_;
   std::vector<std::int32_t> offset_;  // the first output of each node in axes_
   std::vector<Axes> axes_;
 };
@@ -74,6 +101,9 @@ class Names {
 /// The axes as an attribute of NameDims, and back: "batch:4*length:8;:3".
 std::string axes_text(const DimTable& dims, const Axes& axes);
 Axes parse_axes(std::string_view text, DimTable& dims, const std::string& where);
+/// The names of variables that are read or assigned at top level: those that the first reader gives
+/// them, or those of a value that is assigned. By the number of the state, as `axes_text`.
+std::map<std::int32_t, std::string> names_of_variables(const Graph& graph);
 /// The parts of all axes, in order: dimensions, or mesh axes.
 Axis flat(const Axes& axes);
 /// The factors of `from`, without those of size 1, parted by the extents of `to`; empty, and false,

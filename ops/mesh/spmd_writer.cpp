@@ -23,9 +23,19 @@ bool Laid::has_partials() const {
 }
 
 SpmdWriter::SpmdWriter(const Program& from, const Partitioning& p)
-    : from_(from.graph), mesh_(p.mesh), layout_(p.layout), names_(from.graph) {
-  to_.program.graph = from.graph.blank();
-  graph().reserve_origins(from.graph.origins());
+    : from_(from.graph), partitioning_(p), mesh_(p.mesh), layout_(p.layout),
+      names_of_variables_(names_of_variables(from.graph)), names_(from.graph, names_of_variables_) {
+  begin();
+}
+SpmdWriter::SpmdWriter(const Program& from, const Partitioning& p, std::shared_ptr<DimTable> dims,
+                       std::map<Edge, Axes> arguments)
+    : from_(from.graph), partitioning_(p), mesh_(p.mesh), layout_(p.layout),
+      names_(from.graph, std::move(dims), std::move(arguments)) {
+  begin();
+}
+void SpmdWriter::begin() {
+  to_.program.graph = from_.blank();
+  graph().reserve_origins(from_.origins());
   for (const auto& [dimension, axis] : layout_.rules()) {
     rule_of_[dimension] = mesh_.axis(axis);
     if (rule_of_[dimension] < 0)
@@ -38,8 +48,9 @@ SpmdWriter::SpmdWriter(const Program& from, const Partitioning& p)
 // ---- layouts
 
 // The mesh axis that the rules give a dimension; an axis of one device splits nothing.
-int SpmdWriter::rule(DimId d) const {
-  const auto it = rule_of_.find(dims()[d].name);
+int SpmdWriter::rule(DimId d) const { return rule_named(dims()[d].name); }
+int SpmdWriter::rule_named(const std::string& name) const {
+  const auto it = rule_of_.find(name);
   return it == rule_of_.end() || members(it->second) == 1 ? -1 : it->second;
 }
 std::vector<int> SpmdWriter::rules(const Axis& axis) const {
@@ -145,24 +156,69 @@ void SpmdWriter::tell(const char* what, Edge moved, int axis, const std::string&
 
 // v with its sums made.
 Laid SpmdWriter::summed(Laid v, const std::string& why) {
-  for (int axis = 0; axis < mesh_.rank(); ++axis) {
-    if (!v.is_partial[static_cast<std::size_t>(axis)]) continue;
-    const auto key = std::pair(v.edge, axis);
-    auto it = summed_.find(key);
-    if (it == summed_.end()) {
-      tell("all-reduce", v.edge, axis, why);
-      it = summed_.emplace(key, all_reduced(v.edge, axis, Combine::sum)).first;
-    }
-    v.edge = it->second;
-    v.is_partial[static_cast<std::size_t>(axis)] = 0;
-  }
+  for (int axis = 0; axis < mesh_.rank(); ++axis) v = summed_over(std::move(v), axis, why);
   return v;
+}
+Laid SpmdWriter::summed_over(Laid v, int axis, const std::string& why) {
+  if (!v.is_partial[static_cast<std::size_t>(axis)]) return v;
+  const auto key = std::pair(v.edge, axis);
+  auto it = summed_.find(key);
+  if (it == summed_.end()) {
+    tell("all-reduce", v.edge, axis, why);
+    it = summed_.emplace(key, all_reduced(v.edge, axis, Combine::sum)).first;
+  }
+  v.edge = it->second;
+  v.is_partial[static_cast<std::size_t>(axis)] = 0;
+  return v;
+}
+Laid SpmdWriter::relaid(Laid v, const Axes& axes, const Splits& wanted, const std::string& why,
+                        bool may_scatter) {
+  if (may_scatter) v = scattered(std::move(v), axes, wanted, why);
+  for (int m : flat(wanted))
+    if (m >= 0) v = summed_over(std::move(v), m, why);
+  return moved(std::move(v), axes, wanted, why);
+}
+Laid SpmdWriter::settled(Laid v, const Axes& axes, const Splits& wanted, const std::string& why,
+                         bool may_scatter) {
+  if (may_scatter) v = scattered(std::move(v), axes, wanted, why);
+  return moved(summed(std::move(v), why), axes, wanted, why);
 }
 bool SpmdWriter::is_summed(const Laid& v) const {
   for (int axis = 0; axis < mesh_.rank(); ++axis)
     if (v.is_partial[static_cast<std::size_t>(axis)] && summed_.contains(std::pair(v.edge, axis)))
       return true;
   return false;
+}
+// v with those sums made whose mesh axis splits a dimension of the result that is whole in v.
+Laid SpmdWriter::scattered(Laid v, const Axes& axes, const Splits& wanted, const std::string& why) {
+  const std::vector<int> goal = flat(wanted);
+  const bool is_alike = has_same_sizes(flat(v.axes), flat(axes));
+  for (int m = 0; is_alike && m < mesh_.rank(); ++m) {
+    std::vector<int> now = flat(v.splits);
+    const auto at = static_cast<std::size_t>(std::find(goal.begin(), goal.end(), m) - goal.begin());
+    if (!v.is_partial[static_cast<std::size_t>(m)] || summed_.contains(std::pair(v.edge, m)) ||
+        at == goal.size() || now[at] >= 0 || holds(now, m))
+      continue;
+    const auto key = std::tuple(v.edge, m, at);
+    const Edge parted = reshaped(v.edge, flat_shape(flat(v.axes), now), v.is_once);
+    now[at] = m;
+    std::size_t next = 0;
+    for (auto& axis : v.splits)
+      for (int& split : axis) split = now[next++];
+    auto it = scattered_.find(key);
+    if (it == scattered_.end()) {
+      tell("reduce-scatter", v.edge, m, why);
+      const Edge made = bind("MeshReduceScatter", {parted},
+                             Attrs{{"mesh_axis", std::int64_t{m}},
+                                   {"axis", static_cast<std::int64_t>(at)},
+                                   {"parts", members(m)}},
+                             false);
+      it = scattered_.emplace(key, reshaped(made, local_shape(v.axes, v.splits), false)).first;
+    }
+    v.edge = it->second;
+    v.is_partial[static_cast<std::size_t>(m)] = 0;
+  }
+  return v;
 }
 // v under other dimensions of the same extents. Axes whose dimensions have other sizes are
 // gathered first.

@@ -34,6 +34,9 @@ class SpmdWriter {
   using Edge = troupe::detail::Edge;
 
   SpmdWriter(const troupe::detail::Program& from, const Partitioning& partitioning);
+  /// For a sub-graph, whose arguments have these axes.
+  SpmdWriter(const troupe::detail::Program& from, const Partitioning& partitioning,
+             std::shared_ptr<DimTable> dims, std::map<troupe::detail::Edge, Axes> arguments);
   ~SpmdWriter() = default;
 
   Graph& graph() { return to_.program.graph; }
@@ -48,6 +51,7 @@ class SpmdWriter {
 
   /// The mesh axis that the rules give a dimension, or -1; an axis of one device splits nothing.
   int rule(DimId d) const;
+  int rule_named(const std::string& name) const;
   std::vector<int> rules(const Axis& axis) const;
   Splits rules(const Axes& axes) const;
   static Splits none(const Axes& axes);
@@ -74,19 +78,32 @@ class SpmdWriter {
   bool is_summed(const Laid& v) const;
   /// Returns v, whose axes have these extents, under `axes` and split by `wanted`.
   Laid moved(Laid v, const Axes& axes, const Splits& wanted, const std::string& why);
+  /// v under `axes` and split by `wanted`. Sums along mesh axes that split the result are made, by
+  /// a reduce-scatter if `may_scatter`; others are still to be made.
+  Laid relaid(Laid v, const Axes& axes, const Splits& wanted, const std::string& why,
+              bool may_scatter);
+  /// v with its sums made, under `axes` and split by `wanted`. If `may_scatter`, a sum along a mesh
+  /// axis that splits the result is a reduce-scatter.
+  Laid settled(Laid v, const Axes& axes, const Splits& wanted, const std::string& why,
+               bool may_scatter);
   /// The whole of v, a value of all devices, in one place.
   Edge exported(Laid v, const std::string& why);
 
   const Graph& from_;
+  const Partitioning& partitioning_;
   const Mesh& mesh_;
   const Layout& layout_;
+  std::map<std::int32_t, std::string> names_of_variables_;
   Names names_;
   SpmdProgram to_;
   std::int32_t at_ = 0;  // the node that is being lowered
 
  private:
+  void begin();
   std::int64_t local(DimId d, int axis) const;
   Laid renamed(Laid v, const Axes& axes);
+  Laid summed_over(Laid v, int axis, const std::string& why);
+  Laid scattered(Laid v, const Axes& axes, const Splits& wanted, const std::string& why);
   bool slice(Edge& e, std::vector<int>& now, const std::vector<int>& goal, bool& is_once);
   bool exchange(Edge& e, std::vector<int>& now, const std::vector<int>& goal,
                 const std::string& why);
@@ -96,6 +113,7 @@ class SpmdWriter {
   // values that were moved, and summed along an axis
   std::map<std::tuple<Edge, Axes, Splits, Splits>, Laid> moved_;
   std::map<std::pair<Edge, int>, Edge> summed_;
+  std::map<std::tuple<Edge, int, std::size_t>, Edge> scattered_;
 };
 
 }  // namespace troupe::mesh::detail

@@ -231,6 +231,14 @@ std::optional<Terms> identity_terms(const Graph& g, const Node& n) {
   t.linear = 1;
   return t;
 }
+std::optional<Terms> ensured_terms(const Graph& g, const Node& n) {
+  Terms t = same_terms(g, n);
+  t.localise = [](Attrs& attrs, const std::vector<Shape>& outputs) {
+    attrs.set("shape", outputs[0]);
+  };
+  t.linear = 1;
+  return t;
+}
 std::optional<Terms> alike_terms(const Graph& g, const Node& n) { return same_terms(g, n); }
 // Along the last axis; the other axes are apart.
 std::optional<Terms> last_axis_terms(const Graph& g, const Node& n) {
@@ -384,6 +392,7 @@ const std::map<std::string_view, Describe>& descriptions() {
       {"Identity", identity_terms},
       {"StopGradient", identity_terms},
       {"FillLike", alike_terms},
+      {"EnsureShape", ensured_terms},
       {"ExpandDims", expand_terms},
       {"Squeeze", squeeze_terms},
       {"Sum", reduction<Combine::sum, false>},

@@ -4,11 +4,8 @@
 #include <boost/test/unit_test.hpp>
 
 #include <algorithm>
-#include <functional>
-#include <map>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -21,174 +18,13 @@
 #include <troupe/ops/mesh/functions.hpp>
 #include <troupe/ops/mesh/mesh.hpp>
 #include <troupe/ops/mesh/spmd.hpp>
-#include <troupe/test/support/cluster/nodes.hpp>
-#include <troupe/test/support/gpu.hpp>
+#include <troupe/test/support/cluster/meshes.hpp>
 
 using namespace troupe;
 using namespace troupe::test;
-using mesh::Dim;
-using mesh::Dims;
-using mesh::Layout;
-using mesh::Mesh;
-using mesh::Partitioning;
+using namespace troupe::test::meshes;
 
 BOOST_AUTO_TEST_SUITE(mesh_test)
-
-namespace {
-
-// A program: what is fed, with its values, and what is fetched.
-struct Case {
-  Feeds feeds;
-  Exprs fetches;
-};
-using Build = std::function<Case(Graph&)>;
-
-// How often each kind of collective stands in the SPMD program.
-using Counts = std::map<std::string, int>;
-
-struct Cut {
-  const char* axes;
-  const char* layout;
-  Counts counts;
-};
-
-struct Place {
-  std::string name;
-  std::vector<std::string> devices;  // four
-  int nodes = 1;
-};
-
-std::vector<Place> places() {
-  std::vector<Place> all{
-      {"one process", {"cpu:0", "cpu:1", "cpu:2", "cpu:3"}},
-      {"simulated devices", {"sim:0", "sim:1", "cpu:0", "cpu:1"}},
-      {"nodes", {"/node:a/cpu:0", "/node:a/cpu:1", "/node:b/cpu:0", "/node:b/cpu:1"}, 2}};
-  if (has_gpu()) all.push_back({"a GPU and CPUs", {"gpu:0", "cpu:0", "cpu:1", "cpu:2"}});
-  return all;
-}
-
-Mesh mesh_of(const char* axes, const Place& place) {
-  std::int64_t size = 1;
-  for (const Dim& d : mesh::parse_dims(axes)) size *= d.size;
-  return {axes, {place.devices.begin(), place.devices.begin() + size}};
-}
-
-std::vector<detail::Edge> edges(const Exprs& xs) {
-  std::vector<detail::Edge> all;
-  for (const Expr& x : xs) all.push_back(x.edge());
-  return all;
-}
-
-mesh::detail::SpmdProgram spmd_of(Graph& g, const Exprs& feeds, const Exprs& fetches,
-                                  const Partitioning& p) {
-  Program program = prune(g, edges(feeds), edges(fetches));
-  program.graph.reserve_origins(g.origins());
-  return mesh::detail::to_spmd(program, p);
-}
-
-Counts counts_of(const mesh::detail::SpmdProgram& spmd) {
-  Counts counts;
-  for (const auto& node : spmd.program.graph.nodes())
-    if (node.op->name.starts_with("MeshAll")) ++counts[node.op->name];
-  return counts;
-}
-
-Exprs fed(const Case& c) {
-  Exprs xs;
-  for (const auto& [x, value] : c.feeds) xs.push_back(x);
-  return xs;
-}
-
-std::vector<Tensor> run(Engine& engine, Graph& g, const Case& c,
-                        const std::optional<Partitioning>& p) {
-  CompileOptions options;
-  options.mesh = p;
-  std::vector<Tensor> values;
-  for (const auto& [x, value] : c.feeds) values.push_back(value);
-  return engine.compile(g, fed(c), c.fetches, options)(values);
-}
-
-void check_close(const Tensor& got, const Tensor& wanted, double tolerance,
-                 const std::string& what) {
-  BOOST_REQUIRE_MESSAGE(got.shape() == wanted.shape(), what);
-  for (std::int64_t i = 0; i < wanted.elements(); ++i) {
-    const double w = wanted.at(i), g = got.at(i);
-    BOOST_TEST(std::abs(g - w) <= tolerance * std::max(1.0, std::abs(w)),
-               what << ": element " << i << " is " << g << " in place of " << w);
-  }
-}
-
-// Runs the program as it is, and under each cut at each place.
-std::vector<Tensor> check(const Build& build, const std::vector<Cut>& cuts) {
-  std::vector<Tensor> wanted;
-  {
-    Graph g;
-    const Case c = build(g);
-    Engine engine;
-    wanted = run(engine, g, c, std::nullopt);
-  }
-  for (const Place& place : places()) {
-    std::unique_ptr<Nodes> nodes;
-    std::unique_ptr<Engine> alone;
-    if (place.nodes > 1) nodes = std::make_unique<Nodes>(place.nodes);
-    else alone = std::make_unique<Engine>();
-    for (const Cut& cut : cuts) {
-      Graph g;
-      const Case c = build(g);
-      const Partitioning p{mesh_of(cut.axes, place), Layout(cut.layout)};
-      const auto spmd = spmd_of(g, fed(c), c.fetches, p);
-      const std::string what = place.name + ", mesh " + cut.axes + ", layout '" + cut.layout + "'";
-      if (counts_of(spmd) != cut.counts) {
-        for (const std::string& line : spmd.told) BOOST_TEST_MESSAGE(line);
-        for (const std::string& line : spmd.layouts) BOOST_TEST_MESSAGE(line);
-        std::string counted;
-        for (const auto& [op, n] : counts_of(spmd)) counted += " " + op + " " + std::to_string(n);
-        BOOST_TEST(false, what << ": collectives are" << counted);
-      }
-      const std::vector<Tensor> got = run(nodes ? nodes->engine() : *alone, g, c, p);
-      BOOST_REQUIRE(got.size() == wanted.size());
-      for (std::size_t i = 0; i < got.size(); ++i)
-        check_close(got[i], wanted[i], wanted[i].dtype() == DType::f64 ? 1e-12 : 1e-5, what);
-    }
-  }
-  return wanted;
-}
-
-void check_values(const Tensor& t, const std::vector<double>& wanted, double tolerance = 1e-6) {
-  BOOST_REQUIRE(t.elements() == static_cast<std::int64_t>(wanted.size()));
-  for (std::size_t i = 0; i < wanted.size(); ++i)
-    BOOST_TEST(std::abs(t.at(static_cast<std::int64_t>(i)) - wanted[i]) <= tolerance);
-}
-
-// 0, 1, 2, ... times `step` plus `start`.
-Tensor counted(const Shape& shape, double step = 1, double start = 0) {
-  Tensor t = Tensor::zeros(DType::f64, shape);
-  for (std::int64_t i = 0; i < t.elements(); ++i)
-    t.mutable_data<double>()[i] = start + step * static_cast<double>(i);
-  return t;
-}
-
-Expr input(Case& c, Graph& g, const std::string& name, const Tensor& value, const Dims& dims) {
-  const Expr x = g.input(name, value.dtype(), value.shape());
-  c.feeds.emplace_back(x, value);
-  return mesh::named(x, dims);
-}
-
-template <class F>
-void check_refused(const F& f, std::initializer_list<const char*> parts) {
-  BOOST_CHECK_EXCEPTION(f(), Error, [&](const Error& e) {
-    bool says = e.code() == Code::invalid_argument;
-    for (const char* part : parts)
-      says = says && std::string(e.what()).find(part) != std::string::npos;
-    if (!says) BOOST_TEST_MESSAGE(e.what());
-    return says;
-  });
-}
-
-const Counts kNone{};
-Counts all_reduces(int n) { return {{"MeshAllReduce", n}}; }
-
-}  // namespace
 
 // ---- names and layouts
 
@@ -294,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_product_is_reduced_only_where_its_inner_dimension_is_spli
   const Dim m{"m", 2}, k{"k", 4}, n{"n", 3};
   const std::vector<Tensor> got = check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr x = input(c, g, "x", counted({2, 4}), {m, k});
         const Expr w = input(c, g, "w", counted({4, 3}, 0.1), {k, n});
         c.fetches = {mesh::einsum({x, w}, {m, n})};
@@ -312,7 +148,7 @@ BOOST_AUTO_TEST_CASE(a_network_of_two_layers_and_its_gradients) {  // V2, V3
   const Dim batch{"batch", 2}, in{"in", 4}, hidden{"hidden", 4}, out{"out", 3};
   const auto build = [&](bool with_gradients) {
     return [=](Graph& g) {
-      Case c;
+      MeshCase c;
       const Expr x = input(c, g, "x", counted({2, 4}), {batch, in});
       const Expr a = input(c, g, "a", counted({4, 4}, 0.1, -0.7), {in, hidden});
       const Expr v = input(c, g, "v", counted({4, 3}, 0.1, -0.5), {hidden, out});
@@ -348,7 +184,7 @@ BOOST_AUTO_TEST_CASE(softmax_over_a_split_dimension_takes_two_all_reduces) {  //
   const Dim b{"b", 2}, n{"n", 4};
   const std::vector<Tensor> got = check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Tensor values = Tensor::of<double>({0, 1, 2, 3, 3, 1, 0, 2}, {2, 4});
         const Expr x = input(c, g, "x", values, {b, n});
         c.fetches = {mesh::softmax(x, n), log_softmax(x)};
@@ -365,7 +201,7 @@ BOOST_AUTO_TEST_CASE(softmax_over_a_split_dimension_has_its_gradient) {
   const Dim b{"b", 2}, n{"n", 4};
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr x = input(c, g, "x", counted({2, 4}, 0.3), {b, n});
         const Expr w = input(c, g, "w", counted({2, 4}, 0.7, -1), {b, n});
         c.fetches = gradients(sum(mesh::softmax(x, n) * w), {x});
@@ -377,7 +213,7 @@ BOOST_AUTO_TEST_CASE(softmax_over_a_split_dimension_has_its_gradient) {
 BOOST_AUTO_TEST_CASE(a_renamed_dimension_moves_to_its_new_axis) {  // V6
   const Dim a{"a", 4}, b{"b", 8}, a2{"a2", 4}, b2{"b2", 8};
   const auto rename = [&](Graph& g) {
-    Case c;
+    MeshCase c;
     const Expr x = input(c, g, "x", counted({4, 8}), {a, b});
     c.fetches = {mesh::named(x * 2.0, {a2, b2})};
     return c;
@@ -394,7 +230,7 @@ BOOST_AUTO_TEST_CASE(joined_and_parted_dimensions_keep_their_splits) {
   const Dim a{"a", 4}, b{"b", 6}, c{"c", 2};
   check(
       [&](Graph& g) {
-        Case k;
+        MeshCase k;
         const Expr x = input(k, g, "x", counted({4, 6, 2}), {a, b, c});
         k.fetches = {reshape(reshape(x, {24, 2}) + 1.0, {4, 12}), reshape(x, {8, 6})};
         return k;
@@ -409,7 +245,7 @@ BOOST_AUTO_TEST_CASE(reductions_over_split_dimensions) {
   const Dim a{"a", 4}, b{"b", 6};
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr x = input(c, g, "x", counted({4, 6}, 0.25, -2), {a, b});
         c.fetches = {mesh::sum(x, {a}),        mesh::mean(x, {a}),    mesh::reduce_max(x, {a}),
                      mesh::reduce_min(x, {a}), product(x + 3.5, {0}), sum(x)};
@@ -424,7 +260,7 @@ BOOST_AUTO_TEST_CASE(sums_are_added_before_they_are_reduced) {
   const Dim b{"b", 2}, k{"k", 4}, n{"n", 3};
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr x = input(c, g, "x", counted({2, 4}), {b, k});
         const Expr y = input(c, g, "y", counted({2, 4}, -1), {b, k});
         const Expr w = input(c, g, "w", counted({4, 3}, 0.1), {k, n});
@@ -439,7 +275,7 @@ BOOST_AUTO_TEST_CASE(operations_without_a_rule_run_on_whole_values) {
   const Dim a{"a", 4}, b{"b", 6};
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr x = input(c, g, "x", counted({4, 6}, -0.5, 3), {a, b});
         c.fetches = {sort(x)[0], cumsum(x, 0), concat({x, x}, 1), slice(x, {0, 2}, {4, 3})};
         return c;
@@ -450,7 +286,7 @@ BOOST_AUTO_TEST_CASE(operations_without_a_rule_run_on_whole_values) {
 BOOST_AUTO_TEST_CASE(pointwise_operations_align_operands_by_name) {  // S3
   const Dim a{"a", 2}, b{"b", 3}, c{"c", 4};
   const auto build = [&](Graph& g) {
-    Case k;
+    MeshCase k;
     const Expr x = input(k, g, "x", counted({2, 3}), {a, b});
     const Expr y = input(k, g, "y", counted({2, 4}, 0.5), {a, c});
     const Expr z = input(k, g, "z", counted({3, 2}, 10), {b, a});
@@ -489,7 +325,7 @@ BOOST_AUTO_TEST_CASE(a_split_table_stays_where_it_is) {  // V10
   const std::vector<double> wanted{0, 0, 7, 14, 3, 6};
   check_values(check(
                    [&](Graph& g) {
-                     Case c;
+                     MeshCase c;
                      const Expr t = input(c, g, "table", table, {vocabulary, depth});
                      const Expr i = input(c, g, "ids", rows, {ids});
                      c.fetches = {gather(t, i)};
@@ -502,7 +338,7 @@ BOOST_AUTO_TEST_CASE(a_split_table_stays_where_it_is) {  // V10
                wanted);
   check_values(check(
                    [&](Graph& g) {
-                     Case c;
+                     MeshCase c;
                      const Expr t = input(c, g, "table", table, {vocabulary, depth});
                      const Expr i = input(c, g, "ids", rows, {ids});
                      const Expr hot = mesh::named(one_hot(i, 8, DType::f64), {ids, vocabulary});
@@ -513,7 +349,7 @@ BOOST_AUTO_TEST_CASE(a_split_table_stays_where_it_is) {  // V10
                wanted);
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr t = input(c, g, "table", table, {vocabulary, depth});
         const Expr i = input(c, g, "ids", Tensor::of<std::int64_t>({5, 5, 2, 0}, {4}), {{"n", 4}});
         c.fetches = gradients(sum(tanh(gather(t, i) * 0.1)), {t});
@@ -529,7 +365,7 @@ BOOST_AUTO_TEST_CASE(layers_run_on_pieces) {
   // Normalisation and a loss, with gradients of all parameters.
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr x = input(c, g, "x", counted({4, 3, 6}, 0.07, -1), {batch, length, model});
         const Expr scale = input(c, g, "scale", counted({6}, 0.1, 0.5), {model});
         const Expr bias = input(c, g, "bias", counted({6}, -0.05), {model});
@@ -550,7 +386,7 @@ BOOST_AUTO_TEST_CASE(layers_run_on_pieces) {
   // Attention by heads and batches.
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         Exprs qkv;
         for (const char* name : {"q", "k", "v"})
           qkv.push_back(input(c, g, name, counted({4, 2, 3, 4}, 0.01 + 0.001 * name[0], -1),
@@ -574,7 +410,7 @@ BOOST_AUTO_TEST_CASE(convolutions_run_on_pieces) {  // S10
       fh{"fh", 3}, fw{"fw", 2};
   check(
       [&](Graph& g) {
-        Case c;
+        MeshCase c;
         const Expr x =
             input(c, g, "x", counted({4, 6, 5, 2}, 0.01, -1), {batch, height, width, in});
         const Expr w = input(c, g, "w", counted({3, 2, 2, 4}, 0.02, -0.5), {fh, fw, in, out});
@@ -595,7 +431,7 @@ BOOST_AUTO_TEST_CASE(draws_agree_under_every_layout) {
   for (const Cut& cut : {Cut{"r:2", "a:r", kNone}, Cut{"r:2;c:2", "a:r;b:c", kNone}})
     check(
         [&](Graph& g) {
-          Case c;
+          MeshCase c;
           const Expr x = input(c, g, "x", counted({4, 6}), {a, b});
           c.fetches = {x * mesh::named(g.random_uniform({4, 6}, DType::f64), {a, b})};
           return c;
@@ -606,7 +442,7 @@ BOOST_AUTO_TEST_CASE(draws_agree_under_every_layout) {
 BOOST_AUTO_TEST_CASE(layouts_that_do_not_fit_are_refused_with_the_line) {  // V14
   const Dim a{"a", 5}, b{"b", 4}, n{"n", 4};
   Graph g;
-  Case c;
+  MeshCase c;
   const Expr x = input(c, g, "x", counted({5, 4}), {a, b});
   const Expr w = input(c, g, "w", counted({4, 4}), {b, n});
   c.fetches = {mesh::einsum({x, w}, {a, n})};
@@ -622,155 +458,6 @@ BOOST_AUTO_TEST_CASE(layouts_that_do_not_fit_are_refused_with_the_line) {  // V1
   refuses("r:2", "b:cols", {"axis 'cols', which mesh r:2 lacks"});
   const auto spmd = spmd_of(g, fed(c), c.fetches, {mesh_of("r:2", here), Layout("b:r;z:r")});
   BOOST_TEST(spmd.told.back() == "layout 'b:r;z:r': no tensor has a dimension 'z'");
-}
-
-// ---- random programs
-
-namespace {
-
-// A program of named tensors, drawn from a seed: products, sums, softmax, renamed, joined and
-// parted dimensions, and the gradients of it all.
-class RandomProgram {
- public:
-  explicit RandomProgram(std::uint32_t seed) : seed_(seed) {}
-
-  Case build(Graph& g) {
-    random_.seed(seed_);
-    Case c;
-    const Dims all = dims();
-    const std::vector<Dims> shapes{
-        {all[0], all[1]}, {all[1], all[2]}, {all[0], all[2], all[3]}, {all[3], all[1]}};
-    Exprs fed;
-    for (std::size_t i = 0; i < shapes.size(); ++i) {
-      Shape shape;
-      for (const Dim& d : shapes[i]) shape.push_back(d.size);
-      Tensor value = Tensor::zeros(DType::f64, shape);
-      for (std::int64_t k = 0; k < value.elements(); ++k)
-        value.mutable_data<double>()[k] = 0.01 * static_cast<double>(draw(200)) - 1;
-      pool_.push_back(input(c, g, "x" + std::to_string(i), value, shapes[i]));
-      fed.push_back(c.feeds.back().first);
-    }
-    for (int i = 0; i < 12; ++i) pool_.push_back(step());
-    const Expr last = tanh(pool_.back());
-    Expr loss = sum(last);
-    for (std::size_t i = pool_.size() - 4; i < pool_.size(); ++i) loss = loss + sum(tanh(pool_[i]));
-    GradientOptions zeros;
-    zeros.unconnected = Unconnected::zeros;
-    c.fetches = gradients(loss, fed, zeros);
-    c.fetches.push_back(last);
-    pool_.clear();
-    return c;
-  }
-  // Rules for a random choice of dimensions.
-  Layout layout(const Mesh& mesh) {
-    std::vector<Layout::Rule> rules;
-    for (const Dim& d : dims())
-      if (draw(5) < 2) rules.emplace_back(d.name, mesh.axes()[draw(mesh.axes().size())].name);
-    return Layout(rules);
-  }
-
- private:
-  static Dims dims() { return {{"a", 4}, {"b", 4}, {"c", 8}, {"d", 12}, {"e", 4}}; }
-  std::size_t draw(std::size_t below) { return random_() % below; }
-  Expr any() { return pool_[draw(pool_.size())]; }
-  static bool is_named(const Expr& x) {
-    for (const Dim& d : mesh::dims_of(x))
-      if (d.name.empty() || d.name.find('*') != std::string::npos) return false;
-    return true;
-  }
-
-  Expr step() {
-    const Expr x = any();
-    const Dims own = mesh::dims_of(x);
-    switch (draw(9)) {
-      case 0: return tanh(x) * 0.7 - 0.1;
-      case 1: return relu(x) + square(x) * 0.2;
-      case 2: return tanh(product_of(x, any()));
-      case 3: return tanh(product_of(x, any()));
-      case 4: return sum_of(x, any());
-      case 5:
-        if (own.size() < 2) return sigmoid(x);
-        return draw(2) ? mesh::mean(x, {own[draw(own.size())]})
-                       : mesh::reduce_max(x, {own[draw(own.size())]});
-      case 6: return own.empty() ? x * 2.0 : mesh::softmax(x, own[draw(own.size())]);
-      case 7: return renamed(x, own);
-      default: return joined(x, own);
-    }
-  }
-  // Over a random choice of the dimensions of both.
-  Expr product_of(const Expr& x, const Expr& y) {
-    Dims result;
-    for (const Expr& e : {x, y})
-      for (const Dim& d : mesh::dims_of(e))
-        if (std::find(result.begin(), result.end(), d) == result.end()) result.push_back(d);
-    while (result.size() > 3 || (!result.empty() && draw(3) == 0))
-      result.erase(result.begin() + static_cast<std::ptrdiff_t>(draw(result.size())));
-    return mesh::einsum({x, y}, result);
-  }
-  Expr sum_of(const Expr& x, const Expr& y) {
-    const Dims own = mesh::dims_of(x);
-    for (const Dim& d : mesh::dims_of(y))
-      if (std::find(own.begin(), own.end(), d) == own.end()) return x - square(x);
-    return x + mesh::aligned(y, own);
-  }
-  // `a` becomes `e` or the reverse, unless x has both.
-  Expr renamed(const Expr& x, Dims own) {
-    const auto has = [&](const char* name) {
-      return std::find(own.begin(), own.end(), Dim{name, 4}) != own.end();
-    };
-    if (has("a") == has("e")) return -x;
-    for (Dim& d : own) {
-      if (d.name == "a") d.name = "e";
-      else if (d.name == "e") d.name = "a";
-    }
-    return mesh::named(x, own);
-  }
-  Expr joined(const Expr& x, const Dims& own) {
-    if (own.size() < 2) return x * 1.5;
-    Shape flat, parted;
-    for (const Dim& d : own) parted.push_back(d.size);
-    flat = Shape{own[0].size * own[1].size};
-    for (std::size_t i = 2; i < own.size(); ++i) flat.push_back(own[i].size);
-    return reshape(tanh(reshape(x, flat)), parted);
-  }
-
-  const std::uint32_t seed_;
-  std::mt19937 random_;
-  Exprs pool_;
-};
-
-}  // namespace
-
-BOOST_AUTO_TEST_CASE(random_programs_under_random_layouts_equal_the_whole_program) {
-  const std::vector<Place> all = places();
-  int legal = 0, refused = 0;
-  for (std::uint32_t seed = 1; seed <= 100; ++seed) {
-    const Place& place = all[seed % 8 == 0 ? 1 : 0];
-    RandomProgram program(seed);
-    Engine engine;
-    Graph whole, cut;
-    const std::vector<Tensor> wanted = run(engine, whole, program.build(whole), std::nullopt);
-    const Case c = program.build(cut);
-    const Mesh mesh = mesh_of(seed % 3 == 0 ? "p:4" : "r:2;s:2", place);
-    const Partitioning p{mesh, program.layout(mesh)};
-    std::vector<Tensor> got;
-    try {
-      got = run(engine, cut, c, p);
-    } catch (const Error& e) {
-      BOOST_REQUIRE_MESSAGE(
-          std::string(e.what()).find("are both split along mesh axis") != std::string::npos,
-          "seed " << seed << ": " << e.what());
-      ++refused;
-      continue;
-    }
-    ++legal;
-    for (std::size_t i = 0; i < wanted.size(); ++i)
-      check_close(got[i], wanted[i], 1e-9,
-                  "seed " + std::to_string(seed) + ", layout '" + p.layout.text() + "', fetch " +
-                      std::to_string(i));
-  }
-  BOOST_TEST(legal >= 50);
-  BOOST_TEST(refused >= 5);
 }
 
 // ---- training

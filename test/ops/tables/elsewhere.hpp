@@ -29,6 +29,7 @@ inline const std::map<std::string, std::string>& elsewhere() {
       {"MeshAllToAll", "mesh_test"},
       {"MeshCoordinate", "mesh_test"},
       {"MeshExport", "mesh_test"},
+      {"MeshReduceScatter", "mesh_variables_test"},
       {"MeshSlice", "mesh_test"},
       {"Fused", "passes_test"},
       {"FusedSlices", "passes_test"},

@@ -1,0 +1,68 @@
+// Variables that are stored in pieces, one on each device of a mesh.
+//
+//   VariableHomes homes{.find = ..., .may_lay_out = ...};      // what the engine has already
+//   SpmdProgram spmd = to_spmd(program, partitioning, &homes);
+//   homes.made                                                 // variables that have pieces now
+//
+// A piece of the variable `w` on device i is the variable `w@mesh/i`. Programs that store a
+// variable in these pieces read and assign them in place; all other programs join them
+// (`join_variables`). Callers of an engine see whole variables alone: the engine joins and cuts
+// them with `joined` and `cut`.
+//
+// Invariants: 1. a variable is whole, or has one arrangement, in an engine; 2. devices that hold
+// one piece hold equal values, because each of them applies the same updates.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <troupe/ops/graph/program.hpp>
+#include <troupe/ops/graph/state.hpp>
+
+namespace troupe::mesh::detail {
+
+struct Piece {
+  troupe::detail::StateSpec spec;    // its name, device and shape; starts as zeros
+  std::vector<std::int64_t> starts;  // it begins there in the whole value
+};
+
+struct LaidVariable {
+  troupe::detail::StateSpec whole;
+  std::vector<Piece> pieces;  // one a device of the mesh
+  std::string text;           // the layout, for reports: "[in, hidden/cols] of mesh rows:2;cols:2"
+
+  bool is_same_arrangement(const LaidVariable& other) const;
+  /// The pieces that differ, each once: indices of `pieces`.
+  std::vector<std::size_t> distinct() const;
+};
+
+/// The variables that an engine has, and those that a program adds.
+struct VariableHomes {
+  using Laid = std::shared_ptr<const LaidVariable>;
+  /// The arrangement of a variable in pieces; null: none.
+  std::function<Laid(const std::string& name)> find;
+  /// True if a variable may be cut into pieces: no program uses it whole.
+  std::function<bool(const troupe::detail::StateSpec&)> may_lay_out;
+  bool has_any = false;    // `find` finds something
+  std::vector<Laid> made;  // arrangements that a program begins
+};
+
+/// The piece of a whole value on the host.
+Tensor cut(const Tensor& whole, const Piece& piece);
+/// The whole value; `value_of(i)` yields the value of piece i on the host.
+Tensor joined(const LaidVariable& variable,
+              const std::function<Tensor(const troupe::detail::StateSpec& piece)>& value_of);
+
+/// Replaces reads and updates of variables that are stored in pieces, other than `kept`, by those
+/// of the pieces: a read joins them, an update cuts its value. Throws failed_precondition, naming
+/// node and line, for a use inside a loop, a branch or a function.
+troupe::detail::Program join_variables(troupe::detail::Program program, const VariableHomes& homes,
+                                       const std::vector<std::string>& kept);
+
+/// The numbers of the pieces' states in a graph, which declares them.
+std::vector<std::int32_t> declare_pieces(Graph& graph, const LaidVariable& variable);
+
+}  // namespace troupe::mesh::detail

@@ -1,0 +1,301 @@
+// Variables that are stored in pieces over a mesh: values, collectives, and what an engine's caller
+// sees of them.
+#include <boost/test/unit_test.hpp>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <troupe/actors/engine/saved.hpp>
+#include <troupe/autodiff/gradients.hpp>
+#include <troupe/autodiff/optimizer.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/mesh/join_all_reduces.hpp>
+#include <troupe/test/support/cluster/meshes.hpp>
+#include <troupe/test/support/temp_directory.hpp>
+
+using namespace troupe;
+using namespace troupe::test;
+using namespace troupe::test::meshes;
+
+BOOST_AUTO_TEST_SUITE(mesh_variables_test)
+
+namespace {
+
+const Dim batch{"batch", 8}, in{"in", 8}, hidden{"hidden", 4}, out{"out", 2};
+
+// A network of two layers, and one step of an optimizer.
+struct Network {
+  Graph g;
+  Expr x, t, loss, step;
+  Variable a, b, v;
+
+  explicit Network(const Optimizer& optimizer) {
+    x = g.input("x", DType::f64, {8, 8});
+    t = g.input("t", DType::f64, {8, 2});
+    a = g.variable("a", DType::f64, {8, 4}, Initializer::normal(0, 0.5, 1));
+    b = g.variable("b", DType::f64, {4}, Initializer::constant(0.1));
+    v = g.variable("v", DType::f64, {4, 2}, Initializer::normal(0, 0.5, 2));
+    const Expr h =
+        tanh(mesh::einsum({mesh::named(x, {batch, in}), mesh::named(a.read(), {in, hidden})},
+                          {batch, hidden}) +
+             mesh::named(b.read(), {hidden}));
+    const Expr y = mesh::einsum({h, mesh::named(v.read(), {hidden, out})}, {batch, out});
+    loss = mean(squared_difference(y, mesh::named(t, {batch, out})));
+    step = optimizer.minimize(loss, {a, b, v});
+  }
+
+  Function compile(Engine& engine, const std::optional<Partitioning>& p) {
+    CompileOptions options;
+    options.mesh = p;
+    return engine.compile(g, {x, t}, {loss, step}, options);
+  }
+  mesh::detail::SpmdProgram spmd(const Partitioning& p) {
+    return spmd_of(g, {x, t}, {loss, step}, p);
+  }
+};
+
+std::vector<double> train(const Function& f, int steps) {
+  std::vector<double> all;
+  for (int i = 0; i < steps; ++i)
+    all.push_back(f({counted({8, 8}, 0.03, -0.7), counted({8, 2}, -0.1, 0.8)})[0].at(0));
+  return all;
+}
+
+int count(const mesh::detail::SpmdProgram& spmd, const std::string& op) {
+  int n = 0;
+  for (const auto& node : spmd.program.graph.nodes()) n += node.op->name == op;
+  return n;
+}
+
+void check_losses(const std::vector<double>& got, const std::vector<double>& wanted,
+                  const std::string& what) {
+  BOOST_REQUIRE(got.size() == wanted.size());
+  for (std::size_t i = 0; i < wanted.size(); ++i)
+    BOOST_TEST(std::abs(got[i] - wanted[i]) <= 1e-12 * wanted[i],
+               what << ": step " << i << " has loss " << got[i] << " in place of " << wanted[i]);
+}
+
+const std::vector<std::pair<const char*, const char*>> kCuts{
+    {"p:4", "batch:p"},
+    {"p:4", "hidden:p"},
+    {"r:2;c:2", "batch:r;hidden:c"},
+    {"p:4", "batch:p;slots/in:p"},
+    {"r:2;c:2", "batch:r;hidden:c;slots/in:r"}};
+
+std::shared_ptr<Optimizer> optimizer(int which) {
+  if (which == 0) return std::make_shared<Momentum>(MomentumOptions{.learning_rate = 0.2});
+  return std::make_shared<Adam>(AdamOptions{.learning_rate = 0.05});
+}
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(training_is_equal_under_every_layout_and_variables_are_whole_for_callers) {
+  for (int which = 0; which < 2; ++which) {
+    Engine whole;
+    Network alone(*optimizer(which));
+    const std::vector<double> wanted = train(alone.compile(whole, std::nullopt), 4);
+    for (const Place& place : places()) {
+      if (which == 1 && place.nodes > 1) continue;
+      for (const auto& [axes, layout] : kCuts) {
+        const std::string what = place.name + ", " + layout;
+        std::unique_ptr<Nodes> nodes;
+        std::unique_ptr<Engine> own;
+        if (place.nodes > 1) nodes = std::make_unique<Nodes>(place.nodes);
+        else own = std::make_unique<Engine>();
+        Engine& engine = nodes ? nodes->engine() : *own;
+        Network network(*optimizer(which));
+        const Function f =
+            network.compile(engine, Partitioning{mesh_of(axes, place), Layout(layout)});
+        check_losses(train(f, 4), wanted, what);
+        BOOST_TEST(engine.variables() == whole.variables(), boost::test_tools::per_element());
+        for (const std::string& name : whole.variables())
+          check_close(engine.get(name), whole.get(name), 1e-12, what + ", " + name);
+        check_close(engine.get(network.a), whole.get(alone.a), 1e-12, what);
+      }
+    }
+  }
+}
+
+BOOST_AUTO_TEST_CASE(pieces_are_read_and_updated_where_they_are) {
+  const Place here = places()[0];
+  {
+    Network network(Momentum({.learning_rate = 0.2}));
+    const auto spmd = network.spmd({mesh_of("p:4", here), Layout("batch:p")});
+    // three gradients and the loss; the loss alone leaves the devices
+    BOOST_TEST((counts_of(spmd) == all_reduces(4)));
+    BOOST_TEST(count(spmd, "MeshExport") == 1);
+    BOOST_TEST(spmd.pieces.size() == 6u);  // three variables, each with a slot
+    const auto joined = mesh::detail::join_all_reduces(spmd);
+    BOOST_TEST((counts_of(joined) == all_reduces(1)));
+    BOOST_TEST(joined.told.back().find("4 all-reduces of 45 elements in all are one") !=
+               std::string::npos);
+  }
+  Network network(Momentum({.learning_rate = 0.2}));
+  Engine engine;
+  const Function f = network.compile(
+      engine, Partitioning{mesh_of("r:2;c:2", here), Layout("batch:r;hidden:c;slots/in:r")});
+  BOOST_TEST((engine.get("a@mesh/0").shape() == Shape{8, 2}));
+  BOOST_TEST((engine.get("a/momentum/velocity@mesh/3").shape() == Shape{4, 2}));
+  BOOST_TEST((engine.get("b@mesh/3").shape() == Shape{2}));
+  train(f, 1);
+  const Tensor a = engine.get("a"), piece = engine.get("a@mesh/3");
+  for (std::int64_t i = 0; i < 8; ++i)
+    for (std::int64_t j = 0; j < 2; ++j) BOOST_TEST(piece.at(2 * i + j) == a.at(4 * i + 2 + j));
+}
+
+BOOST_AUTO_TEST_CASE(optimizers_are_split_further_by_a_rule_alone) {  // ZeRO
+  for (int which = 0; which < 2; ++which) {
+    Network network(*optimizer(which));
+    const auto spmd = network.spmd({mesh_of("p:4", places()[0]), Layout("batch:p;slots/in:p")});
+    // The gradient of `a` is scattered, its update gathered; b, v and the loss are reduced.
+    const Counts wanted{{"MeshAllGather", 1}, {"MeshAllReduce", 3}, {"MeshReduceScatter", 1}};
+    if (counts_of(spmd) != wanted)
+      for (const std::string& line : spmd.told) BOOST_TEST_MESSAGE(line);
+    BOOST_TEST((counts_of(spmd) == wanted));
+    check_refused(
+        [&] {
+          network.spmd({mesh_of("p:4", places()[0]), Layout("slots/in:p;slots/hidden:p")});
+        },
+        {"mesh_variables_test.cpp:", "'in' and 'hidden'", "mesh axis 'p'"});
+    BOOST_TEST(std::none_of(spmd.told.begin(), spmd.told.end(), [](const std::string& line) {
+      return line.find("no tensor has") != std::string::npos;
+    }));
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_checkpoint_is_restored_under_another_layout) {  // V13
+  const Place here = places()[0];
+  Engine whole;
+  Network alone(Adam({.learning_rate = 0.05}));
+  const Function steps = alone.compile(whole, std::nullopt);
+  train(steps, 3);
+  const std::vector<double> wanted = train(steps, 3);
+  const Folder folder;
+  const std::string path = folder.path() + "/model.safetensors";
+  {
+    Engine engine;
+    Network network(Adam({.learning_rate = 0.05}));
+    train(network.compile(engine, Partitioning{mesh_of("p:4", here), Layout("hidden:p")}), 3);
+    save(engine, path);
+  }
+  for (const auto& [axes, layout] : kCuts)
+    for (const bool before : {true, false}) {
+      Engine engine;
+      Network network(Adam({.learning_rate = 0.05}));
+      if (before) BOOST_TEST(load(engine, network.g, path).is_complete());
+      const Function f = network.compile(engine, Partitioning{mesh_of(axes, here), Layout(layout)});
+      if (!before) BOOST_TEST(load(engine, path).is_complete());
+      BOOST_TEST((engine.get("b@mesh/0").shape().rank() == 1));
+      check_losses(train(f, 3), wanted, layout);
+    }
+}
+
+BOOST_AUTO_TEST_CASE(callers_set_and_initialize_whole_variables) {
+  Network network(Momentum({.learning_rate = 0.2}));
+  Engine engine;
+  const Function f = network.compile(
+      engine, Partitioning{mesh_of("r:2;c:2", places()[0]), Layout("batch:r;hidden:c")});
+  const Tensor start = engine.get(network.a), given = counted({8, 4}, 0.01);
+  const std::vector<double> first = train(f, 2);
+  engine.set("a", given);
+  check_close(engine.get(network.a), given, 0, "a");
+  for (const Variable& v : {network.a, network.b, network.v}) {
+    engine.initialize(v);
+    const Variable slot = network.g.find_variable(v.name() + "/momentum/velocity");
+    engine.initialize(slot);
+  }
+  check_close(engine.get("a"), start, 0, "a");
+  check_losses(train(f, 2), first, "again");
+  check_refused(
+      [&] {
+        engine.set("a", counted({4, 8}));
+      },
+      {"variable 'a'", "f64[8, 4]", "f64[4, 8]"});
+}
+
+BOOST_AUTO_TEST_CASE(programs_without_the_layout_join_the_pieces) {
+  Network network(Momentum({.learning_rate = 0.2}));
+  Engine engine;
+  const Function f = network.compile(
+      engine, Partitioning{mesh_of("r:2;c:2", places()[0]), Layout("batch:r;hidden:c")});
+  train(f, 1);
+  Graph g;
+  const Variable a = g.variable("a", DType::f64, {8, 4}, Initializer::normal(0, 0.5, 1));
+  const Expr doubled = a.read() * 2.0;
+  const Tensor before = engine.get("a");
+  const std::vector<Tensor> got = engine.compile(g, {}, {doubled})({});
+  for (std::int64_t i = 0; i < 32; ++i) BOOST_TEST(got[0].at(i) == 2 * before.at(i));
+  const Expr assigned = a.assign_sub(g.constant(Tensor::of<double>({1, 2, 3, 4}, {4})));
+  const Tensor made = engine.compile(g, {}, {assigned})({})[0];
+  check_close(made, engine.get("a"), 0, "assign_sub");
+  for (std::int64_t i = 0; i < 32; ++i)
+    BOOST_TEST(engine.get("a").at(i) == before.at(i) - static_cast<double>(1 + i % 4));
+  // Another layout over the same devices: joined, and cut again.
+  Network other(Momentum({.learning_rate = 0.2}));
+  const Function of_other =
+      other.compile(engine, Partitioning{mesh_of("p:4", places()[0]), Layout("hidden:p")});
+  const Tensor now = engine.get("a");
+  const double loss = train(of_other, 1)[0];
+  engine.set("a", now);
+  for (const char* name : {"a", "b", "v"})
+    BOOST_TEST((engine.get(std::string(name) + "/momentum/velocity").has_value()));
+  BOOST_TEST(loss > 0);
+  // Inside a loop there is no place for it.
+  const Expr i = for_loop(
+      0, 3, [&](Expr, Expr s) { return s + sum(a.read()); }, g.constant(Tensor::scalar(0.0)));
+  BOOST_CHECK_EXCEPTION(engine.compile(g, {}, {i}), Error, [](const Error& e) {
+    return e.code() == Code::failed_precondition &&
+           std::string(e.what()).find("variable 'a'") != std::string::npos &&
+           std::string(e.what()).find("mesh_variables_test.cpp:") != std::string::npos;
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_variable_that_a_program_uses_whole_stays_whole) {
+  Network network(Momentum({.learning_rate = 0.2}));
+  Engine engine, wanted;
+  const Function whole = network.compile(engine, std::nullopt);
+  train(whole, 1);
+  const Function f =
+      network.compile(engine, Partitioning{mesh_of("p:4", places()[0]), Layout("batch:p")});
+  Network alone(Momentum({.learning_rate = 0.2}));
+  const std::vector<double> all = train(alone.compile(wanted, std::nullopt), 3);
+  check_losses(train(f, 1), {all[1]}, "cut");
+  check_losses(train(whole, 1), {all[2]}, "whole again");
+}
+
+BOOST_AUTO_TEST_CASE(rows_of_a_split_table_are_updated_where_they_are) {
+  const Dim vocabulary{"vocabulary", 8}, depth{"depth", 2};
+  const auto build = [&](Graph& g, Expr& ids, Exprs& fetches) {
+    ids = g.input("ids", DType::i64, {3});
+    const Variable table = g.variable("table", DType::f64, {8, 2}, Initializer::normal(0, 1, 3));
+    const Expr rows = gather(mesh::named(table.read(), {vocabulary, depth}), ids);
+    const Expr loss = sum(square(rows));
+    fetches = {loss, Sgd({.learning_rate = 0.1}).minimize(loss, {table})};
+  };
+  const auto run_on = [&](Engine& engine, const std::optional<Partitioning>& p) {
+    Graph g;
+    Expr ids;
+    Exprs fetches;
+    build(g, ids, fetches);
+    CompileOptions options;
+    options.mesh = p;
+    const Function f = engine.compile(g, {ids}, fetches, options);
+    for (int i = 0; i < 3; ++i) f({Tensor::of<std::int64_t>({0, 7, 7}, {3})});
+    return engine.get("table");
+  };
+  Engine whole;
+  const Tensor wanted = run_on(whole, std::nullopt);
+  for (const char* layout : {"vocabulary:p", "depth:p", ""}) {
+    Engine engine;
+    const Partitioning p{mesh_of("p:2", places()[0]), Layout(layout)};
+    check_close(run_on(engine, p), wanted, 1e-12, layout);
+    BOOST_TEST((engine.get("table@mesh/1").elements() == (*layout ? 8 : 16)));
+  }
+}
+
+BOOST_AUTO_TEST_SUITE_END()
