@@ -25,8 +25,11 @@ class Align final : public Operator {
 
   /// Sets B. With a smaller one the buffer is sent at the next `receive`. Before the sink it is
   /// kForever for a strong query, else 0.
-  void set_consistency(const Consistency& level) override {
+  /// With a larger one, messages after those that have come are in order.
+  Time set_consistency(const Consistency& level) override {
+    const Time old = blocking_;
     blocking_ = is_ingress_ ? level.blocking : level.is_strong() ? kForever : 0;
+    return blocking_ > old && max_sync_ != kNever ? later(max_sync_, 1) : kNever;
   }
 
  private:

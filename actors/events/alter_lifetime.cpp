@@ -28,6 +28,17 @@ Lifetimes Lifetimes::hopping(Time hop, Time size) {
   return {Kind::hopping, size, hop};
 }
 
+Lifetimes Lifetimes::clip(Time from, Time to) {
+  if (from >= to)
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("a slice is [{},{}), which is empty; let it end after its begin", from, to));
+  Lifetimes lifetimes{Kind::clip};
+  lifetimes.from = from;
+  lifetimes.to = to;
+  return lifetimes;
+}
+
 Lifetimes::Span Lifetimes::of(Time begin, Time end) const {
   switch (kind) {
     case Kind::sliding: return {begin, std::min(end, later(begin, size))};
@@ -37,6 +48,10 @@ Lifetimes::Span Lifetimes::of(Time begin, Time end) const {
     }
     case Kind::extend: return {begin, kForever};
     case Kind::deletes: return {end, kForever};
+    case Kind::clip: {
+      const Time start = std::max(begin, from);
+      return {start, std::max(start, std::min(end, to))};
+    }
   }
   return {begin, end};
 }
@@ -49,6 +64,7 @@ std::string Lifetimes::text() const {
                          : fmt::format("hopping {} by {}", size, hop);
     case Kind::extend: return "extend";
     case Kind::deletes: return "deletes";
+    case Kind::clip: return fmt::format("slice [{},{})", from, to);
   }
   return "";
 }

@@ -61,13 +61,26 @@ void DirectRun::finish() {
   }
 }
 
-void DirectRun::set_consistency(const Consistency& level) {
+Time effective_from(const std::vector<Time>& answers, const std::vector<Time>& reaches) {
+  const Time latest = *std::max_element(answers.begin(), answers.end());
+  if (latest == kNever) return kNever;
+  Time sum = 0;  // windows behind each other, at most
+  for (const Time reach : reaches) sum = later(sum, reach);
+  return later(latest, sum);
+}
+
+Time DirectRun::set_consistency(const Consistency& level) {
   check_consistency(level);
-  for (std::size_t s = 0; s < operators_.size(); ++s) operators_[s]->set_consistency(level);
+  std::vector<Time> answers, reaches;
+  for (const auto& op : operators_) {
+    answers.push_back(op->set_consistency(level));
+    reaches.push_back(op->reach());
+  }
   // an empty batch sends what a smaller B holds no longer
   for (std::size_t s = 0; s < operators_.size(); ++s)
     for (std::size_t i = 0; i < std::max<std::size_t>(1, query_.steps()[s].inputs.size()); ++i)
       deliver(s, i, Batch(operators_[s]->schema()));
+  return effective_from(answers, reaches);
 }
 
 std::vector<Counters> DirectRun::counters() const {

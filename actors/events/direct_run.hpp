@@ -32,8 +32,9 @@ class DirectRun {
   void finish();
   /// Changes the level. At a common sync point strong and middle hold equal state, so the output
   /// goes on as if it had been at the new level all along. A level above weak holds from the time
-  /// of the switch, and the longest lifetime, on.
-  void set_consistency(const Consistency& level);
+  /// of the switch, and the longest window, on. Returns `effective_from`: from this time on the
+  /// output is as at the new level; kNever: at once.
+  Time set_consistency(const Consistency& level);
   /// Returns the counters of all operators, in the order of the plan.
   std::vector<Counters> counters() const;
 
@@ -53,6 +54,8 @@ void check_query(const Query& query);
 std::vector<int> outputs_by_step(const Query& query);
 /// Returns new operators, at the level of the query.
 std::vector<std::unique_ptr<Operator>> make_operators(const Query& query);
+/// Returns the time from which a query is at a new level, of the answers of its operators.
+Time effective_from(const std::vector<Time>& answers, const std::vector<Time>& reaches);
 /// Returns the counters as a table with a line an operator, and the complaints behind it.
 std::string text_of(const std::vector<Counters>& counters);
 

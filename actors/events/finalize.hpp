@@ -24,7 +24,12 @@ class Finalize final : public Operator {
   Finalize(std::string name, const Schema& schema, bool inserts_only, KeySource keys)
       : Operator(std::move(name), schema, 1), inserts_only_(inserts_only), keys_(keys) {}
 
-  void set_consistency(const Consistency& level) override { memory_ = level.memory; }
+  /// With a larger M, events after the cut are whole.
+  Time set_consistency(const Consistency& level) override {
+    const bool is_larger = level.memory > memory_;
+    memory_ = level.memory;
+    return is_larger ? cut_ : kNever;
+  }
 
  private:
   struct Known {

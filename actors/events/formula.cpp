@@ -1,5 +1,6 @@
 #include <troupe/actors/events/formula.hpp>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -126,6 +127,29 @@ std::string Formula::text() const {
                      node_->right->text());
 }
 
+std::vector<Formula> Formula::conjuncts() const {
+  if (node_->op != FormulaOp::both) return {*this};
+  std::vector<Formula> all = node_->left->conjuncts();
+  for (Formula& part : node_->right->conjuncts()) all.push_back(std::move(part));
+  return all;
+}
+
+std::vector<std::string> Formula::fields() const {
+  if (node_->op == FormulaOp::field) return {node_->name};
+  if (node_->op == FormulaOp::constant) return {};
+  std::vector<std::string> all = node_->left->fields();
+  for (std::string& name : node_->right->fields())
+    if (std::find(all.begin(), all.end(), name) == all.end()) all.push_back(std::move(name));
+  return all;
+}
+
+std::optional<std::pair<std::string, std::string>> Formula::equal_fields() const {
+  if (node_->op != FormulaOp::eq || node_->left->node_->op != FormulaOp::field ||
+      node_->right->node_->op != FormulaOp::field)
+    return std::nullopt;
+  return std::pair(node_->left->node_->name, node_->right->node_->name);
+}
+
 BoundFormula Formula::bind(const Schema& schema) const {
   BoundFormula bound;
   bound.op_ = node_->op;
@@ -202,6 +226,21 @@ Column BoundFormula::evaluate(const Batch& batch) const {
         return std::vector<std::decay_t<decltype(value)>>(batch.size(), value);
       },
       *result.constant);
+}
+
+Value BoundFormula::evaluate(const Lookup& at) const {
+  Value own;
+  const Value& value = peek(at, own);
+  return &value == &own ? std::move(own) : value;
+}
+
+/// Returns the value where it stands, else puts it into `own`.
+const Value& BoundFormula::peek(const Lookup& at, Value& own) const {
+  if (op_ == FormulaOp::field) return at(field_);
+  if (op_ == FormulaOp::constant) return constant_;
+  Value left, right;
+  const Operand a{nullptr, &left_->peek(at, left), {}}, b{nullptr, &right_->peek(at, right), {}};
+  return own = value_at(combine(a, b, 1).own, 0);
 }
 
 std::vector<std::uint8_t> BoundFormula::marks(const Batch& batch) const {

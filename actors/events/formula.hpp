@@ -9,8 +9,12 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include <troupe/actors/events/batch.hpp>
 
@@ -52,6 +56,12 @@ class Formula {
   BoundFormula bind(const Schema& schema) const;
   /// Returns it as text, for plans: `(price > 5)`.
   std::string text() const;
+  /// Returns the parts that `&&` joins; the formula alone if there is no `&&` outermost.
+  std::vector<Formula> conjuncts() const;
+  /// Returns the names of its fields, each once.
+  std::vector<std::string> fields() const;
+  /// Returns the two names of `field == field`, else nothing.
+  std::optional<std::pair<std::string, std::string>> equal_fields() const;
 
  private:
   friend class BoundFormula;
@@ -84,6 +94,9 @@ class BoundFormula {
   Type type() const { return type_; }
   /// Returns a value a message.
   Column evaluate(const Batch& batch) const;
+  /// Returns the value for fields that stand somewhere else, by column.
+  using Lookup = std::function<const Value&(std::size_t field)>;
+  Value evaluate(const Lookup& at) const;
   /// Returns 1 for messages for which an integer formula is not 0.
   std::vector<std::uint8_t> marks(const Batch& batch) const;
   /// Returns the column if the formula is a field alone, else -1.
@@ -93,6 +106,7 @@ class BoundFormula {
   friend class Formula;
   struct Operand;
   Operand operand(const Batch& batch) const;
+  const Value& peek(const Lookup& at, Value& own) const;
   Operand combine(const Operand& a, const Operand& b, std::size_t n) const;
 
   Formula::Op op_ = Formula::Op::constant;

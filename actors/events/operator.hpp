@@ -69,7 +69,10 @@ class Operator {
   void receive(std::size_t input, Batch batch, std::vector<Batch>& out);
 
   /// Sets the level of the query; operators that know no level ignore it. Between two `receive`.
-  virtual void set_consistency(const Consistency&) {}
+  /// Returns the time from which the output is as at this level; kNever: at once.
+  virtual Time set_consistency(const Consistency&) { return kNever; }
+  /// Returns how long after an event its begin still matters, beyond its lifetime: a window.
+  virtual Time reach() const { return 0; }
 
   const std::string& name() const { return counters_.name; }
   const Schema& schema() const { return schema_; }  // the output's

@@ -38,6 +38,8 @@ void OperatorActor::receive(OperatorMessage& message) {
     *ask->into = operator_->counters();
     ask->answered->count_down();
     return;
+  } else if (const auto* to = std::get_if<Switch>(&message)) {
+    change_level(*to);
   } else {
     return quit();
   }
@@ -77,6 +79,14 @@ void OperatorActor::run(Deliver& token) {
     has_failed_ = true;
     wiring_.failed(std::current_exception());
   }
+}
+
+void OperatorActor::change_level(const Switch& to) {
+  *to.effective = operator_->set_consistency(to.level);
+  *to.reach = operator_->reach();
+  Deliver nothing{0, Batch(operator_->schema())};  // sends what a smaller B holds no longer
+  if (!has_failed_) run(nothing);
+  to.answered->count_down();
 }
 
 void OperatorActor::forward(Batch batch) {

@@ -30,8 +30,14 @@ struct Ask {
   Counters* into;
   std::latch* answered;
 };
+struct Switch {
+  Consistency level;
+  Time* effective;  // the answer of the operator
+  Time* reach;
+  std::latch* answered;
+};
 struct End {};
-using OperatorMessage = std::variant<Deliver, Grant, Ask, End>;
+using OperatorMessage = std::variant<Deliver, Grant, Ask, Switch, End>;
 
 /// Tokens on their way to one consumer.
 class TokenQueue {
@@ -78,6 +84,7 @@ class OperatorActor final : public LeanActor<OperatorMessage> {
  private:
   void work();
   void run(Deliver& token);
+  void change_level(const Switch& to);
   void forward(Batch batch);
   void send_waiting(std::size_t consumer);
   bool has_room() const;

@@ -7,6 +7,7 @@
 #include <troupe/actors/events/align.hpp>
 #include <troupe/actors/events/finalize.hpp>
 #include <troupe/actors/events/join.hpp>
+#include <troupe/actors/events/session.hpp>
 #include <troupe/devices/base/error.hpp>
 
 namespace troupe::events {
@@ -154,15 +155,44 @@ Stream Stream::join(const Stream& right, const std::vector<std::string>& left_ke
       });
 }
 
-Stream Stream::unite(const Stream& other) const {
+void Stream::demand_schema_of(const Stream& other, const char* verb) const {
   if (schema() != other.schema())
     throw Error(Code::invalid_argument,
-                fmt::format("union unites streams of {} and {}; project one to the other's schema",
+                fmt::format("{} streams of {} and {}; project one to the other's schema", verb,
                             schema().text(), other.schema().text()));
+}
+
+Stream Stream::unite(const Stream& other) const {
+  demand_schema_of(other, "union unites");
   return query_->add(
       "union", "", {step_, other.step_},
       [schema = schema(), k = query_->creators(Union::kCreators)](const std::string& n) {
         return std::make_unique<Union>(n, schema, 2, k);
+      });
+}
+
+Stream Stream::subtract(const Stream& other) const {
+  demand_schema_of(other, "difference takes");
+  return query_->add("difference", "", {step_, other.step_},
+                     [schema = schema(), k = query_->keys()](const std::string& n) {
+                       return make_difference(n, schema, k);
+                     });
+}
+
+Stream Stream::session(Time gap, const std::vector<std::string>& group_by) const {
+  return query_->add("session", fmt::format("gap {} by ({})", gap, fmt::join(group_by, ", ")),
+                     {step_},
+                     [schema = schema(), gap, group_by, k = query_->keys()](const std::string& n) {
+                       return std::make_unique<Session>(n, schema, gap, group_by, k);
+                     });
+}
+
+Stream Stream::top(std::int64_t most, const std::string& by,
+                   const std::vector<std::string>& group_by) const {
+  return query_->add(
+      "top", fmt::format("{} of {} by ({})", most, by, fmt::join(group_by, ", ")), {step_},
+      [schema = schema(), most, by, group_by, k = query_->keys()](const std::string& n) {
+        return make_top(n, schema, most, by, group_by, k);
       });
 }
 
@@ -173,7 +203,7 @@ Stream Stream::aggregate(const std::vector<std::string>& group_by,
   return query_->add(
       "aggregate", fmt::format("{} by ({})", fmt::join(names, ", "), fmt::join(group_by, ", ")),
       {step_}, [schema = schema(), group_by, specs, k = query_->keys()](const std::string& n) {
-        return std::make_unique<Aggregate>(n, schema, group_by, specs, k);
+        return make_aggregate(n, schema, group_by, specs, k);
       });
 }
 

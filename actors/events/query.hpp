@@ -29,7 +29,9 @@
 
 namespace troupe::events {
 
+class Pattern;
 class Query;
+struct MatchOptions;
 
 struct SourceOptions {
   /// The source sends no retractions, so it needs no table of its events.
@@ -49,7 +51,11 @@ class Stream {
     return alter_lifetime(Lifetimes::hopping(hop, size));
   }
   Stream tumbling(Time size) const { return alter_lifetime(Lifetimes::tumbling(size)); }
+  /// The rows of [from, to), cut to it.
+  Stream slice(Time from, Time to) const { return alter_lifetime(Lifetimes::clip(from, to)); }
   Stream alter_lifetime(Lifetimes lifetimes) const;
+  /// Lifetimes of sessions: of a group, events that begin less than `gap` apart.
+  Stream session(Time gap, const std::vector<std::string>& group_by = {}) const;
   /// Pairs that agree in `keys`, by name on both sides.
   Stream join(const Stream& right, const std::vector<std::string>& keys = {}) const {
     return join(right, keys, keys);
@@ -58,6 +64,11 @@ class Stream {
               const std::vector<std::string>& right_keys) const;
   /// All events of both; the schemas must be equal.
   Stream unite(const Stream& other) const;
+  /// The events of this stream, less as many equal ones of the other; the schemas must be equal.
+  Stream subtract(const Stream& other) const;
+  /// The rows of the `most` greatest values of `by`, of each group and at each time.
+  Stream top(std::int64_t most, const std::string& by,
+             const std::vector<std::string>& group_by = {}) const;
   Stream aggregate(const std::vector<std::string>& group_by,
                    const std::vector<AggregateSpec>& specs) const;
   Stream count(const std::vector<std::string>& group_by = {}) const {
@@ -66,6 +77,8 @@ class Stream {
 
  private:
   friend class Query;
+  friend Stream match(const Pattern& pattern, const MatchOptions& options);
+  void demand_schema_of(const Stream& other, const char* verb) const;
   Stream(Query* query, std::size_t step) : query_(query), step_(step) {}
   Query* query_;
   std::size_t step_;
@@ -112,6 +125,7 @@ class Query {
 
  private:
   friend class Stream;
+  friend Stream match(const Pattern& pattern, const MatchOptions& options);
   using Maker = std::function<std::unique_ptr<Operator>(const std::string& name)>;
   Stream add(const std::string& kind, std::string what, std::vector<std::size_t> inputs,
              Maker make);

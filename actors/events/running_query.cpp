@@ -65,6 +65,7 @@ class RunningQuery::Run {
   bool try_feed(std::size_t source, Batch& batch);
   void finish();
   std::vector<Counters> counters();
+  Time set_consistency(const Consistency& level);
   const Query query;
 
  private:
@@ -199,6 +200,17 @@ void RunningQuery::Run::finish() {
   throw_if_failed();
 }
 
+Time RunningQuery::Run::set_consistency(const Consistency& level) {
+  check_consistency(level);
+  std::vector<Time> answers(actors_.size()), reaches(actors_.size());
+  std::latch answered(static_cast<std::ptrdiff_t>(actors_.size()));
+  for (std::size_t s = 0; s < actors_.size(); ++s)
+    actors_[s]->send(Switch{level, &answers[s], &reaches[s], &answered});
+  if (pool_.deterministic()) pool_.run_all();
+  answered.wait();
+  return effective_from(answers, reaches);
+}
+
 std::vector<Counters> RunningQuery::Run::counters() {
   std::vector<Counters> all(actors_.size());
   std::latch answered(static_cast<std::ptrdiff_t>(all.size()));
@@ -225,5 +237,8 @@ bool RunningQuery::try_feed(const std::string& source, Batch& batch) {
 }
 void RunningQuery::finish() { run_->finish(); }
 std::vector<Counters> RunningQuery::counters() const { return run_->counters(); }
+Time RunningQuery::set_consistency(const Consistency& level) {
+  return run_->set_consistency(level);
+}
 
 }  // namespace troupe::events

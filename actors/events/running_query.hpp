@@ -53,6 +53,10 @@ class RunningQuery {
   bool try_feed(const std::string& source, Batch& batch);
   /// Ends all sources and waits until all outputs have ended. Throws the error of the query.
   void finish();
+  /// Changes the level; see DirectRun. Operators change one after another, each between two of its
+  /// batches: all of them can revise, so the output is the same up to each guarantee. Returns
+  /// `effective_from`.
+  Time set_consistency(const Consistency& level);
   /// Returns the counters of all operators, each between two of its batches, in the order of the
   /// plan.
   std::vector<Counters> counters() const;

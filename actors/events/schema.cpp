@@ -1,5 +1,6 @@
 #include <troupe/actors/events/schema.hpp>
 
+#include <cmath>
 #include <functional>
 
 #include <fmt/format.h>
@@ -31,6 +32,13 @@ std::size_t hash_of(const Value& value) {
     return static_cast<std::size_t>(x ^ (x >> 32));
   }
   return std::hash<Value>()(value);
+}
+
+bool ValueOrder::operator()(const Value& a, const Value& b) const {
+  const double* x = std::get_if<double>(&a);
+  const double* y = std::get_if<double>(&b);
+  if (!x || !y || !(std::isnan(*x) || std::isnan(*y))) return a < b;
+  return !std::isnan(*x) && std::isnan(*y);
 }
 
 Schema::Schema(std::vector<Field> fields) : fields_(std::move(fields)) {

@@ -27,6 +27,10 @@ std::string text_of(const Value& value);
 /// Returns `(7, "abc")`.
 std::string text_of(const Row& row);
 std::size_t hash_of(const Value& value);
+/// A total order, in which a real that is no number comes after all others.
+struct ValueOrder {
+  bool operator()(const Value& a, const Value& b) const;
+};
 
 struct Field {
   std::string name;

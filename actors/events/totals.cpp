@@ -1,15 +1,52 @@
 #include <troupe/actors/events/totals.hpp>
 
+#include <cmath>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/base/error.hpp>
+
 namespace troupe::events {
 
 using TotalsKind = AggregateSpec::Kind;
 
+namespace {
+
+bool totals_keep_values(TotalsKind kind) {
+  return kind == TotalsKind::min || kind == TotalsKind::max || kind == TotalsKind::quantile ||
+         kind == TotalsKind::user;
+}
+
+/// Returns the least value with at least the share `q` of `count` values at or below it.
+const Value& totals_quantile(const Values& values, double q, std::int64_t count) {
+  auto rest = static_cast<std::int64_t>(std::ceil(q * static_cast<double>(count)));
+  auto it = values.begin();
+  while (rest > it->second && std::next(it) != values.end()) {
+    rest -= it->second;
+    ++it;
+  }
+  return it->first;
+}
+
+Value totals_of_user(const AggregateSpec& spec, const Values& values) {
+  Value value = spec.function(values);
+  if (type_of(value) == spec.type) return value;
+  throw Error(
+      Code::invalid_argument,
+      fmt::format("the function of '{}' returned {}, which is {} and not {}; return one type",
+                  spec.name, text_of(value), name_of(type_of(value)), name_of(spec.type)));
+}
+
+}  // namespace
+
 void Totals::add(const std::vector<AggregateSpec>& specs, const Row& values, int by) {
   events_ += by;
+  if (parts_.size() < values.size()) parts_.resize(values.size());
   for (std::size_t a = 0; a < parts_.size(); ++a) {
     Part& part = parts_[a];
     if (specs[a].kind == TotalsKind::count) continue;
-    if (specs[a].kind == TotalsKind::min || specs[a].kind == TotalsKind::max) {
+    if (totals_keep_values(specs[a].kind)) {
       const auto it = part.values.try_emplace(values[a], 0).first;
       if ((it->second += by) == 0) part.values.erase(it);
       continue;
@@ -37,6 +74,9 @@ void Totals::read(const std::vector<AggregateSpec>& specs, Row& row) const {
     else if (kind == TotalsKind::mean)
       row.emplace_back((part.is_real ? part.reals : static_cast<double>(part.integers)) /
                        static_cast<double>(events_));
+    else if (kind == TotalsKind::quantile)
+      row.push_back(totals_quantile(part.values, specs[a].quantile, events_));
+    else if (kind == TotalsKind::user) row.push_back(totals_of_user(specs[a], part.values));
     else if (part.is_real) row.emplace_back(part.reals);
     else row.emplace_back(part.integers);
   }

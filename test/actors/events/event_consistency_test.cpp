@@ -1,4 +1,5 @@
 // Levels of consistency on the case rows C.
+#include <troupe/actors/events/occurrence.hpp>
 #include <troupe/actors/events/query.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -163,6 +164,62 @@ BOOST_AUTO_TEST_CASE(levels_switch_at_guarantees) {  // C4
   const Table expected = normal(whole(Consistency::strong()));
   BOOST_TEST((expected == normal(whole(Consistency::middle()))));
   BOOST_TEST((normal(canonical(ran.output, 49)) == expected));
+}
+
+BOOST_AUTO_TEST_CASE(levels_above_weak_hold_after_the_windows) {
+  Query q;
+  q.output("out", q.source("s", kNumber).hopping(1, 5).count());
+  q.set_consistency(Consistency::weak(4));
+  Ran ran(q);
+  ran.insert(0, 1, 20, 21, {in(0)});
+  const Time from = ran.run.set_consistency(Consistency::middle());
+  BOOST_TEST(from == 20 - 4 + 5);  // the cut, and the window
+  BOOST_TEST(ran.run.set_consistency(Consistency::strong()) > 20);
+  BOOST_TEST(ran.run.set_consistency(Consistency::middle()) == kNever);
+  ran.insert(0, 2, 17, 18, {in(0)});
+  ran.run.finish();
+  q.set_consistency(Consistency::middle());
+  Ran ideal(q);
+  ideal.insert(0, 1, 20, 21, {in(0)});
+  ideal.insert(0, 2, 17, 18, {in(0)});
+  ideal.run.finish();
+  for (Time t = from; t < 30; ++t)
+    BOOST_TEST((canonical_at(ran.output, t) == canonical_at(ideal.output, t)));
+}
+
+BOOST_AUTO_TEST_CASE(versions_follow_occurrence) {  // A11
+  const auto as_at = [](Time occurrence, bool keeps) {
+    OccurrenceIngress ingress(kNumber, keeps);
+    Query q;
+    q.output("out", q.source("s", ingress.schema()).project({{"p", field("p")}}));
+    Ran ran(q);
+    Batch batch(ingress.schema());
+    struct Version {
+      Time begin, end, occurrence;
+    };
+    for (const Version& v : {Version{0, kForever, 1}, Version{0, 5, 3}, Version{2, 6, 4}})
+      if (v.occurrence <= occurrence) ingress.add(1, v.begin, v.end, v.occurrence, {in(7)}, batch);
+    ingress.add(1, 0, 1, 0, {in(7)}, batch);  // older: no effect
+    BOOST_TEST(ingress.overtaken() == 1u);
+    ran.run.feed(0, std::move(batch));
+    ran.run.finish();
+    return text_of(ran.table());
+  };
+  for (const bool keeps : {false, true}) {
+    BOOST_TEST(as_at(2, keeps) == "[0,inf):(7)");
+    BOOST_TEST(as_at(3, keeps) == "[0,5):(7)");
+    BOOST_TEST(as_at(4, keeps) == "[2,6):(7)");
+  }
+  OccurrenceIngress ingress(kNumber);
+  Batch batch(ingress.schema());
+  ingress.add(1, 0, kForever, 1, {in(7)}, batch);
+  ingress.add(1, 0, 5, 3, {in(7)}, batch);
+  ingress.add(1, 2, 6, 4, {in(7)}, batch);
+  ingress.add(1, 2, 2, 5, {in(7)}, batch);
+  BOOST_TEST(text_of(batch) == "I(1,[0,inf):(7))\nR(1,5)\nR(1,0)\nI(2,[2,6):(7))\nR(2,2)\n");
+  ingress.guarantee(6, batch);
+  BOOST_TEST(batch.guarantee == 6);
+  BOOST_TEST(ingress.facts() == 0u);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

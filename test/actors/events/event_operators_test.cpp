@@ -94,6 +94,50 @@ BOOST_AUTO_TEST_CASE(sum_mean_min_and_max) {  // A6
              }) == "[0,2):(4, 4) [2,3):(4, 7) [3,4):(1, 5) [4,6):(1, 2.5) [6,9):(1, 1)");
 }
 
+BOOST_AUTO_TEST_CASE(difference_takes_equal_rows_away) {  // A7
+  Query q;
+  q.output("out", q.source("left", kText).subtract(q.source("right", kText)));
+  Ran ran(q);
+  ran.insert(0, 1, 0, 10, {tx("a")});
+  ran.insert(0, 2, 2, 6, {tx("b")});
+  ran.insert(1, 1, 4, 7, {tx("a")});
+  ran.run.finish();
+  BOOST_TEST(ran.coalesced() == R"([0,4):("a") [2,6):("b") [7,10):("a"))");
+}
+
+BOOST_AUTO_TEST_CASE(sessions_end_after_a_gap) {
+  const std::initializer_list<Event3> events{
+      {0, 1, {in(1)}}, {3, 4, {in(2)}}, {8, 9, {in(3)}}, {12, 13, {in(4)}}};
+  BOOST_TEST(result(kNumber, events, [](Stream s) { return s.session(5); }) ==
+             "[0,8):(1) [0,8):(2) [8,17):(3) [8,17):(4)");
+}
+
+BOOST_AUTO_TEST_CASE(top_quantiles_and_functions_of_users) {
+  const std::initializer_list<Event3> events{{0, 6, {in(4)}}, {2, 4, {in(10)}}, {3, 9, {in(1)}}};
+  BOOST_TEST(result(kNumber, events, [](Stream s) { return s.top(2, "p"); }) ==
+             "[0,6):(4) [2,4):(10) [4,9):(1)");
+  BOOST_TEST(result(kNumber, events,
+                    [](Stream s) {
+                      return s.aggregate({}, {quantile(0, "p", "least"), quantile(0.5, "p"),
+                                              quantile(1, "p", "most")});
+                    }) ==
+             "[0,2):(4, 4, 4) [2,3):(4, 4, 10) [3,4):(1, 4, 10) [4,6):(1, 1, 4) "
+             "[6,9):(1, 1, 1)");
+  BOOST_TEST(result(kNumber, events, [](Stream s) {
+               const auto spread = [](const Values& values) {
+                 return Value(std::get<std::int64_t>(values.rbegin()->first) -
+                              std::get<std::int64_t>(values.begin()->first));
+               };
+               return s.aggregate({}, {user("p", "spread", Type::integer, spread)});
+             }) == "[0,2):(0) [2,3):(6) [3,4):(9) [4,6):(3) [6,9):(0)");
+}
+
+BOOST_AUTO_TEST_CASE(slices_clip_lifetimes) {
+  const std::initializer_list<Event3> events{{0, 2, {in(1)}}, {2, kForever, {in(2)}}};
+  BOOST_TEST(result(kNumber, events, [](Stream s) { return s.slice(1, 5); }) ==
+             "[1,2):(1) [2,5):(2)");
+}
+
 BOOST_AUTO_TEST_CASE(window_then_count) {  // A8
   const auto got =
       result(kText, {{0, kForever, {tx("x")}}, {2, kForever, {tx("x")}}, {7, kForever, {tx("x")}}},
@@ -281,6 +325,14 @@ BOOST_AUTO_TEST_CASE(wrong_queries_name_the_operator) {
              "aggregate#2 adds up 'k', which is text; name a number");
   BOOST_TEST(text([&] { s.join(s, {"k"}, {"n"}); }, Code::invalid_argument)
                  .starts_with("join#2 compares keys of (k text, n integer)"));
+  BOOST_TEST(text([&] { s.aggregate({}, {quantile(1.5, "n")}); }, Code::invalid_argument) ==
+             "aggregate#2 computes the quantile 1.5; name one from 0 to 1");
+  BOOST_TEST(text([&] { s.top(0, "n"); }, Code::invalid_argument) ==
+             "top#2 keeps 0 rows; name 1 or more");
+  BOOST_TEST(text([&] { s.session(0); }, Code::invalid_argument) ==
+             "session#2 has a gap of 0; give 1 or more");
+  BOOST_TEST(text([&] { s.slice(3, 3); }, Code::invalid_argument) ==
+             "a slice is [3,3), which is empty; let it end after its begin");
   BOOST_TEST(text([&] { s.sliding(0); }, Code::invalid_argument) ==
              "a window has a size of 0; give 1 or more");
   BOOST_TEST(text(

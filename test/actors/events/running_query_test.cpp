@@ -177,6 +177,25 @@ BOOST_AUTO_TEST_CASE(errors_of_an_output_end_the_query) {
   BOOST_TEST(refusal([&] { run.finish(); }, Code::data_loss) == "disk");
 }
 
+BOOST_AUTO_TEST_CASE(levels_switch_between_batches) {  // C4
+  for (std::uint64_t seed = 1; seed <= 8; ++seed) {
+    const Query q = join_and_count(Consistency::strong());
+    std::vector<History> outputs(2);
+    WorkerPool pool(Deterministic{seed});
+    RunningQuery run(q, [&](std::size_t o, const Batch& batch) { outputs[o].add(batch); },
+                     {.pool = &pool});
+    std::size_t fed = 0;
+    for (auto& [source, batch] : batches(seed, 20, 6)) {
+      run.feed(source, std::move(batch));
+      if (++fed == 7) BOOST_TEST(run.set_consistency(Consistency::middle()) == kNever);
+      if (fed == 14) BOOST_TEST(run.set_consistency(Consistency::strong()) > 0);
+    }
+    BOOST_TEST(refusal([&] { run.set_consistency({5, 3}); }, Code::invalid_argument) != "");
+    run.finish();
+    BOOST_TEST((tables_of(outputs) == direct(q, seed, 20, 6)), "seed " << seed);
+  }
+}
+
 BOOST_AUTO_TEST_CASE(runs_end_without_finish) {
   const Query q = join_and_count(Consistency::strong());
   RunningQuery run(q, [](std::size_t, const Batch&) {});
