@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include <troupe/actors/events/pattern.hpp>
 #include <troupe/devices/base/error.hpp>
 
 namespace troupe::events {
@@ -157,7 +158,10 @@ std::vector<Batch> finished_batches(const std::vector<EngineEvent>& events, Key&
 const std::vector<StandingQuery>& standing_queries() {
   static const std::vector<StandingQuery> all{
       {"activity", "events of each kind and name in a window, their time, and the longest"},
-      {"waits", "waits in a window by node, and the longest"}};
+      {"waits", "waits in a window by node, and the longest"},
+      {"stalled-edges", "sends that no receive of the edge follows within the window"},
+      {"silent-nodes", "nodes without an event for the window after one"},
+      {"stragglers", "kernels that take twice as long on a node as on all, in a window"}};
   return all;
 }
 
@@ -175,6 +179,24 @@ Query standing_query(const std::string& name, Time window) {
              engine.select(field("kind") == "wait")
                  .tumbling(window)
                  .aggregate({"node", "name"}, {count("waits"), events::max("ns", "longest_ns")}));
+  } else if (name == "stalled-edges") {
+    const Stream sent = engine.select(field("kind") == "send"),
+                 received = engine.select(field("kind") == "receive");
+    q.output(name, match(unless(event(sent, "x"), event(received, "y"), window),
+                         {.equal = {"name"},
+                          .output = {{"node", field("x.node")}, {"edge", field("x.name")}}}));
+  } else if (name == "silent-nodes") {
+    q.output(name, match(unless(event(engine, "x"), event(engine, "y"), window),
+                         {.equal = {"node"}, .output = {{"node", field("x.node")}}}));
+  } else if (name == "stragglers") {
+    const Stream kernels = engine.select(field("kind") == "kernel").tumbling(window);
+    const Stream each = kernels.aggregate({"node", "name"}, {mean("ns", "mean")});
+    const Stream all = kernels.aggregate({"name"}, {mean("ns", "all")});
+    q.output(name, each.join(all, {"name"})
+                       .select(field("mean") > field("all") * 2)
+                       .project({{"node", field("node")},
+                                 {"name", field("name")},
+                                 {"times", field("mean") / field("all")}}));
   } else {
     std::string names;
     for (const StandingQuery& known : standing_queries())

@@ -88,7 +88,30 @@ BOOST_AUTO_TEST_CASE(standing_queries_answer) {
   for (const StandingQuery& q : standing_queries())
     BOOST_TEST(!standing_query(q.name, 1).explain().empty());
   BOOST_TEST(refusal([] { standing_query("stalls", 1); }, Code::not_found) ==
-             "there is no standing query 'stalls'; name one of activity, waits");
+             "there is no standing query 'stalls'; name one of activity, waits, "
+             "stalled-edges, silent-nodes, stragglers");
+}
+
+BOOST_AUTO_TEST_CASE(standing_queries_find_trouble) {
+  const auto answer = [](const char* name, const std::vector<EngineEvent>& events) {
+    Ran ran(standing_query(name, 100));
+    Key key = 0;
+    for (Batch& batch : finished_batches(events, key)) ran.run.feed("engine", std::move(batch));
+    ran.guarantee(0, 299);
+    return ran.coalesced();
+  };
+  const auto at = [](Time end, const char* node, const char* kind, const char* name, Time ns = 1) {
+    return EngineEvent{end - ns, ns, node, "", kind, name};
+  };
+  BOOST_TEST(answer("stalled-edges", {at(10, "a", "send", "e"), at(50, "b", "receive", "e"),
+                                      at(20, "a", "send", "f"), at(130, "b", "receive", "f")}) ==
+             R"([120,121):("a", "f"))");
+  BOOST_TEST(answer("silent-nodes", {at(10, "a", "kernel", "m"), at(90, "b", "kernel", "m"),
+                                     at(180, "b", "kernel", "m"), at(250, "b", "kernel", "m"),
+                                     at(260, "a", "kernel", "m")}) == R"([110,111):("a"))");
+  BOOST_TEST(answer("stragglers", {at(50, "a", "kernel", "m", 9), at(60, "b", "kernel", "m", 1),
+                                   at(70, "b", "kernel", "m", 1), at(80, "b", "kernel", "m", 1)}) ==
+             R"([0,100):("a", "m", 3))");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

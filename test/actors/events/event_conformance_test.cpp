@@ -1,17 +1,20 @@
 // The conformance property: for every operator and level, random disorder within the guarantees
 // gives the canonical table of the ideal stream. TROUPE_SEED=n tries one history.
-#include <troupe/actors/events/query.hpp>
+#include <troupe/actors/events/pattern.hpp>
 
 #include <boost/test/unit_test.hpp>
 
 #include <fmt/format.h>
 
 #include <array>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <random>
+#include <set>
 
 #include <troupe/test/actors/events/event_oracle.hpp>
+#include <troupe/test/actors/events/pattern_oracle.hpp>
 #include <troupe/test/actors/events/streams.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/share.hpp>
@@ -104,6 +107,11 @@ Table altered(const Table& table, const Lifetimes& lifetimes) {
         end = begin + lifetimes.size;
         break;
       case Lifetimes::Kind::extend: end = kForever; break;
+      case Lifetimes::Kind::clip:
+        begin = std::max(begin, lifetimes.from);
+        end = std::min(end, lifetimes.to);
+        if (begin >= end) continue;
+        break;
       case Lifetimes::Kind::deletes:
         if (end == kForever) continue;
         begin = end;
@@ -157,10 +165,61 @@ Program projected(const Program& p) {
 
 Program windowed(const Program& p, Draw& draw) {
   const Time size = 1 + draw.to(8), hop = 1 + draw.to(6);
-  const std::array all{Lifetimes::sliding(size), Lifetimes::hopping(hop, size),
-                       Lifetimes::tumbling(size), Lifetimes::extend(), Lifetimes::deletes()};
-  const Lifetimes& lifetimes = all[static_cast<std::size_t>(draw.to(4))];
+  const std::array all{Lifetimes::sliding(size),  Lifetimes::hopping(hop, size),
+                       Lifetimes::tumbling(size), Lifetimes::extend(),
+                       Lifetimes::deletes(),      Lifetimes::clip(hop, hop + 3 * size)};
+  const Lifetimes& lifetimes = all[static_cast<std::size_t>(draw.to(5))];
   return of_table(p.stream.alter_lifetime(lifetimes), altered(*p.table, lifetimes));
+}
+
+/// Chains of begins that are less than the gap apart, of each k.
+Program in_sessions(const Program& p, Draw& draw) {
+  const Time gap = 1 + draw.to(7);
+  Table table;
+  for (const Lived& row : *p.table) {
+    Time begin = row.begin, last = row.begin;
+    for (bool is_grown = true; is_grown;) {
+      is_grown = false;
+      for (const Lived& other : *p.table) {
+        if (other.payload[0] != row.payload[0] || (other.begin >= begin && other.begin <= last))
+          continue;
+        if (other.begin <= begin - gap || other.begin >= last + gap) continue;
+        begin = std::min(begin, other.begin);
+        last = std::max(last, other.begin);
+        is_grown = true;
+      }
+    }
+    table.push_back({begin, last + gap, row.payload});
+  }
+  return of_table(p.stream.session(gap, {"k"}), table);
+}
+
+Program differed(const Program& a, const Program& b) {
+  Holding holds;
+  for (std::size_t t = 0; t < a.holds.size(); ++t) {
+    Rows rows = a.holds[t];
+    for (const Row& row : b.holds[t])
+      if (const auto it = rows.find(row); it != rows.end()) rows.erase(it);
+    holds.push_back(std::move(rows));
+  }
+  return {a.stream.subtract(b.stream), std::nullopt, holds};
+}
+
+Program topped(const Program& p, Draw& draw) {
+  const std::int64_t most = 1 + draw.to(2);
+  return {
+      p.stream.top(most, "v", {"k"}), std::nullopt, at_each_time(p.holds, [&](const Rows& rows) {
+        std::map<Value, std::vector<Row>> groups;
+        for (const Row& row : rows) groups[row[0]].push_back(row);
+        Rows out;
+        for (auto& [k, group] : groups) {
+          std::sort(group.begin(), group.end(),
+                    [](const Row& x, const Row& y) { return x[1] != y[1] ? x[1] > y[1] : x < y; });
+          for (std::size_t i = 0; i < group.size() && i < static_cast<std::size_t>(most); ++i)
+            out.insert(group[i]);
+        }
+        return out;
+      })};
 }
 
 Program joined(const Program& a, const Program& b, bool by_key) {
@@ -197,15 +256,29 @@ Program aggregated(const Program& p, Draw& draw) {
     AggregateSpec spec;
     std::function<std::int64_t(const Values&)> value;
   };
-  const std::array<Kind, 5> kinds{
+  const auto at_rank = [](Values v, double q) {
+    std::sort(v.begin(), v.end());
+    std::size_t rank = 0;
+    while (static_cast<double>(rank + 1) < q * static_cast<double>(v.size())) ++rank;
+    return v[rank];
+  };
+  const auto distinct = [](const events::Values& values) {
+    return Value(static_cast<std::int64_t>(values.size()));
+  };
+  const std::array<Kind, 7> kinds{
       Kind{count("v"), [](const Values& v) { return static_cast<std::int64_t>(v.size()); }},
       Kind{sum("v", "v"), total},
       Kind{events::min("v", "v"),
            [](const Values& v) { return *std::min_element(v.begin(), v.end()); }},
       Kind{events::max("v", "v"),
            [](const Values& v) { return *std::max_element(v.begin(), v.end()); }},
+      Kind{quantile(0.75, "v", "v"), [&](const Values& v) { return at_rank(v, 0.75); }},
+      Kind{user("v", "v", Type::integer, distinct),
+           [](const Values& v) {
+             return static_cast<std::int64_t>(std::set<std::int64_t>(v.begin(), v.end()).size());
+           }},
       Kind{mean("v", "m"), {}}};
-  const Kind& kind = kinds[static_cast<std::size_t>(draw.to(4))];
+  const Kind& kind = kinds[static_cast<std::size_t>(draw.to(6))];
   if (kind.value) {
     const auto reduce = [&](const Values& v) { return Row{in(kind.value(v))}; };
     return {p.stream.aggregate({"k"}, {kind.spec}), std::nullopt,
@@ -221,17 +294,149 @@ Program aggregated(const Program& p, Draw& draw) {
       at_each_time(p.holds, [&](const Rows& rows) { return grouped(rows, 0, reduce, 1); })};
 }
 
+/// A random pattern over the tables of both programs, with its meaning.
+struct PatternDraw {
+  Draw& draw;
+  const std::array<const Program*, 2> sources;
+  PatternOracle oracle = {};
+  std::vector<std::string> names = {};
+  std::vector<std::size_t> visible = {};  // leaves that contribute
+
+  using Drawn = std::pair<Pattern, PatternOracle::Tree>;
+  Drawn leaf(bool contributes) {
+    const Program& of = *sources[static_cast<std::size_t>(draw.to(1))];
+    const std::size_t index = oracle.leaves++;
+    names.push_back(fmt::format("x{}", index));
+    if (contributes) visible.push_back(index);
+    PatternOracle::Tree tree{Pattern::Kind::event};
+    tree.leaf = index;
+    tree.table = &*of.table;
+    return {event(of.stream, names.back()), tree};
+  }
+  Drawn any_of(int depth, bool contributes) {
+    if (depth == 0 || oracle.leaves > 2) return leaf(contributes);
+    switch (draw.to(6)) {
+      case 0: return leaf(contributes);
+      case 1:
+      case 2: return combination(depth, contributes, draw.one_in(2));
+      case 3:
+      case 4: return unless_of(depth, contributes);
+      case 5: return guard(depth, contributes);
+      default: {
+        auto [a, x] = any_of(depth - 1, contributes);
+        auto [b, y] = any_of(0, false);
+        return {cancel_when(a, b), {Pattern::Kind::cancel_when, 0, 0, {x, y}}};
+      }
+    }
+  }
+  Drawn combination(int depth, bool contributes, bool is_sequence) {
+    const auto size = static_cast<std::size_t>(1 + draw.to(2));
+    std::vector<Pattern> parts;
+    PatternOracle::Tree tree{is_sequence ? Pattern::Kind::sequence : Pattern::Kind::at_least,
+                             1 + draw.to(11)};
+    for (std::size_t p = 0; p < size; ++p) {
+      auto [pattern, of] = any_of(depth - 1, contributes);
+      Selection selection = Selection::each;
+      if (draw.one_in(4)) selection = draw.one_in(2) ? Selection::first : Selection::last;
+      if (selection == Selection::first) pattern = pattern.first();
+      if (selection == Selection::last) pattern = pattern.last();
+      const bool is_consumed = draw.one_in(4);
+      if (is_consumed) pattern = pattern.consume();
+      parts.push_back(pattern);
+      tree.parts.push_back(of);
+      tree.selections.push_back(selection);
+      tree.consumes.push_back(is_consumed);
+    }
+    if (is_sequence) return {sequence(parts, tree.within), tree};
+    tree.count = 1 + static_cast<std::size_t>(draw.to(static_cast<Time>(size) - 1));
+    return {at_least(static_cast<std::int64_t>(tree.count), parts, tree.within), tree};
+  }
+  Drawn unless_of(int depth, bool contributes) {
+    auto [a, x] = any_of(depth - 1, contributes);
+    auto [b, y] = any_of(draw.one_in(3) ? 1 : 0, false);
+    const Time within = 1 + draw.to(7);
+    const std::size_t count = draw.one_in(3) ? 1 : 0;
+    return {count > 0 ? unless(a, b, 1, within) : unless(a, b, within),
+            {Pattern::Kind::unless, within, count, {x, y}}};
+  }
+  Drawn guard(int depth, bool contributes) {
+    auto [a, x] = combination(depth, contributes, draw.one_in(2));
+    auto [b, y] = any_of(0, false);
+    return {without(b, a), {Pattern::Kind::without, 0, 0, {x, y}}};
+  }
+};
+
+Program patterned(const Program& a, const Program& b, Draw& draw) {
+  PatternDraw of{draw, {&a, &b}};
+  const auto [pattern, tree] = of.any_of(2, true);
+  MatchOptions options;
+  const bool has_key = draw.one_in(2);
+  if (has_key) options.equal = {"k"};
+  std::vector<std::string> names = of.names;
+  if (of.visible.size() > 1 && draw.one_in(2)) {  // a condition between two events that occur
+    const std::size_t x = of.visible[0], y = of.visible.back();
+    options.where = field(names[x] + ".v") <= field(names[y] + ".v");
+    of.oracle.conditions.push_back(
+        {x, y, [](const Row& r, const Row& s) { return number(r, 1) <= number(s, 1); }});
+  }
+  if (tree.kind == Pattern::Kind::unless && tree.parts[1].kind == Pattern::Kind::event &&
+      draw.one_in(2)) {  // into the negation
+    const std::size_t x = of.visible.back(), y = tree.parts[1].leaf;
+    const Formula injected = field(names[x] + ".v") != field(names[y] + ".v");
+    options.where = options.where ? *options.where && injected : injected;
+    of.oracle.conditions.push_back(
+        {x, y, [](const Row& r, const Row& s) { return number(r, 1) != number(s, 1); }});
+  }
+  Formula sum = 0;
+  for (const std::size_t l : of.visible)
+    sum = sum * 3 + field(names[l] + ".v") + 2 * field(names[l] + ".k");
+  options.output = {{"k", field("root")}, {"v", sum}};
+  Table table;
+  for (std::int64_t k = 0; k < (has_key ? 3 : 1); ++k) {
+    std::vector<Table> kept;  // tables of one key
+    kept.reserve(of.oracle.leaves);
+    const std::function<void(PatternOracle::Tree&)> restrict_to = [&](PatternOracle::Tree& t) {
+      if (t.kind == Pattern::Kind::event && has_key) {
+        Table& rows = kept.emplace_back();
+        for (const Lived& row : *t.table)
+          if (number(row.payload, 0) == k) rows.push_back(row);
+        t.table = &rows;
+      }
+      for (PatternOracle::Tree& part : t.parts) restrict_to(part);
+    };
+    PatternOracle::Tree restricted = tree;
+    restrict_to(restricted);
+    for (const MatchPtr& match : of.oracle.matches(restricted)) {
+      std::vector<const PatternMatch*> by_leaf(of.oracle.leaves);
+      bind_match(*match, by_leaf);
+      std::int64_t v = 0;
+      for (const std::size_t l : of.visible)
+        v = v * 3 + (by_leaf[l] ? number(by_leaf[l]->row, 1) + 2 * number(by_leaf[l]->row, 0) : 0);
+      table.push_back({match->begin, match->end, {in(match->root), in(v)}});
+    }
+  }
+  return of_table(troupe::events::match(pattern, options), table);
+}
+
 /// One operator, or a few behind each other. `has_window`: it sees how events are packaged.
 Program draw_program(Draw& draw, const Program& a, const Program& b, bool& has_window) {
   Program p = draw.one_in(2) ? a : b;
   const Time steps = 1 + draw.to(2);
-  for (Time s = 0; s < steps; ++s) switch (draw.to(6)) {
+  for (Time s = 0; s < steps; ++s) switch (draw.to(10)) {
       case 0: p = selected(p); break;
       case 1: p = projected(p); break;
       case 2: p = joined(p, b, true); break;
       case 3: p = joined(a, p, draw.one_in(2)); break;
       case 4: p = united(p, draw.one_in(2) ? p : b); break;
       case 5: p = aggregated(p, draw); break;
+      case 6: p = differed(p, draw.one_in(2) ? a : b); break;
+      case 7: p = topped(p, draw); break;
+      case 8:
+      case 9:
+        if (!p.table) break;
+        p = s > 0 || draw.one_in(4) ? in_sessions(p, draw) : patterned(p, b, draw);
+        has_window = true;
+        break;
       default:
         if (!p.table) break;
         p = windowed(p, draw);
