@@ -354,9 +354,11 @@ int run(int argc, char** argv) {
   WatchFlags of_watch;
   CLI::App* watch_verb =
       looks("watch", "Run a standing query over the events of a node, or of a trace", nullptr);
-  watch_verb->add_option("QUERY", of_watch.query, "activity or waits")
+  watch_verb
+      ->add_option("QUERY", of_watch.query,
+                   "activity, waits, stalled-edges, silent-nodes or stragglers")
       ->required()
-      ->type_name("TEXT:{activity,waits}");
+      ->type_name("TEXT:{activity,waits,stalled-edges,silent-nodes,stragglers}");
   watch_verb->add_option("TRACE", of_watch.trace, "A file of 'troupe trace'; otherwise a node")
       ->type_name("FILE");
   watch_verb->add_option("--window", of_watch.window, "Seconds that a row of the output covers")
@@ -370,28 +372,36 @@ int run(int argc, char** argv) {
   watch_verb->add_flag("--json", look.json, "Changes of rows, an object on a line");
   watch_verb->callback([&] { status = watch(of_watch, look); });
 
-  CheckpointFlags of_checkpoint;
-  CLI::App* checkpoint_verb =
-      app.add_subcommand("checkpoint", "List, show, verify or export a training's checkpoints");
-  checkpoint_verb->add_option("ACTION", of_checkpoint.action, "list, show, verify or export")
+  QueryFlags of_query;
+  CLI::App* query_verb =
+      app.add_subcommand("query", "Run a query over files of events, in CEDR's language");
+  query_verb->add_option("QUERY", of_query.query, "The text of the query, or a file that has it")
       ->required()
-      ->check(CLI::IsMember({"list", "show", "verify", "export"}));
-  checkpoint_verb->add_option("DIR", of_checkpoint.folder, "The folder of checkpoints")
-      ->required()
-      ->type_name("DIR");
-  checkpoint_verb
-      ->add_option("--step", of_checkpoint.step, "This one (the newest; verify: all of them)")
-      ->type_name("N")
-      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
-  checkpoint_verb->add_option("--to", of_checkpoint.to, "export: the file to write")
-      ->type_name("FILE");
-  checkpoint_verb
-      ->add_option("--only", of_checkpoint.only, "export: variables, or their scopes (all)")
-      ->type_name("NAME,...")
-      ->delimiter(',')
+      ->type_name("FILE|TEXT")
+      ->check(something);
+  query_verb
+      ->add_option("--source", of_query.sources,
+                   "A file of CSV or JSON lines with the events of a name; several")
+      ->type_name("NAME=FILE")
       ->allow_extra_args(false);
-  checkpoint_verb->add_flag("--json", of_checkpoint.json, "list, show: JSON on a line");
-  checkpoint_verb->callback([&] { status = checkpoint(of_checkpoint); });
+  query_verb->add_option("--time", of_query.time, "Column of times, unless begin and end are there")
+      ->type_name("COLUMN")
+      ->capture_default_str();
+  query_verb->add_option("--unit", of_query.unit, "Unit of times")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"s", "ms", "us", "ns"}));
+  query_verb->add_option("--level", of_query.level, "Wait for late events, or revise rows")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"strong", "middle", "weak"}));
+  query_verb->add_option("--memory", of_query.memory, "Time that state reaches back at level weak")
+      ->type_name("TIME")
+      ->capture_default_str()
+      ->check(CLI::Range(0LL, 1'000'000'000'000'000'000LL));
+  query_verb->add_flag("--changes", of_query.changes,
+                       "Rows as they come and are taken back, not those at last");
+  query_verb->add_flag("--json", of_query.json, "Rows as JSON lines, not as CSV");
+  query_verb->add_flag("--explain", of_query.explain, "The plan, an operator a line");
+  query_verb->callback([&] { status = query(of_query); });
 
   DependencyFlags of_dependencies;
   CLI::App* dependencies_verb = app.add_subcommand(

@@ -5,6 +5,10 @@
 #include <troupe/actors/dependence/online_fit.hpp>
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/saved.hpp>
+#include <troupe/actors/events/files.hpp>
+#include <troupe/actors/events/language.hpp>
+#include <troupe/actors/events/occurrence.hpp>
+#include <troupe/actors/events/pattern.hpp>
 #include <troupe/actors/events/running_query.hpp>
 #include <troupe/actors/executor/loop_report.hpp>
 #include <troupe/actors/trace/traced_function.hpp>

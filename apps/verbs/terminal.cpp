@@ -82,6 +82,16 @@ std::string cut(const std::string& text, std::size_t columns) {
   return text;
 }
 
+std::string printable_lines(const std::string& text) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    out += printable(text.substr(at, end - at)) + "\n";
+    at = end + 1;
+  }
+  return out;
+}
+
 bool is_terminal() { return isatty(STDOUT_FILENO) != 0; }
 
 std::string in(Colour colour, const std::string& text) {

@@ -13,6 +13,8 @@ namespace troupe::verbs {
 /// Names are data: characters that would move the cursor, colour the screen or turn the direction
 /// of writing are shown as `?`, and so are bytes that are no UTF-8.
 std::string printable(const std::string& text);
+/// Each line of it printable; the last one ends too.
+std::string printable_lines(const std::string& text);
 /// Columns that it takes on a terminal, if it is printable: two for a wide character, none for one
 /// that joins the one before it.
 std::size_t cells(const std::string& text);

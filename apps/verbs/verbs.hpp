@@ -163,6 +163,17 @@ struct WatchFlags {
 };
 /// A standing query over the engine's own events: once over a file, else until SIGINT.
 int watch(const WatchFlags& flags, const LookFlags& look);
+struct QueryFlags {
+  std::string query;                 // a text, or a file that has it
+  std::vector<std::string> sources;  // NAME=FILE
+  std::string time = "time";         // column of times
+  std::string unit = "s";            // s, ms, us, ns: that times are in
+  std::string level = "strong";      // middle, weak
+  long long memory = 0;              // M at level weak, in units of time
+  bool changes = false, json = false, explain = false;
+};
+/// A query in CEDR's language over files of events.
+int query(const QueryFlags& flags);
 struct DependencyFlags {
   std::string trace;  // a file
   std::vector<std::string> kinds = {"kernel", "firing", "send", "receive"};

@@ -1,6 +1,7 @@
 // troupe watch: a standing query over the engine's own events, of a recorded trace or a running
 // node. troupe dependencies: which events of a trace cause which.
 #include <troupe/apps/verbs/client.hpp>
+#include <troupe/apps/verbs/terminal.hpp>
 
 #include <algorithm>
 #include <cstdio>
@@ -27,16 +28,6 @@ std::string trace_in(const std::string& file) {
   std::string text{std::istreambuf_iterator<char>(in), {}};
   if (!in) throw Misuse(fmt::format("'{}' cannot be read; name a file of 'troupe trace -o'", file));
   return text;
-}
-
-std::string printable_lines(const std::string& text) {
-  std::string out;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    out += printable(text.substr(at, end - at)) + "\n";
-    at = end + 1;
-  }
-  return out;
 }
 
 /// Calls `f`; an error of the file gets its name.
@@ -67,6 +58,7 @@ class Changes {
   void add(const events::Batch& batch) {
     for (std::size_t i = 0; i < batch.size(); ++i) {
       const bool is_insert = batch.is_insert(i);
+      if (batch.begin[i] > until_) continue;
       const events::Time end = is_insert ? batch.end[i] : batch.old_end[i];
       if (is_json_) {
         json row = {{"change", is_insert ? "insert" : "retract"}, {"begin_ns", batch.begin[i]}};
@@ -84,6 +76,8 @@ class Changes {
       text_ += "\n";
     }
   }
+  /// Rows that begin later are not shown: a trace ends, and does not show what follows.
+  void end_at(events::Time until) { until_ = until; }
   /// On a terminal, which is cleared between two looks, the last rows stay until others come.
   void print() {
     if (!text_.empty() || !is_terminal()) shown_ = std::exchange(text_, "");
@@ -101,6 +95,7 @@ class Changes {
 
   const events::Schema schema_;
   const bool is_json_;
+  events::Time until_ = events::kForever;
   std::string text_, shown_;
 };
 
@@ -113,8 +108,9 @@ void complain_of(const events::DirectRun& run) {
 int watch_file(const WatchFlags& flags, events::DirectRun& run, Changes& changes) {
   of_file(flags.trace, [&] {
     events::Key key = 0;
-    for (events::Batch& batch :
-         events::finished_batches(events::events_of_trace(trace_in(flags.trace)), key)) {
+    const auto all = events::events_of_trace(trace_in(flags.trace));
+    if (!all.empty()) changes.end_at(events::later(all.back().begin, all.back().length));
+    for (events::Batch& batch : events::finished_batches(all, key)) {
       batch.guarantee = batch.begin.back() - 1;  // they are in order
       run.feed("engine", std::move(batch));
     }

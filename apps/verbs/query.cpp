@@ -1,0 +1,105 @@
+// troupe query: a query in CEDR's language over files of events.
+#include <troupe/apps/verbs/terminal.hpp>
+#include <troupe/apps/verbs/verbs.hpp>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <system_error>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <troupe/actors/events/direct_run.hpp>
+#include <troupe/actors/events/files.hpp>
+#include <troupe/actors/events/language.hpp>
+#include <troupe/devices/base/error.hpp>
+
+namespace troupe::verbs {
+namespace {
+
+std::string query_contents(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) throw Misuse(fmt::format("'{}' cannot be read; name a file of events", file));
+  return text;
+}
+
+/// The text of a query: of the file of this name if there is one.
+std::string query_text(const std::string& given) {
+  std::error_code ignored;
+  return std::filesystem::is_regular_file(given, ignored) ? query_contents(given) : given;
+}
+
+std::pair<std::string, std::string> query_source(const std::string& given) {
+  const std::size_t at = given.find('=');
+  if (at == 0 || at == std::string::npos || at + 1 == given.size())
+    throw Misuse(fmt::format("--source is '{}'; write NAME=FILE", given));
+  return {given.substr(0, at), given.substr(at + 1)};
+}
+
+events::Consistency query_level(const QueryFlags& flags) {
+  if (flags.level == "strong") return events::Consistency::strong();
+  if (flags.level == "middle") return events::Consistency::middle();
+  return events::Consistency::weak(flags.memory);
+}
+
+events::Time query_second(const std::string& unit) {
+  static const std::map<std::string, events::Time> all{
+      {"s", 1}, {"ms", 1'000}, {"us", 1'000'000}, {"ns", 1'000'000'000}};
+  return all.at(unit);
+}
+
+}  // namespace
+
+int query(const QueryFlags& flags) {
+  std::map<std::string, events::FileEvents> files;
+  std::vector<events::EventType> types;
+  for (const std::string& given : flags.sources) {
+    const auto [name, file] = query_source(given);
+    try {
+      events::FileEvents read =
+          events::events_of_file(events::kind_of_file(file), query_contents(file), flags.time);
+      types.push_back({name, read.schema});
+      files.insert_or_assign(name, std::move(read));
+    } catch (const Error& error) {
+      throw std::runtime_error(fmt::format("'{}': {}", file, error.what()));
+    }
+  }
+  events::Query parsed;
+  try {
+    parsed = events::parse_query(query_text(flags.query), types, query_second(flags.unit));
+  } catch (const Error& error) { throw Misuse(error.what()); }
+  parsed.set_consistency(query_level(flags));
+  if (flags.explain) {
+    const std::string plan = printable_lines(parsed.explain());
+    std::fwrite(plan.data(), 1, plan.size(), stdout);
+    return 0;
+  }
+  std::erase_if(files, [&](const auto& entry) {  // the query does without
+    for (const events::Query::Port& source : parsed.sources())
+      if (source.name == entry.first) return false;
+    return true;
+  });
+  std::vector<events::RowWriter> writers;
+  const bool has_several = parsed.outputs().size() > 1;
+  for (const events::Query::Port& output : parsed.outputs())
+    writers.emplace_back(parsed.steps()[output.step].schema,
+                         flags.changes ? events::RowForm::changes : events::RowForm::table,
+                         flags.json ? events::FileKind::json_lines : events::FileKind::csv,
+                         has_several ? output.name : "");
+  events::DirectRun run(parsed, [&](std::size_t output, const events::Batch& batch) {
+    writers[output].add(batch);
+    const std::string text = writers[output].take();
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  });
+  events::feed_files(run, parsed, files);
+  for (const events::Counters& c : run.counters())
+    for (const std::string& complaint : c.complaints)
+      std::fputs(fmt::format("troupe: {}\n", printable(complaint)).c_str(), stderr);
+  return 0;
+}
+
+}  // namespace troupe::verbs
