@@ -72,13 +72,14 @@ double collective_ns(const Graph& g, const Node& n, const Mesh& mesh, const Layo
     if (op == "MeshAllReduce") sent = 2 * bytes * (k - 1) / k;
     if (op == "MeshReduceScatter" || op == "MeshAllToAll") sent = bytes * (k - 1) / k;
     if (op == "MeshAllGather") sent = bytes * (k - 1);
+    if (op == "MeshShift") sent = bytes;
   }
   return sent <= 0 ? 0 : o.link_latency_ns + sent / o.link_bytes_per_ns;
 }
 
 bool is_collective(const Node& n) {
   return n.op->name.starts_with("MeshAll") || n.op->name == "MeshReduceScatter" ||
-         n.op->name == "MeshExport";
+         n.op->name == "MeshShift" || n.op->name == "MeshExport";
 }
 
 // The most bytes that live at once on the device that has the whole values, too.

@@ -57,6 +57,7 @@ class Expansion {
       else if (op == "MeshReduceScatter") reduce_scatter(id);
       else if (op == "MeshAllGather") all_gather(id);
       else if (op == "MeshAllToAll") all_to_all(id);
+      else if (op == "MeshShift") shift(id);
       else if (op == "MeshExport") gather_whole(id);
       else if (spmd_.flows.contains(id)) flow(id);
       else copy(id);
@@ -254,6 +255,24 @@ class Expansion {
             return collective::all_to_all(group, xs, attrs.get<std::int64_t>("split_axis"),
                                           attrs.get<std::int64_t>("axis"));
           });
+  }
+
+  // Each device gets one value, the first ones none unless the values wrap.
+  void shift(std::int32_t id) {
+    const Node& node = from_.node(id);
+    const int axis = static_cast<int>(node.attrs.get<std::int64_t>("mesh_axis"));
+    const std::int64_t by = node.attrs.get<std::int64_t>("by");
+    for (int device = 0; device < mesh_.size(); ++device) {
+      const std::vector<int> line = mesh_.line(device, axis);
+      const auto n = static_cast<std::int64_t>(line.size());
+      std::int64_t from = mesh_.coordinate(device, axis) - by;
+      if (node.attrs.get<bool>("wrap")) from = (from % n + n) % n;
+      const auto there = to_.graph.on_device(mesh_.device(device));
+      const ValueSpec& spec = node.outputs[0];
+      set(id, device,
+          from >= 0 && from < n ? identity(input_on(id, line[static_cast<std::size_t>(from)]))
+                                : to_.graph.constant(Tensor::zeros(spec.dtype, spec.shape)));
+    }
   }
 
   void gather_whole(std::int32_t id) {

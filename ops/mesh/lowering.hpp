@@ -1,6 +1,6 @@
 // The lowering of a program for whole tensors to one SPMD program: node by node, in its order. The
 // class is cut by kind of node: spmd.cpp, spmd_pieces.cpp, spmd_rows.cpp,
-// spmd_variables.cpp, spmd_flow.cpp.
+// spmd_exchange.cpp, spmd_halo.cpp, spmd_variables.cpp, spmd_flow.cpp.
 #pragma once
 
 #include <map>
@@ -69,6 +69,20 @@ class Lowering final : private SpmdWriter {
   int split_of(const Axis& axis) const;
   bool gather_from_split_axis();
   bool add_to_split_axis();
+
+  // ---- spmd_exchange.cpp: along a split axis
+
+  std::optional<Laid> split_along(std::size_t axis, int& mesh_axis);
+  Edge rows_of(Edge e, std::size_t axis, std::int64_t begin, std::int64_t count);
+  Edge from_neighbour(Edge e, int mesh_axis, std::int64_t by, bool wrap);
+  bool shift_along();
+  bool sum_along();
+  bool largest_along();
+
+  // ---- spmd_halo.cpp: convolutions whose space is split
+
+  Edge with_halo(Edge x, std::size_t axis, int mesh_axis, std::int64_t before, std::int64_t after);
+  bool convolve_with_halo();
 
   // ---- spmd_pieces.cpp: nodes on pieces
 

@@ -132,6 +132,16 @@ TROUPE_OP(MeshAllToAll) {
   });
 }
 
+TROUPE_OP(MeshShift) {
+  op.doc("The value of the device `by` places before along a mesh axis; zeros if there is none.");
+  op.inputs(1);
+  op.attr<std::int64_t>("mesh_axis");
+  op.attr<std::int64_t>("by");
+  op.attr<bool>("wrap");
+  op.not_differentiable();
+  op.infer([](Inference& c) { c.output(c.input(0)); });
+}
+
 TROUPE_OP(MeshExport) {
   op.doc("The whole value in one place: axis i is cut along mesh axis `mesh_axes`[i], or -1.");
   op.inputs(1);

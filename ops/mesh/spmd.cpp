@@ -151,6 +151,10 @@ void Lowering::lower(std::int32_t id) {
   if (n.op->name == "Softmax" || n.op->name == "LogSoftmax")
     if (normalize_over_split_axis()) return;
   if (n.op->name == "Gather" && gather_from_split_axis()) return;
+  if (n.op->name == "ShiftAlong" && shift_along()) return;
+  if (n.op->name == "CumSum" && sum_along()) return;
+  if (n.op->name.starts_with("Conv") && n.attrs.has("groups") && convolve_with_halo()) return;
+  if (n.op->name == "TopK" && largest_along()) return;
   if (n.op->name == "ScatterAdd" && add_to_split_axis()) return;
   if (const std::optional<Terms> terms = terms_of(from_, n)) return run_on_pieces(*terms);
   run_whole();

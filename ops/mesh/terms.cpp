@@ -311,8 +311,20 @@ std::optional<Terms> one_hot_terms(const Graph& g, const Node& n) {
 template <int at>
 std::optional<Terms> convolution_terms(const Graph& g, const Node& n) {
   constexpr std::string_view kText[] = {"b+c,+cf->b+f", "b+f,+cf,b+c->b+c", "b+c,b+f,+cf->+cf"};
+  constexpr std::string_view kSame[] = {"b%c,+cf->b%f", "b%f,+cf,b%c->b%c", "b%c,b%f,+cf->+cf"};
   constexpr std::string_view kGrouped[] = {"b+C,+IF->b+F", "b+F,+IF,b+C->b+C", "b+C,b+F,+IF->+IF"};
-  Terms t = lettered(g, n, n.attrs.get<std::int64_t>("groups") == 1 ? kText[at] : kGrouped[at]);
+  const bool is_grouped = n.attrs.get<std::int64_t>("groups") != 1;
+  const auto& strides = n.attrs.get<std::vector<std::int64_t>>("strides");
+  const bool keeps_space =
+      !is_grouped && n.attrs.get<std::string>("padding") == "same" &&
+      std::all_of(strides.begin(), strides.end(), [](auto s) { return s == 1; });
+  std::string text(is_grouped ? kGrouped[at] : keeps_space ? kSame[at] : kText[at]);
+  // Space of equal extents keeps its names.
+  const std::string space =
+      std::string("XYZ").substr(0, static_cast<std::size_t>(shape_of_input(g, n, 0).rank() - 2));
+  for (std::size_t i = text.find('%'); i != std::string::npos; i = text.find('%'))
+    text.replace(i, 1, space);
+  Terms t = lettered(g, n, text);
   t.linear = 3;
   return t;
 }
@@ -406,6 +418,7 @@ const std::map<std::string_view, Describe>& descriptions() {
       {"Softmax", last_axis_terms},
       {"LogSoftmax", last_axis_terms},
       {"CumSum", named_axis_terms},
+      {"ShiftAlong", named_axis_terms},
       {"CumProd", named_axis_terms},
       {"Concat", concat_terms},
       {"Slice", slice_terms},

@@ -86,7 +86,8 @@ inline mesh::detail::SpmdProgram spmd_of(Graph& g, const Exprs& feeds, const Exp
 inline Counts counts_of(const mesh::detail::SpmdProgram& spmd) {
   Counts counts;
   for (const auto& node : spmd.program.graph.nodes())
-    if (node.op->name.starts_with("MeshAll") || node.op->name == "MeshReduceScatter")
+    if (node.op->name.starts_with("MeshAll") || node.op->name == "MeshReduceScatter" ||
+        node.op->name == "MeshShift")
       ++counts[node.op->name];
   for (const auto& [id, flow] : spmd.flows)
     for (const auto& sub : flow.subs)
