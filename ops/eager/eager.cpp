@@ -183,6 +183,8 @@ Exprs Eager::compute_cached(const OpDef& op, std::span<const Expr> inputs, Attrs
     KernelCache& kernels = at_->kernels;
     KernelCache::Prepared* prepared = kernels.find(op, attrs, inputs);
     if (!prepared) {
+      // enqueued work uses kernels that the cache is about to drop
+      if (kernels.size() == KernelCache::kLimit && !at_->device->is_synchronous()) wait(*at_);
       for (const Expr& e : inputs) specs.push_back(spec_of(e));
       Attrs all = attrs;
       std::vector<ValueSpec> outputs = infer_outputs(op, specs, all);
@@ -221,6 +223,8 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
     const std::unique_ptr<Kernel> kernel = make_node_kernel(
         op, types.setup(op, attrs, *place.device, node ? node->origin : ++calls_, use.state));
     Exprs out = run_kernel(place, *kernel, op, inputs, types.outputs(), use, site);
+    // the work uses the kernel, which ends here, and others use the state without this scope
+    if (!place.device->is_synchronous()) wait(place);
     if (BindObserver::innermost()) tell(op, attrs, inputs, out, use.state.get(), state, site);
     return out;
   } catch (const Error& e) {
@@ -264,8 +268,6 @@ Exprs Eager::run_kernel(Place& place, Kernel& kernel, const OpDef& op, std::span
       copy_to_device(out[i].tensor(), *place.device, *place.stream);
     made.push_back(hold(std::move(out[i])));
   }
-  // programs of the host use the state without this scope
-  if (!is_synchronous && use.state) wait(place);
   return made;
 }
 

@@ -98,6 +98,30 @@ BOOST_AUTO_TEST_CASE(a_device_runs_behind_its_scope) {
   BOOST_TEST(!step(*stream));
 }
 
+BOOST_AUTO_TEST_CASE(many_ops_in_flight_yield_what_the_host_yields) {
+  const auto device = make_sim_device({.max_delay_us = 2});
+  const auto computed = [](Eager& e) {
+    std::vector<double> weights(16 * 16);
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      weights[i] = static_cast<double>(i % 7) / 7.0 - 0.4;
+    const Expr w = e.constant(Tensor::of<double>(weights, {16, 16}));
+    const Expr rows = e.constant(Tensor::of<std::int64_t>({3, 1, 4, 1, 5, 9, 2, 6}));
+    Expr x = w;
+    for (int i = 0; i < 60; ++i) {
+      Expr y = softmax(matmul(x, w), 1);
+      y = concat({gather(y, rows, 0), gather(transpose(y), rows, 0)}, 0);
+      x = where(y > 0.06, y * 2.0, x - sum(y, {0}, true)) + mean(x);
+      x = tanh(x) + cast(cumsum(x, 1) > 0.0, DType::f64);
+    }
+    const Tensor t = e.on_host(x);
+    Numbers out;
+    for (std::int64_t i = 0; i < t.elements(); ++i) out.push_back(t.at(i));
+    return out;
+  };
+  Eager here, there(*device);
+  BOOST_TEST(computed(there) == computed(here), boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(programs_use_what_the_scope_has_enqueued) {
   Engine engine({.workers = 1, .default_device = "sim:0"});
   Eager e(engine);
