@@ -403,6 +403,29 @@ int run(int argc, char** argv) {
   query_verb->add_flag("--explain", of_query.explain, "The plan, an operator a line");
   query_verb->callback([&] { status = query(of_query); });
 
+  CheckpointFlags of_checkpoint;
+  CLI::App* checkpoint_verb =
+      app.add_subcommand("checkpoint", "List, show, verify or export a training's checkpoints");
+  checkpoint_verb->add_option("ACTION", of_checkpoint.action, "list, show, verify or export")
+      ->required()
+      ->check(CLI::IsMember({"list", "show", "verify", "export"}));
+  checkpoint_verb->add_option("DIR", of_checkpoint.folder, "The folder of checkpoints")
+      ->required()
+      ->type_name("DIR");
+  checkpoint_verb
+      ->add_option("--step", of_checkpoint.step, "This one (the newest; verify: all of them)")
+      ->type_name("N")
+      ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
+  checkpoint_verb->add_option("--to", of_checkpoint.to, "export: the file to write")
+      ->type_name("FILE");
+  checkpoint_verb
+      ->add_option("--only", of_checkpoint.only, "export: variables, or their scopes (all)")
+      ->type_name("NAME,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  checkpoint_verb->add_flag("--json", of_checkpoint.json, "list, show: JSON on a line");
+  checkpoint_verb->callback([&] { status = checkpoint(of_checkpoint); });
+
   DependencyFlags of_dependencies;
   CLI::App* dependencies_verb = app.add_subcommand(
       "dependencies", "Find which events of a trace cause which, by their times");

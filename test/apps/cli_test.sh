@@ -37,7 +37,7 @@ expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
 for verb in version doctor ops keygen node clear cancel drain ps top inspect graph diagnose trace \
-  metrics report watch query dependencies completions; do
+  metrics report watch query checkpoint dependencies run completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -154,6 +154,39 @@ expect 2 "line 1, column 19: found 'up'; expected one of the events down" \
 expect 2 "--source is 'up'; write NAME=FILE" query x --source up
 expect 1 "q': line 2: there are 1 cells and 3 columns" query x --source "up=$folder/q"
 expect 2 "cannot be read; name a file of events" query x --source up=/nonexistent/x
+rm -rf "$folder"
+
+folder=$(mktemp -d)
+python3 - "$folder/step-4.safetensors" <<'CHECKPOINT'
+import json, struct, sys
+def crc64(data, crc=0):  # CRC-64/XZ
+    crc ^= 2**64 - 1
+    for byte in data:
+        crc ^= byte
+        for _ in range(8): crc = crc >> 1 ^ (0xC96C5795D7870F42 if crc & 1 else 0)
+    return crc ^ 2**64 - 1
+def head(checksum):
+    text = json.dumps({"__metadata__": {"troupe.crc64": checksum, "troupe.metric": "0.5",
+                                        "troupe.step": "4"},
+                       "w/a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}})
+    return (text + " " * (-len(text) % 8)).encode()
+data = struct.pack("<3f", 1, 2, 3)
+text = head("%016x" % crc64(head("0" * 16) + data))
+open(sys.argv[1], "wb").write(struct.pack("<Q", len(text)) + text + data)
+CHECKPOINT
+expect 0 '^ +4 +[0-9]+ B  - +0\.5$' checkpoint list "$folder"
+expect 0 '"metric":0\.5' checkpoint list "$folder" --json
+expect 0 '^f32\[3\]  w/a$' checkpoint show "$folder"
+expect 0 '^step 4: 1 variables, whole$' checkpoint verify "$folder"
+expect 0 '^1 variables of step 4 in ' checkpoint export "$folder" --only w --to "$folder/out"
+expect 1 'has no variable named x' checkpoint export "$folder" --only x --to "$folder/out"
+expect 1 'has no checkpoint of step 5; there are 4$' checkpoint show "$folder" --step 5
+expect 2 'needs a file to write' checkpoint export "$folder"
+expect 2 'there is no folder of checkpoints' checkpoint list /nonexistent/x
+head -c 60 "$folder/step-4.safetensors" >"$folder/step-6.safetensors"
+expect 1 '^step 6: .*step-6.safetensors' checkpoint verify "$folder"
+sed 's/troupe.crc64/troupe.crc65/' "$folder/step-4.safetensors" >"$folder/step-5.safetensors"
+expect 1 '^step 5: .* has no checksum' checkpoint verify "$folder" --step 5
 rm -rf "$folder"
 
 # If the reason cannot be printed, the status does not change.
