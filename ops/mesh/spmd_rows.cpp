@@ -83,26 +83,57 @@ bool Lowering::gather_from_split_axis() {
   set(0, std::move(v));
   return true;
 }
-// Each device adds the updates of the rows that it holds.
+// Each device adds its updates, to the rows that it holds. Updates that are split make a sum over
+// devices, of which the table is one summand.
 bool Lowering::add_to_split_axis() {
   Laid table = input(0), indices = input(1), updates = input(2);
   if (table.axes.empty()) return false;
   const int along = split_of(table.axes[0]);
   const Splits wanted = rules(table.axes);
-  if (along < 0) return false;
+  Splits of_rows = rules(indices.axes);
+  // A mesh axis that splits the table splits no updates.
+  for (std::vector<int>& axis : of_rows)
+    for (int& m : axis)
+      if (m >= 0 && holds(flat(wanted), m)) m = -1;
+  const std::vector<int> over = flat(of_rows);
+  const bool is_over = std::any_of(over.begin(), over.end(), [](int m) { return m >= 0; });
+  if (along < 0 && !is_over) return false;
   require_legal(table.axes, wanted);
-  const std::string why = "rows are added to a split axis";
-  table = moved(summed(std::move(table), why), input(0).axes, wanted, why);
-  indices = moved(summed(std::move(indices), why), input(1).axes, none(input(1).axes), why);
+  require_legal(indices.axes, of_rows);
+  const std::string why = "rows are added to a table";
+  std::vector<char> partial(static_cast<std::size_t>(mesh_.rank()), 0);
+  for (int m : over)
+    if (m >= 0) partial[static_cast<std::size_t>(m)] = 1;
+  // A table that is a sum over the same devices stays one.
+  const bool is_summand =
+      table.is_partial == partial && !is_summed(table) && uses_.at(node().inputs[0]) == 1;
+  table = is_summand ? moved(std::move(table), input(0).axes, wanted, why)
+                     : settled(std::move(table), input(0).axes, wanted, why, false);
+  indices = settled(std::move(indices), input(1).axes, of_rows, why, false);
   Axes axes = indices.axes;
   axes.insert(axes.end(), table.axes.begin() + 1, table.axes.end());
-  Splits splits = none(indices.axes);
+  Splits splits = of_rows;
   splits.insert(splits.end(), wanted.begin() + 1, wanted.end());
-  updates = moved(summed(std::move(updates), why), axes, splits, why);
-  const auto [rows, is_here] = rows_here(indices.edge, along, graph().spec(table.edge).shape[0]);
+  updates = settled(std::move(updates), axes, splits, why, false);
+  Edge rows = indices.edge, added = updates.edge, onto = table.edge;
+  if (along >= 0) {
+    const auto [here, is_here] = rows_here(rows, along, graph().spec(onto).shape[0]);
+    rows = here;
+    added = kept_where(is_here, added, 0);
+  }
+  const auto scalar = [&](Tensor value) {
+    return bind("Constant", {}, Attrs{{"value", std::move(value)}}, false);
+  };
+  for (int m = 0; !is_summand && m < mesh_.rank(); ++m) {
+    if (!partial[static_cast<std::size_t>(m)]) continue;
+    const Edge me = bind("MeshCoordinate", {}, Attrs{{"mesh_axis", std::int64_t{m}}}, false);
+    const Edge is_first = bind("Equal", {me, scalar(Tensor::scalar(std::int64_t{0}))}, {}, false);
+    const Edge zero = scalar(Tensor::zeros(graph().spec(onto).dtype, {}));
+    onto = bind("Where", {is_first, onto, zero}, {}, false);
+  }
   Laid v = table;
-  v.edge = bind("ScatterAdd", {table.edge, rows, kept_where(is_here, updates.edge, 0)},
-                node().attrs, false);
+  v.edge = bind("ScatterAdd", {onto, rows, added}, node().attrs, false);
+  v.is_partial = std::move(partial);
   set(0, std::move(v));
   return true;
 }

@@ -373,6 +373,17 @@ std::optional<Terms> gather_terms(const Graph& g, const Node& n) {
   t.linear = 1;
   return t;
 }
+// Rows that are added to have the table's other axes.
+std::optional<Terms> scatter_add_terms(const Graph& g, const Node& n) {
+  Terms t;
+  t.inputs.resize(3);
+  for (int i = 0; i < shape_of_input(g, n, 0).rank(); ++i) t.inputs[0].push_back(t.add(i == 0));
+  for (int i = 0; i < shape_of_input(g, n, 1).rank(); ++i) t.inputs[1].push_back(t.add(true));
+  t.inputs[2] = t.inputs[1];
+  t.inputs[2].insert(t.inputs[2].end(), t.inputs[0].begin() + 1, t.inputs[0].end());
+  t.outputs = {t.inputs[0]};
+  return t;
+}
 // Axes without padding.
 std::optional<Terms> pad_terms(const Graph& g, const Node& n) {
   const Shape &in = shape_of_input(g, n, 0), &out = n.outputs[0].shape;
@@ -433,6 +444,7 @@ const std::map<std::string_view, Describe>& descriptions() {
       {"LinearScan", named_axis_terms},
       {"Pad", pad_terms},
       {"Gather", gather_terms},
+      {"ScatterAdd", scatter_add_terms},
       {"CrossEntropy", letters<kLosses>},
       {"CrossEntropyGradient", letters<kLossesGradient>},
       {"LayerNorm", letters<kLayerNorm>},
