@@ -134,8 +134,8 @@ struct CompileOptions {
   /// equal.
   bool resident_loops = true;
   /// The program is cut over a mesh of devices by this layout (ops/mesh/mesh.hpp). Feeds, fetches
-  /// and variables stay whole. Compiling throws invalid_argument, naming dimension, axis, node and
-  /// line, if a tensor does not fit the layout.
+  /// and what `get` and `set` see of a variable stay whole. Compiling throws invalid_argument,
+  /// naming dimension, axis, node and line, if a tensor does not fit the layout.
   std::optional<mesh::Partitioning> mesh = {};
 };
 
