@@ -193,7 +193,8 @@ class Job {
         save_now(trainer);
         paused += seconds_since(pause);
         lost_ = Status();
-        if (options_.max_restarts > 0 && trainer.has_more_nodes()) return leave_rest();
+        if (options_.max_restarts > 0 && step_ < options_.trainer.steps && trainer.has_more_nodes())
+          return leave_rest();
         since = Clock::now();
         since_characters = trainer.characters();
         last_line = step_;
@@ -224,10 +225,10 @@ class Job {
           o.cluster.join.push_back(address);
     trainer.reset();
     o.cluster.goes_on = true;
+    Options as_saved = options_;
+    as_saved.given.clear();
+    const Checkpoint checkpoint = Checkpoint::load(options_.save, as_saved, text_);
     try {
-      Options as_saved = options_;
-      as_saved.given.clear();
-      const Checkpoint checkpoint = Checkpoint::load(options_.save, as_saved, text_);
       trainer = make_trainer(text_, o);
       checkpoint.restore(*trainer);
       if (InspectionServer* page = trainer->page()) show_on(*page);

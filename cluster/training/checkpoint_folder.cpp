@@ -107,9 +107,9 @@ void CheckpointFolder::write(std::int64_t step, const NamedTensors& values,
   save_safetensors(path(step), values, metadata);
 }
 
-void CheckpointFolder::prune(const CheckpointPolicy& policy) const {
+void CheckpointFolder::prune(const CheckpointPolicy& policy, std::int64_t written) const {
   const std::vector<Entry> all = entries();
-  std::set<std::int64_t> stays;
+  std::set<std::int64_t> stays{written};
   for (std::size_t i = 0; i < all.size(); ++i)
     if (i + static_cast<std::size_t>(std::max(1, policy.newest)) >= all.size())
       stays.insert(all[i].step);

@@ -56,8 +56,9 @@ class CheckpointFolder {
   /// Throws as save_safetensors.
   void write(std::int64_t step, const NamedTensors& values,
              std::optional<double> metric = {}) const;
-  /// Removes what no rule keeps; a file that cannot be removed stays.
-  void prune(const CheckpointPolicy& policy) const;
+  /// Removes what no rule keeps, but not the checkpoint of `written`, nor a file that cannot be
+  /// removed.
+  void prune(const CheckpointPolicy& policy, std::int64_t written = -1) const;
 
  private:
   const std::filesystem::path folder_;

@@ -79,7 +79,7 @@ struct Training::State {
     checkpoints.write(step, values, metric);
     saved = step;
     ++counters.checkpoints;
-    checkpoints.prune(options.keep);
+    checkpoints.prune(options.keep, step);
     say(fmt::format("step {}: wrote {}", step, checkpoints.path(step)));
   }
   // Sets all variables to the newest checkpoint that can be read.

@@ -47,6 +47,17 @@ BOOST_AUTO_TEST_CASE(the_newest_and_the_best_stay) {
   BOOST_TEST(file.at("b").at(0) == 4);
 }
 
+BOOST_AUTO_TEST_CASE(the_checkpoint_just_written_stays) {
+  Folder place;
+  const CheckpointFolder folder(place.path());
+  for (const std::int64_t step : {100, 200}) folder.write(step, values_of(1), 1.0);
+  write_file(folder.path(200), "damaged");
+  folder.write(110, values_of(2), 2.0);
+  folder.prune({.newest = 1, .best = true}, 110);
+  BOOST_TEST(folder.steps() == std::vector<std::int64_t>({100, 110, 200}),
+             boost::test_tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(a_file_damaged_at_any_byte_is_refused_by_name) {
   Folder place;
   const CheckpointFolder folder(place.path());
