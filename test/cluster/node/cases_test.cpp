@@ -146,9 +146,9 @@ Function by_c_and_b(Engine& engine, Graph& g) {
   return engine.compile(g, {x}, {y});
 }
 
-constexpr const char* kEverywhere[]{"run_all_configurations(", "on_engines(", "all_settings()",
-                                    "cluster_settings()",      "prints(",     "all_places()",
-                                    "gradients_everywhere("};
+constexpr const char* kEverywhere[]{"run_all_configurations(", "on_engines(",      "all_settings()",
+                                    "cluster_settings()",      "prints(",          "all_places()",
+                                    "gradients_everywhere(",   "fails_everywhere("};
 constexpr const char* kThree = "Three nodes(";
 
 Queue queue_on(Graph& g, const std::string& device, const std::string& name) {
