@@ -322,6 +322,7 @@ BOOST_AUTO_TEST_CASE(nodes_that_share_a_batch_learn_the_same) {
   std::vector<std::unique_ptr<ClusterNode>> nodes;
   TrainerOptions o = small(text);
   o.cluster = {.join = {"inproc://a"}, .nodes = {"a", "b", "c"}, .keys = {}, .transport = reached};
+  o.replicas = 3;
   for (const std::string& name : o.cluster.nodes) {
     NodeOptions n;
     n.name = name;
