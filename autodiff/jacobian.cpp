@@ -46,6 +46,8 @@ std::vector<Expr> GradientTape::rows(const Expr& y, const Independents& xs, cons
   const auto gradient_of_row = [&](const Expr& i, Graph* graph) {
     TapeGradientOptions how;
     how.output_gradients = {cast(places == i, y.dtype())};
+    // `jacobians` refuses a source that no row reaches
+    if (options.unconnected != Unconnected::refused) how.unconnected = options.unconnected;
     return dense(graph ? of_graph(*graph, {y}, xs, how, at) : of_values({y}, xs, how, at));
   };
   std::vector<bool> arrives(xs.size());

@@ -39,6 +39,15 @@ void require_like(const Exprs& given, const Exprs& wanted, const char* what, con
   }
 }
 
+// Copies of the arguments, which two values that are equal or made of each other do not share: the
+// derivative with respect to one of them holds the others constant.
+Exprs copies_of(const Exprs& xs, const Site& at) {
+  require_values(xs, at);
+  Exprs out;
+  for (const Expr& x : xs) out.push_back(is_differentiable(x) ? identity(Operand(x, at)) : x);
+  return out;
+}
+
 // The gradient of the ys in the direction `dys`, where y and x may be non-floating or empty.
 Exprs gradients_of(GradientTape& tape, const Exprs& ys, const Exprs& xs, const Exprs& dys,
                    const std::source_location& at) {
@@ -77,8 +86,7 @@ Exprs expressions_of(const Operands& operands, const char* what, const Site& at)
 }
 
 Pullback::Pullback(const ExprFunction& f, Exprs xs, const VjpOptions& options, const Site& at)
-    : tape_({.persistent = options.persistent, .watch_variables = false}), xs_(std::move(xs)) {
-  require_values(xs_, at);
+    : tape_({.persistent = options.persistent, .watch_variables = false}), xs_(copies_of(xs, at)) {
   tape_.watch(xs_);
   ys_ = f(xs_);
   tape_.stop();
@@ -89,9 +97,9 @@ Exprs Pullback::products(const Exprs& dys, const std::source_location& at) {
   return with_zeros(gradients_of(tape_, ys_, xs_, dys, at), xs_);
 }
 
-Exprs jvp(const ExprFunction& f, const Exprs& xs, const Exprs& dxs,
+Exprs jvp(const ExprFunction& f, const Exprs& arguments, const Exprs& dxs,
           const std::source_location& at) {
-  require_values(xs, at);
+  const Exprs xs = copies_of(arguments, at);
   require_like(dxs, xs, "tangent", at);
   GradientTape outer(kOnce);
   Exprs ys, ws, products;
@@ -125,9 +133,9 @@ Exprs jvp(const ExprFunction& f, const Exprs& xs, const Exprs& dxs,
   return out;
 }
 
-Exprs hessian_vector_product(const ExprFunction& f, const Exprs& xs, const Exprs& vs,
+Exprs hessian_vector_product(const ExprFunction& f, const Exprs& arguments, const Exprs& vs,
                              const std::source_location& at) {
-  require_values(xs, at);
+  const Exprs xs = copies_of(arguments, at);
   require_like(vs, xs, "vector", at);
   GradientTape outer(kOnce);
   outer.watch(xs);

@@ -69,6 +69,34 @@ BOOST_AUTO_TEST_CASE(functions_of_structures_have_products) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(equal_arguments_have_derivatives_of_their_own) {
+  const auto f = [](Expr a, Expr b) { return a * b; };
+  in_each_scope([&](Eager& e) {
+    Expr x = e.constant(3.0), one = e.constant(1.0), none = e.constant(0.0);
+    const auto both = [&] {
+      const auto [da, db] = vjp(f, std::tuple(x, x))(one);
+      return std::pair(da, db);
+    };
+    BOOST_TEST(number(both().first) == 3);
+    BOOST_TEST(number(both().second) == 3);
+    BOOST_TEST(number(jvp(f, std::tuple(x, x), std::tuple(one, none)).second) == 3);
+    const auto [ha, hb] = hessian_vector_product(f, std::tuple(x, x), std::tuple(one, none));
+    BOOST_TEST(number(ha) == 0);
+    BOOST_TEST(number(hb) == 1);
+    // an outer tape sees both
+    GradientTape tape;
+    tape.watch(x);
+    BOOST_TEST(number(tape.gradient(both().first, x)) == 1);
+  });
+  Graph g;
+  Expr x = g.input("x", DType::f64, {}), y = 2.0 * x;
+  const auto [dx, dy] = vjp(f, std::tuple(x, y))(g.constant(1.0));
+  Eager e;
+  const std::vector<Tensor> out = e.run(g, {{x, Tensor::scalar(3.0)}}, {dx, dy});
+  BOOST_TEST(out[0].item<double>() == 6);
+  BOOST_TEST(out[1].item<double>() == 3);
+}
+
 BOOST_AUTO_TEST_CASE(products_refuse_values_that_do_not_fit) {
   Eager e;
   Expr x = matrix(e, {1, 2}, {2});
