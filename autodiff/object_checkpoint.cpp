@@ -189,7 +189,7 @@ void ObjectCheckpoint::save(const std::string& path) const {
 Restoration ObjectCheckpoint::restore(const std::string& path) const {
   const TensorFile file = load_safetensors(path);
   Restoration r;
-  r.look_ = [this] { return look(); };
+  r.look_ = [checkpoint = *this] { return checkpoint.look(); };
   r.scope_ = &scope_;
   r.values_.insert(file.tensors.begin(), file.tensors.end());
   for (const auto& [key, value] : file.metadata)
@@ -228,10 +228,14 @@ void Restoration::take_slots(const SavedGraph& graph, bool is_only_checked) {
       const std::map<std::string, Variable> slots = slots_of(*scope_, *s.optimizer, *o.variable);
       for (; entry != values_.end() && entry->first.starts_with(prefix); ++entry) {
         const auto slot = slots.find(entry->first.substr(prefix.size()));
-        if (slot == slots.end() || used_.contains(entry->first)) continue;
+        if (slot == slots.end()) continue;
+        // no path begins with '/'; objects that shared one entry have slots of their own
+        const std::string restored = kSlots + slot->second.name();
+        if (restored_.contains(restored)) continue;
         require_fit(entry->first, entry->second, slot->second.dtype(), slot->second.shape());
         if (is_only_checked) continue;
         assign(*scope_, slot->second, entry->second);
+        restored_.insert(restored);
         used_.insert(entry->first);
       }
     }

@@ -134,6 +134,55 @@ BOOST_AUTO_TEST_CASE(optimizers_and_draws_go_on) {
   BOOST_TEST(numbers(l.w.read()) == wanted);
 }
 
+BOOST_AUTO_TEST_CASE(objects_that_shared_a_variable_have_its_slots_each) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  const Momentum momentum({.learning_rate = 0.1});
+  const auto step = [&](Eager& e, const Layer& l) {
+    momentum.apply(Exprs{matrix(e, {1, 2}, {2})}, {l.w});
+  };
+  Numbers wanted;
+  {
+    Eager e;
+    Layer l = layer(e, "l", 1);
+    step(e, l);
+    ObjectCheckpoint(e).add("a", l).add("b", l).add("momentum", momentum).save(file);
+    step(e, l);
+    wanted = numbers(l.w.read());
+  }
+  Eager e;
+  Layer a = layer(e, "a", 0), b = layer(e, "b", 0);
+  ObjectCheckpoint checkpoint(e);
+  checkpoint.add("a", a).add("b", b).add("momentum", momentum);
+  Restoration r = checkpoint.restore(file);
+  BOOST_TEST(r.is_complete());
+  step(e, a);
+  step(e, b);
+  BOOST_TEST(numbers(a.w.read()) == wanted);
+  BOOST_TEST(numbers(b.w.read()) == wanted);
+  r.update();  // slots are restored once
+  step(e, a);
+  step(e, b);
+  BOOST_TEST(numbers(a.w.read()) == numbers(b.w.read()));
+  BOOST_TEST(numbers(a.w.read()) != wanted);
+}
+
+BOOST_AUTO_TEST_CASE(a_restoration_outlives_its_checkpoint) {
+  const Folder folder;
+  const std::string file = folder / "run";
+  Eager e;
+  Layer l = layer(e, "l", 1);
+  l.bias = e.variable("l/bias", Tensor::scalar(9.0));
+  ObjectCheckpoint(e).add("layer", l).save(file);
+  Layer later = layer(e, "later", 0);
+  auto checkpoint = std::make_unique<ObjectCheckpoint>(e);
+  Restoration r = checkpoint->add("layer", later).restore(file);
+  checkpoint.reset();
+  later.bias = e.variable("later/bias", Tensor::scalar(0.0));
+  r.update();
+  BOOST_TEST(number(later.bias->read()) == 9);
+}
+
 BOOST_AUTO_TEST_CASE(objects_that_come_later_get_their_values) {
   const Folder folder;
   const std::string file = folder / "run";
