@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <set>
 
 #include <fmt/format.h>
 
@@ -32,6 +33,25 @@ Value caller_worker(const ValueSpec& spec) {
   for (int i = 0; i < shape.rank(); ++i)
     if (shape[i] < 0) shape.set(i, 0);
   return Tensor::zeros(spec.dtype, shape);
+}
+
+// True if the value, or an element of the list, is in the memory of a device other than this one.
+bool is_elsewhere(const Value& value, const Device& here) {
+  if (value.is_list()) {
+    const List& list = value.list();
+    for (std::int64_t i = 0; i < list.length(); ++i)
+      if (is_elsewhere(list.peek(i), here)) return true;
+    return false;
+  }
+  return value.kind() == Value::Kind::tensor && !value.tensor().is_on_host() &&
+         value.tensor().device() != &here;
+}
+
+// True for ops that move the elements of lists and read none, so that these may be anywhere.
+bool moves_elements(const OpDef& op) {
+  static const std::set<std::string_view> names = {
+      "Identity", "ListLength", "ListPop", "ListPush", "ListRead", "ListReadLike", "ListWrite"};
+  return names.contains(op.name);
 }
 
 // These two are no part of `bind`, because its stack frame nests with calls.
@@ -252,7 +272,7 @@ Exprs Eager::run_kernel(Place& place, Kernel& kernel, const OpDef& op, std::span
   if (outputs > few_out.size()) many_out.resize(outputs), out = many_out;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     in[i] = inputs[i].held();
-    bring(in[i], place);
+    if (!in[i].is_list() || !moves_elements(op)) bring(in[i], place);
   }
   const bool is_synchronous = place.device->is_synchronous();
   if (!is_synchronous) enqueue(place, op, site_for(site));
@@ -342,10 +362,20 @@ Value Eager::at_home(const Expr& e) {
 }
 
 void Eager::bring(Value& value, const Place& to) {
-  if (value.kind() != Value::Kind::tensor || value.tensor().is_on_host() ||
-      value.tensor().device() == to.device)
+  // a scope with one place has no elements elsewhere: `adopt` adds the places of other scopes
+  if (value.is_list() && places_.size() == 1) return;
+  if (!is_elsewhere(value, *to.device)) return;
+  if (!value.is_list()) {
+    value = on_host(value);
     return;
-  value = on_host(value);
+  }
+  List& list = value.list();
+  for (std::int64_t i = 0; i < list.length(); ++i) {
+    Value element = list.peek(i);
+    if (!is_elsewhere(element, *to.device)) continue;
+    bring(element, to);
+    list.put(i, std::move(element));
+  }
 }
 
 void Eager::tell(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs,
@@ -486,8 +516,20 @@ Expr Eager::adopt(const Expr& foreign, const Site& site) {
     if (Tracing* const trace = Tracing::active()) return trace->graph().adopt(foreign, site);
   }
   if (is_looking_ && is_of_graph) return hold(caller_worker(foreign.spec()));
+  if (foreign.is_empty()) return hold(foreign.held());
+  const Value& value = foreign.held();
+  const bool is_on_host = value.kind() == Value::Kind::tensor && value.tensor().is_on_host();
+  if (!is_of_graph && !is_on_host) {
+    // errors of the other scope's work are its own: this one takes a value that is computed
+    for (const auto& place : static_cast<Eager&>(foreign.reader()).places_) {
+      if (place->device->is_synchronous()) continue;
+      wait(*place);
+      if (value.is_list() && !place_of(*place->device))
+        places_.emplace_back(std::make_unique<Place>(*place->device));
+    }
+  }
   // another scope's value stays the one that it is
-  return foreign.is_empty() ? hold(foreign.held()) : Expr(this, foreign.held(), foreign.edge());
+  return Expr(this, value, foreign.edge());
 }
 
 ValueSpec Eager::spec_of(const Expr& e) const { return spec_of_value(e.held()); }

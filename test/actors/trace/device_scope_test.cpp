@@ -4,6 +4,7 @@
 
 #include <troupe/actors/trace/traced_function.hpp>
 #include <troupe/autodiff/tape.hpp>
+#include <troupe/controlflow/list.hpp>
 #include <troupe/devices/sim/sim_device.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/support/eager_scopes.hpp>
@@ -43,6 +44,25 @@ BOOST_AUTO_TEST_CASE(ops_compute_where_the_scope_says) {
   BOOST_TEST(numbers(v.read()) == (Numbers{2, 4}));
   auto f = function("f", [](Expr a) { return a + 1.0; });
   BOOST_TEST(numbers(f(y)) == (Numbers{3, 5}));  // fed from the other device
+}
+
+BOOST_AUTO_TEST_CASE(elements_of_lists_cross_devices) {
+  Engine engine({.workers = 1});
+  Eager e(engine), other(engine);
+  Expr list = list_empty(e, {DType::f64, Shape{2}});
+  {
+    const auto there = e.on_device("sim:0");
+    list = list_push(list, matrix(e, {1, 2}, {2}) * 2.0);
+    list = list_push(list, matrix(e, {3, 4}, {2}) * 2.0);
+  }
+  BOOST_TEST(device_of(list_read(list, 0)) == "sim:0");
+  const Expr stacked = list_stack(list);
+  BOOST_TEST(device_of(stacked) == "host");
+  BOOST_TEST(numbers(stacked) == (Numbers{2, 4, 6, 8}));
+  BOOST_TEST(device_of(list_read(list, 0)) == "sim:0");  // its list is not changed
+  auto f = function("f", [](Expr l) { return sum(list_stack(l)); });
+  BOOST_TEST(number(f(list)) == 20);
+  BOOST_TEST(numbers(list_stack(other.adopt(list, Site()))) == (Numbers{2, 4, 6, 8}));
 }
 
 BOOST_AUTO_TEST_CASE(gradients_cross_devices) {
@@ -148,6 +168,15 @@ BOOST_AUTO_TEST_CASE(a_late_error_names_the_op_that_failed) {
   };
   BOOST_CHECK_EXCEPTION(e.on_host(later), Error, names);
   BOOST_CHECK_EXCEPTION(list + 1.0, Error, names);  // and from then on
+}
+
+BOOST_AUTO_TEST_CASE(another_scope_gets_the_late_error_of_a_value) {
+  const auto device = make_sim_device({.manual = true});
+  Eager e(*device), other(*device);
+  Expr bad = gather(matrix(e, {1, 2}, {2}), e.constant(Tensor::of<std::int64_t>({0, 7})), 0);
+  BOOST_CHECK_EXCEPTION(other.adopt(bad, Site()), Error, [](const Error& error) {
+    return says(error, Code::out_of_range, {"Gather", "device_scope_test.cpp", "on sim:0"});
+  });
 }
 
 BOOST_AUTO_TEST_CASE(devices_that_there_are_not_are_refused) {
