@@ -41,6 +41,9 @@ Expr call_now(Eager& scope, const std::string& name, const std::vector<Expr>& xs
   std::vector<Value> inputs;
   for (const Expr& x : xs) inputs.push_back(scope.on_host(x));
   Callback callback(std::move(function));
+  Eager::Comparisons effect;
+  effect.has_effect = true;
+  const Eager::Watching watching(scope, effect);
   try {
     return scope.constant(fire_actor(callback, name, {&result, 1}, std::move(inputs))[0].tensor());
   } catch (const Error& e) {

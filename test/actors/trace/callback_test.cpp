@@ -113,6 +113,36 @@ BOOST_AUTO_TEST_CASE(a_callback_without_a_gradient_is_refused_on_a_path) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(a_callback_without_a_gradient_has_a_jacobian_of_zeros_on_request) {
+  in_each_scope([](Eager& e) {
+    for (const bool parallel : {true, false}) {
+      auto staged = function("zeros", [&](Expr x) {
+        GradientTape tape({.persistent = true});
+        tape.watch(x);
+        return tape.jacobian(on_host(x, [](double v) { return v; }), x,
+                             {.unconnected = Unconnected::zeros, .parallel = parallel});
+      });
+      BOOST_TEST(number(staged(e.constant(2.0))) == 0);
+    }
+  });
+}
+
+BOOST_AUTO_TEST_CASE(a_condition_with_a_callback_is_evaluated_once_an_iteration) {
+  in_each_scope([](Eager& e) {
+    int calls = 0;
+    const Expr end = while_loop(
+        [&](Expr i) {
+          return on_host(i, [&](double v) {
+                   ++calls;
+                   return v;
+                 }) < 3.0;
+        },
+        [](Expr i) { return i + 1.0; }, e.constant(0.0));
+    BOOST_TEST(number(end) == 3);
+    BOOST_TEST(calls == 4);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(a_callback_that_fails_names_itself_and_the_line) {
   in_each_scope([](Eager& e) {
     const auto throws = [](Expr x) {
