@@ -37,7 +37,7 @@ struct Trace {
   std::shared_ptr<StagedFunction> staged;  // takes arguments and captures, yields results
   Exprs captures;                          // values from outside
   std::vector<bool> yields;                // one a result: is it an expression?
-  Eager* scope = nullptr;                  // in which it was traced
+  const Eager* scope = nullptr;            // in which it was traced; it may have ended
   // As a function of graphs that call it, by their ids.
   std::map<std::uint64_t, const FunctionDef*> defined_in;
 
@@ -256,7 +256,9 @@ void TracedFunction::Impl::warn_of_retraces(const Trace& made) {
   std::string changed;
   {
     const std::shared_lock lock(mutex);
-    const Trace& before = *traces[traces.size() - 2];
+    if (traces.size() < 2)
+      changed = fmt::format("no earlier graph is kept (max_traces is {})", options.max_traces);
+    const Trace& before = traces.size() < 2 ? made : *traces[traces.size() - 2];
     for (std::size_t i = 0; i < made.arguments.size() && changed.empty(); ++i)
       if (i >= before.arguments.size() || !(made.arguments[i] == before.arguments[i]))
         changed = fmt::format("tensor argument {} changed from {} to {}", i,
@@ -536,7 +538,7 @@ TracedProgram TracedFunction::program(const Operands& tensors,
   Eager& scope = impl_->scope_of(tensors);
   const std::shared_ptr<Trace> trace =
       impl_->trace_for(impl_->in_scope(scope, tensors), host, body, scope, nullptr, at);
-  return {impl_->short_name, trace->staged, trace->captures, trace->yields, trace->scope};
+  return {impl_->short_name, trace->staged, trace->captures, trace->yields, &scope};
 }
 
 TracedProgram TracedFunction::only_program() {
@@ -547,7 +549,14 @@ TracedProgram TracedFunction::only_program() {
                               impl_->traces.size()),
                   Code::failed_precondition);
   const Trace& trace = *impl_->traces[0];
-  return {impl_->short_name, trace.staged, trace.captures, trace.yields, trace.scope};
+  // the scope that traced may have ended; scopes of one host share their states
+  Eager& scope = impl_->scope_of(Operands());
+  if (&scope != trace.scope && (!trace.on || scope.host() != trace.on))
+    impl_->refuse(
+        "its graph was traced in another scope than the one in use; give arguments of "
+        "the scope that has its variables",
+        Code::failed_precondition);
+  return {impl_->short_name, trace.staged, trace.captures, trace.yields, &scope};
 }
 
 }  // namespace troupe::detail

@@ -387,6 +387,19 @@ BOOST_AUTO_TEST_CASE(retracing_warns_once_and_names_what_changed) {
   });
 }
 
+BOOST_AUTO_TEST_CASE(a_cache_of_one_graph_has_none_to_compare_with) {
+  Eager e;
+  std::vector<std::string> warnings;
+  FunctionOptions options;
+  options.max_traces = 1;
+  options.warn = [&](const std::string& text) { warnings.push_back(text); };
+  auto f = function(
+      "f", [](Expr x, int n) { return x + static_cast<double>(n); }, options);
+  for (int n = 0; n < 10; ++n) f(e.constant(1.0), n);
+  BOOST_REQUIRE_EQUAL(warnings.size(), 1U);
+  BOOST_TEST(warnings[0].find("no earlier graph is kept (max_traces is 1)") != std::string::npos);
+}
+
 BOOST_AUTO_TEST_CASE(the_cache_is_bounded) {
   in_each_scope([](Eager& e) {
     FunctionOptions options;
