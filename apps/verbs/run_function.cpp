@@ -6,7 +6,9 @@
 // standard output, one on a line, or to a file under the names 0, 1, ...
 #include <troupe/apps/verbs/verbs.hpp>
 
+#include <charconv>
 #include <cstdio>
+#include <optional>
 
 #include <fmt/format.h>
 
@@ -43,6 +45,31 @@ std::vector<double> numbers_in(const std::string& text) {
   return out;
 }
 
+// The numbers, if all are whole ones of type T.
+template <class T>
+std::optional<std::vector<T>> whole_numbers_in(const std::string& text) {
+  std::vector<T> out;
+  for (const char *at = text.data(), *end = at + text.size();; ++at) {
+    const auto [stop, error] = std::from_chars(at, end, out.emplace_back());
+    if (error != std::errc() || (stop != end && *stop != ',')) return {};
+    if (stop == end) return out;
+    at = stop;
+  }
+}
+
+std::string element_of(const Tensor& t, std::int64_t i) {
+  if (t.dtype() == DType::string)
+    return fmt::format("\"{}\"", printable(std::string(t.data<StringRef>()[i].view())));
+  if (t.dtype() == DType::boolean) return fmt::format("{}", t.at(i));
+  return visit_dtype(t.dtype(), [&]<class T>(detail::type_tag<T>) {
+    const T v = t.data<T>()[i];
+    if constexpr (requires { v.imag(); }) return fmt::format("{}{:+}i", v.real(), v.imag());
+    else if constexpr (std::is_integral_v<T> || std::is_same_v<T, float>)
+      return fmt::format("{}", +v);
+    else return fmt::format("{}", t.at(i));
+  });
+}
+
 // The shape of so many numbers for an argument; a single unknown extent follows from their count.
 Shape shape_for(const ValueSpec& spec, std::size_t count, std::size_t place) {
   const auto misfit = [&] {
@@ -74,6 +101,13 @@ Tensor argument(const std::string& text, const ValueSpec& spec, std::size_t plac
   if (ending == std::string::npos) {
     const std::vector<double> numbers = numbers_in(text);
     const Shape shape = shape_for(spec, numbers.size(), place);
+    // a double has fewer digits than these
+    if (spec.dtype == DType::i64)
+      if (const auto whole = whole_numbers_in<std::int64_t>(text))
+        return Tensor::of<std::int64_t>(*whole, shape);
+    if (spec.dtype == DType::u64)
+      if (const auto whole = whole_numbers_in<std::uint64_t>(text))
+        return Tensor::of<std::uint64_t>(*whole, shape);
     return cast(scope.constant(Tensor::of<double>(numbers, shape)), spec.dtype).value();
   }
   const std::size_t end = ending + std::string(kFileEnding).size();
@@ -119,7 +153,7 @@ int run_function(const RunFlags& flags) {
     }
     for (const Tensor& t : results) {
       std::string line = ValueSpec{t.dtype(), t.shape()}.text();
-      for (std::int64_t i = 0; i < t.elements(); ++i) line += fmt::format(" {}", t.at(i));
+      for (std::int64_t i = 0; i < t.elements(); ++i) line += " " + element_of(t, i);
       std::fputs((line + "\n").c_str(), stdout);
     }
     return 0;

@@ -1,5 +1,6 @@
 #include <troupe/cluster/protocol/saved_function.hpp>
 
+#include <algorithm>
 #include <cstring>
 #include <map>
 #include <set>
@@ -151,6 +152,10 @@ SavedFunction::SavedFunction(Engine& engine, const std::string& path) {
     read(reader, placed, std::string());
     reader.end();
   } catch (const Error& e) { no_function(path, e.what()); }
+  // the reader checks less of what belongs to other nodes, and here all runs on this one
+  if (placed.part || std::any_of(placed.device.begin(), placed.device.end(),
+                                 [](const std::string& d) { return !node_of(d).empty(); }))
+    no_function(path, "its program is placed on other nodes");
   const Program& program = placed.program;
   if (program.feeds.size() < captured_.size()) no_function(path, "captured values are left over");
   for (std::size_t i = 0; i + captured_.size() < program.feeds.size(); ++i)

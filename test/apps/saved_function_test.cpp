@@ -5,6 +5,7 @@
 #include <functional>
 
 #include <troupe/cluster.hpp>
+#include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/cluster/protocol/saved_function.hpp>
 #include <troupe/test/process/node_process.hpp>
 #include <troupe/test/support/eager_scopes.hpp>
@@ -129,6 +130,43 @@ BOOST_AUTO_TEST_CASE(the_binary_runs_a_saved_function) {
   refuses({"x.safetensors"}, "holds no function");
 }
 
+BOOST_AUTO_TEST_CASE(the_binary_reads_and_prints_numbers_whole) {
+  const Folder folder;
+  const std::string file = folder / "f.safetensors";
+  {
+    Engine engine({.workers = 1});
+    Eager e(engine);
+    FunctionOptions options;
+    options.signature = {{DType::i64, Shape{2}}, {DType::f64, Shape{}}, {DType::f32, Shape{}}};
+    auto f = function(
+        "f",
+        [](Expr n, Expr x, Expr s) { return std::tuple(n + 0, complex(x, 2.0 * x), s * 1.0f); },
+        options);
+    save(f, file, e.constant(Tensor::of<std::int64_t>({1, 2})), e.constant(1.0),
+         Tensor::scalar(1.0f));
+  }
+  const Outcome got =
+      run(folder.path(), {binary(), "run", file, "9007199254740993,-1", "1.5", "0.1"});
+  BOOST_TEST(got.code == 0);
+  BOOST_TEST(got.out == "i64[2] 9007199254740993 -1\nc128[] 1.5+3i\nf32[] 0.1\n");
+}
+
+BOOST_AUTO_TEST_CASE(the_variables_are_those_of_the_scope_that_saves) {
+  const Folder folder;
+  const std::string file = folder / "f.safetensors";
+  Eager a, b;
+  Variable w = a.variable("w", Tensor::scalar(2.0));
+  b.variable("w", Tensor::scalar(5.0));
+  auto f = function("f", [&](Expr x) { return x * w; });
+  BOOST_TEST(number(f(a.constant(1.0))) == 2);
+  save(f, file, b.constant(1.0));
+  BOOST_TEST(f.traces() == 1);
+  BOOST_TEST(load_safetensors(file).at("w").item<double>() == 5);
+  BOOST_CHECK_EXCEPTION(save(f, file), Error, [](const Error& error) {
+    return says(error, Code::failed_precondition, {"function 'f'", "traced in another scope"});
+  });
+}
+
 BOOST_AUTO_TEST_CASE(code_and_queues_of_this_process_are_refused_by_name) {
   const Folder folder;
   Engine engine({.workers = 1});
@@ -181,6 +219,28 @@ BOOST_AUTO_TEST_CASE(broken_files_are_refused) {
   for (auto& [name, value] : cut)
     if (name == "troupe.program") value = value.rows(0, value.elements() / 2);
   refuses(cut, "holds no function");
+  // nodes of others, whose constants may lack
+  Message message;
+  const Tensor head = whole.at("troupe.program");
+  const auto* bytes = reinterpret_cast<const std::byte*>(head.data<std::uint8_t>());
+  message.head.assign(bytes, bytes + head.elements());
+  Placed placed;
+  MessageReader reader(message);
+  read(reader, placed, std::string());
+  for (std::string& device : placed.device) device = "/node:x/cpu:0";
+  MessageWriter writer;
+  write(writer, placed);
+  const Message moved = writer.take();
+  NamedTensors elsewhere = without_w;
+  for (auto& [name, value] : elsewhere)
+    if (name == "troupe.program")
+      value = Tensor::of<std::uint8_t>(
+          std::vector<std::uint8_t>(
+              reinterpret_cast<const std::uint8_t*>(moved.head.data()),
+              reinterpret_cast<const std::uint8_t*>(moved.head.data()) + moved.head.size()),
+          {static_cast<std::int64_t>(moved.head.size())});
+  elsewhere.emplace_back("w", Tensor::scalar(1.0));
+  refuses(elsewhere, "placed on other nodes");
   refuses({{"w", Tensor::scalar(1.0)}}, "no entry 'troupe.program'");
   auto metadata = whole.metadata;
   metadata["troupe.format"] = "1";
