@@ -170,6 +170,23 @@ BOOST_AUTO_TEST_CASE(a_late_error_names_the_op_that_failed) {
   BOOST_CHECK_EXCEPTION(list + 1.0, Error, names);  // and from then on
 }
 
+BOOST_AUTO_TEST_CASE(a_list_has_the_late_error_of_an_element) {
+  Engine engine({.workers = 1});
+  Eager e(engine);
+  const auto stacked = [&] {
+    Expr list = list_empty(e, {DType::f64, Shape{2}});
+    Expr x = matrix(e, {1, 2}, {2}), rows = e.constant(Tensor::of<std::int64_t>({0, 7}));
+    {
+      const auto there = e.on_device("sim:0");
+      list = list_push(list, gather(x, rows, 0));
+    }
+    return list_stack(list);
+  };
+  BOOST_CHECK_EXCEPTION(stacked(), Error, [](const Error& error) {
+    return says(error, Code::out_of_range, {"Gather", "device_scope_test.cpp", "on sim:0"});
+  });
+}
+
 BOOST_AUTO_TEST_CASE(another_scope_gets_the_late_error_of_a_value) {
   const auto device = make_sim_device({.manual = true});
   Eager e(*device), other(*device);
