@@ -48,8 +48,10 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
   // the pass makes nodes wait for others, which might be placed on another node
   if (options_.placement == Placement::automatic) skipped.push_back("order_gradients");
   const Keep keep = options.prune_effects ? Keep::fetches : Keep::effects;
-  mesh::detail::VariableHomes homes = laid_.homes(
-      [this](const StateSpec& spec) { return !is_used(spec) || laid_.is_callers(spec.name); });
+  // Programs over a mesh arrange their variables one after the other.
+  std::unique_lock laying(laying_mutex_, std::defer_lock);
+  if (options.mesh) laying.lock();
+  mesh::detail::VariableHomes homes;
   const PassOptions passes{.optimize = options.optimize && options_.optimize,
                            .low = options.mixed_precision,
                            .keep = keep,
@@ -58,9 +60,18 @@ std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,
                            .resident = resident_options(graph, options),
                            .mesh = options.mesh ? &*options.mesh : nullptr,
                            .homes = &homes};
-  Program program = optimize(graph, feeds, fetches, passes, skipped, &reports);
-  store_in_pieces(homes);
-  laid_.note_used(program.graph);
+  const auto optimized = [&] {
+    reports.clear();
+    homes = laid_.homes([this](const StateSpec& spec) { return !is_used(spec); });
+    return optimize(graph, feeds, fetches, passes, skipped, &reports);
+  };
+  Program program = optimized();
+  while (!laid_.note_used(program.graph) || !store_in_pieces(homes)) {
+    // A program of another thread was faster, with another arrangement of a variable.
+    if (!laying.owns_lock()) laying.lock();
+    program = optimized();
+  }
+  if (laying.owns_lock()) laying.unlock();
   program.graph.seed_states(options_.seed);
   PlacementOptions placement = placement_options();
   if (options_.placement == Placement::automatic) {

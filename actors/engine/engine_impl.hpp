@@ -7,7 +7,7 @@
 // partitions they have.
 //
 // Threads: any. Each table has its own lock, and no two are held at once. Kernels, actors and other
-// nodes are called without a lock.
+// nodes are called without a lock, but `laying_mutex_`.
 // Ownership: the engine owns threads, devices and states; `shut_down` ends all runs before they go.
 #pragma once
 
@@ -194,8 +194,10 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   StateSpec declared(StateSpec spec, bool is_given);
   /// True if the engine has the state, here or elsewhere.
   bool is_used(const StateSpec& spec);
-  /// Gives the pieces of variables that a program lays out their values.
-  void store_in_pieces(const mesh::detail::VariableHomes& homes);
+  /// Gives the pieces of variables that a program lays out their values. False if a program uses
+  /// one of the variables whole; laying_mutex_ is locked.
+  bool store_in_pieces(const mesh::detail::VariableHomes& homes);
+  bool is_laid_out_now(const std::string& variable);
   bool is_elsewhere(const StateSpec& spec) const {
     return peers_ && node_of(spec.device) != peers_->name();
   }
@@ -218,6 +220,7 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   RunLog log_{options_};
   RunEndingCounter endings_;  // counts ended runs, of plans that are gone too
   EffectRecord effects_;
+  std::mutex laying_mutex_;  // held while a program arranges variables: tables and nodes are called
 };
 
 }  // namespace troupe::detail

@@ -17,9 +17,9 @@ Tensor EngineImpl::get(const std::string& variable) {
 void EngineImpl::set(const std::string& variable, Tensor value) {
   if (const auto laid = laid_.find(variable)) return set(laid->whole, std::move(value));
   StateSpec home;
-  if (is_elsewhere(variable, home))
-    return peers_->set(std::string(node_of(home.device)), home, std::move(value));
-  replace_variable(states_.own(), variable, std::move(value));
+  if (is_elsewhere(variable, home)) peers_->set(std::string(node_of(home.device)), home, value);
+  else replace_variable(states_.own(), variable, value);
+  if (is_laid_out_now(variable)) set(variable, std::move(value));
 }
 
 Tensor EngineImpl::get(const StateSpec& spec) {
@@ -46,8 +46,17 @@ void EngineImpl::set(const StateSpec& spec, Tensor value) {
   }
   if (!is_used(spec)) laid_.note_callers(spec.name);
   const StateSpec at = declared(spec, true);
-  if (is_elsewhere(at)) peers_->set(std::string(node_of(at.device)), at, std::move(value));
-  else set_in(states_.own(), at, std::move(value));
+  if (is_elsewhere(at)) peers_->set(std::string(node_of(at.device)), at, value);
+  else set_in(states_.own(), at, value);
+  if (is_laid_out_now(spec.name)) set(spec, std::move(value));
+}
+
+// True if a program has begun to store the variable in pieces while a caller set the whole one: the
+// pieces may have the value of before. Waits until they have one.
+bool EngineImpl::is_laid_out_now(const std::string& variable) {
+  if (!laid_.is_begun(variable)) return false;
+  std::lock_guard lock(laying_mutex_);
+  return laid_.find(variable) != nullptr;
 }
 
 Tensor EngineImpl::get_in(StateStore& states, const StateSpec& spec) {
@@ -76,17 +85,24 @@ bool EngineImpl::is_used(const StateSpec& spec) {
   return states_.own().find(spec.name) || states_.homes().contains(spec.name);
 }
 
-void EngineImpl::store_in_pieces(const mesh::detail::VariableHomes& homes) {
+bool EngineImpl::store_in_pieces(const mesh::detail::VariableHomes& homes) {
   for (const auto& laid : homes.made) {
     const StateSpec& whole = laid->whole;
-    // A value that a caller gave, else the initial one.
-    const bool is_given = is_used(whole);
-    const Tensor value = is_given ? get(whole)
-                                  : whole.initial.make(whole.name, whole.values[0].dtype,
-                                                       whole.values[0].shape, options_.seed);
-    if (!laid_.add(laid)) continue;
-    for (const auto& piece : laid->pieces) set(piece.spec, mesh::detail::cut(value, piece));
+    if (!laid_.begin(laid)) return false;
+    try {
+      // A value that a caller gave, else the initial one.
+      const bool is_given = is_used(whole);
+      const Tensor value = is_given ? get(whole)
+                                    : whole.initial.make(whole.name, whole.values[0].dtype,
+                                                         whole.values[0].shape, options_.seed);
+      for (const auto& piece : laid->pieces) set(piece.spec, mesh::detail::cut(value, piece));
+    } catch (...) {
+      laid_.abandon(laid);
+      throw;
+    }
+    laid_.add(laid);
   }
+  return true;
 }
 
 bool EngineImpl::is_elsewhere(const std::string& variable, StateSpec& home) {

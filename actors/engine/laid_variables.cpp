@@ -20,23 +20,40 @@ LaidVariables::Laid LaidVariables::find(const StateSpec& spec) const {
   return laid;
 }
 
-bool LaidVariables::add(const Laid& laid) {
+bool LaidVariables::begin(const Laid& laid) {
   std::lock_guard lock(mutex_);
-  const auto [it, is_new] = laid_.try_emplace(laid->whole.name, laid);
-  if (!is_new && !it->second->is_same_arrangement(*laid))
-    throw Error(Code::failed_precondition,
-                fmt::format("{} was stored as {} meanwhile, and this program stores it as {}; "
-                            "compile it again",
-                            laid->whole.text(), it->second->text, laid->text));
+  const auto whole = whole_.find(laid->whole.name);
+  if (whole != whole_.end() && whole->second == Whole::of_programs) return false;
+  laid_.try_emplace(laid->whole.name);
   for (const auto& piece : laid->pieces) pieces_.insert(piece.spec.name);
-  return is_new;
+  return true;
+}
+
+void LaidVariables::add(const Laid& laid) {
+  std::lock_guard lock(mutex_);
+  laid_.insert_or_assign(laid->whole.name, laid);
+}
+
+void LaidVariables::abandon(const Laid& laid) {
+  std::lock_guard lock(mutex_);
+  laid_.erase(laid->whole.name);
+}
+
+bool LaidVariables::is_begun(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  return laid_.contains(name);
 }
 
 mesh::detail::VariableHomes LaidVariables::homes(
-    std::function<bool(const StateSpec&)> may_lay_out) const {
+    std::function<bool(const StateSpec&)> is_new) const {
   mesh::detail::VariableHomes homes;
-  homes.find = [this](const std::string& name) { return find(name); };
-  homes.may_lay_out = std::move(may_lay_out);
+  homes.find = [this](const StateSpec& spec) { return find(spec); };
+  homes.may_lay_out = [this, is_new = std::move(is_new)](const StateSpec& spec) {
+    const bool has_no_store = is_new(spec);
+    std::lock_guard names_lock(mutex_);
+    const auto whole = whole_.find(spec.name);
+    return whole == whole_.end() ? has_no_store : whole->second == Whole::of_callers;
+  };
   std::lock_guard lock(mutex_);
   homes.has_any = !laid_.empty();
   return homes;
@@ -44,19 +61,20 @@ mesh::detail::VariableHomes LaidVariables::homes(
 
 void LaidVariables::note_callers(const std::string& name) {
   std::lock_guard lock(mutex_);
-  callers_.insert(name);
+  whole_.try_emplace(name, Whole::of_callers);
 }
 
-bool LaidVariables::is_callers(const std::string& name) const {
+bool LaidVariables::note_used(const Graph& program) {
+  std::vector<std::string> names;
+  for (std::int32_t state : mesh::detail::states_used_by(program)) {
+    const StateSpec& spec = program.states()[static_cast<std::size_t>(state)];
+    if (spec.kind == StateSpec::Kind::variable) names.push_back(spec.name);
+  }
   std::lock_guard lock(mutex_);
-  return callers_.contains(name);
-}
-
-void LaidVariables::note_used(const Graph& program) {
-  std::lock_guard lock(mutex_);
-  if (callers_.empty()) return;
-  for (const Node& n : program.nodes())
-    if (n.state >= 0) callers_.erase(program.states()[static_cast<std::size_t>(n.state)].name);
+  for (const std::string& name : names)
+    if (laid_.contains(name)) return false;
+  for (const std::string& name : names) whole_.insert_or_assign(name, Whole::of_programs);
+  return true;
 }
 
 std::vector<std::string> LaidVariables::names_among(const std::vector<std::string>& names) const {

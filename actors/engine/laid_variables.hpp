@@ -1,13 +1,18 @@
 // The variables of an engine that are stored in pieces over a mesh (ops/mesh/variables.hpp), and
 // those that may be: no program has used them yet.
 //
-//   auto homes = laid.homes(may_lay_out);           // for the passes of one program
-//   for (const auto& v : homes.made) if (laid.add(v)) ...   // give each piece its value
+//   auto homes = laid.homes(is_new);                        // for the passes of one program
+//   laid.note_used(program)                                 // false: others were faster
+//   for (const auto& v : homes.made) if (laid.begin(v)) ... // give each piece its value
+//   laid.add(v);
 //
-// Threads: any. Invariants: 1. an arrangement that was added stays; 2. the names of pieces are no
-// names of variables for callers.
+// Threads: any; one program at a time begins and adds arrangements. Invariants: 1. an arrangement
+// that was added stays; 2. the names of pieces are no names of variables for callers; 3. a variable
+// that a program uses whole gets no arrangement, and one whose arrangement was begun is no longer
+// used whole.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -29,27 +34,34 @@ class LaidVariables {
   /// The arrangement of the variable that a graph declares so; null: it is whole. Throws
   /// already_exists if dtype or shape differ.
   Laid find(const StateSpec& spec) const;
-  /// Adds an arrangement; false if there is an equal one. Throws failed_precondition if another
-  /// program has laid the variable out in another way meanwhile.
-  bool add(const Laid& laid);
-  /// Returns the view of this table that the passes of a program get.
-  mesh::detail::VariableHomes homes(std::function<bool(const StateSpec&)> may_lay_out) const;
+  /// Announces an arrangement, whose pieces get their values next; false if a program uses the
+  /// variable whole.
+  bool begin(const Laid& laid);
+  /// From here on `find` finds the arrangement.
+  void add(const Laid& laid);
+  /// Takes `begin` back.
+  void abandon(const Laid& laid);
+  bool is_begun(const std::string& name) const;
+  /// Returns the view of this table that the passes of a program get. `is_new`: no store has the
+  /// state yet.
+  mesh::detail::VariableHomes homes(std::function<bool(const StateSpec&)> is_new) const;
 
   // ---- whole variables that callers gave a value, and no program has used
 
   void note_callers(const std::string& name);
-  bool is_callers(const std::string& name) const;
-  /// Records that a program uses its variables as they are now.
-  void note_used(const Graph& program);
+  /// Records that a program uses its variables as they are now. False, and nothing is recorded, if
+  /// an arrangement of one of them was begun meanwhile: the program's passes must run again.
+  bool note_used(const Graph& program);
 
   /// Names of variables, in order, with whole variables in the place of pieces.
   std::vector<std::string> names_among(const std::vector<std::string>& names) const;
 
  private:
-  mutable std::mutex mutex_;  // guards all below
-  std::map<std::string, Laid> laid_;
-  std::set<std::string> pieces_;   // their names
-  std::set<std::string> callers_;  // names
+  mutable std::mutex mutex_;          // guards all below
+  std::map<std::string, Laid> laid_;  // null: begun
+  std::set<std::string> pieces_;      // their names
+  enum class Whole : std::uint8_t { of_callers, of_programs };
+  std::map<std::string, Whole> whole_;  // variables that callers gave a value, or programs use
 };
 
 }  // namespace troupe

@@ -7,6 +7,7 @@
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/collectives/collectives.hpp>
+#include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/specs_attr.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
@@ -26,6 +27,7 @@ class Expansion {
     expand_all();
     for (Edge e : spmd_.program.feeds) to_.feeds.push_back(on(e, 0));
     for (Edge e : spmd_.program.fetches) to_.fetches.push_back(on(e, 0));
+    wait_for_updates();
     return std::move(to_);
   }
 
@@ -62,6 +64,28 @@ class Expansion {
       else if (spmd_.flows.contains(id)) flow(id);
       else copy(id);
     }
+  }
+
+  // Whole values come from some devices. A fetch waits for the updates of pieces on the others.
+  void wait_for_updates() {
+    if (to_.fetches.empty() || spmd_.pieces.empty()) return;
+    const std::vector<char> is_needed = needed_nodes(to_.graph, to_.feeds, to_.fetches);
+    Node last;
+    for (std::int32_t id = 0; id < from_.size(); ++id) {
+      const Node& n = from_.node(id);
+      if (!spmd_.pieces.contains(n.state) || spmd_.is_once[static_cast<std::size_t>(id)] ||
+          n.op->name == "ReadVariable")
+        continue;
+      for (std::int32_t made : copies_[static_cast<std::size_t>(id)])
+        if (!is_needed[static_cast<std::size_t>(made)]) last.controls.push_back(made);
+    }
+    if (last.controls.empty()) return;
+    Edge& fetched = to_.fetches[0];
+    last.op = &find_op("Identity");
+    last.inputs = {fetched};
+    last.outputs = {to_.graph.spec(fetched)};
+    last.site = to_.graph.node(fetched.node).site;
+    fetched = {to_.graph.append(std::move(last)), 0};
   }
 
   // The edge that stands for `e` on a device; of a node that runs once there is one for all.

@@ -15,7 +15,7 @@ using Integers = std::vector<std::int64_t>;
 // ---- rows of tables that are split
 
 // The rows of a device's piece of `local` rows that indices name, row 0 for others, and whether
-// they are in the piece.
+// they are in the piece. An index that no piece has stays as it is: kernels refuse it.
 std::pair<Lowering::Edge, Lowering::Edge> Lowering::rows_here(Edge indices, int axis,
                                                               std::int64_t local) {
   const auto number = [&](std::int64_t n) {
@@ -30,7 +30,13 @@ std::pair<Lowering::Edge, Lowering::Edge> Lowering::rows_here(Edge indices, int 
                             {bind("GreaterEqual", {rows, number(0)}, {}, false),
                              bind("Less", {rows, number(local)}, {}, false)},
                             {}, false);
-  return {bind("Where", {is_here, rows, number(0)}, {}, false), is_here};
+  const Edge is_nowhere =
+      bind("LogicalOr",
+           {bind("Less", {indices, number(0)}, {}, false),
+            bind("GreaterEqual", {indices, number(local * members(axis))}, {}, false)},
+           {}, false);
+  const Edge other = bind("Where", {is_nowhere, indices, number(0)}, {}, false);
+  return {bind("Where", {is_here, rows, other}, {}, false), is_here};
 }
 // `values` where `is_here`, whose axes lie from `axis` on, else 0.
 Lowering::Edge Lowering::kept_where(Edge is_here, Edge values, int axis) {
@@ -132,6 +138,7 @@ bool Lowering::add_to_split_axis() {
     onto = bind("Where", {is_first, onto, zero}, {}, false);
   }
   Laid v = table;
+  v.is_once = v.is_constant = false;  // the table may be either
   v.edge = bind("ScatterAdd", {onto, rows, added}, node().attrs, false);
   v.is_partial = std::move(partial);
   set(0, std::move(v));

@@ -124,7 +124,7 @@ void Lowering::lay_out_variables(VariableHomes* homes) {
     if (!is_simple) continue;
     stored.laid = pieces_of(spec, stored);
     if (homes) {
-      const VariableHomes::Laid known = homes->find(spec.name);
+      const VariableHomes::Laid known = homes->find(spec);
       if (known && !known->is_same_arrangement(*stored.laid)) continue;
       if (!known && !homes->may_lay_out(spec)) continue;
       if (known) stored.laid = known;

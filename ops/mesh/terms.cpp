@@ -41,7 +41,9 @@ Terms pointwise_terms(const Graph& g, const Node& n) {
   const std::string& op = n.op->name;
   if (op == "Add" || op == "Sub") t.is_sum = true;
   if (op == "Mul") t.linear = 3;
-  if (op == "Div" || op == "Neg") t.linear = 1;
+  // An integer quotient is rounded.
+  const DType dtype = n.outputs[0].dtype;
+  if (op == "Neg" || (op == "Div" && (is_floating(dtype) || is_complex(dtype)))) t.linear = 1;
   return t;
 }
 

@@ -41,12 +41,12 @@ class Joining {
  public:
   Joining(Program program, const VariableHomes& homes, const std::vector<std::string>& kept)
       : from_(std::move(program)), rewriter_(from_) {
-    for (std::size_t s = 0; s < from_.graph.states().size(); ++s) {
-      const StateSpec& spec = from_.graph.states()[s];
+    for (std::int32_t state : states_used_by(from_.graph)) {
+      const StateSpec& spec = from_.graph.states()[static_cast<std::size_t>(state)];
       if (spec.kind != StateSpec::Kind::variable ||
           std::find(kept.begin(), kept.end(), spec.name) != kept.end())
         continue;
-      if (auto laid = homes.find(spec.name)) laid_[static_cast<std::int32_t>(s)] = std::move(laid);
+      if (auto laid = homes.find(spec)) laid_[state] = std::move(laid);
     }
   }
 
@@ -113,7 +113,17 @@ class Joining {
     }
     scattered_.reset();
     const Edge whole = joined_edge(laid, values, n);
-    rewriter_.alias(id, {whole}, whole.node);
+    if (is_read || distinct.size() == laid.pieces.size())
+      return rewriter_.alias(id, {whole}, whole.node);
+    // The whole value has one of equal pieces; a use of it waits for the updates of all.
+    Node all;
+    all.op = &find_op("Identity");
+    all.inputs = {whole};
+    all.outputs = {rewriter_.graph().spec(whole)};
+    for (const auto& [i, edge] : values) all.controls.push_back(edge.node);
+    all.site = n.site;
+    const std::int32_t made = append(std::move(all));
+    rewriter_.alias(id, {{made, 0}}, made);
   }
 
   Edge scattered(std::int32_t id, const LaidVariable& laid) {
@@ -208,6 +218,16 @@ std::vector<std::size_t> LaidVariable::distinct() const {
                      [&](std::size_t f) { return pieces[f].starts == pieces[i].starts; }))
       first.push_back(i);
   return first;
+}
+
+std::set<std::int32_t> states_used_by(const Graph& graph) {
+  std::set<std::int32_t> used;
+  for (const Node& n : graph.nodes()) {
+    if (n.state >= 0) used.insert(n.state);
+    if (n.op->evaluate)
+      for (const auto& [state, effect] : effects_of(n)) used.insert(state);
+  }
+  return used;
 }
 
 Tensor cut(const Tensor& whole, const Piece& piece) {

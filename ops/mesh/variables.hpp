@@ -10,12 +10,14 @@
 // them with `joined` and `cut`.
 //
 // Invariants: 1. a variable is whole, or has one arrangement, in an engine; 2. devices that hold
-// one piece hold equal values, because each of them applies the same updates.
+// one piece hold equal values, because each of them applies the same updates. Limit: updates that
+// overlap reach the devices in any order: let a run end before the next one or `set` begins.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -42,13 +44,17 @@ struct LaidVariable {
 /// The variables that an engine has, and those that a program adds.
 struct VariableHomes {
   using Laid = std::shared_ptr<const LaidVariable>;
-  /// The arrangement of a variable in pieces; null: none.
-  std::function<Laid(const std::string& name)> find;
+  /// The arrangement of a variable in pieces; null: none. Throws already_exists if dtype or shape
+  /// differ.
+  std::function<Laid(const troupe::detail::StateSpec&)> find;
   /// True if a variable may be cut into pieces: no program uses it whole.
   std::function<bool(const troupe::detail::StateSpec&)> may_lay_out;
   bool has_any = false;    // `find` finds something
   std::vector<Laid> made;  // arrangements that a program begins
 };
+
+/// The numbers of the states that the nodes of a graph use, in their sub-graphs too.
+std::set<std::int32_t> states_used_by(const Graph& graph);
 
 /// The piece of a whole value on the host.
 Tensor cut(const Tensor& whole, const Piece& piece);

@@ -359,6 +359,56 @@ BOOST_AUTO_TEST_CASE(a_split_table_stays_where_it_is) {  // V10
       {{"r:2", "vocabulary:r", all_reduces(1)}});
 }
 
+BOOST_AUTO_TEST_CASE(rows_are_added_to_a_table_that_is_not_split) {
+  const Dim ids{"ids", 4};
+  const std::vector<Tensor> got = check(
+      [&](Graph& g) {
+        MeshCase c;
+        const Expr i = input(c, g, "ids", Tensor::of<std::int64_t>({1, 1, 1, 3}, {4}), {ids});
+        const Expr t = g.input("table", DType::f64, {4, 2});
+        c.feeds.emplace_back(t, counted({4, 2}, 0.1));
+        c.fetches = {bincount(i, 4), gradients(sum(tanh(gather(t, i))), {t})[0]};
+        return c;
+      },
+      {{"r:2", "ids:r", all_reduces(2)}});
+  check_values(got[0], {0, 3, 0, 1});
+}
+
+BOOST_AUTO_TEST_CASE(an_index_outside_a_split_table_is_refused) {
+  const Dim vocabulary{"vocabulary", 8}, depth{"depth", 2};
+  for (const std::int64_t bad : {8, -1})
+    for (const char* layout : {"", "vocabulary:r"}) {
+      Graph g;
+      MeshCase c;
+      const Expr t = input(c, g, "table", counted({8, 2}), {vocabulary, depth});
+      const Expr i = input(c, g, "ids", Tensor::of<std::int64_t>({0, bad, 5}, {3}), {{"ids", 3}});
+      const Expr added =
+          scatter_add(t, i, mesh::named(g.constant(counted({3, 2})), {{"ids", 3}, depth}));
+      for (const Expr& fetched : {gather(t, i), added}) {
+        c.fetches = {fetched};
+        Engine engine;
+        BOOST_CHECK_EXCEPTION(
+            run(engine, g, c, Partitioning{mesh_of("r:2", places()[0]), Layout(layout)}), Error,
+            [&](const Error& e) {
+              return e.code() == Code::out_of_range &&
+                     std::string(e.what()).find(std::to_string(bad)) != std::string::npos;
+            });
+      }
+    }
+}
+
+BOOST_AUTO_TEST_CASE(an_integer_quotient_has_a_whole_dividend) {
+  const std::vector<Tensor> got = check(
+      [&](Graph& g) {
+        MeshCase c;
+        const Expr x = input(c, g, "x", Tensor::of<std::int32_t>({3, 3}, {2}), {{"k", 2}});
+        c.fetches = {sum(x) / 2};
+        return c;
+      },
+      {{"r:2", "k:r", all_reduces(1)}});
+  check_values(got[0], {3});
+}
+
 BOOST_AUTO_TEST_CASE(layers_run_on_pieces) {
   const Dim batch{"batch", 4}, length{"length", 3}, heads{"heads", 2}, depth{"depth", 4},
       model{"model", 6}, classes{"classes", 5};

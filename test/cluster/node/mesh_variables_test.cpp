@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/actors/engine/laid_variables.hpp>
 #include <troupe/actors/engine/saved.hpp>
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/autodiff/optimizer.hpp>
@@ -235,6 +236,9 @@ BOOST_AUTO_TEST_CASE(programs_without_the_layout_join_the_pieces) {
   check_close(made, engine.get("a"), 0, "assign_sub");
   for (std::int64_t i = 0; i < 32; ++i)
     BOOST_TEST(engine.get("a").at(i) == before.at(i) - static_cast<double>(1 + i % 4));
+  for (int device : {0, 1})  // the other two have the same pieces
+    check_close(engine.get("a@mesh/" + std::to_string(device + 2)),
+                engine.get("a@mesh/" + std::to_string(device)), 0, "replica");
   // Another layout over the same devices: joined, and cut again.
   Network other(Momentum({.learning_rate = 0.2}));
   const Function of_other =
@@ -253,6 +257,72 @@ BOOST_AUTO_TEST_CASE(programs_without_the_layout_join_the_pieces) {
            std::string(e.what()).find("variable 'a'") != std::string::npos &&
            std::string(e.what()).find("mesh_variables_test.cpp:") != std::string::npos;
   });
+}
+
+BOOST_AUTO_TEST_CASE(replicas_are_updated_whatever_is_fetched) {
+  for (const bool fetches_sum : {false, true}) {
+    Graph g;
+    const Expr x = g.input("x", DType::f64, {8, 8});
+    const Variable w = g.variable("w", DType::f64, {8}, Initializer::constant(0.5));
+    const Expr read = mesh::named(w.read(), {in});
+    const Expr loss = mean(square(mesh::einsum({mesh::named(x, {batch, in}), read}, {batch})));
+    const Expr made = w.assign_sub(0.1 * gradients(loss, {read})[0]);
+    const Exprs fetches{loss, fetches_sum ? sum(made) : made};
+    CompileOptions options;
+    Engine whole, cut;
+    const Function wanted = whole.compile(g, {x}, fetches, options);
+    options.mesh = Partitioning{mesh_of("p:4", places()[0]), Layout("batch:p")};
+    const Function f = cut.compile(g, {x}, fetches, options);
+    const Tensor value = counted({8, 8}, 0.03, -0.7);
+    for (int i = 0; i < 3; ++i) {
+      const std::vector<Tensor> got = f({value}), all = wanted({value});
+      for (std::size_t k = 0; k < 2; ++k) check_close(got[k], all[k], 1e-12, "step");
+    }
+    for (int device = 1; device < 4; ++device)
+      check_close(cut.get("w@mesh/" + std::to_string(device)), cut.get("w@mesh/0"), 0, "replica");
+  }
+}
+
+BOOST_AUTO_TEST_CASE(a_variable_in_pieces_has_one_shape) {
+  Network network(Momentum({.learning_rate = 0.2}));
+  Engine engine;
+  const Partitioning p{mesh_of("p:4", places()[0]), Layout("hidden:p")};
+  network.compile(engine, p);
+  Graph g;
+  const Variable b = g.variable("b", DType::f64, {8}, Initializer::constant(0));
+  const Expr read = mesh::named(b.read(), {{"hidden", 8}});
+  for (const std::optional<Partitioning>& of : {std::optional<Partitioning>(), std::optional(p)}) {
+    CompileOptions options;
+    options.mesh = of;
+    BOOST_CHECK_EXCEPTION(engine.compile(g, {}, {read}, options), Error, [](const Error& e) {
+      return e.code() == Code::already_exists &&
+             std::string(e.what()).find("variable 'b'") != std::string::npos;
+    });
+  }
+}
+
+BOOST_AUTO_TEST_CASE(programs_that_are_compiled_at_once_agree_on_an_arrangement) {
+  Graph g;
+  const Variable w = g.variable("w", DType::f64, {8}, Initializer::constant(0));
+  const Expr read = w.read();
+  const detail::Program whole = detail::prune(g, {}, edges({read}));
+  mesh::detail::LaidVariable pieces;
+  pieces.whole = whole.graph.states()[0];
+  const auto laid = std::make_shared<const mesh::detail::LaidVariable>(std::move(pieces));
+  const auto is_new = [](const detail::StateSpec&) { return true; };
+  {
+    // No store has the variable yet: the program that uses it whole is still being compiled.
+    LaidVariables all;
+    BOOST_TEST(all.note_used(whole.graph));
+    BOOST_TEST(!all.homes(is_new).may_lay_out(laid->whole));
+    BOOST_TEST(!all.begin(laid));
+  }
+  LaidVariables all;
+  BOOST_TEST(all.begin(laid));
+  BOOST_TEST(!all.note_used(whole.graph));
+  BOOST_TEST(!all.find("w"));  // the pieces have no values yet
+  all.add(laid);
+  BOOST_TEST((all.find("w") == laid));
 }
 
 BOOST_AUTO_TEST_CASE(a_variable_that_a_program_uses_whole_stays_whole) {
