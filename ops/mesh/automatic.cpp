@@ -151,12 +151,23 @@ class LayoutSearch {
   LayoutChoice run() {
     assigned_.assign(dims_.size(), kOpen);
     descend(0);
-    if (!best_)
+    if (!best_ && !choice_.is_exhaustive) {
+      assigned_.assign(dims_.size(), kWhole);
+      predict_in_full();
+    }
+    if (!best_ && choice_.is_exhaustive)
       throw Error(
           Code::resource_exhausted,
           fmt::format("no layout over mesh {} fits a device of {} bytes; the one that needs "
                       "least needs {}: give the devices more memory, or use more of them",
                       text_of(mesh_.axes()), options_.memory, least_));
+    if (!best_)
+      throw Error(
+          Code::resource_exhausted,
+          fmt::format("no layout of those that were tried over mesh {} fits a device of {} bytes, "
+                      "and LayoutOptions::max_tried, {}, ended the search; the one that needs "
+                      "least needs {}: raise max_tried, or give the devices more memory",
+                      text_of(mesh_.axes()), options_.memory, options_.max_tried, least_));
     return std::move(choice_);
   }
 
@@ -165,6 +176,7 @@ class LayoutSearch {
   struct Kernel {
     double ns;
     std::set<std::size_t> dims;
+    double falls = 1;  // its time falls at most with this power of the parts
   };
 
   void find_dimensions() {
@@ -185,10 +197,18 @@ class LayoutSearch {
           kernel.dims.insert(it->second);
         }
       };
+      // A convolution's time has the square root of its filter as a factor.
+      if (g.node(id).op->name.starts_with("Conv")) kernel.falls = 1.5;
       for (Edge e : g.node(id).inputs) add(names_.of(e));
       for (std::size_t o = 0; o < g.node(id).outputs.size(); ++o)
         add(names_.of(Edge{id, static_cast<std::int32_t>(o)}));
       for (std::size_t d : kernel.dims) weight[d] += kernel.ns;
+      if (is_split_by_rules(g.node(id))) {
+        std::set<std::size_t> together;
+        for (detail::DimId d : detail::flat(names_.of(Edge{id, 0})))
+          if (names_.dims().is_named(d)) together.insert(number.at(names_.dims()[d].name));
+        if (together.size() > 1) together_.insert(std::move(together));
+      }
       if (kernel.ns > 0) kernels_.push_back(std::move(kernel));
     }
     for (std::size_t d = 0; d < dims_.size(); ++d) order_.push_back(d);
@@ -196,6 +216,18 @@ class LayoutSearch {
                      [&](std::size_t a, std::size_t b) { return weight[a] > weight[b]; });
     for (const Dim& dim : dims_)
       for (int axis = 0; axis < mesh_.rank(); ++axis) choice_.variables += may_split(dim, axis);
+  }
+  // Lowering refuses two dimensions of the result on one axis.
+  static bool is_split_by_rules(const Node& n) {
+    return (n.op->name == "NameDims" || n.op->name == "MatMul") && n.device.empty() &&
+           n.controls.empty() && n.outputs[0].shape.is_known();
+  }
+  // True if an axis splits another dimension of a value that has this one.
+  bool is_taken(std::size_t dim, int axis) const {
+    return std::any_of(together_.begin(), together_.end(), [&](const auto& dims) {
+      return dims.contains(dim) && std::any_of(dims.begin(), dims.end(),
+                                               [&](std::size_t d) { return assigned_[d] == axis; });
+    });
   }
   bool may_split(const Dim& dim, int axis) const {
     const std::int64_t parts = mesh_.axes()[static_cast<std::size_t>(axis)].size;
@@ -214,13 +246,13 @@ class LayoutSearch {
         });
         if (may) parts *= size;
       }
-      ns += std::max(0.0, kernel.ns - options_.kernel_ns) / parts;
+      ns += std::max(0.0, kernel.ns - options_.kernel_ns) / std::pow(parts, kernel.falls);
     }
     return ns;
   }
 
   void descend(std::size_t depth) {
-    if (choice_.tried >= options_.max_tried) {
+    if (choice_.tried + refused_ >= options_.max_tried) {
       choice_.is_exhaustive = false;
       return;
     }
@@ -229,9 +261,10 @@ class LayoutSearch {
     if (depth == order_.size()) return predict_in_full();
     const std::size_t d = order_[depth];
     for (int axis = 0; axis < mesh_.rank(); ++axis) {
-      if (!may_split(dims_[d], axis)) continue;
+      if (!may_split(dims_[d], axis) || is_taken(d, axis)) continue;
       assigned_[d] = axis;
       descend(depth + 1);
+      assigned_[d] = kOpen;
     }
     assigned_[d] = kWhole;
     descend(depth + 1);
@@ -250,7 +283,8 @@ class LayoutSearch {
       cost = predicted(program_, {mesh_, layout}, options_);
     } catch (const Error& e) {
       if (e.code() != Code::invalid_argument) throw;
-      return;  // two dimensions of a tensor are on one axis
+      ++refused_;  // two dimensions of a tensor are on one axis
+      return;
     }
     ++choice_.tried;
     least_ = std::min(least_, cost.peak_bytes);
@@ -280,8 +314,10 @@ class LayoutSearch {
   Dims dims_;
   std::vector<std::size_t> order_;
   std::vector<Kernel> kernels_;
+  std::set<std::set<std::size_t>> together_;  // dimensions of one value: no two are on one axis
   std::vector<int> assigned_;
   LayoutChoice choice_;
+  std::int64_t refused_ = 0;  // layouts that were lowered in vain
   bool best_ = false, has_runner_up_ = false;
   std::int64_t least_ = std::numeric_limits<std::int64_t>::max();
 };

@@ -27,7 +27,7 @@ struct LayoutOptions {
   double link_bytes_per_ns = 10;     // each device sends so much
   std::int64_t memory = 0;           // bytes on a device; 0: no limit
   int max_axes = 3;                  // the most axes that a chosen mesh has
-  std::int64_t max_tried = 100'000;  // layouts that are predicted in full; then the best so far
+  std::int64_t max_tried = 100'000;  // layouts that are predicted or refused; then the best so far
 };
 
 /// The work of a device in one step.
@@ -53,7 +53,8 @@ struct LayoutChoice {
 LayoutCost predict(const Graph& graph, const std::vector<Expr>& feeds,
                    const std::vector<Expr>& fetches, const Partitioning& partitioning,
                    const LayoutOptions& options = {});
-/// Throws resource_exhausted if no layout fits the memory, naming what the smallest one needs.
+/// Throws resource_exhausted if no layout that was tried fits the memory, naming what the smallest
+/// one needs.
 LayoutChoice automatic_layout(const Graph& graph, const std::vector<Expr>& feeds,
                               const std::vector<Expr>& fetches, const Mesh& mesh,
                               const LayoutOptions& options = {});

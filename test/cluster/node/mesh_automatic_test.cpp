@@ -169,4 +169,70 @@ BOOST_AUTO_TEST_CASE(the_search_finds_the_best_of_all_layouts) {
   }
 }
 
+namespace {
+
+// Products x_i[d_i, d_i+1] in a row; `outer`: sums of their outer products, which have no names of
+// their own.
+struct Chain {
+  Graph g;
+  Exprs feeds;
+  Expr total;
+  Chain(int length, bool outer) {
+    const auto dim = [](int i) { return Dim{"d" + std::to_string(i), 4}; };
+    Expr last;
+    Exprs sums;
+    for (int i = 0; i < length; ++i) {
+      feeds.push_back(g.input("x" + std::to_string(i), DType::f32, outer ? Shape{4} : Shape{4, 4}));
+      const Expr x = mesh::named(feeds.back(), outer ? Dims{dim(i)} : Dims{dim(i), dim(i + 1)});
+      if (i > 0 && outer) sums.push_back(sum(expand_dims(last, 1) * expand_dims(x, 0)));
+      last = i > 0 && !outer ? mesh::einsum({last, x}, {dim(0), dim(i + 1)}) : x;
+    }
+    total = sum(last);
+    for (const Expr& s : sums) total = total + s;
+  }
+};
+
+}  // namespace
+
+BOOST_AUTO_TEST_CASE(layouts_that_no_value_allows_are_not_tried) {
+  const Mesh mesh("m:2", cpus(2));
+  {
+    // 2^11 maps of dimensions to the axis or none, of which few have no neighbours on the axis.
+    const Chain chain(10, false);
+    const mesh::LayoutChoice best =
+        mesh::automatic_layout(chain.g, chain.feeds, {chain.total}, mesh, {.max_tried = 400});
+    BOOST_TEST(best.is_exhaustive);
+  }
+  // Layouts that are refused late count, too; then there is still the layout without rules.
+  const Chain chain(10, true);
+  mesh::LayoutOptions few{.max_tried = 3};
+  const mesh::LayoutChoice best =
+      mesh::automatic_layout(chain.g, chain.feeds, {chain.total}, mesh, few);
+  BOOST_TEST(!best.is_exhaustive);
+  BOOST_TEST(best.layout.rules().empty());
+  few.memory = 1;
+  BOOST_CHECK_EXCEPTION(mesh::automatic_layout(chain.g, chain.feeds, {chain.total}, mesh, few),
+                        Error, [](const Error& e) {
+                          return e.code() == Code::resource_exhausted &&
+                                 std::string(e.what()).find("max_tried, 3, ended the search") !=
+                                     std::string::npos;
+                        });
+}
+
+// A convolution's time falls faster than the parts of its channels rise. The two vectors are better
+// whole; their layouts come last, after two with split channels.
+BOOST_AUTO_TEST_CASE(a_convolution_of_split_channels_does_not_end_the_search) {
+  Graph g;
+  const Dim channels{"channels", 64};
+  const Expr x = g.input("x", DType::f32, {3, 5, 5, 64}),
+             w = g.input("w", DType::f32, {3, 3, 64, 3}), y = g.input("y", DType::f32, {8}),
+             z = g.input("z", DType::f32, {8});
+  const Expr made = conv(mesh::named(x, {{"b", 3}, {"h", 5}, {"v", 5}, channels}),
+                         mesh::named(w, {{"i", 3}, {"j", 3}, channels, {"f", 3}}));
+  const Exprs fetches{made, tanh(mesh::named(y, {{"y", 8}})), tanh(mesh::named(z, {{"z", 8}}))};
+  const mesh::LayoutChoice best =
+      mesh::automatic_layout(g, {x, w, y, z}, fetches, Mesh("m:4", cpus(4)), kSlow);
+  BOOST_TEST((rules(best.layout) == std::set<mesh::Layout::Rule>{{"channels", "m"}}));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
