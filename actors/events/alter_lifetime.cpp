@@ -80,6 +80,12 @@ bool AlterLifetime::shrink(Batch& batch, std::size_t i) const {
   return end < old.end;
 }
 
+Time AlterLifetime::reach() const {
+  using Kind = Lifetimes::Kind;
+  if (lifetimes_.kind == Kind::extend || lifetimes_.kind == Kind::deletes) return kForever;
+  return later(lifetimes_.size, lifetimes_.hop - 1);
+}
+
 void AlterLifetime::process(std::size_t, Batch batch) {
   if (lifetimes_.kind == Lifetimes::Kind::deletes) {
     for (std::size_t i = 0; i < batch.size(); ++i) process_deletes(batch, i);

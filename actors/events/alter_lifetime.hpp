@@ -45,7 +45,7 @@ class AlterLifetime final : public Operator {
  public:
   AlterLifetime(std::string name, const Schema& schema, Lifetimes lifetimes, KeySource keys)
       : Operator(std::move(name), schema, 1), lifetimes_(lifetimes), keys_(keys) {}
-  Time reach() const override { return later(lifetimes_.size, lifetimes_.hop - 1); }
+  Time reach() const override;
 
  private:
   struct Moved {

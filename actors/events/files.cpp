@@ -27,8 +27,6 @@ std::optional<T> file_number(const std::string& text) {
   const char* end = text.data() + text.size();
   const auto [stop, error] = std::from_chars(text.data(), end, value);
   if (error != std::errc() || stop != end) return std::nullopt;
-  if constexpr (std::is_same_v<T, double>)
-    if (!std::isfinite(value)) return std::nullopt;
   return value;
 }
 
@@ -189,7 +187,8 @@ Type file_type(const FileTable& table, std::size_t column) {
   bool is_integer = true, is_real = true;
   for (const FileTable::Line& line : table.lines) {
     is_integer = is_integer && file_number<std::int64_t>(line.cells[column]);
-    is_real = is_real && (is_integer || file_number<double>(line.cells[column]));
+    const auto real = file_number<double>(line.cells[column]);
+    is_real = is_real && (is_integer || (real && std::isfinite(*real)));  // a name may be `inf`
     if (!is_real) return Type::text;
   }
   return is_integer ? Type::integer : Type::real;
@@ -246,8 +245,16 @@ FilePlaces file_places(const FileTable& table, const std::string& time) {
                              time, names));
 }
 
-Time file_time(const FileTable::Line& line, std::size_t column, const char* name) {
+std::int64_t file_integer(const FileTable::Line& line, std::size_t column, const char* name) {
   return std::get<std::int64_t>(file_value(line, column, Type::integer, name));
+}
+
+Time file_time(const FileTable::Line& line, std::size_t column, const char* name) {
+  const Time time = file_integer(line, column, name);
+  if (time < kForever) return time;
+  file_refuse(line.number, fmt::format("'{}' is {}, which stands for forever; write an earlier "
+                                       "time, or leave an end empty",
+                                       name, time));
 }
 
 void file_message(const FileTable::Line& line, const FilePlaces& places, Key key, const Row& row,
@@ -261,7 +268,7 @@ void file_message(const FileTable::Line& line, const FilePlaces& places, Key key
                        ? kForever
                        : file_time(line, *places.end, "end");
   if (!places.change) return messages.insert(key, begin, end, row);
-  key = static_cast<Key>(file_time(line, *places.key, "key"));
+  key = static_cast<Key>(file_integer(line, *places.key, "key"));
   const std::string& change = line.cells[*places.change];
   if (change == "insert") return messages.insert(key, begin, end, row);
   if (change == "retract") return messages.retract(key, end);
@@ -278,7 +285,8 @@ FileKind kind_of_file(const std::string& name) {
 }
 
 FileEvents events_of_file(FileKind kind, const std::string& text, const std::string& time) {
-  const FileTable table = kind == FileKind::csv ? file_of_csv(text) : file_of_json(text);
+  const std::string sound = text.starts_with("\xEF\xBB\xBF") ? text.substr(3) : text;
+  const FileTable table = kind == FileKind::csv ? file_of_csv(sound) : file_of_json(sound);
   const FilePlaces places = file_places(table, time);
   std::vector<Field> fields;
   std::vector<std::size_t> columns;
@@ -300,7 +308,9 @@ FileEvents events_of_file(FileKind kind, const std::string& text, const std::str
   file.guarantees.resize(file.messages.size());
   Time least = kForever;
   for (std::size_t i = file.guarantees.size(); i-- > 0;) {
-    file.guarantees[i] = before(least);
+    const bool is_last = i + 1 == file.guarantees.size();
+    // a retraction to forever may follow
+    file.guarantees[i] = is_last ? kForever : std::min(before(least), kForever - 1);
     least = std::min(least, file.messages.sync(i));
   }
   return file;
@@ -365,6 +375,13 @@ std::string file_written(const Value& value) {
 
 RowWriter::RowWriter(Schema schema, RowForm form, FileKind kind, std::string output)
     : schema_(std::move(schema)), form_(form), kind_(kind), output_(std::move(output)) {
+  std::vector<const char*> own{"begin", "end"};
+  if (form_ == RowForm::changes) own.insert(own.end(), {"change", "key"});
+  if (!output_.empty()) own.push_back("output");
+  for (const char* name : own)
+    if (schema_.has(name))
+      throw Error(Code::invalid_argument,
+                  fmt::format("a row has a field '{}' beside its own '{}'; rename it", name, name));
   if (kind_ != FileKind::csv) return;
   if (!output_.empty()) text_ = "output,";
   text_ += form_ == RowForm::changes ? "change,key,begin,end" : "begin,end";

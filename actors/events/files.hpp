@@ -10,8 +10,9 @@
 // of a retraction is in `end`. The other columns are the payload. Lines are in any order.
 //
 // CSV: a header, quotes as in RFC 4180. A name in the header may carry its type, `price:real`;
-// otherwise a column of whole numbers is integer, one of numbers real, else text. JSON lines: an
-// object on a line, with equal fields on all lines; true and false are 1 and 0.
+// otherwise a column of whole numbers is integer, one of finite numbers real, else text. A column
+// that the header declares real may hold inf and nan. JSON lines: an object on a line, with equal
+// fields on all lines; true and false are 1 and 0.
 #pragma once
 
 #include <cstddef>
@@ -49,7 +50,8 @@ enum class RowForm : std::uint8_t { changes, table };
 /// events_of_file reads. `table`: the rows that hold at last, in order of time.
 class RowWriter {
  public:
-  /// `output`: its name as a first field of each line; empty: none.
+  /// `output`: its name as a first field of each line; empty: none. Throws Error (invalid_argument)
+  /// for a field of the name of one that the writer adds.
   RowWriter(Schema schema, RowForm form, FileKind kind, std::string output = "");
   void add(const Batch& batch);
   /// Returns the lines since the last call; those of a table when the output has ended.

@@ -53,7 +53,7 @@ class Join final : public Operator {
   std::array<std::vector<std::size_t>, 2> key_columns_;
   std::vector<std::size_t> right_columns_;  // columns of the payload
   KeySource keys_;
-  std::unordered_map<Row, Bucket, RowHash> buckets_;
+  std::unordered_map<Row, Bucket, RowHash, RowEqual> buckets_;
   std::size_t events_ = 0, swept_ = 0;  // remembered now, and after the last sweep
   Row key_;                             // key of the message in hand
 };

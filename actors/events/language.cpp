@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 #include <charconv>
-#include <cmath>
 #include <map>
 #include <optional>
 #include <utility>
@@ -36,11 +35,16 @@ bool language_reserves(const std::string& upper) {
 
 struct LanguageUnit {
   const char* name;
-  double seconds;
+  std::int64_t seconds, parts;  // seconds / parts
 };
-constexpr LanguageUnit kLanguageUnits[] = {
-    {"NANOSECOND", 1e-9}, {"MICROSECOND", 1e-6}, {"MILLISECOND", 1e-3}, {"SECOND", 1},
-    {"MINUTE", 60},       {"HOUR", 3600},        {"DAY", 86400},        {"WEEK", 604800}};
+constexpr LanguageUnit kLanguageUnits[] = {{"NANOSECOND", 1, 1'000'000'000},
+                                           {"MICROSECOND", 1, 1'000'000},
+                                           {"MILLISECOND", 1, 1'000},
+                                           {"SECOND", 1, 1},
+                                           {"MINUTE", 60, 1},
+                                           {"HOUR", 3600, 1},
+                                           {"DAY", 86400, 1},
+                                           {"WEEK", 604800, 1}};
 
 /// Parses by recursive descent, and builds the query as it goes.
 class LanguageParser {
@@ -89,7 +93,8 @@ class LanguageParser {
   // ---- numbers and times
   double number();
   std::int64_t whole();
-  std::optional<double> unit();
+  const LanguageUnit* unit();
+  Time units(const Token& number, const LanguageUnit* unit) const;
   Time time();
   Time bound();
   std::pair<Time, Time> slice();
@@ -163,36 +168,48 @@ std::int64_t LanguageParser::whole() {
   return value;
 }
 
-/// Returns the seconds of a unit, if one stands here.
-std::optional<double> LanguageParser::unit() {
+/// Returns the unit that stands here; null: none.
+const LanguageUnit* LanguageParser::unit() {
   for (const LanguageUnit& unit : kLanguageUnits)
-    if (accept_word(unit.name) || accept_word((std::string(unit.name) + "S").c_str()))
-      return unit.seconds;
-  return std::nullopt;
+    if (accept_word(unit.name) || accept_word((std::string(unit.name) + "S").c_str())) return &unit;
+  return nullptr;
+}
+
+/// Returns a number of a unit, or of units of time, in units of time. Exact.
+Time LanguageParser::units(const Token& number, const LanguageUnit* unit) const {
+  constexpr std::size_t kMostDigits = 18;  // and 10^18 fits
+  std::string digits = number.text;
+  const std::size_t point = digits.find('.');
+  const std::size_t places = point == std::string::npos ? 0 : digits.size() - point - 1;
+  if (places > 0) digits.erase(point, 1);
+  std::int64_t value = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [stop, error] = std::from_chars(digits.data(), end, value);
+  if (error != std::errc() || stop != end || places > kMostDigits)
+    refuse_token(number, "a number of at most 18 digits");
+  const __int128 factor = unit ? static_cast<__int128>(unit->seconds) * second_ : 1;
+  __int128 divisor = unit ? unit->parts : 1;
+  for (std::size_t p = 0; p < places; ++p) divisor *= 10;
+  const __int128 whole = value * factor / divisor;
+  if (value * factor % divisor == 0 && whole < kForever) return static_cast<Time>(whole);
+  refuse_at(number, fmt::format("a time is {} units, of which a second has {}; give a whole number",
+                                static_cast<double>(value) * static_cast<double>(factor) /
+                                    static_cast<double>(divisor),
+                                second_));
 }
 
 Time LanguageParser::time() {
   const Token& place = peek();
-  if (place.text.find('.') == std::string::npos) {  // exact without a unit
-    const std::size_t begin = at_;
-    const std::int64_t count = whole();
-    if (!unit()) return count;
-    at_ = begin;
-  }
-  constexpr double kMostTime = 9e18;
-  double sum = 0;
+  Time sum = 0;
   do {
-    const double count = number();
-    const auto seconds = unit();
-    sum += seconds ? count * *seconds * static_cast<double>(second_) : count;
-    if (!seconds) break;
+    if (peek().kind != TokenKind::number) refuse_token(peek(), "a number");
+    const Token& number = take();
+    const LanguageUnit* of = unit();
+    sum = later(sum, units(number, of));
+    if (!of) break;
   } while (peek().kind == TokenKind::number);
-  const double rounded = std::round(sum);
-  if (!(sum < kMostTime) || std::abs(sum - rounded) > 1e-6 * std::max(1.0, rounded))
-    refuse_at(place,
-              fmt::format("a time is {} units, of which a second has {}; give a whole number", sum,
-                          second_));
-  return static_cast<Time>(rounded);
+  if (sum == kForever) refuse_at(place, "a time has no end; give a shorter one");
+  return sum;
 }
 
 Time LanguageParser::bound() {
@@ -483,14 +500,10 @@ Formula LanguageParser::value(int depth) {
   if (peek().kind == TokenKind::text) return take().text;
   if (peek().kind == TokenKind::number) {
     if (peek().text.find('.') != std::string::npos) return number();
-    const Token& place = peek();
-    const std::int64_t count = whole();
-    const auto seconds = unit();
-    if (!seconds) return count;
-    const double units = static_cast<double>(count) * *seconds * static_cast<double>(second_);
-    if (units >= 9e18 || units != std::floor(units))
-      refuse_at(place, fmt::format("a time is {} units; give a whole number", units));
-    return static_cast<std::int64_t>(units);
+    const Token& count = peek();
+    const std::int64_t value = whole();
+    const LanguageUnit* of = unit();
+    return of ? units(count, of) : value;
   }
   return field_value();
 }

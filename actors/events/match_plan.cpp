@@ -63,11 +63,14 @@ class MatchPlanner {
   void set_output();
   std::size_t leaf_of(const std::string& field) const;
   Schema joint_schema(bool has_more) const;
+  std::uint64_t mark_companions();
 
   const MatchOptions& options_;
   const std::vector<std::size_t>& input_of_;
   MatchPlan plan_;
   std::map<std::string, std::size_t> field_index_;  // into plan_.fields
+  Schema joint_;                                    // all plan_.fields
+  std::vector<std::uint64_t> companions_;           // by leaf: bits of those bound whenever it is
 };
 
 std::size_t MatchPlanner::add(const Pattern& pattern, int depth) {
@@ -187,6 +190,7 @@ void MatchPlanner::index_fields() {
       field_index_.emplace(plan_.leaves[l].schema[c].name, plan_.fields.size());
       plan_.fields.push_back({l, c});
     }
+  joint_ = joint_schema(false);
 }
 
 Schema MatchPlanner::joint_schema(bool has_more) const {
@@ -227,7 +231,7 @@ std::vector<Formula> MatchPlanner::all_conditions() const {
     }
     return false;
   };
-  for (const std::string& attribute : options_.unique)
+  for (const std::string& attribute : std::set(options_.unique.begin(), options_.unique.end()))
     for (std::size_t a = 0; a < plan_.leaves.size(); ++a)
       for (std::size_t b = 0; b < a; ++b)
         if (are_visible(a, b)) all.push_back(name(b, attribute) != name(a, attribute));
@@ -237,11 +241,33 @@ std::vector<Formula> MatchPlanner::all_conditions() const {
 std::size_t MatchPlanner::leaf_of(const std::string& name) const {
   const auto it = field_index_.find(name);
   if (it != field_index_.end()) return plan_.fields[it->second].leaf;
-  joint_schema(false).index(name);  // throws
+  joint_.index(name);  // throws
   return 0;
 }
 
-/// Fields that equations connect, over all events: these equations become the key.
+/// Sets `companions_`, and returns the leaves that all matches have.
+std::uint64_t MatchPlanner::mark_companions() {
+  const auto& nodes = plan_.nodes;
+  std::vector<std::uint64_t> always(nodes.size()), given(nodes.size());
+  for (std::size_t n = 0; n < nodes.size(); ++n) {
+    const bool is_whole = !plan_negates(nodes[n].kind) && nodes[n].count == nodes[n].parts.size();
+    if (nodes[n].kind == PlanKind::event) always[n] = std::uint64_t{1} << nodes[n].leaf;
+    for (std::size_t p = 0; p < nodes[n].parts.size(); ++p)
+      if (is_whole || (plan_negates(nodes[n].kind) && p == 0))
+        always[n] |= always[nodes[n].parts[p].node];
+  }
+  companions_.resize(plan_.leaves.size());
+  for (std::size_t n = nodes.size(); n-- > 0;) {
+    given[n] |= always[n];
+    for (const MatchPlan::Part& part : nodes[n].parts) given[part.node] = given[n];
+    if (nodes[n].kind == PlanKind::event) companions_[nodes[n].leaf] = given[n];
+  }
+  return always.back();
+}
+
+/// Fields that equations connect, over all events: these equations become the key. Events that a
+/// match may lack connect nothing: an equation with one of them holds without it. One of these
+/// joins a class by an equation with an event that is bound whenever it is.
 void MatchPlanner::choose_keys(std::vector<Formula>& conditions) {
   std::vector<std::size_t> up(plan_.fields.size());  // union-find over joint fields
   std::iota(up.begin(), up.end(), std::size_t{0});
@@ -260,23 +286,52 @@ void MatchPlanner::choose_keys(std::vector<Formula>& conditions) {
     if (type(both.first) != type(both.second)) return std::nullopt;
     return both;
   };
+  const std::uint64_t always = mark_companions();
+  const auto leaf = [&](std::size_t f) { return plan_.fields[f].leaf; };
+  const auto has = [](std::uint64_t leaves, std::size_t l) { return (leaves >> l & 1) != 0; };
+  std::vector<std::uint8_t> is_placed(up.size());  // stands in its class
+  for (std::size_t f = 0; f < up.size(); ++f) is_placed[f] = has(always, leaf(f));
+  const auto connect = [&](std::size_t f, std::size_t g) {
+    up[root(f)] = root(g);
+    is_placed[f] = is_placed[g] = 1;
+  };
+  for (const std::string& attribute : options_.equal)
+    for (std::size_t l = 1; l < plan_.leaves.size(); ++l) {
+      const auto at = [&](std::size_t of) {
+        return field_index_.at(plan_.leaves[of].variable + "." + attribute);
+      };
+      if (type(at(0)) == type(at(l))) connect(at(0), at(l));
+    }
+  std::vector<std::pair<std::size_t, std::size_t>> equations;
   for (const Formula& condition : conditions)
-    if (const auto both = ends(condition)) up[root(both->first)] = root(both->second);
+    if (const auto both = ends(condition)) equations.push_back(*both);
+  for (const auto& [f, g] : equations)
+    if (has(always, leaf(f)) && has(always, leaf(g))) connect(f, g);
+  for (bool has_changed = true; has_changed;) {
+    has_changed = false;
+    for (auto [f, g] : equations) {
+      if (is_placed[f] == is_placed[g]) continue;
+      if (!is_placed[f]) std::swap(f, g);
+      if (!has(companions_[leaf(g)], leaf(f))) continue;
+      connect(f, g);
+      has_changed = true;
+    }
+  }
   std::map<std::size_t, std::map<std::size_t, std::size_t>> classes;  // root: leaf: field
   for (std::size_t f = 0; f < up.size(); ++f) classes[root(f)].emplace(plan_.fields[f].leaf, f);
   std::set<std::size_t> chosen;
   if (plan_.leaves.size() == 1) {  // no equation says it
-    MatchPlan::Leaf& leaf = plan_.leaves[0];
+    MatchPlan::Leaf& only = plan_.leaves[0];
     for (const std::string& attribute : options_.equal) {
-      plan_.key_names.push_back(leaf.variable + "." + attribute);
-      leaf.key_columns.push_back(leaf.schema.index(plan_.key_names.back()));
+      plan_.key_names.push_back(only.variable + "." + attribute);
+      only.key_columns.push_back(only.schema.index(plan_.key_names.back()));
     }
     return;
   }
   for (const auto& [of, fields] : classes) {
     if (fields.size() != plan_.leaves.size()) continue;
-    for (const auto& [leaf, f] : fields) {
-      plan_.leaves[leaf].key_columns.push_back(plan_.fields[f].column);
+    for (const auto& [of_leaf, f] : fields) {
+      plan_.leaves[of_leaf].key_columns.push_back(plan_.fields[f].column);
       chosen.insert(f);
     }
     const std::size_t f = fields.at(0);
@@ -284,7 +339,8 @@ void MatchPlanner::choose_keys(std::vector<Formula>& conditions) {
   }
   std::erase_if(conditions, [&](const Formula& condition) {
     const auto both = ends(condition);
-    return both && chosen.contains(both->first) && chosen.contains(both->second);
+    return both && chosen.contains(both->first) && chosen.contains(both->second) &&
+           root(both->first) == root(both->second);
   });
 }
 
@@ -296,7 +352,7 @@ void MatchPlanner::place(const Formula& condition) {
   if (leaves.empty())
     plan_refuse(fmt::format("the condition {} names no event; compare a field such as {}",
                             condition.text(), plan_.leaves[0].schema[0].name));
-  const Schema schema = leaves.size() == 1 ? plan_.leaves[leaves[0]].schema : joint_schema(false);
+  const Schema& schema = leaves.size() == 1 ? plan_.leaves[leaves[0]].schema : joint_;
   BoundFormula bound = condition.bind(schema);
   if (bound.type() != Type::integer)
     plan_refuse(fmt::format("the condition {} is {}; compare it with a value", condition.text(),

@@ -17,6 +17,17 @@ Matcher::Matcher(std::string name, std::shared_ptr<const MatchPlan> plan, std::s
     : Operator(std::move(name), plan->schema, inputs), plan_(std::move(plan)), replay_(*plan_),
       bound_(*plan_), keys_(keys) {}
 
+/// An event that a lower level dropped negates no more, and the match is as long as its event.
+Time Matcher::reach() const {
+  const auto is_negation = [](MatcherKind kind) {
+    return kind == MatcherKind::unless || kind == MatcherKind::cancel_when;
+  };
+  const MatchPlan::Node* node = &plan_->top();
+  if (!is_negation(node->kind)) return node->span;
+  while (is_negation(node->kind)) node = &plan_->nodes[node->parts[0].node];
+  return node->gives_end ? kForever : plan_->top().span;
+}
+
 void Matcher::process(std::size_t input, Batch batch) {
   for (std::size_t i = 0; i < batch.size(); ++i) now_ = std::max(now_, batch.sync(i));
   for (const MatchPlan::Leaf& leaf : plan_->leaves)
@@ -33,21 +44,24 @@ void Matcher::take(const MatchPlan::Leaf& leaf, const Batch& batch) {
     for (const auto& permitted : marks) is_wanted &= permitted[i] != 0;
     if (!is_wanted) continue;
     read_columns(batch, leaf.key_columns, i, key_);
-    Partition& partition = partitions_[key_];
-    if (partition.nodes.empty()) partition.nodes.resize(plan_->nodes.size());
-    if (batch.is_insert(i)) insert(partition, leaf, batch, i);
-    else retract(partition, leaf, batch, i);
+    if (batch.is_insert(i)) {
+      auto& entry = *partitions_.try_emplace(key_).first;
+      if (entry.second.nodes.empty()) entry.second.nodes.resize(plan_->nodes.size());
+      insert(entry, leaf, batch, i);
+    } else if (const auto it = partitions_.find(key_); it != partitions_.end()) {
+      retract(*it, leaf, batch, i);
+    }
   }
 }
 
-void Matcher::insert(Partition& partition, const MatchPlan::Leaf& leaf, const Batch& batch,
+void Matcher::insert(Partitions::value_type& entry, const MatchPlan::Leaf& leaf, const Batch& batch,
                      std::size_t i) {
   const Time begin = batch.begin[i];
   auto event = std::make_unique<Instance>(
       Instance{begin, batch.end[i], begin, begin, leaf.node, batch.key[i], batch.row(i)});
   event->ender = event.get();
-  touch(partition, begin);
-  Instances& all = partition.nodes[leaf.node];
+  touch(entry, begin);
+  Instances& all = entry.second.nodes[leaf.node];
   auto place = all.end();
   if (!all.empty() && !comes_before(*all.back(), *event))
     place = std::upper_bound(all.begin(), all.end(), event,
@@ -56,8 +70,9 @@ void Matcher::insert(Partition& partition, const MatchPlan::Leaf& leaf, const Ba
   ++state_;
 }
 
-void Matcher::retract(Partition& partition, const MatchPlan::Leaf& leaf, const Batch& batch,
-                      std::size_t i) {
+void Matcher::retract(Partitions::value_type& entry, const MatchPlan::Leaf& leaf,
+                      const Batch& batch, std::size_t i) {
+  Partition& partition = entry.second;
   const Time begin = batch.begin[i], end = batch.end[i];
   const Key key = batch.key[i];
   Instances& all = partition.nodes[leaf.node];
@@ -70,7 +85,7 @@ void Matcher::retract(Partition& partition, const MatchPlan::Leaf& leaf, const B
     return;
   }
   if (!is_known) return;
-  touch(partition, begin);
+  touch(entry, begin);
   partition.gone.push_back(std::move(*it));
   all.erase(it);
   --state_;
@@ -89,35 +104,41 @@ void Matcher::shrink_end(Partition& partition, Key event, Time begin, Time end) 
   }
 }
 
-void Matcher::touch(Partition& partition, Time from) {
-  if (partition.changed_from == kForever) changed_.push_back(&partition);
-  partition.changed_from = std::min(partition.changed_from, from);
+void Matcher::touch(Partitions::value_type& entry, Time from) {
+  if (entry.second.changed_from == kForever) changed_.push_back(&entry);
+  entry.second.changed_from = std::min(entry.second.changed_from, from);
 }
 
-void Matcher::set_due(Partition& partition, Time due) {
-  if (partition.due == due) return;
-  if (partition.due != kForever) timers_.erase({partition.due, &partition});
-  partition.due = due;
-  if (due != kForever) timers_.emplace(due, &partition);
+void Matcher::set_due(Partitions::value_type& entry, Time due) {
+  if (entry.second.due == due) return;
+  if (entry.second.due != kForever) timers_.erase({entry.second.due, &entry});
+  entry.second.due = due;
+  if (due != kForever) timers_.emplace(due, &entry);
 }
 
 /// Replays all that has changed, or is due by local time.
 void Matcher::settle() {
   while (!timers_.empty() && timers_.begin()->first <= now_) {
-    const auto [due, partition] = *timers_.begin();
-    touch(*partition, due);
-    set_due(*partition, kForever);
+    const auto [due, entry] = *timers_.begin();
+    touch(*entry, due);
+    set_due(*entry, kForever);
   }
-  for (Partition* partition : changed_) replay(*partition);
+  for (auto* entry : changed_) {
+    replay(*entry);
+    if (size_of(entry->second) > 0) continue;
+    set_due(*entry, kForever);
+    partitions_.erase(partitions_.find(entry->first));
+  }
   changed_.clear();
   count_state(state_);
 }
 
-void Matcher::replay(Partition& partition) {
+void Matcher::replay(Partitions::value_type& entry) {
+  Partition& partition = entry.second;
   const std::size_t size = size_of(partition);
   forget(partition, settled_, false);
   const Time from = partition.changed_from;
-  set_due(partition, replay_.run(partition.nodes, from, now_));
+  set_due(entry, replay_.run(partition.nodes, from, now_));
   const auto tail = std::lower_bound(partition.sent.begin(), partition.sent.end(), from,
                                      [](const Sent& sent, Time t) { return sent.begin < t; });
   std::vector<Sent> before(std::make_move_iterator(tail),
@@ -223,7 +244,7 @@ Time Matcher::advance(Time g) {
     forget(it->second, g, true);
     state_ = state_ + size_of(it->second) - size;
     const bool is_empty = size_of(it->second) == 0;
-    if (is_empty) set_due(it->second, kForever);
+    if (is_empty) set_due(*it, kForever);
     it = is_empty ? partitions_.erase(it) : std::next(it);
   }
   swept_ = state_;

@@ -28,7 +28,7 @@ class Matcher final : public Operator {
  public:
   Matcher(std::string name, std::shared_ptr<const MatchPlan> plan, std::size_t inputs,
           KeySource keys);
-  Time reach() const override { return plan_->top().span; }
+  Time reach() const override;
 
  private:
   /// A match that was sent.
@@ -48,20 +48,23 @@ class Matcher final : public Operator {
     Time due = kForever;
   };
 
+  using Partitions = std::unordered_map<Row, Partition, RowHash, RowEqual>;
+
   void process(std::size_t input, Batch batch) override;
   Time advance(Time g) override;
   void take(const MatchPlan::Leaf& leaf, const Batch& batch);
-  void insert(Partition& partition, const MatchPlan::Leaf& leaf, const Batch& batch, std::size_t i);
-  void retract(Partition& partition, const MatchPlan::Leaf& leaf, const Batch& batch,
+  void insert(Partitions::value_type& entry, const MatchPlan::Leaf& leaf, const Batch& batch,
+              std::size_t i);
+  void retract(Partitions::value_type& entry, const MatchPlan::Leaf& leaf, const Batch& batch,
                std::size_t i);
   void shrink_end(Partition& partition, Key event, Time begin, Time end);
-  void touch(Partition& partition, Time from);
+  void touch(Partitions::value_type& entry, Time from);
   void settle();
-  void replay(Partition& partition);
+  void replay(Partitions::value_type& entry);
   void send_differences(Partition& partition, std::vector<Sent> before, Time from);
   Sent match_of(const Instance& instance);
   Row row_of(const Instance& instance);
-  void set_due(Partition& partition, Time due);
+  void set_due(Partitions::value_type& entry, Time due);
   void forget(Partition& partition, Time g, bool is_sweep);
   static std::size_t size_of(const Partition& partition);
 
@@ -69,9 +72,9 @@ class Matcher final : public Operator {
   MatchReplay replay_;
   Bindings bound_;
   KeySource keys_;
-  std::unordered_map<Row, Partition, RowHash> partitions_;
-  std::vector<Partition*> changed_;
-  std::set<std::pair<Time, Partition*>> timers_;
+  Partitions partitions_;
+  std::vector<Partitions::value_type*> changed_;
+  std::set<std::pair<Time, Partitions::value_type*>> timers_;
   Time now_ = kNever;      // local time
   Time settled_ = kNever;  // the guarantee up to which all matches were made
   std::size_t state_ = 0, swept_ = 0;

@@ -1,5 +1,7 @@
 #include <troupe/actors/events/occurrence.hpp>
 
+#include <algorithm>
+
 namespace troupe::events {
 namespace {
 
@@ -19,16 +21,26 @@ void OccurrenceIngress::add(std::uint64_t fact, Time begin, Time end, Time occur
   Row row = payload;
   if (keeps_occurrence_) row.emplace_back(occurrence);
   const auto it = facts_.find(fact);
+  const auto is_past = [this](Time sync) {
+    return guarantee_ == kForever || (guarantee_ != kNever && sync <= guarantee_);
+  };
+  if (it == facts_.end() && begin < end && is_past(begin)) {
+    ++overtaken_;
+    return;
+  }
   if (it != facts_.end()) {
     Fact& known = it->second;
-    if (occurrence < known.occurrence) {
+    const bool lives = known.begin < known.end;
+    const bool shortens =
+        lives && begin == known.begin && end <= known.end && begin < end && row == known.payload;
+    const bool is_too_late =
+        shortens ? end < known.end && is_past(end)
+                 : (lives && is_past(known.begin)) || (begin < end && is_past(begin));
+    if (occurrence < known.occurrence || is_too_late) {
       ++overtaken_;
       return;
     }
     known.occurrence = occurrence;
-    const bool lives = known.begin < known.end;
-    const bool shortens =
-        lives && begin == known.begin && end <= known.end && begin < end && row == known.payload;
     if (shortens) {
       if (end < known.end) batch.retract(known.key, end);
       known.end = end;
@@ -48,6 +60,7 @@ void OccurrenceIngress::add(std::uint64_t fact, Time begin, Time end, Time occur
 
 void OccurrenceIngress::guarantee(Time g, Batch& batch) {
   batch.guarantee = g;
+  guarantee_ = std::max(guarantee_, g);
   std::erase_if(facts_, [g](const auto& entry) {
     const Fact& fact = entry.second;
     return is_settled(fact.end, g) && is_settled(later(fact.begin, 1), g);

@@ -8,7 +8,9 @@
 // asserted it. The table of all versions with occurrence <= o is the provider's table as at o. A
 // version that only shortens is a retraction. One that moves, lengthens or changes the payload
 // removes the event and inserts another one under a new key. An empty valid time removes the fact.
-// An older version that comes later has no effect, and is counted.
+// An older version that comes later has no effect, and is counted, as is one that would change what
+// a guarantee has settled. A fact that a guarantee has settled is forgotten, with its occurrence: a
+// later version of it is that of a new fact.
 //
 // With `keeps_occurrence` the payload has the field `occurrence` behind the others, for slices
 // `@[a, b)` of the language; then each version is an event of its own.
@@ -48,6 +50,7 @@ class OccurrenceIngress {
   const bool keeps_occurrence_;
   Key next_ = 1;
   std::uint64_t overtaken_ = 0;
+  Time guarantee_ = kNever;
   std::unordered_map<std::uint64_t, Fact> facts_;
 };
 

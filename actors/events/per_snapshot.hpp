@@ -6,7 +6,8 @@
 // lifetimes; it has a content, which adds events and takes them back, and the rows that were sent.
 // A message changes the snapshots that it spans, after its ends have cut them. The rows that a
 // batch has changed are compared with those sent once, after the batch: a row shrinks if its start
-// and its values stay, else it is removed and another one comes.
+// and its values stay, else it is removed and another one comes. A boundary at which no lifetime
+// ends or begins any more joins its snapshots, unless the left one begins by the guarantee.
 //
 // A Rule has a default-made type `Content`, and
 //   void load(const Batch&, std::size_t input, std::size_t i, Row& group)  // sets the group
@@ -17,6 +18,7 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <map>
 #include <string>
@@ -46,17 +48,21 @@ class PerSnapshot final : public Operator {
     Time end;
     Content content;
     std::vector<Sent> sent = {};
+    std::int64_t begins = 0, ends = 0;  // lifetimes that begin at its begin, end at its end
   };
   using Snapshots = std::map<Time, Snapshot>;  // by begin; they do not overlap
   struct Group {
     Snapshots snapshots;
     Time dirty_from = kForever, dirty_to = kNever;
   };
-  using Groups = std::unordered_map<Row, Group, RowHash>;
+  using Groups = std::unordered_map<Row, Group, RowHash, RowEqual>;
 
   void process(std::size_t input, Batch batch) override;
   Time advance(Time g) override;
   void change(Group& group, std::size_t input, Time begin, Time end, int by);
+  void count_ends(Group& group, Time begin, Time end, Time old_end);
+  void join_at(Group& group, Time at);
+  Snapshot* ending_at(Group& group, Time at);
   void cut(Group& group, Time at);
   void send_changes(const Row& group_key, Group& group);
   void send_change(const Row& group_key, Time begin, Snapshot& snapshot);
@@ -83,8 +89,12 @@ void PerSnapshot<Rule>::process(std::size_t input, Batch batch) {
     }
     if (batch.is_insert(i)) change(group, input, batch.begin[i], batch.end[i], 1);
     else change(group, input, batch.end[i], batch.old_end[i], -1);
+    count_ends(group, batch.begin[i], batch.end[i], batch.old_end[i]);
   }
-  for (auto* entry : dirty_) send_changes(entry->first, entry->second);
+  for (auto* entry : dirty_) {
+    send_changes(entry->first, entry->second);
+    if (entry->second.snapshots.empty()) groups_.erase(groups_.find(entry->first));
+  }
   dirty_.clear();
   count_state(snapshots_);
 }
@@ -97,6 +107,7 @@ void PerSnapshot<Rule>::cut(Group& group, Time at) {
   const auto next = it--;
   if (it->first == at || it->second.end <= at) return;
   Snapshot right{it->second.end, it->second.content};
+  std::swap(right.ends, it->second.ends);
   it->second.end = at;
   group.dirty_from = std::min(group.dirty_from, it->first);
   group.dirty_to = std::max(group.dirty_to, right.end);
@@ -123,6 +134,48 @@ void PerSnapshot<Rule>::change(Group& group, std::size_t input, Time begin, Time
   }
 }
 
+/// Returns the snapshot that ends at `at`; null: none.
+template <class Rule>
+typename PerSnapshot<Rule>::Snapshot* PerSnapshot<Rule>::ending_at(Group& group, Time at) {
+  const auto it = group.snapshots.lower_bound(at);
+  if (it == group.snapshots.begin()) return nullptr;
+  Snapshot& left = std::prev(it)->second;
+  return left.end == at ? &left : nullptr;
+}
+
+/// Counts the ends of a lifetime that has come, or has shrunk from `old_end`.
+template <class Rule>
+void PerSnapshot<Rule>::count_ends(Group& group, Time begin, Time end, Time old_end) {
+  const bool is_insert = old_end == Batch::kInsert;
+  if (is_insert || end == begin)
+    if (const auto it = group.snapshots.find(begin); it != group.snapshots.end())
+      it->second.begins += is_insert ? 1 : -1;
+  if (end > begin)
+    if (Snapshot* left = ending_at(group, end)) ++left->ends;  // else it is forgotten
+  if (is_insert) return;
+  if (Snapshot* left = ending_at(group, old_end)) --left->ends;
+  join_at(group, end);
+  join_at(group, old_end);
+}
+
+/// Makes one snapshot of two between which no lifetime ends: the same events live in both.
+template <class Rule>
+void PerSnapshot<Rule>::join_at(Group& group, Time at) {
+  const auto right = group.snapshots.find(at);
+  Snapshot* left = ending_at(group, at);
+  if (right == group.snapshots.end() || !left) return;
+  const Time begin = std::prev(right)->first;
+  if (left->ends + right->second.begins > 0 || (guarantee() != kNever && begin <= guarantee()))
+    return;
+  for (const Sent& sent : right->second.sent) output().shrink(sent.key, at, at, sent.end, sent.row);
+  left->end = right->second.end;
+  left->ends = right->second.ends;
+  group.dirty_from = std::min(group.dirty_from, begin);
+  group.dirty_to = std::max(group.dirty_to, left->end);
+  group.snapshots.erase(right);
+  --snapshots_;
+}
+
 template <class Rule>
 void PerSnapshot<Rule>::send_changes(const Row& group_key, Group& group) {
   auto it = group.snapshots.lower_bound(group.dirty_from);
@@ -146,8 +199,9 @@ void PerSnapshot<Rule>::send_change(const Row& group_key, Time begin, Snapshot& 
   std::size_t kept = 0;
   for (std::size_t i = 0; i < s.sent.size(); ++i) {
     Sent& sent = s.sent[i];
-    const auto same = std::find(wanted_.begin(), wanted_.end(), sent.row);
-    const bool stays = same != wanted_.end();
+    const auto same = std::find_if(wanted_.begin(), wanted_.end(),
+                                   [&](const Row& row) { return RowEqual()(row, sent.row); });
+    const bool stays = same != wanted_.end() && sent.end >= s.end;  // no row lengthens
     if (stays) wanted_.erase(same);
     const Time end = stays ? s.end : begin;
     if (end < sent.end) output().shrink(sent.key, begin, end, sent.end, sent.row);

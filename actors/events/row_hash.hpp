@@ -1,6 +1,8 @@
-// Rows as keys of groups and joins.
+// Rows as keys of groups, joins and patterns. As a key a real that is no number equals itself.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -14,6 +16,16 @@ struct RowHash {
     std::size_t h = row.size();
     for (const Value& value : row) h = h * 0x100000001B3ULL ^ hash_of(value);
     return h;
+  }
+};
+
+struct RowEqual {
+  bool operator()(const Row& a, const Row& b) const {
+    return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Value& x, const Value& y) {
+      if (x == y) return true;
+      const auto *real = std::get_if<double>(&x), *other = std::get_if<double>(&y);
+      return real && other && std::isnan(*real) && std::isnan(*other);
+    });
   }
 };
 

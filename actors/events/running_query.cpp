@@ -86,7 +86,8 @@ class RunningQuery::Run {
   std::optional<caf::actor_system> system_;
   std::vector<LeanRef<OperatorActor>> actors_;  // by step
   std::vector<std::unique_ptr<SourcePort>> ports_;
-  std::mutex mutex_;  // guards all below
+  std::mutex switching_;  // held for a change of level, so that no other one comes between
+  std::mutex mutex_;      // guards all below
   std::condition_variable changed_;
   std::exception_ptr error_;
   std::size_t open_outputs_, alive_ = 0;
@@ -202,6 +203,7 @@ void RunningQuery::Run::finish() {
 
 Time RunningQuery::Run::set_consistency(const Consistency& level) {
   check_consistency(level);
+  const std::lock_guard lock(switching_);
   std::vector<Time> answers(actors_.size()), reaches(actors_.size());
   std::latch answered(static_cast<std::ptrdiff_t>(actors_.size()));
   for (std::size_t s = 0; s < actors_.size(); ++s)

@@ -11,8 +11,9 @@
 //   feed ─► port ──Deliver──► operator ──Deliver──► operator ──► receive(output, batch)
 //             ◄────Grant─────          ◄────Grant─────
 //
-// Threads: `feed` and `counters` from any thread but a worker's. A worker calls `receive`, for an
-// output one at a time. Ownership: the run owns its operators; destruction ends them.
+// Threads: `feed`, `counters` and `set_consistency` from any thread but a worker's, so never from
+// `receive`, which would wait for itself. A worker calls `receive`, for an output one at a time.
+// Ownership: the run owns its operators; destruction ends them.
 // On a deterministic pool `feed` and `finish` take the steps.
 #pragma once
 

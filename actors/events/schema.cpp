@@ -31,7 +31,8 @@ std::size_t hash_of(const Value& value) {
     std::uint64_t x = static_cast<std::uint64_t>(*integer) * 0x9E3779B97F4A7C15ULL;
     return static_cast<std::size_t>(x ^ (x >> 32));
   }
-  return std::hash<Value>()(value);
+  const auto* real = std::get_if<double>(&value);
+  return real && std::isnan(*real) ? 0 : std::hash<Value>()(value);
 }
 
 bool ValueOrder::operator()(const Value& a, const Value& b) const {

@@ -45,7 +45,7 @@ class Session final : public Operator {
     bool is_dirty = true;
   };
   using Spans = std::map<Time, Span>;  // by begin; they do not overlap
-  using Groups = std::unordered_map<Row, Spans, RowHash>;
+  using Groups = std::unordered_map<Row, Spans, RowHash, RowEqual>;
 
   void process(std::size_t input, Batch batch) override;
   Time advance(Time g) override;

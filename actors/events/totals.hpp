@@ -73,7 +73,7 @@ class Totals {
     bool is_real = false;
     std::int64_t integers = 0;
     double reals = 0;
-    Values values = {};  // for aggregates that need them all
+    Values values = {};  // for aggregates that need them all; of a sum those that are not finite
   };
   std::int64_t events_ = 0;
   std::vector<Part> parts_;  // empty if all aggregates are counts

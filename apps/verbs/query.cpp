@@ -40,6 +40,16 @@ std::pair<std::string, std::string> query_source(const std::string& given) {
   return {given.substr(0, at), given.substr(at + 1)};
 }
 
+/// Columns of a file without lines have no type of their own.
+std::string query_hint(const std::map<std::string, events::FileEvents>& files) {
+  std::string names;
+  for (const auto& [name, file] : files)
+    if (file.messages.empty()) names += (names.empty() ? "" : ", ") + name;
+  if (names.empty()) return "";
+  return fmt::format("; there are no lines in {}: give types in the header, as in name:text",
+                     names);
+}
+
 events::Consistency query_level(const QueryFlags& flags) {
   if (flags.level == "strong") return events::Consistency::strong();
   if (flags.level == "middle") return events::Consistency::middle();
@@ -59,6 +69,8 @@ int query(const QueryFlags& flags) {
   std::vector<events::EventType> types;
   for (const std::string& given : flags.sources) {
     const auto [name, file] = query_source(given);
+    if (files.contains(name))
+      throw Misuse(fmt::format("--source names '{}' twice; join its files into one", name));
     try {
       events::FileEvents read =
           events::events_of_file(events::kind_of_file(file), query_contents(file), flags.time);
@@ -71,7 +83,7 @@ int query(const QueryFlags& flags) {
   events::Query parsed;
   try {
     parsed = events::parse_query(query_text(flags.query), types, query_second(flags.unit));
-  } catch (const Error& error) { throw Misuse(error.what()); }
+  } catch (const Error& error) { throw Misuse(error.what() + query_hint(files)); }
   parsed.set_consistency(query_level(flags));
   if (flags.explain) {
     const std::string plan = printable_lines(parsed.explain());
@@ -85,11 +97,13 @@ int query(const QueryFlags& flags) {
   });
   std::vector<events::RowWriter> writers;
   const bool has_several = parsed.outputs().size() > 1;
-  for (const events::Query::Port& output : parsed.outputs())
-    writers.emplace_back(parsed.steps()[output.step].schema,
-                         flags.changes ? events::RowForm::changes : events::RowForm::table,
-                         flags.json ? events::FileKind::json_lines : events::FileKind::csv,
-                         has_several ? output.name : "");
+  try {
+    for (const events::Query::Port& output : parsed.outputs())
+      writers.emplace_back(parsed.steps()[output.step].schema,
+                           flags.changes ? events::RowForm::changes : events::RowForm::table,
+                           flags.json ? events::FileKind::json_lines : events::FileKind::csv,
+                           has_several ? output.name : "");
+  } catch (const Error& error) { throw Misuse(error.what()); }
   events::DirectRun run(parsed, [&](std::size_t output, const events::Batch& batch) {
     writers[output].add(batch);
     const std::string text = writers[output].take();

@@ -154,6 +154,12 @@ expect 2 "line 1, column 19: found 'up'; expected one of the events down" \
 expect 2 "--source is 'up'; write NAME=FILE" query x --source up
 expect 1 "q': line 2: there are 1 cells and 3 columns" query x --source "up=$folder/q"
 expect 2 "cannot be read; name a file of events" query x --source up=/nonexistent/x
+expect 2 "names 'up' twice" query x --source "up=$folder/up.csv" --source "up=$folder/down.jsonl"
+expect 2 "a row has a field 'end' beside its own 'end'; rename it" \
+  query 'EVENT E WHEN up x OUTPUT x.m AS end' --source "up=$folder/up.csv"
+head -1 "$folder/up.csv" >"$folder/none.csv"
+expect 2 "no lines in up: give types in the header, as in name:text" \
+  query "EVENT E WHEN up x WHERE x.m = 'a'" --source "up=$folder/none.csv"
 rm -rf "$folder"
 
 folder=$(mktemp -d)

@@ -1,5 +1,6 @@
 // Levels of consistency on the case rows C.
 #include <troupe/actors/events/occurrence.hpp>
+#include <troupe/actors/events/pattern.hpp>
 #include <troupe/actors/events/query.hpp>
 
 #include <boost/test/unit_test.hpp>
@@ -220,6 +221,39 @@ BOOST_AUTO_TEST_CASE(versions_follow_occurrence) {  // A11
   ingress.guarantee(6, batch);
   BOOST_TEST(batch.guarantee == 6);
   BOOST_TEST(ingress.facts() == 0u);
+}
+
+BOOST_AUTO_TEST_CASE(what_weak_dropped_may_last_for_ever) {
+  const auto effective = [](const auto& build) {
+    Query q;
+    q.output("out", build(q.source("s", kNumber)));
+    q.set_consistency(Consistency::weak(4));
+    Ran ran(q);
+    ran.insert(0, 1, 10, 11, {in(0)});
+    return ran.run.set_consistency(Consistency::strong());
+  };
+  BOOST_TEST(effective([](Stream s) { return s.alter_lifetime(Lifetimes::extend()).count(); }) ==
+             kForever);
+  BOOST_TEST(effective([](Stream s) { return s.alter_lifetime(Lifetimes::deletes()); }) ==
+             kForever);
+  BOOST_TEST(effective([](Stream s) { return match(unless(event(s, "x"), event(s, "y"), 3)); }) ==
+             kForever);
+  BOOST_TEST(effective([](Stream s) {
+               return match(sequence({event(s, "x"), event(s, "y")}, 3));
+             }) < 20);
+}
+
+BOOST_AUTO_TEST_CASE(versions_do_not_change_what_is_settled) {
+  OccurrenceIngress ingress(kNumber);
+  Batch batch(kNumber);
+  ingress.add(1, 0, kForever, 1, {in(7)}, batch);
+  ingress.guarantee(3, batch);
+  ingress.add(1, 5, 9, 2, {in(7)}, batch);  // would remove [0, inf)
+  ingress.add(1, 0, 3, 3, {in(7)}, batch);
+  ingress.add(2, 2, 9, 1, {in(8)}, batch);
+  BOOST_TEST(ingress.overtaken() == 3u);
+  ingress.add(1, 0, 4, 4, {in(7)}, batch);
+  BOOST_TEST(text_of(batch) == "I(1,[0,inf):(7))\nR(1,4)\nG(3)\n");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

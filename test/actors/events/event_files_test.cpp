@@ -3,6 +3,7 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <limits>
 #include <random>
 
 #include <troupe/test/actors/events/streams.hpp>
@@ -131,6 +132,47 @@ BOOST_AUTO_TEST_CASE(mutated_files_are_read_or_refused) {
         BOOST_TEST(file.guarantees.size() == file.messages.size());
       } catch (const Error&) {}
     }
+}
+
+BOOST_AUTO_TEST_CASE(times_stop_before_forever) {
+  const FileEvents file =
+      events_of_file(FileKind::csv, "change,key,begin,end\ninsert,1,2,\nretract,1,2,\n");
+  BOOST_TEST(file.guarantees == (std::vector<Time>{kForever - 1, kForever}),
+             boost::test_tools::per_element());
+  BOOST_TEST(refused(FileKind::csv, "time,n\n1,1\n9223372036854775807,2\n") ==
+             "line 3: 'time' is 9223372036854775807, which stands for forever; write an earlier "
+             "time, or leave an end empty");
+}
+
+BOOST_AUTO_TEST_CASE(byte_order_marks_are_skipped) {
+  BOOST_TEST(events_of_file(FileKind::csv, "\xEF\xBB\xBFtime,n\n1,1\n").messages.size() == 1u);
+  BOOST_TEST(events_of_file(FileKind::json_lines, "\xEF\xBB\xBF{\"time\":1}\n").messages.size() ==
+             1u);
+}
+
+BOOST_AUTO_TEST_CASE(infinite_reals_are_read_again) {
+  const Schema schema{{"r", Type::real}};
+  Batch batch(schema);
+  batch.insert(1, 0, 1, {Value(std::numeric_limits<double>::infinity())});
+  batch.insert(2, 0, 1, {Value(std::numeric_limits<double>::quiet_NaN())});
+  RowWriter writer(schema, RowForm::changes, FileKind::csv);
+  writer.add(batch);
+  BOOST_TEST(text_of(events_of_file(FileKind::csv, writer.take()).messages) == text_of(batch));
+}
+
+BOOST_AUTO_TEST_CASE(rows_have_no_field_of_the_writer) {
+  const auto made = [](const char* name, RowForm form, const char* output) {
+    return refusal(
+        [&] {
+          RowWriter({{name, Type::text}}, form, FileKind::json_lines, output);
+        },
+        Code::invalid_argument);
+  };
+  BOOST_TEST(made("end", RowForm::table, "") ==
+             "a row has a field 'end' beside its own 'end'; rename it");
+  BOOST_TEST(made("key", RowForm::changes, "") != "");
+  BOOST_TEST(made("output", RowForm::table, "x") != "");
+  RowWriter({{"key", Type::text}, {"output", Type::text}}, RowForm::table, FileKind::csv);
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -206,6 +206,23 @@ BOOST_AUTO_TEST_CASE(mutated_texts_parse_or_are_refused) {
   BOOST_TEST(refusals > 1000);
 }
 
+BOOST_AUTO_TEST_CASE(units_are_exact) {
+  for (const auto& [second, unit] : {std::pair(Time{1'000}, "millisecond"),
+                                     {1'000'000, "microseconds"},
+                                     {1'000'000'000, "nanoseconds"}})
+    for (int n = 1; n <= 40; ++n) {
+      const std::string text = std::to_string(n);
+      const Query q = parse_query("EVENT e WHEN INSTALL x WHERE x.v > " + text + " " + unit +
+                                      "; EVENT f WHEN SEQUENCE(INSTALL x, RESTART y, " + text +
+                                      " " + unit + " 1.5 minutes)",
+                                  kTypes, second);
+      BOOST_TEST(q.explain().find(", " + std::to_string(n + 90 * second) + ")") !=
+                 std::string::npos);
+    }
+  BOOST_TEST(refused("EVENT e WHEN SEQUENCE(INSTALL x, RESTART y, 1000000.4 seconds)")
+                 .starts_with("line 1, column 45: a time is 1000000.4 units"));
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::events

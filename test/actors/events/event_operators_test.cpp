@@ -3,6 +3,8 @@
 
 #include <boost/test/unit_test.hpp>
 
+#include <limits>
+
 #include <troupe/test/actors/events/streams.hpp>
 #include <troupe/test/support/one_thread.hpp>
 #include <troupe/test/support/refusal.hpp>
@@ -370,6 +372,53 @@ BOOST_AUTO_TEST_CASE(plans_are_explained) {
              "s.align: source (p integer)\ns.finalize <- s.align\n"
              "large <- s.finalize: (p > 5)\nwindow#3 <- large: hopping 10 by 5\n"
              "aggregate#4 <- window#3: count by (p)\nout <- aggregate#4: output\n");
+}
+
+BOOST_AUTO_TEST_CASE(boundaries_of_vanished_lifetimes_go) {
+  Query q;
+  q.output("out", q.source("s", kNumber).count());
+  Ran ran(q);
+  ran.insert(0, 1, 0, 10, {in(1)});
+  ran.insert(0, 2, 5, 8, {in(2)});
+  ran.retract(0, 2, 5);
+  BOOST_TEST(text_of(ran.table()) == "[0,10):(1)");
+  ran.insert(0, 3, 20, kForever, {in(3)});
+  for (int t = 21; t < 500; ++t) {
+    Batch batch = ran.batch(0);
+    batch.insert(static_cast<Key>(t), t, t + 100'000, {in(t)});
+    batch.retract(static_cast<Key>(t), t + 1);
+    batch.guarantee = t - 1;
+    ran.run.feed(0, std::move(batch));
+  }
+  BOOST_TEST(ran.of("aggregate#2").peak_state < 10u);
+}
+
+BOOST_AUTO_TEST_CASE(groups_without_a_number_are_one) {
+  Query q;
+  const Stream s = q.source("s", {{"r", Type::real}});
+  q.output("out", s.project({{"n", field("r") / field("r")}}).count({"n"}));
+  Ran ran(q);
+  ran.insert(0, 1, 0, 10, {Value(0.0)});
+  ran.insert(0, 2, 0, 10, {Value(0.0)});
+  ran.retract(0, 1, 0);
+  BOOST_REQUIRE(ran.table().size() == 1u);
+  BOOST_TEST((ran.table()[0].payload[1] == in(1)), ran.text);
+  ran.retract(0, 2, 0);
+  BOOST_TEST(ran.table().empty());
+}
+
+BOOST_AUTO_TEST_CASE(totals_survive_rounding_and_infinity) {
+  Query q;
+  const Stream s = q.source("s", {{"r", Type::real}});
+  q.output("out", s.aggregate({}, {sum("r"), quantile(0.07, "r"), quantile(0.55, "r", "most")}));
+  Ran ran(q);
+  ran.insert(0, 200, 0, 1, {Value(std::numeric_limits<double>::infinity())});
+  Batch batch = ran.batch(0);
+  for (int n = 1; n <= 100; ++n) batch.insert(static_cast<Key>(n), 0, 1, {Value(double(n))});
+  ran.run.feed(0, std::move(batch));
+  BOOST_TEST(ran.coalesced().starts_with("[0,1):(inf, "));
+  ran.retract(0, 200, 0);
+  BOOST_TEST(ran.coalesced() == "[0,1):(5050, 7, 55)");
 }
 
 BOOST_AUTO_TEST_SUITE_END()

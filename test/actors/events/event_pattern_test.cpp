@@ -297,6 +297,31 @@ BOOST_AUTO_TEST_CASE(wrong_patterns_name_their_part) {
                  .starts_with("field 'x.n' is not in"));
 }
 
+BOOST_AUTO_TEST_CASE(absent_events_connect_no_fields) {
+  const auto of = [](const auto& pattern, std::size_t second, const Formula& where) {
+    Query q;
+    std::vector<Pattern> events;
+    for (const char* name : {"x", "y", "z"})
+      events.push_back(event(q.source(name, kMachine), name));
+    q.output("out",
+             match(pattern(events), {.where = where, .output = {{"c", field("contributors")}}}));
+    Ran ran(q);
+    ran.insert(0, 1, 0, 1, {tx("m1"), in(0)});
+    ran.insert(second, 2, 1, 2, {tx("m2"), in(0)});
+    ran.run.finish();
+    return text_of(ran.table());
+  };
+  BOOST_TEST(of(
+                 [](auto e) {
+                   return unless(sequence({e[0], e[1]}, 10), e[2], 5);
+                 },
+                 1, field("x.m") == field("z.m") && field("y.m") == field("z.m")) ==
+             R"([6,10):("x@0 y@1"))");
+  BOOST_TEST(of([](auto e) { return at_least(2, e, 10); }, 2,
+                field("x.m") == field("y.m") && field("y.m") == field("z.m")) ==
+             R"([1,10):("x@0 z@1"))");
+}
+
 BOOST_AUTO_TEST_SUITE_END()
 
 }  // namespace troupe::events
