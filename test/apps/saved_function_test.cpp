@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread.
 // Traced functions in files: loaded into another engine, run by the binary alone, and refused by
 // name where they hold what only this process has.
 #include <boost/test/unit_test.hpp>

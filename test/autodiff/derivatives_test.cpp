@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread.
 // Jacobians of tapes, and products with them from both sides: eager, staged and in graphs, with
 // control flow, custom gradients and traced functions. The rows are those of section B.
 #include <boost/test/unit_test.hpp>

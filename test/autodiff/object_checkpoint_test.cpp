@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread.
 // Checkpoints of objects: what is saved under which name, matching by edges, objects that come to
 // be later, and what does not fit.
 #include <boost/test/unit_test.hpp>

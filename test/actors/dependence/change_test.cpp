@@ -1,3 +1,4 @@
+// Not under asan and tsan: the arithmetic is causal_fit_test's, on one thread.
 // Changes of a causal model: off-line and on-line detection, goodness of fit, noisy-or.
 #include <troupe/actors/dependence/change.hpp>
 

@@ -1,3 +1,4 @@
+// Not under asan and tsan: the arithmetic is causal_fit_test's, on one thread.
 // Delay families: each is a density, and EM finds its simulated truth; the figures of tick's tests.
 #include <troupe/actors/dependence/channel_kernel.hpp>
 

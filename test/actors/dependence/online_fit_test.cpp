@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread.
 // A model that follows its window, and alarms that are taken back.
 #include <troupe/actors/dependence/online_fit.hpp>
 

@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread.
 // Channels and true edges of a recorded trace.
 #include <troupe/actors/dependence/trace_channels.hpp>
 

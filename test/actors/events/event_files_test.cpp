@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread; running_query_test has several.
 // Files of events: types, lifetimes, changelogs, errors; rows written and read again.
 #include <troupe/actors/events/files.hpp>
 

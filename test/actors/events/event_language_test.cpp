@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread; running_query_test has several.
 // The query language: what it builds, places of errors, and texts that are hostile.
 #include <troupe/actors/events/language.hpp>
 

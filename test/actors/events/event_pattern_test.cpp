@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread; running_query_test has several.
 // Patterns on the case rows P and R4; selection, consumption, conditions, errors and bounds.
 #include <troupe/actors/events/pattern.hpp>
 

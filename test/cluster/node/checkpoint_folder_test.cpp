@@ -1,3 +1,4 @@
+// Not under tsan: it has one thread.
 // The folder of checkpoints: which stay, what their heads say, and a file damaged at each byte.
 #include <boost/test/unit_test.hpp>
 

@@ -1,3 +1,4 @@
+// Not under asan and tsan: it searches; mesh_test runs what it builds.
 // Layouts that are chosen: by hand-made expectations, and against all layouts of small programs.
 #include <boost/test/unit_test.hpp>
 

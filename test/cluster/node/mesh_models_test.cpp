@@ -1,3 +1,4 @@
+// Not under asan and tsan: mesh_variables_test runs the same programs.
 // A small Transformer language model with named dimensions learns alike under data-parallel,
 // model-parallel and mixed layouts.
 #include <boost/test/unit_test.hpp>

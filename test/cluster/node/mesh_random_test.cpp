@@ -1,3 +1,4 @@
+// Not under tsan: mesh_test and mesh_loops_test run the same threads.
 // Random programs with named dimensions under random layouts: values equal those of the program as
 // it is.
 #include <boost/test/unit_test.hpp>
