@@ -174,7 +174,8 @@ def crc64(data, crc=0):  # CRC-64/XZ
 def head(checksum):
     text = json.dumps({"__metadata__": {"troupe.crc64": checksum, "troupe.metric": "0.5",
                                         "troupe.step": "4"},
-                       "w/a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}})
+                       "w/a": {"dtype": "F32", "shape": [3], "data_offsets": [0, 12]}},
+                      separators=(",", ":"))
     return (text + " " * (-len(text) % 8)).encode()
 data = struct.pack("<3f", 1, 2, 3)
 text = head("%016x" % crc64(head("0" * 16) + data))
