@@ -155,8 +155,13 @@ class Job {
     Clock::time_point begin = Clock::now(), since = begin;
     std::int64_t since_characters = 0, last_line = first_;
     double paused = 0;  // validating and saving, which the speed leaves out
+    const auto count = [&] {
+      trained_ += seconds_since(begin) - paused;
+      characters_ += trainer.characters();
+    };
     // The steps after a restart get the rest of the time.
     const auto leave_rest = [&] {
+      count();
       if (options_.seconds > 0)
         options_.seconds = std::max(1.0, options_.seconds - (seconds_since(begin) - paused));
       return false;
@@ -200,8 +205,8 @@ class Job {
         last_line = step_;
       }
     }
-    trained_ = seconds_since(begin) - paused;
-    speed_ = speed_of(trainer.characters(), trained_);
+    count();
+    speed_ = speed_of(characters_, trained_);
     save_now(trainer);
     return true;
   }
@@ -314,8 +319,7 @@ class Job {
     validation_ = trainer.validate(text_.held_out_size());
     report(speed_);
     progress_.line(fmt::format("the {} model after {:.0f} seconds of training, {} characters",
-                               options_.trainer.model.kind, trained_,
-                               with_commas(trainer.characters())));
+                               options_.trainer.model.kind, trained_, with_commas(characters_)));
     progress_.line(
         fmt::format("validation over the whole held-out part: {:.3f} bits/char, {:.3f} {} its "
                     "order-1 entropy of {:.3f}",
@@ -341,7 +345,9 @@ class Job {
   Status lost_;            // why a step has ended without a node
   double order0_ = 0, order1_ = 0;
   std::int64_t first_ = 0, step_ = 0;
-  double loss_ = 0, validation_ = 0, speed_ = 0, trained_ = 0;
+  double loss_ = 0, validation_ = 0, speed_ = 0;
+  double trained_ = 0;           // seconds, those of repeated steps too
+  std::int64_t characters_ = 0;  // in these seconds
 };
 
 }  // namespace
