@@ -27,7 +27,7 @@ bool acts(const OpDef& op) {
 }
 
 // Stands for a value that is not computed; an extent that is not known counts as 0.
-Value caller_worker(const ValueSpec& spec) {
+Value placeholder(const ValueSpec& spec) {
   if (spec.is_list()) return List(spec.dtype, spec.shape, spec.depth);
   Shape shape = spec.shape.has_rank() ? spec.shape : Shape{};
   for (int i = 0; i < shape.rank(); ++i)
@@ -230,7 +230,7 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
     const std::vector<ValueSpec> outputs = node ? node->outputs : infer_outputs(op, specs, attrs);
     if (is_looking_ && acts(op)) {
       std::vector<Value> zeros;
-      for (const ValueSpec& s : outputs) zeros.push_back(caller_worker(s));
+      for (const ValueSpec& s : outputs) zeros.push_back(placeholder(s));
       return in_scope(std::move(zeros));
     }
     const NodeTypes types = node ? NodeTypes(again->graph, *node) : NodeTypes(specs, outputs);
@@ -515,7 +515,7 @@ Expr Eager::adopt(const Expr& foreign, const Site& site) {
     // in a trace both are values of its graph
     if (Tracing* const trace = Tracing::active()) return trace->graph().adopt(foreign, site);
   }
-  if (is_looking_ && is_of_graph) return hold(caller_worker(foreign.spec()));
+  if (is_looking_ && is_of_graph) return hold(placeholder(foreign.spec()));
   if (foreign.is_empty()) return hold(foreign.held());
   const Value& value = foreign.held();
   const bool is_on_host = value.kind() == Value::Kind::tensor && value.tensor().is_on_host();

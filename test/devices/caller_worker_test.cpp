@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-BOOST_AUTO_TEST_SUITE(caller_worker)
+BOOST_AUTO_TEST_SUITE(caller_worker_test)
 
 namespace {
 
@@ -30,7 +30,7 @@ Job job_of(F f) {
 
 /// Runs `f` as a caller worker; tries again until a worker is idle.
 template <class F>
-void as_stand_in(WorkerPool& pool, F f) {
+void as_caller_worker(WorkerPool& pool, F f) {
   for (;;) {
     CallerWorker caller_worker(pool);
     if (caller_worker) return f(caller_worker);
@@ -44,7 +44,7 @@ void as_stand_in(WorkerPool& pool, F f) {
 BOOST_AUTO_TEST_CASE(a_caller_runs_its_jobs_itself) {
   WorkerPool pool(1);
   for (int round = 0; round < 200; ++round)
-    as_stand_in(pool, [&](CallerWorker& self) {
+    as_caller_worker(pool, [&](CallerWorker& self) {
       BOOST_REQUIRE(Worker::current() != nullptr);
       BOOST_TEST(&Worker::current()->pool() == &pool);
       std::thread::id ran_on;
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(only_where_a_worker_is_idle) {
 
 BOOST_AUTO_TEST_CASE(not_on_a_worker_nor_twice_nor_for_a_stepped_pool) {
   WorkerPool pool(2), other(1), stepped(Deterministic{.seed = 1});
-  as_stand_in(pool, [&](CallerWorker&) {
+  as_caller_worker(pool, [&](CallerWorker&) {
     BOOST_TEST(!CallerWorker(pool));
     BOOST_TEST(!CallerWorker(other));
   });
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(what_it_leaves_behind_is_run) {
     for (int round = 0; round < 500; ++round) {
       const int left = round % 4;
       std::latch ran(left);
-      as_stand_in(pool, [&](CallerWorker&) {
+      as_caller_worker(pool, [&](CallerWorker&) {
         for (int i = 0; i < left; ++i) pool.submit(job_of([&] { ran.count_down(); }));
       });
       ran.wait();
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(what_it_leaves_behind_is_run) {
 
 BOOST_AUTO_TEST_CASE(it_gives_up_where_nothing_comes) {
   WorkerPool pool(2);
-  as_stand_in(pool, [&](CallerWorker& self) {
+  as_caller_worker(pool, [&](CallerWorker& self) {
     self.run_until([] { return false; });  // returns: there is nothing to do
     BOOST_TEST(pool.counters().jobs == 0u);
   });
@@ -149,7 +149,7 @@ BOOST_AUTO_TEST_CASE(it_gives_up_where_nothing_comes) {
 BOOST_AUTO_TEST_CASE(a_block_of_a_kernel_may_run_anywhere) {
   WorkerPool pool(2);
   for (int round = 0; round < 200; ++round)
-    as_stand_in(pool, [&](CallerWorker& self) {
+    as_caller_worker(pool, [&](CallerWorker& self) {
       std::atomic<int> sum{0};
       std::latch done(1);
       pool.submit(job_of([&] {
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(
   std::latch searches(1), given_back(1), fetched(1);
   WorkerPool pool(2);
   std::thread searcher([&] {
-    as_stand_in(pool, [&](CallerWorker& self) {
+    as_caller_worker(pool, [&](CallerWorker& self) {
       int asked = 0;
       self.run_until([&] {
         if (++asked < 3) return false;  // before its next job, and before it searches
@@ -184,7 +184,7 @@ BOOST_AUTO_TEST_CASE(
   });
   searches.wait();
   const auto before = pool.counters().wakes;
-  as_stand_in(pool, [](CallerWorker&) {});
+  as_caller_worker(pool, [](CallerWorker&) {});
   BOOST_TEST(pool.counters().wakes == before);
   given_back.count_down();
   searcher.join();
@@ -202,7 +202,7 @@ BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
         std::mt19937 random(static_cast<unsigned>(c));
         for (int round = 0; round < 500; ++round) {
           std::latch second(1), done(1);
-          as_stand_in(pool, [&](CallerWorker&) {
+          as_caller_worker(pool, [&](CallerWorker&) {
             pool.submit_elsewhere(job_of([&] {
               pool.submit(job_of([&] { second.count_down(); }));
               second.wait();
