@@ -97,14 +97,19 @@ void check(bool holds, const char* what) {
   if (!holds) MessageReader::malformed(what);
 }
 
-// Only what this peer may send, to where it goes: from here on a partition is where it stands in
+// Returns a partition of this node. `number` counts those of all nodes, and from here on those of
 // this node's part of the plan.
+const PartitionPlan& own_partition(std::int32_t& number, const Run& run, const char* why_not) {
+  number = run.plan().partition_of_number(number);
+  check(number >= 0 && run.troupe->partitions[at(number)], why_not);
+  return run.plan().partitions[at(number)];
+}
+
+// Only what this peer may send.
 void check(RunToken& m, const Run& run, const DistributedPlan& shared, Peer from) {
   const Plan& plan = run.plan();
-  m.partition = plan.partition_of_number(m.partition);
-  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)],
-        "a token for no partition of this node");
-  const PartitionPlan& to = plan.partitions[at(m.partition)];
+  const PartitionPlan& to =
+      own_partition(m.partition, run, "a token for no partition of this node");
   check(m.receive >= 0 && at(m.receive) < to.receives.size(), "a token of no edge");
   const PartitionPlan::Receive& edge = to.receives[at(m.receive)];
   check(shared.peer_of(edge.partition) == from, "a token of another's edge");
@@ -126,11 +131,8 @@ void check(RunToken& m, const Run& run, const DistributedPlan& shared, Peer from
 }
 
 void check(RunGrant& m, const Run& run, const DistributedPlan& shared, Peer from) {
-  const Plan& plan = run.plan();
-  m.partition = plan.partition_of_number(m.partition);
-  check(m.partition >= 0 && run.troupe->partitions[at(m.partition)],
-        "a grant for no partition of this node");
-  const PartitionPlan& to = plan.partitions[at(m.partition)];
+  const PartitionPlan& to =
+      own_partition(m.partition, run, "a grant for no partition of this node");
   check(m.send >= 0 && at(m.send) < to.sends.size(), "a grant of no edge");
   const PartitionPlan::Send& edge = to.sends[at(m.send)];
   check(shared.peer_of(edge.partition) == from, "a grant of another's edge");
