@@ -5,23 +5,11 @@ import {bytes, clean, duration, percent, rate, roughly, short, shorten} from './
 import {kStateWords} from './graph.js';
 import {kStates} from './model.js';
 import {LossCurve} from './loss.js';
+import {meter, setMeter} from './meter.js';
 import {RunTable} from './runs.js';
 
 const kMostFailed = 200, kMostPoints = 600;
 
-function meter() {
-  const fill = el('span', {class: 'fill'}), text = el('span', {class: 'value'});
-  return {
-    root: el('div', {class: 'cell'}, [el('span', {class: 'track'}, [fill]), text]),
-    fill,
-    text
-  };
-}
-function setMeter(m, fraction, text) {
-  m.fill.style.width = `${Math.round(100 * Math.min(1, Math.max(0, fraction || 0)))}%`;
-  m.fill.classList.toggle('high', fraction > 0.9);
-  setText(m.text, text);
-}
 const percents = (done) => `${(100 * done).toFixed(done < 0.1 ? 1 : 0)} %`;
 const withCommas = (n) => (Number.isFinite(n) ? Math.round(n).toLocaleString('en-US') : '–');
 const exact = (n) =>

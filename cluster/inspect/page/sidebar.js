@@ -2,23 +2,8 @@
 // so nothing moves while they change.
 import {el, keyed, setAttribute, setText} from './dom.js';
 import {bytes, clean, duration, percent, short, shorten} from './format.js';
+import {meter, setMeter} from './meter.js';
 import {RunTable} from './runs.js';
-
-function meter(label) {
-  const name = el('span', {class: 'label', text: label}), fill = el('span', {class: 'fill'});
-  const value = el('span', {class: 'value'});
-  return {
-    root: el('div', {class: 'meter'}, [name, el('span', {class: 'track'}, [fill]), value]),
-    name,
-    fill,
-    value
-  };
-}
-function setMeter(m, fraction, text) {
-  m.fill.style.width = `${Math.round(100 * Math.min(1, Math.max(0, fraction || 0)))}%`;
-  m.fill.classList.toggle('high', fraction > 0.9);
-  setText(m.value, text);
-}
 
 export class Side {
   // callbacks: plan(id), actor(id), overview()
