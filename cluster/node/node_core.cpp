@@ -4,6 +4,7 @@
 #include <chrono>
 #include <random>
 #include <utility>
+#include <variant>
 
 #include <fmt/format.h>
 
@@ -22,6 +23,11 @@ class NodeCore::RequestWorker final : public LeanActor<std::function<void()>> {
 };
 
 namespace {
+
+template <class... F>
+struct Overloads : F... {
+  using F::operator()...;
+};
 
 // Greater each time, as long as the clock does not go back by more than a start takes, and another
 // one for each of many nodes that start in one millisecond.
@@ -233,78 +239,61 @@ void NodeCore::hang_up(Peer peer) {
 }
 
 void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
-  MessageReader r(message);
-  const MessageKind kind = kind_of(r);
-  // before its tensors are taken out
-  const std::uint64_t bytes =
-      kind == MessageKind::tokens || kind == MessageKind::small_tokens ? 0 : bytes_of(message);
+  if (is_a<RunTokens>(message)) {
+    runs_.handle_tokens(peer, message);
+    return;
+  }
+  const std::uint64_t bytes = bytes_of(message);  // before its tensors are taken out
   PlanService& plans = services_->plans;
   StateService& states = services_->states;
-  switch (kind) {
-    case MessageKind::tokens: runs_.handle_tokens(peer, r); return;
-    case MessageKind::small_tokens: runs_.handle_tokens(peer, message); return;
-    case MessageKind::begin_run: {
-      auto m = read_all<BeginRun>(r);
-      std::shared_ptr<CompiledPlan> compiled = plans.find({from, m.plan});
-      runs_.handle(peer, from, std::move(m), compiled);
-      return;
-    }
-    case MessageKind::abandon_run: runs_.handle(peer, from, read_all<AbandonRun>(r)); return;
-    case MessageKind::run_failed: runs_.handle(peer, read_all<RunFailed>(r)); return;
-    case MessageKind::left_run: runs_.handle(peer, read_all<LeftRun>(r)); return;
-    case MessageKind::plan_broken: runs_.handle(peer, read_all<PlanBroken>(r)); return;
-    case MessageKind::runs_begun: runs_.handle(from, read_all<RunsBegun>(r)); return;
-    case MessageKind::gossip:
-      on_roster([&, m = read_all<Gossip>(r)](Roster& roster) {
-        roster.heard(transport_->now(), peer, m);
-      });
-      return;
-    case MessageKind::answer:
-      requests_.answered(peer, read_all<Answer>(r), transport_->now());
-      return;
-    case MessageKind::inspect:
-      services_->inspections.handle(peer, from, read_all<InspectNode>(r));
-      return;
-    case MessageKind::inspected:
-      requests_.inspected(peer, read_all<Inspected>(r), time_ns_());
-      return;
-    case MessageKind::make_plan:
-      quota_.submit(peer, bytes,
-                    [&plans, peer, kept = std::make_shared<Message>(std::move(message))] {
-                      return plans.make(peer, kept);
-                    });
-      return;
-    case MessageKind::drop_plan:
-      quota_.submit(peer, 0, [&plans, peer, key = RunKey{from, read_all<DropPlan>(r).plan}] {
-        plans.drop(peer, key);
-        return std::optional<Answer>();
-      });
-      return;
-    case MessageKind::get_loops:
-      quota_.submit(peer, 0, [&plans, owner = from, m = read_all<GetLoops>(r)] {
-        return Answer{m.request, {}, {}, plans.loops_of({owner, m.plan})};
-      });
-      return;
-    case MessageKind::get_costs:
-      quota_.submit(peer, 0, [&plans, owner = from, m = read_all<GetCosts>(r)] {
-        Answer a{m.request, {}, {}};
-        a.costs = plans.costs_of({owner, m.plan});
-        return a;
-      });
-      return;
-    case MessageKind::probe: probes_.handle(peer, read_all<Probe>(r)); return;
-    case MessageKind::probe_for: probes_.handle(peer, read_all<ProbeFor>(r)); return;
-    case MessageKind::get_variable:
-      states.handle(peer, from, read_all<GetVariable>(r), bytes);
-      return;
-    case MessageKind::set_variable:
-      states.handle(peer, from, read_all<SetVariable>(r), bytes);
-      return;
-    case MessageKind::clear_container:
-      states.handle(peer, from, read_all<ClearContainer>(r), bytes);
-      return;
-    case MessageKind::operate: services_->operations.handle(peer, read_all<OperateNode>(r)); return;
-  }
+  std::visit(
+      Overloads{[&](RunTokens&& m) { runs_.handle(peer, std::move(m)); },
+                [&](BeginRun&& m) {
+                  const std::shared_ptr<CompiledPlan> compiled = plans.find({from, m.plan});
+                  runs_.handle(peer, from, std::move(m), compiled);
+                },
+                [&](AbandonRun&& m) { runs_.handle(peer, from, std::move(m)); },
+                [&](RunFailed&& m) { runs_.handle(peer, std::move(m)); },
+                [&](LeftRun&& m) { runs_.handle(peer, std::move(m)); },
+                [&](PlanBroken&& m) { runs_.handle(peer, std::move(m)); },
+                [&](RunsBegun&& m) { runs_.handle(from, std::move(m)); },
+                [&](Gossip&& m) {
+                  on_roster([&](Roster& roster) { roster.heard(transport_->now(), peer, m); });
+                },
+                [&](Answer&& m) { requests_.answered(peer, std::move(m), transport_->now()); },
+                [&](InspectNode&& m) { services_->inspections.handle(peer, from, std::move(m)); },
+                [&](Inspected&& m) { requests_.inspected(peer, std::move(m), time_ns_()); },
+                [&](MakePlan&& m) {
+                  quota_.submit(peer, bytes,
+                                [&plans, peer, plan = std::make_shared<MakePlan>(std::move(m))] {
+                                  return plans.make(peer, plan);
+                                });
+                },
+                [&](DropPlan&& m) {
+                  quota_.submit(peer, 0, [&plans, peer, key = RunKey{from, m.plan}] {
+                    plans.drop(peer, key);
+                    return std::optional<Answer>();
+                  });
+                },
+                [&](GetLoops&& m) {
+                  quota_.submit(peer, 0, [&plans, owner = from, m] {
+                    return Answer{m.request, {}, {}, plans.loops_of({owner, m.plan})};
+                  });
+                },
+                [&](GetCosts&& m) {
+                  quota_.submit(peer, 0, [&plans, owner = from, m] {
+                    Answer a{m.request, {}, {}};
+                    a.costs = plans.costs_of({owner, m.plan});
+                    return a;
+                  });
+                },
+                [&](Probe&& m) { probes_.handle(peer, std::move(m)); },
+                [&](ProbeFor&& m) { probes_.handle(peer, std::move(m)); },
+                [&](GetVariable&& m) { states.handle(peer, from, std::move(m), bytes); },
+                [&](SetVariable&& m) { states.handle(peer, from, std::move(m), bytes); },
+                [&](ClearContainer&& m) { states.handle(peer, from, std::move(m), bytes); },
+                [&](OperateNode&& m) { services_->operations.handle(peer, std::move(m)); }},
+      read_message(message));
 }
 
 }  // namespace troupe::detail

@@ -8,7 +8,7 @@ namespace troupe {
 
 void Operations::cancel(const std::string& owner, std::uint64_t run) {
   OperateNode m;
-  m.what = OperateNode::What::cancel;
+  m.action = OperateNode::Action::cancel;
   m.node = owner;
   m.run = run;
   ask(std::move(m));
@@ -16,7 +16,7 @@ void Operations::cancel(const std::string& owner, std::uint64_t run) {
 
 std::size_t Operations::drain(const std::string& node) {
   OperateNode m;
-  m.what = OperateNode::What::drain;
+  m.action = OperateNode::Action::drain;
   m.node = node;
   return ask(std::move(m)).states;
 }
@@ -73,7 +73,7 @@ Answer Operations::done_here(const OperateNode& m) {
   Answer answer;
   answer.request = m.request;
   try {
-    if (m.what == OperateNode::What::cancel) {
+    if (m.action == OperateNode::Action::cancel) {
       node_.engine.cancel(m.run);
     } else {
       is_draining_.store(true, std::memory_order_relaxed);

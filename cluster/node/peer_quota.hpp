@@ -60,7 +60,7 @@ class PeerQuota {
   /// Sends an answer, which counts until the peer has read it.
   template <class M>
   void reply(Peer to, const M& answer) {
-    Message message = written(answer).take();
+    Message message = written(answer);
     note_reply(to, bytes_of(message));
     hooks_.send(to, M::kLane, std::move(message));
   }

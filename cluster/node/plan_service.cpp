@@ -44,10 +44,11 @@ std::shared_ptr<RemotePlan> PlanService::prepare(const std::shared_ptr<const Pla
     m.request = node_.requests.add(peer);
     m.fingerprint = prints[at(node)];
     ids.push_back(m.request);
-    MessageWriter w = written(m);
+    MessageWriter w;
     if (parts.is_divisible()) write(w, parts.of(node), plan->nodes[at(node)]);
     else write(w, placed, plan->nodes[at(node)]);
-    Message message = w.take();
+    m.program = w.take();
+    Message message = written(m);
     const std::uint64_t bytes = bytes_of(message);
     node_.requests.ask(m.request, bytes,
                        [&] { node_.transport.send(peer, MakePlan::kLane, std::move(message)); });
@@ -99,30 +100,20 @@ std::vector<NodeCost> PlanService::costs(const DistributedPlan& plan) {
 
 // ---- at the others
 
-std::optional<Answer> PlanService::make(Peer from, const std::shared_ptr<Message>& message) {
-  MessageReader reader(*message);
-  MakePlan m;
+std::optional<Answer> PlanService::make(Peer from, const std::shared_ptr<MakePlan>& plan) {
+  Answer answer{plan->request, {}, {}};
   try {
-    kind_of(reader);
-    read_fields(reader, m);
-  } catch (...) {
-    node_.transport.disconnect(from, Status::from_current_exception());
-    return std::nullopt;
-  }
-  Answer answer{m.request, {}, {}};
-  try {
-    if (!try_make(from, message, m, reader, answer.states)) return std::nullopt;
+    if (!try_make(from, plan, answer.states)) return std::nullopt;
   } catch (...) { answer.status = Status::from_current_exception(); }
   return answer;
 }
 
 // Returns the sessions with all other participants; nothing if the plan has to wait for one. Called
 // under the lock.
-auto PlanService::connected_with(const NodeId& owner, Peer from, const MakePlan& m,
-                                 const std::shared_ptr<Message>& message)
+auto PlanService::connected_with(const NodeId& owner, Peer from, const std::shared_ptr<MakePlan>& m)
     -> std::optional<PeersByName> {
   PeersByName peers;
-  for (NodeId p : m.participants) {
+  for (NodeId p : m->participants) {
     p.address = seen_through(p.address, owner.address);
     if (p.name == node_.self.name && p.incarnation == node_.self.incarnation) continue;
     const auto [known, is_it] = node_.view.look([&](const Roster& roster, ObservedMembers&) {
@@ -139,11 +130,11 @@ auto PlanService::connected_with(const NodeId& owner, Peer from, const MakePlan&
                                                  refusal ? ": " + refusal->message() : ""));
     RequestUse waiting;
     for (const Waiting& w : waiting_)
-      if (w.from == from) waiting.add(bytes_of(*w.message));
-    if (!waiting.has_room(bytes_of(*message), node_.limits))
+      if (w.from == from) waiting.add(bytes_of(w.plan->program));
+    if (!waiting.has_room(bytes_of(m->program), node_.limits))
       throw Error(Code::resource_exhausted,
                   "too many plans of this owner wait for connections, or too large ones");
-    waiting_.push_back({from, message});
+    waiting_.push_back({from, m});
     node_.transport.connect(p.address);
     return std::nullopt;
   }
@@ -151,8 +142,7 @@ auto PlanService::connected_with(const NodeId& owner, Peer from, const MakePlan&
 }
 
 // Returns false if the plan has to wait for connections; `retry` tries it again then.
-bool PlanService::try_make(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m,
-                           MessageReader& reader, std::uint64_t& states) {
+bool PlanService::try_make(Peer from, const std::shared_ptr<MakePlan>& m, std::uint64_t& states) {
   std::optional<NodeId> owner;
   std::optional<PeersByName> peers;
   {
@@ -162,19 +152,20 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<Message>& message, c
     if (is_draining_)
       throw Error(Code::unavailable,
                   "it is being drained and takes no new partitions; place the program on others");
-    peers = connected_with(*owner, from, m, message);
+    peers = connected_with(*owner, from, m);
     if (!peers) return false;
   }
   Placed placed;
+  MessageReader reader(m->program);
   read(reader, placed, node_.self.name);
   reader.end();
-  EngineImpl::OthersStates owners = states_.states_for(owner->incarnation, m.container);
+  EngineImpl::OthersStates owners = states_.states_for(owner->incarnation, m->container);
   states = owners.number;
   std::shared_ptr<CompiledPlan> compiled =
-      node_.engine.take_part(std::move(placed), m.call_depth,
-                             {owner->name, m.plan, owner->incarnation}, std::move(owners.store));
+      node_.engine.take_part(std::move(placed), m->call_depth,
+                             {owner->name, m->plan, owner->incarnation}, std::move(owners.store));
   const std::shared_ptr<const Plan> plan = compiled->troupe.plan;
-  if (plan->here < 0 || fingerprints(*plan)[at(plan->here)] != m.fingerprint)
+  if (plan->here < 0 || fingerprints(*plan)[at(plan->here)] != m->fingerprint)
     throw Error(Code::internal, "it makes another plan of this program");
   std::vector<Peer> of_nodes;
   for (const std::string& node : plan->nodes) {
@@ -183,7 +174,7 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<Message>& message, c
                   fmt::format("node '{}' is in the plan and does not take part", node));
     of_nodes.push_back(node == node_.self.name ? 0 : peers->at(node));
   }
-  const RunKey key{owner->incarnation, m.plan};
+  const RunKey key{owner->incarnation, m->plan};
   const std::shared_ptr<DistributedRuns> runs = runs_.lock();
   auto shared = std::make_shared<DistributedPlan>(runs, key, plan, std::move(of_nodes), from);
   compiled->troupe.remote = shared;
@@ -220,13 +211,8 @@ void PlanService::drop(Peer from, RunKey key) {
     last = std::move(it->second);
     plans_.erase(it);
   }
-  std::erase_if(waiting_, [&](const Waiting& w) {
-    MessageReader reader(*w.message);
-    MakePlan m;
-    kind_of(reader);
-    read_fields(reader, m);
-    return w.from == from && m.plan == key.number;
-  });
+  std::erase_if(waiting_,
+                [&](const Waiting& w) { return w.from == from && w.plan->plan == key.number; });
 }
 
 void PlanService::retry() {
@@ -238,7 +224,7 @@ void PlanService::retry() {
   }
   for (Waiting& w : waiting)
     node_.quota.run_later([this, w] {
-      if (const std::optional<Answer> answer = make(w.from, w.message))
+      if (const std::optional<Answer> answer = make(w.from, w.plan))
         node_.quota.reply(w.from, *answer);
     });
 }

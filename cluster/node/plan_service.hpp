@@ -48,9 +48,8 @@ class PlanService {
 
   // ---- at the others
 
-  /// Makes a part of a plan. Returns the answer for its owner; nothing if the plan waits, or the
-  /// message was no plan, which ends the session.
-  std::optional<Answer> make(Peer from, const std::shared_ptr<Message>& message);
+  /// Makes a part of a plan. Returns the answer for its owner; nothing if the plan waits.
+  std::optional<Answer> make(Peer from, const std::shared_ptr<MakePlan>& plan);
   void drop(Peer from, RunKey key);
   /// Tries plans again that wait for connections.
   void retry();
@@ -70,14 +69,13 @@ class PlanService {
  private:
   struct Waiting {
     Peer from;
-    std::shared_ptr<Message> message;
+    std::shared_ptr<MakePlan> plan;
   };
   using PeersByName = std::map<std::string, Peer>;
 
-  bool try_make(Peer from, const std::shared_ptr<Message>& message, const MakePlan& m,
-                MessageReader& reader, std::uint64_t& states);
-  std::optional<PeersByName> connected_with(const NodeId& owner, Peer from, const MakePlan& m,
-                                            const std::shared_ptr<Message>& message);
+  bool try_make(Peer from, const std::shared_ptr<MakePlan>& m, std::uint64_t& states);
+  std::optional<PeersByName> connected_with(const NodeId& owner, Peer from,
+                                            const std::shared_ptr<MakePlan>& m);
   template <class Question>
   std::vector<std::uint64_t> ask_others(const DistributedPlan& plan);
 

@@ -118,7 +118,7 @@ template <class M>
 RequestTable::Reply StateService::ask(const std::string& node, M m) {
   const Peer to = node_.view.peer_of(node);
   m.request = node_.requests.add(to);
-  Message message = written(m).take();
+  Message message = written(m);
   const std::uint64_t bytes = bytes_of(message);
   node_.requests.ask(m.request, bytes,
                      [&] { node_.transport.send(to, M::kLane, std::move(message)); });
@@ -154,7 +154,7 @@ std::vector<std::uint64_t> StateService::ask_to_clear(const std::string& contain
       handle(0, node_.self.incarnation, std::move(m), 0);
       continue;
     }
-    Message message = written(m).take();
+    Message message = written(m);
     const std::uint64_t bytes = bytes_of(message);
     node_.requests.ask(m.request, bytes, [&] {
       node_.transport.send(peer, ClearContainer::kLane, std::move(message));

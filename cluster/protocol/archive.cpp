@@ -48,6 +48,16 @@ void MessageWriter::spill() {
   used_ = 0;
 }
 
+void MessageWriter::raw(std::span<const std::byte> bytes) {
+  if (bytes.size() <= kGathered - used_) {
+    std::copy(bytes.begin(), bytes.end(), next_.begin() + static_cast<std::ptrdiff_t>(used_));
+    used_ += bytes.size();
+    return;
+  }
+  spill();
+  message_.head.insert(message_.head.end(), bytes.begin(), bytes.end());
+}
+
 // As the library's packer does, in the fewest bytes, the highest first.
 void MessageWriter::long_number(std::uint64_t n) {
   const int log = n < 1 << 8 ? 0 : n < 1 << 16 ? 1 : n < std::uint64_t{1} << 32 ? 2 : 3;
@@ -296,6 +306,20 @@ void read(MessageReader& r, Status& status) {
   std::string message;
   r(code)(message);
   status = code == Code::ok ? Status() : Status(code, std::move(message));
+}
+
+void write(MessageWriter& w, const Message& message) {
+  w.bytes(message.head.data(), message.head.size());
+  w.unsigned_number(message.tensors.size());
+  for (const Tensor& t : message.tensors) w.attach(t);
+}
+
+void read(MessageReader& r, Message& message) {
+  const std::span<const std::byte> head = r.bytes();
+  message.head.assign(head.begin(), head.end());
+  message.tensors.clear();
+  // each of them has come, or it is malformed
+  for (std::uint64_t n = r.unsigned_number(); n > 0; --n) message.tensors.push_back(r.attached());
 }
 
 }  // namespace troupe

@@ -2,9 +2,9 @@
 // strings and byte strings, and beside it the tensors, whose bytes are not copied. One description
 // of a type serves both directions:
 //
-//   template <class A> void fields(A& a, RunToken& t) { a(t.partition), a(t.receive), a(t.value); }
-//   MessageWriter w;  fields(w, token);  Message m = w.take();
-//   MessageReader r(m);  fields(r, token);  r.end();
+//   template <class A> void fields(A& a, Probe& p) { a(p.request), a(p.load); }
+//   MessageWriter w;  fields(w, probe);  Message m = w.take();
+//   MessageReader r(m);  fields(r, probe);  r.end();
 //
 // There are no msgpack arrays or maps. A count precedes its elements and is at most the rest of the
 // message, so that nothing is allocated that was not sent. A MessageReader throws data_loss for
@@ -48,6 +48,8 @@ class MessageWriter {
   }
   void text(const std::string& s);
   void bytes(const void* data, std::size_t size);
+  /// Bytes that no reader of archives sees.
+  void raw(std::span<const std::byte> bytes);
   /// To the message's tensors.
   void attach(Tensor t) { message_.tensors.push_back(std::move(t)); }
 
@@ -85,7 +87,9 @@ class MessageReader {
   static constexpr bool reads = true;
 
   /// Takes the tensors; the head must stay.
-  explicit MessageReader(Message& message) : scan_(message.head), tensors_(message.tensors) {}
+  explicit MessageReader(Message& message) : MessageReader(message.head, message.tensors) {}
+  MessageReader(std::span<const std::byte> head, std::span<Tensor> tensors)
+      : scan_(head), tensors_(tensors) {}
   std::int64_t number() {
     std::uint64_t n = 0;
     return scan_.next_number(n) && n <= static_cast<std::uint64_t>(INT64_MAX)
@@ -128,6 +132,9 @@ void read(MessageReader& r, Shape& shape);
 void read(MessageReader& r, Value& value);
 void write(MessageWriter& w, const Status& status);
 void read(MessageReader& r, Status& status);
+/// A message within another.
+void write(MessageWriter& w, const Message& message);
+void read(MessageReader& r, Message& message);
 
 template <class A>
 void fields(A& a, ValueSpec& s) {

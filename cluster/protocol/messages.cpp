@@ -1,6 +1,7 @@
 #include <troupe/cluster/protocol/messages.hpp>
 
-#include <algorithm>
+#include <iterator>
+#include <type_traits>
 
 #include <troupe/cluster/protocol/inspection_codec.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
@@ -8,11 +9,8 @@
 namespace troupe {
 
 template <>
-inline constexpr std::uint64_t kValues<MessageKind> =
-    static_cast<std::uint64_t>(MessageKind::operate) + 1;
-template <>
-inline constexpr std::uint64_t kValues<OperateNode::What> =
-    static_cast<std::uint64_t>(OperateNode::What::drain) + 1;
+inline constexpr std::uint64_t kValues<OperateNode::Action> =
+    static_cast<std::uint64_t>(OperateNode::Action::drain) + 1;
 template <>
 inline constexpr std::uint64_t kValues<MemberState> =
     static_cast<std::uint64_t>(MemberState::left) + 1;
@@ -23,20 +21,6 @@ inline constexpr std::uint64_t kValues<MembershipMessage::Kind> =
 template <class A>
 void fields(A& a, NodeId& n) {
   a(n.name), a(n.incarnation), a(n.address);
-}
-template <class A>
-void fields(A& a, RunKey& k) {
-  a(k.owner), a(k.number);
-}
-template <class A>
-void fields(A& a, Path& p) {
-  a(p.depth);
-  if (p.depth < 0 || p.depth > Path::kMaxDepth)
-    MessageReader::malformed("a path through too many loops");
-  for (std::int32_t d = 0; d < p.depth; ++d) {
-    a(p.number[d]);
-    if (p.number[d] < 0) MessageReader::malformed("a negative iteration");
-  }
 }
 template <class A>
 void fields(A& a, std::pair<std::int32_t, Tensor>& p) {
@@ -58,7 +42,8 @@ void fields(A& a, Gossip& m) {
 }
 template <class A>
 void fields(A& a, MakePlan& m) {
-  a(m.request), a(m.plan), a(m.participants), a(m.call_depth), a(m.fingerprint), a(m.container);
+  a(m.request), a(m.plan), a(m.participants), a(m.call_depth), a(m.fingerprint), a(m.container),
+      a(m.program);
 }
 template <class A>
 void fields(A& a, DropPlan& m) {
@@ -67,41 +52,6 @@ void fields(A& a, DropPlan& m) {
 template <class A>
 void fields(A& a, BeginRun& m) {
   a(m.run), a(m.id), a(m.plan), a(m.step), a(m.seed), a(m.feeds);
-}
-// Fields of a RunToken or RunGrant; also of a Token or Grant, whose runs and partitions are
-// elsewhere.
-template <class A, class Number, class T>
-void token_fields(A& a, Number&& partition, T& m) {
-  a(partition), a(m.receive), a(m.is_dead), a(m.path), a(m.times), a(m.value);
-}
-template <class A, class Number, class T>
-void grant_fields(A& a, Number&& partition, T& m) {
-  a(partition), a(m.send), a(m.path), a(m.last);
-}
-template <class A>
-void fields(A& a, RunToken& m) {
-  token_fields(a, m.partition, m);
-}
-template <class A>
-void fields(A& a, RunGrant& m) {
-  grant_fields(a, m.partition, m);
-}
-// Bounds the entries of one message, because its thread serves no other message meanwhile.
-template <class T>
-void at_most(MessageWriter& w, std::size_t, const std::vector<T>& all) {
-  w(all);
-}
-template <class T>
-void at_most(MessageReader& r, std::size_t most, std::vector<T>& all) {
-  std::size_t n = 0;
-  r.count(n);
-  if (n > most) r.malformed("more than a turn has to say");
-  all.clear();
-  for (std::size_t i = 0; i < n; ++i) r(all.emplace_back());
-}
-template <class A>
-void fields(A& a, RunTokens& m) {
-  a(m.run), at_most(a, RunTokens::kMost, m.grants), at_most(a, RunTokens::kMost, m.tokens);
 }
 template <class A>
 void fields(A& a, RunFailed& m) {
@@ -187,71 +137,51 @@ void fields(A& a, RunsBegun& m) {
 
 template <class A>
 void fields(A& a, OperateNode& m) {
-  a(m.request), a(m.what), a(m.node), a(m.run), a(m.is_passed_on);
+  a(m.request), a(m.action), a(m.node), a(m.run), a(m.is_passed_on);
 }
 
-MessageKind kind_of(MessageReader& reader) {
-  MessageKind kind{};
-  reader(kind);
-  return kind;
+Message written(const NodeMessage& message) {
+  return std::visit(
+      []<class M>(const M& m) {
+        if constexpr (std::is_same_v<M, RunTokens>) {
+          return written_tokens(m);
+        } else {
+          MessageWriter w;
+          w.raw({{kKind<M>}});
+          fields(w, const_cast<M&>(m));  // writes only
+          return w.take();
+        }
+      },
+      message);
 }
 
-template <class M>
-MessageWriter written(const M& message) {
-  MessageWriter w;
-  w(M::kKind);
-  fields(w, const_cast<M&>(message));  // writes only
-  return w;
-}
-
-MessageWriter written(const RunKey& run, std::span<Posted> posted, const Plan& plan) {
-  const auto number_of = [&](const Posted& p) {
-    return plan.partitions[static_cast<std::size_t>(p.partition)].number;
-  };
-  MessageWriter w;
-  w(RunTokens::kKind), w(run);
-  const auto grants =
-      static_cast<std::size_t>(std::count_if(posted.begin(), posted.end(), [](const Posted& p) {
-        return std::holds_alternative<Grant>(p.message);
-      }));
-  w.unsigned_number(grants);
-  for (Posted& p : posted)
-    if (auto* grant = std::get_if<Grant>(&p.message)) grant_fields(w, number_of(p), *grant);
-  w.unsigned_number(posted.size() - grants);
-  for (Posted& p : posted)
-    if (auto* token = std::get_if<Token>(&p.message)) token_fields(w, number_of(p), *token);
-  return w;
-}
+namespace {
 
 template <class M>
-void read_fields(MessageReader& reader, M& message) {
-  fields(reader, message);
+NodeMessage read_as(Message& message) {
+  M m;
+  if constexpr (std::is_same_v<M, RunTokens>) {
+    read_tokens(message, m);
+  } else {
+    MessageReader reader(std::span(message.head).subspan(1), message.tensors);
+    fields(reader, m);
+    reader.end();
+  }
+  return m;
 }
 
-#define TROUPE_MESSAGE(M)                   \
-  template MessageWriter written(const M&); \
-  template void read_fields(MessageReader&, M&);
-TROUPE_MESSAGE(Gossip)
-TROUPE_MESSAGE(MakePlan)
-TROUPE_MESSAGE(DropPlan)
-TROUPE_MESSAGE(BeginRun)
-TROUPE_MESSAGE(RunTokens)
-TROUPE_MESSAGE(RunFailed)
-TROUPE_MESSAGE(AbandonRun)
-TROUPE_MESSAGE(LeftRun)
-TROUPE_MESSAGE(GetVariable)
-TROUPE_MESSAGE(SetVariable)
-TROUPE_MESSAGE(ClearContainer)
-TROUPE_MESSAGE(OperateNode)
-TROUPE_MESSAGE(GetLoops)
-TROUPE_MESSAGE(Answer)
-TROUPE_MESSAGE(GetCosts)
-TROUPE_MESSAGE(Probe)
-TROUPE_MESSAGE(ProbeFor)
-TROUPE_MESSAGE(InspectNode)
-TROUPE_MESSAGE(Inspected)
-TROUPE_MESSAGE(PlanBroken)
-TROUPE_MESSAGE(RunsBegun)
-#undef TROUPE_MESSAGE
+template <class... All>
+NodeMessage read_any(Message& message, const std::variant<All...>*) {
+  constexpr NodeMessage (*read[])(Message&) = {read_as<All>...};
+  if (message.head.empty() || static_cast<std::size_t>(message.head[0]) >= std::size(read))
+    MessageReader::malformed("it is of no kind");
+  return read[static_cast<std::size_t>(message.head[0])](message);
+}
+
+}  // namespace
+
+NodeMessage read_message(Message& message) {
+  return read_any(message, static_cast<NodeMessage*>(nullptr));
+}
 
 }  // namespace troupe

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include <troupe/actors/executor/partition_messages.hpp>
-#include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/cluster/protocol/run_tokens.hpp>
 #include <troupe/cluster/runs/distributed_runs.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
@@ -46,12 +46,11 @@ bool DistributedPlan::post_message(const RunKey& run, std::span<Posted> posted, 
   const bool has_tokens = std::any_of(posted.begin(), posted.end(), [](const Posted& p) {
     return std::holds_alternative<Token>(p.message);
   });
-  const SmallTokens small(run, posted, *plan_);
-  const bool is_small = !small.bytes().empty();
+  const WrittenTokens tokens(run, posted, *plan_);
+  const std::span<const std::byte> record = tokens.record();
   Transport& transport = runs_->transport();
-  if (is_small && transport.send_direct(to, small.bytes(), has_tokens)) return false;
-  transport.send(to, has_tokens ? RunTokens::kLane : Lane::control,
-                 is_small ? small.message() : written(run, posted, *plan_).take());
+  if (!record.empty() && transport.send_direct(to, record, has_tokens)) return false;
+  transport.send(to, has_tokens ? RunTokens::kLane : Lane::control, tokens.message());
   return true;
 }
 
@@ -85,7 +84,7 @@ void DistributedPlan::post(std::span<Posted> posted) {
     const std::size_t large = to_front(ours, is_large);
     for (std::size_t i = 0; i < large; ++i)
       runs_->transport().send(to, RunTokens::kLane,
-                              written(key, ours.subspan(i, 1), *plan_).take());
+                              WrittenTokens(key, ours.subspan(i, 1), *plan_).message());
     const bool is_message = post_message(key, ours.subspan(large), to);
     // the transport sends them while the turn's remaining work is done
     if (is_message || large != 0) runs_->transport().flush(to);

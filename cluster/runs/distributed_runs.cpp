@@ -7,7 +7,6 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/runtime/clock.hpp>
-#include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/devices/base/text.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
@@ -482,17 +481,11 @@ void DistributedRuns::handle_read(Peer from, Read read) {
   handle(from, std::move(said));
 }
 
-void DistributedRuns::handle_tokens(Peer from, MessageReader& reader) {
-  handle_read(from, [&](RunTokens& said) {
-    read_fields(reader, said);
-    reader.end();
-  });
-}
 void DistributedRuns::handle_tokens(Peer from, std::span<const std::byte> record) {
-  handle_read(from, [&](RunTokens& said) { read_small(record, said); });
+  handle_read(from, [&](RunTokens& said) { read_tokens(record, said); });
 }
-void DistributedRuns::handle_tokens(Peer from, const Message& message) {
-  handle_read(from, [&](RunTokens& said) { read_small(message, said); });
+void DistributedRuns::handle_tokens(Peer from, Message& message) {
+  handle_read(from, [&](RunTokens& said) { read_tokens(message, said); });
 }
 
 // A grant for a run that is not under way here is dropped: without an instance of a loop no token

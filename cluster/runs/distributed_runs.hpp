@@ -125,12 +125,11 @@ class DistributedRuns {
   void handle(std::uint64_t owner, RunsBegun&& m);
 
   // ---- both
-  /// RunTokens, the most frequent message: read into memory that is kept.
-  void handle_tokens(Peer from, MessageReader& reader);
-  void handle(Peer from, RunTokens&& m);
-  /// Small tokens, sent directly or as a message.
+  /// RunTokens, the most frequent message, or a direct record of them: read into memory that is
+  /// kept.
+  void handle_tokens(Peer from, Message& message);
   void handle_tokens(Peer from, std::span<const std::byte> record);
-  void handle_tokens(Peer from, const Message& message);
+  void handle(Peer from, RunTokens&& m);
   /// The run has failed here.
   void failed(Run& run, DistributedPlan& plan);
   void lost(Peer peer, const NodeId& node, const Status& why);

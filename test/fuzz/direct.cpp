@@ -2,12 +2,12 @@
 // direct records, as a process that has mapped the memory may write them; two bytes are a step: an
 // action and its amount. Odd: a direct record of tokens; a readable direct record is written, and
 // must then read as the same. Instruments: cluster/transport/channel/direct_ring.cpp
-// cluster/protocol/small_tokens.cpp
+// cluster/protocol/run_tokens.cpp
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include <troupe/cluster/protocol/small_tokens.hpp>
+#include <troupe/cluster/protocol/run_tokens.hpp>
 #include <troupe/cluster/transport/channel/direct_ring.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
@@ -16,9 +16,9 @@ using namespace troupe::test;
 
 namespace {
 
-void read_tokens(std::span<const std::byte> bytes) {
+void check_tokens(std::span<const std::byte> bytes) {
   RunTokens said;
-  read_small(bytes, said);
+  read_tokens(bytes, said);
   Plan plan;
   std::vector<Posted> posted;
   const auto to = [&](std::int32_t partition) {
@@ -29,15 +29,13 @@ void read_tokens(std::span<const std::byte> bytes) {
     posted.push_back({to(g.partition), Grant{{}, g.send, g.path, g.last}});
   for (const RunToken& t : said.tokens)
     posted.push_back({to(t.partition), Token{{}, t.receive, t.is_dead, t.value, t.path, t.times}});
-  const SmallTokens again(said.run, posted, plan);
-  // it may stop a little earlier than it must
-  demand(again.bytes().empty() == (bytes.size() > SmallTokens::kMost) ||
-         bytes.size() + 256 > SmallTokens::kMost);
-  if (again.bytes().empty()) return;
-  demand(again.bytes().size() == bytes.size());
+  const WrittenTokens again(said.run, posted, plan);
+  demand(again.record().empty() == (bytes.size() > direct::kMost));
+  if (again.record().empty()) return;
+  demand(again.record().size() == bytes.size());
   RunTokens back;
-  read_small(again.bytes(), back);
-  demand(written(back).take().head == written(said).take().head);
+  read_tokens(again.record(), back);
+  demand(written_tokens(back).head == written_tokens(said).head);
 }
 
 void step(DirectWords& words, direct::Line* lines, DirectWriter& writer, DirectReader& reader,
@@ -107,8 +105,8 @@ extern "C" int LLVMFuzzerInitialize(int*, char***) {
   const std::vector<Posted> posted{{0, Grant{{}, 1, path, 9}},
                                    {0, Token{{}, 2, false, Tensor::scalar(1.5), path, 3}},
                                    {0, Token{{}, 3, true, {}, {}, 1}}};
-  const SmallTokens tokens({1, 2}, posted, plan);
-  seed("\1"s.append(reinterpret_cast<const char*>(tokens.bytes().data()), tokens.bytes().size()));
+  const WrittenTokens tokens({1, 2}, posted, plan);
+  seed("\1"s.append(reinterpret_cast<const char*>(tokens.record().data()), tokens.record().size()));
   return 0;
 }
 
@@ -117,7 +115,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   if (in.next() % 2 == 1) {
     const std::string record = in.rest();
     try {
-      read_tokens(std::as_bytes(std::span(record)));
+      check_tokens(std::as_bytes(std::span(record)));
     } catch (const Error&) {}
     return 0;
   }

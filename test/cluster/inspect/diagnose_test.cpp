@@ -95,7 +95,7 @@ std::unique_ptr<Transport> mean(std::unique_ptr<Transport> inner) {
         auto said = as<RunTokens>(message);
         if (!said) return send(peer, lane, std::move(message));
         said->grants.clear();
-        if (!said->tokens.empty()) send(peer, lane, written(*said).take());
+        if (!said->tokens.empty()) send(peer, lane, written(*said));
       });
 }
 

@@ -81,16 +81,14 @@ void run_alone(Engine& engine) {
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(an_inspection_arrives_as_it_was) {
-  Message m = written(inspected_with_everything()).take();
+  Message m = written(inspected_with_everything());
   const std::vector<std::byte> head = m.head;
-  MessageReader r(m);
-  BOOST_TEST((kind_of(r) == MessageKind::inspected));
-  const auto back = read_all<Inspected>(r);
+  const auto back = std::get<Inspected>(read_message(m));
   BOOST_TEST(back.report.engine.runs.at(0).partitions.at(0).runs.at(0).waits.at(0).from ==
              "/node:a/cpu:0");
   BOOST_TEST((back.report.engine.runs[0].for_so_long == 3s));
   BOOST_TEST(back.report.recorded.at(0).partitions.at(0).events.at(0).flow == 0x1234567890abcdefu);
-  BOOST_TEST((written(back).take().head == head));
+  BOOST_TEST((written(back).head == head));
 }
 
 // Nodes of one version understand each other: a change of these bytes is a change of what a node
@@ -102,21 +100,20 @@ BOOST_AUTO_TEST_CASE(inspections_are_written_as_the_golden_files_have_them) {
                         .since_ns = 1'700'000'000'123'456'789,
                         .tracer = 9,
                         .since_step = 40}};
-  check_golden("inspect_node", written(question).take().head);
-  check_golden("inspected", written(inspected_with_everything()).take().head);
+  check_golden("inspect_node", written(question).head);
+  check_golden("inspected", written(inspected_with_everything()).head);
   // and the files are read as what they were
   for (const char* name : {"inspect_node", "inspected"}) {
     Message m{golden_bytes(name), {}};
-    MessageReader r(m);
-    const MessageKind kind = kind_of(r);
-    if (kind == MessageKind::inspect)
-      BOOST_TEST(read_all<InspectNode>(r).question.plan.number == 70'000u);
-    else BOOST_TEST(read_all<Inspected>(r).report.peers.at(0).unacknowledged == 60u);
+    const NodeMessage was = read_message(m);
+    if (const auto* asked = std::get_if<InspectNode>(&was))
+      BOOST_TEST(asked->question.plan.number == 70'000u);
+    else BOOST_TEST(std::get<Inspected>(was).report.peers.at(0).unacknowledged == 60u);
   }
 }
 
 BOOST_AUTO_TEST_CASE(damaged_inspections_are_refused) {
-  const Message whole = written(inspected_with_everything()).take();
+  const Message whole = written(inspected_with_everything());
   std::minstd_rand random(1);
   int refused = 0;
   for (int n = 0; n < 20'000; ++n) {
@@ -125,8 +122,7 @@ BOOST_AUTO_TEST_CASE(damaged_inspections_are_refused) {
       m.head[random() % m.head.size()] = static_cast<std::byte>(random());
     if (n % 7 == 0) m.head.resize(random() % m.head.size());
     try {
-      MessageReader r(m);
-      if (kind_of(r) == MessageKind::inspected) read_all<Inspected>(r);
+      read_message(m);
     } catch (const Error&) { ++refused; }
   }
   BOOST_TEST(refused > 2000);

@@ -57,7 +57,7 @@ class Liar {
         if (!m) return message;
         m->grants.clear();
         if (m->tokens.empty()) return {};
-        return written(*m).take();
+        return written(*m);
       case Fault::token_lost:
       case Fault::token_renamed:
         if (!m || m->tokens.empty() || has_lied_ || random_() % 8 != 0) return message;
@@ -72,7 +72,7 @@ class Liar {
           ++again.path.number[again.path.depth - 1];
           m->tokens.push_back(std::move(again));
         }
-        return written(*m).take();
+        return written(*m);
     }
     return message;
   }

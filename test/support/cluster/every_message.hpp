@@ -25,7 +25,7 @@ void for_each_message(F&& f) {
   ping.members = {{"a", 7, 1, MemberState::suspect, "tcp://127.0.0.1:7117", "gpu=no"}};
   f(Gossip{ping.members[0], ping});
   f(GetLoops{5, 2});
-  f(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef});
+  f(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef, "", {{std::byte{1}, std::byte{2}}, {t}}});
   f(DropPlan{3});
   f(BeginRun{4, 9, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
   f(RunTokens{{7, 8}, {{1, 2, token.path, 32}}, {token}});
@@ -50,7 +50,7 @@ void for_each_message(F&& f) {
   f(PlanBroken{2});
   f(RunsBegun{9});
   f(ClearContainer{7, "models"});
-  f(OperateNode{8, OperateNode::What::cancel, "worker-1", 17, true});
+  f(OperateNode{8, OperateNode::Action::cancel, "worker-1", 17, true});
 }
 
 }  // namespace troupe::test

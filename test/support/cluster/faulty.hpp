@@ -11,7 +11,6 @@
 #include <type_traits>
 
 #include <troupe/cluster/protocol/messages.hpp>
-#include <troupe/cluster/protocol/small_tokens.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 
 namespace troupe::test {
@@ -44,20 +43,11 @@ class FaultyTransport final : public Transport {
   const Fault fault_;
 };
 
-/// Null unless it is an M, however it is written.
+/// Null unless it is an M.
 template <class M>
 std::optional<M> as(Message message) {
-  MessageReader reader(message);
-  const MessageKind kind = kind_of(reader);
-  M m;
-  if constexpr (std::is_same_v<M, RunTokens>)
-    if (kind == MessageKind::small_tokens) {
-      read_small(message, m);
-      return m;
-    }
-  if (kind != M::kKind) return {};
-  read_fields(reader, m);
-  return m;
+  if (!is_a<M>(message)) return {};
+  return std::get<M>(read_message(message));
 }
 
 /// Sends all that it should; tokens and grants once more, at once or later, and others of them
@@ -83,7 +73,7 @@ class Repeater {
           grant.last = static_cast<std::int64_t>(random_() >> 1);
           is_changed = true;
         }
-      if (is_changed) send(peer, lane, written(*said).take());
+      if (is_changed) send(peer, lane, written(*said));
       // ahead of them or behind them: then one of the two is repeated in part
       if (auto part = part_of(*as<RunTokens>(message))) {
         if (chance(2)) later_.push_back({peer, lane, std::move(*part)});
@@ -117,7 +107,7 @@ class Repeater {
       token.times = static_cast<std::int32_t>(
           1 + random_() % static_cast<std::uint64_t>(token.times - skipped));
     }
-    return written(said).take();
+    return written(said);
   }
 
   std::mutex mutex_;  // guards both

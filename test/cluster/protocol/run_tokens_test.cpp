@@ -1,16 +1,16 @@
 // Not under tsan: it encodes and decodes on one thread.
-// Tokens and grants in few bytes: they are read as their message would be, in one way only, and
-// nothing else is.
-#include <troupe/cluster/protocol/small_tokens.hpp>
+// Tokens and grants are read as they were posted, in one way only, and nothing else is.
+#include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/cluster/transport/channel/direct_ring.hpp>
 #include <troupe/test/support/cluster/golden.hpp>
 
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <complex>
 #include <random>
 
-BOOST_AUTO_TEST_SUITE(small_tokens_test)
+BOOST_AUTO_TEST_SUITE(run_tokens_test)
 
 namespace {
 
@@ -59,37 +59,117 @@ Plan numbered_plan() {
   return plan;
 }
 
-BOOST_AUTO_TEST_CASE(tokens_are_read_as_their_message_would_be) {
+bool is_same(const Path& a, const Path& b) {
+  return a.depth == b.depth && std::equal(a.number, a.number + a.depth, b.number);
+}
+
+// `said` is what was posted, tokens behind grants.
+void check_read(const RunTokens& said, const std::vector<Posted>& posted, const Plan& plan) {
+  std::size_t grants = 0, tokens = 0;
+  for (const Posted& p : posted) {
+    const std::int32_t number = plan.partitions[static_cast<std::size_t>(p.partition)].number;
+    if (const auto* grant = std::get_if<Grant>(&p.message)) {
+      const RunGrant& is = said.grants.at(grants++);
+      BOOST_REQUIRE((is.partition == number && is.send == grant->send && is.last == grant->last));
+      BOOST_REQUIRE(is_same(is.path, grant->path));
+    } else {
+      const auto& token = std::get<Token>(p.message);
+      const RunToken& is = said.tokens.at(tokens++);
+      BOOST_REQUIRE((is.partition == number && is.receive == token.receive));
+      BOOST_REQUIRE((is.times == token.times && is.is_dead == token.is_dead));
+      BOOST_REQUIRE(is_same(is.path, token.path));
+      BOOST_REQUIRE((is.value.is_same_scalar(token.value) ||
+                     is.value.has_value() == token.value.has_value()));
+    }
+  }
+  BOOST_REQUIRE((grants == said.grants.size() && tokens == said.tokens.size()));
+}
+
+BOOST_AUTO_TEST_CASE(small_tokens_are_read_as_they_were_posted) {
   std::mt19937_64 random(5);
   const Plan plan = numbered_plan();
   for (int round = 0; round < 500; ++round) {
-    std::vector<Posted> posted = posted_by(random, 1 + random() % 20);
+    const std::vector<Posted> posted = posted_by(random, 1 + random() % 20);
     const RunKey run{random(), random()};
-    const SmallTokens tokens(run, posted, plan);
-    BOOST_REQUIRE(!tokens.bytes().empty());
+    const WrittenTokens written(run, posted, plan);
+    const std::span<const std::byte> record = written.record();
+    BOOST_REQUIRE(!record.empty());
     RunTokens direct;
-    read_small(tokens.bytes(), direct);
-    Message m = written(run, posted, plan).take();
-    BOOST_REQUIRE((written(direct).take().head == m.head));
+    read_tokens(record, direct);
+    BOOST_REQUIRE((direct.run == run));
+    check_read(direct, posted, plan);
+    // the message is the record, behind its kind
+    Message m = written.message();
+    BOOST_REQUIRE((m.head == written_tokens(direct).head));
+    BOOST_REQUIRE((m.head.size() == record.size() + 1 && m.head[0] == kKind<RunTokens>));
+    BOOST_REQUIRE(std::equal(record.begin(), record.end(), m.head.begin() + 1));
+    BOOST_REQUIRE(m.tensors.empty());
     // Truncated input is detected wherever it ends, and so is surplus input.
-    for (std::size_t n = 0; n < tokens.bytes().size(); ++n) {
+    for (std::size_t n = 0; n < record.size(); ++n) {
       RunTokens part;
-      BOOST_REQUIRE_THROW(read_small(tokens.bytes().first(n), part), Error);
+      BOOST_REQUIRE_THROW(read_tokens(record.first(n), part), Error);
     }
-    std::vector<std::byte> more(tokens.bytes().begin(), tokens.bytes().end());
+    std::vector<std::byte> more(record.begin(), record.end());
     more.resize(more.size() + 8);
     RunTokens whole;
-    BOOST_REQUIRE_THROW(read_small(more, whole), Error);
+    BOOST_REQUIRE_THROW(read_tokens(more, whole), Error);
   }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_not_small_goes_as_a_message) {
+BOOST_AUTO_TEST_CASE(other_values_follow_behind_all_tokens) {
+  const Plan plan = numbered_plan();
+  List list(DType::f32, Shape{2});
+  list.push(Tensor::of<float>({1, 2}));
+  const Tensor matrix = Tensor::of<float>({1, 2, 3, 4}, Shape{2, 2});
+  const std::vector<Posted> posted{
+      {0, Token{{}, 1, false, list, {}, 1}},
+      {1, Token{{}, 2, false, Tensor::scalar(1.5), {}, 1}},
+      {0, Grant{{}, 3, {}, 7}},
+      {1, Token{{}, 4, false, Tensor::scalar(std::complex<double>(1, 2)), {}, 1}},
+      {0, Token{{}, 5, false, matrix, {}, 1}}};
+  const WrittenTokens written({1, 2}, posted, plan);
+  BOOST_TEST(written.record().empty());
+  const Message whole = written.message();
+  Message m = whole;
+  RunTokens said;
+  read_tokens(m, said);
+  check_read(said, posted, plan);
+  BOOST_TEST(said.tokens[0].value.list().length() == 1);
+  BOOST_TEST(
+      (said.tokens[2].value.tensor().item<std::complex<double>>() == std::complex<double>(1, 2)));
+  BOOST_TEST(said.tokens[3].value.tensor().raw() == matrix.raw());  // not copied
+  BOOST_TEST((written_tokens(said).head == whole.head));
+  // neither less nor more
+  for (std::size_t n = 0; n < whole.head.size(); ++n) {
+    Message part{{whole.head.begin(), whole.head.begin() + static_cast<std::ptrdiff_t>(n)},
+                 whole.tensors};
+    RunTokens none;
+    BOOST_REQUIRE_THROW(read_tokens(part, none), Error);
+  }
+  for (const bool is_more : {false, true}) {
+    Message other = whole;
+    if (is_more) other.tensors.push_back(matrix);
+    else other.tensors.pop_back();
+    RunTokens none;
+    BOOST_CHECK_THROW(read_tokens(other, none), Error);
+  }
+  // such a token is none of a record's
+  RunTokens none;
+  BOOST_CHECK_THROW(read_tokens(std::span(whole.head).subspan(1), none), Error);
+}
+
+BOOST_AUTO_TEST_CASE(a_record_has_a_largest_size) {
   const Plan plan = numbered_plan();
   const auto goes_directly = [&](Value value, std::size_t times = 1) {
     std::vector<Posted> posted;
     for (std::size_t i = 0; i < times; ++i)
       posted.push_back({0, Token{{}, 1, false, value, {}, 1}});
-    return !SmallTokens({1, 2}, posted, plan).bytes().empty();
+    const WrittenTokens written({1, 2}, posted, plan);
+    Message m = written.message();
+    RunTokens said;
+    read_tokens(m, said);
+    check_read(said, posted, plan);
+    return !written.record().empty();
   };
   BOOST_TEST(goes_directly(Tensor::scalar(1.0)));
   BOOST_TEST(goes_directly(Tensor::scalar(1.0), 64));
@@ -101,13 +181,13 @@ BOOST_AUTO_TEST_CASE(what_is_not_small_goes_as_a_message) {
 
 BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
   const std::vector<Posted> one{{0, Token{{}, 1, false, Tensor::scalar(1.0), {}, 1}}};
-  const SmallTokens tokens({1, 2}, one, numbered_plan());
+  const WrittenTokens tokens({1, 2}, one, numbered_plan());
   const auto is_refused = [&](std::size_t at, std::uint8_t byte) {
-    std::vector<std::byte> bytes(tokens.bytes().begin(), tokens.bytes().end());
+    std::vector<std::byte> bytes(tokens.record().begin(), tokens.record().end());
     bytes[at] = static_cast<std::byte>(byte);
     RunTokens said;
     try {
-      read_small(bytes, said);
+      read_tokens(bytes, said);
     } catch (const Error& e) {
       BOOST_TEST((e.code() == Code::data_loss));
       return true;
@@ -116,34 +196,17 @@ BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
   };
   // Its owner (8 bytes), its number, grants, tokens, then the token's partition, edge, times, what
   // it is and its path's length, kind and element.
-  BOOST_TEST(tokens.bytes().size() == 24u);
+  BOOST_TEST(tokens.record().size() == 24u);
   BOOST_TEST(!is_refused(11, 9));  // another partition
   BOOST_TEST(is_refused(9, 1));    // a grant that is not there
   BOOST_TEST(is_refused(10, 2));   // a token that is not there
   BOOST_TEST(is_refused(14, Path::kMaxDepth + 1));
-  BOOST_TEST(is_refused(14, 0x30));  // an invalid kind
+  BOOST_TEST(is_refused(14, 0x30));  // its value follows
+  BOOST_TEST(is_refused(14, 0x40));  // an invalid kind
   BOOST_TEST(is_refused(14, 0x00));  // no kind, with a value
   BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::string)));
   BOOST_TEST(is_refused(15, 200));
   BOOST_TEST(is_refused(15, static_cast<std::uint8_t>(DType::c128)));
-}
-
-// As a message, to others: the same behind the byte of its kind, and no tensors.
-BOOST_AUTO_TEST_CASE(a_message_of_small_tokens_is_read_as_its_record) {
-  std::mt19937_64 random(7);
-  const Plan plan = numbered_plan();
-  std::vector<Posted> posted = posted_by(random, 9);
-  const SmallTokens tokens({1, 2}, posted, plan);
-  Message message = tokens.message();
-  BOOST_TEST(message.head.size() == tokens.bytes().size() + 1);
-  MessageReader reader(message);
-  BOOST_TEST((kind_of(reader) == MessageKind::small_tokens));
-  RunTokens said;
-  read_small(message, said);
-  BOOST_TEST((written(said).take().head == written({1, 2}, posted, plan).take().head));
-  message.tensors.push_back(Tensor::scalar(1.0));
-  BOOST_CHECK_THROW(read_small(message, said), Error);
-  BOOST_CHECK_THROW(read_small(Message{{std::byte{20}}, {}}, said), Error);
 }
 
 // A number has one way to be written, and its index a largest one.
@@ -154,7 +217,7 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
     for (const int b : token) bytes.push_back(static_cast<std::byte>(b));
     RunTokens said;
     try {
-      read_small(bytes, said);
+      read_tokens(bytes, said);
     } catch (const Error&) { return false; }
     return true;
   };
@@ -173,7 +236,7 @@ BOOST_AUTO_TEST_CASE(numbers_are_as_they_are_written) {
   const auto last_read = [](std::int64_t last) {
     const std::vector<Posted> one{{0, Grant{{}, 1, {}, last}}};
     RunTokens said;
-    read_small(SmallTokens({UINT64_MAX, UINT64_MAX}, one, numbered_plan()).bytes(), said);
+    read_tokens(WrittenTokens({UINT64_MAX, UINT64_MAX}, one, numbered_plan()).record(), said);
     BOOST_TEST(said.run.number == UINT64_MAX);
     return said.grants.at(0).last;
   };
@@ -192,8 +255,8 @@ BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
   path.number[0] = 1'000'000;
   const std::vector<Posted> both{{0, Grant{{}, 1, path, 1'000'032}},
                                  {0, Token{{}, 1, false, Tensor::scalar(1.0), path, 1}}};
-  const SmallTokens small({0x0102030405060708, 1000}, both, numbered_plan());
-  BOOST_TEST(small.bytes().size() <= direct::kFirst);
+  const WrittenTokens small({0x0102030405060708, 1000}, both, numbered_plan());
+  BOOST_TEST(small.record().size() <= direct::kFirst);
   // As WIRE.md has it: owner, run, how many; partition, edge, depth, path, last; partition, edge,
   // times, what and depth, path, kind, element.
   std::vector<unsigned> expected{8,
@@ -227,35 +290,34 @@ BOOST_AUTO_TEST_CASE(a_token_and_a_grant_are_one_line) {
                                  static_cast<unsigned>(DType::f64)};
   for (const unsigned b : {0, 0, 0, 0, 0, 0, 0xf0, 0x3f}) expected.push_back(b);
   std::vector<unsigned> got;
-  for (const std::byte b : small.bytes()) got.push_back(static_cast<unsigned>(b));
+  for (const std::byte b : small.record()) got.push_back(static_cast<unsigned>(b));
   BOOST_TEST(got == expected, boost::test_tools::per_element());
 }
 
 // A grant, and tokens of each kind, in no loop and in one in another, at small numbers and large
 // ones. Raise wire::kVersion when writing the file anew.
-BOOST_AUTO_TEST_CASE(small_tokens_are_written_as_the_golden_file_has_them) {
+BOOST_AUTO_TEST_CASE(tokens_are_written_as_the_golden_file_has_them) {
   Path inner;
   inner.depth = 2;
   inner.number[0] = 3;
   inner.number[1] = 1'000'000;
   const RunKey run{0x0102030405060708, 1000};
-  std::vector<Posted> posted{{0, Grant{{}, 300, inner, 1'000'032}},
-                             {0, Token{{}, 1, false, Value(), {}, 1}},
-                             {1, Token{{}, 2, true, Value(), inner, 40}},
-                             {1, Token{{}, 128, false, Tensor::scalar(true), {}, 1}},
-                             {0, Token{{}, 4, false, Tensor::scalar<std::int32_t>(-3), inner, 1}},
-                             {0, Token{{}, 5, false, Tensor::scalar(1.5), inner, 300}}};
+  const Tensor pair = Tensor::of<float>({1, 2});
+  const std::vector<Posted> posted{
+      {0, Grant{{}, 300, inner, 1'000'032}},
+      {0, Token{{}, 1, false, Value(), {}, 1}},
+      {1, Token{{}, 2, true, Value(), inner, 40}},
+      {1, Token{{}, 128, false, Tensor::scalar(true), {}, 1}},
+      {0, Token{{}, 4, false, Tensor::scalar<std::int32_t>(-3), inner, 1}},
+      {0, Token{{}, 5, false, Tensor::scalar(1.5), inner, 300}},
+      {1, Token{{}, 6, false, pair, inner, 1}}};
   const Plan plan = numbered_plan();
-  const SmallTokens small(run, posted, plan);
-  BOOST_REQUIRE(!small.bytes().empty());
-  const Message message = small.message();
-  test::check_golden("small_tokens", message.head);
+  test::check_golden("tokens", WrittenTokens(run, posted, plan).message().head);
   RunTokens was;
-  read_small(Message{test::golden_bytes("small_tokens"), {}}, was);
+  Message file{test::golden_bytes("tokens"), {pair}};
+  read_tokens(file, was);
   BOOST_TEST((was.run == run));
-  BOOST_REQUIRE((was.grants.size() == 1 && was.tokens.size() == 5));
-  BOOST_TEST((was.grants[0].path.number[1] == 1'000'000 && was.grants[0].last == 1'000'032));
-  BOOST_TEST((written(was).take().head == written(run, posted, plan).take().head));
+  check_read(was, posted, plan);
 }
 
 }  // namespace
