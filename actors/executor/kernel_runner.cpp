@@ -164,7 +164,7 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
     measure(node, took, {scratch_.data(), static_cast<std::size_t>(node.outputs)}, put, true);
     if (took >= kHeavy) {
       if (!observer_.is_drawn()) observer_.record_kernel(iteration, node, start, took);
-      if ((heavy_ns_ += took) >= kLongTurn && !driver_.is_stepped()) {
+      if ((heavy_ns_ += took) >= kLongTurn && !driver_.clock().is_stepped()) {
         is_long_ = true;
         observer_.look_closer();
       }
@@ -180,7 +180,7 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
 
 ResidentRun::Slice KernelRunner::slice() const {
   ResidentRun::Slice slice;
-  if (driver_.is_stepped()) slice.iterations = 1000;
+  if (driver_.clock().is_stepped()) slice.iterations = 1000;
   return slice;
 }
 
@@ -227,7 +227,7 @@ KernelRunner::Outcome KernelRunner::run_loop(IterationState& iteration, const Pl
     kernel.execution->take(outputs);
     end_loop(kernel);
     measure(node, took, outputs, 0, true);
-    if (took >= kHeavy && (heavy_ns_ += took) >= kLongTurn && !driver_.is_stepped()) {
+    if (took >= kHeavy && (heavy_ns_ += took) >= kLongTurn && !driver_.clock().is_stepped()) {
       is_long_ = true;
       observer_.look_closer();
     }
@@ -335,7 +335,7 @@ bool KernelRunner::is_light() const {
   for (const FramePlan& f : mine_.frames)
     for (const PlanNode& n : f.nodes) {
       const std::int64_t ns = cost_ns(n.index);
-      const bool is_short = driver_.is_stepped() || (ns < kHeavy && (ns != 0 || n.scalars));
+      const bool is_short = driver_.clock().is_stepped() || (ns < kHeavy && (ns != 0 || n.scalars));
       if (n.kernel && (!is_short || !tells_its_work(plan_.program.graph, n.source))) return false;
     }
   return true;

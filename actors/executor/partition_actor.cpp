@@ -20,9 +20,10 @@ class PartitionActor::OpActor final : public LeanActor<PendingKernel*> {
 PartitionActor::PartitionActor(caf::actor_config& config, std::shared_ptr<const Plan> plan,
                                std::int32_t index, Granularity granularity, WorkerPool& pool,
                                PlanActors& troupe)
-    : LeanActor(config), pool_(pool),
-      virtual_clock_(pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr),
-      troupe_(troupe), granularity_(granularity),
+    : LeanActor(config),
+      PartitionDriver(PartitionClock(
+          pool.deterministic() ? &SchedulerModule::of(home_system())->clock() : nullptr)),
+      pool_(pool), troupe_(troupe), granularity_(granularity),
       partition_(std::move(plan), index, granularity, pool.size(), *this) {}
 
 PartitionActor::~PartitionActor() = default;
@@ -128,13 +129,6 @@ void PartitionActor::flush() {
 
 void PartitionActor::refused(Run& run, std::int32_t partition, const std::string& what) {
   troupe_.remote->refused(run, partition, what);
-}
-
-std::uint64_t PartitionActor::time_at(std::uint64_t now) const {
-  return virtual_clock_
-             ? static_cast<std::uint64_t>(
-                   std::chrono::nanoseconds(virtual_clock_->now().time_since_epoch()).count())
-             : now;
 }
 
 void PartitionActor::hand_over(PendingKernel& kernel) {

@@ -4,8 +4,6 @@
 
 #include <atomic>
 
-#include <caf/actor_clock.hpp>
-
 #include <troupe/actors/executor/partition.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
 #include <troupe/devices/threads/worker_pool.hpp>
@@ -106,17 +104,8 @@ class PartitionActor final : public LeanActor<PartitionMessage>, private Partiti
     if (Worker* worker = Worker::current()) worker->offer();
   }
   void refused(Run& run, std::int32_t partition, const std::string& what) override;
-  std::uint64_t time_at(std::uint64_t now) const override;
-  bool is_stepped() const override { return virtual_clock_ != nullptr; }
-  std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const override {
-    return virtual_clock_ ? static_cast<std::int64_t>(time) : clock.nanoseconds(time);
-  }
-  std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const override {
-    return virtual_clock_ ? static_cast<std::uint64_t>(nanoseconds) : clock.ticks_of(nanoseconds);
-  }
 
   WorkerPool& pool_;
-  const caf::actor_clock* const virtual_clock_;  // null: the engine is not deterministic
   PlanActors& troupe_;
   const Granularity granularity_;
   std::vector<Posted> posted_;  // batch of this turn for other nodes

@@ -222,7 +222,7 @@ std::vector<LoopSnapshot> PartitionObserver::loop_snapshots(const PartitionView&
     l.iterations = c.iterations.load(std::memory_order_relaxed);
     l.window = frame.window;
     l.most_parallel = c.most_open.load(std::memory_order_relaxed);
-    l.open_ns = driver_.nanoseconds(c.time.load(std::memory_order_relaxed), clock);
+    l.open_ns = driver_.clock().nanoseconds(c.time.load(std::memory_order_relaxed), clock);
     l.achieved_parallelism = achieved_parallelism(c);
     l.limited_by_window = static_cast<double>(c.window_waits.load(std::memory_order_relaxed)) /
                           static_cast<double>(std::max<std::uint64_t>(1, l.iterations));

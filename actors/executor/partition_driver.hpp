@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include <troupe/actors/executor/partition_clock.hpp>
 #include <troupe/actors/executor/partition_messages.hpp>
 
 namespace troupe {
@@ -29,16 +30,14 @@ class PartitionDriver {
   virtual void before_medium() = 0;
   /// Reports that an invalid token or grant from `partition`, on another node, was dropped.
   virtual void refused(Run& run, std::int32_t partition, const std::string& what) = 0;
-  /// The clock of loops' times and of the ends of traces: `now`, in ticks, or the nanoseconds of a
-  /// clock that is advanced by hand.
-  virtual std::uint64_t time_at(std::uint64_t now) const = 0;
-  virtual std::int64_t nanoseconds(std::uint64_t time, const TickClock& clock) const = 0;
-  virtual std::uint64_t time_of(std::int64_t nanoseconds, const TickClock& clock) const = 0;
-  /// True if a test steps the scheduler: measured times must then change no decision.
-  virtual bool is_stepped() const = 0;
+  const PartitionClock& clock() const { return clock_; }
 
  protected:
+  explicit PartitionDriver(PartitionClock clock) : clock_(clock) {}
   ~PartitionDriver() = default;
+
+ private:
+  const PartitionClock clock_;
 };
 
 }  // namespace troupe

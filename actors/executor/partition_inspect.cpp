@@ -75,7 +75,7 @@ void PartitionObserver::answer(const Inspect& question, const PartitionView& vie
     std::lock_guard lock(said_mutex_);
     said_.swap(said);
   }
-  if (recorder_.traces()) recorder_.expire(driver_.time_at(ticks()));
+  if (recorder_.traces()) recorder_.expire(driver_.clock().at(ticks()));
   if (question.asks_of_actors)
     s.actors = actor_counters(view), s.edges = edge_counters(),
     s.loops = loop_snapshots(view, question.clock);
@@ -90,8 +90,9 @@ void PartitionObserver::answer(const Inspect& question, const PartitionView& vie
   // ns; a client traces for a minute at most, and may be gone before it ends the trace
   constexpr std::int64_t kLongestTrace = 75'000'000'000;
   if (question.trace != Inspect::Trace::as_it_is)
-    recorder_.trace(question.trace == Inspect::Trace::on, question.tracer,
-                    driver_.time_at(ticks()) + driver_.time_of(kLongestTrace, question.clock));
+    recorder_.trace(
+        question.trace == Inspect::Trace::on, question.tracer,
+        driver_.clock().at(ticks()) + driver_.clock().length_of(kLongestTrace, question.clock));
   looks_closer_ = tracer_.is_active() || recorder_.traces();
   question.inspection->answer(question.place, std::move(s));
   heard_ = 0;  // the answer is no part of a turn

@@ -18,7 +18,7 @@ void PartitionObserver::end_turn(std::uint64_t began, std::uint64_t run, int fir
   recorder_.add_turn(began, length, run, fired);
   if (recorder_.traces()) {
     recorder_.turn_took(length, static_cast<std::uint64_t>(fired));
-    recorder_.expire(driver_.time_at(parked_));
+    recorder_.expire(driver_.clock().at(parked_));
   }
 }
 

@@ -80,7 +80,7 @@ class PartitionObserver {
   void not_parked() { parked_ = 0; }
   void look_at_clock(std::uint64_t tick) {
     looked_ = tick;
-    if (has_loops_) now_ = driver_.time_at(tick);
+    if (has_loops_) now_ = driver_.clock().at(tick);
   }
   /// A kernel or a copy is about to take time.
   void forget_clock() { looked_ = 0; }

@@ -1,12 +1,11 @@
 // The messages between nodes, as plain structs. The fields of each, named once in messages.cpp, are
-// written and read. cluster/runs/RUNS.md and the headers in cluster/node have the order of messages.
+// written and read. cluster/runs/RUNS.md and the headers in cluster/node have their order.
 //
 // To add a message: a struct with `kLane` at the end of NodeMessage, a line in `fields`, and an
 // overload in `NodeCore::dispatch`.
 #pragma once
 
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 #include <variant>

@@ -153,7 +153,7 @@ BOOST_AUTO_TEST_CASE(other_values_follow_behind_all_tokens) {
     RunTokens none;
     BOOST_CHECK_THROW(read_tokens(other, none), Error);
   }
-  // such a token is none of a record's
+  // a record has no values that follow
   RunTokens none;
   BOOST_CHECK_THROW(read_tokens(std::span(whole.head).subspan(1), none), Error);
 }
