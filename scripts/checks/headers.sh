@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # scripts/checks/headers.sh [BUILD [COMPILER]]: checks that users can include the installed headers.
+# E10
 #
 # Preprocesses <troupe/troupe.hpp> and every other public header: none may show CAF, oneDNN, Eigen,
 # ZeroMQ, msgpack or CUDA, and each must compile on its own, with g++ or COMPILER. clang++-16 is

@@ -398,7 +398,7 @@ BOOST_AUTO_TEST_CASE(options_that_make_no_step_are_refused_with_the_line) {
   Sgd({.learning_rate = -1.0}).minimize(loss, {w});  // climbs
 }
 
-BOOST_AUTO_TEST_CASE(minimize_refuses_a_loss_of_many_numbers) {
+BOOST_AUTO_TEST_CASE(minimize_refuses_a_loss_of_many_numbers) {  // D6
   Graph g;
   const Variable w = g.variable("w", Tensor::of<float>({1, 2}));
   const LossScale scale(g, "scale");

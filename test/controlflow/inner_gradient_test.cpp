@@ -46,7 +46,7 @@ constexpr GradientOptions kZeros{.unconnected = Unconnected::zeros},
 
 // ---- functions
 
-BOOST_AUTO_TEST_CASE(gradient_of_a_call_in_a_function) {
+BOOST_AUTO_TEST_CASE(gradient_of_a_call_in_a_function) {  // D1
   run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
@@ -68,7 +68,7 @@ BOOST_AUTO_TEST_CASE(oracle_runs_a_gradient_in_a_function) {
   BOOST_TEST(Oracle().run(g, feeds, {y})[0].array.v[0] == 12);
 }
 
-BOOST_AUTO_TEST_CASE(gradient_in_branches_and_loops_of_a_function) {
+BOOST_AUTO_TEST_CASE(gradient_in_branches_and_loops_of_a_function) {  // D1
   run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(gradient_of_a_loop_that_calls) {
       {V{864.0 * 1000 + 972}});
 }
 
-BOOST_AUTO_TEST_CASE(gradient_in_a_function_with_respect_to_an_outer_value) {
+BOOST_AUTO_TEST_CASE(gradient_in_a_function_with_respect_to_an_outer_value) {  // D2
   run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
@@ -137,7 +137,7 @@ BOOST_AUTO_TEST_CASE(gradient_with_respect_to_what_an_outer_value_is_made_of) {
       {V{(96 + 120) * 1e6 + 24 * 1e3 + 56}}, 2);
 }
 
-BOOST_AUTO_TEST_CASE(gradient_of_a_recursion_in_a_function) {
+BOOST_AUTO_TEST_CASE(gradient_of_a_recursion_in_a_function) {  // D2
   run_all_configurations(
       [](Graph& g) -> Scenario {
         Expr k = real(g, "k"), x = real(g, "x"), n = g.input("n", DType::i64, Shape{});
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(gradient_of_a_recursion_in_a_function) {
       {V{27}, V{54}}, 2);
 }
 
-BOOST_AUTO_TEST_CASE(gradient_in_a_recursion) {
+BOOST_AUTO_TEST_CASE(gradient_in_a_recursion) {  // D2
   run_all_configurations(
       [](Graph& g) -> Scenario {
         Square s(g);
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(outer_value_of_another_function_is_unconnected) {
       {V{90}});
 }
 
-BOOST_AUTO_TEST_CASE(training_step_as_a_function) {
+BOOST_AUTO_TEST_CASE(training_step_as_a_function) {  // D1
   for (const Setting& setting : settings()) {
     Graph g;
     Square s(g);
@@ -242,7 +242,7 @@ BOOST_AUTO_TEST_CASE(training_step_as_a_function) {
 
 // ---- loop variables and parameters
 
-BOOST_AUTO_TEST_CASE(loop_variable_that_comes_of_an_x_is_refused) {
+BOOST_AUTO_TEST_CASE(loop_variable_that_comes_of_an_x_is_refused) {  // D3
   Graph g;
   Expr x = real(g, "x");
   const auto build = [&](const std::function<Expr(Expr)>& first, const GradientOptions& options) {
@@ -295,7 +295,7 @@ BOOST_AUTO_TEST_CASE(inner_loop_variable_that_comes_of_an_x_is_refused) {
   build(g.constant(3.0));
 }
 
-BOOST_AUTO_TEST_CASE(parameter_that_comes_of_an_x_is_refused) {
+BOOST_AUTO_TEST_CASE(parameter_that_comes_of_an_x_is_refused) {  // D3
   Graph g;
   Expr x = real(g, "x"), y = real(g, "y");
   One h(g, "h", {kDouble}, [&](Expr a) { return gradients(2.0 * a, x)[0]; });
@@ -320,7 +320,7 @@ BOOST_AUTO_TEST_CASE(call_before_the_definition_is_refused_with_it) {
 
 // ---- actors and integers
 
-BOOST_AUTO_TEST_CASE(path_through_an_actor_is_refused) {
+BOOST_AUTO_TEST_CASE(path_through_an_actor_is_refused) {  // D5
   Graph g;
   Expr x = real(g, "x"), y = doubled(g, x) + x;
   BOOST_TEST(says(refused([&] { (void)gradients(y, x); }),
@@ -360,7 +360,7 @@ BOOST_AUTO_TEST_CASE(path_through_an_actor_inside_is_refused) {
     BOOST_TEST(says(refused([&] { (void)gradients(y() + x, x); }), {"from Input 'x'", "through "}));
 }
 
-BOOST_AUTO_TEST_CASE(path_by_integers_only_is_refused) {
+BOOST_AUTO_TEST_CASE(path_by_integers_only_is_refused) {  // D5
   Graph g;
   Expr x = real(g, "x");
   Expr steps = cast(cast(x, DType::i32), DType::f64);

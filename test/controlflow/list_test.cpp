@@ -128,7 +128,7 @@ const std::vector<DType> kDTypesOfLists{DType::f16,     DType::f32, DType::f64,
 
 // ---- values
 
-BOOST_AUTO_TEST_CASE(t1_write_read) {
+BOOST_AUTO_TEST_CASE(write_read) {  // T1
   run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3)
                          .write(0, g.constant(tensor({1, 2}, {4, 5})))
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(t1_write_read) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(t2_write_stack) {
+BOOST_AUTO_TEST_CASE(write_stack) {  // T2
   for (DType dtype : kDTypesOfLists)
     run_all_configurations([dtype](Graph& g) {
       TensorArray ta = array(g, 3, dtype);
@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(scalars_of_each_dtype) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(t4_write_concat) {
+BOOST_AUTO_TEST_CASE(write_concat) {  // T4
   run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3)
                          .write(0, g.constant(tensor({3, 2}, {1, 2, 3, 4, 5, 6})))
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(t4_write_concat) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(t5_not_all_were_written) {
+BOOST_AUTO_TEST_CASE(not_all_were_written) {  // T5
   run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3, DType::f64, {1, 2}).write(1, g.constant(tensor({1, 2}, {4, 5})));
     auto [rest, last] = list_pop(ta.list());
@@ -229,7 +229,7 @@ BOOST_AUTO_TEST_CASE(t5_not_all_were_written) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(t6_unstack_read) {
+BOOST_AUTO_TEST_CASE(unstack_read) {  // T6
   run_all_configurations([](Graph& g) {
     TensorArray a = array(g, 0).unstack(g.constant(tensor({3}, {1, 2, 3}))),
                 b = array(g, 0).unstack(g.constant(tensor({3, 2}, {1, 1.1, 2, 2.1, 3, 3.1})));
@@ -241,7 +241,7 @@ BOOST_AUTO_TEST_CASE(t6_unstack_read) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(t7_split_read) {
+BOOST_AUTO_TEST_CASE(split_read) {  // T7
   run_all_configurations([](Graph& g) {
     TensorArray a = array(g, 3).split(g.constant(tensor({3}, {1, 2, 3})),
                                       g.constant(tensor({3}, {2, 0, 1}, DType::i64)));
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(t7_split_read) {
   fails_everywhere(split({4, -1}), Code::invalid_argument, {"-1 rows"});
 }
 
-BOOST_AUTO_TEST_CASE(t8_wrong_index_and_wrong_dtype) {
+BOOST_AUTO_TEST_CASE(wrong_index_and_wrong_dtype) {  // T8
   for (std::int64_t i : {-1, 3}) {
     std::string index = fmt::format("index {} is outside a list of 3", i);
     fails_everywhere([&](Graph& g) { return array(g, 3).write(i, 1).size(); }, Code::out_of_range,
@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(an_index_beyond_all_bounds) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(t9_an_element_is_written_once) {
+BOOST_AUTO_TEST_CASE(an_element_is_written_once) {  // T9
   fails_everywhere([](Graph& g) { return array(g, 3).write(2, 1).write(2, 2).size(); },
                    Code::failed_precondition,
                    {"element 2 was written before", "ListWrite", line(__LINE__ - 2)});
@@ -347,7 +347,7 @@ BOOST_AUTO_TEST_CASE(t9_an_element_is_written_once) {
       Code::failed_precondition, {"element 1 was written before"});
 }
 
-BOOST_AUTO_TEST_CASE(t10_reading_destroys_nothing) {
+BOOST_AUTO_TEST_CASE(reading_destroys_nothing) {  // T10
   run_all_configurations([](Graph& g) {
     TensorArray ta = array(g, 3).write(0, g.constant(tensor({2}, {1, -1})));
     return std::vector<Wanted>{{ta.read(0), {2}, {1, -1}}, {ta.read(0), {2}, {1, -1}}};
@@ -554,7 +554,7 @@ BOOST_AUTO_TEST_CASE(eager_lists) {
 
 // ---- gradients
 
-BOOST_AUTO_TEST_CASE(t12_gradient_of_write_and_read) {
+BOOST_AUTO_TEST_CASE(gradient_of_write_and_read) {  // T12
   run_all_configurations([](Graph& g) {
     Expr v0 = g.constant(tensor({1, 2}, {4, 5})), v1 = g.constant(1.0);
     TensorArray ta = array(g, 3).write(0, v0).write(1, v1);
@@ -565,7 +565,7 @@ BOOST_AUTO_TEST_CASE(t12_gradient_of_write_and_read) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(t13_gradient_of_stack_concat_and_read) {
+BOOST_AUTO_TEST_CASE(gradient_of_stack_concat_and_read) {  // T13
   for (const Shape& element : {kAnyShape, Shape{2}})
     run_all_configurations([&](Graph& g) {
       Expr v0 = g.constant(tensor({2}, {1, 2})), v1 = g.constant(tensor({2}, {3, 4}));
@@ -578,7 +578,7 @@ BOOST_AUTO_TEST_CASE(t13_gradient_of_stack_concat_and_read) {
     });
 }
 
-BOOST_AUTO_TEST_CASE(t14_gradient_of_unstack_and_read) {
+BOOST_AUTO_TEST_CASE(gradient_of_unstack_and_read) {  // T14
   run_all_configurations([](Graph& g) {
     Expr x = g.constant(tensor({2, 2}, {1, 2, 3, 4}));
     TensorArray ta = array(g, 2).unstack(x);
@@ -590,7 +590,7 @@ BOOST_AUTO_TEST_CASE(t14_gradient_of_unstack_and_read) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(t15_gradient_of_split_and_concat) {
+BOOST_AUTO_TEST_CASE(gradient_of_split_and_concat) {  // T15
   run_all_configurations([](Graph& g) {
     Expr x = g.constant(tensor({3, 2}, {1, 2, 3, 4, 5, 6}));
     TensorArray ta = array(g, 2).split(x, g.constant(tensor({2}, {2, 1}, DType::i64)));

@@ -96,7 +96,7 @@ std::vector<Tensor> everywhere_alike(const Graph& g, const std::vector<Expr>& fe
 
 // ---- unused work
 
-BOOST_AUTO_TEST_CASE(a_loop_variable_that_nobody_fetches) {
+BOOST_AUTO_TEST_CASE(a_loop_variable_that_nobody_fetches) {  // U1
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3});
   auto [i, s, h] = while_loop([](Expr n, Expr, Expr) { return n < 4; },
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(what_the_condition_or_an_effect_reads_stays) {
   BOOST_TEST(loop->outputs.size() == 3u);
 }
 
-BOOST_AUTO_TEST_CASE(results_of_branches_maps_and_scans) {
+BOOST_AUTO_TEST_CASE(results_of_branches_maps_and_scans) {  // U2
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3}), p = g.input("p", DType::boolean, {});
   auto [cheap, dear] = cond(
@@ -311,7 +311,7 @@ BOOST_AUTO_TEST_CASE(explain_says_what_was_removed_and_moved) {
 
 // ---- invariant nodes
 
-BOOST_AUTO_TEST_CASE(products_of_captured_values_move) {
+BOOST_AUTO_TEST_CASE(products_of_captured_values_move) {  // U3
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3});
   auto [i, v] = while_loop([](Expr n, Expr) { return n < 50; },

@@ -323,7 +323,7 @@ void rounds_once_to_both(T v) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(casts_to_few_bits_round_once) {
+BOOST_AUTO_TEST_CASE(casts_to_few_bits_round_once) {  // F3
   // just above ties
   BOOST_TEST(float(half(1 + 0x1p-11 + 1e-12)) == 1.0009766f);
   BOOST_TEST(float(bfloat16(1 + 0x1p-8 + 1e-12)) == 1.0078125f);

@@ -198,7 +198,7 @@ BOOST_AUTO_TEST_CASE(halves_convert) {
   BOOST_TEST(std::isnan(float(bfloat16(NAN))));
 }
 
-BOOST_AUTO_TEST_CASE(accessors_name_the_callers_line) {
+BOOST_AUTO_TEST_CASE(accessors_name_the_callers_line) {  // E9
   const auto says = [](auto f, Code code, const std::string& call, unsigned line) {
     try {
       f();

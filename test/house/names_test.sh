@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # test/house/names_test.sh SOURCE BUILD: a program may give its types and variables common names.
+# E6
 #
 # After each public header and `using namespace troupe`, it declares and uses them. A name of the
 # library that users do not need lives in `troupe::detail`.

@@ -17,6 +17,7 @@ struct A { Expr x, y; auto members() { return std::tie(x, y); } };
 struct B { Expr y, x; auto members() { return std::tie(y, x); } };
 END
 
+# E7, among others
 cat >"$work/same.cpp" <<'END'
 #include "head.hpp"
 void build(Graph& g, Expr p, Expr x, Expr xs) {
@@ -37,6 +38,7 @@ void build(Graph& g, Expr p, Expr x, Expr xs) {
 }
 END
 
+# D4
 cat >"$work/different.cpp" <<'END'
 #include "head.hpp"
 void build(Graph& g, Expr p, Expr x, Expr xs) {
@@ -68,6 +70,7 @@ lines=$(grep -o 'different.cpp:[0-9]*' "$work/different.log" | sort -u | wc -l)
 
 # Mistakes, each of types of its own, after a comment that says a part of the error: one
 # static_assert of at most 15 lines that names a line of the mistake.
+# E8
 cat >"$work/mistakes.cpp" <<'END'
 #include <troupe/troupe.hpp>
 using namespace troupe;

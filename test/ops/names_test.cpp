@@ -64,7 +64,7 @@ struct Adder : NodeActor {
 
 // ---- scopes
 
-BOOST_AUTO_TEST_CASE(a_layer_in_two_scopes_has_two_variables) {
+BOOST_AUTO_TEST_CASE(a_layer_in_two_scopes_has_two_variables) {  // E1
   Graph g;
   const auto layer = [&](float start) { return number(g, "w", start); };
   const auto in_scope = [&](const std::string& name, float start) {
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(bodies_keep_the_prefix_of_open_scopes) {
 
 // ---- a second declaration
 
-BOOST_AUTO_TEST_CASE(a_second_variable_is_refused_with_both_lines) {
+BOOST_AUTO_TEST_CASE(a_second_variable_is_refused_with_both_lines) {  // E2
   for (const float start : {1.f, 2.f}) {
     Graph g;
     const unsigned first = __LINE__ + 1;
@@ -258,7 +258,7 @@ BOOST_AUTO_TEST_CASE(find_variable_tells_near_names) {
 
 // ---- actors
 
-BOOST_AUTO_TEST_CASE(two_actors_of_one_name_are_refused_with_both_lines) {
+BOOST_AUTO_TEST_CASE(two_actors_of_one_name_are_refused_with_both_lines) {  // E4
   Graph g;
   Expr x = g.constant(1.f);
   const auto add = [](std::span<const Tensor> in, std::span<Tensor> out) {

@@ -335,7 +335,7 @@ BOOST_AUTO_TEST_CASE(mutations_are_read_or_refused) {
   BOOST_TEST(declined > 2000);
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_saved_is_refused) {
+BOOST_AUTO_TEST_CASE(what_cannot_be_saved_is_refused) {  // G2
   Folder folder;
   std::string path = folder / "f";
   save_safetensors(path, {{"w", Tensor::scalar(1.f)}});
@@ -388,7 +388,7 @@ BOOST_AUTO_TEST_CASE(what_cannot_be_saved_is_refused) {
   BOOST_TEST(folder.files().size() == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(saving_keeps_mode_and_link) {
+BOOST_AUTO_TEST_CASE(saving_keeps_mode_and_link) {  // G1
   const NamedTensors first{{"w", Tensor::scalar(1.f)}}, second{{"w", Tensor::scalar(2.f)}};
   const auto mode_of = [](const std::string& path) {
     struct stat info {};

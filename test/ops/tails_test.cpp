@@ -275,7 +275,7 @@ BOOST_AUTO_TEST_CASE(sampled_softmax_of_large_scores) {
 }
 
 // Rows of any size are as rows of 1 where epsilon is 0.
-BOOST_AUTO_TEST_CASE(norms_of_tiny_and_huge_rows) {
+BOOST_AUTO_TEST_CASE(norms_of_tiny_and_huge_rows) {  // F4
   using Norm = std::function<Expr(const Expr&)>;
   const std::pair<const char*, Norm> norms[] = {
       {"rms_norm", [](const Expr& x) { return rms_norm(x, 1.0, 0); }},
@@ -330,7 +330,7 @@ BOOST_AUTO_TEST_CASE(batch_norm_tells_moments_of_tiny_channels) {
   BOOST_TEST(y[2].value().at(0) == 0);  // 1e-400, which f64 does not hold
 }
 
-BOOST_AUTO_TEST_CASE(arange_tells_how_many_are_too_many) {
+BOOST_AUTO_TEST_CASE(arange_tells_how_many_are_too_many) {  // F5
   Eager e;
   for (const auto& [stop, step, text] :
        {std::tuple{1e30, 1.0, "1e+30"}, {1.0, 1e-30, "1e+30"}, {-1e19, -1.0, "1e+19"}}) {

@@ -77,7 +77,7 @@ std::string http_of(const NodeProcess& node) {
 
 // Ten times less than what it would wait for a peer that takes what is left of it.
 BOOST_AUTO_TEST_CASE(a_node_ends_soon_after_its_peer_was_stopped_or_killed,
-                     *boost::unit_test::label("stock_zmq")) {
+                     *boost::unit_test::label("stock_zmq")) {  // H5
   for (const int signal : {SIGSTOP, SIGKILL}) {
     Folder folder;
     NodeProcess b(folder, "b");
@@ -94,7 +94,7 @@ BOOST_AUTO_TEST_CASE(a_node_ends_soon_after_its_peer_was_stopped_or_killed,
 }
 
 BOOST_AUTO_TEST_CASE(a_survivor_tells_why_a_run_failed_when_its_program_has_left,
-                     *boost::unit_test::label("stock_zmq")) {
+                     *boost::unit_test::label("stock_zmq")) {  // H8
   Folder folder_b, folder_c, folder;
   NodeProcess b(folder_b, "b", {"--http", "0", "--flight", folder.path()}),
       c(folder_c, "c", {"--join", b.address});

@@ -183,7 +183,7 @@ BOOST_AUTO_TEST_CASE(a_link_that_stays_down,
 // c takes no part. It holds the others for dead, comes back, and says so: a and b go on.
 BOOST_AUTO_TEST_CASE(a_bystander_that_is_cut_off_and_comes_back,
                      *boost::unit_test::label("stock_zmq") *
-                         boost::unit_test::precondition(Permitted{"true"})) {
+                         boost::unit_test::precondition(Permitted{"true"})) {  // H1
   Network net;
   net.join(net.node(1).address, false);  // else a has suspected b before, which refuted it
   Graph g;

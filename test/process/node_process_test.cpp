@@ -231,7 +231,7 @@ BOOST_AUTO_TEST_CASE(a_node_whose_kernel_does_not_end_is_ended_as_it_is,
 }
 
 BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is,
-                     *boost::unit_test::label("stock_zmq")) {
+                     *boost::unit_test::label("stock_zmq")) {  // H9
   Folder folder, other;
   NodeProcess b(folder, "b");
   const Outcome taken = run(other.path(), {binary(), "node", "--name", "c", "--listen", b.address});
@@ -255,7 +255,7 @@ BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is,
 
 // It was here an hour ahead, left, and comes back with a clock that was set right.
 BOOST_AUTO_TEST_CASE(a_node_whose_clock_went_back_names_it_and_joins,
-                     *boost::unit_test::label("stock_zmq")) {
+                     *boost::unit_test::label("stock_zmq")) {  // H7
   Folder folder, other;
   NodeProcess a(folder, "x");
   {
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(a_node_whose_clock_went_back_names_it_and_joins,
 
 // Two supervisors that restart what ends: the first node stays what it is.
 BOOST_AUTO_TEST_CASE(a_name_that_is_in_use_is_refused_while_its_node_answers,
-                     *boost::unit_test::label("stock_zmq")) {
+                     *boost::unit_test::label("stock_zmq")) {  // H6
   Folder folder_a, folder_b, folder;
   NodeProcess a(folder_a, "x"), b(folder_b, "b", {"--join", a.address});
   for (int start = 0; start < 2; ++start) {
@@ -752,7 +752,7 @@ BOOST_AUTO_TEST_CASE(a_stream_that_is_closed_becomes_no_socket,
 
 // Whichever dies, the first one that others have joined too.
 BOOST_AUTO_TEST_CASE(one_that_dies_is_lost_and_the_others_go_on,
-                     *boost::unit_test::label("stock_zmq")) {
+                     *boost::unit_test::label("stock_zmq")) {  // H2
   for (const std::size_t dies : {std::size_t{1}, std::size_t{0}}) {
     Standalone all;
     const std::vector<std::string> at = all.addresses();

@@ -126,8 +126,10 @@ int main(int argc, char**) {
   const auto look = [&](const char* name, int n, const Nest& program) {
     is_fine = is_quadratic(name, program, n, engine, prints) && is_fine;
   };
+  // D7
   look("nested conditionals", 60,
        [](Graph&, int n, const Expr& x, const Expr& k) { return nested_conditionals(n, x, k); });
+  // D8
   look("functions in a chain", 150, chain_of_functions);
   look("declared functions in a chain", 150, chain_of_declared_functions);
   return is_fine ? 0 : 1;

@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(all_effects_of_a_branch_run) {
 }
 
 // Effects run in program order, whatever is fetched first.
-BOOST_AUTO_TEST_CASE(all_effects_run_in_program_order_if_told) {
+BOOST_AUTO_TEST_CASE(all_effects_run_in_program_order_if_told) {  // E3
   Graph g;
   Variable v = g.variable("v", Tensor::scalar(1.f));
   Queue q = g.fifo_queue("q", {kNumber}, 8);
@@ -142,7 +142,7 @@ BOOST_AUTO_TEST_CASE(effects_that_no_fetch_needs_need_their_feeds) {
 
 // ---- warnings about reads
 
-BOOST_AUTO_TEST_CASE(reads_that_follow_an_effect_that_is_left_out) {
+BOOST_AUTO_TEST_CASE(reads_that_follow_an_effect_that_is_left_out) {  // E3
   struct Case {
     const char* what;
     // builds; yields what is fetched
@@ -290,7 +290,7 @@ BOOST_AUTO_TEST_CASE(training_validation_and_sampling_are_independent) {
   BOOST_TEST(l.engine.get("w").item<float>() == 2);
 }
 
-BOOST_AUTO_TEST_CASE(a_step_that_no_fetch_reaches_is_told_once) {
+BOOST_AUTO_TEST_CASE(a_step_that_no_fetch_reaches_is_told_once) {  // E5
   const auto steps = [](Graph& g, unsigned& line) {
     Variable w = g.variable("w", Tensor::scalar(1.f)), u = g.variable("u", Tensor::scalar(1.f));
     Expr loss = square(w.read() - 3.0) + square(u.read());

@@ -370,7 +370,7 @@ BOOST_AUTO_TEST_CASE(limits_out_of_range_are_refused) {
     BOOST_TEST(why.find(text) != std::string::npos, why);
   };
   refuses("EngineOptions::call_depth must be at least 0, not -1",
-          [](EngineOptions& o) { o.call_depth = -1; });
+          [](EngineOptions& o) { o.call_depth = -1; });  // F6
   refuses("EngineOptions::max_runs must be at least 1, not 0",
           [](EngineOptions& o) { o.max_runs = 0; });
   for (const int ahead : {-1, 65'537})

@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
 }
 
 // A trace that cannot be written fails no run; the handle and the log tell why it is missing.
-BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_is_told_of) {
+BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_is_told_of) {  // G3
   Folder folder;
   Graph g;
   Expr y = over_two(g, 10);

@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_has_stopped, *boost::unit_test::label("one_t
 
 // Its caller is answered when the time is up, and not after a silent peer's patience too.
 BOOST_AUTO_TEST_CASE(a_time_out_beside_a_peer_that_has_stopped,
-                     *boost::unit_test::label("one_thread")) {
+                     *boost::unit_test::label("one_thread")) {  // H3
   for (const std::uint64_t seed : todays_seeds(10)) {
     for (const auto timeout : {10ms, 50ms, 200ms, 3000ms}) {
       Nodes nodes(2, stepped(seed), Between::simulation);

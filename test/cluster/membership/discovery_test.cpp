@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(addresses_in_full) {
 }
 
 // As `tcp://$(POD_IP):7117` becomes in clusters of either kind.
-BOOST_AUTO_TEST_CASE(an_ipv6_address_without_brackets_is_named) {
+BOOST_AUTO_TEST_CASE(an_ipv6_address_without_brackets_is_named) {  // H12
   BOOST_TEST(full_address("tcp://[10.0.0.1]:5") == "tcp://10.0.0.1:5");
   BOOST_TEST(full_address("[10.0.0.1]") == "tcp://10.0.0.1:7117");
   const std::pair<const char*, const char*> cases[] = {

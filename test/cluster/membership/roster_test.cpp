@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(hearsay_about_a_member_without_a_session_is_believed) {
 
 // A node whose clock went back an hour: the error of the node that it asks names the clock, and the
 // life to follow.
-BOOST_AUTO_TEST_CASE(a_clock_that_went_back_is_named) {
+BOOST_AUTO_TEST_CASE(a_clock_that_went_back_is_named) {  // H7
   const std::uint64_t before = (std::uint64_t{1'700'000'000'000} << kLifeBits) + 5,
                       hour = std::uint64_t{3'600'000} << kLifeBits;
   Roster a({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);

@@ -422,9 +422,8 @@ BOOST_AUTO_TEST_CASE(the_largest_eigenvalue_a_step_a_call) {  // X19
   BOOST_TEST(std::abs(now - 2) < 0.01f);
 }
 
-// A row is named behind the test case it is, or by its name (`t1_...`); that is one of cluster/, or
-// its program goes everywhere. So it goes over processes where these are asked for, or is a case of
-// three nodes here.
+// A row is named behind its test case, which is one of cluster/, or whose program goes everywhere.
+// So it goes over processes where these are asked for, or is a case of three nodes here.
 BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
   if (is_over_processes()) return;
   const std::string rows =
@@ -454,18 +453,17 @@ BOOST_AUTO_TEST_CASE(every_row_runs_over_nodes) {
                      is_everywhere,
                  is_over_three = entry.path().filename() == "cases_test.cpp" &&
                                  one.find(kThree) != std::string::npos;
-      // Words that are a letter of a row and a number; in a case's own name they end at an
-      // underscore.
+      // words that are a letter of a row and a number
       for (std::size_t i = 0; is_over_nodes && i < head.size(); ++i) {
         const auto is_digit = [&](std::size_t k) {
           return k < head.size() && std::isdigit(static_cast<unsigned char>(head[k]));
         };
         const bool begins = i == 0 || !(std::isalnum(static_cast<unsigned char>(head[i - 1])) ||
                                         head[i - 1] == '_');
-        if (!begins || std::string_view("PCWGTFXt").find(head[i]) == std::string_view::npos ||
+        if (!begins || std::string_view("PCWGTFX").find(head[i]) == std::string_view::npos ||
             !is_digit(i + 1))
           continue;
-        std::string name(1, static_cast<char>(std::toupper(head[i])));
+        std::string name(1, head[i]);
         for (std::size_t k = i + 1; is_digit(k); ++k) name += head[k];
         found.insert(name);
         if ((is_everywhere && entry.path().parent_path().filename() == "controlflow") ||

@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(who_joins_is_a_member_for_all_with_its_labels) {
 }
 
 // The node that it asks was not there yet.
-BOOST_AUTO_TEST_CASE(a_node_that_starts_first_joins_within_a_second_of_the_other) {
+BOOST_AUTO_TEST_CASE(a_node_that_starts_first_joins_within_a_second_of_the_other) {  // H4
   for (const Time before : {Time(300ms), Time(3s), Time(60s)}) {
     Nodes nodes(0, stepped_partitions(2), Between::simulation);
     nodes.add("b", stepped_partitions(2), {}, {"sim://a"});
@@ -229,7 +229,7 @@ BOOST_AUTO_TEST_CASE(who_is_cut_off_for_long_comes_back_by_itself) {
 
 // Some nodes without a part in the run are cut off for 5 to 15 s, from all others or from one of
 // the run's nodes. Their reports end no run when they are back.
-BOOST_AUTO_TEST_CASE(bystanders_that_were_cut_off_end_no_run) {
+BOOST_AUTO_TEST_CASE(bystanders_that_were_cut_off_end_no_run) {  // H1
   std::uint64_t deaths = 0, doubted = 0;
   const auto [first, count] = seeds(24);
   for (std::uint64_t seed = first; seed < first + count; ++seed) {
@@ -340,7 +340,7 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
 }
 
 // Else each of two supervisors that restart would end the other's node for ever.
-BOOST_AUTO_TEST_CASE(a_name_belongs_to_the_first_while_it_answers) {
+BOOST_AUTO_TEST_CASE(a_name_belongs_to_the_first_while_it_answers) {  // H6
   Nodes nodes(3, stepped_partitions(3), Between::simulation);
   const auto second = [&](std::uint64_t life, const std::string& join) {
     NodeOptions o;
@@ -405,7 +405,7 @@ BOOST_AUTO_TEST_CASE(a_run_is_cancelled_from_another_node) {
 }
 
 // The driver leaves after a loss: a survivor tells why its run failed, an hour later too.
-BOOST_AUTO_TEST_CASE(a_failure_is_kept_by_those_that_took_part) {
+BOOST_AUTO_TEST_CASE(a_failure_is_kept_by_those_that_took_part) {  // H8
   Nodes nodes(3, stepped_partitions(6), Between::simulation);
   ClusterNode& survivor = nodes[1];
   std::unique_ptr<ClusterNode> driver;

@@ -224,6 +224,7 @@ BOOST_AUTO_TEST_CASE(large_payload_of_two_with_keys_goes_beside_the_connection,
   }
 }
 
+// H11
 BOOST_AUTO_TEST_CASE(a_broken_connection_of_two_with_keys_goes_on, *utf::label("stock_zmq")) {
   Keyed k;
   Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})),

@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_secret_that_others_can_read_is_refused) {
   BOOST_TEST(why.find("chmod 600") != std::string::npos);
 }
 
-BOOST_AUTO_TEST_CASE(what_others_can_write_to_is_refused) {
+BOOST_AUTO_TEST_CASE(what_others_can_write_to_is_refused) {  // H10
   KeyFolder f;
   make_keys(f.path, "alpha");
   const std::string list = f.path / "authorized", key = f.path / "node.key";
