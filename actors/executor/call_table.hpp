@@ -9,7 +9,7 @@
 //
 // A slot is (function, depth of the call, which of `Plan::kCalls`). The number of a call is (its
 // slot, how many calls ended there before), so a token names a call of one slot without ambiguity.
-// The protocol between partitions is in partition_calls.cpp.
+// The protocol is Note [Calls over partitions] in PROTOCOL.md.
 //
 // Threads: the partition's turn. Invariants: 1. a slot holds at most one open call; 2. two calls of
 // a run never share a number; 3. after `clear` no call is open and no number was used.

@@ -5,12 +5,12 @@
 //   edges.grant(instance, CutEdges::Credit::due); // credit for the partitions that send here
 //   edges.receive(grant);                         // credit from a partition that receives
 //
-// *Credit*: the receiver of an edge grants iterations, of its frame and of those around it: from
-// its oldest on as many as the edge's iteration window has. A token that is not granted is buffered
-// by its sender and keeps its iteration open there. *Room*: the large tokens of an edge and
-// instance that are in flight hold at most `Plan::edge_bytes`; one more is buffered as well. See
-// Note [Iteration credit] in PROTOCOL.md. *Run length*: equal tokens of consecutive iterations go
-// as one (`Token::times`), which is received as if each had come by itself.
+// *Credit*: the receiver of an edge grants iterations, from its oldest on: in the edge's frame as
+// many as the edge's iteration window has, in a frame around it that frame's. A token that is not
+// granted is buffered by its sender and keeps its iteration open there. *Room*: the large tokens of
+// an edge and instance that are in flight hold at most `Plan::edge_bytes`; one more is buffered as
+// well. See Note [Iteration credit] in PROTOCOL.md. *Run length*: equal tokens of consecutive
+// iterations go as one (`Token::times`), which is received as if each had come by itself.
 //
 // Threads: the partition's turn. Ownership: buffered tokens lie in their `RunState`, future tokens
 // and credit in their `FrameState`. Invariants: 1. a token is delivered once an iteration: one that
@@ -101,7 +101,8 @@ class CutEdges {
                                 std::size_t place) const;
   /// Drops a token and reports it. Another node may be faulty; a partition of this node may not be.
   void refuse(Run& run, const PartitionPlan::Receive& edge, const char* why);
-  /// The senders that get credit: senders whose grants are due at this iteration, the others, both.
+  /// The senders that get credit. `due`: those whose regular grant falls on this iteration;
+  /// `behind`: the others, to which the oldest iteration was not announced; `all`: both.
   enum class Credit : std::uint8_t { due, behind, all };
   void grant(FrameState& instance, Credit credit);
 
@@ -129,10 +130,11 @@ class CutEdges {
   }
   void extend(TokenRunLength& going) {
     if (++going.next == going.end) [[unlikely]]
-      close_run(going);
+      close_run_length(going);
   }
-  void start_run(Token& token, const IterationState& from, std::int32_t send, std::int32_t times);
-  void close_run(TokenRunLength& going);
+  void start_run_length(Token& token, const IterationState& from, std::int32_t send,
+                        std::int32_t times);
+  void close_run_length(TokenRunLength& going);
   void count_gone(std::int32_t send);
   void count_sent(RunState& run_state, std::int32_t send, std::int32_t times, std::uint64_t bytes);
   static bool goes_on(const Token& token, const IterationState& from, const Value* value);

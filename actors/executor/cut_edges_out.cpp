@@ -110,11 +110,10 @@ void CutEdges::receive(const Grant& grant) {
   std::erase_if(instance->on_way, [&](const FrameState::OnWay& t) {
     return goes_there(t.send) && t.number < oldest;
   });
-  // The partition that granted may be idle until these tokens come, and the turn now fires nodes
-  // that are ahead of the next grant. If the edge's iteration window is larger than the frame's, it
-  // is not idle.
-  const bool is_far_behind = window > instance->frame->window;
-  if (retry_held(*run_state, send.partition) && !is_far_behind) flush();
+  // The granting partition may be idle until these tokens come, so they are sent at once. If the
+  // edge's iteration window exceeds the frame's, it has others.
+  const bool receiver_has_tokens = window > instance->frame->window;
+  if (retry_held(*run_state, send.partition) && !receiver_has_tokens) flush();
 }
 
 // Returns the instance of the frame at the path's end; null: it is not open.
@@ -237,7 +236,7 @@ void CutEdges::post(IterationState& from, std::int32_t send, Value* value, std::
       before && goes_on(*before, from, value)) {
     before->times += times;
     if (observer_.traces()) observer_.record_sent(*before, to, before->times - times, times);
-    else start_run(*before, from, send, times);
+    else start_run_length(*before, from, send, times);
     if (before->times >= kTimesAMessage) flush();
     return;
   }
@@ -302,8 +301,8 @@ bool CutEdges::goes_on(const Token& token, const IterationState& from, const Val
 }
 
 // The token of the next iteration may extend this one with a shorter test.
-void CutEdges::start_run(Token& token, const IterationState& from, std::int32_t send,
-                         std::int32_t times) {
+void CutEdges::start_run_length(Token& token, const IterationState& from, std::int32_t send,
+                                std::int32_t times) {
   const FrameState& instance = *from.instance;
   const std::int32_t place =
       mine_.sends[static_cast<std::size_t>(send)].place[instance.frame->depth - 1];
@@ -319,7 +318,7 @@ void CutEdges::start_run(Token& token, const IterationState& from, std::int32_t 
 }
 
 // The run length has reached the grant, or the length of a message.
-void CutEdges::close_run(TokenRunLength& going) {
+void CutEdges::close_run_length(TokenRunLength& going) {
   going.execution = TokenRunLength::kNone;
   if (going.token->times + (going.next - going.counted) >= kTimesAMessage) flush();
 }

@@ -21,7 +21,7 @@ inline void Partition::count_down(IterationState& iteration, std::int32_t node, 
 }
 
 inline void Partition::deliver(IterationState& iteration, const Target& target, Value&& value) {
-  if (!target.is_input()) return deliver_elsewhere(iteration, target, std::move(value));
+  if (!target.is_input()) return deliver_to_other(iteration, target, std::move(value));
   iteration.values[static_cast<std::size_t>(target.slot())].fill(std::move(value));
   count_down(iteration, target.node(), 0);
 }
@@ -32,7 +32,7 @@ inline void Partition::deliver_all(IterationState& iteration, TargetRange range,
   else deliver_several(iteration, range, std::move(value));
 }
 
-// One thing less that the iteration waits for.
+// The iteration waits for one thing less; at 0 it may end.
 inline void Partition::fired(IterationState& iteration) {
   if (--iteration.unfired == 0) advance(*iteration.instance);
 }

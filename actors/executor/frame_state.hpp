@@ -1,12 +1,15 @@
 // Frame states: the open executions of loops and calls, and their open iterations.
 //
 //   FrameState& instance = frames.take(parent, frame_number, now);
-//   IterationState& first = frames.open(instance);
+//   IterationState& first = frames.take_iteration(instance);
 //   ...
-//   frames.give_back(iteration); frames.give_back(instance);
+//   frames.give_back(first, instance.number); frames.give_back(instance);
+//
+//   RunState ─ root ─ iteration 0 ─ children[loop] ─► FrameState: a ring of iterations
+//                                                       └ iteration n ─ children … (loops, calls)
 //
 // An execution of a frame is an *instance*. An instance owns a ring of iterations: iteration n lies
-// at n modulo the ring's size. The outside of all loops is an instance with one iteration.
+// at n modulo the ring's size. The root is an instance with one iteration.
 //
 // Threads: the partition's turn. Ownership: `FramePool` owns all states; a state that is given back
 // is used again, so that nothing is allocated after the first run. Invariants: 1. iterations
@@ -40,7 +43,9 @@ struct IterationState {
   std::vector<Value> values;          // by slot
   std::vector<std::int32_t> awaited;  // by node: tokens still awaited, and the two flags below
   std::vector<FrameState*> children;  // by child slot
-  std::int32_t unfired = 0;           // nodes, children and tokens that have not fired or ended
+  // nodes that have not fired, instances within, tokens that have not come, buffered tokens and
+  // copies of its predicate: the iteration waits for them
+  std::int32_t unfired = 0;
   // whether there is a next iteration
   enum class Continuation : std::uint8_t { open, goes_on, ends } continuation = Continuation::open;
   struct Next {  // the token of a NextIteration

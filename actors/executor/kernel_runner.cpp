@@ -127,7 +127,7 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
   std::int64_t start = timed ? steady_ns() : 0;
   // A deferring kernel may be completed before `run` returns: the ticket is spoken for first.
   spare_.pop_back();
-  ++run_state.outside;
+  ++run_state.under_way;
   observer_.kernel_begins(run_state.run->info().id, node);
   try {
     node.kernel->run(c);
@@ -142,12 +142,12 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
     Status status = Status::from_current_exception();
     failures_.fail(*run_state.run, &node, RunFailures::in_loop(iteration, status));
     if (!c.was_deferred()) {
-      --run_state.outside;
+      --run_state.under_way;
       spare_.push_back(ticket);
       for (std::int32_t o = 0; o < node.outputs; ++o) scratch_[static_cast<std::size_t>(o)].reset();
       return Outcome::failed;
     }
-    return Outcome::deferred;
+    return Outcome::under_way;
   }
   if (run_state.fault) stream_.count_kernel(run_state.run);
   observer_.kernel_returned();
@@ -155,9 +155,9 @@ KernelRunner::Outcome KernelRunner::run(IterationState& iteration, const PlanNod
   if (c.was_deferred()) {
     // its end, which others may have posted, is handled in a later turn
     ticket->began = std::chrono::nanoseconds(steady_ns());
-    return Outcome::deferred;
+    return Outcome::under_way;
   }
-  --run_state.outside;
+  --run_state.under_way;
   spare_.push_back(ticket);
   if (timed) {
     const std::int64_t took = steady_ns() - start;
@@ -204,7 +204,7 @@ KernelRunner::Outcome KernelRunner::run_loop(IterationState& iteration, const Pl
   PendingKernel& kernel = take(iteration, node);
   start_loop(kernel);
   // its end, if it waits for a kernel, may be posted before `advance` returns
-  ++run_state.outside;
+  ++run_state.under_way;
   observer_.kernel_begins(run_state.run->info().id, node);
   ResidentRun::Outcome how = ResidentRun::Outcome::abandoned;
   Status status;
@@ -213,13 +213,13 @@ KernelRunner::Outcome KernelRunner::run_loop(IterationState& iteration, const Pl
   } catch (...) { status = Status::from_current_exception(); }
   observer_.kernel_returned();
   observer_.look_at_clock(ticks());
-  if (status.ok() && how == ResidentRun::Outcome::waiting) return Outcome::deferred;
+  if (status.ok() && how == ResidentRun::Outcome::waiting) return Outcome::under_way;
   if (status.ok() && how == ResidentRun::Outcome::more) {
     kernel.waits_for_worker.store(true, std::memory_order_relaxed);
     driver_.hand_over(kernel);
-    return Outcome::deferred;
+    return Outcome::under_way;
   }
-  --run_state.outside;
+  --run_state.under_way;
   const bool is_done = status.ok() && how == ResidentRun::Outcome::done;
   if (is_done) {
     const std::int64_t took = std::max<std::int64_t>(1, steady_ns() - kernel.ran);
@@ -370,12 +370,12 @@ void KernelRunner::hand_over(IterationState& iteration, const PlanNode& node) {
   kernel.began = std::chrono::nanoseconds(steady_ns());
   kernel.waits_for_worker.store(true, std::memory_order_relaxed);
   driver_.hand_over(kernel);
-  ++run_state.outside;  // its end is a message, which comes after this turn
+  ++run_state.under_way;  // its end is a message, which comes after this turn
 }
 
 void KernelRunner::dispatch_heavy(RunState& run_state) {
   if (run_state.ready.heavy() == 0) return;
-  if (run_state.ready.heavy() == 1 && run_state.outside == 0) {
+  if (run_state.ready.heavy() == 1 && run_state.under_way == 0) {
     driver_.before_heavy();
     run_state.ready.push(run_state.ready.pop_heavy());
     return;
@@ -403,7 +403,7 @@ void KernelRunner::ask_device(IterationState& iteration, const PlanNode* node,
   kernel.iteration = &iteration;
   kernel.node = node;
   Tensor host = stream_.start_copy_to_host(predicate);
-  ++iteration.instance->run_state->outside;
+  ++iteration.instance->run_state->under_way;
   stream_.stream().record()->then([this, &kernel, host, source = predicate,
                                    run = iteration.instance->run_state->run](const Status&) {
     kernel.outputs.resize(1);

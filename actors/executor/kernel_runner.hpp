@@ -8,13 +8,15 @@
 // A kernel that takes its Completion, that another worker runs, or that waits for a device ends
 // outside of the turn: the end is a `KernelDone` message to the partition.
 //
-// A kernel that was measured at kHeavy or more is *heavy*. It waits until no light node is ready,
-// so that light ones can enable more of them. One alone runs in the turn. Several, or one beside
-// kernels under way, go to other workers, and the partition stays free for the first that ends.
+// A kernel that was measured at kHeavy or more is *heavy*. It waits while light nodes are ready, so
+// that these can enable more of them. Then one alone runs in the turn; several, or one beside
+// kernels under way, go to other workers. If the run's share of the turn is used up first, all
+// waiting heavy kernels go to other workers.
 //
-// Threads: the partition's turn, but for `run_elsewhere`, `complete` and `cost_ns`. The first two
-// touch only their kernel and then post it. Ownership: `KernelRunner` owns all `PendingKernel`s and
-// uses them again. Invariants: 1. a pending kernel ends once; 2. `RunState::outside` counts those
+// Threads: the partition's turn. `run_elsewhere` and `complete` run on any thread: they use their
+// kernel and its inputs, count in `RunState::posted`, and post the kernel or hand it over;
+// `cost_ns` and `is_light`: any thread. Ownership: `KernelRunner` owns all `PendingKernel`s and
+// uses them again. Invariants: 1. a pending kernel ends once; 2. `RunState::under_way` counts those
 // of a run that have not ended.
 #pragma once
 
@@ -77,14 +79,15 @@ class KernelRunner final : public CompletionSink {
   }
 
   enum class Outcome : std::uint8_t {
-    done,      // the outputs are in `scratch`
-    deferred,  // the kernel ends outside of the turn
-    failed     // the run has failed, and the node is dead
+    done,       // the outputs are in `scratch`
+    under_way,  // the kernel ends outside of the turn
+    failed      // the run has failed, and the node is dead
   };
   Outcome run(IterationState& iteration, const PlanNode& node);
   /// Runs the kernel on another worker.
   void hand_over(IterationState& iteration, const PlanNode& node);
-  /// Runs or hands over the heavy kernels of a run that has no light node ready.
+  /// No light node of the run is ready: makes its only heavy kernel the next node to fire, or hands
+  /// all of them over.
   void dispatch_heavy(RunState& run_state);
   void hand_over_heavy(RunState& run_state);
   /// Copies a predicate from a device to the host; the end is that of a kernel. `node`: the Switch

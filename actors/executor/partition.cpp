@@ -57,7 +57,7 @@ void Partition::handle(KernelDone& message) {
   PendingKernel& kernel = *message.kernel;
   IterationState& iteration = *kernel.iteration;
   RunState& run_state = *iteration.instance->run_state;
-  --run_state.outside;
+  --run_state.under_way;
   add(run_state.handled);
   ++run_state.ended;
   if (run_state.is_abandoned) {
@@ -66,7 +66,7 @@ void Partition::handle(KernelDone& message) {
     kernel.run = Ref<Run>();
     kernel.execution.reset();
     kernels_.give_back(kernel);
-    if (run_state.outside == 0) discard(run_state);
+    if (run_state.under_way == 0) discard(run_state);
     return;
   }
   // a predicate has come from the device
@@ -195,8 +195,9 @@ void Partition::end(RunState& run_state) {
 
 // ---- the turn
 
-// Runs in flight take turns of a hundred firings. Within a run the newest enabled node goes first,
-// but for one a turn. See Note [Ready order] in PROTOCOL.md.
+// A turn is divided into shares. If several runs are active, a share is a hundred firings of one
+// run; else it is the whole budget. A run that uses up its share has its queue rotated: see Note
+// [Ready order] in PROTOCOL.md.
 bool Partition::turn(int budget) {
   constexpr int kShare = 100;
   // firings between two readings of the clock, for loops' times; prime, to be out of step with
@@ -324,8 +325,9 @@ void Partition::fire(IterationState& iteration, const PlanNode& node) {
       kernels_.scratch()[0] = Tensor::scalar(true);
       finish(iteration, node, kernels_.scratch());
       return;
+    case PlanNode::Kind::merge:
+      throw Error(Code::internal, "a Merge is ready, which `merge` fires");
     case PlanNode::Kind::identity:
-    case PlanNode::Kind::merge:  // a Merge whose inputs are dead is handled above
       if (node.held) load_bound_inputs(mine_, iteration, node);
       kernels_.scratch()[0] =
           std::move(iteration.values[static_cast<std::size_t>(node.first_input)]);
@@ -340,7 +342,7 @@ void Partition::fire(IterationState& iteration, const PlanNode& node) {
   edges_.flush();
   switch (kernels_.run(iteration, node)) {
     case KernelRunner::Outcome::done: finish(iteration, node, kernels_.scratch()); return;
-    case KernelRunner::Outcome::deferred: return;
+    case KernelRunner::Outcome::under_way: return;
     case KernelRunner::Outcome::failed: finish_dead(iteration, node); return;
   }
 }

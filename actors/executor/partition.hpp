@@ -14,9 +14,10 @@
 //
 // Threads: the actor's turn, but for the methods under 'any thread'. Invariants: 1. a node fires
 // once an iteration, live or dead, when its last awaited token arrives; 2. a slot is written by one
-// token and emptied by its node's firing; 3. a run leaves the partition when everything has fired,
-// kernel or none; an abandoned run, when no kernel of it is under way; 4. an iteration is given
-// back only when no token for it can be in flight; 5. after the first run nothing is allocated.
+// token and emptied by its node's firing; 3. a partition leaves a run when everything has fired,
+// kernel or none; an abandoned one, when no kernel of it is under way; 4. an iteration is given
+// back only when no token for it can be in flight; 5. matching and firing allocate nothing once as
+// many iterations and tokens have been in flight as are now.
 #pragma once
 
 #include <cstdint>
@@ -52,7 +53,7 @@ class Partition final : private CutEdges::Client {
   void give_up_later(const Ref<Run>& run) { abandon_elsewhere(run, true); }
   /// Fires up to `budget` nodes; true if more are ready.
   bool turn(int budget);
-  /// Called instead of `turn`: the messages are fired in a later one, which may be long after.
+  /// Called instead of `turn`: nodes that the messages enabled fire in a later turn.
   void break_turn() { observer_.break_turn(); }
   /// The driver sends its batch, or drops it.
   void on_batch_sent() { edges_.on_batch_sent(); }
@@ -88,7 +89,7 @@ class Partition final : private CutEdges::Client {
   // matching (firing_rule.hpp, partition_frames.cpp)
   void deliver(IterationState& iteration, const Target& target, Value&& value);
   void deliver_dead(IterationState& iteration, const Target& target);
-  void deliver_elsewhere(IterationState& iteration, const Target& target, Value&& value);
+  void deliver_to_other(IterationState& iteration, const Target& target, Value&& value);
   void deliver_all(IterationState& iteration, TargetRange targets, Value&& value);
   void deliver_several(IterationState& iteration, TargetRange targets, Value&& value);
   void deliver_controls(IterationState& iteration, TargetRange targets);
@@ -110,7 +111,7 @@ class Partition final : private CutEdges::Client {
   FrameState& instance_at(IterationState& parent, std::int32_t frame) override;
   IterationState& open(FrameState& instance);
   void advance(FrameState& instance);
-  IterationState* advanced(FrameState& instance);
+  IterationState* advance_one(FrameState& instance);
   IterationState* end(FrameState& instance);
 
   // cut edges (partition_frames.cpp)

@@ -140,6 +140,7 @@ void PartitionActor::hand_over(PendingKernel& kernel) {
                             &kernel});
     return;
   }
+  // this is the turn: with granularity `op` no loop is resident, and only these call elsewhere
   auto node = static_cast<std::size_t>(kernel.node->index);
   if (op_actors_.size() <= node) op_actors_.resize(node + 1);
   if (!op_actors_[node]) op_actors_[node] = lean_spawn<OpActor>(home_system());

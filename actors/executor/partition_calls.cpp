@@ -169,7 +169,7 @@ void Partition::mark_drained(RunState& run_state) {
 
 void Partition::leave_if_over(RunState& run_state) {
   if (!run_state.calls.is_drained || !run_state.calls.are_all_over()) return;
-  // else a faulty node began calls that no partition made, and all that is left is theirs
+  // All callers have sent `over`. A part that is still open was begun by a faulty cluster node.
   if (run_state.calls.elsewhere.unfired == 1) end(run_state);
   else abandon(run_state.run);
 }

@@ -1,5 +1,5 @@
-// PartitionClock: the clock of loops' times and of the ends of traces: processor ticks or, if a
-// test steps the engine, nanoseconds of its virtual time.
+// PartitionClock: the clock for loop times and the ends of traces. It counts processor ticks; in a
+// stepped engine, nanoseconds of virtual time.
 #pragma once
 
 #include <chrono>
@@ -18,7 +18,7 @@ class PartitionClock {
 
   /// Returns true if a test steps the scheduler: measured times must then change no decision.
   bool is_stepped() const { return virtual_time_ != nullptr; }
-  /// Returns the time now, whose ticks the caller has read.
+  /// Returns this clock's time. `ticks`: the processor's ticks now.
   std::uint64_t at(std::uint64_t ticks) const {
     return virtual_time_
                ? static_cast<std::uint64_t>(

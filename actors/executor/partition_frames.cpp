@@ -22,7 +22,7 @@ void Partition::deliver_several(IterationState& iteration, TargetRange range, Va
   for (const Target* last = mine_.targets.data() + range.last - 1; t != last; ++t) {
     if (!t->is_input()) {
       if (!t->is(Destination::send) || !edges_.extend(iteration, t->index(), &value))
-        deliver_elsewhere(iteration, *t, Value(value));
+        deliver_to_other(iteration, *t, Value(value));
       continue;
     }
     // Not by way of a copy on the stack: read back at once, it would have to leave the store buffer
@@ -51,7 +51,7 @@ void Partition::deliver_all_dead(IterationState& iteration, TargetRange range) {
 // Delivers a live token to a destination that is no input. Not every destination keeps the value: a
 // fetch makes a copy on the host, a Merge may have passed on another one. So `value` is emptied,
 // because the caller may hold it until the next firing.
-void Partition::deliver_elsewhere(IterationState& iteration, const Target& target, Value&& value) {
+void Partition::deliver_to_other(IterationState& iteration, const Target& target, Value&& value) {
   const std::int32_t i = target.index();
   switch (target.destination()) {
     case Destination::input: return deliver(iteration, target, std::move(value));
@@ -335,18 +335,18 @@ void Partition::deliver_next_iteration(IterationState& iteration, std::int32_t n
 
 // ---- ends
 
-// An ended iteration may be the last that its parent waits for, and so on. This is a loop, because
-// calls may be nested deep.
+// An ended instance may be the last thing that the iteration around it waits for, and so on
+// outwards. This is a loop, not a recursion, because calls may be nested deep.
 void Partition::advance(FrameState& instance) {
   for (FrameState* i = &instance; i;) {
-    IterationState* parent = advanced(*i);
+    IterationState* parent = advance_one(*i);
     i = parent && --parent->unfired == 0 ? parent->instance : nullptr;
   }
 }
 
 // Gives back iterations that are done, oldest first, and opens the one that waited. Returns the
 // iteration around the instance if that has ended.
-IterationState* Partition::advanced(FrameState& instance) {
+IterationState* Partition::advance_one(FrameState& instance) {
   if (instance.enters_pending > 0 || instance.is_advancing) return nullptr;
   instance.is_advancing = true;
   while (instance.oldest < instance.opened) {

@@ -43,7 +43,7 @@ void Partition::abandon(Ref<Run> run) {
   run_state->ready.each([&](const ReadyNode& r) { observer_.skipped(*r.node); });
   run_state->ready.clear();
   for (const ReadyNode& r : run_state->calls.blocked()) observer_.skipped(*r.node);
-  if (run_state->outside == 0) discard(*run_state);
+  if (run_state->under_way == 0) discard(*run_state);
 }
 
 // No kernel or message refers to the run's iterations any more.

@@ -21,7 +21,8 @@ struct PendingKernel;
 struct StartRun {
   Ref<Run> run;
 };
-/// A kernel has ended outside of the turn; its outputs are in it.
+/// A kernel has ended outside of the turn, with its outputs in it; or a predicate was copied from a
+/// device: then `kernel->node` is null or a Switch, and the predicate is `outputs[0]`.
 struct KernelDone {
   PendingKernel* kernel;
 };
@@ -36,12 +37,12 @@ struct Token {
   // more than one: only in a loop, for scalars, dead tokens and control edges
   std::int32_t times = 1;
 };
-/// Credit: the receiver of cut edges accepts iterations up to `last` of the instance of the frame
-/// at `path.depth` that lies in the iterations path.number[0 .. depth-2]. The grant covers all
-/// edges of that frame and of frames within it.
+/// Credit, from the receiver of tokens to their sender, up to iteration `last` of one instance:
+/// `path.depth` is the depth of its frame, path.number[0 .. depth-2] are the iterations around it.
+/// The grant covers each edge of that frame, and of frames within it, to the granting partition.
 struct Grant {
   Ref<Run> run;
-  std::int32_t send;  // index into the sends of the receiving partition: one of the edges
+  std::int32_t send;  // one of these edges, by its index at the sender of tokens
   Path path;
   std::int64_t last;
 };

@@ -1,5 +1,5 @@
-// PartitionObserver: everything that a partition counts, records and reports, and nothing that
-// decides what it computes.
+// PartitionObserver: everything that a partition counts, records and reports, and the clock of its
+// turns. It decides nothing that is computed.
 //
 //   observer.message_received();                  // the partition's clock
 //   const std::uint64_t began = observer.begin_turn();
@@ -13,7 +13,8 @@
 //
 // Threads: the partition's turn, but for the methods under 'any thread'. Invariants: 1. without a
 // trace or a recent snapshot a firing costs one test of `looks_closer`; 2. live firings are not
-// counted: a node fires once an iteration, so they are the iterations without those counted here.
+// counted: they are the opened iterations without those in which the node has not fired, its dead
+// firings and its skipped ones.
 #pragma once
 
 #include <atomic>
@@ -64,7 +65,7 @@ class PartitionObserver {
     look_at_clock(heard_ = ticks());
     heard_by_look_ = 0;
   }
-  /// The next turn does not begin with the last message.
+  /// The next turn does not count from the last message.
   void break_turn() { heard_ = 0; }
   /// Returns the ticks at which the turn began: with the first message, or now.
   std::uint64_t begin_turn() {
@@ -168,7 +169,7 @@ class PartitionObserver {
   /// Records a kernel that ended outside of the turn, after `took` ns.
   void record_ended(const PendingKernel& kernel, std::int64_t took);
   void record_copy(const Run& run, std::int32_t source, std::uint64_t began);
-  /// Records the cause of a failure, but no firing that the end of the failed run has cancelled.
+  /// Records a failure, unless the run had failed before.
   void record_failure(const Run& run, std::int32_t source);
   void record_device_error(const DeviceError& error);
   /// Records `count` tokens of a run-length token, from `first` on.

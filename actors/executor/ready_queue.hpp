@@ -4,8 +4,8 @@
 //   while (ready.has_next()) fire(ready.pop());
 //
 // The newest usual node fires first, because its inputs are warm. Nodes of rank `first` fire before
-// all others. Heavy nodes and nodes of rank `last` are deferred: `has_next` does not see them until
-// the partition moves them to the usual ones.
+// all others. Heavy nodes and nodes of rank `last` are kept back: `has_next` does not see them
+// until the partition moves them to the usual ones.
 //
 // Threads: the partition's turn.
 #pragma once
@@ -38,7 +38,7 @@ class ReadyQueue {
   /// Adds a node that has another rank than `usual`, or is heavy.
   void push_apart(ReadyNode ready);
 
-  /// True if a node is ready, deferred or not.
+  /// True if a node is ready, kept back or not.
   bool is_empty() const {
     return usual_.empty() && first_.empty() && heavy_.empty() && last_.empty();
   }

@@ -97,8 +97,8 @@ class Run final : public Counted {
   bool is_poisoned() const { return info_.cancelled.load(std::memory_order_acquire); }
   /// Settles the outcome as an error; false if it was settled before. The first call wins.
   bool fail(Status status);
-  /// Counts a partition, or another node, that has drained. The last one settles the outcome as a
-  /// success.
+  /// Counts a partition, or another node, that has left, drained or abandoned. The last one settles
+  /// the outcome as a success if it is open.
   void leave();
   /// Stores the totals of a partition. Called once for each partition, before it or its node
   /// leaves.

@@ -31,14 +31,15 @@ struct RunState {
   // Note [Judged by its last answer] in INSPECTION.md.
   std::atomic<std::uint64_t> handled{0}, posted{0};
   std::uint64_t ended = 0;               // kernels in `posted` that the turn has handled
-  std::uint64_t fired = 0;               // in the turns that are over
+  std::uint64_t fired = 0;               // in the shares of turns that are over
   std::uint64_t sent = 0, received = 0;  // tokens of cut edges
-  FrameState* root = nullptr;            // the instance outside of all loops
+  FrameState* root = nullptr;            // the instance around all loops
   ReadyQueue ready;
-  std::int32_t outside = 0;  // kernels that have not ended yet
+  // kernels that have begun or were handed over, and copies of predicates from a device
+  std::int32_t under_way = 0;
   bool is_active = false;
   bool is_abandoned = false;
-  /// A token that waits for a grant or for room; `times` as in `Token`.
+  /// A buffered token: it waits for a grant or for room; `times` as in `Token`.
   struct Held {
     std::int32_t send;
     IterationState* iteration;  // null: the token was sent
