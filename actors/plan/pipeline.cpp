@@ -11,6 +11,7 @@
 #include <troupe/controlflow/lower.hpp>
 #include <troupe/controlflow/move_invariant.hpp>
 #include <troupe/ops/graph/function_def.hpp>
+#include <troupe/ops/mesh/cost.hpp>
 #include <troupe/ops/mesh/join_all_reduces.hpp>
 #include <troupe/ops/mesh/spmd.hpp>
 #include <troupe/ops/passes/watch_finite.hpp>
@@ -61,7 +62,11 @@ Program cut_over_mesh(Program program, Level, const PassRequest& request) {
   if (!request.options.mesh) return mesh::detail::join_variables(std::move(program), *homes, {});
   mesh::detail::SpmdProgram spmd = mesh::detail::to_spmd(program, *request.options.mesh, homes);
   spmd = mesh::detail::join_all_reduces(std::move(spmd));
-  if (request.told) request.told->insert(request.told->end(), spmd.told.begin(), spmd.told.end());
+  if (request.told) {
+    request.told->insert(request.told->end(), spmd.told.begin(), spmd.told.end());
+    for (std::string& line : mesh::detail::explained(spmd, *request.options.mesh))
+      request.told->push_back(std::move(line));
+  }
   return mesh::detail::expand(spmd, request.options.mesh->mesh);
 }
 

@@ -12,121 +12,13 @@
 
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/graph/program.hpp>
+#include <troupe/ops/mesh/cost.hpp>
 #include <troupe/ops/mesh/join_all_reduces.hpp>
 #include <troupe/ops/mesh/names.hpp>
 #include <troupe/ops/mesh/spmd.hpp>
 
 namespace troupe::mesh {
 namespace {
-
-using detail::SpmdProgram;
-
-double elements_of(const ValueSpec& spec) {
-  double n = 1;
-  for (std::int64_t extent : spec.shape.dims())
-    n *= static_cast<double>(std::max<std::int64_t>(1, extent));
-  return n;
-}
-double bytes_of(const ValueSpec& spec) {
-  return spec.dtype == DType::string ? 0
-                                     : elements_of(spec) * static_cast<double>(size_of(spec.dtype));
-}
-
-bool is_free(const std::string& op) {
-  for (const char* known : {"Input", "NameDims", "Constant", "Reshape", "ReshapeLike", "ReshapeTo",
-                            "Identity", "Group", "ReadVariable", "MeshSlice", "MeshCoordinate"})
-    if (op == known) return true;
-  return false;
-}
-
-double kernel_ns(const Graph& g, const Node& n, const LayoutOptions& o) {
-  const std::string& op = n.op->name;
-  if (is_free(op)) return 0;
-  if (op == "MatMul") {
-    const Shape& a = g.spec(n.inputs[0]).shape;
-    const int k = n.attrs.get<bool>("transpose_a") ? a.rank() - 2 : a.rank() - 1;
-    return o.kernel_ns + 2 * elements_of(n.outputs[0]) * static_cast<double>(a[k]) / o.flops_per_ns;
-  }
-  if (op.starts_with("Conv") && n.inputs.size() >= 2) {
-    double most = 0;  // the largest operand
-    for (Edge e : n.inputs) most = std::max(most, elements_of(g.spec(e)));
-    const double other = elements_of(g.spec(n.inputs[1]));
-    return o.kernel_ns +
-           2 * std::max(most, elements_of(n.outputs[0])) * std::sqrt(other) / o.flops_per_ns;
-  }
-  double bytes = 0;
-  for (Edge e : n.inputs) bytes += bytes_of(g.spec(e));
-  for (const ValueSpec& out : n.outputs) bytes += bytes_of(out);
-  return o.kernel_ns + bytes / o.bytes_per_ns;
-}
-
-// Bytes that cross the links of one device, and how often it waits for others.
-double collective_ns(const Graph& g, const Node& n, const Mesh& mesh, const LayoutOptions& o) {
-  const std::string& op = n.op->name;
-  const double bytes = bytes_of(g.spec(n.inputs[0]));
-  double sent = 0;
-  if (op == "MeshExport") sent = bytes_of(n.outputs[0]) - bytes;
-  else {
-    const auto axis = static_cast<std::size_t>(n.attrs.get<std::int64_t>("mesh_axis"));
-    const auto k = static_cast<double>(mesh.axes()[axis].size);
-    if (op == "MeshAllReduce") sent = 2 * bytes * (k - 1) / k;
-    if (op == "MeshReduceScatter" || op == "MeshAllToAll") sent = bytes * (k - 1) / k;
-    if (op == "MeshAllGather") sent = bytes * (k - 1);
-    if (op == "MeshShift") sent = bytes;
-  }
-  return sent <= 0 ? 0 : o.link_latency_ns + sent / o.link_bytes_per_ns;
-}
-
-bool is_collective(const Node& n) {
-  return n.op->name.starts_with("MeshAll") || n.op->name == "MeshReduceScatter" ||
-         n.op->name == "MeshShift" || n.op->name == "MeshExport";
-}
-
-// The most bytes that live at once on the device that has the whole values, too.
-std::int64_t peak_of(const SpmdProgram& spmd) {
-  const Graph& g = spmd.program.graph;
-  std::map<Edge, std::int32_t> last;
-  for (std::int32_t id = 0; id < g.size(); ++id)
-    for (Edge e : g.node(id).inputs) last[e] = id;
-  for (Edge e : spmd.program.fetches) last[e] = g.size();
-  std::map<std::int32_t, double> freed;  // by node, after it
-  double live = 0, peak = 0;
-  std::set<std::int32_t> variables;
-  for (std::int32_t id = 0; id < g.size(); ++id) {
-    const Node& n = g.node(id);
-    // A variable's piece is there throughout, and a read of it takes no more.
-    const bool is_read = n.op->name == "ReadVariable";
-    if (is_read && variables.insert(n.state).second) live += bytes_of(n.outputs[0]);
-    for (std::size_t o = 0; o < n.outputs.size(); ++o) {
-      if (is_read || n.outputs[o].is_list()) continue;
-      const double bytes = bytes_of(n.outputs[o]);
-      live += bytes;
-      const auto it = last.find(Edge{id, static_cast<std::int32_t>(o)});
-      freed[it == last.end() ? id : it->second] += bytes;
-    }
-    peak = std::max(peak, live);
-    if (const auto it = freed.find(id); it != freed.end()) live -= it->second;
-  }
-  return static_cast<std::int64_t>(peak);
-}
-
-LayoutCost cost_of(const SpmdProgram& spmd, const Mesh& mesh, const LayoutOptions& options) {
-  LayoutCost cost;
-  const Graph& g = spmd.program.graph;
-  for (std::int32_t id = 0; id < g.size(); ++id) {
-    const Node& n = g.node(id);
-    if (const auto flow = spmd.flows.find(id); flow != spmd.flows.end()) {
-      for (const auto& sub : flow->second.subs) {
-        const LayoutCost inside = cost_of(*sub, mesh, options);
-        cost.kernels_ns += inside.kernels_ns;
-        cost.collectives_ns += inside.collectives_ns;
-      }
-    } else if (is_collective(n)) cost.collectives_ns += collective_ns(g, n, mesh, options);
-    else cost.kernels_ns += kernel_ns(g, n, options);
-  }
-  cost.peak_bytes = peak_of(spmd);
-  return cost;
-}
 
 Program program_of(const Graph& graph, const std::vector<Expr>& feeds,
                    const std::vector<Expr>& fetches) {
@@ -136,7 +28,7 @@ Program program_of(const Graph& graph, const std::vector<Expr>& feeds,
 }
 
 LayoutCost predicted(const Program& program, const Partitioning& p, const LayoutOptions& o) {
-  return cost_of(detail::join_all_reduces(detail::to_spmd(program, p)), p.mesh, o);
+  return detail::cost_of(detail::join_all_reduces(detail::to_spmd(program, p)), p.mesh, o);
 }
 
 // Branch and bound over the dimensions, those of the longest kernels first.
@@ -184,7 +76,7 @@ class LayoutSearch {
     std::map<std::string, std::size_t> number;
     std::vector<double> weight;
     for (std::int32_t id = 0; id < g.size(); ++id) {
-      Kernel kernel{kernel_ns(g, g.node(id), options_), {}};
+      Kernel kernel{detail::kernel_ns(g, g.node(id), options_), {}};
       const auto add = [&](const detail::Axes& axes) {
         for (detail::DimId d : detail::flat(axes)) {
           if (!names_.dims().is_named(d)) continue;

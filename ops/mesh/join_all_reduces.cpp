@@ -134,6 +134,7 @@ class JoiningReduces {
     for (std::int32_t& c : node.controls) c = made_.at(c);
     const std::int32_t made = to_.program.graph.append(std::move(node));
     to_.is_once.push_back(from_.is_once[at(id)]);
+    if (at(id) < from_.notes.size()) note(made, from_.notes[at(id)]);
     made_[id] = made;
     if (const auto flow = from_.flows.find(id); flow != from_.flows.end()) {
       // Inside, as outside.
@@ -155,6 +156,11 @@ class JoiningReduces {
     return made;
   }
 
+  void note(std::int32_t node, std::string text) {
+    if (to_.notes.size() <= at(node)) to_.notes.resize(at(node) + 1);
+    to_.notes[at(node)] = std::move(text);
+  }
+
   void join(const std::vector<std::int32_t>& members) {
     const Node& first = graph_.node(members[0]);
     std::vector<Edge> flat;
@@ -167,6 +173,7 @@ class JoiningReduces {
     }
     const Edge all = bind("Concat", flat, Attrs{{"axis", std::int64_t{0}}}, first);
     const Edge sum = bind("MeshAllReduce", {all}, first.attrs, first);
+    note(sum.node, fmt::format("{} sums are one", members.size()));
     std::int64_t begin = 0;
     for (std::int32_t id : members) {
       const Node& n = graph_.node(id);

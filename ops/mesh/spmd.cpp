@@ -126,8 +126,10 @@ void Lowering::tell_layout(std::int32_t id, std::size_t output) {
   std::string sums;
   for (int axis = 0; axis < mesh_.rank(); ++axis)
     if (v.is_partial[static_cast<std::size_t>(axis)]) sums += " partial over " + axis_name(axis);
-  to_.layouts.push_back(fmt::format("{}: [{}] {}{}{}", from_.describe(id), fmt::join(axes, ", "),
-                                    graph().spec(v.edge).text(), v.is_once ? " once" : "", sums));
+  std::string text = fmt::format("[{}] {}{}{}", fmt::join(axes, ", "), graph().spec(v.edge).text(),
+                                 v.is_once ? " once" : "", sums);
+  to_.layouts.push_back(fmt::format("{}: {}", from_.describe(id), text));
+  note(v.edge.node, std::move(text));
 }
 
 bool Lowering::must_run_once() const {

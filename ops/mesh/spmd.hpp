@@ -34,6 +34,9 @@ struct SpmdProgram {
   // by the number of a variable's state: the states of its pieces, one a device
   std::map<std::int32_t, std::vector<std::int32_t>> pieces;
   std::map<std::int32_t, SpmdFlow> flows;  // by node: loops and branches whose sub-graphs are cut
+  // for each node: the layout and local shape of its value, or why a collective is there; empty: it
+  // serves the nodes beside it
+  std::vector<std::string> notes;
   // a line for each collective: of which node, how many bytes, and why; then rules without a use
   std::vector<std::string> told;
   // a line for each node of the program for whole tensors: its dimensions, layout and local shape

@@ -11,6 +11,14 @@ namespace troupe::mesh::detail {
 using collective::Combine;
 using Integers = std::vector<std::int64_t>;
 
+namespace {
+
+bool is_collective(std::string_view op) {
+  return op.starts_with("Mesh") && op != "MeshSlice" && op != "MeshCoordinate";
+}
+
+}  // namespace
+
 bool Laid::has_splits() const {
   for (const auto& axis : splits)
     for (int m : axis)
@@ -133,7 +141,13 @@ SpmdWriter::Edge SpmdWriter::bind(const char* op, std::vector<Edge> inputs, Attr
   const Edge made = graph().bind(find_op(op), xs, std::move(attrs), node().site)[0].edge();
   to_.is_once.resize(static_cast<std::size_t>(made.node), 0);
   to_.is_once.push_back(is_once);
+  if (!why_.empty() && is_collective(op)) note(made.node, std::exchange(why_, {}));
   return made;
+}
+void SpmdWriter::note(std::int32_t node, std::string text) {
+  const auto at = static_cast<std::size_t>(node);
+  if (to_.notes.size() <= at) to_.notes.resize(at + 1);
+  if (to_.notes[at].empty()) to_.notes[at] = std::move(text);
 }
 SpmdWriter::Edge SpmdWriter::reshaped(Edge e, const Shape& shape, bool is_once) {
   if (graph().spec(e).shape == shape) return e;
@@ -146,6 +160,7 @@ SpmdWriter::Edge SpmdWriter::all_reduced(Edge e, int axis, Combine how) {
 }
 void SpmdWriter::tell(const char* what, Edge moved, int axis, const std::string& why) {
   const ValueSpec& spec = graph().spec(moved);
+  why_ = fmt::format("{}: {}", from_.describe(at_), why);
   to_.told.push_back(
       fmt::format("{} of {} ({} bytes) along '{}', {} devices: {}: {}", what, spec.text(),
                   spec.shape.elements() * static_cast<std::int64_t>(size_of(spec.dtype)),
@@ -316,6 +331,7 @@ void SpmdWriter::gather(Edge& e, std::vector<int>& now, const std::vector<int>& 
 SpmdWriter::Edge SpmdWriter::exported(Laid v, const std::string& why) {
   v = summed(std::move(v), why);
   Integers mesh_axes, parts;
+  why_ = why;
   if (!v.has_splits())
     return bind("MeshExport", {v.edge}, Attrs{{"mesh_axes", mesh_axes}, {"parts", parts}}, true);
   const std::vector<int> splits = flat(v.splits);

@@ -70,8 +70,10 @@ class SpmdWriter {
   Edge bind(const char* op, std::vector<Edge> inputs, troupe::detail::Attrs attrs, bool is_once);
   Edge reshaped(Edge e, const Shape& shape, bool is_once);
   Edge all_reduced(Edge e, int axis, collective::Combine how);
-  /// Reports a collective: of which value, along which axis, why.
+  /// Reports a collective: of which value, along which axis, why. `bind` makes it next.
   void tell(const char* what, Edge moved, int axis, const std::string& why);
+  /// Keeps a note of a node, if it has none.
+  void note(std::int32_t node, std::string text);
 
   /// v with its sums made.
   Laid summed(Laid v, const std::string& why);
@@ -110,6 +112,7 @@ class SpmdWriter {
   void gather(Edge& e, std::vector<int>& now, const std::vector<int>& goal, const std::string& why);
 
   std::map<std::string, int> rule_of_;
+  std::string why_;  // the reason for the collective that is made next
   // values that were moved, and summed along an axis
   std::map<std::tuple<Edge, Axes, Splits, Splits>, Laid> moved_;
   std::map<std::pair<Edge, int>, Edge> summed_;
