@@ -272,7 +272,11 @@ Expr einsum(const std::vector<Expr>& operands, const Dims& result, MeshAt at) {
       call.refuse(fmt::format("no operand has the dimension '{}' of the result", d.name));
   }
   const Reader::AtSite site(operands[0].reader(), call.site());
-  return troupe::einsum(equation, operands, at);
+  const Expr made = troupe::einsum(equation, operands, at);
+  // Names of extents of 1 do not pass through the products that an einsum is made of.
+  const bool has_one =
+      std::any_of(result.begin(), result.end(), [](const Dim& d) { return d.size == 1; });
+  return has_one ? named(made, result, at) : made;
 }
 
 Expr reshape(const Expr& x, const Dims& dims, MeshAt at) {
