@@ -131,10 +131,10 @@ class Echo final : public TransportListener {
           class Back final : public TransportListener {
            public:
             Transport* transport = nullptr;
-            void connected(Peer, const PeerInfo&) override {}
+            void connected(detail::Peer, const PeerInfo&) override {}
             void refused(const std::string&, const Status&) override {}
-            void lost(Peer, const Status&) override {}
-            void received(Peer peer, Lane lane, Message message) override {
+            void lost(detail::Peer, const Status&) override {}
+            void received(detail::Peer peer, Lane lane, Message message) override {
               transport->send(peer, lane, std::move(message));
             }
           } back;
@@ -156,10 +156,10 @@ class Echo final : public TransportListener {
     child_.start(transport_->address());
     peer_ = connected_.get_future().get();
   }
-  void connected(Peer peer, const PeerInfo&) override { connected_.set_value(peer); }
+  void connected(detail::Peer peer, const PeerInfo&) override { connected_.set_value(peer); }
   void refused(const std::string&, const Status&) override {}
-  void lost(Peer, const Status&) override {}
-  void received(Peer peer, Lane lane, Message message) override {
+  void lost(detail::Peer, const Status&) override {}
+  void received(detail::Peer peer, Lane lane, Message message) override {
     if (--left_ > 0) transport_->send(peer, lane, std::move(message));
     else back_.release();
   }
@@ -176,10 +176,10 @@ class Echo final : public TransportListener {
   ZeroMqOptions options_;
   Child child_;
   std::unique_ptr<Transport> transport_;
-  std::promise<Peer> connected_;
+  std::promise<detail::Peer> connected_;
   std::binary_semaphore back_{0};
   int left_ = 0;
-  Peer peer_ = 0;
+  detail::Peer peer_ = 0;
 };
 
 }  // namespace troupe::bench
