@@ -6,11 +6,15 @@
 // An insert and the retractions of its key merge in the buffer; if nothing is left of the event,
 // neither is sent. Stands behind each source (`is_ingress`: retractions are still incomplete), and,
 // for outputs that never revise history, before the sink.
+//
+// A batch that must wait is held as it is. Its messages stand as a sorted **run** of (sync,
+// arrival) in a list in which each run is at least twice as long as the next one, so a message is
+// merged log(n) times at most. Messages that leave are gathered a column at a time.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
+#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -33,30 +37,50 @@ class Align final : public Operator {
   }
 
  private:
+  /// A buffered message, in the order in which it leaves.
   struct Item {
     Time sync;
-    bool is_retraction;  // after the inserts of its sync
-    std::uint64_t arrival;
-    Time arrived;  // progress of the stream when it came
-    std::shared_ptr<const Batch> batch;
-    std::size_t row;
+    std::uint64_t rank;  // retractions after the inserts of their sync; then by arrival
+    bool operator<(const Item& other) const {
+      return sync != other.sync ? sync < other.sync : rank < other.rank;
+    }
+  };
+  struct Run {
+    std::vector<Item> items;  // ascending
+    std::size_t left = 0;     // number of those that have left
+    std::size_t size() const { return items.size() - left; }
+    Time first() const { return items[left].sync; }
+  };
+  struct Held {
+    Batch batch;
+    std::uint64_t first;  // arrival of its first message
+    std::size_t waiting;  // messages that have not left
+    Time arrived;         // progress of the stream when it came
   };
   struct Shrunk {
     Time end, old_end;
   };
-  /// Orders a heap whose top leaves first.
-  static bool leaves_after(const Item& a, const Item& b);
-
   void process(std::size_t input, Batch batch) override;
   Time advance(Time g) override;
   void refuse_late(Batch& batch);
-  void release(const Item& item);
+  void hold(Batch batch);
+  void merge_runs();
+  Held& holder(std::uint64_t arrival);
+  void take(Time bound);
+  void release();
+  void release_changed(Held& held, std::size_t row);
+
+  static constexpr std::uint64_t kRetraction = std::uint64_t{1} << 63;
 
   Time blocking_ = 0;
   const bool is_ingress_;
   Time max_sync_ = kNever;
   std::uint64_t arrivals_ = 0;
-  std::vector<Item> heap_;
+  std::vector<Run> runs_;  // none is empty
+  std::deque<Held> held_;  // ascending by arrival; the first one has messages that wait
+  std::size_t waiting_ = 0;
+  std::vector<Item> leaving_;  // by `take`
+  std::vector<std::uint32_t> rows_;
   std::unordered_map<Key, Shrunk> shrunk_;  // retractions in the buffer: the last word of each key
 };
 

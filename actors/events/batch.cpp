@@ -19,6 +19,14 @@ void batch_join(std::vector<T>& to, std::vector<T>&& from) {
 }
 
 template <class T>
+void batch_gather(std::vector<T>& to, const std::vector<T>& from,
+                  std::span<const std::uint32_t> rows) {
+  const std::size_t old = to.size();
+  to.resize(old + rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) to[old + i] = from[rows[i]];
+}
+
+template <class T>
 void batch_keep(std::vector<T>& values, const std::vector<std::uint8_t>& marks) {
   std::size_t kept = 0;
   for (std::size_t i = 0; i < values.size(); ++i)
@@ -95,6 +103,19 @@ void Batch::append(const Batch& other, std::size_t i) {
     std::visit(
         [&](auto& values) {
           values.push_back(std::get<std::decay_t<decltype(values)>>(other.columns[c])[i]);
+        },
+        columns[c]);
+}
+
+void Batch::append(const Batch& other, std::span<const std::uint32_t> rows) {
+  batch_gather(key, other.key, rows);
+  batch_gather(begin, other.begin, rows);
+  batch_gather(end, other.end, rows);
+  batch_gather(old_end, other.old_end, rows);
+  for (std::size_t c = 0; c < columns.size(); ++c)
+    std::visit(
+        [&](auto& values) {
+          batch_gather(values, std::get<std::decay_t<decltype(values)>>(other.columns[c]), rows);
         },
         columns[c]);
 }

@@ -18,6 +18,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -57,6 +58,8 @@ struct Batch {
   void shrink(Key k, Time from, Time to, Time old, const Row& payload);
   /// Adds message `i` of a batch of the same schema.
   void append(const Batch& other, std::size_t i);
+  /// Adds the messages `rows` of a batch of the same schema, a column at a time.
+  void append(const Batch& other, std::span<const std::uint32_t> rows);
   /// Adds the message `i` of `other` without its payload; the caller fills the columns.
   void append_times(const Batch& other, std::size_t i);
   /// Adds all messages of `other` and takes over its guarantee.
