@@ -17,7 +17,7 @@
 #include <troupe/actors/observe/loop_condition.hpp>
 #include <troupe/actors/observe/recurrence.hpp>
 #include <troupe/actors/observe/snapshot.hpp>
-#include <troupe/controlflow/resident/resident_program.hpp>
+#include <troupe/controlflow/resident/resident_run.hpp>
 
 namespace troupe {
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include <troupe/controlflow/resident/resident_program.hpp>
+#include <troupe/controlflow/resident/resident_run.hpp>
 
 namespace troupe {
 

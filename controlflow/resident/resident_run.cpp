@@ -1,0 +1,322 @@
+#include <troupe/controlflow/resident/resident_run.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include <fmt/format.h>
+
+#include <troupe/devices/list/list.hpp>
+#include <troupe/ops/graph/node_index.hpp>
+
+namespace troupe {
+
+ResidentRun::ResidentRun(const ResidentProgram& program)
+    : program_(program), values_(static_cast<std::size_t>(program.values_)),
+      operands_(program.most_operands_), results_(program.most_results_),
+      iterations_(program.loops_.size()) {
+  for (const ResidentProgram::Pointwise& step : program.pointwise_) {
+    Views& views = views_.emplace_back();
+    for (const ValueSpec& spec : step.inputs)
+      views.in.emplace_back(nullptr, spec.dtype, spec.shape);
+    for (const ValueSpec& spec : step.outputs)
+      views.out.emplace_back(nullptr, spec.dtype, spec.shape);
+  }
+}
+
+void ResidentRun::start(KernelContext& c, std::function<void()> resume) {
+  device_ = &c.device();
+  stream_ = &c.stream();
+  run_ = &c.run();
+  outer_tag_ = c.tag();
+  resume_ = std::move(resume);
+  frame_.start(program_.code_);
+  current_ = -1;
+  has_deferred_ = false;
+  shown_ = -1;
+  for (const auto& [place, value] : program_.constants_) values_[at(place)].share(value);
+  for (std::size_t i = 0; i < program_.inputs_.size(); ++i)
+    store(program_.inputs_[i], std::move(c.all_inputs()[i]));
+  publish();
+}
+
+ResidentRun::Outcome ResidentRun::advance(const Slice& slice) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::int64_t kShort = 20'000, kLong = 60'000;  // ns between two looks at the clock
+  constexpr std::int64_t kMostJumps = std::int64_t{1} << 20;
+  const auto ns = [](Clock::duration d) {
+    return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
+  };
+  if (std::exchange(has_deferred_, false)) end_deferred();
+  const auto began = Clock::now();
+  auto before = began;
+  std::int64_t left = slice.iterations;
+  while (!run_->cancelled.load(std::memory_order_relaxed)) {
+    const bool observes = observes_.load(std::memory_order_relaxed) > 0;
+    const std::int64_t jumps = observes ? 1 : left > 0 ? std::min<std::int64_t>(left, 64) : chunk_;
+    const int how = program_.code_.run(frame_, jumps, *this);
+    // One that waits may already go on, on another thread.
+    if (how > 0) return static_cast<Outcome>(how - 1);
+    publish();
+    if (how == ScalarCode::kHalted) return Outcome::done;
+    if (observes) show();
+    if (slice.iterations > 0) {
+      if ((left -= jumps) <= 0) return Outcome::more;
+      continue;
+    }
+    const auto now = Clock::now();
+    if (ns(now - before) < kShort && chunk_ < kMostJumps) chunk_ *= 2;
+    else if (ns(now - before) > kLong && chunk_ > 1) chunk_ /= 2;
+    if (ns(now - began) >= slice.nanoseconds) return Outcome::more;
+    before = now;
+  }
+  return Outcome::abandoned;
+}
+
+void ResidentRun::take(std::span<Value> outputs) {
+  for (std::size_t o = 0; o < outputs.size(); ++o) load(program_.outputs_[o], true, outputs[o]);
+  clear();
+}
+
+void ResidentRun::observe(std::shared_ptr<ResidentObserver> observer, int iterations) {
+  const std::lock_guard lock(mutex_);
+  observer_ = std::move(observer);
+  observes_.store(iterations, std::memory_order_relaxed);
+}
+
+// A jump back may be that of a loop within.
+void ResidentRun::show() {
+  std::shared_ptr<ResidentObserver> observer;
+  {
+    const std::lock_guard lock(mutex_);
+    observes_.fetch_sub(1, std::memory_order_relaxed);
+    observer = observer_;
+  }
+  const std::int64_t now = iterations();
+  if (observer && std::exchange(shown_, now) != now) observer->see(*this);
+}
+
+Value ResidentRun::value(const ResidentPlace& place) const {
+  if (!place.is_scalar) return values_[at(place.index)];
+  Value scalar;
+  scalar.set_scalar(place.type, frame_.at(place.index), size_of(place.type));
+  return scalar;
+}
+
+void ResidentRun::clear() {
+  observe(nullptr, 0);
+  for (auto* values : {&values_, &operands_, &results_})
+    for (Value& v : *values) v.reset();
+  thrown_ = deferred_status_ = Status();
+  resume_ = nullptr;
+}
+
+int ResidentRun::call(std::int32_t number) {
+  const ResidentCall& call = program_.calls_[at(number)];
+  switch (call.kind) {
+    case ResidentCall::Kind::move: {
+      Value& from = values_[at(call.inputs[0].place.index)];
+      Value& to = values_[at(call.outputs[0].index)];
+      // a tensor that was there is where the next result goes
+      if (!call.inputs[0].is_last) to.share(from);
+      else if (to.kind() == Value::Kind::tensor) std::swap(from, to);
+      else to = std::move(from);
+      return 0;
+    }
+    case ResidentCall::Kind::pointwise:
+      current_ = number;
+      run_pointwise(call);
+      return 0;
+    case ResidentCall::Kind::push:
+    case ResidentCall::Kind::pop:
+    case ResidentCall::Kind::read:
+      current_ = number;
+      if (run_on_list(call)) return 0;
+      return run_kernel(number);
+    case ResidentCall::Kind::kernel: break;
+  }
+  return run_kernel(number);
+}
+
+void ResidentRun::run_pointwise(const ResidentCall& call) {
+  Views& views = views_[at(call.pointwise)];
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+    const ResidentPlace& place = call.inputs[i].place;
+    ConstView& in = views.in[i];
+    in = ConstView(
+        place.is_scalar ? frame_.at(place.index) : values_[at(place.index)].tensor().raw(),
+        in.dtype, in.shape);
+  }
+  for (std::size_t o = 0; o < call.outputs.size(); ++o) {
+    Value& to = values_[at(call.outputs[o].index)];
+    View& out = views.out[o];
+    if (to.kind() != Value::Kind::tensor || !to.tensor().is_sole_holder() ||
+        to.dtype() != out.dtype || to.tensor().shape() != out.shape)
+      to = device_->empty(out.dtype, out.shape);
+    out.data = to.tensor().raw_mutable();
+  }
+  device_->primitives().pointwise(*stream_, *program_.pointwise_[at(call.pointwise)].program,
+                                  views.in, views.out);
+}
+
+// Returns false, with nothing done, if an element is not what it is made for.
+bool ResidentRun::run_on_list(const ResidentCall& call) {
+  const ResidentCall::Input& list = call.inputs[0];
+  Value& held = values_[at(list.place.index)];
+  if (call.kind == ResidentCall::Kind::read) {
+    const ResidentPlace& index = call.inputs[1].place;
+    std::int64_t i;
+    if (index.type == DType::i64) {
+      std::memcpy(&i, frame_.at(index.index), sizeof i);
+    } else {
+      std::int32_t narrow;
+      std::memcpy(&narrow, frame_.at(index.index), sizeof narrow);
+      i = narrow;
+    }
+    const Value element = held.list().find(i);
+    if (!element.is_inline() || element.dtype() != call.outputs[0].type) return false;
+    std::memcpy(frame_.at(call.outputs[0].index), element.scalar_bits(), 16);
+    if (list.is_last) held.reset();
+    return true;
+  }
+  if (call.kind == ResidentCall::Kind::push) {
+    const ResidentPlace& element = call.inputs[1].place;
+    Value value;
+    value.set_scalar(element.type, frame_.at(element.index), size_of(element.type));
+    Value& to = values_[at(call.outputs[0].index)];
+    if (list.is_last) to = std::move(held);
+    else to.share(held);
+    to.list().push(std::move(value));
+    return true;
+  }
+  const std::int64_t length = held.list().length();
+  if (length == 0) return false;
+  const Value last = held.list().find(length - 1);
+  if (!last.is_inline() || last.dtype() != call.outputs[1].type) return false;
+  std::memcpy(frame_.at(call.outputs[1].index), last.scalar_bits(), 16);
+  Value& to = values_[at(call.outputs[0].index)];
+  if (list.is_last) to = std::move(held);
+  else to.share(held);
+  (void)to.list().pop();
+  return true;
+}
+
+int ResidentRun::run_kernel(std::int32_t number) {
+  const ResidentCall& call = program_.calls_[at(number)];
+  if (run_->cancelled.load(std::memory_order_relaxed))
+    return static_cast<int>(Outcome::abandoned) + 1;
+  current_ = number;
+  const std::span operands(operands_.data(), call.inputs.size());
+  for (std::size_t i = 0; i < operands.size(); ++i)
+    load(call.inputs[i].place, call.inputs[i].is_last, operands[i]);
+  const std::span results(results_.data(), call.outputs.size());
+  KernelContext c(operands, results, *device_, *stream_, *run_);
+  c.set_tag(tag_of(call));
+  c.set_sink(this, nullptr);
+  try {
+    call.kernel->run(c);
+  } catch (...) {
+    if (!c.was_deferred()) throw;
+    thrown_ = Status::from_current_exception();  // its Completion may be anywhere
+  }
+  for (Value& v : operands) v.reset();
+  if (!c.was_deferred()) {
+    store_results(call);
+    return 0;
+  }
+  has_deferred_ = true;
+  if (deferral_.exchange(kParked, std::memory_order_acq_rel) != kCompleted)
+    return static_cast<int>(Outcome::waiting) + 1;
+  deferral_.store(kRunning, std::memory_order_relaxed);
+  has_deferred_ = false;
+  end_deferred();
+  return 0;
+}
+
+void ResidentRun::end_deferred() {
+  for (const Status* status : {&thrown_, &deferred_status_})
+    if (!status->ok()) throw Error(status->code(), status->message());
+  store_results(program_.calls_[at(current_)]);
+}
+
+void ResidentRun::complete(void*, Status status, std::span<Value> outputs) {
+  deferred_status_ = std::move(status);
+  for (std::size_t o = 0; o < outputs.size(); ++o) results_[o] = std::move(outputs[o]);
+  if (deferral_.exchange(kCompleted, std::memory_order_acq_rel) != kParked) return;
+  deferral_.store(kRunning, std::memory_order_relaxed);
+  resume_();
+}
+
+void ResidentRun::store_results(const ResidentCall& call) {
+  for (std::size_t o = 0; o < call.outputs.size(); ++o)
+    store(call.outputs[o], std::move(results_[o]));
+}
+
+void ResidentRun::load(const ResidentPlace& place, bool is_last, Value& to) {
+  if (place.is_scalar) {
+    to.set_scalar(place.type, frame_.at(place.index), size_of(place.type));
+  } else if (is_last) {
+    to = std::move(values_[at(place.index)]);
+  } else {
+    to.share(values_[at(place.index)]);
+  }
+}
+
+void ResidentRun::store(const ResidentPlace& place, Value&& from) {
+  if (place.is_scalar) {
+    std::memcpy(frame_.at(place.index), from.tensor().raw(), size_of(place.type));
+    from.reset();
+  } else {
+    values_[at(place.index)] = std::move(from);
+  }
+}
+
+std::int64_t ResidentRun::iteration_of(const InnerLoop& loop) const {
+  std::int64_t n;
+  std::memcpy(&n, frame_.at(loop.counter), sizeof n);
+  return n;
+}
+
+std::uint64_t ResidentRun::tag_of(const ResidentCall& call) const {
+  std::uint64_t tag = outer_tag_;
+  for (const std::int32_t l : call.loops) {
+    const InnerLoop& loop = program_.loops_[at(l)];
+    tag = fold_tag(tag, loop.key, static_cast<std::uint64_t>(iteration_of(loop)));
+  }
+  return tag;
+}
+
+void ResidentRun::publish() {
+  place_.store(frame_.place(), std::memory_order_relaxed);
+  for (std::size_t l = 0; l < iterations_.size(); ++l)
+    iterations_[l].store(iteration_of(program_.loops_[l]), std::memory_order_relaxed);
+}
+
+std::vector<ResidentRun::Open> ResidentRun::open() const {
+  std::vector<Open> loops;
+  const std::int32_t place = place_.load(std::memory_order_relaxed);
+  for (std::size_t l = 0; l < iterations_.size(); ++l)
+    if (const InnerLoop& loop = program_.loops_[l];
+        l == 0 || (place >= loop.first && place < loop.last))
+      loops.push_back({&loop, iterations_[l].load(std::memory_order_relaxed)});
+  return loops;
+}
+
+std::string ResidentRun::where() const {
+  if (current_ < 0) return {};
+  const ResidentCall& call = program_.calls_[at(current_)];
+  return call.graph->describe(call.node);
+}
+
+std::string ResidentRun::tag() const {
+  if (current_ < 0) return {};
+  std::string tag;
+  for (const std::int32_t l : program_.calls_[at(current_)].loops) {
+    const InnerLoop& loop = program_.loops_[at(l)];
+    tag += fmt::format("{}iteration {} of loop '{}'", tag.empty() ? "" : ", ", iteration_of(loop),
+                       loop.name);
+  }
+  return tag;
+}
+
+}  // namespace troupe
