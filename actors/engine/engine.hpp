@@ -133,6 +133,9 @@ struct CompileOptions {
   /// nodes of every loop fire one by one, so that single iterations can be observed. Results are
   /// equal.
   bool resident_loops = true;
+  /// The scalar steps of these loops are translated into machine code when the program is compiled,
+  /// where the build and the system permit it. False: they are interpreted. Results are equal.
+  bool compiled_loops = true;
   /// The program is cut over a mesh of devices by this layout (ops/mesh/mesh.hpp). Feeds, fetches
   /// and what `get` and `set` see of a variable stay whole. Compiling throws invalid_argument,
   /// naming dimension, axis, node and line, if a tensor does not fit the layout.

@@ -5,11 +5,17 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/scalar/machine_code.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 
 namespace troupe::detail {
 
 namespace {
+
+std::string why_interpreted(const CompileOptions& options) {
+  return options.compiled_loops ? MachineCode::why_not()
+                                : "CompileOptions::compiled_loops is false";
+}
 
 bool is_cpu(const std::string& device) { return device.empty() || device.starts_with("cpu:"); }
 
@@ -35,7 +41,7 @@ ResidentOptions EngineImpl::resident_options(const Graph& graph,
       if (!is_cpu(device)) return because("automatic placement may choose " + device);
   if (const std::string device = other_device(graph); !device.empty())
     return because("something in the program is on " + device);
-  return {true, {}};
+  return {true, {}, why_interpreted(options)};
 }
 
 std::shared_ptr<CompiledPlan> EngineImpl::compile(const Graph& graph,

@@ -146,13 +146,16 @@ std::string why_lowered(const Graph& graph, std::int32_t loop) {
 
 Program keep_resident(Program program, const ResidentOptions& options,
                       std::vector<std::string>* told) {
+  const std::string& interpreted = options.interpreted_because;
+  const std::string resident =
+      interpreted.empty() ? ": resident, compiled" : ": resident, interpreted: " + interpreted;
   return change_loops(std::move(program), [&](const ChangedLoop& loop) {
     Node& node = loop.node;
     const std::string why = options.is_on ? why_lowered(loop.from, loop.id) : options.off_because;
-    if (told)
-      told->push_back(name_of_loop(node) + (why.empty() ? ": resident" : ": lowered: " + why));
+    if (told) told->push_back(name_of_loop(node) + (why.empty() ? resident : ": lowered: " + why));
     if (!why.empty()) return;
     node.op = &find_op("ResidentLoop");
+    node.attrs.set("compiled", options.interpreted_because.empty());
     const SubGraph& condition = *subgraphs_of(node)[0];
     for (std::size_t i = 1; i < condition.outputs.size(); ++i)
       node.outputs.push_back(condition.graph.spec(condition.outputs[i]));

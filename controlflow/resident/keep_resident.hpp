@@ -1,7 +1,7 @@
 // The pass that chooses the loops that stay whole.
 //
 //   program = keep_resident(std::move(program), {.is_on = true}, &told);
-//   // told: "while_loop 'train' (train.cpp:41): resident"
+//   // told: "while_loop 'train' (train.cpp:41): resident, compiled"
 //   //       "while_loop 'find' (find.cpp:7): lowered: Print 'Print_3' (find.cpp:9) has effects"
 //
 // A While that may becomes a ResidentLoop with the same sub-graphs, whose further outputs are what
@@ -19,6 +19,8 @@ namespace troupe {
 struct ResidentOptions {
   bool is_on = false;
   std::string off_because;  // if not: the reason, which `told` gets for every loop
+  // empty: scalar steps become machine code; else the reason why they are interpreted
+  std::string interpreted_because = {};
 };
 
 /// Changes one program, whose sub-graphs were changed before.

@@ -435,6 +435,7 @@ ResidentProgram::ResidentProgram(const Attrs& attrs, std::uint64_t origin,
                                  std::span<const ValueSpec> inputs, Device& device)
     : graphs_(attrs.get<std::shared_ptr<const AttrObject>>("graphs")) {
   Builder(*this, device).build(attrs, origin, inputs);
+  if (attrs.get<bool>("compiled")) machine_code_ = MachineCode::of(code_);
 }
 
 }  // namespace troupe

@@ -12,7 +12,7 @@
 
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/device/kernel.hpp>
-#include <troupe/devices/scalar/scalar_code.hpp>
+#include <troupe/devices/scalar/machine_code.hpp>
 #include <troupe/ops/graph/subgraph.hpp>
 
 namespace troupe {
@@ -72,6 +72,12 @@ class ResidentProgram {
                   Device& device);
 
   const ScalarCode& code() const { return code_; }
+  /// Runs `code`, interpreted or compiled.
+  int run(ScalarFrame& frame, std::int64_t budget, ScalarCalls& calls) const {
+    return machine_code_ ? machine_code_->run(frame, budget, calls)
+                         : code_.run(frame, budget, calls);
+  }
+  bool is_compiled() const { return machine_code_ != nullptr; }
   const std::vector<ResidentCall>& calls() const { return calls_; }
   const std::vector<InnerLoop>& loops() const { return loops_; }
   const std::vector<ComparedStep>& compared() const { return compared_; }
@@ -88,6 +94,7 @@ class ResidentProgram {
   std::vector<Pointwise> pointwise_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   ScalarCode code_;
+  std::unique_ptr<const MachineCode> machine_code_;  // null: `code_` is interpreted
   std::vector<ResidentCall> calls_;
   std::vector<InnerLoop> loops_;
   std::vector<ComparedStep> compared_;

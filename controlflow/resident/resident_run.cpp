@@ -54,7 +54,7 @@ ResidentRun::Outcome ResidentRun::advance(const Slice& slice) {
   while (!run_->cancelled.load(std::memory_order_relaxed)) {
     const bool observes = observes_.load(std::memory_order_relaxed) > 0;
     const std::int64_t jumps = observes ? 1 : left > 0 ? std::min<std::int64_t>(left, 64) : chunk_;
-    const int how = program_.code_.run(frame_, jumps, *this);
+    const int how = program_.run(frame_, jumps, *this);
     // One that waits may already go on, on another thread.
     if (how > 0) return static_cast<Outcome>(how - 1);
     publish();

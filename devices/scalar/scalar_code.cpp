@@ -1,55 +1,14 @@
 #include <troupe/devices/scalar/scalar_code.hpp>
 
+#include <cmath>
 #include <cstring>
 
 #include <fmt/format.h>
 
 #include <troupe/devices/base/error.hpp>
+#include <troupe/devices/scalar/scalar_step.hpp>
 
 namespace troupe::detail {
-
-// Arithmetic of the four usual dtypes has kinds of its own, because a call of a function takes as
-// long as three of these. All else is `function`.
-#define TROUPE_CODE_TYPES(X) \
-  X(i32, std::int32_t)       \
-  X(i64, std::int64_t)       \
-  X(f32, float)              \
-  X(f64, double)
-
-enum class ScalarCode::Kind : std::uint16_t {
-  halt,
-  call,
-  copy,
-  set_zero,
-  jump,
-  jump_unless,
-  choose_bool,
-  choose_i32,
-  choose_i64,
-  count,
-  again_if,
-  function,
-  logical_not,
-  logical_and,
-  logical_or,
-  select_1,
-  select_4,
-  select_8,
-  i32_to_i64,
-  i32_to_f32,
-  i32_to_f64,
-  i64_to_f32,
-  i64_to_f64,
-  f32_to_f64,
-  f64_to_f32,
-#define X(name, T)                                                                           \
-  add_##name, sub_##name, mul_##name, lt_##name, le_##name, gt_##name, ge_##name, eq_##name, \
-      ne_##name, again_lt_##name, again_le_##name, again_gt_##name, again_ge_##name,
-  TROUPE_CODE_TYPES(X)
-#undef X
-      div_f32,
-  div_f64,
-};
 
 namespace {
 
@@ -73,6 +32,12 @@ T wrapping(T a, T b, F f) {
   } else {
     return f(a, b);
   }
+}
+template <class T>
+T negated(T x) {
+  if constexpr (std::is_integral_v<T>)
+    return wrapping(T{0}, x, [](auto a, auto b) { return a - b; });
+  else return -x;
 }
 
 }  // namespace
@@ -148,7 +113,18 @@ void ScalarCode::add(ScalarOp op, DType result, DType operand, Register to, Regi
     OF(ge)
     OF(eq)
     OF(ne)
+    OF(neg)
 #undef OF
+    case ScalarOp::square:  // a product has kinds of its own
+      of_type(Kind::mul_i32, Kind::mul_i64, Kind::mul_f32, Kind::mul_f64);
+      b = a;
+      break;
+    case ScalarOp::abs:
+      of_type(Kind::function, Kind::function, Kind::abs_f32, Kind::abs_f64);
+      break;
+    case ScalarOp::sqrt:
+      of_type(Kind::function, Kind::function, Kind::sqrt_f32, Kind::sqrt_f64);
+      break;
     case ScalarOp::div:
       of_type(Kind::function, Kind::function, Kind::div_f32, Kind::div_f64);
       break;
@@ -397,13 +373,25 @@ int ScalarCode::run(ScalarFrame& frame, std::int64_t budget, ScalarCalls& calls)
         store(r + s->to, load<double>(r + s->a) / load<double>(r + s->b));
         ++s;
         break;
+#define UNARY(kind, T, f)                   \
+  case Kind::kind:                          \
+    store(r + s->to, f(load<T>(r + s->a))); \
+    ++s;                                    \
+    break;
+        UNARY(neg_i32, std::int32_t, negated)
+        UNARY(neg_i64, std::int64_t, negated)
+        UNARY(neg_f32, float, negated)
+        UNARY(neg_f64, double, negated)
+        UNARY(abs_f32, float, std::fabs)
+        UNARY(abs_f64, double, std::fabs)
+        UNARY(sqrt_f32, float, std::sqrt)
+        UNARY(sqrt_f64, double, std::sqrt)
+#undef UNARY
 #undef ARITHMETIC
 #undef COMPARE
 #undef AGAIN
     }
   }
 }
-
-#undef TROUPE_CODE_TYPES
 
 }  // namespace troupe::detail

@@ -91,6 +91,7 @@ class ScalarCode {
 
  private:
   friend class ScalarFrame;
+  friend class ScalarAnalysis;
   enum class Kind : std::uint16_t;
   struct Step {
     Kind kind;
@@ -125,6 +126,7 @@ class ScalarFrame {
 
  private:
   friend class ScalarCode;
+  friend class MachineCode;
   std::vector<ScalarRegister> registers_;
   ScalarCode::Label place_ = 0;
 };

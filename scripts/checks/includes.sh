@@ -50,6 +50,7 @@ ORDER=$order xargs awk <<<"$sources" '
     library["msgpack"] = "^msgpack";                 home["msgpack"] = "^(cluster|test)/"
     library["oneDNN"] = "^(dnnl|oneapi/)"; home["oneDNN"] = "^(devices|test/(bench|devices))/"
     library["Eigen"] = "^(Eigen|unsupported/Eigen)"; home["Eigen"] = "^(devices|test)/"
+    library["xbyak"] = "^xbyak/";                    home["xbyak"] = "^devices/scalar/"
     library["CUDA"] = "^(cuda|cublas|cudnn|cusolver|cusparse|cufft|curand|nvrtc|nccl)"
     home["CUDA"] = "^(devices|test/support|test/devices)/cuda/"
     # layer[f] is the number of `<` left of f, row[f] the row of f.

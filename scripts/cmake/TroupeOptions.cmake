@@ -18,6 +18,7 @@ option(TROUPE_BUILD_TESTS "Build the tests" ON)
 set(TROUPE_LEVELS "v2;v3;v4"
   CACHE STRING "x86-64 levels with kernels of their own; v2 is always one")
 option(TROUPE_WERROR "Warnings are errors" ON)
+option(TROUPE_COMPILED_LOOPS "Translate the scalar steps of loops, where xbyak is installed" ON)
 option(TROUPE_UNITY "Compile small files in batches" ON)
 
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
@@ -69,6 +70,15 @@ find_package(cppzmq 4.9 REQUIRED)  # ZeroMQ with it
 find_package(msgpack 4.1 REQUIRED)
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(httplib REQUIRED IMPORTED_TARGET cpp-httplib)  # its flags are part of its ABI
+
+# Only headers: the library needs nothing of it at run time.
+if(TROUPE_COMPILED_LOOPS AND CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  find_path(TROUPE_XBYAK_INCLUDE xbyak/xbyak.h)
+  mark_as_advanced(TROUPE_XBYAK_INCLUDE)
+  if(NOT TROUPE_XBYAK_INCLUDE)
+    message(STATUS "loops are interpreted: there is no xbyak/xbyak.h (libxbyak-dev has it)")
+  endif()
+endif()
 
 # `#include <troupe/ops/graph/graph.hpp>` reads the same in the tree and after installation:
 # the build has a folder of links, beside the header that it generates.

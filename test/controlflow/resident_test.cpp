@@ -8,7 +8,7 @@
 
 #include <troupe/controlflow/resident/resident_loop.hpp>
 #include <troupe/devices/base/internal.hpp>
-#include <troupe/devices/scalar/scalar_code.hpp>
+#include <troupe/devices/scalar/machine_code.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -24,7 +24,8 @@ struct Told {
   std::string error, explanation;
 };
 
-Told run(const Make& make, const Tensor& x, bool is_resident, EngineOptions options = {}) {
+Told run(const Make& make, const Tensor& x, bool is_resident, EngineOptions options = {},
+         bool is_compiled = true) {
   Graph g;
   const Expr in = g.input("x", x.dtype(), x.shape());
   const Exprs out = make(g, in);
@@ -34,6 +35,7 @@ Told run(const Make& make, const Tensor& x, bool is_resident, EngineOptions opti
   Told told;
   CompileOptions compile;
   compile.resident_loops = is_resident;
+  compile.compiled_loops = is_compiled;
   const Function f = engine.compile(g, {in}, out, compile);
   told.explanation = f.explain();
   try {
@@ -48,19 +50,30 @@ bool has(const std::string& text, const std::string& part) {
   return is_there;
 }
 
-// The loop stays whole, and yields the lowered form's bits, or its error, which is returned.
-std::string agree(const Make& make, const Tensor& x, const EngineOptions& options = {}) {
-  const Told resident = run(make, x, true, options), lowered = run(make, x, false, options);
-  BOOST_TEST(has(resident.explanation, ": resident"));
+void compare(const Told& resident, const Told& lowered) {
   BOOST_TEST(!has(resident.explanation + "lowered:", ": lowered:"));
-  BOOST_TEST(has(lowered.explanation, ": lowered: CompileOptions::resident_loops is false"));
   BOOST_TEST(resident.error == lowered.error);
   BOOST_REQUIRE_EQUAL(resident.values.size(), lowered.values.size());
   for (std::size_t i = 0; i < resident.values.size(); ++i)
     BOOST_TEST(identical(resident.values[i], lowered.values[i]),
                "fetch " << i << ": " << resident.values[i].text() << ", lowered "
                         << lowered.values[i].text());
-  return resident.error;
+}
+
+// The loop stays whole, compiled and interpreted, and yields the lowered form's bits, or its error,
+// which is returned.
+std::string agree(const Make& make, const Tensor& x, const EngineOptions& options = {}) {
+  const Told compiled = run(make, x, true, options), lowered = run(make, x, false, options);
+  const Told interpreted = run(make, x, true, options, false);
+  const std::string& refused = MachineCode::why_not();
+  BOOST_TEST(has(compiled.explanation,
+                 refused.empty() ? ": resident, compiled" : ": resident, interpreted: " + refused));
+  BOOST_TEST(has(interpreted.explanation,
+                 ": resident, interpreted: CompileOptions::compiled_loops is false"));
+  BOOST_TEST(has(lowered.explanation, ": lowered: CompileOptions::resident_loops is false"));
+  compare(compiled, lowered);
+  compare(interpreted, lowered);
+  return compiled.error;
 }
 
 Tensor f32(float v) { return Tensor::scalar(v); }

@@ -221,8 +221,8 @@ void run_program(const Recipe& r, const Way& way, Graph& g, const Kitchen& k,
     Function f = engine.compile(g, k.inputs(), fetches, chosen);
     if (chosen.resident_loops) {
       const std::string text = f.explain();
-      for (std::size_t at = text.find(": resident\n"); at != std::string::npos;
-           at = text.find(": resident\n", at + 1))
+      for (std::size_t at = text.find(": resident, "); at != std::string::npos;
+           at = text.find(": resident, ", at + 1))
         ++resident_loops();
     }
     if (way.devices == Devices::cpus && !r.functions.empty() && r.seed % 10 == 0)
@@ -358,10 +358,10 @@ std::optional<std::string> difference_beside_cancelled(const Recipe& r, const Ex
   return std::nullopt;
 }
 
-std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& way) {
-  CompileOptions lowering;
-  lowering.resident_loops = false;
-  const ProgramOutcome whole = run_in_engine(r, way), lowered = run_in_engine(r, way, lowering);
+namespace {
+
+std::optional<std::string> difference_of_forms(const ProgramOutcome& whole,
+                                               const ProgramOutcome& lowered) {
   if (whole.hangs || lowered.hangs) return "it hangs";
   // which of several errors comes first is open
   if (whole.error.empty() != lowered.error.empty())
@@ -377,6 +377,21 @@ std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& w
     if (auto wrong = compare(whole.fetched[run], lowered.fetched[run], "fetch")) return wrong;
   return whole.error.empty() ? compare(whole.variables, lowered.variables, "variable")
                              : std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& way) {
+  CompileOptions lowering, interpreting;
+  lowering.resident_loops = false;
+  interpreting.compiled_loops = false;
+  const ProgramOutcome lowered = run_in_engine(r, way, lowering);
+  const int before = resident_loops();
+  if (auto wrong = difference_of_forms(run_in_engine(r, way), lowered)) return wrong;
+  if (resident_loops() == before) return std::nullopt;  // there is nothing to interpret
+  if (auto wrong = difference_of_forms(run_in_engine(r, way, interpreting), lowered))
+    return "interpreted: " + *wrong;
+  return std::nullopt;
 }
 
 std::optional<std::string> difference(const Recipe& r, const Expected& e, const Way& way) {

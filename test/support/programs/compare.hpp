@@ -79,8 +79,8 @@ Expected expected_of(const Recipe& r);
 
 /// Loops that stayed whole, in all programs that were run in engines.
 int& resident_loops();
-/// Returns the difference, to the bit, between a program whose loops stay whole where they can and
-/// that program with all of them lowered: values, or the error.
+/// Returns the difference, to the bit, between a program whose loops stay whole where they can,
+/// compiled and interpreted, and that program with all of them lowered: values, or the error.
 std::optional<std::string> difference_from_lowered(const Recipe& r, const Way& way);
 
 /// Counts the programs with a function over several devices, among the programs examined (one in
