@@ -16,29 +16,24 @@ using namespace troupe;
 constexpr int kReplicas = 4;
 constexpr std::int64_t kRows = 16;
 
-// A network learns sin(3x) cos(2y). Each replica has its rows; their gradients are averaged in the
-// order of the group, so that the nodes change no bit.
+// A network learns sin(3x) cos(2y). Each replica has its rows; their gradients are averaged in one
+// order, so that the nodes change no bit. cluster/TRAINING.md lists other ways.
 TrainingProgram network(Graph& g, const collective::Group& replicas) {
   Variable w = g.variable("w", DType::f32, {2, 32}, Initializer::normal(0, 1.5, 1)),
            b = g.variable("b", DType::f32, {32}, Initializer::uniform(-2, 2, 2)),
            v = g.variable("v", DType::f32, {32, 1}, Initializer::normal(0, 0.2, 3));
   TrainingProgram p;
-  Exprs losses, dw, db, dv;
+  Exprs losses;
   for (int r = 0; r < replicas.size(); ++r) {
     auto there = g.on_device(replicas.device(r));
     Expr x = g.input("x" + std::to_string(r), DType::f32, {kRows, 2});
     p.feeds.push_back(x);
     Expr target = sin(x[{{}, {0, 1}}] * 3.f) * cos(x[{{}, {1, 2}}] * 2.f);
     losses.push_back(mean(square(matmul(tanh(matmul(x, w) + b), v) - target)));
-    Exprs d = gradients(losses.back(), {w, b, v});
-    dw.push_back(d[0]), db.push_back(d[1]), dv.push_back(d[2]);
   }
-  const auto mean_of = [&](const Exprs& xs) {
-    return collective::reduce(replicas, xs, 0, collective::Combine::mean);
-  };
-  p.fetches = {
-      mean_of(losses),
-      Adam({.learning_rate = 0.02}).apply({mean_of(dw), mean_of(db), mean_of(dv)}, {w, b, v})};
+  auto [loss, train] =
+      data_parallel::synchronous(replicas, losses, {w, b, v}, Adam({.learning_rate = 0.02}));
+  p.fetches = {loss, train};
   return p;
 }
 

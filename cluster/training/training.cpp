@@ -8,6 +8,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/training/arrival_loop.hpp>
 #include <troupe/devices/base/internal.hpp>
 
 namespace troupe {
@@ -62,13 +63,35 @@ struct Training::State {
   void place(const std::vector<std::string>& nodes) {
     const collective::Group group("replicas", devices_on(nodes, options.replicas));
     auto made = std::make_unique<Graph>();
-    TrainingProgram program = build(*made, group);
-    step_function = node.engine().compile(*made, program.feeds, program.fetches);
+    TrainingProgram built = build(*made, group);
+    arrival_loop.reset();  // before its graph
+    if (!built.arrivals) step_function = node.engine().compile(*made, built.feeds, built.fetches);
     graph = std::move(made);
+    program = std::move(built);
+    if (program.arrivals) make_arrival_loop();
     where = nodes;
     devices = group.devices();
     say(fmt::format("step {}: {} replicas on {}", step, options.replicas,
                     fmt::join(devices, ", ")));
+    if (program.arrivals)
+      say(
+          fmt::format("step {}: gradients are applied as they arrive, so the results are not "
+                      "reproducible",
+                      step));
+  }
+  void make_arrival_loop() {
+    arrival_loop = std::make_unique<ArrivalLoop>(
+        node.engine(), *graph, *program.arrivals, program.feeds, program.fetches, data,
+        std::chrono::system_clock::now().time_since_epoch().count());
+  }
+  std::vector<Tensor> take_step() {
+    if (program.arrivals) {
+      if (!arrival_loop) make_arrival_loop();
+      return arrival_loop->step(step);
+    }
+    RunOptions run_options;
+    run_options.step = step;
+    return step_function(data(step), run_options);
   }
 
   // ---- checkpoints
@@ -99,6 +122,7 @@ struct Training::State {
     if (!all.empty())
       throw Error(Code::data_loss, fmt::format("no checkpoint can be read; the oldest: {}", last));
     step = 0;
+    if (!program.start.empty()) node.engine().run(*graph, {}, program.start);
     write_checkpoint();  // the initial values, to come back to
   }
 
@@ -157,8 +181,10 @@ struct Training::State {
   const Data data;
   const CheckpointFolder checkpoints;
 
-  std::unique_ptr<Graph> graph;  // step_function's
-  Function step_function;
+  std::unique_ptr<Graph> graph;  // the program's
+  TrainingProgram program;
+  Function step_function;  // unless gradients are applied as they arrive
+  std::unique_ptr<ArrivalLoop> arrival_loop;
   std::vector<std::string> where, devices;
   std::int64_t step = 0, saved = -1;
   std::optional<double> metric;  // the last step's
@@ -197,9 +223,7 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
         is_placed = true;
         continue;
       }
-      RunOptions options;
-      options.step = s.step;
-      last = s.step_function(s.data(s.step), options);
+      last = s.take_step();
       if (s.options.metric >= 0) s.metric = s.metric_of(last);
       ++s.step;
       ++s.counters.steps;
@@ -208,6 +232,7 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
       // Nodes that have come are used from here on.
       if (s.nodes_there() != s.where) is_placed = false;
     } catch (const Error& e) {
+      s.arrival_loop.reset();
       if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
       s.say(fmt::format("step {}: {}", s.step, e.what()));
       s.wait_for_nodes();
@@ -215,6 +240,7 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
       s.counters.repeated += std::max<std::int64_t>(0, s.step - std::max<std::int64_t>(0, s.saved));
       is_placed = false;
     }
+  s.arrival_loop.reset();  // nothing runs on after the last step
   return last;
 }
 

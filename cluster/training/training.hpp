@@ -25,11 +25,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/training/checkpoint_folder.hpp>
+#include <troupe/ops/collectives/arrival_step.hpp>
 #include <troupe/ops/collectives/collectives.hpp>
 
 namespace troupe {
@@ -54,6 +56,12 @@ struct TrainingOptions {
 struct TrainingProgram {
   std::vector<Expr> feeds;
   std::vector<Expr> fetches;  // a step's: losses, and the update of variables
+  /// Run once, before the first step of all: `MirroredVariable::start`, say.
+  std::vector<Expr> start = {};
+  /// Gradients are applied as they arrive (autodiff/parallel/data_parallel.hpp): a step is one
+  /// update. Feeds are as many of each replica, replica by replica. Results depend on the order of
+  /// arrival, which the log says. No gradient is lost, and none is applied twice.
+  std::optional<ArrivalStep> arrivals = {};
 };
 
 struct TrainingCounters {

@@ -1,6 +1,8 @@
 #include <troupe/ops/collectives/collectives.hpp>
 
 #include <algorithm>
+#include <bit>
+#include <span>
 #include <utility>
 
 #include <fmt/format.h>
@@ -12,8 +14,10 @@
 namespace troupe::collective {
 namespace {
 
-// Elements from which pieces are combined on all members: below, latency decides.
-constexpr std::int64_t kChunked = 4096;
+// Bytes from which pieces are combined on all members: below, latency decides.
+constexpr std::int64_t kChunked = 64 * 1024;
+// Members from which one member no longer takes in the small values of all others in turn.
+constexpr int kMany = 8;
 
 // One call: its name, its group, and its operands, checked.
 class Collective {
@@ -104,11 +108,22 @@ Expr combine_two(const Expr& a, const Expr& b, Combine how) {
   }
 }
 
-// In the order of the group.
+// See Note [Order of members]: of n members the first 2^k are combined with the rest, where 2^k is
+// the largest power of two below n.
+std::size_t first_part(std::size_t n) { return std::bit_ceil(n) / 2; }
+
+Expr combine_all(std::span<const Expr> xs, Combine how) {
+  if (xs.size() == 1) return xs[0];
+  const std::size_t first = first_part(xs.size());
+  return combine_two(combine_all(xs.first(first), how), combine_all(xs.subspan(first), how), how);
+}
+
+Expr averaged(const Expr& all, std::size_t members, Combine how) {
+  return how == Combine::mean ? all * (1.0 / static_cast<double>(members)) : all;
+}
+
 Expr combine(const Exprs& xs, Combine how) {
-  Expr all = xs[0];
-  for (std::size_t i = 1; i < xs.size(); ++i) all = combine_two(all, xs[i], how);
-  return how == Combine::mean ? all * (1.0 / static_cast<double>(xs.size())) : all;
+  return averaged(combine_all(xs, how), xs.size(), how);
 }
 
 // `count` elements along `axis` from `begin` on.
@@ -123,6 +138,104 @@ Expr piece(const Expr& x, std::int64_t axis, std::int64_t begin, std::int64_t co
 Exprs on_each(const Collective& c, const Group& group, const Expr& x) {
   Exprs out;
   for (int i = 0; i < group.size(); ++i) out.push_back(c.on(i, [&] { return identity(x); }));
+  return out;
+}
+
+// True if all members compute in one process's memory, so that each reads the others' values where
+// they are.
+bool is_of_one_memory(const Group& group) {
+  const auto node_of = [](const std::string& device) {
+    const std::size_t last = device.rfind('/');
+    return last == std::string::npos ? std::string() : device.substr(0, last);
+  };
+  return std::all_of(group.devices().begin(), group.devices().end(), [&](const std::string& d) {
+    const std::size_t kind = d.rfind('/') == std::string::npos ? 0 : d.rfind('/') + 1;
+    return node_of(d) == node_of(group.device(0)) && d.compare(kind, 4, "cpu:") == 0;
+  });
+}
+
+// ---- algorithms of all_reduce; each yields the bits of `combine`
+
+// Each member sends its value to all others: one message's time, k (k - 1) messages.
+Exprs by_exchange(const Collective& c, const Group& group, const Exprs& xs, Combine how) {
+  Exprs out;
+  for (int i = 0; i < group.size(); ++i) out.push_back(c.on(i, [&] { return combine(xs, how); }));
+  return out;
+}
+
+// The first member takes in all and sends the result to each: 2 (k - 1) messages.
+Exprs by_one(const Collective& c, const Group& group, const Exprs& xs, Combine how) {
+  return on_each(c, group, c.on(0, [&] { return combine(xs, how); }));
+}
+
+// Recursive doubling (Thakur et al., IJHPCA 2005): in round r member i exchanges with member
+// i xor 2^r, so that log2(k) messages follow each other. k is a power of two.
+Exprs by_doubling(const Collective& c, const Exprs& xs, Combine how) {
+  Exprs have = xs;
+  for (std::size_t distance = 1; distance < xs.size(); distance *= 2) {
+    Exprs next;
+    for (std::size_t i = 0; i < xs.size(); ++i)
+      next.push_back(c.on(static_cast<int>(i), [&] {
+        return combine_two(have[i & ~distance], have[i | distance], how);
+      }));
+    have = std::move(next);
+  }
+  for (std::size_t i = 0; i < xs.size(); ++i)
+    have[i] = c.on(static_cast<int>(i), [&] { return averaged(have[i], xs.size(), how); });
+  return have;
+}
+
+// Up a binary tree of members and down again: 2 (k - 1) messages, 2 log2(k) after each other.
+class ByTree {
+ public:
+  ByTree(const Collective& c, const Exprs& xs, Combine how) : c_(c), xs_(xs), how_(how) {}
+  Exprs run() {
+    out_.resize(xs_.size());
+    down(0, xs_.size(), c_.on(0, [&] { return averaged(up(0, xs_.size()), xs_.size(), how_); }));
+    return std::move(out_);
+  }
+
+ private:
+  // The combination of n members from `begin` on, on the first of them.
+  Expr up(std::size_t begin, std::size_t n) {
+    if (n == 1) return xs_[begin];
+    const std::size_t first = first_part(n);
+    const Expr a = up(begin, first), b = up(begin + first, n - first);
+    return c_.on(static_cast<int>(begin), [&] { return combine_two(a, b, how_); });
+  }
+  void down(std::size_t begin, std::size_t n, const Expr& all) {
+    if (n == 1) {
+      out_[begin] = all;
+      return;
+    }
+    const std::size_t first = first_part(n), other = begin + first;
+    down(other, n - first, c_.on(static_cast<int>(other), [&] { return identity(all); }));
+    down(begin, first, all);
+  }
+
+  const Collective& c_;
+  const Exprs& xs_;
+  const Combine how_;
+  Exprs out_;
+};
+
+// Member j combines the j-th of k pieces, and each joins all: each link carries 2n(k-1)/k bytes.
+Exprs by_pieces(const Collective& c, const Group& group, const Exprs& xs, Combine how) {
+  const std::int64_t k = group.size(), n = xs[0].shape().elements();
+  Exprs flat, combined, out;
+  for (int i = 0; i < k; ++i)
+    flat.push_back(c.on(i, [&] { return reshape(xs[static_cast<std::size_t>(i)], {n}); }));
+  for (std::int64_t j = 0; j < k; ++j) {
+    const std::int64_t begin = n * j / k, count = n * (j + 1) / k - begin;
+    Exprs pieces;
+    for (int i = 0; i < k; ++i)
+      pieces.push_back(
+          c.on(i, [&] { return piece(flat[static_cast<std::size_t>(i)], 0, begin, count); }));
+    combined.push_back(c.on(static_cast<int>(j), [&] { return combine(pieces, how); }));
+  }
+  for (int i = 0; i < k; ++i)
+    out.push_back(c.on(
+        i, [&] { return reshape_like(concat(combined, 0), xs[static_cast<std::size_t>(i)]); }));
   return out;
 }
 
@@ -159,25 +272,17 @@ Exprs all_reduce(const Group& group, const Exprs& xs, Combine how, CollectiveAt 
   c.require_alike(xs);
   c.require_combines(xs[0], how);
   const Shape shape = xs[0].shape();
-  const std::int64_t k = group.size();
-  if (!shape.is_known() || shape.elements() < kChunked)
-    return on_each(c, group, c.on(0, [&] { return combine(xs, how); }));
-  const std::int64_t n = shape.elements();
-  Exprs flat, combined, out;
-  for (int i = 0; i < k; ++i)
-    flat.push_back(c.on(i, [&] { return reshape(xs[static_cast<std::size_t>(i)], {n}); }));
-  for (std::int64_t j = 0; j < k; ++j) {
-    const std::int64_t begin = n * j / k, count = n * (j + 1) / k - begin;
-    Exprs pieces;
-    for (int i = 0; i < k; ++i)
-      pieces.push_back(
-          c.on(i, [&] { return piece(flat[static_cast<std::size_t>(i)], 0, begin, count); }));
-    combined.push_back(c.on(static_cast<int>(j), [&] { return combine(pieces, how); }));
-  }
-  for (int i = 0; i < k; ++i)
-    out.push_back(c.on(
-        i, [&] { return reshape_like(concat(combined, 0), xs[static_cast<std::size_t>(i)]); }));
-  return out;
+  const int k = group.size();
+  const bool is_large =
+      shape.is_known() &&
+      shape.elements() * static_cast<std::int64_t>(size_of(xs[0].dtype())) >= kChunked;
+  if (is_large && is_of_one_memory(group)) return by_one(c, group, xs, how);
+  // Two send as many bytes so as by pieces, and join none.
+  if (k == 2) return by_exchange(c, group, xs, how);
+  if (is_large) return by_pieces(c, group, xs, how);
+  if (k < kMany) return by_one(c, group, xs, how);
+  if (std::has_single_bit(static_cast<unsigned>(k))) return by_doubling(c, xs, how);
+  return ByTree(c, xs, how).run();
 }
 
 Exprs reduce_scatter(const Group& group, const Exprs& xs, std::int64_t axis, Combine how,

@@ -21,7 +21,7 @@ devices: base < threads tensor < scalar < device < list cpu
 ops: graph < eager families < passes < library/* < collectives < mesh
 ops: format
 controlflow: . < library resident
-autodiff: .
+autodiff: . < parallel
 actors: runtime controlflow < observe < placement < plan < executor < engine < trace
   < events < dependence
 cluster: transport/net < transport < transport/channel transport/sim < transport/zeromq

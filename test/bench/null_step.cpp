@@ -1,7 +1,8 @@
 // A step that does nothing but move its parameters: each worker gets a value from the driver's
-// variable and sends one number back, as when parameters are fetched for a training step. A scalar,
-// and 100 MB dense; on 1 to 4 workers, each a process on this machine, by shared memory. Peer for
-// the dense step: one warm memcpy of what is moved.
+// variable and sends one number back, as when parameters are fetched for a training step. A scalar;
+// 100 MB dense; 32 rows of 1 KiB out of 100 MB, other rows for each worker. On 1 to 4 workers, each
+// a process on this machine, by shared memory. Peer for the dense step: one warm memcpy of what is
+// moved; for the sparse step: the scalar one.
 #include <thread>
 
 #include <troupe/functions.hpp>
@@ -11,17 +12,24 @@ namespace {
 
 using namespace troupe;
 constexpr int kMost = 4, kRepetitions = 5;
+constexpr std::int64_t kFloats = 25'000'000, kColumns = 256, kUsed = 32;
+
+enum class Kind { scalar, dense, sparse };
 
 class Step {
  public:
-  Step(Engine& engine, const bench::Processes& workers, int count, std::int64_t floats) {
-    Variable v = graph_.variable("parameters_" + std::to_string(floats), DType::f32,
-                                 floats == 1 ? Shape{} : Shape{floats}, Initializer::constant(0));
-    Expr value = v.read();
+  Step(Engine& engine, const bench::Processes& workers, int count, Kind kind) {
+    const Shape shapes[] = {{}, {kFloats}, {kFloats / kColumns, kColumns}};
+    Variable v = graph_.variable("parameters_" + std::to_string(static_cast<int>(kind)), DType::f32,
+                                 shapes[static_cast<int>(kind)], Initializer::constant(0));
+    const Expr value = kind == Kind::sparse ? Expr() : v.read();
     std::vector<Expr> fetches;
     for (int w = 0; w < count; ++w) {
+      const Expr rows = kind == Kind::sparse ? gather(v, graph_.constant(rows_of(w))) : value;
       auto there = graph_.on_device(workers.device(static_cast<std::size_t>(w)));
-      fetches.push_back(floats == 1 ? value + 1.0 : slice(value, {0}, {1}) + 1.0);
+      fetches.push_back(kind == Kind::scalar  ? rows + 1.0
+                        : kind == Kind::dense ? slice(rows, {0}, {1}) + 1.0
+                                              : slice(rows, {kUsed - 1, 0}, {1, 1}) + 1.0);
     }
     run_ = engine.compile(graph_, {}, fetches);
     ms(1);
@@ -31,11 +39,18 @@ class Step {
     const double start = bench::now_ns();
     for (int i = 0; i < steps; ++i) out = run_({});
     const double took = bench::now_ns() - start;
-    for (const Tensor& t : out) bench::require(t.item<float>() == 1, "a step whose value is right");
+    for (const Tensor& t : out) bench::require(t.at(0) == 1, "a step whose value is right");
     return took / steps / 1e6;
   }
 
  private:
+  static Tensor rows_of(int worker) {
+    std::vector<std::int64_t> rows;
+    for (std::int64_t i = 0; i < kUsed; ++i)
+      rows.push_back((i * 9973 + worker * 131) % (kFloats / kColumns));
+    return Tensor::of<std::int64_t>(rows, {kUsed});
+  }
+
   Graph graph_;
   Function run_;
 };
@@ -55,19 +70,24 @@ int main() {
   bench::Processes workers(kMost);
   auto node = workers.join();
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
-  for (const std::int64_t floats : {std::int64_t{1}, std::int64_t{25'000'000}})
+  const char* const names[] = {"null_step_scalar_", "null_step_100MB_", "null_step_32_rows_"};
+  const char* const peers[] = {"none", "warm memcpy, once a worker", "the scalar step"};
+  for (const Kind kind : {Kind::scalar, Kind::dense, Kind::sparse})
     for (int count = 1; count <= kMost; ++count) {
-      Step step(node->engine(), workers, count, floats);
-      const bool is_dense = floats > 1;
-      const std::size_t bytes = 4 * static_cast<std::size_t>(floats);
-      bench::Comparison c{.name = std::string(is_dense ? "null_step_100MB_" : "null_step_scalar_") +
-                                  std::to_string(count),
+      Step step(node->engine(), workers, count, kind);
+      std::unique_ptr<Step> scalar;
+      if (kind == Kind::sparse)
+        scalar = std::make_unique<Step>(node->engine(), workers, count, Kind::scalar);
+      const bool is_dense = kind == Kind::dense;
+      const std::size_t bytes = 4 * static_cast<std::size_t>(kFloats);
+      bench::Comparison c{.name = names[static_cast<int>(kind)] + std::to_string(count),
                           .unit = "ms",
-                          .peer = is_dense ? "warm memcpy, once a worker" : "none",
+                          .peer = peers[static_cast<int>(kind)],
                           .threads = count + 1,
                           .speed_up = true};
       for (int i = 0; i < kRepetitions; ++i) {
         c.ours.push_back(step.ms(is_dense ? 3 : 300));
+        if (scalar) c.theirs.push_back(scalar->ms(300));
         if (!is_dense) continue;
         double copy = 0;
         for (int w = 0; w < count; ++w) copy += memcpy_ms(bytes);

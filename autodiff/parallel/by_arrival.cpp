@@ -1,0 +1,196 @@
+// Steps whose gradients are applied as they arrive: asynchronous, and with backup workers.
+#include <troupe/autodiff/parallel/data_parallel.hpp>
+
+#include <algorithm>
+#include <iterator>
+
+#include <fmt/format.h>
+
+#include <troupe/autodiff/parallel/replica_gradients.hpp>
+#include <troupe/controlflow/functional.hpp>
+#include <troupe/functions.hpp>
+#include <troupe/ops/graph/op.hpp>
+
+namespace troupe::data_parallel {
+namespace {
+
+// A gradient in the queue: its ticket, the replica, its loss, and the parts of each variable's.
+struct Arrived {
+  Expr ticket, replica, loss;
+  Exprs slopes;  // dense: one a variable; rows: indices, values
+};
+
+class Queued {
+ public:
+  Queued(const Replicas& replicas, const collective::Group& group, const Exprs& losses,
+         const std::vector<Variable>& variables, bool keeps_rows, At at)
+      : replicas_(replicas), variables_(variables), home_(replicas.home_of(variables.at(0))) {
+    Graph& graph = replicas.graph();
+    const std::string name = group.name() + "/arrivals";
+    arrivals_.ticket = graph.input(name + "/ticket", DType::i64, {2}, at);
+    std::vector<std::vector<Cotangent>> all;
+    for (int r = 0; r < replicas.size(); ++r) all.push_back(replicas.gradients_of(r, variables));
+    for (std::size_t i = 0; i < variables.size(); ++i)
+      are_rows_.push_back(keeps_rows && std::all_of(all.begin(), all.end(), [&](const auto& of) {
+                            return of[i].is_sparse();
+                          }));
+    const auto there = graph.on_device(home_);
+    queue_ = graph.fifo_queue(name, components(all[0], losses[0]), replicas.size(), at).state();
+    arrivals_.counts = graph.variable(name + "/counts", DType::i64, {replicas.size()},
+                                      Initializer::constant(0), at);
+    for (int r = 0; r < replicas.size(); ++r)
+      arrivals_.sent.push_back(send(r, all[static_cast<std::size_t>(r)], losses, group, at));
+  }
+
+  const std::string& home() const { return home_; }
+  /// Dtype and shape of each variable's gradient, where none stays sparse.
+  std::vector<ValueSpec> dense_specs() const {
+    const std::vector<ValueSpec>& all = replicas_.graph().state_spec(queue_).values;
+    return {all.begin() + 3, all.end()};
+  }
+  ArrivalStep& arrivals() { return arrivals_; }
+  Arrived take(At at) const {
+    Exprs parts = Queue(&replicas_.graph(), queue_).dequeue(at);
+    return {
+        parts[0], parts[1], parts[2],
+        Exprs(std::make_move_iterator(parts.begin() + 3), std::make_move_iterator(parts.end()))};
+  }
+  /// The gradients of one arrival.
+  std::vector<Cotangent> gradients(const Arrived& arrived) const {
+    std::vector<Cotangent> out;
+    std::size_t at = 0;
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      if (!are_rows_[i]) {
+        out.emplace_back(arrived.slopes[at++]);
+        continue;
+      }
+      out.push_back(
+          Cotangent::sparse(arrived.slopes[at], arrived.slopes[at + 1], variables_[i].read()));
+      at += 2;
+    }
+    return out;
+  }
+
+ private:
+  std::vector<ValueSpec> components(const std::vector<Cotangent>& slopes, const Expr& loss) const {
+    std::vector<ValueSpec> all{
+        {DType::i64, Shape{2}}, {DType::i64, Shape()}, {loss.dtype(), Shape()}};
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      const Cotangent& c = slopes[i];
+      if (!are_rows_[i]) {
+        all.push_back({(c.is_sparse() ? c.values : c.dense).dtype(), variables_[i].shape()});
+        continue;
+      }
+      Shape rows = variables_[i].shape();
+      rows.set(0, kAny);
+      all.push_back({c.indices.dtype(), Shape{kAny}});
+      all.push_back({c.values.dtype(), rows});
+    }
+    return all;
+  }
+  Expr send(int r, const std::vector<Cotangent>& slopes, const Exprs& losses,
+            const collective::Group& group, At at) const {
+    Graph& graph = replicas_.graph();
+    Exprs parts{arrivals_.ticket, graph.constant(static_cast<std::int64_t>(r))};
+    {
+      const auto there = graph.on_device(group.device(r));
+      parts.push_back(reshape(losses[static_cast<std::size_t>(r)], Shape()));
+      for (std::size_t i = 0; i < slopes.size(); ++i) {
+        if (!are_rows_[i]) {
+          parts.push_back(slopes[i].to_dense());
+          continue;
+        }
+        parts.push_back(slopes[i].indices);
+        parts.push_back(slopes[i].values);
+      }
+    }
+    return graph.bind(find_op("Enqueue"), parts, {}, Site(at), queue_)[0];
+  }
+
+  const Replicas& replicas_;
+  const std::vector<Variable>& variables_;
+  const std::string home_;
+  std::vector<bool> are_rows_;  // by variable: its gradient is sparse, and stays so
+  int queue_ = -1;
+  ArrivalStep arrivals_;
+};
+
+// Changes the variables, and counts the replicas whose gradients they were.
+Exprs apply(const Queued& queued, const Replicas& replicas, const ArrivalStep& arrivals,
+            const std::vector<Cotangent>& slopes, const Expr& counts,
+            const std::vector<Variable>& variables, const Optimizer& optimizer, At at) {
+  const Expr step = optimizer.apply(replicas.clipped(slopes), variables, at);
+  const auto there = replicas.graph().on_device(queued.home());
+  return {step, arrivals.counts.assign_add(counts)};
+}
+
+// [replicas], i64: one for this replica.
+Expr only(const Expr& replica, int replicas) {
+  return cast(reshape(one_hot(replica, replicas), {replicas}), DType::i64);
+}
+
+}  // namespace
+
+ArrivalStep asynchronous(const collective::Group& group, const Exprs& losses,
+                         const std::vector<Variable>& variables, const Optimizer& optimizer,
+                         const Options& options, At at) {
+  const Replicas replicas("asynchronous", group, losses, options, at);
+  Queued queued(replicas, group, losses, variables, true, at);
+  ArrivalStep a = queued.arrivals();
+  const auto there = replicas.graph().on_device(queued.home());
+  const Arrived arrived = queued.take(at);
+  a.applied = arrived.ticket[0] == a.ticket[0];
+  a.loss = arrived.loss;
+  a.train = when(
+      a.applied,
+      [&] {
+        apply(queued, replicas, a, queued.gradients(arrived),
+              only(arrived.replica, replicas.size()), variables, optimizer, at);
+      },
+      {.name = "apply"}, at);
+  return a;
+}
+
+ArrivalStep with_backups(const collective::Group& group, const Exprs& losses,
+                         const std::vector<Variable>& variables, const Optimizer& optimizer,
+                         int backups, const Options& options, At at) {
+  const Replicas replicas("with_backups", group, losses, options, at);
+  if (backups < 0 || backups >= group.size())
+    replicas.refuse(
+        fmt::format("{} of {} replicas are backups, so that an update awaits {} "
+                    "gradients; give 0 to {} backups",
+                    backups, group.size(), group.size() - backups, group.size() - 1));
+  Queued queued(replicas, group, losses, variables, false, at);
+  ArrivalStep a = queued.arrivals();
+  a.needed = group.size() - backups;
+  a.drops_late = true;
+  Graph& graph = replicas.graph();
+  const auto there = graph.on_device(queued.home());
+  // Number of gradients that count, sum of their losses, replicas that sent them, their sums.
+  Exprs none{graph.constant(std::int64_t{0}), graph.zeros(losses[0].dtype(), Shape()),
+             graph.zeros(DType::i64, Shape{group.size()})};
+  for (const ValueSpec& spec : queued.dense_specs())
+    none.push_back(graph.zeros(spec.dtype, spec.shape));
+  // One at a time: an iteration that began early would take a gradient of the next step.
+  const Exprs last = while_loop(
+      [&](const Exprs& v) { return v[0] < static_cast<std::int64_t>(a.needed); },
+      [&](const Exprs& v) {
+        const Arrived arrived = queued.take(at);
+        const Expr counts = all(arrived.ticket == a.ticket);
+        Exprs next{v[0] + cast(counts, DType::i64), v[1] + where(counts, arrived.loss, 0.0),
+                   v[2] + where(counts, only(arrived.replica, group.size()), 0)};
+        for (std::size_t i = 0; i < arrived.slopes.size(); ++i)
+          next.push_back(v[3 + i] + where(counts, arrived.slopes[i], 0.0));
+        return next;
+      },
+      none, {.name = "arrivals", .parallel_iterations = 1}, at);
+  const double share = 1.0 / a.needed;
+  std::vector<Cotangent> means;
+  for (std::size_t i = 3; i < last.size(); ++i) means.emplace_back(last[i] * share);
+  a.loss = last[1] * share;
+  a.applied = last[0] == static_cast<std::int64_t>(a.needed);
+  a.train = troupe::group(apply(queued, replicas, a, means, last[2], variables, optimizer, at), at);
+  return a;
+}
+
+}  // namespace troupe::data_parallel

@@ -1,0 +1,158 @@
+#include <troupe/cluster/training/arrival_loop.hpp>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include <fmt/format.h>
+
+namespace troupe::detail {
+
+ArrivalLoop::ArrivalLoop(Engine& engine, const Graph& graph, const ArrivalStep& arrivals,
+                         const std::vector<Expr>& feeds, std::vector<Expr> fetches, Data data,
+                         std::int64_t life)
+    : engine_(engine), counts_(arrivals.counts), drops_late_(arrivals.drops_late),
+      feeds_each_(feeds.size() / arrivals.sent.size()), data_(std::move(data)), life_(life),
+      replicas_(arrivals.sent.size()) {
+  if (feeds.size() != feeds_each_ * replicas_.size())
+    throw Error(Code::invalid_argument,
+                fmt::format("Training: a step has {} feeds for {} replicas; give as many of each "
+                            "replica, replica by replica",
+                            feeds.size(), replicas_.size()));
+  fetches.push_back(arrivals.applied);
+  fetches.push_back(arrivals.train);
+  update_ = engine.compile(graph, {arrivals.ticket}, fetches);
+  for (std::size_t r = 0; r < replicas_.size(); ++r) {
+    const auto first = feeds.begin() + static_cast<std::ptrdiff_t>(r * feeds_each_);
+    std::vector<Expr> own(first, first + static_cast<std::ptrdiff_t>(feeds_each_));
+    own.push_back(arrivals.ticket);
+    replicas_[r].program = engine.compile(graph, own, {arrivals.sent[r]});
+  }
+}
+
+ArrivalLoop::~ArrivalLoop() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+    cancel_all();
+  }
+  changed_.notify_all();
+  for (Replica& replica : replicas_)
+    if (replica.thread.joinable()) replica.thread.join();
+}
+
+void ArrivalLoop::begin() {
+  if (!drops_late_) {
+    const Tensor counts = engine_.get(counts_);
+    for (std::size_t r = 0; r < replicas_.size(); ++r)
+      replicas_[r].next = counts.data<std::int64_t>()[r];
+  }
+  for (std::size_t r = 0; r < replicas_.size(); ++r)
+    replicas_[r].thread = std::thread([this, r] { work(r); });
+}
+
+std::vector<Tensor> ArrivalLoop::step(std::int64_t step) {
+  if (!replicas_[0].thread.joinable()) begin();
+  for (;;) {
+    {
+      const std::lock_guard lock(mutex_);
+      if (error_) std::rethrow_exception(error_);
+      current_ = step;
+      RunOptions options;
+      options.step = step;
+      updating_ = update_.start({ticket(step)}, options);
+      is_updating_ = true;
+    }
+    changed_.notify_all();
+    std::vector<Tensor> fetched;
+    try {
+      updating_.wait();
+      const std::lock_guard lock(mutex_);
+      is_updating_ = false;
+      fetched = updating_.get();
+    } catch (...) {
+      fail(std::current_exception());
+      const std::lock_guard lock(mutex_);
+      std::rethrow_exception(error_);
+    }
+    fetched.pop_back();
+    const bool is_applied = fetched.back().item<bool>();
+    fetched.pop_back();
+    if (is_applied) return fetched;
+  }
+}
+
+void ArrivalLoop::work(std::size_t r) {
+  Replica& replica = replicas_[r];
+  std::int64_t batch = 0;
+  try {
+    while (next_batch(replica, batch)) {
+      std::vector<Tensor> feeds = feeds_of(r, batch);
+      {
+        const std::lock_guard lock(mutex_);
+        if (is_ending_) return;
+        RunOptions options;
+        options.step = batch;
+        replica.run = replica.program.start(std::move(feeds), options);
+        replica.is_running = true;
+      }
+      const Status status = replica.run.wait();
+      {
+        const std::lock_guard lock(mutex_);
+        replica.is_running = false;
+        if (is_ending_) return;
+      }
+      status.throw_if_error();
+    }
+  } catch (...) { fail(std::current_exception()); }
+}
+
+bool ArrivalLoop::next_batch(Replica& replica, std::int64_t& batch) {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [&] {
+    return is_ending_ || (current_ >= 0 && (!drops_late_ || replica.next <= current_));
+  });
+  if (is_ending_) return false;
+  batch = drops_late_ ? current_ : replica.next;
+  replica.next = batch + 1;
+  return true;
+}
+
+Tensor ArrivalLoop::ticket(std::int64_t step) const {
+  return Tensor::of<std::int64_t>({life_, step}, {2});
+}
+
+std::vector<Tensor> ArrivalLoop::feeds_of(std::size_t r, std::int64_t batch) {
+  std::vector<Tensor> all = [&] {
+    const std::lock_guard lock(data_mutex_);
+    return data_(batch);
+  }();
+  if (all.size() != feeds_each_ * replicas_.size())
+    throw Error(Code::invalid_argument,
+                fmt::format("Training: step {} has {} values for {} feeds; give one of each", batch,
+                            all.size(), feeds_each_ * replicas_.size()));
+  const auto first = all.begin() + static_cast<std::ptrdiff_t>(r * feeds_each_);
+  std::vector<Tensor> own(
+      std::make_move_iterator(first),
+      std::make_move_iterator(first + static_cast<std::ptrdiff_t>(feeds_each_)));
+  own.push_back(ticket(batch));
+  return own;
+}
+
+void ArrivalLoop::fail(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!error_ && !is_ending_) error_ = std::move(error);
+    is_ending_ = true;
+    cancel_all();
+  }
+  changed_.notify_all();
+}
+
+void ArrivalLoop::cancel_all() {
+  if (is_updating_) updating_.cancel();
+  for (Replica& replica : replicas_)
+    if (replica.is_running) replica.run.cancel();
+}
+
+}  // namespace troupe::detail

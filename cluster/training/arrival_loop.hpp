@@ -1,0 +1,85 @@
+// Runs a program whose gradients are applied as they arrive (ops/collectives/arrival_step.hpp): a
+// thread for each replica computes gradients, the caller applies them.
+//
+//   ArrivalLoop loop(engine, graph, program, replicas, data, life);
+//   std::vector<Tensor> fetched = loop.step(17);     // one update
+//
+// Each replica has one run in flight. Asynchronous: its i-th run takes batch i, from the number of
+// its gradients that were applied on, so no batch is lost and none is applied twice, after a loss
+// too. With backups: a replica computes its batch of the current step, once, and leaves out steps
+// that ended meanwhile.
+//
+// Threads: `step` one at a time. `data` is called by several threads, one at a time. An error of
+// any run ends the loop: `step` throws it. Ownership: engine, graph and data must outlive it; the
+// destructor cancels the runs in flight and joins the threads.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include <troupe/actors/engine/engine.hpp>
+#include <troupe/ops/collectives/arrival_step.hpp>
+
+namespace troupe::detail {
+
+class ArrivalLoop {
+ public:
+  using Data = std::function<std::vector<Tensor>(std::int64_t step)>;
+  /// `feeds`: as many of each replica, replica by replica; `fetches`: of an update. `life` is
+  /// another number in each loop over the same variables. Throws invalid_argument if the replicas
+  /// do not divide the feeds, and as Engine::compile.
+  ArrivalLoop(Engine& engine, const Graph& graph, const ArrivalStep& arrivals,
+              const std::vector<Expr>& feeds, std::vector<Expr> fetches, Data data,
+              std::int64_t life);
+  ~ArrivalLoop();
+  ArrivalLoop(const ArrivalLoop&) = delete;
+  ArrivalLoop& operator=(const ArrivalLoop&) = delete;
+
+  /// Applies one update, and returns its fetches.
+  std::vector<Tensor> step(std::int64_t step);
+
+ private:
+  struct Replica {
+    Function program;
+    RunHandle run;
+    bool is_running = false;
+    std::int64_t next = 0;  // its next batch; with backups: the first step that it has not begun
+    std::thread thread;
+  };
+
+  /// Reads how far each replica was, and starts the threads: with the first step, when the
+  /// variables have their values.
+  void begin();
+  void work(std::size_t r);
+  /// Waits for work, and returns the replica's next batch; false: the loop ends.
+  bool next_batch(Replica& replica, std::int64_t& batch);
+  Tensor ticket(std::int64_t step) const;
+  std::vector<Tensor> feeds_of(std::size_t r, std::int64_t batch);
+  void fail(std::exception_ptr error);
+  void cancel_all();  // with mutex_ locked
+
+  Engine& engine_;
+  const Variable counts_;
+  const bool drops_late_;
+  const std::size_t feeds_each_;
+  const Data data_;
+  const std::int64_t life_;
+  Function update_;
+
+  std::mutex data_mutex_;  // held while data_ runs
+  std::mutex mutex_;       // guards all below, and the replicas' `next`, `run` and `is_running`
+  std::condition_variable changed_;
+  std::int64_t current_ = -1;  // the step that is under way
+  bool is_ending_ = false;
+  std::exception_ptr error_;  // the first
+  RunHandle updating_;
+  bool is_updating_ = false;
+  std::vector<Replica> replicas_;
+};
+
+}  // namespace troupe::detail
