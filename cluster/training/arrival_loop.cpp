@@ -58,14 +58,19 @@ std::vector<Tensor> ArrivalLoop::step(std::int64_t step) {
       const std::lock_guard lock(mutex_);
       if (error_) std::rethrow_exception(error_);
       current_ = step;
-      RunOptions options;
-      options.step = step;
-      updating_ = update_.start({ticket(step)}, options);
-      is_updating_ = true;
     }
     changed_.notify_all();
     std::vector<Tensor> fetched;
     try {
+      RunOptions options;
+      options.step = step;
+      RunHandle run = update_.start({ticket(step)}, options);  // may block
+      {
+        const std::lock_guard lock(mutex_);
+        updating_ = std::move(run);
+        is_updating_ = true;
+        if (error_) updating_.cancel();
+      }
       updating_.wait();
       const std::lock_guard lock(mutex_);
       is_updating_ = false;
@@ -87,13 +92,13 @@ void ArrivalLoop::work(std::size_t r) {
   std::int64_t batch = 0;
   try {
     while (next_batch(replica, batch)) {
-      std::vector<Tensor> feeds = feeds_of(r, batch);
+      RunOptions options;
+      options.step = batch;
+      RunHandle run = replica.program.start(feeds_of(r, batch), options);  // may block
       {
         const std::lock_guard lock(mutex_);
-        if (is_ending_) return;
-        RunOptions options;
-        options.step = batch;
-        replica.run = replica.program.start(std::move(feeds), options);
+        replica.run = std::move(run);
+        if (is_ending_) return replica.run.cancel();
         replica.is_running = true;
       }
       const Status status = replica.run.wait();

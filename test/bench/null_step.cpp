@@ -2,11 +2,13 @@
 // variable and sends one number back, as when parameters are fetched for a training step. A scalar;
 // 100 MB dense; 32 rows of 1 KiB out of 100 MB, other rows for each worker. On 1 to 4 workers, each
 // a process on this machine, by shared memory. Peer for the dense step: one warm memcpy of what is
-// moved; for the sparse step: the scalar one.
+// moved; for the sparse step: the scalar one. In the simulation 16, 64 and 256 workers, with the
+// messages of a step.
 #include <thread>
 
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/processes.hpp>
+#include <troupe/test/bench/simulated_cluster.hpp>
 
 namespace {
 
@@ -64,6 +66,43 @@ double memcpy_ms(std::size_t bytes) {
   return took / 1e6;
 }
 
+/// Messages of a step to many workers in the simulation, after the first, which makes the plan.
+void simulated(int workers, Kind kind) {
+  auto nodes = std::make_unique<bench::SimulatedCluster>(workers + 1);
+  Graph g;
+  const bool is_sparse = kind == Kind::sparse;
+  const Variable v = g.variable("parameters", DType::f32, is_sparse ? Shape{1024, 8} : Shape{},
+                                Initializer::constant(0));
+  const Expr value = is_sparse ? Expr() : v.read();
+  Exprs fetches;
+  for (int w = 1; w <= workers; ++w) {
+    const Expr rows =
+        is_sparse ? gather(v, g.constant(Tensor::of<std::int64_t>({w, 2 * w}, {2}))) : value;
+    auto there = g.on_device("/node:" + nodes->names()[static_cast<std::size_t>(w)] + "/cpu:0");
+    fetches.push_back(rows + 1.0);
+  }
+  const Function f = nodes->engine().compile(g, {}, fetches);
+  const auto step = [&] {
+    RunHandle h = f.start({});
+    while (!h.is_done() && nodes->step()) {}
+    h.get();
+  };
+  step();
+  const double before = nodes->messages(), began_ms = nodes->now_ms();
+  step();
+  bench::Comparison c{
+      .name = std::string(is_sparse ? "null_step_rows_simulated_" : "null_step_simulated_") +
+              std::to_string(workers),
+      .unit = "messages",
+      .peer = "none",
+      .threads = 1,
+      .ours = {nodes->messages() - before},
+      .also = {{"a_worker", (nodes->messages() - before) / workers},
+               {"virtual_ms", nodes->now_ms() - began_ms}}};
+  c.note = "a step; virtual clock, 50 us to 5 ms a message";
+  c.print();
+}
+
 }  // namespace
 
 int main() {
@@ -100,4 +139,6 @@ int main() {
       if (count + 1 > cores) c.note = "more processes than cores";
       c.print();
     }
+  for (const int workers_there : {16, 64, 256})
+    for (const Kind kind : {Kind::scalar, Kind::sparse}) simulated(workers_there, kind);
 }

@@ -27,6 +27,7 @@
 #include <troupe/cluster/transport/sim/simulated.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/bench.hpp>
+#include <troupe/test/bench/simulated_cluster.hpp>
 
 namespace {
 
@@ -268,57 +269,6 @@ void planning(const std::vector<int>& sizes) {
 
 // ---- start-up
 
-/// Nodes without threads on a simulated network. Time passes only when no node has anything to do.
-class Cluster {
- public:
-  explicit Cluster(int count) {
-    for (int i = 0; i < count; ++i) {
-      NodeOptions o{.name = "n" + std::to_string(i), .transport = [this](PeerInfo self) {
-                      return (self.address = "sim://" + self.name, network_.make_transport(self));
-                    }};
-      o.engine.deterministic = true;
-      o.incarnation = static_cast<std::uint64_t>(i) + 1;
-      o.step = [this] { return step(); };
-      if (i > 0) o.join = {nodes_[0]->address()};
-      names_.push_back(o.name);
-      nodes_.push_back(std::make_unique<ClusterNode>(std::move(o)));
-    }
-    // Nothing is timed yet: whether a node has something to do is asked after many events.
-    constexpr int kEvents = 64;
-    const auto all = static_cast<std::size_t>(count);
-    for (Time looked{};
-         looked == Time() || !std::all_of(nodes_.begin(), nodes_.end(),
-                                          [&](const auto& n) { return n->nodes().size() == all; });)
-      for (looked = network_.now() + std::chrono::milliseconds(50); network_.now() < looked;) {
-        for (int i = 0; i < kEvents; ++i) network_.step();
-        for (auto& n : nodes_)
-          while (n->engine().take_step()) {}
-      }
-  }
-  bool step() {
-    // The last that had something to do first: it mostly has more.
-    for (std::size_t i = 0; i < nodes_.size(); ++i) {
-      const std::size_t who = (last_ + i) % nodes_.size();
-      if (nodes_[who]->engine().take_step()) return last_ = who, true;
-    }
-    return network_.step();
-  }
-  double messages() const {
-    std::uint64_t sum = 0;
-    for (const auto& n : nodes_) sum += n->counters().messages_out;
-    return static_cast<double>(sum);
-  }
-  double now_ms() const { return 1e3 * seconds(network_.now()); }
-  Engine& engine() { return nodes_[0]->engine(); }
-  const std::vector<std::string>& names() const { return names_; }
-
- private:
-  SimulatedNetwork network_{1};
-  std::vector<std::string> names_;
-  std::vector<std::unique_ptr<ClusterNode>> nodes_;
-  std::size_t last_ = 0;
-};
-
 /// With `devices` partitions on each node, each of which hears from the one before it; the first
 /// from the first node, which hears from the last.
 void start_up(const std::vector<int>& sizes, int devices) {
@@ -334,8 +284,8 @@ void start_up(const std::vector<int>& sizes, int devices) {
                 "of processor time, of all nodes and their network together"),
       run_work("scale_run_work" + of, "ms", "of processor time, likewise");
   for (int n : sizes) {
-    auto cluster = std::make_unique<Cluster>(n);
-    Cluster& nodes = *cluster;
+    auto cluster = std::make_unique<bench::SimulatedCluster>(n);
+    bench::SimulatedCluster& nodes = *cluster;
     Graph g;
     Expr x = g.input("x", DType::f32, {4}), start = tanh(x), total = start;
     for (std::size_t i = 0; i < nodes.names().size(); ++i) {

@@ -334,6 +334,46 @@ BOOST_AUTO_TEST_CASE(a_value_that_only_a_branch_has_is_no_operand_of_a_collectiv
   BOOST_TEST(text.find("data_parallel_test.cpp:") != std::string::npos, text);
 }
 
+// A member whose value never comes holds up the others: the cause is named, with its line.
+BOOST_AUTO_TEST_CASE(diagnose_names_the_cause_of_a_collective_that_waits,
+                     *boost::unit_test::label("one_thread")) {
+  for (const bool is_update : {false, true}) {
+    Nodes nodes(2, stepped(3), Between::simulation);
+    Graph g;
+    const Group group("replicas", {"/node:a/cpu:0", "/node:b/cpu:0"});
+    Exprs fetches;
+    Feeds feeds;
+    if (is_update) {
+      const Variable w = g.variable("w", DType::f32, {2}, Initializer::constant(0));
+      const Exprs losses(2, sum(square(w.read() - 1.0)));
+      const ArrivalStep step = data_parallel::asynchronous(group, losses, {w}, Sgd());
+      fetches = {step.train};
+      feeds = {{step.ticket, Tensor::zeros(DType::i64, {2})}};
+    } else {
+      Exprs xs;
+      for (int r = 0; r < 2; ++r) {
+        const auto there = g.on_device(group.device(r));
+        Queue q = g.fifo_queue("values-" + std::to_string(r), {{DType::f32, Shape{2}}}, 1);
+        const Expr zeros = g.constant(Tensor::zeros(DType::f32, {2}));
+        if (r == 0) nodes.engine().run(g, {}, {q.enqueue({zeros})});
+        xs.push_back(q.dequeue()[0]);
+      }
+      fetches = all_reduce(group, xs);
+    }
+    RunHandle run = nodes.engine().start(g, feeds, fetches);
+    for (int i = 0; i < 5000; ++i) nodes.step();
+    const Time began = nodes.network().now();
+    const std::vector<Diagnosis> all = nodes[0].diagnose();
+    BOOST_TEST((nodes.network().now() - began <= std::chrono::seconds(2)));
+    BOOST_REQUIRE(all.size() == 1u);
+    for (const char* part : {is_update ? "at queue 'replicas/arrivals'" : "at queue 'values-1'",
+                             "data_parallel_test.cpp:"})
+      BOOST_TEST((all[0].text + all[0].actor).find(part) != std::string::npos, all[0].text);
+    run.cancel();
+    for (int i = 0; i < 5000; ++i) nodes.step();
+  }
+}
+
 BOOST_AUTO_TEST_CASE(refusals_name_the_function_and_the_line) {
   Graph g;
   const Group group("replicas", {"cpu:0", "cpu:1", "cpu:2"});
