@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <troupe/autodiff/tape.hpp>
+#include <troupe/autodiff/tape_records.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/functions.hpp>
@@ -89,10 +90,7 @@ std::vector<Expr> GradientTape::rows(const Expr& y, const Independents& xs, cons
       if (arrives[k]) stacked.push_back(stack(by_source[k]));
     }
   }
-  if (!options_.persistent) {
-    values_.clear();
-    entries_.clear();
-  }
+  if (!options_.persistent) records_->clear();
   std::vector<Expr> out(xs.size());
   std::size_t next = 0;
   for (std::size_t k = 0; k < xs.size(); ++k)

@@ -7,6 +7,7 @@
 #include <troupe/autodiff/activity.hpp>
 #include <troupe/autodiff/differentiate.hpp>
 #include <troupe/autodiff/staged_gradient.hpp>
+#include <troupe/autodiff/tape_records.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/eager/replay.hpp>
@@ -27,7 +28,7 @@ bool may_have_gradient(const Value& value) { return carries_gradient(value.dtype
 // Returns the key of a variable's reads: its state, for all scopes and graphs.
 const State* key_of(const Variable& v) {
   auto* scope = dynamic_cast<Eager*>(&v.reader());
-  return scope ? scope->states().get(scope->state_spec(v.state())).get() : nullptr;
+  return scope ? scope->state_of(scope->state_spec(v.state())).get() : nullptr;
 }
 
 Exprs inlined(const StagedFunction& f, const Exprs& inputs) {
@@ -40,7 +41,8 @@ Exprs inlined(const StagedFunction& f, const Exprs& inputs) {
 
 // ---- recording
 
-GradientTape::GradientTape(const TapeOptions& options, At at) : options_(options), made_at_(at) {
+GradientTape::GradientTape(const TapeOptions& options, At at)
+    : options_(options), made_at_(at), records_(TapeRecords::take()) {
   if (const Tracing* trace = Tracing::active()) {
     graph_ = &trace->graph();
     pauses_.push_back({0, graph_->origins() + 1});
@@ -48,7 +50,7 @@ GradientTape::GradientTape(const TapeOptions& options, At at) : options_(options
   activate();
 }
 
-GradientTape::~GradientTape() = default;
+GradientTape::~GradientTape() { TapeRecords::give(std::move(records_)); }
 
 void GradientTape::start(At at) {
   if (is_used_)
@@ -71,8 +73,7 @@ void GradientTape::stop() {
 }
 
 void GradientTape::reset() {
-  values_.clear();
-  entries_.clear();
+  records_->clear();
   variables_.clear();
   watched_in_graph_.clear();
   pauses_.clear();
@@ -90,7 +91,7 @@ void GradientTape::watch_one(const Independent& source) {
   if (e.reader().depth() > 0 || Tracing::active()) {
     watched_in_graph_.push_back(e);
   } else if (may_have_gradient(e.held())) {
-    values_.set(e.edge(), kWatched);
+    records_->values.set(e.edge(), kWatched);
   }
 }
 
@@ -109,45 +110,49 @@ std::vector<Variable> GradientTape::watched_variables() const {
   return out;
 }
 
-void GradientTape::add(Entry entry) {
-  const auto number = static_cast<std::int32_t>(entries_.size());
+void GradientTape::enter(const TapeEntry& entry) {
+  const auto number = static_cast<std::int32_t>(records_->size()) - 1;
   for (const Expr& y : entry.outputs)
-    if (may_have_gradient(y.held())) values_.set(y.edge(), number);
-  entries_.push_back(std::move(entry));
+    if (may_have_gradient(y.held())) records_->values.set(y.edge(), number);
 }
 
 void GradientTape::computed(const Computed& firing) {
-  Entry entry;
-  if (firing.state && firing.op.effect == Effect::read && firing.op.name == "ReadVariable" &&
-      may_have_gradient(firing.outputs[0].held())) {
+  const ValueMap& values = records_->values;
+  const bool is_read = firing.state && firing.op.effect == Effect::read &&
+                       firing.op.name == "ReadVariable" &&
+                       may_have_gradient(firing.outputs[0].held());
+  const auto is_active = [&](std::size_t i) {
+    return !firing.op.takes_only_shape(i) &&
+           values.find(firing.inputs[i].edge()) != ValueMap::kNone;
+  };
+  if (is_read) {
     if (options_.watch_variables)
       watch_state(firing.state, Variable(&firing.reader, firing.state_number));
     else if (!watches(firing.state)) return;
-    entry.read = firing.state;
   } else {
-    if (cuts_paths(firing.op) || values_.empty()) return;
-    bool is_active = false;
-    for (std::size_t i = 0; i < firing.inputs.size() && !is_active; ++i)
-      is_active = !firing.op.takes_only_shape(i) &&
-                  values_.find(firing.inputs[i].edge()) != ValueMap::kNone;
-    if (!is_active) return;
-    for (std::size_t i = 0; i < firing.inputs.size(); ++i)
-      entry.active.push_back(!firing.op.takes_only_shape(i) &&
-                             values_.find(firing.inputs[i].edge()) != ValueMap::kNone);
+    if (cuts_paths(firing.op) || values.empty()) return;
+    std::size_t first = 0;
+    while (first < firing.inputs.size() && !is_active(first)) ++first;
+    if (first == firing.inputs.size()) return;
   }
+  TapeEntry& entry = records_->next();
+  if (is_read) entry.read = firing.state;
+  else
+    for (std::size_t i = 0; i < firing.inputs.size(); ++i) entry.active.push_back(is_active(i));
   entry.op = &firing.op;
   entry.attrs = firing.attrs;
   entry.inputs.assign(firing.inputs.begin(), firing.inputs.end());
   entry.outputs.assign(firing.outputs.begin(), firing.outputs.end());
   entry.site = firing.site;
-  add(std::move(entry));
+  enter(entry);
 }
 
 bool GradientTape::records(const StagedFunction& function, std::span<const Expr> inputs) {
   for (const StagedFunction::Read& r : function.reads)
     if (options_.watch_variables || watches(r.key)) return true;
-  return std::any_of(inputs.begin(), inputs.end(),
-                     [&](const Expr& x) { return values_.find(x.edge()) != ValueMap::kNone; });
+  return std::any_of(inputs.begin(), inputs.end(), [&](const Expr& x) {
+    return records_->values.find(x.edge()) != ValueMap::kNone;
+  });
 }
 
 std::shared_ptr<StagedFunction> GradientTape::forward_of(
@@ -157,20 +162,22 @@ std::shared_ptr<StagedFunction> GradientTape::forward_of(
 
 void GradientTape::called(const std::shared_ptr<StagedFunction>& function,
                           std::span<const Expr> inputs, std::span<const Expr> outputs) {
-  Entry entry;
+  std::vector<std::shared_ptr<StagedFunction>> versions{function};
+  while (versions.back()->outputs.size() < outputs.size()) {
+    std::shared_ptr<StagedFunction> next = forward_of(versions.back());
+    if (next->outputs.size() == versions.back()->outputs.size()) break;
+    versions.push_back(std::move(next));
+  }
+  TapeEntry& entry = records_->next();
   entry.inputs.assign(inputs.begin(), inputs.end());
   entry.outputs.assign(outputs.begin(), outputs.end());
-  for (const Expr& x : inputs) entry.active.push_back(values_.find(x.edge()) != ValueMap::kNone);
-  entry.versions.push_back(function);
-  while (entry.versions.back()->outputs.size() < outputs.size()) {
-    std::shared_ptr<StagedFunction> next = forward_of(entry.versions.back());
-    if (next->outputs.size() == entry.versions.back()->outputs.size()) break;
-    entry.versions.push_back(std::move(next));
-  }
+  for (const Expr& x : inputs)
+    entry.active.push_back(records_->values.find(x.edge()) != ValueMap::kNone);
+  entry.versions = std::move(versions);
   if (options_.watch_variables)
     for (const StagedFunction::Read& r : function->reads)
       watch_state(r.key, Variable(r.reader, r.of_scope));
-  add(std::move(entry));
+  enter(entry);
 }
 
 // ---- gradients of computed values
@@ -178,17 +185,17 @@ void GradientTape::called(const std::shared_ptr<StagedFunction>& function,
 class GradientTape::Sweep {
  public:
   Sweep(GradientTape& tape, Unconnected unconnected, const Site& at)
-      : tape_(tape), unconnected_(unconnected), at_(at), entries_(tape.entries_.size()),
+      : tape_(tape), unconnected_(unconnected), at_(at), entries_(tape.records_->size()),
         arrived_(entries_) {}
 
   void want(const Expr& x) {
-    const std::int32_t number = tape_.values_.find(x.edge());
+    const std::int32_t number = tape_.records_->values.find(x.edge());
     if (number == ValueMap::kNone) return;
     wanted_.emplace(x.edge(), Cotangent());
   }
 
   void arrive(const Expr& x, Cotangent c) {
-    const std::int32_t number = tape_.values_.find(x.edge());
+    const std::int32_t number = tape_.records_->values.find(x.edge());
     // a value that was made after the request is none of its inputs
     if (number == ValueMap::kNone || (number != kWatched && number >= count())) return;
     if (number == kWatched) {
@@ -196,7 +203,7 @@ class GradientTape::Sweep {
         it->second = troupe::detail::add(it->second, c);
       return;
     }
-    const Entry& entry = tape_.entries_[troupe::at(number)];
+    const TapeEntry& entry = (*tape_.records_)[troupe::at(number)];
     std::vector<std::vector<Cotangent>>& terms = arrived_[troupe::at(number)];
     terms.resize(entry.outputs.size());
     for (std::size_t i = 0; i < entry.outputs.size(); ++i)
@@ -224,7 +231,7 @@ class GradientTape::Sweep {
   std::int32_t count() const { return static_cast<std::int32_t>(entries_); }
 
   void visit(std::int32_t n) {
-    const Entry& entry = tape_.entries_[troupe::at(n)];
+    const TapeEntry& entry = (*tape_.records_)[troupe::at(n)];
     std::vector<Cotangent> totals;
     for (std::vector<Cotangent>& terms : arrived_[troupe::at(n)])
       totals.push_back(terms.size() == 1 ? terms[0] : sum_of(terms));
@@ -258,7 +265,7 @@ class GradientTape::Sweep {
       if (!dxs[i].is_none()) arrive(entry.inputs[i], std::move(dxs[i]));
   }
 
-  void pass_through_call(const Entry& entry, const std::vector<Cotangent>& totals) {
+  void pass_through_call(const TapeEntry& entry, const std::vector<Cotangent>& totals) {
     // The first version that yields all outputs to which something has arrived.
     std::size_t outputs = 0;
     for (std::size_t i = 0; i < totals.size(); ++i)
@@ -333,7 +340,8 @@ std::vector<Cotangent> GradientTape::of_values(const std::vector<Expr>& ys, cons
   for (const Independent& x : xs)
     if (x.expr()) sweep.want(*x.expr());
   for (std::size_t i = 0; i < ys.size(); ++i) {
-    if (!may_have_gradient(ys[i].held()) || values_.find(ys[i].edge()) == ValueMap::kNone) continue;
+    if (!may_have_gradient(ys[i].held()) || records_->values.find(ys[i].edge()) == ValueMap::kNone)
+      continue;
     const bool is_given =
         i < options.output_gradients.size() && !options.output_gradients[i].is_empty();
     if (!is_given && is_complex(ys[i].dtype()))
@@ -450,10 +458,7 @@ std::vector<Cotangent> GradientTape::cotangents(const Targets& targets, const In
     const Expr zeros = unreached(sources[i], i, options.unconnected, at);
     if (!zeros.is_empty()) out[i] = zeros;
   }
-  if (!options_.persistent) {
-    values_.clear();
-    entries_.clear();
-  }
+  if (!options_.persistent) records_->clear();
   return out;
 }
 

@@ -18,7 +18,6 @@
 #pragma once
 
 #include <array>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -27,7 +26,6 @@
 #include <vector>
 
 #include <troupe/autodiff/gradients.hpp>
-#include <troupe/autodiff/value_map.hpp>
 #include <troupe/controlflow/structure.hpp>
 #include <troupe/ops/eager/bind_observer.hpp>
 
@@ -37,6 +35,8 @@ class Eager;
 namespace detail {
 
 struct StagedFunction;
+struct TapeEntry;
+class TapeRecords;
 
 }  // namespace detail
 
@@ -196,17 +196,6 @@ class GradientTape final : private detail::BindObserver {
                                             At at = At::current());
 
  private:
-  // One op, or one call of a staged function, that was computed.
-  struct Entry {
-    const detail::OpDef* op = nullptr;  // null: a call
-    detail::Attrs attrs;
-    Exprs inputs, outputs;
-    std::vector<bool> active;  // inputs
-    detail::Site site;
-    const detail::State* read = nullptr;  // the variable that a read reads
-    // a call's function, and its versions that yield more; the last of them ran
-    std::vector<std::shared_ptr<detail::StagedFunction>> versions;
-  };
   class Sweep;
   struct Pause {
     std::uint64_t from, to;  // build-time ids
@@ -221,7 +210,8 @@ class GradientTape final : private detail::BindObserver {
               std::span<const Expr> outputs) override;
   std::shared_ptr<detail::StagedFunction> forward_of(
       const std::shared_ptr<detail::StagedFunction>& function) override;
-  void add(Entry entry);
+  // Enters the outputs of the entry made last.
+  void enter(const detail::TapeEntry& entry);
 
   std::vector<detail::Cotangent> of_values(const std::vector<Expr>& ys,
                                            const detail::Independents& xs,
@@ -248,10 +238,9 @@ class GradientTape final : private detail::BindObserver {
   const detail::Site made_at_;
   detail::Site used_at_;
   bool is_used_ = false;
-  // Values that it watches or recorded: the number of their entry, or kWatched.
+  // The number of values that it watches, in the place of an entry's.
   static constexpr std::int32_t kWatched = 0x7fffffff;
-  detail::ValueMap values_;
-  std::deque<Entry> entries_;
+  std::unique_ptr<detail::TapeRecords> records_;
   std::vector<std::pair<const detail::State*, Variable>> variables_;
   // In a graph that was being built when the tape was made: what it did not record.
   Graph* graph_ = nullptr;

@@ -2,6 +2,7 @@
 // array, because a tape looks up each input of each op that is computed.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -31,8 +32,10 @@ class ValueMap {
       return;
     }
   }
+  /// Keeps memory for as many, unless it was made for far more.
   void clear() {
-    slots_.clear();
+    if (slots_.size() > 64 * (size_ + 1)) slots_.clear();
+    std::fill(slots_.begin(), slots_.end(), Slot());
     size_ = 0;
   }
   bool empty() const { return size_ == 0; }

@@ -1,5 +1,7 @@
 #include <troupe/ops/graph/expr.hpp>
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <optional>
 #include <ostream>
@@ -13,6 +15,7 @@
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/reader.hpp>
+#include <troupe/ops/graph/spare_exprs.hpp>
 #include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
@@ -218,6 +221,12 @@ DType dtype_for_literals(std::span<const Operand> operands) {
   return first;
 }
 
+Expr only(Exprs&& results) {
+  Expr first = std::move(results[0]);
+  SpareExprs::give(std::move(results));
+  return first;
+}
+
 }  // namespace
 
 namespace detail {
@@ -227,18 +236,22 @@ Exprs bind_op(std::string_view op, std::span<const Operand> operands, Attrs attr
   const OpDef& def = find_op(op);
   Reader& reader = innermost(operands, op, site).current();
   reader.require_open(op, site);
-  std::vector<Expr> inputs;
-  inputs.reserve(operands.size());
-  for (const Operand& o : operands) {
+  // this many need no memory from the heap
+  std::array<Expr, 3> few;
+  std::vector<Expr> many;
+  std::span<Expr> inputs(few.data(), std::min(operands.size(), few.size()));
+  if (operands.size() > few.size()) many.resize(operands.size()), inputs = many;
+  for (std::size_t i = 0; i < operands.size(); ++i) {
+    const Operand& o = operands[i];
     if (o.is_expr())
       // another reader's is adopted where it is known which op it is for
-      inputs.push_back(o.expr());
+      inputs[i] = o.expr();
     else
-      inputs.push_back(
+      inputs[i] =
           reader.adopt(Expr(nullptr, o.is_number() ? literal_as(o, dtype_for_literals(operands), op,
                                                                 reader.site_for(o.site()))
                                                    : o.literal()),
-                       o.site()));
+                       o.site());
   }
   return reader.bind(def, inputs, std::move(attrs), site);
 }
@@ -248,10 +261,10 @@ Exprs bind_op(std::string_view op, std::initializer_list<Operand> operands, Attr
                  operands.size() ? operands.begin()->site() : Site());
 }
 Expr bind1(std::string_view op, std::initializer_list<Operand> operands, Attrs attrs) {
-  return bind_op(op, operands, std::move(attrs))[0];
+  return only(bind_op(op, operands, std::move(attrs)));
 }
 Expr bind1(std::string_view op, std::span<const Operand> operands, Attrs attrs, const Site& site) {
-  return bind_op(op, operands, std::move(attrs), site)[0];
+  return only(bind_op(op, operands, std::move(attrs), site));
 }
 
 }  // namespace detail

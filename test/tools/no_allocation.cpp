@@ -1,5 +1,5 @@
-// Counts what messages, blocks of kernels, firings and iterations of loops allocate once they are
-// warm: nothing.
+// Counts what messages, blocks of kernels, firings, iterations of loops and eager ops, also under a
+// tape, allocate once they are warm: nothing.
 //
 //   no_allocation     exit status 0, or 1 and the counts
 //
@@ -7,9 +7,11 @@
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
 #include <troupe/actors/runtime/scheduler_module.hpp>
+#include <troupe/autodiff/tape.hpp>
 #include <troupe/controlflow/function.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
+#include <troupe/ops/eager/eager.hpp>
 
 #include <algorithm>
 #include <atomic>
@@ -198,6 +200,34 @@ int main() {
                many = least_of([&] { return allocated_by_run(18); });
     std::printf("%ld allocations by 5 calls, %ld by 8,361\n", few, many);
     clean = clean && few == many;
+  }
+  // Ops that compute at once; a tape takes the memory of the one before it.
+  {
+    EngineOptions one;
+    one.workers = 1;
+    Engine engine(one);
+    Eager e(engine);
+    const Expr start = e.constant(Tensor::of<float>({1}));
+    const auto add = [&](int ops) {
+      Expr x = start;
+      for (int i = 0; i < ops; ++i) x = x + start;
+    };
+    const auto add_taped = [&](int ops) {
+      GradientTape tape;
+      tape.watch(start);
+      add(ops);
+    };
+    const auto allocated_by_ops = [](const auto& of, int ops) {
+      of(1'000);
+      const long before = allocations.load();
+      of(ops);
+      return allocations.load() - before;
+    };
+    const long plain = allocated_by_ops(add, 1'000);
+    const long few = allocated_by_ops(add_taped, 10), many = allocated_by_ops(add_taped, 1'000);
+    std::printf("%ld allocations by 1,000 eager ops; under a tape %ld by 10, %ld by 1,000\n", plain,
+                few, many);
+    clean = clean && plain == 0 && few == many;
   }
   return clean ? 0 : 1;
 }
