@@ -107,8 +107,14 @@ void require_same(const std::string& title, const std::string& which, const Valu
 }
 constexpr const char* kGiveInvariant = "give it a shape invariant that covers both";
 
+// Returns the tensor of an eager value, on the host.
+Tensor on_host(const Expr& e) {
+  auto* eager = dynamic_cast<Eager*>(&e.reader());
+  return eager && !e.held().is_list() ? eager->on_host(e) : e.value();
+}
+
 Exprs eager_case(const Expr& index, const std::vector<Branch>& branches, const std::string& title) {
-  const Tensor& t = index.value();
+  const Tensor t = on_host(index);
   if (!t.shape().is_scalar())
     refuse(title, "the predicate must be a scalar, not " + index.spec().text());
   if (t.dtype() != DType::boolean && t.dtype() != DType::i32 && t.dtype() != DType::i64)
@@ -170,7 +176,7 @@ void require_end(Eager& eager, const Eager::Comparisons& seen, const Condition& 
                         Edge{kVariable, static_cast<std::int32_t>(marked.size())});
   Eager::Comparisons again;
   again.nan_holds = true;
-  if (watched(&eager, again, condition, marked).value().at(0) == 0 || again.nan.empty()) return;
+  if (on_host(watched(&eager, again, condition, marked)).at(0) == 0 || again.nan.empty()) return;
   const std::string which = again.operand.node == kVariable
                                 ? fmt::format("variable {}", again.operand.output)
                                 : "a value";
@@ -268,14 +274,14 @@ Exprs while_loop(Reader* reader, const Operands& initial, const Condition& condi
     auto* eager = dynamic_cast<Eager*>(reader);
     const Expr bound = bound_of(*reader, options.maximum_iterations, name);
     const std::int64_t most = bound.is_empty() ? std::numeric_limits<std::int64_t>::max()
-                                               : bound.value().item<std::int64_t>();
+                                               : on_host(bound).item<std::int64_t>();
     for (std::int64_t n = 0;; ++n) {
       Eager::Comparisons seen;
       Expr more = watched(eager, seen, condition, variables);
       if (more.dtype() != DType::boolean || !more.shape().is_scalar())
         refuse(name, "its condition must yield a bool scalar, not " + more.spec().text());
       if (n >= most) break;  // after the condition and its effects, as in a graph
-      if (more.value().at(0) == 0) {
+      if (on_host(more).at(0) == 0) {
         if (eager) require_end(*eager, seen, condition, variables, name);
         break;
       }
@@ -420,7 +426,7 @@ Exprs scan(const Operands& elements, const Operands& initial, const LoopBody& us
   if (!outer) {  // eager: at once
     Exprs state = first;
     std::vector<Expr> written;
-    const std::int64_t n = length.value().item<std::int64_t>();
+    const std::int64_t n = on_host(length).item<std::int64_t>();
     if (n == 0 && !is_fold) {
       // Nothing is computed, and no effect happens: the specs of the outputs come from a graph that
       // is never run.

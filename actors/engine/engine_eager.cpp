@@ -46,11 +46,9 @@ Device& Engine::eager_device() {
 }
 
 Device& Engine::eager_device(const std::string& name) {
-  if (Device* device = impl_->find(full_name(name, impl_->node()))) return *device;
-  throw Error(Code::unimplemented,
-              fmt::format("an eager scope cannot compute on '{}': it is another node's; call a "
-                          "traced function whose code names the device",
-                          name));
+  const std::string full = full_name(name, impl_->node());
+  if (Device* device = impl_->find(full)) return *device;
+  return impl_->peers()->remote_device(full);
 }
 
 std::uint64_t Engine::eager_seed() const { return impl_->options().seed; }

@@ -139,6 +139,11 @@ class EngineImpl final : public DeviceFinder, public ActorHost {
   /// Read and write a variable of one store, for the node whose graph declares it.
   static Tensor get_in(StateStore& states, const StateSpec& spec);
   static void set_in(StateStore& states, const StateSpec& spec, Tensor value);
+  /// Notes where a state lives that an eager scope uses, on its device.
+  void settle(StateSpec spec) {
+    if (!spec.initial.seed) spec.initial.seed = options_.seed;
+    states_.settle(spec);
+  }
   /// Returns the names of variables of this engine's programs, on all nodes, in order.
   std::vector<std::string> variables() { return laid_.names_among(states_.variables()); }
 

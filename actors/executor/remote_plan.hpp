@@ -87,6 +87,11 @@ class Peers {
   virtual Tensor get(const std::string& node, const StateSpec& variable) = 0;
   /// Sets a variable. Blocks; throws the node's error.
   virtual void set(const std::string& node, const StateSpec& variable, Tensor value) = 0;
+  /// Returns a device of another node for eager scopes (ops/eager/remote_device.hpp), made on first
+  /// use. Throws not_found if there is no such node.
+  virtual Device& remote_device(const std::string& full_name) {
+    throw Error(Code::not_found, "there is no node of device '" + full_name + "'");
+  }
   /// Asks the other nodes of a run for their snapshots of it. Calls `heard` once for each node that
   /// answers, on any thread, and never for the others.
   virtual void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard) = 0;

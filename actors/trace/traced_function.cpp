@@ -364,8 +364,12 @@ std::shared_ptr<Trace> TracedFunction::Impl::trace(const std::vector<ValueSpec>&
     Exprs inputs = arguments;
     inputs.insert(inputs.end(), made->captures.begin(), made->captures.end());
     const Exprs first = call_staged(values, inputs, scope);
-    for (std::size_t k = 0; k < first.size(); ++k)
-      static_cast<VariableState&>(*scope.states().get(initial[k].first)).replace(first[k].value());
+    for (std::size_t k = 0; k < first.size(); ++k) {
+      const StateSpec& spec = initial[k].first;
+      if (auto* here = dynamic_cast<VariableState*>(scope.state_of(spec).get()))
+        here->replace(scope.on_host(first[k]));
+      else Variable(&scope, scope.declare(spec, Site())).assign(first[k]);
+    }
   }
   return made;
 }

@@ -257,6 +257,8 @@ class Traced {
   }
 
  private:
+  static constexpr std::size_t kUsual = 16;  // tensors for which the memory is taken at once
+
   template <class A, std::size_t I>
   using Given = detail::Given<A, typename detail::ParametersOf<F>::template At<I>>;
 
@@ -269,11 +271,12 @@ class Traced {
   auto use(std::index_sequence<I...>, Use with, const A&... arguments) const {
     const detail::Site at(made_at_);
     detail::Operands tensors;
+    tensors.reserve(kUsual);
     std::vector<detail::HostArgument> host;
     // the ends of the arguments' tensors
     std::array<std::size_t, sizeof...(A) + 1> ends{};
     ((Given<A, I>::add(arguments, tensors, host, at), ends[I + 1] = tensors.size()), ...);
-    const detail::TracedFunction::Body body = [&](const Exprs& exprs) {
+    const auto code = [&](const Exprs& exprs) {
       [[maybe_unused]] const auto parts = [&](std::size_t i) {
         const auto first = exprs.begin();
         return Exprs(first + static_cast<std::ptrdiff_t>(ends[i]),
@@ -287,7 +290,8 @@ class Traced {
         return detail::flattened(std::apply(*body_, std::move(given)), at);
       }
     };
-    return with(tensors, host, body, at);
+    // by reference, which takes no memory from the heap
+    return with(tensors, host, detail::TracedFunction::Body(std::ref(code)), at);
   }
 
   std::shared_ptr<detail::TracedFunction> core_;

@@ -49,7 +49,7 @@ NodeCore::Services::Services(const NodeParts& node, DistributedRuns& runs,
                              std::weak_ptr<DistributedRuns> distributed_runs, bool has_own_clock)
     : states(node, runs, [this](const auto& broken) { plans.break_with(broken); }),
       plans(node, states, std::move(distributed_runs)), inspections(node, has_own_clock),
-      operations(node, plans) {}
+      operations(node, plans), eager(node, states), remote_devices(node) {}
 
 NodeCore::NodeCore(NodeOptions& options)
     : self_(self_of(options)), container_(options.container), limits_(options.early),
@@ -107,6 +107,7 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
 // The other nodes are notified first, so that none begins new work with this one.
 void NodeCore::close() {
   services_->plans.close();
+  services_->eager.close();
   follow(view_.close(transport_->now()));
   runs_.close();
   transport_->stop();
@@ -187,6 +188,8 @@ void NodeCore::lost(Peer peer, const Status& why) {
   if (node) {
     quota_.lost(peer);
     services_->plans.lost(peer, *node);
+    services_->eager.lost(peer);
+    services_->remote_devices.calls().lost(peer, node->name, why);
     probes_.lost(node->name);
     requests_.lost(peer, why);
   }
@@ -247,52 +250,56 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
   PlanService& plans = services_->plans;
   StateService& states = services_->states;
   std::visit(
-      Overloads{[&](RunTokens&& m) { runs_.handle(peer, std::move(m)); },
-                [&](BeginRun&& m) {
-                  const std::shared_ptr<CompiledPlan> compiled = plans.find({from, m.plan});
-                  runs_.handle(peer, from, std::move(m), compiled);
-                },
-                [&](AbandonRun&& m) { runs_.handle(peer, from, std::move(m)); },
-                [&](RunFailed&& m) { runs_.handle(peer, std::move(m)); },
-                [&](LeftRun&& m) { runs_.handle(peer, std::move(m)); },
-                [&](PlanBroken&& m) { runs_.handle(peer, std::move(m)); },
-                [&](RunsBegun&& m) { runs_.handle(from, std::move(m)); },
-                [&](Gossip&& m) {
-                  on_roster([&](Roster& roster) { roster.heard(transport_->now(), peer, m); });
-                },
-                [&](Answer&& m) { requests_.answered(peer, std::move(m), transport_->now()); },
-                [&](InspectNode&& m) { services_->inspections.handle(peer, from, std::move(m)); },
-                [&](Inspected&& m) { requests_.inspected(peer, std::move(m), time_ns_()); },
-                [&](MakePlan&& m) {
-                  quota_.submit(peer, bytes,
-                                [&plans, peer, plan = std::make_shared<MakePlan>(std::move(m))] {
-                                  return plans.make(peer, plan);
-                                });
-                },
-                [&](DropPlan&& m) {
-                  quota_.submit(peer, 0, [&plans, peer, key = RunKey{from, m.plan}] {
-                    plans.drop(peer, key);
-                    return std::optional<Answer>();
-                  });
-                },
-                [&](GetLoops&& m) {
-                  quota_.submit(peer, 0, [&plans, owner = from, m] {
-                    return Answer{m.request, {}, {}, plans.loops_of({owner, m.plan})};
-                  });
-                },
-                [&](GetCosts&& m) {
-                  quota_.submit(peer, 0, [&plans, owner = from, m] {
-                    Answer a{m.request, {}, {}};
-                    a.costs = plans.costs_of({owner, m.plan});
-                    return a;
-                  });
-                },
-                [&](Probe&& m) { probes_.handle(peer, std::move(m)); },
-                [&](ProbeFor&& m) { probes_.handle(peer, std::move(m)); },
-                [&](GetVariable&& m) { states.handle(peer, from, std::move(m), bytes); },
-                [&](SetVariable&& m) { states.handle(peer, from, std::move(m), bytes); },
-                [&](ClearContainer&& m) { states.handle(peer, from, std::move(m), bytes); },
-                [&](OperateNode&& m) { services_->operations.handle(peer, std::move(m)); }},
+      Overloads{
+          [&](RunTokens&& m) { runs_.handle(peer, std::move(m)); },
+          [&](BeginRun&& m) {
+            const std::shared_ptr<CompiledPlan> compiled = plans.find({from, m.plan});
+            runs_.handle(peer, from, std::move(m), compiled);
+          },
+          [&](AbandonRun&& m) { runs_.handle(peer, from, std::move(m)); },
+          [&](RunFailed&& m) { runs_.handle(peer, std::move(m)); },
+          [&](LeftRun&& m) { runs_.handle(peer, std::move(m)); },
+          [&](PlanBroken&& m) { runs_.handle(peer, std::move(m)); },
+          [&](RunsBegun&& m) { runs_.handle(from, std::move(m)); },
+          [&](Gossip&& m) {
+            on_roster([&](Roster& roster) { roster.heard(transport_->now(), peer, m); });
+          },
+          [&](Answer&& m) { requests_.answered(peer, std::move(m), transport_->now()); },
+          [&](InspectNode&& m) { services_->inspections.handle(peer, from, std::move(m)); },
+          [&](Inspected&& m) { requests_.inspected(peer, std::move(m), time_ns_()); },
+          [&](MakePlan&& m) {
+            quota_.submit(peer, bytes,
+                          [&plans, peer, plan = std::make_shared<MakePlan>(std::move(m))] {
+                            return plans.make(peer, plan);
+                          });
+          },
+          [&](DropPlan&& m) {
+            quota_.submit(peer, 0, [&plans, peer, key = RunKey{from, m.plan}] {
+              plans.drop(peer, key);
+              return std::optional<Answer>();
+            });
+          },
+          [&](GetLoops&& m) {
+            quota_.submit(peer, 0, [&plans, owner = from, m] {
+              return Answer{m.request, {}, {}, plans.loops_of({owner, m.plan})};
+            });
+          },
+          [&](GetCosts&& m) {
+            quota_.submit(peer, 0, [&plans, owner = from, m] {
+              Answer a{m.request, {}, {}};
+              a.costs = plans.costs_of({owner, m.plan});
+              return a;
+            });
+          },
+          [&](Probe&& m) { probes_.handle(peer, std::move(m)); },
+          [&](ProbeFor&& m) { probes_.handle(peer, std::move(m)); },
+          [&](GetVariable&& m) { states.handle(peer, from, std::move(m), bytes); },
+          [&](SetVariable&& m) { states.handle(peer, from, std::move(m), bytes); },
+          [&](ClearContainer&& m) { states.handle(peer, from, std::move(m), bytes); },
+          [&](OperateNode&& m) { services_->operations.handle(peer, std::move(m)); },
+          [&](EagerProgram&& m) { services_->eager.make(peer, from, std::move(m), bytes); },
+          [&](EagerSteps&& m) { services_->eager.handle(peer, from, std::move(m), bytes); },
+          [&](EagerResults&& m) { services_->remote_devices.calls().handle(peer, std::move(m)); }},
       read_message(message));
 }
 

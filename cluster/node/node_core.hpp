@@ -29,12 +29,14 @@
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/engine_impl.hpp>
 #include <troupe/cluster/node/cluster_view.hpp>
+#include <troupe/cluster/node/eager_service.hpp>
 #include <troupe/cluster/node/inspection_service.hpp>
 #include <troupe/cluster/node/link_probes.hpp>
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/node/operations.hpp>
 #include <troupe/cluster/node/peer_quota.hpp>
 #include <troupe/cluster/node/plan_service.hpp>
+#include <troupe/cluster/node/remote_devices.hpp>
 #include <troupe/cluster/node/request_table.hpp>
 #include <troupe/cluster/node/state_service.hpp>
 #include <troupe/cluster/runs/distributed_runs.hpp>
@@ -60,6 +62,8 @@ class NodeCore final : public TransportListener,
   StateService& states() { return services_->states; }
   InspectionService& inspections() { return services_->inspections; }
   Operations& operations() { return services_->operations; }
+  EagerService& eager() { return services_->eager; }
+  RemoteDevices& remote_devices() { return services_->remote_devices; }
 
   void connect(const std::string& address);
   bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up);
@@ -78,6 +82,9 @@ class NodeCore final : public TransportListener,
   }
   void set(const std::string& node, const StateSpec& variable, Tensor value) override {
     services_->states.set(node, variable, std::move(value));
+  }
+  Device& remote_device(const std::string& full_name) override {
+    return services_->remote_devices.device(full_name);
   }
   void ask_about(const Run& run, std::function<void(const RunSnapshot&)> heard) override {
     services_->inspections.ask_about(run, std::move(heard));
@@ -112,6 +119,8 @@ class NodeCore final : public TransportListener,
     PlanService plans;
     InspectionService inspections;
     Operations operations;
+    EagerService eager;
+    RemoteDevices remote_devices;
   };
 
   PeerQuota::Hooks quota_hooks();

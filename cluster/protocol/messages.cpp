@@ -12,6 +12,9 @@ template <>
 inline constexpr std::uint64_t kValues<OperateNode::Action> =
     static_cast<std::uint64_t>(OperateNode::Action::drain) + 1;
 template <>
+inline constexpr std::uint64_t kValues<EagerStep::What> =
+    static_cast<std::uint64_t>(EagerStep::What::end) + 1;
+template <>
 inline constexpr std::uint64_t kValues<MemberState> =
     static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -138,6 +141,57 @@ void fields(A& a, RunsBegun& m) {
 template <class A>
 void fields(A& a, OperateNode& m) {
   a(m.request), a(m.action), a(m.node), a(m.run), a(m.is_passed_on);
+}
+
+template <class A>
+void fields(A& a, EagerProgram& m) {
+  a(m.batch), a(m.number), a(m.call_depth), a(m.container), a(m.program);
+}
+template <class A>
+void fields(A& a, EagerStep& s) {
+  using enum EagerStep::What;
+  a(s.what), a(s.stream), a(s.of);
+  switch (s.what) {
+    case put: a(s.value); return;
+    case pack: a(s.list), a(s.in); return;
+    case unpack: a(s.out); return;
+    case call:
+      a(s.number), a(s.in), a(s.out), a(s.step), a(s.seed), a(s.acts), a(s.is_told);
+      return;
+    case read: a(s.number); return;
+    case release:
+    case drop:
+    case end: return;
+  }
+}
+// Bounds the entries of one message, because its thread serves no other message meanwhile.
+template <class T>
+void at_most(MessageWriter& w, std::size_t, const std::vector<T>& all) {
+  w(all);
+}
+template <class T>
+void at_most(MessageReader& r, std::size_t most, std::vector<T>& all) {
+  std::size_t n = 0;
+  r.count(n);
+  if (n > most) r.malformed("more than a message has to say");
+  all.clear();
+  for (std::size_t i = 0; i < n; ++i) r(all.emplace_back());
+}
+template <class A>
+void fields(A& a, EagerSteps& m) {
+  a(m.batch), at_most(a, EagerSteps::kMost, m.steps);
+}
+template <class A>
+void fields(A& a, EagerSpec& s) {
+  a(s.spec), a(s.length);
+}
+template <class A>
+void fields(A& a, EagerResult& r) {
+  a(r.number), a(r.status), a(r.cause), a(r.value), a(r.told);
+}
+template <class A>
+void fields(A& a, EagerResults& m) {
+  a(m.batch), a(m.results);
 }
 
 Message written(const NodeMessage& message) {

@@ -182,11 +182,72 @@ struct OperateNode {
   bool is_passed_on = false;
 };
 
+/// To a node that computes for eager scopes of the sender (cluster/node/eager_service.hpp): a
+/// program. Numbers of programs, values and steps are the sender's.
+struct EagerProgram {
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t batch = 0;  // as in EagerSteps
+  std::uint64_t number = 0;
+  std::int32_t call_depth = 0;
+  std::string container = {};
+  Message program = {};  // as in MakePlan
+};
+/// One step of a stream. The steps of a stream run in their order.
+struct EagerStep {
+  enum class What : std::uint8_t {
+    put,      // the value `of` is `value`
+    pack,     // the value `of` is a list of the values `in`; 0: an element that was never written
+    unpack,   // the values `out` are the elements of the list `of`; 0: likewise
+    call,     // the values `out` are what the program `of` yields of the values `in`
+    read,     // asks for the value `of`
+    release,  // the value `of` is named no more
+    drop,     // the program `of` is named no more
+    end       // the stream has no further steps
+  };
+  What what = What::put;
+  std::uint64_t number = 0;  // the name of a call or read in results
+  std::uint64_t stream = 0;
+  std::uint64_t of = 0;
+  std::vector<std::uint64_t> in = {}, out = {};
+  Tensor value = {};
+  ValueSpec list = {};
+  // for a call
+  std::uint64_t step = 0, seed = 0;
+  bool acts = false;     // it has effects: it fails, and not only its results, if an input failed
+  bool is_told = false;  // asks for the specs of its results
+};
+struct EagerSteps {
+  static constexpr Lane kLane = Lane::data;
+  static constexpr std::size_t kMost = 1024;  // steps
+  std::uint64_t batch = 0;                    // acknowledged when all of its steps are done
+  std::vector<EagerStep> steps;
+};
+/// Describes a value to its holder on another node.
+struct EagerSpec {
+  static constexpr std::int64_t kUnwritten = -1;
+  ValueSpec spec;
+  std::int64_t length = 0;  // a list's, whose elements follow; kUnwritten: no value
+};
+struct EagerResult {
+  std::uint64_t number = 0;  // the call's or read's
+  Status status = {};        // the call's
+  std::uint64_t cause = 0;   // the call that failed, which may be an earlier one; 0: none
+  Value value = {};          // read
+  std::vector<EagerSpec> told = {};
+};
+/// The answer to EagerSteps: results as they come, and a batch that is done.
+struct EagerResults {
+  static constexpr Lane kLane = Lane::data;
+  std::uint64_t batch = 0;  // 0: none is done
+  std::vector<EagerResult> results;
+};
+
 /// Any message. Its kind is its place here, in the first byte of what is written.
 using NodeMessage =
     std::variant<Gossip, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun,
                  GetVariable, SetVariable, GetLoops, Answer, GetCosts, Probe, ProbeFor, InspectNode,
-                 Inspected, PlanBroken, RunsBegun, ClearContainer, OperateNode>;
+                 Inspected, PlanBroken, RunsBegun, ClearContainer, OperateNode, EagerProgram,
+                 EagerSteps, EagerResults>;
 
 namespace detail {
 template <class M, class... All>

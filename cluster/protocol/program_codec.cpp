@@ -540,7 +540,9 @@ class ProgramReader {
     const std::vector<ValueSpec> inferred = infer_outputs(*n.op, inputs, n.attrs);
     bool fits = inferred.size() == n.outputs.size();
     for (std::size_t o = 0; fits && o < inferred.size(); ++o)
-      fits = inferred[o].dtype == n.outputs[o].dtype && inferred[o].depth == n.outputs[o].depth &&
+      // an Input has no attribute for depth: what is fed is compared with its output
+      fits = inferred[o].dtype == n.outputs[o].dtype &&
+             (inferred[o].depth == n.outputs[o].depth || n.op->name == "Input") &&
              inferred[o].shape.is_compatible(n.outputs[o].shape);
     if (!fits) MessageReader::malformed(fmt::format("outputs that {} does not have", n.op->name));
   }

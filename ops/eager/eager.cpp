@@ -9,14 +9,17 @@
 
 #include <troupe/devices/list/list.hpp>
 #include <troupe/ops/eager/bind_observer.hpp>
+#include <troupe/ops/eager/list_elements.hpp>
 #include <troupe/ops/eager/replay.hpp>
 #include <troupe/ops/eager/run_kernel.hpp>
 #include <troupe/ops/graph/comparison_ops.hpp>
 #include <troupe/ops/graph/composite.hpp>
 #include <troupe/ops/graph/node_types.hpp>
 #include <troupe/ops/graph/op.hpp>
+#include <troupe/ops/graph/spare_exprs.hpp>
 #include <troupe/ops/graph/tracing.hpp>
 #include <troupe/ops/graph/transfer.hpp>
+#include <troupe/ops/graph/variable.hpp>
 
 namespace troupe {
 namespace {
@@ -45,13 +48,6 @@ bool is_elsewhere(const Value& value, const Device& here) {
   }
   return value.kind() == Value::Kind::tensor && !value.tensor().is_on_host() &&
          value.tensor().device() != &here;
-}
-
-// True for ops that move the elements of lists and read none, so that these may be anywhere.
-bool moves_elements(const OpDef& op) {
-  static const std::set<std::string_view> names = {
-      "Identity", "ListLength", "ListPop", "ListPush", "ListRead", "ListReadLike", "ListWrite"};
-  return names.contains(op.name);
 }
 
 // These two are no part of `bind`, because its stack frame nests with calls.
@@ -126,7 +122,7 @@ Eager::Eager(EagerHost& host)
 }
 Eager::~Eager() {
   for (const auto& place : places_)
-    if (!place->device->is_synchronous()) {
+    if (!place->device->is_synchronous() && !place->remote) {
       try {
         place->stream->synchronize();
       } catch (const Error&) {}  // nothing reads the values any more
@@ -150,9 +146,8 @@ Expr Eager::hold(Value value) { return Expr(this, std::move(value), fresh_mark()
 
 bool Eager::is_nan(const Expr& e, const Site& site) {
   const Expr is = bind(find_op("IsNan"), {&e, 1}, {}, site)[0];
-  return (is.shape().is_scalar() ? is : bind(find_op("Any"), {&is, 1}, {}, site)[0])
-             .value()
-             .at(0) != 0;
+  return on_host(is.shape().is_scalar() ? is : bind(find_op("Any"), {&is, 1}, {}, site)[0]).at(0) !=
+         0;
 }
 
 // Binds a comparison that is true if an operand is NaN, and records the operand in the watch.
@@ -181,6 +176,10 @@ Exprs Eager::bind(const OpDef& op, std::span<const Expr> inputs, Attrs attrs, co
       if (watch_->nan_holds) return compare(op, inputs, std::move(attrs), site);
     }
   }
+  if ((at_->remote || state >= 0) && !is_looking_ && !op.evaluate) {
+    Place& place = place_for(op, inputs, state);
+    if (place.remote) return bind_there(place, op, inputs, std::move(attrs), site, state, again);
+  }
   if (!again && !is_looking_ && state < 0 && KernelCache::can_keep(op, attrs))
     return compute_cached(op, inputs, std::move(attrs), site);
   if (!op.evaluate || is_looking_) return compute(op, inputs, std::move(attrs), site, state, again);
@@ -199,19 +198,21 @@ Exprs Eager::bind_in(Graph& graph, const OpDef& op, std::span<const Expr> inputs
 Exprs Eager::compute_cached(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
                             const Site& site) {
   std::vector<ValueSpec> specs;
+  Place& place = at_->remote ? *places_[0] : *at_;
   try {
-    KernelCache& kernels = at_->kernels;
+    KernelCache& kernels = place.kernels;
     KernelCache::Prepared* prepared = kernels.find(op, attrs, inputs);
     if (!prepared) {
       // enqueued work uses kernels that the cache is about to drop
-      if (kernels.size() == KernelCache::kLimit && !at_->device->is_synchronous()) wait(*at_);
+      if (kernels.size() == KernelCache::kLimit && !place.device->is_synchronous()) wait(place);
       for (const Expr& e : inputs) specs.push_back(spec_of(e));
       Attrs all = attrs;
       std::vector<ValueSpec> outputs = infer_outputs(op, specs, all);
       prepared = &kernels.add(std::make_unique<KernelCache::Prepared>(
-          op, std::move(attrs), std::move(all), specs, std::move(outputs), *at_->device));
+          op, std::move(attrs), std::move(all), specs, std::move(outputs), *place.device));
     }
-    Exprs out = run_kernel(*at_, *prepared->kernel, op, inputs, prepared->outputs.size(), {}, site);
+    Exprs out =
+        run_kernel(place, *prepared->kernel, op, inputs, prepared->outputs.size(), {}, site);
     if (BindObserver::innermost()) tell(op, prepared->all, inputs, out, nullptr, -1, site);
     return out;
   } catch (const Error& e) {
@@ -239,7 +240,7 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
       const StateSpec& spec = states_[static_cast<std::size_t>(state)];
       use = {&spec, store_->get(spec)};
     }
-    Place& place = state >= 0 ? *places_[0] : *at_;
+    Place& place = state >= 0 || at_->remote ? *places_[0] : *at_;
     const std::unique_ptr<Kernel> kernel = make_node_kernel(
         op, types.setup(op, attrs, *place.device, node ? node->origin : ++calls_, use.state));
     Exprs out = run_kernel(place, *kernel, op, inputs, types.outputs(), use, site);
@@ -247,6 +248,19 @@ Exprs Eager::compute(const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
     if (!place.device->is_synchronous()) wait(place);
     if (BindObserver::innermost()) tell(op, attrs, inputs, out, use.state.get(), state, site);
     return out;
+  } catch (const Error& e) {
+    if (again) rethrow_naming(e, *again);
+    rethrow_naming(e, op, specs, site_for(site));
+  }
+}
+
+// Computes on a device of another node.
+Exprs Eager::bind_there(Place& place, const OpDef& op, std::span<const Expr> inputs, Attrs attrs,
+                        const Site& site, int state, const Replayed* again) {
+  std::vector<ValueSpec> specs;
+  for (const Expr& e : inputs) specs.push_back(spec_of(e));
+  try {
+    return compute_there(place, op, inputs, specs, std::move(attrs), site, state, again);
   } catch (const Error& e) {
     if (again) rethrow_naming(e, *again);
     rethrow_naming(e, op, specs, site_for(site));
@@ -272,13 +286,16 @@ Exprs Eager::run_kernel(Place& place, Kernel& kernel, const OpDef& op, std::span
   if (outputs > few_out.size()) many_out.resize(outputs), out = many_out;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
     in[i] = inputs[i].held();
-    if (!in[i].is_list() || !moves_elements(op)) bring(in[i], place);
+    const bool stays =
+        moves_elements(op) && (in[i].is_list() || (at_->remote && is_element(op, i)));
+    if (!stays) bring(in[i], place);
   }
   const bool is_synchronous = place.device->is_synchronous();
-  if (!is_synchronous) enqueue(place, op, site_for(site));
+  if (place.remote) place.remote->attribute(*place.stream, op.name, site_for(site));
+  else if (!is_synchronous) enqueue(place, op, site_for(site));
   run_kernel_blocking(kernel, in, out, *place.device, *place.stream, run_, use, tag_,
                       host_ == nullptr);
-  Exprs made;
+  Exprs made = SpareExprs::take();
   made.reserve(outputs);
   for (std::size_t i = 0; i < outputs; ++i) {
     if (!out[i].has_value())
@@ -314,15 +331,18 @@ Eager::Place& Eager::place_on(const std::string& device) {
     throw Error(Code::not_found,
                 fmt::format("there is no device '{}': a scope without an engine has only '{}'",
                             device, places_[0]->device->name()));
-  Device& found = host_->eager_device(device);
-  if (Place* known = place_of(found)) return *known;
-  return *places_.emplace_back(std::make_unique<Place>(found));
+  return place_on(host_->eager_device(device));
 }
 
 Eager::Place* Eager::place_of(const Device& device) {
   for (const auto& place : places_)
     if (place->device == &device) return place.get();
   return nullptr;
+}
+
+Eager::Place& Eager::place_on(Device& device) {
+  if (Place* known = place_of(device)) return *known;
+  return *places_.emplace_back(std::make_unique<Place>(device));
 }
 
 // The device runs behind: its work's errors are attributed to the op that enqueues it now.
@@ -443,14 +463,14 @@ std::vector<Value> Eager::call(const FunctionDef& function, std::vector<Value> a
 Tensor Eager::on_host(const Value& value) {
   const Tensor& t = value.tensor();
   if (t.is_on_host()) return t;
+  if (auto* remote = dynamic_cast<RemoteDevice*>(t.device()))
+    return remote->read(*place_on(*remote).stream, t);
   // A scalar in a device's memory is no inline scalar: it comes back as a vector of one.
   Tensor host = Tensor::empty(t.dtype(), t.shape().is_scalar() ? Shape{1} : t.shape());
   // another scope's device is one more place
-  Device& device = *t.device();
-  Place* place = place_of(device);
-  if (!place) place = places_.emplace_back(std::make_unique<Place>(device)).get();
-  device.copy_to_host(*place->stream, t, View(host));
-  wait(*place);
+  Place& place = place_on(*t.device());
+  place.device->copy_to_host(*place.stream, t, View(host));
+  wait(place);
   return host.reshaped(t.shape());
 }
 
@@ -505,7 +525,8 @@ std::vector<Value> Eager::run_values(const Program& program, std::span<const Exp
 Tensor Eager::get(const Graph& graph, const std::string& variable) {
   for (const StateSpec& spec : graph.states())
     if (spec.kind == StateSpec::Kind::variable && spec.name == variable)
-      return on_host(static_cast<VariableState&>(*store_->get(spec)).snapshot());
+      return place_of(spec) ? on_host(Variable(this, declare(spec, Site())).read())
+                            : on_host(static_cast<VariableState&>(*store_->get(spec)).snapshot());
   throw Error(Code::not_found, fmt::format("the graph has no variable '{}'", variable));
 }
 
@@ -523,7 +544,7 @@ Expr Eager::adopt(const Expr& foreign, const Site& site) {
     // errors of the other scope's work are its own: this one takes a value that is computed
     for (const auto& place : static_cast<Eager&>(foreign.reader()).places_) {
       if (place->device->is_synchronous()) continue;
-      wait(*place);
+      if (!place->remote) wait(*place);
       if (value.is_list() && !place_of(*place->device))
         places_.emplace_back(std::make_unique<Place>(*place->device));
     }
@@ -535,7 +556,7 @@ Expr Eager::adopt(const Expr& foreign, const Site& site) {
 ValueSpec Eager::spec_of(const Expr& e) const { return spec_of_value(e.held()); }
 
 int Eager::declare(const StateSpec& spec, const Site&) {
-  store_->get(spec);
+  state_of(spec);
   for (std::size_t i = 0; i < states_.size(); ++i)
     if (states_[i].name == spec.name) return static_cast<int>(i);
   states_.push_back(spec);
@@ -551,6 +572,8 @@ int Eager::declare_new(StateSpec spec, const Site& at) {
       trace && spec.kind != StateSpec::Kind::actor && spec.kind != StateSpec::Kind::console)
     trace->callbacks().declared(spec, site);
   if (spec.kind != StateSpec::Kind::console && spec.name.starts_with('/')) spec.name.erase(0, 1);
+  if (at_->remote && spec.device.empty() && spec.kind != StateSpec::Kind::console)
+    spec.device = at_->device->name();
   const bool is_shared =
       spec.kind == StateSpec::Kind::console || spec.kind == StateSpec::Kind::actor;
   for (const StateSpec& first : states_) {

@@ -25,6 +25,7 @@
 #include <troupe/ops/eager/evaluate.hpp>
 #include <troupe/ops/eager/host.hpp>
 #include <troupe/ops/eager/kernel_cache.hpp>
+#include <troupe/ops/eager/remote_device.hpp>
 #include <troupe/ops/graph/program.hpp>
 #include <troupe/ops/graph/reader.hpp>
 
@@ -106,7 +107,9 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   Expr hold(detail::Value value);
   /// While it lives, ops of the scope without a state compute on another device of its host; states
   /// stay where they are. Inputs in another device's memory are copied by themselves. In a trace it
-  /// constrains the nodes to the device. Nests.
+  /// constrains the nodes to the device. Nests. A device may be another node's,
+  /// `/node:w1/cpu:0`: ops and traced functions run there, states that are declared meanwhile live
+  /// there, and results stay there until they are read (remote_device.hpp).
   class OnDevice {
    public:
     OnDevice(Eager& eager, const std::string& device, const detail::Site& at);
@@ -118,7 +121,7 @@ class Eager final : public detail::Reader, private detail::Evaluate {
     Place* const before_;
     std::unique_ptr<Graph::Scope> traced_;
   };
-  /// Throws not_found, naming the line, for a device that the host does not have.
+  /// Throws not_found, naming the line, for a device or a node that the host does not have.
   [[nodiscard]] OnDevice on_device(const std::string& device, At at = At::current()) {
     return OnDevice(*this, device, at);
   }
@@ -127,6 +130,14 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   /// Returns the value as it may be fed to a program of the scope's host: in the memory of the
   /// scope's own device, where it is computed, or of the host. Blocks until it is.
   detail::Value at_home(const Expr& e);
+  /// Returns the state that the scope uses by this spec; of a state on another node, what stands
+  /// for it. It identifies the state in all scopes of one host.
+  detail::Ref<detail::State> state_of(const detail::StateSpec& spec);
+  /// Returns the device on which ops compute, if it is another node's; else null.
+  detail::RemoteDevice* remote() const { return at_->remote; }
+  /// Runs a staged program of `remote` there; values stay there.
+  std::vector<detail::Value> run_there(detail::Kernel& program, const std::string& name,
+                                       std::span<const Expr> inputs, std::size_t outputs);
   /// Returns the kernels that later binds of the same op, attributes, dtypes and shapes run again.
   const detail::KernelCache& kernels() const { return at_->kernels; }
 
@@ -188,6 +199,11 @@ class Eager final : public detail::Reader, private detail::Evaluate {
                 const detail::Site& site, int state, const Replayed* again);
   Exprs compute_cached(const detail::OpDef& op, std::span<const Expr> inputs, detail::Attrs attrs,
                        const detail::Site& site);
+  Exprs bind_there(Place& place, const detail::OpDef& op, std::span<const Expr> inputs,
+                   detail::Attrs attrs, const detail::Site& site, int state, const Replayed* again);
+  Exprs compute_there(Place& place, const detail::OpDef& op, std::span<const Expr> inputs,
+                      const std::vector<ValueSpec>& specs, detail::Attrs attrs,
+                      const detail::Site& site, int state, const Replayed* again);
   Exprs run_kernel(Place& place, detail::Kernel& kernel, const detail::OpDef& op,
                    std::span<const Expr> inputs, std::size_t outputs, const detail::StateInUse& use,
                    const detail::Site& site);
@@ -218,6 +234,7 @@ class Eager final : public detail::Reader, private detail::Evaluate {
   struct Place {
     explicit Place(detail::Device& on) : device(&on), stream(on.compute_stream()) {}
     detail::Device* device;
+    detail::RemoteDevice* const remote = dynamic_cast<detail::RemoteDevice*>(device);
     std::unique_ptr<detail::Stream> stream;
     detail::KernelCache kernels = {};
     // On an asynchronous device: the first error, whose origin counts `enqueued`; the ops enqueued
@@ -227,6 +244,11 @@ class Eager final : public detail::Reader, private detail::Evaluate {
     std::int64_t first = 0;
   };
   Place& place_on(const std::string& device);
+  // The place on the device of another node that the state names; null: it lives here.
+  Place* place_of(const detail::StateSpec& state);
+  // The place on which a bind computes.
+  Place& place_for(const detail::OpDef& op, std::span<const Expr> inputs, int state);
+  Place& place_on(detail::Device& device);
   Place* place_of(const detail::Device& device);
   void enqueue(Place& place, const detail::OpDef& op, const detail::Site& site) const;
   static void wait(Place& place);

@@ -61,8 +61,18 @@ KernelCache::Prepared::Prepared(const OpDef& of, Attrs given_attrs, Attrs all_at
       outputs(std::move(out)), types(inputs, outputs),
       kernel(make_node_kernel(op, types.setup(op, all, device, 0, {}))) {}
 
+KernelCache::Prepared::Prepared(const OpDef& of, Attrs given_attrs, Attrs all_attrs,
+                                std::vector<ValueSpec> in, std::vector<ValueSpec> out,
+                                std::unique_ptr<Kernel> of_another_node)
+    : op(of), given(std::move(given_attrs)), all(std::move(all_attrs)), inputs(std::move(in)),
+      outputs(std::move(out)), types(inputs, outputs), kernel(std::move(of_another_node)) {}
+
 bool KernelCache::can_keep(const OpDef& op, const Attrs& attrs) {
-  if (op.random || op.effect != Effect::none || op.side_effect || op.evaluate) return false;
+  return !op.random && op.effect == Effect::none && !op.side_effect && !op.evaluate &&
+         is_plain(attrs);
+}
+
+bool KernelCache::is_plain(const Attrs& attrs) {
   if (!attrs.empty())
     for (const auto& [name, value] : attrs.entries())
       if (std::holds_alternative<Tensor>(value) ||

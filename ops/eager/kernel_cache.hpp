@@ -23,6 +23,9 @@ class KernelCache {
   struct Prepared {
     Prepared(const OpDef& op, Attrs given, Attrs all, std::vector<ValueSpec> inputs,
              std::vector<ValueSpec> outputs, Device& device);
+    /// With a kernel that computes on another node.
+    Prepared(const OpDef& op, Attrs given, Attrs all, std::vector<ValueSpec> inputs,
+             std::vector<ValueSpec> outputs, std::unique_ptr<Kernel> kernel);
 
     const OpDef& op;
     const Attrs given;  // as the caller gave them
@@ -39,6 +42,8 @@ class KernelCache {
   /// True if a kernel of this op may serve more than one bind: it draws nothing, has no state, and
   /// no attribute whose comparison would read a tensor or an object.
   static bool can_keep(const OpDef& op, const Attrs& attrs);
+  /// True if no attribute is a tensor or an object.
+  static bool is_plain(const Attrs& attrs);
   /// Null: it was never made, or was dropped.
   Prepared* find(const OpDef& op, const Attrs& attrs, std::span<const Expr> inputs);
   Prepared& add(std::unique_ptr<Prepared> prepared);

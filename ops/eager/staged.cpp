@@ -21,6 +21,15 @@ std::shared_ptr<StagedProgram> prepared(StagedFunction& f) {
   return f.program;
 }
 
+// The program on the device of another node; null: it does not run there alone.
+Kernel* prepared_there(StagedFunction& f, RemoteDevice& device) {
+  const std::lock_guard lock(f.in->mutex);
+  const auto known = f.there.find(&device);
+  if (known != f.there.end()) return known->second.get();
+  return f.there.emplace(&device, device.stage(f.in->graph, f.inputs, f.outputs, f.keep))
+      .first->second.get();
+}
+
 void add_reads(const Graph& graph, std::set<std::int32_t>& states,
                std::set<const FunctionDef*>& seen) {
   for (const Node& node : graph.nodes()) {
@@ -68,7 +77,7 @@ void find_reads(StagedFunction& function, Eager& scope) {
     const StateSpec& spec = graph.states()[static_cast<std::size_t>(i)];
     if (!is_floating(spec.values[0].dtype) && !is_complex(spec.values[0].dtype)) continue;
     function.reads.push_back(
-        {i, scope.declare(spec, Site()), &scope, spec.values[0], scope.states().get(spec).get()});
+        {i, scope.declare(spec, Site()), &scope, spec.values[0], scope.state_of(spec).get()});
   }
 }
 
@@ -118,12 +127,17 @@ Exprs call_staged(const std::shared_ptr<StagedFunction>& function, std::span<con
     // binds inside are part of the call
     const BindObserver::Paused paused;
     std::vector<Value> values;
-    if (run->in->host) {
+    RemoteDevice* const device = run->in->host ? scope.remote() : nullptr;
+    if (Kernel* const there = device ? prepared_there(*run, *device) : nullptr) {
+      values = scope.run_there(*there, run->name, inputs, run->outputs.size());
+    } else if (run->in->host) {
+      values.reserve(inputs.size());
       for (const Expr& e : inputs) values.push_back(scope.at_home(e));
       values = prepared(*run)->run(std::move(values));
     } else {
       values = replayed(*run, inputs, scope);
     }
+    out.reserve(values.size());
     for (Value& v : values) out.push_back(scope.hold(std::move(v)));
   }
   for (BindObserver* o : told) o->called(function, inputs, out);

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include <troupe/ops/eager/host.hpp>
+#include <troupe/ops/eager/remote_device.hpp>
 
 namespace troupe {
 
@@ -55,6 +57,8 @@ struct StagedFunction {
   std::vector<Read> reads;
   // made when first used, under the graph's mutex
   std::shared_ptr<StagedProgram> program;
+  // by devices of other nodes; null: the program runs on the host, and reaches that node itself
+  std::map<const RemoteDevice*, std::unique_ptr<Kernel>> there;
   std::shared_ptr<StagedExtension> extension;
 };
 

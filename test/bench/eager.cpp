@@ -1,11 +1,15 @@
 // Costs of computing at once: one-element additions on an eager scope, the same under a tape,
 // with the gradient, against torch on one thread; and calls of a traced function that find their
-// trace, with one argument and with ten, and its ops in a chain, against the engine's own.
+// trace, with one argument and with ten, and its ops in a chain, against the engine's own. A new
+// shape is one op of a shape that was never met. Remote additions are on another node in this
+// process: a chain, which is read at its end, and one that is read at once.
 //
 // Every chain's result is compared with what it must be.
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/trace/traced_function.hpp>
 #include <troupe/autodiff/tape.hpp>
+#include <troupe/cluster/node/node.hpp>
+#include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/test/bench/count_allocations.hpp>
 #include <troupe/test/bench/peer.hpp>
@@ -163,6 +167,56 @@ void measure_tracing(EagerChains& chains, int ops) {
   c.print();
 }
 
+void measure_new_shapes(Engine& engine) {
+  bench::Comparison c{.name = "new_shape", .unit = "us an op", .peer = "none"};
+  c.budget_value = 1e3;
+  Eager e(engine);
+  for (std::int64_t n = 2; n < 2 + kRepetitions; ++n) {
+    const Expr x = e.zeros(DType::f32, {n});
+    const double start = bench::now_ns();
+    const Expr y = x + x;
+    c.ours.push_back((bench::now_ns() - start) / 1e3);
+    require(y.value().at(0), 0, "new shape");
+  }
+  c.print();
+}
+
+void measure_remote() {
+  InProcessNetwork network;
+  const auto node = [&](const std::string& name, std::vector<std::string> join) {
+    NodeOptions o;
+    o.name = name;
+    o.engine.workers = 1;
+    o.transport = [&network](PeerInfo self) {
+      self.address = "inproc://" + self.name;
+      return network.make_transport(std::move(self));
+    };
+    o.join = std::move(join);
+    return std::make_unique<ClusterNode>(std::move(o));
+  };
+  const auto a = node("a", {}), b = node("b", {"inproc://a"});
+  a->wait_for({"b"}, std::chrono::seconds(60));
+  Eager e(a->engine());
+  const auto there = e.on_device("/node:b/cpu:0");
+  const Expr zero = e.constant(Tensor::of<float>({0})), one = e.constant(Tensor::of<float>({1}));
+  const auto chained = [&](int n) {
+    const double start = bench::now_ns();
+    require(e.on_host(chain(zero, one, n)).at(0), n, "remote chain");
+    return (bench::now_ns() - start) / n / 1e3;
+  };
+  chained(kOps);
+  bench::Comparison pipelined{.name = "remote_add", .unit = "us an op", .peer = "none"};
+  bench::Comparison read{.name = "remote_add_read", .unit = "us an op", .peer = "none"};
+  for (int i = 0; i < kRepetitions; ++i) {
+    pipelined.ours.push_back(chained(kOps));
+    double sum = 0;
+    for (int k = 0; k < 100; ++k) sum += chained(1);
+    read.ours.push_back(sum / 100);
+  }
+  pipelined.print();
+  read.print();
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -187,4 +241,6 @@ int main(int argc, char** argv) {
   measure_traced_chain(chains, engine);
   measure_tracing(chains, 1);
   measure_tracing(chains, 1000);
+  measure_new_shapes(engine);
+  measure_remote();
 }
