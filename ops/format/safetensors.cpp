@@ -1,23 +1,19 @@
 #include <troupe/ops/format/safetensors.hpp>
 
 #include <algorithm>
-#include <atomic>
 #include <bit>
-#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <limits>
 #include <set>
 #include <string_view>
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
-#include <unistd.h>
 #include <nlohmann/json.hpp>
 
 #include <troupe/ops/format/crc64.hpp>
-#include <troupe/ops/format/replaced_file.hpp>
+#include <troupe/ops/format/disk.hpp>
+#include <troupe/ops/format/tensor_image.hpp>
 
 namespace troupe {
 namespace {
@@ -65,106 +61,6 @@ const FormatType* type_named(const std::string& name) {
   throw Error(code, fmt::format("cannot save '{}': {}", path, why));
 }
 
-[[noreturn]] void fail_to_save(const std::string& path, std::uint64_t bytes, int error) {
-  if (error == ENOSPC || error == EDQUOT || error == EFBIG)
-    refuse_to_save(path, Code::resource_exhausted,
-                   fmt::format("the disk is full or a limit is reached ({}); {} bytes are needed "
-                               "there{}; make room or name another place",
-                               std::strerror(error), bytes,
-                               access(path.c_str(), F_OK) == 0
-                                   ? " for a moment, beside the earlier file, which is unchanged"
-                                   : ""));
-  refuse_to_save(path, Code::failed_precondition,
-                 fmt::format("{}; name a place where files can be written", std::strerror(error)));
-}
-
-std::string directory_of(const std::string& path) {
-  std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
-// A file without a name until it is put in its place, so that nothing remains if the process is
-// killed. If the file system has no such files, it has a temporary name, which is removed unless
-// the file is put in its place. An earlier file's mode is kept. A symbolic link is kept, and the
-// file that it points to is replaced.
-class NewFile {
- public:
-  NewFile(const std::string& path, std::uint64_t bytes)
-      : old_(replaced_file(path)), path_(old_.path), bytes_(bytes) {
-    if (old_.is_there && !old_.is_regular)
-      refuse_to_save(path, Code::failed_precondition,
-                     "it is there and no regular file; name another");
-    if (path_.empty() || path_.back() == '/')
-      refuse_to_save(path_, Code::failed_precondition, "this names no file");
-    if (access("/proc/self/fd", X_OK) == 0)
-      fd_ = open(directory_of(path_).c_str(), O_WRONLY | O_TMPFILE | O_CLOEXEC, old_.mode);
-    if (fd_ >= 0) return;
-    name([&] {
-      return fd_ = open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, old_.mode);
-    });
-  }
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
-  ~NewFile() {
-    if (fd_ >= 0) close(fd_);
-    if (is_named_ && !is_placed_) unlink(temporary_.c_str());
-  }
-
-  void write(const void* data, std::size_t bytes) {
-    auto* p = static_cast<const char*>(data);
-    while (bytes > 0) {
-      ssize_t n = ::write(fd_, p, std::min<std::size_t>(bytes, 1 << 30));
-      if (n < 0 && errno == EINTR) continue;
-      if (n <= 0) fail(n < 0 ? errno : ENOSPC);
-      p += n;
-      bytes -= static_cast<std::size_t>(n);
-    }
-  }
-
-  // After it the file is whole on disk under its name.
-  void place() {
-    if (!old_.hand_on(fd_)) fail(errno);
-    if (fsync(fd_) != 0) fail(errno);
-    if (!is_named_)
-      name([&] {
-        return linkat(AT_FDCWD, fmt::format("/proc/self/fd/{}", fd_).c_str(), AT_FDCWD,
-                      temporary_.c_str(), AT_SYMLINK_FOLLOW);
-      });
-    if (close(std::exchange(fd_, -1)) != 0) fail(errno);
-    if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail(errno);
-    is_placed_ = true;
-    int directory = open(directory_of(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    // a directory that can be written but not read: the name is then synced when the system does
-    if (directory < 0) return;
-    // EINVAL: a file system without
-    int error = fsync(directory) != 0 && errno != EINVAL ? errno : 0;
-    close(directory);
-    if (error) fail(error);
-  }
-
- private:
-  // Tries names until `make` finds one that is not taken.
-  template <class Make>
-  void name(Make make) {
-    // publishes nothing: two threads of a process need two names
-    static std::atomic<unsigned> count{0};
-    int made = -1;
-    do temporary_ = fmt::format("{}.{}-{}.tmp", path_, getpid(), count++);
-    while ((made = make()) < 0 && errno == EEXIST);
-    if (made < 0) fail(errno);
-    is_named_ = true;
-  }
-  // The destructor of an object whose constructor throws does not run; the file then was not made.
-  [[noreturn]] void fail(int error) const { fail_to_save(path_, bytes_, error); }
-  const ReplacedFile old_;
-  const std::string path_;
-  std::string temporary_;
-  std::uint64_t bytes_;
-  int fd_ = -1;
-  bool is_named_ = false;
-  bool is_placed_ = false;
-};
-
 // The tensors in the order of the data.
 std::vector<const NamedTensors::value_type*> ordered(const std::string& path,
                                                      const NamedTensors& tensors) {
@@ -197,10 +93,10 @@ std::vector<const NamedTensors::value_type*> ordered(const std::string& path,
 
 std::string header_of(const std::string& path,
                       const std::vector<const NamedTensors::value_type*>& order,
-                      const std::map<std::string, std::string>& metadata) {
+                      const std::map<std::string, std::string>& metadata, bool has_checksum) {
   Json header = Json::object();
   Json strings(metadata);
-  strings[kChecksum] = kNoChecksum;
+  if (has_checksum) strings[kChecksum] = kNoChecksum;
   header[kMetadata] = std::move(strings);
   std::uint64_t at = 0;
   for (const auto* entry : order) {
@@ -238,50 +134,6 @@ std::size_t find_checksum(const std::string& header, const std::string& value) {
   throw Error(Code::data_loss,
               fmt::format("'{}' is truncated, corrupted or no safetensors file: {}", path, why));
 }
-
-class OldFile {
- public:
-  // O_NONBLOCK: opening a pipe would wait for a writer
-  explicit OldFile(const std::string& path)
-      : path_(path), fd_(open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC)) {
-    if (fd_ < 0)
-      refuse(errno == ENOENT || errno == ENOTDIR ? Code::not_found : Code::failed_precondition,
-             std::strerror(errno));
-    struct stat info;
-    if (fstat(fd_, &info) != 0) refuse_and_close(std::strerror(errno));
-    if (!S_ISREG(info.st_mode)) refuse_and_close("it is no regular file");
-    size_ = static_cast<std::uint64_t>(info.st_size);
-  }
-  OldFile(const OldFile&) = delete;
-  OldFile& operator=(const OldFile&) = delete;
-  ~OldFile() { close(fd_); }
-
-  std::uint64_t size() const { return size_; }
-  void read(void* data, std::size_t bytes) {
-    auto* p = static_cast<char*>(data);
-    while (bytes > 0) {
-      ssize_t n = ::read(fd_, p, std::min<std::size_t>(bytes, 1 << 30));
-      if (n < 0 && errno == EINTR) continue;
-      if (n < 0) refuse(Code::failed_precondition, std::strerror(errno));
-      if (n == 0) lost(path_, "it became shorter while it was read");
-      p += n;
-      bytes -= static_cast<std::size_t>(n);
-    }
-  }
-
- private:
-  [[noreturn]] void refuse(Code code, const std::string& why) const {
-    throw Error(code,
-                fmt::format("cannot read '{}': {}; name a readable safetensors file", path_, why));
-  }
-  [[noreturn]] void refuse_and_close(const std::string& why) const {
-    close(fd_);
-    refuse(Code::failed_precondition, why);
-  }
-  std::string path_;
-  int fd_;
-  std::uint64_t size_ = 0;
-};
 
 // Walks a header before anything is built from it: how deep it nests, and names that occur twice,
 // of which a parser would silently keep the last.
@@ -440,7 +292,22 @@ class Header {
   std::uint64_t data_bytes_;
 };
 
-Tensor read_tensor(OldFile& file, const std::string& path, const Entry& e) {
+// Reads a file from its beginning on.
+class FileCursor {
+ public:
+  explicit FileCursor(ReadableFile& file) : file_(file) {}
+  std::uint64_t size() const { return file_.size(); }
+  void read(void* data, std::size_t bytes) {
+    file_.read(at_, data, bytes);
+    at_ += bytes;
+  }
+
+ private:
+  ReadableFile& file_;
+  std::uint64_t at_ = 0;
+};
+
+Tensor read_tensor(FileCursor& file, const std::string& path, const Entry& e) {
   Tensor t = Tensor::empty(e.dtype, e.shape);
   if (t.bytes() > 0) file.read(t.raw_mutable(), t.bytes());
   if (e.dtype == DType::boolean) {
@@ -453,7 +320,7 @@ Tensor read_tensor(OldFile& file, const std::string& path, const Entry& e) {
 }
 
 // The header's text. `file` stands at the data after it.
-std::string read_header(OldFile& file, const std::string& path) {
+std::string read_header(FileCursor& file, const std::string& path) {
   std::uint64_t length = 0;
   if (file.size() < 10)
     lost(path, fmt::format("it has {} bytes, too few for a header", file.size()));
@@ -466,6 +333,12 @@ std::string read_header(OldFile& file, const std::string& path) {
   return text;
 }
 
+// The header's length and text.
+std::string head_of(const std::string& header) {
+  const std::uint64_t length = header.size();
+  return std::string(reinterpret_cast<const char*>(&length), 8) + header;
+}
+
 }  // namespace
 
 const Tensor& TensorFile::at(const std::string& name) const {
@@ -474,12 +347,24 @@ const Tensor& TensorFile::at(const std::string& name) const {
   throw Error(Code::not_found, fmt::format("the file has no tensor '{}'", name));
 }
 
+TensorImage tensor_image(const std::string& path, const NamedTensors& tensors,
+                         const std::map<std::string, std::string>& metadata) {
+  TensorImage image;
+  const auto order = ordered(path, tensors);
+  image.head = head_of(header_of(path, order, metadata, false));
+  image.bytes = image.head.size();
+  for (const auto* entry : order) {
+    image.bytes += entry->second.bytes();
+    image.data.push_back(entry->second);
+  }
+  return image;
+}
+
 void save_safetensors(const std::string& path, const NamedTensors& tensors,
                       const std::map<std::string, std::string>& metadata) {
   auto order = ordered(path, tensors);
-  std::string header = header_of(path, order, metadata);
-  std::uint64_t length = header.size(), bytes = 8 + length,
-                crc = crc64(header.data(), header.size());
+  std::string header = header_of(path, order, metadata, true);
+  std::uint64_t bytes = 8 + header.size(), crc = crc64(header.data(), header.size());
   for (const auto* entry : order) {
     bytes += entry->second.bytes();
     crc = crc64(entry->second.raw(), entry->second.bytes(), crc);
@@ -487,15 +372,20 @@ void save_safetensors(const std::string& path, const NamedTensors& tensors,
   header.replace(find_checksum(header, kNoChecksum), std::strlen(kNoChecksum),
                  fmt::format("{:016x}", crc));
 
-  NewFile file(path, bytes);
-  file.write(&length, 8);
-  file.write(header.data(), header.size());
-  for (const auto* entry : order) file.write(entry->second.raw(), entry->second.bytes());
-  file.place();
+  const std::unique_ptr<WritableFile> file = real_disk().create(path, bytes);
+  const std::string head = head_of(header);
+  file->write(head.data(), head.size());
+  for (const auto* entry : order) file->write(entry->second.raw(), entry->second.bytes());
+  file->place();
 }
 
 TensorFile load_safetensors(const std::string& path) {
-  OldFile file(path);
+  return load_tensors(*real_disk().open(path));
+}
+
+TensorFile load_tensors(ReadableFile& from) {
+  const std::string& path = from.path();
+  FileCursor file(from);
   std::string text = read_header(file, path);
   Header header(path, text, file.size() - 8 - text.size());
 
@@ -520,7 +410,8 @@ TensorFile load_safetensors(const std::string& path) {
 }
 
 TensorFileHead read_safetensors_head(const std::string& path) {
-  OldFile file(path);
+  const std::unique_ptr<ReadableFile> from = real_disk().open(path);
+  FileCursor file(*from);
   const std::string text = read_header(file, path);
   Header header(path, text, file.size() - 8 - text.size());
   TensorFileHead head;
