@@ -13,16 +13,27 @@
 
 #include <troupe/actors/runtime/clock.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
+#include <troupe/ops/graph/saved_actor.hpp>
 
 namespace troupe {
 namespace {
 
+// A firing, or a visit (VisitedActor), in the order in which they came.
 struct ActorFiring {
   std::uint64_t run_id = 0;
   std::vector<Value> inputs;
   Completion completion;
+  VisitedActor::Use use = {};  // a visit's
+  VisitedActor::Done done = {};
+
+  bool is_visit() const { return static_cast<bool>(done); }
+  void fail(Status status) {
+    if (is_visit()) done(status);
+    else completion.fail(std::move(status));
+  }
 };
 struct Done {
+  bool is_visit = false;
   bool failed = false;  // set by an actor on its own thread; an actor on a worker ends instead
 };
 struct CancelFirings {
@@ -54,6 +65,15 @@ class Stay {
 
 // Runs one firing; false, with the completion failed, if the actor threw.
 bool fire(NodeActor& actor, const StateSpec& spec, AtWork& at_work, ActorFiring& firing) {
+  if (firing.is_visit()) {
+    Status status;
+    try {
+      const Stay stay(at_work, firing.run_id);
+      firing.use(actor);
+    } catch (...) { status = Status::from_current_exception(); }
+    firing.done(status);
+    return true;
+  }
   std::vector<Value> outputs;
   try {
     const Stay stay(at_work, firing.run_id);
@@ -89,7 +109,7 @@ class UserActor final : public LeanActor<ActorFiring> {
 // back.
 class OwnThread {
  public:
-  OwnThread(const StateSpec& spec, AtWork& at_work, std::function<void(bool)> done)
+  OwnThread(const StateSpec& spec, AtWork& at_work, std::function<void(Done)> done)
       : spec_(spec), at_work_(at_work), done_(std::move(done)), thread_([this] { live(); }) {}
   ~OwnThread() {
     {
@@ -125,18 +145,18 @@ class OwnThread {
         const Stay stay(at_work_, firing.run_id);
         if (!actor) actor = make_actor(spec_.name, *spec_.actor);
       } catch (...) {
-        firing.completion.fail(Status::from_current_exception());
+        firing.fail(Status::from_current_exception());
         ok = false;
       }
       ok = ok && fire(*actor, spec_, at_work_, firing);
       if (!ok) actor.reset();
-      done_(!ok);
+      done_({firing.is_visit(), !ok});
     }
   }
 
   const StateSpec& spec_;
   AtWork& at_work_;
-  std::function<void(bool)> done_;
+  std::function<void(Done)> done_;
   std::mutex mutex_;  // guards next_, has_next_, closing_
   std::condition_variable changed_;
   ActorFiring next_;
@@ -160,11 +180,11 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
     } else if (auto* outcome = std::get_if<Done>(&message)) {
       busy_ = false;
       if (outcome->failed) ++failures_;
-      else failures_ = 0;
+      else if (!outcome->is_visit) failures_ = 0;
     } else {
       auto& cancel = std::get<CancelFirings>(message);
       for (auto it = waiting_.begin(); it != waiting_.end();) {
-        if (it->run_id != cancel.run_id) {
+        if (it->is_visit() || it->run_id != cancel.run_id) {
           ++it;
           continue;
         }
@@ -186,8 +206,7 @@ class Supervisor final : public LeanActor<SupervisorMessage> {
   }
 
   void ended(const caf::error&) override {
-    for (ActorFiring& f : waiting_)
-      f.completion.fail(Status(Code::aborted, "the engine is shutting down"));
+    for (ActorFiring& f : waiting_) f.fail(Status(Code::aborted, "the engine is shutting down"));
     waiting_.clear();
     actor_ = {};
     own_thread_.reset();  // waits for the user's code to return: it cannot be interrupted
@@ -215,12 +234,12 @@ void UserActor::receive(ActorFiring& firing) {
     const Stay stay(at_work_, firing.run_id);
     if (!actor_) actor_ = make_actor(spec_.name, *spec_.actor);
   } catch (...) {
-    firing.completion.fail(Status::from_current_exception());
+    firing.fail(Status::from_current_exception());
     throw;
   }
   if (!fire(*actor_, spec_, at_work_, firing))
     throw Error(Code::aborted, "the user's actor has failed");
-  supervisor_->send(Done{});
+  supervisor_->send(Done{firing.is_visit(), false});
 }
 
 void Supervisor::next() {
@@ -228,14 +247,14 @@ void Supervisor::next() {
     ActorFiring firing = std::move(waiting_.front());
     waiting_.pop_front();
     if (failures_ > spec_.actor->options.max_restarts) {
-      firing.completion.fail(actor_is_down(spec_.name, failures_));
+      firing.fail(actor_is_down(spec_.name, failures_));
       continue;
     }
     busy_ = true;
     if (needs_thread_) {
       if (!own_thread_)
-        own_thread_ = std::make_unique<OwnThread>(spec_, *at_work_,
-                                                  [this](bool failed) { send(Done{failed}); });
+        own_thread_ =
+            std::make_unique<OwnThread>(spec_, *at_work_, [this](Done end) { send(end); });
       own_thread_->start(std::move(firing));
       continue;
     }
@@ -247,7 +266,7 @@ void Supervisor::next() {
   }
 }
 
-class HostedActor final : public ActorState {
+class HostedActor final : public ActorState, public VisitedActor {
  public:
   HostedActor(caf::actor_system& system, const StateSpec& spec, bool has_threads,
               std::shared_ptr<AtWork> at_work)
@@ -258,6 +277,9 @@ class HostedActor final : public ActorState {
   }
   void fire(std::uint64_t run_id, std::vector<Value> inputs, Completion completion) override {
     supervisor_->send(ActorFiring{run_id, std::move(inputs), std::move(completion)});
+  }
+  void visit(Use use, Done done) override {
+    supervisor_->send(ActorFiring{0, {}, {}, std::move(use), std::move(done)});
   }
   void cancel(std::uint64_t run_id, const Status& status) override {
     supervisor_->send(CancelFirings{run_id, status});
