@@ -64,6 +64,7 @@ std::vector<Diagnosis> ClusterNode::diagnose(std::chrono::nanoseconds apart,
                                              std::chrono::nanoseconds patience) const {
   return core_->inspections().diagnose(apart, patience);
 }
+CheckpointService& ClusterNode::checkpoints() const { return core_->checkpoints(); }
 void ClusterNode::tell_of(const Records& records) const { core_->inspections().add(records); }
 void ClusterNode::forget(const Records& records) const { core_->inspections().forget(records); }
 Cleared ClusterNode::clear_container(const std::string& container,

@@ -35,11 +35,13 @@ namespace troupe {
 
 namespace detail {
 
+class CheckpointService;
 class NodeCore;
 struct PoolCounters;
 
 }  // namespace detail
 
+class Disk;
 class Records;
 
 struct NodeOptions {
@@ -58,6 +60,10 @@ struct NodeOptions {
   std::string labels = {};
   MembershipOptions membership = {};  // time until a silent node counts as dead
   EarlyLimits early = {};
+  /// A folder of this node's own disk, where it keeps shards of trainings' checkpoints, and copies
+  /// of those of other nodes; empty: it keeps none.
+  std::string state = {};
+  Disk* disk = nullptr;  // for that folder; must outlive the node; null: the machine's
   // called with errors of the node's peers; from any thread
   std::function<void(const std::string& line)> log = {};
   // greater each time a node of this name starts; 0: by the clock
@@ -168,6 +174,10 @@ class ClusterNode {
   /// The longest that a node of so many can have stopped answering before the runs it takes part in
   /// end.
   std::chrono::nanoseconds detection_bound(std::size_t nodes) const;
+
+  /// Returns the checkpoints of trainings on this node and others, for the folder that builds on it
+  /// (cluster/training).
+  detail::CheckpointService& checkpoints() const;
 
   /// Makes this node's training records available to all nodes (NodeQuestion::What::scalars), until
   /// `forget`; the records outlive that call. If several were added, the last counts. The

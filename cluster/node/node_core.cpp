@@ -45,10 +45,11 @@ NodeId self_of(const NodeOptions& o) {
 
 }  // namespace
 
-NodeCore::Services::Services(const NodeParts& node, DistributedRuns& runs,
+NodeCore::Services::Services(const NodeParts& node, CheckpointStore& store, DistributedRuns& runs,
                              std::weak_ptr<DistributedRuns> distributed_runs, bool has_own_clock)
     : states(node, runs, [this](const auto& broken) { plans.break_with(broken); }),
-      plans(node, states, std::move(distributed_runs)), inspections(node, has_own_clock),
+      plans(node, states, store, std::move(distributed_runs)),
+      checkpoints(node, states, plans, store), inspections(node, has_own_clock),
       operations(node, plans), eager(node, states), remote_devices(node) {}
 
 NodeCore::NodeCore(NodeOptions& options)
@@ -66,6 +67,7 @@ NodeCore::NodeCore(NodeOptions& options)
           limits_, [this](Peer peer) { return view_.has_session(peer); }, waiter_),
       quota_(self_.name, limits_, quota_hooks()),
       probes_(self_.name, *transport_, view_, requests_),
+      store_(options.disk ? *options.disk : real_disk(), options.state, self_.name),
       runs_(*this, *transport_, self_, limits_, options.log) {}
 
 NodeCore::~NodeCore() = default;
@@ -95,7 +97,7 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   services_ = std::make_unique<Services>(
       NodeParts{self_, container_, limits_, *transport_, engine, view_, requests_, quota_, waiter_,
                 time_ns_},
-      runs_, std::shared_ptr<DistributedRuns>(shared_from_this(), &runs_), has_own_clock_);
+      store_, runs_, std::shared_ptr<DistributedRuns>(shared_from_this(), &runs_), has_own_clock_);
   engine.join(*this);
   view_.open(join, [this] {
     transport_->start(*this);
@@ -116,6 +118,7 @@ void NodeCore::close() {
   for (const auto& [peer, node] : left)
     lost(peer, Status(Code::unavailable, fmt::format("node '{}' is leaving", self_.name)));
   services_->inspections.close();
+  services_->checkpoints.close();
   worker_ = {};
 }
 
@@ -190,6 +193,7 @@ void NodeCore::lost(Peer peer, const Status& why) {
     services_->plans.lost(peer, *node);
     services_->eager.lost(peer);
     services_->remote_devices.calls().lost(peer, node->name, why);
+    services_->checkpoints.lost(*node);
     probes_.lost(node->name);
     requests_.lost(peer, why);
   }
@@ -297,6 +301,9 @@ void NodeCore::dispatch(Peer peer, std::uint64_t from, Message& message) {
           [&](SetVariable&& m) { states.handle(peer, from, std::move(m), bytes); },
           [&](ClearContainer&& m) { states.handle(peer, from, std::move(m), bytes); },
           [&](OperateNode&& m) { services_->operations.handle(peer, std::move(m)); },
+          [&](CheckpointRequest&& m) {
+            services_->checkpoints.handle(peer, from, std::move(m), bytes);
+          },
           [&](EagerProgram&& m) { services_->eager.make(peer, from, std::move(m), bytes); },
           [&](EagerSteps&& m) { services_->eager.handle(peer, from, std::move(m), bytes); },
           [&](EagerResults&& m) { services_->remote_devices.calls().handle(peer, std::move(m)); }},

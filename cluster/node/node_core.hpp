@@ -28,6 +28,8 @@
 
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/cluster/checkpoint/checkpoint_store.hpp>
+#include <troupe/cluster/node/checkpoint_service.hpp>
 #include <troupe/cluster/node/cluster_view.hpp>
 #include <troupe/cluster/node/eager_service.hpp>
 #include <troupe/cluster/node/inspection_service.hpp>
@@ -64,6 +66,7 @@ class NodeCore final : public TransportListener,
   Operations& operations() { return services_->operations; }
   EagerService& eager() { return services_->eager; }
   RemoteDevices& remote_devices() { return services_->remote_devices; }
+  CheckpointService& checkpoints() { return services_->checkpoints; }
 
   void connect(const std::string& address);
   bool wait_joined(std::chrono::nanoseconds timeout, const std::function<bool()>& gives_up);
@@ -113,10 +116,11 @@ class NodeCore final : public TransportListener,
   class RequestWorker;
   /// The services that need an engine.
   struct Services {
-    Services(const NodeParts& node, DistributedRuns& runs,
+    Services(const NodeParts& node, CheckpointStore& store, DistributedRuns& runs,
              std::weak_ptr<DistributedRuns> distributed_runs, bool has_own_clock);
     StateService states;
     PlanService plans;
+    CheckpointService checkpoints;
     InspectionService inspections;
     Operations operations;
     EagerService eager;
@@ -147,6 +151,7 @@ class NodeCore final : public TransportListener,
   RequestTable requests_;
   PeerQuota quota_;
   LinkProbes probes_;
+  CheckpointStore store_;
   DistributedRuns runs_;
   std::unique_ptr<Services> services_;  // null before `open`
 

@@ -7,11 +7,14 @@
 #include <fmt/format.h>
 
 #include <troupe/actors/plan/plan_part.hpp>
+#include <troupe/cluster/node/fence_scope.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
 #include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
+
+thread_local Fence FenceScope::current_;
 
 // ---- at the owner
 
@@ -32,6 +35,7 @@ std::shared_ptr<RemotePlan> PlanService::prepare(const std::shared_ptr<const Pla
   m.plan = plan->name.number;
   m.call_depth = plan->call_depth;
   m.container = node_.container;
+  m.fence = FenceScope::current();
   const std::shared_ptr<DistributedRuns> runs = runs_.lock();
   auto shared = std::make_shared<DistributedPlan>(runs, RunKey{node_.self.incarnation, m.plan},
                                                   plan, std::move(peers), 0);
@@ -155,6 +159,7 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<MakePlan>& m, std::u
     peers = connected_with(*owner, from, m);
     if (!peers) return false;
   }
+  checkpoints_.check(m->fence);
   Placed placed;
   MessageReader reader(m->program);
   read(reader, placed, node_.self.name);
@@ -184,7 +189,10 @@ bool PlanService::try_make(Peer from, const std::shared_ptr<MakePlan>& m, std::u
   for (const auto& [name, peer] : *peers)
     if (!node_.view.has_session(peer))
       throw Error(Code::unavailable, fmt::format("node '{}' was lost", name));
-  if (node_.view.has_session(from)) plans_.emplace(key, std::move(compiled));
+  checkpoints_.check(m->fence);  // a later driver may have come meanwhile
+  if (!node_.view.has_session(from)) return true;
+  plans_.emplace(key, std::move(compiled));
+  if (!m->fence.training.empty()) fences_.insert_or_assign(key, m->fence);
   return true;
 }
 
@@ -211,6 +219,7 @@ void PlanService::drop(Peer from, RunKey key) {
     last = std::move(it->second);
     plans_.erase(it);
   }
+  fences_.erase(key);
   std::erase_if(waiting_,
                 [&](const Waiting& w) { return w.from == from && w.plan->plan == key.number; });
 }
@@ -229,16 +238,18 @@ void PlanService::retry() {
     });
 }
 
-void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
+template <class IsBroken>
+void PlanService::break_if(IsBroken is_broken) {
   std::vector<std::shared_ptr<CompiledPlan>> plans;
   {
     std::lock_guard lock(mutex_);
     for (auto it = plans_.begin(); it != plans_.end();) {
-      if (it->second->states != states) {
+      if (!is_broken(it->first, *it->second)) {
         ++it;
         continue;
       }
       plans.push_back(std::move(it->second));
+      fences_.erase(it->first);
       it = plans_.erase(it);
     }
   }
@@ -246,6 +257,18 @@ void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
     const auto& shared = static_cast<const DistributedPlan&>(*plan->troupe.remote);
     send(node_.transport, shared.owner(), PlanBroken{shared.number()});
   }
+}
+
+void PlanService::break_with(const std::shared_ptr<StateStore>& states) {
+  break_if([&](const RunKey&, const CompiledPlan& plan) { return plan.states == states; });
+}
+
+void PlanService::break_older(const Fence& fence) {
+  break_if([&](const RunKey& key, const CompiledPlan&) {
+    const auto of = fences_.find(key);
+    return of != fences_.end() && of->second.training == fence.training &&
+           of->second.epoch < fence.epoch;
+  });
 }
 
 void PlanService::drain() {
@@ -267,7 +290,8 @@ void PlanService::lost(Peer peer, const NodeId& node) {
   std::lock_guard lock(mutex_);
   for (auto plan = plans_.begin(); plan != plans_.end();) {
     if (plan->first.owner == node.incarnation)
-      plans.push_back(std::move(plan->second)), plan = plans_.erase(plan);
+      plans.push_back(std::move(plan->second)), fences_.erase(plan->first),
+          plan = plans_.erase(plan);
     else ++plan;
   }
   std::erase_if(waiting_, [&](const Waiting& w) { return w.from == peer; });

@@ -25,6 +25,7 @@
 #include <string>
 #include <vector>
 
+#include <troupe/cluster/checkpoint/checkpoint_store.hpp>
 #include <troupe/cluster/node/node_parts.hpp>
 #include <troupe/cluster/node/state_service.hpp>
 #include <troupe/cluster/runs/distributed_runs.hpp>
@@ -34,8 +35,10 @@ namespace troupe {
 class PlanService {
  public:
   /// `runs`: with the node that it is a part of, which plans keep alive.
-  PlanService(const NodeParts& node, StateService& states, std::weak_ptr<DistributedRuns> runs)
-      : node_(node), states_(states), runs_(std::move(runs)) {}
+  /// `checkpoints`: knows the drivers of trainings whose plans are refused.
+  PlanService(const NodeParts& node, StateService& states, const CheckpointStore& checkpoints,
+              std::weak_ptr<DistributedRuns> runs)
+      : node_(node), states_(states), checkpoints_(checkpoints), runs_(std::move(runs)) {}
 
   // ---- at the owner
 
@@ -59,6 +62,9 @@ class PlanService {
   std::vector<NodeCost> costs_of(RunKey plan);
   /// Forgets parts that have these states, and has their owners make their plans anew.
   void break_with(const std::shared_ptr<StateStore>& states);
+  /// Forgets parts of plans of this training's earlier drivers, which will be refused when their
+  /// owners make them anew.
+  void break_older(const Fence& fence);
   /// Refuses plans from now on, and has the owners of the present ones make them anew.
   void drain();
   /// Forgets the plans of a node whose session has ended.
@@ -78,13 +84,18 @@ class PlanService {
                                             const std::shared_ptr<MakePlan>& m);
   template <class Question>
   std::vector<std::uint64_t> ask_others(const DistributedPlan& plan);
+  /// Forgets the parts that `is_broken` accepts, and notifies their owners.
+  template <class IsBroken>
+  void break_if(IsBroken is_broken);
 
   const NodeParts node_;
   StateService& states_;
+  const CheckpointStore& checkpoints_;
   const std::weak_ptr<DistributedRuns> runs_;
 
   std::mutex mutex_;                                       // guards everything below
   std::map<RunKey, std::shared_ptr<CompiledPlan>> plans_;  // made for others
+  std::map<RunKey, Fence> fences_;                         // plans' of a training's step
   std::vector<Waiting> waiting_;                           // for connections
   bool is_closed_ = false, is_draining_ = false;
 };

@@ -44,13 +44,14 @@ bool RequestTable::has_room(const Request& mine) const {
 void RequestTable::ask(std::uint64_t id, std::uint64_t bytes, const std::function<void()>& send) {
   {
     std::lock_guard lock(mutex_);
-    Request& mine = requests_.at(id);
-    mine.bytes = bytes, mine.turn = ++last_turn_;
+    const auto mine = requests_.find(id);
+    if (mine == requests_.end()) return;
+    mine->second.bytes = bytes, mine->second.turn = ++last_turn_;
   }
   try {
     waiter_.until(mutex_, changed_, [&] {
-      const Request& mine = requests_.at(id);
-      return mine.is_done || has_room(mine);
+      const auto mine = requests_.find(id);
+      return mine == requests_.end() || mine->second.is_done || has_room(mine->second);
     });
     send();
   } catch (...) {  // requests behind it do not wait for one that was not sent

@@ -57,7 +57,8 @@ class RequestTable {
   std::uint64_t add_here();
 
   /// Calls `send` when the requests sent to that peer before leave room for `bytes`, which are kept
-  /// there until it is done. Blocks. Throws what `send` throws; the request is forgotten then.
+  /// there until it is done. Blocks. Throws what `send` throws; the request is forgotten then. Does
+  /// nothing if the request's continuation was called, because its peer was lost.
   void ask(std::uint64_t id, std::uint64_t bytes, const std::function<void()>& send);
   /// Blocks until the request is done, and forgets it.
   Reply await(std::uint64_t id);

@@ -114,6 +114,11 @@ void StateService::note(const Plan& plan, const std::vector<std::uint64_t>& stat
   }
 }
 
+void StateService::forget(const std::set<std::string>& variables) {
+  std::lock_guard lock(mutex_);
+  std::erase_if(seen_, [&](const auto& seen) { return variables.contains(seen.first.second); });
+}
+
 template <class M>
 RequestTable::Reply StateService::ask(const std::string& node, M m) {
   const Peer to = node_.view.peer_of(node);

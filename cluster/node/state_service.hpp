@@ -19,6 +19,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -58,6 +59,8 @@ class StateService {
   /// Compares the states that a plan of this node was made with to those before; `states`: numbers,
   /// by the plan's nodes. Throws failed_precondition if a variable was lost.
   void note(const Plan& plan, const std::vector<std::uint64_t>& states);
+  /// The caller will set these variables: values of theirs that were lost are not missed.
+  void forget(const std::set<std::string>& variables);
 
  private:
   std::uint64_t clear_here(std::uint64_t owner, const std::string& container);

@@ -15,6 +15,9 @@ template <>
 inline constexpr std::uint64_t kValues<EagerStep::What> =
     static_cast<std::uint64_t>(EagerStep::What::end) + 1;
 template <>
+inline constexpr std::uint64_t kValues<CheckpointRequest::What> =
+    static_cast<std::uint64_t>(CheckpointRequest::What::report) + 1;
+template <>
 inline constexpr std::uint64_t kValues<MemberState> =
     static_cast<std::uint64_t>(MemberState::left) + 1;
 template <>
@@ -44,9 +47,13 @@ void fields(A& a, Gossip& m) {
   a(m.from), a(m.message);
 }
 template <class A>
+void fields(A& a, Fence& f) {
+  a(f.training), a(f.epoch), a(f.driver);
+}
+template <class A>
 void fields(A& a, MakePlan& m) {
-  a(m.request), a(m.plan), a(m.participants), a(m.call_depth), a(m.fingerprint), a(m.container),
-      a(m.program);
+  a(m.request), a(m.plan), a(m.participants), a(m.call_depth), a(m.fingerprint), a(m.container);
+  a(m.fence), a(m.program);
 }
 template <class A>
 void fields(A& a, DropPlan& m) {
@@ -143,6 +150,11 @@ void fields(A& a, OperateNode& m) {
   a(m.request), a(m.action), a(m.node), a(m.run), a(m.is_passed_on);
 }
 
+template <class A>
+void fields(A& a, CheckpointRequest& m) {
+  a(m.request), a(m.what), a(m.fence), a(m.step), a(m.number), a(m.count), a(m.text), a(m.names);
+  a(m.tensors), a(m.container);
+}
 template <class A>
 void fields(A& a, EagerProgram& m) {
   a(m.batch), a(m.number), a(m.call_depth), a(m.container), a(m.program);

@@ -34,6 +34,14 @@ struct Gossip {
   Member from;
   MembershipMessage message;
 };
+/// The driver of a training, in an epoch that is later than each driver's before. A node that has
+/// accepted a later one refuses this one (cluster/checkpoint/checkpoint_store.hpp).
+struct Fence {
+  std::string training;  // empty: of none
+  std::uint64_t epoch = 0;
+  std::string driver;
+};
+
 /// Owner to participant: a plan to make.
 struct MakePlan {
   static constexpr Lane kLane = Lane::data;
@@ -43,6 +51,7 @@ struct MakePlan {
   std::int32_t call_depth = 0;
   std::uint64_t fingerprint = 0;  // fingerprint of the participant's part
   std::string container = {};     // the container of its states; empty: the owner's own
+  Fence fence = {};               // set if it is a training's step
   Message program = {};  // the participant's part of the placed program (program_codec.hpp)
 };
 /// Owner to participant: no run of this plan will begin any more.
@@ -241,13 +250,41 @@ struct EagerResults {
   std::uint64_t batch = 0;  // 0: none is done
   std::vector<EagerResult> results;
 };
+/// Driver of a training to a node, about its checkpoints (cluster/node/checkpoint_service.hpp); any
+/// node to any, to look. The answer's value has the bytes that are asked for.
+struct CheckpointRequest {
+  static constexpr Lane kLane = Lane::data;
+  enum class What : std::uint8_t {
+    look,    // which trainings there are
+    claim,   // accept this driver
+    take,    // keep the values of states, by `names`; `tensors` and `text`: more values
+    fetch,   // the values that were taken, as the bytes of a safetensors file
+    put,     // give states, by `names`, these values: `tensors`
+    write,   // bring the values that were taken to the disks of the nodes `names`, as file `text`
+    keep,    // write these `tensors`, with these `names`, as file `text`
+    commit,  // write a manifest, `text`
+    find,    // the manifest of `step` and `number`, an epoch
+    read,    // bytes of a file, `text`: from `number` on, `count`
+    prune,   // remove checkpoints but those in `text`
+    report   // how far the training is, in `text`
+  };
+  std::uint64_t request = 0;
+  What what = What::look;
+  Fence fence;
+  std::int64_t step = 0;
+  std::uint64_t number = 0, count = 0;
+  std::string text = {};
+  std::vector<std::string> names = {};
+  std::vector<Tensor> tensors = {};
+  std::string container = {};  // take: the container of the states
+};
 
 /// Any message. Its kind is its place here, in the first byte of what is written.
 using NodeMessage =
     std::variant<Gossip, MakePlan, DropPlan, BeginRun, RunTokens, RunFailed, AbandonRun, LeftRun,
                  GetVariable, SetVariable, GetLoops, Answer, GetCosts, Probe, ProbeFor, InspectNode,
                  Inspected, PlanBroken, RunsBegun, ClearContainer, OperateNode, EagerProgram,
-                 EagerSteps, EagerResults>;
+                 EagerSteps, EagerResults, CheckpointRequest>;
 
 namespace detail {
 template <class M, class... All>

@@ -25,7 +25,7 @@ autodiff: . < parallel
 actors: runtime controlflow < observe < placement < plan < executor < engine < trace
   < events < dependence
 cluster: transport/net < transport < transport/channel transport/sim < transport/zeromq
-  < membership < protocol < runs < node < inspect training
+  < membership < protocol < runs checkpoint < node < inspect training
 '
 
 status=0

@@ -25,7 +25,14 @@ void for_each_message(F&& f) {
   ping.members = {{"a", 7, 1, MemberState::suspect, "tcp://127.0.0.1:7117", "gpu=no"}};
   f(Gossip{ping.members[0], ping});
   f(GetLoops{5, 2});
-  f(MakePlan{1, 2, {a, b}, 64, 0x1234567890abcdef, "", {{std::byte{1}, std::byte{2}}, {t}}});
+  f(MakePlan{1,
+             2,
+             {a, b},
+             64,
+             0x1234567890abcdef,
+             "",
+             {"demo", 3, "a"},
+             {{std::byte{1}, std::byte{2}}, {t}}});
   f(DropPlan{3});
   f(BeginRun{4, 9, 2, 5, 6, {{0, t}, {3, Tensor::scalar(true)}}});
   f(RunTokens{{7, 8}, {{1, 2, token.path, 32}}, {token}});
@@ -72,6 +79,16 @@ void for_each_message(F&& f) {
       10,
       {{7, failed, 7, {}, {{pack.list, 1}, {pack.list.element(), EagerSpec::kUnwritten}}},
        {8, Status(), 0, t}}});
+  f(CheckpointRequest{9,
+                      CheckpointRequest::What::keep,
+                      {"demo", 3, "a"},
+                      40,
+                      1,
+                      2,
+                      "step-40.epoch-3.shard-0.safetensors",
+                      {"w"},
+                      {t},
+                      "models"});
 }
 
 }  // namespace troupe::test

@@ -62,11 +62,18 @@ class Nodes {
   using Wrap =
       std::function<std::unique_ptr<Transport>(const std::string&, std::unique_ptr<Transport>)>;
 
+  /// The folder and the disk for checkpoints of a node.
+  struct State {
+    std::string folder;
+    Disk* disk = nullptr;
+  };
+  using StateOf = std::function<State(const std::string& node)>;
+
   explicit Nodes(int count, const EngineOptions& engine = {}, Between between = Between::handles,
                  const SimulationOptions& network = {}, Wrap wrap = {}, EarlyLimits early = {},
-                 std::string with_container = {})
-      : container(std::move(with_container)), random_(engine.seed), wrap_(std::move(wrap)),
-        early_(early) {
+                 std::string with_container = {}, StateOf with_state = {})
+      : container(std::move(with_container)), state(std::move(with_state)), random_(engine.seed),
+        wrap_(std::move(wrap)), early_(early) {
     if (between == Between::simulation) {
       simulated_ = std::make_unique<SimulatedNetwork>(engine.seed, network);
     } else {
@@ -79,6 +86,7 @@ class Nodes {
   }
 
   std::string container;                // container of nodes that are added from now on
+  StateOf state;                        // theirs; empty: they keep no checkpoints
   std::function<std::int64_t()> clock;  // theirs, too
 
   static std::string name_of(int i) { return std::string(1, static_cast<char>('a' + i)); }
@@ -113,6 +121,11 @@ class Nodes {
     o.labels = labels;
     o.container = container;
     o.clock = clock;
+    if (state) {
+      const State own = state(name);
+      o.state = own.folder;
+      o.disk = own.disk;
+    }
     o.join = std::move(join);
     if (engine.deterministic) o.step = [this] { return step(); };
     names_.push_back(name);

@@ -1,0 +1,463 @@
+#include <troupe/cluster/node/checkpoint_service.hpp>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include <fmt/format.h>
+
+#include <troupe/cluster/checkpoint/saved_states.hpp>
+#include <troupe/devices/base/internal.hpp>
+
+namespace troupe::detail {
+
+namespace {
+
+NamedTensors named_values(const CheckpointRequest& m) {
+  if (m.names.size() != m.tensors.size()) MessageReader::malformed("values without names");
+  NamedTensors values;
+  for (std::size_t i = 0; i < m.names.size(); ++i) values.emplace_back(m.names[i], m.tensors[i]);
+  return values;
+}
+
+}  // namespace
+
+// A thread that does a job after the other.
+class CheckpointService::Jobs {
+ public:
+  Jobs() : thread_([this] { work(); }) {}
+  ~Jobs() {
+    {
+      std::lock_guard lock(mutex_);
+      is_ending_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+  void post(std::function<void()> job) {
+    std::lock_guard lock(mutex_);
+    jobs_.push_back(std::move(job));
+    changed_.notify_all();
+  }
+
+ private:
+  void work() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [&] { return !jobs_.empty() || is_ending_; });
+      if (is_ending_) return;
+      const std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop_front();
+      lock.unlock();
+      job();
+      lock.lock();
+    }
+  }
+
+  std::mutex mutex_;  // guards the two below; changed_ signals their changes
+  std::condition_variable changed_;
+  std::deque<std::function<void()>> jobs_;
+  bool is_ending_ = false;
+  std::thread thread_;
+};
+
+// The copies of a shard that is being written, until each has an outcome; the last one answers.
+struct CheckpointService::Copies {
+  std::mutex mutex;  // guards all below
+  WrittenShard written;
+  std::size_t awaited = 0;
+  Status first;  // the error of a copy, if there is one
+
+  // True for the last.
+  bool add(const std::string& node, const Status& status, ShardSums sums) {
+    std::lock_guard lock(mutex);
+    Status outcome = status;
+    if (outcome.ok() && !written.holders.empty() &&
+        (sums.bytes != written.bytes || sums.sums != written.sums))
+      outcome = Status(Code::data_loss, "its copy has other checksums");
+    if (!outcome.ok()) {
+      written.failed.push_back(fmt::format("node '{}': {}", node, outcome.message()));
+      if (first.ok()) first = outcome;
+    } else {
+      written.bytes = sums.bytes;
+      written.sums = std::move(sums.sums);
+      written.holders.push_back(node);
+    }
+    return --awaited == 0;
+  }
+  Answer answer(std::uint64_t request, const std::string& file) {
+    std::lock_guard lock(mutex);
+    Answer a{request, {}, {}};
+    if (written.holders.empty())
+      a.status = Status(first.code(), fmt::format("'{}' could not be written: {}", file,
+                                                  fmt::join(written.failed, "; ")));
+    else a.value = packed(written);
+    return a;
+  }
+};
+
+// Reads a file of another node in pieces of a few chunks.
+class CheckpointService::RemoteFile final : public ReadableFile {
+ public:
+  RemoteFile(CheckpointService& service, std::string node, std::string training, std::string file,
+             std::uint64_t size)
+      : ReadableFile(fmt::format("{}:{}", node, file), size), service_(service),
+        node_(std::move(node)), training_(std::move(training)), file_(std::move(file)) {}
+
+  void read(std::uint64_t at, void* data, std::size_t bytes) override {
+    auto* p = static_cast<char*>(data);
+    while (bytes > 0) {
+      if (at < begin_ || at >= begin_ + piece_.size()) fetch(at);
+      const auto from = static_cast<std::size_t>(at - begin_);
+      const std::size_t n = std::min(bytes, piece_.size() - from);
+      std::memcpy(p, piece_.data() + from, n);
+      p += n;
+      at += n;
+      bytes -= n;
+    }
+  }
+
+ private:
+  static constexpr std::uint64_t kPiece = 16 * kCheckpointChunk;
+
+  void fetch(std::uint64_t at) {
+    CheckpointRequest m;
+    m.what = What::read;
+    m.fence.training = training_;
+    m.text = file_;
+    m.number = at;
+    m.count = std::min(kPiece, size() > at ? size() - at : 0);
+    piece_ = text_of(service_.ask(node_, std::move(m)).value);
+    begin_ = at;
+    if (piece_.empty())
+      throw Error(Code::data_loss, fmt::format("'{}' has {} bytes, not {}", path(), at, size()));
+  }
+
+  CheckpointService& service_;
+  const std::string node_, training_, file_;
+  std::string piece_;  // from begin_ on
+  std::uint64_t begin_ = 0;
+};
+
+CheckpointService::CheckpointService(const NodeParts& node, StateService& states,
+                                     PlanService& plans, CheckpointStore& store)
+    : node_(node), states_(states), plans_(plans), store_(store) {
+  if (node_.waiter.is_deterministic()) return;
+  writer_ = std::make_unique<Jobs>();
+  sender_ = std::make_unique<Jobs>();
+}
+
+CheckpointService::~CheckpointService() = default;
+
+void CheckpointService::close() {
+  sender_.reset();
+  writer_.reset();
+}
+
+// ---- at the driver
+
+std::uint64_t CheckpointService::start(const std::string& node, CheckpointRequest m) {
+  m.container = node_.container;
+  if (node == node_.self.name) {
+    const std::uint64_t id = m.request = node_.requests.add_here();
+    handle(0, node_.self.incarnation, std::move(m), 0);
+    return id;
+  }
+  const Peer to = node_.view.peer_of(node);
+  const std::uint64_t id = m.request = node_.requests.add(to);
+  Message message = written(m);
+  const std::uint64_t bytes = bytes_of(message);
+  node_.requests.ask(
+      id, bytes, [&] { node_.transport.send(to, CheckpointRequest::kLane, std::move(message)); });
+  return id;
+}
+
+CheckpointService::Reply CheckpointService::await(const std::string& node, std::uint64_t request) {
+  Reply reply = node_.requests.await(request);
+  if (!reply.status.ok())
+    throw Error(reply.status.code(), fmt::format("node '{}': {}", node, reply.status.message()));
+  return reply;
+}
+
+void CheckpointService::tell(const std::string& node, CheckpointRequest m) {
+  if (node == node_.self.name) return handle(0, node_.self.incarnation, std::move(m), 0);
+  const Peer to = node_.view.find(node);
+  if (to == 0) return;
+  m.request = node_.requests.add(to, {}, [](Reply&&) {});
+  send(node_.transport, to, m);
+}
+
+std::map<std::string, TrainingsReport> CheckpointService::look() {
+  std::vector<std::pair<std::string, std::uint64_t>> asked;
+  for (const std::string& node : node_.view.names()) try {
+      asked.emplace_back(node, start(node, {}));
+    } catch (const Error&) {  // it has just left
+    }
+  std::map<std::string, TrainingsReport> all;
+  for (const auto& [node, request] : asked) try {
+      all.emplace(node, unpacked_as<TrainingsReport>(await(node, request).value));
+    } catch (const Error&) {  // as above
+    }
+  return all;
+}
+
+std::unique_ptr<ReadableFile> CheckpointService::open(const std::string& node,
+                                                      const std::string& training,
+                                                      const ShardEntry& shard) {
+  if (node == node_.self.name) return store_.open(training, shard.file);
+  return std::make_unique<RemoteFile>(*this, node, training, shard.file, shard.bytes);
+}
+
+bool CheckpointService::wait(const std::function<bool()>& holds,
+                             std::chrono::nanoseconds patience) {
+  std::mutex mutex;
+  std::condition_variable never;
+  if (is_deterministic()) return node_.waiter.until(mutex, never, holds, patience);
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (!holds()) {
+    if (std::chrono::steady_clock::now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return true;
+}
+
+// ---- here, for others
+
+void CheckpointService::handle(Peer from, std::uint64_t owner, CheckpointRequest&& m,
+                               std::uint64_t bytes) {
+  const auto kept = std::make_shared<CheckpointRequest>(std::move(m));
+  node_.quota.submit(from, bytes, [this, from, owner, kept]() -> std::optional<Answer> {
+    switch (kept->what) {
+      case What::look:
+      case What::claim:
+      case What::report: return answer_to(owner, *kept);
+      case What::take: take(from, owner, *kept); return std::nullopt;
+      case What::put: put(from, owner, *kept); return std::nullopt;
+      default: break;
+    }
+    const bool is_write = kept->what == What::write;
+    auto job = [this, from, owner, kept, is_write] {
+      if (is_write) write(from, owner, *kept);
+      else reply(from, answer_to(owner, *kept));
+    };
+    if (!writer_) job();
+    else (is_write ? sender_ : writer_)->post(std::move(job));
+    return std::nullopt;
+  });
+}
+
+void CheckpointService::reply(Peer to, const Answer& answer) {
+  if (to == 0) node_.requests.answered(0, Answer(answer), node_.transport.now());
+  else node_.quota.reply(to, answer);
+}
+
+void CheckpointService::lost(const NodeId& node) {
+  std::map<std::string, Taken> dropped;  // destroyed outside the lock
+  std::lock_guard lock(mutex_);
+  for (auto it = taken_.begin(); it != taken_.end();)
+    if (const auto next = std::next(it); it->second.owner == node.incarnation)
+      dropped.insert(taken_.extract(std::exchange(it, next)));
+    else it = next;
+}
+
+Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest& m) {
+  Answer a{m.request, {}, {}};
+  try {
+    switch (m.what) {
+      case What::look: a.value = packed(report()); break;
+      case What::claim:
+        store_.claim(m.fence);
+        plans_.break_older(m.fence);
+        break;
+      case What::fetch: {
+        const TensorImage image = tensor_image(m.fence.training, taken_by(owner, m).values, {});
+        a.value = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(image.bytes)});
+        auto* to = static_cast<char*>(a.value.raw_mutable());
+        std::memcpy(to, image.head.data(), image.head.size());
+        to += image.head.size();
+        for (const Tensor& t : image.data) {
+          if (t.bytes() > 0) std::memcpy(to, t.raw(), t.bytes());
+          to += t.bytes();
+        }
+        break;
+      }
+      case What::keep: {
+        ShardSums sums = store_.write(m.fence, m.text, named_values(m));
+        a.value = packed(WrittenShard{sums.bytes, std::move(sums.sums), {}, {}});
+        break;
+      }
+      case What::commit:
+        if (m.tensors.size() != 1) MessageReader::malformed("no manifest");
+        store_.commit(m.fence, {m.step, m.number}, text_of(m.tensors[0]));
+        break;
+      case What::find: {
+        const std::string text = store_.manifest(m.fence.training, {m.step, m.number});
+        a.value = bytes_tensor(text.data(), text.size());
+        break;
+      }
+      case What::read: {
+        const std::unique_ptr<ReadableFile> file = store_.open(m.fence.training, m.text);
+        const std::uint64_t most = m.number < file->size() ? file->size() - m.number : 0;
+        const auto bytes = static_cast<std::size_t>(std::min(m.count, most));
+        a.value = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
+        if (bytes > 0) file->read(m.number, a.value.raw_mutable(), bytes);
+        break;
+      }
+      case What::prune:
+        if (m.tensors.size() != 1) MessageReader::malformed("no checkpoints that stay");
+        a.states = store_.keep_only(m.fence, unpacked_as<std::vector<CheckpointId>>(m.tensors[0]));
+        break;
+      case What::report: {
+        if (m.tensors.size() != 1) MessageReader::malformed("no progress");
+        store_.check(m.fence);
+        auto progress = unpacked_as<DriverProgress>(m.tensors[0]);
+        std::lock_guard lock(mutex_);
+        progress_[m.fence.training] = std::move(progress);
+        break;
+      }
+      case What::take:
+      case What::put:
+      case What::write: break;  // answered by themselves
+    }
+  } catch (...) { a.status = Status::from_current_exception(); }
+  return a;
+}
+
+TrainingsReport CheckpointService::report() const {
+  TrainingsReport report;
+  report.has_folder = store_.has_folder();
+  for (const auto& [training, fence] : store_.fences()) {
+    TrainingsReport::Entry e{training, fence.driver, fence.epoch, store_.checkpoints(training), {}};
+    std::lock_guard lock(mutex_);
+    if (const auto found = progress_.find(training); found != progress_.end())
+      e.progress = found->second;
+    report.trainings.push_back(std::move(e));
+  }
+  return report;
+}
+
+std::shared_ptr<StateStore> CheckpointService::states_of(std::uint64_t owner,
+                                                         const std::string& container) {
+  return owner == node_.self.incarnation ? node_.engine.own_states()
+                                         : states_.states_for(owner, container).store;
+}
+
+void CheckpointService::reply_with_status(Peer to, std::uint64_t request, const Status& status) {
+  Answer a{request, {}, {}};
+  a.status = status;
+  reply(to, a);
+}
+
+// On the request worker, behind the values that the driver has set before. Actors are visited, and
+// the last one answers.
+void CheckpointService::take(Peer from, std::uint64_t owner, const CheckpointRequest& m) {
+  try {
+    store_.check(m.fence);
+    const auto taken = std::make_shared<Taken>(Taken{owner, m.step, {}});
+    // The driver's other values, whose names are lines.
+    std::size_t begin = 0;
+    for (const Tensor& t : m.tensors) {
+      const std::size_t end = m.text.find('\n', begin);
+      if (end == std::string::npos) MessageReader::malformed("a value without a name");
+      taken->values.emplace_back(m.text.substr(begin, end - begin), t);
+      begin = end + 1;
+    }
+    save_states(states_of(owner, m.container), m.names,
+                [this, from, request = m.request, training = m.fence.training, taken](
+                    const Status& status, NamedTensors values) {
+                  if (status.ok()) {
+                    for (auto& value : values) taken->values.push_back(std::move(value));
+                    std::lock_guard lock(mutex_);
+                    std::swap(taken_[training], *taken);
+                  }
+                  reply_with_status(from, request, status);
+                });
+  } catch (...) { reply_with_status(from, m.request, Status::from_current_exception()); }
+}
+
+void CheckpointService::put(Peer from, std::uint64_t owner, const CheckpointRequest& m) {
+  try {
+    store_.check(m.fence);
+    load_states(states_of(owner, m.container), named_values(m),
+                [this, from, request = m.request](const Status& status) {
+                  reply_with_status(from, request, status);
+                });
+  } catch (...) { reply_with_status(from, m.request, Status::from_current_exception()); }
+}
+
+CheckpointService::Taken CheckpointService::taken_by(std::uint64_t owner,
+                                                     const CheckpointRequest& m) {
+  store_.check(m.fence);
+  Taken taken;
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto it = taken_.find(m.fence.training); it != taken_.end())
+      taken = std::move(it->second), taken_.erase(it);
+  }
+  if (taken.owner != owner || taken.step != m.step)
+    throw Error(Code::failed_precondition, fmt::format("it has no values of step {} of training "
+                                                       "'{}'",
+                                                       m.step, m.fence.training));
+  return taken;
+}
+
+void CheckpointService::write(Peer from, std::uint64_t owner, const CheckpointRequest& m) {
+  try {
+    begin_write(from, m, taken_by(owner, m).values);
+  } catch (...) { reply_with_status(from, m.request, Status::from_current_exception()); }
+}
+
+// Other nodes get their copies first, so that they write while this one does.
+void CheckpointService::begin_write(Peer from, const CheckpointRequest& m, NamedTensors values) {
+  const auto copies = std::make_shared<Copies>();
+  copies->awaited = m.names.size();
+  if (m.names.empty())
+    throw Error(Code::invalid_argument, fmt::format("no node is to keep '{}'", m.text));
+  const auto done = [this, from, copies, request = m.request, file = m.text](
+                        const std::string& node, const Status& status, ShardSums sums) {
+    if (copies->add(node, status, std::move(sums))) reply(from, copies->answer(request, file));
+  };
+  CheckpointRequest copy;
+  copy.what = What::keep;
+  copy.fence = m.fence;
+  copy.step = m.step;
+  copy.text = m.text;
+  for (const auto& [name, value] : values) {
+    copy.names.push_back(name);
+    copy.tensors.push_back(value);
+  }
+  for (const std::string& node : m.names) {
+    if (node == node_.self.name) continue;
+    const Peer to = node_.view.find(node);
+    if (to == 0) {
+      done(node, Status(Code::unavailable, "it is not there"), {});
+      continue;
+    }
+    copy.request = node_.requests.add(to, {}, [done, node](Reply&& reply) {
+      ShardSums sums;
+      try {
+        if (reply.status.ok()) {
+          auto kept = unpacked_as<WrittenShard>(reply.value);
+          sums = {kept.bytes, std::move(kept.sums)};
+        }
+      } catch (...) { reply.status = Status::from_current_exception(); }
+      done(node, reply.status, std::move(sums));
+    });
+    Message message = written(copy);
+    const std::uint64_t bytes = bytes_of(message);
+    node_.requests.ask(copy.request, bytes, [&] {
+      node_.transport.send(to, CheckpointRequest::kLane, std::move(message));
+    });
+  }
+  if (std::find(m.names.begin(), m.names.end(), node_.self.name) == m.names.end()) return;
+  Status status;
+  ShardSums sums;
+  try {
+    sums = store_.write(m.fence, m.text, values);
+  } catch (...) { status = Status::from_current_exception(); }
+  done(node_.self.name, status, std::move(sums));
+}
+
+}  // namespace troupe::detail
