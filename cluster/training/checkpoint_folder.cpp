@@ -109,26 +109,35 @@ void CheckpointFolder::write(std::int64_t step, const NamedTensors& values,
 
 void CheckpointFolder::prune(const CheckpointPolicy& policy, std::int64_t written) const {
   const std::vector<Entry> all = entries();
-  std::set<std::int64_t> stays{written};
+  const std::vector<bool> stays = detail::kept_by(policy, all, written);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    std::error_code ignored;
+    if (!stays[i]) fs::remove(all[i].path, ignored);
+  }
+}
+
+std::vector<bool> detail::kept_by(const CheckpointPolicy& policy,
+                                  const std::vector<CheckpointFolder::Entry>& all,
+                                  std::int64_t written) {
+  std::vector<bool> stays(all.size());
   for (std::size_t i = 0; i < all.size(); ++i)
-    if (i + static_cast<std::size_t>(std::max(1, policy.newest)) >= all.size())
-      stays.insert(all[i].step);
+    stays[i] = all[i].step == written ||
+               i + static_cast<std::size_t>(std::max(1, policy.newest)) >= all.size();
   if (policy.best) {
-    const Entry* best = nullptr;
-    for (const Entry& e : all)
-      if (e.metric && !std::isnan(*e.metric) && (!best || *e.metric < *best->metric)) best = &e;
-    if (best) stays.insert(best->step);
+    std::size_t best = all.size();
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (all[i].metric && !std::isnan(*all[i].metric) &&
+          (best == all.size() || *all[i].metric < *all[best].metric))
+        best = i;
+    if (best < all.size()) stays[best] = true;
   }
   if (policy.span.count() > 0) {
     const std::int64_t span = std::chrono::seconds(policy.span).count();
     std::set<std::int64_t> spans;
-    for (const Entry& e : all)
-      if (spans.insert(e.time / span).second) stays.insert(e.step);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (spans.insert(all[i].time / span).second) stays[i] = true;
   }
-  for (const Entry& e : all) {
-    std::error_code ignored;
-    if (!stays.contains(e.step)) fs::remove(e.path, ignored);
-  }
+  return stays;
 }
 
 }  // namespace troupe

@@ -64,4 +64,12 @@ class CheckpointFolder {
   const std::filesystem::path folder_;
 };
 
+namespace detail {
+
+/// Returns for each entry, oldest first, whether a rule keeps it. `written`: a step that stays.
+std::vector<bool> kept_by(const CheckpointPolicy& policy,
+                          const std::vector<CheckpointFolder::Entry>& all, std::int64_t written);
+
+}  // namespace detail
+
 }  // namespace troupe

@@ -1,21 +1,42 @@
 #include <troupe/cluster/training/training.hpp>
 
 #include <algorithm>
+#include <future>
 #include <map>
+#include <mutex>
 #include <optional>
-#include <thread>
+#include <set>
 #include <utility>
 
 #include <fmt/format.h>
 
+#include <troupe/actors/engine/compiled_plan.hpp>
+#include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/cluster/checkpoint/saved_states.hpp>
+#include <troupe/cluster/node/fence_scope.hpp>
 #include <troupe/cluster/training/arrival_loop.hpp>
+#include <troupe/cluster/training/resharding.hpp>
+#include <troupe/cluster/training/training_checkpoints.hpp>
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/ops/graph/node_index.hpp>
 
 namespace troupe {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+}  // namespace
+
 struct Training::State {
   State(ClusterNode& on, TrainingOptions o, Build b, Data d)
       : node(on), options(std::move(o)), build(std::move(b)), data(std::move(d)),
-        checkpoints(options.folder) {}
+        driver(on.checkpoints(), options.name) {
+    if (!options.folder.empty())
+      checkpoints = std::make_unique<FolderCheckpoints>(options.folder, node, driver);
+    else
+      checkpoints = std::make_unique<NodeCheckpoints>(
+          node, driver, options.copies, [this](const std::string& line) { say(line); });
+  }
 
   // ---- where
 
@@ -26,27 +47,29 @@ struct Training::State {
         if (std::find(there.begin(), there.end(), n) != there.end()) chosen.push_back(n);
       return chosen;
     }
+    std::set<std::string> named;  // nodes that take only programs that name them, such as verbs'
+    for (const Member& m : node.members())
+      if (m.labels.find("placement=named") != std::string::npos) named.insert(m.name);
     for (const std::string& n : there)
-      if (n != node.name()) chosen.push_back(n);
+      if (n != node.name() && !named.contains(n)) chosen.push_back(n);
     if (chosen.empty()) chosen.push_back(node.name());
     std::sort(chosen.begin(), chosen.end());
     return chosen;
   }
   std::vector<std::string> wait_for_nodes() const {
-    const auto end = std::chrono::steady_clock::now() + options.patience;
-    for (;;) {
-      std::vector<std::string> there = nodes_there();
-      if (!there.empty()) return there;
-      if (std::chrono::steady_clock::now() >= end)
-        throw Error(
-            Code::unavailable,
-            fmt::format(
-                "the training waits for one of the nodes {}, and none was there "
-                "within {} s; start one, or name others",
-                fmt::join(options.nodes, ", "),
-                std::chrono::duration_cast<std::chrono::seconds>(options.patience).count()));
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    }
+    std::vector<std::string> there;
+    const auto is_one_there = [&] {
+      there = nodes_there();
+      return !there.empty();
+    };
+    if (!node.checkpoints().wait(is_one_there, options.patience))
+      throw Error(
+          Code::unavailable,
+          fmt::format("the training waits for one of the nodes {}, and none was there within {} s; "
+                      "start one, or name others",
+                      fmt::join(options.nodes, ", "),
+                      std::chrono::duration_cast<std::chrono::seconds>(options.patience).count()));
+    return there;
   }
   // Replica r is on node r mod n: a node with several has a device for each.
   static std::vector<std::string> devices_on(const std::vector<std::string>& nodes, int replicas) {
@@ -64,6 +87,10 @@ struct Training::State {
     const collective::Group group("replicas", devices_on(nodes, options.replicas));
     auto made = std::make_unique<Graph>();
     TrainingProgram built = build(*made, group);
+    std::set<std::string> restored;
+    for (const StateSpec& state : made->states()) restored.insert(state.name);
+    node.checkpoints().forget_values(restored);
+    const FenceScope scope(driver.fence());
     arrival_loop.reset();  // before its graph
     if (!built.arrivals) step_function = node.engine().compile(*made, built.feeds, built.fetches);
     graph = std::move(made);
@@ -85,45 +112,82 @@ struct Training::State {
         std::chrono::system_clock::now().time_since_epoch().count());
   }
   std::vector<Tensor> take_step() {
+    driver.check();
+    const FenceScope scope(driver.fence());  // a plan that was broken is made anew
     if (program.arrivals) {
       if (!arrival_loop) make_arrival_loop();
       return arrival_loop->step(step);
     }
-    RunOptions run_options;
-    run_options.step = step;
-    return step_function(data(step), run_options);
+    RunOptions of_step;
+    of_step.step = step;
+    return step_function(data(step), of_step);
+  }
+  void report(const char* what, std::int64_t steps) {
+    driver.report({.step = step,
+                   .steps = steps,
+                   .checkpoint = saved,
+                   .recoveries = counters.recoveries,
+                   .state = what,
+                   .nodes = where});
   }
 
   // ---- checkpoints
 
-  void write_checkpoint() {
-    NamedTensors values;
-    for (const Variable& v : variables()) values.emplace_back(v.name(), node.engine().get(v));
-    checkpoints.write(step, values, metric);
-    saved = step;
-    ++counters.checkpoints;
-    checkpoints.prune(options.keep, step);
-    say(fmt::format("step {}: wrote {}", step, checkpoints.path(step)));
+  // Takes the values of this step, and has them written while training goes on.
+  void begin_checkpoint() {
+    const auto began = Clock::now();
+    end_checkpoint(true);  // one at a time
+    taken = step;
+    const auto write = [this, at = step, values = checkpoints->take(step, metric, values_there())] {
+      values();
+      checkpoints->prune(options.keep, at);
+    };
+    counters.stood_still += Clock::now() - began;
+    const auto policy =
+        node.checkpoints().is_deterministic() ? std::launch::deferred : std::launch::async;
+    writing = std::async(policy, write);
   }
-  // Sets all variables to the newest checkpoint that can be read.
+  // Looks for the end of the checkpoint that is being written, if there is one. A node that was
+  // lost meanwhile ends it: the checkpoint before counts.
+  void end_checkpoint(bool waits) {
+    if (!writing.valid() ||
+        (!waits && writing.wait_for(std::chrono::seconds(0)) == std::future_status::timeout))
+      return;
+    const std::int64_t written = std::exchange(taken, saved);
+    writing.get();
+    taken = saved = written;
+    ++counters.checkpoints;
+    say(fmt::format("step {}: wrote {}", saved, checkpoints->text({saved, driver.fence().epoch})));
+  }
+  // Gives up a checkpoint that is being written.
+  void drop_checkpoint() {
+    try {
+      end_checkpoint(true);
+    } catch (const Error& e) { say(fmt::format("no checkpoint was written: {}", e.what())); }
+  }
+  // Sets all states to the newest checkpoint that can be read.
   void restore() {
-    const std::vector<std::int64_t> all = checkpoints.steps();
+    const std::vector<CheckpointId> all = checkpoints->all();
     std::string last;
     for (auto it = all.rbegin(); it != all.rend(); ++it) try {
-        set_variables(checkpoints.read(*it), checkpoints.path(*it));
-        step = saved = *it;
-        say(fmt::format("step {}: restored {}", step, checkpoints.path(step)));
+        set_states(checkpoints->read(*it), checkpoints->text(*it));
+        step = saved = taken = it->step;
+        say(fmt::format("step {}: restored {}", step, checkpoints->text(*it)));
         return;
       } catch (const Error& e) {
         if (e.code() != Code::data_loss) throw;
         last = e.what();
-        say(fmt::format("skipped {}: {}", checkpoints.path(*it), last));
+        say(fmt::format("skipped {}: {}", checkpoints->text(*it), last));
       }
     if (!all.empty())
       throw Error(Code::data_loss, fmt::format("no checkpoint can be read; the oldest: {}", last));
     step = 0;
-    if (!program.start.empty()) node.engine().run(*graph, {}, program.start);
-    write_checkpoint();  // the initial values, to come back to
+    if (!program.start.empty()) {
+      const FenceScope scope(driver.fence());
+      node.engine().run(*graph, {}, program.start);
+    }
+    begin_checkpoint();  // the initial values, to come back to
+    end_checkpoint(true);
   }
 
   // The program's own, by handle: a variable that was on another node before is there still, under
@@ -135,9 +199,44 @@ struct Training::State {
         all.emplace_back(graph.get(), static_cast<int>(i));
     return all;
   }
-  void set_variables(const TensorFile& file, const std::string& path) const {
+  // The nodes where the plan of the step has the states that it uses.
+  std::map<std::string, std::string> homes() const {
+    std::map<std::string, std::string> all;
+    for (const auto& plan : node.engine().impl().plans()) {
+      if (plan->graph != graph->id()) continue;
+      const Graph& placed = plan->troupe.plan->program.graph;
+      for (const Node& n : placed.nodes())
+        if (n.state >= 0) {
+          const StateSpec& state = placed.states()[at(n.state)];
+          all[state.name] = node_of(state.device);
+        }
+    }
+    return all;
+  }
+  // Queues and actors that the step uses.
+  std::vector<std::string> others(const std::map<std::string, std::string>& homes) const {
+    std::vector<std::string> all;
+    for (const StateSpec& state : graph->states())
+      if (state.kind != StateSpec::Kind::variable && state.kind != StateSpec::Kind::console &&
+          homes.contains(state.name))
+        all.push_back(state.name);
+    return all;
+  }
+  TrainingCheckpoints::Values values_there() const {
+    std::map<std::string, std::string> where_is = homes();
+    TrainingCheckpoints::Values all;
+    for (const std::string& name : others(where_is)) all.push_back({name, where_is[name], {}});
+    for (const Variable& v : variables()) all.push_back({v.name(), where_is[v.name()], v});
+    return all;
+  }
+  // Sets all states of the program. Throws failed_precondition, naming each difference, if the
+  // checkpoint is of another program.
+  void set_states(const NamedTensors& read, const std::string& path) const {
     std::vector<std::string> differ;
-    std::map<std::string, Tensor> values(file.tensors.begin(), file.tensors.end());
+    std::map<std::string, Tensor> values(read.begin(), read.end());
+    for (const auto& [table, partitioner] : program.sharded)
+      reshard(values, {table.name(), partitioner.kind(), table.shape()[0]},
+              static_cast<std::int64_t>(table.shards().size()));
     std::vector<std::pair<Variable, Tensor>> found;
     for (const Variable& v : variables()) {
       const auto value = values.find(v.name());
@@ -152,6 +251,18 @@ struct Training::State {
       found.emplace_back(v, value->second);
       values.erase(value);
     }
+    std::map<std::string, std::string> where_is = homes();
+    std::map<std::string, CheckpointRequest> by_node;
+    for (const std::string& name : others(where_is)) {
+      const std::string prefix = name + kOfState;
+      if (!values.contains(prefix)) differ.push_back(fmt::format("{} is not in it", name));
+      CheckpointRequest& ask = by_node[where_is[name]];
+      for (auto it = values.lower_bound(prefix);
+           it != values.end() && it->first.starts_with(prefix); it = values.erase(it)) {
+        ask.names.push_back(it->first);
+        ask.tensors.push_back(it->second);
+      }
+    }
     for (const auto& [name, value] : values)
       differ.push_back(fmt::format("{} is not in the program", name));
     if (!differ.empty())
@@ -159,6 +270,11 @@ struct Training::State {
                   fmt::format("the checkpoint '{}' is of another program: {}", path,
                               fmt::join(differ, "; ")));
     for (const auto& [variable, value] : found) node.engine().set(variable, value);
+    for (auto& [on, ask] : by_node) {
+      ask.what = CheckpointRequest::What::put;
+      ask.fence = driver.fence();
+      node.checkpoints().ask(on, std::move(ask));
+    }
   }
 
   double metric_of(const std::vector<Tensor>& fetched) const {
@@ -171,7 +287,8 @@ struct Training::State {
     return fetched[at].at(0);
   }
 
-  void say(const std::string& line) const {
+  void say(const std::string& line) {
+    std::lock_guard lock(log_mutex);
     if (options.log) options.log(line);
   }
 
@@ -179,16 +296,20 @@ struct Training::State {
   const TrainingOptions options;
   const Build build;
   const Data data;
-  const CheckpointFolder checkpoints;
+  std::mutex log_mutex;  // held while a line is logged: a checkpoint that is being written has some
+  TrainingDriver driver;
+  std::unique_ptr<TrainingCheckpoints> checkpoints;
 
   std::unique_ptr<Graph> graph;  // the program's
   TrainingProgram program;
   Function step_function;  // unless gradients are applied as they arrive
   std::unique_ptr<ArrivalLoop> arrival_loop;
   std::vector<std::string> where, devices;
-  std::int64_t step = 0, saved = -1;
-  std::optional<double> metric;  // the last step's
+  std::int64_t step = 0;
+  std::int64_t saved = -1, taken = -1;  // steps of the last checkpoint, written and begun
+  std::optional<double> metric;         // the last step's
   TrainingCounters counters;
+  std::future<void> writing;  // last: its destructor waits for what uses the others
 };
 
 Training::Training(ClusterNode& node, TrainingOptions options, Build build, Data data) {
@@ -196,7 +317,9 @@ Training::Training(ClusterNode& node, TrainingOptions options, Build build, Data
     if (!holds) throw Error(Code::invalid_argument, fmt::format("Training: {}", what));
   };
   require(options.replicas >= 2, "it needs two replicas or more");
-  require(!options.folder.empty(), "name the folder of its checkpoints");
+  require(!options.folder.empty() || !options.name.empty(),
+          "name the training, whose checkpoints are on nodes, or a folder for them");
+  require(options.copies >= 0, "let `copies` be 0 or more");
   require(options.every >= 1,
           "a checkpoint is written every step at most; let `every` be 1 or more");
   require(options.keep.newest >= 1,
@@ -216,31 +339,45 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
   State& s = *state_;
   std::vector<Tensor> last;
   bool is_placed = s.graph != nullptr;
-  while (!is_placed || s.step < steps) try {
+  while (!is_placed || s.step < steps || s.saved != s.step) try {
       if (!is_placed) {
-        s.place(s.wait_for_nodes());
+        const std::vector<std::string> there = s.wait_for_nodes();
+        s.driver.claim();
+        s.place(there);
         s.restore();
         is_placed = true;
+        continue;
+      }
+      if (s.step >= steps) {
+        if (!s.writing.valid()) s.begin_checkpoint();
+        s.end_checkpoint(true);
         continue;
       }
       last = s.take_step();
       if (s.options.metric >= 0) s.metric = s.metric_of(last);
       ++s.step;
       ++s.counters.steps;
-      if (s.step - s.saved < s.options.every && s.step < steps) continue;
-      s.write_checkpoint();
+      s.end_checkpoint(false);
+      s.report("trains", steps);
+      if (s.step - s.taken < s.options.every && s.step < steps) continue;
+      s.begin_checkpoint();
       // Nodes that have come are used from here on.
-      if (s.nodes_there() != s.where) is_placed = false;
+      if (s.nodes_there() == s.where) continue;
+      s.end_checkpoint(true);
+      is_placed = false;
     } catch (const Error& e) {
       s.arrival_loop.reset();
       if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
       s.say(fmt::format("step {}: {}", s.step, e.what()));
+      s.drop_checkpoint();
+      s.report("recovers", steps);
       s.wait_for_nodes();
       ++s.counters.recoveries;
       s.counters.repeated += std::max<std::int64_t>(0, s.step - std::max<std::int64_t>(0, s.saved));
       is_placed = false;
     }
   s.arrival_loop.reset();  // nothing runs on after the last step
+  s.report(TrainingDriver::kEnded, steps);
   return last;
 }
 

@@ -15,8 +15,10 @@
 // and goes on from its step. The log gets a line for each decision. Any other error ends the run.
 //
 // A checkpoint is taken between steps, when no run is in flight: so it is consistent over all
-// nodes. It is one safetensors file with all variables and the step, written under another name and
-// renamed. A training that is begun again finds the newest complete one and goes on from there.
+// nodes. Handles of the values are taken, and training goes on while they are written: by each node
+// to its own disk (NodeOptions::state) and those of others, or to one folder. A training that is
+// begun again, by any node, finds the newest complete one and goes on from there. A training with a
+// name has one driver at a time: nodes refuse steps and checkpoints of the one before.
 //
 // Threads: one at a time. Ownership: the node, and what the functions refer to, must outlive it.
 #pragma once
@@ -33,23 +35,30 @@
 #include <troupe/cluster/training/checkpoint_folder.hpp>
 #include <troupe/ops/collectives/arrival_step.hpp>
 #include <troupe/ops/collectives/collectives.hpp>
+#include <troupe/ops/collectives/sharded_variable.hpp>
 
 namespace troupe {
 
 struct TrainingOptions {
-  int replicas = 2;            // at least 2
-  std::string folder;          // its checkpoints; made if it is not there
+  int replicas = 2;  // at least 2
+  /// One folder for its checkpoints, made if it is not there; empty: nodes keep them on their own
+  /// disks (NodeOptions::state), which needs a name.
+  std::string folder = {};
+  /// Its name in the cluster; empty, with a folder: the cluster does not know it.
+  std::string name = {};
+  int copies = 1;              // nodes that have a shard besides the one that wrote it
   std::int64_t every = 10;     // steps between two checkpoints
   CheckpointPolicy keep = {};  // which checkpoints stay
   /// The fetch, one number, that is a checkpoint's metric for `keep.best`: lower is better. -1:
   /// none.
   int metric = -1;
-  /// Nodes that replicas go to, by name; empty: all others that are connected, and this one where
-  /// there is no other.
+  /// Nodes that replicas go to, by name; empty: all others that are connected, but for those that
+  /// take only what names them (NodeOptions::labels), and this one where there is no other.
   std::vector<std::string> nodes = {};
   /// How long to wait for a node to be there after one was lost.
   std::chrono::nanoseconds patience = std::chrono::seconds(60);
-  std::function<void(const std::string& line)> log = {};  // empty: nowhere
+  // one line at a time, from any thread; empty: nowhere
+  std::function<void(const std::string& line)> log = {};
 };
 
 /// A program for one step, built anew for each placement.
@@ -62,6 +71,13 @@ struct TrainingProgram {
   /// update. Feeds are as many of each replica, replica by replica. Results depend on the order of
   /// arrival, which the log says. No gradient is lost, and none is applied twice.
   std::optional<ArrivalStep> arrivals = {};
+  /// Tables that a checkpoint may have in another number of shards, which were made by the same
+  /// kind of partitioner.
+  struct Sharded {
+    ShardedVariable table;
+    Partitioner partitioner;
+  };
+  std::vector<Sharded> sharded = {};
 };
 
 struct TrainingCounters {
@@ -69,6 +85,7 @@ struct TrainingCounters {
   std::int64_t checkpoints = 0;  // written
   std::int64_t recoveries = 0;   // times that the program was built again after a loss
   std::int64_t repeated = 0;     // steps done again because they came after the last checkpoint
+  std::chrono::nanoseconds stood_still{};  // time that steps waited for checkpoints
 };
 
 class Training {
@@ -88,7 +105,8 @@ class Training {
   /// Trains until `steps` steps are done, those of earlier runs included, and writes a checkpoint.
   /// Returns the fetches of the last step; none if there was nothing left to do. Throws unavailable
   /// if no node is there within the patience, data_loss naming the file where no checkpoint can be
-  /// read, and the error of a step or of the disk.
+  /// read, failed_precondition, naming both, if a later driver acts, and the error of a step or of
+  /// the disk.
   std::vector<Tensor> run(std::int64_t steps);
 
   /// Steps that are done.
