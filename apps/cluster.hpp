@@ -10,8 +10,10 @@
 #include <troupe/cluster/node/node.hpp>
 #include <troupe/cluster/protocol/saved_function.hpp>
 #include <troupe/cluster/training/training.hpp>
+#include <troupe/cluster/training/training_runs.hpp>
 #include <troupe/cluster/transport/net/keys.hpp>
 #include <troupe/cluster/transport/sim/in_process.hpp>
 #include <troupe/cluster/transport/transport.hpp>
 #include <troupe/cluster/transport/zeromq/zeromq.hpp>
 #include <troupe/ops/collectives/batch_norm.hpp>
+#include <troupe/ops/graph/saved_actor.hpp>

@@ -207,6 +207,12 @@ int run(int argc, char** argv) {
       ->type_name("DIR")
       ->check(folder_or_none);
   node_verb
+      ->add_option("--state", of_node.state,
+                   "Keep shards of trainings' checkpoints there (default: 'checkpoints' in "
+                   "$STATE_DIRECTORY; otherwise none)")
+      ->type_name("DIR")
+      ->check(something);
+  node_verb
       ->add_option("--suspect-after", of_node.suspect_after,
                    "Seconds until a node that was killed is held for dead")
       ->type_name("SECONDS")
@@ -275,6 +281,36 @@ int run(int argc, char** argv) {
            "Its id, such as a/17, as 'ps' lists it", cancel);
   operates("drain", "Have a node take no new partitions, and exit when its runs have ended", "NODE",
            "Its name", drain);
+
+  TrainingFlags of_training;
+  const auto trains = [&](const char* name, const char* help, int (*verb)(const TrainingFlags&)) {
+    CLI::App* app_of = app.add_subcommand(name, help);
+    app_of
+        ->add_option("--join", of_training.join,
+                     "A node of the cluster, by where it listens; may be given several times "
+                     "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
+        ->allow_extra_args(false);
+    app_of
+        ->add_option("--keys", of_training.keys,
+                     "A folder of keys that the nodes have authorized; without, only loopback")
+        ->type_name("DIR");
+    app_of
+        ->add_option("--patience", of_training.patience, "Seconds to wait for a node to connect to")
+        ->capture_default_str()
+        ->check(CLI::Range(0, kDay));
+    app_of->callback([&of_training, &status, verb] {
+      if (const char* folder = std::getenv("TROUPE_KEYS"); of_training.keys.empty() && folder)
+        of_training.keys = folder;
+      status = verb(of_training);
+    });
+    return app_of;
+  };
+  trains("runs", "List the trainings of a cluster: driver, progress, checkpoints", runs)
+      ->add_flag("--json", of_training.json, "An array on a line");
+  trains("attach", "Show the progress of a training until it has ended", attach)
+      ->add_option("RUN", of_training.name, "Its name, as 'runs' lists it")
+      ->required()
+      ->check(something);
 
   LookFlags look;
   // Not by `envname`: verbs share the two, and CLI11 would set them from the environment also for
@@ -421,6 +457,11 @@ int run(int argc, char** argv) {
   checkpoint_verb
       ->add_option("--only", of_checkpoint.only, "export: variables, or their scopes (all)")
       ->type_name("NAME,...")
+      ->delimiter(',')
+      ->allow_extra_args(false);
+  checkpoint_verb
+      ->add_option("--with", of_checkpoint.with, "Folders of other nodes, which have more shards")
+      ->type_name("DIR,...")
       ->delimiter(',')
       ->allow_extra_args(false);
   checkpoint_verb->add_flag("--json", of_checkpoint.json, "list, show: JSON on a line");

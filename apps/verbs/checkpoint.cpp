@@ -3,14 +3,19 @@
 
 #include <algorithm>
 #include <ctime>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
 #include <troupe/apps/verbs/terminal.hpp>
+#include <troupe/cluster/checkpoint/node_folders.hpp>
 #include <troupe/cluster/training/checkpoint_folder.hpp>
+#include <troupe/devices/base/internal.hpp>
 #include <troupe/ops/format/json_text.hpp>
 
 namespace troupe::verbs {
@@ -32,26 +37,125 @@ std::string bytes_text(std::uint64_t bytes) {
   return fmt::format("{:.1f} MB", static_cast<double>(bytes) / 1e6);
 }
 
+// A checkpoint as the verbs show it, in one folder or in those of nodes.
+struct Shown {
+  std::int64_t step = 0;
+  std::string path;
+  std::uint64_t bytes = 0;
+  std::int64_t time = 0;
+  std::optional<double> metric;
+  CheckpointId id;  // in folders of nodes
+};
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual std::vector<Shown> entries() const = 0;
+  virtual TensorFileHead head(const Shown& shown) const = 0;
+  virtual TensorFile read(const Shown& shown) const = 0;
+  // The outcome for people. Throws for a checkpoint that is damaged.
+  virtual std::string verify(const Shown& shown) const = 0;
+  virtual const char* pattern() const = 0;  // names of its files
+};
+
+class OneFolder final : public Source {
+ public:
+  explicit OneFolder(const std::string& folder) : folder_(folder, false) {}
+  std::vector<Shown> entries() const override {
+    std::vector<Shown> all;
+    for (const CheckpointFolder::Entry& e : folder_.entries())
+      all.push_back({e.step, e.path, e.bytes, e.time, e.metric, {}});
+    return all;
+  }
+  TensorFileHead head(const Shown& shown) const override {
+    return read_safetensors_head(shown.path);
+  }
+  TensorFile read(const Shown& shown) const override { return folder_.read(shown.step); }
+  std::string verify(const Shown& shown) const override {
+    return fmt::format("{} variables, whole", folder_.read(shown.step).tensors.size());
+  }
+  const char* pattern() const override { return "step-N.safetensors"; }
+
+ private:
+  const CheckpointFolder folder_;
+};
+
+class OfNodes final : public Source {
+ public:
+  explicit OfNodes(std::vector<std::string> folders) : folders_(real_disk(), std::move(folders)) {}
+  std::vector<Shown> entries() const override {
+    std::vector<Shown> all;
+    for (const CheckpointId& id : folders_.all()) {
+      Shown& s = all.emplace_back();
+      s.step = id.step;
+      s.id = id;
+      s.path = manifest_name(id);
+      try {
+        const Manifest m = folders_.manifest(id);
+        for (const ShardEntry& shard : m.shards) s.bytes += shard.bytes;
+        s.time = m.time;
+        s.metric = m.metric;
+      } catch (const Error&) {  // `verify` says why
+      }
+    }
+    return all;
+  }
+  TensorFileHead head(const Shown& shown) const override {
+    const Manifest m = folders_.manifest(shown.id);
+    TensorFileHead head;
+    head.metadata = m.metadata;
+    head.metadata["troupe.driver"] = m.driver;
+    head.metadata["troupe.epoch"] = std::to_string(m.id.epoch);
+    head.metadata["troupe.step"] = std::to_string(m.id.step);
+    for (const ShardEntry& shard : m.shards)
+      head.metadata[shard.file] = fmt::format("on {}", fmt::join(shard.holders, ", "));
+    for (const Manifest::Value& v : m.values) head.tensors.push_back({v.name, v.dtype, v.shape});
+    return head;
+  }
+  TensorFile read(const Shown& shown) const override {
+    return {folders_.read(shown.id), {{"troupe.step", std::to_string(shown.step)}}, true};
+  }
+  std::string verify(const Shown& shown) const override {
+    const Manifest m = folders_.manifest(shown.id);
+    const std::size_t found = folders_.verify(m);
+    if (found == m.shards.size()) return fmt::format("{} variables, whole", m.values.size());
+    return fmt::format("{} of {} shards are here, whole; name folders of other nodes (--with)",
+                       found, m.shards.size());
+  }
+  const char* pattern() const override { return "step-N.epoch-M.json"; }
+
+ private:
+  const NodeFolders folders_;
+};
+
+std::unique_ptr<Source> source_of(const CheckpointFlags& flags) {
+  std::vector<std::string> folders{flags.folder};
+  folders.insert(folders.end(), flags.with.begin(), flags.with.end());
+  if (!NodeFolders(real_disk(), folders).all().empty())
+    return std::make_unique<OfNodes>(std::move(folders));
+  return std::make_unique<OneFolder>(flags.folder);
+}
+
 // The entry of the step asked for, or the newest.
-CheckpointFolder::Entry entry_of(const CheckpointFolder& folder, const CheckpointFlags& flags) {
-  const std::vector<CheckpointFolder::Entry> all = folder.entries();
+Shown entry_of(const Source& source, const CheckpointFlags& flags) {
+  const std::vector<Shown> all = source.entries();
   if (all.empty())
-    throw std::runtime_error(printable(
-        fmt::format("'{}' has no checkpoint: no file is named step-N.safetensors", flags.folder)));
+    throw std::runtime_error(printable(fmt::format("'{}' has no checkpoint: no file is named {}",
+                                                   flags.folder, source.pattern())));
   if (flags.step < 0) return all.back();
-  for (const CheckpointFolder::Entry& e : all)
-    if (e.step == flags.step) return e;
+  for (auto e = all.rbegin(); e != all.rend(); ++e)
+    if (e->step == flags.step) return *e;
   std::vector<std::string> steps;
-  for (const CheckpointFolder::Entry& e : all) steps.push_back(std::to_string(e.step));
+  for (const Shown& e : all) steps.push_back(std::to_string(e.step));
   throw std::runtime_error(
       printable(fmt::format("'{}' has no checkpoint of step {}; there are {}", flags.folder,
                             flags.step, fmt::join(steps, ", "))));
 }
 
-int list(const CheckpointFolder& folder, const CheckpointFlags& flags) {
+int list(const Source& source, const CheckpointFlags& flags) {
   nlohmann::json rows = nlohmann::json::array();
   if (!flags.json) fmt::print("{:>12}  {:>10}  {:20}  {}\n", "step", "size", "written", "metric");
-  for (const CheckpointFolder::Entry& e : folder.entries()) {
+  for (const Shown& e : source.entries()) {
     if (flags.json) {
       rows.push_back({{"step", e.step}, {"path", e.path}, {"bytes", e.bytes}, {"time", e.time}});
       if (e.metric) rows.back()["metric"] = *e.metric;
@@ -64,8 +168,8 @@ int list(const CheckpointFolder& folder, const CheckpointFlags& flags) {
   return 0;
 }
 
-int show(const CheckpointFolder& folder, const CheckpointFlags& flags) {
-  const TensorFileHead head = read_safetensors_head(entry_of(folder, flags).path);
+int show(const Source& source, const CheckpointFlags& flags) {
+  const TensorFileHead head = source.head(entry_of(source, flags));
   if (flags.json) {
     nlohmann::json out{{"metadata", head.metadata}, {"variables", nlohmann::json::array()}};
     for (const auto& t : head.tensors)
@@ -85,24 +189,24 @@ int show(const CheckpointFolder& folder, const CheckpointFlags& flags) {
 }
 
 // All checkpoints, or the one that was named.
-int verify(const CheckpointFolder& folder, const CheckpointFlags& flags) {
-  std::vector<std::int64_t> steps = folder.steps();
-  if (flags.step >= 0 || steps.empty()) steps = {entry_of(folder, flags).step};
+int verify(const Source& source, const CheckpointFlags& flags) {
+  std::vector<Shown> all = source.entries();
+  if (flags.step >= 0 || all.empty()) all = {entry_of(source, flags)};
   int status = 0;
-  for (const std::int64_t step : steps) try {
-      fmt::print("step {}: {} variables, whole\n", step, folder.read(step).tensors.size());
+  for (const Shown& e : all) try {
+      fmt::print("step {}: {}\n", e.step, source.verify(e));
     } catch (const Error& error) {
-      fmt::print("step {}: {}\n", step, printable(error.what()));
+      fmt::print("step {}: {}\n", e.step, printable(error.what()));
       status = 1;
     }
   return status;
 }
 
-int export_to(const CheckpointFolder& folder, const CheckpointFlags& flags) {
+int export_to(const Source& source, const CheckpointFlags& flags) {
   if (flags.to.empty())
     throw Misuse("'export' needs a file to write: troupe checkpoint export DIR --to FILE");
-  const CheckpointFolder::Entry e = entry_of(folder, flags);
-  TensorFile file = folder.read(e.step);
+  const Shown e = entry_of(source, flags);
+  TensorFile file = source.read(e);
   NamedTensors chosen;
   for (auto& [name, value] : file.tensors)
     if (flags.only.empty() ||
@@ -124,11 +228,11 @@ int export_to(const CheckpointFolder& folder, const CheckpointFlags& flags) {
 
 int checkpoint(const CheckpointFlags& flags) {
   try {
-    const CheckpointFolder folder(flags.folder, false);
-    if (flags.action == "list") return list(folder, flags);
-    if (flags.action == "show") return show(folder, flags);
-    if (flags.action == "verify") return verify(folder, flags);
-    return export_to(folder, flags);
+    const std::unique_ptr<Source> source = source_of(flags);
+    if (flags.action == "list") return list(*source, flags);
+    if (flags.action == "show") return show(*source, flags);
+    if (flags.action == "verify") return verify(*source, flags);
+    return export_to(*source, flags);
   } catch (const Error& error) {
     if (error.code() == Code::not_found) throw Misuse(printable(error.what()));
     throw std::runtime_error(printable(error.what()));

@@ -216,6 +216,10 @@ int node(const NodeFlags& given) {
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.engine.flight = flight_folder(flags.flight, options.engine.log);
+  options.state = flags.state;
+  if (const auto of_service = environment_of_process()("STATE_DIRECTORY");
+      of_service && flags.state.empty())
+    options.state = state_folder(environment_of_process()) + "/checkpoints";
   options.transport = [&](PeerInfo self) {
     self.address = flags.listen;
     return make_zeromq_transport(std::move(self), tcp);

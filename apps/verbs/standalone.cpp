@@ -81,6 +81,7 @@ class Supervisor {
     add("--http-token-file", flags_.http_token);
     add("--log", flags_.log);
     add("--flight", flags_.flight);
+    if (!flags_.state.empty()) add("--state", flags_.state + "/" + name(i));
     for (const std::string& address : join) add("--join", address);
     if (i == 0) add("--peers", flags_.peers);
     if (!flags_.http.empty()) {

@@ -69,6 +69,8 @@ struct NodeFlags {
   // a folder, see EngineOptions::flight; kNoFlight: none; empty: the state folder of services and
   // users
   std::string flight = {};
+  // a folder for shards of checkpoints; empty: 'checkpoints' in that of a service, else none
+  std::string state = {};
   double suspect_after = 1.5;  // seconds that a suspicion lasts until its node is held for dead
   int standalone = 0;  // so many nodes, as processes of this machine; 0: this process is one
 };
@@ -100,15 +102,28 @@ int cancel(const OperateFlags& flags);
 /// Has a node take no new partitions, and exit when its runs have ended (ClusterNode::drain).
 int drain(const OperateFlags& flags);
 
+struct TrainingFlags {
+  std::string name;               // attach: the training's
+  std::vector<std::string> join;  // as in OperateFlags
+  std::string keys;               // likewise
+  int patience = 10;              // likewise
+  bool json = false;              // runs: one array on a line
+};
+/// Lists the trainings that a cluster knows by name (training_runs).
+int runs(const TrainingFlags& flags);
+/// Shows the progress of one until it has ended, or SIGINT.
+int attach(const TrainingFlags& flags);
+
 struct CheckpointFlags {
   std::string action;  // list, show, verify, export
   std::string folder;
+  std::vector<std::string> with;  // folders of other nodes, for shards that are not in `folder`
   std::int64_t step = -1;         // -1: the newest; verify: all
   std::string to;                 // export: the file to write
   std::vector<std::string> only;  // export: names of variables, or of their scopes; empty: all
   bool json = false;
 };
-/// Lists, shows, verifies or exports the checkpoints of a training (CheckpointFolder).
+/// Lists, shows, verifies or exports the checkpoints of a training (CheckpointFolder, NodeFolders).
 int checkpoint(const CheckpointFlags& flags);
 
 /// This machine's.

@@ -36,8 +36,8 @@ expect 0 '^Tanh +.*Inputs: 1' ops
 expect 0 '^MatMul: ' ops MatMul
 expect 0 'attribute: dtype \(dtype, required\)' ops Cast
 expect 0 'gradient: +none, by definition' ops ArgMax
-for verb in version doctor ops keygen node clear cancel drain ps top inspect graph diagnose trace \
-  metrics report watch query checkpoint dependencies run completions; do
+for verb in version doctor ops keygen node clear cancel drain runs attach ps top inspect graph \
+  diagnose trace metrics report watch query checkpoint dependencies run completions; do
   expect 0 "^  $verb " --help
   expect 0 'Usage: troupe '"$verb" "$verb" --help
 done
@@ -279,9 +279,12 @@ if [[ $2 != *tsan* ]]; then
   nobody=(--join tcp://127.0.0.1:1 --patience 0)
   expect 1 'no node could be joined: tcp://127.0.0.1:1: ' cancel a/1 "${nobody[@]}"
   expect 1 'no node could be joined: tcp://127.0.0.1:1: ' drain b "${nobody[@]}"
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' runs "${nobody[@]}"
+  expect 1 'no node could be joined: tcp://127.0.0.1:1: ' attach demo "${nobody[@]}"
 fi
 expect 2 "run 'troupe cancel --help'" cancel
 expect 2 "run 'troupe drain --help'" drain
+expect 2 "run 'troupe attach --help'" attach
 for run in a a/ /7 a/x; do
   expect 2 "'$run' is no run: a run is NODE/NUMBER" cancel "$run"
 done
