@@ -35,8 +35,8 @@ class EagerService {
   EagerService(const NodeParts& node, StateService& states) : node_(node), states_(states) {}
   ~EagerService();
 
-  /// `owner`: the incarnation of `from`; `bytes`: of the message. Both throw for what a peer may not
-  /// send.
+  /// `owner`: the incarnation of `from`; `bytes`: of the message. Both throw for anything that a
+  /// peer may not send.
   void make(Peer from, std::uint64_t owner, EagerProgram&& m, std::uint64_t bytes);
   void handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::uint64_t bytes);
   /// Drops all of a session, and ends its runs.
