@@ -53,9 +53,14 @@ std::map<std::string, Variable> slots_of(Eager& scope, const Optimizer& optimize
                                          const Variable& v) {
   const std::string prefix = v.name() + "/" + optimizer.name() + "/";
   std::map<std::string, Variable> out;
-  for (const StateSpec& spec : scope.states().specs())
+  const auto add = [&](const StateSpec& spec) {
     if (spec.kind == StateSpec::Kind::variable && spec.name.starts_with(prefix))
       out.emplace(spec.name.substr(prefix.size()), Variable(&scope, scope.declare(spec, Site())));
+  };
+  for (const StateSpec& spec : scope.states().specs()) add(spec);
+  // those on other nodes are in no store here
+  const auto declared = scope.declared_states();
+  for (const StateSpec& spec : std::vector<StateSpec>(declared.begin(), declared.end())) add(spec);
   return out;
 }
 

@@ -107,8 +107,7 @@ class EagerService::Session {
         fill(*made(step.of), std::move(step.value), 0);
         break;
       case What::pack:
-        if (!step.list.is_list() || step.list.depth == List::kAnyDepth)
-          refuse("an eager list that is none");
+        if (!step.list.is_list()) refuse("an eager list that is none");
         for (const std::uint64_t id : step.in) work.in.push_back(id != 0 ? known(id) : nullptr);
         work.of = made(step.of);
         break;

@@ -1,6 +1,7 @@
 #include <troupe/cluster/node/remote_devices.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include <fmt/format.h>
@@ -24,28 +25,40 @@ class StateElsewhere final : public State {};
 
 }  // namespace
 
-/// Memory that is numbers of values.
+/// Memory that is numbers of values. It lives until its device and its last value are gone.
 class RemoteDevices::HandleAllocator final : public Allocator {
  public:
-  explicit HandleAllocator(EagerCalls& calls) : calls_(calls) {}
-  void* allocate(std::size_t) override { return address_of(calls_.fresh()); }
+  explicit HandleAllocator(std::shared_ptr<EagerCalls> calls) : calls_(std::move(calls)) {}
+  void* allocate(std::size_t) override {
+    users_.fetch_add(1, std::memory_order_relaxed);
+    return address_of(calls_->fresh());
+  }
   void deallocate(void* memory, std::size_t bytes) noexcept override {
-    calls_.release(id_at(memory), bytes);
+    calls_->release(id_at(memory), bytes);
+    leave();
+  }
+  /// Ends one use: the device's, or a value's.
+  void leave() noexcept {
+    if (users_.fetch_sub(1, std::memory_order_acq_rel) == 1) delete this;
   }
   bool has_room(std::size_t) const override { return true; }
   AllocatorCounters counters() const override { return {}; }
 
  private:
-  EagerCalls& calls_;
+  ~HandleAllocator() override = default;
+
+  const std::shared_ptr<EagerCalls> calls_;
+  std::atomic<std::size_t> users_{1};  // publishes the last use to the destruction
 };
 
 /// The work of one scope there, in order.
 class RemoteDevices::Stream final : public detail::Stream {
  public:
-  Stream(OfNode& device, EagerCalls& calls, const std::string& node)
-      : device_(device), calls_(calls), node_(node), asked_{.what = {}, .stream = calls.fresh()} {}
+  Stream(OfNode& device, std::shared_ptr<EagerCalls> calls, const std::string& node)
+      : device_(device), calls_(std::move(calls)),
+        node_(node), asked_{.what = {}, .stream = calls_->fresh()} {}
   ~Stream() override {
-    if (session_ != 0) calls_.finish(session_, What::end, asked_.stream);
+    if (session_ != 0) calls_->finish(session_, What::end, asked_.stream);
   }
 
   Device& device() override;
@@ -59,7 +72,7 @@ class RemoteDevices::Stream final : public detail::Stream {
   }
   const EagerCalls::Asked& asked() const { return asked_; }
   /// The session with the node as it is now.
-  Peer session() { return session_ = calls_.session_with(node_); }
+  Peer session() { return session_ = calls_->session_with(node_); }
   EagerStep step(What what, Id of) const { return {what, 0, asked_.stream, of}; }
 
  private:
@@ -69,7 +82,7 @@ class RemoteDevices::Stream final : public detail::Stream {
   }
 
   OfNode& device_;
-  EagerCalls& calls_;
+  const std::shared_ptr<EagerCalls> calls_;
   const std::string node_;
   EagerCalls::Asked asked_;
   Peer session_ = 0;
@@ -77,16 +90,17 @@ class RemoteDevices::Stream final : public detail::Stream {
 
 class RemoteDevices::OfNode final : public RemoteDevice {
  public:
-  OfNode(const NodeParts& parts, EagerCalls& calls, std::string name)
-      : parts_(parts), calls_(calls), name_(std::move(name)), node_(node_of(name_)),
-        allocator_(calls) {}
+  OfNode(const NodeParts& parts, std::shared_ptr<EagerCalls> calls, std::string name)
+      : parts_(parts), calls_(std::move(calls)), name_(std::move(name)), node_(node_of(name_)),
+        allocator_(new HandleAllocator(calls_)) {}
+  ~OfNode() override { allocator_->leave(); }
 
   const std::string& name() const override { return name_; }
   const std::string& kind() const override {
     static const std::string kind = "remote";
     return kind;
   }
-  Allocator& allocator() override { return allocator_; }
+  Allocator& allocator() override { return *allocator_; }
   const Primitives& primitives() const override {
     throw Error(Code::internal, name_ + " is another node's, and has no primitives here");
   }
@@ -97,7 +111,7 @@ class RemoteDevices::OfNode final : public RemoteDevice {
     auto& s = static_cast<Stream&>(stream);
     EagerStep put = s.step(What::put, id_at(on_device.data));
     put.value = host;
-    calls_.add(s.session(), std::move(put), s.asked());
+    calls_->add(s.session(), std::move(put), s.asked());
   }
   void copy_to_host(detail::Stream&, ConstView on_device, View host) override {
     Stream mine(*this, calls_, node_);
@@ -141,7 +155,7 @@ class RemoteDevices::OfNode final : public RemoteDevice {
         spec.shape.is_known()
             ? static_cast<std::size_t>(spec.shape.elements()) * size_of(spec.dtype)
             : 0;
-    return Buffer::allocate(allocator_, bytes);
+    return Buffer::allocate(*allocator_, bytes);
   }
   [[noreturn]] void refuse_value() const {
     throw Error(Code::data_loss,
@@ -152,18 +166,18 @@ class RemoteDevices::OfNode final : public RemoteDevice {
  private:
   std::unique_ptr<Kernel> prepared(Placed placed, bool counts_steps);
   Tensor fetch(Stream& stream, Id value) {
-    const Peer holder = calls_.holder_of(value);
+    const Peer holder = calls_->holder_of(value);
     EagerStep step = stream.step(What::read, value);
-    step.number = calls_.fresh();
-    Value result = calls_.ask(holder, std::move(step), stream.asked()).value;
+    step.number = calls_->fresh();
+    Value result = calls_->ask(holder, std::move(step), stream.asked()).value;
     if (!result.has_value() || result.is_list()) refuse_value();
     return std::move(result.tensor());
   }
 
   const NodeParts parts_;
-  EagerCalls& calls_;
+  const std::shared_ptr<EagerCalls> calls_;
   const std::string name_, node_;
-  HandleAllocator allocator_;
+  HandleAllocator* const allocator_;
   std::mutex mutex_;  // guards states_
   std::map<std::string, std::pair<StateSpec, Ref<State>>> states_;
 };
@@ -173,8 +187,8 @@ Device& RemoteDevices::Stream::device() { return device_; }
 /// A program that the other node has made, or makes when it is first used in a session.
 class RemoteDevices::Program final : public Kernel {
  public:
-  Program(OfNode& device, EagerCalls& calls, Placed placed, bool counts_steps)
-      : device_(device), calls_(calls), placed_(std::move(placed)), id_(calls.fresh()),
+  Program(OfNode& device, std::shared_ptr<EagerCalls> calls, Placed placed, bool counts_steps)
+      : device_(device), calls_(std::move(calls)), placed_(std::move(placed)), id_(calls_->fresh()),
         counts_steps_(counts_steps) {
     for (const Edge e : placed_.program.fetches) {
       results_.push_back(placed_.program.graph.spec(e));
@@ -184,7 +198,7 @@ class RemoteDevices::Program final : public Kernel {
       acts_ = acts_ || (node.op->effect != Effect::none && node.op->effect != Effect::read);
   }
   ~Program() override {
-    if (session_ != 0) calls_.finish(session_, What::drop, id_);
+    if (session_ != 0) calls_->finish(session_, What::drop, id_);
   }
 
   void run(KernelContext& c) override {
@@ -192,7 +206,7 @@ class RemoteDevices::Program final : public Kernel {
     const Peer to = stream.session();
     define(to);
     EagerStep call = stream.step(What::call, id_);
-    call.number = calls_.fresh();
+    call.number = calls_->fresh();
     EagerCalls::Asked asked = stream.asked();
     call.acts = asked.acts = acts_;
     call.is_told = is_told_;
@@ -207,12 +221,12 @@ class RemoteDevices::Program final : public Kernel {
       call.out.push_back(id_at(made.back()->data()));
     }
     if (!is_told_) {
-      calls_.add(to, std::move(call), asked);
+      calls_->add(to, std::move(call), asked);
       for (std::size_t i = 0; i < made.size(); ++i)
         c.set(static_cast<int>(i), device_.handle(std::move(made[i]), results_[i]));
       return;
     }
-    const EagerResult r = calls_.ask(to, std::move(call), asked);
+    const EagerResult r = calls_->ask(to, std::move(call), asked);
     auto next = r.told.begin();
     for (std::size_t i = 0; i < made.size(); ++i)
       c.set(static_cast<int>(i), told(std::move(made[i]), next, r.told.end(), stream, to));
@@ -224,7 +238,7 @@ class RemoteDevices::Program final : public Kernel {
   void define(Peer to) {
     std::lock_guard lock(mutex_);
     if (session_ == to) return;
-    calls_.send_program(to, id_, placed_);
+    calls_->send_program(to, id_, placed_);
     session_ = to;
   }
 
@@ -232,7 +246,7 @@ class RemoteDevices::Program final : public Kernel {
   Id input(const Value& value, Stream& stream, Peer to, std::vector<Ref<Buffer>>& kept) const {
     if (value.kind() == Value::Kind::tensor && device_.has(value.tensor())) {
       const Id id = device_.id_of(value.tensor());
-      calls_.holder_of(id);
+      calls_->holder_of(id);
       return id;
     }
     kept.push_back(device_.fresh_handle({}));
@@ -240,7 +254,7 @@ class RemoteDevices::Program final : public Kernel {
     if (!value.is_list()) {
       EagerStep put = stream.step(What::put, id);
       put.value = value.tensor();
-      calls_.add(to, std::move(put), stream.asked());
+      calls_->add(to, std::move(put), stream.asked());
       return id;
     }
     const List& list = value.list();
@@ -250,7 +264,7 @@ class RemoteDevices::Program final : public Kernel {
       const Value element = list.peek(i);
       pack.in.push_back(element.has_value() ? input(element, stream, to, kept) : 0);
     }
-    calls_.add(to, std::move(pack), stream.asked());
+    calls_->add(to, std::move(pack), stream.asked());
     return id;
   }
 
@@ -270,7 +284,7 @@ class RemoteDevices::Program final : public Kernel {
       unpack.out.push_back(is_written ? id_at(elements.back()->data()) : 0);
       skip(element, end);
     }
-    calls_.add(to, std::move(unpack), stream.asked());
+    calls_->add(to, std::move(unpack), stream.asked());
     List list(is.spec.dtype, is.spec.shape, is.spec.depth);
     list.grow(is.length);
     for (std::int64_t i = 0; i < is.length; ++i) {
@@ -294,7 +308,7 @@ class RemoteDevices::Program final : public Kernel {
   }
 
   OfNode& device_;
-  EagerCalls& calls_;
+  const std::shared_ptr<EagerCalls> calls_;
   const Placed placed_;
   const Id id_;
   const bool counts_steps_;
@@ -353,11 +367,12 @@ Ref<State> RemoteDevices::OfNode::state(const StateSpec& spec) {
       .first->second.second;
 }
 
-RemoteDevices::RemoteDevices(const NodeParts& node) : node_(node), calls_(node) {}
+RemoteDevices::RemoteDevices(const NodeParts& node)
+    : node_(node), calls_(std::make_shared<EagerCalls>(node)) {}
 RemoteDevices::~RemoteDevices() = default;
 
 RemoteDevice& RemoteDevices::device(const std::string& full_name) {
-  calls_.session_with(std::string(node_of(full_name)));
+  calls_->session_with(std::string(node_of(full_name)));
   std::lock_guard lock(mutex_);
   std::unique_ptr<OfNode>& known = devices_[full_name];
   if (!known) known = std::make_unique<OfNode>(node_, calls_, full_name);

@@ -4,7 +4,8 @@
 //
 //   RemoteDevice& d = devices.device("/node:w1/cpu:0");
 //
-// Threads: any. Ownership: devices live as long as the node, and must outlive their tensors.
+// Threads: any. Ownership: devices live as long as the node. Tensors and programs may outlive it:
+// they share what frees them.
 #pragma once
 
 #include <map>
@@ -24,7 +25,7 @@ class RemoteDevices {
 
   /// Made on first use. Throws not_found for a node that is not there.
   RemoteDevice& device(const std::string& full_name);
-  EagerCalls& calls() { return calls_; }
+  EagerCalls& calls() { return *calls_; }
 
  private:
   class HandleAllocator;
@@ -33,7 +34,7 @@ class RemoteDevices {
   class OfNode;
 
   const NodeParts node_;
-  EagerCalls calls_;
+  const std::shared_ptr<EagerCalls> calls_;
   std::mutex mutex_;  // guards devices_
   std::map<std::string, std::unique_ptr<OfNode>> devices_;
 };

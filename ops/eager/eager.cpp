@@ -572,8 +572,7 @@ int Eager::declare_new(StateSpec spec, const Site& at) {
       trace && spec.kind != StateSpec::Kind::actor && spec.kind != StateSpec::Kind::console)
     trace->callbacks().declared(spec, site);
   if (spec.kind != StateSpec::Kind::console && spec.name.starts_with('/')) spec.name.erase(0, 1);
-  if (at_->remote && spec.device.empty() && spec.kind != StateSpec::Kind::console)
-    spec.device = at_->device->name();
+  if (at_->remote && spec.device.empty() && !spec.is_of_host()) spec.device = at_->device->name();
   const bool is_shared =
       spec.kind == StateSpec::Kind::console || spec.kind == StateSpec::Kind::actor;
   for (const StateSpec& first : states_) {

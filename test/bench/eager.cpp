@@ -128,15 +128,17 @@ void measure_calls(EagerChains& chains, Engine& engine, int arguments, double bu
   c.print();
 }
 
-void measure_traced_chain(EagerChains& chains, Engine& engine) {
-  FunctionOptions options;
-  auto f = function(
-      "chain",
-      [](Expr x, Expr b) {
-        for (int i = 0; i < kOps; ++i) x = i % 2 == 0 ? x * b : x + b;
-        return x;
-      },
-      options);
+// Without passes, so that each op fires.
+void measure_traced_chain() {
+  EngineOptions options;
+  options.workers = 1;
+  options.optimize = false;
+  Engine engine(options);
+  EagerChains chains(engine);
+  auto f = function("chain", [](Expr x, Expr b) {
+    for (int i = 0; i < kOps; ++i) x = i % 2 == 0 ? x * b : x + b;
+    return x;
+  });
   Graph g;
   Expr x = g.input("x", DType::f32, {1}), b = g.input("b", DType::f32, {1}), y = x;
   for (int i = 0; i < kOps; ++i) y = i % 2 == 0 ? y * b : y + b;
@@ -238,7 +240,7 @@ int main(int argc, char** argv) {
   measure(chains, "backward", "backward", &EagerChains::backward, 1.3);
   measure_calls(chains, engine, 1, 1.0);
   measure_calls(chains, engine, 10, 1.5);
-  measure_traced_chain(chains, engine);
+  measure_traced_chain();
   measure_tracing(chains, 1);
   measure_tracing(chains, 1000);
   measure_new_shapes(engine);

@@ -156,6 +156,8 @@ void build(Graph& g, Expr p, Expr x, Expr xs, Variable w) {
   r = Q{x, x} / x;
   // an operand is an expression, a variable
   r += std::vector<short>{1};
+  // a tape watches
+  GradientTape().watch(std::vector<float>{1, 2});
 }
 END
 ! check mistakes "$2" || { echo "mistakes compile" && exit 1; }

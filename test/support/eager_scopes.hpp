@@ -1,4 +1,5 @@
-// Eager scopes for tests, alone and in engines of one and two workers, and how their values read.
+// Eager scopes for tests: alone, in engines of one and two workers, on another node; and how their
+// values read.
 #pragma once
 
 #include <string>
@@ -8,15 +9,19 @@
 
 #include <troupe/actors/engine/engine.hpp>
 #include <troupe/ops/eager/eager.hpp>
+#include <troupe/test/support/cluster/nodes.hpp>
 
 namespace troupe::test {
 
 using Numbers = std::vector<double>;
 
-inline double number(const Expr& e) { return e.value().at(0); }
+/// An eager value, from whichever device.
+inline Tensor value_of(const Expr& e) { return dynamic_cast<Eager&>(e.reader()).on_host(e); }
+inline double number(const Expr& e) { return value_of(e).at(0); }
 inline Numbers numbers(const Expr& e) {
+  const Tensor t = value_of(e);
   Numbers out;
-  for (std::int64_t i = 0; i < e.value().elements(); ++i) out.push_back(e.value().at(i));
+  for (std::int64_t i = 0; i < t.elements(); ++i) out.push_back(t.at(i));
   return out;
 }
 inline Expr matrix(Eager& e, std::initializer_list<double> v, const Shape& shape) {
@@ -45,6 +50,18 @@ void in_each_scope(Test test) {
       Eager e(engine);
       test(e);
     }
+}
+
+/// As `in_each_scope`, and in one that computes on another node.
+template <class Test>
+void in_each_place(Test test) {
+  in_each_scope(test);
+  BOOST_TEST_CONTEXT("on another node") {
+    Nodes nodes(2, stepped(1));
+    Eager e(nodes.engine());
+    const auto there = e.on_device("/node:b/cpu:0");
+    test(e);
+  }
 }
 
 }  // namespace troupe::test

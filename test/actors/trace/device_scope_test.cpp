@@ -65,7 +65,7 @@ BOOST_AUTO_TEST_CASE(elements_of_lists_cross_devices) {
   BOOST_TEST(numbers(list_stack(other.adopt(list, Site()))) == (Numbers{2, 4, 6, 8}));
 }
 
-BOOST_AUTO_TEST_CASE(gradients_cross_devices) {
+BOOST_AUTO_TEST_CASE(gradients_cross_devices) {  // A42
   Engine engine({.workers = 1});
   Eager e(engine);
   for (const bool is_first_there : {true, false}) {

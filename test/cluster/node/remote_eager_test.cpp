@@ -9,6 +9,7 @@
 #include <troupe/cluster/node/node_core.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/refusal.hpp>
+#include <troupe/test/support/temp_directory.hpp>
 #include <troupe/troupe.hpp>
 
 namespace troupe::test {
@@ -261,6 +262,44 @@ BOOST_AUTO_TEST_CASE(lists_strings_control_flow_and_shapes_that_depend_on_data_w
   });
 }
 
+BOOST_AUTO_TEST_CASE(code_of_this_process_runs_here_on_values_of_the_node) {
+  Nodes nodes(2);
+  Eager e(nodes.engine());
+  auto there = e.on_device(kB);
+  const Expr x = e.constant(vector_of({1, 2})) + 1.0;
+  const Expr doubled = actor_node(e, "twice", {x}, {{DType::f32, Shape{2}}},
+                                  [](std::span<const Tensor> in, std::span<Tensor> out) {
+                                    out[0] = vector_of({static_cast<float>(2 * in[0].at(0)),
+                                                        static_cast<float>(2 * in[0].at(1))});
+                                  })[0];
+  BOOST_TEST(read(e, doubled + x) == Numbers({6, 9}));
+}
+
+// A checkpoint has the variables of the node and the optimizer's slots beside them.
+BOOST_AUTO_TEST_CASE(a_training_on_the_node_is_saved_and_restored) {
+  over_two_nodes([](Nodes&, Eager& e) {
+    auto there = e.on_device(kB);
+    const Variable w = e.variable("w", vector_of({1, 2}));
+    const Momentum optimizer({.learning_rate = 0.5, .momentum = 0.5});
+    const auto step = [&] {
+      GradientTape tape;
+      const Expr loss = sum(square(w.read()));
+      optimizer.apply({tape.gradient(loss, w)}, {w});
+      return read(e, w.read());
+    };
+    step();
+    const Folder folder;
+    const std::string file = folder / "training";
+    ObjectCheckpoint checkpoint(e);
+    checkpoint.add("w", w).add("momentum", optimizer);
+    checkpoint.save(file);
+    const Numbers second = step(), third = step();
+    BOOST_TEST(checkpoint.restore(file).is_complete());
+    BOOST_TEST(step() == second);
+    BOOST_TEST(step() == third);
+  });
+}
+
 BOOST_AUTO_TEST_CASE(values_go_between_nodes_by_themselves) {
   Nodes nodes(3);
   Eager e(nodes.engine());
@@ -321,6 +360,20 @@ BOOST_AUTO_TEST_CASE(the_values_of_a_lost_node_are_errors_and_its_next_life_comp
   auto there = e.on_device(kB);
   BOOST_TEST(has(refusal([&] { x + 1.0; }, Code::unavailable), {"node 'b' was lost"}));
   BOOST_TEST(read(e, e.constant(vector_of({1})) + 1.0) == Numbers({2}));
+}
+
+BOOST_AUTO_TEST_CASE(values_and_programs_may_outlive_the_engine) {
+  Tensor value;
+  auto twice = function("twice", [](Expr x) { return x * 2.0; });
+  {
+    Nodes nodes(2);
+    Eager e(nodes.engine());
+    auto there = e.on_device(kB);
+    const Expr y = twice(e.constant(vector_of({1})));
+    BOOST_TEST(read(e, y) == Numbers({2}));
+    value = y.value();
+  }
+  BOOST_TEST(value.shape() == Shape{1});
 }
 
 // A thread that waits for a value of the node, which leaves meanwhile.
