@@ -58,7 +58,7 @@ std::map<std::string, Variable> slots_of(Eager& scope, const Optimizer& optimize
       out.emplace(spec.name.substr(prefix.size()), Variable(&scope, scope.declare(spec, Site())));
   };
   for (const StateSpec& spec : scope.states().specs()) add(spec);
-  // those on other nodes are in no store here
+  // no store here has states of other nodes
   const auto declared = scope.declared_states();
   for (const StateSpec& spec : std::vector<StateSpec>(declared.begin(), declared.end())) add(spec);
   return out;
