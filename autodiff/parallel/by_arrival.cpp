@@ -20,6 +20,11 @@ struct Arrived {
   Exprs slopes;  // dense: one a variable; rows: indices, values
 };
 
+// [replicas], i64: one for this replica.
+Expr only(const Expr& replica, int replicas) {
+  return cast(reshape(one_hot(replica, replicas), {replicas}), DType::i64);
+}
+
 class Queued {
  public:
   Queued(const Replicas& replicas, const collective::Group& group, const Exprs& losses,
@@ -34,19 +39,24 @@ class Queued {
       are_rows_.push_back(keeps_rows && std::all_of(all.begin(), all.end(), [&](const auto& of) {
                             return of[i].is_sparse();
                           }));
-    const auto there = graph.on_device(home_);
-    queue_ = graph.fifo_queue(name, components(all[0], losses[0]), replicas.size(), at).state();
-    arrivals_.counts = graph.variable(name + "/counts", DType::i64, {replicas.size()},
-                                      Initializer::constant(0), at);
-    for (int r = 0; r < replicas.size(); ++r)
-      arrivals_.sent.push_back(send(r, all[static_cast<std::size_t>(r)], losses, group, at));
+    at_home([&] {
+      queue_ = graph.fifo_queue(name, components(all[0], losses[0]), replicas.size(), at).state();
+      arrivals_.counts = graph.variable(name + "/counts", DType::i64, {replicas.size()},
+                                        Initializer::constant(0), at);
+    });
+    for (int r = 0; r < replicas.size(); ++r) {
+      const Exprs parts = parts_of(r, all[static_cast<std::size_t>(r)], losses, group);
+      at_home([&] {
+        arrivals_.sent.push_back(graph.bind(find_op("Enqueue"), parts, {}, Site(at), queue_)[0]);
+      });
+    }
   }
 
-  const std::string& home() const { return home_; }
-  /// Dtype and shape of each variable's gradient, where none stays sparse.
-  std::vector<ValueSpec> dense_specs() const {
-    const std::vector<ValueSpec>& all = replicas_.graph().state_spec(queue_).values;
-    return {all.begin() + 3, all.end()};
+  /// Calls `f` with nodes where the queue is. An optimizer's nodes are where their variables are.
+  template <class F>
+  void at_home(F f) const {
+    const auto there = replicas_.graph().on_device(home_);
+    f();
   }
   ArrivalStep& arrivals() { return arrivals_; }
   Arrived take(At at) const {
@@ -54,6 +64,29 @@ class Queued {
     return {
         parts[0], parts[1], parts[2],
         Exprs(std::make_move_iterator(parts.begin() + 3), std::make_move_iterator(parts.end()))};
+  }
+  /// Takes gradients until `a.needed` of the ticket's step are there: their number, the sum of
+  /// their losses, the replicas that sent them ([replicas], i64), and the sum of each variable's.
+  Exprs first(const ArrivalStep& a, At at) const {
+    Graph& graph = replicas_.graph();
+    const std::vector<ValueSpec>& parts = graph.state_spec(queue_).values;
+    Exprs none{graph.constant(std::int64_t{0}), graph.zeros(parts[2].dtype, Shape()),
+               graph.zeros(DType::i64, Shape{replicas_.size()})};
+    for (auto spec = parts.begin() + 3; spec != parts.end(); ++spec)
+      none.push_back(graph.zeros(spec->dtype, spec->shape));
+    // One at a time: an iteration that began early would take a gradient of the next step.
+    return while_loop(
+        [&](const Exprs& v) { return v[0] < static_cast<std::int64_t>(a.needed); },
+        [&](const Exprs& v) {
+          const Arrived arrived = take(at);
+          const Expr counts = all(arrived.ticket == a.ticket);
+          Exprs next{v[0] + cast(counts, DType::i64), v[1] + where(counts, arrived.loss, 0.0),
+                     v[2] + where(counts, only(arrived.replica, replicas_.size()), 0)};
+          for (std::size_t i = 0; i < arrived.slopes.size(); ++i)
+            next.push_back(v[3 + i] + where(counts, arrived.slopes[i], 0.0));
+          return next;
+        },
+        none, {.name = "arrivals", .parallel_iterations = 1}, at);
   }
   /// The gradients of one arrival.
   std::vector<Cotangent> gradients(const Arrived& arrived) const {
@@ -88,23 +121,21 @@ class Queued {
     }
     return all;
   }
-  Expr send(int r, const std::vector<Cotangent>& slopes, const Exprs& losses,
-            const collective::Group& group, At at) const {
-    Graph& graph = replicas_.graph();
-    Exprs parts{arrivals_.ticket, graph.constant(static_cast<std::int64_t>(r))};
-    {
-      const auto there = graph.on_device(group.device(r));
-      parts.push_back(reshape(losses[static_cast<std::size_t>(r)], Shape()));
-      for (std::size_t i = 0; i < slopes.size(); ++i) {
-        if (!are_rows_[i]) {
-          parts.push_back(slopes[i].to_dense());
-          continue;
-        }
-        parts.push_back(slopes[i].indices);
-        parts.push_back(slopes[i].values);
+  // An element of the queue, made on the replica's device.
+  Exprs parts_of(int r, const std::vector<Cotangent>& slopes, const Exprs& losses,
+                 const collective::Group& group) const {
+    const auto there = replicas_.graph().on_device(group.device(r));
+    Exprs parts{arrivals_.ticket, replicas_.graph().constant(static_cast<std::int64_t>(r)),
+                reshape(losses[static_cast<std::size_t>(r)], Shape())};
+    for (std::size_t i = 0; i < slopes.size(); ++i) {
+      if (!are_rows_[i]) {
+        parts.push_back(slopes[i].to_dense());
+        continue;
       }
+      parts.push_back(slopes[i].indices);
+      parts.push_back(slopes[i].values);
     }
-    return graph.bind(find_op("Enqueue"), parts, {}, Site(at), queue_)[0];
+    return parts;
   }
 
   const Replicas& replicas_;
@@ -119,14 +150,9 @@ class Queued {
 Exprs apply(const Queued& queued, const Replicas& replicas, const ArrivalStep& arrivals,
             const std::vector<Cotangent>& slopes, const Expr& counts,
             const std::vector<Variable>& variables, const Optimizer& optimizer, At at) {
-  const Expr step = optimizer.apply(replicas.clipped(slopes), variables, at);
-  const auto there = replicas.graph().on_device(queued.home());
-  return {step, arrivals.counts.assign_add(counts)};
-}
-
-// [replicas], i64: one for this replica.
-Expr only(const Expr& replica, int replicas) {
-  return cast(reshape(one_hot(replica, replicas), {replicas}), DType::i64);
+  Exprs done{optimizer.apply(replicas.clipped(slopes), variables, at)};
+  queued.at_home([&] { done.push_back(arrivals.counts.assign_add(counts)); });
+  return done;
 }
 
 }  // namespace
@@ -137,15 +163,18 @@ ArrivalStep asynchronous(const collective::Group& group, const Exprs& losses,
   const Replicas replicas("asynchronous", group, losses, options, at);
   Queued queued(replicas, group, losses, variables, true, at);
   ArrivalStep a = queued.arrivals();
-  const auto there = replicas.graph().on_device(queued.home());
-  const Arrived arrived = queued.take(at);
-  a.applied = arrived.ticket[0] == a.ticket[0];
+  Arrived arrived;
+  Expr counts;
+  queued.at_home([&] {
+    arrived = queued.take(at);
+    a.applied = arrived.ticket[0] == a.ticket[0];
+    counts = only(arrived.replica, replicas.size());
+  });
   a.loss = arrived.loss;
   a.train = when(
       a.applied,
       [&] {
-        apply(queued, replicas, a, queued.gradients(arrived),
-              only(arrived.replica, replicas.size()), variables, optimizer, at);
+        apply(queued, replicas, a, queued.gradients(arrived), counts, variables, optimizer, at);
       },
       {.name = "apply"}, at);
   return a;
@@ -164,31 +193,15 @@ ArrivalStep with_backups(const collective::Group& group, const Exprs& losses,
   ArrivalStep a = queued.arrivals();
   a.needed = group.size() - backups;
   a.drops_late = true;
-  Graph& graph = replicas.graph();
-  const auto there = graph.on_device(queued.home());
-  // Number of gradients that count, sum of their losses, replicas that sent them, their sums.
-  Exprs none{graph.constant(std::int64_t{0}), graph.zeros(losses[0].dtype(), Shape()),
-             graph.zeros(DType::i64, Shape{group.size()})};
-  for (const ValueSpec& spec : queued.dense_specs())
-    none.push_back(graph.zeros(spec.dtype, spec.shape));
-  // One at a time: an iteration that began early would take a gradient of the next step.
-  const Exprs last = while_loop(
-      [&](const Exprs& v) { return v[0] < static_cast<std::int64_t>(a.needed); },
-      [&](const Exprs& v) {
-        const Arrived arrived = queued.take(at);
-        const Expr counts = all(arrived.ticket == a.ticket);
-        Exprs next{v[0] + cast(counts, DType::i64), v[1] + where(counts, arrived.loss, 0.0),
-                   v[2] + where(counts, only(arrived.replica, group.size()), 0)};
-        for (std::size_t i = 0; i < arrived.slopes.size(); ++i)
-          next.push_back(v[3 + i] + where(counts, arrived.slopes[i], 0.0));
-        return next;
-      },
-      none, {.name = "arrivals", .parallel_iterations = 1}, at);
-  const double share = 1.0 / a.needed;
+  Exprs last;
   std::vector<Cotangent> means;
-  for (std::size_t i = 3; i < last.size(); ++i) means.emplace_back(last[i] * share);
-  a.loss = last[1] * share;
-  a.applied = last[0] == static_cast<std::int64_t>(a.needed);
+  queued.at_home([&] {
+    last = queued.first(a, at);
+    const double share = 1.0 / a.needed;
+    for (std::size_t i = 3; i < last.size(); ++i) means.emplace_back(last[i] * share);
+    a.loss = last[1] * share;
+    a.applied = last[0] == static_cast<std::int64_t>(a.needed);
+  });
   a.train = troupe::group(apply(queued, replicas, a, means, last[2], variables, optimizer, at), at);
   return a;
 }

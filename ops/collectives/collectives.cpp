@@ -14,8 +14,10 @@
 namespace troupe::collective {
 namespace {
 
-// Bytes from which pieces are combined on all members: below, latency decides.
-constexpr std::int64_t kChunked = 64 * 1024;
+// Bytes from which a value is large: below, latency decides.
+constexpr std::int64_t kLarge = 64 * 1024;
+// Bytes of a piece below which k (k - 1) messages of pieces take longer than fewer whole values.
+constexpr std::int64_t kPiece = 32 * 1024;
 // Members from which one member no longer takes in the small values of all others in turn.
 constexpr int kMany = 8;
 
@@ -241,10 +243,11 @@ Exprs by_pieces(const Collective& c, const Group& group, const Exprs& xs, Combin
 
 }  // namespace
 
-Group::Group(std::string name, std::vector<std::string> devices)
+Group::Group(std::string name, std::vector<std::string> devices, CollectiveAt at)
     : name_(std::move(name)), devices_(std::move(devices)) {
   const auto refuse = [&](const std::string& why) {
-    throw Error(Code::invalid_argument, fmt::format("group '{}' {}", name_, why));
+    throw Error(Code::invalid_argument,
+                fmt::format("group '{}' ({}) {}", name_, Site(at).text(), why));
   };
   if (name_.empty()) refuse("has no name; give it one, for errors");
   if (devices_.size() < 2)
@@ -273,13 +276,12 @@ Exprs all_reduce(const Group& group, const Exprs& xs, Combine how, CollectiveAt 
   c.require_combines(xs[0], how);
   const Shape shape = xs[0].shape();
   const int k = group.size();
-  const bool is_large =
-      shape.is_known() &&
-      shape.elements() * static_cast<std::int64_t>(size_of(xs[0].dtype())) >= kChunked;
-  if (is_large && is_of_one_memory(group)) return by_one(c, group, xs, how);
+  const std::int64_t bytes =
+      shape.is_known() ? shape.elements() * static_cast<std::int64_t>(size_of(xs[0].dtype())) : 0;
+  if (bytes >= kLarge && is_of_one_memory(group)) return by_one(c, group, xs, how);
   // Two send as many bytes so as by pieces, and join none.
   if (k == 2) return by_exchange(c, group, xs, how);
-  if (is_large) return by_pieces(c, group, xs, how);
+  if (bytes >= k * kPiece) return by_pieces(c, group, xs, how);
   if (k < kMany) return by_one(c, group, xs, how);
   if (std::has_single_bit(static_cast<unsigned>(k))) return by_doubling(c, xs, how);
   return ByTree(c, xs, how).run();

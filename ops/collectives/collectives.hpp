@@ -11,12 +11,9 @@
 // of expressions, other dtypes or shapes) is refused while the graph is built, naming the lines of
 // both operands.
 //
-// Order: members are combined in the order of the group, first to last, not in order of arrival. So
-// results have the same bits in every run, on any devices.
-//
-// Algorithms (n bytes, k members). all_reduce of at least kChunked elements a member: member i
-// combines the i-th of k pieces, and each member joins the pieces; each link carries 2n(k-1)/k.
-// Smaller ones are combined on the first member.
+// Order: members are combined in one order, that of a binary tree over the group, not in order of
+// arrival. So results have the same bits in every run, by any algorithm and on any devices. The
+// README lists the algorithms.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +25,15 @@
 
 namespace troupe::collective {
 
+using CollectiveAt = std::source_location;
+
 /// Devices by name, of one process or of several nodes, each once.
 class Group {
  public:
   /// Throws invalid_argument for a group without a name, of fewer than two devices, or with a
   /// device twice.
-  Group(std::string name, std::vector<std::string> devices);
+  Group(std::string name, std::vector<std::string> devices,
+        CollectiveAt at = CollectiveAt::current());
 
   const std::string& name() const { return name_; }
   int size() const { return static_cast<int>(devices_.size()); }
@@ -46,8 +46,6 @@ class Group {
 };
 
 enum class Combine : std::uint8_t { sum, mean, min, max, product };
-
-using CollectiveAt = std::source_location;
 
 /// Each member gets x.
 Exprs broadcast(const Group& group, const Expr& x, CollectiveAt at = CollectiveAt::current());

@@ -104,7 +104,7 @@ constexpr Combine kAll[] = {Combine::sum, Combine::mean, Combine::min, Combine::
 }  // namespace
 
 BOOST_AUTO_TEST_CASE(all_reduce_gives_each_member_the_combination_of_all) {
-  for (const Shape& shape : {Shape{}, Shape{3}, Shape{2, 3}, Shape{50, 100}})
+  for (const Shape& shape : {Shape{}, Shape{3}, Shape{2, 3}, Shape{150, 100}})
     for (Combine how : kAll)
       check_everywhere(
           shape, [&](const Group& g, const Exprs& x) { return all_reduce(g, x, how); },
@@ -182,7 +182,7 @@ BOOST_AUTO_TEST_CASE(barrier_changes_no_value) {
 
 // y_i = all_reduce(x)_i, loss = sum of c_i * y_i: each x has the sum of all c as its gradient.
 BOOST_AUTO_TEST_CASE(gradients_pass_through_collectives) {
-  for (const Shape& shape : {Shape{3}, Shape{50, 100}})
+  for (const Shape& shape : {Shape{3}, Shape{150, 100}})
     check_everywhere(
         shape,
         [](const Group& g, const Exprs& x) {
@@ -258,8 +258,13 @@ BOOST_AUTO_TEST_CASE(calls_that_do_not_fit_are_refused_with_both_lines) {
         all_reduce(group, {cast(a, DType::i32), cast(a, DType::i32)}, Combine::mean);
       },
       {"a mean of i32"});
-  refuses([] { Group("one", {"cpu:0"}); }, {"a collective needs two or more"});
-  refuses([] { Group("twice", {"cpu:0", "cpu:0"}); }, {"the device cpu:0 twice"});
+  refuses([] { Group("one", {"cpu:0"}); },
+          {"group 'one' (", "collectives_test.cpp:", "a collective needs two or more"});
+  refuses(
+      [] {
+        Group("twice", {"cpu:0", "cpu:0"});
+      },
+      {"group 'twice' (", "collectives_test.cpp:", "the device cpu:0 twice"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

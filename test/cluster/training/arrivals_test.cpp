@@ -173,6 +173,44 @@ BOOST_AUTO_TEST_CASE(a_lost_node_loses_no_gradient_and_repeats_none) {
     }
 }
 
+// Variables of three shapes on two devices, with an optimizer that has slots, which one update
+// changes; the loss falls.
+BOOST_AUTO_TEST_CASE(variables_may_be_on_several_devices) {
+  for (const int count : {1, 2})
+    for (const bool is_asynchronous : {true, false}) {
+      Nodes nodes(count);
+      Folder folder;
+      const auto build = [=](Graph& g, const Group& group) {
+        std::vector<Variable> all;
+        for (int i = 0; i < 3; ++i) {
+          const auto there = g.on_device(group.device(i % 2));
+          all.push_back(
+              g.variable(fmt::format("v{}", i), DType::f32, {i + 1, 2}, Initializer::constant(1)));
+        }
+        TrainingProgram p;
+        Exprs losses;
+        for (int r = 0; r < group.size(); ++r) {
+          const auto there = g.on_device(group.device(r));
+          p.feeds.push_back(g.input(fmt::format("batch-{}", r), DType::i64, {1}));
+          losses.push_back(sum(square(all[0].read())) + sum(square(all[1].read())) +
+                           sum(square(gather(all[2], minimum(p.feeds.back(), 2)))));
+        }
+        const Adam adam({.learning_rate = 0.05});
+        const data_parallel::Options options{.clip_norm = 2};
+        p.arrivals = is_asynchronous
+                         ? data_parallel::asynchronous(group, losses, all, adam, options)
+                         : data_parallel::with_backups(group, losses, all, adam, 1, options);
+        p.fetches = {p.arrivals->loss};
+        return p;
+      };
+      Training training(nodes[0], {.replicas = kReplicas, .folder = folder / "checkpoints"}, build,
+                        batches_of);
+      const float before = training.run(1)[0].item<float>();
+      const float after = training.run(30)[0].item<float>();
+      BOOST_TEST(after < 0.5f * before);
+    }
+}
+
 // Replica 2 waits inside its step until the training has ended: no step waits for it.
 BOOST_AUTO_TEST_CASE(a_step_does_not_wait_for_more_gradients_than_it_needs) {
   std::promise<void> release;
