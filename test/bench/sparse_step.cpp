@@ -4,6 +4,7 @@
 // with sparse gradients and SGD. `_sharded_N`: a ShardedVariable over this process and N - 1
 // others, which share memory; the peer is the small table.
 //
+//   sparse_step sharded                  # without the rows `_here`
 //   sparse_step profile 65536 2000       # rows, steps: in this process, for a profiler
 #include <cmath>
 #include <random>
@@ -114,9 +115,10 @@ int main(int argc, char** argv) {
       std::printf("%.4g us a step\n", step.us(argc > 3 ? std::atoi(argv[3]) : 2000));
     return 0;
   }
+  const bool is_sharded_only = argc > 1 && std::string(argv[1]) == "sharded";
   bench::Processes workers(kMost - 1);
   bench::Peer torch("torch", "sparse_step_torch.py", {"1"});
-  {
+  if (!is_sharded_only) {
     EngineOptions o;
     o.workers = 1;
     Engine engine(std::move(o));
