@@ -36,10 +36,14 @@ class CheckpointService::Jobs {
     }
     thread_.join();
   }
-  void post(std::function<void()> job) {
+  /// Returns false if too many wait.
+  bool post(std::function<void()> job) {
+    constexpr std::size_t kMostWaiting = 256;
     std::lock_guard lock(mutex_);
+    if (jobs_.size() >= kMostWaiting) return false;
     jobs_.push_back(std::move(job));
     changed_.notify_all();
+    return true;
   }
 
  private:
@@ -243,7 +247,10 @@ void CheckpointService::handle(Peer from, std::uint64_t owner, CheckpointRequest
       else reply(from, answer_to(owner, *kept));
     };
     if (!writer_) job();
-    else (is_write ? sender_ : writer_)->post(std::move(job));
+    else if (!(is_write ? sender_ : writer_)->post(std::move(job)))
+      reply_with_status(from, kept->request,
+                        Status(Code::resource_exhausted,
+                               "too many requests for checkpoints wait; ask again later"));
     return std::nullopt;
   });
 }

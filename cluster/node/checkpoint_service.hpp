@@ -21,7 +21,8 @@
 // when they are written, when the training takes others, or with the session of their owner.
 //
 // Invariants: 1. what a driver of an earlier epoch asks for is refused (CheckpointStore). 2. A
-// shard's copies have equal bytes: their checksums are compared before a holder is named.
+// shard's copies have equal bytes: their checksums are compared before a holder is named. 3. At
+// most 256 requests wait for a thread; one more is refused.
 #pragma once
 
 #include <chrono>
