@@ -208,7 +208,7 @@ int run(int argc, char** argv) {
       ->check(folder_or_none);
   node_verb
       ->add_option("--state", of_node.state,
-                   "Keep shards of trainings' checkpoints there (default: 'checkpoints' in "
+                   "Keep shards of trainings' checkpoints there (default: 'checkpoints/NAME' in "
                    "$STATE_DIRECTORY; otherwise none)")
       ->type_name("DIR")
       ->check(something);

@@ -105,6 +105,30 @@ std::string flight_folder(const std::string& given,
   return {};
 }
 
+// The folder for shards of checkpoints: a service has one. It was not requested, so a node that
+// cannot write there only logs that.
+std::string checkpoint_folder(const std::string& given, const std::string& node,
+                              const std::function<void(const LogRecord&)>& log) {
+  namespace fs = std::filesystem;
+  const Environment environment = environment_of_process();
+  if (!given.empty() || !environment("STATE_DIRECTORY")) return given;
+  const std::string folder = fmt::format("{}/checkpoints/{}", state_folder(environment), node);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && access(folder.c_str(), W_OK | X_OK) != 0)
+    error = std::error_code(errno, std::generic_category());
+  if (!error) return folder;
+  log({LogRecord::Level::warning,
+       0,
+       {},
+       {},
+       {},
+       {},
+       fmt::format("checkpoints cannot be kept in '{}' ({}): name a folder with --state", folder,
+                   error.message())});
+  return {};
+}
+
 bool is_asked_to_end(const sigset_t& endings) {
   const timespec now{0, 0};
   return sigtimedwait(&endings, nullptr, &now) >= 0;
@@ -216,10 +240,7 @@ int node(const NodeFlags& given) {
   const sigset_t endings = block_endings();
   options.engine.workers = flags.workers;
   options.engine.flight = flight_folder(flags.flight, options.engine.log);
-  options.state = flags.state;
-  if (const auto of_service = environment_of_process()("STATE_DIRECTORY");
-      of_service && flags.state.empty())
-    options.state = state_folder(environment_of_process()) + "/checkpoints";
+  options.state = checkpoint_folder(flags.state, options.name, options.engine.log);
   options.transport = [&](PeerInfo self) {
     self.address = flags.listen;
     return make_zeromq_transport(std::move(self), tcp);

@@ -69,7 +69,7 @@ struct NodeFlags {
   // a folder, see EngineOptions::flight; kNoFlight: none; empty: the state folder of services and
   // users
   std::string flight = {};
-  // a folder for shards of checkpoints; empty: 'checkpoints' in that of a service, else none
+  // a folder for shards of checkpoints; empty: 'checkpoints/NAME' in that of a service, else none
   std::string state = {};
   double suspect_after = 1.5;  // seconds that a suspicion lasts until its node is held for dead
   int standalone = 0;  // so many nodes, as processes of this machine; 0: this process is one
