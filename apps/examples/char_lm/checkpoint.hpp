@@ -116,13 +116,19 @@ class Checkpoint {
       return low <= n && n <= high;
     };
     const ModelOptions& m = t.model;
-    const bool is_model =
-        m.kind == kWindow
-            ? within(m.context, 1, kMaxContext) && within(m.layers, 0, kMaxLayers)
-            : m.kind == kLstm && within(m.length, 1, kMaxLength) && within(m.layers, 1, kMaxLayers);
-    return is_model && within(m.embedding, 1, kMaxEmbedding) && within(m.hidden, 1, kMaxHidden) &&
-           within(t.batch, 1, kMaxBatch) && within(t.replicas, 1, kMaxBatch) &&
-           within(t.steps, 0, kMaxSteps) && std::isfinite(t.rate) && t.rate > 0;
+    const auto is_model = [&] {
+      if (m.kind == kWindow)
+        return within(m.context, 1, kMaxContext) && within(m.layers, 0, kMaxLayers) &&
+               within(m.embedding, 1, kMaxEmbedding);
+      if (m.kind == kTransformer)
+        return within(m.context, 1, kMaxContext) && within(m.layers, 1, kMaxLayers) &&
+               within(m.heads, 1, kMaxHidden) && m.hidden % m.heads == 0;
+      return m.kind == kLstm && within(m.length, 1, kMaxLength) &&
+             within(m.layers, 1, kMaxLayers) && within(m.embedding, 1, kMaxEmbedding);
+    };
+    return within(m.hidden, 1, kMaxHidden) && is_model() && within(t.batch, 1, kMaxBatch) &&
+           within(t.replicas, 1, kMaxBatch) && within(t.steps, 0, kMaxSteps) &&
+           std::isfinite(t.rate) && t.rate > 0;
   }
 
   Checkpoint(std::string path, TensorFile file) : path_(std::move(path)), file_(std::move(file)) {}

@@ -76,6 +76,25 @@ class Machines {
     return fmt::format("/node:{}/cpu:{}", nodes_[static_cast<std::size_t>(replica % n)],
                        replica / n);
   }
+  /// Returns the devices of a mesh of `size` places: as many of each node, one node after the
+  /// other, or all of this process. Throws invalid_argument if the nodes do not divide the places.
+  std::vector<std::string> devices(std::int64_t size) const {
+    const auto n = std::max<std::int64_t>(1, static_cast<std::int64_t>(nodes_.size()));
+    if (size % n != 0)
+      throw Error(Code::invalid_argument,
+                  fmt::format("a mesh of {} devices has no equal share for each of {} nodes: give "
+                              "--mesh a multiple of them, or --nodes fewer",
+                              size, n));
+    std::vector<std::string> all;
+    for (std::int64_t i = 0; i < size; ++i) {
+      const std::string device = fmt::format("cpu:{}", i % (size / n));
+      all.push_back(nodes_.empty()
+                        ? device
+                        : fmt::format("/node:{}/{}",
+                                      nodes_[static_cast<std::size_t>(i / (size / n))], device));
+    }
+    return all;
+  }
   /// True if more of the named nodes are there than take part.
   bool has_more_nodes() const { return node_ && those_there().size() > nodes_.size(); }
   /// Null without a page.

@@ -20,7 +20,11 @@ namespace troupe::char_lm {
 
 inline constexpr std::int64_t kMaxContext = 1024, kMaxLength = 4096, kMaxEmbedding = 4096,
                               kMaxHidden = 16'384, kMaxLayers = 64, kMaxBatch = 1 << 20,
-                              kMaxSteps = 1'000'000'000'000;
+                              kMaxDevices = 1024, kMaxSteps = 1'000'000'000'000;
+
+/// Dimensions of the transformer that a layout may split.
+inline constexpr const char* kDimensions[] = {"batch", "length", "width",     "heads",
+                                              "depth", "inner",  "vocabulary"};
 
 /// Sizes with which each model learns most of the King James Bible in the default time on two
 /// cores.
@@ -33,6 +37,13 @@ inline TrainerOptions defaults(const std::string& kind) {
     t.model.hidden = 512;
     t.model.layers = 2;
     t.batch = 512;
+    t.rate = 3e-3;
+  } else if (kind == kTransformer) {
+    t.model.context = 64;
+    t.model.hidden = 128;
+    t.model.layers = 2;
+    t.model.heads = 4;
+    t.batch = 32;
     t.rate = 3e-3;
   } else {
     t.model.length = 64;
@@ -78,9 +89,10 @@ struct Options {
 /// that it has.
 void fields(auto& t, auto&& visit) {
   visit("model", t.model.kind);
-  if (t.model.kind == kWindow) visit("context", t.model.context);
+  if (t.model.kind == kWindow || t.model.kind == kTransformer) visit("context", t.model.context);
   else visit("length", t.model.length), visit("replicas", t.replicas);
-  visit("embedding", t.model.embedding);
+  if (t.model.kind != kTransformer) visit("embedding", t.model.embedding);
+  else visit("heads", t.model.heads);
   visit("hidden", t.model.hidden);
   visit("layers", t.model.layers);
   visit("batch", t.batch);
@@ -128,8 +140,9 @@ inline void declare(CLI::App& app, Options& o) {
 
   const char* model = "Model (a resumed file has its own)";
   app.add_option("--model", m.kind,
-                 "lstm: reads streams of text with a memory; window: sees the last characters only")
-      ->check(CLI::IsMember({kLstm, kWindow}))
+                 "lstm: reads streams of text with a memory; window: sees the last characters "
+                 "only; transformer: attends to them, over a mesh of devices if asked to")
+      ->check(CLI::IsMember({kLstm, kWindow, kTransformer}))
       ->capture_default_str()
       ->type_name("NAME")
       ->group(model);
@@ -140,29 +153,40 @@ inline void declare(CLI::App& app, Options& o) {
   auto both = [](auto lstm, auto window) {
     return fmt::format(" (lstm: {}, window: {})", lstm, window);
   };
-  const TrainerOptions l = defaults(kLstm), w = defaults(kWindow);
+  auto three = [](auto lstm, auto window, auto transformer) {
+    return fmt::format(" (lstm: {}, window: {}, transformer: {})", lstm, window, transformer);
+  };
+  const TrainerOptions l = defaults(kLstm), w = defaults(kWindow), t = defaults(kTransformer);
   add("--length", m.length,
       fmt::format("lstm: characters of a stream in one step, about, and so how far gradients go "
                   "back ({}); the first steps take fewer",
                   l.model.length),
       count(1, kMaxLength));
   add("--context", m.context,
-      fmt::format("window: characters the model sees ({})", w.model.context),
+      fmt::format("characters the model sees (window: {}, transformer: {})", w.model.context,
+                  t.model.context),
       count(1, kMaxContext));
   add("--embedding", m.embedding,
       "numbers a character is turned into" + both(l.model.embedding, w.model.embedding),
       count(1, kMaxEmbedding));
-  add("--hidden", m.hidden, "width of a hidden layer" + both(l.model.hidden, w.model.hidden),
+  add("--hidden", m.hidden,
+      "width of a hidden layer" + three(l.model.hidden, w.model.hidden, t.model.hidden),
       count(1, kMaxHidden));
   add("--layers", m.layers,
-      "hidden layers; window, 0: a linear model" + both(l.model.layers, w.model.layers),
+      "hidden layers; window, 0: a linear model" +
+          three(l.model.layers, w.model.layers, t.model.layers),
       count(0, kMaxLayers));
+  add("--heads", m.heads,
+      fmt::format("transformer: heads of attention; they divide --hidden ({})", t.model.heads),
+      count(1, kMaxHidden));
   add("--batch", o.trainer.batch,
-      "lstm: streams read side by side; window: characters predicted in one step" +
-          both(l.batch, w.batch),
+      "lstm: streams read side by side; window: characters predicted in one step; transformer: "
+      "windows read in one step" +
+          three(l.batch, w.batch, t.batch),
       count(1, kMaxBatch));
   add("--rate", o.trainer.rate,
-      "Adam's learning rate after 100 steps; then it falls" + both(l.rate, w.rate), positive, "R");
+      "Adam's learning rate after 100 steps; then it falls" + three(l.rate, w.rate, t.rate),
+      positive, "R");
   add("--replicas", o.trainer.replicas,
       "lstm: parts of a batch that are computed apart; they decide the result, the nodes that they "
       "go to do not (default: one a node)",
@@ -213,6 +237,22 @@ inline void declare(CLI::App& app, Options& o) {
          "--check", o.checks,
          "look at the options, the text and the files to resume or replace, and train nothing")
       ->group(length);
+
+  const char* mesh = "Mesh (transformer)";
+  auto* shape = app.add_option("--mesh", o.trainer.mesh,
+                               "axes of a mesh of devices, of this process or of --nodes: "
+                               "rows:2;cols:2, say; the last axis stays on one node")
+                    ->type_name("SHAPE")
+                    ->group(mesh);
+  auto* layout = app.add_option("--layout", o.trainer.layout,
+                                fmt::format("which dimension is split along which axis: "
+                                            "batch:rows;heads:cols, say. Dimensions are {}. It "
+                                            "changes no result but by rounding",
+                                            fmt::join(kDimensions, ", ")))
+                     ->type_name("RULES")
+                     ->group(mesh)
+                     ->needs(shape);
+  shape->needs(layout);
 
   const char* cluster = "Cluster";
   ClusterOptions& c = o.trainer.cluster;
@@ -293,12 +333,36 @@ inline void declare(CLI::App& app, Options& o) {
       "after saving.");
 }
 
+/// Throws CLI::ValidationError if a mesh or a layout is none, or names what the model lacks.
+inline void check_mesh(const TrainerOptions& t) {
+  if (t.mesh.empty()) return;
+  const auto refuse = [](const char* option, const std::string& why) {
+    throw CLI::ValidationError(fmt::format("{}: {}", option, why));
+  };
+  try {
+    const mesh::Dims axes = mesh::parse_dims(t.mesh);
+    std::int64_t size = 1;
+    for (const mesh::Dim& axis : axes)
+      if ((size *= axis.size) > kMaxDevices || axis.size > kMaxDevices)
+        refuse("--mesh", fmt::format("'{}' has more than {} places", t.mesh, kMaxDevices));
+    const mesh::Layout layout(t.layout);
+    for (const auto& [dimension, axis] : layout.rules()) {
+      const std::string name = dimension.starts_with("slots/") ? dimension.substr(6) : dimension;
+      if (std::find(std::begin(kDimensions), std::end(kDimensions), name) == std::end(kDimensions))
+        refuse("--layout", fmt::format("the model has no dimension '{}'; it has {}", name,
+                                       fmt::join(kDimensions, ", ")));
+      if (std::none_of(axes.begin(), axes.end(), [&](const auto& a) { return a.name == axis; }))
+        refuse("--layout", fmt::format("--mesh {} has no axis '{}'", t.mesh, axis));
+    }
+  } catch (const Error& e) { refuse("--mesh or --layout", e.what()); }
+}
+
 /// Completes options that depend on which others were given. Throws CLI::ValidationError if they
 /// contradict each other.
 inline void finish(const CLI::App& app, Options& o) {
   // An empty value comes from an unset variable of the shell, and does not mean a missing option.
-  for (const char* name :
-       {"--text", "--join", "--nodes", "--keys", "--save", "--resume", "--records", "--device"})
+  for (const char* name : {"--text", "--join", "--nodes", "--keys", "--save", "--resume",
+                           "--records", "--device", "--mesh", "--layout"})
     for (const std::string& value : app.get_option(name)->results())
       if (value.empty())
         throw CLI::ValidationError(
@@ -306,28 +370,41 @@ inline void finish(const CLI::App& app, Options& o) {
   if (o.trainer.device == "gpu") o.trainer.device = "gpu:0";
   for (const char* name :
        {"--workers", "--device", "--validate-every", "--validate-characters", "--records", "--http",
-        "--sample-chars", "--temperature", "--max-restarts"})
+        "--sample-chars", "--temperature", "--max-restarts", "--mesh", "--layout"})
     if (app.count(name)) o.again.emplace_back(name, app.get_option(name)->results().front());
-  for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "batch",
-                           "rate", "replicas", "seed", "steps", "seconds"})
+  for (const char* name : {"model", "length", "context", "embedding", "hidden", "layers", "heads",
+                           "batch", "rate", "replicas", "seed", "steps", "seconds"})
     if (app.count(std::string("--") + name)) o.given.emplace_back(name);
   if (o.has_given("steps")) o.seconds = 0;
   if (o.max_restarts > 0 && !o.saves)
     throw CLI::ValidationError("--max-restarts goes on from the last save: leave --no-save out");
+  check_mesh(o.trainer);
   if (!o.resume.empty() && !app.count("--save")) o.save = o.resume;
   if (!o.resume.empty()) return;
 
   ModelOptions& m = o.trainer.model;
-  const bool is_lstm = m.kind == kLstm;
-  for (const char* name : {"length", "replicas", "context"})
-    if (o.has_given(name) && is_lstm != (name != std::string("context")))
+  struct Owned {
+    const char *name, *models;  // it belongs to these
+  };
+  for (const auto& [name, models] :
+       {Owned{"length", "lstm"}, Owned{"replicas", "lstm"}, Owned{"context", "window transformer"},
+        Owned{"embedding", "lstm window"}, Owned{"heads", "transformer"}})
+    if (o.has_given(name) && std::string(models).find(m.kind) == std::string::npos)
       throw CLI::ValidationError(fmt::format("--{} belongs to --model {}, not to {}", name,
-                                             is_lstm ? kWindow : kLstm, m.kind));
-  if (!is_lstm && !o.trainer.cluster.nodes.empty())
+                                             fmt::join(CLI::detail::split(models, ' '), " and "),
+                                             m.kind));
+  if (m.kind != kTransformer && !o.trainer.mesh.empty())
     throw CLI::ValidationError(
-        "--nodes belongs to --model lstm: the window model trains in one process");
-  if (is_lstm && o.has_given("layers") && m.layers == 0)
-    throw CLI::ValidationError("--layers 0 belongs to --model window; the lstm needs one or more");
+        fmt::format("--mesh belongs to --model transformer, not to {}", m.kind));
+  if (m.kind == kWindow && !o.trainer.cluster.nodes.empty())
+    throw CLI::ValidationError(
+        "--nodes belongs to --model lstm and transformer: the window model trains in one process");
+  if (m.kind == kTransformer && !o.trainer.cluster.nodes.empty() && o.trainer.mesh.empty())
+    throw CLI::ValidationError(
+        "--nodes needs --mesh and --layout, which say what each node computes");
+  if (m.kind != kWindow && o.has_given("layers") && m.layers == 0)
+    throw CLI::ValidationError(
+        fmt::format("--layers 0 belongs to --model window; the {} needs one or more", m.kind));
   auto choose = [&](const char* name, auto& value, auto otherwise) {
     if (!o.has_given(name)) value = otherwise;
   };
@@ -337,10 +414,14 @@ inline void finish(const CLI::App& app, Options& o) {
   choose("embedding", m.embedding, d.model.embedding);
   choose("hidden", m.hidden, d.model.hidden);
   choose("layers", m.layers, d.model.layers);
+  choose("heads", m.heads, d.model.heads);
   choose("batch", o.trainer.batch, d.batch);
   choose("rate", o.trainer.rate, d.rate);
   choose("replicas", o.trainer.replicas,
          std::max<std::int64_t>(1, static_cast<std::int64_t>(o.trainer.cluster.nodes.size())));
+  if (m.kind == kTransformer && m.hidden % m.heads != 0)
+    throw CLI::ValidationError(
+        fmt::format("--heads {} do not divide --hidden {}", m.heads, m.hidden));
 }
 
 }  // namespace troupe::char_lm

@@ -23,26 +23,31 @@ namespace troupe::char_lm {
 
 inline constexpr const char* kWindow = "window";
 inline constexpr const char* kLstm = "lstm";
+inline constexpr const char* kTransformer = "transformer";
 
 struct ModelOptions {
   std::string kind = kLstm;
   std::int64_t symbols = 0;
-  std::int64_t context = 0;  // window: characters it sees
+  std::int64_t context = 0;  // window, transformer: characters it sees
   std::int64_t length = 0;   // lstm: characters gradients go back, at most
   std::int64_t embedding = 0;
   std::int64_t hidden = 0;
   std::int64_t layers = 0;
+  std::int64_t heads = 0;  // transformer
   std::uint64_t seed = 0;
 };
 
 struct TrainerOptions {
   ModelOptions model{};
-  std::int64_t batch = 0;  // window: characters; lstm: streams
+  std::int64_t batch = 0;  // window: characters; lstm: streams; transformer: windows
   std::int64_t steps = 0;  // the whole training: the rate falls towards its end
   double rate = 0;
   /// lstm: parts of a batch, computed apart and added up in order, so that they decide the bits of
   /// the result, and the nodes that compute them do not.
   std::int64_t replicas = 1;
+  // transformer: the mesh of devices, and which dimension is split along which of its axes, as
+  // mesh::parse_dims and mesh::Layout read them; empty: one device
+  std::string mesh{}, layout{};
   int workers = 0;
   std::string device{};  // this process's; empty: cpu:0
   ClusterOptions cluster{};
@@ -122,6 +127,15 @@ class Trainer {
     std::vector<std::int32_t> symbols;
     for (std::int64_t i = end - count; i < end; ++i) symbols.push_back(text_.symbol(i));
     return symbols;
+  }
+
+  /// The symbol at which the running sum of probabilities exceeds `uniform`, in [0, 1).
+  static int drawn(const Tensor& probabilities, double uniform) {
+    const float* p = probabilities.data<float>();
+    int last = static_cast<int>(probabilities.elements()) - 1;
+    for (int i = 0; i < last; ++i)
+      if ((uniform -= p[i]) < 0) return i;
+    return last;
   }
 
   const Text& text_;

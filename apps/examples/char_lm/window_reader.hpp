@@ -21,6 +21,11 @@ inline std::uint64_t mixed(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+/// The i-th of the numbers in [0, 1) that a seed stands for.
+inline double uniform(std::uint64_t seed, std::int64_t i) {
+  return static_cast<double>(mixed(mixed(seed) + static_cast<std::uint64_t>(i)) >> 11) * 0x1p-53;
+}
+
 /// A permutation of [0, n) by number: a Feistel network over the next even power of two, walked
 /// until it lands inside (Black and Rogaway, CT-RSA 2002).
 class Permutation {

@@ -67,8 +67,7 @@ class WindowTrainer final : public Trainer {
     for (std::int64_t i = 0; i < characters; ++i) {
       Tensor p = sample_({Tensor::of<std::int32_t>(seen, {1, context}),
                           Tensor::scalar(static_cast<float>(temperature))})[0];
-      int symbol =
-          draw(p, static_cast<double>(mixed(mixed(options_.model.seed) + i) >> 11) * 0x1p-53);
+      int symbol = drawn(p, uniform(options_.model.seed, i));
       out += text_.alphabet()[symbol];
       seen.erase(seen.begin());
       seen.push_back(symbol);
@@ -80,14 +79,6 @@ class WindowTrainer final : public Trainer {
   Windows batch(std::int64_t step) const {
     return windows(text_, options_.batch, options_.model.context,
                    [&](std::int64_t r) { return order_[step * options_.batch + r]; });
-  }
-
-  static int draw(const Tensor& probabilities, double uniform) {
-    const float* p = probabilities.data<float>();
-    int last = static_cast<int>(probabilities.elements()) - 1;
-    for (int i = 0; i < last; ++i)
-      if ((uniform -= p[i]) < 0) return i;
-    return last;
   }
 
   Order order_;
