@@ -67,7 +67,21 @@ Program cut_over_mesh(Program program, Level, const PassRequest& request) {
     for (std::string& line : mesh::detail::explained(spmd, *request.options.mesh))
       request.told->push_back(std::move(line));
   }
-  return mesh::detail::expand(spmd, request.options.mesh->mesh);
+  // A loop's lists are one a device, and their passes look at them apart.
+  const bool has_flows = !spmd.flows.empty();
+  program = mesh::detail::one_program(std::move(spmd));
+  return has_flows ? mesh::detail::expand(program, request.options.mesh->mesh) : program;
+}
+
+// The first device has the values of those that all devices compute: others need not.
+Program expand_over_mesh(Program program, Level, const PassRequest& request) {
+  const auto& nodes = program.graph.nodes();
+  if (std::none_of(nodes.begin(), nodes.end(),
+                   [](const Node& n) { return n.device == mesh::detail::kEveryDevice; }))
+    return program;
+  program = mesh::detail::expand(program, request.options.mesh->mesh);
+  if (request.options.optimize) program = drop_unused_outputs(std::move(program), nullptr);
+  return prune(program.graph, program.feeds, program.fetches, request.options.keep);
 }
 
 // States keep their numbers through all passes; a sub-graph's program does not hold them.
@@ -81,6 +95,7 @@ bool optimizing(const PassOptions& o) { return o.optimize; }
 bool on_mesh(const PassOptions& o) {
   return o.mesh != nullptr || (o.homes != nullptr && o.homes->has_any);
 }
+bool over_devices(const PassOptions& o) { return o.mesh != nullptr; }
 bool watching(const PassOptions& o) { return o.check_finite; }
 bool choosing_loops(const PassOptions& o) {
   return o.resident.is_on || !o.resident.off_because.empty();
@@ -135,6 +150,9 @@ constexpr Pass kPasses[] = {
      optimizing, plain<order_updates>},
     {"order_gradients", "after order_updates, by which an update may wait for more", kTopLevel,
      optimizing, plain<order_gradients>},
+    {"mesh",
+     "after all that looks at single nodes: they see one program, however many devices there are",
+     kTopLevel, over_devices, expand_over_mesh},
     {"keep_resident",
      "after all that changes sub-graphs, and before lower, which takes the other loops apart",
      kEverywhere, choosing_loops, keep_loops_resident},

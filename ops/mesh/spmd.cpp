@@ -35,7 +35,7 @@ Lowering::Lowering(const Program& from, const Partitioning& p, VariableHomes* ho
 
 SpmdProgram Lowering::run() {
   for (const auto& [state, stored] : stored_)
-    to_.pieces[state] = declare_pieces(graph(), *stored.laid);
+    to_.pieces[state] = graph().declare(piece_pattern(*stored.laid), stored.laid->whole.site);
   for (std::int32_t id = 0; id < from_.size(); ++id) {
     offset_.push_back(static_cast<std::int32_t>(values_.size()));
     values_.resize(values_.size() + from_.node(id).outputs.size());

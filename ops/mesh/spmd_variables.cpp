@@ -78,7 +78,7 @@ VariableHomes::Laid Lowering::pieces_of(const StateSpec& spec, const Stored& sto
   for (int device = 0; device < mesh_.size(); ++device) {
     Piece piece;
     piece.spec.kind = StateSpec::Kind::variable;
-    piece.spec.name = fmt::format("{}@mesh/{}", spec.name, device);
+    piece.spec.name = piece_name(spec.name + "@mesh", device);
     piece.spec.values = {{spec.values[0].dtype, local}};
     piece.spec.initial = Initializer::constant(0);
     piece.spec.device = mesh_.device(device);

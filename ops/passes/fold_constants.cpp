@@ -14,7 +14,8 @@ bool is_constant(const Node& n) { return n.op->name == "Constant"; }
 
 // A constant with control edges is not folded away: its users must start after these nodes, too.
 bool is_foldable(const Graph& graph, const Node& node) {
-  if (!node.op->is_pure() || is_constant(node) || node.op->name == "WithGradient" ||
+  const bool computes = node.op->kernel || node.op->evaluate;
+  if (!node.op->is_pure() || !computes || is_constant(node) || node.op->name == "WithGradient" ||
       !node.controls.empty())
     return false;
   if (node.inputs.empty() && node.op->name != "Fill") return false;

@@ -46,7 +46,8 @@ BOOST_AUTO_TEST_CASE(a_device_without_a_neighbour_receives_nothing) {
   const Expr x = input(c, g, "x", counted(Shape{8}), {row});
   c.fetches = {mesh::shift(x, row, 1)};
   const Partitioning p{mesh_of("p:4", places()[0]), Layout("row:p")};
-  const Program program = mesh::detail::expand(spmd_of(g, fed(c), c.fetches, p), p.mesh);
+  const Program program =
+      mesh::detail::expand(mesh::detail::one_program(spmd_of(g, fed(c), c.fetches, p)), p.mesh);
   int received = 0;
   for (const auto& n : program.graph.nodes())
     if (n.op->name == "Identity" && program.graph.node(n.inputs[0].node).device != n.device)
