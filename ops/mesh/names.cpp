@@ -161,6 +161,8 @@ void Names::infer(std::int32_t id) {
   const Node& node = graph_.node(id);
   offset_.push_back(static_cast<std::int32_t>(axes_.size()));
   const auto add = [&](Axes axes) { axes_.push_back(std::move(axes)); };
+  // The text of no dimension is that of one axis without a name, too.
+  if (node.op->name == "NameDims" && node.outputs[0].shape.is_scalar()) return add({});
   if (node.op->name == "NameDims")
     return add(parse_axes(node.attrs.get<std::string>("dims"), *dims_, node.site.text()));
   if (const auto names = of_variables_.find(node.state);

@@ -59,7 +59,8 @@ inline std::vector<Place> places() {
   std::vector<Place> all{
       {"one process", {"cpu:0", "cpu:1", "cpu:2", "cpu:3"}},
       {"simulated devices", {"sim:0", "sim:1", "cpu:0", "cpu:1"}},
-      {"nodes", {"/node:a/cpu:0", "/node:a/cpu:1", "/node:b/cpu:0", "/node:b/cpu:1"}, 2}};
+      {"two nodes", {"/node:a/cpu:0", "/node:a/cpu:1", "/node:b/cpu:0", "/node:b/cpu:1"}, 2},
+      {"four nodes", {"/node:a/cpu:0", "/node:b/cpu:0", "/node:c/cpu:0", "/node:d/cpu:0"}, 4}};
   if (has_gpu()) all.push_back({"a GPU and CPUs", {"gpu:0", "cpu:0", "cpu:1", "cpu:2"}});
   return all;
 }
