@@ -136,20 +136,27 @@ class ResidentProgram::Builder {
     ResidentCall& call = add_call(inputs, outputs);
     call.graph = &graph;
     call.node = id;
-    if (is_tensor_step(node)) {
-      call.kind = ResidentCall::Kind::pointwise;
-      call.pointwise = static_cast<std::int32_t>(p_.pointwise_.size());
-      ResidentProgram::Pointwise& made = p_.pointwise_.emplace_back();
-      made.program = program_of(graph, node);
+    // as lowering has it: the product packs what is the same in every iteration
+    const bool b_recurs = node.op->name == "MatMul" && owner_[at(inputs[1].index)] != region_;
+    const bool is_product =
+        node.op->name == "MatMul" && (!b_recurs || is_small_product(graph, node));
+    if (is_tensor_step(node) || is_product) {
+      call.kind = is_product ? ResidentCall::Kind::product : ResidentCall::Kind::pointwise;
+      call.direct = static_cast<std::int32_t>(p_.direct_.size());
+      ResidentProgram::Direct& made = p_.direct_.emplace_back();
+      if (is_product) {
+        made.transpose_a = node.attrs.get<bool>("transpose_a");
+        made.transpose_b = node.attrs.get<bool>("transpose_b");
+      } else {
+        made.program = program_of(graph, node);
+      }
       for (Edge e : node.inputs) made.inputs.push_back(graph.spec(e));
       made.outputs = node.outputs;
       return outputs;
     }
     const NodeTypes types(graph, node);
     Node mine = node;
-    // as lowering has it: the product packs what is the same in every iteration
-    if (node.op->name == "MatMul" && !inputs[1].is_scalar && owner_[at(inputs[1].index)] != region_)
-      mine.attrs.set("b_recurs", true);
+    if (b_recurs) mine.attrs.set("b_recurs", true);
     p_.kernels_.push_back(make_node_kernel(*node.op, types.setup(mine, device_, {})));
     call.kernel = p_.kernels_.back().get();
     const std::string& op = node.op->name;
@@ -167,6 +174,14 @@ class ResidentProgram::Builder {
           return std::find(variables.begin(), variables.end(), place) != variables.end();
         });
     if (!is_changed) p_.compared_.push_back({node.origin, node.op, inputs});
+  }
+
+  // Nothing is packed of operands as small as these.
+  static bool is_small_product(const Graph& graph, const Node& node) {
+    constexpr std::int64_t kSmall = 4096;  // multiplications
+    const Shape &a = graph.spec(node.inputs[0]).shape, &product = node.outputs[0].shape;
+    const int inner = node.attrs.get<bool>("transpose_a") ? a.rank() - 2 : a.rank() - 1;
+    return product.elements() * a[inner] <= kSmall;
   }
 
   // A pointwise node on tensors, all results of one shape.
@@ -368,8 +383,32 @@ class ResidentProgram::Builder {
       if (result.is_scalar && uses == 1 && !is_moved_on &&
           code_.redirect(start, result.index, variable.index))
         continue;
+      if (!result.is_scalar && uses == 1 && !is_moved_on && change_in_place(result, variable))
+        continue;
       move(variable, result);
     }
+  }
+
+  // A list that a push or a pop makes of a variable, which nothing reads after it, is the variable.
+  bool change_in_place(const ResidentPlace& result, const ResidentPlace& variable) {
+    if (owner_[at(result.index)] != region_) return false;
+    for (std::size_t c = p_.calls_.size(); c-- > 0;) {
+      ResidentCall& call = p_.calls_[c];
+      if (!call.outputs.empty() && call.outputs[0] == result) {
+        if (!makes_list(call) || call.inputs[0].place != variable) return false;
+        call.outputs[0] = variable;
+        return true;
+      }
+      for (const ResidentCall::Input& in : call.inputs)
+        if (in.place == result || in.place == variable) return false;
+    }
+    return false;
+  }
+  static bool makes_list(const ResidentCall& call) {
+    if (call.kind == ResidentCall::Kind::push || call.kind == ResidentCall::Kind::pop) return true;
+    if (call.kind != ResidentCall::Kind::kernel) return false;
+    const std::string& op = call.graph->node(call.node).op->name;
+    return op == "ListPush" || op == "ListPop";
   }
 
   // As lowering has it: the loop has failed if it would have gone on, had comparisons with NaN been

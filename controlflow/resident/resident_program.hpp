@@ -27,17 +27,17 @@ struct ResidentPlace {
 
 /// A step that is no scalar operation.
 struct ResidentCall {
-  /// `pointwise` runs a scalar program on tensors; its results go where those of the iteration
-  /// before were. `push`, `pop` and `read` are of lists whose elements are scalars; what they are
-  /// not made for, the kernel does.
-  enum class Kind : std::uint8_t { kernel, move, pointwise, push, pop, read };
+  /// `pointwise` runs a scalar program on tensors and `product` multiplies small matrices; results
+  /// go where those of the iteration before were. `push`, `pop` and `read` are of lists whose
+  /// elements are scalars; what they are not made for, the kernel does.
+  enum class Kind : std::uint8_t { kernel, move, pointwise, product, push, pop, read };
   struct Input {
     ResidentPlace place;
     bool is_last = false;  // no later step reads it: it is moved
   };
   Kind kind = Kind::kernel;
   Kernel* kernel = nullptr;
-  std::int32_t pointwise = -1;  // into ResidentProgram::pointwise_
+  std::int32_t direct = -1;  // into ResidentProgram::direct_
   std::vector<Input> inputs;
   std::vector<ResidentPlace> outputs;
   const Graph* graph = nullptr;  // has the node, for errors
@@ -77,7 +77,6 @@ class ResidentProgram {
     return machine_code_ ? machine_code_->run(frame, budget, calls)
                          : code_.run(frame, budget, calls);
   }
-  bool is_compiled() const { return machine_code_ != nullptr; }
   const std::vector<ResidentCall>& calls() const { return calls_; }
   const std::vector<InnerLoop>& loops() const { return loops_; }
   const std::vector<ComparedStep>& compared() const { return compared_; }
@@ -87,11 +86,13 @@ class ResidentProgram {
   class Builder;
 
   std::shared_ptr<const AttrObject> graphs_;  // which calls refer to
-  struct Pointwise {
-    std::shared_ptr<const ScalarProgram> program;
+  // A step that a primitive of the device does on tensors of fixed shapes, without a kernel.
+  struct Direct {
+    std::shared_ptr<const ScalarProgram> program;  // null: a product
+    bool transpose_a = false, transpose_b = false;
     std::vector<ValueSpec> inputs, outputs;
   };
-  std::vector<Pointwise> pointwise_;
+  std::vector<Direct> direct_;
   std::vector<std::unique_ptr<Kernel>> kernels_;
   ScalarCode code_;
   std::unique_ptr<const MachineCode> machine_code_;  // null: `code_` is interpreted

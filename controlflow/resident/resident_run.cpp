@@ -11,16 +11,47 @@
 
 namespace troupe {
 
+namespace {
+
+// As `Value::set_scalar`, written as wide as it is copied next: a load wider than the store before
+// it waits until that has left the core's buffer.
+[[gnu::always_inline]] inline void set_scalar(Value& value, DType type, const std::byte* element) {
+  using Word = long long __attribute__((vector_size(16)));
+  Word bits{0, 0};
+  switch (type) {
+    case DType::f32:
+    case DType::i32: {
+      std::uint32_t narrow;
+      std::memcpy(&narrow, element, sizeof narrow);
+      bits[0] = narrow;
+      break;
+    }
+    case DType::f64:
+    case DType::i64: {
+      long long wide;
+      std::memcpy(&wide, element, sizeof wide);
+      bits[0] = wide;
+      break;
+    }
+    default: return value.set_scalar(type, element, size_of(type));
+  }
+  value.set_padded_scalar(type, &bits);
+}
+
+}  // namespace
+
 ResidentRun::ResidentRun(const ResidentProgram& program)
     : program_(program), values_(static_cast<std::size_t>(program.values_)),
       operands_(program.most_operands_), results_(program.most_results_),
       iterations_(program.loops_.size()) {
-  for (const ResidentProgram::Pointwise& step : program.pointwise_) {
+  for (const ResidentProgram::Direct& step : program.direct_) {
     Views& views = views_.emplace_back();
     for (const ValueSpec& spec : step.inputs)
       views.in.emplace_back(nullptr, spec.dtype, spec.shape);
     for (const ValueSpec& spec : step.outputs)
       views.out.emplace_back(nullptr, spec.dtype, spec.shape);
+    if (!step.program)
+      views.product = {views.in[0], views.in[1], views.out[0], step.transpose_a, step.transpose_b};
   }
 }
 
@@ -124,80 +155,106 @@ int ResidentRun::call(std::int32_t number) {
       return 0;
     }
     case ResidentCall::Kind::pointwise:
+    case ResidentCall::Kind::product:
       current_ = number;
-      run_pointwise(call);
+      run_direct(call);
       return 0;
     case ResidentCall::Kind::push:
+      current_ = number;
+      if (push_scalar(call)) return 0;
+      break;
     case ResidentCall::Kind::pop:
+      current_ = number;
+      if (pop_scalar(call)) return 0;
+      break;
     case ResidentCall::Kind::read:
       current_ = number;
-      if (run_on_list(call)) return 0;
-      return run_kernel(number);
+      if (read_scalar(call)) return 0;
+      break;
     case ResidentCall::Kind::kernel: break;
   }
   return run_kernel(number);
 }
 
-void ResidentRun::run_pointwise(const ResidentCall& call) {
-  Views& views = views_[at(call.pointwise)];
-  for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-    const ResidentPlace& place = call.inputs[i].place;
-    ConstView& in = views.in[i];
-    in = ConstView(
-        place.is_scalar ? frame_.at(place.index) : values_[at(place.index)].tensor().raw(),
-        in.dtype, in.shape);
-  }
-  for (std::size_t o = 0; o < call.outputs.size(); ++o) {
-    Value& to = values_[at(call.outputs[o].index)];
-    View& out = views.out[o];
-    if (to.kind() != Value::Kind::tensor || !to.tensor().is_sole_holder() ||
-        to.dtype() != out.dtype || to.tensor().shape() != out.shape)
-      to = device_->empty(out.dtype, out.shape);
-    out.data = to.tensor().raw_mutable();
-  }
-  device_->primitives().pointwise(*stream_, *program_.pointwise_[at(call.pointwise)].program,
-                                  views.in, views.out);
+// The memory of a result: that of the iteration before, if nothing else holds it.
+void* ResidentRun::room_of(const ResidentPlace& place, const View& out) {
+  Value& to = values_[at(place.index)];
+  if (to.kind() != Value::Kind::tensor || !to.tensor().is_sole_holder() ||
+      to.dtype() != out.dtype || to.tensor().shape() != out.shape)
+    to = device_->empty(out.dtype, out.shape);
+  return to.tensor().raw_mutable();
 }
 
-// Returns false, with nothing done, if an element is not what it is made for.
-bool ResidentRun::run_on_list(const ResidentCall& call) {
+void ResidentRun::run_direct(const ResidentCall& call) {
+  Views& views = views_[at(call.direct)];
+  const auto point = [&](ConstView& in, const ResidentPlace& place) {
+    const void* data =
+        place.is_scalar ? frame_.at(place.index) : values_[at(place.index)].tensor().raw();
+    if (in.data() != data) in = ConstView(data, in.dtype, in.shape);
+  };
+  if (call.kind == ResidentCall::Kind::product) {
+    point(views.product.a, call.inputs[0].place);
+    point(views.product.b, call.inputs[1].place);
+    views.product.out.data = room_of(call.outputs[0], views.product.out);
+    device_->primitives().matmul(*stream_, views.product);
+    return;
+  }
+  for (std::size_t i = 0; i < call.inputs.size(); ++i) point(views.in[i], call.inputs[i].place);
+  for (std::size_t o = 0; o < call.outputs.size(); ++o)
+    views.out[o].data = room_of(call.outputs[o], views.out[o]);
+  device_->primitives().pointwise(*stream_, *program_.direct_[at(call.direct)].program, views.in,
+                                  views.out);
+}
+
+// The three below return false, with nothing done, if an element is not what they are made for.
+bool ResidentRun::push_scalar(const ResidentCall& call) {
   const ResidentCall::Input& list = call.inputs[0];
   Value& held = values_[at(list.place.index)];
-  if (call.kind == ResidentCall::Kind::read) {
-    const ResidentPlace& index = call.inputs[1].place;
-    std::int64_t i;
-    if (index.type == DType::i64) {
-      std::memcpy(&i, frame_.at(index.index), sizeof i);
-    } else {
-      std::int32_t narrow;
-      std::memcpy(&narrow, frame_.at(index.index), sizeof narrow);
-      i = narrow;
-    }
-    const Value element = held.list().find(i);
-    if (!element.is_inline() || element.dtype() != call.outputs[0].type) return false;
-    std::memcpy(frame_.at(call.outputs[0].index), element.scalar_bits(), 16);
-    if (list.is_last) held.reset();
-    return true;
-  }
-  if (call.kind == ResidentCall::Kind::push) {
-    const ResidentPlace& element = call.inputs[1].place;
-    Value value;
-    value.set_scalar(element.type, frame_.at(element.index), size_of(element.type));
-    Value& to = values_[at(call.outputs[0].index)];
+  Value& to = values_[at(call.outputs[0].index)];
+  const ResidentPlace& element = call.inputs[1].place;
+  Value value;
+  set_scalar(value, element.type, frame_.at(element.index));
+  if (&to != &held) {
     if (list.is_last) to = std::move(held);
     else to.share(held);
-    to.list().push(std::move(value));
-    return true;
   }
+  to.list().push(std::move(value));
+  return true;
+}
+
+bool ResidentRun::pop_scalar(const ResidentCall& call) {
+  const ResidentCall::Input& list = call.inputs[0];
+  Value& held = values_[at(list.place.index)];
   const std::int64_t length = held.list().length();
   if (length == 0) return false;
-  const Value last = held.list().find(length - 1);
+  const Value& last = held.list().slot(length - 1);
   if (!last.is_inline() || last.dtype() != call.outputs[1].type) return false;
   std::memcpy(frame_.at(call.outputs[1].index), last.scalar_bits(), 16);
   Value& to = values_[at(call.outputs[0].index)];
-  if (list.is_last) to = std::move(held);
-  else to.share(held);
+  if (&to != &held) {
+    if (list.is_last) to = std::move(held);
+    else to.share(held);
+  }
   (void)to.list().pop();
+  return true;
+}
+
+bool ResidentRun::read_scalar(const ResidentCall& call) {
+  const ResidentCall::Input& list = call.inputs[0];
+  Value& held = values_[at(list.place.index)];
+  const ResidentPlace& index = call.inputs[1].place;
+  std::int64_t i;
+  if (index.type == DType::i64) {
+    std::memcpy(&i, frame_.at(index.index), sizeof i);
+  } else {
+    std::int32_t narrow;
+    std::memcpy(&narrow, frame_.at(index.index), sizeof narrow);
+    i = narrow;
+  }
+  const Value& element = held.list().slot(i);
+  if (!element.is_inline() || element.dtype() != call.outputs[0].type) return false;
+  std::memcpy(frame_.at(call.outputs[0].index), element.scalar_bits(), 16);
+  if (list.is_last) held.reset();
   return true;
 }
 
@@ -254,7 +311,7 @@ void ResidentRun::store_results(const ResidentCall& call) {
 
 void ResidentRun::load(const ResidentPlace& place, bool is_last, Value& to) {
   if (place.is_scalar) {
-    to.set_scalar(place.type, frame_.at(place.index), size_of(place.type));
+    set_scalar(to, place.type, frame_.at(place.index));
   } else if (is_last) {
     to = std::move(values_[at(place.index)]);
   } else {

@@ -27,7 +27,7 @@ class ResidentObserver {
 };
 
 /// One execution. It is advanced slice by slice.
-class ResidentRun final : private CompletionSink, private ScalarCalls {
+class ResidentRun final : private ScalarCalls, private CompletionSink {
  public:
   explicit ResidentRun(const ResidentProgram& program);
 
@@ -76,9 +76,12 @@ class ResidentRun final : private CompletionSink, private ScalarCalls {
  private:
   int call(std::int32_t number) override;
   void complete(void* ticket, Status status, std::span<Value> outputs) override;
-  void run_pointwise(const ResidentCall& call);
+  void run_direct(const ResidentCall& call);
+  void* room_of(const ResidentPlace& place, const View& out);
   int run_kernel(std::int32_t number);
-  bool run_on_list(const ResidentCall& call);
+  bool push_scalar(const ResidentCall& call);
+  bool pop_scalar(const ResidentCall& call);
+  bool read_scalar(const ResidentCall& call);
   void end_deferred();
   void store_results(const ResidentCall& call);
   void load(const ResidentPlace& place, bool is_last, Value& to);
@@ -94,8 +97,9 @@ class ResidentRun final : private CompletionSink, private ScalarCalls {
   struct Views {
     std::vector<ConstView> in;
     std::vector<View> out;
+    MatmulArgs product;
   };
-  std::vector<Views> views_;  // by pointwise step: dtypes and shapes are there
+  std::vector<Views> views_;  // by direct step: dtypes and shapes are there
   Device* device_ = nullptr;
   Stream* stream_ = nullptr;
   const RunInfo* run_ = nullptr;

@@ -21,24 +21,22 @@ class List::Log final : public Counted {
   }
 
   /// Null if nothing near it was written.
-  const Value* find(std::int64_t i) const {
+  [[gnu::always_inline]] const Value* find(std::int64_t i) const {
     Place at = place(i);
     const Value* chunk = chunks_[at.chunk].load(std::memory_order_acquire);
     return chunk ? chunk + at.slot : nullptr;
   }
   /// For the slot's owner, or a sole holder: slot i holds that from now on.
-  void set(std::int64_t i, Value element) {
+  [[gnu::always_inline]] void set(std::int64_t i, Value&& element) {
     Place at = place(i);
     Value* chunk = chunks_[at.chunk].load(std::memory_order_relaxed);
-    if (!chunk)
-      chunks_[at.chunk].store(chunk = made(i, static_cast<std::size_t>(kFirst) << at.chunk),
-                              std::memory_order_release);
+    if (!chunk) chunks_[at.chunk].store(chunk = taken(i, at.chunk), std::memory_order_release);
     Value& slot = chunk[at.slot];
     count(weight(element), weight(slot));
     slot = std::move(element);
   }
   /// For a sole holder: returns the value of slot i and empties the slot.
-  Value out_of(std::int64_t i) {
+  [[gnu::always_inline]] Value out_of(std::int64_t i) {
     const Value* slot = find(i);
     if (!slot) return {};
     count(0, weight(*slot));
@@ -99,8 +97,14 @@ class List::Log final : public Counted {
   /// Only a sole holder in no other log calls this: the log may hold anything that exists now.
   void be_born_again() { born = births.fetch_add(1, std::memory_order_relaxed); }
 
+  /// True if one handle holds the log, and is as long.
+  bool is_all_of_one(std::int64_t length) const {
+    return end.load(std::memory_order_relaxed) == length && is_sole();
+  }
+
   const Shape shape;
   const std::uint8_t depth;
+  const bool takes_scalars;
   // set if the log may hold logs of its own kind: greater than `born` of any such log in it
   std::uint64_t born = 0;
   bool is_saved = false;  // set while the log is empty and has one holder, as the next
@@ -117,17 +121,19 @@ class List::Log final : public Counted {
     int chunk;
     std::int64_t slot;
   };
-  static Place place(std::int64_t i) {
+  [[gnu::always_inline]] static Place place(std::int64_t i) {
     int chunk = std::bit_width(static_cast<std::uint64_t>(i / kFirst + 1)) - 1;
     return {chunk, i - kFirst * ((std::int64_t{1} << chunk) - 1)};
   }
 
-  Log(const Shape& s, std::uint8_t d) : shape(s), depth(d) {
+  Log(const Shape& s, std::uint8_t d)
+      : shape(s), depth(d), takes_scalars(d == 1 && s.is_compatible(Shape{})) {
     if (d == kAnyDepth) be_born_again();
   }
   ~Log() override {
     forget_joined();
-    for (auto& chunk : chunks_) delete[] chunk.load(std::memory_order_relaxed);
+    for (int c = 0; c < kChunks; ++c)
+      if (Value* chunk = chunks_[c].load(std::memory_order_relaxed)) give_back(chunk, c);
   }
   // A recursion saves a list in a list in a list, as deep as its calls. Logs that die with an outer
   // log wait in a queue for their destruction, so that the stack does not grow with them.
@@ -144,6 +150,46 @@ class List::Log final : public Counted {
     is_at_it = false;
   }
 
+  // A gradient's list grows to the same length in every run. The thread that frees its chunks keeps
+  // one of each size, because the system takes longer to map their pages than a loop to fill them.
+  // Slots of a spare chunk are empty.
+  struct Spares {
+    static constexpr int kFirstKept = 5, kLastKept = 13;  // 4 KiB to 1 MiB
+    ~Spares() {
+      is_open = false;
+      for (Value* chunk : chunks) delete[] chunk;
+    }
+    static bool keeps(int chunk) {
+#if defined(__SANITIZE_ADDRESS__)
+      return chunk < 0;  // so that ASan sees stale uses
+#else
+      return is_open && chunk >= kFirstKept && chunk <= kLastKept;
+#endif
+    }
+    static Value*& of(int chunk) {
+      thread_local Spares mine;
+      return mine.chunks[chunk - kFirstKept];
+    }
+    static inline thread_local bool is_open = true;  // the thread has not ended
+    Value* chunks[kLastKept - kFirstKept + 1] = {};
+  };
+  static Value* taken(std::int64_t i, int chunk) {
+    if (Spares::keeps(chunk))
+      if (Value* spare = std::exchange(Spares::of(chunk), nullptr)) return spare;
+    return made(i, slots_of(chunk));
+  }
+  static void give_back(Value* chunk, int index) {
+    if (!Spares::keeps(index) || Spares::of(index)) {
+      delete[] chunk;
+      return;
+    }
+    for (std::size_t i = 0; i < slots_of(index); ++i) chunk[i].reset();
+    // resetting may have destroyed other lists
+    if (Value*& spare = Spares::of(index); spare) delete[] chunk;
+    else spare = chunk;
+  }
+  static std::size_t slots_of(int chunk) { return static_cast<std::size_t>(kFirst) << chunk; }
+
   static Value* made(std::int64_t i, std::size_t slots) {
     // bytes; more than this is worth a question first
     constexpr std::size_t kLooked = std::size_t{1} << 30;
@@ -156,12 +202,15 @@ class List::Log final : public Counted {
                       slots * sizeof(Value) >> 30, all >> 30));
     return new Value[slots];
   }
-  static std::size_t weight(const Value& slot) {
+  [[gnu::always_inline]] static std::size_t weight(const Value& slot) {
+    return slot.is_inline() ? size_of(slot.dtype()) : weight_of_object(slot);
+  }
+  static std::size_t weight_of_object(const Value& slot) {
     if (slot.is_list()) return slot.list().bytes();
     if (slot.kind() == Value::Kind::saved) return Saved::of(slot).bytes();
     return slot.has_value() ? slot.tensor().bytes() : 0;
   }
-  void count(std::size_t more, std::size_t less) {
+  [[gnu::always_inline]] void count(std::size_t more, std::size_t less) {
     const std::size_t sum = bytes_.load(std::memory_order_relaxed) + more;
     bytes_.store(sum - std::min(sum, less), std::memory_order_relaxed);
   }
@@ -213,7 +262,7 @@ void List::copy_log() {
   List copy(dtype(), element_shape(), depth());
   if (is_saved()) copy.mark_saved(log()->swapper);
   for (std::int64_t i = 0; i < length(); ++i)
-    if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->set(i, *v);
+    if (const Value* v = log()->find(i); v && v->has_value()) copy.log()->set(i, Value(*v));
   copy.log()->end.store(length(), std::memory_order_relaxed);
   copy.set_length(length());
   *this = std::move(copy);
@@ -320,6 +369,15 @@ void List::make_younger_than(const Value& element) {
 }
 
 void List::push(Value element) {
+  // a loop saves scalars one by one, in a list that it alone holds
+  if (element.is_inline() && element.dtype() == dtype() && log()->takes_scalars &&
+      log()->is_all_of_one(length()) && length() < kMost) {
+    log()->forget_joined();
+    log()->set(length(), std::move(element));
+    set_length(length() + 1);
+    log()->end.store(length(), std::memory_order_relaxed);
+    return;
+  }
   check_fits(element);
   if (length() == kMost)
     throw Error(Code::out_of_range,
@@ -333,6 +391,13 @@ void List::push(Value element) {
 Value List::pop() {
   if (length() == 0) throw Error(Code::out_of_range, "an empty list has no last element");
   Value last;
+  if (!log()->swapper && log()->is_all_of_one(length())) {
+    last = log()->out_of(length() - 1);
+    set_length(length() - 1);
+    log()->forget_joined();
+    log()->end.store(length(), std::memory_order_relaxed);
+    return last;
+  }
   if (!log()->is_sole()) last = slot(length() - 1);
   else last = log()->out_of(length() - 1);
   set_length(length() - 1);

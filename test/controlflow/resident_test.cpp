@@ -155,6 +155,65 @@ BOOST_AUTO_TEST_CASE(tensors_and_products) {
       vector({0.5f, -1, 2}));
 }
 
+BOOST_AUTO_TEST_CASE(small_products_of_every_layout) {
+  for (const bool turns_a : {false, true})
+    for (const bool turns_b : {false, true})
+      agree(
+          [&](Graph& g, const Expr& x) {
+            const Expr kept = g.constant(Tensor::of<float>(
+                {0.1f, 0.2f, -0.3f, 0.4f, 0.5f, -0.6f, 0.7f, 0.8f, 0.9f}, {3, 3}));
+            auto [i_end, h_end, b_end] = while_loop(
+                [](Expr i, Expr, Expr) { return i < 6; },
+                [&](Expr i, Expr h, Expr batches) {
+                  const Expr by_kept = matmul(h, kept, turns_a, turns_b);
+                  const Expr by_itself = matmul(kept, h, turns_a, turns_b) + matmul(h, h);
+                  return std::tuple{i + 1, by_kept * 0.5 - by_itself * 0.125,
+                                    matmul(batches, h, turns_a, turns_b)};
+                },
+                std::tuple{g.constant(0), reshape(x, {3, 3}),
+                           broadcast_to(reshape(x, {3, 3}), {2, 3, 3})});
+            return Exprs{h_end, b_end};
+          },
+          vector({0.5f, -1, 2, 0.25f, 3, -0.75f, 1.5f, 0.1f, -2}));
+}
+
+BOOST_AUTO_TEST_CASE(lists_that_stay_in_their_variables) {
+  const auto stacked = [](bool reads_before, bool reads_after, bool swaps) {
+    return [=](Graph& g, const Expr& x) {
+      const Expr none = list_empty(g, {DType::f32, Shape{}});
+      auto [i_end, a_end, b_end, n_end, v_end] =
+          while_loop([](Expr i, Expr, Expr, Expr, Expr) { return i < 20; },
+                     [&](Expr i, Expr a, Expr b, Expr n, Expr vectors) {
+                       Expr count = n;
+                       if (reads_before) count = count + list_length(a);
+                       const Expr longer = list_push(a, cast(i, DType::f32) * x[0]);
+                       // the old list, after a push that would have changed it
+                       if (reads_after) count = count * 3 + list_length(a) + list_length(longer);
+                       const Expr other = cond(
+                           i % 3 == 0, [&] { return list_push(b, x[1]); }, [&] { return b; });
+                       const Expr more = list_push(vectors, x * cast(i, DType::f32));
+                       if (swaps) return std::tuple{i + 1, other, longer, count, more};
+                       return std::tuple{i + 1, longer, other, count, more};
+                     },
+                     std::tuple{g.constant(0), none, none, g.constant(std::int64_t{0}),
+                                list_empty(g, {DType::f32, Shape{2}})});
+      auto [k_end, rest_end, sum_end] =
+          while_loop([&](Expr k, Expr, Expr) { return k < list_length(a_end); },
+                     [&](Expr k, Expr rest, Expr total) {
+                       auto [shorter, last] = list_pop(rest);
+                       return std::tuple{k + 1, shorter, total * 0.5 + last};
+                     },
+                     std::tuple{g.constant(std::int64_t{0}), a_end, g.constant(0.f)});
+      return Exprs{list_stack(a_end), list_stack(b_end), n_end,
+                   list_stack(v_end), sum_end,           list_length(rest_end)};
+    };
+  };
+  for (const bool reads_before : {false, true})
+    for (const bool reads_after : {false, true})
+      for (const bool swaps : {false, true})
+        agree(stacked(reads_before, reads_after, swaps), vector({0.5f, 2}));
+}
+
 BOOST_AUTO_TEST_CASE(branches_and_loops_within) {
   agree(
       [](Graph& g, const Expr& x) {

@@ -196,6 +196,25 @@ BOOST_AUTO_TEST_CASE(elements_not_written) {
       (!reader.read(1).has_value() && reader.length() == 2 && other.read(2).tensor().at(0) == 1));
 }
 
+BOOST_AUTO_TEST_CASE(chunks_of_a_dead_list_come_back_empty) {
+  constexpr std::int64_t kMany = 5000;
+  for (int round = 0; round < 3; ++round) {
+    List full(DType::f64, Shape());
+    for (std::int64_t i = 0; i < kMany; ++i) full.push(number(static_cast<double>(i)));
+    BOOST_TEST(full.bytes() == kMany * sizeof(double));
+    for (std::int64_t i = 0; i < kMany / 2; ++i) full.pop();
+    full = List();
+    List fresh(DType::f64, Shape());
+    fresh.grow(kMany);
+    fresh.write(kMany - 1, number(1));
+    fresh.write(kMany / 8, number(2));
+    std::int64_t written = 0;
+    for (std::int64_t i = 0; i < kMany; ++i) written += fresh.read(i).has_value();
+    BOOST_TEST(written == 2);
+    BOOST_TEST(fresh.bytes() == 2 * sizeof(double));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(take_and_put) {
   List list = of({1, 2, 3}), before = list;
   BOOST_TEST(list.take(1).tensor().at(0) == 2);

@@ -32,8 +32,10 @@ class FusedReduceKernel final : public Kernel {
   void run(KernelContext& c) override {
     const Shape shape = shape_of_inputs(c);
     std::vector<ConstView> in;
+    in.reserve(static_cast<std::size_t>(c.inputs()));
     for (int i = 0; i < c.inputs(); ++i) in.emplace_back(c.input(i));
     std::vector<View> results;
+    results.reserve(program_->results.size());
     int outputs = 0;
     for (std::size_t k = 0; k < program_->results.size(); ++k) {
       const DType dtype = program_->result_type(static_cast<int>(k));
