@@ -1,6 +1,7 @@
 // Nanoseconds an iteration of a loop whose body costs nothing: while x < n: x = x + 1, with a
-// tensor predicate, against onnxruntime's Loop and a while loop compiled by TorchScript, on one
-// thread each. `lowered` is the same loop of nodes that fire.
+// tensor predicate, against JAX's while_loop, onnxruntime's Loop and a while loop compiled by
+// TorchScript, on one thread each. `interpreted` is the same loop without machine code, `lowered`
+// of nodes that fire.
 //
 // Every result is compared. The memory that 10^7 iterations take is that of the process's peak,
 // before and after.
@@ -28,12 +29,13 @@ EngineOptions one_worker() {
 
 class Loop {
  public:
-  explicit Loop(bool is_resident) {
+  explicit Loop(bool is_resident, bool is_compiled = true) {
     Expr n = graph_.input("n", DType::f32, Shape{});
     Expr last = while_loop([&](Expr x) { return x < n; }, [](Expr x) { return x + 1.0; },
                            graph_.constant(0.f));
     CompileOptions options;
     options.resident_loops = is_resident;
+    options.compiled_loops = is_compiled;
     run_ = engine_.compile(graph_, {n}, {last}, options);
     run(1000);
   }
@@ -66,19 +68,23 @@ struct Opponent {
   const char* name;
   const char* script;
   const char* what;
+  std::vector<std::string> arguments;
 };
-constexpr Opponent kOpponents[] = {{"onnxruntime", "loop_onnxruntime.py", "onnxruntime Loop"},
-                                   {"torch", "loop_torch.py", "TorchScript while"}};
+const Opponent kOpponents[] = {{"JAX", "loops_jax.py", "JAX while_loop, jit", {"count", "1"}},
+                               {"onnxruntime", "loop_onnxruntime.py", "onnxruntime Loop", {"1"}},
+                               {"torch", "loop_torch.py", "TorchScript while", {"1"}}};
 
 }  // namespace
 
 int main(int argc, char** argv) {
   // ours alone, for a profiler: profile <iterations>
   if (argc > 2 && std::strncmp(argv[1], "profile", 7) == 0) {
-    Loop(std::strcmp(argv[1], "profile_lowered") != 0).run(std::atoi(argv[2]));
+    Loop(std::strcmp(argv[1], "profile_lowered") != 0,
+         std::strcmp(argv[1], "profile_interpreted") != 0)
+        .run(std::atoi(argv[2]));
     return 0;
   }
-  Loop loop(true), lowered(false);
+  Loop loop(true), interpreted(true, false), lowered(false);
   const int iterations = 100'000;
   const double peak_before = peak_mib();
   loop.run(10'000'000);
@@ -87,28 +93,27 @@ int main(int argc, char** argv) {
   loop.run(iterations);
   const auto allocated = static_cast<double>(bench::allocations() - before);
   for (const Opponent& o : kOpponents) {
-    bench::Peer peer(o.name, o.script, {"1"});
+    bench::Peer peer(o.name, o.script, o.arguments);
     bench::Comparison c{.name = "loop", .unit = "ns an iteration", .peer = {}};
     peer.describe(c, o.what);
-    c.budget_value = 10;
-    std::vector<double> in_nodes;
+    c.budget_value = 2;
+    std::vector<double> in_nodes, by_interpreter;
     if (peer.is_here()) peer.ask("run 2000");
     for (int i = 0; i < kRepetitions; ++i) {
       c.ours.push_back(loop.run(iterations));
+      by_interpreter.push_back(interpreted.run(iterations));
       in_nodes.push_back(lowered.run(iterations));
       if (!peer.is_here()) continue;
-      const std::vector<double> answer = peer.ask("run 20000");
-      if (answer[1] != 20000) {
+      const std::vector<double> answer = peer.ask("run " + std::to_string(iterations));
+      if (answer[1] != iterations) {
         std::fprintf(stderr, "%s ended at %g\n", o.name, answer[1]);
         return 1;
       }
       c.theirs.push_back(answer[0]);
     }
-    c.also = {{"iterations", iterations},
-              {"lowered", bench::median(in_nodes)},
-              {"allocations_a_run", allocated},
-              {"peak_mib_before_1e7", peak_before},
-              {"peak_mib_after_1e7", peak_after}};
+    c.also = {{"iterations", iterations},           {"interpreted", bench::median(by_interpreter)},
+              {"lowered", bench::median(in_nodes)}, {"allocations_a_run", allocated},
+              {"peak_mib_before_1e7", peak_before}, {"peak_mib_after_1e7", peak_after}};
     c.print();
   }
 }

@@ -3,7 +3,8 @@
 // without a gradient saves nothing: for this measurement, the pass that removes the saving is
 // skipped. The derivative with respect to y's first value is compared with a^n. `long`: time of an
 // iteration of forward and backward in a loop of a million, divided by the time in one of ten
-// thousand: a ratio well above 1 shows that an op walks the saved values.
+// thousand: a ratio well above 1 shows that an op walks the saved values. A second line has both
+// passes, against JAX's of a scan.
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
@@ -12,7 +13,7 @@
 #include <troupe/autodiff/gradients.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
-#include <troupe/test/bench/bench.hpp>
+#include <troupe/test/bench/peer.hpp>
 
 namespace {
 
@@ -63,6 +64,9 @@ int main() {
   saving.skip_passes = {"drop_unused_outputs"};
   Function forward = engine.compile(g, {x, a, b}, {y}, saving);
   Function both = engine.compile(g, {x, a, b}, {y, d[0], d[1], d[2]});
+  CompileOptions interpreting;
+  interpreting.compiled_loops = false;
+  Function interpreted = engine.compile(g, {x, a, b}, {y, d[0], d[1], d[2]}, interpreting);
   const std::vector<Tensor> values{Tensor::scalar(0.5), Tensor::scalar(0.9999),
                                    Tensor::scalar(1e-4)};
   auto time = [&](const Function& f) {
@@ -94,4 +98,27 @@ int main() {
             // One scalar an iteration, in a list whose elements are handles.
             {"saved_bytes", static_cast<double>(kIterations * sizeof(Value))}};
   c.print();
+
+  bench::Peer jax("JAX", "loops_jax.py", {"fma", "1"});
+  bench::Comparison of_both{.name = "loop_grad_both",
+                            .unit = "ns an iteration, forward and backward",
+                            .peer = {},
+                            .budget_value = 20};
+  jax.describe(of_both, "JAX scan, jit");
+  std::vector<double> by_interpreter;
+  const std::string request = "grad " + std::to_string(kIterations);
+  if (jax.is_here()) jax.ask(request);
+  for (int i = 0; i < kRepetitions; ++i) {
+    of_both.ours.push_back(time(both));
+    by_interpreter.push_back(time(interpreted));
+    if (!jax.is_here()) continue;
+    const std::vector<double> answer = jax.ask(request);
+    of_both.theirs.push_back(answer[0]);
+    if (std::abs(answer[2] - std::pow(0.9999, kIterations)) > 1e-9) {
+      std::fprintf(stderr, "JAX's dy/dx is %.12g\n", answer[2]);
+      return 1;
+    }
+  }
+  of_both.also = {{"interpreted", bench::median(by_interpreter)}};
+  of_both.print();
 }
