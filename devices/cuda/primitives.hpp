@@ -13,6 +13,9 @@
 
 namespace troupe::cuda {
 
+class PrimitiveCall;
+struct ProgramLaunch;
+
 class CudaPrimitives final : public Primitives {
  public:
   /// `processors`: how many blocks run at once is a multiple of them.
@@ -42,7 +45,6 @@ class CudaPrimitives final : public Primitives {
                View out) const override;
   void range(Stream&, double start, double step, View out) const override;
 
-  // Missing: `has` returns false for these.
   void softmax(Stream&, ConstView, View, bool) const override;
   void cross_entropy(Stream&, ConstView, ConstView, View) const override;
   void cross_entropy_gradient(Stream&, ConstView, ConstView, ConstView, View) const override;
@@ -53,20 +55,22 @@ class CudaPrimitives final : public Primitives {
   void sort(Stream&, const SortArgs&) const override;
   void along(Stream&, const AlongArgs&) const override;
   void search(Stream&, const SearchArgs&) const override;
-  void algebra(Stream&, const AlgebraArgs&) const override;
   void attention(Stream&, const AttentionArgs&) const override;
   void attention_gradient(Stream&, const AttentionGradientArgs&) const override;
   void row_norm(Stream&, const RowNormArgs&) const override;
   void row_norm_gradient(Stream&, const RowNormGradientArgs&) const override;
   void channel_sums(Stream&, const ChannelSumsArgs&) const override;
-  void ctc(Stream&, const CtcArgs&) const override;
   void recurrent(Stream&, const RecurrentArgs&) const override;
   void recurrent_gradient(Stream&, const RecurrentGradientArgs&) const override;
 
+  // Missing: `has` returns false for these.
+  void algebra(Stream&, const AlgebraArgs&) const override;
+  void ctc(Stream&, const CtcArgs&) const override;
+
  private:
-  class Call;  // one primitive on one stream
-  struct ProgramLaunch;
-  void run_program(Call& call, const ScalarProgram& program, ProgramLaunch& launch) const;
+  void run_program(PrimitiveCall& call, const ScalarProgram& program, ProgramLaunch& launch) const;
+  void multiply(PrimitiveCall& call, const BlasProduct& product) const;
+  void convolve_as_product(PrimitiveCall& call, const ConvolveArgs& c) const;
   Blas& blas() const;
 
   Device& device_;

@@ -82,7 +82,8 @@ cudaError_t range(cudaStream_t, double start, double step, DType dtype, void* ou
 // ---- scatter: out [extent, inner], updates [n, inner]; duplicates are applied in index order. An
 // index outside of [0, extent) is recorded, also if rows are empty, and its row is not read.
 
-enum class ScatterOp : std::uint8_t { update, add, sub, min, max };
+enum class ScatterOp : std::uint8_t { update, add, sub, min, max, mul };
+/// `record` may be null: then wrong indices are skipped in silence.
 cudaError_t scatter(cudaStream_t, ScatterOp, DType dtype, const void* indices, bool are_i64,
                     const void* updates, void* out, std::int64_t extent, std::int64_t inner,
                     std::int64_t n, IndexRecord* record);

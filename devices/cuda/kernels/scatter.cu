@@ -44,6 +44,14 @@ __device__ T added(T x, T y, bool minus) {
   else return narrowed<T>(minus ? wide(x) - wide(y) : wide(x) + wide(y));
 }
 
+template <class T>
+__device__ T multiplied(T x, T y) {
+  if constexpr (std::is_same_v<T, bool>) return x && y;
+  else if constexpr (is_complex_type<T> || std::is_integral_v<T>)
+    return narrowed<T>(times(accumulated(x), accumulated(y)));
+  else return narrowed<T>(wide(x) * wide(y));
+}
+
 // NaN wins, as in reductions; complex numbers have no order and were refused before.
 template <class T>
 __device__ T extreme(T x, T y, bool largest) {
@@ -61,6 +69,7 @@ __device__ T combined(ScatterOp op, T x, T y) {
     case ScatterOp::sub: return added(x, y, true);
     case ScatterOp::min: return extreme(x, y, false);
     case ScatterOp::max: return extreme(x, y, true);
+    case ScatterOp::mul: return multiplied(x, y);
     case ScatterOp::update: break;
   }
   return y;

@@ -14,6 +14,7 @@ namespace troupe::cuda {
 /// transpose_a; b [k, n], or [n, k] if transpose_b; out [m, n]. No extent is 0.
 struct BlasProduct {
   DType dtype;
+  DType out_dtype;  // dtype; or f32, if dtype is f16 or bf16
   std::int64_t m, n, k, batch;
   const void* a;
   const void* b;

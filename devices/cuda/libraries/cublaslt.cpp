@@ -102,7 +102,7 @@ class Plan {
                 p.a_stride);
     make_layout(b_, types.data, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.batch,
                 p.b_stride);
-    make_layout(out_, types.data, p.m, p.n, p.batch, p.out_stride);
+    make_layout(out_, types_of(p.out_dtype, tf32).data, p.m, p.n, p.batch, p.out_stride);
     choose(handle, workspace);
   }
   ~Plan() {
@@ -171,7 +171,7 @@ class CublasLt final : public Blas {
   }
 
   cudaError_t multiply(cudaStream_t stream, const BlasProduct& p, void* workspace) override {
-    const Key key{p.dtype,       p.m,           p.n,        p.k,        p.batch,
+    const Key key{p.dtype,       p.out_dtype,   p.m,        p.n,        p.k,         p.batch,
                   p.transpose_a, p.transpose_b, p.a_stride, p.b_stride, p.out_stride};
     std::shared_ptr<const Plan> plan;
     {
@@ -188,8 +188,8 @@ class CublasLt final : public Blas {
   std::size_t workspace_bytes() const override { return std::size_t{32} << 20; }
 
  private:
-  using Key = std::tuple<DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool, bool,
-                         std::int64_t, std::int64_t, std::int64_t>;
+  using Key = std::tuple<DType, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool,
+                         bool, std::int64_t, std::int64_t, std::int64_t>;
   static const Library& library() {
     static const auto* const library = new Library;
     return *library;

@@ -53,9 +53,15 @@ struct StridedProgramResult {
 /// The argument of a launch, as bytes.
 class ProgramArguments {
  public:
+  ProgramArguments() = default;
   /// Makes room for a program with so many inputs and results.
-  ProgramArguments(const ProgramForm& form, std::size_t inputs, std::size_t results)
-      : inputs_(inputs), is_flat_(form.is_flat) {
+  ProgramArguments(const ProgramForm& form, std::size_t inputs, std::size_t results) {
+    reset(form, inputs, results);
+  }
+  /// As a new one, in the memory of this one.
+  void reset(const ProgramForm& form, std::size_t inputs, std::size_t results) {
+    inputs_ = inputs;
+    is_flat_ = form.is_flat;
     bytes_.resize(offset_of_results() + results * result_bytes());
   }
   void set_elements(std::int64_t n) { put(0, n); }
@@ -108,8 +114,8 @@ class ProgramArguments {
     return value;
   }
 
-  std::size_t inputs_;
-  bool is_flat_;
+  std::size_t inputs_ = 0;
+  bool is_flat_ = true;
   std::vector<unsigned char> bytes_;
 };
 

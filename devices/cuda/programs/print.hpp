@@ -25,7 +25,7 @@ struct PrintedProgram {
 /// `form` has one entry of by_value for each input of the program.
 PrintedProgram print_program(const ScalarProgram& program, const ProgramForm& form);
 
-/// Returns the text of prelude.cuh: each scalar operation on one element.
+/// Returns the text of prelude.cuh and complex.cuh: each scalar operation on one element.
 std::string_view prelude();
 
 /// Elements that one thread of the printed kernel computes at a time, 4 or 1.

@@ -21,20 +21,34 @@ class HostBlas final : public Blas {
   static void run(const BlasProduct& p) {
     const cpu::CpuPrimitives cpu(nullptr);
     Now now;
-    const auto bytes = static_cast<std::int64_t>(size_of(p.dtype));
     const Shape a = p.transpose_a ? Shape{p.k, p.m} : Shape{p.m, p.k},
                 b = p.transpose_b ? Shape{p.n, p.k} : Shape{p.k, p.n};
     for (std::int64_t i = 0; i < p.batch; ++i) {
-      const auto at = [&](const void* data, std::int64_t stride) {
-        return static_cast<const std::byte*>(data) + i * stride * bytes;
+      const auto at = [&](const void* data, std::int64_t stride, DType dtype) {
+        return static_cast<const std::byte*>(data) +
+               i * stride * static_cast<std::int64_t>(size_of(dtype));
       };
-      cpu.matmul(now, {.a = ConstView(at(p.a, p.a_stride), p.dtype, a),
-                       .b = ConstView(at(p.b, p.b_stride), p.dtype, b),
-                       .out = View(const_cast<std::byte*>(at(p.out, p.out_stride)), p.dtype,
-                                   Shape{p.m, p.n}),
+      const ConstView x(at(p.a, p.a_stride, p.dtype), p.dtype, a),
+          y(at(p.b, p.b_stride, p.dtype), p.dtype, b);
+      const View out(const_cast<std::byte*>(at(p.out, p.out_stride, p.out_dtype)), p.out_dtype,
+                     Shape{p.m, p.n});
+      const bool is_wider = p.out_dtype != p.dtype;
+      const Tensor wide_x = is_wider ? widened(x) : Tensor(),
+                   wide_y = is_wider ? widened(y) : Tensor();
+      cpu.matmul(now, {.a = is_wider ? ConstView(wide_x) : x,
+                       .b = is_wider ? ConstView(wide_y) : y,
+                       .out = out,
                        .transpose_a = p.transpose_a,
                        .transpose_b = p.transpose_b});
     }
+  }
+  static Tensor widened(const ConstView& v) {
+    Tensor t = Tensor::empty(DType::f32, v.shape);
+    auto* const to = t.mutable_data<float>();
+    for (std::int64_t i = 0; i < v.elements(); ++i)
+      to[i] = v.dtype == DType::f16 ? float(static_cast<const half*>(v.data())[i])
+                                    : float(static_cast<const bfloat16*>(v.data())[i]);
+    return t;
   }
 };
 
