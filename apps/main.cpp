@@ -136,11 +136,15 @@ int run(int argc, char** argv) {
          "doctor", "Examine this machine and test the engine; exit status 1 if something is amiss")
       ->callback([&] { status = doctor(); });
 
-  std::string op;
+  std::string op, ops_device;
   CLI::App* ops_verb = app.add_subcommand(
       "ops", "List the operations and the functions made of them, or tell all about one");
   ops_verb->add_option("NAME", op, "An operation, such as MatMul, or a function, such as einsum");
-  ops_verb->callback([&] { status = ops(op); });
+  ops_verb
+      ->add_option("--device", ops_device,
+                   "List the primitives of this device, and the operations that it lacks")
+      ->type_name("DEVICE");
+  ops_verb->callback([&] { status = ops(op, ops_device); });
 
   KeygenOptions keys;
   CLI::App* keygen_verb = app.add_subcommand(

@@ -47,6 +47,18 @@ std::string run_self_test(const std::string& device) {
 
 void line(const char* what, const std::string& text) { fmt::print("{:<14}{}\n", what, text); }
 
+/// Prints whether a plug-in is loaded, and a line for each library that it uses.
+void examine_plugin(const PluginReport& report, std::vector<std::string>& amiss) {
+  line("GPU plug-in", report.problem.empty() ? report.file : "not loaded: " + report.problem);
+  if (!report.plugin) return;
+  for (const PluginPart& part : report.plugin->examine()) {
+    const std::string version = part.version.empty() ? "not found" : part.version;
+    line(part.name.c_str(), part.problem.empty() ? version : "FAILED: " + part.problem);
+    if (!part.problem.empty())
+      amiss.push_back(fmt::format("{} of the GPU failed: {}", part.name, part.problem));
+  }
+}
+
 /// Prints the report, with a sentence for each problem.
 std::vector<std::string> examine() {
   std::vector<std::string> amiss;
@@ -64,8 +76,7 @@ std::vector<std::string> examine() {
   line("GPU", gpu());
   if (cpu_level() == CpuLevel::portable || cpu_level() == CpuLevel::v2)
     amiss.push_back("the CPU kernels run below x86-64-v3: expect a fraction of the speed");
-  for (const PluginReport& plugin : load_device_plugins())
-    line("GPU plug-in", plugin.problem.empty() ? plugin.file : "not loaded: " + plugin.problem);
+  for (const PluginReport& plugin : load_device_plugins()) examine_plugin(plugin, amiss);
   std::vector<std::string> devices{std::string(kHostDevice)};
   if (const DeviceKind* gpu = find_device_kind("gpu"); gpu && gpu->has(0))
     devices.push_back("gpu:0");

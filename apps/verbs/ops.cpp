@@ -1,5 +1,5 @@
-// troupe ops [NAME]: the registered operations and the functions that are made of them, or all
-// about one.
+// troupe ops [NAME] [--device DEVICE]: the registered operations and the functions that are made of
+// them, or all about one, or the primitives that a device has and lacks.
 #include <troupe/apps/verbs/verbs.hpp>
 
 #include <fmt/format.h>
@@ -12,6 +12,8 @@
 
 #include <troupe/devices/base/error.hpp>
 #include <troupe/devices/base/internal.hpp>
+#include <troupe/devices/device/plugin.hpp>
+#include <troupe/devices/device/registry.hpp>
 #include <troupe/function_text.hpp>
 #include <troupe/ops/graph/op.hpp>
 #include <troupe/ops/graph/suggest_name.hpp>
@@ -128,11 +130,85 @@ void print_all() {
              ops.size(), functions.size());
 }
 
+// ---- what a device has
+
+std::vector<Primitive> all_primitives() {
+  std::vector<Primitive> all;
+  for (int p = 0; p <= static_cast<int>(Primitive::recurrent_gradient); ++p)
+    all.push_back(static_cast<Primitive>(p));
+  return all;
+}
+
+/// The dtypes on which a device runs a primitive; without strings, which have none.
+std::vector<DType> dtypes_of(const Primitives& primitives, Primitive p) {
+  std::vector<DType> all;
+  for (int i = 0; i < kDTypes; ++i)
+    if (const auto type = static_cast<DType>(i); type != DType::string && primitives.has(p, type))
+      all.push_back(type);
+  return all;
+}
+
+std::string text_of_dtypes(const std::vector<DType>& types) {
+  if (types.empty()) return "none: the host runs it";
+  std::string text;
+  for (const DType type : types) text += (text.empty() ? "" : " ") + std::string(name_of(type));
+  return types.size() + 1 == kDTypes ? "all dtypes" : text;
+}
+
+/// The primitives of an op that a device lacks for all dtypes: then the host runs the op.
+std::string lacking(const Primitives& primitives, const OpDef& op) {
+  std::string names;
+  for (const Primitive p : op.primitives)
+    if (dtypes_of(primitives, p).empty())
+      names += (names.empty() ? "" : ", ") + std::string(name_of(p));
+  return names;
+}
+
+/// Throws Misuse, with the plug-in's problem if there is one, if the device does not exist.
+std::unique_ptr<Device> device_of(std::string name) {
+  if (name.find(':') == std::string::npos) name += ":0";
+  try {
+    return make_device(name, {});
+  } catch (const Error& e) {
+    std::string why = e.what();
+    for (const PluginReport& plugin : load_device_plugins())
+      if (!plugin.problem.empty()) why += fmt::format("; {}: {}", plugin.kind, plugin.problem);
+    throw Misuse(why);
+  }
+}
+
+void print_device(const Device& device) {
+  const Primitives& primitives = device.primitives();
+  fmt::print("Primitives of {}, by dtype:\n", device.name());
+  for (const Primitive p : all_primitives())
+    fmt::print("  {:<24}{}\n", name_of(p), text_of_dtypes(dtypes_of(primitives, p)));
+  std::size_t fallbacks = 0;
+  const auto ops = all_ops();
+  for (const OpDef* op : ops) {
+    const std::string names = lacking(primitives, *op);
+    if (names.empty()) continue;
+    if (fallbacks++ == 0) fmt::print("\nOperations that the host runs in its place:\n");
+    fmt::print("  {:<24}{}\n", op->name, names);
+  }
+  fmt::print("\n{} runs {} of {} operations; the host runs {}.\n", device.name(),
+             ops.size() - fallbacks, ops.size(), fallbacks);
+}
+
+void print_on_device(const OpDef& op, const Device& device) {
+  const std::string names = lacking(device.primitives(), op);
+  fmt::print("  on {}:  {}\n", device.name(),
+             names.empty() ? "yes" : fmt::format("no, on the host: it lacks {}", names));
+  for (const Primitive p : op.primitives)
+    fmt::print("    {}: {}\n", name_of(p), text_of_dtypes(dtypes_of(device.primitives(), p)));
+}
+
 }  // namespace
 
-int ops(const std::string& name) {
+int ops(const std::string& name, const std::string& device_name) {
+  const std::unique_ptr<Device> device = device_name.empty() ? nullptr : device_of(device_name);
   if (name.empty()) {
-    print_all();
+    if (device) print_device(*device);
+    else print_all();
     return 0;
   }
   const auto ops = all_ops();
@@ -140,6 +216,7 @@ int ops(const std::string& name) {
           std::find_if(ops.begin(), ops.end(), [&](const OpDef* def) { return def->name == name; });
       op != ops.end()) {
     print_one(**op);
+    if (device) print_on_device(**op, *device);
     return 0;
   }
   if (print_function(name)) return 0;

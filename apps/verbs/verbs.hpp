@@ -32,8 +32,10 @@ std::string sentence_of(const std::exception& error);
 
 /// Examines this machine and runs a small graph on the engine.
 int doctor();
-/// Lists the registered operations or, if `name` is not empty, tells all about that one.
-int ops(const std::string& name);
+/// Lists the registered operations or, if `name` is not empty, tells all about that one. With a
+/// device, such as `gpu` or `gpu:0`: which primitives it has, and which operations the host runs in
+/// its place.
+int ops(const std::string& name, const std::string& device);
 int version();
 struct RunFlags {
   std::string file;                    // made by `save` (cluster/protocol/saved_function.hpp)

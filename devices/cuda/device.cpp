@@ -9,6 +9,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/devices/cuda/examine.hpp>
 #include <troupe/devices/cuda/primitives.hpp>
 #include <troupe/devices/cuda/runtime/call.hpp>
 #include <troupe/devices/cuda/runtime/memory.hpp>
@@ -222,7 +223,9 @@ void register_gpu() {
 }  // namespace troupe::cuda
 
 extern "C" [[gnu::visibility("default")]] const troupe::DevicePlugin* troupe_device_plugin() {
-  static const troupe::DevicePlugin plugin{
-      .abi = troupe::kDevicePluginAbi, .name = "gpu", .load = troupe::cuda::register_gpu};
+  static const troupe::DevicePlugin plugin{.abi = troupe::kDevicePluginAbi,
+                                           .name = "gpu",
+                                           .load = troupe::cuda::register_gpu,
+                                           .examine = troupe::cuda::examine};
   return &plugin;
 }

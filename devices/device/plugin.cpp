@@ -32,7 +32,7 @@ std::string folder_of_this_library() {
 }
 
 // Opens a library and lets it register its kinds; throws Error with the cause.
-std::string load_library(void* library) {
+const DevicePlugin* load_library(void* library) {
   using Entry = const DevicePlugin* (*)();
   const auto entry = reinterpret_cast<Entry>(dlsym(library, "troupe_device_plugin"));
   if (!entry)
@@ -46,27 +46,29 @@ std::string load_library(void* library) {
                     "the plug-in of this version",
                     plugin->abi, kDevicePluginAbi));
   plugin->load();
-  return plugin->name;
+  return plugin;
 }
 
 PluginReport load_file(const std::string& file, std::string kind) {
-  PluginReport report{std::move(kind), file, {}};
+  PluginReport report{.kind = std::move(kind), .file = file, .problem = {}};
   void* const library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     report.problem = fmt::format("{} cannot be opened: {}", file, dlerror());
     return report;
   }
   try {
-    report.kind = load_library(library);
+    report.plugin = load_library(library);
+    report.kind = report.plugin->name;
   } catch (const std::exception& e) { report.problem = fmt::format("{} {}", file, e.what()); }
   return report;
 }
 
 PluginReport load_known(const KnownPlugin& known) {
   if (void* const driver = dlopen(known.driver, RTLD_LAZY | RTLD_LOCAL); !driver)
-    return {known.kind,
-            {},
-            fmt::format("there is no {} ({} cannot be opened)", known.hardware, known.driver)};
+    return {.kind = known.kind,
+            .file = {},
+            .problem =
+                fmt::format("there is no {} ({} cannot be opened)", known.hardware, known.driver)};
   else dlclose(driver);
   const std::string here = folder_of_this_library();
   for (const std::string& file : {here + "/" + known.library, here + "/troupe/" + known.library})

@@ -2,7 +2,8 @@
 //
 //   extern "C" const troupe::DevicePlugin* troupe_device_plugin() {       // in the library
 //     static const troupe::DevicePlugin plugin{
-//         .abi = troupe::kDevicePluginAbi, .name = "gpu", .load = register_gpu};
+//         .abi = troupe::kDevicePluginAbi, .name = "gpu", .load = register_gpu,
+//         .examine = examine_gpu};
 //     return &plugin;
 //   }
 //
@@ -22,7 +23,14 @@ namespace troupe {
 
 /// The version of the interfaces in devices/ that a plug-in is compiled against. Raise it when one
 /// changes.
-inline constexpr int kDevicePluginAbi = 1;
+inline constexpr int kDevicePluginAbi = 2;
+
+/// A library that a plug-in opens, and the outcome of a small computation with it.
+struct PluginPart {
+  std::string name;     // `cuBLASLt`
+  std::string version;  // and its file, as far as known
+  std::string problem;  // and the remedy; empty: it works
+};
 
 /// The entry `troupe_device_plugin` of a library returns one; it lives as long as the process.
 struct DevicePlugin {
@@ -30,6 +38,8 @@ struct DevicePlugin {
   const char* name;  // the kind of devices: `gpu`
   /// Registers its kinds (registry.hpp). Throws Error that names the missing part.
   void (*load)();
+  /// Opens each library that the plug-in uses and tries it. Throws nothing.
+  std::vector<PluginPart> (*examine)();
 };
 
 /// The outcome of loading one plug-in.
@@ -38,6 +48,7 @@ struct PluginReport {
   std::string file;  // as it was opened; empty if it was not
   // the reason why its devices are missing, and the remedy; empty: it is loaded
   std::string problem;
+  const DevicePlugin* plugin = nullptr;  // if it is loaded
 };
 
 /// Loads plug-ins, once a process, and returns the outcome of each.

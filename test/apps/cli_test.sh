@@ -43,6 +43,18 @@ for verb in version doctor ops keygen node clear cancel drain runs attach ps top
 done
 
 expect 2 "there is no op 'MatMull'; did you mean 'MatMul'" ops MatMull
+expect 0 '^ +algebra +all dtypes' ops --device cpu
+expect 0 'on cpu:0: +yes' ops MatMul --device cpu:0
+expect 2 "gpu:9" ops --device gpu:9
+if [ -e "$fake" ]; then
+  export TROUPE_DEVICE_PLUGINS=$fake
+  expect 0 '^ +softmax +f16 bf16 f32 f64' ops --device gpu
+  expect 0 '^ +Cholesky +algebra' ops --device gpu
+  expect 0 'on gpu:0: +no, on the host: it lacks ctc' ops CtcLoss --device gpu
+  expect 0 '^cuBLASLt +' doctor
+  expect 0 '^NVRTC +' doctor
+  unset TROUPE_DEVICE_PLUGINS
+fi
 expect 0 "^einsum +Einstein's sums" ops
 expect 0 '^huber_loss: For each element' ops huber_loss
 expect 0 'Expr group_norm\(Operand x, std::int64_t groups' ops group_norm
