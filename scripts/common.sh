@@ -40,3 +40,57 @@ todays_third() {
     [ $((place++ % 3)) -ne $((turn % 3)) ] || printf '%s\n' "$name"
   done
 }
+
+# bench_table: the JSON lines of benchmarks, as a table; other lines as they are.
+bench_table() {
+  awk '
+    function field(key,   rest, at) {
+      at = index($0, "\"" key "\": ")
+      if (!at) return ""
+      rest = substr($0, at + length(key) + 4)
+      if (rest ~ /^"/) { match(rest, /^"([^"\\]|\\.)*"/); return substr(rest, 2, RLENGTH - 2) }
+      match(rest, /^[^,}]*/)
+      rest = substr(rest, 1, RLENGTH)
+      return rest == "null" ? "" : rest
+    }
+    # Lists keys of numbers that the benchmark adds to the usual ones.
+    function added(   rest, pair, at, all) {
+      rest = $0
+      while (match(rest, /"[a-z_0-9]+": -?[0-9][^,}]*/)) {
+        pair = substr(rest, RSTART + 1, RLENGTH - 1)
+        rest = substr(rest, RSTART + RLENGTH)
+        at = index(pair, "\": ")
+        if (substr(pair, 1, at - 1) !~ \
+            /^(value|peer_value|ratio|budget|budget_value|threads|min|max|crowding)$/)
+          all = all (all == "" ? "" : ", ") substr(pair, 1, at - 1) " " short(substr(pair, at + 3))
+      }
+      return all == "" ? "" : "  [" all "]"
+    }
+    function short(number) { return number == "" ? "-" : sprintf("%.4g", number) }
+    BEGIN {
+      form = "%-34s %10s %-8s %10s  %-34s %7s %8s  %s\n"
+      printf form, "name", "value", "unit", "peer", "which", "ratio", "budget", "verdict"
+    }
+    /^\{/ {
+      up = field("speed_up") == "true"
+      ratio = field("ratio"); budget = field("budget"); limit = field("budget_value")
+      verdict = ""; shown = "-"
+      if (budget != "") {
+        shown = (up ? ">= " : "<= ") short(budget)
+        if (ratio == "") verdict = field("value") == "" ? "not measured" : "no peer"
+        else
+          verdict = (up ? ratio + 0 >= budget + 0 : ratio + 0 <= budget + 0) ? "within" : "MISSED"
+      }
+      if (limit != "") {
+        shown = (shown == "-" ? "" : shown ", ") "<= " short(limit) " " field("unit")
+        verdict = (verdict == "" ? "" : verdict ", ") \
+          (field("value") + 0 <= limit + 0 ? "within" : "MISSED")
+      }
+      note = field("note")
+      printf form, field("name"), short(field("value")), field("unit"), short(field("peer_value")),
+        substr(field("peer") (field("peer_version") == "" ? "" : " " field("peer_version")), 1, 34),
+        short(ratio), shown, verdict added() (note == "" ? "" : "  (" note ")")
+      next
+    }
+    { print }'
+}

@@ -13,10 +13,16 @@
 
 namespace troupe::bench {
 inline std::atomic<std::int64_t> allocation_count{0};  // publishes nothing but itself
+inline constinit thread_local std::int64_t own_allocation_count = 0;
 
 /// Calls that asked for memory so far. (Freeing costs as well, but never without an allocation.)
 inline std::int64_t allocations() { return allocation_count.load(std::memory_order_relaxed); }
-inline void count_allocation() { allocation_count.fetch_add(1, std::memory_order_relaxed); }
+/// As `allocations`, of the calling thread alone.
+inline std::int64_t own_allocations() { return own_allocation_count; }
+inline void count_allocation() {
+  allocation_count.fetch_add(1, std::memory_order_relaxed);
+  ++own_allocation_count;
+}
 }  // namespace troupe::bench
 
 extern "C" {

@@ -7,8 +7,9 @@
 //
 // Protocol, one line each way: the peer opens with `ready <version> <blas>` (tab-separated) or
 // `missing <why>`; it answers a request with numbers, separated by spaces, or with `error <why>`.
-// The interpreter is $TROUPE_PEERS, else .peers/bin/python in the source tree. No GPU is shown to
-// it.
+// The interpreter is $TROUPE_PEERS, else .peers/bin/python in the source tree; scripts are in
+// $TROUPE_PEER_SCRIPTS, else in the source tree. No GPU is shown to a peer that does not ask for
+// one. $TROUPE_PEER_LIBRARY_PATH is its LD_LIBRARY_PATH, where ours is for our programs alone.
 #pragma once
 
 #include <fcntl.h>
@@ -34,13 +35,15 @@ struct Command {
 
 class Peer {
  public:
+  enum class Shown : std::uint8_t { cores, gpu };
   /// `threads` is what its libraries may use; the script sets the same explicitly.
   Peer(std::string name, const std::string& script, std::vector<std::string> arguments,
-       int threads = 1)
-      : name_(std::move(name)) {
-    const char* chosen = std::getenv("TROUPE_PEERS");
-    const std::string python = chosen ? chosen : TROUPE_SOURCE_DIR "/.peers/bin/python";
-    arguments.insert(arguments.begin(), {python, TROUPE_SOURCE_DIR "/scripts/peers/" + script});
+       int threads = 1, Shown shown = Shown::cores)
+      : name_(std::move(name)), shown_(shown) {
+    const char *chosen = std::getenv("TROUPE_PEERS"), *folder = std::getenv("TROUPE_PEER_SCRIPTS");
+    const std::string python = chosen ? chosen : TROUPE_SOURCE_DIR "/.peers/bin/python",
+                      scripts = folder ? folder : TROUPE_SOURCE_DIR "/scripts/peers";
+    arguments.insert(arguments.begin(), {python, scripts + "/" + script});
     if (access(python.c_str(), X_OK) == 0) start(python, arguments, threads);
     greet();
   }
@@ -97,11 +100,21 @@ class Peer {
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_adddup2(&files, down[0], 0);
     posix_spawn_file_actions_adddup2(&files, up[1], 1);
+    // Each name once: the dynamic loader takes the last entry of a name, getenv the first.
     std::vector<std::string> environment = {
-        "CUDA_VISIBLE_DEVICES=", "OMP_NUM_THREADS=" + std::to_string(threads),
-        "MKL_NUM_THREADS=" + std::to_string(threads), "OMPI_ALLOW_RUN_AS_ROOT=1",
-        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
-    for (char** e = environ; *e; ++e) environment.emplace_back(*e);
+        "OMP_NUM_THREADS=" + std::to_string(threads), "MKL_NUM_THREADS=" + std::to_string(threads),
+        "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1"};
+    if (shown_ == Shown::cores) environment.emplace_back("CUDA_VISIBLE_DEVICES=");
+    if (const char* path = std::getenv("TROUPE_PEER_LIBRARY_PATH"))
+      environment.push_back("LD_LIBRARY_PATH=" + std::string(path));
+    const std::size_t chosen = environment.size();
+    for (char** e = environ; *e; ++e) {
+      const std::string entry = *e, name = entry.substr(0, entry.find('=') + 1);
+      const auto end = environment.begin() + static_cast<std::ptrdiff_t>(chosen);
+      if (std::none_of(environment.begin(), end,
+                       [&](const std::string& c) { return c.starts_with(name); }))
+        environment.push_back(entry);
+    }
     std::vector<char*> args, env;
     for (std::string& a : arguments) args.push_back(a.data());
     for (std::string& e : environment) env.push_back(e.data());
@@ -136,6 +149,7 @@ class Peer {
   }
 
   std::string name_, version_, blas_;
+  Shown shown_ = Shown::cores;
   bool is_here_ = false;
   pid_t process_ = -1;
   std::FILE* to_ = nullptr;
