@@ -3,13 +3,15 @@
 #   troupe          the binary, its service, manual pages, completions, examples for operators
 #   libtroupe0.1    libtroupe.so.0.1
 #   libtroupe-dev   public headers, a CMake package, a pkg-config file, example programs
+#   troupe-cuda     the plug-in for NVIDIA GPUs, where the build has it; the others need none of it
 #
 #   cmake --install build/release --prefix /opt/troupe
 #   cpack --config build/release/CPackConfig.cmake -B packages      # packages/*.deb
 #
 # The tree is relocatable: the binary finds the library, and both package files find the headers,
-# relative to themselves. Components `program`, `library` and `development` become the packages;
-# what only a Debian package has is in its component alone, and `cmake --install` leaves it out.
+# relative to themselves. Components `program`, `library`, `development` and `gpu` become the
+# packages; what only a Debian package has is in its component alone, and `cmake --install` leaves
+# it out.
 include(CMakePackageConfigHelpers)
 
 set(TROUPE_LIB_DIR lib)
@@ -109,6 +111,17 @@ install(DIRECTORY ${CMAKE_SOURCE_DIR}/apps/examples/char_lm
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/debian/examples.cmake DESTINATION ${examples}
         RENAME CMakeLists.txt COMPONENT development)
 
+# --- troupe-cuda
+# libtroupe looks for plug-ins in its own folder's `troupe/`. CUDA's libraries are opened when they
+# are first used, so that the package needs none of them.
+set(packages troupe:program ${soname_package}:library libtroupe-dev:development)
+set(components program library development)
+if(TARGET troupe_cuda)
+  install(TARGETS troupe_cuda LIBRARY DESTINATION ${TROUPE_LIB_DIR}/troupe COMPONENT gpu)
+  list(APPEND packages troupe-cuda:gpu)
+  list(APPEND components gpu)
+endif()
+
 # --- what Debian demands of each package
 set(documented ${CMAKE_BINARY_DIR}/debian)
 add_custom_command(OUTPUT ${documented}/changelog.gz ${documented}/changelog.Debian.gz
@@ -120,7 +133,7 @@ add_custom_target(troupe_changelogs ALL
   DEPENDS ${documented}/changelog.gz ${documented}/changelog.Debian.gz)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/CHANGELOG.md
         DESTINATION ${documents} COMPONENT unpackaged)
-foreach(package IN ITEMS troupe:program ${soname_package}:library libtroupe-dev:development)
+foreach(package IN LISTS packages)
   string(REGEX MATCH "^(.*):(.*)$" _ ${package})
   set(name ${CMAKE_MATCH_1})
   set(component ${CMAKE_MATCH_2})
@@ -154,7 +167,7 @@ set(CPACK_STRIP_FILES ON)
 set(CPACK_INSTALL_DEFAULT_DIRECTORY_PERMISSIONS OWNER_READ OWNER_WRITE OWNER_EXECUTE
     GROUP_READ GROUP_EXECUTE WORLD_READ WORLD_EXECUTE)
 set(CPACK_PRE_BUILD_SCRIPTS ${CMAKE_SOURCE_DIR}/scripts/cmake/before_packaging.cmake)
-set(CPACK_COMPONENTS_ALL program library development)
+set(CPACK_COMPONENTS_ALL ${components})
 set(CPACK_COMPONENTS_GROUPING IGNORE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
@@ -202,4 +215,12 @@ set(CPACK_DEBIAN_DEVELOPMENT_DESCRIPTION "distributed tensor dataflow engine: he
 ${about}
 This package has the public headers, files for CMake and pkg-config, and
 examples.")
+
+set(CPACK_DEBIAN_GPU_PACKAGE_NAME troupe-cuda)
+set(CPACK_DEBIAN_GPU_PACKAGE_SECTION contrib/science)
+set(CPACK_DEBIAN_GPU_PACKAGE_DEPENDS "${soname_package} ${exactly}")
+set(CPACK_DEBIAN_GPU_DESCRIPTION "distributed tensor dataflow engine: NVIDIA GPUs
+${about}
+This package has the plug-in for the device gpu:0. It needs NVIDIA's driver, and
+opens cuBLASLt and NVRTC of CUDA 12 or 13 when they are first used.")
 include(CPack)

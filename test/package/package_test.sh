@@ -28,6 +28,8 @@ maintainer=$(sed -n '/^ -- /{s/^ -- \(.*>\)  .*/\1/p;q}' "$source/scripts/debian
 architecture=$(dpkg --print-architecture)
 multiarch=$(gcc -print-multiarch)
 packages=(troupe libtroupe0.1 libtroupe-dev)
+# A build with nvcc also has the plug-in.
+if [ -e "$build/libtroupe_cuda.so" ]; then packages+=(troupe-cuda); fi
 field() { dpkg-deb --field "$work/pack/$1_${version}_$architecture.deb" "$2"; }
 expect() { # package, field, what it must contain
   [[ ", $(field "$1" "$2")" = *"$3"* ]] || fail "$1 has $2 '$(field "$1" "$2")', without '$3'"
@@ -43,13 +45,26 @@ for package in "${packages[@]}"; do
   strange=$(find "$work/$package" -perm /022 ! -type l)
   [ -z "$strange" ] || fail "others may write: $strange"
 done
-[ "$(find "$work/pack" -maxdepth 1 -name '*.deb' | wc -l)" -eq 3 ] ||
-  fail "these are not three packages:" <(ls "$work/pack")
+[ "$(find "$work/pack" -maxdepth 1 -name '*.deb' | wc -l)" -eq ${#packages[@]} ] ||
+  fail "these are not ${#packages[@]} packages:" <(ls "$work/pack")
 expect troupe Depends ", libtroupe0.1 (= $version)"
 expect troupe Depends ", libc6 (>= "
 expect libtroupe-dev Depends ", libtroupe0.1 (= $version)"
 expect libtroupe0.1 Depends ", libzmq5 (>= "
 for package in libtroupe0.1 libtroupe-dev; do expect $package Multi-Arch ', same'; done
+if [ ${#packages[@]} -eq 4 ]; then
+  expect troupe-cuda Depends ", libtroupe0.1 (= $version)"
+  for package in "${packages[@]}"; do # CUDA's libraries are opened, not linked
+    ! field "$package" Depends | grep -qiE 'cuda|cudnn|cublas|nvrtc|nvidia' ||
+      fail "$package depends on CUDA: $(field "$package" Depends)"
+  done
+  [ -e "$work/troupe-cuda/usr/lib/$multiarch/troupe/libtroupe_cuda.so" ] ||
+    fail "troupe-cuda has no plug-in:" <(find "$work/troupe-cuda")
+  for package in troupe libtroupe0.1 libtroupe-dev; do
+    strange=$(find "$work/$package" -name '*cuda*')
+    [ -z "$strange" ] || fail "$package has parts of the plug-in: $strange"
+  done
+fi
 dpkg-deb --ctrl-tarfile "$work/pack/troupe_${version}_$architecture.deb" | tar -xOf - ./conffiles \
   >"$work/conffiles"
 grep -qx /etc/default/troupe-node "$work/conffiles" || fail "the service's flags are no conffile"
