@@ -83,6 +83,20 @@ Types types_of(DType dtype, bool tf32) {
   }
 }
 
+// The powers of two, up to 256, that divide the addresses of all matrices of an operand: algorithms
+// differ in what they load together.
+struct Alignments {
+  std::uint32_t a, b, out;
+  explicit Alignments(const BlasProduct& p)
+      : a(of(p.a, p.a_stride, p.dtype)), b(of(p.b, p.b_stride, p.dtype)),
+        out(of(p.out, p.out_stride, p.out_dtype)) {}
+  static std::uint32_t of(const void* data, std::int64_t stride, DType dtype) {
+    const std::uint64_t bits = reinterpret_cast<std::uintptr_t>(data) |
+                               static_cast<std::uint64_t>(stride) * size_of(dtype) | 256;
+    return static_cast<std::uint32_t>(bits & -bits);
+  }
+};
+
 // Descriptors for the shapes of a product, and the algorithm chosen for them.
 // A row-major matrix is its transpose to the library, so that out = b a there.
 class Plan {
@@ -103,7 +117,7 @@ class Plan {
     make_layout(b_, types.data, p.transpose_b ? p.n : p.k, p.transpose_b ? p.k : p.n, p.batch,
                 p.b_stride);
     make_layout(out_, types_of(p.out_dtype, tf32).data, p.m, p.n, p.batch, p.out_stride);
-    choose(handle, workspace);
+    choose(handle, workspace, Alignments(p));
   }
   ~Plan() {
     for (cublasLtMatrixLayout_t layout : {a_, b_, out_})
@@ -138,7 +152,7 @@ class Plan {
                               sizeof stride),
           "planning a product");
   }
-  void choose(cublasLtHandle_t handle, std::size_t workspace) {
+  void choose(cublasLtHandle_t handle, std::size_t workspace, const Alignments& alignments) {
     cublasLtMatmulPreference_t preference = nullptr;
     check(library_.make_preference(&preference), "planning a product");
     const std::uint64_t bytes = workspace;
@@ -148,6 +162,12 @@ class Plan {
                             sizeof bytes);
     library_.set_preference(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes,
                             sizeof schemes);
+    for (const auto& [attribute, bytes_of] :
+         {std::pair{CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignments.b},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignments.a},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignments.out},
+          {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignments.out}})
+      library_.set_preference(preference, attribute, &bytes_of, sizeof bytes_of);
     cublasLtMatmulHeuristicResult_t result = {};
     int found = 0;
     const cublasStatus_t status =
@@ -171,8 +191,10 @@ class CublasLt final : public Blas {
   }
 
   cudaError_t multiply(cudaStream_t stream, const BlasProduct& p, void* workspace) override {
-    const Key key{p.dtype,       p.out_dtype,   p.m,        p.n,        p.k,         p.batch,
-                  p.transpose_a, p.transpose_b, p.a_stride, p.b_stride, p.out_stride};
+    const Alignments aligned(p);
+    const Key key{p.dtype,      p.out_dtype,   p.m,           p.n,        p.k,
+                  p.batch,      p.transpose_a, p.transpose_b, p.a_stride, p.b_stride,
+                  p.out_stride, aligned.a,     aligned.b,     aligned.out};
     std::shared_ptr<const Plan> plan;
     {
       const std::lock_guard lock(mutex_);
@@ -189,7 +211,8 @@ class CublasLt final : public Blas {
 
  private:
   using Key = std::tuple<DType, DType, std::int64_t, std::int64_t, std::int64_t, std::int64_t, bool,
-                         bool, std::int64_t, std::int64_t, std::int64_t>;
+                         bool, std::int64_t, std::int64_t, std::int64_t, std::uint32_t,
+                         std::uint32_t, std::uint32_t>;
   static const Library& library() {
     static const auto* const library = new Library;
     return *library;
