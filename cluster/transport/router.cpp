@@ -97,6 +97,10 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
     if (std::holds_alternative<wire::Bye>(decoded_.frame)) say(connection, wire::Gone{});
     return;
   }
+  // A redialled connection has proved nothing about the session before its answer: only an answer,
+  // or a refusal by the session's key, counts.
+  if (!entry->attached && !entry->dialled.empty())
+    return dropped("a frame before the answer to a dial");
   entry->last_heard = link_.now();
   if (auto* data = std::get_if<wire::Data>(&decoded_.frame))
     return on_data(*entry, *data, header, decoded_.header_bytes, bulk);

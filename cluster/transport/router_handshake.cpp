@@ -183,6 +183,10 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
   }
   Entry* entry = peers_.at(connection);
   if (!entry) return;
+  if (!entry->attached && link_.key_of(connection) != entry->key) {
+    dropped("a refusal of a session by a node with another key");
+    return detach(*entry);  // the session's node may be back at the next dial
+  }
   if (entry->state == State::open) give_up(*entry, refuse.why);
   else forget(*entry);
 }

@@ -1,8 +1,9 @@
-// The router's time-outs, by a clock that the test moves.
+// The router's time-outs and handshakes, by a clock and a link that the test moves.
 #include <boost/test/unit_test.hpp>
 
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <troupe/cluster/transport/router.hpp>
@@ -17,11 +18,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-/// A router whose connections go nowhere: what it says is dropped, what it hears the test says.
+/// A router whose connections go nowhere: its wire frames are recorded, and the test makes the
+/// peers' frames.
 class Alone final : private FrameLink, private TransportListener {
  public:
+  static constexpr Connection kFirstDial = 1000;
+
   Time clock = 1s;
-  std::vector<std::string> lost_names, refusals;
+  std::vector<std::string> connected_names, lost_names, refused_addresses, refusals;
+  std::vector<bool> redundant;             // of each refusal that was sent
+  std::map<Connection, std::string> keys;  // proved by the other end of a connection
+  std::vector<std::pair<Connection, wire::Frame>> sent;
+  std::vector<wire::Hello> asked;  // Hellos of dials, in order
+  std::size_t messages = 0;        // received
   Router router{
       {.name = "a", .incarnation = 1, .address = "test://a", .engine = ""}, {}, *this, *this};
 
@@ -32,6 +41,12 @@ class Alone final : private FrameLink, private TransportListener {
     hear(connection, hello(name, life, 100 + connection));
     hear(connection, wire::Ready{});
   }
+  /// The answer of a node to the last dial.
+  void answer(Connection connection, const std::string& name) {
+    wire::Hello h = hello(name, 1, asked.back().session);
+    h.is_answer = true;
+    hear(connection, h);
+  }
   static wire::Hello hello(const std::string& name, std::uint64_t life, std::uint64_t session) {
     return {.is_answer = false,
             .version = wire::kVersion,
@@ -41,31 +56,60 @@ class Alone final : private FrameLink, private TransportListener {
             .window = 1 << 20,
             .received = {}};
   }
+  Connection last_dial() const { return kFirstDial + asked.size() - 1; }
+  Peer peer_named(const std::string& name) const {
+    for (const auto& [peer, peer_name] : names_)
+      if (peer_name == name) return peer;
+    return 0;
+  }
+  void move_clock(Time by) {
+    clock += by;
+    router.tick();
+  }
+  /// Returns the Data frames that went by a connection.
+  std::size_t data_frames(Connection connection) const {
+    std::size_t n = 0;
+    for (const auto& [to, frame] : sent)
+      n += to == connection && std::holds_alternative<wire::Data>(frame);
+    return n;
+  }
   /// Moves the clock until the router is done with all sessions; how far.
   Time until_idle() {
     const Time began = clock;
-    while (!router.is_idle() && clock < began + 100s) {
-      clock += 10ms;
-      router.tick();
-    }
+    while (!router.is_idle() && clock < began + 100s) move_clock(10ms);
     return clock - began;
   }
 
  private:
-  Connection dial(const std::string&) override { return 1000; }
+  Connection dial(const std::string&) override { return kFirstDial + asked.size(); }
   bool send(Connection connection, const Ref<OutFrame>& frame) override {
     wire::Decoded d;
     BOOST_REQUIRE(wire::decode(frame->header, {}, d).ok());
-    if (const auto* refuse = std::get_if<wire::Refuse>(&d.frame))
+    if (const auto* refuse = std::get_if<wire::Refuse>(&d.frame)) {
       refusals.push_back(refuse->why.message());
-    static_cast<void>(connection);
+      redundant.push_back(refuse->redundant);
+    }
+    if (const auto* h = std::get_if<wire::Hello>(&d.frame); h && !h->is_answer) asked.push_back(*h);
+    sent.emplace_back(connection, std::move(d.frame));
     return true;
+  }
+  bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override {
+    return send(connection, frame);
   }
   void close(Connection) override {}
   Time now() const override { return clock; }
-  void connected(Peer peer, const PeerInfo& info) override { names_[peer] = info.name; }
-  void refused(const std::string&, const Status&) override {}
-  void received(Peer, Lane, Message) override {}
+  std::string key_of(Connection connection) const override {
+    const auto found = keys.find(connection);
+    return found == keys.end() ? std::string() : found->second;
+  }
+  void connected(Peer peer, const PeerInfo& info) override {
+    names_[peer] = info.name;
+    connected_names.push_back(info.name);
+  }
+  void refused(const std::string& address, const Status&) override {
+    refused_addresses.push_back(address);
+  }
+  void received(Peer, Lane, Message) override { ++messages; }
   void lost(Peer peer, const Status&) override { lost_names.push_back(names_[peer]); }
 
   std::map<Peer, std::string> names_;
@@ -119,6 +163,64 @@ BOOST_AUTO_TEST_CASE(a_name_is_free_when_its_node_is_silent) {
   alone.router.broken(3, Status(Code::unavailable, "it was killed"));
   alone.hear(4, Alone::hello("b", 3, 9));
   BOOST_TEST(alone.refusals.size() == 1u);
+}
+
+// An authorized node with another key may be at the peer's address when it is dialled again. It
+// gets none of the session's messages, and can neither speak for the peer nor end the session.
+BOOST_AUTO_TEST_CASE(a_redialled_node_with_another_key_has_no_part_in_the_session) {
+  const Status why(Code::unavailable, "it says so");
+  const wire::Frame frames[] = {
+      wire::Data{.lane = Lane::data, .sequence = 0, .received = {}, .messages = {{}}},
+      wire::Ready{},
+      wire::Ack{{0, 1}},
+      wire::Bye{why, {}},
+      wire::Gone{},
+      wire::Refuse{"b", why, false},
+      wire::Hello(Alone::hello("b", 1, 0))};  // its answer
+  for (const wire::Frame& frame : frames) BOOST_TEST_CONTEXT("frame " << frame.index()) {
+      Alone alone;
+      alone.keys[Alone::kFirstDial] = "key of b";
+      alone.router.connect("test://b");
+      alone.answer(Alone::kFirstDial, "b");
+      BOOST_REQUIRE(alone.connected_names.size() == 1u);
+      alone.router.send(alone.peer_named("b"), Lane::data, {std::vector<std::byte>(8), {}});
+      alone.router.flush();
+      BOOST_TEST(alone.data_frames(Alone::kFirstDial) == 1u);
+      alone.router.broken(Alone::kFirstDial, Status(Code::unavailable, "it was cut"));
+      alone.move_clock(100ms);
+      BOOST_REQUIRE(alone.asked.size() == 2u);
+
+      const Connection other = alone.last_dial();
+      alone.keys[other] = "key of another";
+      if (std::holds_alternative<wire::Hello>(frame)) alone.answer(other, "b");
+      else alone.hear(other, frame);
+      alone.router.flush();
+      BOOST_TEST(alone.router.counters().dropped == 1u);
+      BOOST_TEST(alone.messages == 0u);
+      BOOST_TEST(alone.data_frames(other) == 0u);
+      BOOST_TEST(alone.lost_names.empty());
+      BOOST_TEST(alone.router.counters().unacknowledged_bytes == 8u);
+
+      // The peer is back at the next dial, and gets what it has not got.
+      alone.router.broken(other, Status(Code::unavailable, "it was cut"));
+      alone.move_clock(2s);
+      BOOST_REQUIRE(alone.asked.size() == 3u);
+      alone.keys[alone.last_dial()] = "key of b";
+      alone.answer(alone.last_dial(), "b");
+      BOOST_TEST(alone.data_frames(alone.last_dial()) == 1u);
+      BOOST_TEST(alone.lost_names.empty());
+    }
+}
+
+BOOST_AUTO_TEST_CASE(a_refusal_by_the_key_of_the_session_ends_it) {
+  Alone alone;
+  alone.keys[Alone::kFirstDial] = alone.keys[Alone::kFirstDial + 1] = "key of b";
+  alone.router.connect("test://b");
+  alone.answer(Alone::kFirstDial, "b");
+  alone.router.broken(Alone::kFirstDial, Status(Code::unavailable, "it was cut"));
+  alone.move_clock(100ms);
+  alone.hear(alone.last_dial(), wire::Refuse{"b", Status(Code::unavailable, "it is new"), false});
+  BOOST_TEST(alone.lost_names == std::vector<std::string>{"b"});
 }
 
 BOOST_AUTO_TEST_SUITE_END()

@@ -244,22 +244,24 @@ BOOST_AUTO_TEST_CASE(who_dials_again_hears_what_ends_the_session) {
   wire::Hello answer = hello();
   answer.is_answer = true;
   answer.info.engine = std::string(engine_version());
-  const auto resumed_by = [&](const wire::Frame& frame) {
+  const auto resumed_by = [&](std::initializer_list<wire::Frame> frames) {
     Hostile victim;
     victim.dial_and_tell(answer);
     victim.break_dialled();
     BOOST_TEST(victim.dials() == 2u);
-    victim.answer(wire::encode(frame), {});
+    for (const wire::Frame& frame : frames) victim.answer(wire::encode(frame), {});
     BOOST_TEST(victim.met() == 1u);
     return victim.losses() == 0u;
   };
-  BOOST_TEST(resumed_by(answer));
+  BOOST_TEST(resumed_by({answer}));
   wire::Hello ahead = answer;
   ahead.received = {0, 1};  // acknowledges messages that were never sent
-  BOOST_TEST(!resumed_by(ahead));
-  BOOST_TEST(!resumed_by(wire::Refuse{
-      "worker1", Status(Code::unavailable, "worker1 has given up this session"), false}));
-  BOOST_TEST(!resumed_by(wire::Bye{Status(Code::unavailable, "worker1 has left"), {}}));
+  BOOST_TEST(!resumed_by({ahead}));
+  BOOST_TEST(!resumed_by({wire::Refuse{
+      "worker1", Status(Code::unavailable, "worker1 has given up this session"), false}}));
+  const wire::Bye bye{Status(Code::unavailable, "worker1 has left"), {}};
+  BOOST_TEST(!resumed_by({answer, bye}));
+  BOOST_TEST(resumed_by({bye}));  // before its answer the node has no part in the session
 }
 
 BOOST_AUTO_TEST_CASE(mutated_frames_are_refused_or_read_the_same_again) {

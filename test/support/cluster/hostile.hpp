@@ -47,7 +47,8 @@ class Hostile final : private FrameLink, private TransportListener {
     answer(header, bulk);
     break_dialled();
     answer(header, bulk);
-    // A dial has failed then, or a session ends: nothing of it is left.
+    // A dial has failed then, or the session's node answers and ends it: nothing of it is left.
+    answer(wire::encode(hello), {});
     answer(wire::encode(wire::Bye{Status(Code::unavailable, "it has left"), {}}), {});
     break_dialled();
   }
