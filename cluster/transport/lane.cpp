@@ -45,7 +45,7 @@ Ref<OutFrame> OutLane::next(const wire::Received& received, std::uint64_t window
   if (to_repeat_ < kept_.size()) return kept_[to_repeat_++];
   if (queue_.empty() || kept_cost_ >= 2 * window) return {};
   if (kept_bytes_ != 0 &&
-      kept_bytes_ + std::min<std::uint64_t>(unsent_bytes_, kChunk + kInline) > window)
+      kept_bytes_ + std::min<std::uint64_t>(unsent_bytes_, kChunk + kGathered + kInline) > window)
     return {};
   Ref<OutFrame> frame = cut(received);
   kept_bytes_ += frame->payload_bytes;
@@ -109,7 +109,9 @@ bool OutLane::gather(OutFrame& frame) {
     const Piece p = piece(first());
     if (p.bytes > kGathered) {
       frame.bulk = p.data;
-      frame.bulk_bytes = std::min(p.bytes, kChunk);
+      // The last chunk takes up a rest that could be gathered: a loan of the tensor ends with its
+      // last bulk (BulkWriter), and so no end of a tensor that has begun as bulk goes inline.
+      frame.bulk_bytes = p.bytes <= kChunk + kGathered ? p.bytes : kChunk;
       if (!held_) held_ = Ref<Held>(new Held(std::move(queue_.front())));
       if (part_ != 0) frame.whole = &first().tensors[part_ - 1];
       offset_ += frame.bulk_bytes;

@@ -8,8 +8,8 @@
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
 //
 // A priority's messages are one stream of bytes, cut into wire frames: pieces of up to 16 KiB are
-// gathered inline, up to 32 KiB a wire frame; a larger head or tensor goes as bulk, in chunks of up
-// to 1 MiB that refer to its memory.
+// gathered inline, up to 32 KiB a wire frame; a larger head or tensor goes as bulk, all of it, in
+// chunks of 1 MiB that refer to its memory. The last chunk has up to 16 KiB more.
 //
 // Invariants
 // 1. A wire frame is kept until it is acknowledged. It refers to its message, whose tensors live as

@@ -8,10 +8,12 @@
 // A bulk record: header bytes (u32), location of the bulk (u32), bulk bytes (u64), little-endian;
 // the header; the bulk. Location 0 is the stream itself. Location 1 is a slab (shared_slab.hpp),
 // and the location precedes the header: slot, position, bytes of the loan, offset into it (u64
-// each). If a tensor goes by loan, its first bulk record takes the loan and its last lends it. With
-// keys (seal.hpp) the header is a box, whose `about` is those sixteen bytes, and the bulk is one
-// box after another, of up to kBoxBytes each. Boxes are numbered by counting, so that none can be
-// left out, repeated or exchanged. Opening the boxes is the one copy, besides bytes that arrived
+// each). If a tensor goes by loan, its first bulk record takes the loan and its last lends it:
+// OutLane never sends the end of a begun tensor inline.
+//
+// With keys (seal.hpp) the header is a box, whose `about` is those sixteen bytes, and the bulk is
+// one box after another, of up to kBoxBytes each. Boxes are numbered by counting, so that none can
+// be left out, repeated or exchanged. Opening the boxes is the one copy, besides bytes that arrived
 // with the head.
 //
 // Threads: the router's.

@@ -296,6 +296,29 @@ BOOST_AUTO_TEST_CASE(a_tensor_lies_where_its_bytes_were_lent) {
   BOOST_TEST(both.size() < 601'000u);
 }
 
+// Tensors of a whole number of chunks and a little: the slab has room for two.
+BOOST_AUTO_TEST_CASE(a_returned_loan_is_lent_again_whatever_the_size_of_its_tensor) {
+  for (const std::size_t more : {0, 4, 1000, 16 << 10, (16 << 10) + 1}) BOOST_TEST_CONTEXT(more) {
+      const std::size_t bytes = (std::size_t{1} << 20) + more;
+      const OwnedDescriptor memory = make_slab(3 << 20);
+      const Ref<BorrowedSlab> theirs = BorrowedSlab::open(memory);
+      BulkWriter writer({});
+      writer.use(LendingSlab::open(memory));
+      OutLane out(Lane::data);
+      for (std::uint64_t i = 0; i < 8; ++i) {
+        out.add({{}, {Tensor::zeros(DType::u8, Shape{static_cast<std::int64_t>(bytes)})}});
+        while (const Ref<OutFrame> frame = out.next({}, bytes)) writer.add(frame);
+        const Bytes stream = written(writer, 1000);
+        BOOST_REQUIRE(stream.size() < 1000u);  // without its bytes
+        std::uint64_t place[3];
+        std::memcpy(place, stream.data() + kBulkPrefix, sizeof place);
+        BOOST_TEST(place[2] == bytes);
+        theirs->give_back({.slot = place[0], .position = place[1], .bytes = place[2]});
+        BOOST_TEST(out.acknowledge(out.frames()));
+      }
+    }
+}
+
 // For each kind, the writer's bytes equal the files, and the reader accepts the files.
 BOOST_AUTO_TEST_CASE(records_are_as_they_were) {
   const std::vector<std::size_t> sizes{40, 3};

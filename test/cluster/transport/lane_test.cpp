@@ -89,6 +89,32 @@ BOOST_AUTO_TEST_CASE(what_is_large_goes_by_pieces_of_a_mebibyte_beside_what_is_s
   BOOST_TEST(got[1].head.size() == 20u);
 }
 
+// A loan of its memory ends with its last bulk (bulk_record.hpp).
+BOOST_AUTO_TEST_CASE(a_tensor_that_begins_as_bulk_ends_as_bulk) {
+  constexpr std::int64_t kChunk = 1 << 20, kSmall = 16 << 10;
+  for (const std::int64_t bytes :
+       {kSmall + 1, kChunk, kChunk + 1, kChunk + kSmall, kChunk + kSmall + 1, 3 * kChunk + 2048}) {
+    OutLane out(Lane::data);
+    const Tensor large = Tensor::zeros(DType::u8, Shape{bytes});
+    out.add({std::vector<std::byte>(10), {large, Tensor::scalar(1.f)}});
+    InLane in;
+    std::vector<Message> got;
+    std::int64_t bulk = 0;
+    std::size_t frames = 0;
+    for (const auto& frame : frames_of(out)) {
+      bulk += static_cast<std::int64_t>(frame->bulk_bytes);
+      frames += frame->bulk_bytes != 0;
+      BOOST_TEST((frame->bulk_bytes == 0 || frame->whole->raw() == large.raw()));
+      BOOST_TEST(take(in, *frame, got).ok());
+    }
+    BOOST_TEST(bulk == bytes);
+    BOOST_TEST(frames == static_cast<std::size_t>((bytes - kSmall - 1) / kChunk + 1));
+    BOOST_REQUIRE(got.size() == 1u);
+    BOOST_TEST(got[0].tensors.at(0).bytes() == large.bytes());
+    BOOST_TEST(got[0].tensors.at(1).item<float>() == 1.f);
+  }
+}
+
 // An authorized peer may announce more than any machine has. The error is reported once its first
 // byte is there, and ends the session, not the node.
 BOOST_AUTO_TEST_CASE(what_there_is_no_memory_for_is_refused) {
