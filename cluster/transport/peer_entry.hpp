@@ -71,6 +71,8 @@ struct PeerEntry {
   // sent by the peer; some wire frames before it are still on their way
   std::optional<wire::Bye> bye;
   Status why;  // reason in the Bye to the peer
+  // while this node leaves: when the bulk channel has brought something last
+  Time heard_beside{};
   Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
 };
 

@@ -335,12 +335,13 @@ void Router::tick(Entry& entry) {
   }
 }
 
-// A node that leaves does not wait for one that has died or was stopped: the others answer, or take
-// more of the rest.
+// A node that leaves waits `farewell` for a peer from which nothing has come, neither by the
+// connection nor by the bulk channel, which has most acknowledgements: such a peer has died, or was
+// stopped.
 Time Router::drained_at(const Entry& entry) const {
   const Time all = entry.since + options_.drain;
   if (!leaving_) return all;
-  const Time quiet = std::max(entry.since, entry.last_heard);
+  const Time quiet = std::max({entry.since, entry.last_heard, entry.heard_beside});
   // Much data may take longer than that to be acknowledged on a slow way.
   constexpr std::size_t kMuch = std::size_t{1} << 20;
   if (entry.attached && entry.session.kept_bytes() > kMuch) return all;

@@ -201,6 +201,10 @@ class Router {
   void deliver_direct(Entry& entry, std::span<const std::byte> record);
   void open_direct(Entry& entry);
   void close_direct(Entry& entry);
+  /// Something has come by the bulk channel: only a node that leaves asks for the time.
+  void note_heard_beside(Entry& entry) {
+    if (leaving_) entry.heard_beside = link_.now();
+  }
   void confirm(Entry& entry);
   void attach(Entry& entry, const wire::Received& received);
   void pump(Entry& entry);

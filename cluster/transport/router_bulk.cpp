@@ -126,6 +126,7 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
                                     std::uint64_t bulk_bytes, bool is_copy) {
   Entry* entry = peers_.at(connection);
   if (!entry || !entry->has_bulk) return BulkTurn::broken;
+  note_heard_beside(*entry);
   const auto refuse = [&] {
     dropped("a record that is no frame of messages, or an acknowledgement of what was not sent");
     detach(*entry);
@@ -193,6 +194,7 @@ bool Router::bulk_borrow(Connection connection, const InLane::Loan& loan) {
 void Router::bulk_filled(Connection connection, std::size_t bytes) {
   Entry* entry = peers_.at(connection);
   if (!entry) return;
+  note_heard_beside(*entry);
   counters_.bulk_bytes_in += bytes;
   entry->bulk_left -= bytes;
   if (entry->bulk_skipped != 0) {

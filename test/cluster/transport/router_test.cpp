@@ -144,6 +144,30 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_waits_for_a_peer_that_answers) {
   BOOST_TEST(alone.router.is_idle());
 }
 
+// On a slow way the last MiB takes longer than `farewell`, and its acknowledgements come by the bulk
+// channel alone.
+BOOST_AUTO_TEST_CASE(a_node_that_leaves_waits_while_its_bulk_channel_is_acknowledged) {
+  constexpr std::uint64_t kFrames = 20;
+  Alone alone;
+  alone.open_session(1, "b", 1);
+  alone.router.bulk_opened(1, 0);
+  const Tensor large = Tensor::zeros(DType::u8, Shape{20 << 10});
+  for (std::uint64_t i = 0; i < kFrames; ++i)
+    alone.router.send(alone.peer_named("b"), Lane::data, {{}, {large}});
+  alone.router.flush();
+  BOOST_REQUIRE(alone.data_frames(1) == kFrames);
+  alone.router.leave();
+  for (std::uint64_t i = 1; i <= kFrames; ++i) {
+    alone.move_clock(100ms);
+    BOOST_REQUIRE(!alone.router.is_idle());
+    const auto ack = wire::encode(wire::Ack{{0, i}});
+    BOOST_TEST((alone.router.bulk_frame(1, ack, 0) == Router::BulkTurn::taken));
+    BOOST_TEST(alone.router.counters().unacknowledged_bytes == (kFrames - i) * large.bytes());
+  }
+  alone.hear(1, wire::Gone{});
+  BOOST_TEST(alone.router.is_idle());
+}
+
 BOOST_AUTO_TEST_CASE(a_name_is_free_when_its_node_is_silent) {
   Alone alone;
   alone.open_session(1, "b", 1);
