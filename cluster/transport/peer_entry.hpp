@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include <troupe/cluster/transport/dial_table.hpp>
 #include <troupe/cluster/transport/frame_link.hpp>
 #include <troupe/cluster/transport/session.hpp>
 #include <troupe/cluster/transport/transport.hpp>
@@ -53,6 +54,9 @@ struct PeerEntry {
   std::uint64_t data_in = 0;  // messages of data priority that the listener has had
   // its connection took no more while the listener could not be called
   bool has_failed = false;
+
+  // dropped in favour of this session while it is pending; tried again if it is never confirmed
+  std::vector<Dial> dropped_dials;
 
   // a bulk channel was agreed on: the peer may use it before it is known here that it is open
   bool may_have_bulk = false;

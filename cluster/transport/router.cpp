@@ -149,6 +149,7 @@ void Router::on_bye(Entry& entry, const wire::Bye& bye) {
 void Router::confirm(Entry& entry) {
   if (entry.state == State::pending) {
     entry.state = State::open;
+    entry.dropped_dials.clear();
     link_.session_opened(entry.peer);
     link_.met(entry.connection, entry.info.address);
     listener_.connected(entry.peer, entry.info);
@@ -239,6 +240,9 @@ void Router::give_up(Entry& entry, const Status& why) {
 void Router::forget(Entry& entry) {
   copied_before_ += entry.session.copied_bytes();
   link_.session_over(entry.peer);
+  if (!leaving_)
+    for (Dial& dial : entry.dropped_dials)
+      dials_.retry(std::move(dial), link_.now() + options_.redial);
   if (entry.connection != 0) {
     peers_.disconnect(entry.connection);
     link_.close(entry.connection);
@@ -300,8 +304,10 @@ void Router::tick() {
   }
   for (Dial& dial : dials_.take_retries(now)) {
     if (dials_.is_over(dial, now))
-      listener_.refused(dial.address, Status(Code::deadline_exceeded,
-                                             "an earlier connection has not ended there"));
+      listener_.refused(
+          dial.address,
+          Status(Code::deadline_exceeded,
+                 "an earlier connection has not ended there, or was never confirmed"));
     else start_dial(std::move(dial));
   }
   peers_.settle();

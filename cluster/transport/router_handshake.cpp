@@ -135,8 +135,8 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
   if (answer.version != wire::kVersion)
     why = Status(Code::failed_precondition, fmt::format("speaks version {} of the protocol, not {}",
                                                         answer.version, wire::kVersion));
-  const auto abandon = [&](const Status& reason) {
-    say(connection, wire::Refuse{self_.name, reason, true});
+  const auto abandon = [&](const Status& reason, bool redundant = false) {
+    say(connection, wire::Refuse{self_.name, reason, redundant});
     link_.close(connection);
   };
   Entry* known = peers_.named(answer.info.name);
@@ -150,9 +150,12 @@ void Router::establish(Connection connection, Dial dial, const wire::Hello& answ
   }
   if (known) {
     const bool is_same = known->info.incarnation == answer.info.incarnation;
-    if (is_same && (known->state == State::open ||
-                    (known->state == State::pending && answer.info.name < self_.name)))
-      return abandon(Status(Code::already_exists, "connected already"));
+    const bool is_pending = known->state == State::pending;
+    if (is_same && (!is_pending || answer.info.name < self_.name)) {
+      abandon(Status(Code::already_exists, "connected already"), true);
+      if (is_pending) known->dropped_dials.push_back(std::move(dial));
+      return;
+    }
     if (!is_same && is_answering(*known)) {
       why = Status(Code::already_exists, why_taken(*known));
       abandon(why);
@@ -177,7 +180,10 @@ void Router::on(Connection connection, const wire::Refuse& refuse) {
   if (std::optional<Dial> dial = dials_.take(connection)) {
     link_.close(connection);
     if (!refuse.redundant) return listener_.refused(dial->address, refuse.why);
-    if (peers_.named(refuse.name)) return;
+    if (Entry* const other = peers_.named(refuse.name)) {
+      if (other->state == State::pending) other->dropped_dials.push_back(std::move(*dial));
+      return;
+    }
     // The other still holds a session that ended here; it is about to be notified.
     return dials_.retry(std::move(*dial), link_.now() + options_.redial);
   }

@@ -2,7 +2,8 @@
 // and a seeded simulation that delays, reorders between priorities, drops connections and kills.
 //
 //   transport->start(listener);
-//   transport->connect("tcp://10.0.0.7:7117");  // ends in connected() or refused()
+//   // ends in connected() or refused(), or in neither if the two are connected already
+//   transport->connect("tcp://10.0.0.7:7117");
 //   // never blocks, never copies the tensor's bytes
 //   transport->send(peer, Lane::data, {head, {tensor}});
 //

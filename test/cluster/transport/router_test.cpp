@@ -189,6 +189,45 @@ BOOST_AUTO_TEST_CASE(a_name_is_free_when_its_node_is_silent) {
   BOOST_TEST(alone.refusals.size() == 1u);
 }
 
+// Two nodes dial each other, the other's dial is to go on, and its node dies before it confirms.
+BOOST_AUTO_TEST_CASE(a_dial_that_was_dropped_for_another_ends_when_that_dies) {
+  // Dropped by this node when its answer comes, or by the other node's refusal.
+  for (const bool is_refused : {false, true})
+    for (const bool is_confirmed : {false, true}) {
+      BOOST_TEST_CONTEXT("refused " << is_refused << ", confirmed " << is_confirmed) {
+        Alone alone;
+        alone.router.connect("test://0");
+        alone.hear(1, Alone::hello("0", 1, 7));  // its name comes first
+        if (is_refused)
+          alone.hear(Alone::kFirstDial,
+                     wire::Refuse{"0", Status(Code::already_exists, "connected already"), true});
+        else alone.answer(Alone::kFirstDial, "0");
+        BOOST_TEST((alone.redundant == std::vector<bool>(is_refused ? 0 : 1, true)));
+        if (is_confirmed) alone.hear(1, wire::Ready{});
+        else alone.router.broken(1, Status(Code::unavailable, "it was killed"));
+        for (int i = 0; i < 60; ++i) {
+          alone.move_clock(100ms);
+          if (is_confirmed) alone.hear(1, wire::Ack{});
+        }
+        BOOST_TEST(alone.connected_names.size() == (is_confirmed ? 1u : 0u));
+        BOOST_TEST(alone.refused_addresses.size() == (is_confirmed ? 0u : 1u));
+        BOOST_TEST(alone.asked.size() == 1u);
+      }
+    }
+}
+
+// A refusal is redundant only if another connection of the two goes on.
+BOOST_AUTO_TEST_CASE(a_refusal_for_another_reason_is_not_redundant) {
+  Alone alone;
+  alone.router.connect("test://b");
+  wire::Hello h = Alone::hello("b", 1, alone.asked.back().session);
+  h.is_answer = true;
+  h.info.engine = "9.9.9";
+  alone.hear(Alone::kFirstDial, h);
+  BOOST_TEST((alone.redundant == std::vector<bool>{false}));
+  BOOST_TEST(alone.refused_addresses == std::vector<std::string>{"test://b"});
+}
+
 // An authorized node with another key may be at the peer's address when it is dialled again. It
 // gets none of the session's messages, and can neither speak for the peer nor end the session.
 BOOST_AUTO_TEST_CASE(a_redialled_node_with_another_key_has_no_part_in_the_session) {
