@@ -78,7 +78,6 @@ struct BulkSockets::Stranger {
   std::array<std::byte, kGreeting> shown{};
   std::size_t bytes = 0;
   bool is_local = false;
-  bool is_leaving = false;  // was a channel; its bytes are ignored
 };
 
 BulkSockets::BulkSockets(Router& router, const FrameLink& clock, DirectLines& lines,
@@ -91,6 +90,7 @@ BulkSockets::~BulkSockets() = default;
 
 void BulkSockets::stop() {
   strangers_.clear();
+  retired_.clear();
   listening_ = OwnedDescriptor();
   local_ = OwnedDescriptor();
 }
@@ -283,14 +283,14 @@ void BulkSockets::accept_all(int listening) {
   }
 }
 
+void BulkSockets::hear(std::uint64_t id, Retired& retired) {
+  std::byte unheard[16 << 10];
+  if (const ssize_t n = recv(retired.fd.get(), unheard, sizeof unheard, MSG_DONTWAIT);
+      n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
+    retired_.erase(id);
+}
+
 void BulkSockets::hear(Stranger& s) {
-  if (s.is_leaving) {
-    std::byte unheard[16 << 10];
-    if (const ssize_t n = recv(s.fd.get(), unheard, sizeof unheard, MSG_DONTWAIT);
-        n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
-      dismiss(s.id);
-    return;
-  }
   const ssize_t n = recv(s.fd.get(), s.shown.data() + s.bytes, kGreeting - s.bytes, MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   if (n > 0) s.bytes += static_cast<std::size_t>(n);
@@ -517,6 +517,8 @@ bool BulkSockets::work(bool looks_at_sockets) {
       accept_all(id == kListener ? listening_.get() : local_.get());
     } else if (const auto stranger = strangers_.find(id); stranger != strangers_.end()) {
       hear(*stranger->second);
+    } else if (const auto retired = retired_.find(id); retired != retired_.end()) {
+      hear(id, retired->second);
     } else if (const auto found = channels_.find(id); found != channels_.end()) {
       Channel& c = *found->second;
       if (c.state == Channel::State::connecting || c.state == Channel::State::greeting) greet(c);
@@ -563,6 +565,8 @@ bool BulkSockets::work(bool looks_at_sockets) {
   }
   while (!strangers_.empty() && strangers_.begin()->second->deadline <= now)
     dismiss(strangers_.begin()->first);
+  while (!retired_.empty() && retired_.begin()->second.deadline <= now)
+    retired_.erase(retired_.begin());
   closed_.clear();
   return worked;
 }
@@ -579,14 +583,10 @@ void BulkSockets::broken(Channel& c) {
 /// would take back the last bytes sent.
 void BulkSockets::retire(OwnedDescriptor fd) {
   if (shutdown(fd.get(), SHUT_WR) != 0) return;
-  auto leaving = std::make_unique<Stranger>();
-  leaving->id = next_id_++;
-  leaving->deadline = clock_.now() + options_.patience;
-  leaving->is_leaving = true;
-  epoll_event event{.events = EPOLLIN, .data = {.u64 = leaving->id}};
+  const std::uint64_t id = next_id_++;
+  epoll_event event{.events = EPOLLIN, .data = {.u64 = id}};
   if (epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, fd.get(), &event) != 0) return;
-  leaving->fd = std::move(fd);
-  strangers_.emplace(leaving->id, std::move(leaving));
+  retired_.emplace(id, Retired{std::move(fd), clock_.now() + options_.patience});
 }
 
 void BulkSockets::close(Connection connection) {

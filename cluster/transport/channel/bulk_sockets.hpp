@@ -92,6 +92,11 @@ class BulkSockets {
  private:
   struct Channel;
   struct Stranger;
+  /// The socket of a channel that has ended; its bytes are ignored.
+  struct Retired {
+    OwnedDescriptor fd;
+    Time deadline;
+  };
 
   void take_spare();
   void hear_listeners(bool whether);
@@ -103,6 +108,7 @@ class BulkSockets {
   void receive_ring(Channel& channel);
   void ring(Channel& channel);
   void hear(Stranger& stranger);
+  void hear(std::uint64_t id, Retired& retired);
   void admit(Stranger& stranger);
   void greet(Channel& channel);
   void receive(Channel& channel);
@@ -133,6 +139,7 @@ class BulkSockets {
   std::map<std::uint64_t, std::unique_ptr<Channel>> channels_;
   std::map<Connection, std::uint64_t> by_connection_;
   std::map<std::uint64_t, std::unique_ptr<Stranger>> strangers_;
+  std::map<std::uint64_t, Retired> retired_;
   std::vector<Channel*> all_;                     // at the beginning of a turn
   std::vector<std::unique_ptr<Channel>> closed_;  // kept until no call of theirs is on the stack
   std::uint64_t next_id_ = 2, copied_bytes_ = 0;

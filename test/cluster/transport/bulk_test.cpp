@@ -511,6 +511,54 @@ BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
   BOOST_TEST(pair.b->counters().reconnects == 0);
 }
 
+// The peer may still send, and to close its socket at once would take back the last bytes for it.
+BOOST_AUTO_TEST_CASE(strangers_do_not_close_the_socket_of_a_channel_that_has_ended) {
+  Still still;  // whose clock stands: no socket is closed after a time
+  Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
+  DirectLines lines;
+  BulkSockets sockets(router, still, lines, {.shared_memory = false});
+  sockets.listen("tcp://127.0.0.1:1", false);
+  const wire::Bulk offer = sockets.offer(1, false, {});
+  const auto work = [&] {
+    pollfd ready{sockets.descriptor(), POLLIN, 0};
+    BOOST_REQUIRE(poll(&ready, 1, 100'000) == 1);
+    sockets.work();
+  };
+  const auto dial = [&] {
+    OwnedDescriptor fd = connect_to(at_port(std::stoi(offer.where)));
+    pollfd connected{fd.get(), POLLOUT, 0};
+    BOOST_REQUIRE(poll(&connected, 1, 100'000) == 1);
+    return fd;
+  };
+  const auto has_ended = [](const OwnedDescriptor& fd) {
+    char c;
+    const ssize_t n = recv(fd.get(), &c, 1, MSG_DONTWAIT);
+    return n == 0 || (n < 0 && errno != EAGAIN);
+  };
+  const OwnedDescriptor peer = dial();
+  std::string ticket = "troupe-b";
+  ticket.append(reinterpret_cast<const char*>(offer.ticket.data()), offer.ticket.size());
+  BOOST_REQUIRE(::send(peer.get(), ticket.data(), ticket.size(), MSG_NOSIGNAL) == 40);
+  while (sockets.channels() == 0) work();
+  sockets.close(1);
+
+  std::vector<OwnedDescriptor> silent;
+  for (std::size_t i = 0; i <= BulkSockets::kStrangers; ++i) {
+    silent.push_back(dial());
+    sockets.work();
+  }
+  while (!has_ended(silent[0])) work();  // there was one too many
+  BOOST_TEST(router.counters().dropped == 1u);
+  // More than the kernel buffers: it is all read, and ignored.
+  const std::vector<char> bytes(16 << 10);
+  for (std::size_t sent = 0; sent < std::size_t{32} << 20;) {
+    const ssize_t n = ::send(peer.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    BOOST_REQUIRE((n > 0 || errno == EAGAIN));
+    if (n > 0) sent += static_cast<std::size_t>(n);
+    else work();
+  }
+}
+
 }  // namespace
 
 BOOST_AUTO_TEST_SUITE_END()
