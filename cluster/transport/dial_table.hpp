@@ -4,7 +4,7 @@
 //   // it was answered, refused or broke
 //   if (std::optional<Dial> dial = dials.take(connection)) ...
 //
-// Threads: the router's. A dial is in the table by its connection, or waits to be tried again.
+// Threads: the transport's. A dial is in the table by its connection, or waits to be tried again.
 #pragma once
 
 #include <map>

@@ -4,11 +4,11 @@
 // A connection carries wire frames in order, or breaks. A connection that breaks may have lost any
 // number of its last wire frames. A connection that broke or was closed is never used again.
 //
-// Beside it there may be a bulk channel for wire frames with much payload. The channel keeps its
-// own order, but no order with the wire frames of the connection. The two hosts agree on a channel
-// in the handshake: the links write and read these fields (wire::Bulk), and the router only passes
-// them on. A bulk channel that was never opened does no harm. Once it is open the two are one
-// connection, which breaks when either does.
+// Beside it there may be a bulk channel. Once it is open, it carries Data frames and
+// acknowledgements. It keeps its own order, but no order with the wire frames of the connection.
+// The two hosts agree on a channel in the handshake: the links write and read these fields
+// (wire::Bulk), and the router only passes them on. A bulk channel that was never opened does no
+// harm. Once it is open the two are one connection, which breaks when either does.
 //
 // Threads: a link and its router live on one thread.
 #pragma once
@@ -63,8 +63,8 @@ class DirectSource {
   virtual void have_come(std::uint64_t messages) = 0;
   /// Withdraws the permission. Direct records that the peer has sent by then are there.
   virtual void close() = 0;
-  /// `first` has the direct records that are there now, and of direct records sent meanwhile no
-  /// more than fit in there at once. Nothing before it is open.
+  /// Makes the direct records that are there now visible to `first`, and later ones up to one
+  /// ring's worth. Before the first `look` or `close`, `first` need not return any.
   virtual void look() = 0;
   /// Returns the first direct record that was not taken.
   virtual std::optional<DirectRecord> first() = 0;
@@ -89,9 +89,9 @@ class FrameLink {
   virtual void open_bulk(Connection, const wire::Bulk&) {}
   /// As `send`, by the bulk channel, which is open.
   virtual bool send_bulk(Connection, const Ref<OutFrame>&) { return false; }
-  /// A session begins, which the listener has not heard of yet; it has ended, and nothing goes to
-  /// that peer any more.
+  /// A session begins: called before the listener's `connected`.
   virtual void session_opened(Peer) {}
+  /// Nothing goes to that peer any more. May be called twice.
   virtual void session_over(Peer) {}
   /// The node at the other end, which has a session, is reached at this address.
   virtual void met(Connection, const std::string& /*address*/) {}

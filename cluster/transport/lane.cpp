@@ -152,7 +152,7 @@ void InLane::open(wire::MessageType& type) {
   enter();
 }
 
-/// Allocates the head or tensor of part_, when its first bytes arrive.
+/// Sets part_bytes_ for part_; `room` allocates the memory.
 void InLane::enter() {
   if (part_ == 0 || part_ > type_.tensors.size()) {
     part_bytes_ = part_ == 0 ? head_bytes_ : 0;
@@ -193,14 +193,14 @@ std::span<std::byte> InLane::room(std::size_t most) {
   return {};
 }
 
-bool InLane::borrow(const Loan& loan) {
-  if (!is_open_ || part_ == 0 || part_bytes_ != loan.bytes || offset_ != loan.offset) return false;
+bool InLane::borrow(const LentBytes& lent) {
+  if (!is_open_ || part_ == 0 || part_bytes_ != lent.bytes || offset_ != lent.offset) return false;
   Tensor& t = message_.tensors[part_ - 1];
   const wire::TensorType& type = type_.tensors[part_ - 1];
-  if (t.has_value()) return t.raw() == loan.data;
+  if (t.has_value()) return t.raw() == lent.data;
   // Checked values must not change after the check, so they are copied.
   if (type.dtype == DType::boolean || type.shape.is_scalar() || offset_ != 0) return false;
-  t = Tensor::on_buffer(loan.borrow(), 0, nullptr, type.dtype, type.shape);
+  t = Tensor::on_buffer(lent.borrow(), 0, nullptr, type.dtype, type.shape);
   return true;
 }
 

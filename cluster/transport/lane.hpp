@@ -2,7 +2,8 @@
 // at the receiver.
 //
 //   OutLane out(Lane::data);  out.add(message);
-//   while (Ref<OutFrame> f = out.next(received)) link.send(c, f);  // new or repeated wire frames
+//   // new or repeated wire frames
+//   while (Ref<OutFrame> f = out.next(received, window)) link.send(c, f);
 //   out.acknowledge(n);  // the peer has wire frames up to n
 //
 //   InLane in;  in.begin(data, inline_bytes, deliver);  in.copy(bulk, deliver);  in.end();
@@ -91,6 +92,13 @@ class OutLane {
   std::uint64_t kept_bytes_ = 0, kept_cost_ = 0, unsent_bytes_ = 0, copied_bytes_ = 0;
 };
 
+/// Bytes that lie in memory which can be a tensor's own.
+struct LentBytes {
+  const void* data;             // of the whole tensor
+  std::uint64_t bytes, offset;  // size of the whole tensor; position of these bytes in it
+  const std::function<Ref<Buffer>()>& borrow;
+};
+
 /// A wire frame comes whole, or in pieces that are written straight to where they belong:
 ///   begin(data, inline bytes);
 ///   while there is more: span = room(n), fill it, filled(bytes);
@@ -124,14 +132,9 @@ class InLane {
   Status no_room() const {
     return no_room_.ok() ? Status(Code::data_loss, "bytes that belong to no message") : no_room_;
   }
-  /// The next bytes lie in memory that can be the tensor's own: `borrow` makes it that, if it is as
-  /// large and begins here. False: they have to be copied.
-  struct Loan {
-    const void* data;             // the whole tensor
-    std::uint64_t bytes, offset;  // size of the whole tensor; position of these bytes in it
-    const std::function<Ref<Buffer>()>& borrow;
-  };
-  bool borrow(const Loan& loan);
+  /// Makes lent memory the memory of the tensor whose bytes are next, if it is as large and begins
+  /// here. Returns false if the bytes have to be copied.
+  bool borrow(const LentBytes& lent);
   template <class Deliver>
   Status filled(std::size_t bytes, Deliver deliver) {
     offset_ += bytes;

@@ -1,7 +1,7 @@
 // A session with one peer, as the router keeps it: its two priorities, its connection and its
 // time-outs.
 //
-// Threads: the router's. Ownership: PeerTable; to be changed, an entry is got from there.
+// Threads: the transport's. Ownership: PeerTable; to be changed, an entry is got from there.
 #pragma once
 
 #include <cstdint>
@@ -21,9 +21,14 @@
 namespace troupe::detail {
 
 struct PeerEntry {
-  // dialled by the peer and not confirmed; connected; only to be drained
+  // Hello came ─► pending ── Ready ─► open ── end() ─► closing ── Gone, time over ─► forgotten
+  // answer came ────────────────────► open ── give_up(): Bye, Refuse, away ────────► forgotten
+  //
+  // pending: the peer has dialled; the listener does not know of it. open: connected() was called.
+  // closing: lost() was called, unless this node leaves; the rest is sent.
+  // `attached`, beside it: the handshake of the current connection is done.
   enum class State { pending, open, closing };
-  /// A direct record that was sent directly, before the connection broke.
+  /// A direct record of an earlier connection.
   struct Direct {
     std::uint64_t after;
     std::vector<std::byte> bytes;
@@ -77,7 +82,7 @@ struct PeerEntry {
   Status why;  // reason in the Bye to the peer
   // while this node leaves: when the bulk channel has brought something last
   Time heard_beside{};
-  Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, news_at{};
+  Time last_heard{}, last_sent{}, since{}, redial_at{}, redialled{}, wait{}, ack_at{};
 };
 
 }  // namespace troupe::detail

@@ -4,7 +4,7 @@
 //   PeerEntry* entry = peers.at(connection);         // marked: its time-outs are computed again
 //   while (PeerEntry* due = peers.pop_due(now)) ...  // by Router::tick
 //
-// Threads: the router's.
+// Threads: the transport's.
 //
 // Invariants:
 // 1. An entry that may change is got by `find`, `at`, `named` or `add`, which mark it as touched.

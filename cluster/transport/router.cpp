@@ -106,7 +106,7 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
     return on_data(*entry, *data, header, decoded_.header_bytes, bulk);
   if (std::holds_alternative<wire::Ready>(decoded_.frame)) return confirm(*entry);
   if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
-    if (!entry->session.acknowledge(ack->received))
+    if (!entry->session.take_ack(ack->received))
       return dropped("an acknowledgement of what was not sent");
     return pump(*entry);
   }
@@ -116,17 +116,17 @@ void Router::frame(Connection connection, std::span<const std::byte> header,
 
 void Router::on_data(Entry& entry, wire::Data& data, std::span<const std::byte> header,
                      std::size_t header_bytes, std::span<const std::byte> bulk) {
-  if (entry.state == State::pending || !entry.session.acknowledge(data.received))
+  if (entry.state == State::pending || !entry.session.take_ack(data.received))
     return dropped(
         "messages in a session that has not begun, or with an acknowledgement of what was not "
         "sent");
   if (entry.state == State::closing) return pump(entry);  // the listener is gone
   if (entry.session.has_taken(data))
     return dropped("a frame that had been taken: repeated on a new connection, or played again");
-  const bool had_news = entry.session.has_news();
+  const bool had_unacked = entry.session.has_unacked();
   entry.bytes_in += header.size() - header_bytes + bulk.size();
   const std::uint64_t cost = wire::cost_of(header.size(), bulk.size());
-  arrived(entry, had_news,
+  arrived(entry, had_unacked,
           entry.session.accept(data, header.subspan(header_bytes), bulk, cost, entry.may_have_bulk,
                                delivery(entry)));
 }
@@ -139,7 +139,7 @@ void Router::on_bye(Entry& entry, const wire::Bye& bye) {
   }
   // The acknowledgement goes before the end of the bulk channel, so that the peer that sent the Bye
   // can tell that its messages have arrived.
-  if (entry.has_bulk) acknowledge(entry);
+  if (entry.has_bulk) send_ack(entry);
   say(entry.connection, wire::Gone{});
   give_up(entry, bye.why);
 }
@@ -333,11 +333,11 @@ void Router::tick(Entry& entry) {
     return;
   }
   if (now - entry.last_sent >= options_.heartbeat) {
-    entry.session.told();
+    entry.session.note_acked();
     entry.last_sent = now;
     if (!say(entry.connection, wire::Ack{entry.session.received()})) detach(entry);
-  } else if (entry.session.has_news() && now >= entry.news_at) {
-    if (!acknowledge(entry)) detach(entry);
+  } else if (entry.session.has_unacked() && now >= entry.ack_at) {
+    if (!send_ack(entry)) detach(entry);
   }
 }
 
@@ -366,7 +366,7 @@ Time Router::due_of(const Entry& entry) const {
   if (entry.connection != 0) at(entry.silent_since() + options_.silence);
   if (entry.attached) {
     at(entry.last_sent + options_.heartbeat);
-    if (entry.session.has_news()) at(entry.news_at);
+    if (entry.session.has_unacked()) at(entry.ack_at);
   } else {
     if (entry.state == State::open) at(entry.since + options_.away);
     if (entry.connection == 0 && !entry.dialled.empty()) at(entry.redial_at);

@@ -10,16 +10,11 @@
 //   router.bulk_frame(connection, header, bytes);              // a bulk channel (router_bulk.cpp)
 //   router.tick();                                             // at router.due(), or sooner
 //
-// Sessions and their time-outs are in PeerTable, unanswered dials in DialTable;
-// router_handshake.cpp has the handshakes.
+// Sessions and their time-outs are in PeerTable, unanswered dials in DialTable. The handshakes, and
+// the drawing of a session's wire frames, are in router_handshake.cpp.
 //
-// Threads: one. The listener is called in the midst of a call; its requests must come back later.
-//
-// Two nodes may dial each other at the same time, and must end with one connection. The dialling
-// node learns the other's name from the answer. If it then holds an unconfirmed session that the
-// other has dialled, the dial of the node whose name comes first goes on, and each node drops the
-// other dial. Both see the same two sessions, so both decide alike. A Hello for which there is a
-// session already is refused as redundant. A node whose session has just ended dials again.
+// Threads: one. Within a call of the listener, `send` and `flush(peer)` may be called. All other
+// requests must wait until the call has returned.
 #pragma once
 
 #include <algorithm>
@@ -55,10 +50,11 @@ struct RouterOptions {
   // for a peer that is silent, when this node leaves; twice as long for one that has not got all
   // wire frames
   detail::Time farewell = std::chrono::milliseconds(300);
-  // the longest that news of arrival waits for company
+  // longest delay of an acknowledgement, during which more wire frames may arrive
   detail::Time acknowledge = std::chrono::milliseconds(2);
-  // from so much bulk on, a wire frame goes by the bulk channel, if there is one
-  std::uint64_t bulk_frame = 32 << 10;
+  // A bulk channel of the simulation carries wire frames of at least so much bulk. The bulk
+  // channels over sockets carry all.
+  std::uint64_t least_bulk = 32 << 10;
   // messages for a peer; one that takes so little that more wait is lost
   std::size_t most_waiting = 1 << 20;
   std::uint64_t session_seed = 0;  // numbers of sessions follow from it
@@ -100,8 +96,9 @@ class Router {
   /// the peer's direct records, or null. Returns the peer; 0: the peer is gone.
   Peer bulk_opened(Connection connection, std::uint64_t from,
                    std::shared_ptr<DirectSource> direct = nullptr);
-  Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.bulk_frame); }
-  /// There may be something that was sent directly: how much was there, of so many direct records?
+  Peer bulk_opened(Connection connection) { return bulk_opened(connection, options_.least_bulk); }
+  /// Delivers direct records that may be delivered, at most `most` from the ring. Returns their
+  /// number.
   std::size_t take_direct(Connection connection, std::size_t most = kAllDirect);
   void bulk_broken(Connection connection);
   // wire frames of larger headers do not go there
@@ -123,19 +120,19 @@ class Router {
   void bulk_copied(std::size_t bytes) { copied_before_ += bytes; }
   /// The bulk lies in memory that is lent: true if it can stay there, and is filled then; else it
   /// is copied to bulk_room.
-  bool bulk_borrow(Connection connection, const InLane::Loan& loan);
+  bool bulk_borrow(Connection connection, const LentBytes& lent);
 
   /// Counts a drop, by the link too, and stores the reason.
   void dropped(std::string_view why) {
     ++counters_.dropped;
     last_drop_ = why;
   }
-  /// Why the last was dropped that was.
+  /// Returns the reason of the last drop.
   const std::string& last_drop() const { return last_drop_; }
   void tick();
   /// Returns the latest time for the next `tick`. The cost does not grow with the connections.
   Time due();
-  /// By which a peer is reached now; 0: it is not.
+  /// Returns the connection by which a peer is reached now; 0: there is none.
   Connection connection_of(Peer peer) const;
   /// Is this connection one of its own?
   bool knows(Connection connection) const {
@@ -180,9 +177,9 @@ class Router {
   void on_bye(Entry& entry, const wire::Bye& bye);
   /// After wire frames have arrived: acknowledges them, if they are many, and ends a session that
   /// was to end behind them.
-  void arrived(Entry& entry, bool had_news, const Status& s);
+  void arrived(Entry& entry, bool had_unacked, const Status& s);
   bool transmit(Entry& entry, const Ref<OutFrame>& frame);
-  bool acknowledge(Entry& entry);
+  bool send_ack(Entry& entry);
   auto delivery(Entry& entry) {
     return [this, &entry, peer = entry.peer](Lane lane, Message m) {
       take_direct(entry);  // direct records that were sent before it

@@ -99,8 +99,8 @@ bool Router::transmit(Entry& entry, const Ref<OutFrame>& frame) {
   return link_.send(entry.connection, frame);
 }
 
-bool Router::acknowledge(Entry& entry) {
-  entry.session.told();
+bool Router::send_ack(Entry& entry) {
+  entry.session.note_acked();
   const Ref<OutFrame> ack(new OutFrame);
   ack->header = wire::encode(wire::Ack{entry.session.received()});
   ack->is_urgent = true;
@@ -109,17 +109,18 @@ bool Router::acknowledge(Entry& entry) {
   return link_.send(entry.connection, ack);
 }
 
-void Router::arrived(Entry& entry, bool had_news, const Status& s) {
+void Router::arrived(Entry& entry, bool had_unacked, const Status& s) {
   if (!s.ok()) {
     dropped(s.message());
     return end(entry, s);
   }
   take_direct(entry);  // direct records that were sent behind them
-  if (!had_news || entry.session.has_one_news()) entry.news_at = link_.now() + options_.acknowledge;
+  if (!had_unacked || entry.session.has_one_unacked())
+    entry.ack_at = link_.now() + options_.acknowledge;
   if (entry.bye && entry.session.has_received(entry.bye->sent))
     return on_bye(entry, wire::Bye(*entry.bye));
   pump(entry);
-  if (entry.session.has_much_news() && entry.attached && !acknowledge(entry)) detach(entry);
+  if (entry.session.has_many_unacked() && entry.attached && !send_ack(entry)) detach(entry);
 }
 
 Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::byte> header,
@@ -134,7 +135,7 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
   };
   if (!wire::decode(header, options_.limits, decoded_).ok()) return refuse();
   if (const auto* ack = std::get_if<wire::Ack>(&decoded_.frame)) {
-    if (bulk_bytes != 0 || !entry->session.acknowledge(ack->received)) return refuse();
+    if (bulk_bytes != 0 || !entry->session.take_ack(ack->received)) return refuse();
     pump(*entry);
     return peers_.at(connection) ? BulkTurn::taken : BulkTurn::broken;
   }
@@ -143,20 +144,20 @@ Router::BulkTurn Router::bulk_frame(Connection connection, std::span<const std::
   if (entry->state == State::pending) return BulkTurn::later;
   if (entry->state == State::open && entry->session.has_taken(*data)) return refuse();
   if (entry->state == State::open && !entry->session.is_turn_of(*data)) return BulkTurn::later;
-  if (!entry->session.acknowledge(data->received)) return refuse();
+  if (!entry->session.take_ack(data->received)) return refuse();
   entry->bulk_left = bulk_bytes;
   entry->bulk_skipped = 0;
   entry->bulk_is_copy = is_copy;
   entry->bulk_lane = data->lane;
   if (entry->state == State::open) {
-    const bool had_news = entry->session.has_news();
+    const bool had_unacked = entry->session.has_unacked();
     Status s = entry->session.begin_bulk(*data, header.subspan(decoded_.header_bytes),
                                          entry->bulk_skipped, delivery(*entry));
     if (s.ok() && entry->bulk_skipped > bulk_bytes)
       s = Status(Code::data_loss, "a frame is shorter than it was");
     if (s.ok() && entry->bulk_skipped == bulk_bytes)
       s = entry->session.end_bulk(data->lane, delivery(*entry));
-    arrived(*entry, had_news, s);
+    arrived(*entry, had_unacked, s);
   } else {
     pump(*entry);
   }
@@ -182,10 +183,10 @@ std::span<std::byte> Router::bulk_room(Connection connection, std::size_t most) 
   return std::span(skipped_).first(std::min(most, kSkipped));
 }
 
-bool Router::bulk_borrow(Connection connection, const InLane::Loan& loan) {
+bool Router::bulk_borrow(Connection connection, const LentBytes& lent) {
   Entry* entry = peers_.at(connection);
   if (!entry || entry->bulk_skipped != 0 || entry->state != State::open ||
-      !entry->session.borrow(entry->bulk_lane, loan))
+      !entry->session.borrow(entry->bulk_lane, lent))
     return false;
   entry->bulk_is_copy = false;
   return true;
@@ -203,12 +204,12 @@ void Router::bulk_filled(Connection connection, std::size_t bytes) {
   }
   if (entry->state != State::open) return;
   entry->bytes_in += bytes;
-  const bool had_news = entry->session.has_news();
+  const bool had_unacked = entry->session.has_unacked();
   Status s =
       entry->session.bulk_filled(entry->bulk_lane, bytes, entry->bulk_is_copy, delivery(*entry));
   if (s.ok() && entry->bulk_left == 0)
     s = entry->session.end_bulk(entry->bulk_lane, delivery(*entry));
-  if (!s.ok() || entry->bulk_left == 0) arrived(*entry, had_news, s);
+  if (!s.ok() || entry->bulk_left == 0) arrived(*entry, had_unacked, s);
 }
 
 }  // namespace troupe::detail

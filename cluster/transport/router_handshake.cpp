@@ -1,5 +1,24 @@
 // The router's handshakes: dialling, answering, and the decision between two nodes that dial each
-// other (router.hpp).
+// other. The wire frames of a session between the node that dials (D) and the node that accepts
+// (A); WIRE.md has all of them:
+//
+//     D                                    A
+//     Hello{session, received} ─────────►      A knows D, and on a resumed session what D has got
+//     ◄───────── Hello{answer, received}       D knows A, likewise
+//     Ready ────────────────────────────►      both have decided on this connection (on a resumed
+//                                              session A sends from its answer on)
+//     ◄──────── Data, Ack, … ───────────►
+//     (the connection breaks: D dials again, resumes = true; both repeat unacknowledged wire
+//     frames)
+//     Bye{sent} ────────────────────────►      counts when so many wire frames have arrived
+//     ◄───────────────────────────── Gone
+//
+// Two nodes may dial each other at the same time, and must end with one connection. The dialling
+// node learns the other's name from the answer. If it then holds an unconfirmed session that the
+// other has dialled, the dial of the node whose name comes first goes on, and each node drops the
+// other dial. Both see the same two sessions, so both decide alike. A dial that was dropped is
+// tried again if the other session is never confirmed. A Hello for which there is a session already
+// is refused as redundant. A node whose session has just ended dials again.
 #include <troupe/cluster/transport/router.hpp>
 
 #include <utility>

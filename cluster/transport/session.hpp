@@ -1,17 +1,11 @@
-// State of one connected peer, which outlives a connection that breaks: its two priorities.
+// The two priorities of one session, which outlives a connection that breaks: numbers,
+// acknowledgements, and wire frames that arrive out of order. The handshake is in
+// router_handshake.cpp.
 //
-// The protocol between the node that dials (D) and the node that accepts (A); WIRE.md has every
-// wire frame:
-//
-//     D                                    A
-//     Hello{session, received} ─────────►      A knows D, and on a resumed session what D has got
-//     ◄───────── Hello{answer, received}       D knows A, likewise
-//     Ready ────────────────────────────►      both have decided on this connection
-//     ◄──────── Data, Ack, … ───────────►
-//     (the connection breaks: D dials again, resumes = true; both repeat unacknowledged wire
-//     frames)
-//     Bye{sent} ────────────────────────►      counts when so many wire frames have arrived
-//     ◄───────────────────────────── Gone
+//   session.add(Lane::data, message);
+//   while (Ref<OutFrame> frame = session.next()) …     // sends it
+//   session.accept(data, inline_bytes, bulk, cost, may_be_early, deliver);  // has arrived
+//   session.take_ack(received);  session.attach(received);  // on this connection, on a new one
 //
 // Wire frames of a priority are numbered from 0 for the whole session. Both nodes announce in the
 // handshake what they have received, and take no more from the connection before. So each gets
@@ -20,8 +14,9 @@
 // With a bulk channel (frame_link.hpp) a priority's wire frames arrive by two ways, each in order.
 // A wire frame on the bulk channel waits there for its turn, and its bulk goes straight to the
 // tensor. An out-of-order wire frame on the connection is buffered, up to the bytes that a sender
-// may have in flight. Each row is in order, so neither can wait for the other's end. A missing
-// number ends the session: at once without a bulk channel, else when more is buffered than that.
+// may have in flight. Each of the two ways keeps its order, so neither can wait for the other for
+// ever. A missing number ends the session: at once without a bulk channel, else when more is
+// buffered than that.
 #pragma once
 
 #include <algorithm>
@@ -51,13 +46,14 @@ class Session {
   /// Attaches a new connection, on which the peer reports the wire frames that it has received;
   /// false if it cannot have received them.
   bool attach(const wire::Received& peer_received) {
-    if (!acknowledge(peer_received)) return false;
+    if (!take_ack(peer_received)) return false;
     for (OutLane& lane : out_) lane.repeat();
     for (auto& frames : early_) frames.clear();  // they come again
     early_cost_ = {};
     return true;
   }
-  bool acknowledge(const wire::Received& peer_received) {
+  /// Frees the wire frames that the peer has received; false if so many were never sent.
+  bool take_ack(const wire::Received& peer_received) {
     bool known = true;
     for (std::size_t i = 0; i < wire::kLanes; ++i)
       known = out_[i].acknowledge(peer_received[i]) && known;
@@ -93,7 +89,7 @@ class Session {
     return in_[index(lane)].room(most);
   }
   Status no_room(Lane lane) const { return in_[index(lane)].no_room(); }
-  bool borrow(Lane lane, const InLane::Loan& loan) { return in_[index(lane)].borrow(loan); }
+  bool borrow(Lane lane, const LentBytes& lent) { return in_[index(lane)].borrow(lent); }
   template <class Deliver>
   Status bulk_filled(Lane lane, std::size_t bytes, bool is_copy, Deliver deliver) {
     if (is_copy) in_[index(lane)].note_copied(bytes);
@@ -116,15 +112,15 @@ class Session {
 
   wire::Received received() const { return {in_[0].next(), in_[1].next()}; }
   /// True if wire frames have arrived that are not acknowledged yet.
-  bool has_news() const { return unreported_frames_ != 0; }
+  bool has_unacked() const { return unreported_frames_ != 0; }
   bool has_more_to_deliver() const { return in_[0].has_more() || in_[1].has_more(); }
-  bool has_one_news() const { return unreported_frames_ == 1; }
+  bool has_one_unacked() const { return unreported_frames_ == 1; }
   /// True if they are so many that they should be acknowledged at once: an eighth of a session
   /// quota, so that the sender never stands still for it.
-  bool has_much_news() const {
+  bool has_many_unacked() const {
     return unreported_bytes_ >= granted_ / 8 || unreported_frames_ >= 64;
   }
-  void told() { unreported_bytes_ = unreported_frames_ = 0; }
+  void note_acked() { unreported_bytes_ = unreported_frames_ = 0; }
 
   /// Wire frames that were cut of each priority.
   wire::Received sent() const { return {out_[0].frames(), out_[1].frames()}; }

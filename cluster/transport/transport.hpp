@@ -10,7 +10,8 @@
 // Promises, to which test/cluster/transport/transport_test.cpp holds every implementation:
 // 1. Between connected() and lost(), the messages of one priority to one peer arrive once each and
 //    in order, whatever reconnects happen below.
-// 2. Priorities do not wait for each other, so that a heartbeat is not behind 256 MB.
+// 2. Priorities have quotas of their own. A heartbeat waits behind at most one quota of data, never
+//    behind 256 MB.
 // 3. Each connected() is followed by exactly one lost(), unless stop() comes first. After lost()
 //    nothing more of that peer arrives. A peer that comes back is a new peer with a new number,
 //    connected after the earlier one was lost.
@@ -90,7 +91,7 @@ class TransportListener {
 
 }  // namespace detail
 
-/// Totals since the start; relaxed reads of single-writer counters.
+/// Totals since the start, and two amounts of now. A call waits for the transport's current turn.
 struct TransportCounters {
   std::uint64_t messages_out = 0, messages_in = 0;
   std::uint64_t bytes_out = 0, bytes_in = 0;  // bytes of heads and tensors
@@ -100,8 +101,8 @@ struct TransportCounters {
   std::uint64_t unacknowledged_bytes = 0;
   // payload among these bytes that went by a bulk channel
   std::uint64_t bulk_bytes_out = 0, bulk_bytes_in = 0;
-  std::uint64_t reconnects = 0;
-  std::uint64_t dropped = 0;  // malformed, oversized, replayed, not authenticated
+  std::uint64_t reconnects = 0;  // connections that broke after their handshake
+  std::uint64_t dropped = 0;     // malformed, oversized, replayed, not authenticated
   // connections that ended in their handshake, before any wire frame
   std::uint64_t turned_away = 0;
   // accepted connections that broke during a session: the peer died, the network failed, or the
@@ -117,8 +118,8 @@ struct PeerCounters {
   std::uint64_t unsent_bytes = 0;  // now: taken by `send`, not yet given to the network
   // now: given to the network, not known to have arrived
   std::uint64_t unacknowledged_bytes = 0;
-  // when anything of the peer arrived last, by the transport's clock: a live peer sends something
-  // each second
+  // when a wire frame of the connection itself arrived last, by the transport's clock. The bulk
+  // channel and direct records do not count. A live peer sends one each second.
   std::chrono::nanoseconds heard{};
 };
 
@@ -142,11 +143,10 @@ class Transport {
   /// Takes the message. A lost peer is no error: `lost` reports it. Throws invalid_argument for a
   /// tensor that is not on the host, or is none.
   virtual void send(detail::Peer peer, detail::Lane lane, detail::Message message) = 0;
-  /// Sends a few bytes, once and in order with the messages of data priority, by memory that the
-  /// peer polls: without a message, its allocations and its acknowledgement. Returns false if the
-  /// caller has to send a message instead: there is no such memory or no room, the direct record is
-  /// too long, or messages are on their way before it and it `may_wait` for none. May be false
-  /// always.
+  /// Sends a few bytes through memory that the peer polls. They arrive once, in order with the
+  /// messages of data priority. Returns false if nothing was sent; the caller then sends a message.
+  /// Reasons: no such memory, no room, or too long; or `may_wait` is false and earlier messages
+  /// have not arrived yet. An implementation may always return false.
   virtual bool send_direct(detail::Peer, std::span<const std::byte> /*record*/,
                            bool /*may_wait*/ = true) {
     return false;

@@ -3,7 +3,8 @@
 //
 //   std::vector<std::byte> bytes = wire::encode(wire::Ack{.received = {3, 17}});
 //   wire::Decoded d;
-//   Status s = wire::decode(bytes, limits, d);  // never throws; touches nothing beyond `bytes`
+//   // throws only std::bad_alloc; touches nothing beyond `bytes`
+//   Status s = wire::decode(bytes, limits, d);
 //
 // A wire frame is a header (one msgpack array, then raw bytes called inline) and perhaps a second,
 // raw part called bulk. Only Data has inline bytes and bulk. A Data frame carries the next piece of

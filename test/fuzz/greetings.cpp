@@ -3,7 +3,7 @@
 // channel: its kinds, whether the connection is sealed, the length of the address, the address, and
 // the ticket to be shown there. Instruments: cluster/transport/channel/bulk_channels.cpp
 // cluster/transport/channel/bulk_sockets.cpp cluster/transport/net/local_socket.cpp
-// cluster/transport/net/tcp_socket.cpp cluster/transport/net/sealed_memory.cpp
+// cluster/transport/net/tcp_socket.cpp cluster/transport/net/fixed_memory.cpp
 // cluster/transport/channel/shared_rings.cpp cluster/transport/channel/shared_slab.cpp
 // cluster/transport/channel/bulk_record.cpp cluster/transport/router_bulk.cpp
 #include <sys/eventfd.h>
@@ -19,8 +19,8 @@
 #include <fmt/format.h>
 
 #include <troupe/cluster/transport/channel/bulk_channels.hpp>
+#include <troupe/cluster/transport/net/fixed_memory.hpp>
 #include <troupe/cluster/transport/net/local_socket.hpp>
-#include <troupe/cluster/transport/net/sealed_memory.hpp>
 #include <troupe/test/fuzz/input.hpp>
 
 using namespace troupe;
@@ -68,7 +68,7 @@ class Node final : private FrameLink, private TransportListener {
   /// Dials as asked, whatever the answer contains.
   std::uint8_t dials_any(bool is_sealed, const wire::Bulk& terms) {
     is_sealed_ = is_sealed;
-    channels_.emplace(router_, static_cast<const FrameLink&>(*this), lines_, options_);
+    channels_.emplace(router_, static_cast<const FrameLink&>(*this), senders_, options_);
     dials(false, terms);
     return asked_;
   }
@@ -159,8 +159,8 @@ class Node final : private FrameLink, private TransportListener {
                  limited(),
                  *this,
                  *this};
-  DirectLines lines_;
-  BulkSockets sockets_{router_, *this, lines_, options_};
+  DirectSenders senders_;
+  BulkSockets sockets_{router_, *this, senders_, options_};
   std::optional<BulkChannels> channels_;
   std::uint8_t asked_ = 0;
 };
@@ -338,7 +338,7 @@ OwnedDescriptor passable(unsigned kind) {
   };
   constexpr int kBoth = F_SEAL_SHRINK | F_SEAL_GROW;
   switch (kind % 13) {
-    case 0: return sealed_memory("rings", kRings);
+    case 0: return fixed_memory("rings", kRings);
     case 1: return make_slab(kSlab);
     case 2: return sealed(kRings, kBoth);
     case 3: return sealed(kRings, kBoth | F_SEAL_SEAL | F_SEAL_WRITE);

@@ -1,7 +1,7 @@
 // libFuzzer: words and bytes of shared rings, as written by another process that has mapped the
 // memory. Two bytes are a step: an action, and its amount. Instruments:
 // cluster/transport/channel/shared_rings.cpp cluster/transport/channel/direct_ring.cpp
-// cluster/transport/net/sealed_memory.cpp
+// cluster/transport/net/fixed_memory.cpp
 #include <sys/mman.h>
 #include <unistd.h>
 

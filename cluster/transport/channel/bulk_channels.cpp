@@ -50,9 +50,9 @@ std::string this_host() {
 
 }  // namespace
 
-BulkChannels::BulkChannels(Router& router, const FrameLink& clock, DirectLines& lines,
+BulkChannels::BulkChannels(Router& router, const FrameLink& clock, DirectSenders& senders,
                            const BulkSocketOptions& options)
-    : router_(router), sockets_(router, clock, lines, options),
+    : router_(router), sockets_(router, clock, senders, options),
       host_(options.shared_memory ? this_host() : std::string()), seal_boxes_(options.seal_boxes) {}
 
 wire::Bulk BulkChannels::ask(Connection connection, bool is_authenticated) {

@@ -17,7 +17,7 @@
 // the keys either side adds 32 random bytes, which travel in the handshake, hidden by its
 // connection.
 //
-// Threads: the router's.
+// Threads: the transport's.
 #pragma once
 
 #include <troupe/cluster/transport/channel/bulk_sockets.hpp>
@@ -28,7 +28,7 @@ enum class BulkKind : std::uint8_t { tcp = 1, gcm_tcp = 2, shared_memory = 4, oc
 
 class BulkChannels {
  public:
-  BulkChannels(Router& router, const FrameLink& clock, DirectLines& lines,
+  BulkChannels(Router& router, const FrameLink& clock, DirectSenders& senders,
                const BulkSocketOptions& options);
   void listen(const std::string& address, bool is_port_chosen) {
     sockets_.listen(address, is_port_chosen);

@@ -43,7 +43,7 @@ BulkWriter::Prefix BulkWriter::prepare(const OutFrame& frame) {
                                                static_cast<const std::byte*>(frame.whole->raw()));
   const std::size_t bytes = frame.whole->bytes();
   if (offset == 0) {
-    l = {.place = slab_->tell(*frame.whole), .loan = {}, .whole = frame.whole, .done = 0};
+    l = {.place = slab_->loan_of(*frame.whole), .loan = {}, .whole = frame.whole, .done = 0};
     if (!l.place) l.loan = slab_->take(bytes);
     if (l.loan) l.place = l.loan->place;
   }

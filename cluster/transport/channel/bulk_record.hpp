@@ -16,7 +16,7 @@
 // be left out, repeated or exchanged. Opening the boxes is the one copy, besides bytes that arrived
 // with the head.
 //
-// Threads: the router's.
+// Threads: the transport's.
 #pragma once
 
 #include <array>

@@ -80,9 +80,9 @@ struct BulkSockets::Stranger {
   bool is_local = false;
 };
 
-BulkSockets::BulkSockets(Router& router, const FrameLink& clock, DirectLines& lines,
+BulkSockets::BulkSockets(Router& router, const FrameLink& clock, DirectSenders& senders,
                          BulkSocketOptions options)
-    : router_(router), clock_(clock), lines_(lines), options_(std::move(options)),
+    : router_(router), clock_(clock), senders_(senders), options_(std::move(options)),
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   if (epoll_.get() < 0) throw Error(Code::resource_exhausted, "no descriptor is left for an epoll");
 }
@@ -224,7 +224,7 @@ void BulkSockets::opened(Channel& c) {
   c.peer = router_.bulk_opened(
       c.connection, 0,
       c.rings ? std::shared_ptr<DirectSource>(c.rings, &c.rings->direct_in()) : nullptr);
-  if (c.peer != 0 && c.rings) lines_.add(c.peer, *c.rings, c.fd.get());
+  if (c.peer != 0 && c.rings) senders_.add(c.peer, *c.rings, c.fd.get());
 }
 
 void BulkSockets::take_spare() {
@@ -595,7 +595,7 @@ void BulkSockets::close(Connection connection) {
   if (found == by_connection_.end()) return;
   const auto channel = channels_.find(found->second);
   if (channel->second->peer != 0 && channel->second->rings)
-    lines_.remove(channel->second->peer, *channel->second->rings);
+    senders_.remove(channel->second->peer, *channel->second->rings);
   if (channel->second->has_opened) --open_;
   if (channel->second->rings && channel->second->has_opened) --rings_;
   if (channel->second->state == Channel::State::open) retire(std::move(channel->second->fd));

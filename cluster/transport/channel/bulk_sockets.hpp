@@ -3,21 +3,25 @@
 // unix socket. It passes shared memory (shared_rings.hpp), then serves as the bell, and shows that
 // the other process is alive.
 //
-//   BulkSockets bulk(router, options);
+//   BulkSockets bulk(router, clock, senders, options);
 //   bulk.listen("tcp://127.0.0.1:7117");  // at 7118 if that is free
 //   // listening node: an address and a ticket, in the handshake's answer
 //   wire::Bulk answer = bulk.offer(connection, is_local, keys);
 //   // dialling node:
-//   bulk.open(connection, bulk.tcp_address(…) or the unix socket's, answer, keys);
+//   bulk.open(connection, dialled, is_local, answer, keys);
 //   // both, later:
 //   router.bulk_opened(connection);  bulk.send(connection, frame);  bulk.work();
 //
 // The dialling node presents the ticket, 32 random bytes that are good once, and gets an answer
 // when it is taken. A stranger that does not present one in time and in full is closed. There are
-// kStrangers places of fixed size for strangers, and the oldest stranger leaves first. A channel
-// that makes no progress for as long as a connection may be silent breaks (TCP_USER_TIMEOUT).
+// kStrangers places of fixed size for strangers, and the oldest stranger leaves first.
 //
-// Threads: the router's. Calls of the router come from within `work` and `send`.
+// A channel that makes no progress for `stall` breaks (TCP_USER_TIMEOUT). The transport sets
+// `stall` to RouterOptions::away: a receiver reads nothing while a wire frame waits for one of the
+// connection, and the connection's own `silence` is to end such a wait first.
+//
+// Threads: the transport's. Calls of the router come from within `work` and `take_direct`. `open`
+// only counts a drop.
 #pragma once
 
 #include <fcntl.h>
@@ -29,7 +33,7 @@
 #include <vector>
 
 #include <troupe/cluster/transport/channel/bulk_record.hpp>
-#include <troupe/cluster/transport/channel/direct_lines.hpp>
+#include <troupe/cluster/transport/channel/direct_senders.hpp>
 #include <troupe/cluster/transport/channel/shared_rings.hpp>
 #include <troupe/cluster/transport/net/tcp_socket.hpp>
 
@@ -39,7 +43,7 @@ struct BulkSocketOptions {
   int port = 0;          // to listen at; 0: the one above the transport's, or any
   int port_outside = 0;  // announced to peers; 0: the port itself
   std::string congestion = "cubic";
-  Time stall = std::chrono::seconds(4);
+  Time stall = std::chrono::seconds(10);
   bool shared_memory = true;
   // lent to a peer at once at most, and as much by it
   std::size_t slab_bytes = std::size_t(256) << 20;
@@ -51,7 +55,7 @@ class BulkSockets {
  public:
   static constexpr std::size_t kStrangers = 32;
 
-  BulkSockets(Router& router, const FrameLink& clock, DirectLines& lines,
+  BulkSockets(Router& router, const FrameLink& clock, DirectSenders& senders,
               BulkSocketOptions options);
   ~BulkSockets();
 
@@ -123,7 +127,7 @@ class BulkSockets {
 
   Router& router_;
   const FrameLink& clock_;
-  DirectLines& lines_;
+  DirectSenders& senders_;
   const BulkSocketOptions options_;
   OwnedDescriptor epoll_, listening_, local_;
   OwnedDescriptor spare_{::open("/dev/null", O_RDONLY | O_CLOEXEC)};  // for when there is no other

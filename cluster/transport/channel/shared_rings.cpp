@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/transport/net/sealed_memory.hpp>
+#include <troupe/cluster/transport/net/fixed_memory.hpp>
 
 namespace troupe {
 
@@ -41,10 +41,10 @@ constexpr std::size_t kWhole = 2 * (kRing + kDirect);
 static_assert(std::atomic<std::uint64_t>::is_always_lock_free &&
               std::atomic<std::uint32_t>::is_always_lock_free);
 
-SharedRings SharedRings::create() { return map(sealed_memory("troupe rings", kWhole), true); }
+SharedRings SharedRings::create() { return map(fixed_memory("troupe rings", kWhole), true); }
 
 SharedRings SharedRings::open(OwnedDescriptor memory) {
-  if (sealed_bytes(memory) != kWhole)
+  if (fixed_memory_bytes(memory) != kWhole)
     throw Error(Code::data_loss,
                 "what was to be shared is not memory of the agreed size that nobody can shrink");
   return map(std::move(memory), false);

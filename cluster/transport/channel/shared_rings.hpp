@@ -12,8 +12,8 @@
 // the change, or the other sees the sleeper.
 //
 // The other process is not trusted. Each process keeps its own position to itself and writes it for
-// the other to read. A position from the other is checked to be within the ring. The memory is
-// sealed, so that neither process can shrink it under a reader.
+// the other to read. A position from the other is checked to be within the ring. The memory is of
+// fixed size, so that neither process can shrink it under a reader.
 //
 // Threads: one on either side; but direct records may be written by another, one at a time.
 #pragma once

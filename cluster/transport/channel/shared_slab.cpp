@@ -11,7 +11,7 @@
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/transport/net/sealed_memory.hpp>
+#include <troupe/cluster/transport/net/fixed_memory.hpp>
 
 namespace troupe {
 
@@ -27,9 +27,9 @@ std::size_t whole_pages(std::size_t bytes) {
   return (bytes + SlabMemory::kPage - 1) / SlabMemory::kPage * SlabMemory::kPage;
 }
 
-/// Returns the bytes of a valid slab: sealed memory with room to lend.
+/// Returns the bytes of a valid slab: memory of fixed size with room to lend.
 std::size_t checked_bytes(const OwnedDescriptor& memory) {
-  const std::size_t bytes = sealed_bytes(memory).value_or(0);
+  const std::size_t bytes = fixed_memory_bytes(memory).value_or(0);
   if (bytes <= SlabMemory::kPage || bytes % SlabMemory::kPage != 0 || bytes > kMostBytes)
     throw Error(Code::data_loss,
                 "what was to be lent from is not memory of whole pages that nobody can shrink");
@@ -60,7 +60,7 @@ class Borrowed final : public Allocator {
 
 OwnedDescriptor make_slab(std::size_t bytes) {
   const std::size_t whole = SlabMemory::kPage + whole_pages(std::max<std::size_t>(bytes, 1));
-  return sealed_memory("troupe slab", whole);
+  return fixed_memory("troupe slab", whole);
 }
 
 SlabMemory::SlabMemory(const OwnedDescriptor& slab) : bytes_(checked_bytes(slab)) {
@@ -145,7 +145,7 @@ Ref<Buffer> LendingSlab::allocate(std::size_t bytes) {
   return Buffer::allocate(*new Owned(std::move(self), *loan), bytes);
 }
 
-std::optional<LoanPlace> LendingSlab::tell(const Tensor& tensor) {
+std::optional<LoanPlace> LendingSlab::loan_of(const Tensor& tensor) {
   const auto at = reinterpret_cast<std::uintptr_t>(tensor.raw()),
              first = reinterpret_cast<std::uintptr_t>(map_.at(0));
   if (at < first || at - first >= map_.bytes() || !tensor.is_sole_holder()) return {};

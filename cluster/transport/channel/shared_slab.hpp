@@ -9,20 +9,18 @@
 //   mine->lend(*loan);                                   // it is all there
 //   Ref<Buffer> memory = theirs->borrow(place);          // dropping it returns the loan
 //
-// A tensor may also be made there: `mine->allocate(bytes)` is its memory, and `mine->tell(tensor)`
-// the loan, if no other holder at the sender can see it: the receiver may write it then.
-// Ownership: a loan is the sender's from take to lend, then the receiver's, until the receiver
-// writes 0 in the loan's slot, with release, after its last read. The sender loads the slot with
-// acquire before it uses the location again. The rings send locations in order (shared_rings.hpp);
-// their publishing makes the copied bytes visible to the receiver. When the channel ends, no
-// location is lent again. A mapping lives as long as the last tensor in it, so neither end depends
-// on the other's life. The other process is not trusted: locations are checked to lie in the slab,
-// which is sealed against shrinking. A receiver that never returns loans has at most a slab of
-// them, and then gets copies. A sender may change lent memory: both processes are of one user on
-// one host (bulk_channels.cpp), and may write each other's memory anyway.
+// A tensor may also be made there: `mine->allocate(bytes)` is its memory, and
+// `mine->loan_of(tensor)` the loan, if no other holder at the sender can see it.
 //
-// Threads: take and allocate any of the sender's, tell the sending thread; borrow the receiver's.
-// Buffers are destroyed on any thread.
+// Ownership: the sender owns a loan from `take` to `lend`, then the receiver. The receiver writes 0
+// into the slot (release) after its last read. The sender reads the slot (acquire) before it uses
+// the location again. The rings publish copied bytes with their location (shared_rings.hpp).
+// Lifetime: a mapping lives as long as the last tensor in it.
+// Trust: locations are checked, and the slab is of fixed size. A sender may change lent memory.
+// Exhaustion: a receiver that returns nothing holds one slab, and then gets copies.
+//
+// Threads: take and allocate any of the sender's, loan_of the sending thread; borrow the
+// receiver's. Buffers are destroyed on any thread.
 #pragma once
 
 #include <atomic>
@@ -84,8 +82,9 @@ class LendingSlab final : public Counted {
 
   /// Memory for a tensor to be sent; null: there is no room.
   Ref<Buffer> allocate(std::size_t bytes);
-  /// The loan that the tensor is, from now on; none: it lies elsewhere, or others hold it.
-  std::optional<LoanPlace> tell(const Tensor& tensor);
+  /// Returns the loan that the tensor is from now on; none if it lies elsewhere, or has other
+  /// holders. The receiver may write it then.
+  std::optional<LoanPlace> loan_of(const Tensor& tensor);
 
  private:
   explicit LendingSlab(const OwnedDescriptor& slab);

@@ -18,9 +18,9 @@
 // boxes, with a new connection. So no nonce is used twice with a key. Both ciphers are safe up to
 // the birthday bound of 2^64 blocks; 2^32 boxes of 128 KiB are 2^45, which leaves a chance of
 // 2^-38. Replay. An opener takes only numbers above its last one, because boxes come in order over
-// a connection. It refuses a repeated, reordered or changed box. `about`, the wire frame's header,
-// is authenticated with the box but not in it, so that a payload cannot be put under another
-// header.
+// a connection. It refuses a repeated, reordered or changed box. `about` is authenticated with the
+// box but is not in it. For a header it is the first 16 bytes of its bulk record. Boxes of bulk
+// have none: their numbers bind them to their header.
 //
 // Threads: one at a time.
 #pragma once
@@ -67,9 +67,9 @@ class Sealer {
   /// `boxes`: that the key may seal, kMostSealBoxes at most.
   Sealer(SealCipher cipher, const SealKey& key, std::uint64_t boxes = kMostSealBoxes);
   ~Sealer();
-  /// Writes plain.size() + kSealTagBytes bytes to `box`; its number, to be sent along. Throws
-  /// resource_exhausted when the key has sealed so many, invalid_argument if `box` is of another
-  /// size. The two may start at the same address.
+  /// Writes plain.size() + kSealTagBytes bytes to `box`. Returns the box's number, which the other
+  /// end finds by counting. Throws resource_exhausted when the key has sealed so many,
+  /// invalid_argument if `box` is of another size. The two may start at the same address.
   std::uint64_t seal(std::span<const std::byte> about, std::span<const std::byte> plain,
                      std::span<std::byte> box);
 

@@ -1,4 +1,5 @@
-// TCP sockets that ZeroMQ is given, because it has no option for these settings.
+// Descriptors, TCP sockets, and `tcp://HOST:PORT` addresses. `is_loopback` and `in_numbers` wait
+// for the resolver; others do not, if HOST is numeric.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ struct BulkDirection : Direction {
   bool is_open = false;       // the receiver knows of the channel
 };
 
-struct SimulatedLine {
+struct SimulatedConnection {
   std::string from, address;
   Direction forward, back;  // from the one that dialled, and to it
   BulkDirection bulk_forward, bulk_back;
@@ -47,9 +47,9 @@ struct SimulatedLine {
   std::string acceptor;
 };
 
-// A node's own number of a line: even where it dialled, odd where it accepted.
-constexpr Connection dialler_of(std::uint64_t line) { return 2 * line; }
-constexpr Connection acceptor_of(std::uint64_t line) { return 2 * line + 1; }
+// A node's own number of a connection: even where it dialled, odd where it accepted.
+constexpr Connection dialler_of(std::uint64_t number) { return 2 * number; }
+constexpr Connection acceptor_of(std::uint64_t number) { return 2 * number + 1; }
 
 }  // namespace
 
@@ -67,7 +67,7 @@ class SimulatedNetwork::World {
     }
   };
   struct Stalled {
-    std::uint64_t line;
+    std::uint64_t connection;
     bool forward;
     enum class Kind { frame, bulk, direct } kind = Kind::frame;
   };
@@ -100,7 +100,7 @@ class SimulatedNetwork::World {
     return apart.contains(a) != apart.contains(b) || cut_links.contains(std::minmax(a, b));
   }
   // Returns the time that a slow link adds for so many bytes.
-  Time added(const SimulatedLine& l, std::size_t bytes) const {
+  Time added(const SimulatedConnection& l, std::size_t bytes) const {
     if (slow_links.empty()) return {};
     const std::string to =
         l.acceptor.empty() ? l.address.substr(std::string_view("sim://").size()) : l.acceptor;
@@ -111,38 +111,41 @@ class SimulatedNetwork::World {
                                                                   static_cast<double>(bytes)));
   }
 
-  SimulatedLine* line(std::uint64_t number) {
-    const auto found = lines.find(number);
-    return found == lines.end() ? nullptr : &found->second;
+  SimulatedConnection* connection(std::uint64_t number) {
+    const auto found = connections.find(number);
+    return found == connections.end() ? nullptr : &found->second;
   }
   void send(std::uint64_t number, bool forward, const Ref<OutFrame>& frame) {
-    (forward ? lines.at(number).forward : lines.at(number).back).frames.push_back(frame);
+    (forward ? connections.at(number).forward : connections.at(number).back)
+        .frames.push_back(frame);
     schedule(number, forward);
   }
   void schedule(std::uint64_t number, bool forward) {
-    Direction& d = forward ? lines.at(number).forward : lines.at(number).back;
-    d.last = std::max(
-        d.last, now + delay() +
-                    added(lines.at(number), d.frames.empty() ? 0
-                                                             : d.frames.back()->header.size() +
-                                                                   d.frames.back()->bulk_bytes));
+    Direction& d = forward ? connections.at(number).forward : connections.at(number).back;
+    d.last = std::max(d.last, now + delay() +
+                                  added(connections.at(number),
+                                        d.frames.empty() ? 0
+                                                         : d.frames.back()->header.size() +
+                                                               d.frames.back()->bulk_bytes));
     at(d.last, [this, number, forward] { arrive(number, forward); });
   }
   void arrive(std::uint64_t number, bool forward);
   void send_bulk(std::uint64_t number, bool forward, const Ref<OutFrame>& frame) {
-    BulkDirection& d = forward ? lines.at(number).bulk_forward : lines.at(number).bulk_back;
+    BulkDirection& d =
+        forward ? connections.at(number).bulk_forward : connections.at(number).bulk_back;
     d.frames.push_back(frame);
     schedule_bulk(number, forward, d);
   }
   void schedule_bulk(std::uint64_t number, bool forward, BulkDirection& d) {
     if (d.frames.empty() || std::exchange(d.is_under_way, true)) return;
-    at(now + delay() + added(lines.at(number), std::min(kPiece, d.frames.front()->bulk_bytes)),
+    at(now + delay() +
+           added(connections.at(number), std::min(kPiece, d.frames.front()->bulk_bytes)),
        [this, number, forward] { arrive_bulk(number, forward); });
   }
   void arrive_bulk(std::uint64_t number, bool forward);
   bool send_direct(std::uint64_t number, bool forward, std::uint64_t after,
                    std::span<const std::byte> record, bool may_wait) {
-    SimulatedLine* const l = line(number);
+    SimulatedConnection* const l = connection(number);
     if (!l || !(forward ? l->direct_forward : l->direct_back)->write(after, record, may_wait))
       return false;
     ++direct_records;
@@ -151,7 +154,7 @@ class SimulatedNetwork::World {
   }
   void arrive_direct(std::uint64_t number, bool forward);
   void open_bulk(std::uint64_t number);
-  void break_line(std::uint64_t number);
+  void break_connection(std::uint64_t number);
   void break_bulk(std::uint64_t number);
   void heal();
 
@@ -162,8 +165,8 @@ class SimulatedNetwork::World {
   std::priority_queue<Event> events;
   std::uint64_t event_number = 0, done = 0, lost = 0, stalled_frames = 0, bulk_waits = 0,
                 bulk_breaks = 0, direct_records = 0;
-  std::map<std::uint64_t, SimulatedLine> lines;
-  std::uint64_t next_line = 1;
+  std::map<std::uint64_t, SimulatedConnection> connections;
+  std::uint64_t next_connection = 1;
   std::map<std::string, SimulatedTransport*> listening;  // by address
   std::vector<SimulatedTransport*> nodes;
   std::set<std::string> apart;
@@ -267,31 +270,31 @@ class SimulatedTransport final : public Transport, public FrameLink {
   // ---- FrameLink
 
   Connection dial(const std::string& address) override {
-    const std::uint64_t number = world_->next_line++;
-    SimulatedLine& line = world_->lines[number];
-    line.from = self.name;
-    line.address = address;
-    line.back.to = this;
-    line.acceptor_notices = world_->chance(0.5);
+    const std::uint64_t number = world_->next_connection++;
+    SimulatedConnection& l = world_->connections[number];
+    l.from = self.name;
+    l.address = address;
+    l.back.to = this;
+    l.acceptor_notices = world_->chance(0.5);
     return dialler_of(number);
   }
   bool send(Connection connection, const Ref<OutFrame>& frame) override {
     const bool forward = connection % 2 == 0;
-    const SimulatedLine* line = world_->line(connection / 2);
-    if (!line) return false;
-    if (line->is_broken) {
+    const SimulatedConnection* l = world_->connection(connection / 2);
+    if (!l) return false;
+    if (l->is_broken) {
       ++world_->lost;
-      return forward || !line->acceptor_notices;
+      return forward || !l->acceptor_notices;
     }
     world_->send(connection / 2, forward, frame);
     return true;
   }
   void close(Connection connection) override {
     // Wire frames that were sent before still arrive; answers do not.
-    SimulatedLine* line = world_->line(connection / 2);
-    if (!line) return;
-    (connection % 2 == 0 ? line->back : line->forward).to = nullptr;
-    if (!line->forward.to && !line->back.to) world_->lines.erase(connection / 2);
+    SimulatedConnection* l = world_->connection(connection / 2);
+    if (!l) return;
+    (connection % 2 == 0 ? l->back : l->forward).to = nullptr;
+    if (!l->forward.to && !l->back.to) world_->connections.erase(connection / 2);
   }
   Time now() const override { return world_->now; }
 
@@ -308,9 +311,9 @@ class SimulatedTransport final : public Transport, public FrameLink {
                  [world = world_.get(), number = connection / 2] { world->open_bulk(number); });
   }
   bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override {
-    const SimulatedLine* line = world_->line(connection / 2);
-    if (!line) return false;
-    if (line->is_broken) return true;  // the break is about to be reported
+    const SimulatedConnection* l = world_->connection(connection / 2);
+    if (!l) return false;
+    if (l->is_broken) return true;  // the break is about to be reported
     world_->send_bulk(connection / 2, connection % 2 == 0, frame);
     return true;
   }
@@ -321,7 +324,7 @@ class SimulatedTransport final : public Transport, public FrameLink {
   // ---- called by the world
 
   void bulk_opened(Connection connection, std::shared_ptr<DirectSource> direct) {
-    router->bulk_opened(connection, world_->options.router.bulk_frame, std::move(direct));
+    router->bulk_opened(connection, world_->options.router.least_bulk, std::move(direct));
     reschedule();
   }
   void take_direct(Connection connection) {
@@ -374,8 +377,8 @@ class SimulatedTransport final : public Transport, public FrameLink {
     last_ = router->counters();
     if (!self.address.empty()) world_->listening.erase(self.address);
     std::erase(world_->nodes, this);
-    for (auto& [number, line] : world_->lines)
-      for (Direction* d : {&line.forward, &line.back})
+    for (auto& [number, l] : world_->connections)
+      for (Direction* d : {&l.forward, &l.back})
         if (d->to == this) d->to = nullptr;
     for (auto& lane : requests_) lane.clear();
     router.reset();
@@ -448,14 +451,14 @@ class SimulatedTransport final : public Transport, public FrameLink {
 }  // namespace
 
 void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
-  const auto at_number = lines.find(number);
-  if (at_number == lines.end()) return;  // closed by both
-  SimulatedLine& l = at_number->second;
+  const auto at_number = connections.find(number);
+  if (at_number == connections.end()) return;  // closed by both
+  SimulatedConnection& l = at_number->second;
   Direction& d = forward ? l.forward : l.back;
-  if (d.frames.empty()) return;  // lost with the line
+  if (d.frames.empty()) return;  // lost with the connection
   if (forward && l.acceptor.empty()) {
     const auto found = listening.find(l.address);
-    if (found == listening.end()) return break_line(number);
+    if (found == listening.end()) return break_connection(number);
     if (!is_cut(l.from, found->second->self.name)) {
       l.acceptor = found->second->self.name;
       d.to = found->second;
@@ -473,7 +476,7 @@ void SimulatedNetwork::World::arrive(std::uint64_t number, bool forward) {
 }
 
 void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
-  SimulatedLine* l = line(number);
+  SimulatedConnection* l = connection(number);
   if (!l || l->is_broken || l->acceptor.empty() || is_cut(l->from, l->acceptor) || !l->forward.to ||
       !l->back.to)
     return;
@@ -481,7 +484,7 @@ void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
   l->is_shared = chance(options.shared);
   l->forward.to->bulk_opened(acceptor_of(number), l->is_shared ? l->direct_forward : nullptr);
   at(now + delay(), [this, number] {
-    SimulatedLine* opened = line(number);
+    SimulatedConnection* opened = connection(number);
     if (!opened || opened->is_broken || !opened->back.to) return;
     opened->bulk_back.is_open = true;
     opened->back.to->bulk_opened(dialler_of(number),
@@ -490,7 +493,7 @@ void SimulatedNetwork::World::open_bulk(std::uint64_t number) {
 }
 
 void SimulatedNetwork::World::arrive_direct(std::uint64_t number, bool forward) {
-  SimulatedLine* const l = line(number);
+  SimulatedConnection* const l = connection(number);
   if (!l) return;
   if (is_cut(l->from, l->acceptor)) {
     ++stalled_frames;
@@ -502,7 +505,7 @@ void SimulatedNetwork::World::arrive_direct(std::uint64_t number, bool forward) 
 }
 
 void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
-  SimulatedLine* l = line(number);
+  SimulatedConnection* l = connection(number);
   if (!l) return;
   BulkDirection& d = forward ? l->bulk_forward : l->bulk_back;
   d.is_under_way = false;
@@ -520,29 +523,29 @@ void SimulatedNetwork::World::arrive_bulk(std::uint64_t number, bool forward) {
   const std::size_t some = std::uniform_int_distribution<std::size_t>(1, kPiece)(random);
   if (d.is_open)
     bulk_waits += !to->move_bulk(forward ? acceptor_of(number) : dialler_of(number), d, some);
-  if (line(number)) schedule_bulk(number, forward, d);
+  if (connection(number)) schedule_bulk(number, forward, d);
 }
 
 void SimulatedNetwork::World::break_bulk(std::uint64_t number) {
-  if (!lines.at(number).has_bulk || lines.at(number).is_broken) return;
+  if (!connections.at(number).has_bulk || connections.at(number).is_broken) return;
   ++bulk_breaks;
-  break_line(number);
+  break_connection(number);
   // The end of the bulk channel is seen by both.
   at(now + delay(), [this, number] {
-    const SimulatedLine* broken = line(number);
+    const SimulatedConnection* broken = connection(number);
     if (broken && broken->forward.to) broken->forward.to->bulk_broken(acceptor_of(number));
   });
 }
 
-void SimulatedNetwork::World::break_line(std::uint64_t number) {
-  SimulatedLine& l = lines.at(number);
+void SimulatedNetwork::World::break_connection(std::uint64_t number) {
+  SimulatedConnection& l = connections.at(number);
   if (l.is_broken) return;
   l.is_broken = true;
   for (Direction* d : {&l.forward, &l.back, static_cast<Direction*>(&l.bulk_forward),
                        static_cast<Direction*>(&l.bulk_back)})
     lost += std::exchange(d->frames, {}).size();
   at(now + delay(), [this, number] {
-    const SimulatedLine* broken = line(number);
+    const SimulatedConnection* broken = connection(number);
     if (broken && broken->back.to)
       broken->back.to->broken(
           dialler_of(number),
@@ -556,16 +559,16 @@ void SimulatedNetwork::World::heal() {
   std::deque<Stalled> held;
   held.swap(stalled);
   for (const Stalled& s : held) {
-    SimulatedLine* l = line(s.line);
+    SimulatedConnection* l = connection(s.connection);
     if (!l) continue;
     switch (s.kind) {
-      case Stalled::Kind::frame: schedule(s.line, s.forward); break;
+      case Stalled::Kind::frame: schedule(s.connection, s.forward); break;
       case Stalled::Kind::bulk:
-        schedule_bulk(s.line, s.forward, s.forward ? l->bulk_forward : l->bulk_back);
+        schedule_bulk(s.connection, s.forward, s.forward ? l->bulk_forward : l->bulk_back);
         break;
       case Stalled::Kind::direct:
         at(now + delay(),
-           [this, number = s.line, forward = s.forward] { arrive_direct(number, forward); });
+           [this, number = s.connection, forward = s.forward] { arrive_direct(number, forward); });
         break;
     }
   }
@@ -601,13 +604,13 @@ void SimulatedNetwork::slow_down(const std::string& a, const std::string& b, Tim
 }
 
 void SimulatedNetwork::break_connections(const std::string& name) {
-  for (auto& [number, line] : world_->lines)
-    if (line.from == name || line.acceptor == name) world_->break_line(number);
+  for (auto& [number, l] : world_->connections)
+    if (l.from == name || l.acceptor == name) world_->break_connection(number);
 }
 
 void SimulatedNetwork::break_bulk_channels(const std::string& name) {
-  for (auto& [number, line] : world_->lines)
-    if (line.from == name || line.acceptor == name) world_->break_bulk(number);
+  for (auto& [number, l] : world_->connections)
+    if (l.from == name || l.acceptor == name) world_->break_bulk(number);
 }
 
 void SimulatedNetwork::kill(const std::string& name) {

@@ -13,8 +13,8 @@
 
 namespace troupe {
 
-/// In one of the two directions of a line: it is not lost with that, and its receiver may give it
-/// up at any time.
+/// In one of the two directions of a connection: it is not lost with that, and its receiver may
+/// give it up at any time.
 class SimulatedDirect final : public DirectSource {
  public:
   // direct records: a ring that is full is no rare thing; bytes of one

@@ -1,7 +1,7 @@
 // The connections that others have dialled, by number and by the routing id that ZeroMQ puts before
 // each of their messages.
 //
-//   accepted.add(connection, routing_id, {.key = key, .host = host});
+//   accepted.add(connection, routing_id, key, host);
 //   const AcceptTable::Accepted* known = accepted.find(routing_id);
 //
 // Threads: the transport's.

@@ -4,9 +4,9 @@
 //
 //   ConnectionAuthorizer authorizer("worker1", keys, log);
 //   authorizer.open(context);            // before anything listens
-//   authorizer.guard(listening);         // demands a key of each connection
+//   authorizer.guard(context, listening);  // demands a key of each connection
 //   for (const std::string& key : authorizer.keys_of(address)) authorizer.present(dialling, key);
-//   authorizer.answer();                 // ZeroMQ's questions: may this key connect?
+//   authorizer.watch(now);               // ZeroMQ's questions: may this key connect?
 //   authorizer.admits(key, name);        // may the node with this key have this name?
 //
 // With CurveZMQ a dialling node must know the key of the other end before it sends anything. The
@@ -19,7 +19,7 @@
 // A connection that ends without a byte of the other end is not counted: a cut ends healthy ones
 // so. A node may not use a name that the list gives to other keys than its own.
 //
-// Threads: the router's.
+// Threads: the transport's.
 #pragma once
 
 #include <chrono>

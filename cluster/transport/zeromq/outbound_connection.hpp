@@ -1,13 +1,13 @@
 // A connection that was dialled: a DEALER that ZeroMQ never reconnects. A name is looked up first
-// (lookup.hpp), and each of its addresses tried until one accepts. With keys the dial goes through
-// the keys of the list until the other end proves to hold one (connection_authorizer.hpp). Earlier
-// wire frames are buffered.
+// (resolver.hpp), and each of its addresses tried until one accepts. With keys the dial goes
+// through the keys of the list until the other end proves to hold one (connection_authorizer.hpp).
+// Earlier wire frames are buffered.
 //
-//   OutboundConnection d(context, authorizer, lookups, options, number, "tcp://10.0.0.7:7117",
-//   now); d.send(frame);
+//   OutboundConnection d(context, authorizer, lookups, options, number, address, now);
+//   d.send(frame);
 //   if (Status over = d.watch(now); !over.ok()) …  // now and then: news of the resolver and ZeroMQ
 //
-// Threads: the router's.
+// Threads: the transport's.
 #pragma once
 
 #include <algorithm>

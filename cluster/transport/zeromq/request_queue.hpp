@@ -2,7 +2,7 @@
 //
 //   // any thread:
 //   RequestQueue requests;  requests.put(ConnectRequest{address});
-//   // the router's thread, which owns the other end; hear(), if the bell has rung:
+//   // the transport's thread, which owns the other end; hear(), if the bell has rung:
 //   requests.take(taken);
 //   if (requests.fall_asleep()) { poll(requests.bell(), …);  requests.wake_up(); }
 #pragma once

@@ -59,7 +59,7 @@ void TransportLoop::run() {
         next_tick_ = t + kTick;
       }
       if (is_leaving_ && router_->is_idle()) break;
-      worked = worked || !has_rested(t, is_beside) || !link_.is_quiet();
+      worked = worked || !wait_awake(t, is_beside) || !link_.is_quiet();
       router_->flush();
       // sending may have taken the news from a socket
       worked = worked || !link_.was_asked();
@@ -79,16 +79,16 @@ bool TransportLoop::serve_requests() {
   return any;
 }
 
-// Returns true if it is time to block. Small messages are worth waiting for awake: a wake-up takes
-// longer than they do. The chunks of large ones are, too, where all goes beside ZeroMQ; elsewhere a
-// look for them takes the core from ZeroMQ's thread. Nothing is if other threads want the core.
-bool TransportLoop::has_rested(Time t, bool is_beside) {
+// Small messages are worth waiting for awake: a wake-up takes longer than they do. The chunks of
+// large ones are, too, where all goes beside ZeroMQ; elsewhere a look for them takes the core from
+// ZeroMQ's thread. Nothing is if other threads want the core.
+bool TransportLoop::wait_awake(Time t, bool is_beside) {
   const TransportCounters& c = router_->traffic();
   if (spin_policy_.has_moved(t, c.messages_out + c.messages_in, c.bytes_out + c.bytes_in,
                              is_beside || shares_memory()))
     return false;
   if (spin_policy_.has_rested(t)) return true;
-  if (has_come_soon()) return false;
+  if (poll_rings()) return false;
   std::this_thread::yield();
   spin_policy_.yielded(t, link_.now());
   return false;
@@ -99,7 +99,7 @@ bool TransportLoop::has_rested(Time t, bool is_beside) {
 // this once in a while only. Direct records are taken here and now, a few in a row, because the
 // next is often the answer to their answer. A turn around all sources takes a fifth of the time of
 // serving them.
-bool TransportLoop::has_come_soon() {
+bool TransportLoop::poll_rings() {
   if (!shares_memory() || !spin_policy_.is_patient()) return false;
   BulkChannels& bulk = *link_.bulk();
   const std::size_t looks = kRingLooks / bulk.rings();

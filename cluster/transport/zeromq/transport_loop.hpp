@@ -16,8 +16,9 @@
 // Threads: `run` is the transport's thread; the other calls come from any.
 //
 // Invariants:
-// 1. Router and link are called by the transport's thread only, with turn_ held; others read
-//    their counters with turn_ held.
+// 1. Only the transport's thread calls Router and link. It holds turn_, except in `block` and at
+//    the link's stop, where it changes nothing that other threads read. Other threads read
+//    counters, and find a peer's slab, with turn_ held.
 // 2. Before it blocks, the thread has found the queue of requests empty, and all sockets quiet, and
 //    is marked asleep: a request that comes later rings the bell.
 #pragma once
@@ -70,8 +71,10 @@ class TransportLoop {
     router_->leave();
   }
   bool shares_memory() const { return link_.bulk() && link_.bulk()->shares_memory(); }
-  bool has_rested(Time t, bool is_beside);
-  bool has_come_soon();
+  /// Waits awake for a moment, and delivers direct records meanwhile. Returns true if it is time to
+  /// block.
+  bool wait_awake(Time t, bool is_beside);
+  bool poll_rings();
   void block();
   void watch_sockets();
 

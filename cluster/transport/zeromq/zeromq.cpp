@@ -42,11 +42,11 @@ class ZeroMqTransport final : public Transport {
       if (loop_.is_free()) router_->send(peer, lane, std::move(message));
       else loop_.put(SendRequest{peer, lane, std::move(message)});
     };
-    if (lane == Lane::data) link_.lines().in_order(peer, pass);
+    if (lane == Lane::data) link_.senders().in_order(peer, pass);
     else pass();
   }
   bool send_direct(Peer peer, std::span<const std::byte> record, bool may_wait) override {
-    return link_.lines().send(peer, record, may_wait);
+    return link_.senders().send(peer, record, may_wait);
   }
   void flush(Peer peer) override {
     if (loop_.is_current()) router_->flush(peer);
@@ -78,7 +78,7 @@ class ZeroMqTransport final : public Transport {
     if (!router_) return {};
     const auto lock = loop_.hold();
     std::vector<PeerCounters> all = router_->peers();
-    link_.lines().count(all);
+    link_.senders().count(all);
     return all;
   }
 

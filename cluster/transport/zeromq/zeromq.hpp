@@ -4,11 +4,11 @@
 //       {.name = "worker1", .incarnation = 7, .address = "tcp://127.0.0.1:0"});
 //   t->start(listener);  t->address();   // tcp://127.0.0.1:41233
 //
-// One thread owns all sockets and calls the listener (transport_loop.hpp). Wire frames go over
-// ZeroMQ's sockets; large payload goes beside them (zeromq_link.hpp). ZeroMQ's own thread moves
-// bytes to
-// and from the kernel. A connection that breaks is replaced by another, and the session's protocol
-// (session.hpp) repeats the wire frames that were not acknowledged.
+// One thread owns all sockets and calls the listener (transport_loop.hpp). Handshakes, heartbeats
+// and ends go over ZeroMQ's sockets. Messages go over the bulk channel if there is one
+// (zeromq_link.hpp). ZeroMQ's own thread moves bytes to and from the kernel. A connection that
+// breaks is replaced by another, and the session repeats the wire frames that were not acknowledged
+// (session.hpp).
 #pragma once
 
 #include <functional>
@@ -30,13 +30,13 @@ struct ZeroMqOptions {
   /// With keys (connection_authorizer.hpp), every connection is encrypted and both its ends are
   /// authorized. Without, addresses other than loopback are refused, in either direction.
   std::optional<Keys> keys = {};
-  /// Called with a line at a time, on the router's thread: for each refused peer, and, once a
+  /// Called with a line at a time, on the transport's thread: for each refused peer, and, once a
   /// minute at most, for dropped wire frames with the reason.
   std::function<void(const std::string& line)> log = {};
-  /// Payload in large pieces goes by a second connection, of which the kernel reads straight into
+  /// Messages go by a second connection. The kernel reads large payload from it straight into
   /// tensors (bulk_channels.hpp).
   bool bulk = true;
-  /// Between processes of one host it goes by shared memory instead.
+  /// Between processes of one host they go by shared memory instead.
   bool shared_memory = true;
   /// Most bytes of tensors in memory shared with another process, for each peer and direction;
   /// further tensors are copied.

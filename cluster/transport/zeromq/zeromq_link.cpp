@@ -75,7 +75,7 @@ void ZeroMqLink::open(Router& router, const std::string& address,
   after_frame_ = std::move(after_frame);
   if (!options_.bulk) return;
   if (seals()) seal_ciphers();  // throws here, where the transport is opened, if there are none
-  bulk_.emplace(router, static_cast<const FrameLink&>(*this), lines_,
+  bulk_.emplace(router, static_cast<const FrameLink&>(*this), senders_,
                 BulkSocketOptions{.port = options_.bulk_port,
                                   .port_outside = options_.bulk_port_outside,
                                   .congestion = options_.congestion,
@@ -95,7 +95,7 @@ void ZeroMqLink::stop() {
 void ZeroMqLink::count(TransportCounters& all) const {
   all.turned_away = authorizer_.turned_away();
   all.broken_off = broken_off_;
-  lines_.count(all);
+  senders_.count(all);
   if (bulk_) all.copied_bytes += bulk_->copied_bytes();
 }
 
@@ -134,6 +134,8 @@ bool ZeroMqLink::send(Connection connection, const Ref<OutFrame>& frame) {
 
 void ZeroMqLink::close(Connection connection) {
   if (bulk_) bulk_->close(connection);
+  // ZeroMQ cannot close one accepted connection: it is forgotten, and its later wire frames belong
+  // to no session.
   if (outbound_.erase(connection) != 0) has_new_sockets_ = true;
   else accepted_.erase(connection);
 }

@@ -35,7 +35,7 @@
 #include <zmq.hpp>
 
 #include <troupe/cluster/transport/channel/bulk_channels.hpp>
-#include <troupe/cluster/transport/channel/direct_lines.hpp>
+#include <troupe/cluster/transport/channel/direct_senders.hpp>
 #include <troupe/cluster/transport/zeromq/accept_table.hpp>
 #include <troupe/cluster/transport/zeromq/connection_authorizer.hpp>
 #include <troupe/cluster/transport/zeromq/outbound_connection.hpp>
@@ -81,8 +81,8 @@ class ZeroMqLink final : public FrameLink {
   /// Null if there are none.
   BulkChannels* bulk() { return bulk_ ? &*bulk_ : nullptr; }
   const BulkChannels* bulk() const { return bulk_ ? &*bulk_ : nullptr; }
-  DirectLines& lines() { return lines_; }
-  const DirectLines& lines() const { return lines_; }
+  DirectSenders& senders() { return senders_; }
+  const DirectSenders& senders() const { return senders_; }
   /// Adds the link's own counters.
   void count(TransportCounters& all) const;
 
@@ -100,8 +100,8 @@ class ZeroMqLink final : public FrameLink {
   bool send_bulk(Connection connection, const Ref<OutFrame>& frame) override {
     return bulk_->send(connection, frame);
   }
-  void session_opened(Peer peer) override { lines_.opened(peer); }
-  void session_over(Peer peer) override { lines_.over(peer); }
+  void session_opened(Peer peer) override { senders_.opened(peer); }
+  void session_over(Peer peer) override { senders_.over(peer); }
   void met(Connection connection, const std::string& address) override;
 
  private:
@@ -121,7 +121,7 @@ class ZeroMqLink final : public FrameLink {
   zmq::context_t context_;
   ConnectionAuthorizer authorizer_;
   Lookups lookups_;
-  DirectLines lines_;
+  DirectSenders senders_;
   Router* router_ = nullptr;  // null before `open`
   std::function<void()> after_frame_;
   bool is_port_chosen_ = false;  // true: the address to listen at names a port

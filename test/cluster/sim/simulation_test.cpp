@@ -197,7 +197,7 @@ std::string run(std::uint64_t seed, Trouble trouble, Totals& totals,
                 std::vector<std::string>& log) {
   SimulationOptions options;
   options.router.window = 128 << 10;  // small, so that it binds
-  options.router.bulk_frame = 16 << 10;
+  options.router.least_bulk = 16 << 10;
   SimulatedNetwork network(seed, options);
   std::mt19937_64 random(seed * 3 + 1);
   const auto below = [&](std::uint64_t n) { return random() % n; };

@@ -115,8 +115,8 @@ BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::la
 BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
   Still still;
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
-  DirectLines lines;
-  BulkChannels channels(router, still, lines, {.shared_memory = false});
+  DirectSenders senders;
+  BulkChannels channels(router, still, senders, {.shared_memory = false});
   channels.listen("tcp://127.0.0.1:1", false);
   const auto bit = [](BulkKind kind) { return static_cast<std::uint8_t>(kind); };
   const std::uint8_t gcm = bit(BulkKind::gcm_tcp), ocb = bit(BulkKind::ocb_tcp),
@@ -145,9 +145,9 @@ BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
 BOOST_AUTO_TEST_CASE(a_channel_at_no_place_or_of_no_kind_is_refused) {
   Still still;
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
-  DirectLines lines;
-  BulkChannels channels(router, still, lines, {.shared_memory = false});
-  BulkSockets sockets(router, still, lines, {});
+  DirectSenders senders;
+  BulkChannels channels(router, still, senders, {.shared_memory = false});
+  BulkSockets sockets(router, still, senders, {});
   const ListeningSocket there = listen_at("tcp://127.0.0.1:0", "");
   const auto dropped = [&](const auto& open) {
     const std::uint64_t before = router.counters().dropped;
@@ -515,8 +515,8 @@ BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
 BOOST_AUTO_TEST_CASE(strangers_do_not_close_the_socket_of_a_channel_that_has_ended) {
   Still still;  // whose clock stands: no socket is closed after a time
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
-  DirectLines lines;
-  BulkSockets sockets(router, still, lines, {.shared_memory = false});
+  DirectSenders senders;
+  BulkSockets sockets(router, still, senders, {.shared_memory = false});
   sockets.listen("tcp://127.0.0.1:1", false);
   const wire::Bulk offer = sockets.offer(1, false, {});
   const auto work = [&] {

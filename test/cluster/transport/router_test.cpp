@@ -144,8 +144,8 @@ BOOST_AUTO_TEST_CASE(a_node_that_leaves_waits_for_a_peer_that_answers) {
   BOOST_TEST(alone.router.is_idle());
 }
 
-// On a slow way the last MiB takes longer than `farewell`, and its acknowledgements come by the bulk
-// channel alone.
+// On a slow way the last MiB takes longer than `farewell`, and its acknowledgements come by the
+// bulk channel alone.
 BOOST_AUTO_TEST_CASE(a_node_that_leaves_waits_while_its_bulk_channel_is_acknowledged) {
   constexpr std::uint64_t kFrames = 20;
   Alone alone;

@@ -126,11 +126,11 @@ BOOST_AUTO_TEST_CASE(a_tensor_that_is_made_there_is_lent_uncopied_by_its_only_ho
   Tensor made = make();
   std::memset(made.raw_mutable(), 5, made.bytes());
   Tensor other = made;
-  BOOST_TEST(!pair.mine->tell(made));  // another could read what the receiver writes
+  BOOST_TEST(!pair.mine->loan_of(made));  // another could read what the receiver writes
   other = Tensor();
-  BOOST_TEST(!pair.mine->tell(made.rows(0, 50'000)));
-  BOOST_TEST(!pair.mine->tell(Tensor::zeros(DType::u8, Shape{100'000})));
-  const std::optional<LoanPlace> place = pair.mine->tell(made);
+  BOOST_TEST(!pair.mine->loan_of(made.rows(0, 50'000)));
+  BOOST_TEST(!pair.mine->loan_of(Tensor::zeros(DType::u8, Shape{100'000})));
+  const std::optional<LoanPlace> place = pair.mine->loan_of(made);
   BOOST_REQUIRE(place.has_value());
   Tensor theirs =
       Tensor::on_buffer(pair.theirs->borrow(*place), 0, nullptr, DType::u8, Shape{100'000});

@@ -1,14 +1,14 @@
 // The sender's side of direct records (direct_ring.hpp): the peers that can be reached directly,
 // and the number of messages before a direct record, which it must not overtake.
 //
-//   // the router's thread:
-//   lines.opened(peer);  lines.add(peer, rings, bell);  …
-//   lines.remove(peer, rings);  lines.over(peer);
+//   // the transport's thread:
+//   senders.opened(peer);  senders.add(peer, rings, bell);  …
+//   senders.remove(peer, rings);  senders.over(peer);
 //   // any thread:
-//   lines.in_order(peer, [&] { …the message of the data lane goes to its queue… });
-//   if (!lines.send(peer, record)) …as a message…
+//   senders.in_order(peer, [&] { …the message of the data lane goes to its queue… });
+//   if (!senders.send(peer, record)) …as a message…
 //
-// A line is removed before its rings and its bell go.
+// `remove` is called before the rings and the bell are destroyed.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +22,7 @@
 
 namespace troupe {
 
-class DirectLines {
+class DirectSenders {
  public:
   void opened(Peer peer);
   void over(Peer peer);
@@ -34,7 +34,7 @@ class DirectLines {
   void in_order(Peer peer, Pass pass) {
     std::lock_guard lock(mutex_);
     pass();
-    if (const auto found = lines_.find(peer); found != lines_.end()) ++found->second.messages;
+    if (const auto found = senders_.find(peer); found != senders_.end()) ++found->second.messages;
   }
   bool send(Peer peer, std::span<const std::byte> record, bool may_wait);
   /// Adds what went this way.
@@ -42,7 +42,7 @@ class DirectLines {
   void count(std::vector<PeerCounters>& all) const;
 
  private:
-  struct Line {
+  struct Sender {
     SharedRings* rings = nullptr;  // null: there are none
     int bell = -1;                 // a socket
     std::uint64_t messages = 0;    // messages of data priority so far
@@ -50,7 +50,7 @@ class DirectLines {
   };
 
   mutable std::mutex mutex_;  // guards everything below
-  std::unordered_map<Peer, Line> lines_;
+  std::unordered_map<Peer, Sender> senders_;
   std::uint64_t records_ = 0, bytes_ = 0;
 };
 

@@ -1,4 +1,4 @@
-#include <troupe/cluster/transport/net/sealed_memory.hpp>
+#include <troupe/cluster/transport/net/fixed_memory.hpp>
 
 #include <cerrno>
 #include <cstring>
@@ -20,7 +20,7 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 }  // namespace
 
-OwnedDescriptor sealed_memory(const char* name, std::size_t bytes) {
+OwnedDescriptor fixed_memory(const char* name, std::size_t bytes) {
   OwnedDescriptor memory(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (memory.get() < 0 || ftruncate(memory.get(), static_cast<off_t>(bytes)) != 0 ||
       fcntl(memory.get(), F_ADD_SEALS, kSeals) != 0)
@@ -29,7 +29,7 @@ OwnedDescriptor sealed_memory(const char* name, std::size_t bytes) {
   return memory;
 }
 
-std::optional<std::size_t> sealed_bytes(const OwnedDescriptor& memory) {
+std::optional<std::size_t> fixed_memory_bytes(const OwnedDescriptor& memory) {
   struct stat s {};
   struct statfs kind {};
   // Pages of another size may be missing when they are touched, which kills the reader.
