@@ -94,7 +94,7 @@ class OutLane {
 
 /// Bytes that lie in memory which can be a tensor's own.
 struct LentBytes {
-  const void* data;             // of the whole tensor
+  const void* data;             // the whole tensor
   std::uint64_t bytes, offset;  // size of the whole tensor; position of these bytes in it
   const std::function<Ref<Buffer>()>& borrow;
 };

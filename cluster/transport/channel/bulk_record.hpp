@@ -5,10 +5,10 @@
 //   BulkReader in(router, connection, keys);
 //   while (n = in.rooms(iov)) in.got(readv(fd, iov, n));  // payload goes straight to its tensor
 //
-// A bulk record: header bytes (u32), location of the bulk (u32), bulk bytes (u64), little-endian;
-// the header; the bulk. Location 0 is the stream itself. Location 1 is a slab (shared_slab.hpp),
-// and the location precedes the header: slot, position, bytes of the loan, offset into it (u64
-// each). If a tensor goes by loan, its first bulk record takes the loan and its last lends it:
+// A bulk record: header bytes (u32), bulk place (u32), bulk bytes (u64), little-endian; the header;
+// the bulk. Bulk place 0 is the stream itself. Bulk place 1 is a slab (shared_slab.hpp), and the
+// location precedes the header: slot, position, bytes of the loan, offset into it (u64 each). If a
+// tensor goes by loan, its first bulk record takes the loan and its last lends it:
 // OutLane never sends the end of a begun tensor inline.
 //
 // With keys (seal.hpp) the header is a box, whose `about` is those sixteen bytes, and the bulk is

@@ -26,7 +26,7 @@ class Alone final : private FrameLink, private TransportListener {
 
   Time clock = 1s;
   std::vector<std::string> connected_names, lost_names, refused_addresses, refusals;
-  std::vector<bool> redundant;             // of each refusal that was sent
+  std::vector<bool> redundant;             // for each refusal that was sent
   std::map<Connection, std::string> keys;  // proved by the other end of a connection
   std::vector<std::pair<Connection, wire::Frame>> sent;
   std::vector<wire::Hello> asked;  // Hellos of dials, in order
