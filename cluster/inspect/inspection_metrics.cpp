@@ -184,7 +184,8 @@ std::string metrics_text(const NodeReport& r, const std::vector<Member>& members
   of_peers("troupe_peer_round_trip_seconds", "gauge",
            "What the last ping of a node took, with its answer; 0: none has come back.",
            [](const PeerReport& p) { return static_cast<double>(p.round_trip_ns) * 1e-9; });
-  t.one("troupe_transport_reconnects_total", "counter", "Connections made anew.", d(c.reconnects));
+  t.one("troupe_transport_reconnects_total", "counter",
+        "Connections that broke after their handshake.", d(c.reconnects));
   t.one("troupe_transport_dropped_total", "counter",
         "Frames that were malformed, repeated or not authenticated.", d(c.dropped));
   t.one("troupe_transport_turned_away_total", "counter",
