@@ -122,23 +122,21 @@ int run(int argc, char** argv) {
   constexpr int kDay = 86'400;
   CLI::App app("Troupe: a tensor dataflow engine whose unit of execution is an actor.", "troupe");
   app.require_subcommand(0, 1);
-  app.footer(
-      "Exit status: 0 done, 1 something is amiss, 2 the command line makes no sense, 3 a run "
-      "hangs.");
-  app.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version and leave");
+  app.footer("Exit status: 0 done, 1 failed, 2 the command line is wrong, 3 a run hangs.");
+  app.set_version_flag("--version", "troupe " TROUPE_VERSION, "Print the version and exit");
   int status = 0;
 
   app.add_subcommand("version",
                      "Print the version, the compiler and the libraries it was built with")
       ->callback([&] { status = version(); });
 
-  app.add_subcommand(
-         "doctor", "Examine this machine and test the engine; exit status 1 if something is amiss")
+  app.add_subcommand("doctor",
+                     "Examine this machine and test the engine; exit status 1 if a test fails")
       ->callback([&] { status = doctor(); });
 
   std::string op, ops_device;
   CLI::App* ops_verb = app.add_subcommand(
-      "ops", "List the operations and the functions made of them, or tell all about one");
+      "ops", "List the operations and the functions made of them, or describe one");
   ops_verb->add_option("NAME", op, "An operation, such as MatMul, or a function, such as einsum");
   ops_verb
       ->add_option("--device", ops_device,
@@ -166,15 +164,16 @@ int run(int argc, char** argv) {
       app.add_subcommand("node", "Make this machine a node of a cluster, until SIGTERM");
   node_verb
       ->add_option("--listen", of_node.listen,
-                   "Where other nodes reach it; port 0 takes any that is free; large payload has "
-                   "the next port")
+                   "The address at which other nodes reach it; port 0: any free one; large payload "
+                   "uses the next port")
       ->capture_default_str();
   node_verb->add_option("--join", of_node.join,
-                        "A node of the cluster to join; may be given several times (default: what "
-                        "Slurm, Kubernetes or TROUPE_JOIN say)");
+                        "A node of the cluster to join; may be given several times (default: from "
+                        "Slurm, Kubernetes or TROUPE_JOIN)");
   node_verb->add_option("--peers", of_node.peers, "A file of such addresses, one a line")
       ->type_name("FILE");
-  node_verb->add_option("--name", of_node.name, "Its name in the cluster; otherwise the machine's");
+  node_verb->add_option("--name", of_node.name,
+                        "Its name in the cluster (default: the machine's name)");
   node_verb->add_option("--workers", of_node.workers, "Threads that compute; 0: one a core")
       ->capture_default_str()
       ->check(CLI::Range(0, 4096));
@@ -182,32 +181,36 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0, kDay));
   node_verb
-      ->add_option("--keys", of_node.keys,
-                   "The folder of its keys ('troupe keygen' makes one); without, only loopback")
+      ->add_option(
+          "--keys", of_node.keys,
+          "The folder of its keys ('troupe keygen' makes one); without keys, only loopback")
       ->type_name("DIR")
       ->envname("TROUPE_KEYS");
-  node_verb->add_option("--labels", of_node.labels, "What others know of it, for placement")
+  node_verb->add_option("--labels", of_node.labels, "Labels that placement by others sees")
       ->type_name("KEY=VALUE,...");
   node_verb
-      ->add_option("--http", of_node.http,
-                   "Serve inspections there (cluster/inspect/INSPECTION.md); a port alone is on "
-                   "loopback, 0 any that is free")
+      ->add_option(
+          "--http", of_node.http,
+          "Serve inspections at this address (cluster/inspect/INSPECTION.md); a port alone: "
+          "on loopback; 0: any free port")
       ->type_name("[HOST:]PORT");
   node_verb
-      ->add_option("--http-token-file", of_node.http_token,
-                   "A file with what who asks there must say; needed where --http is not loopback")
+      ->add_option(
+          "--http-token-file", of_node.http_token,
+          "A file with the token that requests must have; required unless --http is on loopback")
       ->type_name("FILE")
       ->envname("TROUPE_HTTP_TOKEN_FILE");
   node_verb
       ->add_option("--log", of_node.log,
-                   "How what happens is told on stderr: text, or json, an object a line")
+                   "The format of the log on stderr: text, or json, an object a line")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
   node_verb
-      ->add_option("--flight", of_node.flight,
-                   "Write what led to the failure of a run there, of each node's last 16; 'none': "
-                   "nowhere (default: 'flight' in $STATE_DIRECTORY, else in troupe in "
-                   "$XDG_STATE_HOME or ~/.local/state)")
+      ->add_option(
+          "--flight", of_node.flight,
+          "Write the flight records of failed runs to this folder, of each node's last 16; "
+          "'none': nowhere (default: 'flight' in $STATE_DIRECTORY, else in troupe in "
+          "$XDG_STATE_HOME or ~/.local/state)")
       ->type_name("DIR")
       ->check(folder_or_none);
   node_verb
@@ -218,37 +221,34 @@ int run(int argc, char** argv) {
       ->check(something);
   node_verb
       ->add_option("--suspect-after", of_node.suspect_after,
-                   "Seconds until a node that was killed is held for dead")
+                   "Seconds until a killed node is declared dead")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(number)
       ->check(CLI::Range(0.1, 3600.0));
   node_verb
       ->add_option("--standalone", of_node.standalone,
-                   "So many nodes of one cluster on this machine, a process each")
+                   "Start this many nodes of one cluster on this machine, a process each")
       ->type_name("N")
       ->check(CLI::Range(1, 256));
   node_verb->callback([&] { status = node(of_node); });
 
   ClearFlags of_clear;
   CLI::App* clear_verb = app.add_subcommand(
-      "clear",
-      "Drop what programs keep in a container (NodeOptions::container), on nodes of a cluster");
-  clear_verb->add_option("CONTAINER", of_clear.container, "Its name, as programs give it")
-      ->required();
-  clear_verb
-      ->add_option("--on", of_clear.on, "A node that is to drop it; may be given several times")
+      "clear", "Drop the variables of a container (NodeOptions::container) on nodes of a cluster");
+  clear_verb->add_option("CONTAINER", of_clear.container, "The container's name")->required();
+  clear_verb->add_option("--on", of_clear.on, "A node that drops it; may be given several times")
       ->required()
       ->type_name("NODE")
       ->allow_extra_args(false);
   clear_verb
       ->add_option("--join", of_clear.join,
-                   "A node of the cluster, by where it listens; may be given several times "
+                   "The address of a node of the cluster; may be given several times "
                    "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
       ->allow_extra_args(false);
   clear_verb
       ->add_option("--keys", of_clear.keys,
-                   "A folder of keys that the nodes have authorized; without, only loopback")
+                   "A folder of keys that the nodes have authorized; without keys, only loopback")
       ->type_name("DIR")
       ->envname("TROUPE_KEYS");
   clear_verb->add_option("--patience", of_clear.patience, "Seconds to wait for these nodes")
@@ -263,15 +263,16 @@ int run(int argc, char** argv) {
     app_of->add_option(what, of_operate.what, what_help)->required()->check(something);
     app_of
         ->add_option("--join", of_operate.join,
-                     "A node of the cluster, by where it listens; may be given several times "
+                     "The address of a node of the cluster; may be given several times "
                      "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
         ->allow_extra_args(false);
     app_of
         ->add_option("--keys", of_operate.keys,
-                     "A folder of keys that the nodes have authorized; without, only loopback")
+                     "A folder of keys that the nodes have authorized; without keys, only loopback")
         ->type_name("DIR");
     app_of
-        ->add_option("--patience", of_operate.patience, "Seconds to wait for a node to connect to")
+        ->add_option("--patience", of_operate.patience,
+                     "Seconds to wait for a connection to a node")
         ->capture_default_str()
         ->check(CLI::Range(0, kDay));
     app_of->callback([&of_operate, &status, verb] {
@@ -283,7 +284,7 @@ int run(int argc, char** argv) {
   };
   operates("cancel", "Cancel a run, on all its nodes", "RUN",
            "Its id, such as a/17, as 'ps' lists it", cancel);
-  operates("drain", "Have a node take no new partitions, and exit when its runs have ended", "NODE",
+  operates("drain", "Make a node refuse new partitions, and exit when its runs have ended", "NODE",
            "Its name", drain);
 
   TrainingFlags of_training;
@@ -291,15 +292,16 @@ int run(int argc, char** argv) {
     CLI::App* app_of = app.add_subcommand(name, help);
     app_of
         ->add_option("--join", of_training.join,
-                     "A node of the cluster, by where it listens; may be given several times "
+                     "The address of a node of the cluster; may be given several times "
                      "(default: TROUPE_JOIN, else tcp://127.0.0.1:7117)")
         ->allow_extra_args(false);
     app_of
         ->add_option("--keys", of_training.keys,
-                     "A folder of keys that the nodes have authorized; without, only loopback")
+                     "A folder of keys that the nodes have authorized; without keys, only loopback")
         ->type_name("DIR");
     app_of
-        ->add_option("--patience", of_training.patience, "Seconds to wait for a node to connect to")
+        ->add_option("--patience", of_training.patience,
+                     "Seconds to wait for a connection to a node")
         ->capture_default_str()
         ->check(CLI::Range(0, kDay));
     app_of->callback([&of_training, &status, verb] {
@@ -325,22 +327,22 @@ int run(int argc, char** argv) {
     CLI::App* app_of = app.add_subcommand(name, what);
     app_of
         ->add_option("--node", look.node,
-                     "The node to ask, by where it serves --http (Env:TROUPE_HTTP)")
+                     "The node to ask: the address of its --http (Env:TROUPE_HTTP)")
         ->type_name("URL")
         ->capture_default_str();
     app_of
         ->add_option("--token-file", look.token,
-                     "A file with the token that it demands (Env:TROUPE_HTTP_TOKEN_FILE)")
+                     "A file with the token that the node requires (Env:TROUPE_HTTP_TOKEN_FILE)")
         ->type_name("FILE");
-    app_of->add_option("--patience", look.patience, "Seconds that an answer may take")
+    app_of->add_option("--patience", look.patience, "Seconds to wait for an answer")
         ->capture_default_str()
         ->check(CLI::Range(1, kDay));
     app_of->callback([&look, &status, verb] { status = verb(look); });
     return app_of;
   };
-  const auto repeats = [&](CLI::App* verb, const char* json = "What the node answers, as it is") {
+  const auto repeats = [&](CLI::App* verb, const char* json = "The node's answer, unchanged") {
     verb->add_flag("--json", look.json, json);
-    verb->add_option("--watch", look.watch, "Again every so many seconds, until SIGINT")
+    verb->add_option("--watch", look.watch, "Repeat at this interval, in seconds, until SIGINT")
         ->type_name("SECONDS")
         ->expected(0, 1)
         ->default_str("1")
@@ -348,47 +350,48 @@ int run(int argc, char** argv) {
         ->check(CLI::Range(0.05, 86'400.0));
     return verb;
   };
-  repeats(looks("ps", "What runs in the cluster: nodes, plans, runs", ps));
+  repeats(looks("ps", "List the cluster's nodes, plans and runs", ps));
   CLI::App* top_verb = repeats(
       looks("top",
-            "The same on a full screen, with the busiest actors; q leaves. On a pipe: once, or as "
-            "--watch says",
+            "Show the same on a full screen, with the busiest actors; q exits. On a pipe: once, or "
+            "every --watch seconds",
             top),
-      "What the node answers, and what actors did since the look before: an object on a line");
-  top_verb->add_option("--every", look.every, "Asks every so many seconds")
+      "The node's answer and the actors' work since the last one, an object a line");
+  top_verb->add_option("--every", look.every, "The interval of requests, in seconds")
       ->type_name("SECONDS")
       ->capture_default_str()
       ->check(number)
       ->check(CLI::Range(0.05, 86'400.0))
       ->excludes(top_verb->get_option("--watch"));
-  repeats(looks("inspect", "All about one actor", inspect))
-      ->add_option("ACTOR", look.what, "Its id, such as a/3:12, or its name")
+  repeats(looks("inspect", "Describe one actor", inspect))
+      ->add_option("ACTOR", look.what, "The actor's id, such as a/3:12, or its name")
       ->required();
   CLI::App* graph_verb =
-      repeats(looks("graph", "The actors of a plan, and the edges between them", graph));
-  graph_verb->add_option("PLAN", look.what, "Its id, such as a/3; otherwise the newest");
+      repeats(looks("graph", "List the actors of a plan, and the edges between them", graph));
+  graph_verb->add_option("PLAN", look.what, "The plan's id, such as a/3 (default: the newest)");
   graph_verb->add_flag("--dot", look.dot, "For Graphviz")
       ->excludes(graph_verb->get_option("--json"));
-  repeats(looks("diagnose", "Which runs hang, and why; exit status 3 if any does", diagnose));
+  repeats(
+      looks("diagnose", "Name the runs that hang, and why; exit status 3 if any does", diagnose));
   CLI::App* trace_verb =
-      looks("trace", "Record what all nodes do, in the format of Chrome and Perfetto", trace);
-  trace_verb->add_option("--seconds", look.seconds, "For how long")
+      looks("trace", "Record a trace of all nodes, in the format of Chrome and Perfetto", trace);
+  trace_verb->add_option("--seconds", look.seconds, "The length of the trace, in seconds")
       ->capture_default_str()
       ->check(CLI::Range(1, 60));
-  trace_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")
+  trace_verb->add_option("-o,--out", look.out, "The file to write (default: standard output)")
       ->type_name("FILE");
-  trace_verb->add_flag("--json", look.json,
-                       "Says what was written to the file as an object on a line");
-  repeats(looks("metrics", "What Prometheus is told of a node; --json: as families of samples",
+  trace_verb->add_flag("--json", look.json, "Print a summary of the file as an object on a line");
+  repeats(looks("metrics", "Print a node's metrics for Prometheus; --json: as families of samples",
                 metrics));
   CLI::App* report_verb = looks(
-      "report", "A run as one HTML file: plan, timeline, slowest ops, loops, communication, memory",
+      "report",
+      "Write a run as one HTML file: plan, timeline, slowest ops, loops, communication, memory",
       report);
   report_verb
       ->add_option("RUN", look.what,
-                   "Its id, such as a/17, of those under way and the last that ended")
+                   "The run's id, such as a/17: one under way, or one of the last that ended")
       ->required();
-  report_verb->add_option("-o,--out", look.out, "The file to write; otherwise standard output")
+  report_verb->add_option("-o,--out", look.out, "The file to write (default: standard output)")
       ->type_name("FILE");
 
   WatchFlags of_watch;
@@ -399,7 +402,7 @@ int run(int argc, char** argv) {
                    "activity, waits, stalled-edges, silent-nodes or stragglers")
       ->required()
       ->type_name("TEXT:{activity,waits,stalled-edges,silent-nodes,stragglers}");
-  watch_verb->add_option("TRACE", of_watch.trace, "A file of 'troupe trace'; otherwise a node")
+  watch_verb->add_option("TRACE", of_watch.trace, "A file of 'troupe trace' (default: ask a node)")
       ->type_name("FILE");
   watch_verb->add_option("--window", of_watch.window, "Seconds that a row of the output covers")
       ->type_name("SECONDS")
@@ -415,16 +418,19 @@ int run(int argc, char** argv) {
   QueryFlags of_query;
   CLI::App* query_verb =
       app.add_subcommand("query", "Run a query over files of events, in CEDR's language");
-  query_verb->add_option("QUERY", of_query.query, "The text of the query, or a file that has it")
+  query_verb->add_option("QUERY", of_query.query, "The query, or a file with it")
       ->required()
       ->type_name("FILE|TEXT")
       ->check(something);
   query_verb
-      ->add_option("--source", of_query.sources,
-                   "A file of CSV or JSON lines with the events of a name; several")
+      ->add_option(
+          "--source", of_query.sources,
+          "A file of CSV or JSON lines with the events of this name; may be given several times")
       ->type_name("NAME=FILE")
       ->allow_extra_args(false);
-  query_verb->add_option("--time", of_query.time, "Column of times, unless begin and end are there")
+  query_verb
+      ->add_option("--time", of_query.time,
+                   "The column of times, if there are no columns begin and end")
       ->type_name("COLUMN")
       ->capture_default_str();
   query_verb->add_option("--unit", of_query.unit, "Unit of times")
@@ -433,14 +439,15 @@ int run(int argc, char** argv) {
   query_verb->add_option("--level", of_query.level, "Wait for late events, or revise rows")
       ->capture_default_str()
       ->check(CLI::IsMember({"strong", "middle", "weak"}));
-  query_verb->add_option("--memory", of_query.memory, "Time that state reaches back at level weak")
+  query_verb
+      ->add_option("--memory", of_query.memory, "The time for which state is kept at level weak")
       ->type_name("TIME")
       ->capture_default_str()
       ->check(CLI::Range(0LL, 1'000'000'000'000'000'000LL));
   query_verb->add_flag("--changes", of_query.changes,
-                       "Rows as they come and are taken back, not those at last");
+                       "Each inserted and retracted row, not the final rows");
   query_verb->add_flag("--json", of_query.json, "Rows as JSON lines, not as CSV");
-  query_verb->add_flag("--explain", of_query.explain, "The plan, an operator a line");
+  query_verb->add_flag("--explain", of_query.explain, "Print the plan, an operator a line");
   query_verb->callback([&] { status = query(of_query); });
 
   CheckpointFlags of_checkpoint;
@@ -453,7 +460,8 @@ int run(int argc, char** argv) {
       ->required()
       ->type_name("DIR");
   checkpoint_verb
-      ->add_option("--step", of_checkpoint.step, "This one (the newest; verify: all of them)")
+      ->add_option("--step", of_checkpoint.step,
+                   "The checkpoint's step (default: the newest; verify: all)")
       ->type_name("N")
       ->check(CLI::Range(std::int64_t{0}, std::numeric_limits<std::int64_t>::max()));
   checkpoint_verb->add_option("--to", of_checkpoint.to, "export: the file to write")
@@ -473,7 +481,7 @@ int run(int argc, char** argv) {
 
   DependencyFlags of_dependencies;
   CLI::App* dependencies_verb = app.add_subcommand(
-      "dependencies", "Find which events of a trace cause which, by their times");
+      "dependencies", "Find dependences between the events of a trace, by their times");
   dependencies_verb->add_option("TRACE", of_dependencies.trace, "A file of 'troupe trace'")
       ->required()
       ->type_name("FILE");
@@ -490,7 +498,8 @@ int run(int argc, char** argv) {
       ->capture_default_str()
       ->check(number)
       ->check(CLI::Range(0.0, 86'400.0));
-  dependencies_verb->add_option("--level", of_dependencies.level, "Share of false edges permitted")
+  dependencies_verb
+      ->add_option("--level", of_dependencies.level, "The permitted share of false edges")
       ->capture_default_str()
       ->check(number)
       ->check(CLI::Range(0.0, 1.0));
@@ -499,7 +508,7 @@ int run(int argc, char** argv) {
       ->check(
           CLI::IsMember({"exponential", "gamma", "lognormal", "uniform", "histogram", "mixture"}));
   dependencies_verb->add_flag("--changes", of_dependencies.changes,
-                              "When a dependence changed, too");
+                              "Also find when dependences changed");
   dependencies_verb->add_flag("--truth", of_dependencies.truth,
                               "Precision and recall against the tokens of the trace");
   CLI::Option* dependencies_dot =

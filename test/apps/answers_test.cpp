@@ -57,7 +57,7 @@ Outcome asked(std::vector<std::string> verb, const std::string& said) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_lacks_something_is_told_in_a_sentence) {
+BOOST_AUTO_TEST_CASE(an_incomplete_answer_is_reported_in_a_sentence) {
   const std::string nested = R"({"nodes":[],"plans":)" + std::string(5'000'000, '[');
   for (const std::string& said :
        {std::string("{}"), std::string("[]"), std::string("nonsense"),
@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(what_lacks_something_is_told_in_a_sentence) {
     }
 }
 
-BOOST_AUTO_TEST_CASE(heads_that_no_node_says_are_told_in_a_sentence) {
+BOOST_AUTO_TEST_CASE(wrong_heads_are_reported_in_a_sentence) {
   const std::string endless(200'000, 'a'), ok = "HTTP/1.1 200 ",
                                            next = "HTTP/1.1 100 Continue\r\n\r\n";
   std::string fields = ok + "OK\r\n";

@@ -122,7 +122,7 @@ BOOST_AUTO_TEST_CASE(however_it_ends_the_terminal_is_as_it_was) {
 }
 
 // It asks a node that does not answer, and is ended meanwhile.
-BOOST_AUTO_TEST_CASE(a_node_that_is_stopped_keeps_nobody, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_stopped_node_does_not_block_top, *boost::unit_test::label("stock_zmq")) {
   const Folder folder;
   NodeProcess node(folder, "a", {"--http", "0"});
   const std::string seen = node.process.seen();
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_stopped_keeps_nobody, *boost::unit_test::lab
 
 // It says something all the time, and never all: in its head, or in its answer, whether that tells
 // how long it is or not.
-BOOST_AUTO_TEST_CASE(who_never_ends_an_answer_keeps_nobody) {
+BOOST_AUTO_TEST_CASE(an_endless_answer_does_not_block_top) {
   const Folder folder;
   for (const std::string head :
        {"HTTP/1.1 200 OK\r\nName: ", "HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n",
@@ -313,7 +313,7 @@ BOOST_AUTO_TEST_CASE(many_plans_are_asked_for_side_by_side) {
   BOOST_TEST(most == kAtOnce);
 }
 
-BOOST_AUTO_TEST_CASE(what_is_watched_is_told_again_until_it_is_to_end) {
+BOOST_AUTO_TEST_CASE(watching_prints_until_it_ends) {
   const Hanging h;
   const Folder folder;
   for (const int ending : {SIGINT, SIGTERM}) {

@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(an_x_made_after_y) {
   BOOST_TEST(gradients(y, later, {.unconnected = Unconnected::none})[0].is_empty());
 }
 
-BOOST_AUTO_TEST_CASE(gradients_end_where_the_user_says) {
+BOOST_AUTO_TEST_CASE(gradients_end_at_stop_gradient) {
   Graph g;
   Expr x = g.input("x", DType::f64, {});
   Expr y = x * stop_gradient(x * x) + floor(x) * x;

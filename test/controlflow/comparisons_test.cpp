@@ -87,7 +87,7 @@ std::string here(int line) { return "comparisons_test.cpp:" + std::to_string(lin
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
+BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_reported) {
   const float nan = std::nanf("");
   const auto loop = [](auto condition) -> NanLoop {
     return [=](const Expr& x) {
@@ -141,7 +141,7 @@ BOOST_AUTO_TEST_CASE(nan_that_ends_a_loop_is_told) {
       0.5f, {"while_loop 'falls'", "variable 0"});
 }
 
-BOOST_AUTO_TEST_CASE(nan_is_told_of_whatever_the_predicate_makes_of_comparisons) {
+BOOST_AUTO_TEST_CASE(nan_is_reported_for_every_formula_of_comparisons) {
   const float nan = std::nanf("");
   const auto loop = [](auto condition, int elements) -> NanLoop {
     return [=](const Expr& x) {
@@ -223,7 +223,7 @@ BOOST_AUTO_TEST_CASE(what_leaves_the_loop_is_in_the_bits_in_which_the_condition_
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_limit_that_is_nan_itself_is_told_of) {
+BOOST_AUTO_TEST_CASE(a_limit_of_nan_is_reported) {
   const auto loop = [](auto condition) -> NanLoop {
     return [=](const Expr& x) {
       return while_loop(condition, [](Expr v) { return v * 2.0; }, x, {.name = "unlimited"});
@@ -422,7 +422,7 @@ BOOST_AUTO_TEST_CASE(a_write_waits_for_no_dead_loop) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(nan_is_told_of_in_functions) {
+BOOST_AUTO_TEST_CASE(nan_is_reported_in_functions) {
   const float nan = std::nanf("");
   ends_by_nan(
       [](const Expr& x) {
@@ -480,7 +480,7 @@ BOOST_AUTO_TEST_CASE(of_runs_in_flight_those_fail_that_saw_nan) {
 
 // The condition on one device and the body on another: with a limit from outside, one that is fed,
 // and with a product that leaves the loop.
-BOOST_AUTO_TEST_CASE(nan_is_told_of_over_devices) {
+BOOST_AUTO_TEST_CASE(nan_is_reported_over_devices) {
   for (const char* there : {"cpu:1", "sim:1"})
     for (bool is_product : {false, true})
       for (const Setting& s : all_settings()) {

@@ -257,7 +257,7 @@ BOOST_AUTO_TEST_CASE(a_call_in_an_untaken_branch_does_nothing) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_waits_for_a_call_waits_for_all_its_parts) {
+BOOST_AUTO_TEST_CASE(a_wait_for_a_call_is_for_all_its_parts) {
   for (const Setting& s : all_settings()) {
     Graph g;
     Variable v = on(g, "cpu:1", [&] { return g.variable("v", Tensor::scalar(0.f)); });
@@ -277,7 +277,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_call_waits_for_all_its_parts) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_error_deep_inside_says_where) {
+BOOST_AUTO_TEST_CASE(an_error_deep_inside_names_its_place) {
   for (const Setting& s : all_settings()) {
     Graph g;
     Expr table = g.constant(Tensor::of<float>({1, 2, 3}, {3})), n = count(g, "n");
@@ -411,7 +411,7 @@ BOOST_AUTO_TEST_CASE(more_calls_side_by_side_than_there_are_places) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_waits_in_a_call_is_named) {
+BOOST_AUTO_TEST_CASE(a_wait_in_a_call_is_named) {
   Graph g;
   Queue q = on(g, "cpu:1", [&] { return g.fifo_queue("values", {kReal}, 2); });
   One wait(g, "wait", {kCount}, {kReal});
@@ -437,7 +437,7 @@ BOOST_AUTO_TEST_CASE(who_waits_in_a_call_is_named) {
 // These counts decide whether a token is in flight. A partition that reported the end of its part
 // of a call did not count that message. More had arrived than was sent, which made up for a token
 // in flight.
-BOOST_AUTO_TEST_CASE(who_tells_that_a_call_has_ended_has_sent_a_token) {
+BOOST_AUTO_TEST_CASE(the_end_of_a_call_follows_its_tokens) {
   Graph g;
   Queue q = on(g, "cpu:1", [&] { return g.fifo_queue("values", {kReal}, 2); });
   Expr x = g.input("x", DType::f32, Shape{}), put = q.enqueue({x});

@@ -542,7 +542,7 @@ BOOST_AUTO_TEST_CASE(a_recursion_that_takes_for_ever_is_ended) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(an_error_deep_inside_says_where) {
+BOOST_AUTO_TEST_CASE(an_error_deep_inside_names_its_place) {
   for (const Setting& s : settings()) {
     Graph g;
     Expr table = g.constant(Tensor::of<float>({1, 2, 3}, {3})), n = count(g, "n");

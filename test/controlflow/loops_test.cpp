@@ -396,7 +396,7 @@ BOOST_AUTO_TEST_CASE(elements_of_unequal_length_are_refused) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(no_elements_of_a_shape_that_only_the_run_knows) {
+BOOST_AUTO_TEST_CASE(no_elements_of_a_shape_known_in_the_run) {
   Graph g;
   Expr x = g.input("x", DType::f64, {kAny, kAny}), y = map([](Expr r) { return r * 2.0; }, x),
        d = gradients(sum(y), {x})[0];
@@ -426,7 +426,7 @@ BOOST_AUTO_TEST_CASE(values_of_two_loops_do_not_meet) {
             "Input", "the body of while_loop 'second'", "only the results"}));
 }
 
-BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_told) {
+BOOST_AUTO_TEST_CASE(an_integer_that_should_be_a_float_is_reported) {
   Graph g;
   Expr x = g.ones(DType::f32, {3});
   const auto add = [](Expr a, Expr b) { return a + b; };
@@ -662,7 +662,7 @@ BOOST_AUTO_TEST_CASE(a_loop_without_end_is_stopped) {  // W32
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_loop_tells_what_holds_it_up) {
+BOOST_AUTO_TEST_CASE(a_loop_reports_its_bottleneck) {
   // Independent bodies run ahead as far as they may; a chain cannot.
   for (bool is_chain : {false, true}) {
     Graph g;

@@ -154,7 +154,7 @@ BOOST_AUTO_TEST_CASE(a_loop_by_hand_that_is_written_on_two_devices) {  // P8
 
 // The value that continues as b was made before b's Merge: the way between them had a negative
 // length.
-BOOST_AUTO_TEST_CASE(a_report_on_a_loop_whose_value_is_made_before_its_merge) {
+BOOST_AUTO_TEST_CASE(a_report_on_a_loop_with_a_value_made_before_its_merge) {
   Graph g;
   Expr a0 = control::enter(g.constant(0), "hand"), b0 = control::enter(g.constant(5), "hand"),
        a = control::merge({a0}).value;

@@ -188,7 +188,7 @@ BOOST_AUTO_TEST_CASE(variables_read_in_the_loop) {
 
 // Nothing stated how wide the elements of the list's cotangent are, which stood for the operand of
 // the product.
-BOOST_AUTO_TEST_CASE(no_iterations_over_a_list_that_does_not_tell_the_shape_of_its_elements) {
+BOOST_AUTO_TEST_CASE(no_iterations_over_a_list_of_unknown_element_shape) {
   Graph g;
   Expr n = g.input("n", DType::i32, Shape{}), h = g.input("h", DType::f64, {2, 3}),
        w = g.input("w", DType::f64, {3, 3}), x = g.input("x", DType::f64, {2, 3});

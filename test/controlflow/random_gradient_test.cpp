@@ -83,7 +83,7 @@ BOOST_AUTO_TEST_CASE(second_order, *boost::unit_test::label("one_thread")) {
   against_differences(2, 50);
 }
 
-BOOST_AUTO_TEST_CASE(the_engine_says_what_the_interpreter_says) {
+BOOST_AUTO_TEST_CASE(the_engine_equals_the_interpreter) {
   const std::uint64_t out = swapped().out, in = swapped().in;
   const Seeds s = seeds(60);
   compare_gradients(ways(), s);

@@ -235,18 +235,18 @@ void close(const std::vector<Tensor>& got, const std::vector<Tensor>& wanted, do
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(an_lstm_is_what_its_formulas_say) {
+BOOST_AUTO_TEST_CASE(an_lstm_equals_its_formulas) {
   agrees({.gates = 4});
   agrees({.gates = 4, .initial = true});
   agrees({.gates = 4, .reverse = true, .initial = true});
 }
 
-BOOST_AUTO_TEST_CASE(a_gru_is_what_its_formulas_say) {
+BOOST_AUTO_TEST_CASE(a_gru_equals_its_formulas) {
   agrees({.gates = 3});
   agrees({.gates = 3, .reverse = true, .initial = true});
 }
 
-BOOST_AUTO_TEST_CASE(a_plain_layer_is_what_its_formula_says) {
+BOOST_AUTO_TEST_CASE(a_plain_layer_equals_its_formula) {
   agrees({.gates = 1});
   agrees({.gates = 1, .reverse = true, .lengths = {1, 9, 0}, .initial = true});
 }

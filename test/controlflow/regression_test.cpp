@@ -44,7 +44,7 @@ BOOST_AUTO_TEST_CASE(every_read_after_a_write_sees_it) {
 
 // An op that stands only beside an unused read was computed, and could fail: a read is no effect
 // that has to happen.
-BOOST_AUTO_TEST_CASE(a_read_that_nobody_uses_keeps_nothing) {
+BOOST_AUTO_TEST_CASE(an_unused_read_keeps_nothing) {
   Graph g;
   Variable v = g.variable("v", Tensor::scalar(1.f));
   Expr none = list_empty(g, {DType::f32, Shape{}}), n = g.input("n", DType::i64, Shape{});

@@ -334,7 +334,7 @@ BOOST_AUTO_TEST_CASE(nan_in_a_predicate_is_the_same_error) {
   BOOST_TEST(has(agree(within, f32(2.5f)), "in iteration 0 of loop 'outer/1'"));
 }
 
-BOOST_AUTO_TEST_CASE(explanations_say_why_loops_are_lowered) {
+BOOST_AUTO_TEST_CASE(explanations_name_the_reason_for_lowering) {
   const Make plain = [](Graph& g, const Expr&) { return count_to<float>(g, 0, 3); };
   EngineOptions options;
   options.granularity = Granularity::op;

@@ -309,7 +309,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_is_cancelled_or_fails_leaves_nothing_behind) {
   BOOST_TEST(threaded > 0);
 }
 
-BOOST_AUTO_TEST_CASE(a_device_too_small_says_so) {
+BOOST_AUTO_TEST_CASE(a_device_that_is_too_small_is_reported) {
   Graph g;
   Scenario s = plain(g);
   for (std::uint64_t limit : {4, 5}) {

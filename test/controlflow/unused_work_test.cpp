@@ -96,7 +96,7 @@ std::vector<Tensor> everywhere_alike(const Graph& g, const std::vector<Expr>& fe
 
 // ---- unused work
 
-BOOST_AUTO_TEST_CASE(a_loop_variable_that_nobody_fetches) {  // U1
+BOOST_AUTO_TEST_CASE(a_loop_variable_that_is_not_fetched) {  // U1
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3});
   auto [i, s, h] = while_loop([](Expr n, Expr, Expr) { return n < 4; },
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(gradients_of_what_is_left) {
   everywhere_alike(g, {x}, {d}, {square_of(0.5)});
 }
 
-BOOST_AUTO_TEST_CASE(explain_says_what_was_removed_and_moved) {
+BOOST_AUTO_TEST_CASE(explain_lists_removed_and_moved_nodes) {
   Graph g;
   Expr x = g.input("x", DType::f64, {3, 3});
   auto [i, s, h] = while_loop([](Expr n, Expr, Expr) { return n < 4; },

@@ -96,7 +96,7 @@ BOOST_AUTO_TEST_CASE(not_on_a_worker_nor_twice_nor_for_a_stepped_pool) {
   BOOST_TEST(!CallerWorker(stepped));
 }
 
-BOOST_AUTO_TEST_CASE(for_a_stepped_pool_where_the_seed_says_so) {
+BOOST_AUTO_TEST_CASE(a_stepped_pool_runs_it_by_its_seed) {
   std::vector<std::vector<bool>> drawn;
   for (const std::uint64_t seed : {1, 1, 2}) {
     WorkerPool pool(Deterministic{.seed = seed});
@@ -193,7 +193,7 @@ BOOST_AUTO_TEST_CASE(
 // A worker that searches goes to work, on a job that waits for a lone one behind it, just when a
 // caller gives its slot back: another worker must be left to fetch that one. Time only aims here;
 // a lost wake-up hangs.
-BOOST_AUTO_TEST_CASE(somebody_watches_after_a_place_is_given_back) {
+BOOST_AUTO_TEST_CASE(a_worker_watches_after_a_place_is_given_back) {
   for (const int workers : {2, 3}) {
     WorkerPool pool(workers);
     std::vector<std::thread> callers;

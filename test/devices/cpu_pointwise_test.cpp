@@ -536,7 +536,7 @@ BOOST_AUTO_TEST_CASE(of_one_element_nothing_behind_it_is_read) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(one_element_takes_over_what_nobody_else_holds) {
+BOOST_AUTO_TEST_CASE(one_element_takes_over_a_buffer_of_its_own) {
   Recorder r(2);
   r.finish(r.input(0) + r.input(1));
   const ScalarProgram p = r.typed(std::array{DType::f32, DType::f32});

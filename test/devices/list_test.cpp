@@ -245,7 +245,7 @@ BOOST_AUTO_TEST_CASE(lists_of_lists) {
   refusal([&] { any.push(Value()); }, Code::invalid_argument);
 }
 
-BOOST_AUTO_TEST_CASE(wrong_uses_say_what_is_wrong) {
+BOOST_AUTO_TEST_CASE(wrong_uses_name_the_mistake) {
   List list(DType::f64, Shape{2});
   auto says = [](const std::string& text, const char* part) {
     BOOST_TEST(text.find(part) != std::string::npos, text);

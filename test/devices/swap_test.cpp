@@ -299,7 +299,7 @@ BOOST_AUTO_TEST_CASE(a_list_is_dropped_with_copies_under_way) {
   BOOST_TEST(host.at(0) == 7);
 }
 
-BOOST_AUTO_TEST_CASE(nobody_waits_for_a_stream) {
+BOOST_AUTO_TEST_CASE(no_thread_waits_for_a_stream) {
   // Nothing runs until everything is enqueued: no call here could return if it waited.
   SimOptions o = room_for(6);
   o.manual = true;
@@ -400,7 +400,7 @@ BOOST_AUTO_TEST_CASE(what_is_expected_comes_back_as_far_as_there_is_room) {
   b.check();
 }
 
-BOOST_AUTO_TEST_CASE(errors_say_what_would_help) {
+BOOST_AUTO_TEST_CASE(errors_name_a_remedy) {
   auto says = [](const std::string& text, std::initializer_list<const char*> parts) {
     for (const char* p : parts)
       BOOST_TEST((text.find(p) != std::string::npos), "'" << p << "' is not in: " << text);

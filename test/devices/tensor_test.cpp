@@ -78,7 +78,7 @@ BOOST_AUTO_TEST_CASE(views_share_the_buffer) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(wrong_uses_say_what_is_wrong) {
+BOOST_AUTO_TEST_CASE(wrong_uses_name_the_mistake) {
   Tensor t = Tensor::of<float>({1, 2, 3});
   BOOST_CHECK_THROW(t.data<double>(), Error);
   BOOST_CHECK_THROW(t.item<float>(), Error);
@@ -169,7 +169,7 @@ BOOST_AUTO_TEST_CASE(the_allocator_returns_no_more_than_is_in_the_way) {
   heap->deallocate(other, 2000);
 }
 
-BOOST_AUTO_TEST_CASE(the_allocator_returns_what_nobody_has_needed_for_long) {
+BOOST_AUTO_TEST_CASE(the_allocator_returns_memory_unused_for_long) {
   auto heap = make_caching_allocator(make_host_memory());
   const std::size_t sizes[] = {1000, 100'000, 3 << 20};
   const auto use = [&](std::size_t bytes) { heap->deallocate(heap->allocate(bytes), bytes); };

@@ -161,7 +161,7 @@ BOOST_AUTO_TEST_CASE(packed_before_is_the_same_bits) {
         }
 }
 
-BOOST_AUTO_TEST_CASE(who_multiplies_is_said_by_the_shape) {
+BOOST_AUTO_TEST_CASE(the_shape_selects_the_multiplication) {
   auto suits = [](std::int64_t m, std::int64_t k, std::int64_t n, bool packed) {
     return cpu::suits_tiles({m, n, k, nullptr, k, 1, nullptr, n, 1, nullptr, n}, packed);
   };

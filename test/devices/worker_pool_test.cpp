@@ -90,7 +90,7 @@ BOOST_AUTO_TEST_CASE(a_pool_needs_a_worker) {
 }
 
 // With stacks of which the address space holds one at most.
-BOOST_AUTO_TEST_CASE(a_pool_whose_threads_cannot_be_started_says_so) {
+BOOST_AUTO_TEST_CASE(a_pool_without_threads_reports_it) {
   pthread_attr_t before, huge;
   BOOST_REQUIRE(pthread_getattr_default_np(&before) == 0);
   BOOST_REQUIRE(pthread_attr_init(&huge) == 0);
@@ -217,7 +217,7 @@ BOOST_AUTO_TEST_CASE(a_lone_local_job_is_taken_from_an_owner_that_is_stuck) {
   BOOST_CHECK_GT(pool.counters().steals, 0u);
 }
 
-BOOST_AUTO_TEST_CASE(a_job_behind_one_that_says_it_is_long_wakes_a_sleeper) {
+BOOST_AUTO_TEST_CASE(a_job_behind_a_long_one_wakes_a_sleeper) {
   const std::uint64_t wakes = wakes_beside_a_busy_owner(1, [](Worker& worker) { worker.share(); });
   BOOST_CHECK_GT(wakes, 0u);  // it was woken, not only found the job at its next watch
 }
@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(offer_gives_a_lone_job_to_a_searcher) {
 }
 
 // Ends when a worker that slept was woken and has run.
-BOOST_AUTO_TEST_CASE(counters_tell_searches_and_sleep) {
+BOOST_AUTO_TEST_CASE(counters_count_searches_and_sleep) {
   WorkerPool pool(2);
   while (pool.counters().wake_ns == 0) {
     const auto parks = pool.counters().parks;
@@ -256,7 +256,7 @@ BOOST_AUTO_TEST_CASE(counters_tell_searches_and_sleep) {
 }
 
 // Looks in vain become rarer, and what is stuck later is found all the same.
-BOOST_AUTO_TEST_CASE(who_watches_in_vain_looks_less_often) {
+BOOST_AUTO_TEST_CASE(a_watcher_without_work_looks_less_often) {
   WorkerPool pool(2);
   std::latch second(1), done(1);
   std::uint64_t looks = 0;

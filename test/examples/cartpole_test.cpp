@@ -63,7 +63,7 @@ void refuses(std::vector<std::string> arguments, const char* part) {
 
 using boost::unit_test::precondition;
 
-BOOST_AUTO_TEST_CASE(a_tick_is_what_the_equations_of_motion_say) {
+BOOST_AUTO_TEST_CASE(a_tick_follows_the_equations_of_motion) {
   // From rest: x'' = 10 / 1.1 + 0.5 * 0.1 * 14.634... / 1.1 and a'' = -600 / 41, by hand.
   Cart pushed = Cart().pushed(true);
   same(pushed, {0, 0.02 * 400.0 / 41, 0, -0.02 * 600.0 / 41});
@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(it_learns_and_workers_change_nothing, *precondition(Built{"
   BOOST_TEST(without_speed(another.out) != without_speed(one.out), "the seed changes nothing");
 }
 
-BOOST_AUTO_TEST_CASE(a_goal_out_of_reach_is_said, *precondition(Built{"cartpole"})) {
+BOOST_AUTO_TEST_CASE(a_goal_out_of_reach_is_reported, *precondition(Built{"cartpole"})) {
   Outcome o = cartpole_with({"--goal", "200", "--episodes", "10"});
   BOOST_TEST(o.code == 1, o.out << o.error);
   BOOST_TEST((o.out.find("did not exceed 200 after 10 episodes") != std::string::npos), o.out);

@@ -428,7 +428,7 @@ BOOST_AUTO_TEST_CASE(a_text_without_permission,
 
 // It is not waited for; `timeout` ends with 124 what waits. A pipe that has a writer is a text as
 // any other.
-BOOST_AUTO_TEST_CASE(a_pipe_into_which_nobody_writes, *precondition(Built{"char_lm"})) {
+BOOST_AUTO_TEST_CASE(a_pipe_without_a_writer, *precondition(Built{"char_lm"})) {
   Place place;
   Folder elsewhere;  // a folder in which contents are not compared
   const std::string pipe = elsewhere / "pipe";

@@ -17,7 +17,7 @@ namespace troupe::test {
 BOOST_AUTO_TEST_SUITE(digits_test)
 
 // Both ends are exact, wherever they are, and all that is between is rounded once.
-BOOST_AUTO_TEST_CASE(ranges_end_where_they_say) {
+BOOST_AUTO_TEST_CASE(ranges_end_at_their_end) {
   const auto vector_of = [](std::vector<double> v) {
     return Array{Shape{static_cast<std::int64_t>(v.size())}, std::move(v)};
   };

@@ -236,7 +236,7 @@ BOOST_AUTO_TEST_CASE(find_variable_takes_full_names) {
       twice > 1.0, [&] { return g.find_variable("a/w").read(); }, [&] { return twice; });
 }
 
-BOOST_AUTO_TEST_CASE(find_variable_tells_near_names) {
+BOOST_AUTO_TEST_CASE(find_variable_suggests_near_names) {
   Graph g;
   for (const char* scope : {"a", "b", "c", "d"}) {
     auto open = g.scope(scope);
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(two_actors_of_one_name_are_refused_with_both_lines) {  // E
   BOOST_TEST(fetched(g, {one, two, other}) == (Numbers{2, 3, 6}), boost::test_tools::per_element());
 }
 
-BOOST_AUTO_TEST_CASE(captured_values_tell_functions_apart) {
+BOOST_AUTO_TEST_CASE(captured_values_distinguish_functions) {
   Graph g;
   Expr x = g.constant(1.f);
   const auto adding = [&](const std::string& name, float by) {

@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(known_values) {
       }
 }
 
-BOOST_AUTO_TEST_CASE(what_is_not_finite_passes_as_the_reference_says) {
+BOOST_AUTO_TEST_CASE(non_finite_values_pass_as_in_the_reference) {
   const double inf = INFINITY, nan = std::nan("");
   const std::vector<Place> everywhere = places();
   const std::vector<double> special{0.0, -0.0, 1, -1, 2, inf, -inf, nan};

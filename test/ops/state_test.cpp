@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(values_that_do_not_fit_are_refused) {
 }
 
 // Rows whose shape is unknown while building are checked at run time.
-BOOST_AUTO_TEST_CASE(updates_of_rows_are_checked_where_a_run_alone_knows_their_shape) {
+BOOST_AUTO_TEST_CASE(updates_of_rows_of_unknown_shape_are_checked_in_the_run) {
   Graph g;
   Variable v = g.variable("v", Tensor::of<double>({1, 2, 3, 4, 5, 6}, {3, 2}));
   Expr indices = g.input("indices", DType::i64, Shape{kAny}),
@@ -212,7 +212,7 @@ BOOST_AUTO_TEST_CASE(wrong_elements_are_refused) {
   BOOST_CHECK_THROW(g.shuffling_queue("p", {}, 4, 4), Error);
 }
 
-BOOST_AUTO_TEST_CASE(elements_are_checked_where_a_run_alone_knows_their_shape) {
+BOOST_AUTO_TEST_CASE(elements_of_unknown_shape_are_checked_in_the_run) {
   Graph g;
   Queue q = g.fifo_queue("q", {{DType::i64, Shape{}}, {DType::f32, Shape{2}}}, 2);
   Expr x = g.input("x", DType::f32, Shape{kAny}), size = q.size(),
@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(a_closed_queue_drains_and_then_fails) {
   BOOST_TEST((out[2].status.code() == Code::out_of_range));
 }
 
-BOOST_AUTO_TEST_CASE(closing_tells_waiting_consumers) {
+BOOST_AUTO_TEST_CASE(closing_wakes_waiting_consumers) {
   QueueState q(queue_spec(2));
   Answer out;
   q.dequeue(run1, out.done());
@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(a_cancelled_run_neither_takes_nor_puts_nor_changes_anything
   BOOST_TEST(uses == 0);
 }
 
-BOOST_AUTO_TEST_CASE(a_cancelled_run_leaves_a_variable_as_it_was_though_nobody_holds_it) {
+BOOST_AUTO_TEST_CASE(a_cancelled_run_leaves_a_variable_without_holders_unchanged) {
   auto cpu = make_cpu_device();
   auto stream = cpu->make_stream();
   StateSpec spec;

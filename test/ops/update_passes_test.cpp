@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(what_updates_a_variable_goes_into_the_update) {
 
 // A weight is read for the product and for the gradient of what comes before: the update waits for
 // both, and changes it where it lies.
-BOOST_AUTO_TEST_CASE(an_update_waits_for_those_who_hold_what_it_changes) {
+BOOST_AUTO_TEST_CASE(an_update_waits_for_holders_of_its_variable) {
   Graph g;
   Expr x = g.input("x", DType::f32, {4, 80});
   Variable w = g.variable("w", DType::f32, {80, 80}, Initializer::normal(0, 1, 3)),

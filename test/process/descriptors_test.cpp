@@ -109,7 +109,7 @@ BOOST_AUTO_TEST_CASE(a_process_without_descriptors_goes_on_and_answers_when_ther
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_dawdles_gives_his_descriptor_to_who_asks) {
+BOOST_AUTO_TEST_CASE(a_slow_client_yields_its_descriptor_to_a_new_one) {
   InspectionOptions options;
   options.head = 3600;
   Nodes nodes(1);

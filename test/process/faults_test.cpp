@@ -93,7 +93,7 @@ BOOST_AUTO_TEST_CASE(a_node_ends_soon_after_its_peer_was_stopped_or_killed,
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_survivor_tells_why_a_run_failed_when_its_program_has_left,
+BOOST_AUTO_TEST_CASE(a_survivor_reports_why_a_run_failed_after_its_program_has_left,
                      *boost::unit_test::label("stock_zmq")) {  // H8
   Folder folder_b, folder_c, folder;
   NodeProcess b(folder_b, "b", {"--http", "0", "--flight", folder.path()}),

@@ -42,7 +42,7 @@ using namespace std::chrono_literals;
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(more_requests_than_wait_are_told_so) {
+BOOST_AUTO_TEST_CASE(requests_beyond_the_queue_are_refused) {
   InspectionOptions few;
   few.serve = 1;
   few.wait = 2;
@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(more_requests_than_wait_are_told_so) {
 
 // Thousands of clients ask at once: as many as may wait are answered in the end, and so are those
 // in service; all others get 503. A run proceeds meanwhile.
-BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
+BOOST_AUTO_TEST_CASE(clients_past_the_cap_are_refused_and_a_run_goes_on) {
   const ManyFiles files;
   const int crowd = files.was.rlim_max > 8000 ? 3000 : 300;
   InspectionOptions cap;
@@ -145,7 +145,7 @@ BOOST_AUTO_TEST_CASE(a_crowd_past_the_cap_is_told_so_and_a_run_gets_on) {
 
 // A thousand clients send half a request each, and no more: a client with a whole request is served
 // meanwhile.
-BOOST_AUTO_TEST_CASE(who_is_slow_to_ask_keeps_nobody_out) {
+BOOST_AUTO_TEST_CASE(a_slow_request_blocks_no_other) {
   const ManyFiles files;
   InspectionOptions options;
   options.head = 3600;
@@ -175,7 +175,7 @@ BOOST_AUTO_TEST_CASE(who_is_slow_to_ask_keeps_nobody_out) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_is_too_slow_to_ask_is_told_so) {
+BOOST_AUTO_TEST_CASE(a_request_that_is_too_slow_is_refused) {
   InspectionOptions options;
   options.head = 20;  // in which this test says the first few words
   Nodes nodes(1);
@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(who_is_too_slow_to_ask_is_told_so) {
 
 // Clients read nothing of a large answer: the server drops each after two seconds, and not after
 // the time for reading all of it.
-BOOST_AUTO_TEST_CASE(who_is_slow_to_read_keeps_nobody_out) {
+BOOST_AUTO_TEST_CASE(a_slow_reader_blocks_no_other) {
   InspectionOptions two;
   two.serve = 2;
   Nodes nodes(1);
@@ -263,7 +263,7 @@ BOOST_AUTO_TEST_CASE(no_request_is_answered_with_ranges) {
 }
 
 // As where there is no memory for an answer.
-BOOST_AUTO_TEST_CASE(an_answer_that_throws_takes_nobody_along) {
+BOOST_AUTO_TEST_CASE(an_answer_that_throws_ends_no_other) {
   const int listening = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in at{};
   at.sin_family = AF_INET;
@@ -286,7 +286,7 @@ BOOST_AUTO_TEST_CASE(an_answer_that_throws_takes_nobody_along) {
 
 // One client at a time may trace: the next need not wait until the seconds of a client that has
 // disconnected are over.
-BOOST_AUTO_TEST_CASE(who_asks_for_a_trace_and_goes_leaves_it_to_the_next) {
+BOOST_AUTO_TEST_CASE(a_trace_of_a_client_that_left_goes_to_the_next) {
   Nodes nodes(1);
   const InspectionServer server(nodes[0], {});
   httplib::Client http(server.address());

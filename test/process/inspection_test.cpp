@@ -332,7 +332,7 @@ BOOST_AUTO_TEST_CASE(a_process_that_is_dead_is_named, *boost::unit_test::label("
 
 // A run over real processes that makes slow progress: no actor is named, however long it takes.
 // TROUPE_SLOW_SECONDS sets the duration (scripts/check --long: ten minutes).
-BOOST_AUTO_TEST_CASE(who_is_merely_slow_is_not_named, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_slow_run_is_not_named, *boost::unit_test::label("stock_zmq")) {
   const char* said = std::getenv("TROUPE_SLOW_SECONDS");
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::seconds(said ? std::atoi(said) : 5);
@@ -458,7 +458,7 @@ BOOST_AUTO_TEST_CASE(what_makes_no_sense_is_answered_with_a_sentence,
 }
 
 // A page whose name resolves to this machine is of no browser's that runs here.
-BOOST_AUTO_TEST_CASE(who_demands_no_token_answers_to_no_name_of_the_internet,
+BOOST_AUTO_TEST_CASE(without_a_token_a_node_answers_to_no_public_name,
                      *boost::unit_test::label("stock_zmq")) {
   Cluster c;
   const auto asked_as = [&](const std::string& host, const std::string& path = "/api/state") {
@@ -482,7 +482,7 @@ BOOST_AUTO_TEST_CASE(who_demands_no_token_answers_to_no_name_of_the_internet,
   BOOST_TEST(has(why, "not loopback"), why);
 }
 
-BOOST_AUTO_TEST_CASE(what_answers_and_is_no_node_is_told_so,
+BOOST_AUTO_TEST_CASE(another_server_than_a_node_is_recognised,
                      *boost::unit_test::label("stock_zmq")) {
   Cluster c;
   const std::vector<std::vector<std::string>> verbs{
@@ -536,7 +536,7 @@ BOOST_AUTO_TEST_CASE(a_token_is_demanded_where_there_is_one,
 
 // Thousands connect and send nothing, others disconnect before their answer, others send nonsense
 // slowly: the run proceeds as if alone, and later clients are served.
-BOOST_AUTO_TEST_CASE(crowds_and_those_who_vanish_do_not_reach_a_run) {
+BOOST_AUTO_TEST_CASE(many_and_vanishing_clients_disturb_no_run) {
   const ManyFiles files;
   const int crowd = files.was.rlim_max > 8000 ? 3000 : 300;
   Nodes nodes(1);

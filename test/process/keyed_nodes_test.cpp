@@ -46,7 +46,7 @@ BOOST_AUTO_TEST_CASE(three_processes_with_keys, *boost::unit_test::label("stock_
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_is_not_let_in_is_told_what_to_do, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_refused_node_gets_a_remedy, *boost::unit_test::label("stock_zmq")) {
   const KeyFolders keys({"a", "b"}), others({"c"});
   authorize(others["c"], read_keys(keys["b"]).own.public_key, "b");
   const std::string key_of_c = read_keys(others["c"]).own.public_key;
@@ -176,7 +176,7 @@ BOOST_AUTO_TEST_CASE(a_scan_of_its_ports_obtains_nothing_and_runs_nothing,
   }
 }
 
-BOOST_AUTO_TEST_CASE(strangers_take_all_its_descriptors_and_who_is_connected_works_on,
+BOOST_AUTO_TEST_CASE(connected_nodes_work_on_while_strangers_take_all_descriptors,
                      *boost::unit_test::label("stock_zmq")) {
   const KeyFolders keys({"a", "b"});
   Folder folder;

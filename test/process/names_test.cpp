@@ -138,7 +138,7 @@ BOOST_AUTO_TEST_CASE(one_that_has_several_addresses,
 }
 
 // All packets to the first address that is tried are lost silently.
-BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent,
+BOOST_AUTO_TEST_CASE(a_name_with_a_silent_first_address,
                      *boost::unit_test::label("stock_zmq") *
                          boost::unit_test::precondition(Permitted{kSilent})) {
   Apart apart;
@@ -166,7 +166,7 @@ BOOST_AUTO_TEST_CASE(one_whose_first_address_is_silent,
 
 // A node that joins by other peers goes on meanwhile. A node that joins by nothing else reports the
 // name it waits for, and is done long before the resolver is.
-BOOST_AUTO_TEST_CASE(a_server_that_is_silent_holds_nobody_up,
+BOOST_AUTO_TEST_CASE(a_silent_name_server_blocks_no_node,
                      *boost::unit_test::label("stock_zmq") *
                          boost::unit_test::precondition(Permitted{"true"})) {
   Apart apart;

@@ -192,7 +192,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_is_asked_to_end_while_it_works,
 }
 
 // A kernel cannot be cancelled: a node that gets SIGTERM waits for it no longer than it says.
-BOOST_AUTO_TEST_CASE(a_node_whose_kernel_does_not_end_is_ended_as_it_is,
+BOOST_AUTO_TEST_CASE(a_node_with_an_endless_kernel_is_ended,
                      *boost::unit_test::label("stock_zmq") *
                          boost::unit_test::enable_if<kShare == 1>()) {
   Folder folder;
@@ -254,7 +254,7 @@ BOOST_AUTO_TEST_CASE(an_address_that_is_taken_and_a_name_that_is,
 }
 
 // It was here an hour ahead, left, and comes back with a clock that was set right.
-BOOST_AUTO_TEST_CASE(a_node_whose_clock_went_back_names_it_and_joins,
+BOOST_AUTO_TEST_CASE(a_node_with_a_clock_set_back_names_it_and_joins,
                      *boost::unit_test::label("stock_zmq")) {  // H7
   Folder folder, other;
   NodeProcess a(folder, "x");
@@ -356,7 +356,7 @@ BOOST_AUTO_TEST_CASE(a_container_is_cleared_from_a_shell, *boost::unit_test::lab
 
 // As launchers start it, and by a list of peers: its name and the peers that it joins are in its
 // environment, or in a file.
-BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it_joins,
+BOOST_AUTO_TEST_CASE(launchers_give_a_node_its_name_and_its_peers,
                      *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   NodeProcess b(folder, "b");
@@ -408,7 +408,7 @@ BOOST_AUTO_TEST_CASE(where_it_was_started_says_what_a_node_is_called_and_whom_it
 
 // The error on the node where it happened is reported to the client that asked on another; and the
 // next run succeeds.
-BOOST_AUTO_TEST_CASE(a_failure_on_another_node_says_where_it_was_and_all_go_on,
+BOOST_AUTO_TEST_CASE(a_failure_on_another_node_names_it_and_all_go_on,
                      *boost::unit_test::label("stock_zmq")) {
   Folder folder_b, folder_c;
   NodeProcess b(folder_b, "b"), c(folder_c, "c", {"--join", b.address});
@@ -495,7 +495,7 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_kept_by_default,
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_can_keep_nothing_says_so_once_and_is_there,
+BOOST_AUTO_TEST_CASE(a_node_without_a_writable_folder_warns_once_and_works,
                      *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   write_file(folder / "file", "no folder");
@@ -521,7 +521,7 @@ std::pair<std::string, int> page_of(const std::string& line) {
   return {at.substr(0, at.find(':')), std::stoi(at.substr(at.find(':') + 1))};
 }
 
-BOOST_AUTO_TEST_CASE(a_node_says_how_it_is, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_node_reports_its_health, *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   NodeProcess b(folder, "b", {"--labels", "gpu=none,zone=x", "--http", "0"});
   const auto [host, port] = page_of(b.process.seen());
@@ -615,7 +615,7 @@ BOOST_AUTO_TEST_CASE(placement_goes_by_the_labels_of_processes,
 
 // The notifications that systemd receives from a service of Type=notify, through a socket that this
 // test stands in for.
-BOOST_AUTO_TEST_CASE(a_node_tells_its_service_manager, *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_node_notifies_its_service_manager, *boost::unit_test::label("stock_zmq")) {
   Folder folder;
   sockaddr_un at{};
   at.sun_family = AF_UNIX;
@@ -638,8 +638,7 @@ BOOST_AUTO_TEST_CASE(a_node_tells_its_service_manager, *boost::unit_test::label(
   close(manager);
 }
 
-BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy,
-                     *boost::unit_test::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_node_without_peers_is_not_healthy, *boost::unit_test::label("stock_zmq")) {
   const OwnPort port;
   Folder folder;
   Process lonely(folder.path(), {binary(), "node", "--listen", "tcp://127.0.0.1:0", "--name", "l",
@@ -660,7 +659,7 @@ BOOST_AUTO_TEST_CASE(a_node_that_has_found_nobody_is_not_healthy,
   BOOST_TEST(end.out.empty(), end.out);  // it has never been there
 }
 
-BOOST_AUTO_TEST_CASE(nodes_that_find_nobody_end_with_who_started_them,
+BOOST_AUTO_TEST_CASE(nodes_without_peers_end_with_their_launcher,
                      *boost::unit_test::label("stock_zmq")) {
   const OwnPort port;
   Folder folder;
@@ -690,7 +689,7 @@ BOOST_AUTO_TEST_CASE(a_cluster_on_one_machine_that_makes_no_sense) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_rank_of_mpi_with_a_list_of_nobody_is_refused) {
+BOOST_AUTO_TEST_CASE(a_rank_of_mpi_with_an_empty_list_is_refused) {
   Folder folder;
   write_file(folder / "peers", "# nobody yet\n");
   const Outcome alone = run(

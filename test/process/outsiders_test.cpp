@@ -438,7 +438,7 @@ struct Claim {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(what_claims_to_be_too_large_is_dropped_counted_and_told,
+BOOST_AUTO_TEST_CASE(oversized_messages_are_dropped_counted_and_logged,
                      *boost::unit_test::label("stock_zmq")) {
   const std::string in_handshake = "connections that ended in their handshake: 1",
                     some = std::string(1000, 'x');

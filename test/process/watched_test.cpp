@@ -92,7 +92,7 @@ std::string url_of(const NodeProcess& node) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(an_actor_says_whose_token_it_awaits) {
+BOOST_AUTO_TEST_CASE(an_actor_names_the_sender_of_an_awaited_token) {
   AtQueue q;
   Outcome said{0, {}, {}};
   // until its run has begun
@@ -146,7 +146,7 @@ BOOST_AUTO_TEST_CASE(top_on_a_pipe_again_and_again) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_trace_tells_what_it_has_written) {
+BOOST_AUTO_TEST_CASE(a_trace_reports_its_file) {
   const AtQueue q;
   const std::string file = q.folder / "trace.json";
   const Outcome said = run(q.folder.path(), verb_at(q.server.address(), "trace",
@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(a_trace_tells_what_it_has_written) {
 }
 
 // It is silent for longer than the patience, and then comes back.
-BOOST_AUTO_TEST_CASE(who_watches_goes_on_after_a_look_that_nobody_answers,
+BOOST_AUTO_TEST_CASE(watching_goes_on_after_an_unanswered_look,
                      *boost::unit_test::label("stock_zmq")) {
   const Folder folder, of_ps;
   NodeProcess node(folder, "a", {"--http", "0"});
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(who_watches_goes_on_after_a_look_that_nobody_answers,
   BOOST_TEST(ps.finish().code == 1);
 }
 
-BOOST_AUTO_TEST_CASE(who_watches_ends_with_the_status_of_the_last_look) {
+BOOST_AUTO_TEST_CASE(watching_ends_with_the_status_of_the_last_look) {
   const AtQueue q;
   Process diagnose(q.folder.path(),
                    verb_at(q.server.address(), "diagnose", {"--json", "--watch", "0.05"}));
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(who_watches_ends_with_the_status_of_the_last_look) {
   BOOST_TEST(said.code == (look["verdicts"].empty() ? 0 : 3), said.out);
 }
 
-BOOST_AUTO_TEST_CASE(whose_run_is_slow_is_told_where_it_is) {
+BOOST_AUTO_TEST_CASE(a_slow_run_is_reported_with_its_place) {
   const Turning t;
   Outcome said{0, {}, {}};
   // it may be in a product
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(whose_run_is_slow_is_told_where_it_is) {
 }
 
 // It answers so many looks, and then is silent, as one that is stopped. The patience is a day.
-BOOST_AUTO_TEST_CASE(who_asks_a_node_that_is_silent_may_leave_at_once) {
+BOOST_AUTO_TEST_CASE(an_unanswered_question_ends_at_once_on_interrupt) {
   const Folder folder;
   for (const int answered : {1, 0})
     for (const int ending : {SIGINT, SIGTERM})
@@ -309,7 +309,7 @@ BOOST_AUTO_TEST_CASE(a_name_is_looked_for_in_the_plans_that_are_left) {
   BOOST_TEST(has(said.out, R"("found":"a/1:7")"), said.out);
 }
 
-BOOST_AUTO_TEST_CASE(who_watches_and_has_never_been_answered_is_told_at_once) {
+BOOST_AUTO_TEST_CASE(watching_without_any_answer_fails_at_once) {
   const Folder folder;
   const Outcome said = run(folder.path(), verb_at("127.0.0.1:1", "ps", {"--watch", "0.05"}));
   BOOST_TEST(said.code == 1);

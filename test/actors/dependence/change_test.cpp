@@ -157,7 +157,7 @@ BOOST_AUTO_TEST_CASE(cusum_names_the_change) {
                  .starts_with("input 0 has an acausal box"));
 }
 
-BOOST_AUTO_TEST_CASE(goodness_of_fit_tells_a_wrong_model) {
+BOOST_AUTO_TEST_CASE(goodness_of_fit_rejects_a_wrong_model) {
   const int runs = kShare == 1 ? 60 : 10;
   int right = 0, wrong = 0;
   CausalModel slower = kTrained;

@@ -97,7 +97,7 @@ BOOST_AUTO_TEST_CASE(all_effects_of_a_branch_run) {
 }
 
 // Effects run in program order, whatever is fetched first.
-BOOST_AUTO_TEST_CASE(all_effects_run_in_program_order_if_told) {  // E3
+BOOST_AUTO_TEST_CASE(all_effects_run_in_program_order_on_request) {  // E3
   Graph g;
   Variable v = g.variable("v", Tensor::scalar(1.f));
   Queue q = g.fifo_queue("q", {kNumber}, 8);
@@ -290,7 +290,7 @@ BOOST_AUTO_TEST_CASE(training_validation_and_sampling_are_independent) {
   BOOST_TEST(l.engine.get("w").item<float>() == 2);
 }
 
-BOOST_AUTO_TEST_CASE(a_step_that_no_fetch_reaches_is_told_once) {  // E5
+BOOST_AUTO_TEST_CASE(a_step_that_no_fetch_reaches_gives_one_warning) {  // E5
   const auto steps = [](Graph& g, unsigned& line) {
     Variable w = g.variable("w", Tensor::scalar(1.f)), u = g.variable("u", Tensor::scalar(1.f));
     Expr loss = square(w.read() - 3.0) + square(u.read());
@@ -407,7 +407,7 @@ BOOST_AUTO_TEST_CASE(actors_of_two_graphs_must_agree) {
   BOOST_TEST(why.find("effects_test.cpp:") != why.rfind("effects_test.cpp:"), why);
 }
 
-BOOST_AUTO_TEST_CASE(an_empty_function_has_no_warnings_to_tell) {
+BOOST_AUTO_TEST_CASE(an_empty_function_gives_no_warning) {
   refusal([] { Function().warnings(); }, Code::failed_precondition);
 }
 

@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(a_log_that_throws_holds_nothing_up) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_caller_is_answered_though_the_others_cannot_be_told) {
+BOOST_AUTO_TEST_CASE(a_caller_gets_its_answer_though_messages_to_others_fail) {
   Ref<Run> run(new Run(1, 0, 0, std::make_shared<const Plan>(), {}, 1));
   int told = 0;
   run->on_failed = [&](Run& failed) {

@@ -314,7 +314,7 @@ BOOST_AUTO_TEST_CASE(an_actor_waits_for_a_run_only_where_it_blocks) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_handle_without_a_run_says_so) {
+BOOST_AUTO_TEST_CASE(a_handle_without_a_run_is_refused) {
   Graph g;
   Engine engine;
   RunHandle run = engine.start(g, {}, {g.constant(1.f)});

@@ -98,7 +98,7 @@ BOOST_AUTO_TEST_CASE(in_a_loop_it_fires_once_an_iteration_in_order) {
         {1234, 12341234});
 }
 
-BOOST_AUTO_TEST_CASE(two_nodes_of_one_actor_take_turns_and_what_nobody_uses_fires_too) {
+BOOST_AUTO_TEST_CASE(nodes_of_one_actor_take_turns_and_unused_ones_fire) {
   yields(
       [](Graph& g) {
         auto after_first = g.after({note(g, number(g, 8))});
@@ -180,7 +180,7 @@ BOOST_AUTO_TEST_CASE(it_lives_on_the_host_wherever_the_loop_runs) {
       {{31, 23, 15}}, 2);
 }
 
-BOOST_AUTO_TEST_CASE(a_loop_that_goes_on_while_its_actor_says_so) {
+BOOST_AUTO_TEST_CASE(an_actor_decides_whether_a_loop_goes_on) {
   yields(
       [](Graph& g) {
         return while_loop(

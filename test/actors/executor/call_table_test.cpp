@@ -80,7 +80,7 @@ BOOST_AUTO_TEST_CASE(unblock_passes_the_first_that_fits_or_all) {
   BOOST_TEST(calls.blocked().empty());
 }
 
-BOOST_AUTO_TEST_CASE(peers_are_over_when_each_has_said_so_once) {
+BOOST_AUTO_TEST_CASE(peers_are_over_when_each_has_sent_over_once) {
   CallTable calls;
   calls.start(2, kDepth, 2);
   BOOST_TEST(!calls.are_all_over());

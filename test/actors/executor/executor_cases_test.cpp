@@ -218,7 +218,7 @@ BOOST_AUTO_TEST_CASE(the_first_error_is_the_run_s_and_the_other_device_is_cancel
   BOOST_TEST(until_cancelled_saw.load() == 1);
 }
 
-BOOST_AUTO_TEST_CASE(what_a_kernel_throws_is_said_though_it_took_its_completion) {
+BOOST_AUTO_TEST_CASE(an_exception_of_a_kernel_with_a_completion_is_reported) {
   for (const Granularity granularity :
        {Granularity::partition, Granularity::automatic, Granularity::op}) {
     Graph g;

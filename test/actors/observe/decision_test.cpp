@@ -239,7 +239,7 @@ BOOST_AUTO_TEST_CASE(what_is_no_formula_is_not_true) {
   BOOST_TEST(!of({{Kind::compares, 3}}, one).is_observed());
 }
 
-BOOST_AUTO_TEST_CASE(what_nobody_sees_is_forgotten) {
+BOOST_AUTO_TEST_CASE(unobserved_values_are_dropped) {
   Decision d = of({{Kind::compares, 0}, {Kind::compares, 1}, {Kind::either, -1}},
                   {seen(Relation::lt, Course::any, -1, 0, 0), stays(true)});
   BOOST_TEST(!d.is_observed());

@@ -37,7 +37,7 @@ constexpr Waited kWaited[] = {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
+BOOST_AUTO_TEST_CASE(a_hanging_run_is_distinguished_from_a_slow_one) {
   Graph g;
   Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
   Expr taken = g.named(q.dequeue()[0], "take");
@@ -57,7 +57,7 @@ BOOST_AUTO_TEST_CASE(a_run_that_hangs_is_told_from_one_that_is_slow) {
 
 // If each node is an actor, a Dequeue that was dispatched and has not begun waits for a worker,
 // whatever is in its queue.
-BOOST_AUTO_TEST_CASE(who_has_not_come_to_its_queue_does_not_wait_there) {
+BOOST_AUTO_TEST_CASE(a_node_that_has_not_reached_its_queue_does_not_wait_there) {
   Graph g;
   Queue q = g.fifo_queue("filled", {{DType::f32, Shape{}}}, 2),
         empty = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
@@ -107,7 +107,7 @@ void nobody_hangs(Engine& engine, const Function& loops, std::int64_t earlier, s
   while (engine.take_step()) {}
 }
 
-BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_numbers_are_the_same_again) {
+BOOST_AUTO_TEST_CASE(a_loop_with_repeating_values_is_named) {
   Graph g;
   Expr last = while_loop([](Expr i) { return i >= 0; }, [](Expr i) { return maximum(i, 1); },
                          g.constant(0), {.name = "forever"});
@@ -119,7 +119,7 @@ BOOST_AUTO_TEST_CASE(a_loop_is_named_whose_numbers_are_the_same_again) {
     BOOST_TEST(has(said[0].text, part), said[0].text);
 }
 
-BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
+BOOST_AUTO_TEST_CASE(a_loop_without_progress_of_its_predicate_is_named) {
   Graph g;
   Expr away = while_loop([](Expr x) { return x >= 0.0f; }, [](Expr x) { return x * 1.0001f; },
                          g.constant(1.0f), {.name = "away"});
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(a_loop_whose_predicate_comes_no_nearer_is_named) {
 
 // Comparisons in one execution of a loop prove nothing about another's: two runs of one plan share
 // the partition.
-BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_told_apart) {
+BOOST_AUTO_TEST_CASE(two_runs_of_one_plan_are_distinguished) {
   Graph g;
   Expr n = g.input("n", DType::i64, Shape{}), d = g.input("d", DType::i64, Shape{});
   Expr last = while_loop([&](Expr i) { return i < n; }, [&](Expr i) { return i + d; },
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_compares_no_numbers_is_not_observed) {
 
 // The inner loop begins and ends in every iteration of the outer one, whose predicate compares
 // numbers that go away from each other.
-BOOST_AUTO_TEST_CASE(an_outer_loop_is_named_whose_inner_one_ends_again_and_again) {
+BOOST_AUTO_TEST_CASE(an_outer_loop_around_a_loop_that_ends_is_named) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
   const auto compares = [](Comparison::Relation relation, std::int64_t at, double left,
@@ -266,7 +266,7 @@ BOOST_AUTO_TEST_CASE(a_cycle_of_credits_names_its_edges) {
 }
 
 // A long kernel is no hang, and neither is an actor that waits for it.
-BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
+BOOST_AUTO_TEST_CASE(a_computing_node_is_slow) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
   Wait w;
@@ -284,7 +284,7 @@ BOOST_AUTO_TEST_CASE(who_computes_is_slow) {
 }
 
 // A kernel's result may be put into the queue at which another part of its run waits.
-BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
+BOOST_AUTO_TEST_CASE(a_wait_beside_a_kernel_of_the_same_run_is_slow) {
   RunSnapshot run;
   Wait takes, computes;
   takes.what = "Dequeue 'take' (model.cpp:9)", takes.state = "queue 'jobs'";
@@ -310,7 +310,7 @@ BOOST_AUTO_TEST_CASE(who_waits_beside_a_kernel_of_its_own_run_is_slow) {
 
 // An actor that waits for a token that no run can produce any more hangs, even if others of its run
 // make progress or compute.
-BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_those_who_get_on) {
+BOOST_AUTO_TEST_CASE(a_wait_at_a_queue_without_producer_hangs_beside_progress) {
   RunSnapshot before;
   before.run = 1;
   before.queues.filled = {"queue 'others'"};
@@ -375,7 +375,7 @@ BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_that_nobody_can_fill_hangs_beside_thos
 
 // A partition's last report before it computes kernels of another run is as good as an answer, as
 // long as no token can have arrived for it.
-BOOST_AUTO_TEST_CASE(what_was_said_before_another_run_s_kernel_stands) {
+BOOST_AUTO_TEST_CASE(a_diagnosis_before_the_kernel_of_another_run_stays) {
   const auto named = [](const RunSnapshot& run, std::size_t count) {
     std::set<RunId> withheld;
     BOOST_TEST(find_hangs({run}, {run}, &withheld).size() == count);
@@ -432,7 +432,7 @@ BOOST_AUTO_TEST_CASE(a_user_s_actor_may_take_as_long_as_it_has) {
 
 // An actor whose queue is filled slowly may wait as long as it has before and does not hang;
 // neither does an actor that waits beside it, in its run.
-BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_may_wait_as_long_as_it_has) {
+BOOST_AUTO_TEST_CASE(a_wait_at_a_queue_may_last_as_long_as_earlier_ones) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run);
   for (const char* state : {"queue 'jobs'", "shuffling queue 'jobs'"})
@@ -473,7 +473,7 @@ BOOST_AUTO_TEST_CASE(looks_go_on_while_a_wait_is_usual) {
 
 // Bytes that arrive between two looks distinguish a slow link from a hang. They prove nothing about
 // a queue that is never filled.
-BOOST_AUTO_TEST_CASE(who_waits_for_a_large_token_is_slow_while_it_comes) {
+BOOST_AUTO_TEST_CASE(a_wait_for_a_large_token_is_slow_while_bytes_arrive) {
   RunSnapshot run;
   PartitionSnapshot& p = answered(run, "/node:a/cpu:0");
   Wait w;

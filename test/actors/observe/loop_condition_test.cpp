@@ -107,7 +107,7 @@ BOOST_AUTO_TEST_CASE(branches_on_what_stays) {
     is_named(said_of(decides, false, changes_one, optimize));
 }
 
-BOOST_AUTO_TEST_CASE(who_has_a_part_that_changes_is_not_named) {
+BOOST_AUTO_TEST_CASE(a_loop_with_a_changing_part_is_not_named) {
   const auto number = [](Graph&, Expr) {
     return [](const std::vector<Expr>& v) { return v[1] < 8000.0f; };
   };
@@ -140,7 +140,7 @@ BOOST_AUTO_TEST_CASE(who_has_a_part_that_changes_is_not_named) {
 }
 
 // Another run may set it.
-BOOST_AUTO_TEST_CASE(who_reads_a_variable_is_not_named) {
+BOOST_AUTO_TEST_CASE(a_loop_that_reads_a_variable_is_not_named) {
   Graph g;
   Variable on = g.variable("on", Tensor::scalar(true));
   const auto decides = [&](const std::vector<Expr>&) { return on.read(); };
@@ -287,7 +287,7 @@ BOOST_AUTO_TEST_CASE(truths_that_a_loop_gathers) {
                   " >= 0)", false);
 }
 
-BOOST_AUTO_TEST_CASE(who_comes_nearer_is_not_named) {
+BOOST_AUTO_TEST_CASE(a_loop_that_approaches_its_bound_is_not_named) {
   is_not_named(loop_over(
       two_counters, [](const auto& v, Expr) { return v[0] < 8000; }, one_up_each));
   is_not_named(loop_over(
@@ -322,7 +322,7 @@ BOOST_AUTO_TEST_CASE(variables_that_step_by_each_other) {
 }
 
 // They end, all of them: what two looks show of them is not how they go on.
-BOOST_AUTO_TEST_CASE(who_only_seems_to_go_away_is_not_named) {
+BOOST_AUTO_TEST_CASE(a_loop_that_turns_round_is_not_named) {
   // Wraps around, every fourth time.
   const auto leaps = [](const std::vector<Expr>& v) {
     return std::vector<Expr>{v[0] + (1 << 30), v[1] + 1};
@@ -577,7 +577,7 @@ BOOST_AUTO_TEST_CASE(loops_wired_by_hand_are_not_named) {
 }
 
 // A server: its run ends when the queue is closed.
-BOOST_AUTO_TEST_CASE(who_takes_from_a_queue_is_not_named) {
+BOOST_AUTO_TEST_CASE(a_loop_that_takes_from_a_queue_is_not_named) {
   Graph g;
   Queue jobs = g.fifo_queue("jobs", {{DType::i32, {}}}, 4);
   Expr first = g.constant(0);

@@ -21,7 +21,7 @@ void add(FlightRecorder& recorder, std::uint64_t events) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(the_last_events_are_kept_while_nobody_traces) {
+BOOST_AUTO_TEST_CASE(the_last_events_are_kept_without_a_trace) {
   FlightRecorder recorder;
   add(recorder, 5000);
   const auto kept = recorder.since(0);
@@ -59,7 +59,7 @@ BOOST_AUTO_TEST_CASE(a_trace_has_room_for_many_until_all_recorders_have_grown_en
 }
 
 // A shorter trace of one client does not end another's trace.
-BOOST_AUTO_TEST_CASE(a_trace_goes_on_until_the_last_who_wants_it_has_had_enough) {
+BOOST_AUTO_TEST_CASE(a_trace_ends_with_its_last_tracer) {
   FlightRecorder recorder;
   // Runs by their numbers; two nodes; two traces of one of them.
   const Tracer run{7}, short_run{8}, node{1, 5}, other_node{1, 6}, again{2, 6};
@@ -139,7 +139,7 @@ BOOST_AUTO_TEST_CASE(recorders_of_many_threads_grow_within_the_bound_and_give_it
 
 // Two recorders that are asked by one clock tell times in the order of events, whenever each is
 // asked.
-BOOST_AUTO_TEST_CASE(what_came_later_is_told_later) {
+BOOST_AUTO_TEST_CASE(later_events_are_in_later_answers) {
   FlightRecorder a, b;
   for (int i = 0; i < 200; ++i) add(a, 1), add(b, 1);
   const TickClock clock = TickClock::now();
@@ -155,7 +155,7 @@ BOOST_AUTO_TEST_CASE(what_came_later_is_told_later) {
 
 // A client that asks every second misses none of 10,000 events a second; afterwards there is room
 // for as few as before.
-BOOST_AUTO_TEST_CASE(while_somebody_watches_there_is_room_for_what_happens_between_two_questions) {
+BOOST_AUTO_TEST_CASE(a_watched_recorder_holds_the_events_between_two_questions) {
   FlightRecorder recorder;
   add(recorder, 5000);
   TickClock clock = TickClock::now();
@@ -203,7 +203,7 @@ BOOST_AUTO_TEST_CASE(watched_recorders_leave_half_of_the_room_to_traces) {
 
 // A loop of scalars is one turn after the other: merged they last, and nothing of them is
 // lost.
-BOOST_AUTO_TEST_CASE(turns_that_follow_each_other_closely_are_told_together) {
+BOOST_AUTO_TEST_CASE(turns_in_quick_succession_are_one_event) {
   const auto turns = [](FlightRecorder& recorder, std::uint64_t gap) {
     constexpr std::uint64_t kLength = 10'000;
     const std::uint64_t begin = ticks();
@@ -229,7 +229,7 @@ BOOST_AUTO_TEST_CASE(turns_that_follow_each_other_closely_are_told_together) {
   BOOST_TEST(std::get<0>(turns(traced, 100)) == 5000u);
 }
 
-BOOST_AUTO_TEST_CASE(what_ended_since_is_told_also_where_it_began_before) {
+BOOST_AUTO_TEST_CASE(events_that_began_before_the_question_are_in_the_answer) {
   FlightRecorder recorder;
   const TickClock clock = TickClock::now();
   const std::uint64_t now = ticks(), second = clock.ticks_of(1'000'000'000);

@@ -50,7 +50,7 @@ BOOST_AUTO_TEST_CASE(rounds_of_any_length) {
 }
 
 // A client looked in between, and only for a while.
-BOOST_AUTO_TEST_CASE(iterations_that_nobody_saw) {
+BOOST_AUTO_TEST_CASE(unobserved_iterations) {
   Recurrence r;
   r.begin(1, 4);
   std::size_t bytes = kMuch;

@@ -47,7 +47,7 @@ constexpr std::int64_t kSide = kShare == 1 ? 1024 : 256;  // rows of matrices in
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(an_engine_at_rest_has_nothing_to_say) {
+BOOST_AUTO_TEST_CASE(an_idle_engine_reports_no_run) {
   Engine engine({.workers = 2});
   const EngineSnapshot s = engine.snapshot();
   BOOST_TEST(s.runs.empty());
@@ -56,7 +56,7 @@ BOOST_AUTO_TEST_CASE(an_engine_at_rest_has_nothing_to_say) {
   BOOST_TEST(has(s.text(), "2 workers, 0 runs in flight\n"), s.text());
 }
 
-BOOST_AUTO_TEST_CASE(a_dequeue_from_a_queue_that_nobody_fills) {
+BOOST_AUTO_TEST_CASE(a_dequeue_from_a_queue_without_producer) {
   Graph g;
   Queue q = g.fifo_queue("empty", {{DType::f32, Shape{}}}, 2);
   Expr taken = g.named(q.dequeue()[0], "take");
@@ -76,7 +76,7 @@ BOOST_AUTO_TEST_CASE(a_dequeue_from_a_queue_that_nobody_fills) {
 }
 
 // The other devices wait for the one that is stuck; only that one is named.
-BOOST_AUTO_TEST_CASE(the_culprit_is_named_and_not_who_waits_for_it) {
+BOOST_AUTO_TEST_CASE(the_cause_is_named_and_not_the_nodes_that_wait_for_it) {
   Graph g;
   Expr taken, doubled;
   {

@@ -81,7 +81,7 @@ BOOST_AUTO_TEST_CASE(a_traced_run_is_in_a_file_with_its_firings_and_tokens) {
 }
 
 // A trace that cannot be written fails no run; the handle and the log tell why it is missing.
-BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_is_told_of) {  // G3
+BOOST_AUTO_TEST_CASE(a_trace_on_a_full_disk_gives_a_warning) {  // G3
   Folder folder;
   Graph g;
   Expr y = over_two(g, 10);
@@ -215,7 +215,7 @@ BOOST_AUTO_TEST_CASE(what_led_to_a_failure_is_written) {
   BOOST_TEST(has(log[1].text, "is in '" + folder / "local@local-2.flight.json'"), log[1].text);
 }
 
-BOOST_AUTO_TEST_CASE(who_fails_again_and_again_fills_no_log) {
+BOOST_AUTO_TEST_CASE(repeated_failures_fill_no_log) {
   Graph g;
   Expr index = g.input("index", DType::i64, Shape{1}),
        y = gather(g.constant(Tensor::of<float>({1, 2})), index);

@@ -278,7 +278,7 @@ BOOST_AUTO_TEST_CASE(what_crosses_in_every_way) {
 
 // The deciding partition sends the predicate of a loop once to each of the others, whether they use
 // its value or only its decision, and to none as one of its targets.
-BOOST_AUTO_TEST_CASE(who_decides_whether_a_loop_goes_on_tells_the_others) {
+BOOST_AUTO_TEST_CASE(the_partition_that_decides_a_loop_sends_the_predicate) {
   Graph g;
   Expr x = g.input("x", DType::f32, {});
   const auto on = [&g](int node, auto make) {
@@ -341,7 +341,7 @@ BOOST_AUTO_TEST_CASE(nodes_that_have_an_input_or_a_constant_only) {
   BOOST_TEST((program.part("n2").program.fetches[0] == Edge{-1, 0}));
 }
 
-BOOST_AUTO_TEST_CASE(who_has_to_see_all_is_sent_all) {
+BOOST_AUTO_TEST_CASE(a_node_that_checks_everything_gets_everything) {
   Graph g;
   Expr x = g.input("x", DType::f32, {});
   GraphFunction<Expr(Expr)> half(g, "half", {{DType::f32, {}}}, {{DType::f32, {}}});
@@ -364,7 +364,7 @@ BOOST_AUTO_TEST_CASE(who_has_to_see_all_is_sent_all) {
 
 // The actors that may end a wait at a queue are found in the whole program; a part carries the
 // result.
-BOOST_AUTO_TEST_CASE(who_ends_waits_at_queues_comes_with_the_part) {
+BOOST_AUTO_TEST_CASE(nodes_that_end_waits_at_queues_come_with_the_part) {
   Graph g;
   const auto on = [&g](int node, auto make) {
     auto there = g.on_device("/node:n" + std::to_string(node) + "/cpu:0");

@@ -175,7 +175,7 @@ class Sum final : public LeanActor<int> {
   bool continue_turn() override { return ++turns, false; }
 };
 
-BOOST_AUTO_TEST_CASE(who_has_a_workers_place_takes_a_turn_of_an_actor_that_waits) {
+BOOST_AUTO_TEST_CASE(a_thread_in_a_workers_place_runs_a_waiting_actor) {
   Stepped s;
   const auto actor = lean_spawn<Sum>(s.system);
   const auto on_a_worker = [&](std::function<void()> what) {
@@ -222,7 +222,7 @@ BOOST_AUTO_TEST_CASE(turns_that_are_taken_race_with_messages_and_nothing_is_lost
   BOOST_TEST(actor->sum == kMessages + taken);
 }
 
-BOOST_AUTO_TEST_CASE(quitting_tells_a_lean_monitor_the_reason) {
+BOOST_AUTO_TEST_CASE(quitting_sends_a_lean_monitor_the_reason) {
   Log log, watching;
   Stepped s;
   auto probe = lean_spawn<Listener>(s.system, log);

@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(wrong_outputs_are_named) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(what_it_throws_is_told_once_and_is_no_fault_of_troupe) {
+BOOST_AUTO_TEST_CASE(its_exception_is_reported_once_and_as_its_own) {
   const std::vector<ValueSpec> one{{DType::f32, Shape{}}};
   const auto once = [](const std::string& why, const std::string& part) {
     const auto at = why.find(part);

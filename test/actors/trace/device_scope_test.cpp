@@ -22,7 +22,7 @@ std::string device_of(const Expr& e) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(ops_compute_where_the_scope_says) {
+BOOST_AUTO_TEST_CASE(ops_run_on_the_device_of_the_scope) {
   Engine engine({.workers = 1});
   Eager e(engine);
   Variable v = e.variable("v", Tensor::of<double>({1, 1}, {2}));

@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(an_answer_that_is_late_takes_no_counter_back) {
 }
 
 // Also while its owner is silent, and when it has ended.
-BOOST_AUTO_TEST_CASE(a_verdict_is_of_the_same_run_whoever_says_it) {
+BOOST_AUTO_TEST_CASE(all_nodes_name_a_run_alike) {
   Diagnosis v;
   v.run = 9, v.id = {77, 3, {}, 0}, v.plan = {"a", 2}, v.kind = Diagnosis::Kind::no_turn,
   v.device = "/node:b/cpu:0", v.node = 4;
@@ -103,7 +103,7 @@ BOOST_AUTO_TEST_CASE(a_verdict_is_of_the_same_run_whoever_says_it) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(plans_were_made_by_the_clock_of_who_is_asked) {
+BOOST_AUTO_TEST_CASE(plans_have_times_of_the_answering_node) {
   NodeAnswer a;
   a.has_answered = true;
   a.member.name = "a", a.offset_ns = 5'000;
@@ -148,7 +148,7 @@ BOOST_AUTO_TEST_CASE(events_of_a_run_over_nodes_name_one_run) {
 }
 
 // The values that lists hold have gone to the host's memory while the run waits.
-BOOST_AUTO_TEST_CASE(what_is_swapped_out_is_told) {
+BOOST_AUTO_TEST_CASE(swapped_bytes_are_reported) {
   EngineOptions options;
   swap_everything(options);
   Graph g;

@@ -147,7 +147,7 @@ BOOST_AUTO_TEST_CASE(a_missing_feed, *boost::unit_test::label("one_thread")) {
   BOOST_TEST(nodes[0].diagnose().empty());
 }
 
-BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_that_nobody_fills,
+BOOST_AUTO_TEST_CASE(a_dequeue_from_an_empty_queue_without_producer,
                      *boost::unit_test::label("one_thread")) {
   for (const std::uint64_t seed : todays_seeds(10)) {
     Nodes nodes(2, stepped(seed), Between::simulation);
@@ -366,7 +366,7 @@ void only(Nodes& nodes, const std::string& plan, const Said& said) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_busy_run_on_one_node,
+BOOST_AUTO_TEST_CASE(a_queue_without_producer_beside_a_busy_run_on_one_node,
                      *boost::unit_test::label("one_thread")) {
   for (const std::uint64_t seed : todays_seeds(5)) {
     Nodes nodes(1, stepped(seed), Between::simulation);
@@ -384,7 +384,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_busy_run_on_one_node,
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_busy_runs_on_several_nodes,
+BOOST_AUTO_TEST_CASE(a_queue_without_producer_beside_busy_runs_on_several_nodes,
                      *boost::unit_test::label("one_thread")) {
   for (const std::uint64_t seed : todays_seeds(5)) {
     Nodes nodes(3, stepped(seed), Between::simulation);
@@ -513,7 +513,7 @@ BOOST_AUTO_TEST_CASE(a_token_that_was_sent_between_two_answers,
 
 // For such a run, a third look decides: it comes as long after the first in which both answered as
 // the first two are apart.
-BOOST_AUTO_TEST_CASE(a_run_of_which_two_looks_cannot_tell_is_judged_by_two_others,
+BOOST_AUTO_TEST_CASE(a_run_left_open_by_two_looks_is_judged_by_two_more,
                      *boost::unit_test::label("one_thread")) {
   const PartitionSnapshot a = waits_for("/node:b/cpu:0", 4, 4),
                           b = waits_for("/node:a/cpu:0", 5, 4),
@@ -592,7 +592,7 @@ BOOST_AUTO_TEST_CASE(a_slow_loop_is_judged_by_looks_that_have_seen_its_numbers,
 
 // A partition of two runs is in a kernel of the other one: that it leaves it says nothing of this
 // one, which is judged when it has answered.
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_same_partition,
+BOOST_AUTO_TEST_CASE(a_queue_without_producer_beside_kernels_in_the_same_partition,
                      *boost::unit_test::label("one_thread")) {
   PartitionSnapshot computes, takes;
   computes.busy_with = "MatMul 'm' (a.cpp:2)", computes.is_busy_for_another = true;
@@ -624,7 +624,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_kernels_of_a_run_in_the_sa
 }
 
 // A partition whose worker is occupied by a user's actor of another run is not named.
-BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held, *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(a_wait_for_a_held_worker, *boost::unit_test::label("one_thread")) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});
   RunSnapshot holds = over_two({}, {});
   holds.run = holds.number = 2, holds.plan = {"a", 2};
@@ -655,8 +655,7 @@ BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_that_is_held, *boost::unit_test::lab
 }
 
 // A kernel takes a worker of its own node, and none of another's.
-BOOST_AUTO_TEST_CASE(who_waits_for_a_worker_beside_a_kernel,
-                     *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(a_wait_for_a_worker_beside_a_kernel, *boost::unit_test::label("one_thread")) {
   const RunSnapshot waits = over_two(waits_for("/node:b/cpu:0", 4, 4), {});  // b has had no turn
   for (const std::string node : {"a", "b"}) {
     RunSnapshot computes;

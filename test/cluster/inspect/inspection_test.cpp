@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(a_node_with_many_plans_answers_while_it_computes) {
   BOOST_TEST(said[0].report.recorded.size() >= static_cast<std::size_t>(kPlans));
 }
 
-BOOST_AUTO_TEST_CASE(who_asks_first_is_told_of_the_load_too) {
+BOOST_AUTO_TEST_CASE(the_first_answer_has_the_load) {
   Nodes nodes(1, stepped(1), Between::simulation);
   for (const std::clock_t began = std::clock(); std::clock() - began < CLOCKS_PER_SEC / 50;) {}
   const double cpu = nodes[0].inspect().at(0).report.cpu;
@@ -178,7 +178,7 @@ BOOST_AUTO_TEST_CASE(who_asks_first_is_told_of_the_load_too) {
 
 // Bytes queued for a peer that is cut off are reported apart from the others, with the round-trip
 // time of a ping.
-BOOST_AUTO_TEST_CASE(queues_and_round_trips_are_told_by_peer) {
+BOOST_AUTO_TEST_CASE(queues_and_round_trips_are_reported_by_peer) {
   Nodes nodes(3, stepped(1), Between::simulation);
   nodes.network().slow_down("a", "c", 40ms, 0);
   nodes.until(20s, [] { return false; });
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(a_predicate_that_never_turns_false_is_named,
 }
 
 // Tokens go to and fro all the time: slow, but it gets on.
-BOOST_AUTO_TEST_CASE(who_is_merely_slow_is_not_named) {
+BOOST_AUTO_TEST_CASE(a_slow_run_is_not_named) {
   Nodes nodes(2, stepped(3), Between::simulation);
   Graph g;
   Expr last = counted_on_b(g, 1'000'000);
@@ -463,7 +463,7 @@ BOOST_AUTO_TEST_CASE(of_a_list_what_is_put_into_it_counts) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_waits_at_a_queue_is_not_busy) {
+BOOST_AUTO_TEST_CASE(a_wait_at_a_queue_is_not_busy) {
   Nodes nodes(2, stepped(1), Between::simulation);
   OverTwo p;
   RunHandle run = nodes.engine().compile(p.g, {}, {p.y}).start({});
@@ -504,7 +504,7 @@ BOOST_AUTO_TEST_CASE(clocks_of_one_host_are_one) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_trace_says_what_it_covers) {
+BOOST_AUTO_TEST_CASE(a_trace_has_its_time_span) {
   constexpr std::int64_t kSecond = 1'000'000'000, kBegin = 1'700'000'000 * kSecond;
   Inspected m = inspected_with_everything();
   PartitionSnapshot& p = m.report.recorded.at(0).partitions.at(0);

@@ -27,7 +27,7 @@ std::string told_by(const ClusterNode& node, std::int64_t since = INT64_MIN) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(any_node_tells_what_all_record) {
+BOOST_AUTO_TEST_CASE(any_node_reports_the_records_of_all) {
   Nodes nodes(3, stepped(), Between::simulation);
   for (std::size_t i = 0; i < nodes.size(); ++i) BOOST_TEST(told_by(nodes[i]).empty());
   Records of_b, of_c, later;
@@ -60,8 +60,7 @@ BOOST_AUTO_TEST_CASE(any_node_tells_what_all_record) {
 }
 
 // Other nodes get as much as fits; a node's own page has all.
-BOOST_AUTO_TEST_CASE(of_many_curves_others_are_told_some_points,
-                     *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(many_curves_are_thinned_for_others, *boost::unit_test::label("one_thread")) {
   Nodes nodes(2, stepped(), Between::simulation);
   Records records;
   constexpr int kCurves = 200, kSteps = 1000;
@@ -85,7 +84,7 @@ BOOST_AUTO_TEST_CASE(of_many_curves_others_are_told_some_points,
   }
 }
 
-BOOST_AUTO_TEST_CASE(times_are_those_of_who_asks_and_nonsense_is_left_out) {
+BOOST_AUTO_TEST_CASE(times_are_by_the_askers_clock_and_nonsense_is_left_out) {
   const auto said = [](const std::string& scalars) {
     NodeAnswer a;
     a.member.name = "b", a.has_answered = true, a.offset_ns = 100, a.report.scalars = scalars;

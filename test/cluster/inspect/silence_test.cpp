@@ -34,7 +34,7 @@ void check_heard(const std::string& text, Time least, Time most) {
 }  // namespace
 
 // It has been up for long, and is not suspected yet.
-BOOST_AUTO_TEST_CASE(who_does_not_answer_is_named_with_when_it_was_heard_last) {
+BOOST_AUTO_TEST_CASE(a_silent_node_is_named_with_its_last_time) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     Graph g;
@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(who_does_not_answer_is_named_with_when_it_was_heard_last) {
 
 // A node that has been suspected meanwhile is reported as such, with the time; the time at which it
 // was last heard does not change by that.
-BOOST_AUTO_TEST_CASE(who_is_suspected_is_said_to_be) {
+BOOST_AUTO_TEST_CASE(a_suspected_node_is_reported_as_suspected) {
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(2, stepped(seed), Between::simulation);
     nodes.until(10s, [] { return false; });

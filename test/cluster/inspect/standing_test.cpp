@@ -38,7 +38,7 @@ using namespace std::chrono_literals;
 // On the real clock, and in one partition: at every look the partition is in a kernel of the other
 // run, and its last report stands. The report does not stand once the queue was filled, which that
 // partition cannot report either.
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_kernel_of_a_run_of_the_same_plan) {
+BOOST_AUTO_TEST_CASE(a_queue_without_producer_beside_a_kernel_of_the_same_plan) {
   EngineOptions two;
   two.workers = 2;
   Nodes nodes(1, two);
@@ -151,7 +151,7 @@ struct LeftBehind {
 }  // namespace
 
 // On this node, and from another: the work of partitions that have left the run stays known.
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_in_a_run_that_others_have_left) {
+BOOST_AUTO_TEST_CASE(a_queue_without_producer_in_a_run_that_others_have_left) {
   for (const char* far : {"/node:a/cpu:1", "/node:b/cpu:0"}) {
     LeftBehind b(far);
     const auto began = std::chrono::steady_clock::now();
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_in_a_run_that_others_have_left) {
 }
 
 // Its time is up while the partition is in the other run's kernel.
-BOOST_AUTO_TEST_CASE(a_time_out_tells_what_a_run_waits_for_that_others_have_left) {
+BOOST_AUTO_TEST_CASE(a_time_out_names_the_wait_of_a_run_that_others_have_left) {
   for (const char* far : {"/node:a/cpu:1", "/node:b/cpu:0"}) {
     LeftBehind b(far, {.timeout = 3s});
     const Status status = b.hanging.wait();
@@ -186,7 +186,7 @@ BOOST_AUTO_TEST_CASE(a_time_out_tells_what_a_run_waits_for_that_others_have_left
 }
 
 // A node's report on a run may be older than its leaving the run, of which the owner was notified.
-BOOST_AUTO_TEST_CASE(what_the_owner_knows_of_who_has_left_counts) {
+BOOST_AUTO_TEST_CASE(the_owner_knows_the_totals_of_nodes_that_have_left) {
   const auto part = [](const std::string& device, std::uint64_t sent, std::uint64_t received) {
     PartitionSnapshot p;
     p.device = device, p.has_answered = true;
@@ -232,7 +232,7 @@ BOOST_AUTO_TEST_CASE(what_the_owner_knows_of_who_has_left_counts) {
 }
 
 // The turn in which a partition leaves counts too.
-BOOST_AUTO_TEST_CASE(who_has_left_a_run_says_all_that_it_fired) {
+BOOST_AUTO_TEST_CASE(a_node_that_has_left_a_run_reports_its_firings) {
   Graph g;
   Queue jobs = g.fifo_queue("jobs", {{DType::f32, Shape{}}}, 2);
   Expr x = g.input("x", DType::f32, Shape{}), taken = jobs.dequeue()[0], far;

@@ -72,7 +72,7 @@ BOOST_AUTO_TEST_CASE(a_trace_ends_by_itself_where_whoever_asked_for_it_has_died)
 }
 
 // The two number their traces alike.
-BOOST_AUTO_TEST_CASE(of_two_nodes_that_trace_a_third_who_ends_first_leaves_the_other_its_trace) {
+BOOST_AUTO_TEST_CASE(the_first_of_two_tracers_to_end_leaves_the_trace_on) {
   Watched w(3);
   w.ask(0, NodeQuestion::What::trace_on);
   w.ask(1, NodeQuestion::What::trace_on);

@@ -48,7 +48,7 @@ void take_beside_counting(const Fill& fill, std::size_t named, const char* tag =
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on,
+BOOST_AUTO_TEST_CASE(a_queue_without_producer_beside_a_branch_with_progress,
                      *boost::unit_test::label("one_thread")) {
   const auto one = [](Graph& g) { return g.constant(std::int64_t{1}); };
   take_beside_counting(
@@ -91,8 +91,7 @@ BOOST_AUTO_TEST_CASE(a_queue_that_nobody_fills_beside_a_branch_that_gets_on,
       1, "iteration 0 of loop 'sums/2'");
 }
 
-BOOST_AUTO_TEST_CASE(a_queue_that_may_yet_be_filled_by_who_gets_on,
-                     *boost::unit_test::label("one_thread")) {
+BOOST_AUTO_TEST_CASE(a_queue_that_a_running_node_may_fill, *boost::unit_test::label("one_thread")) {
   const auto take = [](Graph& g, Queue& jobs) { return g.named(jobs.dequeue()[0], "take"); };
   // After the counting, be it to fill it or to close it; in a branch, a loop or a function; also by
   // what waits for another dequeue in vain.

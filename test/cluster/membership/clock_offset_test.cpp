@@ -69,7 +69,7 @@ void set_ahead(NodeReport& report, std::int64_t ahead) {
 }  // namespace
 
 // An hour at 100 ns a ms: an estimate that is never renewed would be 360 ms off in the end.
-BOOST_AUTO_TEST_CASE(an_estimate_is_as_good_as_it_says_however_long_clocks_drift) {
+BOOST_AUTO_TEST_CASE(an_estimate_keeps_its_bound_under_drift) {
   for (const std::int64_t gains : {100, -100, 0, 400}) {
     const Drifting other{-3 * kSecond, gains};
     ClockOffset offset;
@@ -187,7 +187,7 @@ BOOST_AUTO_TEST_CASE(nodes_know_of_each_other_s_clocks_however_long_they_run) {
 
 // Whatever b's clock shows, if a knows by how much, the trace is the same to the byte; and so is
 // what is reported of events, of which some were written over.
-BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
+BOOST_AUTO_TEST_CASE(a_trace_is_on_the_askers_clock) {
   Nodes nodes(2, stepped(), Between::simulation);
   ClusterReport said = recorded_to_and_fro(nodes);
   for (RecordedPlan& plan : said[1].report.recorded)
@@ -214,7 +214,7 @@ BOOST_AUTO_TEST_CASE(a_trace_is_on_the_clock_of_who_asks) {
 
 // By what a finds out of b's clock: no token arrives before it went by more than half of what its
 // question was on the way, and what a and b did together is drawn together.
-BOOST_AUTO_TEST_CASE(a_trace_of_nodes_whose_clocks_differ_has_arrows_that_point_forward) {
+BOOST_AUTO_TEST_CASE(arrows_of_a_trace_over_different_clocks_point_forward) {
   constexpr std::int64_t kAhead = -7 * kSecond;
   Nodes nodes(1, stepped(), Between::simulation);
   nodes.clock = [] { return epoch_ns() + kAhead; };

@@ -225,7 +225,7 @@ BOOST_AUTO_TEST_CASE(a_list_of_peers_in_a_file) {
 }
 
 // Otherwise each would silently be a cluster of its own.
-BOOST_AUTO_TEST_CASE(ranks_of_mpi_that_find_nobody_are_refused) {
+BOOST_AUTO_TEST_CASE(ranks_of_mpi_without_peers_are_refused) {
   for (const auto& [rank, size, way] :
        {std::tuple{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                    "mpirun -x TROUPE_JOIN=HOST:7117"},

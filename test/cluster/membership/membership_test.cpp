@@ -190,7 +190,7 @@ BOOST_AUTO_TEST_CASE(of_more_members_than_may_be_nothing_is_heard) {
               a.membership->find("x9") == nullptr));
 }
 
-BOOST_AUTO_TEST_CASE(who_joins_is_known_to_all) {
+BOOST_AUTO_TEST_CASE(a_joined_node_is_known_to_all) {
   World w(1);
   gather(w, 8);
   for (World::Node* n : w.live()) {
@@ -200,7 +200,7 @@ BOOST_AUTO_TEST_CASE(who_joins_is_known_to_all) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_is_killed_is_dead_for_all_within_the_bound) {
+BOOST_AUTO_TEST_CASE(a_killed_node_is_dead_for_all_within_the_bound) {
   for (std::uint64_t seed = 1; seed <= 60 / troupe::test::kShare; ++seed) {
     const int count = seed % 3 == 0 ? 2 : 2 + static_cast<int>(seed % 11);
     World w(seed);
@@ -233,7 +233,7 @@ BOOST_AUTO_TEST_CASE(a_suspect_that_answers_is_not_dead) {
   BOOST_TEST(w.agrees());
 }
 
-BOOST_AUTO_TEST_CASE(who_was_held_up_accuses_nobody) {
+BOOST_AUTO_TEST_CASE(a_delayed_node_suspects_no_node) {
   World w(6);
   gather(w, 4);
   w.hold("n2", 5min);
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(who_was_held_up_accuses_nobody) {
   BOOST_TEST(w.agrees());
 }
 
-BOOST_AUTO_TEST_CASE(who_leaves_has_left_and_is_not_dead) {
+BOOST_AUTO_TEST_CASE(a_leaving_node_has_left_and_is_not_dead) {
   World w(7);
   gather(w, 6);
   w["n4"].membership->leave(w.now());
@@ -259,7 +259,7 @@ BOOST_AUTO_TEST_CASE(who_leaves_has_left_and_is_not_dead) {
 }
 
 // Its sessions end, for it ends them, or the others leave too.
-BOOST_AUTO_TEST_CASE(who_has_left_suspects_nobody) {
+BOOST_AUTO_TEST_CASE(a_node_that_has_left_suspects_no_node) {
   World w(7);
   gather(w, 3);
   Membership& leaver = *w["n1"].membership;
@@ -272,7 +272,7 @@ BOOST_AUTO_TEST_CASE(who_has_left_suspects_nobody) {
   BOOST_TEST((w["n0"].told["n2"] == MemberState::suspect));
 }
 
-BOOST_AUTO_TEST_CASE(who_starts_again_is_a_new_life) {
+BOOST_AUTO_TEST_CASE(a_restarted_node_is_a_new_incarnation) {
   World w(8);
   gather(w, 4);
   w.kill("n3");

@@ -22,7 +22,7 @@ std::string names_of(const std::vector<Member>& members) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(who_has_changed_is_told_once_and_since_when) {
+BOOST_AUTO_TEST_CASE(a_change_is_reported_once_with_its_time) {
   ObservedMembers observed;
   BOOST_TEST(names_of(observed.note({is("a", MemberState::alive), is("b", MemberState::alive)},
                                     10)) == "ab");
@@ -35,7 +35,7 @@ BOOST_AUTO_TEST_CASE(who_has_changed_is_told_once_and_since_when) {
   BOOST_TEST(observed.since_ns("c") == 0);
 }
 
-BOOST_AUTO_TEST_CASE(who_is_not_known_any_more_is_forgotten_with_its_clock) {
+BOOST_AUTO_TEST_CASE(an_unknown_node_is_dropped_with_its_clock) {
   ObservedMembers observed;
   observed.note(
       {is("a", MemberState::alive), is("b", MemberState::dead), is("c", MemberState::alive)}, 10);

@@ -22,7 +22,7 @@ std::string address_of(const Roster& roster, const std::string& name) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(who_listens_everywhere_is_where_it_was_seen) {
+BOOST_AUTO_TEST_CASE(a_node_that_listens_everywhere_has_the_seen_address) {
   Roster a({.name = "a", .incarnation = 1, .address = "tcp://0.0.0.0:7117"}, {}, 1);
   a.connected({}, 5, {"b", 2, "tcp://10.0.0.2:7117", {}});  // as the transport has seen it
   const Member b{.name = "b", .incarnation = 2, .address = "tcp://0.0.0.0:7117"};
@@ -143,7 +143,7 @@ BOOST_AUTO_TEST_CASE(a_name_that_is_no_utf_8_is_refused) {
 
 // The name is not taken from other nodes either: a node of that name is disconnected, and one that
 // reports it reports an invalid name.
-BOOST_AUTO_TEST_CASE(nobody_else_has_a_name_that_a_node_may_not_have) {
+BOOST_AUTO_TEST_CASE(names_that_nodes_may_not_have_are_refused_in_gossip) {
   const Member b{.name = "b", .incarnation = 2, .address = "tcp://10.0.0.2:7117"};
   for (const char* name : {"\xff", "caf\xe9", "a b", "a\nb", "*", "a/b", ""}) {
     Roster a({.name = "a", .incarnation = 1, .address = "tcp://127.0.0.1:7117"}, {}, 1);
@@ -163,7 +163,7 @@ BOOST_AUTO_TEST_CASE(nobody_else_has_a_name_that_a_node_may_not_have) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(loopback_is_the_machine_of_who_says_it) {
+BOOST_AUTO_TEST_CASE(loopback_is_the_senders_machine) {
   BOOST_TEST(seen_through("tcp://127.0.0.1:1", "tcp://127.0.0.1:2") == "tcp://127.0.0.1:1");
   BOOST_TEST(seen_through("tcp://localhost:1", "tcp://node7:2") == "tcp://node7:1");
   BOOST_TEST(seen_through("tcp://[::1]:1", "tcp://[fd00::2]:2") == "tcp://[fd00::2]:1");

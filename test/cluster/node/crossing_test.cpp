@@ -37,7 +37,7 @@ std::vector<EdgeCounters> counted_edges(Nodes& nodes) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(constants_go_to_who_uses_them) {
+BOOST_AUTO_TEST_CASE(constants_are_copied_to_their_users) {
   Nodes nodes(3);
   Graph g;
   Expr x = g.input("x", DType::f32, {2}),
@@ -221,7 +221,7 @@ BOOST_AUTO_TEST_CASE(what_waits_for_many_grants_counts_once) {
 // A value that is equal for consecutive iterations goes as one token, and a grant replaces those
 // before it: for a loop whose iterations do not wait for each other, and for one in a loop, whose
 // executions are not taken for one another.
-BOOST_AUTO_TEST_CASE(iterations_that_say_the_same_share_a_token) {
+BOOST_AUTO_TEST_CASE(iterations_with_equal_tokens_share_one) {
   constexpr int kIterations = 600;
   for (const bool is_nested : {false, true})
     for (const auto& [window, ahead] :

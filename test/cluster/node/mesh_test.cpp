@@ -48,7 +48,7 @@ BOOST_AUTO_TEST_CASE(rules_are_read_with_any_separator) {  // N3
   check_refused([] { Layout("a:m;a:n"); }, {"names 'a' twice"});
 }
 
-BOOST_AUTO_TEST_CASE(a_layout_says_which_axis_splits_which_dimension) {  // N4, N5
+BOOST_AUTO_TEST_CASE(a_layout_maps_dimensions_to_axes) {  // N4, N5
   std::vector<std::string> devices;
   for (int i = 0; i < 32; ++i) devices.push_back("cpu:" + std::to_string(i));
   const Mesh mesh("batch:4;model:8", devices);

@@ -179,7 +179,7 @@ BOOST_AUTO_TEST_CASE(a_record_has_a_largest_size) {
   BOOST_TEST(!goes_directly(List(DType::f32, Shape{})));
 }
 
-BOOST_AUTO_TEST_CASE(what_no_token_says_is_refused) {
+BOOST_AUTO_TEST_CASE(bytes_of_no_token_are_refused) {
   const std::vector<Posted> one{{0, Token{{}, 1, false, Tensor::scalar(1.0), {}, 1}}};
   const WrittenTokens tokens({1, 2}, one, numbered_plan());
   const auto is_refused = [&](std::size_t at, std::uint8_t byte) {

@@ -269,7 +269,7 @@ BOOST_AUTO_TEST_CASE(records_that_make_no_sense) {
             {"tokens that end too soon"});
 }
 
-BOOST_AUTO_TEST_CASE(a_run_that_begins_says_its_number) {
+BOOST_AUTO_TEST_CASE(a_beginning_run_has_a_number) {
   for (const std::uint64_t id : {0, 7}) {
     Scene s;
     s.b.say(BeginRun{1, id, 1, 0, 0, {}});  // an unknown plan
@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(a_list_of_nothing_is_booked_by_its_slots) {
 
 // Kernels go by what a variable says of itself: a first value of another kind would have them read
 // beyond it.
-BOOST_AUTO_TEST_CASE(a_variable_that_is_another_than_it_says) {
+BOOST_AUTO_TEST_CASE(a_variable_of_another_kind_than_declared) {
   StateSpec right;
   right.name = "v";
   right.values = {ValueSpec{DType::f32, Shape{1000}}};
@@ -477,7 +477,7 @@ BOOST_AUTO_TEST_CASE(a_session_begins_with_how_far_runs_have_got) {
   BOOST_TEST(s.nodes.until(5s, [&] { return s.b.begun == 2u; }));
 }
 
-BOOST_AUTO_TEST_CASE(who_speaks_for_another_is_disconnected) {
+BOOST_AUTO_TEST_CASE(a_node_that_sends_for_another_is_disconnected) {
   Scene s;
   s.b.gossip("c");
   BOOST_TEST(s.nodes.until(5s, [&] { return s.b.is_lost; }));

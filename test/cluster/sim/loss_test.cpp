@@ -201,7 +201,7 @@ bool loses_c(Nodes& nodes, const RunHandle& run, std::uint64_t seed) {
 }  // namespace
 
 // Dead without a word, or cut off from b alone: what b awaits of it has come, and the run goes on.
-BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
+BOOST_AUTO_TEST_CASE(a_node_may_die_after_its_part) {
   int lost_in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     Nodes nodes(3, keeping_pace(stepped_partitions(seed)), Between::simulation, impatient());
@@ -216,7 +216,7 @@ BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_die) {
 
 // c decides on the loop, far ahead of a and b, which need a round trip for each iteration; when it
 // has broadcast them all it is no more of the run's.
-BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
+BOOST_AUTO_TEST_CASE(a_node_may_die_after_its_last_predicate) {
   int lost_in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 12; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
@@ -246,7 +246,7 @@ BOOST_AUTO_TEST_CASE(who_has_decided_on_all_iterations_may_die) {
 
 // The other way round: a has decided on all iterations, and b has what it needs of that; but for
 // each it needs what c makes, far behind.
-BOOST_AUTO_TEST_CASE(who_has_sent_a_part_of_a_loop_is_awaited) {
+BOOST_AUTO_TEST_CASE(a_node_that_has_sent_part_of_a_loop_is_awaited) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation, impatient());
     Graph g;
@@ -349,7 +349,7 @@ BOOST_AUTO_TEST_CASE(a_plan_that_was_broken_in_between_fails_no_call) {
 
 // b and c have not heard anything of each other that the run needs: that they are cut off from each
 // other is nothing to it.
-BOOST_AUTO_TEST_CASE(who_awaits_nothing_of_each_other_may_be_apart) {
+BOOST_AUTO_TEST_CASE(nodes_without_a_common_edge_may_be_cut_off) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, keeping_pace(stepped_partitions(seed)), Between::simulation, impatient());
     Graph g;

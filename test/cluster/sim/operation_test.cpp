@@ -76,7 +76,7 @@ Ending run_without(Nodes& nodes, int count, int iterations, std::uint64_t steps,
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(who_joins_is_a_member_for_all_with_its_labels) {
+BOOST_AUTO_TEST_CASE(a_joined_node_is_a_member_for_all_with_its_labels) {
   Nodes nodes(1, stepped_partitions(1), Between::simulation);
   nodes.add("b", stepped_partitions(1), "gpu=h100 zone=x");
   nodes.add("c", stepped_partitions(1));
@@ -130,7 +130,7 @@ BOOST_AUTO_TEST_CASE(a_dead_nodes_runs_end_within_the_bound) {
 
 // The transport's listener takes the turn if the seed selects it, whatever else is in flight, and
 // whatever node is lost meanwhile.
-BOOST_AUTO_TEST_CASE(who_brings_a_message_may_take_its_turn) {
+BOOST_AUTO_TEST_CASE(the_thread_of_a_message_may_run_its_turn) {
   std::uint64_t taken = 0, messages = 0, finished = 0, ended = 0;
   for (std::uint64_t seed = 1; seed <= 200; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation);
@@ -158,7 +158,7 @@ BOOST_AUTO_TEST_CASE(who_brings_a_message_may_take_its_turn) {
   BOOST_TEST(ended > 0u);
 }
 
-BOOST_AUTO_TEST_CASE(who_is_suspected_and_answers_loses_no_run) {
+BOOST_AUTO_TEST_CASE(a_suspected_node_that_answers_loses_no_run) {
   std::uint64_t suspicions = 0, refuted = 0;
   for (std::uint64_t seed = 1; seed <= 30; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation);
@@ -206,7 +206,7 @@ BOOST_AUTO_TEST_CASE(a_lost_session_ends_runs_and_is_made_anew) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_is_cut_off_for_long_comes_back_by_itself) {
+BOOST_AUTO_TEST_CASE(a_node_cut_off_for_long_comes_back_by_itself) {
   for (std::uint64_t seed = 1; seed <= 5; ++seed) {
     Nodes nodes(4, stepped_partitions(seed), Between::simulation);
     nodes.network().partition({"b", "d"});
@@ -265,7 +265,7 @@ BOOST_AUTO_TEST_CASE(bystanders_that_were_cut_off_end_no_run) {  // H1
   if (count >= 20) BOOST_TEST(deaths > 0u);
 }
 
-BOOST_AUTO_TEST_CASE(who_starts_again_is_used_again) {
+BOOST_AUTO_TEST_CASE(a_restarted_node_is_used_again) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(3, stepped_partitions(seed), Between::simulation);
     const Ending o = run_without(nodes, 3, 2'000'000, 40 + seed, [&] {
@@ -283,7 +283,7 @@ BOOST_AUTO_TEST_CASE(who_starts_again_is_used_again) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
+BOOST_AUTO_TEST_CASE(a_leaving_node_is_left_for_all_at_once) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     Nodes nodes(5, stepped_partitions(seed), Between::simulation);
     const Ending o = run_without(nodes, 3, 2'000'000, 40, [&] { nodes.remove(1); });
@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(who_leaves_is_known_to_have_left_at_once) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(nodes_that_all_leave_suspect_nobody) {
+BOOST_AUTO_TEST_CASE(nodes_that_all_leave_suspect_no_node) {
   for (std::uint64_t seed = 1; seed <= 10; ++seed) {
     std::vector<std::string> said;
     EngineOptions o = stepped_partitions(seed);
@@ -312,7 +312,7 @@ BOOST_AUTO_TEST_CASE(nodes_that_all_leave_suspect_nobody) {
 }
 
 // c has sent b what it had to, and leaves in the midst of the run, which is none of its any more.
-BOOST_AUTO_TEST_CASE(who_has_done_its_part_may_leave) {
+BOOST_AUTO_TEST_CASE(a_node_may_leave_after_its_part) {
   int in_the_midst = 0;
   for (std::uint64_t seed = 1; seed <= 20; ++seed) {
     Nodes nodes(3, keeping_pace(stepped_partitions(seed)), Between::simulation);

@@ -154,7 +154,7 @@ class Talker final : public TransportListener {
 
 // The bytes that wait for a peer are bounded: a peer that sends requests but does not read its
 // answers is lost.
-BOOST_AUTO_TEST_CASE(who_takes_too_little_is_lost) {
+BOOST_AUTO_TEST_CASE(a_peer_that_reads_too_little_is_lost) {
   SimulationOptions options;
   options.router.window = 4 << 10;
   options.router.most_waiting = 100;

@@ -244,7 +244,7 @@ BOOST_AUTO_TEST_CASE(a_broken_connection_of_two_with_keys_goes_on, *utf::label("
   b.transport->stop();
 }
 
-BOOST_AUTO_TEST_CASE(who_dials_finds_the_key_among_many, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(the_dialler_finds_the_key_among_many, *utf::label("stock_zmq")) {
   Keyed k;
   Authorized many{{k.a.public_key, "a"}, {k.b.public_key, "b"}};
   for (int i = 0; i < 12; ++i) many[generate_keys().public_key] = std::to_string(i);
@@ -298,7 +298,7 @@ BOOST_AUTO_TEST_CASE(a_key_that_is_not_authorized_is_turned_away, *utf::label("s
   BOOST_TEST(a.heard.peers.empty());
 }
 
-BOOST_AUTO_TEST_CASE(who_dials_says_nothing_to_a_key_it_does_not_know, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(the_dialler_sends_nothing_to_an_unknown_key, *utf::label("stock_zmq")) {
   Keyed k;
   Party a(k.bell, "a", k.keys(k.a, {{k.b.public_key, "b"}})),
       b(k.bell, "b", k.keys(k.b, {{k.b.public_key, "b"}, {k.c.public_key, "c"}}));
@@ -332,7 +332,8 @@ BOOST_AUTO_TEST_CASE(an_authorized_node_may_not_take_anothers_name, *utf::label(
   BOOST_TEST(b.meets(a));
 }
 
-BOOST_AUTO_TEST_CASE(nor_that_of_one_who_is_connected, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(an_authorized_node_may_not_take_the_name_of_a_connected_one,
+                     *utf::label("stock_zmq")) {
   Keyed k;
   // a list without names
   const Authorized all{{k.a.public_key, ""}, {k.b.public_key, ""}, {k.c.public_key, ""}};
@@ -377,7 +378,7 @@ BOOST_AUTO_TEST_CASE(the_list_is_read_while_the_node_runs, *utf::label("stock_zm
   BOOST_TEST(contains(b.refused_by(a.address()), "does not accept the key"));
 }
 
-BOOST_AUTO_TEST_CASE(who_does_not_finish_the_handshake_is_hung_up_on, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(an_unfinished_handshake_is_closed, *utf::label("stock_zmq")) {
   Keyed k;
   Bell bell;
   troupe::test::RecordingListener heard(bell);
@@ -519,7 +520,7 @@ BOOST_AUTO_TEST_CASE(a_session_belongs_to_the_key_that_opened_it) {
 }
 
 // A client may choose its routing id, and so pretend to be a connection that was there before.
-BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_who_is_asked_and_by_who_asks) {
+BOOST_AUTO_TEST_CASE(another_version_of_the_protocol_is_refused_by_both_ends) {
   Doors doors;
   doors.keys = {{1, ""}, {2, ""}, {1000, ""}};
   wire::Hello other = hello("b", 77, false);

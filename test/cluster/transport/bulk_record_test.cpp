@@ -168,7 +168,7 @@ BOOST_AUTO_TEST_CASE(what_comes_of_a_session_that_has_ended_is_skipped) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(sealed_records_say_nothing_and_cannot_be_changed_left_out_or_repeated) {
+BOOST_AUTO_TEST_CASE(sealed_records_are_opaque_and_detect_any_change) {
   const Stream plain = stream_of({}, {50'000, 50'000}),
                sealed = stream_of(some_keys(true), {50'000, 50'000});
   const auto contains = [](const Bytes& all, const Bytes& part) {

@@ -112,7 +112,7 @@ BOOST_AUTO_TEST_CASE(two_that_leave_at_once_do_not_wait_for_each_other, *utf::la
   }
 }
 
-BOOST_AUTO_TEST_CASE(who_listens_chooses_of_the_kinds_that_are_asked_for) {
+BOOST_AUTO_TEST_CASE(the_listener_chooses_among_the_kinds_asked_for) {
   Still still;
   Router router({.name = "a", .incarnation = 1, .address = "", .engine = ""}, {}, still, still);
   DirectSenders senders;
@@ -421,7 +421,7 @@ BOOST_AUTO_TEST_CASE(processes_of_one_host_share_memory_for_as_long_as_they_live
   BOOST_TEST(rings_mapped() == 0);
 }
 
-BOOST_AUTO_TEST_CASE(who_keeps_much_gets_copies, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_reader_that_keeps_much_gets_copies, *utf::label("stock_zmq")) {
   Pair pair({.slab_bytes = 5'000'000}, {.slab_bytes = 5'000'000});
   pair.warm_up();
   const TransportCounters before = pair.b->counters();
@@ -464,7 +464,7 @@ BOOST_AUTO_TEST_CASE(a_tensor_made_for_a_peer_is_not_copied_at_all, *utf::label(
   BOOST_TEST(copied() - before > 3'000'000u);
 }
 
-BOOST_AUTO_TEST_CASE(tensors_outlive_who_lent_them, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(tensors_outlive_their_lender, *utf::label("stock_zmq")) {
   std::vector<Message> kept;
   {
     Pair pair({}, {});
@@ -478,7 +478,7 @@ BOOST_AUTO_TEST_CASE(tensors_outlive_who_lent_them, *utf::label("stock_zmq")) {
   BOOST_TEST(mapped("troupe slab") == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(who_has_no_ticket_is_closed, *utf::label("stock_zmq")) {
+BOOST_AUTO_TEST_CASE(a_channel_without_a_ticket_is_closed, *utf::label("stock_zmq")) {
   const OwnPort port;
   Pair pair({.shared_memory = false, .bulk_port = port.number()}, {});
   pair.warm_up();

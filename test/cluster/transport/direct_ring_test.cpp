@@ -110,7 +110,7 @@ BOOST_AUTO_TEST_CASE(records_arrive_in_order_and_whole_and_no_bell_is_missed) {
 }
 
 // The reader gives it up in the midst of it: what the writer knows to be in is all there is.
-BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_what_its_writer_knows_to_be_in) {
+BOOST_AUTO_TEST_CASE(a_ring_that_is_given_up_has_all_written_records) {
   for (int round = 0; round < 300; ++round) {
     Ring ring;
     ring.reader.open(0);
@@ -243,7 +243,7 @@ BOOST_AUTO_TEST_CASE(a_record_that_waits_lets_its_reader_sleep) {
   BOOST_TEST(!theirs.sleep_until_bytes(false));
 }
 
-BOOST_AUTO_TEST_CASE(what_cannot_be_breaks_the_ring_of_who_reads_it) {
+BOOST_AUTO_TEST_CASE(impossible_words_break_the_readers_ring) {
   const auto is_broken = [](std::uint64_t front, bool closes) {
     Ring ring;
     ring.reader.open(0);
@@ -348,7 +348,7 @@ BOOST_AUTO_TEST_CASE(a_second_channel_takes_the_place_of_the_first) {
   BOOST_TEST(a.router.take_direct(Victim::kPeer) == 1u);
 }
 
-BOOST_AUTO_TEST_CASE(whose_key_is_out_is_not_heard_any_more) {
+BOOST_AUTO_TEST_CASE(a_record_after_the_key_was_removed_is_dropped) {
   Victim a;
   const auto ring = std::make_shared<Ring>();
   a.hello();

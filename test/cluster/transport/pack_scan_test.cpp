@@ -75,7 +75,7 @@ BOOST_AUTO_TEST_CASE(texts_bytes_and_arrays_of_every_length) {
               scanned(false).number == 0));
 }
 
-BOOST_AUTO_TEST_CASE(what_nobody_writes_is_malformed) {
+BOOST_AUTO_TEST_CASE(forms_that_no_writer_uses_are_malformed) {
   for (const unsigned first :
        {0x80u, 0x8fu, 0xc0u, 0xc1u, 0xc7u, 0xcau, 0xcbu, 0xd4u, 0xd8u, 0xdeu, 0xdfu}) {
     const std::vector<std::byte> bytes(20, static_cast<std::byte>(first));
@@ -84,7 +84,7 @@ BOOST_AUTO_TEST_CASE(what_nobody_writes_is_malformed) {
   BOOST_TEST((PackScan({}).next().kind == Kind::malformed));
 }
 
-BOOST_AUTO_TEST_CASE(what_is_written_most_has_a_shorter_way_that_says_the_same) {
+BOOST_AUTO_TEST_CASE(frequent_elements_have_an_equal_short_way) {
   std::mt19937_64 random(5);
   for (unsigned first = 0; first < 256; ++first)
     for (std::size_t length = 0; length < 11; ++length) {

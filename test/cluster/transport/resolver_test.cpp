@@ -35,14 +35,14 @@ BOOST_AUTO_TEST_CASE(what_is_no_name_is_there_at_once) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_name_is_told_in_numbers) {
+BOOST_AUTO_TEST_CASE(a_name_resolves_to_numbers) {
   const Lookup lookup("tcp://localhost:7117");
   BOOST_TEST(lookup.bell() >= 0);
   BOOST_TEST(done(lookup).found().front() == "tcp://127.0.0.1:7117");
 }
 
 // With an empty part, about which no server is asked.
-BOOST_AUTO_TEST_CASE(one_that_does_not_resolve_is_said_not_to) {
+BOOST_AUTO_TEST_CASE(an_unknown_name_is_reported) {
   const Lookup lookup("tcp://nobody..here:7117");
   const std::string why = refusal([&] { (void)done(lookup).found(); }, Code::not_found);
   BOOST_TEST(why.starts_with("the name nobody..here does not resolve ("), why);

@@ -64,7 +64,7 @@ BOOST_AUTO_TEST_CASE(bytes_arrive_in_order_and_no_bell_is_missed) {
   BOOST_TEST(!pair.theirs.is_broken());
 }
 
-BOOST_AUTO_TEST_CASE(who_sleeps_is_rung_once) {
+BOOST_AUTO_TEST_CASE(a_sleeping_reader_is_woken_once) {
   Pair pair;
   BOOST_TEST(!pair.mine.publish(1));
   BOOST_TEST(!pair.theirs.sleep_until_bytes());  // there is one
@@ -115,7 +115,7 @@ BOOST_AUTO_TEST_CASE(a_peer_that_lies_breaks_its_rings_and_nothing_else) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(only_memory_that_nobody_can_shrink_is_opened) {
+BOOST_AUTO_TEST_CASE(only_memory_of_fixed_size_is_opened) {
   const auto refuses = [](OwnedDescriptor fd) {
     BOOST_CHECK_EXCEPTION(SharedRings::open(std::move(fd)), Error,
                           [](const Error& e) { return e.code() == Code::data_loss; });

@@ -56,7 +56,7 @@ std::size_t slabs_mapped() {
   return n;
 }
 
-BOOST_AUTO_TEST_CASE(what_is_lent_is_nobody_elses_until_it_is_back) {
+BOOST_AUTO_TEST_CASE(a_loan_is_exclusive_until_it_is_returned) {
   Pair pair;
   std::mt19937_64 random(4);
   std::vector<std::pair<Tensor, int>> held;
@@ -156,7 +156,7 @@ BOOST_AUTO_TEST_CASE(tensors_may_end_on_any_thread) {
   BOOST_TEST(pair.pass(kBytes, 3).bytes() == kBytes);
 }
 
-BOOST_AUTO_TEST_CASE(places_beyond_the_slab_are_told) {
+BOOST_AUTO_TEST_CASE(places_beyond_the_slab_are_refused) {
   Pair pair;
   BOOST_TEST(pair.theirs->has({.slot = SlabMemory::kSlots - 1, .position = 0, .bytes = kBytes}));
   BOOST_TEST(!pair.theirs->has({.slot = SlabMemory::kSlots, .position = 0, .bytes = 1}));
@@ -170,7 +170,7 @@ BOOST_AUTO_TEST_CASE(places_beyond_the_slab_are_told) {
   BOOST_TEST(!pair.theirs->has({.slot = 0, .position = 2 * kBytes, .bytes = ~std::uint64_t{0}}));
 }
 
-BOOST_AUTO_TEST_CASE(only_memory_that_nobody_can_shrink_is_a_slab) {
+BOOST_AUTO_TEST_CASE(only_memory_of_fixed_size_is_a_slab) {
   OwnedDescriptor shrinks(memfd_create("not sealed", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   BOOST_REQUIRE(ftruncate(shrinks.get(), 8 * SlabMemory::kPage) == 0);
   BOOST_TEST(

@@ -66,7 +66,7 @@ BOOST_AUTO_TEST_CASE(large_ones_are_waited_for_awake_only_where_all_goes_beside_
   BOOST_TEST((w.wait() == kSpin));
 }
 
-BOOST_AUTO_TEST_CASE(who_has_no_time_to_be_awake_for_blocks_at_once) {
+BOOST_AUTO_TEST_CASE(a_thread_without_spin_time_blocks_at_once) {
   SpinPolicy never(0us);
   BOOST_TEST(never.has_moved(1s, 1, 64, true));
   BOOST_TEST(never.has_rested(1s));

@@ -106,7 +106,7 @@ std::vector<std::uint64_t> up_to(std::uint64_t n) {
   return all;
 }
 
-BOOST_AUTO_TEST_CASE_TEMPLATE(both_ends_hear_who_the_other_is, World, Worlds) {
+BOOST_AUTO_TEST_CASE_TEMPLATE(both_ends_get_the_others_name, World, Worlds) {
   Pair<World> pair;
   const PeerInfo& a = pair.heard_b.peers[0].second;
   const PeerInfo& b = pair.heard_a.peers[0].second;
@@ -448,7 +448,7 @@ struct SharingWorld : SimulatedWorld {
 };
 
 // A grant does not wait for a tensor.
-BOOST_AUTO_TEST_CASE(what_may_not_wait_for_a_message_is_told_so) {
+BOOST_AUTO_TEST_CASE(a_record_that_may_not_wait_is_refused) {
   bool was_open = false;
   // one of ten channels does not open
   for (SharingWorld::seed = 1; SharingWorld::seed < 10; ++SharingWorld::seed) {

@@ -125,7 +125,7 @@ BOOST_AUTO_TEST_CASE(inline_bytes_follow_a_data_header) {
   BOOST_TEST((decoded(ack).code() == Code::data_loss));
 }
 
-BOOST_AUTO_TEST_CASE(another_version_is_told_apart) {
+BOOST_AUTO_TEST_CASE(another_version_is_recognised) {
   const Bytes bytes = packed([](auto& p) {
     p.pack_array(4).pack_uint8(1);
     p.pack("troupe").pack(wire::kVersion + 1).pack("whatever comes then");
@@ -211,7 +211,7 @@ BOOST_AUTO_TEST_CASE(what_is_played_again_is_dropped_and_counted) {
   BOOST_TEST(victim.received() == 2);
 }
 
-BOOST_AUTO_TEST_CASE(who_has_dialled_hears_an_answer_or_a_refusal) {
+BOOST_AUTO_TEST_CASE(the_dialler_gets_an_answer_or_a_refusal) {
   wire::Hello answer = hello();
   answer.is_answer = true;
   answer.info.engine = std::string(engine_version());
@@ -240,7 +240,7 @@ BOOST_AUTO_TEST_CASE(who_has_dialled_hears_an_answer_or_a_refusal) {
   BOOST_TEST(victim.losses() == 0u);
 }
 
-BOOST_AUTO_TEST_CASE(who_dials_again_hears_what_ends_the_session) {
+BOOST_AUTO_TEST_CASE(a_redial_gets_the_reason_of_the_end) {
   wire::Hello answer = hello();
   answer.is_answer = true;
   answer.info.engine = std::string(engine_version());

@@ -46,7 +46,7 @@ Tensor on_gpu(Device& device, Stream& stream, const Tensor& host) {
 
 BOOST_FIXTURE_TEST_SUITE(cuda_device_test, FakeMachine)
 
-BOOST_AUTO_TEST_CASE(work_runs_in_order_and_events_tell_when) {
+BOOST_AUTO_TEST_CASE(work_runs_in_order_and_events_report_it) {
   const auto device = make_gpu();
   BOOST_TEST(device->name() == "gpu:0");
   BOOST_TEST(device->kind() == "gpu");
@@ -227,7 +227,7 @@ BOOST_AUTO_TEST_CASE(more_checked_kernels_than_records_do_not_hang) {
   BOOST_TEST(fetch(*device, *stream, out).at(0) == 2);
 }
 
-BOOST_AUTO_TEST_CASE(without_numbers_of_the_driver_events_tell) {
+BOOST_AUTO_TEST_CASE(events_report_completion_without_the_drivers_numbers) {
   fake_cuda::reset({.seed = 3, .has_write_value = false});
   const auto device = make_gpu();
   const auto stream = device->make_stream();
@@ -293,7 +293,7 @@ BOOST_AUTO_TEST_CASE(saved_values_move_to_the_host_and_back) {
   BOOST_TEST(engine.device("gpu:0").swapper()->counters().out > 0u);
 }
 
-BOOST_AUTO_TEST_CASE(operations_without_primitives_run_on_the_host_and_explain_says_so) {
+BOOST_AUTO_TEST_CASE(operations_without_primitives_run_on_the_host_in_explain) {
   EngineOptions options;
   options.default_device = "gpu:0";
   Engine engine(options);

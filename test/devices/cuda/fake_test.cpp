@@ -171,7 +171,7 @@ BOOST_AUTO_TEST_CASE(a_block_freed_before_its_copy_is_named) {
 }
 #endif
 
-BOOST_AUTO_TEST_CASE(events_tell_what_has_passed) {
+BOOST_AUTO_TEST_CASE(events_report_completed_work) {
   Machine m;
   cudaEvent_t begin = nullptr, end = nullptr;
   OK(cudaEventCreateWithFlags(&begin, cudaEventDefault));

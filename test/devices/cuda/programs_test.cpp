@@ -503,7 +503,7 @@ BOOST_AUTO_TEST_CASE(strided_forms_of_all_axes) {
       }
 }
 
-BOOST_AUTO_TEST_CASE(names_tell_programs_apart) {
+BOOST_AUTO_TEST_CASE(names_distinguish_programs) {
   const PrintedProgram one = print_program(chain_program(), flat_form(chain_program())),
                        again = print_program(chain_program(), flat_form(chain_program())),
                        other = print_program(chain_program(), flat_form(chain_program(), true));
