@@ -4,9 +4,11 @@
 # In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so
 # does every flag it shows; a relative link leads somewhere; a ```cpp block after
 # `<!-- the whole of FILE -->` is that file, letter by letter. In test/, a comment `// W17` or
-# `// W2, W3: ...` names rows of a CASES.md.
+# `// W2, W3: ...` names rows of a CASES.md. Each row is named in the folders that test/CASES.md has.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 status=0
 complain() {
@@ -106,4 +108,24 @@ while IFS= read -r mark; do
       complain "${mark%%:// *}: no CASES.md has a row $row; see test/CASES.md"
   done
 done <<<"$marks"
+
+# Rows that no test names. A script names a row by `# E6`; a page excepts rows in a line that begins
+# with `Without a test: `.
+rows_named() { # folder...
+  grep -rhoE '(//|#) [A-Z][0-9]+(, [A-Z][0-9]+)*($|[^A-Za-z0-9_])' --include='*.cpp' \
+    --include='*.hpp' --include='*.sh' "$@" 2>/dev/null | grep -oE '[A-Z][0-9]+' | sort -u || true
+}
+while IFS='|' read -r _ page _ where _; do
+  page=$(sed -n 's/.*(\([^)]*CASES\.md\)).*/\1/p' <<<"$page")
+  [ -n "$page" ] && [ -e "test/$page" ] || continue
+  folders=()
+  case $where in
+    *'all folders'*) folders=(test scripts/checks) ;;
+    *) for folder in ${where//,/ }; do folders+=("test/$folder"); done ;;
+  esac
+  comm -23 <(grep -hoE '^\| *[A-Z][0-9]+ *\|' "test/$page" | tr -d '| ' | sort -u) \
+    <({ rows_named "${folders[@]}" && sed -n 's/^Without a test: //p' "test/$page" |
+      grep -oE '[A-Z][0-9]+'; } | sort -u) >"$work/rows"
+  while IFS= read -r row; do complain "test/$page: no test names row $row"; done <"$work/rows"
+done <test/CASES.md
 exit $status

@@ -37,7 +37,7 @@ Expr power(const Expr& x, double n) {
 
 // ---- vjp (B1)
 
-BOOST_AUTO_TEST_CASE(a_pullback_serves_any_number_of_cotangents) {
+BOOST_AUTO_TEST_CASE(a_pullback_serves_any_number_of_cotangents) {  // B1
   in_each_scope([](Eager& e) {
     auto pull = vjp([](Expr x) { return square(x); }, e.constant(3.0));
     BOOST_TEST(number(pull.value()) == 9);
@@ -172,7 +172,7 @@ BOOST_AUTO_TEST_CASE(hessians_multiply_vectors) {
 
 // ---- Jacobians (B2, B5)
 
-BOOST_AUTO_TEST_CASE(jacobians_are_computed_three_ways) {
+BOOST_AUTO_TEST_CASE(jacobians_are_computed_three_ways) {  // B2
   in_each_scope([](Eager& e) {
     Expr x = matrix(e, {1, 2}, {2}), y = matrix(e, {3, 4}, {2});
     const Numbers of_x{6, 0, 0, 16}, of_y{1, 0, 0, 4};
@@ -290,7 +290,7 @@ BOOST_AUTO_TEST_CASE(batches_have_one_jacobian_an_example) {
   });
 }
 
-BOOST_AUTO_TEST_CASE(jacobians_refuse_what_has_none) {
+BOOST_AUTO_TEST_CASE(jacobians_refuse_what_has_none) {  // B5
   Eager e;
   Expr x = matrix(e, {1, 2, 3, 4}, {2, 2}), row = matrix(e, {1, 2}, {2});
   GradientTape tape({.persistent = true});

@@ -70,7 +70,7 @@ lines=$(grep -o 'different.cpp:[0-9]*' "$work/different.log" | sort -u | wc -l)
 
 # Mistakes, each of types of its own, after a comment that says a part of the error: one
 # static_assert of at most 15 lines that names a line of the mistake.
-# E8
+# E8, A30
 cat >"$work/mistakes.cpp" <<'END'
 #include <troupe/troupe.hpp>
 using namespace troupe;

@@ -271,7 +271,7 @@ BOOST_AUTO_TEST_CASE(sums_are_added_before_they_are_reduced) {
       {{"r:2", "k:r", all_reduces(1)}});
 }
 
-BOOST_AUTO_TEST_CASE(operations_without_a_rule_run_on_whole_values) {
+BOOST_AUTO_TEST_CASE(operations_without_a_rule_run_on_whole_values) {  // S16
   const Dim a{"a", 4}, b{"b", 6};
   check(
       [&](Graph& g) {
@@ -409,7 +409,7 @@ BOOST_AUTO_TEST_CASE(an_integer_quotient_has_a_whole_dividend) {
   check_values(got[0], {3});
 }
 
-BOOST_AUTO_TEST_CASE(layers_run_on_pieces) {
+BOOST_AUTO_TEST_CASE(layers_run_on_pieces) {  // O18
   const Dim batch{"batch", 4}, length{"length", 3}, heads{"heads", 2}, depth{"depth", 4},
       model{"model", 6}, classes{"classes", 5};
   // Normalisation and a loss, with gradients of all parameters.
