@@ -67,10 +67,7 @@ Program cut_over_mesh(Program program, Level, const PassRequest& request) {
     for (std::string& line : mesh::detail::explained(spmd, *request.options.mesh))
       request.told->push_back(std::move(line));
   }
-  // A loop's lists are one a device, and their passes look at them apart.
-  const bool has_flows = !spmd.flows.empty();
-  program = mesh::detail::one_program(std::move(spmd));
-  return has_flows ? mesh::detail::expand(program, request.options.mesh->mesh) : program;
+  return mesh::detail::one_program(std::move(spmd));
 }
 
 // The first device has the values of those that all devices compute: others need not.

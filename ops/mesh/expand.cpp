@@ -247,7 +247,7 @@ class Expansion {
           for (std::size_t o = 1; o < sub->outputs.size(); ++o)
             known.push_back(parts[0]->is_once(sub->outputs[o]));
       }
-      // A variable is on all devices if an iteration leaves it there.
+      // A variable is on all devices if an iteration leaves it there: passes put other arguments.
       for (std::size_t k = 0; k < variables; ++k)
         if (argument_is_once[k] && !parts[1]->is_once(subs[1]->outputs[k])) {
           argument_is_once[k] = 0;
