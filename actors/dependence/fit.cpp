@@ -54,11 +54,8 @@ class EmState {
     for (std::size_t j = 0; j < kernels_.size(); ++j) {
       Cause& cause = model_.channels[j];
       if (cause.is_absent || cause.weight == 0) continue;
-      double outputs = 0;
-      for (std::size_t l = 0; l < odds_.size(); ++l) {
-        scaled_[l] = cause.weight * odds_[l];
-        outputs += scaled_[l] * sums_[j][l];
-      }
+      for (std::size_t l = 0; l < odds_.size(); ++l) scaled_[l] = cause.weight * odds_[l];
+      const double outputs = sum_of_products(scaled_.data(), sums_[j].data(), odds_.size());
       cause.weight = masses_[j] > 0 ? outputs / masses_[j] : 0;
       if (!cause.is_delay_fixed) kernels_[j]->update(cause, sums_[j], scaled_);
     }

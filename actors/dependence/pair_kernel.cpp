@@ -1,5 +1,5 @@
 // Delays by pairs. A density of the families here is exp(c + p log d + q t), with t = d or the
-// square of log d, so that one loop serves all, and three sums by output serve all updates.
+// square of log d, so that one loop serves all, and three weighted sums serve all updates.
 #include <troupe/actors/dependence/channel_kernel.hpp>
 
 #include <algorithm>
@@ -31,17 +31,36 @@ PairForm pair_form_of(const Delay& delay) {
           delay.location / variance - 1, -1 / (2 * variance)};
 }
 
-/// Sums over the pairs of a part: of z, z log d and z t.
-struct PairMoments {
-  double outputs = 0, logs = 0, seconds = 0;
-};
+/// Sets `sums` to those of `values` by output. With few pairs an output a branch would often miss.
+void pair_add_up(const Pairs& pairs, const std::vector<std::uint32_t>& output_of,
+                 const std::vector<double>& values, std::vector<double>& sums) {
+  constexpr std::size_t kFewPairs = 4;
+  if (output_of.size() < kFewPairs * sums.size()) {
+    std::fill(sums.begin(), sums.end(), 0);
+    for (std::size_t p = 0; p < output_of.size(); ++p) sums[output_of[p]] += values[p];
+    return;
+  }
+  for (std::size_t l = 0; l < sums.size(); ++l) {
+    double sum = 0;
+    for (std::size_t p = pairs.begin[l]; p < pairs.begin[l + 1]; ++p) sum += values[p];
+    sums[l] = sum;
+  }
+}
+
+std::vector<std::uint32_t> pair_outputs(const std::vector<std::size_t>& begin) {
+  std::vector<std::uint32_t> all;
+  all.reserve(begin.back());
+  for (std::size_t l = 0; l + 1 < begin.size(); ++l)
+    all.insert(all.end(), begin[l + 1] - begin[l], static_cast<std::uint32_t>(l));
+  return all;
+}
 
 constexpr double kLargestShape = 1e4, kLeastSpread = 1e-2;  // if all delays are equal
 
 /// Weighted maximum likelihood. A gamma density has Minka's start, then Newton's steps.
-void pair_refit(Delay& delay, const PairMoments& sums, double longest) {
-  if (sums.outputs <= 0) return;
-  const double log = sums.logs / sums.outputs, second = sums.seconds / sums.outputs;
+void pair_refit(Delay& delay, const WeightedSums& sums, double longest) {
+  if (sums.weights <= 0) return;
+  const double log = sums.xs / sums.weights, second = sums.ts / sums.weights;
   if (delay.kind == Delay::Kind::exponential && second > 0)
     delay.rate = 1 / std::min(second, longest);
   if (delay.kind == Delay::Kind::lognormal) {
@@ -64,15 +83,16 @@ class PairKernel final : public ChannelKernel {
  public:
   PairKernel(const Times& inputs, const Arrivals& arrivals, double support, const Delay& delay)
       : ChannelKernel(inputs, arrivals, support), pairs_(inputs, outputs_, support) {
+    output_of_ = pair_outputs(pairs_.begin);
+    const std::size_t blocks = (pairs_.delays.size() + kExpBlock - 1) / kExpBlock;
+    pairs_.delays.resize(blocks * kExpBlock, 1);
     const std::vector<Delay> one{delay};
     for (const Delay& part : delay.kind == Delay::Kind::mixture ? delay.parts : one) {
       parts_.emplace_back();
       parts_.back().sums.resize(outputs_.size());
       if (part.kind == Delay::Kind::uniform) count(part, parts_.back());
+      else parts_.back().densities.resize(pairs_.delays.size());
     }
-    const std::size_t blocks = (pairs_.delays.size() + kExpBlock - 1) / kExpBlock;
-    pairs_.delays.resize(blocks * kExpBlock, 1);
-    densities_.resize(pairs_.delays.size());
     logs_.reserve(pairs_.delays.size());
     for (const double d : pairs_.delays) logs_.push_back(std::log(d));
     squares_.reserve(logs_.size());
@@ -80,16 +100,12 @@ class PairKernel final : public ChannelKernel {
   }
 
   void density(const Delay& delay, std::vector<double>& sums) override {
-    if (delay.kind != Delay::Kind::mixture) {
-      compute(delay, parts_[0]);
-      for (std::size_t l = 0; l < sums.size(); ++l) sums[l] = parts_[0].sums[l].outputs;
-      return;
-    }
+    if (delay.kind != Delay::Kind::mixture) return compute(delay, parts_[0], sums);
     std::fill(sums.begin(), sums.end(), 0);
     for (std::size_t c = 0; c < parts_.size(); ++c) {
-      compute(delay.parts[c], parts_[c]);
-      for (std::size_t l = 0; l < sums.size(); ++l)
-        sums[l] += delay.shares[c] * parts_[c].sums[l].outputs;
+      if (delay.parts[c].kind != Delay::Kind::uniform)
+        compute(delay.parts[c], parts_[c], parts_[c].sums);
+      for (std::size_t l = 0; l < sums.size(); ++l) sums[l] += delay.shares[c] * parts_[c].sums[l];
     }
   }
 
@@ -97,12 +113,12 @@ class PairKernel final : public ChannelKernel {
     Delay& delay = cause.delay;
     const double longest = kLongestMean * support_;
     if (delay.kind != Delay::Kind::mixture)
-      return pair_refit(delay, weighted(parts_[0], odds), longest);
+      return pair_refit(delay, weighted(delay, parts_[0], odds), longest);
     double all = 0;
     std::vector<double> shares;
     for (std::size_t c = 0; c < parts_.size(); ++c) {
-      const PairMoments of_part = weighted(parts_[c], odds);
-      shares.push_back(delay.shares[c] * of_part.outputs);
+      const WeightedSums of_part = weighted(delay.parts[c], parts_[c], odds);
+      shares.push_back(delay.shares[c] * of_part.weights);
       all += shares.back();
       pair_refit(delay.parts[c], of_part, longest);
     }
@@ -112,49 +128,39 @@ class PairKernel final : public ChannelKernel {
 
  private:
   struct Part {
-    std::vector<PairMoments> sums;  // by output
+    std::vector<double> sums;       // by output, of a part of a mixture
+    std::vector<double> densities;  // by pair; none of a uniform part
   };
 
   /// A uniform part never changes: its sums are counts.
   void count(const Delay& delay, Part& part) const {
-    for (std::size_t l = 0; l < outputs_.size(); ++l)
-      for (std::size_t p = pairs_.begin[l]; p < pairs_.begin[l + 1]; ++p)
-        part.sums[l].outputs += delay.density(pairs_.delays[p]);
+    for (std::size_t p = 0; p < output_of_.size(); ++p)
+      part.sums[output_of_[p]] += delay.density(pairs_.delays[p]);
   }
-  void compute(const Delay& delay, Part& part) {
-    if (delay.kind == Delay::Kind::uniform) return;
+  const double* seconds_of(const Delay& delay) const {
+    return (delay.kind == Delay::Kind::lognormal ? squares_ : pairs_.delays).data();
+  }
+  void compute(const Delay& delay, Part& part, std::vector<double>& sums) {
     const auto [constant, of_log, of_second] = pair_form_of(delay);
-    const double* second = (delay.kind == Delay::Kind::lognormal ? squares_ : pairs_.delays).data();
-    for (std::size_t begin = 0; begin < densities_.size(); begin += kExpBlock) {
-      double powers[kExpBlock];
-      for (std::size_t i = 0; i < kExpBlock; ++i)
-        powers[i] = constant + of_log * logs_[begin + i] + of_second * second[begin + i];
-      exponentials(powers, &densities_[begin]);
-    }
-    for (std::size_t l = 0; l < part.sums.size(); ++l) {
-      PairMoments sum;
-      for (std::size_t p = pairs_.begin[l]; p < pairs_.begin[l + 1]; ++p) {
-        const double z = densities_[p];
-        sum.outputs += z;
-        sum.logs += z * logs_[p];
-        sum.seconds += z * second[p];
-      }
-      part.sums[l] = sum;
-    }
+    exponentials_of(constant, of_log, logs_.data(), of_second, seconds_of(delay),
+                    part.densities.data(), part.densities.size());
+    pair_add_up(pairs_, output_of_, part.densities, sums);
   }
-  static PairMoments weighted(const Part& part, const std::vector<double>& odds) {
-    PairMoments all;
-    for (std::size_t l = 0; l < odds.size(); ++l) {
-      all.outputs += odds[l] * part.sums[l].outputs;
-      all.logs += odds[l] * part.sums[l].logs;
-      all.seconds += odds[l] * part.sums[l].seconds;
-    }
+  /// Returns the sums over pairs of the odds z, of z log d and of z t.
+  WeightedSums weighted(const Delay& delay, const Part& part,
+                        const std::vector<double>& odds) const {
+    if (delay.kind != Delay::Kind::uniform)
+      return weighted_sums(part.densities.data(), output_of_.data(), odds.data(), logs_.data(),
+                           seconds_of(delay), output_of_.size());
+    WeightedSums all;
+    for (std::size_t l = 0; l < odds.size(); ++l) all.weights += odds[l] * part.sums[l];
     return all;
   }
 
-  Pairs pairs_;  // delays are padded to whole blocks with 1
+  Pairs pairs_;                           // delays are padded to whole blocks with 1
+  std::vector<std::uint32_t> output_of_;  // by pair
   std::vector<Part> parts_;
-  std::vector<double> logs_, squares_, densities_;  // by pair
+  std::vector<double> logs_, squares_;  // by pair, padded
 };
 
 /// Bins of pairs (Lewis and Mohler). The exposure of a bin is the number of inputs whose delays in
@@ -165,6 +171,7 @@ class HistogramKernel final : public ChannelKernel {
       : ChannelKernel(inputs, arrivals, delay.size), exposures_(delay.masses.size()) {
     const Pairs pairs(inputs, outputs_, delay.size);
     begin_ = pairs.begin;
+    output_of_ = pair_outputs(begin_);
     bins_.reserve(pairs.delays.size());
     for (const double d : pairs.delays)
       bins_.push_back(static_cast<std::uint32_t>(delay.bin_of(d)));
@@ -185,9 +192,13 @@ class HistogramKernel final : public ChannelKernel {
 
   void update(Cause& cause, const std::vector<double>&, const std::vector<double>& odds) override {
     Delay& delay = cause.delay;
+    // in turns, because a bin that comes again at once would wait for its last addition
+    constexpr std::size_t kTurns = 4;
+    std::vector<double> turns(kTurns * exposures_.size());
+    for (std::size_t p = 0; p < bins_.size(); ++p)
+      turns[kTurns * bins_[p] + p % kTurns] += odds[output_of_[p]];
     std::vector<double> outputs(exposures_.size());
-    for (std::size_t l = 0; l < odds.size(); ++l)
-      for (std::size_t p = begin_[l]; p < begin_[l + 1]; ++p) outputs[bins_[p]] += odds[l];
+    for (std::size_t b = 0; b < turns.size(); ++b) outputs[b / kTurns] += turns[b];
     const double per_width = static_cast<double>(delay.masses.size()) / delay.size;
     double weight = 0;
     for (std::size_t b = 0; b < outputs.size(); ++b) {
@@ -201,9 +212,9 @@ class HistogramKernel final : public ChannelKernel {
   }
 
  private:
-  std::vector<double> exposures_;  // inputs, by bin
-  std::vector<std::uint32_t> bins_;
-  std::vector<std::size_t> begin_;  // by output, of bins_
+  std::vector<double> exposures_;                // inputs, by bin
+  std::vector<std::uint32_t> bins_, output_of_;  // by pair
+  std::vector<std::size_t> begin_;               // by output, of bins_
 };
 
 }  // namespace

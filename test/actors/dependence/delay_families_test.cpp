@@ -65,6 +65,39 @@ BOOST_AUTO_TEST_CASE(blocks_of_exponentials_equal_the_library) {
   BOOST_TEST(sum_of_logs({}) == 0);
 }
 
+BOOST_AUTO_TEST_CASE(sums_over_pairs_equal_those_of_the_library) {
+  std::mt19937_64 random(2);
+  std::uniform_real_distribution<double> any(0.1, 3);
+  std::vector<double> x(2 * kExpBlock), t(x.size()), y(x.size());
+  std::vector<std::uint32_t> of(x.size());
+  const std::vector<double> factors{0.5, 2, 0.25};
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    x[i] = any(random);
+    t[i] = any(random);
+    of[i] = static_cast<std::uint32_t>(random() % factors.size());
+  }
+  exponentials_of(0.5, 2, x.data(), -3, t.data(), y.data(), y.size());
+  double weights = 0, xs = 0, ts = 0;
+  const std::size_t n = y.size() - 3;  // no multiple of the lanes
+  for (std::size_t i = 0; i < y.size(); ++i) {
+    BOOST_REQUIRE(std::abs(y[i] / std::exp(0.5 + 2 * x[i] - 3 * t[i]) - 1) < 1e-13);
+    if (i >= n) continue;
+    weights += y[i] * factors[of[i]];
+    xs += y[i] * factors[of[i]] * x[i];
+    ts += y[i] * factors[of[i]] * t[i];
+  }
+  const WeightedSums sums =
+      weighted_sums(y.data(), of.data(), factors.data(), x.data(), t.data(), n);
+  const auto near = boost::test_tools::tolerance(1e-12);
+  BOOST_TEST(sums.weights == weights, near);
+  BOOST_TEST(sums.xs == xs, near);
+  BOOST_TEST(sums.ts == ts, near);
+  BOOST_TEST(
+      sum_of_products(x.data(), t.data(), n) ==
+          std::inner_product(x.begin(), x.begin() + static_cast<std::ptrdiff_t>(n), t.begin(), 0.0),
+      near);
+}
+
 BOOST_AUTO_TEST_CASE(families_are_densities) {
   const std::vector<Delay> all{
       Delay::exponential(0.2),
