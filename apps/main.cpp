@@ -397,11 +397,10 @@ int run(int argc, char** argv) {
   WatchFlags of_watch;
   CLI::App* watch_verb =
       looks("watch", "Run a standing query over the events of a node, or of a trace", nullptr);
-  watch_verb
-      ->add_option("QUERY", of_watch.query,
-                   "activity, waits, stalled-edges, silent-nodes or stragglers")
+  watch_verb->add_option("QUERY", of_watch.query, "Name of a standing query")
       ->required()
-      ->type_name("TEXT:{activity,waits,stalled-edges,silent-nodes,stragglers}");
+      ->type_name(
+          "TEXT:{activity,waits,stalled-edges,silent-nodes,stragglers,queue-growth,alert-once}");
   watch_verb->add_option("TRACE", of_watch.trace, "A file of 'troupe trace' (default: ask a node)")
       ->type_name("FILE");
   watch_verb->add_option("--window", of_watch.window, "Seconds that a row of the output covers")

@@ -80,6 +80,32 @@ struct TraceNames {
   }
 };
 
+/// Sends that no receive of the edge follows within the window.
+Stream stalled_sends(const Stream& engine, Time window) {
+  const Stream sent = engine.select(field("kind") == "send"),
+               received = engine.select(field("kind") == "receive");
+  return match(
+      unless(event(sent, "x"), event(received, "y"), window),
+      {.equal = {"name"}, .output = {{"node", field("x.node")}, {"edge", field("x.name")}}});
+}
+
+/// Edges with more sends than receives in a window and in the one before it.
+Stream growing_edges(const Stream& engine, Time window) {
+  const Stream sent = engine.select(field("kind") == "send"),
+               received = engine.select(field("kind") == "receive");
+  const Stream steps = sent.project({{"edge", field("name")}, {"step", 1}})
+                           .unite(received.project({{"edge", field("name")}, {"step", -1}}));
+  const Stream now = steps.tumbling(window).aggregate({"edge"}, {sum("step", "growth")});
+  // a row of two windows lives on in the second one
+  const Stream both =
+      steps.hopping(window, later(window, window)).aggregate({"edge"}, {sum("step", "of_two")});
+  return now.join(both, {"edge"})
+      .select(field("growth") > 0 && field("of_two") > field("growth"))
+      .project({{"edge", field("edge")},
+                {"before", field("of_two") - field("growth")},
+                {"growth", field("growth")}});
+}
+
 }  // namespace
 
 std::vector<EngineEvent> events_of_trace(const std::string& text) {
@@ -161,7 +187,9 @@ const std::vector<StandingQuery>& standing_queries() {
       {"waits", "waits in a window by node, and the longest"},
       {"stalled-edges", "sends that no receive of the edge follows within the window"},
       {"silent-nodes", "nodes without an event for the window after one"},
-      {"stragglers", "kernels that take twice as long on a node as on all, in a window"}};
+      {"stragglers", "kernels that take twice as long on a node as on all, in a window"},
+      {"queue-growth", "edges with more sends than receives in each of two windows"},
+      {"alert-once", "bursts of stalled sends by edge, each reported once, after its end"}};
   return all;
 }
 
@@ -180,11 +208,14 @@ Query standing_query(const std::string& name, Time window) {
                  .tumbling(window)
                  .aggregate({"node", "name"}, {count("waits"), events::max("ns", "longest_ns")}));
   } else if (name == "stalled-edges") {
-    const Stream sent = engine.select(field("kind") == "send"),
-                 received = engine.select(field("kind") == "receive");
-    q.output(name, match(unless(event(sent, "x"), event(received, "y"), window),
-                         {.equal = {"name"},
-                          .output = {{"node", field("x.node")}, {"edge", field("x.name")}}}));
+    q.output(name, stalled_sends(engine, window));
+  } else if (name == "queue-growth") {
+    q.output(name, growing_edges(engine, window));
+  } else if (name == "alert-once") {
+    q.output(name, stalled_sends(engine, window)
+                       .session(window, {"edge"})
+                       .aggregate({"edge"}, {count("stalls")}));
+    q.set_consistency(Consistency::strong());  // no alert is taken back
   } else if (name == "silent-nodes") {
     q.output(name, match(unless(event(engine, "x"), event(engine, "y"), window),
                          {.equal = {"node"}, .output = {{"node", field("x.node")}}}));

@@ -41,7 +41,8 @@ struct StandingQuery {
   std::string name, help;
 };
 const std::vector<StandingQuery>& standing_queries();
-/// `window` in ns. Throws Error (not_found) for another name.
+/// `window` in ns. `alert-once` is strong, the others are at the default level. Throws Error
+/// (not_found) for another name.
 Query standing_query(const std::string& name, Time window);
 
 }  // namespace troupe::events

@@ -155,7 +155,7 @@ int watch(const WatchFlags& flags, const LookFlags& look) {
   try {
     query = events::standing_query(flags.query, window);
   } catch (const Error& error) { throw Misuse(error.what()); }
-  query.set_consistency(level_of(flags.level, window));
+  if (!query.consistency().is_strong()) query.set_consistency(level_of(flags.level, window));
   Changes changes(query, look.json);
   events::DirectRun run(query,
                         [&](std::size_t, const events::Batch& batch) { changes.add(batch); });

@@ -89,7 +89,7 @@ BOOST_AUTO_TEST_CASE(standing_queries_answer) {
     BOOST_TEST(!standing_query(q.name, 1).explain().empty());
   BOOST_TEST(refusal([] { standing_query("stalls", 1); }, Code::not_found) ==
              "there is no standing query 'stalls'; name one of activity, waits, "
-             "stalled-edges, silent-nodes, stragglers");
+             "stalled-edges, silent-nodes, stragglers, queue-growth, alert-once");
 }
 
 BOOST_AUTO_TEST_CASE(standing_queries_find_trouble) {
@@ -112,6 +112,31 @@ BOOST_AUTO_TEST_CASE(standing_queries_find_trouble) {
   BOOST_TEST(answer("stragglers", {at(50, "a", "kernel", "m", 9), at(60, "b", "kernel", "m", 1),
                                    at(70, "b", "kernel", "m", 1), at(80, "b", "kernel", "m", 1)}) ==
              R"([0,100):("a", "m", 3))");
+  // e grows by 2, then by 1; f grows, then shrinks
+  BOOST_TEST(answer("queue-growth", {at(10, "a", "send", "e"), at(20, "a", "send", "e"),
+                                     at(30, "a", "send", "f"), at(110, "a", "send", "e"),
+                                     at(120, "a", "send", "e"), at(150, "b", "receive", "e"),
+                                     at(160, "b", "receive", "f")}) == R"([100,200):("e", 2, 1))");
+}
+
+BOOST_AUTO_TEST_CASE(an_alert_comes_once) {
+  Ran ran(standing_query("alert-once", 100));
+  BOOST_TEST(ran.plan.consistency().is_strong());
+  Key key = 0;
+  const auto send = [&](Time end, Time guarantee) {
+    std::vector<Batch> batches = finished_batches({{end - 1, 1, "a", "", "send", "e"}}, key);
+    batches[0].guarantee = guarantee;
+    ran.run.feed("engine", std::move(batches[0]));
+  };
+  send(10, 10);
+  send(50, 50);
+  send(90, 300);  // all stalled; the burst ends 100 after the last one
+  BOOST_TEST(ran.of("alert-once").events_out == 1u);
+  send(400, 800);
+  ran.run.finish();
+  BOOST_TEST(ran.of("alert-once").events_out == 2u);
+  BOOST_TEST(ran.of("alert-once").retractions_out == 0u);
+  BOOST_TEST(ran.coalesced() == R"([110,290):("e", 3) [500,600):("e", 1))");
 }
 
 BOOST_AUTO_TEST_SUITE_END()
