@@ -35,21 +35,32 @@ std::vector<std::unique_ptr<Operator>> make_operators(const Query& query) {
 DirectRun::DirectRun(const Query& query, Receive receive)
     : query_((check_query(query), query)), consumers_(query.consumers()),
       receive_(std::move(receive)), output_of_(outputs_by_step(query)),
-      operators_(make_operators(query)) {}
+      operators_(make_operators(query)), progress_(query_) {}
 
 void DirectRun::feed(std::size_t source, Batch batch) {
+  const Time g = batch.guarantee;
   deliver(query_.sources().at(source).step, 0, std::move(batch));
+  progress_.note(source, g, [this](std::size_t idle, Time follows) {
+    Batch none(query_.steps()[query_.sources()[idle].step].schema);
+    none.guarantee = follows;
+    deliver(query_.sources()[idle].step, 0, std::move(none));
+    return true;
+  });
 }
 
 void DirectRun::deliver(std::size_t step, std::size_t input, Batch batch) {
   std::vector<Batch> out;
   operators_[step]->receive(input, std::move(batch), out);
-  const auto& consumers = consumers_[step];
+  const Split* split = query_.steps()[step].split.get();
   for (Batch& made : out) {
     if (output_of_[step] >= 0) receive_(static_cast<std::size_t>(output_of_[step]), made);
-    for (std::size_t c = 0; c < consumers.size(); ++c)
-      deliver(consumers[c].step, consumers[c].input,
-              c + 1 == consumers.size() ? std::move(made) : made);
+    std::vector<Batch> shares;
+    if (split) shares = split->divide(made);
+    for (const Query::Consumer& to : consumers_[step]) {
+      Batch& share = to.partition < 0 ? made : shares[static_cast<std::size_t>(to.partition)];
+      if (share.empty() && share.guarantee == kNever) continue;
+      deliver(to.step, to.input, to.is_last ? std::move(share) : share);
+    }
   }
 }
 
@@ -72,9 +83,9 @@ Time effective_from(const std::vector<Time>& answers, const std::vector<Time>& r
 Time DirectRun::set_consistency(const Consistency& level) {
   check_consistency(level);
   std::vector<Time> answers, reaches;
-  for (const auto& op : operators_) {
-    answers.push_back(op->set_consistency(level));
-    reaches.push_back(op->reach());
+  for (std::size_t s = 0; s < operators_.size(); ++s) {
+    answers.push_back(operators_[s]->set_consistency(level));
+    if (query_.steps()[s].partition <= 0) reaches.push_back(operators_[s]->reach());
   }
   // an empty batch sends what a smaller B holds no longer
   for (std::size_t s = 0; s < operators_.size(); ++s)
@@ -90,12 +101,13 @@ std::vector<Counters> DirectRun::counters() const {
 }
 
 std::string text_of(const std::vector<Counters>& counters) {
-  std::string out = fmt::format("{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9}{:>9}\n", "operator",
-                                "in", "retracted", "out", "retracted", "blocked", "state", "peak");
+  std::string out =
+      fmt::format("{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9}{:>9}{:>11}\n", "operator", "in",
+                  "retracted", "out", "retracted", "blocked", "state", "peak", "peak bytes");
   for (const Counters& c : counters)
-    out += fmt::format("{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9}{:>9}\n", c.name, c.events_in,
-                       c.retractions_in, c.events_out, c.retractions_out, c.blocked, c.state,
-                       c.peak_state);
+    out += fmt::format("{:<24}{:>10}{:>10}{:>10}{:>10}{:>10}{:>9}{:>9}{:>11}\n", c.name,
+                       c.events_in, c.retractions_in, c.events_out, c.retractions_out, c.blocked,
+                       c.state, c.peak_state, c.peak_bytes);
   for (const Counters& c : counters) {
     if (c.clipped + c.dropped + c.refused > 0)
       out += fmt::format("{}: {} clipped, {} dropped, {} refused\n", c.name, c.clipped, c.dropped,

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <troupe/actors/events/query.hpp>
+#include <troupe/actors/events/source_progress.hpp>
 
 namespace troupe::events {
 
@@ -46,6 +47,7 @@ class DirectRun {
   const Receive receive_;
   std::vector<int> output_of_;  // by step; -1: none
   std::vector<std::unique_ptr<Operator>> operators_;
+  SourceProgress progress_;
 };
 
 /// Throws Error (failed_precondition) unless the query has a source and an output.

@@ -44,6 +44,7 @@ class Join final : public Operator {
 
   void process(std::size_t input, Batch batch) override;
   Time advance(Time g) override;
+  std::size_t event_bytes() const override { return sizeof(Entry) + row_bytes(schema()); }
   void insert(std::size_t input, Bucket& bucket, const Batch& batch, std::size_t i);
   void retract(std::size_t input, Bucket& bucket, const Batch& batch, std::size_t i);
   void send(Key key, Time begin, Time end, Time old_end, const Entry& left, const Entry& right);

@@ -414,6 +414,22 @@ void MatchPlanner::set_output() {
 
 }  // namespace
 
+Division MatchPlan::division() const {
+  Division division;
+  for (const Leaf& leaf : leaves) division.sides.push_back({leaf.input, leaf.key_columns});
+  division.made.assign(key_names.size(), -1);
+  for (std::size_t o = 0; o < output.size(); ++o) {
+    const int of = output[o].only_field();
+    if (of < 0 || static_cast<std::size_t>(of) >= fields.size()) continue;
+    const auto [leaf, column] = fields[static_cast<std::size_t>(of)];
+    const auto& columns = leaves[leaf].key_columns;
+    const auto it = std::find(columns.begin(), columns.end(), column);
+    if (it != columns.end())
+      division.made[static_cast<std::size_t>(it - columns.begin())] = static_cast<int>(o);
+  }
+  return division;
+}
+
 MatchPlan plan_match(const Pattern& pattern, const MatchOptions& options,
                      const std::vector<std::size_t>& input_of) {
   return MatchPlanner(options, input_of).plan(pattern);

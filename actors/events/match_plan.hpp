@@ -64,6 +64,8 @@ struct MatchPlan {
   std::size_t contributors_field() const { return fields.size() + 1; }
   std::size_t occurrence_field() const { return fields.size() + 2; }
   const Node& top() const { return nodes.back(); }
+  /// Events of a match agree in the correlation key.
+  Division division() const;
 };
 
 /// `input_of`: the operator's input of each event, in order of the pattern. Throws Error.

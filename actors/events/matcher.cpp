@@ -282,6 +282,12 @@ void Matcher::forget(Partition& partition, Time g, bool is_sweep) {
   partition.sent.erase(partition.sent.begin(), it);
 }
 
+std::size_t Matcher::event_bytes() const {
+  std::size_t most = row_bytes(schema());
+  for (const MatchPlan::Leaf& leaf : plan_->leaves) most = std::max(most, row_bytes(leaf.schema));
+  return sizeof(Instance) + most;
+}
+
 std::size_t Matcher::size_of(const Partition& partition) {
   std::size_t size = partition.sent.size();
   for (const Instances& all : partition.nodes) size += all.size();

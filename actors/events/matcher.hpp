@@ -52,6 +52,7 @@ class Matcher final : public Operator {
 
   void process(std::size_t input, Batch batch) override;
   Time advance(Time g) override;
+  std::size_t event_bytes() const override;
   void take(const MatchPlan::Leaf& leaf, const Batch& batch);
   void insert(Partitions::value_type& entry, const MatchPlan::Leaf& leaf, const Batch& batch,
               std::size_t i);

@@ -53,6 +53,8 @@ void Operator::flush() {
 void Operator::count_state(std::uint64_t state) {
   counters_.state = state;
   counters_.peak_state = std::max(counters_.peak_state, state);
+  counters_.state_bytes = state * event_bytes();
+  counters_.peak_bytes = std::max(counters_.peak_bytes, counters_.state_bytes);
 }
 
 void Operator::complain(std::string sentence) {

@@ -37,6 +37,8 @@ struct Counters {
   double blocking = 0;                  ///< time they were buffered, summed
   std::uint64_t state = 0;              ///< events remembered now
   std::uint64_t peak_state = 0;         ///< events remembered, at most
+  std::uint64_t state_bytes = 0;        ///< bytes of `state`, by Operator::event_bytes
+  std::uint64_t peak_bytes = 0;         ///< bytes of `peak_state`
   std::uint64_t clipped = 0;            ///< messages later than M, moved to the cut
   std::uint64_t dropped = 0;            ///< messages without effect: later than M, or no insert
   std::uint64_t refused = 0;            ///< messages that make no sense
@@ -92,6 +94,12 @@ class Operator {
   /// Sends a whole batch behind what was sent.
   void pass(Batch batch);
   void count_state(std::uint64_t state);
+  /// Returns the bytes that an event takes in the state, without those of its text.
+  virtual std::size_t event_bytes() const { return row_bytes(schema_); }
+  static std::size_t row_bytes(const Schema& schema) {
+    constexpr std::size_t kKeyAndTimes = 4 * sizeof(Time);
+    return kKeyAndTimes + schema.size() * sizeof(Value);
+  }
   void complain(std::string sentence);
   Time guarantee() const { return guarantee_; }  // the least of the inputs
   Counters counters_;

@@ -90,8 +90,13 @@ void OperatorActor::change_level(const Switch& to) {
 }
 
 void OperatorActor::forward(Batch batch) {
+  std::vector<Batch> shares;
+  if (wiring_.split) shares = wiring_.split->divide(batch);
   for (std::size_t c = 0; c < edges_.size(); ++c) {
-    edges_[c].add(c + 1 == edges_.size() ? std::move(batch) : batch);
+    const Wiring::Consumer& to = wiring_.consumers[c];
+    Batch& share = to.partition < 0 ? batch : shares[static_cast<std::size_t>(to.partition)];
+    if (share.empty() && share.guarantee == kNever) continue;
+    edges_[c].add(to.is_last ? std::move(share) : share);
     send_waiting(c);
   }
 }

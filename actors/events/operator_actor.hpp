@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <troupe/actors/events/operator.hpp>
+#include <troupe/actors/events/partition.hpp>
 #include <troupe/actors/runtime/lean_actor.hpp>
 
 namespace troupe::events {
@@ -61,8 +62,11 @@ class OperatorActor final : public LeanActor<OperatorMessage> {
     struct Consumer {
       OperatorActor* actor;
       std::size_t input;
+      int partition;  // share of the output; -1: all
+      bool is_last;   // the last one that takes these rows
     };
     std::vector<Consumer> consumers;
+    std::shared_ptr<const Split> split;         // divides the output; null: whole
     std::vector<std::function<void()>> grants;  // by input: gives one credit back
     std::function<void(Batch&)> receive;        // takes the output; empty: none
     std::function<void()> ended;                // the output has the guarantee kForever

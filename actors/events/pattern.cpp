@@ -108,10 +108,12 @@ Stream match(const Pattern& pattern, const MatchOptions& options) {
       options.where ? fmt::format(" where {}", options.where->text()) : std::string();
   const std::string keys =
       plan->key_names.empty() ? "" : fmt::format(" by ({})", fmt::join(plan->key_names, ", "));
-  return query.add("pattern", pattern.text() + where + keys, inputs,
-                   [plan, n = inputs.size(), k = query.keys()](const std::string& name) {
-                     return std::make_unique<Matcher>(name, plan, n, k);
-                   });
+  return query.add(
+      "pattern", pattern.text() + where + keys, inputs,
+      [plan, n = inputs.size(), k = query.keys()](const std::string& name) {
+        return std::make_unique<Matcher>(name, plan, n, k);
+      },
+      plan->division());
 }
 
 Stream at_most(std::int64_t most, const std::vector<Stream>& streams, Time within,

@@ -59,6 +59,9 @@ class PerSnapshot final : public Operator {
 
   void process(std::size_t input, Batch batch) override;
   Time advance(Time g) override;
+  std::size_t event_bytes() const override {
+    return sizeof(typename Snapshots::value_type) + sizeof(Sent) + row_bytes(schema());
+  }
   void change(Group& group, std::size_t input, Time begin, Time end, int by);
   void count_ends(Group& group, Time begin, Time end, Time old_end);
   void join_at(Group& group, Time at);

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +25,7 @@
 #include <troupe/actors/events/alter_lifetime.hpp>
 #include <troupe/actors/events/formula.hpp>
 #include <troupe/actors/events/operator.hpp>
+#include <troupe/actors/events/partition.hpp>
 #include <troupe/actors/events/stateless.hpp>
 #include <troupe/actors/events/totals.hpp>
 
@@ -36,6 +38,10 @@ struct MatchOptions;
 struct SourceOptions {
   /// The source sends no retractions, so it needs no table of its events.
   bool inserts_only = false;
+  /// The source is idle while its guarantee is that long behind the greatest one of the others.
+  /// Then the guarantee follows at this distance, and later messages that break it are refused,
+  /// counted and named. kForever: the query waits for the source.
+  Time idle_after = kForever;
 };
 
 class Stream {
@@ -78,6 +84,7 @@ class Stream {
  private:
   friend class Query;
   friend Stream match(const Pattern& pattern, const MatchOptions& options);
+  Division by_group(const std::vector<std::string>& group_by) const;
   void demand_schema_of(const Stream& other, const char* verb) const;
   Stream(Query* query, std::size_t step) : query_(query), step_(step) {}
   Query* query_;
@@ -106,14 +113,20 @@ class Query {
     std::string what;  // for `explain`
     std::vector<std::size_t> inputs;
     std::function<std::unique_ptr<Operator>(const std::string& name)> make;
-    Schema schema;  // its output's
+    Schema schema;                            // its output's
+    Division division;                        // how its rows depend on each other
+    int partition = -1;                       // which of several copies; -1: it is one
+    std::shared_ptr<const Split> split = {};  // its consumers of a partition get a share
   };
   struct Port {
     std::string name;
     std::size_t step;
+    Time idle_after = kForever;  // a source's
   };
   struct Consumer {
     std::size_t step, input;
+    int partition;  // share of the output; -1: all
+    bool is_last;   // the last one that takes these rows
   };
   const std::vector<Step>& steps() const { return steps_; }      // inputs come before users
   const std::vector<Port>& sources() const { return sources_; }  // the step takes what users feed
@@ -127,9 +140,13 @@ class Query {
   friend class Stream;
   friend Stream match(const Pattern& pattern, const MatchOptions& options);
   using Maker = std::function<std::unique_ptr<Operator>(const std::string& name)>;
-  Stream add(const std::string& kind, std::string what, std::vector<std::size_t> inputs,
-             Maker make);
-  Stream add_named(std::string name, std::string what, std::vector<std::size_t> inputs, Maker make);
+  /// Without a division each row stands by itself and keeps the columns of its input.
+  Stream add(const std::string& kind, std::string what, std::vector<std::size_t> inputs, Maker make,
+             std::optional<Division> division = {});
+  Stream add_named(std::string name, std::string what, std::vector<std::size_t> inputs, Maker make,
+                   std::optional<Division> division = {});
+  friend Query partitioned(const Query& query, std::size_t partitions);
+  Query divided(const std::vector<std::vector<std::size_t>>& columns, std::size_t partitions) const;
   void demand_new(const std::string& name) const;
   KeySource keys();
   std::uint16_t creators(std::uint16_t count);

@@ -70,6 +70,7 @@ class RunningQuery::Run {
 
  private:
   void connect(int window);
+  void note(std::size_t source, Time g);
   void fail(const std::exception_ptr& error);
   void throw_if_failed();
   bool has_failed() {
@@ -86,6 +87,8 @@ class RunningQuery::Run {
   std::optional<caf::actor_system> system_;
   std::vector<LeanRef<OperatorActor>> actors_;  // by step
   std::vector<std::unique_ptr<SourcePort>> ports_;
+  std::mutex progress_mutex_;  // guards progress_
+  SourceProgress progress_;
   std::mutex switching_;  // held for a change of level, so that no other one comes between
   std::mutex mutex_;      // guards all below
   std::condition_variable changed_;
@@ -94,11 +97,11 @@ class RunningQuery::Run {
 };
 
 RunningQuery::Run::Run(const Query& of, Receive receive, RunOptions options)
-    : query((check_query(of), of)),
+    : query((check_query(of), partitioned(of, static_cast<std::size_t>(options.partitions)))),
       own_pool_(options.pool ? std::optional<WorkerPool>()
                              : std::optional<WorkerPool>(std::in_place, options.workers)),
       pool_(options.pool ? *options.pool : *own_pool_), receive_(std::move(receive)),
-      open_outputs_(query.outputs().size()) {
+      progress_(query), open_outputs_(query.outputs().size()) {
   SchedulerModule::load(config_, pool_);
   system_.emplace(config_);
   if (pool_.deterministic()) system_->await_actors_before_shutdown(false);
@@ -115,12 +118,14 @@ void RunningQuery::Run::connect(int window) {
   std::vector<OperatorActor::Wiring> wirings(actors_.size());
   for (std::size_t s = 0; s < actors_.size(); ++s)
     wirings[s].grants.resize(std::max<std::size_t>(1, query.steps()[s].inputs.size()));
-  for (std::size_t s = 0; s < actors_.size(); ++s)
+  for (std::size_t s = 0; s < actors_.size(); ++s) {
+    wirings[s].split = query.steps()[s].split;
     for (std::size_t c = 0; c < consumers[s].size(); ++c) {
-      const auto [step, input] = consumers[s][c];
-      wirings[s].consumers.push_back({actors_[step].get(), input});
+      const auto [step, input, partition, is_last] = consumers[s][c];
+      wirings[s].consumers.push_back({actors_[step].get(), input, partition, is_last});
       wirings[step].grants[input] = [up = actors_[s].get(), c] { up->send(Grant{c}); };
     }
+  }
   for (std::size_t p = 0; p < ports_.size(); ++p)
     wirings[query.sources()[p].step].grants[0] = [port = ports_[p].get()] { port->grant(); };
   for (std::size_t o = 0; o < query.outputs().size(); ++o) {
@@ -178,10 +183,25 @@ void RunningQuery::Run::throw_if_failed() {
 
 bool RunningQuery::Run::try_feed(std::size_t source, Batch& batch) {
   throw_if_failed();
-  if (batch.size() <= Batch::kMost) return ports_[source]->add(batch);
+  if (batch.size() <= Batch::kMost) {
+    const Time g = batch.guarantee;
+    if (!ports_[source]->add(batch)) return false;
+    if (g != kNever) note(source, g);
+    return true;
+  }
   throw Error(Code::invalid_argument,
               fmt::format("a batch for '{}' has {} messages of at most {}; feed several",
                           query.sources()[source].name, batch.size(), Batch::kMost));
+}
+
+/// Gives idle sources their guarantees.
+void RunningQuery::Run::note(std::size_t source, Time g) {
+  const std::lock_guard lock(progress_mutex_);
+  progress_.note(source, g, [this](std::size_t idle, Time follows) {
+    Batch none(query.steps()[query.sources()[idle].step].schema);
+    none.guarantee = follows;
+    return ports_[idle]->add(none);
+  });
 }
 
 void RunningQuery::Run::feed(std::size_t source, Batch batch) {
@@ -210,6 +230,8 @@ Time RunningQuery::Run::set_consistency(const Consistency& level) {
     actors_[s]->send(Switch{level, &answers[s], &reaches[s], &answered});
   if (pool_.deterministic()) pool_.run_all();
   answered.wait();
+  for (std::size_t s = 0; s < actors_.size(); ++s)
+    if (query.steps()[s].partition > 0) reaches[s] = 0;  // beside the first one
   return effective_from(answers, reaches);
 }
 
@@ -223,10 +245,12 @@ std::vector<Counters> RunningQuery::Run::counters() {
 }
 
 RunningQuery::RunningQuery(const Query& query, Receive receive, RunOptions options) {
-  if (options.window < 1 || options.workers < 1)
-    throw Error(Code::invalid_argument,
-                fmt::format("a query runs with a window of {} and {} workers; give 1 or more each",
-                            options.window, options.workers));
+  if (options.window < 1 || options.workers < 1 || options.partitions < 1)
+    throw Error(
+        Code::invalid_argument,
+        fmt::format("a query runs with a window of {}, {} workers and {} partitions; give 1 "
+                    "or more each",
+                    options.window, options.workers, options.partitions));
   run_ = std::make_unique<Run>(query, std::move(receive), options);
 }
 RunningQuery::~RunningQuery() = default;

@@ -35,6 +35,7 @@ struct RunOptions {
   int workers = 2;                     ///< in a pool of its own
   detail::WorkerPool* pool = nullptr;  ///< shared with others, and longer alive than the run
   int window = 4;                      ///< tokens in flight an edge, at least 1
+  int partitions = 1;                  ///< copies of the operators, by key; see partition.hpp
 };
 
 class RunningQuery {

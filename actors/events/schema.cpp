@@ -26,14 +26,9 @@ std::string text_of(const Row& row) {
   return out + ")";
 }
 
-std::size_t hash_of(const Value& value) {
-  if (const auto* integer = std::get_if<std::int64_t>(&value)) {
-    std::uint64_t x = static_cast<std::uint64_t>(*integer) * 0x9E3779B97F4A7C15ULL;
-    return static_cast<std::size_t>(x ^ (x >> 32));
-  }
-  const auto* real = std::get_if<double>(&value);
-  return real && std::isnan(*real) ? 0 : std::hash<Value>()(value);
-}
+/// All values that are no number are one.
+std::size_t hash_of(double value) { return std::isnan(value) ? 0 : std::hash<double>()(value); }
+std::size_t hash_of(const std::string& value) { return std::hash<std::string>()(value); }
 
 bool ValueOrder::operator()(const Value& a, const Value& b) const {
   const double* x = std::get_if<double>(&a);

@@ -26,7 +26,15 @@ inline Type type_of(const Value& value) { return static_cast<Type>(value.index()
 std::string text_of(const Value& value);
 /// Returns `(7, "abc")`.
 std::string text_of(const Row& row);
-std::size_t hash_of(const Value& value);
+inline std::size_t hash_of(std::int64_t value) {
+  const std::uint64_t x = static_cast<std::uint64_t>(value) * 0x9E3779B97F4A7C15ULL;
+  return static_cast<std::size_t>(x ^ (x >> 32));
+}
+std::size_t hash_of(double value);
+std::size_t hash_of(const std::string& value);
+inline std::size_t hash_of(const Value& value) {
+  return std::visit([](const auto& own) { return hash_of(own); }, value);
+}
 /// A total order, in which a real that is no number comes after all others.
 struct ValueOrder {
   bool operator()(const Value& a, const Value& b) const;

@@ -1,5 +1,5 @@
-// Event streams: ns an event of four queries on one core, live and peak bytes, and the latency of
-// the pattern at 10,000 events/s.
+// Event streams: ns an event of four queries on one core and on two, live and peak bytes, and the
+// latency of the pattern at 10,000 events/s.
 //
 // One generator feeds all, in the timed part: 1,000 keys, ten types, event i at i ms less 0 to 99.
 //
@@ -133,13 +133,13 @@ constexpr Case kCases[] = {{"filter", "filter", 10, 8'000'000, 100},
                            {"pattern_dense", "pattern", 4, 500'000, 1e3}};
 
 /// Runs a query as actors, with this thread as its source.
-Speed run(const Query& q, const Case& of, int workers) {
+Speed run(const Query& q, const Case& of, int workers, int partitions) {
   constexpr std::int64_t kMost = Batch::kMost;
   std::atomic<std::size_t> outputs{0};
   const auto receive = [&](std::size_t, const Batch& batch) { outputs += batch.size(); };
   const double begin = bench::now_ns();
   {
-    RunningQuery running(q, receive, {.workers = workers});
+    RunningQuery running(q, receive, {.workers = workers, .partitions = partitions});
     for (std::int64_t i = 0; i < of.events; i += kMost)
       running.feed("events", make_events(i, std::min(of.events, i + kMost), of.types));
     running.finish();
@@ -185,7 +185,7 @@ void measure(const Case& of, const Consistency& level, bench::Peer* peer) {
   pin_to(1);
   double outputs = 0;
   for (int i = 0; i < kRepetitions; ++i) {
-    const Speed speed = run(q, of, 1);
+    const Speed speed = run(q, of, 1, 1);
     c.ours.push_back(speed.ns);
     outputs = speed.outputs;
   }
@@ -197,6 +197,27 @@ void measure(const Case& of, const Consistency& level, bench::Peer* peer) {
   c.print();
 }
 
+/// Two partitions on two cores, against one on one: the source is one more thread of either.
+void measure_two_cores(const Case& of, const Consistency& level) {
+  if (std::thread::hardware_concurrency() < 2) return;
+  Query q = make_query(of.query);
+  q.set_consistency(level);
+  bench::Comparison c{
+      .name = fmt::format("streams_{}{}_two_cores", of.name, level.is_strong() ? "_strong" : ""),
+      .unit = "ns an event",
+      .peer = "one core",
+      .budget = 1.7,
+      .threads = 2,
+      .speed_up = true};
+  for (int i = 0; i < kRepetitions; ++i) {
+    pin_to(1);
+    c.theirs.push_back(run(q, of, 1, 1).ns);
+    pin_to(2);
+    c.ours.push_back(run(q, of, 2, 2).ns);
+  }
+  c.print();
+}
+
 /// Time from an event to the matches that it completes; if strong, from the guarantee that permits
 /// them. Events are fed one by one, 10,000 a second.
 void measure_latency(const Consistency& level, bench::Peer* peer) {
@@ -204,7 +225,7 @@ void measure_latency(const Consistency& level, bench::Peer* peer) {
   constexpr double kNs = 1e5;  // between events
   Query q = make_query("pattern");
   q.set_consistency(level);
-  std::vector<double> fed(kEvents), ms;
+  std::vector<double> fed(kEvents), late(kEvents), ms;
   const auto receive = [&](std::size_t, const Batch& batch) {
     const double now = bench::now_ns();
     const auto number = [&](std::size_t column, std::size_t i) {
@@ -225,11 +246,14 @@ void measure_latency(const Consistency& level, bench::Peer* peer) {
     for (std::int64_t i = 0; i < kEvents; ++i) {
       while (bench::now_ns() < begin + static_cast<double>(i) * kNs) continue;
       fed[static_cast<std::size_t>(i)] = bench::now_ns();
+      late[static_cast<std::size_t>(i)] =
+          (fed[static_cast<std::size_t>(i)] - begin - static_cast<double>(i) * kNs) * 1e-6;
       running.feed("events", make_events(i, i + 1, 10));
     }
     running.finish();
   }
   std::sort(ms.begin(), ms.end());
+  std::sort(late.begin(), late.end());
   std::vector<double> theirs;
   if (peer && peer->is_here()) theirs = peer->ask("pattern 50000 10 10000");
   for (const double share : {0.5, 0.99}) {
@@ -241,7 +265,9 @@ void measure_latency(const Consistency& level, bench::Peer* peer) {
     if (peer) peer->describe(c, peer->name());
     c.ours = {ms[static_cast<std::size_t>(share * static_cast<double>(ms.size()))]};
     if (!theirs.empty()) c.theirs = {theirs[share == 0.5 ? 0 : 1]};
-    c.also = {{"matches", static_cast<double>(ms.size())}};
+    c.also = {
+        {"matches", static_cast<double>(ms.size())},
+        {"source_late_ms", late[static_cast<std::size_t>(share * static_cast<double>(kEvents))]}};
     c.print();
   }
 }
@@ -255,6 +281,8 @@ int main(int count, char** words) {
     if (!only.empty() && only != of.name) continue;
     measure(of, Consistency::middle(), &flink);
     measure(of, Consistency::strong(), nullptr);
+    measure_two_cores(of, Consistency::middle());
+    measure_two_cores(of, Consistency::strong());
   }
   if (!only.empty() && only != "latency") return 0;
   measure_latency(Consistency::middle(), &flink);

@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 
+#include <troupe/devices/base/error.hpp>
 #include <troupe/test/actors/events/event_oracle.hpp>
 #include <troupe/test/actors/events/pattern_oracle.hpp>
 #include <troupe/test/actors/events/streams.hpp>
@@ -454,6 +455,13 @@ std::string describe(const Query& q, const Story& story, const History& output) 
   return out + "output " + text_of(canonical(output));
 }
 
+/// Returns the query in partitions, if it has a key.
+Query in_partitions(const Query& q, std::size_t partitions) {
+  try {
+    return partitioned(q, partitions);
+  } catch (const Error&) { return q; }
+}
+
 /// Feeds the story in batches, and compares at guarantees, at barriers and at the end.
 bool conforms(std::uint64_t seed, const Consistency& level) {
   Draw draw{std::mt19937_64(seed * 2654435761u)};
@@ -465,6 +473,7 @@ bool conforms(std::uint64_t seed, const Consistency& level) {
                                        of_table(streams[1], story.ideal[1]), has_window);
   q.output("out", program.stream);
   q.set_consistency(level);
+  if (seed % 2 == 0) q = in_partitions(q, 2 + seed / 2 % 2);
 
   History output;
   bool is_sound = true;

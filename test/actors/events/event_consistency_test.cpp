@@ -39,6 +39,8 @@ BOOST_AUTO_TEST_CASE(strong_sends_in_order_and_never_revises) {  // C1
   const Counters c = ran.of("s.align");
   BOOST_TEST(c.blocked == 3u);
   BOOST_TEST(c.peak_state == 3u);
+  BOOST_TEST(c.peak_bytes >= 3 * c.peak_state * sizeof(Time));
+  BOOST_TEST(c.peak_bytes < 1000u);
   BOOST_TEST(c.state == 0u);
 }
 

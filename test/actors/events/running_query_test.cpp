@@ -214,9 +214,9 @@ BOOST_AUTO_TEST_CASE(options_out_of_range_are_refused) {
         Code::invalid_argument);
   };
   BOOST_TEST(start({.window = 0}) ==
-             "a query runs with a window of 0 and 2 workers; give 1 or more each");
+             "a query runs with a window of 0, 2 workers and 1 partitions; give 1 or more each");
   BOOST_TEST(start({.workers = 0}) ==
-             "a query runs with a window of 4 and 0 workers; give 1 or more each");
+             "a query runs with a window of 4, 0 workers and 1 partitions; give 1 or more each");
   BOOST_TEST(refusal([] { RunningQuery(Query(), {}); }, Code::failed_precondition) != "");
 }
 
