@@ -12,7 +12,6 @@
 
 #include <troupe/devices/base/error.hpp>
 #include <troupe/devices/base/internal.hpp>
-#include <troupe/devices/device/plugin.hpp>
 #include <troupe/devices/device/registry.hpp>
 #include <troupe/function_text.hpp>
 #include <troupe/ops/graph/op.hpp>
@@ -139,12 +138,11 @@ std::vector<Primitive> all_primitives() {
   return all;
 }
 
-/// The dtypes on which a device runs a primitive; without strings, which have none.
+/// The dtypes on which a device runs a primitive.
 std::vector<DType> dtypes_of(const Primitives& primitives, Primitive p) {
   std::vector<DType> all;
   for (int i = 0; i < kDTypes; ++i)
-    if (const auto type = static_cast<DType>(i); type != DType::string && primitives.has(p, type))
-      all.push_back(type);
+    if (const auto type = static_cast<DType>(i); primitives.has(p, type)) all.push_back(type);
   return all;
 }
 
@@ -152,7 +150,7 @@ std::string text_of_dtypes(const std::vector<DType>& types) {
   if (types.empty()) return "none: the host runs it";
   std::string text;
   for (const DType type : types) text += (text.empty() ? "" : " ") + std::string(name_of(type));
-  return types.size() + 1 == kDTypes ? "all dtypes" : text;
+  return types.size() == kDTypes ? "all dtypes" : text;
 }
 
 /// The primitives of an op that a device lacks for all dtypes: then the host runs the op.
@@ -164,17 +162,12 @@ std::string lacking(const Primitives& primitives, const OpDef& op) {
   return names;
 }
 
-/// Throws Misuse, with the plug-in's problem if there is one, if the device does not exist.
+/// Throws Misuse with the reason if the device does not exist.
 std::unique_ptr<Device> device_of(std::string name) {
   if (name.find(':') == std::string::npos) name += ":0";
   try {
     return make_device(name, {});
-  } catch (const Error& e) {
-    std::string why = e.what();
-    for (const PluginReport& plugin : load_device_plugins())
-      if (!plugin.problem.empty()) why += fmt::format("; {}: {}", plugin.kind, plugin.problem);
-    throw Misuse(why);
-  }
+  } catch (const Error& e) { throw Misuse(e.what()); }
 }
 
 void print_device(const Device& device) {

@@ -47,11 +47,11 @@ bool CudaPrimitives::has(Primitive p, DType dtype) const {
     case Primitive::one_hot:
     case Primitive::range:
     case Primitive::random:
+    case Primitive::along: return true;
+    case Primitive::scan: return dtype != DType::boolean;
     case Primitive::pool:
-    case Primitive::scan:
     case Primitive::sort:
-    case Primitive::along:
-    case Primitive::search: return true;
+    case Primitive::search: return is_floating(dtype) || is_integer(dtype);
     case Primitive::matmul: return has_product(dtype) || is_integer(dtype);
     case Primitive::convolve: return is_floating(dtype) || is_integer(dtype);
     case Primitive::softmax:

@@ -21,7 +21,7 @@ struct KnownPlugin {
   const char* hardware;  // for people
 };
 constexpr KnownPlugin kKnownPlugins[] = {
-    {"gpu", "libtroupe_cuda.so", "libcuda.so.1", "an NVIDIA driver"}};
+    {"gpu", "libtroupe_cuda.so", "libcuda.so.1", "NVIDIA driver"}};
 
 std::string folder_of_this_library() {
   Dl_info info;
