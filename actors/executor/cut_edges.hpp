@@ -112,6 +112,8 @@ class CutEdges {
   // iterations of a run-length token after which it goes: its receiver can then work on them
   static constexpr std::int32_t kTimesAMessage = 256;
 
+  bool copy_to_peer(Value& value, std::int32_t partition);
+
   /// A batched token which the token of the next iteration may extend, in the same execution of its
   /// loop, until the batch goes.
   struct TokenRunLength {

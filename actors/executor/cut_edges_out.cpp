@@ -249,6 +249,12 @@ void CutEdges::post(IterationState& from, std::int32_t send, Value* value, std::
   Value source;
   if (value && !stream_.is_synchronous()) {
     const std::uint64_t began = ticks();
+    if (copy_to_peer(*value, to.partition)) {
+      observer_.record_copy(*token.run, to.source, began);
+      token.value = std::move(*value);
+      has_posted_ |= driver_.post(to.partition, std::move(token));
+      return;
+    }
     source = at_rest(*value);
     each_tensor(source, [&](const Tensor& t) {
       if (!t.is_on_host()) hosts.push_back(stream_.start_copy_to_host(t));
@@ -269,6 +275,18 @@ void CutEdges::post(IterationState& from, std::int32_t send, Value* value, std::
     });
     driver_.post_at_once(to.partition, std::move(token));
   });
+}
+
+// Moves a tensor to the receiver's device, if a copy by way of the host can be spared.
+bool CutEdges::copy_to_peer(Value& value, std::int32_t partition) {
+  Device* const peer = plan_.partitions[static_cast<std::size_t>(partition)].device;
+  if (!peer || peer->is_synchronous() || value.kind() != Value::Kind::tensor ||
+      value.tensor().is_on_host())
+    return false;
+  Tensor there = stream_.start_copy_to_peer(value.tensor(), *peer);
+  if (!there.has_value()) return false;
+  value = std::move(there);
+  return true;
 }
 
 // A token of the call protocol carries no value.

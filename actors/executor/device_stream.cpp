@@ -39,6 +39,31 @@ Tensor DeviceStream::start_copy_to_host(const Tensor& on_device) {
   return host;
 }
 
+Stream* DeviceStream::stream_of(Device& peer) {
+  for (const Peer& p : peers_)
+    if (p.device == &peer) return p.stream.get();
+  std::unique_ptr<Stream> stream = peer.compute_stream();
+  // No elements: this asks for the path alone.
+  const Shape none{0};
+  if (!peer.copy_from_peer(*stream, ConstView(nullptr, DType::u8, none), device_,
+                           View(nullptr, DType::u8, none)))
+    stream.reset();
+  peers_.push_back({&peer, std::move(stream)});
+  return peers_.back().stream.get();
+}
+
+Tensor DeviceStream::start_copy_to_peer(const Tensor& on_device, Device& peer) {
+  try {
+    Stream* const stream = stream_of(peer);
+    if (!stream) return {};
+    Tensor there = peer.empty(on_device.dtype(), on_device.shape());
+    if (!peer.copy_from_peer(*stream, on_device, device_, View(there))) return {};
+    return there;
+  } catch (const Error&) {
+    return {};  // by way of the host, where the receiver reports what is amiss
+  }
+}
+
 void DeviceStream::count_kernel(const Ref<Run>& run) {
   if (++in_batch_ != kBatch) return;
   in_batch_ = 0;

@@ -33,6 +33,9 @@ class DeviceStream {
   void copy_to_device_or_fail(Run& run, Value& value, std::int32_t source);
   /// Starts a copy to the host, which is complete when the stream has reached it.
   Tensor start_copy_to_host(const Tensor& on_device);
+  /// Starts a copy to another device of this process, in that device's order: nothing waits for it
+  /// on the host. Empty if the two have no path to each other, or the copy cannot be started.
+  Tensor start_copy_to_peer(const Tensor& on_device, Device& peer);
 
   /// Counts a kernel of the run that was enqueued.
   void count_kernel(const Ref<Run>& run);
@@ -44,15 +47,23 @@ class DeviceStream {
   static constexpr int kBatch = 256;
   static constexpr int kBatches = 4;
 
+  /// A handle on a peer's compute queue; null: it has no path from here.
+  struct Peer {
+    Device* device;
+    std::unique_ptr<Stream> stream;
+  };
+
   void copy_token_to_device(Value& value);
+  Stream* stream_of(Device& peer);
 
   Device& device_;
   PartitionDriver& driver_;
   PartitionObserver& observer_;
   RunFailures& failures_;
   std::unique_ptr<Stream> stream_;
-  int in_batch_ = 0;  // kernels enqueued since the last event
-  int batches_ = 0;   // events that the stream has not reached
+  std::vector<Peer> peers_;  // receivers of tokens so far
+  int in_batch_ = 0;         // kernels enqueued since the last event
+  int batches_ = 0;          // events that the stream has not reached
 };
 
 }  // namespace troupe

@@ -272,6 +272,35 @@ BOOST_AUTO_TEST_CASE(peers_copy_behind_each_others_work) {
   BOOST_TEST(!second->copy_from_peer(*to, source, *cpu, View(copy)));
 }
 
+BOOST_AUTO_TEST_CASE(tokens_between_two_gpus_do_not_pass_the_host) {
+  const auto run = [](bool has_path) {
+    fake_cuda::reset({.seed = 9, .max_delay_us = 20, .devices = 2});
+    const Tensor in = Tensor::of<float>({1, 2, 3, 4});
+    const auto copies = [&] {
+      Engine engine(EngineOptions{.workers = 2, .default_device = "gpu:0"});
+      Graph g;
+      const Expr x = g.input("x", DType::f32, {4});
+      const Expr first = tanh(x * 0.5);
+      Expr second;
+      {
+        const auto there = g.on_device("gpu:1");
+        second = first + 1.0;
+      }
+      const Function f = engine.compile(g, {x}, {second * 2.0});
+      if (!has_path) fake_cuda::fail("cudaMemcpyPeerAsync", cudaErrorInvalidDevice);
+      const std::uint64_t before = fake_cuda::report().copies;
+      const Tensor out = f({in})[0];
+      for (std::int64_t i = 0; i < 4; ++i)
+        BOOST_TEST(std::abs(out.at(i) - 2 * (1 + std::tanh(0.5 * in.at(i)))) < 1e-5);
+      return fake_cuda::report().copies - before;
+    }();
+    return copies;
+  };
+  // There and back: by way of the host, each is two copies.
+  const std::uint64_t direct = run(true);
+  BOOST_TEST(run(false) == direct + 1);
+}
+
 BOOST_AUTO_TEST_CASE(saved_values_move_to_the_host_and_back) {
   const auto device = make_gpu({.memory_limit = 64 << 10}, 0,
                                {.threshold = 1, .fill_level = 0.3, .keep_level = 0.5});
