@@ -37,5 +37,9 @@
 #include <troupe/ops/graph/custom_gradient.hpp>
 #include <troupe/ops/graph/graph.hpp>
 #include <troupe/ops/graph/variable.hpp>
+#include <troupe/ops/mesh/automatic.hpp>
 #include <troupe/ops/mesh/functions.hpp>
 #include <troupe/ops/mesh/mesh.hpp>
+#include <troupe/ops/mesh/mixture.hpp>
+#include <troupe/ops/mesh/shift.hpp>
+#include <troupe/ops/mesh/tiling.hpp>

@@ -4,7 +4,7 @@
 # In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so
 # does every flag it shows; a relative link leads somewhere; a ```cpp block after
 # `<!-- the whole of FILE -->` is that file, letter by letter. In test/, a comment `// W17` or
-# `// W2, W3: ...` names rows of a CASES.md. Each row is named in the folders that test/CASES.md has.
+# `// W2, W3: ...` names rows of a CASES.md; each row is named in the folders of test/CASES.md.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
 work=$(mktemp -d)
