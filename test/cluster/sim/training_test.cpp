@@ -113,7 +113,7 @@ BOOST_AUTO_TEST_CASE(a_killed_node_changes_no_bit, *boost::unit_test::label("one
 }
 
 BOOST_AUTO_TEST_CASE(another_driver_goes_on_after_one_is_lost,
-                     *boost::unit_test::label("one_thread") * boost::unit_test::disabled()) {
+                     *boost::unit_test::label("one_thread")) {
   for (std::uint64_t schedule = 1; schedule <= 10; ++schedule) {
     World world(schedule);
     // Before a step, while a checkpoint may be written; tests of processes kill it at any time.
@@ -132,8 +132,7 @@ BOOST_AUTO_TEST_CASE(another_driver_goes_on_after_one_is_lost,
   }
 }
 
-BOOST_AUTO_TEST_CASE(a_driver_that_was_cut_off_is_refused,
-                     *boost::unit_test::label("one_thread") * boost::unit_test::disabled()) {
+BOOST_AUTO_TEST_CASE(a_driver_that_was_cut_off_is_refused, *boost::unit_test::label("one_thread")) {
   for (std::uint64_t schedule = 1; schedule <= 4; ++schedule) {
     World world(schedule);
     bool is_ending = true;
@@ -154,8 +153,7 @@ BOOST_AUTO_TEST_CASE(a_driver_that_was_cut_off_is_refused,
   }
 }
 
-BOOST_AUTO_TEST_CASE(torn_and_full_disks_change_no_bit,
-                     *boost::unit_test::label("one_thread") * boost::unit_test::disabled()) {
+BOOST_AUTO_TEST_CASE(torn_and_full_disks_change_no_bit, *boost::unit_test::label("one_thread")) {
   int skipped = 0;
   for (std::uint64_t schedule = 1; schedule <= 12; ++schedule) {
     World world(schedule);
