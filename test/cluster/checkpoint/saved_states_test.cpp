@@ -75,6 +75,7 @@ BOOST_AUTO_TEST_CASE(actors_queues_and_variables_go_on_where_they_were) {
     Function put = engine.compile(g, {}, {q.enqueue({n})});
     Function take = engine.compile(g, {}, {q.dequeue()[0]});
     for (int i = 0; i < 3; ++i) put({});
+    BOOST_TEST(engine.get(v).at(0) == 1);  // made on first use
     const NamedTensors values = saved(engine, {"counter", "v", "q"});
     // Saving changes nothing.
     BOOST_TEST(take({})[0].at(0) == 0);
