@@ -126,6 +126,9 @@ while IFS='|' read -r _ page _ where _; do
   comm -23 <(grep -hoE '^\| *[A-Z][0-9]+ *\|' "test/$page" | tr -d '| ' | sort -u) \
     <({ rows_named "${folders[@]}" && sed -n 's/^Without a test: //p' "test/$page" |
       grep -oE '[A-Z][0-9]+'; } | sort -u) >"$work/rows"
-  while IFS= read -r row; do complain "test/$page: no test names row $row"; done <"$work/rows"
+  while IFS= read -r row; do
+    line=$(grep -nE "^\| *$row *\|" "test/$page" | cut -d: -f1)
+    complain "test/$page:$line: no test names row $row"
+  done <"$work/rows"
 done <test/CASES.md
 exit $status
