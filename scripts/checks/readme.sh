@@ -3,8 +3,9 @@
 #
 # In every *.md: a command of a ```sh block that starts with scripts/, .ci/ or build/ exists, and so
 # does every flag it shows; a relative link leads somewhere; a ```cpp block after
-# `<!-- the whole of FILE -->` is that file, letter by letter. In test/, a comment `// W17` or
-# `// W2, W3: ...` names rows of a CASES.md; each row is named in the folders of test/CASES.md.
+# `<!-- the whole of FILE -->` is that file, letter by letter; files that a map names exist. In
+# test/, a comment `// W17` or `// W2, W3: ...` names rows of a CASES.md; each row is named in the
+# folders of test/CASES.md.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/../..}"
 work=$(mktemp -d)
@@ -97,6 +98,19 @@ check_page() {
 pruned=(-path ./build -o -path ./.git -o -path ./.peers)
 while IFS= read -r page; do check_page "$page"; done \
   < <(find . \( "${pruned[@]}" \) -prune -o -name '*.md' -printf '%P\n' | sort)
+
+# Maps: a name in the first column of a README's "## Map" is a file or a folder beneath it.
+while IFS= read -r page; do
+  awk '/^## / { in_map = ($0 == "## Map") }
+    in_map && /^\|.*`/ { split($0, cell, "|"); print NR ":" cell[2] }' "$page" >"$work/map"
+  find "$(dirname "$page")" \( "${pruned[@]}" \) -prune -o -printf '%P\n' >"$work/files"
+  while IFS=: read -r line cell; do
+    while IFS= read -r name; do
+      [ -z "$name" ] || grep -qE "(^|/)${name%/}(\.[a-z]+)?(/|$)" "$work/files" ||
+        complain "$page:$line: the map names $name, which is not there"
+    done < <(grep -oE '`[A-Za-z][A-Za-z0-9_./-]*`' <<<"$cell" | tr -d '`' || true)
+  done <"$work/map"
+done < <(find . \( "${pruned[@]}" \) -prune -o -name README.md -printf '%P\n' | sort)
 
 # Row marks of tests: FILE:LINE ROW for each, without those whose row is in a table.
 rows=$(find test -name CASES.md -exec grep -hoE '^\| *[A-Z][0-9]+ *\|' {} + | tr -d '| ' || true)

@@ -135,6 +135,7 @@ plant README.md '[nothing](nowhere.md)' 'leads nowhere'
 plant README.md $'```sh\nscripts/nothing' 'there is no command'
 plant test/controlflow/loops_test.cpp 'int x = 0;  // W2, W999: a row' 'no CASES.md has a row W999;'
 plant test/actors/new_test.cpp '// Q1' 'no CASES.md has a row Q1;'
+plant actors/new/README.md $'## Map\n| `no_such_file` | idea |' 'the map names no_such_file,'
 plant test/faults/CASES.md '| U99 | a row | none | none |' 'no test names row U99'
 finds readme
 exit $((failures > 0))
