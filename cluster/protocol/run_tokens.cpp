@@ -13,9 +13,9 @@ namespace troupe {
 namespace {
 
 // In the byte in front of a token's path: its depth in the lower half.
-enum class What : std::uint8_t { nothing, dead, scalar, follows };
-constexpr unsigned kWhats = 4, kWhatAt = 4;
-static_assert(Path::kMaxDepth < 1 << kWhatAt);
+enum class TokenForm : std::uint8_t { nothing, dead, scalar, follows };
+constexpr unsigned kForms = 4, kFormAt = 4;
+static_assert(Path::kMaxDepth < 1 << kFormAt);
 static_assert(std::endian::native == std::endian::little);
 constexpr std::size_t kElement = 8;  // bytes: a wider scalar follows
 constexpr std::size_t kNumber = 10;  // bytes, at most
@@ -101,10 +101,11 @@ class NumberReader {
   const std::byte* end_;
 };
 
-What what_of(const Value& value, bool is_dead) {
-  if (is_dead) return What::dead;
-  if (!value.has_value()) return What::nothing;
-  return value.is_inline() && size_of(value.dtype()) <= kElement ? What::scalar : What::follows;
+TokenForm form_of(const Value& value, bool is_dead) {
+  if (is_dead) return TokenForm::dead;
+  if (!value.has_value()) return TokenForm::nothing;
+  return value.is_inline() && size_of(value.dtype()) <= kElement ? TokenForm::scalar
+                                                                 : TokenForm::follows;
 }
 
 void put_front(Numbers& to, const RunKey& run, std::size_t grants, std::size_t tokens) {
@@ -127,22 +128,22 @@ void put_grant(Numbers& to, std::int32_t partition, const G& grant) {
 // Writes a RunToken, or a Token. Returns true if its value follows.
 template <class T>
 bool put_token(Numbers& to, std::int32_t partition, const T& token) {
-  const What what = what_of(token.value, token.is_dead);
+  const TokenForm form = form_of(token.value, token.is_dead);
   to.put(partition);
   to.put(token.receive);
   to.put(token.times);
-  to.put_byte(static_cast<unsigned>(what) << kWhatAt | static_cast<unsigned>(token.path.depth));
+  to.put_byte(static_cast<unsigned>(form) << kFormAt | static_cast<unsigned>(token.path.depth));
   to.put_path(token.path);
-  if (what == What::scalar) {
+  if (form == TokenForm::scalar) {
     to.put_byte(static_cast<unsigned>(token.value.dtype()));
     to.put(token.value.scalar_bits(), size_of(token.value.dtype()));
   }
-  return what == What::follows;
+  return form == TokenForm::follows;
 }
 
 template <class T>
 void put_value(MessageWriter& w, const T& token) {
-  if (what_of(token.value, token.is_dead) == What::follows) w(token.value);
+  if (form_of(token.value, token.is_dead) == TokenForm::follows) w(token.value);
 }
 
 MessageWriter begun(std::span<const std::byte> bytes) {
@@ -225,12 +226,12 @@ void read_front(NumberReader& from, RunTokens& said, std::vector<std::size_t>& f
     token.partition = from.index();
     token.receive = from.index();
     token.times = from.index();
-    const unsigned front = from.byte(), what = front >> kWhatAt;
-    if (what >= kWhats) MessageReader::malformed("a token of no kind");
-    token.is_dead = static_cast<What>(what) == What::dead;
-    from.path(front & ((1 << kWhatAt) - 1), token.path);
-    if (static_cast<What>(what) == What::follows) follow.push_back(i);
-    if (static_cast<What>(what) != What::scalar) continue;
+    const unsigned front = from.byte(), what = front >> kFormAt;
+    if (what >= kForms) MessageReader::malformed("a token of no kind");
+    token.is_dead = static_cast<TokenForm>(what) == TokenForm::dead;
+    from.path(front & ((1 << kFormAt) - 1), token.path);
+    if (static_cast<TokenForm>(what) == TokenForm::follows) follow.push_back(i);
+    if (static_cast<TokenForm>(what) != TokenForm::scalar) continue;
     const unsigned dtype = from.byte();
     const auto kind = static_cast<DType>(dtype);
     if (dtype >= kAllDTypes || kind == DType::string || size_of(kind) > kElement)
