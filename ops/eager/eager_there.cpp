@@ -1,6 +1,7 @@
 // Eager scopes on devices of other nodes: ops and staged programs run there, values stay there.
 #include <troupe/ops/eager/eager.hpp>
 
+#include <troupe/devices/base/device_name.hpp>
 #include <troupe/ops/eager/bind_observer.hpp>
 #include <troupe/ops/eager/list_elements.hpp>
 #include <troupe/ops/eager/run_kernel.hpp>
@@ -57,7 +58,11 @@ Eager::Place* Eager::place_of(const StateSpec& state) {
   try {
     Place& place = place_on(state.device);
     return place.remote ? &place : nullptr;
-  } catch (const Error&) { return nullptr; }  // a constraint that names no one device
+  } catch (const Error&) {
+    // a constraint that names no one device; the state of a lost node does not begin anew here
+    if (troupe::node_of(state.device).empty() || is_any_index(state.device)) return nullptr;
+    throw;
+  }
 }
 
 Ref<State> Eager::state_of(const StateSpec& spec) {
