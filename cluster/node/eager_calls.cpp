@@ -22,9 +22,9 @@ constexpr std::size_t kKept = 4096;       // failures, and sessions that are ove
 
 using What = EagerStep::What;
 
-// At least as many bytes as the step takes in a message.
+// At least as many bytes as the step counts.
 std::uint64_t most_bytes(const EagerStep& step) {
-  std::uint64_t bytes = 160 + 9 * (step.in.size() + step.out.size());
+  std::uint64_t bytes = memory_of({&step, 1}) + 160 + 9 * (step.in.size() + step.out.size());
   if (!step.value.has_value()) return bytes;
   bytes += step.value.bytes();
   if (step.value.dtype() == DType::string)
@@ -32,6 +32,12 @@ std::uint64_t most_bytes(const EagerStep& step) {
          std::span(step.value.data<StringRef>(), static_cast<std::size_t>(step.value.elements())))
       bytes += s.size;
   return bytes;
+}
+
+// True for a step that waits for its turn in a stream.
+bool is_of_stream(const EagerStep& step) {
+  return step.what == What::pack || step.what == What::unpack || step.what == What::call ||
+         step.what == What::read;
 }
 
 std::string named(const std::string& what, const Site& site) {
@@ -84,10 +90,12 @@ void EagerCalls::send_pending(Peer to, Link& link) {
   m.steps.assign(std::make_move_iterator(first), std::make_move_iterator(end));
   link.pending.erase(first, end);
   Batch batch;
-  for (const EagerStep& s : m.steps)
+  for (const EagerStep& s : m.steps) {
     if (s.number != 0) batch.numbers.push_back(s.number);
+    if (s.what == What::drop) --link.programs;
+  }
   Message message = written(m);
-  batch.bytes = bytes_of(message);
+  batch.bytes = bytes_of(message) + memory_of(m.steps);
   if (link.pending.empty()) link.pending_bytes = 0, link.released = 0;
   link.use.add(batch.bytes);
   link.flying.emplace(m.batch, std::move(batch));
@@ -115,9 +123,18 @@ void EagerCalls::send_program(Peer to, Id program, const Placed& placed) {
   Message message = written(m);
   const std::uint64_t bytes = bytes_of(message);
   Lock lock(mutex_);
+  Link* link = find(to);
+  // a drop counts when its step is sent
+  if (link && link->programs >= EagerLimits::kPrograms) flush(lock, to);
   wait_for_room(lock, to, bytes);
-  Link* const link = find(to);
+  link = find(to);
   if (!link) return;  // the step that uses it throws
+  if (link->programs >= EagerLimits::kPrograms)
+    throw Error(Code::resource_exhausted,
+                fmt::format("node '{}' keeps {} programs of this node's eager scopes, and no more; "
+                            "drop scopes and traced functions that are not used any more",
+                            link->node, link->programs));
+  ++link->programs;
   link->use.add(bytes);
   link->flying.emplace(m.batch, Batch{bytes, {}});
   node_.transport.send(to, EagerProgram::kLane, std::move(message));
@@ -130,6 +147,7 @@ void EagerCalls::append(Link& link, EagerStep&& step, const Asked& by) {
   };
   if (step.what == What::put || step.what == What::pack) made(step.of);
   for (const Id value : step.out) made(value);
+  if (is_of_stream(step)) link.streams.insert(step.stream);
   if (step.number != 0) link.asked.emplace(step.number, by);
   link.pending_bytes += most_bytes(step);
   link.pending.push_back(std::move(step));
@@ -145,6 +163,12 @@ void EagerCalls::add(Peer to, EagerStep step, const Asked& by) {
                 fmt::format("node '{}' keeps {} values of this node's eager scopes, and no more; "
                             "drop expressions that are not used any more",
                             link->node, link->values));
+  if (is_of_stream(step) && !link->streams.contains(step.stream) &&
+      link->streams.size() >= EagerLimits::kStreams)
+    throw Error(Code::resource_exhausted,
+                fmt::format("node '{}' works for {} eager scopes of this node, and no more; "
+                            "end scopes that are not used any more",
+                            link->node, link->streams.size()));
   const bool is_urgent = by.acts || step.what == What::end;
   if (makes) values_.emplace(step.of, Held{to, by.what, by.site});
   for (const Id value : step.out)
@@ -219,8 +243,13 @@ void EagerCalls::finish(Peer to, What what, Id of) noexcept {
   Link* const link = find(to);
   if (!link) return;
   EagerStep step{what};
-  (what == What::end ? step.stream : step.of) = of;
-  failed_.erase(what == What::end ? of : 0);
+  if (what == What::end) {
+    failed_.erase(of);
+    if (link->streams.erase(of) == 0) return;  // it is not known there
+    step.stream = of;
+  } else {
+    step.of = of;
+  }
   append(*link, std::move(step), {});
   if (has_room(*link, link->pending_bytes)) send_pending(to, *link);
 }

@@ -50,10 +50,11 @@ class EagerCalls {
   Id fresh() { return last_.fetch_add(1, std::memory_order_relaxed) + 1; }
   /// Returns the session with a node that is here. Throws not_found.
   Peer session_with(const std::string& node);
-  /// Sends a program. Blocks while too much is on its way.
+  /// Sends a program. Throws resource_exhausted if the node has too many of this one. Blocks while
+  /// too much is on its way.
   void send_program(Peer to, Id program, const Placed& placed);
   /// Throws unavailable if the session is over, and resource_exhausted if the node has too many
-  /// values of this one. Blocks while too much is on its way.
+  /// values or streams of this one. Blocks while too much is on its way.
   void add(Peer to, EagerStep step, const Asked& by);
   /// Blocks until the result is there; `add` and then that. Throws the status of the call at fault.
   EagerResult ask(Peer to, EagerStep step, const Asked& by);
@@ -84,7 +85,8 @@ class EagerCalls {
     std::map<Id, Asked> asked;  // calls and reads that are not done, by number
     std::set<Id> awaited;
     std::map<Id, EagerResult> results;  // awaited ones that have come
-    std::size_t values = 0;
+    std::size_t values = 0, programs = 0;
+    std::set<Id> streams;        // open ones with steps there
     std::uint64_t released = 0;  // bytes of values whose release is pending
   };
   struct Held {

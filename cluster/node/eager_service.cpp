@@ -1,17 +1,16 @@
 #include <troupe/cluster/node/eager_service.hpp>
 
-#include <deque>
+#include <algorithm>
 #include <optional>
 #include <set>
-#include <unordered_map>
 #include <utility>
 
 #include <fmt/format.h>
 
-#include <troupe/cluster/node/eager_limits.hpp>
-#include <troupe/cluster/node/request_use.hpp>
+#include <troupe/cluster/node/eager_session.hpp>
 #include <troupe/cluster/protocol/program_codec.hpp>
 #include <troupe/devices/list/list.hpp>
+#include <troupe/devices/list/list_walk.hpp>
 
 namespace troupe {
 namespace {
@@ -21,154 +20,35 @@ using What = EagerStep::What;
 // Names of plans: the owner's own plans have smaller numbers.
 constexpr std::uint64_t kPlans = std::uint64_t{1} << 48;
 
-[[noreturn]] void refuse(const std::string& what) { throw Error(Code::data_loss, what); }
-
-void describe(const Value& value, std::vector<EagerSpec>& all) {
-  if (!value.has_value()) {
-    all.push_back({{}, EagerSpec::kUnwritten});
-    return;
+// Calls f for the value and, if it is a list, for all within it, until f returns false. Open lists
+// are kept on the heap, because a peer decides how deep they nest.
+template <class F>
+bool each_value(const Value& value, const F& f) {
+  struct Open {
+    List list;
+    std::int64_t next;
+  };
+  std::vector<Open> open;
+  const auto visit = [&](Value v) {
+    if (!f(v)) return false;
+    if (v.is_list()) open.push_back({std::move(v.list()), 0});
+    return true;
+  };
+  if (!visit(value)) return false;
+  while (!open.empty()) {
+    Open& top = open.back();
+    if (top.next == top.list.length()) open.pop_back();
+    else if (!visit(top.list.peek(top.next++))) return false;
   }
-  all.push_back({spec_of_value(value), value.is_list() ? value.list().length() : 0});
-  if (!value.is_list()) return;
-  const List& list = value.list();
-  for (std::int64_t i = 0; i < list.length(); ++i) describe(list.peek(i), all);
+  return true;
+}
+
+EagerSpec described(const Value& value) {
+  if (!value.has_value()) return {{}, EagerSpec::kUnwritten};
+  return {spec_of_value(value), value.is_list() ? value.list().length() : 0};
 }
 
 }  // namespace
-
-/// A program of the other node. Guarded by the session's lock until it is made.
-struct EagerService::Program {
-  std::uint64_t batch = 0, bytes = 0;
-  bool is_made = false;
-  std::shared_ptr<CompiledPlan> compiled;  // null: `refusal` has the reason
-  Status refusal;
-  std::set<std::uint64_t> waiting;  // streams
-};
-
-/// A value, which its step fills once. Guarded likewise until then.
-struct EagerService::Slot {
-  bool is_filled = false;
-  Value value;
-  std::uint64_t cause = 0;          // the call that failed, instead of a value
-  std::set<std::uint64_t> waiting;  // streams
-};
-
-/// A step whose names are resolved. It belongs to the function that runs it.
-struct EagerService::Work {
-  EagerStep step;
-  std::uint64_t batch = 0;
-  std::shared_ptr<Program> program;
-  std::shared_ptr<Slot> of;
-  std::vector<std::shared_ptr<Slot>> in, out;  // null: an element that was never written
-};
-
-struct EagerService::Stream {
-  std::deque<Work> work;
-  bool is_running = false, is_ended = false;
-  Ref<Run> run;  // under way, or the last
-};
-
-class EagerService::Session {
- public:
-  Session(Peer from, std::uint64_t of) : peer(from), owner(of) {}
-
-  struct Batch {
-    std::size_t left = 0;
-    std::uint64_t bytes = 0;
-  };
-
-  const Peer peer;
-  const std::uint64_t owner;
-  std::mutex mutex;  // guards everything below
-  bool is_over = false;
-  RequestUse use;
-  std::unordered_map<std::uint64_t, std::shared_ptr<Slot>> values;
-  std::map<std::uint64_t, std::shared_ptr<Program>> programs;
-  std::map<std::uint64_t, Stream> streams;
-  std::map<std::uint64_t, Batch> batches;
-
-  void take_room(std::uint64_t batch, std::size_t steps, std::uint64_t bytes,
-                 const EarlyLimits& limits) {
-    if (!use.has_room(bytes, limits))
-      throw Error(Code::resource_exhausted,
-                  "more eager work of the peer waits here than NodeOptions::early permits");
-    if (batch == 0 || !batches.emplace(batch, Batch{steps, bytes}).second)
-      refuse("a batch of eager steps whose number is taken");
-    use.add(bytes);
-  }
-
-  /// Returns the work of a step, with what it names.
-  Work resolved(EagerStep&& step, std::uint64_t batch) {
-    Work work;
-    work.batch = batch;
-    switch (step.what) {
-      case What::put:
-        if (!step.value.has_value()) refuse("an eager value of nothing");
-        fill(*made(step.of), std::move(step.value), 0);
-        break;
-      case What::pack:
-        if (!step.list.is_list()) refuse("an eager list that is none");
-        for (const std::uint64_t id : step.in) work.in.push_back(id != 0 ? known(id) : nullptr);
-        work.of = made(step.of);
-        break;
-      case What::unpack:
-        work.of = known(step.of);
-        for (const std::uint64_t id : step.out) work.out.push_back(id != 0 ? made(id) : nullptr);
-        break;
-      case What::call: {
-        const auto program = programs.find(step.of);
-        if (program == programs.end()) refuse("a call of an eager program that is not there");
-        work.program = program->second;
-        for (const std::uint64_t id : step.in) work.in.push_back(known(id));
-        for (const std::uint64_t id : step.out) work.out.push_back(made(id));
-        break;
-      }
-      case What::read: work.of = known(step.of); break;
-      case What::release:
-        known(step.of);
-        values.erase(step.of);
-        break;
-      case What::drop:
-        if (programs.erase(step.of) == 0) refuse("an eager program that is dropped and not there");
-        break;
-      case What::end: break;
-    }
-    work.step = std::move(step);
-    return work;
-  }
-
-  /// Counts a step of the batch that is done; true for the last.
-  bool is_last(std::uint64_t batch) {
-    const auto of = batches.find(batch);
-    if (--of->second.left > 0) return false;
-    use.remove(of->second.bytes);
-    batches.erase(of);
-    return true;
-  }
-
-  /// Returns the streams that waited for the slot.
-  static std::set<std::uint64_t> fill(Slot& slot, Value value, std::uint64_t cause) {
-    slot.value = std::move(value);
-    slot.cause = cause;
-    slot.is_filled = true;
-    return std::exchange(slot.waiting, {});
-  }
-
- private:
-  std::shared_ptr<Slot> known(std::uint64_t id) const {
-    const auto it = values.find(id);
-    if (it == values.end()) refuse("an eager value that is not there");
-    return it->second;
-  }
-  std::shared_ptr<Slot> made(std::uint64_t id) {
-    if (id == 0) refuse("an eager value without a number");
-    if (values.size() >= EagerLimits::kValues)
-      throw Error(Code::resource_exhausted, "the peer keeps too many eager values here");
-    auto [it, is_new] = values.emplace(id, std::make_shared<Slot>());
-    if (!is_new) refuse("an eager value whose number is taken");
-    return it->second;
-  }
-};
 
 EagerService::~EagerService() = default;
 
@@ -194,7 +74,7 @@ void EagerService::make(Peer from, std::uint64_t owner, EagerProgram&& m, std::u
     if (session->programs.size() >= EagerLimits::kPrograms)
       throw Error(Code::resource_exhausted, "the peer keeps too many eager programs here");
     if (!session->programs.emplace(m.number, program).second)
-      refuse("an eager program whose number is taken");
+      Session::refuse("an eager program whose number is taken");
   }
   node_.quota.run_later(
       [this, session, program, kept = std::make_shared<EagerProgram>(std::move(m))] {
@@ -213,7 +93,7 @@ void EagerService::make_program(const SessionRef& session, const std::shared_ptr
     reader.end();
     for (const std::string& device : placed.device)
       if (node_of(device) != node_.self.name || placed.part)
-        refuse("an eager program of which a part is on another node");
+        Session::refuse("an eager program of which a part is on another node");
     const std::optional<NodeId> owner = node_.view.session(session->peer);
     if (!owner) return;
     compiled = node_.engine.take_part(std::move(placed), m.call_depth,
@@ -238,14 +118,16 @@ void EagerService::make_program(const SessionRef& session, const std::shared_ptr
 // ---- steps
 
 void EagerService::handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::uint64_t bytes) {
-  if (m.steps.empty()) refuse("a batch of no eager steps");
+  if (m.steps.empty()) Session::refuse("a batch of no eager steps");
   const SessionRef session = session_of(from, owner);
+  static_assert(sizeof(Work) <= EagerLimits::kStepBytes);
+  const std::uint64_t memory = bytes + memory_of(m.steps);
   std::set<std::uint64_t> streams;
   bool is_done = false;
   {
     std::lock_guard lock(session->mutex);
     if (session->is_over) return;
-    session->take_room(m.batch, m.steps.size(), bytes, node_.limits);
+    session->take_room(m.batch, m.steps.size(), memory, node_.limits);
     for (EagerStep& step : m.steps) {
       const std::uint64_t number = step.stream;
       const What what = step.what;
@@ -255,14 +137,16 @@ void EagerService::handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::u
         is_done = session->is_last(m.batch);
         continue;
       }
-      if (number == 0) refuse("an eager step of no stream");
-      if (session->streams.size() >= EagerLimits::kStreams && !session->streams.contains(number))
+      if (number == 0) Session::refuse("an eager step of no stream");
+      const auto [of, is_new] = session->streams.try_emplace(number);
+      if (is_new && ++session->open_streams > EagerLimits::kStreams)
         throw Error(Code::resource_exhausted, "the peer has too many eager streams here");
-      Stream& stream = session->streams[number];
-      if (stream.is_ended) refuse("a step of an eager stream that has ended");
+      Stream& stream = of->second;
+      if (stream.is_ended) Session::refuse("a step of an eager stream that has ended");
       streams.insert(number);
       if (what == What::end) {
         stream.is_ended = true;
+        --session->open_streams;
         is_done = session->is_last(m.batch);
       } else {
         stream.work.push_back(std::move(work));
@@ -273,11 +157,15 @@ void EagerService::handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::u
   if (is_done) send_results(session, m.batch, {});
 }
 
-// Lets the stream go on, on the request worker, unless the session is over.
-void EagerService::later(const SessionRef& session, std::uint64_t stream) {
+// Runs a job on the request worker, unless the session is over.
+void EagerService::post(const SessionRef& session, std::function<void()> job) {
   std::lock_guard lock(session->mutex);
-  if (!session->is_over)
-    node_.quota.run_later([this, session, stream] { advance(session, stream); });
+  if (!session->is_over) node_.quota.run_later(std::move(job));
+}
+
+// Lets the stream go on, on the request worker.
+void EagerService::later(const SessionRef& session, std::uint64_t stream) {
+  post(session, [this, session, stream] { advance(session, stream); });
 }
 
 // Runs steps of a stream until one waits or goes on by itself.
@@ -311,8 +199,9 @@ void EagerService::advance(const SessionRef& session, std::uint64_t number) {
       s.work.pop_front();
       s.is_running = true;
     }
-    if (work.step.what == What::call) return call(session, std::move(work));
-    if (work.step.what == What::read) return read(session, std::move(work));
+    if (work.step.what == What::call) return call(session, std::make_shared<Work>(std::move(work)));
+    if (work.step.what == What::read)
+      return answer(session, std::make_shared<Work>(std::move(work)), true);
     if (!rearrange(session, work)) {  // a list of another length, or no list
       node_.transport.disconnect(session->peer,
                                  Status(Code::data_loss, "an eager list that is not what it said"));
@@ -324,39 +213,39 @@ void EagerService::advance(const SessionRef& session, std::uint64_t number) {
 
 // Packs or unpacks a list. Returns false if the step does not fit its values.
 bool EagerService::rearrange(const SessionRef& session, Work& work) {
+  // without the lock: what has been filled stays as it is
+  std::vector<std::pair<Slot*, Value>> filled;
+  std::uint64_t cause = 0;
+  if (work.step.what == What::pack) {
+    const ValueSpec& spec = work.step.list;
+    List list(spec.dtype, spec.shape, spec.depth);
+    try {
+      list.grow(static_cast<std::int64_t>(work.in.size()));
+      for (std::size_t i = 0; i < work.in.size(); ++i) {
+        if (!work.in[i]) continue;
+        if (work.in[i]->cause != 0) cause = work.in[i]->cause;
+        else list.put(static_cast<std::int64_t>(i), work.in[i]->value);
+      }
+    } catch (const Error&) { return false; }
+    filled.emplace_back(work.of.get(), cause != 0 ? Value() : Value(std::move(list)));
+  } else {
+    const Value of = work.of->value;  // a handle of this thread
+    cause = work.of->cause;
+    if (cause == 0 &&
+        (!of.is_list() || of.list().length() != static_cast<std::int64_t>(work.out.size())))
+      return false;
+    for (std::size_t i = 0; i < work.out.size(); ++i) {
+      if (!work.out[i]) continue;
+      Value element;
+      if (cause == 0) element = of.list().read(static_cast<std::int64_t>(i));
+      if (cause == 0 && !element.has_value()) return false;
+      filled.emplace_back(work.out[i].get(), std::move(element));
+    }
+  }
   std::set<std::uint64_t> waiting;
-  const auto fill = [&](Slot& slot, Value value, std::uint64_t cause) {
-    waiting.merge(Session::fill(slot, std::move(value), cause));
-  };
   {
     std::lock_guard lock(session->mutex);
-    if (work.step.what == What::pack) {
-      const ValueSpec& spec = work.step.list;
-      List list(spec.dtype, spec.shape, spec.depth);
-      std::uint64_t cause = 0;
-      try {
-        list.grow(static_cast<std::int64_t>(work.in.size()));
-        for (std::size_t i = 0; i < work.in.size(); ++i) {
-          if (!work.in[i]) continue;
-          if (work.in[i]->cause != 0) cause = work.in[i]->cause;
-          else list.put(static_cast<std::int64_t>(i), work.in[i]->value);
-        }
-      } catch (const Error&) { return false; }
-      fill(*work.of, cause != 0 ? Value() : Value(std::move(list)), cause);
-    } else {
-      const Slot& of = *work.of;
-      const bool is_list = of.cause == 0 && of.value.is_list();
-      if (of.cause == 0 && !is_list) return false;
-      if (is_list && of.value.list().length() != static_cast<std::int64_t>(work.out.size()))
-        return false;
-      for (std::size_t i = 0; i < work.out.size(); ++i) {
-        if (!work.out[i]) continue;
-        Value element;
-        if (is_list) element = of.value.list().read(static_cast<std::int64_t>(i));
-        if (is_list && !element.has_value()) return false;
-        fill(*work.out[i], std::move(element), of.cause);
-      }
-    }
+    for (auto& [slot, value] : filled) waiting.merge(Session::fill(*slot, std::move(value), cause));
   }
   for (const std::uint64_t stream : waiting) later(session, stream);
   return true;
@@ -364,43 +253,45 @@ bool EagerService::rearrange(const SessionRef& session, Work& work) {
 
 // ---- calls
 
-void EagerService::call(const SessionRef& session, Work&& work) {
+void EagerService::call(const SessionRef& session, const WorkRef& work) {
+  const std::uint64_t stream = work->step.stream;
   const auto failed = [&](const Status& status) {
     called(session, work, status, {});
-    later(session, work.step.stream);
+    later(session, stream);
   };
-  for (const auto& slot : work.in)
+  for (const auto& slot : work->in)
     if (slot->cause != 0)
       return failed(Status(Code::aborted, "one of its inputs was not computed"));
-  const Program& program = *work.program;
+  const Program& program = *work->program;
   if (!program.compiled) return failed(program.refusal);
   const Plan& plan = *program.compiled->troupe.plan;
-  std::vector<Tensor> feeds(work.in.size());
+  std::vector<Tensor> feeds(work->in.size());
   bool fit = feeds.size() == plan.feeds.size() &&
-             work.out.size() == static_cast<std::size_t>(plan.fetches);
+             work->out.size() == static_cast<std::size_t>(plan.fetches);
   for (std::size_t i = 0; fit && i < feeds.size(); ++i) {
-    fit = fits(work.in[i]->value, plan.feeds[i]);
-    static_cast<Value&>(feeds[i]) = work.in[i]->value;
+    fit = fits(work->in[i]->value, plan.feeds[i]);
+    static_cast<Value&>(feeds[i]) = work->in[i]->value;
   }
   if (!fit) return failed(Status(Code::invalid_argument, "its inputs do not fit its program"));
-  const RunKey key{session->owner, work.step.number};
-  const std::uint64_t stream = work.step.stream, step = work.step.step, seed = work.step.seed;
-  auto shared = std::make_shared<Work>(std::move(work));
+  const RunKey key{session->owner, work->step.number};
   Ref<Run> run;
   try {
     run = node_.engine.begin_part(
-        program.compiled, key, key.number, step, seed, std::move(feeds),
-        [this, session, shared](Run& ended) {
+        program.compiled, key, key.number, work->step.step, work->step.seed, std::move(feeds),
+        [this, session, work](Run& ended) {
           // it is enough that the run is poisoned: work that was skipped since is no result
           const Status status = ended.is_poisoned() ? ended.status() : Status();
-          called(session, *shared, status,
-                 status.ok() ? ended.take_fetches() : std::vector<Tensor>());
-          later(session, shared->step.stream);
+          auto results = std::make_shared<std::vector<Tensor>>();
+          if (status.ok()) *results = ended.take_fetches();
+          const auto is_list = [](const Tensor& t) { return t.is_list(); };
+          if (std::any_of(results->begin(), results->end(), is_list))
+            return post(session, [this, session, work, results] {
+              bring(session, work, std::move(*results));
+            });
+          called(session, work, status, std::move(*results));
+          later(session, work->step.stream);
         });
-  } catch (...) {  // it is shutting down, or has no memory
-    called(session, *shared, Status::from_current_exception(), {});
-    return later(session, stream);
-  }
+  } catch (...) { return failed(Status::from_current_exception()); }  // it is shutting down
   bool is_over = false;
   {
     std::lock_guard lock(session->mutex);
@@ -409,62 +300,133 @@ void EagerService::call(const SessionRef& session, Work&& work) {
     if (!is_over) of->second.run = run;
   }
   if (is_over) node_.engine.fail(*run, Status(Code::cancelled, "its node was lost"));
-  for (const auto& partition : shared->program->compiled->troupe.partitions)
+  for (const auto& partition : work->program->compiled->troupe.partitions)
     if (partition && !partition->send(StartRun{run})) {
       node_.engine.fail(*run, Status(Code::internal, "a partition of its program has ended"));
       run->leave();
     }
 }
 
-void EagerService::called(const SessionRef& session, Work& work, const Status& status,
+// On the request worker: starts copies of what the lists among the results have on devices.
+void EagerService::bring(const SessionRef& session, const WorkRef& work,
+                         std::vector<Tensor>&& results) {
+  const auto copies = std::make_shared<Copies>();
+  std::map<Device*, std::unique_ptr<detail::Stream>> streams;
+  try {
+    for (Tensor& result : results) {
+      if (!result.is_list()) continue;
+      // elements that were swapped out are on the host
+      static_cast<Value&>(result) =
+          with_tensors(result, nullptr, [](const Tensor& t) { return t; });
+      each_tensor(result, [&](const Tensor& t) {
+        if (t.is_on_host()) return;
+        Device& device = *t.device();
+        std::unique_ptr<detail::Stream>& stream = streams[&device];
+        if (!stream) stream = device.compute_stream();
+        // a host scalar has no address to copy to
+        Tensor host = device.host_empty(t.dtype(), t.shape().is_scalar() ? Shape{1} : t.shape());
+        device.copy_to_host(*stream, t, View(host));
+        copies->hosts.push_back(std::move(host));
+      });
+    }
+  } catch (...) { copies->status = Status::from_current_exception(); }
+  copies->results = std::move(results);
+  if (streams.empty()) return brought(session, work, *copies);
+  copies->left = streams.size();
+  for (const auto& [device, stream] : streams)
+    stream->record()->then([this, session, work, copies](const Status& status) {
+      if (!status.ok()) {
+        std::lock_guard lock(copies->mutex);
+        copies->status = status;
+      }
+      if (copies->left.fetch_sub(1, std::memory_order_acq_rel) == 1)
+        post(session, [this, session, work, copies] { brought(session, work, *copies); });
+    });
+}
+
+// On the request worker: ends a call whose results are on the host.
+void EagerService::brought(const SessionRef& session, const WorkRef& work, Copies& copies) {
+  Status status = copies.status;
+  try {
+    std::size_t values = 0;
+    auto host = copies.hosts.begin();
+    for (Tensor& result : copies.results) {
+      if (!status.ok()) break;
+      if (!result.is_list()) continue;
+      static_cast<Value&>(result) = with_tensors(result, nullptr, [&](const Tensor& t) {
+        return t.is_on_host() ? t : (host++)->reshaped(t.shape());
+      });
+      // a list that lies in several lists is counted in each, as it is told
+      if (!each_value(result, [&](const Value&) { return ++values <= EagerLimits::kValues; }))
+        status = Status(Code::resource_exhausted, "its lists hold more values than a node keeps");
+    }
+  } catch (...) { status = Status::from_current_exception(); }
+  called(session, work, status, status.ok() ? std::move(copies.results) : std::vector<Tensor>());
+  later(session, work->step.stream);
+}
+
+void EagerService::called(const SessionRef& session, const WorkRef& work, const Status& status,
                           std::vector<Tensor>&& results) {
   EagerResult result;
-  result.number = work.step.number;
+  result.number = work->step.number;
   std::set<std::uint64_t> waiting;
   {
     std::lock_guard lock(session->mutex);
     if (session->is_over) return;
     if (!status.ok()) {
-      result.cause = work.step.number;
-      for (const auto& slot : work.in)
+      result.cause = work->step.number;
+      for (const auto& slot : work->in)
         if (slot->cause != 0) result.cause = slot->cause;
       if (result.cause == result.number) result.status = status;
     }
-    for (std::size_t i = 0; i < work.out.size(); ++i) {
+    for (std::size_t i = 0; i < work->out.size(); ++i) {
       Value value;
       if (status.ok()) value = std::move(static_cast<Value&>(results[i]));
-      if (work.step.is_told && status.ok()) describe(value, result.told);
-      waiting.merge(Session::fill(*work.out[i], std::move(value), result.cause));
+      waiting.merge(Session::fill(*work->out[i], std::move(value), result.cause));
     }
   }
-  // a failure that only results carry on is told when one of them is read
-  const bool is_new = result.cause == result.number;
-  std::vector<EagerResult> told;
-  if (work.step.is_told || is_new || (result.cause != 0 && work.step.acts))
-    told.push_back(std::move(result));
-  done(session, work, std::move(told));
+  if (status.ok() && work->step.is_told) {
+    answer(session, work, false);
+  } else {
+    // a failure that only results carry on is told when one of them is read
+    const bool is_new = result.cause == result.number;
+    std::vector<EagerResult> told;
+    if (work->step.is_told || is_new || (result.cause != 0 && work->step.acts))
+      told.push_back(std::move(result));
+    done(session, *work, std::move(told));
+  }
   for (const std::uint64_t stream : waiting) later(session, stream);
 }
 
-void EagerService::read(const SessionRef& session, Work&& work) {
-  auto shared = std::make_shared<Work>(std::move(work));
-  const auto answer = [this, session, shared]() -> std::optional<Answer> {
+// Sends the value that is read, or tells of the results of a call, which may be as long. Waits
+// while the peer leaves answers unread.
+void EagerService::answer(const SessionRef& session, const WorkRef& work, bool is_read) {
+  const auto send = [this, session, work, is_read]() -> std::optional<Answer> {
     EagerResult result;
-    result.number = shared->step.number;
-    {
-      std::lock_guard lock(session->mutex);
-      result.cause = shared->of->cause;
-      result.value = shared->of->value;
+    result.number = work->step.number;
+    // without the lock: what has been filled stays as it is
+    if (is_read) {
+      result.cause = work->of->cause;
+      result.value = work->of->value;
+    } else {
+      for (const auto& slot : work->out)
+        each_value(slot->value, [&](const Value& value) {
+          result.told.push_back(described(value));
+          return true;
+        });
     }
     std::vector<EagerResult> results;
     results.push_back(std::move(result));
-    done(session, *shared, std::move(results));
-    later(session, shared->step.stream);
+    done(session, *work, std::move(results));
+    later(session, work->step.stream);
     return std::nullopt;
   };
+  Status refusal;
   try {
-    node_.quota.submit(session->peer, 0, answer);  // waits while the peer leaves answers unread
-  } catch (...) { node_.transport.disconnect(session->peer, Status::from_current_exception()); }
+    std::lock_guard lock(session->mutex);
+    if (!session->is_over) node_.quota.submit(session->peer, 0, send);
+  } catch (...) { refusal = Status::from_current_exception(); }
+  if (!refusal.ok()) node_.transport.disconnect(session->peer, refusal);
 }
 
 // Ends a step: its stream may go on, and its batch may be done.
@@ -486,7 +448,14 @@ void EagerService::done(const SessionRef& session, const Work& work,
 
 void EagerService::send_results(const SessionRef& session, std::uint64_t batch,
                                 std::vector<EagerResult> results) {
-  node_.quota.reply(session->peer, EagerResults{batch, std::move(results)});
+  EagerResults m{batch, std::move(results)};
+  try {
+    node_.quota.reply(session->peer, m);
+  } catch (...) {  // a value that cannot be sent
+    const Status why = Status::from_current_exception();
+    for (EagerResult& r : m.results) r = {r.number, why, r.number, {}, {}};
+    node_.quota.reply(session->peer, m);
+  }
 }
 
 // ---- the end of sessions

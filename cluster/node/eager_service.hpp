@@ -16,14 +16,16 @@
 // 2. A step keeps what it uses: what is released while the step waits stays until it has run.
 // 3. A node has a bounded share here (EagerLimits, EarlyLimits), and is disconnected if it takes
 //    more. Answers that are not read hold up its reads (PeerQuota).
-// 4. A session's lock is a leaf, but for the inbox of the request worker: nothing is posted there
-//    once the session is over, and all are before the worker ends.
+// 4. A session's lock is a leaf, but for PeerQuota and the inbox of the request worker: nothing is
+//    posted there once the session is over, and all are before the worker ends.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include <troupe/cluster/node/node_parts.hpp>
 #include <troupe/cluster/node/state_service.hpp>
@@ -51,19 +53,24 @@ class EagerService {
   struct Slot;
   struct Work;
   struct Stream;
+  struct Copies;
   class Session;
   using SessionRef = std::shared_ptr<Session>;
+  using WorkRef = std::shared_ptr<Work>;
 
   SessionRef session_of(Peer from, std::uint64_t owner);
   void make_program(const SessionRef& session, const std::shared_ptr<Program>& program,
                     EagerProgram& m);
+  void post(const SessionRef& session, std::function<void()> job);
   void later(const SessionRef& session, std::uint64_t stream);
   void advance(const SessionRef& session, std::uint64_t stream);
   bool rearrange(const SessionRef& session, Work& work);
-  void call(const SessionRef& session, Work&& work);
-  void called(const SessionRef& session, Work& work, const Status& status,
+  void call(const SessionRef& session, const WorkRef& work);
+  void bring(const SessionRef& session, const WorkRef& work, std::vector<Tensor>&& results);
+  void brought(const SessionRef& session, const WorkRef& work, Copies& copies);
+  void called(const SessionRef& session, const WorkRef& work, const Status& status,
               std::vector<Tensor>&& results);
-  void read(const SessionRef& session, Work&& work);
+  void answer(const SessionRef& session, const WorkRef& work, bool is_read);
   void done(const SessionRef& session, const Work& work, std::vector<EagerResult> results);
   void send_results(const SessionRef& session, std::uint64_t batch,
                     std::vector<EagerResult> results);

@@ -15,11 +15,28 @@ namespace troupe::detail {
 // Runs work in order that takes longer than a message may.
 class NodeCore::RequestWorker final : public LeanActor<std::function<void()>> {
  public:
-  using LeanActor::LeanActor;
+  RequestWorker(caf::actor_config& config, const NodeCore& node) : LeanActor(config), node_(node) {}
   const char* name() const override { return "request worker"; }
 
  protected:
-  void receive(std::function<void()>& job) override { job(); }
+  // One job that fails must not end those of all peers.
+  void receive(std::function<void()>& job) override {
+    try {
+      job();
+    } catch (...) {
+      node_.log({{LogRecord::Level::error,
+                  node_.time_ns_(),
+                  node_.self_.name,
+                  {},
+                  {},
+                  name(),
+                  fmt::format("a request of another node has failed without an answer: {}",
+                              Status::from_current_exception().message())}});
+    }
+  }
+
+ private:
+  const NodeCore& node_;
 };
 
 namespace {
@@ -93,7 +110,7 @@ void NodeCore::open(EngineImpl& engine, const std::vector<std::string>& join) {
   engine_ = &engine;
   waiter_.open(engine, *transport_);
   runs_.open(engine);
-  worker_ = lean_spawn<RequestWorker>(engine.system());
+  worker_ = lean_spawn<RequestWorker>(engine.system(), *this);
   services_ = std::make_unique<Services>(
       NodeParts{self_, container_, limits_, *transport_, engine, view_, requests_, quota_, waiter_,
                 time_ns_},

@@ -72,7 +72,9 @@ class RemoteDevices::Stream final : public detail::Stream {
   }
   const EagerCalls::Asked& asked() const { return asked_; }
   /// The session with the node as it is now.
-  Peer session() { return session_ = calls_->session_with(node_); }
+  Peer session() { return uses(calls_->session_with(node_)); }
+  /// The stream has steps in the session, and ends there.
+  Peer uses(Peer session) { return session_ = session; }
   EagerStep step(What what, Id of) const { return {what, 0, asked_.stream, of}; }
 
  private:
@@ -166,7 +168,7 @@ class RemoteDevices::OfNode final : public RemoteDevice {
  private:
   std::unique_ptr<Kernel> prepared(Placed placed, bool counts_steps);
   Tensor fetch(Stream& stream, Id value) {
-    const Peer holder = calls_->holder_of(value);
+    const Peer holder = stream.uses(calls_->holder_of(value));
     EagerStep step = stream.step(What::read, value);
     step.number = calls_->fresh();
     Value result = calls_->ask(holder, std::move(step), stream.asked()).value;
@@ -227,13 +229,24 @@ class RemoteDevices::Program final : public Kernel {
       return;
     }
     const EagerResult r = calls_->ask(to, std::move(call), asked);
-    auto next = r.told.begin();
+    Told told{r.told, ends_of(r.told)};
     for (std::size_t i = 0; i < made.size(); ++i)
-      c.set(static_cast<int>(i), told(std::move(made[i]), next, r.told.end(), stream, to));
+      c.set(static_cast<int>(i), value_of(told, std::move(made[i]), stream, to));
   }
 
  private:
-  using Told = std::vector<EagerSpec>::const_iterator;
+  /// Values as the other node describes them: a list before its elements.
+  struct Told {
+    const std::vector<EagerSpec>& specs;
+    const std::vector<std::size_t> ends;  // behind each value and its elements
+    std::size_t next = 0;
+  };
+  /// A list, and the handles on those of its elements that are not in it yet.
+  struct Open {
+    List list;
+    std::vector<Ref<Buffer>> elements;  // null: never written
+    std::size_t next = 0;
+  };
 
   void define(Peer to) {
     std::lock_guard lock(mutex_);
@@ -268,43 +281,73 @@ class RemoteDevices::Program final : public Kernel {
     return id;
   }
 
-  // The value that the other node describes: a handle, or a list of handles on its elements.
-  Value told(Ref<Buffer> made, Told& next, Told end, Stream& stream, Peer to) const {
-    if (next == end) device_.refuse_value();
-    const EagerSpec& is = *next++;
-    if (!is.spec.is_list()) return device_.handle(std::move(made), is.spec);
-    if (is.length < 0 || is.length > end - next) device_.refuse_value();
-    EagerStep unpack = stream.step(What::unpack, id_at(made->data()));
-    std::vector<Ref<Buffer>> elements;
-    Told element = next;
-    for (std::int64_t i = 0; i < is.length; ++i) {
-      if (element == end) device_.refuse_value();
-      const bool is_written = element->length != EagerSpec::kUnwritten;
-      elements.push_back(is_written ? device_.fresh_handle(element->spec) : Ref<Buffer>());
-      unpack.out.push_back(is_written ? id_at(elements.back()->data()) : 0);
-      skip(element, end);
-    }
-    calls_->add(to, std::move(unpack), stream.asked());
-    List list(is.spec.dtype, is.spec.shape, is.spec.depth);
-    list.grow(is.length);
-    for (std::int64_t i = 0; i < is.length; ++i) {
-      if (!elements[static_cast<std::size_t>(i)]) {
-        ++next;
+  std::vector<std::size_t> ends_of(const std::vector<EagerSpec>& specs) const {
+    std::vector<std::size_t> ends(specs.size());
+    struct OpenList {
+      std::size_t at;
+      std::int64_t left;
+    };
+    std::vector<OpenList> open;
+    for (std::size_t i = 0; i < specs.size(); ++i) {
+      if (specs[i].spec.is_list() && specs[i].length > 0) {
+        open.push_back({i, specs[i].length});
         continue;
       }
-      list.put(i, told(std::move(elements[static_cast<std::size_t>(i)]), next, end, stream, to));
+      ends[i] = i + 1;
+      while (!open.empty() && --open.back().left == 0) {
+        ends[open.back().at] = i + 1;
+        open.pop_back();
+      }
     }
-    return list;
+    if (!open.empty()) device_.refuse_value();
+    return ends;
   }
 
-  // Passes one value and, if it is a list, its elements.
-  void skip(Told& next, Told end) const {
-    std::int64_t left = 1;
-    for (; left > 0; --left) {
-      if (next == end) device_.refuse_value();
-      if (next->spec.is_list() && next->length > 0) left += std::min(next->length, end - next);
-      ++next;
+  // The next value that the other node describes: a handle, or a list of handles on its elements.
+  // Lists that are open are kept on the heap, because the other node says how deep they nest.
+  Value value_of(Told& told, Ref<Buffer> made, Stream& stream, Peer to) const {
+    std::vector<Open> open;
+    for (;;) {
+      if (told.next == told.specs.size()) device_.refuse_value();
+      Value value;  // none: a list whose elements follow
+      if (told.specs[told.next].spec.is_list())
+        open.push_back(unpacked(told, id_at(made->data()), stream, to));
+      else value = device_.handle(std::move(made), told.specs[told.next++].spec);
+      for (;;) {
+        if (open.empty()) return value;
+        Open& top = open.back();
+        if (value.has_value())
+          top.list.put(static_cast<std::int64_t>(top.next++), std::exchange(value, {}));
+        for (; top.next < top.elements.size() && !top.elements[top.next]; ++top.next) ++told.next;
+        if (top.next < top.elements.size()) {
+          made = std::move(top.elements[top.next]);
+          break;
+        }
+        value = std::move(top.list);
+        open.pop_back();
+      }
     }
+  }
+
+  // Has the other node take a list apart, whose elements are the next that are told.
+  Open unpacked(Told& told, Id id, Stream& stream, Peer to) const {
+    const EagerSpec& is = told.specs[told.next];
+    const std::size_t end = told.ends[told.next++];
+    if (is.length < 0) device_.refuse_value();
+    const std::uint8_t depth = is.spec.element().depth;
+    EagerStep unpack = stream.step(What::unpack, id);
+    Open open{List(is.spec.dtype, is.spec.shape, is.spec.depth), {}};
+    for (std::size_t i = told.next; i < end; i = told.ends[i]) {
+      const EagerSpec& element = told.specs[i];
+      const bool is_written = element.length != EagerSpec::kUnwritten;
+      if (is_written && depth != ValueSpec::kAnyDepth && element.spec.depth != depth)
+        device_.refuse_value();
+      open.elements.push_back(is_written ? device_.fresh_handle(element.spec) : Ref<Buffer>());
+      unpack.out.push_back(is_written ? id_at(open.elements.back()->data()) : 0);
+    }
+    calls_->add(to, std::move(unpack), stream.asked());
+    open.list.grow(is.length);
+    return open;
   }
 
   OfNode& device_;

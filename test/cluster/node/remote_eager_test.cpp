@@ -6,6 +6,7 @@
 #include <thread>
 
 #include <troupe/actors/engine/engine_impl.hpp>
+#include <troupe/cluster/node/eager_limits.hpp>
 #include <troupe/cluster/node/node_core.hpp>
 #include <troupe/test/support/cluster/nodes.hpp>
 #include <troupe/test/support/refusal.hpp>
@@ -260,6 +261,75 @@ BOOST_AUTO_TEST_CASE(lists_strings_control_flow_and_shapes_that_depend_on_data_w
     queue.enqueue({x});
     BOOST_TEST(read(e, queue.dequeue()[0]) == Numbers({1, -2, 3}));
   });
+}
+
+// A simulated device of the node yields a list; its elements are read, and the node goes on.
+BOOST_AUTO_TEST_CASE(the_elements_of_a_list_on_an_asynchronous_device_are_read) {
+  Nodes nodes(2);
+  Eager e(nodes.engine());
+  auto there = e.on_device("/node:b/sim:0");
+  auto rows = function("rows", [](Expr x) { return list_unstack(x * 2.0); });
+  const Expr list = rows(reshape(e.constant(vector_of({1, -2, 3, 4})), {2, 2}));
+  BOOST_TEST(read(e, list_read(list, 1)) == Numbers({6, 8}));
+  BOOST_TEST(read(e, list_read(list, 0) + 1.0) == Numbers({3, -3}));
+  auto single = function("single", [](Expr x) { return list_unstack(x * 2.0); });
+  BOOST_TEST(read(e, list_read(single(e.constant(vector_of({5, 7}))), 1)) == Numbers({14}));
+  BOOST_TEST(nodes.log().empty());
+}
+
+// More scopes than a node takes at once, one after the other. Each only reads.
+BOOST_AUTO_TEST_CASE(a_scope_that_only_reads_ends_on_the_node) {
+  Nodes nodes(2);
+  Eager e(nodes.engine());
+  Expr x;
+  {
+    auto there = e.on_device(kB);
+    x = e.constant(vector_of({1})) + 1.0;
+  }
+  for (std::size_t i = 0; i < EagerLimits::kStreams + 10; ++i) {
+    Eager other(nodes.engine());
+    BOOST_REQUIRE(other.on_host(x).at(0) == 2);
+  }
+  BOOST_TEST(nodes.log().empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_scope_above_the_limit_of_the_node_is_refused_and_others_go_on) {
+  Nodes nodes(2);
+  Eager e(nodes.engine());
+  auto there = e.on_device(kB);
+  const Expr x = e.constant(vector_of({1})) + 1.0;
+  BOOST_TEST(read(e, x) == Numbers({2}));
+  std::vector<std::unique_ptr<Eager>> many;
+  for (std::size_t i = 1; i < EagerLimits::kStreams; ++i) {
+    many.push_back(std::make_unique<Eager>(nodes.engine()));
+    BOOST_REQUIRE(many.back()->on_host(x).at(0) == 2);
+  }
+  {
+    Eager one_more(nodes.engine());
+    BOOST_TEST(has(refusal([&] { one_more.on_host(x); }, Code::resource_exhausted),
+                   {"node 'b'", "4096", "scopes"}));
+  }
+  many.pop_back();
+  Eager next(nodes.engine());
+  BOOST_TEST(next.on_host(x).at(0) == 2);
+  BOOST_TEST(read(e, x + 1.0) == Numbers({3}));
+}
+
+BOOST_AUTO_TEST_CASE(the_state_of_a_lost_node_does_not_begin_anew_here) {
+  Nodes nodes(2);
+  Graph g;
+  Expr v;
+  {
+    auto there = g.on_device(kB);
+    v = g.variable("v", vector_of({1, 2})).read();
+  }
+  {
+    Eager e(nodes.engine());
+    BOOST_TEST(e.run(g, {}, {v})[0].at(1) == 2);
+  }
+  nodes.remove_and_tell(1);
+  Eager e(nodes.engine());
+  BOOST_TEST(has(refusal([&] { e.run(g, {}, {v}); }, Code::not_found), {"'b'"}));
 }
 
 BOOST_AUTO_TEST_CASE(code_of_this_process_runs_here_on_values_of_the_node) {
