@@ -73,10 +73,11 @@ void check(Graph& graph, const std::vector<Expr>& ys, const Independents& xs,
   if (!dys.empty() && dys.size() != ys.size())
     refuse(fmt::format("{} ys have {} dys", ys.size(), dys.size()));
   graph.current().require_open("gradients", at);
-  for (const Expr& y : ys) {
+  for (std::size_t i = 0; i < ys.size(); ++i) {
+    const Expr& y = ys[i];
     if (!is_around(y.reader(), graph)) refuse("the ys are of several graphs");
-    const bool has_dy = !dys.empty() && is_complex(y.dtype());
-    if (!is_floating(y.dtype()) && !has_dy)
+    const bool has_dy = i < dys.size() && !dys[i].is_empty();
+    if (!is_floating(y.dtype()) && !(is_complex(y.dtype()) && has_dy))
       refuse(fmt::format("y is {}, the output of {}; only floating values have gradients{}",
                          name_of(y.dtype()), text(y),
                          is_complex(y.dtype()) ? ", and complex ones whose dy is given" : ""));

@@ -61,19 +61,18 @@ class Independents {
 
 }  // namespace detail
 
-/// The result for an x that no gradient reaches.
+/// The result for an x without a gradient. Three cases: (a) no y depends on x; (b) all paths end at
+/// integers; (c) a path ends at an op that yields floats but has no gradient (a user's actor, a
+/// draw, an assignment), or at a held argument: a loop variable or a function's parameter that
+/// depends on an x outside the loop or the function.
 enum class Unconnected : std::uint8_t {
-  /// Zeros for an x on which no y depends: its gradient is zero. A path that ends without a
-  /// gradient is refused: at an integer, unless x also reaches y by another path; at an op that
-  /// yields floats but has no gradient (a user's actor, a draw, an assignment); at a loop variable
-  /// or a function's parameter that depends on an x outside the loop or the function.
+  /// a: zeros; b and c: error.
   refused,
-  /// Zeros wherever a path ends.
+  /// Zeros in each case.
   zeros,
-  /// As `refused`, with an empty expression for an x on which no y depends.
+  /// a: an empty expression; b and c: error.
   none,
-  /// An empty expression for an x that no gradient reaches, also where a path ends at an integer. A
-  /// path that ends at an op without a gradient is refused. Tapes use it.
+  /// a and b: an empty expression; c: error. Tapes use it.
   absent,
 };
 

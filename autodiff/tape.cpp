@@ -31,6 +31,22 @@ const State* key_of(const Variable& v) {
   return scope ? scope->state_of(scope->state_spec(v.state())).get() : nullptr;
 }
 
+// True for two variables of graphs that are one.
+bool is_same(const Variable& a, const Variable& b) {
+  const auto root_of = [](const Variable& v) {
+    auto* graph = dynamic_cast<Graph*>(&v.reader());
+    return graph ? &graph->root() : nullptr;
+  };
+  return a.state() == b.state() && root_of(a) == root_of(b);
+}
+
+void require_dy(const Expr& y, std::size_t i, const Site& at) {
+  if (is_complex(y.dtype()))
+    throw Error(Code::invalid_argument,
+                fmt::format("the tape at {}: target {} is {}; give its output gradient", at.text(),
+                            i, name_of(y.dtype())));
+}
+
 Exprs inlined(const StagedFunction& f, const Exprs& inputs) {
   const std::lock_guard lock(f.in->mutex);
   return replay(prune(f.in->graph, f.inputs, f.outputs, f.keep),
@@ -84,20 +100,27 @@ void GradientTape::reset() {
 
 void GradientTape::watch_one(const Independent& source) {
   if (const Variable* v = source.variable()) {
-    if (const State* key = key_of(*v)) watch_state(key, *v);
+    if (!watches(*v)) variables_.emplace_back(key_of(*v), *v);
     return;
   }
   const Expr& e = *source.expr();
   if (e.reader().depth() > 0 || Tracing::active()) {
     watched_in_graph_.push_back(e);
-  } else if (may_have_gradient(e.held())) {
-    records_->values.set(e.edge(), kWatched);
+  } else if (may_have_gradient(e.held()) && records_->values.find(e.edge()) == ValueMap::kNone) {
+    records_->values.set(e.edge(), kWatched);  // a value that the tape recorded keeps its entry
   }
 }
 
 bool GradientTape::watches(const State* key) const {
   return std::any_of(variables_.begin(), variables_.end(),
                      [&](const auto& known) { return known.first == key; });
+}
+
+bool GradientTape::watches(const Variable& variable) const {
+  if (const State* key = key_of(variable)) return watches(key);
+  return std::any_of(variables_.begin(), variables_.end(), [&](const auto& known) {
+    return !known.first && is_same(known.second, variable);
+  });
 }
 
 void GradientTape::watch_state(const State* key, Variable variable) {
@@ -344,10 +367,7 @@ std::vector<Cotangent> GradientTape::of_values(const std::vector<Expr>& ys, cons
       continue;
     const bool is_given =
         i < options.output_gradients.size() && !options.output_gradients[i].is_empty();
-    if (!is_given && is_complex(ys[i].dtype()))
-      throw Error(Code::invalid_argument,
-                  fmt::format("the tape at {}: target {} is {}; give its output gradient",
-                              at.text(), i, name_of(ys[i].dtype())));
+    if (!is_given) require_dy(ys[i], i, at);
     sweep.arrive(ys[i], is_given ? options.output_gradients[i] : ones_like(Operand(ys[i], at)));
   }
   sweep.run();
@@ -375,10 +395,11 @@ std::vector<Cotangent> GradientTape::of_graph(Graph& graph, const std::vector<Ex
     dys.emplace_back();
     if (i < options.output_gradients.size() && !options.output_gradients[i].is_empty())
       dys.back() = in_graph(options.output_gradients[i]);
+    else require_dy(ys[i], i, at);
   }
   // An x counts if it is watched, or computed from watched values.
   const auto is_watched = [&](const Independent& x) {
-    if (const Variable* v = x.variable()) return options_.watch_variables || watches(key_of(*v));
+    if (const Variable* v = x.variable()) return options_.watch_variables || watches(*v);
     if (!graph_) return true;  // a graph built by hand, of which everything counts
     const Expr e = in_graph(*x.expr());
     for (const Expr& w : watched_in_graph_) {

@@ -63,8 +63,10 @@ class TapeRecords {
   std::size_t size() const { return used_; }
   void clear() {
     for (; used_ > 0; --used_) entries_[used_ - 1].reset();
-    if (entries_.size() > kMostKept) entries_.clear();
     values.clear();
+    if (entries_.size() <= kMostKept) return;
+    entries_.clear();
+    values = {};
   }
 
   static std::unique_ptr<TapeRecords> take() {

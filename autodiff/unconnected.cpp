@@ -185,8 +185,14 @@ void check_held(const Held& held, Graph& here, const Node& node, const SubGraph&
 }
 
 void hold(const Held& held) {
-  const std::string key =
-      fmt::format("{} {} {} {}", held.argument.node, held.of, held.xs.size(), held.at.text());
+  // Two gradients of one line may differ in their xs.
+  std::string key = fmt::format("{} {} {}", held.argument.node, held.of, held.at.text());
+  for (const Independent& x : held.xs) {
+    if (x.variable()) key += fmt::format(" {}", x.variable()->state());
+    else
+      key += fmt::format(" {}:{}:{}", x.expr()->reader().depth(), x.expr()->edge().node,
+                         x.expr()->edge().output);
+  }
   held.graph->check_when_bound(key, [held](Graph& here, const Node& node, const SubGraph& sub) {
     check_held(held, here, node, sub);
   });

@@ -39,6 +39,8 @@ class ValueMap {
     size_ = 0;
   }
   bool empty() const { return size_ == 0; }
+  /// The number of slots for which it has memory.
+  std::size_t capacity() const { return slots_.size(); }
 
  private:
   struct Slot {

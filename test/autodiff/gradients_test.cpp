@@ -10,6 +10,7 @@
 
 #include <troupe/autodiff/check.hpp>
 #include <troupe/autodiff/differentiate.hpp>
+#include <troupe/controlflow/functional.hpp>
 #include <troupe/functions.hpp>
 #include <troupe/ops/eager/eager.hpp>
 #include <troupe/ops/graph/custom_gradient.hpp>
@@ -374,6 +375,27 @@ BOOST_AUTO_TEST_CASE(wrong_programs_are_refused) {
   Expr z = g.input("z", DType::c128, {});
   refuses([&] { gradients(z * cast(y, DType::c128), x); }, Code::invalid_argument,
           {"y is c128", "complex ones whose dy is given"});
+  refuses([&] { gradients({z * cast(y, DType::c128)}, x, {Expr()}); }, Code::invalid_argument,
+          {"y is c128", "complex ones whose dy is given"});
+}
+
+BOOST_AUTO_TEST_CASE(two_gradients_of_one_line_are_checked_for_the_xs_of_each) {
+  Graph g;
+  Expr x = g.input("x", DType::f64, {}), y = g.input("y", DType::f64, {});
+  const auto build = [&](const Expr& first) {
+    (void)while_loop([](Expr z) { return z < 9.0; },
+                     [&](Expr z) {
+                       Expr all = z;
+                       for (const Expr& of : {x, y}) all = all + gradients(2.0 * z, of)[0];
+                       return all;
+                     },
+                     first);
+  };
+  for (const Expr& first : {x, y}) {
+    const std::string why = refusal([&] { build(first * 2.0); }, Code::invalid_argument);
+    BOOST_TEST(why.find("comes of Input") != std::string::npos, why);
+  }
+  build(g.constant(2.0));
 }
 
 BOOST_AUTO_TEST_CASE(a_hundred_thousand_operations) {

@@ -8,6 +8,7 @@
 
 #include <troupe/autodiff/optimizer.hpp>
 #include <troupe/autodiff/tape.hpp>
+#include <troupe/autodiff/tape_records.hpp>
 #include <troupe/controlflow/functional.hpp>
 #include <troupe/controlflow/list.hpp>
 #include <troupe/devices/base/internal.hpp>
@@ -164,6 +165,44 @@ BOOST_AUTO_TEST_CASE(nothing_is_recorded_while_it_is_stopped) {  // A20
     Expr z = x * x;
     BOOST_TEST(tape.gradient(y, x).is_empty());
     BOOST_TEST(number(tape.gradient(z, x)) == 4);
+  });
+}
+
+BOOST_AUTO_TEST_CASE(the_end_of_a_stop_leaves_a_tape_that_did_not_record_or_was_used) {
+  Eager e;
+  Expr x = f64(e, 3);
+  GradientTape once;
+  once.watch(x);
+  Expr y = x * x;
+  {
+    const auto stopped = once.stop_recording();
+    BOOST_TEST(number(once.gradient(y, x)) == 6);
+  }
+
+  GradientTape tape({.persistent = true});
+  tape.watch(x);
+  {
+    const auto stopped = tape.stop_recording();
+    tape.start();
+    y = x * x;
+  }
+  BOOST_TEST(number(tape.gradient(y, x)) == 6);
+  tape.stop();
+  { const auto stopped = tape.stop_recording(); }
+  y = x * x;
+  BOOST_TEST(tape.gradient(y, x).is_empty());
+}
+
+BOOST_AUTO_TEST_CASE(a_watched_value_that_was_recorded_keeps_its_path) {
+  in_each_place([](Eager& e) {
+    Expr x = f64(e, 3);
+    GradientTape tape;
+    tape.watch(x);
+    Expr y = x * x;
+    tape.watch(y);
+    const std::vector<Expr> d = tape.gradient(y * y, {x, y});
+    BOOST_TEST(number(d[0]) == 108);
+    BOOST_TEST(number(d[1]) == 18);
   });
 }
 
@@ -435,6 +474,21 @@ BOOST_AUTO_TEST_CASE(complex_targets_need_their_output_gradient) {
            .is_empty());
 }
 
+BOOST_AUTO_TEST_CASE(complex_targets_of_a_graph_need_their_output_gradient) {
+  Graph g;
+  Expr x = g.input("x", DType::c128, {}),
+       one = g.constant(Tensor::scalar(std::complex<double>(1, 0)));
+  GradientTape tape({.persistent = true});
+  tape.watch(x);
+  Expr y = x * x;
+  BOOST_CHECK_EXCEPTION(tape.gradient({y, y}, x, {.output_gradients = {one, Expr()}}), Error,
+                        [](const Error& error) {
+                          return says(error, Code::invalid_argument,
+                                      {"tape_test.cpp", "target 1", "output gradient"});
+                        });
+  BOOST_TEST(!tape.gradient({y, y}, x, {.output_gradients = {one, one}}).is_empty());
+}
+
 BOOST_AUTO_TEST_CASE(wrong_numbers_of_output_gradients_are_refused) {
   Eager e;
   Expr x = f64(e, 1);
@@ -469,6 +523,38 @@ BOOST_AUTO_TEST_CASE(a_tape_differentiates_a_graph_that_is_built_by_hand) {
   Expr y = x * x * x;
   Expr d = tape.gradient(y, x);
   BOOST_TEST(Eager().run(g, {{x, Tensor::scalar(2.0)}}, {d})[0].item<double>() == 12);
+}
+
+BOOST_AUTO_TEST_CASE(given_variables_of_a_graph_that_is_built_by_hand_are_watched) {
+  Graph g;
+  Variable a = g.variable("a", Tensor::scalar(2.0)), b = g.variable("b", Tensor::scalar(3.0));
+  GradientTape tape({.watch_variables = false});
+  tape.watch(b);
+  tape.watch(b);
+  BOOST_REQUIRE_EQUAL(tape.watched_variables().size(), 1U);
+  BOOST_TEST(tape.watched_variables()[0].name() == "b");
+  Expr y = a.read() * square(b.read());
+  const std::vector<Expr> d = tape.gradient(y, {a, b});
+  BOOST_TEST(d[0].is_empty());
+  BOOST_REQUIRE(!d[1].is_empty());
+  BOOST_TEST(Eager().run(g, {}, {d[1]})[0].item<double>() == 12);
+}
+
+// ---- memory
+
+BOOST_AUTO_TEST_CASE(kept_records_have_memory_for_few_values) {
+  TapeRecords records;
+  const auto filled_and_cleared = [&](std::size_t entries) {
+    for (std::size_t i = 0; i < entries; ++i) {
+      records.next();
+      const auto number = static_cast<std::int32_t>(i);
+      records.values.set(Edge{number, 0}, number);
+    }
+    records.clear();
+    return records.values.capacity();
+  };
+  BOOST_TEST(filled_and_cleared(100) >= 100U);
+  BOOST_TEST(filled_and_cleared(TapeRecords::kMostKept + 1) == 0U);
 }
 
 BOOST_AUTO_TEST_SUITE_END()
