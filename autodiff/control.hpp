@@ -1,9 +1,9 @@
-// Reverse mode through nodes that hold sub-graphs: the gradient of a conditional is a conditional
-// on the same predicate, the gradient of a loop a counted loop which reads saved values backwards.
+// Reverse mode through nodes that hold sub-graphs or call functions: conditionals, loops, calls.
 //
-// Both work alike. The sub-graph's nodes are copied, and a sweep appends their gradient; then the
-// copy is cut in two. The appended part becomes the sub-graph of the backward node, which gets the
-// forward values that it uses in the cheapest way:
+// NOTES.md explains all three. A sweep appends the gradient to a copy of the sub-graph, which is
+// then split: the appended part becomes the backward sub-graph or function. The table says how a
+// conditional's or loop's backward part gets a forward value. A call's copies constants and saves
+// the rest.
 //
 //   constants                           are copied
 //   captured values                     are captured by the backward node too
@@ -12,7 +12,7 @@
 //   all other values                    are saved: by a loop one value an iteration, in a list
 //
 // Saved values are more outputs of the forward node, of which a new version is made
-// (Graph::extend).
+// (Graph::extend); a function's are one more result.
 #pragma once
 
 #include <map>

@@ -1,7 +1,8 @@
 // The gradient of a call: a call of the function's gradient, which is a function. See control.hpp.
 //
-//   f(x) ─► y          becomes   f'(x) ─► y, saved        and   f'/gradient(dy, saved) ─► dx
+//   f(x) ─► y          becomes   f'(x) ─► y, saved        and   f/gradient(dy, saved) ─► dx
 //
+// The graph shows f' under the name f.
 // `saved` is one list of any kind: the values of f's body that the gradient needs, and for a call
 // of f in it the list that the inner call saved. Both functions are declared before f's body is
 // differentiated, so that the calls in it find them.

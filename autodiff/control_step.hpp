@@ -1,4 +1,4 @@
-// The base of the gradients of conditionals and of loops (control.hpp).
+// The base of the gradients of conditionals, loops and calls (control.hpp).
 #pragma once
 
 #include <map>
@@ -49,7 +49,7 @@ inline std::shared_ptr<SubGraph> fresh(Graph& outer, std::string what) {
   return sub;
 }
 
-// The common part of both kinds of node: a node, and its sub-graph to which a sweep appends.
+// The common part of the three kinds: the forward node, and where the backward node goes.
 class Step {
  public:
   explicit Step(const ControlStep& s)

@@ -30,9 +30,9 @@ bool may_be_broadcast(const std::vector<Expr>& inputs, std::size_t i) {
   return false;
 }
 
-// An op's gradient returns dy f'(x). For a holomorphic f the gradient of a real number is dy
-// conj(f'(x)): the conjugate of the op's result for conj(dy). Ops from complex to real numbers or
-// back conjugate by themselves.
+// For a real loss L and a holomorphic f, dL/dx is dy conj(f'(x)). An op's gradient returns
+// dy f'(x), so both cotangents are conjugated. Ops from complex to real numbers or back conjugate
+// by themselves.
 bool is_holomorphic(const Differentiated& firing) {
   bool has_complex = false;
   for (std::size_t i = 0; i < firing.inputs.size(); ++i) {

@@ -6,10 +6,11 @@
 // iteration multiplies with (the weights of a recurrent cell) is such a sum. Term by term it costs
 // a product with a short inner extent and a pass over the whole sum an iteration; as one product it
 // runs at the machine's speed. The price is memory: b_t, a cotangent with as many rows as the
-// batch, is kept until the loop is done, as the saved value a_t is in any case. So terms with more
-// than kFewRows rows, whose product is long enough by itself, are added up as they come. If a
-// device's memory is limited, the products are computed a few hundred rows at a time
-// (controlflow/library/list_product.cpp), so that lists that are swapped out never come back whole.
+// batch, is kept until the loop is done, as the saved value a_t is in any case. A product is set
+// aside if both operands have at most kFewRows rows or an unknown number, and known columns. Others
+// are long enough by themselves and are added up as they come. If a device's memory is limited, the
+// products are computed a few hundred rows at a time (controlflow/library/list_product.cpp), so
+// that lists that are swapped out never come back whole.
 #pragma once
 
 #include <functional>
@@ -33,8 +34,8 @@ struct TermsOfSum {
   std::vector<Edge> others;
 };
 
-/// `changes` returns true if a node's value may differ between iterations; other operands are no
-/// rows. If the result has no products, the sum stays as it is.
+/// `changes(node)` returns false for a node that is the same in each iteration. A product with such
+/// an operand is added as it comes. If the result has no products, the sum stays as it is.
 TermsOfSum terms_of(const Graph& graph, Edge sum, Edge argument,
                     const std::function<bool(std::int32_t)>& changes);
 

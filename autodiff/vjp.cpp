@@ -39,8 +39,8 @@ void require_like(const Exprs& given, const Exprs& wanted, const char* what, con
   }
 }
 
-// Copies of the arguments, which two values that are equal or made of each other do not share: the
-// derivative with respect to one of them holds the others constant.
+// Copies each argument by `identity`. Two arguments may be one value, or one may be computed from
+// the other; after the copy each has its own derivative.
 Exprs copies_of(const Exprs& xs, const Site& at) {
   require_values(xs, at);
   Exprs out;
