@@ -138,8 +138,11 @@ class Expansion {
     fetched = {to_.graph.append(std::move(last)), 0};
   }
 
+  // A sub-graph's program lists no states: what its body reads is whole.
   bool is_in_pieces(std::int32_t state) const {
-    return state >= 0 && from_.states()[static_cast<std::size_t>(state)].device == kEveryDevice;
+    const auto& all = from_.states();
+    return state >= 0 && static_cast<std::size_t>(state) < all.size() &&
+           all[static_cast<std::size_t>(state)].device == kEveryDevice;
   }
   // The state of a device's piece.
   std::int32_t piece_of(std::int32_t pattern, int device) {

@@ -150,6 +150,24 @@ BOOST_AUTO_TEST_CASE(branches_run_on_pieces) {
   check(build, {{"r:2", "batch:r", all_reduces(1)}, {"p:4", "batch:p", all_reduces(1)}});
 }
 
+BOOST_AUTO_TEST_CASE(a_body_may_read_a_variable) {
+  Graph g;
+  MeshCase c;
+  const Expr x = input(c, g, "x", counted({4, 4}, 0.1), {batch, depth});
+  const Variable w = g.variable("w", counted({4, 4}, 0.05, -0.3));
+  c.fetches = {for_loop(
+      0, 3,
+      [&](Expr, Expr v) {
+        return mesh::named(matmul(v, mesh::named(w.read(), {depth, next_depth})), {batch, depth});
+      },
+      x)};
+  Engine whole, cut;
+  const Tensor wanted = run(whole, g, c, {})[0];
+  for (const char* layout : {"batch:r", "depth:r"})
+    check_close(run(cut, g, c, Partitioning{mesh_of("r:2", places()[0]), Layout(layout)})[0],
+                wanted, 1e-12, layout);
+}
+
 BOOST_AUTO_TEST_CASE(a_loop_of_what_has_no_names_runs_once) {
   Graph g;
   MeshCase c;
