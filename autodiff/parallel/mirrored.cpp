@@ -64,7 +64,7 @@ Step by_collectives(const collective::Group& group, const Exprs& losses,
   const Replicas replicas("by_collectives", group, losses, options, at);
   std::vector<std::vector<Cotangent>> slopes;
   for (int r = 0; r < group.size(); ++r)
-    slopes.push_back(replicas.gradients_of(r, replicas.copies(variables, r)));
+    slopes.push_back(replicas.gradients_of_all(r, replicas.copies(variables, r)));
   slopes = averaged(replicas, group, slopes, options, at);
   Exprs steps;
   for (int r = 0; r < group.size(); ++r) {

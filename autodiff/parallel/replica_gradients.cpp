@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <troupe/autodiff/differentiate.hpp>
 #include <troupe/autodiff/rate.hpp>
 #include <troupe/functions.hpp>
 
@@ -35,6 +36,21 @@ std::vector<Cotangent> Replicas::gradients_of(int replica,
       refuse(fmt::format("the loss of replica {} does not depend on the variable '{}'", replica,
                          variables[i].name()));
     else all[i] = flattened(all[i]);
+  return all;
+}
+
+std::vector<Cotangent> Replicas::gradients_of_all(int replica,
+                                                  const std::vector<Variable>& copies) const {
+  std::vector<Cotangent> all = gradients_of(replica, copies);
+  const auto there = graph_->on_device(group_.device(replica));
+  for (int s = 0; s < size(); ++s) {
+    if (s == replica) continue;
+    const std::vector<Cotangent> others =
+        cotangents(one_number(losses_[static_cast<std::size_t>(s)], what_, at_), copies,
+                   {.unconnected = Unconnected::none}, at_);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      if (!others[i].is_none()) all[i] = flattened(sum_of({all[i], others[i]}));
+  }
   return all;
 }
 

@@ -21,6 +21,9 @@ class Replicas {
   int size() const { return group_.size(); }
   /// Gradients of replica r's loss with respect to the variables, on the replica's device.
   std::vector<Cotangent> gradients_of(int replica, const std::vector<Variable>& variables) const;
+  /// As `gradients_of`, of the sum of all losses: another replica's loss depends on replica r's
+  /// copies through collectives, as that of a global batch normalisation does.
+  std::vector<Cotangent> gradients_of_all(int replica, const std::vector<Variable>& copies) const;
   /// The mean loss, on the first replica.
   Expr mean_loss() const;
   /// Clips one update's gradients.

@@ -73,8 +73,10 @@ BatchNorm batch_norm(const Group& group, const Exprs& xs, const Exprs& scales, c
   Exprs means, variances;  // a member's own rows', f64
   const Exprs rows = norm.each([&](std::size_t m) {
     const Exprs moments = bind_op("ChannelMoments", {wide[m]}, Attrs{{"by_item", false}});
-    means.push_back(moments[0]);
-    variances.push_back(moments[1]);
+    // Moments of no rows are NaN, and count for nothing.
+    const Expr has_rows = size_of(xs[m]) > std::int64_t{0};
+    means.push_back(where(has_rows, moments[0], 0.0));
+    variances.push_back(where(has_rows, moments[1], 0.0));
     return cast(size_of(xs[m]), DType::f64) / cast(size_of(moments[0]), DType::f64);
   });
   const Exprs total = all_reduce(group, rows, Combine::sum, at);

@@ -286,6 +286,64 @@ BOOST_AUTO_TEST_CASE(global_batch_norm_is_that_of_all_rows) {
   }
 }
 
+BOOST_AUTO_TEST_CASE(members_without_rows_count_for_nothing_in_global_batch_norm) {
+  Program p(kPlaces[0]);
+  Exprs xs, scales, biases;
+  for (int r = 0; r < kReplicas; ++r) {
+    const auto there = p.on(r);
+    xs.push_back(p.g.constant(numbers(r == 1 ? 0 : 4, kColumns, 20 + r)) * 1.0);
+    scales.push_back(p.g.constant(Tensor::of<double>({1, 2, 3}, {kColumns})));
+    biases.push_back(p.g.constant(Tensor::of<double>({4, 5, 6}, {kColumns})));
+  }
+  const Exprs whole = batch_norm(concat({xs[0], xs[2]}, 0), scales[0], biases[0]);
+  const Expr first_rows = p.g.constant(Tensor::of<double>({1, 1, 1, 1, 0, 0, 0, 0}, {8, 1}));
+  const BatchNorm n = collective::batch_norm(p.group, xs, scales, biases);
+  const std::vector<Tensor> out =
+      p.engine().run(p.g, {},
+                     {n.mean[1], whole[1], n.variance[1], whole[2], concat({n.y[0], n.y[2]}, 0),
+                      whole[0], gradients(sum(square(n.y[0]) * n.y[0]), xs[2])[0],
+                      gradients(sum(square(whole[0]) * whole[0] * first_rows), xs[2])[0]});
+  for (std::size_t i = 0; i < out.size(); i += 2)
+    BOOST_TEST(out[i].to_vector<double>() == out[i + 1].to_vector<double>(),
+               tools::tolerance(1e-6) << tools::per_element());
+}
+
+// Each replica's loss depends on the copies of all, by the moments.
+BOOST_AUTO_TEST_CASE(step_by_collectives_is_the_synchronous_one_of_losses_that_share_moments) {
+  const Sgd optimizer({.learning_rate = 0.5});
+  std::vector<std::vector<double>> got;
+  for (const bool is_mirrored : {false, true})
+    for (int copy = 0; copy < (is_mirrored ? kReplicas : 1); ++copy) {
+      Program p(kPlaces[0]);
+      const MirroredVariable mirrored(p.g, "w", DType::f64, kShapes[0], kInitial[0], p.group);
+      const Variable shared = p.g.variable("shared", DType::f64, kShapes[0], kInitial[0]);
+      Exprs hidden, scales, biases, losses;
+      for (int r = 0; r < kReplicas; ++r) {
+        const auto there = p.on(r);
+        const Variable& w = is_mirrored ? mirrored[r] : shared;
+        hidden.push_back(matmul(p.g.constant(numbers(kRows, kColumns, 10 + 3 * r)), w.read()));
+        scales.push_back(p.g.constant(Tensor::of<double>({1, 2, 3, 4, 5}, {5})));
+        biases.push_back(p.g.constant(Tensor::zeros(DType::f64, {5})));
+      }
+      const BatchNorm n = collective::batch_norm(p.group, hidden, scales, biases);
+      for (int r = 0; r < kReplicas; ++r) {
+        const auto there = p.on(r);
+        losses.push_back(
+            mean(square(n.y[static_cast<std::size_t>(r)] - 0.3 * static_cast<double>(r + 1))));
+      }
+      const data_parallel::Step step =
+          is_mirrored ? data_parallel::by_collectives(p.group, losses, {mirrored}, optimizer)
+                      : data_parallel::synchronous(p.group, losses, {shared}, optimizer);
+      const Function train = p.engine().compile(p.g, {}, {step.loss, step.train});
+      if (is_mirrored) p.engine().run(p.g, {}, {MirroredVariable::start({mirrored})});
+      for (int i = 0; i < 3; ++i) train({});
+      got.push_back(p.engine().get(is_mirrored ? mirrored[copy] : shared).to_vector<double>());
+    }
+  BOOST_TEST(got[0] != numbers(kColumns, 5, 1).to_vector<double>());
+  for (std::size_t i = 1; i < got.size(); ++i)
+    BOOST_TEST(got[i] == got[0], tools::tolerance(1e-9) << tools::per_element());
+}
+
 BOOST_AUTO_TEST_CASE(all_reduces_of_many_members_have_one_order) {
   for (const int members : {2, 4, 5, 8, 11})
     for (const std::int64_t n : {std::int64_t{3}, std::int64_t{100'000}}) {
