@@ -278,7 +278,11 @@ Exprs all_reduce(const Group& group, const Exprs& xs, Combine how, CollectiveAt 
   const int k = group.size();
   const std::int64_t bytes =
       shape.is_known() ? shape.elements() * static_cast<std::int64_t>(size_of(xs[0].dtype())) : 0;
-  if (bytes >= kLarge && is_of_one_memory(group)) return by_one(c, group, xs, how);
+  // Gradients add up in the order of the members' consumers, so they have the bits of the program
+  // over nodes only where that one adds in this order, too.
+  const bool is_in_order =
+      k == 2 ? how == Combine::sum || how == Combine::mean : k < kMany || bytes >= k * kPiece;
+  if (bytes >= kLarge && is_in_order && is_of_one_memory(group)) return by_one(c, group, xs, how);
   // Two send as many bytes so as by pieces, and join none.
   if (k == 2) return by_exchange(c, group, xs, how);
   if (bytes >= k * kPiece) return by_pieces(c, group, xs, how);

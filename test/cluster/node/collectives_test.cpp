@@ -205,6 +205,33 @@ BOOST_AUTO_TEST_CASE(gradients_pass_through_collectives) {
       });
 }
 
+// Cotangents whose sum depends on its order.
+BOOST_AUTO_TEST_CASE(gradients_of_many_members_have_the_bits_of_each_place) {
+  for (const int members : {2, 8, 9})
+    for (const Combine how : {Combine::sum, Combine::product}) {
+      std::vector<std::vector<Tensor>> got;
+      for (const char* kind : {"cpu", "sim"}) {
+        std::vector<std::string> devices;
+        for (int m = 0; m < members; ++m) devices.push_back(kind + (":" + std::to_string(m)));
+        Graph g;
+        Exprs xs;
+        for (int m = 0; m < members; ++m)
+          xs.push_back(
+              g.constant(Tensor::of<float>(
+                  std::vector<float>(25'600, 1.0f + 0.01f * static_cast<float>(m)), {25'600})) *
+              1.0);
+        const Exprs y = all_reduce(Group("members", devices), xs, how);
+        Expr loss = g.constant(0.0f);
+        for (int m = 0; m < members; ++m)
+          loss = loss + sum(y[static_cast<std::size_t>(m)]) * (1.0 / (3 * m + 1));
+        Engine engine;
+        got.push_back(engine.run(g, {}, gradients(loss, xs)));
+      }
+      for (std::size_t m = 0; m < got[0].size(); ++m)
+        BOOST_TEST(identical(got[0][m], got[1][m]), members << " members, member " << m);
+    }
+}
+
 BOOST_AUTO_TEST_CASE(collectives_run_in_loops) {
   check_everywhere(
       Shape{2},
