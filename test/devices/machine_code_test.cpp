@@ -13,12 +13,20 @@
 
 #include <troupe/devices/base/internal.hpp>
 #include <troupe/devices/scalar/machine_code.hpp>
+#include <troupe/devices/scalar/scalar_translator.hpp>
 
 namespace troupe::test {
 
 BOOST_AUTO_TEST_SUITE(machine_code_test)
 
 namespace {
+
+// Cases without machine code are shown as skipped.
+boost::test_tools::assertion_result is_available(boost::unit_test::test_unit_id) {
+  boost::test_tools::assertion_result result(MachineCode::why_not().empty());
+  result.message() << MachineCode::why_not();
+  return result;
+}
 
 struct None final : ScalarCalls {
   int call(std::int32_t) override { return 1; }
@@ -126,14 +134,20 @@ void compare_cast(DType from, DType to) {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(integers_are_the_interpreters) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(a_build_with_the_translator_has_machine_code) {
+  const bool is_built_in = ScalarTranslator::is_built_in();
+#ifdef TROUPE_HAS_XBYAK
+  BOOST_TEST(is_built_in);
+#endif
+  if (is_built_in) BOOST_TEST(MachineCode::why_not() == "");
+}
+
+BOOST_AUTO_TEST_CASE(integers_are_the_interpreters, *boost::unit_test::precondition(is_available)) {
   compare_arithmetic<std::int32_t>(DType::i32);
   compare_arithmetic<std::int64_t>(DType::i64);
 }
 
-BOOST_AUTO_TEST_CASE(floats_are_the_interpreters) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(floats_are_the_interpreters, *boost::unit_test::precondition(is_available)) {
   compare_arithmetic<float>(DType::f32);
   compare_arithmetic<double>(DType::f64);
   for (const ScalarOp op : {ScalarOp::div, ScalarOp::abs, ScalarOp::sqrt, ScalarOp::exp,
@@ -143,8 +157,7 @@ BOOST_AUTO_TEST_CASE(floats_are_the_interpreters) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(casts_are_the_interpreters) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(casts_are_the_interpreters, *boost::unit_test::precondition(is_available)) {
   compare_cast<std::int32_t, std::int64_t>(DType::i32, DType::i64);
   compare_cast<std::int32_t, float>(DType::i32, DType::f32);
   compare_cast<std::int32_t, double>(DType::i32, DType::f64);
@@ -155,8 +168,8 @@ BOOST_AUTO_TEST_CASE(casts_are_the_interpreters) {
   compare_cast<float, std::int32_t>(DType::f32, DType::i32);  // by a function
 }
 
-BOOST_AUTO_TEST_CASE(logic_and_selection_are_the_interpreters) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(logic_and_selection_are_the_interpreters,
+                     *boost::unit_test::precondition(is_available)) {
   const auto compare = [&]<class T>(T yes, T no, DType type) {
     for (const bool p : {false, true})
       for (const bool q : {false, true})
@@ -197,8 +210,8 @@ BOOST_AUTO_TEST_CASE(logic_and_selection_are_the_interpreters) {
   compare(true, false, DType::boolean);
 }
 
-BOOST_AUTO_TEST_CASE(choices_take_the_last_branch_beyond_the_others) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(choices_take_the_last_branch_beyond_the_others,
+                     *boost::unit_test::precondition(is_available)) {
   const auto compare = [&]<class T>(T index, DType type) {
     ScalarCode code;
     const auto i = code.add_constant(Tensor::scalar(index)), taken = code.add_register();
@@ -224,8 +237,8 @@ BOOST_AUTO_TEST_CASE(choices_take_the_last_branch_beyond_the_others) {
   compare(true, DType::boolean);
 }
 
-BOOST_AUTO_TEST_CASE(a_run_stops_after_its_budget_and_goes_on_in_either_form) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(a_run_stops_after_its_budget_and_goes_on_in_either_form,
+                     *boost::unit_test::precondition(is_available)) {
   ScalarCode code;
   const auto x = code.add_register(), counter = code.add_register(), more = code.add_register();
   const auto one = code.add_constant(Tensor::scalar(1.0)),
@@ -258,8 +271,8 @@ BOOST_AUTO_TEST_CASE(a_run_stops_after_its_budget_and_goes_on_in_either_form) {
   }
 }
 
-BOOST_AUTO_TEST_CASE(calls_see_and_change_registers_and_their_errors_pass) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(calls_see_and_change_registers_and_their_errors_pass,
+                     *boost::unit_test::precondition(is_available)) {
   ScalarCode code;
   const auto x = code.add_register(), counter = code.add_register(), more = code.add_register();
   const auto one = code.add_constant(Tensor::scalar(1.f)),
@@ -430,8 +443,8 @@ class RandomCode {
 
 }  // namespace
 
-BOOST_AUTO_TEST_CASE(random_code_agrees_at_every_pause) {
-  if (!MachineCode::why_not().empty()) return;
+BOOST_AUTO_TEST_CASE(random_code_agrees_at_every_pause,
+                     *boost::unit_test::precondition(is_available)) {
   for (std::uint64_t seed = 1; seed <= 300; ++seed) {
     const RandomCode random(seed);
     const ScalarCode& code = random.code();
