@@ -74,7 +74,8 @@ void ResidentRun::start(KernelContext& c, std::function<void()> resume) {
 ResidentRun::Outcome ResidentRun::advance(const Slice& slice) {
   using Clock = std::chrono::steady_clock;
   constexpr std::int64_t kShort = 20'000, kLong = 60'000;  // ns between two looks at the clock
-  constexpr std::int64_t kMostJumps = std::int64_t{1} << 20;
+  // A step on tensors may come to take long, so that their loops look at the clock more often.
+  const std::int64_t most_jumps = program_.direct_.empty() ? std::int64_t{1} << 20 : 256;
   const auto ns = [](Clock::duration d) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(d).count();
   };
@@ -96,7 +97,7 @@ ResidentRun::Outcome ResidentRun::advance(const Slice& slice) {
       continue;
     }
     const auto now = Clock::now();
-    if (ns(now - before) < kShort && chunk_ < kMostJumps) chunk_ *= 2;
+    if (ns(now - before) < kShort && chunk_ < most_jumps) chunk_ *= 2;
     else if (ns(now - before) > kLong && chunk_ > 1) chunk_ /= 2;
     if (ns(now - began) >= slice.nanoseconds) return Outcome::more;
     before = now;
@@ -156,6 +157,8 @@ int ResidentRun::call(std::int32_t number) {
     }
     case ResidentCall::Kind::pointwise:
     case ResidentCall::Kind::product:
+      if (run_->cancelled.load(std::memory_order_relaxed))
+        return static_cast<int>(Outcome::abandoned) + 1;
       current_ = number;
       run_direct(call);
       return 0;
