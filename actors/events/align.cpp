@@ -55,7 +55,7 @@ void Align::hold(Batch batch) {
   if (!is_sorted) std::sort(run.items.begin(), run.items.end());
   runs_.push_back(std::move(run));
   merge_runs();
-  held_.push_back({std::move(batch), arrivals_, n, max_sync_});
+  held_.emplace(arrivals_, Held{std::move(batch), n, max_sync_});
   arrivals_ += n;
   waiting_ += n;
 }
@@ -105,11 +105,8 @@ void Align::take(Time bound) {
   std::erase_if(runs_, [](const Run& run) { return run.size() == 0; });
 }
 
-Align::Held& Align::holder(std::uint64_t arrival) {
-  const auto behind =
-      std::upper_bound(held_.begin(), held_.end(), arrival,
-                       [](std::uint64_t a, const Held& held) { return a < held.first; });
-  return *std::prev(behind);
+std::map<std::uint64_t, Align::Held>::iterator Align::holder(std::uint64_t arrival) {
+  return std::prev(held_.upper_bound(arrival));
 }
 
 /// Sends `leaving_`: messages of one batch together, unless a retraction may concern them.
@@ -117,11 +114,13 @@ void Align::release() {
   std::size_t i = 0;
   const auto arrival = [this](std::size_t at) { return leaving_[at].rank & ~kRetraction; };
   while (i < leaving_.size()) {
-    Held& held = holder(arrival(i));
-    const std::uint64_t end = held.first + held.batch.size();
+    const auto it = holder(arrival(i));
+    const std::uint64_t first = it->first;
+    Held& held = it->second;
+    const std::uint64_t end = first + held.batch.size();
     rows_.clear();
-    for (; i < leaving_.size() && arrival(i) >= held.first && arrival(i) < end; ++i)
-      rows_.push_back(static_cast<std::uint32_t>(arrival(i) - held.first));
+    for (; i < leaving_.size() && arrival(i) >= first && arrival(i) < end; ++i)
+      rows_.push_back(static_cast<std::uint32_t>(arrival(i) - first));
     counters_.blocked += rows_.size();
     if (held.arrived != kNever && max_sync_ > held.arrived)
       counters_.blocking +=
@@ -138,8 +137,8 @@ void Align::release() {
     } else {
       for (const std::uint32_t row : rows_) release_changed(held, row);
     }
+    if (held.waiting == 0) held_.erase(it);
   }
-  while (!held_.empty() && held_.front().waiting == 0) held_.pop_front();
 }
 
 /// Sends a message whose key may have been retracted in the buffer.

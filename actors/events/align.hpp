@@ -14,7 +14,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <unordered_map>
 #include <vector>
 
@@ -53,7 +53,6 @@ class Align final : public Operator {
   };
   struct Held {
     Batch batch;
-    std::uint64_t first;  // arrival of its first message
     std::size_t waiting;  // messages that have not left
     Time arrived;         // progress of the stream when it came
   };
@@ -65,7 +64,7 @@ class Align final : public Operator {
   void refuse_late(Batch& batch);
   void hold(Batch batch);
   void merge_runs();
-  Held& holder(std::uint64_t arrival);
+  std::map<std::uint64_t, Held>::iterator holder(std::uint64_t arrival);
   void take(Time bound);
   void release();
   void release_changed(Held& held, std::size_t row);
@@ -76,8 +75,8 @@ class Align final : public Operator {
   const bool is_ingress_;
   Time max_sync_ = kNever;
   std::uint64_t arrivals_ = 0;
-  std::vector<Run> runs_;  // none is empty
-  std::deque<Held> held_;  // ascending by arrival; the first one has messages that wait
+  std::vector<Run> runs_;               // none is empty
+  std::map<std::uint64_t, Held> held_;  // by arrival of the first message; each has some that wait
   std::size_t waiting_ = 0;
   std::vector<Item> leaving_;  // by `take`
   std::vector<std::uint32_t> rows_;
