@@ -42,6 +42,12 @@ class PartitionPlanner {
     const std::size_t sources = query_.sources().size();
     std::vector<std::vector<std::size_t>> all(sources);
     try_all(std::vector<std::vector<std::size_t>>(sources));
+    if (valid_.empty() && tries_ > kMostTries)
+      throw Error(Code::invalid_argument,
+                  fmt::format("the first {} choices of one field of each source do not divide the "
+                              "query by key, and others are not tried; give the sources fewer "
+                              "fields, or run the query in 1 partition",
+                              kMostTries));
     if (valid_.empty())
       throw Error(Code::invalid_argument,
                   fmt::format("{} relates events that agree in no field, so they cannot be divided "
@@ -59,8 +65,9 @@ class PartitionPlanner {
  private:
   static constexpr std::size_t kMostTries = 100'000;
 
-  /// Extends an assignment of a column a source in all ways.
+  /// Extends an assignment of a column a source in all ways, up to kMostTries in all.
   void try_all(std::vector<std::vector<std::size_t>> chosen) {
+    if (tries_ > kMostTries) return;
     const auto next = std::find_if(chosen.begin(), chosen.end(), [](auto& c) { return c.empty(); });
     if (next == chosen.end()) {
       if (++tries_ <= kMostTries && !fails(chosen)) valid_.push_back(std::move(chosen));
@@ -166,9 +173,11 @@ std::vector<Batch> Split::divide(const Batch& batch) const {
 }
 
 Query partitioned(const Query& query, std::size_t partitions) {
-  if (partitions < 1 || partitions > Union::kCreators)
+  // Each creator of rows has a number a partition in the merge, which has Union::kCreators.
+  constexpr std::size_t kMostPartitions = Union::kCreators / 4;
+  if (partitions < 1 || partitions > kMostPartitions)
     throw Error(Code::invalid_argument, fmt::format("a query runs in {} partitions; give 1 to {}",
-                                                    partitions, Union::kCreators));
+                                                    partitions, kMostPartitions));
   const auto is_free = [](const Query::Step& step) { return step.division.sides.empty(); };
   if (partitions == 1 || std::all_of(query.steps().begin(), query.steps().end(), is_free))
     return query;

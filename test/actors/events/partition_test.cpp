@@ -150,7 +150,22 @@ BOOST_AUTO_TEST_CASE(a_query_without_a_common_key_is_refused) {
              "top#5 relates events that agree in no field, so they cannot be divided "
              "by key; run the query in 1 partition");
   BOOST_TEST(refusal([] { partitioned(built(kBuilds[0].second), 0); }, Code::invalid_argument) ==
-             "a query runs in 0 partitions; give 1 to 256");
+             "a query runs in 0 partitions; give 1 to 64");
+  BOOST_TEST(refusal([] { partitioned(built(kBuilds[0].second), 65); }, Code::invalid_argument) ==
+             "a query runs in 65 partitions; give 1 to 64");
+}
+
+BOOST_AUTO_TEST_CASE(a_query_with_too_many_choices_of_a_key_is_refused) {
+  std::vector<Field> fields;
+  for (int c = 0; c < 330; ++c) fields.push_back({"c" + std::to_string(c), Type::integer});
+  const Schema wide(std::move(fields));
+  Query q;
+  const Stream left = q.source("left", wide), right = q.source("right", wide);
+  q.output("out", left.unite(right).count());
+  BOOST_TEST(refusal([&] { partitioned(q, 2); }, Code::invalid_argument) ==
+             "the first 100000 choices of one field of each source do not divide the query by key, "
+             "and others are not tried; give the sources fewer fields, or run the query in 1 "
+             "partition");
 }
 
 BOOST_AUTO_TEST_CASE(a_running_query_in_partitions_equals_a_direct_run) {
