@@ -87,7 +87,7 @@ class RunningQuery::Run {
   std::optional<caf::actor_system> system_;
   std::vector<LeanRef<OperatorActor>> actors_;  // by step
   std::vector<std::unique_ptr<SourcePort>> ports_;
-  std::mutex progress_mutex_;  // guards progress_, and orders the guarantees of a source
+  std::mutex progress_mutex_;  // guards progress_
   SourceProgress progress_;
   std::mutex switching_;  // held for a change of level, so that no other one comes between
   std::mutex mutex_;      // guards all below
@@ -185,15 +185,8 @@ bool RunningQuery::Run::try_feed(std::size_t source, Batch& batch) {
   throw_if_failed();
   if (batch.size() <= Batch::kMost) {
     const Time g = batch.guarantee;
-    if (g == kNever) return ports_[source]->add(batch);
-    // Held over both, so that no follow-up of this source comes between.
-    const std::lock_guard lock(progress_mutex_);
-    batch.guarantee = progress_.carried(source, g);
-    if (!ports_[source]->add(batch)) {
-      batch.guarantee = g;
-      return false;
-    }
-    note(source, g);
+    if (!ports_[source]->add(batch)) return false;
+    if (g != kNever) note(source, g);
     return true;
   }
   throw Error(Code::invalid_argument,
@@ -201,8 +194,9 @@ bool RunningQuery::Run::try_feed(std::size_t source, Batch& batch) {
                           query.sources()[source].name, batch.size(), Batch::kMost));
 }
 
-/// Gives idle sources their guarantees, under `progress_mutex_`.
+/// Gives idle sources their guarantees.
 void RunningQuery::Run::note(std::size_t source, Time g) {
+  const std::lock_guard lock(progress_mutex_);
   progress_.note(source, g, [this](std::size_t idle, Time follows) {
     Batch none(query.steps()[query.sources()[idle].step].schema);
     none.guarantee = follows;
