@@ -61,18 +61,19 @@ class Independents {
 
 }  // namespace detail
 
-/// The result for an x without a gradient. Three cases: (a) no y depends on x; (b) all paths end at
-/// integers; (c) a path ends at an op that yields floats but has no gradient (a user's actor, a
-/// draw, an assignment), or at a held argument: a loop variable or a function's parameter that
-/// depends on an x outside the loop or the function.
+/// The result for an x that no gradient reaches.
 enum class Unconnected : std::uint8_t {
-  /// a: zeros; b and c: error.
+  /// Zeros for an x on which no y depends: its gradient is zero. A path that ends without a
+  /// gradient is refused: at an integer, unless x also reaches y by another path; at an op that
+  /// yields floats but has no gradient (a user's actor, a draw, an assignment); at a loop variable
+  /// or a function's parameter that depends on an x outside the loop or the function.
   refused,
-  /// Zeros in each case.
+  /// Zeros wherever a path ends.
   zeros,
-  /// a: an empty expression; b and c: error.
+  /// As `refused`, with an empty expression for an x on which no y depends.
   none,
-  /// a and b: an empty expression; c: error. Tapes use it.
+  /// An empty expression for an x that no gradient reaches, also where a path ends at an integer. A
+  /// path that ends at an op without a gradient is refused. Tapes use it.
   absent,
 };
 

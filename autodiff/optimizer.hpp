@@ -119,8 +119,8 @@ struct AdamOptions {
   double epsilon = 1e-8;
 };
 
-/// Kingma and Ba (ICLR 2015), algorithm 1. Each variable has its own step count, so variables may
-/// join later. Two Adams of one variable share it. Bias corrections are computed in f64.
+/// Kingma and Ba (ICLR 2015), algorithm 1. Each variable counts its own steps, so that variables
+/// may join later and several optimizers never share a count. Bias corrections are computed in f64.
 class Adam final : public Optimizer {
  public:
   explicit Adam(AdamOptions options = {}) : Optimizer("adam"), options_(std::move(options)) {}

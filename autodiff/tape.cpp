@@ -40,6 +40,14 @@ bool is_same(const Variable& a, const Variable& b) {
   return a.state() == b.state() && root_of(a) == root_of(b);
 }
 
+// `all`: variables by their keys; the key of a variable of a graph is null.
+bool has(const std::vector<std::pair<const State*, Variable>>& all, const Variable& variable) {
+  const State* const key = key_of(variable);
+  return std::any_of(all.begin(), all.end(), [&](const auto& known) {
+    return key ? known.first == key : !known.first && is_same(known.second, variable);
+  });
+}
+
 void require_dy(const Expr& y, std::size_t i, const Site& at) {
   if (is_complex(y.dtype()))
     throw Error(Code::invalid_argument,
@@ -100,7 +108,7 @@ void GradientTape::reset() {
 
 void GradientTape::watch_one(const Independent& source) {
   if (const Variable* v = source.variable()) {
-    if (!watches(*v)) variables_.emplace_back(key_of(*v), *v);
+    if (!has(variables_, *v)) variables_.emplace_back(key_of(*v), *v);
     return;
   }
   const Expr& e = *source.expr();
@@ -114,13 +122,6 @@ void GradientTape::watch_one(const Independent& source) {
 bool GradientTape::watches(const State* key) const {
   return std::any_of(variables_.begin(), variables_.end(),
                      [&](const auto& known) { return known.first == key; });
-}
-
-bool GradientTape::watches(const Variable& variable) const {
-  if (const State* key = key_of(variable)) return watches(key);
-  return std::any_of(variables_.begin(), variables_.end(), [&](const auto& known) {
-    return !known.first && is_same(known.second, variable);
-  });
 }
 
 void GradientTape::watch_state(const State* key, Variable variable) {
@@ -399,7 +400,7 @@ std::vector<Cotangent> GradientTape::of_graph(Graph& graph, const std::vector<Ex
   }
   // An x counts if it is watched, or computed from watched values.
   const auto is_watched = [&](const Independent& x) {
-    if (const Variable* v = x.variable()) return options_.watch_variables || watches(*v);
+    if (const Variable* v = x.variable()) return options_.watch_variables || has(variables_, *v);
     if (!graph_) return true;  // a graph built by hand, of which everything counts
     const Expr e = in_graph(*x.expr());
     for (const Expr& w : watched_in_graph_) {

@@ -49,8 +49,7 @@ struct TapeOptions {
 
 struct TapeGradientOptions {
   /// The result for an x that no gradient reaches: an empty expression (`absent` and `none`), or
-  /// zeros (`zeros`). `refused`: any x that no gradient reaches is an error (invalid_argument).
-  /// This differs from `gradients`, which gives zeros if no y depends on x.
+  /// zeros (`zeros`). `refused`: invalid_argument.
   Unconnected unconnected = Unconnected::absent;
   /// The cotangent of each target; empty: ones for all; an empty expression: ones.
   std::vector<Expr> output_gradients = {};
@@ -124,21 +123,15 @@ class GradientTape final : private detail::BindObserver {
   /// The variables that it watches and that were read or given to `watch`, in that order.
   std::vector<Variable> watched_variables() const;
 
-  /// Nothing is recorded while the result lives. A tape that recorded before it records again
-  /// afterwards, unless it was used up meanwhile.
+  /// Nothing is recorded while the result lives.
   class Stopped {
    public:
-    explicit Stopped(GradientTape& tape) : tape_(tape), was_active_(tape.is_active()) {
-      tape_.stop();
-    }
+    explicit Stopped(GradientTape& tape) : tape_(tape) { tape_.stop(); }
     Stopped(Stopped&&) = delete;
-    ~Stopped() {
-      if (was_active_ && !tape_.is_used_ && !tape_.is_active()) tape_.start();
-    }
+    ~Stopped() { tape_.start(); }
 
    private:
     GradientTape& tape_;
-    const bool was_active_;
   };
   [[nodiscard]] Stopped stop_recording() { return Stopped(*this); }
   /// Throws failed_precondition if it records already, or was used up.
@@ -211,7 +204,6 @@ class GradientTape final : private detail::BindObserver {
   void watch_one(const detail::Independent& source);
   void watch_state(const detail::State* key, Variable variable);
   bool watches(const detail::State* key) const;
-  bool watches(const Variable& variable) const;
   void computed(const Computed& firing) override;
   bool records(const detail::StagedFunction& function, std::span<const Expr> inputs) override;
   void called(const std::shared_ptr<detail::StagedFunction>& function, std::span<const Expr> inputs,
@@ -249,7 +241,6 @@ class GradientTape final : private detail::BindObserver {
   // The number of values that it watches, in the place of an entry's.
   static constexpr std::int32_t kWatched = 0x7fffffff;
   std::unique_ptr<detail::TapeRecords> records_;
-  // By their keys; the key of a variable of a graph is null.
   std::vector<std::pair<const detail::State*, Variable>> variables_;
   // In a graph that was being built when the tape was made: what it did not record.
   Graph* graph_ = nullptr;

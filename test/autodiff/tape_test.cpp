@@ -168,31 +168,6 @@ BOOST_AUTO_TEST_CASE(nothing_is_recorded_while_it_is_stopped) {  // A20
   });
 }
 
-BOOST_AUTO_TEST_CASE(the_end_of_a_stop_leaves_a_tape_that_did_not_record_or_was_used) {
-  Eager e;
-  Expr x = f64(e, 3);
-  GradientTape once;
-  once.watch(x);
-  Expr y = x * x;
-  {
-    const auto stopped = once.stop_recording();
-    BOOST_TEST(number(once.gradient(y, x)) == 6);
-  }
-
-  GradientTape tape({.persistent = true});
-  tape.watch(x);
-  {
-    const auto stopped = tape.stop_recording();
-    tape.start();
-    y = x * x;
-  }
-  BOOST_TEST(number(tape.gradient(y, x)) == 6);
-  tape.stop();
-  { const auto stopped = tape.stop_recording(); }
-  y = x * x;
-  BOOST_TEST(tape.gradient(y, x).is_empty());
-}
-
 BOOST_AUTO_TEST_CASE(a_watched_value_that_was_recorded_keeps_its_path) {
   in_each_place([](Eager& e) {
     Expr x = f64(e, 3);
