@@ -184,11 +184,23 @@ class RealDisk final : public Disk {
   }
   void make_folder(const std::string& folder) override {
     std::error_code error;
+    std::vector<std::string> missing;  // the innermost first
+    for (std::string at = folder; at != "." && !std::filesystem::exists(at, error) && !error;
+         at = directory_of(at))
+      missing.push_back(at);
+    error.clear();
     std::filesystem::create_directories(folder, error);
     if (error)
       throw Error(
           Code::failed_precondition,
           fmt::format("the folder '{}' cannot be made: {}; name another", folder, error.message()));
+    // The names of new folders outlive a loss of power, as those of files do.
+    for (const std::string& made : missing) {
+      const int directory = ::open(directory_of(made).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+      if (directory < 0) continue;
+      static_cast<void>(fsync(directory));
+      close(directory);
+    }
   }
   void remove(const std::string& path) override {
     std::error_code error;
