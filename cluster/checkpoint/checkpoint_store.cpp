@@ -12,6 +12,36 @@ namespace troupe {
 namespace {
 
 constexpr const char* kEpochFile = "epoch";
+constexpr std::size_t kMostTrainings = 4096, kMostInName = 256;
+
+void require_training_name(const std::string& training) {
+  if (!is_training_name(training))
+    throw Error(Code::invalid_argument,
+                fmt::format("'{}' is no name of a training: use up to 64 letters, digits, '-', "
+                            "'_' and '.', and no '.' first",
+                            training));
+}
+
+// An epoch can be followed by another, and its file has one line.
+void require_sense(const Fence& fence) {
+  require_training_name(fence.training);
+  if (fence.epoch == 0 || fence.epoch == UINT64_MAX)
+    throw Error(Code::invalid_argument,
+                fmt::format("training '{}': {} is no epoch of a driver; use a number from 1 to "
+                            "2^64 - 2",
+                            fence.training, fence.epoch));
+  if (fence.driver.size() > kMostInName || fence.driver.find('\n') != std::string::npos)
+    throw Error(Code::invalid_argument,
+                fmt::format("training '{}': use a driver's name of one line of up to {} bytes",
+                            fence.training, kMostInName));
+}
+
+void require_epoch(const Fence& fence, const CheckpointId& id) {
+  if (id.epoch > fence.epoch)
+    throw Error(Code::invalid_argument,
+                fmt::format("'{}' is of a later epoch than {}, its driver's", manifest_name(id),
+                            fence.epoch));
+}
 
 // An epoch and its driver on a line, and the line's checksum on the next.
 std::string epoch_text(const Fence& fence) {
@@ -50,7 +80,7 @@ CheckpointStore::CheckpointStore(Disk& disk, std::string folder, std::string nod
     for (const std::string& file : disk_.names(path(training, {}))) {
       bool is_manifest = false;
       const auto id = checkpoint_of_name(file, is_manifest);
-      if (!id) continue;
+      if (!id || id->epoch == UINT64_MAX) continue;
       is_known = true;
       if (id->epoch > fence.epoch) fence = {training, id->epoch, {}};
     }
@@ -92,20 +122,20 @@ void CheckpointStore::refuse_if_older(const Fence& fence) const {
 }
 
 void CheckpointStore::claim(const Fence& fence) {
-  if (!is_training_name(fence.training))
-    throw Error(Code::invalid_argument,
-                fmt::format("'{}' is no name of a training: use up to 64 letters, digits, '-', "
-                            "'_' and '.', and no '.' first",
-                            fence.training));
+  require_sense(fence);
   std::lock_guard lock(mutex_);
   refuse_if_older(fence);
   const auto last = fences_.find(fence.training);
   if (last != fences_.end() && last->second.epoch == fence.epoch) return;
-  if (has_folder()) {
-    disk_.make_folder(path(fence.training, {}));
-    write_text(disk_, path(fence.training, kEpochFile), epoch_text(fence));
-  }
-  fences_[fence.training] = fence;
+  if (last == fences_.end() && fences_.size() >= kMostTrainings)
+    throw Error(Code::resource_exhausted,
+                fmt::format("node '{}' knows {} trainings already; remove folders of those that "
+                            "have ended, and start it again",
+                            node_, fences_.size()));
+  fences_[fence.training] = fence;  // first: a full disk does not keep an earlier driver acting
+  if (!has_folder()) return;
+  disk_.make_folder(path(fence.training, {}));
+  write_text(disk_, path(fence.training, kEpochFile), epoch_text(fence));
 }
 
 void CheckpointStore::check(const Fence& fence) const {
@@ -113,13 +143,25 @@ void CheckpointStore::check(const Fence& fence) const {
   refuse_if_older(fence);
 }
 
+void CheckpointStore::require_driver(const Fence& fence) const {
+  require_training_name(fence.training);
+  std::lock_guard lock(mutex_);
+  refuse_if_older(fence);
+  if (!fences_.contains(fence.training))
+    throw Error(Code::failed_precondition,
+                fmt::format("training '{}': node '{}' has accepted no driver; claim it first",
+                            fence.training, node_));
+}
+
 ShardSums CheckpointStore::write(const Fence& fence, const std::string& file,
                                  const NamedTensors& values) {
   require_folder();
-  check(fence);
+  require_driver(fence);
   bool is_manifest = true;
-  if (const auto id = checkpoint_of_name(file, is_manifest); !id || is_manifest)
+  const auto id = checkpoint_of_name(file, is_manifest);
+  if (!id || is_manifest)
     throw Error(Code::invalid_argument, fmt::format("'{}' is no name of a shard", file));
+  require_epoch(fence, *id);
   disk_.make_folder(path(fence.training, {}));
   return write_shard(disk_, path(fence.training, file), tensor_image(file, values, {}));
 }
@@ -127,14 +169,15 @@ ShardSums CheckpointStore::write(const Fence& fence, const std::string& file,
 void CheckpointStore::commit(const Fence& fence, const CheckpointId& id,
                              const std::string& manifest) {
   require_folder();
-  check(fence);
+  require_driver(fence);
+  require_epoch(fence, id);
   disk_.make_folder(path(fence.training, {}));
   write_text(disk_, path(fence.training, manifest_name(id)), manifest);
 }
 
 std::size_t CheckpointStore::keep_only(const Fence& fence, const std::vector<CheckpointId>& stay) {
   require_folder();
-  check(fence);
+  require_driver(fence);
   if (stay.empty()) return 0;
   const CheckpointId last = *std::max_element(stay.begin(), stay.end());
   // Manifests first: none is left whose shards are not.
@@ -163,8 +206,7 @@ std::vector<CheckpointId> CheckpointStore::checkpoints(const std::string& traini
 
 std::string CheckpointStore::manifest(const std::string& training, const CheckpointId& id) const {
   require_folder();
-  if (!is_training_name(training))
-    throw Error(Code::invalid_argument, fmt::format("'{}' is no name of a training", training));
+  require_training_name(training);
   return read_text(disk_, path(training, manifest_name(id)));
 }
 

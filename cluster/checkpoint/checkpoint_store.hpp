@@ -43,13 +43,17 @@ class CheckpointStore {
   /// alone, the name of the driver is empty.
   std::map<std::string, Fence> fences() const;
   /// Accepts a driver. Throws failed_precondition, naming both drivers, unless its epoch is later
-  /// than the last, or it is that of the same driver.
+  /// than the last, or it is that of the same driver; invalid_argument for names and epochs that
+  /// cannot be; resource_exhausted for too many trainings, and if the disk is full: this process
+  /// obeys the driver then too.
   void claim(const Fence& fence);
-  /// Throws as `claim`, and accepts no driver that is not known.
+  /// Throws failed_precondition if a later driver was accepted.
   void check(const Fence& fence) const;
+  /// Throws as `check`, and unless a driver of this training was accepted.
+  void require_driver(const Fence& fence) const;
 
-  /// Writes a shard. Throws as `check` and `Disk::create`, and failed_precondition without a
-  /// folder.
+  /// Writes a shard. Throws as `require_driver` and `Disk::create`, and failed_precondition without
+  /// a folder. A driver writes no files of a later epoch than its own.
   ShardSums write(const Fence& fence, const std::string& file, const NamedTensors& values);
   void commit(const Fence& fence, const CheckpointId& id, const std::string& manifest);
   /// Removes the checkpoints of a training that are not among these, and shards without a manifest,

@@ -59,7 +59,7 @@ void check_sense(const Manifest& m, const std::string& path) {
     const auto id = checkpoint_of_name(s.file, is_manifest);
     if (!id || is_manifest || *id != m.id)
       refuse_manifest(path, fmt::format("'{}' is no shard of it", s.file));
-    if (s.sums.size() != (s.bytes + kCheckpointChunk - 1) / kCheckpointChunk)
+    if (s.sums.size() != s.bytes / kCheckpointChunk + (s.bytes % kCheckpointChunk != 0))
       refuse_manifest(
           path, fmt::format("'{}' has {} checksums for {} bytes", s.file, s.sums.size(), s.bytes));
   }

@@ -66,25 +66,39 @@ bool is_shuffling(const StateStore& states, const std::string& name) {
   return false;
 }
 
-// The elements, which are taken out.
+// Results of requests to a queue. The requests share them, because one may wait in the queue.
+struct Outcomes {
+  std::mutex mutex;  // guards all below
+  std::vector<std::vector<Value>> elements;
+  Status first;  // the first error
+};
+
+// The elements, which are taken out, and behind them those that waited for room.
 std::vector<std::vector<Value>> taken_out(QueueState& queue) {
   const RunInfo run;
-  std::vector<std::vector<Value>> elements;
-  for (std::int64_t left = queue.size(); left > 0; --left)
-    queue.dequeue(run, [&](const Status& status, std::vector<Value> element) {
-      if (status.ok()) elements.push_back(std::move(element));
-    });
-  return elements;
+  const auto taken = std::make_shared<Outcomes>();
+  for (std::int64_t left = queue.size(); left > 0; left = queue.size())
+    for (; left > 0; --left)
+      queue.dequeue(run, [taken](const Status& status, std::vector<Value> element) {
+        std::lock_guard lock(taken->mutex);
+        if (status.ok()) taken->elements.push_back(std::move(element));
+      });
+  queue.cancel(run.id, Status(Code::aborted, "the queue is empty"));
+  std::lock_guard lock(taken->mutex);
+  return std::move(taken->elements);
 }
 
+// Elements for which there is no room wait in the queue.
 Status put_in(QueueState& queue, const std::vector<std::vector<Value>>& elements) {
   const RunInfo run;
-  Status first;
+  const auto put = std::make_shared<Outcomes>();
   for (const std::vector<Value>& element : elements)
-    queue.enqueue(run, element, [&](const Status& status, const std::vector<Value>&) {
-      if (first.ok()) first = status;
+    queue.enqueue(run, element, [put](const Status& status, const std::vector<Value>&) {
+      std::lock_guard lock(put->mutex);
+      if (put->first.ok()) put->first = status;
     });
-  return first;
+  std::lock_guard lock(put->mutex);
+  return put->first;
 }
 
 void save_queue(QueueState& queue, const StateStore& states, const std::string& name,

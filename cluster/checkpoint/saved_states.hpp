@@ -7,8 +7,9 @@
 //   lines#  lines#0.0 ...      a queue: element 0, component 0
 //   reader# reader#next        an actor: its SavedValues
 //
-// No run that uses the states is in flight. A queue is emptied and filled again, so that a request
-// of another run that waits there comes in between.
+// No run that uses the states is in flight. A queue is emptied and filled again. Elements that wait
+// to be enqueued are saved behind those that are in it, and stay behind them. A closed queue cannot
+// be filled again: it is refused, and is empty then.
 //
 // Threads: any. `done` is called once, on the calling thread or that of an actor.
 #pragma once

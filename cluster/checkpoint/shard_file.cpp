@@ -106,17 +106,18 @@ NamedTensors read_checkpoint(const Manifest& manifest, const OpenShard& open,
   NamedTensors values;
   for (const ShardEntry& shard : manifest.shards) {
     std::vector<std::string> failed;
-    bool is_read = false;
+    bool is_read = false, is_away = false;
     for (std::size_t i = 0; i < shard.holders.size() && !is_read; ++i) try {
         CheckedFile file(open(shard.holders[i], shard), shard);
         for (auto& value : load_tensors(file).tensors) values.push_back(std::move(value));
         is_read = true;
       } catch (const Error& e) {
         failed.push_back(fmt::format("on node '{}': {}", shard.holders[i], e.what()));
+        is_away = is_away || e.code() == Code::unavailable;
         if (log) log(fmt::format("{} {}", shard.file, failed.back()));
       }
     if (!is_read)
-      throw Error(Code::data_loss,
+      throw Error(is_away ? Code::unavailable : Code::data_loss,
                   fmt::format("shard '{}' of the checkpoint of step {} is whole on no node: {}",
                               shard.file, manifest.id.step, fmt::join(failed, "; ")));
   }

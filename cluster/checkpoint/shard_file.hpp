@@ -50,7 +50,7 @@ using OpenShard = std::function<std::unique_ptr<ReadableFile>(const std::string&
 
 /// Reads the values of a checkpoint, each shard from the first of its holders where it is whole.
 /// `log` gets a line for each copy that is not. Throws data_loss, naming file and chunk of each
-/// copy, if a shard has none.
+/// copy, if a shard has none; unavailable instead if one of its holders could not be asked.
 NamedTensors read_checkpoint(const Manifest& manifest, const OpenShard& open,
                              const std::function<void(const std::string& line)>& log);
 

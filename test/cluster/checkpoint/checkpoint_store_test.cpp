@@ -254,6 +254,59 @@ BOOST_AUTO_TEST_CASE(names_that_are_no_files_of_it_are_refused) {
                    "--state DIR"));
 }
 
+BOOST_AUTO_TEST_CASE(a_driver_that_no_node_accepted_writes_nothing) {
+  Folder place;
+  CheckpointStore store(real_disk(), place / "made", "a");
+  store.claim(kFirst);
+  for (const char* training : {"", ".", "..", "../../x", "demo/"}) {
+    const Fence fence{training, 1, "a"};
+    refusal([&] { write(store, fence, 1, values_of(1)); }, Code::invalid_argument);
+    refusal([&] { store.commit(fence, {1, 1}, "{}"); }, Code::invalid_argument);
+    refusal([&] { store.keep_only(fence, {{1, 1}}); }, Code::invalid_argument);
+  }
+  const std::string why = refusal(
+      [&] {
+        write(store, {"other", 1, "a"}, 1, values_of(1));
+      },
+      Code::failed_precondition);
+  BOOST_TEST(names(why, "claim it first"), why);
+  BOOST_TEST(!std::filesystem::exists(place / "made/other"));
+  // Files of an epoch that is still to come.
+  refusal(
+      [&] {
+        store.write(kFirst, shard_name({1, 2}, 0), values_of(1));
+      },
+      Code::invalid_argument);
+  refusal([&] { store.commit(kFirst, {1, 2}, "{}"); }, Code::invalid_argument);
+  for (const Fence& fence : std::vector<Fence>{{"demo", 0, "a"},
+                                               {"demo", UINT64_MAX, "a"},
+                                               {"demo", 2, "a\nb"},
+                                               {"demo", 2, std::string(300, 'a')}})
+    refusal([&] { store.claim(fence); }, Code::invalid_argument);
+  BOOST_TEST(store.fences().at("demo").epoch == 1u);
+}
+
+BOOST_AUTO_TEST_CASE(a_node_with_a_full_disk_obeys_the_later_driver) {
+  Folder place;
+  FaultyDisk disk;
+  CheckpointStore store(disk, place.path(), "a");
+  store.claim(kFirst);
+  disk.room = 0;
+  refusal([&] { store.claim(kSecond); }, Code::resource_exhausted);
+  refusal([&] { store.check(kFirst); }, Code::failed_precondition);
+  store.check(kSecond);
+}
+
+BOOST_AUTO_TEST_CASE(a_manifest_has_a_checksum_for_each_chunk) {
+  Manifest m;
+  m.id = {1, 1};
+  for (const std::uint64_t bytes : {std::uint64_t{1}, kCheckpointChunk + 1, UINT64_MAX}) {
+    m.shards = {{shard_name(m.id, 0), bytes, {}, {"a"}}};
+    BOOST_TEST(
+        names(refusal([&] { manifest_of(text_of(m), "x"); }, Code::data_loss), "0 checksums"));
+  }
+}
+
 BOOST_AUTO_TEST_CASE(a_manifest_of_a_newer_version_is_refused) {
   std::string newer = text_of(Manifest{});
   static_cast<void>(manifest_of(newer, "x"));

@@ -1,6 +1,7 @@
 // States as named tensors and back: variables, queues, actors that can be saved and others.
 #include <boost/test/unit_test.hpp>
 
+#include <algorithm>
 #include <future>
 #include <memory>
 #include <string>
@@ -87,6 +88,38 @@ BOOST_AUTO_TEST_CASE(actors_queues_and_variables_go_on_where_they_were) {
     for (int i = 0; i < 3; ++i) BOOST_TEST(take({})[0].at(0) == i);
     BOOST_TEST(count({})[0].at(0) == 3);
   }
+}
+
+BOOST_AUTO_TEST_CASE(elements_that_wait_for_room_keep_their_place) {
+  Engine engine;
+  Graph g;
+  Queue q = g.fifo_queue("q", {{DType::i64, Shape{}}}, 2);
+  Expr x = g.input("x", DType::i64, Shape());
+  Function put = engine.compile(g, {x}, {q.enqueue({x})});
+  Function take = engine.compile(g, {}, {q.dequeue()[0]});
+  for (const std::int64_t i : {0, 1}) put({Tensor::scalar(i)});
+  const Ref<State> state = engine.impl().own_states()->find("q");
+  RunInfo run;
+  run.id = 1'000'000;
+  int put_in = 0;
+  for (const std::int64_t i : {2, 3, 4})
+    dynamic_cast<QueueState&>(*state).enqueue(
+        run, {Value(Tensor::scalar(i))},
+        [&](const Status& status, const std::vector<Value>&) { put_in += status.ok(); });
+  BOOST_TEST(put_in == 0);
+  const NamedTensors values = saved(engine, {"q"});
+  BOOST_TEST(values.size() == 6u);
+  for (std::int64_t i = 0; i < 5; ++i) {
+    const auto saved_i = std::find_if(values.begin(), values.end(), [&](const auto& value) {
+      return value.first == "q#" + std::to_string(i) + ".0";
+    });
+    BOOST_REQUIRE((saved_i != values.end()));
+    BOOST_TEST(saved_i->second.at(0) == i);
+    BOOST_TEST(take({})[0].at(0) == i);
+  }
+  BOOST_TEST(put_in == 3);
+  load(engine, values);
+  for (int i = 0; i < 5; ++i) BOOST_TEST(take({})[0].at(0) == i);
 }
 
 BOOST_AUTO_TEST_CASE(an_actor_that_cannot_be_saved_is_named) {
