@@ -15,6 +15,8 @@ namespace troupe::detail {
 
 namespace {
 
+constexpr std::uint64_t kPiece = 16 * kCheckpointChunk;  // bytes of a file in an answer, at most
+
 NamedTensors named_values(const CheckpointRequest& m) {
   if (m.names.size() != m.tensors.size()) MessageReader::malformed("values without names");
   NamedTensors values;
@@ -24,24 +26,31 @@ NamedTensors named_values(const CheckpointRequest& m) {
 
 }  // namespace
 
-// A thread that does a job after the other.
+// A thread that does a job after the other, and answers.
 class CheckpointService::Jobs {
  public:
-  Jobs() : thread_([this] { work(); }) {}
-  ~Jobs() {
+  using Reply = std::function<void(Peer to, const Answer& answer)>;
+  Jobs(const EarlyLimits& limits, Reply reply)
+      : limits_(limits), reply_(std::move(reply)), thread_([this] { work(); }) {}
+  ~Jobs() { end(); }
+  /// Ends the thread when it has done its job; what is posted then is refused.
+  void end() {
     {
       std::lock_guard lock(mutex_);
       is_ending_ = true;
       changed_.notify_all();
     }
-    thread_.join();
+    if (thread_.joinable()) thread_.join();
   }
-  /// Returns false if too many wait.
-  bool post(std::function<void()> job) {
-    constexpr std::size_t kMostWaiting = 256;
+  /// Returns false if too many wait, or too much of this peer.
+  bool post(Peer from, std::uint64_t bytes, PeerQuota::Job work) {
+    constexpr std::size_t kMostWaiting = 256, kMostOfPeer = 64;
     std::lock_guard lock(mutex_);
-    if (jobs_.size() >= kMostWaiting) return false;
-    jobs_.push_back(std::move(job));
+    if (is_ending_ || jobs_.size() >= kMostWaiting) return false;
+    RequestUse& in_use = in_use_[from];
+    if (in_use.requests >= kMostOfPeer || !in_use.has_room(bytes, limits_)) return false;
+    in_use.add(bytes);
+    jobs_.push_back({from, bytes, std::move(work)});
     changed_.notify_all();
     return true;
   }
@@ -52,17 +61,34 @@ class CheckpointService::Jobs {
     for (;;) {
       changed_.wait(lock, [&] { return !jobs_.empty() || is_ending_; });
       if (is_ending_) return;
-      const std::function<void()> job = std::move(jobs_.front());
+      Job job = std::move(jobs_.front());
       jobs_.pop_front();
       lock.unlock();
-      job();
+      const std::optional<Answer> answer = std::exchange(job.work, {})();  // destroys its captures
+      lock.lock();
+      // Before the answer: the peer sends the next request then.
+      const auto in_use = in_use_.find(job.from);
+      in_use->second.remove(job.bytes);
+      if (in_use->second.requests == 0) in_use_.erase(in_use);
+      if (!answer) continue;
+      lock.unlock();
+      reply_(job.from, *answer);
       lock.lock();
     }
   }
 
-  std::mutex mutex_;  // guards the two below; changed_ signals their changes
+  struct Job {
+    Peer from;
+    std::uint64_t bytes;
+    PeerQuota::Job work;
+  };
+
+  const EarlyLimits limits_;
+  const Reply reply_;
+  std::mutex mutex_;  // guards the three below; changed_ signals changes of the last two
   std::condition_variable changed_;
-  std::deque<std::function<void()>> jobs_;
+  std::map<Peer, RequestUse> in_use_;  // jobs that are not done; peers without any have no entry
+  std::deque<Job> jobs_;
   bool is_ending_ = false;
   std::thread thread_;
 };
@@ -124,8 +150,6 @@ class CheckpointService::RemoteFile final : public ReadableFile {
   }
 
  private:
-  static constexpr std::uint64_t kPiece = 16 * kCheckpointChunk;
-
   void fetch(std::uint64_t at) {
     CheckpointRequest m;
     m.what = What::read;
@@ -149,15 +173,16 @@ CheckpointService::CheckpointService(const NodeParts& node, StateService& states
                                      PlanService& plans, CheckpointStore& store)
     : node_(node), states_(states), plans_(plans), store_(store) {
   if (node_.waiter.is_deterministic()) return;
-  writer_ = std::make_unique<Jobs>();
-  sender_ = std::make_unique<Jobs>();
+  const auto answer = [this](Peer to, const Answer& a) { reply(to, a); };
+  writer_ = std::make_unique<Jobs>(node_.limits, answer);
+  sender_ = std::make_unique<Jobs>(node_.limits, answer);
 }
 
 CheckpointService::~CheckpointService() = default;
 
 void CheckpointService::close() {
-  sender_.reset();
-  writer_.reset();
+  for (Jobs* const jobs : {sender_.get(), writer_.get()})
+    if (jobs) jobs->end();
 }
 
 // ---- at the driver
@@ -232,7 +257,7 @@ bool CheckpointService::wait(const std::function<bool()>& holds,
 void CheckpointService::handle(Peer from, std::uint64_t owner, CheckpointRequest&& m,
                                std::uint64_t bytes) {
   const auto kept = std::make_shared<CheckpointRequest>(std::move(m));
-  node_.quota.submit(from, bytes, [this, from, owner, kept]() -> std::optional<Answer> {
+  node_.quota.submit(from, bytes, [this, from, owner, bytes, kept]() -> std::optional<Answer> {
     switch (kept->what) {
       case What::look:
       case What::claim:
@@ -242,12 +267,13 @@ void CheckpointService::handle(Peer from, std::uint64_t owner, CheckpointRequest
       default: break;
     }
     const bool is_write = kept->what == What::write;
-    auto job = [this, from, owner, kept, is_write] {
-      if (is_write) write(from, owner, *kept);
-      else reply(from, answer_to(owner, *kept));
+    PeerQuota::Job job = [this, from, owner, kept, is_write]() -> std::optional<Answer> {
+      if (!is_write) return answer_to(owner, *kept);
+      write(from, owner, *kept);
+      return std::nullopt;
     };
-    if (!writer_) job();
-    else if (!(is_write ? sender_ : writer_)->post(std::move(job)))
+    if (!writer_) return job();
+    if (!(is_write ? sender_ : writer_)->post(from, bytes, std::move(job)))
       reply_with_status(from, kept->request,
                         Status(Code::resource_exhausted,
                                "too many requests for checkpoints wait; ask again later"));
@@ -261,10 +287,10 @@ void CheckpointService::reply(Peer to, const Answer& answer) {
 }
 
 void CheckpointService::lost(const NodeId& node) {
-  std::map<std::string, Taken> dropped;  // destroyed outside the lock
+  std::map<TakenKey, Taken> dropped;  // destroyed outside the lock
   std::lock_guard lock(mutex_);
   for (auto it = taken_.begin(); it != taken_.end();)
-    if (const auto next = std::next(it); it->second.owner == node.incarnation)
+    if (const auto next = std::next(it); std::get<0>(it->first) == node.incarnation)
       dropped.insert(taken_.extract(std::exchange(it, next)));
     else it = next;
 }
@@ -274,10 +300,7 @@ Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest
   try {
     switch (m.what) {
       case What::look: a.value = packed(report()); break;
-      case What::claim:
-        store_.claim(m.fence);
-        plans_.break_older(m.fence);
-        break;
+      case What::claim: claim(m.fence); break;
       case What::fetch: {
         const TensorImage image = tensor_image(m.fence.training, taken_by(owner, m).values, {});
         a.value = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(image.bytes)});
@@ -307,7 +330,7 @@ Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest
       case What::read: {
         const std::unique_ptr<ReadableFile> file = store_.open(m.fence.training, m.text);
         const std::uint64_t most = m.number < file->size() ? file->size() - m.number : 0;
-        const auto bytes = static_cast<std::size_t>(std::min(m.count, most));
+        const auto bytes = static_cast<std::size_t>(std::min({m.count, most, kPiece}));
         a.value = Tensor::empty(DType::u8, Shape{static_cast<std::int64_t>(bytes)});
         if (bytes > 0) file->read(m.number, a.value.raw_mutable(), bytes);
         break;
@@ -318,7 +341,7 @@ Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest
         break;
       case What::report: {
         if (m.tensors.size() != 1) MessageReader::malformed("no progress");
-        store_.check(m.fence);
+        store_.require_driver(m.fence);
         auto progress = unpacked_as<DriverProgress>(m.tensors[0]);
         std::lock_guard lock(mutex_);
         progress_[m.fence.training] = std::move(progress);
@@ -330,6 +353,25 @@ Answer CheckpointService::answer_to(std::uint64_t owner, const CheckpointRequest
     }
   } catch (...) { a.status = Status::from_current_exception(); }
   return a;
+}
+
+// A node whose disk is full obeys the driver too.
+void CheckpointService::claim(const Fence& fence) {
+  const std::map<std::string, Fence> before = store_.fences();
+  std::exception_ptr full;
+  try {
+    store_.claim(fence);
+  } catch (const Error& e) {
+    if (e.code() != Code::resource_exhausted) throw;
+    full = std::current_exception();
+  }
+  plans_.break_older(fence);
+  if (const auto last = before.find(fence.training);
+      last != before.end() && last->second.driver != fence.driver) {
+    std::lock_guard lock(mutex_);
+    progress_.erase(fence.training);
+  }
+  if (full) std::rethrow_exception(full);
 }
 
 TrainingsReport CheckpointService::report() const {
@@ -361,8 +403,9 @@ void CheckpointService::reply_with_status(Peer to, std::uint64_t request, const 
 // the last one answers.
 void CheckpointService::take(Peer from, std::uint64_t owner, const CheckpointRequest& m) {
   try {
-    store_.check(m.fence);
-    const auto taken = std::make_shared<Taken>(Taken{owner, m.step, {}});
+    if (m.fence.training.empty()) store_.check(m.fence);
+    else store_.require_driver(m.fence);
+    const auto taken = std::make_shared<Taken>(Taken{m.step, {}});
     // The driver's other values, whose names are lines.
     std::size_t begin = 0;
     for (const Tensor& t : m.tensors) {
@@ -372,12 +415,13 @@ void CheckpointService::take(Peer from, std::uint64_t owner, const CheckpointReq
       begin = end + 1;
     }
     save_states(states_of(owner, m.container), m.names,
-                [this, from, request = m.request, training = m.fence.training, taken](
+                [this, from, request = m.request, key = key_of(owner, m), taken](
                     const Status& status, NamedTensors values) {
                   if (status.ok()) {
                     for (auto& value : values) taken->values.push_back(std::move(value));
                     std::lock_guard lock(mutex_);
-                    std::swap(taken_[training], *taken);
+                    // Values of a session that has ended would stay: `lost` was called before.
+                    if (from == 0 || node_.view.has_session(from)) std::swap(taken_[key], *taken);
                   }
                   reply_with_status(from, request, status);
                 });
@@ -400,13 +444,14 @@ CheckpointService::Taken CheckpointService::taken_by(std::uint64_t owner,
   Taken taken;
   {
     std::lock_guard lock(mutex_);
-    if (const auto it = taken_.find(m.fence.training); it != taken_.end())
-      taken = std::move(it->second), taken_.erase(it);
+    const auto it = taken_.find(key_of(owner, m));
+    if (it == taken_.end() || it->second.step != m.step)
+      throw Error(
+          Code::failed_precondition,
+          fmt::format("it has no values of step {} of training '{}'", m.step, m.fence.training));
+    taken = std::move(it->second);
+    taken_.erase(it);
   }
-  if (taken.owner != owner || taken.step != m.step)
-    throw Error(Code::failed_precondition, fmt::format("it has no values of step {} of training "
-                                                       "'{}'",
-                                                       m.step, m.fence.training));
   return taken;
 }
 

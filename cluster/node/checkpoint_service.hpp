@@ -22,7 +22,8 @@
 //
 // Invariants: 1. what a driver of an earlier epoch asks for is refused (CheckpointStore). 2. A
 // shard's copies have equal bytes: their checksums are compared before a holder is named. 3. At
-// most 256 requests wait for a thread; one more is refused.
+// most 256 requests wait for a thread, 64 of a peer, whose bytes count as PeerQuota counts them
+// until they are done; one more is refused.
 #pragma once
 
 #include <chrono>
@@ -32,6 +33,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include <troupe/cluster/checkpoint/checkpoint_answers.hpp>
@@ -93,12 +95,17 @@ class CheckpointService {
   class RemoteFile;
   struct Copies;
   struct Taken {
-    std::uint64_t owner = 0;
     std::int64_t step = 0;
     NamedTensors values;
   };
+  // Its owner, its training, and a number for trainings of one owner that have no names.
+  using TakenKey = std::tuple<std::uint64_t, std::string, std::uint64_t>;
+  static TakenKey key_of(std::uint64_t owner, const CheckpointRequest& m) {
+    return {owner, m.fence.training, m.number};
+  }
 
   Answer answer_to(std::uint64_t owner, const CheckpointRequest& m);
+  void claim(const Fence& fence);
   std::shared_ptr<StateStore> states_of(std::uint64_t owner, const std::string& container);
   Taken taken_by(std::uint64_t owner, const CheckpointRequest& m);
   TrainingsReport report() const;
@@ -114,10 +121,10 @@ class CheckpointService {
   PlanService& plans_;
   CheckpointStore& store_;
 
-  mutable std::mutex mutex_;            // guards the two below
-  std::map<std::string, Taken> taken_;  // by training
-  std::map<std::string, DriverProgress> progress_;
-  std::unique_ptr<Jobs> writer_, sender_;  // null in a deterministic engine
+  mutable std::mutex mutex_;  // guards the two below
+  std::map<TakenKey, Taken> taken_;
+  std::map<std::string, DriverProgress> progress_;  // by training
+  std::unique_ptr<Jobs> writer_, sender_;           // null in a deterministic engine
 };
 
 }  // namespace troupe::detail
