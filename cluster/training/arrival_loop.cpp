@@ -6,14 +6,16 @@
 
 #include <fmt/format.h>
 
+#include <troupe/cluster/node/fence_scope.hpp>
+
 namespace troupe::detail {
 
 ArrivalLoop::ArrivalLoop(Engine& engine, const Graph& graph, const ArrivalStep& arrivals,
                          const std::vector<Expr>& feeds, std::vector<Expr> fetches, Data data,
-                         std::int64_t life)
+                         std::int64_t life, Fence fence)
     : engine_(engine), counts_(arrivals.counts), drops_late_(arrivals.drops_late),
       feeds_each_(feeds.size() / arrivals.sent.size()), data_(std::move(data)), life_(life),
-      replicas_(arrivals.sent.size()) {
+      fence_(std::move(fence)), replicas_(arrivals.sent.size()) {
   if (feeds.size() != feeds_each_ * replicas_.size())
     throw Error(Code::invalid_argument,
                 fmt::format("Training: a step has {} feeds for {} replicas; give as many of each "
@@ -88,6 +90,7 @@ std::vector<Tensor> ArrivalLoop::step(std::int64_t step) {
 }
 
 void ArrivalLoop::work(std::size_t r) {
+  const FenceScope scope(fence_);
   Replica& replica = replicas_[r];
   std::int64_t batch = 0;
   try {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include <troupe/actors/engine/engine.hpp>
+#include <troupe/cluster/protocol/messages.hpp>
 #include <troupe/ops/collectives/arrival_step.hpp>
 
 namespace troupe::detail {
@@ -31,11 +32,12 @@ class ArrivalLoop {
  public:
   using Data = std::function<std::vector<Tensor>(std::int64_t step)>;
   /// `feeds`: as many of each replica, replica by replica; `fetches`: of an update. `life` is
-  /// another number in each loop over the same variables. Throws invalid_argument if the replicas
-  /// do not divide the feeds, and as Engine::compile.
+  /// another number in each loop over the same variables. Plans that the replicas' threads make
+  /// anew carry `fence`. Throws invalid_argument if the replicas do not divide the feeds, and as
+  /// Engine::compile.
   ArrivalLoop(Engine& engine, const Graph& graph, const ArrivalStep& arrivals,
               const std::vector<Expr>& feeds, std::vector<Expr> fetches, Data data,
-              std::int64_t life);
+              std::int64_t life, Fence fence = {});
   ~ArrivalLoop();
   ArrivalLoop(const ArrivalLoop&) = delete;
   ArrivalLoop& operator=(const ArrivalLoop&) = delete;
@@ -69,6 +71,7 @@ class ArrivalLoop {
   const std::size_t feeds_each_;
   const Data data_;
   const std::int64_t life_;
+  const Fence fence_;
   Function update_;
 
   std::mutex data_mutex_;  // held while data_ runs

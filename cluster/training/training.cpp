@@ -71,6 +71,15 @@ struct Training::State {
                       std::chrono::duration_cast<std::chrono::seconds>(options.patience).count()));
     return there;
   }
+  // Nodes that obey this driver; others may have come since.
+  std::vector<std::string> claimed_nodes() const {
+    std::vector<std::string> all;
+    for (const std::string& n : nodes_there())
+      if (driver.nodes().contains(n)) all.push_back(n);
+    if (all.empty())
+      throw Error(Code::unavailable, "the nodes have left while the training was to be placed");
+    return all;
+  }
   // Replica r is on node r mod n: a node with several has a device for each.
   static std::vector<std::string> devices_on(const std::vector<std::string>& nodes, int replicas) {
     std::vector<std::string> devices;
@@ -109,7 +118,7 @@ struct Training::State {
   void make_arrival_loop() {
     arrival_loop = std::make_unique<ArrivalLoop>(
         node.engine(), *graph, *program.arrivals, program.feeds, program.fetches, data,
-        std::chrono::system_clock::now().time_since_epoch().count());
+        std::chrono::system_clock::now().time_since_epoch().count(), driver.fence());
   }
   std::vector<Tensor> take_step() {
     driver.check();
@@ -165,15 +174,19 @@ struct Training::State {
       end_checkpoint(true);
     } catch (const Error& e) { say(fmt::format("no checkpoint was written: {}", e.what())); }
   }
-  // Sets all states to the newest checkpoint that can be read.
-  void restore() {
+  using Restored = std::optional<std::pair<CheckpointId, NamedTensors>>;
+  // The newest checkpoint that can be read; nothing if there is none at all. Throws unavailable if
+  // nodes that may have a newer one are not there.
+  Restored newest() {
     const std::vector<CheckpointId> all = checkpoints->all();
+    if (all.empty() && saved >= 0)
+      throw Error(Code::unavailable,
+                  fmt::format("the checkpoint of step {} was written, and no node that has it is "
+                              "there; start one",
+                              saved));
     std::string last;
     for (auto it = all.rbegin(); it != all.rend(); ++it) try {
-        set_states(checkpoints->read(*it), checkpoints->text(*it));
-        step = saved = taken = it->step;
-        say(fmt::format("step {}: restored {}", step, checkpoints->text(*it)));
-        return;
+        return Restored({*it, checkpoints->read(*it)});
       } catch (const Error& e) {
         if (e.code() != Code::data_loss) throw;
         last = e.what();
@@ -181,6 +194,28 @@ struct Training::State {
       }
     if (!all.empty())
       throw Error(Code::data_loss, fmt::format("no checkpoint can be read; the oldest: {}", last));
+    return std::nullopt;
+  }
+  Restored newest_within_patience() {
+    constexpr std::chrono::milliseconds kPause(200);
+    for (std::chrono::nanoseconds waited(0);; waited += kPause) try {
+        return newest();
+      } catch (const Error& e) {
+        if (e.code() != Code::unavailable) throw;
+        is_patience_over = waited >= options.patience;
+        if (is_patience_over) throw;
+        if (waited.count() == 0) say(fmt::format("waits for a checkpoint: {}", e.what()));
+        node.checkpoints().wait([] { return false; }, kPause);
+      }
+  }
+  // Sets all states to the newest checkpoint that can be read.
+  void restore() {
+    if (const Restored read = newest_within_patience()) {
+      set_states(read->second, checkpoints->text(read->first));
+      step = saved = taken = read->first.step;
+      say(fmt::format("step {}: restored {}", step, checkpoints->text(read->first)));
+      return;
+    }
     step = 0;
     if (!program.start.empty()) {
       const FenceScope scope(driver.fence());
@@ -213,9 +248,11 @@ struct Training::State {
     }
     return all;
   }
-  // Queues and actors that the step uses.
+  // Queues and actors that the step uses. If gradients are applied as they arrive, there are none:
+  // replicas use theirs while values are taken, and compute waiting gradients again after a loss.
   std::vector<std::string> others(const std::map<std::string, std::string>& homes) const {
     std::vector<std::string> all;
+    if (program.arrivals) return all;
     for (const StateSpec& state : graph->states())
       if (state.kind != StateSpec::Kind::variable && state.kind != StateSpec::Kind::console &&
           homes.contains(state.name))
@@ -304,6 +341,8 @@ struct Training::State {
   TrainingProgram program;
   Function step_function;  // unless gradients are applied as they arrive
   std::unique_ptr<ArrivalLoop> arrival_loop;
+  bool is_restored = false;       // the graph's states have the values of `step`
+  bool is_patience_over = false;  // the nodes with the checkpoint to restore did not come
   std::vector<std::string> where, devices;
   std::int64_t step = 0;
   std::int64_t saved = -1, taken = -1;  // steps of the last checkpoint, written and begun
@@ -338,12 +377,15 @@ std::vector<std::string> Training::devices() const { return state_->devices; }
 std::vector<Tensor> Training::run(std::int64_t steps) {
   State& s = *state_;
   std::vector<Tensor> last;
-  bool is_placed = s.graph != nullptr;
+  bool is_placed = std::exchange(s.is_restored, false);
+  s.is_patience_over = false;
   while (!is_placed || s.step < steps || s.saved != s.step) try {
       if (!is_placed) {
-        const std::vector<std::string> there = s.wait_for_nodes();
-        s.driver.claim();
-        s.place(there);
+        s.drop_checkpoint();
+        s.arrival_loop.reset();
+        s.wait_for_nodes();
+        s.driver.claim([&s](const std::string& line) { s.say(line); });
+        s.place(s.claimed_nodes());
         s.restore();
         is_placed = true;
         continue;
@@ -367,7 +409,8 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
       is_placed = false;
     } catch (const Error& e) {
       s.arrival_loop.reset();
-      if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
+      if ((e.code() != Code::unavailable && e.code() != Code::not_found) || s.is_patience_over)
+        throw;
       s.say(fmt::format("step {}: {}", s.step, e.what()));
       s.drop_checkpoint();
       s.report("recovers", steps);
@@ -377,6 +420,7 @@ std::vector<Tensor> Training::run(std::int64_t steps) {
       is_placed = false;
     }
   s.arrival_loop.reset();  // nothing runs on after the last step
+  s.is_restored = true;
   s.report(TrainingDriver::kEnded, steps);
   return last;
 }

@@ -1,6 +1,7 @@
 #include <troupe/cluster/training/training_checkpoints.hpp>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <utility>
 
@@ -67,6 +68,12 @@ class TensorBytes final : public ReadableFile {
 
 // ---- one folder
 
+std::uint64_t FolderCheckpoints::next_place() {
+  // publishes nothing: trainings of one process need different numbers
+  static std::atomic<std::uint64_t> count{0};
+  return ++count;
+}
+
 std::vector<CheckpointId> FolderCheckpoints::all() {
   std::vector<CheckpointId> all;
   for (const std::int64_t step : folder_.steps()) all.push_back({step, 0});
@@ -87,6 +94,7 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
     ask.what = What::take;
     ask.fence = driver_.fence();
     ask.step = step;
+    ask.number = place_;
     ask.names.push_back(v.name);
   }
   for (auto& [node, ask] : by_node) {
@@ -94,6 +102,7 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
     fetch.what = What::fetch;
     fetch.fence = ask.fence;
     fetch.step = step;
+    fetch.number = place_;
     node_.checkpoints().ask(node, std::move(ask));
     TensorBytes bytes(node, node_.checkpoints().ask(node, std::move(fetch)).value);
     for (auto& value : load_tensors(bytes).tensors) taken.push_back(std::move(value));
@@ -117,10 +126,14 @@ std::string NodeCheckpoints::text(const CheckpointId& id) const {
 // Nodes that keep checkpoints, in the order of their names.
 std::vector<std::string> NodeCheckpoints::keepers() const {
   const std::vector<std::string> there = node_.nodes();
-  std::vector<std::string> all;
+  std::vector<std::string> all, away;
   for (const auto& [node, report] : driver_.nodes())
-    if (report.has_folder && std::find(there.begin(), there.end(), node) != there.end())
-      all.push_back(node);
+    if (report.has_folder)
+      (std::find(there.begin(), there.end(), node) != there.end() ? all : away).push_back(node);
+  if (all.empty() && !away.empty())
+    throw Error(Code::unavailable,
+                fmt::format("training '{}': the nodes that keep checkpoints have left: {}",
+                            driver_.fence().training, fmt::join(away, ", ")));
   if (all.empty())
     throw Error(Code::failed_precondition,
                 fmt::format("training '{}': no node keeps checkpoints; start nodes with a folder "
@@ -179,6 +192,9 @@ NamedTensors NodeCheckpoints::read(const CheckpointId& id) {
   return read_checkpoint(
       m,
       [&](const std::string& holder, const ShardEntry& shard) {
+        const std::vector<std::string> there = node_.nodes();
+        if (std::find(there.begin(), there.end(), holder) == there.end())
+          throw Error(Code::unavailable, "it is not there");
         return node_.checkpoints().open(holder, m.training, shard);
       },
       log_);
@@ -245,21 +261,26 @@ void NodeCheckpoints::write(Manifest m, const std::vector<std::string>& nodes) {
   m.time = seconds_of(node_.checkpoints().time_ns());
   const std::string bytes = text_of(m);
   Requests committing(node_.checkpoints());
-  for (const std::string& node : among) {
-    CheckpointRequest ask = request(What::commit);
-    ask.step = m.id.step;
-    ask.number = m.id.epoch;
-    ask.tensors = {bytes_tensor(bytes.data(), bytes.size())};
-    committing.start(node, std::move(ask));
-  }
-  // One manifest makes the checkpoint.
+  std::optional<Error> failed;  // the first
+  for (const std::string& node : among) try {
+      CheckpointRequest ask = request(What::commit);
+      ask.step = m.id.step;
+      ask.number = m.id.epoch;
+      ask.tensors = {bytes_tensor(bytes.data(), bytes.size())};
+      committing.start(node, std::move(ask));
+    } catch (const Error& e) {  // it has left
+      if (!failed) failed = e;
+    }
   std::size_t committed = 0;
   try {
     committing.await([&](const std::string&, const CheckpointService::Reply&) { ++committed; });
   } catch (const Error& e) {
-    if (committed == 0) throw;
-    if (log_) log_(fmt::format("step {}: a manifest is missing: {}", m.id.step, e.what()));
+    if (!failed) failed = e;
   }
+  // One manifest makes the checkpoint.
+  if (!failed) return;
+  if (committed == 0) throw *failed;
+  if (log_) log_(fmt::format("step {}: a manifest is missing: {}", m.id.step, failed->what()));
 }
 
 void NodeCheckpoints::prune(const CheckpointPolicy& policy, std::int64_t written) {
@@ -280,13 +301,13 @@ void NodeCheckpoints::prune(const CheckpointPolicy& policy, std::int64_t written
   std::vector<CheckpointId> stay;
   for (std::size_t i = 0; i < ids.size(); ++i)
     if (stays[i]) stay.push_back(ids[i]);
-  Requests pruning(node_.checkpoints());
-  for (const std::string& node : keepers()) {
-    CheckpointRequest ask = request(What::prune);
-    ask.tensors = {packed(stay)};
-    pruning.start(node, std::move(ask));
-  }
   try {
+    Requests pruning(node_.checkpoints());
+    for (const std::string& node : keepers()) {
+      CheckpointRequest ask = request(What::prune);
+      ask.tensors = {packed(stay)};
+      pruning.start(node, std::move(ask));
+    }
     pruning.await([](const std::string&, const CheckpointService::Reply&) {});
   } catch (const Error& e) {  // files that stay take room, and do no harm
     if (log_) log_(fmt::format("checkpoints that are not kept stay: {}", e.what()));

@@ -40,7 +40,7 @@ class TrainingCheckpoints {
   virtual std::vector<CheckpointId> all() = 0;
   /// Returns its name for error texts and the log.
   virtual std::string text(const CheckpointId& id) const = 0;
-  /// Throws data_loss if it is damaged.
+  /// Throws data_loss if it is damaged, and unavailable if a node that has it is not there.
   virtual NamedTensors read(const CheckpointId& id) = 0;
   /// Takes the values between two steps; they are those of the step, whatever later ones do.
   /// Returns a function that writes them, which throws unavailable if a node was lost meanwhile,
@@ -65,9 +65,13 @@ class FolderCheckpoints final : public TrainingCheckpoints {
   }
 
  private:
+  static std::uint64_t next_place();
+
   ClusterNode& node_;
   const TrainingDriver& driver_;
   const CheckpointFolder folder_;
+  const std::uint64_t place_ =
+      next_place();  // number of its values at a node, from `take` to `fetch`
 };
 
 class NodeCheckpoints final : public TrainingCheckpoints {

@@ -18,19 +18,24 @@ TrainingDriver::TrainingDriver(CheckpointService& service, const std::string& tr
                             training));
 }
 
-void TrainingDriver::claim() {
+void TrainingDriver::claim(const std::function<void(const std::string& line)>& log) {
   nodes_ = service_.look();
   if (fence_.training.empty()) return;
-  if (fence_.epoch == 0) {
-    std::uint64_t last = 0;
-    for (const auto& [node, report] : nodes_)
-      for (const TrainingsReport::Entry& e : report.trainings)
-        if (e.training == fence_.training) {
-          last = std::max(last, e.epoch);
-          for (const CheckpointId& id : e.checkpoints) last = std::max(last, id.epoch);
-        }
-    fence_.epoch = last + 1;
-  }
+  std::uint64_t last = fence_.epoch;
+  for (const auto& [node, report] : nodes_)
+    for (const TrainingsReport::Entry& e : report.trainings) {
+      if (e.training != fence_.training) continue;
+      if (fence_.epoch > 0 && e.epoch > fence_.epoch)
+        throw Error(
+            Code::failed_precondition,
+            fmt::format("training '{}': driver '{}' is of epoch {}, and node '{}' has "
+                        "accepted driver '{}' of epoch {}; at most one driver acts at a "
+                        "time, so end this one",
+                        fence_.training, fence_.driver, fence_.epoch, node, e.driver, e.epoch));
+      last = std::max(last, e.epoch);
+      for (const CheckpointId& id : e.checkpoints) last = std::max(last, id.epoch);
+    }
+  fence_.epoch = last + 1;
   for (auto it = nodes_.begin(); it != nodes_.end();) try {
       CheckpointRequest m;
       m.what = CheckpointRequest::What::claim;
@@ -38,6 +43,11 @@ void TrainingDriver::claim() {
       service_.ask(it->first, std::move(m));
       ++it;
     } catch (const Error& e) {
+      if (e.code() == Code::resource_exhausted) {
+        if (log) log(fmt::format("no checkpoint is kept there: {}", e.what()));
+        (it++)->second.has_folder = false;
+        continue;
+      }
       if (e.code() != Code::unavailable && e.code() != Code::not_found) throw;
       it = nodes_.erase(it);
     }

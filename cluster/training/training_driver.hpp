@@ -13,6 +13,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -29,9 +30,10 @@ class TrainingDriver {
   TrainingDriver(CheckpointService& service, const std::string& training);
 
   /// Makes this the training's driver on all nodes that are there: in an epoch after each of those
-  /// that they know, which later calls keep. Throws failed_precondition, naming both drivers, if
-  /// another one has a later epoch.
-  void claim();
+  /// that they know, and after its own of an earlier call, so that no name of a checkpoint is used
+  /// again. A node whose disk is full obeys it too, keeps no checkpoints, and is logged. Throws
+  /// failed_precondition, naming both drivers, if another one has a later epoch than its own.
+  void claim(const std::function<void(const std::string& line)>& log = {});
   void check() const;
   /// The training, epoch and driver that plans and requests carry.
   const Fence& fence() const { return fence_; }

@@ -186,6 +186,52 @@ BOOST_AUTO_TEST_CASE(a_full_disk_is_passed_over_while_another_node_has_room) {
   BOOST_TEST((world.folders({"b"}).all().back() == CheckpointId{8, 1}));
 }
 
+BOOST_AUTO_TEST_CASE(a_disk_that_is_full_at_the_start_keeps_no_checkpoints) {
+  World world(3);
+  world.disks["c"].room = 0;
+  Training training(world.nodes[0], world.options(), small_network, small_rows);
+  training.run(8);
+  BOOST_TEST(world.said("no checkpoint is kept there: node 'c': "));
+  check_same_weights(world.folders({"b"}).read({8, 1}), wanted_after(8));
+}
+
+BOOST_AUTO_TEST_CASE(a_run_after_an_error_restores_and_has_an_epoch_of_its_own) {
+  World world(3);
+  bool is_failing = true;
+  Training training(world.nodes[0], world.options(), small_network, [&](std::int64_t step) {
+    if (step == 6 && is_failing) throw Error(Code::invalid_argument, "no rows");
+    return small_rows(step);
+  });
+  refusal([&] { training.run(9); }, Code::invalid_argument);
+  is_failing = false;
+  training.run(9);
+  BOOST_TEST(world.said("restored demo/step-4.epoch-1.json"));
+  check_same_weights(world.folders({"b", "c"}).read({9, 2}), wanted_after(9));
+}
+
+BOOST_AUTO_TEST_CASE(a_training_whose_restore_failed_does_not_go_on) {
+  World world(3);
+  Training(world.nodes[0], world.options(), small_network, small_rows).run(4);
+  bool is_other = true;
+  const auto build = [&](Graph& g, const collective::Group& group) {
+    TrainingProgram p = small_network(g, group);
+    if (!is_other) return p;
+    Variable more = g.variable("more", DType::f32, {1}, Initializer::constant(0));
+    p.fetches.push_back(more.assign_add(g.ones(DType::f32, {1})));
+    return p;
+  };
+  Training training(world.nodes[0], world.options(), build, small_rows);
+  for (int i = 0; i < 2; ++i) {
+    const std::string why = refusal([&] { training.run(8); }, Code::failed_precondition);
+    BOOST_TEST(why.find("more is not in it") != std::string::npos, why);
+  }
+  BOOST_TEST(training.counters().steps == 0);
+  is_other = false;
+  training.run(8);
+  BOOST_TEST(training.counters().steps == 4);
+  check_same_weights(world.folders({"b", "c"}).read({8, 4}), wanted_after(8));
+}
+
 BOOST_AUTO_TEST_CASE(an_earlier_driver_runs_and_writes_no_more) {
   World world(3);
   Training first(world.nodes[0], world.options(), small_network, small_rows);
@@ -223,6 +269,29 @@ BOOST_AUTO_TEST_CASE(nodes_refuse_plans_of_an_earlier_driver) {
   BOOST_TEST((why.find("driver 'a' is of epoch 1") != std::string::npos &&
               why.find("driver 'c' of epoch 2") != std::string::npos),
              why);
+}
+
+BOOST_AUTO_TEST_CASE(values_that_were_taken_are_their_owners) {
+  using What = CheckpointRequest::What;
+  World world(3);
+  const auto ask = [&](std::size_t from, What what, const char* training = "demo") {
+    CheckpointRequest m;
+    m.what = what;
+    m.fence = {training, 1, "a"};
+    m.step = 3;
+    if (what == What::take) {
+      m.text = "v\n";
+      m.tensors = {Tensor::of<float>({1, 2}, {2})};
+    }
+    return world.nodes[from].checkpoints().ask("b", std::move(m));
+  };
+  refusal([&] { ask(0, What::take); }, Code::failed_precondition);  // no driver was accepted
+  refusal([&] { ask(0, What::take, "../x"); }, Code::invalid_argument);
+  ask(0, What::claim);
+  ask(0, What::take);
+  refusal([&] { ask(2, What::fetch); }, Code::failed_precondition);
+  BOOST_TEST(ask(0, What::fetch).value.has_value());
+  refusal([&] { ask(0, What::fetch); }, Code::failed_precondition);
 }
 
 BOOST_AUTO_TEST_CASE(a_training_is_seen_from_any_node) {
