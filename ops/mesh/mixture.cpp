@@ -36,8 +36,9 @@ Dim grouped(const Routing& r) { return {r.experts.name + "/group", r.group.size}
 std::int64_t capacity_of(const RoutingOptions& o, std::int64_t positions) {
   const double share = static_cast<double>(o.chosen) * static_cast<double>(positions) /
                        static_cast<double>(o.experts.size);
-  const auto places = static_cast<std::int64_t>(std::ceil(share * o.capacity_factor));
-  return std::clamp<std::int64_t>(places, 1, positions);
+  // Clamped before the cast: a large factor gives more than 64 bits hold.
+  const double most = std::max(1.0, static_cast<double>(positions));
+  return static_cast<std::int64_t>(std::clamp(std::ceil(share * o.capacity_factor), 1.0, most));
 }
 
 // One choice of all positions. Masks are 1 at the expert of a position, else 0.

@@ -327,6 +327,20 @@ BOOST_AUTO_TEST_CASE(places_are_counted_exactly_in_low_precision) {
   check_values(got[2], std::vector<double>(2400, 2));  // half of 4
 }
 
+BOOST_AUTO_TEST_CASE(a_large_capacity_factor_gives_a_place_to_each_position) {
+  const Dim group{"group", 2}, width{"width", 2}, experts{"experts", 2};
+  const auto capacity = [&](std::int64_t positions, double factor) {
+    Graph g;
+    const Dim here{"position", positions};
+    const Expr x = mesh::named(g.constant(counted({2, positions, 2})), {group, here, width});
+    const Expr gate = mesh::named(g.constant(counted({2, 2})), {width, experts});
+    return mesh::route(x, gate, {.experts = experts, .chosen = 1, .capacity_factor = factor})
+        .capacity.size;
+  };
+  BOOST_TEST(capacity(3, 1e300) == 3);
+  BOOST_TEST(capacity(3, 1.25) == 2);
+}
+
 BOOST_AUTO_TEST_CASE(mixtures_that_do_not_fit_are_refused_with_the_line) {
   const Dim batch{"batch", 2}, length{"length", 4}, width{"width", 4}, experts{"experts", 2},
       inner{"inner", 4};
