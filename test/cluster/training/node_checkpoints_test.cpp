@@ -170,6 +170,19 @@ BOOST_AUTO_TEST_CASE(a_missing_shard_is_taken_from_a_copy) {
   check_same_weights(world.folders({"b", "c"}).read({9, 2}), wanted);
 }
 
+BOOST_AUTO_TEST_CASE(a_node_that_has_the_only_copy_is_waited_for) {
+  World world(3);
+  TrainingOptions options = world.options(0);
+  Training(world.nodes[0], options, small_network, small_rows).run(8);
+  world.nodes.remove_and_tell(2);
+  options.patience = std::chrono::milliseconds(1);
+  Training again(world.nodes[0], options, small_network, small_rows);
+  const std::string why = refusal([&] { again.run(9); }, Code::unavailable);
+  BOOST_TEST(why.find("on node 'c': it is not there") != std::string::npos, why);
+  BOOST_TEST(world.said("waits for a checkpoint: "));
+  BOOST_TEST(again.counters().steps == 0);
+}
+
 BOOST_AUTO_TEST_CASE(a_full_disk_is_passed_over_while_another_node_has_room) {
   World world(3);
   Training training(world.nodes[0], world.options(), small_network, [&](std::int64_t step) {
