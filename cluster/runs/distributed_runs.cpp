@@ -303,7 +303,12 @@ void DistributedRuns::handle(Peer from, std::uint64_t owner, BeginRun&& m,
   auto refuse = [&](Code code, const char* why) {
     send(transport_, from, LeftRun{m.run, Status(code, why), {}});
   };
-  if (!compiled) return refuse(Code::failed_precondition, "it has no such plan");
+  // dropped as the run began: its owner has not heard of that yet
+  if (!compiled)
+    return refuse(
+        Code::unavailable,
+        "it has no such plan any more, because its states were cleared, it is drained, or "
+        "a later driver acts; call the function again");
   const Plan& plan = *compiled->troupe.plan;
   std::vector<Tensor> feeds(plan.feeds.size());
   for (auto& [index, value] : m.feeds) {
