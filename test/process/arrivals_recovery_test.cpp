@@ -1,4 +1,4 @@
-// Not under asan and tsan: its processes run the binary, whose parts other suites run in one process.
+// Not under asan and tsan: its processes run the binary, which other suites run in one process.
 // Trainings that apply gradients as they arrive, over processes of which one is killed with -9. The
 // gradient of batch i of replica r is one at the element (r, i) of the weights, and zero elsewhere:
 // the weights show which gradients were applied, and how often.

@@ -1,4 +1,4 @@
-// Not under asan and tsan: its processes run the binary, whose parts other suites run in one process.
+// Not under asan and tsan: its processes run the binary, which other suites run in one process.
 // A training whose checkpoints are on the disks of three nodes: kill -9 of its driver, of a node
 // with replicas and shards, and of both. Another driver goes on, and no bit of the weights differs.
 #include <boost/test/unit_test.hpp>
