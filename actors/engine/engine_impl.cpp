@@ -119,7 +119,12 @@ EngineImpl::EngineImpl(EngineOptions options)
 EngineImpl::~EngineImpl() {
   plans_.close();
   clock_.leave_system();
-  on_own_thread([this] { system_.reset(); });
+  // Actors that still run until the system has ended use it through `system_`, which `reset` would
+  // clear first.
+  on_own_thread([this] {
+    delete system_.get();
+    (void)system_.release();
+  });
 }
 
 void EngineImpl::shut_down() {
