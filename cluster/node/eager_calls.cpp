@@ -20,7 +20,7 @@ constexpr std::uint64_t kReleasedBytes = 1 << 20;
 constexpr std::size_t kMostFlying = 256;  // batches
 constexpr std::size_t kKept = 4096;       // failures, and sessions that are over
 
-using What = EagerStep::What;
+using StepKind = EagerStep::What;
 
 // At least as many bytes as the step counts.
 std::uint64_t most_bytes(const EagerStep& step) {
@@ -36,8 +36,8 @@ std::uint64_t most_bytes(const EagerStep& step) {
 
 // True for a step that waits for its turn in a stream.
 bool is_of_stream(const EagerStep& step) {
-  return step.what == What::pack || step.what == What::unpack || step.what == What::call ||
-         step.what == What::read;
+  return step.what == StepKind::pack || step.what == StepKind::unpack ||
+         step.what == StepKind::call || step.what == StepKind::read;
 }
 
 std::string named(const std::string& what, const Site& site) {
@@ -92,7 +92,7 @@ void EagerCalls::send_pending(Peer to, Link& link) {
   Batch batch;
   for (const EagerStep& s : m.steps) {
     if (s.number != 0) batch.numbers.push_back(s.number);
-    if (s.what == What::drop) --link.programs;
+    if (s.what == StepKind::drop) --link.programs;
   }
   Message message = written(m);
   batch.bytes = bytes_of(message) + memory_of(m.steps);
@@ -145,7 +145,7 @@ void EagerCalls::append(Link& link, EagerStep&& step, const Asked& by) {
   const auto made = [&](Id value) {
     if (value != 0) ++link.values;
   };
-  if (step.what == What::put || step.what == What::pack) made(step.of);
+  if (step.what == StepKind::put || step.what == StepKind::pack) made(step.of);
   for (const Id value : step.out) made(value);
   if (is_of_stream(step)) link.streams.insert(step.stream);
   if (step.number != 0) link.asked.emplace(step.number, by);
@@ -157,7 +157,7 @@ void EagerCalls::add(Peer to, EagerStep step, const Asked& by) {
   Lock lock(mutex_);
   Link* link = find(to);
   if (!link) refuse_lost(by.what, by.site, to);
-  const bool makes = step.what == What::put || step.what == What::pack;
+  const bool makes = step.what == StepKind::put || step.what == StepKind::pack;
   if (link->values + step.out.size() + (makes ? 1 : 0) > EagerLimits::kValues)
     throw Error(Code::resource_exhausted,
                 fmt::format("node '{}' keeps {} values of this node's eager scopes, and no more; "
@@ -169,7 +169,7 @@ void EagerCalls::add(Peer to, EagerStep step, const Asked& by) {
                 fmt::format("node '{}' works for {} eager scopes of this node, and no more; "
                             "end scopes that are not used any more",
                             link->node, link->streams.size()));
-  const bool is_urgent = by.acts || step.what == What::end;
+  const bool is_urgent = by.acts || step.what == StepKind::end;
   if (makes) values_.emplace(step.of, Held{to, by.what, by.site});
   for (const Id value : step.out)
     if (value != 0) values_.emplace(value, Held{to, by.what, by.site});
@@ -233,17 +233,17 @@ void EagerCalls::release(Id value, std::uint64_t bytes) noexcept {
   if (!link) return;
   --link->values;
   link->released += bytes;
-  append(*link, {What::release, 0, 0, value}, {});
+  append(*link, {StepKind::release, 0, 0, value}, {});
   const bool is_due = link->pending.size() >= kBatchSteps || link->released >= kReleasedBytes;
   if (is_due && has_room(*link, link->pending_bytes)) send_pending(session, *link);
 }
 
-void EagerCalls::finish(Peer to, What what, Id of) noexcept {
+void EagerCalls::finish(Peer to, StepKind what, Id of) noexcept {
   std::lock_guard lock(mutex_);
   Link* const link = find(to);
   if (!link) return;
   EagerStep step{what};
-  if (what == What::end) {
+  if (what == StepKind::end) {
     failed_.erase(of);
     if (link->streams.erase(of) == 0) return;  // it is not known there
     step.stream = of;

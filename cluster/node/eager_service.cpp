@@ -15,7 +15,7 @@
 namespace troupe {
 namespace {
 
-using What = EagerStep::What;
+using StepKind = EagerStep::What;
 
 // Names of plans: the owner's own plans have smaller numbers.
 constexpr std::uint64_t kPlans = std::uint64_t{1} << 48;
@@ -130,10 +130,10 @@ void EagerService::handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::u
     session->take_room(m.batch, m.steps.size(), memory, node_.limits);
     for (EagerStep& step : m.steps) {
       const std::uint64_t number = step.stream;
-      const What what = step.what;
+      const StepKind what = step.what;
       Work work = session->resolved(std::move(step), m.batch);
       // names alone are done: what waits keeps what it uses
-      if (what == What::put || what == What::release || what == What::drop) {
+      if (what == StepKind::put || what == StepKind::release || what == StepKind::drop) {
         is_done = session->is_last(m.batch);
         continue;
       }
@@ -144,7 +144,7 @@ void EagerService::handle(Peer from, std::uint64_t owner, EagerSteps&& m, std::u
       Stream& stream = of->second;
       if (stream.is_ended) Session::refuse("a step of an eager stream that has ended");
       streams.insert(number);
-      if (what == What::end) {
+      if (what == StepKind::end) {
         stream.is_ended = true;
         --session->open_streams;
         is_done = session->is_last(m.batch);
@@ -188,7 +188,7 @@ void EagerService::advance(const SessionRef& session, std::uint64_t number) {
         slot->waiting.insert(number);
         return true;
       };
-      bool waits = next.step.what != What::pack && waits_for(next.of);
+      bool waits = next.step.what != StepKind::pack && waits_for(next.of);
       for (const auto& slot : next.in) waits = waits || waits_for(slot);
       if (!waits && next.program && !next.program->is_made) {
         next.program->waiting.insert(number);
@@ -199,8 +199,9 @@ void EagerService::advance(const SessionRef& session, std::uint64_t number) {
       s.work.pop_front();
       s.is_running = true;
     }
-    if (work.step.what == What::call) return call(session, std::make_shared<Work>(std::move(work)));
-    if (work.step.what == What::read)
+    if (work.step.what == StepKind::call)
+      return call(session, std::make_shared<Work>(std::move(work)));
+    if (work.step.what == StepKind::read)
       return answer(session, std::make_shared<Work>(std::move(work)), true);
     if (!rearrange(session, work)) {  // a list of another length, or no list
       node_.transport.disconnect(session->peer,
@@ -216,7 +217,7 @@ bool EagerService::rearrange(const SessionRef& session, Work& work) {
   // without the lock: what has been filled stays as it is
   std::vector<std::pair<Slot*, Value>> filled;
   std::uint64_t cause = 0;
-  if (work.step.what == What::pack) {
+  if (work.step.what == StepKind::pack) {
     const ValueSpec& spec = work.step.list;
     List list(spec.dtype, spec.shape, spec.depth);
     try {

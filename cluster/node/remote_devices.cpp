@@ -15,7 +15,7 @@ namespace troupe {
 namespace {
 
 using Id = EagerCalls::Id;
-using What = EagerStep::What;
+using StepKind = EagerStep::What;
 
 void* address_of(Id id) { return reinterpret_cast<void*>(id); }
 Id id_at(const void* address) { return reinterpret_cast<Id>(address); }
@@ -58,7 +58,7 @@ class RemoteDevices::Stream final : public detail::Stream {
       : device_(device), calls_(std::move(calls)),
         node_(node), asked_{.what = {}, .stream = calls_->fresh()} {}
   ~Stream() override {
-    if (session_ != 0) calls_->finish(session_, What::end, asked_.stream);
+    if (session_ != 0) calls_->finish(session_, StepKind::end, asked_.stream);
   }
 
   Device& device() override;
@@ -75,7 +75,7 @@ class RemoteDevices::Stream final : public detail::Stream {
   Peer session() { return uses(calls_->session_with(node_)); }
   /// The stream has steps in the session, and ends there.
   Peer uses(Peer session) { return session_ = session; }
-  EagerStep step(What what, Id of) const { return {what, 0, asked_.stream, of}; }
+  EagerStep step(StepKind what, Id of) const { return {what, 0, asked_.stream, of}; }
 
  private:
   [[noreturn]] void refuse(const char* what) const {
@@ -111,7 +111,7 @@ class RemoteDevices::OfNode final : public RemoteDevice {
   }
   void copy_from_host(detail::Stream& stream, const Tensor& host, View on_device) override {
     auto& s = static_cast<Stream&>(stream);
-    EagerStep put = s.step(What::put, id_at(on_device.data));
+    EagerStep put = s.step(StepKind::put, id_at(on_device.data));
     put.value = host;
     calls_->add(s.session(), std::move(put), s.asked());
   }
@@ -169,7 +169,7 @@ class RemoteDevices::OfNode final : public RemoteDevice {
   std::unique_ptr<Kernel> prepared(Placed placed, bool counts_steps);
   Tensor fetch(Stream& stream, Id value) {
     const Peer holder = stream.uses(calls_->holder_of(value));
-    EagerStep step = stream.step(What::read, value);
+    EagerStep step = stream.step(StepKind::read, value);
     step.number = calls_->fresh();
     Value result = calls_->ask(holder, std::move(step), stream.asked()).value;
     if (!result.has_value() || result.is_list()) refuse_value();
@@ -200,14 +200,14 @@ class RemoteDevices::Program final : public Kernel {
       acts_ = acts_ || (node.op->effect != Effect::none && node.op->effect != Effect::read);
   }
   ~Program() override {
-    if (session_ != 0) calls_->finish(session_, What::drop, id_);
+    if (session_ != 0) calls_->finish(session_, StepKind::drop, id_);
   }
 
   void run(KernelContext& c) override {
     auto& stream = static_cast<Stream&>(c.stream());
     const Peer to = stream.session();
     define(to);
-    EagerStep call = stream.step(What::call, id_);
+    EagerStep call = stream.step(StepKind::call, id_);
     call.number = calls_->fresh();
     EagerCalls::Asked asked = stream.asked();
     call.acts = asked.acts = acts_;
@@ -265,13 +265,13 @@ class RemoteDevices::Program final : public Kernel {
     kept.push_back(device_.fresh_handle({}));
     const Id id = id_at(kept.back()->data());
     if (!value.is_list()) {
-      EagerStep put = stream.step(What::put, id);
+      EagerStep put = stream.step(StepKind::put, id);
       put.value = value.tensor();
       calls_->add(to, std::move(put), stream.asked());
       return id;
     }
     const List& list = value.list();
-    EagerStep pack = stream.step(What::pack, id);
+    EagerStep pack = stream.step(StepKind::pack, id);
     pack.list = spec_of_value(value);
     for (std::int64_t i = 0; i < list.length(); ++i) {
       const Value element = list.peek(i);
@@ -335,7 +335,7 @@ class RemoteDevices::Program final : public Kernel {
     const std::size_t end = told.ends[told.next++];
     if (is.length < 0) device_.refuse_value();
     const std::uint8_t depth = is.spec.element().depth;
-    EagerStep unpack = stream.step(What::unpack, id);
+    EagerStep unpack = stream.step(StepKind::unpack, id);
     Open open{List(is.spec.dtype, is.spec.shape, is.spec.depth), {}};
     for (std::size_t i = told.next; i < end; i = told.ends[i]) {
       const EagerSpec& element = told.specs[i];

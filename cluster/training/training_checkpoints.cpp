@@ -12,7 +12,7 @@
 namespace troupe::detail {
 namespace {
 
-using What = CheckpointRequest::What;
+using RequestKind = CheckpointRequest::What;
 
 std::int64_t seconds_of(std::int64_t ns) { return ns / 1'000'000'000; }
 
@@ -91,7 +91,7 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
       continue;
     }
     CheckpointRequest& ask = by_node[v.node];
-    ask.what = What::take;
+    ask.what = RequestKind::take;
     ask.fence = driver_.fence();
     ask.step = step;
     ask.number = place_;
@@ -99,7 +99,7 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
   }
   for (auto& [node, ask] : by_node) {
     CheckpointRequest fetch;
-    fetch.what = What::fetch;
+    fetch.what = RequestKind::fetch;
     fetch.fence = ask.fence;
     fetch.step = step;
     fetch.number = place_;
@@ -112,7 +112,7 @@ std::function<void()> FolderCheckpoints::take(std::int64_t step, std::optional<d
 
 // ---- disks of nodes
 
-CheckpointRequest NodeCheckpoints::request(What what) const {
+CheckpointRequest NodeCheckpoints::request(RequestKind what) const {
   CheckpointRequest m;
   m.what = what;
   m.fence = driver_.fence();
@@ -170,7 +170,7 @@ std::vector<CheckpointId> NodeCheckpoints::all() {
 Manifest NodeCheckpoints::manifest(const CheckpointId& id) {
   std::vector<std::string> failed;
   for (const std::string& node : found_[id]) try {
-      CheckpointRequest m = request(What::find);
+      CheckpointRequest m = request(RequestKind::find);
       m.step = id.step;
       m.number = id.epoch;
       const std::string bytes = text_of(node_.checkpoints().ask(node, std::move(m)).value);
@@ -211,7 +211,7 @@ std::function<void()> NodeCheckpoints::take(std::int64_t step, std::optional<dou
   std::map<std::string, CheckpointRequest> by_node;
   for (const Value& v : values) {
     const std::string& home = v.node.empty() ? node_.name() : v.node;
-    CheckpointRequest& ask = by_node.try_emplace(home, request(What::take)).first->second;
+    CheckpointRequest& ask = by_node.try_emplace(home, request(RequestKind::take)).first->second;
     ask.step = step;
     if (v.node.empty()) {
       ask.text += v.name + "\n";
@@ -240,7 +240,7 @@ void NodeCheckpoints::write(Manifest m, const std::vector<std::string>& nodes) {
   {
     Requests writing(node_.checkpoints());
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-      CheckpointRequest ask = request(What::write);
+      CheckpointRequest ask = request(RequestKind::write);
       ask.step = m.id.step;
       ask.text = m.shards[i].file = shard_name(m.id, i);
       ask.names = holders(nodes[i], among, i);
@@ -263,7 +263,7 @@ void NodeCheckpoints::write(Manifest m, const std::vector<std::string>& nodes) {
   Requests committing(node_.checkpoints());
   std::optional<Error> failed;  // the first
   for (const std::string& node : among) try {
-      CheckpointRequest ask = request(What::commit);
+      CheckpointRequest ask = request(RequestKind::commit);
       ask.step = m.id.step;
       ask.number = m.id.epoch;
       ask.tensors = {bytes_tensor(bytes.data(), bytes.size())};
@@ -304,7 +304,7 @@ void NodeCheckpoints::prune(const CheckpointPolicy& policy, std::int64_t written
   try {
     Requests pruning(node_.checkpoints());
     for (const std::string& node : keepers()) {
-      CheckpointRequest ask = request(What::prune);
+      CheckpointRequest ask = request(RequestKind::prune);
       ask.tensors = {packed(stay)};
       pruning.start(node, std::move(ask));
     }
