@@ -121,8 +121,11 @@ inline void check_close(const Tensor& got, const Tensor& wanted, double toleranc
   }
 }
 
-// Runs the program as it is, and under each cut at each place.
-inline std::vector<Tensor> check(const BuildMesh& build, const std::vector<Cut>& cuts) {
+// Runs the program as it is, and under each cut at each place, where its values are the same within
+// `tolerance_of(wanted)`. `look(graph, case, cut, partitioning, text)` comes before each run.
+template <class Look, class Tolerance>
+std::vector<Tensor> run_everywhere(const BuildMesh& build, const std::vector<Cut>& cuts, Look look,
+                                   Tolerance tolerance_of) {
   std::vector<Tensor> wanted;
   {
     Graph g;
@@ -139,22 +142,32 @@ inline std::vector<Tensor> check(const BuildMesh& build, const std::vector<Cut>&
       Graph g;
       const MeshCase c = build(g);
       const Partitioning p{mesh_of(cut.axes, place), Layout(cut.layout)};
-      const auto spmd = spmd_of(g, fed(c), c.fetches, p);
       const std::string what = place.name + ", mesh " + cut.axes + ", layout '" + cut.layout + "'";
-      if (counts_of(spmd) != cut.counts) {
+      look(g, c, cut, p, what);
+      const std::vector<Tensor> got = run(nodes ? nodes->engine() : *alone, g, c, p);
+      BOOST_REQUIRE(got.size() == wanted.size());
+      for (std::size_t i = 0; i < got.size(); ++i)
+        check_close(got[i], wanted[i], tolerance_of(wanted[i]), what);
+    }
+  }
+  return wanted;
+}
+
+// Runs it so, and compares the number of collectives of each cut, too.
+inline std::vector<Tensor> check(const BuildMesh& build, const std::vector<Cut>& cuts) {
+  return run_everywhere(
+      build, cuts,
+      [](Graph& g, const MeshCase& c, const Cut& cut, const Partitioning& p,
+         const std::string& what) {
+        const auto spmd = spmd_of(g, fed(c), c.fetches, p);
+        if (counts_of(spmd) == cut.counts) return;
         for (const std::string& line : spmd.told) BOOST_TEST_MESSAGE(line);
         for (const std::string& line : spmd.layouts) BOOST_TEST_MESSAGE(line);
         std::string counted;
         for (const auto& [op, n] : counts_of(spmd)) counted += " " + op + " " + std::to_string(n);
         BOOST_TEST(false, what << ": collectives are" << counted);
-      }
-      const std::vector<Tensor> got = run(nodes ? nodes->engine() : *alone, g, c, p);
-      BOOST_REQUIRE(got.size() == wanted.size());
-      for (std::size_t i = 0; i < got.size(); ++i)
-        check_close(got[i], wanted[i], wanted[i].dtype() == DType::f64 ? 1e-12 : 1e-5, what);
-    }
-  }
-  return wanted;
+      },
+      [](const Tensor& wanted) { return wanted.dtype() == DType::f64 ? 1e-12 : 1e-5; });
 }
 
 inline void check_values(const Tensor& t, const std::vector<double>& wanted,
